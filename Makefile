@@ -1,0 +1,124 @@
+# SecureBench. `make` lists the targets. Everything that is built or downloaded lies in the user's cache folder.
+SHELL := bash
+.SHELLFLAGS := -euo pipefail -c
+.DEFAULT_GOAL := help
+MAKEFLAGS += --no-print-directory
+
+PYTHON ?= python3
+CACHE := $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/securebench
+VENV := $(CACHE)/venv-$(shell sha256sum tests/requirements.lock | cut -c1-12)
+PIP := $(VENV)/bin/pip install --quiet --disable-pip-version-check
+# The work tree that the environment's editable install points to.
+SOURCE := $(CURDIR) $(shell sha256sum pyproject.toml | cut -c1-12)
+NAMESPACE ?= securebench
+TESTER ?= benchmarks/mmlu-abstract-algebra-mini/tester.yaml
+GENERATED := crds charts operator/securebench/schemas
+
+# Sources of this work tree come first, whatever the shared environment points to.
+export PYTHONPATH := $(CURDIR)/operator
+export PATH := $(VENV)/bin:$(PATH)
+
+CLUSTER := tests/cluster/cluster
+# Recipes that use the cluster or its tools begin with this: kubeconfig and PATH, and the names of the images.
+WITH_TOOLS = eval "$$($(CLUSTER) env)"; export PATH="$(VENV)/bin:$$PATH"
+WITH_CLUSTER = $(WITH_TOOLS); set -a; . "$(CACHE)/images/tags.env"; set +a
+
+# $(call tier,FOLDER,OPTIONS): a tier without tests yet is no failure (pytest's exit code 5).
+tier = if [ -d $(1) ]; then pytest $(1) $(2) || [ $$? -eq 5 ]; else echo "no tests in $(1)"; fi
+
+STAGES := setup lint type unit property wiring supervise cluster golden contract images cluster-tests e2e
+
+.PHONY: help setup cluster cluster-down images load install run test verify lint type unit property golden contract \
+	wiring supervise cluster-tests e2e bench generate clean
+
+help: ## List the targets
+	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  %-14s %s\n", $$1, $$2}'
+
+setup: $(VENV)/.complete ## Install the Python environment (locked, with hashes)
+	@[ "$$(cat $(VENV)/.source 2>/dev/null)" = "$(SOURCE)" ] || { \
+	  $(PIP) --no-deps --no-build-isolation --editable . && echo "$(SOURCE)" > $(VENV)/.source; }
+	@ln -sfn $(VENV) $(CACHE)/venv
+
+$(VENV)/.complete:
+	@tests/cluster/packages.sh base
+	rm -rf $(VENV)
+	mkdir -p $(CACHE)
+	$(PYTHON) -m venv $(VENV)
+	$(PIP) --require-hashes -r tests/requirements.lock -r images/operator/build.lock
+	@touch $@
+
+cluster: ## Start the local cluster (kind with Docker, otherwise a node built from Go modules)
+	@$(CLUSTER) up
+
+cluster-down: ## Stop the local cluster and remove what belongs to it
+	@$(CLUSTER) down
+
+images: ## Build the images that are not there yet
+	@images/build.sh
+
+load: cluster images ## Load the images into the local cluster
+	@$(CLUSTER) load $$(images/build.sh --archives)
+
+install: load ## Install or upgrade the chart on the local cluster
+	@$(WITH_CLUSTER); helm upgrade --install securebench charts/securebench \
+	  --namespace $(NAMESPACE) --create-namespace --wait --timeout 3m \
+	  --set image.operator=$$SECUREBENCH_OPERATOR_IMAGE --set image.pod=$$SECUREBENCH_POD_IMAGE
+
+run: setup install ## Run a real pack on the local cluster, from nothing to candidates.jsonl
+	@$(WITH_CLUSTER); securebench run --namespace $(NAMESPACE) --config $(TESTER)
+
+test: ## Run every tier; the closing lines of all come last
+	@.ci/stages $(STAGES)
+
+generate: setup ## Write the CRDs, the chart's copy of them and the JSON Schemas
+	@python -m securebench.api.generate
+	@python -m securebench.packs.schemas
+
+verify: generate lint type ## Generated files are up to date, lint and types hold
+	@git diff --exit-code
+	@test -z "$$(git status --porcelain -- $(GENERATED))" || { git status --short -- $(GENERATED); exit 1; }
+
+lint: setup ## Format, lint, import contracts, spelling, YAML, shell and Go
+	@ruff check --output-format concise .
+	@ruff format --check .
+	@lint-imports
+	@codespell --ignore-words-list notin operator tests docs images charts benchmarks Makefile README.md CHANGELOG.md
+	@yamllint --strict .
+	@shellcheck -x $$(git ls-files --cached --others --exclude-standard -- '*.sh' tests/cluster/cluster .ci/run .ci/stages)
+	@test -z "$$(gofmt -l images/supervise)" || { gofmt -d images/supervise; exit 1; }
+	@cd images/supervise && CGO_ENABLED=0 go vet ./...
+
+type: setup ## Static types (mypy strict)
+	@mypy
+
+unit: setup ## Unit tests
+	@$(call tier,tests/unit)
+
+property: setup ## Property tests and the machine model
+	@$(call tier,tests/property)
+
+golden: setup ## Rendered manifests, CRDs and chart against files
+	@tests/cluster/packages.sh base && tests/cluster/build.sh helm
+	@$(WITH_TOOLS); $(call tier,tests/golden)
+
+contract: setup cluster ## The same tests against the fake and the real API server
+	@$(WITH_TOOLS); $(call tier,tests/contract)
+
+wiring: setup ## kopf handlers
+	@$(call tier,tests/wiring)
+
+supervise: ## Tests of the Go program supervise
+	@cd images/supervise && CGO_ENABLED=0 go test ./...
+
+cluster-tests: setup load ## Pods on the local cluster: network, threats, crashes
+	@$(WITH_CLUSTER); $(call tier,tests/cluster,-m cluster)
+
+e2e: setup load ## The chart installed, whole packs run, records compared
+	@$(WITH_CLUSTER); $(call tier,tests/e2e)
+
+bench: setup load ## Measure seconds, requests and memory per task
+	@$(WITH_CLUSTER); $(call tier,tests/bench,-m slow -s)
+
+clean: ## Remove what tools left in the work tree (not the cache folder)
+	@find . -name __pycache__ -type d -prune -exec rm -rf {} +
+	@rm -rf .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache .coverage build dist operator/*.egg-info

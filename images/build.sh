@@ -1,0 +1,73 @@
+#!/bin/bash
+# Builds the operator's and the Pods' image, and the task images where a registry cannot be reached. An image's tag is
+# the digest of its inputs; what is there already is not built again. Names are kept in tags.env, archives for the
+# cluster in archives/, both below the user's cache.
+# usage: build.sh [--archives: print the archives]
+set -euo pipefail
+HERE=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
+# shellcheck source=images/lib.sh
+. "$HERE/lib.sh"
+
+operator_inputs() { printf '%s\n' images/operator operator/requirements.lock operator/securebench pyproject.toml LICENSE; }
+pod_inputs() {
+  (cd "$ROOT" && printf '%s\n' images/pod images/supervise operator/securebench/{candidates,verifiers,pod} \
+    operator/securebench/*.py)
+}
+
+secret_flags() { if [ -n "$(authorities)" ]; then printf -- '--secret\nid=ca,src=%s\n' "$(authorities)"; fi; }
+
+# Where no golang image can be pulled, this machine's Go toolchain is mounted where that image has its own.
+toolchain_flags() {
+  local cache=$IMAGES/go
+  mkdir -p "$cache/build" "$cache/mod"
+  printf '%s\n' --build-arg "GO_IMAGE=$PYTHON_IMAGE" --volume "$(go env GOROOT):/usr/local/go:ro" \
+    --volume "$cache/build:/root/.cache/go-build" --volume "$cache/mod:/root/go/pkg/mod"
+}
+
+# run_build NAME IMAGE
+run_build() {
+  local flags
+  mapfile -t flags < <(secret_flags)
+  if has_docker; then
+    DOCKER_BUILDKIT=1 docker build -q -f "$HERE/$1/Dockerfile" "${flags[@]}" -t "$2" "$ROOT"
+    return
+  fi
+  mapfile -O "${#flags[@]}" -t flags < <(toolchain_flags)
+  buildah_here bud --isolation chroot --layers -f "$HERE/$1/Dockerfile" "${flags[@]}" \
+    --build-arg "PYTHON_IMAGE=$PYTHON_IMAGE" -t "$2" "$ROOT"
+}
+
+# build NAME INPUT...: prints the image's reference.
+build() {
+  local name=$1 tag image archive log=$IMAGES/$1.log; shift
+  tag=$(digest "$@")
+  image=securebench/$name:$tag
+  archive=$(archive_of "$name" "$tag")
+  if [ ! -f "$archive" ]; then
+    say "building $image"
+    run_build "$name" "docker.io/$image" > "$log" 2>&1 || { tail -n 30 "$log" >&2; die "building $image failed: $log"; }
+    save "docker.io/$image" "docker.io/$image" "$archive"
+    keep_only "$name" "$tag"
+  fi
+  say "$image  $(du -h --apparent-size "$archive" | cut -f1)"
+  echo "$image"
+}
+
+main() {
+  local operator pod inputs
+  if [ "${1:-}" = --archives ]; then find "$ARCHIVES" -name '*.tar' | sort; return; fi
+  mkdir -p "$IMAGES"
+  exec 9> "$IMAGES/lock"
+  flock 9
+  if ! has_docker; then
+    "$ROOT/tests/cluster/packages.sh" node
+    "$HERE/standins/build.sh"
+  fi
+  mapfile -t inputs < <(operator_inputs)
+  operator=$(build operator "${inputs[@]}")
+  mapfile -t inputs < <(pod_inputs)
+  pod=$(build pod "${inputs[@]}")
+  printf 'SECUREBENCH_OPERATOR_IMAGE=%s\nSECUREBENCH_POD_IMAGE=%s\n' "$operator" "$pod" > "$IMAGES/tags.env"
+}
+
+main "$@"

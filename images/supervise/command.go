@@ -1,0 +1,91 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"strings"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+)
+
+const (
+	codeNotFound      = 127
+	codeNotExecutable = 126
+
+	// searchPath applies when the image sets no PATH; Docker uses the same.
+	searchPath = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+)
+
+// startError says why a command could not be started, as an exit code of a shell would.
+type startError struct {
+	exitCode int
+	text     string
+}
+
+func (e *startError) Error() string { return e.text }
+
+// start starts the command of a phase in a session of its own, searched for like execvp does:
+// a name with a slash is a path, a file that the kernel does not know is given to sh. It
+// returns a startError for what the phase is to blame for.
+func start(phase phaseSpec, environment []string, files []uintptr) (int, error) {
+	if info, err := os.Stat(workdir(phase)); err != nil || !info.IsDir() {
+		return 0, &startError{codeNotExecutable, fmt.Sprintf("working folder %s cannot be used", phase.Workdir)}
+	}
+	attributes := &syscall.ProcAttr{
+		Dir:   phase.Workdir,
+		Env:   environment,
+		Files: files,
+		Sys:   &syscall.SysProcAttr{Setsid: true},
+	}
+	result := error(unix.ENOENT)
+	for _, file := range programs(phase.Command[0], environment) {
+		pid, err := syscall.ForkExec(file, phase.Command, attributes)
+		if errors.Is(err, unix.ENOEXEC) {
+			byShell := append([]string{"sh", file}, phase.Command[1:]...)
+			pid, err = syscall.ForkExec("/bin/sh", byShell, attributes)
+		}
+		switch {
+		case err == nil:
+			return pid, nil
+		case errors.Is(err, unix.EAGAIN), errors.Is(err, unix.ENOMEM), errors.Is(err, unix.EMFILE):
+			return 0, fmt.Errorf("cannot start a process: %w", err)
+		case !errors.Is(err, unix.ENOENT) && !errors.Is(err, unix.ENOTDIR):
+			result = err
+		}
+	}
+	failed := &startError{codeNotExecutable, phase.Command[0] + ": " + result.Error()}
+	if errors.Is(result, unix.ENOENT) {
+		failed.exitCode = codeNotFound
+	}
+	return 0, failed
+}
+
+func workdir(phase phaseSpec) string {
+	if phase.Workdir == "" {
+		return "."
+	}
+	return phase.Workdir
+}
+
+// programs lists the files that a command's name may mean.
+func programs(name string, environment []string) []string {
+	if strings.Contains(name, "/") {
+		return []string{name}
+	}
+	search := searchPath
+	for _, entry := range environment {
+		if value, found := strings.CutPrefix(entry, "PATH="); found {
+			search = value
+		}
+	}
+	var files []string
+	for _, folder := range strings.Split(search, ":") {
+		if folder == "" {
+			folder = "."
+		}
+		files = append(files, strings.TrimSuffix(folder, "/")+"/"+name)
+	}
+	return files
+}

@@ -1,0 +1,169 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"os"
+
+	"golang.org/x/sys/unix"
+)
+
+const (
+	// maxDepth bounds recursion, and with it open descriptors, in trees that we walk.
+	maxDepth = 512
+	// listBatch entries are read at a time, so that a huge folder needs no memory.
+	listBatch = 1024
+	// ownerAll is what the owner of a folder needs to change its entries.
+	ownerAll = 0o700
+)
+
+var errTooDeep = fmt.Errorf("deeper than %d folders", maxDepth)
+
+// openFolder opens a folder whose path is trusted (a mount point, before any command ran).
+func openFolder(name string) (*os.File, error) {
+	return os.OpenFile(name, unix.O_RDONLY|unix.O_DIRECTORY, 0)
+}
+
+// openFolderAt opens a folder inside an untrusted one without following a link.
+func openFolderAt(parent *os.File, name string) (*os.File, error) {
+	return openAt(parent, name, unix.O_RDONLY|unix.O_DIRECTORY, 0)
+}
+
+// openFileAt opens a regular file for reading without following a link or waiting for a FIFO.
+func openFileAt(parent *os.File, name string) (*os.File, error) {
+	file, err := openAt(parent, name, unix.O_RDONLY|unix.O_NONBLOCK, 0)
+	if err != nil {
+		return nil, err
+	}
+	if info, err := file.Stat(); err != nil || !info.Mode().IsRegular() {
+		_ = file.Close()
+		return nil, errors.Join(err, fmt.Errorf("%q is not a regular file", name))
+	}
+	return file, nil
+}
+
+func openAt(parent *os.File, name string, flags int, mode uint32) (*os.File, error) {
+	for {
+		fd, err := unix.Openat(int(parent.Fd()), name, flags|unix.O_NOFOLLOW|unix.O_CLOEXEC, mode)
+		if errors.Is(err, unix.EINTR) {
+			continue
+		}
+		if err != nil {
+			return nil, &os.PathError{Op: "open", Path: name, Err: err}
+		}
+		return os.NewFile(uintptr(fd), name), nil
+	}
+}
+
+// statAt returns the status of an entry itself, never of a link's target.
+func statAt(parent *os.File, name string) (unix.Stat_t, error) {
+	var status unix.Stat_t
+	err := unix.Fstatat(int(parent.Fd()), name, &status, unix.AT_SYMLINK_NOFOLLOW)
+	if err != nil {
+		return status, &os.PathError{Op: "stat", Path: name, Err: err}
+	}
+	return status, nil
+}
+
+func kindOf(status unix.Stat_t) uint32 {
+	return status.Mode & unix.S_IFMT
+}
+
+func readLinkAt(parent *os.File, name string) (string, error) {
+	buffer := make([]byte, unix.PathMax)
+	count, err := unix.Readlinkat(int(parent.Fd()), name, buffer)
+	if err != nil {
+		return "", &os.PathError{Op: "readlink", Path: name, Err: err}
+	}
+	return string(buffer[:count]), nil
+}
+
+// eachEntry calls visit for every entry of a folder; visit may change the entry.
+func eachEntry(folder *os.File, visit func(name string, status unix.Stat_t) error) error {
+	for {
+		names, err := folder.Readdirnames(listBatch)
+		for _, name := range names {
+			status, err := statAt(folder, name)
+			if errors.Is(err, unix.ENOENT) {
+				continue
+			}
+			if err != nil {
+				return err
+			}
+			if err := visit(name, status); err != nil {
+				return err
+			}
+		}
+		if errors.Is(err, io.EOF) {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+	}
+}
+
+// removeAt removes an entry with everything below it, following nothing.
+func removeAt(parent *os.File, name string, depth int) error {
+	err := unix.Unlinkat(int(parent.Fd()), name, 0)
+	if err == nil || errors.Is(err, unix.ENOENT) {
+		return nil
+	}
+	if !errors.Is(err, unix.EISDIR) && !errors.Is(err, unix.EPERM) {
+		return &os.PathError{Op: "remove", Path: name, Err: err}
+	}
+	if depth > maxDepth {
+		return errTooDeep
+	}
+	if err := emptyAt(parent, name, depth); err != nil {
+		return err
+	}
+	if err := unix.Unlinkat(int(parent.Fd()), name, unix.AT_REMOVEDIR); err != nil {
+		return &os.PathError{Op: "remove", Path: name, Err: err}
+	}
+	return nil
+}
+
+// emptyAt removes what a folder holds. Names are read before any is removed: a folder that
+// changes while it is read may show only some of its entries.
+func emptyAt(parent *os.File, name string, depth int) error {
+	status, err := statAt(parent, name)
+	if err != nil || kindOf(status) != unix.S_IFDIR {
+		return errors.Join(err, fmt.Errorf("cannot remove %q", name))
+	}
+	// A read-only folder can be emptied by its owner only after this; a failure shows below.
+	_ = changeMode(parent, name, status.Mode|ownerAll)
+	folder, err := openFolderAt(parent, name)
+	if err != nil {
+		return err
+	}
+	defer folder.Close()
+	names, err := folder.Readdirnames(-1)
+	if err != nil {
+		return err
+	}
+	for _, child := range names {
+		if err := removeAt(folder, child, depth+1); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// replaceFileAt writes a file that nobody else has open, in place of whatever has its name.
+func replaceFileAt(folder *os.File, name string, content []byte) error {
+	file, err := createAt(folder, name)
+	if err != nil {
+		return err
+	}
+	_, err = file.Write(content)
+	return errors.Join(err, file.Close())
+}
+
+func createAt(folder *os.File, name string) (*os.File, error) {
+	if err := removeAt(folder, name, 0); err != nil {
+		return nil, err
+	}
+	return openAt(folder, name, unix.O_WRONLY|unix.O_CREAT|unix.O_EXCL, 0o644)
+}

@@ -1,0 +1,62 @@
+package main
+
+import (
+	"encoding/json"
+	"errors"
+	"math"
+	"strings"
+	"time"
+	"unicode/utf8"
+)
+
+// messageBytes is what the kubelet keeps of a termination message.
+const messageBytes = 4096
+
+var errStopped = errors.New("told to stop")
+
+// message is the termination message: evidence beside the exit code.
+type message struct {
+	V               int     `json:"v"`
+	Code            int     `json:"code"`
+	Phase           string  `json:"phase"`
+	ExitCode        int     `json:"exit_code"`
+	Signal          int     `json:"signal"`
+	TimedOut        bool    `json:"timed_out"`
+	DurationSeconds float64 `json:"duration_seconds"`
+	StdoutBytes     int64   `json:"stdout_bytes"`
+	StderrBytes     int64   `json:"stderr_bytes"`
+	Error           string  `json:"error"`
+}
+
+// failure is the message of a job that ended before or beside its phases.
+func failure(code int, err error) message {
+	return message{V: 1, Code: code, Error: err.Error()}
+}
+
+// encode returns the message as JSON of at most messageBytes; only the error text is cut.
+func (m message) encode() []byte {
+	m.Error = strings.ToValidUTF8(m.Error, "\uFFFD")
+	for {
+		text, err := json.Marshal(m)
+		if err != nil {
+			return []byte(`{"v":1,"code":92,"error":"message not encodable"}`)
+		}
+		if len(text) <= messageBytes {
+			return text
+		}
+		m.Error = cut(m.Error, len(m.Error)/2)
+	}
+}
+
+// cut returns at most limit bytes of text without splitting a character.
+func cut(text string, limit int) string {
+	for limit > 0 && !utf8.RuneStart(text[limit]) {
+		limit--
+	}
+	return text[:limit]
+}
+
+// seconds rounds a duration to milliseconds.
+func seconds(duration time.Duration) float64 {
+	return math.Round(duration.Seconds()*1000) / 1000
+}

@@ -1,0 +1,58 @@
+package main
+
+import (
+	"context"
+	"net"
+	"sync"
+	"time"
+)
+
+const (
+	probeTimeout = 300 * time.Millisecond
+	probePause   = 100 * time.Millisecond
+)
+
+// waitClosed repeats until no address accepts a connection, in one and the same round. It
+// reports false when an address was still open when the time was over.
+func waitClosed(addresses []string, limit time.Duration, stop <-chan struct{}) bool {
+	deadline := time.Now().Add(limit)
+	for {
+		if allClosed(addresses) {
+			return true
+		}
+		if time.Now().After(deadline) {
+			return false
+		}
+		select {
+		case <-stop:
+			return false
+		case <-time.After(probePause):
+		}
+	}
+}
+
+func allClosed(addresses []string) bool {
+	open := make([]bool, len(addresses))
+	var group sync.WaitGroup
+	for index, address := range addresses {
+		group.Go(func() { open[index] = isOpen(address) })
+	}
+	group.Wait()
+	for _, each := range open {
+		if each {
+			return false
+		}
+	}
+	return true
+}
+
+func isOpen(address string) bool {
+	ctx, cancel := context.WithTimeout(context.Background(), probeTimeout)
+	defer cancel()
+	connection, err := new(net.Dialer).DialContext(ctx, "tcp", address)
+	if err != nil {
+		return false
+	}
+	_ = connection.Close()
+	return true
+}

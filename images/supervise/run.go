@@ -1,0 +1,226 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"strings"
+
+	"golang.org/x/sys/unix"
+)
+
+// runtimeThreads is the room that the process limit leaves for this process itself.
+const runtimeThreads = spareThreads + 12
+
+var streamNames = [2]string{"stdout", "stderr"}
+
+// kept are the folders that are used again after the commands ran. They stay open, so that no
+// command can exchange one of their parents.
+type keptFolders struct {
+	streams *os.File // nil when no streams are kept
+	open    []*os.File
+}
+
+// run is the job of the containers harness and check.
+func run(text string, stop <-chan struct{}) message {
+	spec, err := decodeRun(text)
+	if err != nil {
+		return failure(codeOwnFault, err)
+	}
+	for _, address := range spec.Probes {
+		if host, _, err := net.SplitHostPort(address); err != nil || net.ParseIP(host) == nil {
+			return failure(codeOwnFault, fmt.Errorf("specification: probe %q is not IP:port", address))
+		}
+	}
+	folders, err := openKept(spec)
+	if err != nil {
+		return failure(codeStaging, err)
+	}
+	if code, err := stage(spec, stop); err != nil {
+		return failure(code, err)
+	}
+	if err := limitProcesses(spec.MaxProcesses); err != nil {
+		return failure(codeOwnFault, fmt.Errorf("process limit: %w", err))
+	}
+	result, kept := runPhases(spec, folders.streams, stop)
+	if result.Code != codeStopped {
+		for _, folder := range folders.open {
+			openModes(folder, 0)
+		}
+	}
+	writeStreams(folders.streams, kept, &result)
+	return result
+}
+
+func openKept(spec runSpec) (keptFolders, error) {
+	var folders keptFolders
+	var err error
+	if spec.Streams.Folder != "" {
+		if folders.streams, err = openFolder(spec.Streams.Folder); err != nil {
+			return folders, err
+		}
+	}
+	for _, name := range spec.OpenModes {
+		folder, err := openFolder(name)
+		if err != nil {
+			return folders, err
+		}
+		folders.open = append(folders.open, folder)
+	}
+	return folders, nil
+}
+
+// stage checks and places everything that the phases need; it returns the code of a failure.
+func stage(spec runSpec, stop <-chan struct{}) (int, error) {
+	for _, lane := range spec.Lanes {
+		digest, err := treeDigest(lane.Path)
+		if err != nil {
+			return codeStaging, fmt.Errorf("lane %s: %w", lane.Path, err)
+		}
+		if digest != lane.Digest {
+			return codeStaging, fmt.Errorf("lane %s: the digest is not the expected one", lane.Path)
+		}
+	}
+	if !waitClosed(spec.Probes, duration(spec.ProbeTimeoutSeconds), stop) {
+		select {
+		case <-stop:
+			return codeStopped, errStopped
+		default:
+		}
+		return codeNetwork, errors.New("the network is open: an address that must be closed accepts connections")
+	}
+	if spec.Candidate != nil {
+		if err := unpackCandidate(*spec.Candidate, spec.Protected); err != nil {
+			return codeStaging, err
+		}
+	}
+	for _, each := range spec.Copies {
+		if err := transfer(each, spec.Protected); err != nil {
+			return codeStaging, fmt.Errorf("copy %s: %w", each.From, err)
+		}
+	}
+	return codeDone, nil
+}
+
+// runPhases runs the phases in order until one fails and returns the message about the last
+// one that ran, with its streams.
+func runPhases(spec runSpec, streams *os.File, stop <-chan struct{}) (message, [2]*capture) {
+	var result message
+	var kept [2]*capture
+	for number, phase := range spec.Phases {
+		kept = newCaptures(spec.Streams, streams)
+		end, err := runPhase(phase, environment(spec.Home, phase.Env), kept, stop)
+		for _, each := range kept {
+			if each.live != nil {
+				_ = each.live.Close()
+			}
+		}
+		result = describe(phase, end, kept)
+		last := number == len(spec.Phases)-1
+		result.Code = phaseCode(end, number, last, spec.Verdict)
+		if err != nil {
+			result.Code, result.Error = codeOwnFault, err.Error()
+		}
+		if last || err != nil || result.Code != codeDone {
+			break
+		}
+	}
+	return result, kept
+}
+
+// phaseCode is the one place where the end of a command becomes a verdict: a pass needs a
+// last phase that was started, ended by itself and returned 0.
+func phaseCode(end ending, number int, last, verdict bool) int {
+	failed := end.exitCode != 0 || end.signal != 0 || end.fault != ""
+	switch {
+	case end.stopped:
+		return codeStopped
+	case end.timedOut:
+		return codeTimeout
+	case failed && !last:
+		return codePhase + number
+	case failed && verdict:
+		return codeFailed
+	default:
+		return codeDone
+	}
+}
+
+func describe(phase phaseSpec, end ending, kept [2]*capture) message {
+	return message{
+		V:               1,
+		Phase:           phase.Name,
+		ExitCode:        end.exitCode,
+		Signal:          end.signal,
+		TimedOut:        end.timedOut,
+		DurationSeconds: seconds(end.duration),
+		StdoutBytes:     kept[0].total,
+		StderrBytes:     kept[1].total,
+		Error:           end.fault,
+	}
+}
+
+// environment is the container's, with HOME and the phase's own variables in place.
+func environment(home string, own map[string]string) []string {
+	replaced := map[string]string{}
+	if home != "" {
+		replaced["HOME"] = home
+	}
+	for name, value := range own {
+		replaced[name] = value
+	}
+	var result []string
+	for _, entry := range os.Environ() {
+		name, _, _ := strings.Cut(entry, "=")
+		if _, known := replaced[name]; !known {
+			result = append(result, entry)
+		}
+	}
+	for name, value := range replaced {
+		result = append(result, name+"="+value)
+	}
+	return result
+}
+
+// limitProcesses bounds the processes and threads of this user, ourselves included.
+func limitProcesses(wanted uint64) error {
+	if wanted == 0 {
+		return nil
+	}
+	limit := wanted + runtimeThreads
+	return unix.Setrlimit(unix.RLIMIT_NPROC, &unix.Rlimit{Cur: limit, Max: limit})
+}
+
+func newCaptures(spec streamsSpec, folder *os.File) [2]*capture {
+	var kept [2]*capture
+	for index, name := range streamNames {
+		kept[index] = &capture{headLimit: spec.HeadBytes, tailLimit: spec.TailBytes}
+		if folder != nil {
+			// Only for the case that this process is killed; writeStreams reports what is wrong.
+			kept[index].live, _ = createAt(folder, name)
+		}
+	}
+	return kept
+}
+
+// writeStreams writes what was kept and the message. The commands could reach the folder, so
+// whatever is there now is replaced.
+func writeStreams(folder *os.File, kept [2]*capture, result *message) {
+	if folder == nil {
+		return
+	}
+	openFolderMode(folder)
+	var problem error
+	for index, name := range streamNames {
+		problem = errors.Join(problem,
+			replaceFileAt(folder, name, kept[index].head),
+			replaceFileAt(folder, name+".tail", kept[index].last()))
+	}
+	if problem != nil && result.Error == "" {
+		result.Error = "streams: " + problem.Error()
+	}
+	if err := replaceFileAt(folder, "report.json", result.encode()); err != nil && result.Error == "" {
+		result.Error = "streams: " + err.Error()
+	}
+}

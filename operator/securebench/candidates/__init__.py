@@ -1,0 +1,1 @@
+"""What an agent hands in: kinds, bounds, sealing."""

@@ -1,0 +1,5 @@
+"""``python -m securebench.cli``."""
+
+from securebench.cli.main import main
+
+main()

@@ -1,0 +1,136 @@
+"""From the command line to the operator's Pod of a namespace."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from typing import IO, NamedTuple
+
+from securebench.controller.exec_io import MAX_ANSWER_BYTES
+from securebench.errors import ClusterError, PermanentClusterError, TooLargeError
+from securebench.kube.client import ApiCluster, connect, default_namespace
+from securebench.kube.podexec import run_exec
+from securebench.kube.port import Cluster, Kind, Raw
+from securebench.tester.link import ExecResult, OperatorLink
+
+OPERATOR_SELECTOR = "app.kubernetes.io/component=operator,app.kubernetes.io/name=securebench"
+OPERATOR_CONTAINER = "operator"
+DEFAULT_OPERATOR_POD = "securebench-0"
+"""Of the release ``securebench``; for accounts that may not list Pods, as the role tester."""
+
+_PIECE_BYTES = 256 * 1024
+_FORBIDDEN = 403
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where a command works; None leaves it to the kubeconfig and the cluster.
+
+    Attributes:
+        namespace: Namespace.
+        context: Context of the kubeconfig.
+        operator_pod: Name of the operator's Pod.
+    """
+
+    namespace: str | None = None
+    context: str | None = None
+    operator_pod: str | None = None
+
+
+class Connection(NamedTuple):
+    """An open way to a namespace and its operator."""
+
+    cluster: ApiCluster
+    link: OperatorLink
+
+
+@asynccontextmanager
+async def open_connection(place: Place) -> AsyncIterator[Connection]:
+    """Open the cluster and find the operator's Pod.
+
+    Raises:
+        ConfigError: There is no usable kubeconfig.
+        ClusterError: The cluster cannot be reached, or no operator runs in the namespace.
+    """
+    namespace = place.namespace or default_namespace(place.context)
+    async with connect(namespace, place.context) as cluster:
+        pod = await operator_pod(cluster, namespace, place.operator_pod)
+        yield Connection(cluster, OperatorLink(PodExec(cluster, pod)))
+
+
+async def operator_pod(cluster: Cluster, namespace: str, name: str | None) -> str:
+    """Return the name of the operator's Pod.
+
+    Args:
+        cluster: The namespace.
+        namespace: Its name, for messages.
+        name: The Pod that the user named, or None.
+
+    Raises:
+        ClusterError: There is none, or it does not run.
+    """
+    pods = await _candidates(cluster, name)
+    running = [pod for pod in pods if _is_running(pod)]
+    if running:
+        return str(_mapping(running[0], "metadata").get("name"))
+    if pods:
+        found = str(_mapping(pods[0], "metadata").get("name"))
+        phase = _mapping(pods[0], "status").get("phase")
+        raise ClusterError(f"the operator's Pod {found} in namespace {namespace} is {phase}")
+    raise ClusterError(
+        f"no SecureBench operator runs in namespace {namespace}; install the chart there, or"
+        " choose another namespace with --namespace or another Pod with --operator-pod"
+    )
+
+
+class PodExec:
+    """Runs commands in the operator's container.
+
+    Args:
+        cluster: The namespace.
+        pod: Name of the operator's Pod.
+    """
+
+    def __init__(self, cluster: ApiCluster, pod: str) -> None:
+        self._cluster = cluster
+        self._pod = pod
+
+    async def __call__(self, command: Sequence[str], stdin: IO[bytes] | None) -> ExecResult:
+        """Run it to its end."""
+        output = bytearray()
+
+        async def keep(piece: bytes) -> None:
+            output.extend(piece)
+            if len(output) > 2 * MAX_ANSWER_BYTES:
+                raise TooLargeError("the operator's Pod answered with more than it may")
+
+        source = None if stdin is None else _pieces(stdin)
+        result = await run_exec(self._cluster, self._pod, OPERATOR_CONTAINER, command, source, keep)
+        return ExecResult(result.exit_code, bytes(output), result.stderr)
+
+
+async def _candidates(cluster: Cluster, name: str | None) -> tuple[Raw, ...]:
+    if name is None:
+        try:
+            return (await cluster.list(Kind.POD, OPERATOR_SELECTOR)).items
+        except PermanentClusterError as error:
+            if error.status != _FORBIDDEN:
+                raise
+    pod = await cluster.get(Kind.POD, name or DEFAULT_OPERATOR_POD)
+    return () if pod is None else (pod,)
+
+
+def _is_running(pod: Raw) -> bool:
+    leaving = "deletionTimestamp" in _mapping(pod, "metadata")
+    return _mapping(pod, "status").get("phase") == "Running" and not leaving
+
+
+async def _pieces(source: IO[bytes]) -> AsyncIterator[bytes]:
+    while piece := source.read(_PIECE_BYTES):
+        yield piece
+
+
+def _mapping(raw: Raw, key: str) -> Raw:
+    value = raw.get(key)
+    return value if isinstance(value, Mapping) else {}

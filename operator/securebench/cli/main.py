@@ -1,0 +1,216 @@
+"""The program ``securebench``: its commands and flags; each command's work is a module of its own.
+
+A command's module is imported when the command is called: the exec protocol and the probes start
+this program for every single call and need no cluster library.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from securebench.cli.output import end_with
+
+# ruff: noqa: PLC0415
+
+HEARTBEAT = Path("/tmp/securebench/heartbeat.json")  # noqa: S108 - in the operator's own emptyDir
+"""Default of the setting ``heartbeatPath``."""
+
+app = typer.Typer(
+    name="securebench",
+    help="Run AI agent benchmarks on Kubernetes and grade them safely.",
+    add_completion=False,
+    no_args_is_help=True,
+    rich_markup_mode=None,
+    pretty_exceptions_enable=False,
+)
+packs = typer.Typer(help="Check, upload and show benchmark packs.", no_args_is_help=True)
+app.add_typer(packs, name="pack")
+
+Namespace = Annotated[
+    str | None, typer.Option("--namespace", "-n", help="Namespace; default: of the kubeconfig.")
+]
+Context = Annotated[
+    str | None, typer.Option("--context", help="Context of the kubeconfig; default: the current.")
+]
+OperatorPod = Annotated[
+    str | None,
+    typer.Option(
+        "--operator-pod",
+        envvar="SECUREBENCH_OPERATOR_POD",
+        help="Name of the operator's Pod, where Pods may not be listed; default: securebench-0.",
+    ),
+]
+OptionalConfig = Annotated[
+    Path | None, typer.Option("--config", help="Tester YAML that names the pack.")
+]
+Manifest = Annotated[Path | None, typer.Option("--manifest", help="Manifest of the pack.")]
+Tasks = Annotated[Path | None, typer.Option("--tasks", help="Task file of the pack.")]
+OutputDir = Annotated[Path | None, typer.Option("--output-dir", help="Output folder.")]
+
+
+@app.command()
+def run(  # noqa: PLR0913 - the flags of contract 2.1
+    config: Annotated[Path, typer.Option("--config", help="Tester YAML.")],
+    *,
+    env_file: Annotated[Path, typer.Option("--env-file", help="Dotenv file.")] = Path(".env"),
+    limit: Annotated[int | None, typer.Option("--limit", help="Only the first N rows.")] = None,
+    output_dir: OutputDir = None,
+    resume: Annotated[
+        bool, typer.Option("--resume", help="Keep finished records, run the rest.")
+    ] = False,
+    quiet: Annotated[bool, typer.Option("--quiet", help="No progress.")] = False,
+    show_command_output: Annotated[
+        bool, typer.Option("--show-command-output", help="Show what commands printed.")
+    ] = False,
+    show_agent_output: Annotated[
+        bool,
+        typer.Option("--show-agent-output", help="Show agent events, write agent-trace.log."),
+    ] = False,
+    parallelism: Annotated[
+        int | None, typer.Option("--parallelism", min=1, help="Attempts at the same time.")
+    ] = None,
+    namespace: Namespace = None,
+    context: Context = None,
+    operator_pod: OperatorPod = None,
+) -> None:
+    """Run a benchmark as a tester YAML says and fetch its results."""
+    from securebench.cli.connection import Place
+    from securebench.cli.run import RunCommand, RunOptions
+
+    options = RunOptions(
+        config=config,
+        env_file=env_file,
+        limit=limit,
+        output_dir=output_dir,
+        resume=resume,
+        quiet=quiet,
+        show_command_output=show_command_output,
+        show_agent_output=show_agent_output,
+        parallelism=parallelism,
+        place=Place(namespace, context, operator_pod),
+    )
+    end_with(RunCommand(options))
+
+
+@packs.command("lint")
+def pack_lint(
+    config: OptionalConfig = None,
+    manifest: Manifest = None,
+    tasks: Tasks = None,
+    *,
+    strict: Annotated[bool, typer.Option("--strict", help="Warnings count as errors.")] = False,
+) -> None:
+    """Check a pack without running it."""
+    from securebench.cli import pack
+
+    end_with(lambda: pack.lint(pack.PackFiles(config, manifest, tasks), strict=strict))
+
+
+@packs.command("push")
+def pack_push(  # noqa: PLR0913 - flags
+    config: OptionalConfig = None,
+    manifest: Manifest = None,
+    tasks: Tasks = None,
+    *,
+    name: Annotated[
+        str | None, typer.Option("--name", help="Folder on the volume; default: id and digest.")
+    ] = None,
+    namespace: Namespace = None,
+    context: Context = None,
+    operator_pod: OperatorPod = None,
+) -> None:
+    """Upload a pack to the results volume, for BenchmarkRuns with pack.volume."""
+    from securebench.cli import pack
+    from securebench.cli.connection import Place
+
+    files, place = pack.PackFiles(config, manifest, tasks), Place(namespace, context, operator_pod)
+    end_with(lambda: pack.push(files, name, place))
+
+
+@packs.command("show")
+def pack_show(  # noqa: PLR0913 - flags
+    name: Annotated[str | None, typer.Argument(help="Pack on the results volume.")] = None,
+    *,
+    config: OptionalConfig = None,
+    manifest: Manifest = None,
+    tasks: Tasks = None,
+    namespace: Namespace = None,
+    context: Context = None,
+    operator_pod: OperatorPod = None,
+) -> None:
+    """Show a pack on the results volume, or one on this machine."""
+    from securebench.cli import pack
+    from securebench.cli.connection import Place
+
+    if name is not None:
+        end_with(lambda: pack.show_uploaded(name, Place(namespace, context, operator_pod)))
+    end_with(lambda: pack.show_local(pack.PackFiles(config, manifest, tasks)))
+
+
+@app.command()
+def results(
+    run: Annotated[str, typer.Argument(help="Name of the BenchmarkRun.")],
+    *,
+    output_dir: OutputDir = None,
+    namespace: Namespace = None,
+    context: Context = None,
+    operator_pod: OperatorPod = None,
+) -> None:
+    """Fetch records and summary of a run into a folder (default: named like the run)."""
+    from securebench.cli import results as command
+    from securebench.cli.connection import Place
+
+    place = Place(namespace, context, operator_pod)
+    end_with(lambda: command.results(run, output_dir, place))
+
+
+@app.command()
+def logs(
+    run: Annotated[str, typer.Argument(help="Name of the BenchmarkRun.")],
+    task: Annotated[str, typer.Argument(help="Id of a finished task.")],
+    *,
+    namespace: Namespace = None,
+    context: Context = None,
+    operator_pod: OperatorPod = None,
+) -> None:
+    """Print what harness and check of a finished task printed."""
+    from securebench.cli import results as command
+    from securebench.cli.connection import Place
+
+    end_with(lambda: command.logs(run, task, Place(namespace, context, operator_pod)))
+
+
+@app.command()
+def operator() -> None:
+    """Run the operator; this is what its Pod does."""
+    from securebench.controller.handlers import run_operator
+
+    run_operator()
+
+
+@app.command("operator-io", hidden=True, context_settings={"ignore_unknown_options": True})
+def operator_io_command(arguments: Annotated[list[str], typer.Argument()]) -> None:
+    """Answer a tester's call inside the operator's Pod."""
+    from securebench.cli.operator_io import operator_io
+
+    end_with(lambda: operator_io(arguments))
+
+
+@app.command("probe", hidden=True)
+def probe_command(
+    *,
+    heartbeat: Annotated[Path, typer.Option("--file")] = HEARTBEAT,
+    max_age: Annotated[float, typer.Option("--max-age")] = 90.0,
+) -> None:
+    """Tell the kubelet whether the operator still looks at its runs."""
+    from securebench.cli.probe import probe
+
+    end_with(lambda: probe(heartbeat, max_age))
+
+
+def main() -> None:
+    """Run the program."""
+    app()

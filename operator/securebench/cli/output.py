@@ -1,0 +1,76 @@
+"""What commands print, and how they end: exit codes 0, 1 and 130 (2 is the argument parser's)."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterable
+from typing import NoReturn
+
+import typer
+
+from securebench.errors import ConfigErrors, PermanentClusterError, SecureBenchError
+from securebench.tester.text import printable
+
+INTERRUPTED = 130
+_NOT_FOUND = 404
+_FORBIDDEN = 403
+
+
+def end_with(command: Callable[[], int]) -> NoReturn:
+    """Run a command and end the program with its exit code.
+
+    Errors become one line each on stdout, as contract 2.1 has it.
+
+    Args:
+        command: Returns the exit code.
+    """
+    try:
+        code = command()
+    except (SecureBenchError, OSError, ValueError, ImportError) as error:
+        for line in error_lines(error):
+            print_error(line)
+        code = 1
+    except KeyboardInterrupt:
+        code = INTERRUPTED
+    raise typer.Exit(code)
+
+
+def error_lines(error: Exception) -> tuple[str, ...]:
+    """Return one line for each thing that is wrong."""
+    if isinstance(error, ConfigErrors):
+        return tuple(line for part in error.errors for line in _lines(str(part)))
+    if isinstance(error, PermanentClusterError) and error.status == _FORBIDDEN:
+        hint = "your account lacks a right here; ask for the role 'tester' of the SecureBench chart"
+        return (f"{hint} ({_one_line(str(error))})",)
+    if isinstance(error, PermanentClusterError) and error.status == _NOT_FOUND:
+        hint = "the cluster does not know BenchmarkRuns; install the SecureBench chart and its CRDs"
+        return (f"{hint} ({_one_line(str(error))})",)
+    if isinstance(error, OSError) and error.filename is not None:
+        return (f"{error.filename}: {error.strerror}",)
+    return _lines(str(error)) or (type(error).__name__,)
+
+
+def print_error(message: str) -> None:
+    """Print an error line on stdout."""
+    print_line(f"error: {message}")
+
+
+def print_line(message: str) -> None:
+    """Print a line of ours on stdout."""
+    sys.stdout.write(f"securebench: {printable(message)}\n")
+    sys.stdout.flush()
+
+
+def print_notices(messages: Iterable[object]) -> None:
+    """Print warnings on stderr."""
+    for message in messages:
+        sys.stderr.write(f"securebench: warning: {printable(str(message))}\n")
+    sys.stderr.flush()
+
+
+def _lines(text: str) -> tuple[str, ...]:
+    return tuple(line for line in text.splitlines() if line.strip())
+
+
+def _one_line(text: str) -> str:
+    return " ".join(text.split())

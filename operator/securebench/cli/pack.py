@@ -1,0 +1,158 @@
+"""``securebench pack lint|push|show``."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from securebench.cli.connection import Place, open_connection
+from securebench.cli.output import print_error, print_line
+from securebench.errors import ConfigErrors, InvalidInputError
+from securebench.harnesses.config import (
+    DEFAULT_TASK_FILE,
+    CommandHarness,
+    Harness,
+    harness_config,
+)
+from securebench.packs.bundle import files_receipt
+from securebench.packs.lint import LintFinding, Severity, lint_harness, lint_pack
+from securebench.packs.load import CheckedPack, check_pack
+from securebench.tester.config import TesterConfig, load_tester_config
+from securebench.tester.link import LOCAL_LIMITS
+from securebench.tester.prepare import LocalPack, local_pack
+from securebench.tester.submit import pack_folder
+
+
+@dataclass(frozen=True, slots=True)
+class PackFiles:
+    """Which pack a command is about.
+
+    Attributes:
+        config: Tester YAML that names the pack, or None.
+        manifest: Manifest file, or None.
+        tasks: Task file, or None.
+    """
+
+    config: Path | None = None
+    manifest: Path | None = None
+    tasks: Path | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class _Source:
+    manifest: Path
+    tasks: Path
+    config: TesterConfig | None
+
+
+def lint(files: PackFiles, *, strict: bool) -> int:
+    """Check a pack, print what is found and return the exit code."""
+    findings = _findings(_source(files))
+    for finding in findings:
+        if finding.severity is Severity.ERROR:
+            print_error(str(finding))
+        else:
+            print_line(f"warning: {finding}")
+    errors = sum(1 for finding in findings if finding.severity is Severity.ERROR)
+    warnings = len(findings) - errors
+    print_line(f"pack lint errors={errors} warnings={warnings}")
+    return 1 if errors or (strict and warnings) else 0
+
+
+def show_local(files: PackFiles) -> int:
+    """Print what a pack on this machine holds."""
+    source = _source(files)
+    checked = check_pack(source.manifest, source.tasks)
+    pack = _valid(source, checked)
+    families = Counter(task.task_type for _, task in checked.tasks)
+    receipt = files_receipt(pack.files, LOCAL_LIMITS)
+    print_line(f"pack {pack.id} digest={pack.digest}")
+    print_line(f"files={receipt.files} bytes={receipt.size_bytes} tasks={len(checked.tasks)}")
+    for family in sorted(families):
+        print_line(f"{family}={families[family]}")
+    return 0
+
+
+def show_uploaded(name: str, place: Place) -> int:
+    """Print what a pack on the results volume holds."""
+    answer = asyncio.run(_ask(name, place))
+    if not answer.get("present"):
+        print_error(f"there is no pack {name!r} on the results volume")
+        return 1
+    facts = " ".join(f"{key}={answer.get(key)}" for key in ("digest", "files", "size_bytes"))
+    print_line(f"pack {name} {facts}")
+    return 0
+
+
+def push(files: PackFiles, name: str | None, place: Place) -> int:
+    """Upload a pack and print where it lies.
+
+    Args:
+        files: The pack.
+        name: Folder below ``packs/``; None makes one of id and digest.
+        place: Namespace of the volume.
+    """
+    source = _source(files)
+    pack = _valid(source, check_pack(source.manifest, source.tasks))
+    folder = name or pack_folder(pack)
+    sent = asyncio.run(_upload(pack, folder, place))
+    print_line(f"pack {pack.id} path={folder} digest={pack.digest} uploaded={str(sent).lower()}")
+    return 0
+
+
+async def _ask(name: str, place: Place) -> Mapping[str, object]:
+    async with open_connection(place) as connection:
+        return await connection.link.show_pack(name)
+
+
+async def _upload(pack: LocalPack, folder: str, place: Place) -> bool:
+    receipt = files_receipt(pack.files, LOCAL_LIMITS)
+    async with open_connection(place) as connection:
+        if await connection.link.pack_digest(folder) == receipt.digest:
+            return False
+        await connection.link.put_pack(folder, pack.files)
+        return True
+
+
+def _source(files: PackFiles) -> _Source:
+    if files.config is not None:
+        config = load_tester_config(files.config)
+        return _Source(config.benchmark.manifest, config.benchmark.tasks, config)
+    if files.manifest is None or files.tasks is None:
+        raise InvalidInputError("name the pack with --config, or with --manifest and --tasks")
+    return _Source(files.manifest, files.tasks, None)
+
+
+def _valid(source: _Source, checked: CheckedPack) -> LocalPack:
+    if checked.pack is None or checked.errors:
+        raise ConfigErrors(checked.errors)
+    return local_pack(source.manifest, source.tasks, checked.pack.manifest)
+
+
+def _findings(source: _Source) -> list[LintFinding]:
+    harness, findings = _harness(source.config)
+    task_file = harness.task_file if harness is not None else DEFAULT_TASK_FILE
+    checked = check_pack(source.manifest, source.tasks, task_file=task_file)
+    findings += lint_pack(checked)
+    if source.config is not None:
+        artifact = harness.artifact_path if isinstance(harness, CommandHarness) else None
+        findings += lint_harness(
+            source.config.harness.env,
+            artifact_path=artifact,
+            task_types={task.task_type for _, task in checked.tasks},
+            path=str(source.config.source),
+        )
+    return sorted(findings, key=lambda finding: finding.severity is not Severity.ERROR)
+
+
+def _harness(config: TesterConfig | None) -> tuple[Harness | None, list[LintFinding]]:
+    if config is None:
+        return None, []
+    try:
+        return harness_config(config.harness.type, config.harness.config), []
+    except ConfigErrors as broken:
+        errors = config.placed(broken).errors
+        return None, [LintFinding(Severity.ERROR, None, None, str(error)) for error in errors]

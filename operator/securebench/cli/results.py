@@ -1,0 +1,82 @@
+"""``securebench results`` and ``securebench logs``: what lies on the results volume."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+from securebench.cli.connection import Connection, Place, open_connection
+from securebench.cli.output import print_line
+from securebench.errors import InvalidInputError
+from securebench.kube.port import Kind
+from securebench.packs.bundle import folder_files
+from securebench.tester.follow import RunState, run_state
+from securebench.tester.mirror import RECORDS, RecordMirror
+from securebench.tester.summary import SUMMARY, localized_summary, parse_summary, write_summary
+from securebench.tester.text import printable_lines
+
+
+def results(run: str, output_dir: Path | None, place: Place) -> int:
+    """Fetch the records and the summary of a run, finished or not.
+
+    Args:
+        run: Name of the BenchmarkRun.
+        output_dir: Output folder; None takes a folder with the run's name.
+        place: The run's namespace.
+    """
+    return asyncio.run(_results(run, output_dir or Path(run), place))
+
+
+def logs(run: str, task_id: str, place: Place) -> int:
+    """Print what the last launches of a task printed."""
+    return asyncio.run(_logs(run, task_id, place))
+
+
+async def _results(run: str, folder: Path, place: Place) -> int:
+    async with open_connection(place) as connection:
+        state = await _state(connection, run)
+        records = await _mirror(connection, state.uid, folder).refresh()
+        part = await connection.link.get_run(state.uid, SUMMARY)
+    if part is None:
+        place_of = (folder / RECORDS).absolute()
+        print_line(
+            f"run={run} state={state.reason or 'new'} records={len(records)} output={place_of}"
+        )
+        return 0
+    raw = localized_summary(part.data, folder)
+    write_summary(raw, folder)
+    print_line(parse_summary(raw).line().removeprefix("securebench: "))
+    return 0
+
+
+def _mirror(connection: Connection, uid: str, folder: Path) -> RecordMirror:
+    folder.mkdir(parents=True, exist_ok=True)
+    return RecordMirror(connection.link, uid, folder / RECORDS)
+
+
+async def _logs(run: str, task_id: str, place: Place) -> int:
+    with TemporaryDirectory() as scratch:
+        folder = Path(scratch, "log")
+        async with open_connection(place) as connection:
+            state = await _state(connection, run)
+            await connection.link.get_log(state.uid, task_id, folder)
+        for name, path in sorted(folder_files(folder).items()):
+            _print_file(name, path)
+    return 0
+
+
+def _print_file(name: str, path: Path) -> None:
+    sys.stdout.write(f"==> {name} <==\n")
+    text = path.read_text(encoding="utf-8", errors="replace")
+    if sys.stdout.isatty():
+        text = printable_lines(text)
+    sys.stdout.write(text if text.endswith("\n") or not text else f"{text}\n")
+
+
+async def _state(connection: Connection, run: str) -> RunState:
+    found = await connection.cluster.get(Kind.BENCHMARK_RUN, run)
+    if found is None:
+        raise InvalidInputError(f"there is no BenchmarkRun {run!r} in this namespace")
+    return run_state(found)

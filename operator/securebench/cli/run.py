@@ -1,0 +1,153 @@
+"""``securebench run``."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import secrets
+import shlex
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from rich.console import Console
+
+from securebench.api.conditions import Reason
+from securebench.cli.connection import Place, open_connection
+from securebench.cli.output import INTERRUPTED, print_error, print_line, print_notices
+from securebench.tester.config import TesterConfig, load_tester_config, with_tester_overrides
+from securebench.tester.env_file import load_env_file
+from securebench.tester.prepare import Prepared, prepare
+from securebench.tester.progress import (
+    LineReporter,
+    LiveReporter,
+    NullReporter,
+    Reporter,
+    stderr_console,
+)
+from securebench.tester.run import RunEnd, Surroundings, TesterRun
+from securebench.tester.trace import AgentOutputReporter
+
+_SUFFIX_BYTES = 3
+
+
+@dataclass(frozen=True, slots=True)
+class RunOptions:
+    """The flags of contract 2.1 and ours.
+
+    Attributes:
+        config: Tester YAML.
+        env_file: Dotenv file.
+        limit: Only the first rows.
+        output_dir: Replaces ``run.output_dir``.
+        resume: Keep finished records.
+        quiet: No progress.
+        show_command_output: Show outputs of commands.
+        show_agent_output: Show and trace what the agent says.
+        parallelism: Attempts at the same time.
+        place: Namespace, context, Pod.
+    """
+
+    config: Path
+    env_file: Path
+    limit: int | None
+    output_dir: Path | None
+    resume: bool
+    quiet: bool
+    show_command_output: bool
+    show_agent_output: bool
+    parallelism: int | None
+    place: Place
+
+
+class RunCommand:
+    """One call of ``securebench run``.
+
+    Args:
+        options: The flags.
+    """
+
+    def __init__(self, options: RunOptions) -> None:
+        self._options = options
+        self._run: TesterRun | None = None
+
+    def __call__(self) -> int:
+        """Run it and return the exit code."""
+        options = self._options
+        load_env_file(options.env_file)
+        config = with_tester_overrides(
+            load_tester_config(options.config),
+            output_dir=options.output_dir,
+            limit=options.limit,
+            resume=options.resume,
+        )
+        prepared = prepare(config)
+        print_notices(prepared.warnings)
+        try:
+            end = asyncio.run(self._execute(config, prepared))
+        except KeyboardInterrupt:
+            self._say_how_to_come_back()
+            return INTERRUPTED
+        return conclude(end)
+
+    async def _execute(self, config: TesterConfig, prepared: Prepared) -> RunEnd:
+        async with open_connection(self._options.place) as connection:
+            with self._reporter(config) as reporter:
+                around = Surroundings(
+                    cluster=connection.cluster,
+                    link=connection.link,
+                    environ=os.environ,
+                    reporter=reporter,
+                    sleep=asyncio.sleep,
+                    suffix=lambda: secrets.token_hex(_SUFFIX_BYTES),
+                )
+                self._run = TesterRun(config, prepared, around, self._options.parallelism)
+                return await self._run.execute()
+
+    @contextmanager
+    def _reporter(self, config: TesterConfig) -> Iterator[Reporter]:
+        console = stderr_console()
+        show_output = self._options.show_command_output
+        if self._options.quiet:
+            yield NullReporter()
+        elif console.is_terminal:
+            with LiveReporter(console, show_command_output=show_output) as live:
+                yield self._with_agent_output(live, console, config)
+        else:
+            lines = LineReporter(console, show_command_output=show_output)
+            yield self._with_agent_output(lines, console, config)
+
+    def _with_agent_output(
+        self, reporter: Reporter, console: Console, config: TesterConfig
+    ) -> Reporter:
+        if not self._options.show_agent_output:
+            return reporter
+        command = config.harness.config.get("command")
+        text = " ".join(command) if isinstance(command, list) else str(command)
+        return AgentOutputReporter(reporter, console, text)
+
+    def _say_how_to_come_back(self) -> None:
+        if self._run is None or self._run.name is None:
+            sys.stderr.write("securebench: interrupted; nothing was started\n")
+            return
+        command = shlex.join(["securebench", *sys.argv[1:]])
+        sys.stderr.write(
+            f"securebench: interrupted; BenchmarkRun {self._run.name} goes on."
+            f" Follow it again with: {command}\n"
+        )
+
+
+def conclude(end: RunEnd) -> int:
+    """Print how a run ended and return the exit code."""
+    summary = end.summary
+    if end.exit_code != 0 or summary is None:
+        message = f": {end.state.message}" if end.state.message else ""
+        print_error(f"BenchmarkRun {end.state.name} ended with {end.state.reason}{message}")
+        return end.exit_code or 1
+    if end.state.reason == Reason.INCOMPLETE:
+        missing = summary.total - summary.verified
+        print_notices([f"{missing} of {summary.total} attempts have no verdict"])
+    print_line(summary.line().removeprefix("securebench: "))
+    return 0

@@ -1,0 +1,28 @@
+"""Time as an argument: the wall clock of records, the monotonic clock of deadlines."""
+
+from __future__ import annotations
+
+import time
+from datetime import UTC, datetime
+from typing import Protocol
+
+
+class Clock(Protocol):
+    """What the control plane asks about time."""
+
+    def now(self) -> float:
+        """Return seconds since the epoch."""
+        ...
+
+
+class SystemClock:
+    """The machine's clock."""
+
+    def now(self) -> float:
+        """Return seconds since the epoch."""
+        return time.time()
+
+
+def rfc3339(seconds: float) -> str:
+    """Return the UTC time in the form that Kubernetes writes, e.g. 2026-01-31T12:00:00Z."""
+    return datetime.fromtimestamp(seconds, tz=UTC).strftime("%Y-%m-%dT%H:%M:%SZ")

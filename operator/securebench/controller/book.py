@@ -1,0 +1,157 @@
+"""The journal with its fold, and every write of a run that must reach the disk in order."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+
+from securebench.clock import Clock
+from securebench.controller.start import BoundRun
+from securebench.controller.status import Exported
+from securebench.engine.entries import Entry, Finished, Opened, RunBound, RunEnded
+from securebench.engine.history import run_history
+from securebench.engine.model import Finish, Outcome
+from securebench.errors import InvariantViolationError
+from securebench.ledger.journal import Journal
+from securebench.ledger.labels import Isolation
+from securebench.ledger.record_line import record_line
+from securebench.ledger.records import RecordContext, candidate_record
+from securebench.ledger.store import CANDIDATES, SUMMARY
+from securebench.ledger.summary import RecordFacts, run_summary
+from securebench.ledger.texts import read_texts
+from securebench.plan.model import AttemptKey
+
+
+class RunBook:
+    """What is known and kept of one run; every method that writes returns when the disk has it.
+
+    Args:
+        bound: The run.
+        journal: Its open journal.
+        clock: The wall clock.
+    """
+
+    def __init__(self, bound: BoundRun, journal: Journal, clock: Clock) -> None:
+        self._bound = bound
+        self._journal = journal
+        self._clock = clock
+        self.history = run_history(bound.plan, journal.entries)
+        self.exported = Exported()
+        self.is_dirty = True
+
+    @classmethod
+    async def open(cls, bound: BoundRun, clock: Clock) -> RunBook:
+        """Open the journal, bind it and take it over.
+
+        Raises:
+            StorageError: Another operator has it, or it is corrupt.
+            InvariantViolationError: It belongs to another plan.
+        """
+        journal = await asyncio.to_thread(bound.store.open_journal)
+        try:
+            book = cls(bound, journal, clock)
+            await book.take_over()
+        except BaseException:
+            journal.close()
+            raise
+        return book
+
+    async def take_over(self) -> None:
+        """Write who has the journal now; the first time also what it is bound to."""
+        plan = self._bound.plan
+        known = self.history.bound
+        if known is not None and known.plan_digest != plan.digest:
+            raise InvariantViolationError("the journal belongs to another plan")
+        if self.history.ended is not None:
+            return
+        opened = Opened(self.history.epoch + 1, self._clock.now())
+        if known is not None:
+            await self.write([opened])
+            return
+        kept = [item for item in self._bound.kept if item.finish.key in self.history.attempts]
+        await self.write([RunBound(plan.identity.uid, plan.digest), opened, *kept])
+
+    async def write(self, entries: Sequence[Entry]) -> None:
+        """Append entries with one fsync, then take them in."""
+        await asyncio.to_thread(self._journal.append, entries)
+        for entry in entries:
+            self.history.apply(entry)
+
+    async def finish(self, finish: Finish) -> None:
+        """Write an attempt's record, then the entry that makes it final."""
+        at = self._clock.now()
+        sha256 = await asyncio.to_thread(self._write_record, finish, at)
+        await self.write([Finished(finish, sha256, at)])
+        self.is_dirty = True
+
+    async def export(self) -> None:
+        """Write candidates.jsonl anew when records were added."""
+        if not self.is_dirty:
+            return
+        self.is_dirty = False
+        records, sha256 = await asyncio.to_thread(self._bound.store.export, self.finished())
+        self.exported = Exported(records, sha256)
+
+    async def seal(self, reason: str, message: str) -> None:
+        """End the run: results and summary first, then the last entry."""
+        self.is_dirty = True
+        await self.export()
+        self.exported = Exported(self.exported.records, self.exported.sha256, is_sealed=True)
+        store = self._bound.store
+        summary = run_summary(self._bound.plan.identity.run_id, self._facts())
+        body = summary.to_json(str(store.folder), str(store.folder / CANDIDATES))
+        body["sha256"] = self.exported.sha256
+        await asyncio.to_thread(store.write_json, SUMMARY, body)
+        if self.history.ended is None:
+            await self.write([RunEnded(reason, message, self._clock.now())])
+
+    def finished(self) -> list[tuple[AttemptKey, str]]:
+        """Return the finished attempts with the digests of their records, in pack order."""
+        return [
+            (key, history.record_sha256)
+            for key, history in self.history.attempts.items()
+            if history.finish is not None
+        ]
+
+    @property
+    def journal_bytes(self) -> int:
+        """Size of the journal."""
+        return self._journal.size_bytes
+
+    def close(self) -> None:
+        """Give the journal back."""
+        self._journal.close()
+
+    def _facts(self) -> Iterator[RecordFacts]:
+        for history in self.history.attempts.values():
+            if history.finish is not None:
+                yield record_facts_of(history.finish)
+
+    def _write_record(self, finish: Finish, at: float) -> str:
+        plan = self._bound.plan
+        known = replace(self.history.attempts[finish.key], finish=finish)
+        texts = read_texts(self._bound.store, known)
+        found = self.history.isolation
+        is_verified = found is not None and found.verified
+        context = RecordContext(
+            isolation=Isolation.VERIFIED if is_verified else Isolation.DECLARED,
+            finished_at=at,
+            run_ordinal=self._bound.index.run_ordinal,
+            resume_generation=self._bound.index.resume_generation,
+        )
+        record = candidate_record(plan, plan.tasks[finish.key.task], known, texts, context)
+        return self._bound.store.write_record(finish.key, record_line(record, plan.limits))
+
+
+def record_facts_of(finish: Finish) -> RecordFacts:
+    """Return what the summary needs of an attempt's end."""
+    if finish.passed is None:
+        return RecordFacts("pending", None, None, outcome_text(finish.outcome))
+    status = "passed" if finish.passed else "failed"
+    return RecordFacts(status, finish.passed, float(finish.passed), outcome_text(finish.outcome))
+
+
+def outcome_text(outcome: Outcome) -> str | None:
+    """Return the record's outcome; null where the family has no verifier."""
+    return None if outcome is Outcome.NOT_VERIFIED else outcome.value

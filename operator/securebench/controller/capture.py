@@ -1,0 +1,120 @@
+"""Reads what an ended launch left, on the volume and in its containers' messages."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from securebench.engine.entries import LaunchLost, Produced, Verified
+from securebench.engine.machine import Capture
+from securebench.engine.messages import (
+    BadMessageError,
+    collected_streams,
+    command_report,
+    sealed_candidate,
+    text_verdict,
+)
+from securebench.engine.model import (
+    CommandReport,
+    Lost,
+    Production,
+    SealedCandidate,
+    StreamInfo,
+    Verification,
+)
+from securebench.engine.observe import PodView
+from securebench.engine.stage import Code
+from securebench.errors import DigestMismatchError
+from securebench.ledger.store import RunStore
+from securebench.plan.model import Role, TaskPlan, VerifierKind
+
+Captured = Produced | Verified | LaunchLost
+
+
+def capture(store: RunStore, task: TaskPlan, job: Capture, now: float) -> Captured:
+    """Turn an ended launch into its journal entry. Blocks: it hashes the candidate again.
+
+    Args:
+        store: The run's folder.
+        task: The launch's task.
+        job: What to capture.
+        now: Seconds since the epoch.
+
+    Returns:
+        The result, or the loss of the launch when what it left does not hold together.
+    """
+    try:
+        if job.launch.role is Role.HARNESS:
+            return Produced(job.launch.attempt_key, _production(store, job))
+        return Verified(job.launch.attempt_key, _verification(task, job))
+    except (BadMessageError, DigestMismatchError, FileNotFoundError) as error:
+        return LaunchLost(Lost(job.launch, "extraction_failed", str(error), now))
+
+
+def _production(store: RunStore, job: Capture) -> Production:
+    candidate, stdout, stderr = _sealed(store, job)
+    return Production(
+        launch=job.launch.launch,
+        command=_report(job.view, "harness", job.ended.code),
+        candidate=candidate,
+        facts=job.view.facts,
+        stdout=stdout,
+        stderr=stderr,
+        resource=job.ended.problem,
+    )
+
+
+def _sealed(store: RunStore, job: Capture) -> tuple[SealedCandidate | None, StreamInfo, StreamInfo]:
+    message = _message(job.view, "courier")
+    if job.ended.problem and not message:
+        return None, StreamInfo(), StreamInfo()
+    candidate, stdout, stderr = sealed_candidate(message, job.launch.launch)
+    if candidate.file is not None:
+        path = store.launch_folder(job.launch) / "candidate" / candidate.file
+        store.check_file(path, candidate.digest)
+    return candidate, stdout, stderr
+
+
+def _verification(task: TaskPlan, job: Capture) -> Verification:
+    base = Verification(
+        launch=job.launch.launch,
+        passed=False,
+        metadata={},
+        command=CommandReport(),
+        facts=job.view.facts,
+        problem=job.ended.problem,
+        message=job.ended.message,
+    )
+    if job.ended.problem:
+        return base
+    if task.verifier is VerifierKind.TEXT:
+        return _text_verification(base, job.view)
+    return _check_verification(base, job)
+
+
+def _text_verification(base: Verification, view: PodView) -> Verification:
+    try:
+        passed, metadata = text_verdict(_message(view, "verifier"))
+    except BadMessageError as error:
+        reason = f"the text verifier gave no readable verdict: {error}"
+        return replace(base, problem="verifier_error", message=reason)
+    return replace(base, passed=passed, metadata=metadata)
+
+
+def _check_verification(base: Verification, job: Capture) -> Verification:
+    report = _report(job.view, "check", job.ended.code)
+    stdout, stderr = collected_streams(_message(job.view, "courier"))
+    known = replace(base, command=report, stdout=stdout, stderr=stderr)
+    if job.ended.code in {Code.DONE, Code.FAILED, Code.TIMED_OUT}:
+        return replace(known, passed=job.ended.code == Code.DONE)
+    reason = f"the check's preparation failed: {report.error or report.phase}"
+    return replace(known, problem="verifier_error", message=reason)
+
+
+def _report(view: PodView, container: str, code: int) -> CommandReport:
+    report = command_report(_message(view, container))
+    return replace(report, timed_out=code == Code.TIMED_OUT)
+
+
+def _message(view: PodView, container: str) -> str:
+    seen = view.containers.get(container)
+    return seen.terminated.message if seen is not None and seen.terminated is not None else ""

@@ -1,0 +1,364 @@
+"""The operator's side of the exec protocol: packs come in, results go out.
+
+Runs as ``securebench operator-io …`` inside the operator's Pod, started through ``pods/exec`` by
+a tester. Binary data travels over stdin and stdout; the last line on stderr is one JSON object,
+the answer. A program of its own on purpose: it shares nothing with the operator's process but
+the volume, where it writes below ``packs/`` only.
+
+Source: design, decision 12; docs/architecture.md, exec protocol.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import re
+import stat
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import IO, NamedTuple
+
+from securebench.errors import InvalidInputError, SecureBenchError, StorageError, TooLargeError
+from securebench.ledger.index import RunIndex
+from securebench.ledger.store import RECORD
+from securebench.packs.bundle import (
+    CHUNK_BYTES,
+    BundleLimits,
+    files_receipt,
+    folder_files,
+    received_folder,
+    require_digest,
+    unpack_bundle,
+    write_bundle,
+)
+
+LOG_LIMITS = BundleLimits(files=1_000, size_bytes=64 * 1024**2)
+
+_TAR_OVERHEAD_BYTES = 4096
+"""Of one entry: header, extended header for long names, padding."""
+
+MAX_ANSWER_BYTES = 64 * 1024**2
+"""Most bytes of one ``get-run`` answer; the rest is asked for again."""
+
+RUN_FILES = frozenset(
+    {
+        "agent-trace.log",
+        "candidates.jsonl",
+        "egress.jsonl",
+        "events.jsonl",
+        "run.json",
+        "summary.json",
+    }
+)
+"""What may be fetched of a run; the journal, lanes and candidates stay on the volume."""
+
+_PACK_NAME = re.compile(r"[a-z0-9]([-a-z0-9]{0,126}[a-z0-9])?")
+_RUN_UID = re.compile(r"[0-9a-f]([-0-9a-f]{0,62}[0-9a-f])?")
+_DIGEST = re.compile(r"sha256:[0-9a-f]{64}")
+_MARK = re.compile(r"(0|[1-9][0-9]{0,14}):([0-9a-f]{64})")
+
+Answer = Mapping[str, object]
+
+
+@dataclass(frozen=True, slots=True)
+class Streams:
+    """The three binary streams of one call."""
+
+    stdin: IO[bytes]
+    stdout: IO[bytes]
+    stderr: IO[bytes]
+
+
+@dataclass(frozen=True, slots=True)
+class Volume:
+    """The results volume and what an upload may take of it.
+
+    Attributes:
+        root: Where it is mounted.
+        pack_limits: Bounds of one uploaded pack.
+    """
+
+    root: Path
+    pack_limits: BundleLimits
+
+
+class Mark(NamedTuple):
+    """A prefix that the asker has already.
+
+    Args:
+        offset: Its length in bytes.
+        sha256: Hex SHA-256 of these bytes.
+    """
+
+    offset: int
+    sha256: str
+
+
+def serve(arguments: Sequence[str], *, volume: Volume, streams: Streams) -> int:
+    """Answer one call.
+
+    Args:
+        arguments: Operation and its arguments, as the asker wrote them.
+        volume: The results volume.
+        streams: Data in, data out, answer.
+
+    Returns:
+        Exit code: 0, or 1 when the answer says ``"ok": false``.
+    """
+    try:
+        answer = {"ok": True, **_dispatch(arguments, volume, streams)}
+    except SecureBenchError as error:
+        answer = {"ok": False, "kind": type(error).__name__, "error": str(error)}
+    except OSError as error:
+        reason = f"the results volume refused: {error.strerror or error}"
+        answer = {"ok": False, "kind": StorageError.__name__, "error": reason}
+    streams.stdout.flush()
+    streams.stderr.write(json.dumps(answer, sort_keys=True).encode() + b"\n")
+    streams.stderr.flush()
+    return 0 if answer["ok"] else 1
+
+
+def _dispatch(arguments: Sequence[str], volume: Volume, streams: Streams) -> Answer:
+    match list(arguments):
+        case ["put-pack", name, digest, size]:
+            return put_pack(volume, name, digest, _size(size), streams.stdin)
+        case ["show-pack", name]:
+            return show_pack(volume, name)
+        case ["get-run", uid, file, *marks]:
+            return get_run(volume.root, uid, file, marks, streams.stdout)
+        case ["find-run", run_id]:
+            return find_run(volume.root, run_id, streams.stdout)
+        case ["get-log", uid, task_id]:
+            return get_log(volume.root, uid, task_id, streams.stdout)
+        case _:
+            raise InvalidInputError("operator-io does not know this operation; the versions differ")
+
+
+def put_pack(volume: Volume, name: str, digest: str, size: int, source: IO[bytes]) -> Answer:
+    """Receive a pack; a folder of that name appears, or is replaced, when all of it is right.
+
+    Args:
+        volume: The results volume.
+        name: Folder below ``packs/``.
+        digest: Tree digest of what is sent.
+        size: Bytes of the tar; the stream need not end there.
+        source: The tar.
+
+    Raises:
+        InvalidInputError: A bad argument or a bad entry.
+        StorageError: Damaged on the way, or too large.
+    """
+    packs, limits = volume.root / "packs", volume.pack_limits
+    target = packs / _checked(_PACK_NAME, name, "pack name")
+    _checked(_DIGEST, digest, "digest")
+    if size > limits.size_bytes + (limits.files + 1) * _TAR_OVERHEAD_BYTES:
+        raise TooLargeError(f"the pack has more than {limits.size_bytes} bytes")
+    bounded = _BoundedReader(source, size)
+    with received_folder(target, packs / ".incoming") as folder:
+        receipt = unpack_bundle(bounded, folder, limits)
+        bounded.drain()
+        require_digest("the pack", expected=digest, found=receipt.digest)
+    return {"digest": receipt.digest, "files": receipt.files, "size_bytes": receipt.size_bytes}
+
+
+def show_pack(volume: Volume, name: str) -> Answer:
+    """Say what lies in a pack's folder, its digest computed now."""
+    folder = volume.root / "packs" / _checked(_PACK_NAME, name, "pack name")
+    if not folder.is_dir():
+        return {"present": False}
+    receipt = files_receipt(folder_files(folder), volume.pack_limits)
+    return {
+        "present": True,
+        "digest": receipt.digest,
+        "files": receipt.files,
+        "size_bytes": receipt.size_bytes,
+    }
+
+
+def get_run(root: Path, uid: str, file: str, marks: Sequence[str], sink: IO[bytes]) -> Answer:
+    """Send a file of a run, from the longest prefix on that the asker has already.
+
+    The file is replaced as a whole when it changes, so that one call sees one version of it.
+
+    Args:
+        root: Root of the volume.
+        uid: Uid of the BenchmarkRun.
+        file: One of ``RUN_FILES``.
+        marks: ``OFFSET:SHA256`` of prefixes that the asker has.
+        sink: Where the bytes go.
+
+    Returns:
+        ``present``, and then ``offset`` (where the bytes begin), ``sent``, ``size`` of the whole
+        file, and ``sha256`` over its first ``offset + sent`` bytes.
+    """
+    if file not in RUN_FILES:
+        raise InvalidInputError(f"{file!r} is no file of a run that may be fetched")
+    path = _run_folder(root, uid) / file
+    known = sorted(_parse_mark(mark) for mark in marks)
+    source = _open_if_present(path)
+    if source is None:
+        return {"present": False}
+    with source:
+        size = os.fstat(source.fileno()).st_size
+        offset, content = _longest_prefix(source, known, size)
+        source.seek(offset)
+        end = min(size, offset + MAX_ANSWER_BYTES)
+        for data in _chunks(source, end - offset):
+            content.update(data)
+            sink.write(data)
+    return {
+        "present": True,
+        "offset": offset,
+        "sent": end - offset,
+        "size": size,
+        "sha256": content.hexdigest(),
+    }
+
+
+def find_run(root: Path, run_id: str, sink: IO[bytes]) -> Answer:
+    """Send the entries of the runs with this run id as a JSON list, oldest first.
+
+    Raises:
+        StorageError: The index of runs is damaged.
+    """
+    try:
+        known = RunIndex(root).entries()
+    except (ValueError, TypeError):
+        raise StorageError("the index of runs on the results volume is damaged") from None
+    entries = [asdict(entry) for entry in known if entry.run_id == run_id]
+    sink.write(json.dumps(entries, sort_keys=True).encode() + b"\n")
+    return {"runs": len(entries)}
+
+
+def get_log(root: Path, uid: str, task_id: str, sink: IO[bytes]) -> Answer:
+    """Send what the last launches of a task's last attempt printed, as a bundle.
+
+    Args:
+        root: Root of the volume.
+        uid: Uid of the BenchmarkRun.
+        task_id: Id of the row.
+        sink: Gets a tar of ``producer/…`` and ``verification/…``.
+
+    Raises:
+        InvalidInputError: The task has no record in this run.
+    """
+    attempt = _last_attempt(_run_folder(root, uid) / "tasks", task_id)
+    if attempt is None:
+        raise InvalidInputError(
+            f"the run has no finished task {task_id!r}; running tasks have no log yet"
+        )
+    files: dict[str, Path] = {}
+    for launch in _numbered(attempt / "launches"):
+        for part in ("producer", "verification"):
+            found = folder_files(launch / part)
+            if found:
+                files = {key: path for key, path in files.items() if not key.startswith(part)}
+                files.update({f"{part}/{name}": path for name, path in found.items()})
+    receipt = write_bundle(files, sink, LOG_LIMITS)
+    return {"digest": receipt.digest, "files": receipt.files, "attempt": int(attempt.name)}
+
+
+class _BoundedReader:
+    """At most so many bytes of a stream that may never end."""
+
+    def __init__(self, source: IO[bytes], size: int) -> None:
+        self._source = source
+        self._left = size
+
+    def read(self, size: int = -1) -> bytes:
+        wanted = self._left if size < 0 else min(size, self._left)
+        data = self._source.read(wanted) if wanted else b""
+        self._left -= len(data)
+        return data
+
+    def drain(self) -> None:
+        while self.read(CHUNK_BYTES):
+            pass
+        if self._left:
+            raise StorageError(f"the upload ended {self._left} bytes early; send it again")
+
+
+def _longest_prefix(
+    source: IO[bytes], marks: Sequence[Mark], size: int
+) -> tuple[int, hashlib._Hash]:
+    running, position = hashlib.sha256(), 0
+    best, kept = 0, running.copy()
+    for mark in marks:
+        if mark.offset > size:
+            break
+        for data in _chunks(source, mark.offset - position):
+            running.update(data)
+        position = mark.offset
+        if running.hexdigest() != mark.sha256:
+            break
+        best, kept = position, running.copy()
+    return best, kept
+
+
+def _chunks(source: IO[bytes], size: int) -> Iterator[bytes]:
+    while size > 0:
+        data = source.read(min(size, CHUNK_BYTES))
+        if not data:
+            raise StorageError("the file became shorter while it was read")
+        size -= len(data)
+        yield data
+
+
+def _last_attempt(tasks: Path, task_id: str) -> Path | None:
+    for task in _numbered(tasks):
+        attempts = [path for path in _numbered(task / "attempts") if _task_id(path) is not None]
+        if attempts and _task_id(attempts[-1]) == task_id:
+            return attempts[-1]
+    return None
+
+
+def _task_id(attempt: Path) -> str | None:
+    try:
+        record = json.loads((attempt / RECORD).read_bytes())
+    except (OSError, ValueError):
+        return None
+    return record.get("task_id") if isinstance(record, dict) else None
+
+
+def _numbered(folder: Path) -> list[Path]:
+    if not folder.is_dir():
+        return []
+    return sorted((path for path in folder.iterdir() if path.name.isdecimal()), key=_number)
+
+
+def _number(path: Path) -> int:
+    return int(path.name)
+
+
+def _open_if_present(path: Path) -> IO[bytes] | None:
+    try:
+        source = os.fdopen(os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK), "rb")
+    except FileNotFoundError:
+        return None
+    if not stat.S_ISREG(os.fstat(source.fileno()).st_mode):
+        source.close()
+        raise StorageError(f"{path.name} on the volume is no regular file")
+    return source
+
+
+def _run_folder(root: Path, uid: str) -> Path:
+    return root / "runs" / _checked(_RUN_UID, uid, "run uid")
+
+
+def _size(text: str) -> int:
+    return int(_checked(re.compile(r"[0-9]{1,15}"), text, "size"))
+
+
+def _parse_mark(text: str) -> Mark:
+    match = _MARK.fullmatch(text)
+    if match is None:
+        raise InvalidInputError("a mark must be OFFSET:SHA256")
+    return Mark(int(match[1]), match[2])
+
+
+def _checked(pattern: re.Pattern[str], text: str, what: str) -> str:
+    if pattern.fullmatch(text) is None:
+        raise InvalidInputError(f"{text!r} is no {what}")
+    return text

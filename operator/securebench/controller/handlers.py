@@ -1,0 +1,84 @@
+"""The whole of kopf: life cycle and one event handler (style.md section 9)."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import os
+from typing import Any
+
+import kopf
+
+from securebench.controller.health import heartbeat
+from securebench.controller.supervisor import Supervisor
+from securebench.controller.surroundings import open_context
+from securebench.settings import Settings, load_settings
+
+GROUP, VERSION, PLURAL = "securebench.dev", "v1alpha1", "benchmarkruns"
+WATCH_SERVER_SECONDS = 300
+WATCH_CLIENT_SECONDS = 330
+
+
+class Operator:
+    """One operator process.
+
+    Args:
+        settings: As the chart wrote them.
+    """
+
+    def __init__(self, settings: Settings) -> None:
+        self._settings = settings
+        self._stack = contextlib.AsyncExitStack()
+        self._supervisor: Supervisor | None = None
+        self._heartbeat: asyncio.Task[None] | None = None
+
+    def registry(self) -> kopf.OperatorRegistry:
+        """Return the handlers."""
+        registry = kopf.OperatorRegistry()
+        kopf.on.startup(registry=registry)(self.startup)
+        kopf.on.cleanup(registry=registry)(self.cleanup)
+        kopf.on.login(registry=registry)(self.login)
+        kopf.on.event(GROUP, VERSION, PLURAL, registry=registry)(self.event)
+        return registry
+
+    async def startup(self, settings: kopf.OperatorSettings, **_: Any) -> None:
+        """Configure kopf and build the context."""
+        settings.scanning.disabled = True
+        settings.peering.standalone = True
+        settings.posting.level = logging.WARNING
+        settings.watching.server_timeout = WATCH_SERVER_SECONDS
+        settings.watching.client_timeout = WATCH_CLIENT_SECONDS
+        context = await self._stack.enter_async_context(open_context(self._settings, os.environ))
+        self._supervisor = Supervisor(context)
+        self._heartbeat = asyncio.create_task(heartbeat(context, self._supervisor))
+
+    async def cleanup(self, **_: Any) -> None:
+        """Stop; what runs in the cluster goes on."""
+        if self._heartbeat is not None:
+            self._heartbeat.cancel()
+        if self._supervisor is not None:
+            await self._supervisor.close()
+        await self._stack.aclose()
+
+    async def login(self, **kwargs: Any) -> kopf.ConnectionInfo | None:
+        """Use the Pod's service account, or a kubeconfig outside of a cluster."""
+        account = kopf.login_with_service_account(**kwargs)
+        return account if account is not None else kopf.login_with_kubeconfig(**kwargs)
+
+    async def event(self, type: str | None, body: kopf.Body, **_: Any) -> None:  # noqa: A002
+        """Hand every event of a BenchmarkRun to the supervisor."""
+        if self._supervisor is not None:
+            self._supervisor.observe(type, dict(body))
+
+
+def run_operator() -> None:
+    """Run the operator until it is told to stop.
+
+    Raises:
+        ConfigError: The settings do not hold.
+    """
+    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
+    settings = load_settings(os.environ)
+    operator = Operator(settings)
+    kopf.run(registry=operator.registry(), namespaces=[settings.namespace])

@@ -1,0 +1,47 @@
+"""Shows that the loops are alive: a heartbeat file for the probes and metrics."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+
+from prometheus_client import Gauge, start_http_server
+
+from securebench.controller.context import Context
+from securebench.controller.supervisor import Supervisor
+from securebench.errors import ClusterError
+from securebench.kube.port import Kind
+
+logger = logging.getLogger(__name__)
+
+HEARTBEAT_SECONDS = 10.0
+"""Between two heartbeats; the probes allow several to be missed."""
+
+ACTIVE_RUNS = Gauge("securebench_active_runs", "Runs that have a loop in this operator.")
+LISTED_AT = Gauge("securebench_last_list_timestamp_seconds", "Time of the last answered list.")
+
+
+async def heartbeat(context: Context, supervisor: Supervisor) -> None:
+    """List the runs for ever and write when the API server answered last.
+
+    The file is written by the loop that everything else runs on, after a list: a blocked loop, a
+    lost API server and a lost volume of the operator's own all let it grow old.
+    """
+    if context.settings.metrics_port:
+        start_http_server(context.settings.metrics_port)
+    path = context.settings.heartbeat_path
+    path.parent.mkdir(parents=True, exist_ok=True)
+    while True:
+        try:
+            await context.cluster.list(Kind.BENCHMARK_RUN, "")
+        except ClusterError as error:
+            logger.warning("heartbeat: %s", error)
+        else:
+            now = context.clock.now()
+            part = path.with_suffix(".part")
+            part.write_text(json.dumps({"lists_at": now}), encoding="ascii")
+            part.replace(path)
+            LISTED_AT.set(now)
+        ACTIVE_RUNS.set(supervisor.active)
+        await asyncio.sleep(HEARTBEAT_SECONDS)

@@ -1,0 +1,173 @@
+"""Proves, before the first task, that the run's Pods reach nothing (design.md sections 2, 6)."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from securebench.clock import Clock
+from securebench.controller.mirror import PodMirror
+from securebench.engine.entries import Isolated
+from securebench.engine.messages import BadMessageError, decode
+from securebench.engine.observe import PodView
+from securebench.kube.port import AlreadyExists, Cluster, Kind, Raw
+from securebench.manifests.canary import ProbeTarget, canary_pod, control_pod
+from securebench.manifests.layout import policy_name, probe_name
+from securebench.manifests.policy import deny_policy
+from securebench.plan.model import Role, RunPlan, UserNamespaces
+from securebench.settings import UserNamespaces as UserNamespaceSetting
+
+logger = logging.getLogger(__name__)
+
+START_SECONDS = 30.0
+"""A canary with a user namespace that does not start within this time cannot start at all."""
+
+POLL_SECONDS = 0.2
+
+
+@dataclass(frozen=True, slots=True)
+class IsolationCheck:
+    """What to prove and how long it may take.
+
+    Attributes:
+        targets: What no Pod of a run may reach.
+        user_namespaces: The operator's setting.
+        timeout_seconds: For the whole check.
+    """
+
+    targets: Sequence[ProbeTarget]
+    user_namespaces: UserNamespaceSetting
+    timeout_seconds: float
+
+
+async def ensure_policy(cluster: Cluster, plan: RunPlan) -> None:
+    """Make the run's deny-all policy; it is there before any of its Pods."""
+    try:
+        await cluster.create(Kind.NETWORK_POLICY, deny_policy(plan))
+    except AlreadyExists:
+        logger.debug("%s exists", policy_name(plan.identity.uid))
+
+
+class Prober:
+    """Runs the canary and the control Pod of one run.
+
+    Args:
+        cluster: The run's namespace.
+        plan: The run.
+        mirror: Shows the run's Pods.
+        clock: For the time limit.
+    """
+
+    def __init__(self, cluster: Cluster, plan: RunPlan, mirror: PodMirror, clock: Clock) -> None:
+        self._cluster = cluster
+        self._plan = plan
+        self._mirror = mirror
+        self._clock = clock
+
+    async def prove(self, check: IsolationCheck) -> Isolated:
+        """Probe and decide; the probing Pods are deleted afterwards.
+
+        Args:
+            check: What to prove.
+
+        Returns:
+            The finding; ``verified`` only where at least one target answered the control and
+            none answered the canary.
+        """
+        try:
+            async with asyncio.timeout(check.timeout_seconds):
+                return await self._prove(check)
+        except TimeoutError:
+            message = f"the canary gave no answer within {check.timeout_seconds:g} seconds"
+            return Isolated(verified=False, user_namespaces=False, message=message)
+        finally:
+            await self._clean()
+
+    async def _prove(self, check: IsolationCheck) -> Isolated:
+        control = asyncio.create_task(
+            self._run(control_pod(self._plan, 1, check.targets), Role.CONTROL, 1)
+        )
+        try:
+            states, namespaced = await self._canary(check)
+            if states is None:
+                message = "Pods with a user namespace do not start here, and the setting is Require"
+                return Isolated(verified=False, user_namespaces=False, message=message)
+            return judge(await control or {}, states, user_namespaces=namespaced)
+        finally:
+            control.cancel()
+
+    async def _canary(self, check: IsolationCheck) -> tuple[Mapping[str, str] | None, bool]:
+        setting = check.user_namespaces
+        if setting is not UserNamespaceSetting.NEVER:
+            body = canary_pod(self._plan, 1, check.targets, UserNamespaces.ON)
+            states = await self._run(body, Role.CANARY, 1, START_SECONDS)
+            if states is not None or setting is UserNamespaceSetting.REQUIRE:
+                return states, True
+        body = canary_pod(self._plan, 2, check.targets, UserNamespaces.OFF)
+        return await self._run(body, Role.CANARY, 2), False
+
+    async def _run(
+        self, body: Raw, role: Role, number: int, start_seconds: float | None = None
+    ) -> Mapping[str, str] | None:
+        """Run one probing Pod; None when it does not start in time or breaks."""
+        try:
+            self._mirror.saw(await self._cluster.create(Kind.POD, body))
+        except AlreadyExists:
+            logger.debug("probe %s %d exists", role, number)
+        name = probe_name(self._plan.identity.uid, role, number)
+        began = self._clock.now()
+        while True:
+            view = self._mirror.pods.get(name)
+            if view is not None and view.is_terminal:
+                return probe_states(view)
+            is_up = view is not None and view.containers.get("probe") is not None
+            late = start_seconds is not None and self._clock.now() - began > start_seconds
+            if late and not (is_up and view is not None and view.containers["probe"].running):
+                return None
+            await asyncio.sleep(POLL_SECONDS)
+
+    async def _clean(self) -> None:
+        for view in list(self._mirror.pods.values()):
+            if view.role in {Role.CANARY, Role.CONTROL}:
+                await self._cluster.delete(Kind.POD, view.name, uid=view.uid, grace_seconds=1)
+
+
+def probe_states(view: PodView) -> Mapping[str, str] | None:
+    """Return what a probing Pod found by target, or None when it broke."""
+    container = view.containers.get("probe")
+    if container is None or container.terminated is None or container.terminated.exit_code != 0:
+        return None
+    try:
+        targets = decode(container.terminated.message).get("targets")
+    except BadMessageError:
+        return None
+    if not isinstance(targets, Mapping):
+        return None
+    return {str(name): str(state) for name, state in targets.items()}
+
+
+def judge(
+    control: Mapping[str, str], canary: Mapping[str, str], *, user_namespaces: bool
+) -> Isolated:
+    """Compare what the control reached with what the canary reached.
+
+    Args:
+        control: State by target without the policy.
+        canary: State by target with the policy.
+        user_namespaces: Whether the canary had a user namespace.
+    """
+    reached = sorted(name for name, state in canary.items() if state == "open")
+    proven = sorted(name for name, state in control.items() if state == "open")
+    if reached:
+        message = f"a Pod under the deny-all policy reached: {', '.join(reached)}"
+        return Isolated(verified=False, user_namespaces=user_namespaces, message=message)
+    if not proven or not canary:
+        message = "no target answered without the policy, so closed targets prove nothing"
+        return Isolated(verified=False, user_namespaces=user_namespaces, message=message)
+    unproven = sorted(set(control) - set(proven))
+    message = f"closed: {', '.join(proven)}"
+    if unproven:
+        message += f"; unproven (do not answer without the policy either): {', '.join(unproven)}"
+    return Isolated(verified=True, user_namespaces=user_namespaces, message=message)

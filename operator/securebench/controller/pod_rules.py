@@ -1,0 +1,110 @@
+"""What launch Pods of a run look like: its spec within the administrator's rules."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from securebench.api.models import BenchmarkRunSpec, Toleration
+from securebench.errors import ConfigErrors, SpecError
+from securebench.plan.model import Limits, PodPolicy, RunPolicy, UserNamespaces
+from securebench.settings import AccessMode, PodTemplateRules, Settings, TolerationRule
+
+
+def pod_policy(
+    spec: BenchmarkRunSpec, settings: Settings, node_name: str, probes: tuple[str, ...]
+) -> PodPolicy:
+    """Return what the launch Pods of a run share.
+
+    Args:
+        spec: The run's spec.
+        settings: The operator's settings.
+        node_name: Node of the operator.
+        probes: Addresses that must be closed for a harness.
+
+    Raises:
+        ConfigErrors: The podTemplate names what the administrator does not allow.
+    """
+    problems = list(template_problems(spec, settings.pod_template))
+    if problems:
+        raise ConfigErrors([SpecError(problem) for problem in problems])
+    template, resources = spec.pod_template, spec.resources
+    is_bound = settings.access_mode is AccessMode.READ_WRITE_ONCE
+    return PodPolicy(
+        image=settings.pod_image,
+        image_pull_policy=settings.image_pull_policy.value,
+        claim=settings.volume_claim,
+        requests=resources.requested(),
+        limits=resources.limited(),
+        workspace_size=resources.workspace,
+        user_namespaces=UserNamespaces.OFF,
+        runtime_class=template.runtime_class_name,
+        priority_class=template.priority_class_name,
+        node_selector=template.node_selector,
+        tolerations=tuple(_toleration(item) for item in template.tolerations),
+        image_pull_secrets=tuple(secret.name for secret in template.image_pull_secrets),
+        node_name=node_name if is_bound else "",
+        probes=probes,
+        startup_allowance_seconds=settings.launch.startup_seconds,
+        grace_seconds=settings.launch.seal_seconds,
+        max_processes=0,
+    )
+
+
+def run_policy(spec: BenchmarkRunSpec, settings: Settings) -> RunPolicy:
+    """Return the numbers of the loop."""
+    launch = settings.launch
+    return RunPolicy(
+        attempts=spec.attempts,
+        infrastructure_retries=spec.infrastructure_retries,
+        backoff_seconds=launch.retry_backoff_seconds,
+        backoff_limit_seconds=launch.retry_backoff_max_seconds,
+        lost_after_seconds=launch.lost_margin_seconds,
+        keep_pods=spec.retention.pods.value,
+        keep_lanes=spec.retention.lanes.value == "Keep",
+    )
+
+
+def limits(settings: Settings) -> Limits:
+    """Return the bounds of contract 15.7 as the administrator set them."""
+    bounds = settings.bounds
+    return Limits(
+        text_bytes=bounds.text_bytes,
+        patch_bytes=bounds.patch_bytes,
+        workspace_bytes=bounds.workspace_bytes,
+        workspace_files=bounds.workspace_files,
+        stream_bytes=bounds.stream_bytes,
+        record_bytes=bounds.record_bytes,
+    )
+
+
+def template_problems(spec: BenchmarkRunSpec, rules: PodTemplateRules) -> Iterable[str]:
+    """Yield one line for everything that the podTemplate may not name."""
+    template = spec.pod_template
+    place = "spec.podTemplate"
+    advice = "ask the administrator to allow it in the chart's values"
+    if template.runtime_class_name not in {"", *rules.runtime_class_names}:
+        yield f"{place}.runtimeClassName: {template.runtime_class_name!r} is not allowed; {advice}"
+    if template.priority_class_name not in {"", *rules.priority_class_names}:
+        name = template.priority_class_name
+        yield f"{place}.priorityClassName: {name!r} is not allowed; {advice}"
+    for key in template.node_selector:
+        if key not in rules.node_selector_keys:
+            yield f"{place}.nodeSelector: key {key!r} is not allowed; {advice}"
+    for toleration in template.tolerations:
+        if not any(_permits(rule, toleration) for rule in rules.tolerations):
+            yield f"{place}.tolerations: {toleration.key or '*'} is not allowed; {advice}"
+
+
+def _permits(rule: TolerationRule, asked: Toleration) -> bool:
+    pairs = (
+        (rule.key, asked.key),
+        (rule.operator, asked.operator.value),
+        (rule.value, asked.value),
+        (rule.effect, asked.effect.value),
+    )
+    return all(allowed is None or allowed == wanted for allowed, wanted in pairs)
+
+
+def _toleration(item: Toleration) -> dict[str, object]:
+    dumped: dict[str, object] = item.model_dump(mode="json", by_alias=True, exclude_none=True)
+    return {key: value for key, value in dumped.items() if value != ""}

@@ -1,0 +1,135 @@
+"""Writes the status of one run: at most every few seconds, always when a condition changes."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+
+from securebench.api.conditions import ConditionStatus, ConditionType, Finding, Reason
+from securebench.clock import Clock
+from securebench.controller.book import RunBook
+from securebench.controller.status import Observed, StatusBoard, succeeded
+from securebench.controller.wishes import Wishes
+from securebench.engine.entries import Isolated
+from securebench.errors import TransientClusterError
+from securebench.kube.port import Cluster, Kind, Raw
+from securebench.plan.model import RunPlan
+
+logger = logging.getLogger(__name__)
+
+
+class Publisher:
+    """The one writer of a run's status.
+
+    Args:
+        cluster: The run's namespace.
+        name: The BenchmarkRun.
+        wishes: For generation and suspension.
+        clock: The wall clock.
+        interval_seconds: Between two writes that change no condition.
+    """
+
+    def __init__(
+        self, cluster: Cluster, name: str, wishes: Wishes, clock: Clock, interval_seconds: float
+    ) -> None:
+        self._cluster = cluster
+        self._name = name
+        self._wishes = wishes
+        self._clock = clock
+        self._interval = interval_seconds
+        self._board = StatusBoard()
+        self.written: Raw = {}
+        self._written_at = 0.0
+        self._findings: Sequence[Finding] = ()
+        self._is_late = False
+
+    def due_at(self) -> float | None:
+        """Return when a held back status has to be written, or None."""
+        return self._written_at + self._interval if self._is_late else None
+
+    async def announce(self, reason: Reason, message: str) -> None:
+        """Say what a run is held up by that has no plan yet, or lost its loop for a while."""
+        findings = [succeeded(reason, message), *self._always(None)]
+        await self._write(self._board.bare(self._observed(findings), is_over=False), findings)
+
+    async def progress(self, book: RunBook, plan: RunPlan, news: str) -> None:
+        """Say how far the run is; may be held back."""
+        stop = self._wishes.stop_reason(book.history.started_at, self._clock.now())
+        reason = Reason.RUNNING if stop is None else Reason.CANCELLING
+        findings = [
+            succeeded(reason, news),
+            *self._always(book.history.isolation),
+            Finding(ConditionType.RESULTS_SEALED, ConditionStatus.FALSE, Reason.NOT_SEALED),
+        ]
+        is_urgent = findings != self._findings
+        now = self._clock.now()
+        self._is_late = not is_urgent and now < self._written_at + self._interval
+        if not self._is_late:
+            await book.export()
+            status = self._board.running(
+                plan, book.history, book.exported, self._observed(findings)
+            )
+            await self._write(status, findings)
+
+    async def ended(self, book: RunBook, plan: RunPlan, reason: Reason, message: str) -> None:
+        """Say how the run ended; returns when the API server knows or the run is gone."""
+        findings = [
+            succeeded(reason, message),
+            *self._always(book.history.isolation),
+            Finding(ConditionType.RESULTS_SEALED, ConditionStatus.TRUE, Reason.SEALED),
+        ]
+        status = self._board.running(plan, book.history, book.exported, self._observed(findings))
+        await self._write_surely(status)
+
+    async def refused(self, reason: Reason, message: str) -> Raw:
+        """Say that the run will not start.
+
+        Returns:
+            The status, for the volume.
+        """
+        findings = [succeeded(reason, message), *self._always(None)]
+        status = self._board.bare(self._observed(findings), is_over=True)
+        await self._write_surely(status)
+        return status
+
+    async def repeat(self, status: Raw) -> None:
+        """Write a final status again that may not have reached the API server."""
+        await self._write_surely(status)
+
+    def _observed(self, findings: Sequence[Finding]) -> Observed:
+        return Observed(self._wishes.generation, findings, self._clock.now())
+
+    def _always(self, isolation: Isolated | None) -> list[Finding]:
+        return [self._suspended(), *([_isolation(isolation)] if isolation is not None else [])]
+
+    def _suspended(self) -> Finding:
+        if self._wishes.is_suspended:
+            return Finding(ConditionType.SUSPENDED, ConditionStatus.TRUE, Reason.SUSPENDED)
+        return Finding(ConditionType.SUSPENDED, ConditionStatus.FALSE, Reason.NOT_SUSPENDED)
+
+    async def _write(self, status: Raw, findings: Sequence[Finding]) -> None:
+        self._written_at = self._clock.now()
+        self._findings = findings
+        if status == self.written:
+            return
+        try:
+            await self._cluster.patch_status(Kind.BENCHMARK_RUN, self._name, status)
+        except TransientClusterError as error:
+            logger.warning("status of %s was not written: %s", self._name, error)
+            self._is_late = True
+            return
+        self.written = status
+
+    async def _write_surely(self, status: Raw) -> None:
+        await self._cluster.patch_status(Kind.BENCHMARK_RUN, self._name, status)
+        self.written = status
+
+
+def _isolation(found: Isolated) -> Finding:
+    if found.verified:
+        status, reason = ConditionStatus.TRUE, Reason.VERIFIED
+    elif found.declared:
+        status, reason = ConditionStatus.UNKNOWN, Reason.DECLARED
+    else:
+        status, reason = ConditionStatus.FALSE, Reason.ISOLATION_NOT_VERIFIED
+    return Finding(ConditionType.ISOLATION_VERIFIED, status, reason, found.message)

@@ -1,0 +1,264 @@
+"""The life of one run: observe, decide, write ahead, act, publish, sleep."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import AsyncIterator, Sequence
+from dataclasses import replace
+from functools import partial
+
+from securebench.api.conditions import Reason
+from securebench.controller.book import RunBook
+from securebench.controller.capture import capture
+from securebench.controller.context import Context
+from securebench.controller.isolation import IsolationCheck, Prober, ensure_policy
+from securebench.controller.lanes import LaneKeeper
+from securebench.controller.launches import Launcher
+from securebench.controller.mirror import PodMirror
+from securebench.controller.publish import Publisher
+from securebench.controller.start import BoundRun
+from securebench.controller.wishes import Wishes
+from securebench.engine.entries import Isolated, LaunchBegun, LaunchLost
+from securebench.engine.machine import Capture
+from securebench.engine.model import Finish
+from securebench.engine.reconcile import Controls, Decision, Halt, Situation, reconcile
+from securebench.engine.tally import tally
+from securebench.kube.port import Raw
+from securebench.manifests.harness import harness_pod
+from securebench.manifests.layout import RUN_UID_LABEL
+from securebench.manifests.verifier import verifier_pod
+from securebench.plan.model import AttemptKey, LaunchKey, Role, RunPlan, UserNamespaces, pod_name
+
+logger = logging.getLogger(__name__)
+
+FALLBACK_WAKE_SECONDS = 30.0
+"""The loop looks at least this often, so that a lost event cannot stop it for long."""
+
+
+class RunLoop:
+    """Runs one bound run to its end.
+
+    Args:
+        context: The operator's surroundings.
+        bound: The run.
+        book: Its journal, open.
+        wishes: What the user wants now; changed from outside.
+        publisher: Writes status.
+    """
+
+    def __init__(
+        self,
+        context: Context,
+        bound: BoundRun,
+        book: RunBook,
+        wishes: Wishes,
+        publisher: Publisher,
+    ) -> None:
+        self._context = context
+        self._bound = bound
+        self._plan: RunPlan = bound.plan
+        self._book = book
+        self._wishes = wishes
+        self._publisher = publisher
+        self._lanes = LaneKeeper(
+            bound.store, bound.pack.manifest.parent, bound.plan.harness.task_file
+        )
+        self._wake = asyncio.Event()
+        settings, uid = context.settings, bound.plan.identity.uid
+        selector = f"{RUN_UID_LABEL}={uid}"
+        self._mirror = PodMirror(
+            context.cluster, selector, context.clock, settings.relist_seconds, self._wake.set
+        )
+        self._launcher = Launcher(
+            context.cluster, uid, context.bucket, context.clock, self._wake.set
+        )
+        wishes.on_change = self._wake.set
+
+    async def run(self) -> None:
+        """Run until every attempt has its record and the results are sealed.
+
+        Raises:
+            OSError: The volume did not do what was asked; may be called again from the start.
+            ClusterError: The API server did not answer where an answer is needed.
+        """
+        async with self._following():
+            if self._book.history.ended is None:
+                await self._go()
+            await self._end()
+
+    @contextlib.asynccontextmanager
+    async def _following(self) -> AsyncIterator[None]:
+        version = await self._mirror.list()
+        follower = asyncio.create_task(self._mirror.follow(version))
+        follower.add_done_callback(lambda _: self._wake.set())
+        try:
+            yield
+        finally:
+            follower.cancel()
+            await self._launcher.close()
+            await asyncio.gather(follower, return_exceptions=True)
+
+    async def _go(self) -> None:
+        for history in self._book.history.attempts.values():
+            live = history.live
+            if live is not None and self._name(live) not in self._mirror.pods:
+                self._launcher.expect(live)
+        await ensure_policy(self._context.cluster, self._plan)
+        if not await self._isolated():
+            return
+        while True:
+            self._wake.clear()
+            decision = reconcile(self._situation(), self._controls())
+            await self._carry_out(decision)
+            await self._publish()
+            if decision.is_complete and self._launcher.is_idle:
+                return
+            if not decision.captures and not decision.finishes:
+                await self._sleep(decision)
+
+    async def _isolated(self) -> bool:
+        found = self._book.history.isolation
+        if found is None:
+            found = await self._probe()
+            await self._book.write([found])
+        on = UserNamespaces.ON if found.user_namespaces else UserNamespaces.OFF
+        processes = self._context.settings.launch.process_limit if found.user_namespaces else 0
+        pods = replace(self._plan.pods, user_namespaces=on, max_processes=processes)
+        self._plan = replace(self._plan, pods=pods)
+        return found.verified or self._wishes.is_isolation_declared
+
+    async def _probe(self) -> Isolated:
+        settings = self._context.settings
+        if self._wishes.is_isolation_declared:
+            message = "spec.isolation.require is Declared: no canary ran"
+            return Isolated(verified=False, user_namespaces=False, message=message, declared=True)
+        await self._publisher.announce(Reason.PROBING, "the canary probes the network")
+        prober = Prober(self._context.cluster, self._plan, self._mirror, self._context.clock)
+        return await prober.prove(
+            IsolationCheck(
+                self._context.targets, settings.user_namespaces, settings.canary.timeout_seconds
+            )
+        )
+
+    def _situation(self) -> Situation:
+        return Situation(
+            plan=self._plan,
+            history=self._book.history.attempts,
+            pods=self._mirror.pods,
+            pending=self._launcher.state.pending,
+            vanished=self._mirror.vanished,
+            now=self._context.clock.now(),
+        )
+
+    def _controls(self) -> Controls:
+        controls = self._wishes.controls(self._book.history.started_at, self._context.clock.now())
+        refusal = self._launcher.state.refusal
+        if refusal and controls.halt is not Halt.STOPPED:
+            return replace(controls, halt=Halt.STOPPED, halt_message=refusal)
+        return replace(
+            controls, max_unschedulable=self._context.settings.creation.max_unschedulable
+        )
+
+    async def _carry_out(self, decision: Decision) -> None:
+        now = self._context.clock.now()
+        await self._book.write(
+            [
+                *(LaunchLost(lost) for lost in decision.lost),
+                *(LaunchBegun(launch, now) for launch in decision.begin),
+            ]
+        )
+        await self._capture(decision.captures)
+        await self._finish(decision.finishes)
+        for launch in (*decision.begin, *decision.repeat):
+            self._launcher.create(launch, partial(self._manifest, launch), self._mirror.saw)
+        for deletion in decision.deletions:
+            self._launcher.delete(deletion)
+        failure = self._launcher.failure()
+        if failure is not None:
+            raise failure
+
+    async def _capture(self, captures: Sequence[Capture]) -> None:
+        now = self._context.clock.now()
+        results = await asyncio.gather(
+            *(
+                asyncio.to_thread(
+                    capture, self._bound.store, self._plan.tasks[job.launch.task], job, now
+                )
+                for job in captures
+            )
+        )
+        await self._book.write(results)
+
+    async def _finish(self, finishes: Sequence[Finish]) -> None:
+        for finish in finishes:
+            await self._book.finish(finish)
+            await self._tidy(finish.key.task)
+
+    async def _tidy(self, task: int) -> None:
+        keys = (AttemptKey(task, number + 1) for number in range(self._plan.policy.attempts))
+        is_open = any(self._book.history.attempts[key].finish is None for key in keys)
+        if not is_open and not self._plan.policy.keep_lanes:
+            await self._lanes.remove(task)
+
+    async def _manifest(self, launch: LaunchKey) -> Raw:
+        """Prepare the volume for a launch and return its Pod."""
+        task = self._plan.tasks[launch.task]
+        lanes = await self._lanes.lanes(task)
+        await asyncio.to_thread(self._bound.store.make_launch_folders, launch)
+        production = self._book.history.attempts[launch.attempt_key].production
+        if launch.role is Role.HARNESS:
+            return harness_pod(self._plan, task, launch, lanes)
+        if production is None or production.candidate is None:
+            raise ValueError(f"launch {launch} has no candidate to verify")
+        return verifier_pod(self._plan, task, launch, lanes, production.candidate)
+
+    async def _publish(self) -> None:
+        await self._publisher.progress(self._book, self._plan, self._news())
+
+    def _news(self) -> str:
+        state = self._launcher.state
+        stuck = [view.unschedulable for view in self._mirror.pods.values() if view.unschedulable]
+        return state.quota or (stuck[0] if stuck else "")
+
+    async def _sleep(self, decision: Decision) -> None:
+        now = self._context.clock.now()
+        times = (
+            decision.wake_at,
+            self._launcher.retry_at(),
+            self._wishes.deadline(self._book.history.started_at),
+            self._publisher.due_at(),
+        )
+        wake_at = min((at for at in times if at is not None), default=now + FALLBACK_WAKE_SECONDS)
+        seconds = min(max(wake_at - now, 0.0), FALLBACK_WAKE_SECONDS)
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                await self._wake.wait()
+
+    async def _end(self) -> None:
+        reason, message = self._verdict()
+        await self._book.seal(reason.value, message)
+        await self._publisher.ended(self._book, self._plan, reason, message)
+
+    def _verdict(self) -> tuple[Reason, str]:
+        """Return the reason of ``Succeeded``; the first that applies."""
+        ended = self._book.history.ended
+        if ended is not None:
+            return Reason(ended.reason), ended.message
+        found = self._book.history.isolation
+        if found is not None and not found.verified and not self._wishes.is_isolation_declared:
+            return Reason.ISOLATION_NOT_VERIFIED, found.message
+        counts = tally(self._book.history.attempts.values())
+        if self._launcher.state.refusal:
+            return Reason.POD_REFUSED, self._launcher.state.refusal
+        if counts.has_all_verdicts:
+            return Reason.COMPLETED, f"{counts.passed} of {counts.verified} passed"
+        stop = self._wishes.stop_reason(self._book.history.started_at, self._context.clock.now())
+        if stop is not None:
+            return stop
+        missing = counts.total - counts.verified
+        return Reason.INCOMPLETE, f"{missing} of {counts.total} attempts have no verdict"
+
+    def _name(self, launch: LaunchKey) -> str:
+        return pod_name(self._plan.identity.uid, launch)

@@ -1,0 +1,279 @@
+"""From a BenchmarkRun to a bound run: plan, folder and what it takes over from an earlier run."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import shutil
+from collections.abc import Collection, Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from securebench.api.models import BenchmarkRunSpec, unsupported
+from securebench.clock import rfc3339
+from securebench.controller.context import Context
+from securebench.controller.packs import (
+    FrozenPack,
+    fetch_keyed,
+    freeze,
+    frozen,
+    require_usable,
+)
+from securebench.controller.pod_rules import limits, pod_policy, run_policy
+from securebench.engine.entries import Finished, Kept
+from securebench.engine.tally import KEPT_ON_RESUME
+from securebench.errors import (
+    ConfigErrors,
+    InvariantViolationError,
+    PackError,
+    SpecError,
+)
+from securebench.kube.port import Kind
+from securebench.ledger.index import IndexEntry, RunIndex, index_entry
+from securebench.ledger.journal import read_entries
+from securebench.ledger.store import JOURNAL, RECORD, RunStore, make_folder
+from securebench.manifests.layout import attempt_folder, run_folder
+from securebench.packs.load import LoadedPack, load_tasks
+from securebench.plan.build import PlanInputs, build_plan, command_harness
+from securebench.plan.model import RunIdentity, RunPlan
+from securebench.version import VERSION
+
+
+@dataclass(frozen=True, slots=True)
+class RunObject:
+    """The parts of a BenchmarkRun that the controller works with.
+
+    Attributes:
+        name: Its name.
+        uid: Its uid.
+        namespace: Its namespace.
+        generation: Of the spec.
+        spec: As the API server has it.
+    """
+
+    name: str
+    uid: str
+    namespace: str
+    generation: int
+    spec: Mapping[str, object]
+
+
+@dataclass(frozen=True, slots=True)
+class BoundRun:
+    """A run that may go.
+
+    Attributes:
+        plan: What it does.
+        store: Its folder.
+        pack: Its frozen pack.
+        index: Its line of the index.
+        kept: Records taken over from an earlier run; only at the first start.
+    """
+
+    plan: RunPlan
+    store: RunStore
+    pack: FrozenPack
+    index: IndexEntry
+    kept: tuple[Kept, ...]
+
+
+async def bind(context: Context, run: RunObject) -> BoundRun:
+    """Bind a run, or find it bound.
+
+    Args:
+        context: The operator's surroundings.
+        run: The BenchmarkRun.
+
+    Raises:
+        InvalidInputError: The user must change something.
+        ClusterError: The API server did not answer.
+        OSError: The volume did not do what was asked.
+    """
+    spec = BenchmarkRunSpec.parse(run.spec)
+    refused = unsupported(spec)
+    if refused:
+        raise ConfigErrors([SpecError(line) for line in refused])
+    await _check_secret(context, spec)
+    root = context.settings.data_root
+    store = RunStore(root, run.uid)
+    if store.exists():
+        return await asyncio.to_thread(_rebind, context, run, spec, store)
+    files = await fetch_keyed(context.cluster, spec.pack)
+    return await asyncio.to_thread(_bind_new, context, run, spec, files)
+
+
+async def _check_secret(context: Context, spec: BenchmarkRunSpec) -> None:
+    if spec.harness.secret_ref is None:
+        return
+    name = spec.harness.secret_ref.name
+    what = f"spec.harness.secretRef: Secret {name!r}"
+    secret = await context.cluster.get(Kind.SECRET, name)
+    if secret is None:
+        raise SpecError(f"{what} does not exist in this namespace")
+    try:
+        require_usable(secret, what)
+    except PackError as error:
+        raise SpecError(error.reason) from None
+
+
+def _bind_new(
+    context: Context,
+    run: RunObject,
+    spec: BenchmarkRunSpec,
+    files: Mapping[str, bytes] | None,
+) -> BoundRun:
+    root = context.settings.data_root
+    pack = freeze(root, spec.pack, files)
+    earlier = _earlier(root, spec)
+    kept = _kept_entries(root, earlier) if earlier is not None else ()
+    plan = _plan(context, run, spec, pack, {entry.finish.key.task for entry in kept})
+    if earlier is not None:
+        _check_binding(earlier, plan)
+    store = RunStore(root, run.uid)
+    fresh = _index_entry(plan, rfc3339(context.clock.now()), earlier)
+    _copy_records(root, run.uid, kept)
+    entry = RunIndex(root).add(fresh)
+    store.create(
+        {
+            "index": asdict(entry),
+            "kept": [key_of(item) for item in kept],
+            "operator_version": VERSION,
+            "plan_digest": plan.digest,
+            "pack_digest": pack.digest,
+            "spec": dict(run.spec),
+        }
+    )
+    return BoundRun(plan, store, pack, entry, kept)
+
+
+def _rebind(context: Context, run: RunObject, spec: BenchmarkRunSpec, store: RunStore) -> BoundRun:
+    binding = store.binding()
+    entry = index_entry(binding["index"])
+    pack = frozen(context.settings.data_root, spec.pack, str(binding["pack_digest"]))
+    tasks = binding.get("kept")
+    indexes = {int(key.split("/")[0]) for key in tasks} if isinstance(tasks, list) else set()
+    plan = _plan(context, run, spec, pack, indexes)
+    if plan.digest != binding["plan_digest"]:
+        raise InvariantViolationError(
+            f"the plan of run {run.name} is not the one it was started with; "
+            f"this operator is version {VERSION}, the run began with {binding['operator_version']}"
+        )
+    earlier = _earlier(context.settings.data_root, spec)
+    kept = _kept_entries(context.settings.data_root, earlier) if earlier is not None else ()
+    return BoundRun(plan, store, pack, entry, kept)
+
+
+def key_of(entry: Kept) -> str:
+    """Return an attempt's key as text: task index, slash, attempt."""
+    return f"{entry.finish.key.task}/{entry.finish.key.attempt}"
+
+
+def _plan(
+    context: Context,
+    run: RunObject,
+    spec: BenchmarkRunSpec,
+    pack: FrozenPack,
+    kept: Collection[int],
+) -> RunPlan:
+    harness = command_harness(spec)
+    loaded = _load(pack, spec, harness.task_file, kept)
+    probes = tuple(
+        f"{target.host}:{target.port}" for target in context.targets if target.name == "api-server"
+    )
+    return build_plan(
+        PlanInputs(
+            identity=RunIdentity(run.uid, run.name, run.namespace, spec.run_id or run.name),
+            spec=spec,
+            manifest=loaded.pack.manifest,
+            tasks=loaded.tasks,
+            pack_digest=pack.digest,
+            pods=pod_policy(spec, context.settings, context.node_name, probes),
+            policy=run_policy(spec, context.settings),
+            limits=limits(context.settings),
+            kept=frozenset(kept),
+        )
+    )
+
+
+def _load(
+    pack: FrozenPack, spec: BenchmarkRunSpec, task_file: str, kept: Collection[int]
+) -> LoadedPack:
+    limit = spec.task_selector.limit
+    if limit is not None and kept:
+        limit = max(limit, max(kept) + 1)
+    try:
+        return load_tasks(pack.manifest, pack.tasks, limit=limit, task_file=task_file)
+    except ConfigErrors as errors:
+        raise ConfigErrors([_relative(error, pack.folder) for error in errors.errors]) from None
+
+
+def _relative(error: Exception, folder: Path) -> PackError:
+    if not isinstance(error, PackError):
+        return PackError(str(error))
+    path = error.path
+    if path is not None and Path(path).is_relative_to(folder):
+        path = str(Path(path).relative_to(folder))
+    return PackError(error.reason, path=path, line=error.line)
+
+
+def _earlier(root: Path, spec: BenchmarkRunSpec) -> IndexEntry | None:
+    if spec.resume_from is None:
+        return None
+    name = spec.resume_from.run
+    entry = RunIndex(root).latest(name)
+    if entry is None:
+        raise SpecError(f"spec.resumeFrom.run: there is no run {name!r} on this volume")
+    if not entry.outcome:
+        raise SpecError(f"spec.resumeFrom.run: run {name!r} has not ended; cancel it or wait")
+    return entry
+
+
+def _check_binding(earlier: IndexEntry, plan: RunPlan) -> None:
+    pairs = (
+        ("run_id", earlier.run_id, plan.identity.run_id),
+        ("pack_digest", earlier.pack_digest, plan.pack_digest),
+        ("harness_digest", earlier.harness_digest, plan.harness.digest),
+        ("verifier_version", earlier.verifier_version, plan.verifier_version),
+    )
+    problems = [
+        f"spec.resumeFrom: {name} differs: run {earlier.run!r} had {old}, this run has {new}"
+        for name, old, new in pairs
+        if old != new
+    ]
+    if problems:
+        raise ConfigErrors([SpecError(problem) for problem in problems])
+
+
+def _kept_entries(root: Path, earlier: IndexEntry) -> tuple[Kept, ...]:
+    data = (root / run_folder(earlier.uid) / JOURNAL).read_bytes()
+    entries, _ = read_entries(data)
+    return tuple(
+        Kept(entry.finish, entry.record_sha256, earlier.uid)
+        for entry in entries
+        if isinstance(entry, Finished | Kept) and entry.finish.outcome in KEPT_ON_RESUME
+    )
+
+
+def _copy_records(root: Path, uid: str, kept: Collection[Kept]) -> None:
+    for entry in kept:
+        key = entry.finish.key
+        target = root / attempt_folder(uid, key.task, key.attempt)
+        make_folder(target)
+        source = root / attempt_folder(entry.run_uid, key.task, key.attempt)
+        with contextlib.suppress(FileExistsError):
+            shutil.copyfile(source / RECORD, target / RECORD)
+
+
+def _index_entry(plan: RunPlan, now: str, earlier: IndexEntry | None) -> IndexEntry:
+    return IndexEntry(
+        run=plan.identity.name,
+        uid=plan.identity.uid,
+        run_id=plan.identity.run_id,
+        pack=plan.pack_id,
+        pack_digest=plan.pack_digest,
+        harness_digest=plan.harness.digest,
+        verifier_version=plan.verifier_version,
+        started_at=now,
+        resume_generation=earlier.resume_generation + 1 if earlier is not None else 0,
+    )
+

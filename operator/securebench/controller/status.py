@@ -1,0 +1,179 @@
+"""The status of a BenchmarkRun: built as a whole, written by one writer, read by nobody here."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from securebench.api.conditions import (
+    Condition,
+    ConditionStatus,
+    ConditionType,
+    Finding,
+    Reason,
+    end_state,
+    kstatus_findings,
+    set_conditions,
+)
+from securebench.api.status import (
+    MAX_FAILED_TASKS,
+    MAX_TASK_ID,
+    BenchmarkRunStatus,
+    PassRate,
+    Resolved,
+    Results,
+    Score,
+    TaskCounts,
+)
+from securebench.clock import rfc3339
+from securebench.engine.history import RunHistory
+from securebench.engine.model import Outcome
+from securebench.engine.tally import Tally, tally, wilson
+from securebench.ledger.store import CANDIDATES
+from securebench.manifests.layout import run_folder
+from securebench.plan.model import RunPlan
+from securebench.version import VERSION
+
+_COUNTS = {
+    Outcome.SCORED: "scored",
+    Outcome.AGENT: "agent",
+    Outcome.RESOURCE: "resource",
+    Outcome.VERIFIER: "verifier",
+    Outcome.INFRASTRUCTURE: "infrastructure",
+    Outcome.PROVIDER: "provider",
+    Outcome.CANCELLED: "cancelled",
+    Outcome.NOT_VERIFIED: "unverified",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Exported:
+    """What lies in candidates.jsonl.
+
+    Attributes:
+        records: Lines.
+        sha256: Hex digest of the file.
+        is_sealed: Whether nothing will change any more.
+    """
+
+    records: int = 0
+    sha256: str = ""
+    is_sealed: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Observed:
+    """What a status is made of.
+
+    Attributes:
+        generation: Of the spec that was looked at.
+        findings: Conditions to set; ``Succeeded`` is always among them.
+        now: Seconds since the epoch.
+    """
+
+    generation: int
+    findings: Sequence[Finding]
+    now: float
+
+
+class StatusBoard:
+    """Keeps the conditions of one run between two writes."""
+
+    def __init__(self) -> None:
+        self._conditions: tuple[Condition, ...] = ()
+
+    def bare(self, observed: Observed, *, is_over: bool) -> dict[str, object]:
+        """Return the status of a run without a plan; what was written of one before stays."""
+        status = BenchmarkRunStatus(
+            observed_generation=observed.generation,
+            completion_time=rfc3339(observed.now) if is_over else None,
+            conditions=self._set(observed),
+        )
+        return _dump(status)
+
+    def running(
+        self, plan: RunPlan, history: RunHistory, exported: Exported, observed: Observed
+    ) -> dict[str, object]:
+        """Return the status of a run with a plan."""
+        counts = tally(history.attempts.values())
+        ended = history.ended
+        status = BenchmarkRunStatus(
+            observed_generation=observed.generation,
+            start_time=rfc3339(history.started_at) if history.started_at is not None else None,
+            completion_time=rfc3339(ended.at) if ended is not None else None,
+            resolved=_resolved(plan),
+            tasks=_counts(counts),
+            score=_score(counts),
+            results=Results(
+                path=f"{run_folder(plan.identity.uid)}/{CANDIDATES}",
+                records=exported.records,
+                sha256=exported.sha256 if exported.is_sealed else None,
+            ),
+            failed_tasks=_failed(plan, history),
+            conditions=self._set(observed),
+        )
+        return _dump(status)
+
+    def _set(self, observed: Observed) -> tuple[Condition, ...]:
+        succeeded = next(f for f in observed.findings if f.type is ConditionType.SUCCEEDED)
+        self._conditions = set_conditions(
+            self._conditions,
+            (*observed.findings, *kstatus_findings(succeeded)),
+            observed_generation=observed.generation,
+            now=observed.now,
+        )
+        return self._conditions
+
+
+def succeeded(reason: Reason, message: str) -> Finding:
+    """Return what ``Succeeded`` says for a reason: an end state's status, else Unknown."""
+    state = end_state(reason.value)
+    status = state.succeeded if state is not None else ConditionStatus.UNKNOWN
+    return Finding(ConditionType.SUCCEEDED, status, reason, message)
+
+
+def _resolved(plan: RunPlan) -> Resolved:
+    return Resolved(
+        run_id=plan.identity.run_id,
+        pack=plan.pack_id[:256],
+        pack_digest=plan.pack_digest,
+        harness_digest=plan.harness.digest,
+        policy_digest=plan.policy_digest,
+        verifier_version=plan.verifier_version,
+        operator_version=VERSION,
+    )
+
+
+def _counts(counts: Tally) -> TaskCounts:
+    by_outcome = {name: counts.outcomes.get(outcome, 0) for outcome, name in _COUNTS.items()}
+    return TaskCounts(total=counts.total, done=counts.done, active=counts.active, **by_outcome)
+
+
+def _score(counts: Tally) -> Score:
+    interval = wilson(counts.passed, counts.verified)
+    rate = None
+    if interval is not None:
+        rate = PassRate(
+            value=f"{interval.value:.4f}", low=f"{interval.low:.4f}", high=f"{interval.high:.4f}"
+        )
+    return Score(
+        passed=counts.passed,
+        verified=counts.verified,
+        score_sum=str(float(counts.passed)),
+        pass_rate=rate,
+    )
+
+
+def _failed(plan: RunPlan, history: RunHistory) -> tuple[str, ...]:
+    failed: list[str] = []
+    for key, attempt in history.attempts.items():
+        if len(failed) == MAX_FAILED_TASKS:
+            break
+        if attempt.finish is not None and attempt.finish.passed is not True:
+            failed.append(plan.tasks[key.task].task.id[:MAX_TASK_ID])
+    return tuple(dict.fromkeys(failed))
+
+
+def _dump(status: BenchmarkRunStatus) -> dict[str, object]:
+    body: Mapping[str, object] = status.model_dump(mode="json", by_alias=True, exclude_none=True)
+    return {"status": dict(body)}

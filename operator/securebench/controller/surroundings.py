@@ -1,0 +1,77 @@
+"""What the operator finds out about itself once, at start-up."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import AsyncIterator, Iterator, Mapping
+from pathlib import Path
+from typing import Literal
+
+from securebench.clock import SystemClock
+from securebench.controller.context import Context
+from securebench.kube.client import connect
+from securebench.kube.retry import TokenBucket
+from securebench.manifests.canary import ProbeTarget
+from securebench.settings import Settings
+
+RESOLVER_FILE = Path("/etc/resolv.conf")
+KUBELET_PORT = 10250
+DNS_PORT = 53
+
+
+@contextlib.asynccontextmanager
+async def open_context(
+    settings: Settings, environment: Mapping[str, str]
+) -> AsyncIterator[Context]:
+    """Connect to the operator's namespace.
+
+    Args:
+        settings: As the chart wrote them.
+        environment: Variables of the process.
+    """
+    clock = SystemClock()
+    creation = settings.creation
+    async with connect(settings.namespace) as cluster:
+        yield Context(
+            cluster=cluster,
+            settings=settings,
+            clock=clock,
+            bucket=TokenBucket(creation.per_second, creation.burst, clock),
+            node_name=settings.node_name,
+            targets=tuple(probe_targets(settings, environment, _resolvers())),
+        )
+
+
+def probe_targets(
+    settings: Settings, environment: Mapping[str, str], resolvers: tuple[str, ...]
+) -> Iterator[ProbeTarget]:
+    """Yield what no Pod of a run may reach.
+
+    Args:
+        settings: Names metadata service, an outside address and further ones.
+        environment: Names the API server.
+        resolvers: Addresses of the operator's own name servers.
+    """
+    host = environment.get("KUBERNETES_SERVICE_HOST", "")
+    if host:
+        port = int(environment.get("KUBERNETES_SERVICE_PORT", "443"))
+        yield ProbeTarget("api-server", host, port, "tcp")
+    yield ProbeTarget("kubelet", settings.node_address, KUBELET_PORT, "tcp")
+    if resolvers:
+        yield ProbeTarget("dns", resolvers[0], DNS_PORT, "udp")
+    yield _target("metadata", settings.canary.metadata_address)
+    yield _target("outside", settings.canary.outside_address)
+    for number, address in enumerate(settings.canary.extra_targets, start=1):
+        yield _target(f"extra-{number}", address)
+
+
+def _target(name: str, address: str, protocol: Literal["tcp", "udp"] = "tcp") -> ProbeTarget:
+    host, _, port = address.rpartition(":")
+    return ProbeTarget(name, host.strip("[]"), int(port), protocol)
+
+
+def _resolvers() -> tuple[str, ...]:
+    with contextlib.suppress(OSError):
+        lines = RESOLVER_FILE.read_text(encoding="utf-8").splitlines()
+        return tuple(line.split()[1] for line in lines if line.startswith("nameserver "))
+    return ()

@@ -1,0 +1,1 @@
+"""Pure decisions: what was seen, what is known, what to do next."""

@@ -1,0 +1,136 @@
+"""What the journal says. Entries are facts; the history is their fold."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from securebench.engine.model import Finish, Lost, Production, Verification
+from securebench.plan.model import AttemptKey, LaunchKey
+
+
+@dataclass(frozen=True, slots=True)
+class RunBound:
+    """First entry: which run and which plan this journal belongs to."""
+
+    run_uid: str
+    plan_digest: str
+
+
+@dataclass(frozen=True, slots=True)
+class Opened:
+    """An operator took the journal over.
+
+    Attributes:
+        epoch: Counts from 1; a writer of an older epoch must stop.
+        at: Seconds since the epoch of time.
+    """
+
+    epoch: int
+    at: float
+
+
+@dataclass(frozen=True, slots=True)
+class Isolated:
+    """What the canary found.
+
+    Attributes:
+        verified: Whether the policy holds.
+        user_namespaces: Whether launch Pods get a user namespace.
+        message: One plain sentence.
+        declared: Whether no canary ran because the user does without it.
+    """
+
+    verified: bool
+    user_namespaces: bool
+    message: str
+    declared: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class LaunchBegun:
+    """Written before the Pod is created."""
+
+    launch: LaunchKey
+    at: float
+
+
+@dataclass(frozen=True, slots=True)
+class LaunchLost:
+    """The launch ended without a result."""
+
+    lost: Lost
+
+
+@dataclass(frozen=True, slots=True)
+class Produced:
+    """The harness launch ended and was captured."""
+
+    key: AttemptKey
+    production: Production
+
+
+@dataclass(frozen=True, slots=True)
+class Verified:
+    """The verifier launch ended and was captured."""
+
+    key: AttemptKey
+    verification: Verification
+
+
+@dataclass(frozen=True, slots=True)
+class Finished:
+    """The attempt has its record.
+
+    Attributes:
+        finish: How it ended.
+        record_sha256: Hex digest of the record's line without its newline.
+        at: Seconds since the epoch.
+    """
+
+    finish: Finish
+    record_sha256: str
+    at: float
+
+
+@dataclass(frozen=True, slots=True)
+class Kept:
+    """A resumed run took the record of an earlier one over.
+
+    Attributes:
+        finish: How the attempt ended there.
+        record_sha256: Hex digest of the record's line.
+        run_uid: The earlier run.
+    """
+
+    finish: Finish
+    record_sha256: str
+    run_uid: str
+
+
+@dataclass(frozen=True, slots=True)
+class RunEnded:
+    """Last entry: nothing follows.
+
+    Attributes:
+        reason: Reason of the condition Succeeded.
+        message: One plain sentence.
+        at: Seconds since the epoch.
+    """
+
+    reason: str
+    message: str
+    at: float
+
+
+Entry = (
+    RunBound
+    | Opened
+    | Isolated
+    | LaunchBegun
+    | LaunchLost
+    | Produced
+    | Verified
+    | Finished
+    | Kept
+    | RunEnded
+)

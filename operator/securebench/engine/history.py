@@ -1,0 +1,133 @@
+"""The fold of the journal: what is known of a run, entry by entry."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+
+from securebench.engine.entries import (
+    Entry,
+    Finished,
+    Isolated,
+    Kept,
+    LaunchBegun,
+    LaunchLost,
+    Opened,
+    Produced,
+    RunBound,
+    RunEnded,
+    Verified,
+)
+from securebench.engine.model import AttemptHistory
+from securebench.errors import InvariantViolationError
+from securebench.plan.model import AttemptKey, RunPlan
+
+
+@dataclass(slots=True)
+class RunHistory:
+    """What the journal of a run says so far.
+
+    Attributes:
+        attempts: Every attempt of the plan, in pack order.
+        bound: The first entry, or None.
+        epoch: Of the latest opening, 0 before the first.
+        started_at: Of the first opening, or None.
+        isolation: What the canary found, or None.
+        ended: The last entry, or None.
+    """
+
+    attempts: dict[AttemptKey, AttemptHistory] = field(default_factory=dict)
+    bound: RunBound | None = None
+    epoch: int = 0
+    started_at: float | None = None
+    isolation: Isolated | None = None
+    ended: RunEnded | None = None
+
+    def apply(self, entry: Entry) -> None:
+        """Take one entry in.
+
+        Raises:
+            InvariantViolationError: The entry contradicts what is known.
+        """
+        match entry:
+            case RunBound():
+                self.bound = entry
+            case Opened(epoch, at):
+                self.epoch = epoch
+                self.started_at = at if self.started_at is None else self.started_at
+            case Isolated():
+                self.isolation = entry
+            case RunEnded():
+                self.ended = entry
+            case _:
+                self._apply_to_attempt(entry)
+
+    def _apply_to_attempt(self, entry: Entry) -> None:
+        key = _key(entry)
+        known = self.attempts.get(key)
+        if known is None:
+            raise InvariantViolationError(f"the journal names attempt {key} that the plan has not")
+        if known.finish is not None:
+            raise InvariantViolationError(f"attempt {key} is finished and cannot change")
+        self.attempts[key] = _advance(known, entry)
+
+
+def run_history(plan: RunPlan, entries: Iterable[Entry]) -> RunHistory:
+    """Fold a whole journal.
+
+    Raises:
+        InvariantViolationError: The entries contradict each other or the plan.
+    """
+    history = RunHistory(attempts=dict(_fresh(plan)))
+    for entry in entries:
+        history.apply(entry)
+    return history
+
+
+def _fresh(plan: RunPlan) -> Iterable[tuple[AttemptKey, AttemptHistory]]:
+    for index in plan.tasks:
+        for attempt in range(1, plan.policy.attempts + 1):
+            key = AttemptKey(index, attempt)
+            yield key, AttemptHistory(key)
+
+
+def _key(entry: Entry) -> AttemptKey:
+    match entry:
+        case LaunchBegun(launch):
+            return launch.attempt_key
+        case LaunchLost(lost):
+            return lost.launch.attempt_key
+        case Produced(key) | Verified(key):
+            return key
+        case Finished(finish) | Kept(finish):
+            return finish.key
+        case _:
+            raise InvariantViolationError(f"{type(entry).__name__} belongs to no attempt")
+
+
+def _advance(known: AttemptHistory, entry: Entry) -> AttemptHistory:
+    match entry:
+        case LaunchBegun(launch, at):
+            if known.live is not None:
+                raise InvariantViolationError(f"attempt {known.key} has a live launch already")
+            started_at = at if known.started_at is None else known.started_at
+            return replace(
+                known, live=launch, live_since=at, launches=launch.launch, started_at=started_at
+            )
+        case LaunchLost(lost):
+            return replace(known, live=None, retries=known.retries + 1, last_lost=lost)
+        case Produced(_, production):
+            return replace(known, live=None, production=production)
+        case Verified(_, verification):
+            return replace(known, live=None, verification=verification)
+        case Finished(finish, sha256, at):
+            return replace(known, live=None, finish=finish, record_sha256=sha256, finished_at=at)
+        case Kept(finish, sha256, _):
+            return replace(known, finish=finish, record_sha256=sha256)
+        case _:
+            raise InvariantViolationError(f"{type(entry).__name__} belongs to no attempt")
+
+
+def open_attempts(attempts: Mapping[AttemptKey, AttemptHistory]) -> int:
+    """Return how many attempts have no record yet."""
+    return sum(1 for history in attempts.values() if history.finish is None)

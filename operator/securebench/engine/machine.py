@@ -1,0 +1,207 @@
+"""What to do next with one attempt: chained pure rules, the first that speaks decides."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from securebench.engine.model import (
+    AttemptHistory,
+    Finish,
+    Lost,
+    Outcome,
+    Production,
+    Verification,
+)
+from securebench.engine.observe import PodView
+from securebench.engine.stage import Ended, InProgress, Interrupted, launch_stage
+from securebench.plan.model import LaunchKey, Role, RunPolicy, TaskPlan, VerifierKind
+
+PHASE_OF_ROLE = {Role.HARNESS: "producer", Role.VERIFIER: "verification"}
+
+
+@dataclass(frozen=True, slots=True)
+class Wait:
+    """Nothing before the next event, or before ``until``."""
+
+    until: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Begin:
+    """A launch may begin when a slot is free."""
+
+    launch: LaunchKey
+
+
+@dataclass(frozen=True, slots=True)
+class Capture:
+    """Read what an ended launch left on the volume and in its messages."""
+
+    launch: LaunchKey
+    view: PodView
+    ended: Ended
+
+
+Step = Wait | Begin | Capture | Lost | Finish
+
+
+def attempt_step(
+    task: TaskPlan, history: AttemptHistory, view: PodView | None, policy: RunPolicy, now: float
+) -> Step:
+    """Decide about one unfinished attempt of a run that goes on.
+
+    Args:
+        task: Its task.
+        history: What the journal knows; not finished.
+        view: The Pod of the live launch, None when the cluster shows none.
+        policy: Numbers of the loop.
+        now: Seconds since the epoch.
+
+    Returns:
+        ``Lost`` only for a live launch whose Pod is seen and was interrupted; whether a Pod
+        that is not seen is lost is decided where the listing is known.
+    """
+    if history.live is not None:
+        return _live_step(task, history, view, policy, now)
+    if history.verification is not None:
+        return after_verification(task, history, history.verification)
+    if history.production is not None:
+        judged = after_production(task, history, history.production)
+        return judged if judged is not None else _next_launch(history, Role.VERIFIER, policy, now)
+    if task.refusal is not None and history.launches == 0:
+        return _refused(history, task)
+    return _next_launch(history, Role.HARNESS, policy, now)
+
+
+def _live_step(
+    task: TaskPlan, history: AttemptHistory, view: PodView | None, policy: RunPolicy, now: float
+) -> Step:
+    live = history.live
+    if live is None or view is None:
+        return Wait()
+    kind = task.verifier if live.role is Role.VERIFIER else None
+    match launch_stage(view, kind, history.live_since, policy, now):
+        case InProgress(wake_at):
+            return Wait(wake_at)
+        case Interrupted(reason, message):
+            return Lost(live, reason, message, now)
+        case Ended() as ended:
+            return Capture(live, view, ended)
+
+
+def _next_launch(history: AttemptHistory, role: Role, policy: RunPolicy, now: float) -> Step:
+    lost = history.last_lost
+    if lost is None:
+        return Begin(LaunchKey(*history.key, role, history.retries + 1))
+    if history.retries > policy.infrastructure_retries:
+        phase = PHASE_OF_ROLE[lost.launch.role]
+        return Finish(history.key, Outcome.INFRASTRUCTURE, lost.reason, phase, lost.message)
+    ready_at = lost.at + backoff(policy, history.retries)
+    if now < ready_at:
+        return Wait(ready_at)
+    return Begin(LaunchKey(*history.key, role, history.retries + 1))
+
+
+def backoff(policy: RunPolicy, retries: int) -> float:
+    """Return the wait in seconds before launch ``retries`` + 1; retries counts from 1."""
+    return min(policy.backoff_seconds * 2.0 ** (retries - 1), policy.backoff_limit_seconds)
+
+
+def _refused(history: AttemptHistory, task: TaskPlan) -> Finish:
+    refusal = task.refusal
+    if refusal is None:
+        raise ValueError("the task is not refused")
+    outcome = Outcome(refusal.outcome)
+    passed = False if outcome is Outcome.AGENT else None
+    return Finish(
+        history.key,
+        outcome,
+        refusal.reason,
+        refusal.phase,
+        refusal.message,
+        passed,
+        refusal.metadata,
+    )
+
+
+def after_production(
+    task: TaskPlan, history: AttemptHistory, production: Production
+) -> Finish | None:
+    """Judge what needs no verifier Pod; None where a verifier decides.
+
+    Source: contract 13.1, 14.7, 15.1; a producer timeout comes before everything else.
+    """
+    key, candidate = history.key, production.candidate
+    if production.command.timed_out:
+        limit = task.timeout_seconds or 0.0
+        message = f"candidate production timed out after {limit:g} seconds"
+        return Finish(key, Outcome.AGENT, "producer_timeout", "producer", message, passed=False)
+    if production.resource:
+        message = _limit_message(production.resource, "harness")
+        return Finish(key, Outcome.RESOURCE, production.resource, "producer", message, passed=False)
+    if task.verifier is VerifierKind.NONE:
+        return Finish(key, Outcome.NOT_VERIFIED)
+    if candidate is None or candidate.problem is not None:
+        reason = candidate.problem if candidate is not None else None
+        message = candidate.message if candidate is not None else "there is no candidate"
+        return Finish(
+            key,
+            Outcome.AGENT,
+            reason or "candidate_missing",
+            "candidate_extraction",
+            message,
+            passed=False,
+        )
+    if task.denial is not None:
+        denial = task.denial
+        return Finish(
+            key,
+            Outcome.AGENT,
+            denial.reason,
+            denial.phase,
+            denial.message,
+            passed=False,
+            metadata=denial.metadata,
+        )
+    return None
+
+
+def after_verification(
+    task: TaskPlan, history: AttemptHistory, verification: Verification
+) -> Finish:
+    """Turn what the verifier Pod said into the attempt's end."""
+    key = history.key
+    if verification.problem in {"oom_killed", "disk_limit_exceeded"}:
+        message = _limit_message(verification.problem, "verifier")
+        return Finish(
+            key, Outcome.RESOURCE, verification.problem, "verification", message, passed=False
+        )
+    if verification.problem:
+        return Finish(
+            key, Outcome.VERIFIER, verification.problem, "verification", verification.message
+        )
+    if _image_changed(task, history, verification):
+        message = "the task image resolved to different contents in harness and verifier"
+        return Finish(key, Outcome.INFRASTRUCTURE, "image_changed", "verification", message)
+    if verification.command.timed_out:
+        message = "the check ran into its time limit"
+        phase = verification.command.phase or "checker"
+        return Finish(key, Outcome.SCORED, "verifier_timeout", phase, message, passed=False)
+    return Finish(key, Outcome.SCORED, passed=verification.passed)
+
+
+def _image_changed(task: TaskPlan, history: AttemptHistory, verification: Verification) -> bool:
+    production = history.production
+    if task.verifier is not VerifierKind.CHECK or production is None:
+        return False
+    before, after = production.facts.image_id, verification.facts.image_id
+    return bool(before and after and before != after)
+
+
+def _limit_message(reason: str, place: str) -> str:
+    limits: Mapping[str, str] = {
+        "oom_killed": f"the {place} container was killed at its memory limit",
+        "disk_limit_exceeded": f"the {place} Pod was evicted at its disk limit",
+    }
+    return limits[reason]

@@ -1,0 +1,129 @@
+"""Termination messages: one strict decoder for what supervise, courier and verifier say."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import NoReturn
+
+from securebench.engine.model import CommandReport, SealedCandidate, StreamInfo
+
+VERSION = 1
+MAX_BYTES = 4096
+
+
+class BadMessageError(ValueError):
+    """A termination message that no version of our programs writes."""
+
+
+def command_report(message: str) -> CommandReport:
+    """Decode supervise's message. It is evidence only, so a bad one gives an empty report."""
+    try:
+        fields = decode(message)
+    except BadMessageError:
+        return CommandReport(error="supervise left no readable report")
+    return CommandReport(
+        exit_code=_integer(fields, "exit_code"),
+        timed_out=fields.get("timed_out") is True,
+        duration_seconds=_float(fields, "duration_seconds"),
+        phase=_text(fields, "phase"),
+        error=_text(fields, "error"),
+    )
+
+
+def sealed_candidate(message: str, launch: int) -> tuple[SealedCandidate, StreamInfo, StreamInfo]:
+    """Decode the courier's message after sealing.
+
+    Returns:
+        The candidate and what was kept of stdout and stderr.
+
+    Raises:
+        BadMessageError: The courier did not write this.
+    """
+    fields = decode(message)
+    problem = fields.get("problem")
+    candidate = SealedCandidate(
+        launch=launch,
+        file=_text(fields, "file") or None,
+        digest=_text(fields, "digest"),
+        size_bytes=_integer(fields, "size_bytes") or 0,
+        candidate_sha256=_text(fields, "candidate_sha256"),
+        dropped_entries=_integer(fields, "dropped_entries") or 0,
+        problem=problem if isinstance(problem, str) else None,
+        message=_text(fields, "message"),
+    )
+    return candidate, *streams(fields)
+
+
+def collected_streams(message: str) -> tuple[StreamInfo, StreamInfo]:
+    """Decode the courier's message after collecting the streams of a check.
+
+    Raises:
+        BadMessageError: The courier did not write this.
+    """
+    return streams(decode(message))
+
+
+def text_verdict(message: str) -> tuple[bool, Mapping[str, object]]:
+    """Decode the text verifier's message: the verdict and its metadata.
+
+    Raises:
+        BadMessageError: The verifier did not write this.
+    """
+    fields = decode(message)
+    passed, metadata = fields.get("passed"), fields.get("metadata")
+    if not isinstance(passed, bool) or not isinstance(metadata, Mapping):
+        raise BadMessageError("a verdict needs passed and metadata")
+    return passed, metadata
+
+
+def streams(fields: Mapping[str, object]) -> tuple[StreamInfo, StreamInfo]:
+    """Return what was kept of stdout and stderr."""
+    return _stream(fields.get("stdout")), _stream(fields.get("stderr"))
+
+
+def decode(message: str) -> Mapping[str, object]:
+    """Decode one JSON object: no duplicate keys, no non-finite numbers, version 1.
+
+    Raises:
+        BadMessageError: Anything else.
+    """
+    try:
+        value = json.loads(message, object_pairs_hook=_unique, parse_constant=_refuse)
+    except (ValueError, RecursionError) as error:
+        raise BadMessageError(str(error)) from error
+    if not isinstance(value, dict) or value.get("v") != VERSION:
+        raise BadMessageError("not an object of version 1")
+    return value
+
+
+def _unique(pairs: list[tuple[str, object]]) -> dict[str, object]:
+    result = dict(pairs)
+    if len(result) != len(pairs):
+        raise BadMessageError("duplicate key")
+    return result
+
+
+def _refuse(text: str) -> NoReturn:
+    raise BadMessageError(f"{text} is no number")
+
+
+def _stream(value: object) -> StreamInfo:
+    if not isinstance(value, Mapping):
+        return StreamInfo()
+    return StreamInfo(_integer(value, "bytes") or 0, value.get("truncated") is True)
+
+
+def _integer(fields: Mapping[str, object], key: str) -> int | None:
+    value = fields.get(key)
+    return value if isinstance(value, int) and not isinstance(value, bool) else None
+
+
+def _float(fields: Mapping[str, object], key: str) -> float:
+    value = fields.get(key)
+    return float(value) if isinstance(value, int | float) and not isinstance(value, bool) else 0.0
+
+
+def _text(fields: Mapping[str, object], key: str) -> str:
+    value = fields.get(key)
+    return value if isinstance(value, str) else ""

@@ -1,0 +1,224 @@
+"""The vocabulary of the loop: what is known of an attempt and what may be decided."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+from securebench.plan.model import AttemptKey, LaunchKey
+
+
+class Outcome(StrEnum):
+    """Contract 15.1. ``NOT_VERIFIED`` is written as null."""
+
+    SCORED = "scored"
+    AGENT = "agent"
+    RESOURCE = "resource"
+    VERIFIER = "verifier"
+    PROVIDER = "provider"
+    INFRASTRUCTURE = "infrastructure"
+    CANCELLED = "cancelled"
+    NOT_VERIFIED = "not_verified"
+
+
+@dataclass(frozen=True, slots=True)
+class StreamInfo:
+    """One captured stream on the volume.
+
+    Attributes:
+        size_bytes: Real size.
+        truncated: Whether the kept text lacks bytes.
+    """
+
+    size_bytes: int = 0
+    truncated: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class CommandReport:
+    """What supervise said of the command that ended; evidence, never a verdict.
+
+    Attributes:
+        exit_code: The command's own exit code, or None.
+        timed_out: Whether the time limit ended it.
+        duration_seconds: Wall time of the command.
+        phase: Name of the last phase that ran.
+        error: One line for the user, or empty.
+    """
+
+    exit_code: int | None = None
+    timed_out: bool = False
+    duration_seconds: float = 0.0
+    phase: str = ""
+    error: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class SealedCandidate:
+    """What the courier sealed and the operator hashed again.
+
+    Attributes:
+        launch: Launch that produced it.
+        file: ``candidate.txt``, ``workspace.tar`` or None.
+        digest: ``sha256:…`` of that file, empty without one.
+        size_bytes: Its size.
+        candidate_sha256: The candidate's own digest (contract 13.3).
+        dropped_entries: Entries left out of a workspace.
+        problem: None or a failure_reason of contract 13.1.
+        message: One plain sentence when there is a problem.
+    """
+
+    launch: int
+    file: str | None
+    digest: str
+    size_bytes: int
+    candidate_sha256: str
+    dropped_entries: int
+    problem: str | None
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
+class PodFacts:
+    """What the kubelet reported about a launch.
+
+    Attributes:
+        image_id: Resolved image of the untrusted container.
+        node: Node name.
+        runtime_class: Runtime class of the Pod, or empty.
+        user_namespace: Whether the Pod had a user namespace of its own.
+        started_at: Start of the untrusted container, seconds since the epoch, or None.
+        finished_at: Its end, or None.
+    """
+
+    image_id: str = ""
+    node: str = ""
+    runtime_class: str = ""
+    user_namespace: bool = False
+    started_at: float | None = None
+    finished_at: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Production:
+    """A harness launch that ended definitely.
+
+    Attributes:
+        launch: The harness's launch number.
+        command: Evidence about the command.
+        candidate: What was sealed; None where nothing is extracted.
+        facts: What the kubelet reported.
+        stdout: Captured stdout.
+        stderr: Captured stderr.
+        resource: ``oom_killed`` or ``disk_limit_exceeded`` where a limit ended it, else empty.
+    """
+
+    launch: int
+    command: CommandReport
+    candidate: SealedCandidate | None
+    facts: PodFacts
+    stdout: StreamInfo = StreamInfo()
+    stderr: StreamInfo = StreamInfo()
+    resource: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Verification:
+    """A verifier launch that ended definitely.
+
+    Attributes:
+        launch: The verifier's launch number.
+        passed: The verdict; false where there is none.
+        metadata: What the verifier said, before redaction.
+        command: Evidence about the check.
+        facts: What the kubelet reported.
+        stdout: Captured stdout of the check.
+        stderr: Captured stderr of the check.
+        problem: Empty with a verdict; ``oom_killed``, ``disk_limit_exceeded`` or
+            ``verifier_error`` without one.
+        message: One plain sentence where there is a problem.
+    """
+
+    launch: int
+    passed: bool
+    metadata: Mapping[str, object]
+    command: CommandReport
+    facts: PodFacts
+    stdout: StreamInfo = StreamInfo()
+    stderr: StreamInfo = StreamInfo()
+    problem: str = ""
+    message: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Finish:
+    """How an attempt ended.
+
+    Attributes:
+        key: The attempt.
+        outcome: Contract 15.1.
+        reason: failure_reason, empty where there is none.
+        phase: failure_phase, empty where there is none.
+        message: failure_message, empty where there is none.
+        passed: The verdict, None where there is none.
+        metadata: Verifier metadata where the operator itself judged, else empty.
+    """
+
+    key: AttemptKey
+    outcome: Outcome
+    reason: str = ""
+    phase: str = ""
+    message: str = ""
+    passed: bool | None = None
+    metadata: Mapping[str, object] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Lost:
+    """A launch that ended without a definite result.
+
+    Attributes:
+        launch: Which one.
+        reason: failure_reason of outcome infrastructure (or provider).
+        message: One plain sentence.
+        at: When it was decided, seconds since the epoch.
+    """
+
+    launch: LaunchKey
+    reason: str
+    message: str
+    at: float
+
+
+@dataclass(frozen=True, slots=True)
+class AttemptHistory:
+    """What the journal knows of one attempt.
+
+    Attributes:
+        key: The attempt.
+        live: The launch that the cluster may know, or None.
+        live_since: When that launch was journalled, seconds since the epoch.
+        launches: How many launches were begun, of either role.
+        retries: Launches lost so far.
+        last_lost: The latest lost launch, or None.
+        production: The harness's result, or None.
+        verification: The verifier's result, or None.
+        finish: How it ended, or None.
+        record_sha256: Digest of the record's line, empty until finished.
+        started_at: When the first launch was journalled, seconds since the epoch, or None.
+        finished_at: When the attempt was finished, or None.
+    """
+
+    key: AttemptKey
+    live: LaunchKey | None = None
+    live_since: float = 0.0
+    launches: int = 0
+    retries: int = 0
+    last_lost: Lost | None = None
+    production: Production | None = None
+    verification: Verification | None = None
+    finish: Finish | None = None
+    record_sha256: str = ""
+    started_at: float | None = None
+    finished_at: float | None = None

@@ -1,0 +1,216 @@
+"""How far a launch Pod has come: container states first, the Pod's phase second.
+
+Source: design.md section 12, facts 1 to 4.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import IntEnum
+
+from securebench.engine.observe import ContainerView, PodView, Terminated
+from securebench.plan.model import RunPolicy, VerifierKind
+
+COURIER = "courier"
+MATERIALIZE = "materialize"
+HOPELESS_WAITS = frozenset({"InvalidImageName", "ErrImageNeverPull"})
+IMAGE_WAITS = frozenset({"ImagePullBackOff", "ErrImagePull", "ImageInspectError"}) | HOPELESS_WAITS
+CONTAINER_WAITS = frozenset(
+    {"CreateContainerConfigError", "CreateContainerError", "RunContainerError"}
+)
+SIDECAR_RESTARTS = 3
+
+
+class Code(IntEnum):
+    """Exit codes that supervise alone produces (docs/architecture.md)."""
+
+    DONE = 0
+    FAILED = 1
+    PHASE_FAILED = 64
+    STAGING_FAILED = 90
+    TERMINATED = 91
+    OWN_FAULT = 92
+    NETWORK_OPEN = 93
+    TIMED_OUT = 124
+
+
+PHASES = range(Code.PHASE_FAILED, Code.STAGING_FAILED)
+
+
+@dataclass(frozen=True, slots=True)
+class InProgress:
+    """Nothing to decide yet.
+
+    Attributes:
+        wake_at: When to look again without an event, or None.
+    """
+
+    wake_at: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Interrupted:
+    """The launch ended without a result; not the candidate's doing.
+
+    Attributes:
+        reason: A failure_reason of outcome infrastructure.
+        message: One plain sentence.
+    """
+
+    reason: str
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """The launch ended definitely; what it left can be captured.
+
+    Attributes:
+        code: Exit code of the untrusted container's PID 1, or of the text verifier.
+        problem: ``oom_killed``, ``disk_limit_exceeded``, ``verifier_error`` or empty.
+        message: One plain sentence where there is a problem.
+    """
+
+    code: int
+    problem: str = ""
+    message: str = ""
+
+
+Stage = InProgress | Interrupted | Ended
+
+
+def launch_stage(
+    view: PodView, kind: VerifierKind | None, since: float, policy: RunPolicy, now: float
+) -> Stage:
+    """Return the stage of a launch Pod.
+
+    Args:
+        view: The Pod.
+        kind: How the verifier works, None for a harness Pod.
+        since: When the launch was journalled, seconds since the epoch.
+        policy: Numbers of the loop.
+        now: Seconds since the epoch.
+    """
+    main = _main(view, kind)
+    if main is not None and main.terminated is not None:
+        return _after_main(view, kind, main.terminated)
+    if view.is_terminal:
+        return _ended_before_main(view)
+    return _waiting(view, since, policy, now)
+
+
+def _main(view: PodView, kind: VerifierKind | None) -> ContainerView | None:
+    names = {None: "harness", VerifierKind.TEXT: "verifier", VerifierKind.CHECK: "check"}
+    return view.containers.get(names.get(kind, "check"))
+
+
+def _after_main(view: PodView, kind: VerifierKind | None, end: Terminated) -> Stage:
+    verdict = _text_end(view, end) if kind is VerifierKind.TEXT else _supervised_end(view, end)
+    if isinstance(verdict, Interrupted) or kind is VerifierKind.TEXT:
+        return verdict
+    return _after_courier(view, verdict)
+
+
+def _after_courier(view: PodView, verdict: Ended) -> Stage:
+    courier = view.containers.get(COURIER)
+    has_ended = view.is_terminal or (courier is not None and courier.terminated is not None)
+    if not has_ended:
+        return InProgress()
+    if verdict.problem:
+        return verdict
+    if courier is None or courier.terminated is None:
+        return Interrupted("extraction_failed", "the courier was gone before it sealed")
+    if courier.terminated.exit_code != 0:
+        return Interrupted(
+            "extraction_failed",
+            f"the courier ended with exit code {courier.terminated.exit_code} "
+            f"({courier.terminated.reason}) before it sealed",
+        )
+    return verdict
+
+
+def _text_end(view: PodView, end: Terminated) -> Interrupted | Ended:
+    if end.exit_code == 0:
+        return Ended(0)
+    if end.reason == "OOMKilled" or view.disrupted or view.deleting_since is not None:
+        return _interruption(view, end)
+    return Ended(
+        end.exit_code,
+        "verifier_error",
+        f"the text verifier ended with exit code {end.exit_code}",
+    )
+
+
+def _supervised_end(view: PodView, end: Terminated) -> Interrupted | Ended:
+    code = end.exit_code
+    if code in {Code.DONE, Code.FAILED, Code.TIMED_OUT} or code in PHASES:
+        return Ended(code)
+    if code == Code.STAGING_FAILED:
+        return Interrupted("materialization_failed", f"staging failed: {_words(end)}")
+    if code == Code.NETWORK_OPEN:
+        return Interrupted("egress_setup_failed", "the network policy was not in force in time")
+    if code == Code.OWN_FAULT:
+        return Interrupted("materialization_failed", f"supervise failed: {_words(end)}")
+    return _limit(view, end) or _interruption(view, end)
+
+
+def _limit(view: PodView, end: Terminated) -> Ended | None:
+    if end.reason == "OOMKilled":
+        return Ended(end.exit_code, "oom_killed", "the memory limit ended the container")
+    if view.reason == "Evicted" and not view.disrupted:
+        return Ended(end.exit_code, "disk_limit_exceeded", view.message or "a disk limit was hit")
+    return None
+
+
+def _interruption(view: PodView, end: Terminated | None) -> Interrupted:
+    cause = view.reason or (end.reason if end is not None else "") or "no reason given"
+    if "NodeLost" in cause or "NodeShutdown" in cause or "TerminationByKubelet" in cause:
+        return Interrupted("node_lost", f"the node gave the Pod up: {cause}")
+    return Interrupted("pod_lost", f"Pod {view.name} ended before a result: {cause}")
+
+
+def _ended_before_main(view: PodView) -> Stage:
+    materialize = view.containers.get(MATERIALIZE)
+    if materialize is not None and materialize.terminated is not None:
+        end = materialize.terminated
+        if end.exit_code != 0:
+            return Interrupted(
+                "materialization_failed",
+                f"failed to materialize benchmark image workdir: {_words(end)}",
+            )
+    if view.reason == "Evicted" and not view.disrupted:
+        return Ended(Code.TERMINATED, "disk_limit_exceeded", view.message)
+    return _interruption(view, None)
+
+
+def _waiting(view: PodView, since: float, policy: RunPolicy, now: float) -> Stage:
+    if view.deleting_since is not None:
+        return _deleting(view, view.deleting_since + policy.lost_after_seconds, now)
+    for container in view.containers.values():
+        if container.waiting_reason in HOPELESS_WAITS:
+            return _pull_failed(container)
+        if container.name == COURIER and container.restarts >= SIDECAR_RESTARTS:
+            return Interrupted("materialization_failed", "the courier does not stay up")
+        stuck = container.waiting_reason in IMAGE_WAITS | CONTAINER_WAITS
+        if stuck and now >= since + policy.image_wait_seconds:
+            return _pull_failed(container)
+        if stuck:
+            return InProgress(wake_at=since + policy.image_wait_seconds)
+    return InProgress()
+
+
+def _pull_failed(container: ContainerView) -> Interrupted:
+    words = f"{container.waiting_reason}: {container.waiting_message}"
+    if container.waiting_reason in IMAGE_WAITS:
+        return Interrupted("image_pull_failed", f"container {container.name}: {words}")
+    return Interrupted("materialization_failed", f"container {container.name}: {words}")
+
+
+def _deleting(view: PodView, lost_at: float, now: float) -> Stage:
+    if now >= lost_at:
+        return Interrupted("pod_lost", f"Pod {view.name} was deleted and its node does not answer")
+    return InProgress(wake_at=lost_at)
+
+
+def _words(end: Terminated) -> str:
+    return f"exit code {end.exit_code}, {end.message or end.reason}"[:500]

@@ -1,0 +1,149 @@
+"""The error tree. A task's failure is data, never one of these.
+
+SecureBenchError(reason, facts)
+├── InvalidInput               the user must change something
+│   ├── ConfigError            tester YAML, env file, harness configuration
+│   ├── PackError              manifest, row, asset; carries path and line
+│   └── SpecError              a BenchmarkRun that this version refuses
+├── ClusterError
+│   ├── TransientClusterError  worth repeating; may carry retry_after_seconds
+│   └── PermanentClusterError  the same request would be refused again
+├── StorageError
+│   ├── JournalCorruptError    carries the line number
+│   ├── TooLargeError          carries the bound in bytes
+│   └── DigestMismatchError    carries both digests
+└── InvariantViolationError    our bug
+
+Messages say what happened, to which object, and what to do. They never hold a
+secret, a hidden value or a raw body.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+
+class SecureBenchError(Exception):
+    """Base of all errors of this package.
+
+    Args:
+        reason: One plain sentence for the user.
+        facts: Machine-readable details; never secrets or hidden values.
+    """
+
+    def __init__(self, reason: str, **facts: object) -> None:
+        super().__init__(reason)
+        self.reason = reason
+        self.facts: Mapping[str, object] = facts
+
+
+class InvalidInputError(SecureBenchError):
+    """The user must change something."""
+
+
+class ConfigError(InvalidInputError):
+    """Tester YAML, env file or harness configuration is wrong."""
+
+
+class PackError(InvalidInputError):
+    """One defect of a pack.
+
+    Args:
+        reason: What is wrong.
+        path: File as the user named it, or None when no file is involved.
+        line: Line number from 1, or None.
+        facts: Machine-readable details.
+    """
+
+    def __init__(
+        self, reason: str, *, path: str | None = None, line: int | None = None, **facts: object
+    ) -> None:
+        super().__init__(reason, **facts)
+        self.path = path
+        self.line = line
+
+    def __str__(self) -> str:
+        """Return ``path:line: reason`` with the parts that are known."""
+        if self.path is None:
+            return self.reason
+        place = self.path if self.line is None else f"{self.path}:{self.line}"
+        return f"{place}: {self.reason}"
+
+
+class ConfigErrors(InvalidInputError):
+    """All defects of one input, in file order.
+
+    Args:
+        errors: At least one error.
+    """
+
+    def __init__(self, errors: Sequence[InvalidInputError]) -> None:
+        super().__init__("\n".join(str(error) for error in errors))
+        self.errors = tuple(errors)
+
+
+class SpecError(InvalidInputError):
+    """A BenchmarkRun that this version refuses."""
+
+
+class ClusterError(SecureBenchError):
+    """The API server refused or did not answer."""
+
+
+class TransientClusterError(ClusterError):
+    """Worth repeating.
+
+    Args:
+        reason: What happened.
+        retry_after_seconds: The server's own wish, or None.
+        facts: Machine-readable details.
+    """
+
+    def __init__(
+        self, reason: str, *, retry_after_seconds: float | None = None, **facts: object
+    ) -> None:
+        super().__init__(reason, **facts)
+        self.retry_after_seconds = retry_after_seconds
+
+
+class PermanentClusterError(ClusterError):
+    """The same request would be refused again.
+
+    Args:
+        reason: What happened, with the server's message.
+        status: HTTP status of the answer.
+        facts: Machine-readable details.
+    """
+
+    def __init__(self, reason: str, *, status: int, **facts: object) -> None:
+        super().__init__(reason, **facts)
+        self.status = status
+
+
+class StorageError(SecureBenchError):
+    """The volume did not do what was asked."""
+
+
+class JournalCorruptError(StorageError):
+    """A journal line before the last one does not hold.
+
+    Args:
+        reason: What is wrong.
+        line: Line number from 1.
+    """
+
+    def __init__(self, reason: str, *, line: int) -> None:
+        super().__init__(reason, line=line)
+        self.line = line
+
+
+class TooLargeError(StorageError):
+    """Something exceeds its bound."""
+
+
+class DigestMismatchError(StorageError):
+    """Bytes differ from what was recorded."""
+
+
+class InvariantViolationError(SecureBenchError):
+    """Our own bug."""

@@ -1,0 +1,1 @@
+"""Benchmark families: row schema, lanes, contract and what their verifier needs."""

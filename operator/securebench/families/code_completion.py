@@ -1,0 +1,54 @@
+"""code_completion: a Python module judged by tests in another process (contract 14.4)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from securebench.families.base import Family, FamilyContract, TaskView
+from securebench.families.fields import OBJECT, STRING, TEXT, Field, Section, is_positive, is_text
+from securebench.resources import Lane
+
+LANGUAGE = "python"
+ISOLATIONS = ("separate", "shared")
+
+
+def configuration_problem(task: TaskView) -> str | None:
+    """Return why the tests cannot be run, or None."""
+    language = task.resources.value("language")
+    if language is not None and language != LANGUAGE:
+        return f"code_completion supports the language {LANGUAGE} only"
+    tests = task.resources.value("tests")
+    if (
+        not isinstance(tests, Mapping)
+        or tests.get("source") != "inline"
+        or not is_text(tests.get("code"))
+    ):
+        return "code_completion requires structured inline tests"
+    if "timeout_seconds" in tests and not is_positive(tests["timeout_seconds"]):
+        return "code_completion tests.timeout_seconds must be a positive number"
+    if tests.get("isolation", ISOLATIONS[0]) not in ISOLATIONS:
+        return f"code_completion tests.isolation must be one of {', '.join(ISOLATIONS)}"
+    return None
+
+
+FAMILY = Family(
+    contract=FamilyContract("code_completion", "code", workspace_required=False),
+    input=Section(
+        "input",
+        (
+            Field("prompt", TEXT, required=True),
+            Field("language", TEXT),
+            Field("starter_code", STRING),
+        ),
+    ),
+    eval=Section(
+        "eval",
+        (
+            Field("tests", OBJECT, required=True, lane=Lane.EVALUATION_INPUTS),
+            Field("reference_solution", STRING, lane=Lane.HIDDEN),
+            Field("canonical_solution", STRING, lane=Lane.HIDDEN),
+        ),
+    ),
+    configuration_problem=configuration_problem,
+    required_resources=("prompt",),
+)

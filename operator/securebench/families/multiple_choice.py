@@ -1,0 +1,55 @@
+"""multiple_choice: choose one of up to 26 texts (contract 14.1)."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from securebench.families.base import Family, FamilyContract, scorer_problem
+from securebench.families.fields import (
+    TEXT,
+    TEXT_SCHEMA,
+    Field,
+    Rule,
+    Section,
+    is_number,
+    is_text,
+    simple,
+)
+from securebench.resources import Lane
+from securebench.verifiers import multiple_choice as scorer
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+
+def _choices_problems(name: str, value: object) -> Iterator[str]:
+    if not isinstance(value, list) or not value:
+        yield f"{name} must be a non-empty array"
+    elif not all(map(is_text, value)):
+        yield f"{name} must contain only non-empty strings"
+
+
+def _is_answer(value: object) -> bool:
+    items = value if isinstance(value, list) else [value]
+    return bool(items) and all(is_text(item) or is_number(item) for item in items)
+
+
+_ONE_ANSWER = {"anyOf": [TEXT_SCHEMA, {"type": "number"}]}
+_CHOICES = Rule({"type": "array", "minItems": 1, "items": TEXT_SCHEMA}, _choices_problems)
+_ANSWER = simple(
+    {"anyOf": [*_ONE_ANSWER["anyOf"], {"type": "array", "minItems": 1, "items": _ONE_ANSWER}]},
+    _is_answer,
+    "a non-empty string, a number or a non-empty array of those",
+)
+
+
+FAMILY = Family(
+    contract=FamilyContract("multiple_choice", "text", workspace_required=False),
+    input=Section(
+        "input",
+        (Field("question", TEXT, required=True), Field("choices", _CHOICES, required=True)),
+    ),
+    eval=Section("eval", (Field("answer", _ANSWER, required=True, lane=Lane.HIDDEN),)),
+    configuration_problem=scorer_problem(scorer),
+    required_resources=("question", "choices", "answer"),
+)

@@ -1,0 +1,104 @@
+"""All families by name: the six active ones and those that only run (contract 7, 14)."""
+
+from __future__ import annotations
+
+from types import MappingProxyType
+from typing import TYPE_CHECKING
+
+from securebench.errors import ConfigErrors, PackError
+from securebench.families import (
+    code_completion,
+    free_response,
+    multiple_choice,
+    repo_patch,
+    short_answer,
+    terminal_task,
+)
+from securebench.resources import Lane
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from securebench.families.base import Family, FamilyContract, TaskView
+
+FAMILIES: Mapping[str, Family] = MappingProxyType(
+    {
+        module.FAMILY.name: module.FAMILY
+        for module in (
+            multiple_choice,
+            short_answer,
+            free_response,
+            code_completion,
+            repo_patch,
+            terminal_task,
+        )
+    }
+)
+
+_HIDDEN, _INPUTS = Lane.HIDDEN, Lane.EVALUATION_INPUTS
+DEFERRED_EVAL_VISIBILITY: Mapping[str, Mapping[str, Lane]] = {
+    "tool_call": {
+        "initial_state": _INPUTS,
+        "expected_calls": _HIDDEN,
+        "expected_final_state": _HIDDEN,
+    },
+    "browser_task": {"credentials": _INPUTS, "success_check": _HIDDEN},
+    "desktop_task": {"success_check": _HIDDEN},
+    "artifact_task": {"reference_artifact": _HIDDEN, "rubric": _HIDDEN},
+    "multimodal_qa": {"answer": _HIDDEN, "rubric": _HIDDEN},
+    "preference_pair": {"preference": _HIDDEN, "rubric": _HIDDEN},
+}
+"""Families without schema, contract and verifier; their rows run and stay pending."""
+
+EVAL_VISIBILITY: Mapping[str, Mapping[str, Lane]] = MappingProxyType(
+    {
+        **{name: family.eval_visibility() for name, family in FAMILIES.items()},
+        **DEFERRED_EVAL_VISIBILITY,
+    }
+)
+
+
+def eval_visibility_for(family: str, key: str) -> Lane:
+    """Return the lane of an eval key; unknown keys and families are hidden."""
+    return EVAL_VISIBILITY.get(family, {}).get(key, Lane.HIDDEN)
+
+
+def contract_for(family: str) -> FamilyContract:
+    """Return the contract of an active family.
+
+    Raises:
+        PackError: The family has none.
+    """
+    if family not in FAMILIES:
+        raise PackError(f"Unknown benchmark family contract: {family!r}")
+    return FAMILIES[family].contract
+
+
+def row_problems(
+    task_id: str, family: str, row_input: Mapping[str, object], row_eval: Mapping[str, object]
+) -> Iterator[str]:
+    """Yield what is wrong with a row of an active family; other rows are permissive."""
+    if family in FAMILIES:
+        for problem in FAMILIES[family].row_problems(row_input, row_eval):
+            yield f"task {task_id!r} ({family}): {problem}"
+
+
+def validate_benchmark_row_family(
+    task_id: str, family: str, row_input: Mapping[str, object], row_eval: Mapping[str, object]
+) -> None:
+    """Check ``input`` and ``eval`` of a row against the schema of its family.
+
+    Raises:
+        ConfigErrors: One PackError per defect.
+    """
+    problems = [
+        PackError(problem) for problem in row_problems(task_id, family, row_input, row_eval)
+    ]
+    if problems:
+        raise ConfigErrors(problems)
+
+
+def verifier_configuration_problem(task: TaskView) -> str | None:
+    """Return why the verifier of the task's family cannot work with it, or None."""
+    family = FAMILIES.get(task.task_type)
+    return None if family is None else family.configuration_problem(task)

@@ -1,0 +1,65 @@
+"""short_answer: a short text or number (contract 14.2)."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from securebench.families.base import Family, FamilyContract, scorer_problem
+from securebench.families.fields import (
+    NON_NEGATIVE,
+    TEXT,
+    TEXT_OR_OBJECT,
+    TEXT_SCHEMA,
+    Field,
+    Rule,
+    Section,
+    is_number,
+    is_text,
+)
+from securebench.resources import Lane
+from securebench.verifiers import short_answer as scorer
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+
+def _is_accepted(item: object) -> bool:
+    return is_text(item) or is_number(item)
+
+
+def _accepted_problems(name: str, value: object) -> Iterator[str]:
+    if not isinstance(value, list) or not value:
+        yield f"{name} must be a non-empty array"
+    elif not all(map(_is_accepted, value)):
+        yield f"{name} must contain only non-empty strings or numbers"
+
+
+_ACCEPTED = Rule(
+    {
+        "type": "array",
+        "minItems": 1,
+        "items": {"anyOf": [TEXT_SCHEMA, {"type": "number"}]},
+    },
+    _accepted_problems,
+)
+
+
+FAMILY = Family(
+    contract=FamilyContract("short_answer", "text", workspace_required=False),
+    input=Section(
+        "input",
+        (
+            Field("question", TEXT, required=True),
+            Field("context", TEXT_OR_OBJECT),
+            Field("answer_format", TEXT),
+        ),
+    ),
+    eval=Section(
+        "eval",
+        (
+            Field("accepted_answers", _ACCEPTED, required=True, lane=Lane.HIDDEN),
+            Field("tolerance", NON_NEGATIVE, lane=Lane.HIDDEN),
+        ),
+    ),
+    configuration_problem=scorer_problem(scorer),
+)

@@ -1,0 +1,104 @@
+"""terminal_task: a workspace judged by a checker (contract 14.6, 14.7)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+from securebench.families.base import Family, FamilyContract, TaskView
+from securebench.families.fields import (
+    ANYTHING,
+    COMMAND,
+    OBJECT,
+    POSITIVE,
+    TEXT,
+    TEXT_OR_OBJECT,
+    Field,
+    Rule,
+    Section,
+    is_text,
+    object_rule,
+    simple,
+)
+from securebench.resources import Lane
+from securebench.verifiers.dangerous_commands import KNOWN_COMMANDS
+
+CHECKER_SOURCES = ("pytest", "script")
+
+_COMMAND_FORM = Section(
+    "checker",
+    (
+        Field("command", COMMAND, required=True),
+        Field("workdir", TEXT),
+        Field("timeout_seconds", POSITIVE),
+    ),
+)
+_SOURCE_FORM = Section(
+    "checker",
+    (
+        Field(
+            "source",
+            simple(
+                {"enum": list(CHECKER_SOURCES)},
+                lambda value: value in CHECKER_SOURCES,
+                f"one of {', '.join(CHECKER_SOURCES)}",
+            ),
+            required=True,
+        ),
+        Field("path", TEXT, required=True),
+        Field("timeout_seconds", POSITIVE),
+    ),
+)
+
+
+def is_source_form(checker: object) -> bool:
+    """Return whether a checker names a file of the pack instead of a command."""
+    return isinstance(checker, Mapping) and ("source" in checker or "path" in checker)
+
+
+def _checker_problems(name: str, value: object) -> Iterator[str]:
+    form = _SOURCE_FORM if is_source_form(value) else _COMMAND_FORM
+    yield from object_rule(form).problems(name, value)
+
+
+def _needed_problems(name: str, value: object) -> Iterator[str]:
+    if not isinstance(value, list):
+        yield f"{name} must be a list"
+        return
+    for index, item in enumerate(value):
+        if not is_text(item):
+            yield f"{name}[{index}] must be a non-empty string"
+        elif item not in KNOWN_COMMANDS:
+            yield f"{name}[{index}] must be one of {', '.join(KNOWN_COMMANDS)}"
+
+
+CHECKER = Rule({"anyOf": [_COMMAND_FORM.schema(), _SOURCE_FORM.schema()]}, _checker_problems)
+NEEDED_COMMANDS = Rule({"type": "array", "items": {"enum": list(KNOWN_COMMANDS)}}, _needed_problems)
+
+
+def configuration_problem(task: TaskView) -> str | None:
+    """Return why the checker cannot be run, or None.
+
+    Rows that pass the schema always work; a task from elsewhere may not.
+    """
+    problem = next(CHECKER.problems("checker", task.resources.value("checker")), None)
+    return None if problem is None else f"terminal_task {problem}"
+
+
+FAMILY = Family(
+    contract=FamilyContract("terminal_task", "workspace", workspace_required=True),
+    input=Section(
+        "input", (Field("instructions", TEXT, required=True), Field("context", TEXT_OR_OBJECT))
+    ),
+    eval=Section(
+        "eval",
+        (
+            Field("checker", CHECKER, required=True, lane=Lane.EVALUATION_INPUTS),
+            Field("needed_commands", NEEDED_COMMANDS, lane=Lane.EVALUATION_INPUTS),
+            Field("run_tests", OBJECT, lane=Lane.EVALUATION_INPUTS),
+            Field("test_files", OBJECT, lane=Lane.EVALUATION_INPUTS),
+            Field("expected_state", ANYTHING, lane=Lane.HIDDEN),
+        ),
+    ),
+    configuration_problem=configuration_problem,
+    never_written=frozenset({"expected_state"}),
+)

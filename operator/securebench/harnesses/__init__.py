@@ -1,0 +1,1 @@
+"""What runs in the harness container: checked configuration, limits, extraction."""

@@ -1,0 +1,311 @@
+"""``harness.config`` of each harness type, checked (contract 3.1, 21.7)."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from math import isfinite
+
+from securebench.errors import ConfigError, ConfigErrors
+from securebench.harnesses.domains import normalize_domains
+from securebench.packs.paths import PathError, author_path
+from securebench.resources import Component
+
+DEFAULT_TASK_FILE = "task.json"
+PROVIDER_TIMEOUT_SECONDS = 900.0
+"""Time limit of codex and claude_code where neither task nor tester gives one."""
+
+HARNESS_TYPES = ("claude_code", "codex", "command")
+SHELL = ("sh", "-lc")
+PROVIDER_HOSTS = {"codex": "api.openai.com", "claude_code": "api.anthropic.com"}
+
+_COMMON_KEYS = ("task_file", "timeout_seconds", "allowed_domains")
+_PROVIDER_KEYS = (*_COMMON_KEYS, "model", "version", "budget", "allow_external_tools")
+_BUDGET_KEYS = ("requests", "tokens")
+_NAME = re.compile(r"[A-Za-z0-9._+-]+")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Harness:
+    """What all harness types have.
+
+    Args:
+        type: ``command``, ``codex`` or ``claude_code``.
+        task_file: Workspace-relative path of the task file.
+        timeout_seconds: Limit of the tester or the type's default; None for none.
+        is_default_timeout: Whether the tester left the limit to the type.
+        allowed_domains: Normalized, in order, without duplicates.
+    """
+
+    type: str
+    task_file: str = DEFAULT_TASK_FILE
+    timeout_seconds: float | None = None
+    is_default_timeout: bool = True
+    allowed_domains: tuple[str, ...] = ()
+
+    @property
+    def effective_domains(self) -> tuple[str, ...]:
+        """Return the provider's host and the configured domains, without duplicates."""
+        host = PROVIDER_HOSTS.get(self.type)
+        return tuple(dict.fromkeys((*([host] if host else []), *self.allowed_domains)))
+
+    def filled_config(self) -> dict[str, object]:
+        """Return the configuration as JSON with every default filled in."""
+        return {
+            "task_file": self.task_file,
+            "timeout_seconds": self.timeout_seconds,
+            "allowed_domains": list(self.allowed_domains),
+        }
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CommandHarness(Harness):
+    """A command in the task image.
+
+    Args:
+        command: A string for the shell, or an argv.
+        artifact_path: Workspace-relative file that is the candidate, or None.
+    """
+
+    type: str = "command"
+    command: str | tuple[str, ...]
+    artifact_path: str | None = None
+
+    @property
+    def argv(self) -> tuple[str, ...]:
+        """Return what is executed: a string runs as ``sh -lc``."""
+        return (*SHELL, self.command) if isinstance(self.command, str) else self.command
+
+    def filled_config(self) -> dict[str, object]:
+        """Return the configuration as JSON with every default filled in."""
+        command = self.command if isinstance(self.command, str) else list(self.command)
+        return {
+            **Harness.filled_config(self),
+            "command": command,
+            "artifact_path": self.artifact_path,
+        }
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProviderHarness(Harness):
+    """The command line tool of a model provider.
+
+    Args:
+        model: Name of the model.
+        version: Version of the tool, or ``latest``.
+        max_requests: Budget of model calls for one launch, or None.
+        max_tokens: Budget of tokens for one launch, or None.
+        allow_external_tools: Whether the provider's own tools may be used.
+    """
+
+    model: str
+    version: str = "latest"
+    max_requests: int | None = None
+    max_tokens: int | None = None
+    allow_external_tools: bool = False
+
+    def filled_config(self) -> dict[str, object]:
+        """Return the configuration as JSON with every default filled in."""
+        return {
+            **Harness.filled_config(self),
+            "model": self.model,
+            "version": self.version,
+            "budget": {"requests": self.max_requests, "tokens": self.max_tokens},
+            "allow_external_tools": self.allow_external_tools,
+        }
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CodexHarness(ProviderHarness):
+    """OpenAI's codex."""
+
+    type: str = "codex"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClaudeCodeHarness(ProviderHarness):
+    """Anthropic's claude."""
+
+    type: str = "claude_code"
+    model: str = "sonnet"
+
+
+def harness_config(type: str, config: Mapping[str, object]) -> Harness:  # noqa: A002 - API name
+    """Check the configuration of a harness.
+
+    Args:
+        type: ``command``, ``codex`` or ``claude_code``.
+        config: ``harness.config`` as written.
+
+    Returns:
+        The harness of that type with its defaults.
+
+    Raises:
+        ConfigErrors: Every defect; each error's fact ``key`` is the path of its key.
+    """
+    reader = _Reader(config)
+    match type:
+        case "command":
+            harness = _command(reader)
+        case "codex" | "claude_code":
+            harness = _provider(type, reader)
+        case _:
+            wanted = ", ".join(HARNESS_TYPES)
+            reader.fail(f"harness.type must be one of {wanted}", ("harness", "type"))
+            harness = None
+    if reader.errors or harness is None:
+        raise ConfigErrors(reader.errors)
+    return harness
+
+
+def unsupported_reason(harness: Harness) -> str | None:
+    """Return why this version refuses to run a harness that is well configured, or None."""
+    if not isinstance(harness, CommandHarness):
+        return f"harness type {harness.type} is not supported by this version; use command"
+    if harness.allowed_domains:
+        return "harness.config.allowed_domains is not supported by this version; leave it empty"
+    return None
+
+
+def _command(reader: _Reader) -> Harness | None:
+    reader.only(("command", "artifact_path", *_COMMON_KEYS))
+    task_file, artifact = reader.path("task_file"), reader.path("artifact_path")
+    if artifact is not None and artifact == (task_file or DEFAULT_TASK_FILE):
+        reader.fail_at("artifact_path", "must not be the task file")
+    timeout = reader.timeout(default=None)
+    domains = reader.domains()
+    command = reader.command()
+    if command is None:
+        return None
+    return CommandHarness(
+        command=command,
+        artifact_path=artifact,
+        task_file=task_file or DEFAULT_TASK_FILE,
+        timeout_seconds=timeout,
+        is_default_timeout=not reader.has("timeout_seconds"),
+        allowed_domains=domains,
+    )
+
+
+def _provider(kind: str, reader: _Reader) -> Harness:
+    reader.only(_PROVIDER_KEYS)
+    harness = CodexHarness if kind == "codex" else ClaudeCodeHarness
+    requests, tokens = reader.budget()
+    return harness(
+        model=reader.name("model", default="sonnet" if kind == "claude_code" else None),
+        version=reader.name("version", default="latest"),
+        task_file=reader.path("task_file") or DEFAULT_TASK_FILE,
+        timeout_seconds=reader.timeout(default=PROVIDER_TIMEOUT_SECONDS),
+        is_default_timeout=not reader.has("timeout_seconds"),
+        allowed_domains=reader.domains(),
+        max_requests=requests,
+        max_tokens=tokens,
+        allow_external_tools=reader.flag("allow_external_tools"),
+    )
+
+
+class _Reader:
+    """Reads one ``harness.config`` and collects its defects."""
+
+    def __init__(self, config: Mapping[str, object]) -> None:
+        self._config = config
+        self.errors: list[ConfigError] = []
+
+    def fail(self, message: str, key: tuple[str, ...]) -> None:
+        self.errors.append(ConfigError(message, key=key))
+
+    def fail_at(self, name: str, problem: str) -> None:
+        self.fail(f"harness.config.{name} {problem}", ("harness", "config", *name.split(".")))
+
+    def has(self, name: str) -> bool:
+        return name in self._config
+
+    def only(self, keys: tuple[str, ...]) -> None:
+        unknown = sorted(str(key) for key in self._config if key not in keys)
+        if unknown:
+            message = f"harness.config contains unsupported field(s): {', '.join(unknown)}"
+            self.fail(message, ("harness", "config", unknown[0]))
+
+    def command(self) -> str | tuple[str, ...] | None:
+        value = self._config.get("command")
+        if isinstance(value, str) and value.strip():
+            return value
+        if isinstance(value, list | tuple) and value and all(map(_is_text, value)):
+            return tuple(value)
+        wanted = "must be a non-empty string or a non-empty list of non-empty strings"
+        self.fail_at("command", wanted if self.has("command") else "is required")
+        return None
+
+    def path(self, name: str) -> str | None:
+        value = self._config.get(name)
+        if value is None:
+            return None
+        try:
+            return author_path(value, Component.AGENT, f"harness.config.{name}")
+        except PathError as error:
+            self.fail(error.reason, ("harness", "config", name))
+            return None
+
+    def timeout(self, *, default: float | None) -> float | None:
+        value = self._config.get("timeout_seconds", default)
+        if value is None:
+            return None
+        if isinstance(value, bool) or not isinstance(value, int | float):
+            self.fail_at("timeout_seconds", "must be a positive number")
+            return None
+        if not isfinite(value) or value <= 0:
+            self.fail_at("timeout_seconds", "must be a positive number")
+            return None
+        return float(value)
+
+    def domains(self) -> tuple[str, ...]:
+        value = self._config.get("allowed_domains", [])
+        if not isinstance(value, list | tuple):
+            self.fail_at("allowed_domains", "must be a list of strings")
+            return ()
+        try:
+            return normalize_domains(value)
+        except ConfigError as error:
+            self.fail(f"harness.config.{error.reason}", ("harness", "config", "allowed_domains"))
+            return ()
+
+    def name(self, key: str, *, default: str | None) -> str:
+        value = self._config.get(key, default)
+        if isinstance(value, str) and _NAME.fullmatch(value):
+            return value
+        if not self.has(key):
+            self.fail_at(key, "is required")
+        else:
+            self.fail_at(key, "must hold only letters, digits, '.', '_', '+' and '-'")
+        return ""
+
+    def flag(self, name: str) -> bool:
+        value = self._config.get(name, False)
+        if not isinstance(value, bool):
+            self.fail_at(name, "must be a boolean")
+        return value is True
+
+    def budget(self) -> tuple[int | None, int | None]:
+        value = self._config.get("budget", {})
+        if not isinstance(value, Mapping):
+            self.fail_at("budget", "must be an object")
+            return None, None
+        unknown = sorted(str(key) for key in value if key not in _BUDGET_KEYS)
+        if unknown:
+            self.fail_at("budget", f"contains unsupported field(s): {', '.join(unknown)}")
+        requests, tokens = (self._count(value, name) for name in _BUDGET_KEYS)
+        return requests, tokens
+
+    def _count(self, budget: Mapping[str, object], name: str) -> int | None:
+        value = budget.get(name)
+        if value is None:
+            return None
+        if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+            self.fail_at(f"budget.{name}", "must be a positive whole number")
+            return None
+        return value
+
+
+def _is_text(value: object) -> bool:
+    return isinstance(value, str) and bool(value.strip())

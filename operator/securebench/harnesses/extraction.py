@@ -1,0 +1,49 @@
+"""What is taken as the candidate (contract 12.2, 13.1)."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from securebench.candidates.extraction import Extraction
+from securebench.families.registry import FAMILIES
+from securebench.harnesses.config import CommandHarness
+
+if TYPE_CHECKING:
+    from securebench.families.base import CandidateKind
+    from securebench.harnesses.config import Harness
+
+TEXT_FILE = "candidate.txt"
+CODE_FILE = "candidate.py"
+
+
+def extraction_for(family: str, harness: Harness) -> Extraction:
+    """Return where the candidate of a family comes from.
+
+    Args:
+        family: Task type; nothing is taken for one without a contract.
+        harness: A command hands in on stdout unless it names a file or works on a workspace;
+            the provider CLIs' stdout is never a candidate.
+    """
+    known = FAMILIES.get(family)
+    if known is None:
+        return Extraction(mode="unsupported", kind="none", path=None)
+    kind = known.contract.candidate_kind
+    if isinstance(harness, CommandHarness):
+        return _from_command(kind, harness)
+    return _from_provider(kind)
+
+
+def _from_command(kind: CandidateKind, harness: CommandHarness) -> Extraction:
+    if harness.artifact_path is not None:
+        return Extraction(mode="file", kind=kind, path=harness.artifact_path)
+    if kind == "workspace":
+        return Extraction(mode="workspace", kind=kind, path=None)
+    return Extraction(mode="stdout", kind=kind, path=None)
+
+
+def _from_provider(kind: CandidateKind) -> Extraction:
+    if kind == "workspace":
+        return Extraction(mode="workspace", kind=kind, path=None)
+    if kind == "patch":
+        return Extraction(mode="git_diff", kind=kind, path=None)
+    return Extraction(mode="file", kind=kind, path=CODE_FILE if kind == "code" else TEXT_FILE)

@@ -1,0 +1,1 @@
+"""The volume: journal, records and the layout of a run's folder."""

@@ -1,0 +1,116 @@
+"""What every record says about the conditions under which it came to be.
+
+Source: contract 21.8, threats.md section 5.
+"""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import TYPE_CHECKING
+
+from securebench.plan.model import RunPlan, TaskPlan, UserNamespaces, VerifierKind
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from securebench.engine.model import AttemptHistory, PodFacts
+
+DEFAULT_RUNTIME = "default"
+"""The node's own runtime: the Pods named no runtime class."""
+
+
+class Grading(StrEnum):
+    """How near candidate code comes to what decides."""
+
+    OUT_OF_PROCESS = "out-of-process"
+    IN_WORKSPACE = "in-workspace"
+    NONE = "none"
+
+
+class Isolation(StrEnum):
+    """What is known about the network of the run's Pods."""
+
+    VERIFIED = "verified"
+    DECLARED = "declared"
+
+
+class Credentials(StrEnum):
+    """Which secret values were within the agent's reach."""
+
+    NONE = "none"
+    EXPOSED = "exposed"
+
+
+NETWORK = "none"
+"""This version gives no Pod a network."""
+
+_GRADING: Mapping[VerifierKind, Grading] = {
+    VerifierKind.TEXT: Grading.OUT_OF_PROCESS,
+    VerifierKind.CHECK: Grading.IN_WORKSPACE,
+    VerifierKind.NONE: Grading.NONE,
+}
+
+
+def credentials(plan: RunPlan) -> Credentials:
+    """Return whether a value that the tester forwarded entered the harness Pods."""
+    is_exposed = bool(plan.harness.env and plan.harness.secret)
+    return Credentials.EXPOSED if is_exposed else Credentials.NONE
+
+
+def record_labels(
+    plan: RunPlan, task: TaskPlan, history: AttemptHistory, isolation: Isolation
+) -> dict[str, object]:
+    """Return a record's labels.
+
+    Args:
+        plan: The run.
+        task: The task.
+        history: Runtime and user namespace are what the harness Pod really had, or what the plan
+            says where none ended.
+        isolation: What is known about the network.
+    """
+    facts = None if history.production is None else history.production.facts
+    return {
+        "grading": _GRADING[task.verifier].value,
+        "network": NETWORK,
+        "credentials": credentials(plan).value,
+        "isolation": isolation.value,
+        "runtime": _runtime(plan, facts),
+        "user_namespace": _user_namespace(plan, facts),
+        "external_tools": False,
+        "audit": False,
+    }
+
+
+def record_digests(plan: RunPlan, task: TaskPlan, history: AttemptHistory) -> dict[str, object]:
+    """Return the digests of everything that a record depends on.
+
+    Args:
+        plan: The run.
+        task: The task.
+        history: Says which images ran.
+    """
+    launches = {"harness": history.production, "verifier": history.verification}
+    return {
+        "pack": plan.pack_digest,
+        "row": task.row_digest,
+        "harness": plan.harness.digest,
+        "verifier": plan.verifier_version,
+        "policy": plan.policy_digest,
+        "images": {
+            role: launch.facts.image_id
+            for role, launch in launches.items()
+            if launch is not None and launch.facts.image_id
+        },
+    }
+
+
+def _runtime(plan: RunPlan, facts: PodFacts | None) -> str:
+    runtime = plan.pods.runtime_class if facts is None else facts.runtime_class
+    return runtime or DEFAULT_RUNTIME
+
+
+def _user_namespace(plan: RunPlan, facts: PodFacts | None) -> bool:
+    if facts is None:
+        return plan.pods.user_namespaces is UserNamespaces.ON
+    return facts.user_namespace

@@ -1,0 +1,329 @@
+"""Records: one finished attempt as one JSON object.
+
+Source: contract 15.3, 15.4, 21.1, 21.8.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from securebench.clock import rfc3339
+from securebench.engine.model import Outcome
+from securebench.errors import InvariantViolationError
+from securebench.ledger.labels import (
+    NETWORK,
+    Isolation,
+    credentials,
+    record_digests,
+    record_labels,
+)
+from securebench.names import logical_name
+from securebench.plan.model import VerifierKind
+from securebench.redaction import RedactedVerification, redact_verification, task_secrets
+from securebench.resources import REDACTED
+
+if TYPE_CHECKING:
+    from securebench.engine.model import (
+        AttemptHistory,
+        CommandReport,
+        Finish,
+        Production,
+        StreamInfo,
+        Verification,
+    )
+    from securebench.plan.model import CheckPlan, RunPlan, TaskPlan
+
+TIMING_FIELDS = (
+    "timing",
+    "producer_metadata.duration_seconds",
+    "verifier_metadata.duration_seconds",
+)
+"""All fields that differ between two runs whose results are equal."""
+
+TIMEOUT_EXIT_CODE = 124
+PRODUCER_TIMEOUT = "producer_timeout"
+VERIFIER_STDERR = "verifier_stderr"
+"""Key of a denial's metadata that is a field of the record."""
+
+WITH_VERDICT = frozenset({Outcome.SCORED, Outcome.AGENT, Outcome.RESOURCE})
+
+
+@dataclass(frozen=True, slots=True)
+class RecordTexts:
+    """Texts of an attempt as they lie on the volume, decoded and bounded by the courier.
+
+    Attributes:
+        producer_stdout: Of the harness.
+        producer_stderr: Of the harness.
+        verifier_stdout: Of the check.
+        verifier_stderr: Of the check.
+        candidate: Content of ``candidate.txt``, or None.
+    """
+
+    producer_stdout: str = ""
+    producer_stderr: str = ""
+    verifier_stdout: str = ""
+    verifier_stderr: str = ""
+    candidate: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class RecordContext:
+    """What a record says of its run.
+
+    Attributes:
+        isolation: What is known about the network.
+        finished_at: End of the attempt, seconds since the epoch.
+        run_ordinal: How often this run id was started with these digests, from 1.
+        resume_generation: 0 for a run that continues none.
+    """
+
+    isolation: Isolation
+    finished_at: float
+    run_ordinal: int = 1
+    resume_generation: int = 0
+
+
+def candidate_record(
+    plan: RunPlan,
+    task: TaskPlan,
+    history: AttemptHistory,
+    texts: RecordTexts,
+    context: RecordContext,
+) -> dict[str, object]:
+    """Return the record of a finished attempt.
+
+    Args:
+        plan: The run.
+        task: The attempt's task.
+        history: With its finish.
+        texts: What was captured.
+        context: What a record says of its run.
+
+    Raises:
+        InvariantViolationError: The attempt is not finished.
+    """
+    finish = history.finish
+    if finish is None:
+        raise InvariantViolationError("only a finished attempt has a record", key=history.key)
+    verified = _redacted(task, history, finish, texts)
+    return {
+        **_identity(plan, task, history, context),
+        "outcome": None if finish.outcome is Outcome.NOT_VERIFIED else finish.outcome.value,
+        **_verdict(finish),
+        **_failure(finish, verified.failure_message),
+        **_candidate(task, history, finish, texts),
+        "producer_stdout": texts.producer_stdout,
+        "producer_stderr": texts.producer_stderr,
+        "producer_metadata": producer_metadata(plan, task, history),
+        "resource_summary": task.task.resource_summary(),
+        "hidden_values": REDACTED,
+        **_verifier_fields(history, finish, verified),
+        "labels": record_labels(plan, task, history, context.isolation),
+        "digests": record_digests(plan, task, history),
+        "timing": _timing(history, context),
+    }
+
+
+def producer_metadata(plan: RunPlan, task: TaskPlan, history: AttemptHistory) -> dict[str, object]:
+    """Return what a record says of the harness (contract 12.2, 13.1, 15.4).
+
+    Args:
+        plan: The run.
+        task: The task.
+        history: Its production is missing where no harness ended.
+    """
+    config = plan.harness.config
+    workspace = f"workspaces/{logical_name(task.task.id)}"
+    result: dict[str, object] = {
+        "harness": plan.harness.type,
+        "exit_code": None,
+        "task_file": plan.harness.task_file,
+        "artifact_path": config.get("artifact_path"),
+        "workspace_root": workspace,
+        "allowed_domains": config.get("allowed_domains", []),
+        "credentials": credentials(plan).value,
+        "network": NETWORK,
+        "candidate_kind": task.extraction.kind,
+        "candidate_extraction": task.extraction.mode,
+    }
+    if task.extraction.mode == "file":
+        result["candidate_path"] = task.extraction.path
+    if task.extraction.mode == "workspace":
+        result["candidate_workspace"] = workspace
+    if history.production is not None:
+        result |= _produced(plan, task, history.production)
+    return result
+
+
+def _produced(plan: RunPlan, task: TaskPlan, production: Production) -> dict[str, object]:
+    result: dict[str, object] = {
+        **_command(production.command),
+        **_streams(production.stdout, production.stderr),
+        "image_id": production.facts.image_id,
+    }
+    if production.command.timed_out:
+        return result | {
+            "timed_out": True,
+            "timeout_seconds": task.timeout_seconds,
+            "command": plan.harness.config.get("command", list(plan.harness.command)),
+            "phase": "producer",
+        }
+    candidate = production.candidate
+    if candidate is not None and candidate.file is not None:
+        result["candidate_sha256"] = candidate.candidate_sha256
+        if task.extraction.mode == "workspace":
+            result["candidate_dropped_entries"] = candidate.dropped_entries
+    return result
+
+
+def _identity(
+    plan: RunPlan, task: TaskPlan, history: AttemptHistory, context: RecordContext
+) -> dict[str, object]:
+    return {
+        "run_id": plan.identity.run_id,
+        "task_id": task.task.id,
+        "benchmark_id": task.task.benchmark_id,
+        "task_type": task.task.task_type,
+        "attempt": history.key.attempt,
+        "launches": history.launches,
+        "resume_generation": context.resume_generation,
+        "run_ordinal": context.run_ordinal,
+        "pack_digest": plan.pack_digest,
+        "harness_digest": plan.harness.digest,
+        "verifier_version": plan.verifier_version,
+    }
+
+
+def _verdict(finish: Finish) -> dict[str, object]:
+    if finish.outcome not in WITH_VERDICT:
+        return {"verification_status": "pending"}
+    has_passed = finish.passed is True
+    return {
+        "verification_status": "passed" if has_passed else "failed",
+        "passed": has_passed,
+        "score": 1.0 if has_passed else 0.0,
+    }
+
+
+def _failure(finish: Finish, message: str | None) -> dict[str, object]:
+    fields = {
+        "failure_reason": finish.reason,
+        "failure_phase": finish.phase,
+        "failure_message": message,
+    }
+    return {name: value for name, value in fields.items() if value}
+
+
+def _candidate(
+    task: TaskPlan, history: AttemptHistory, finish: Finish, texts: RecordTexts
+) -> dict[str, object]:
+    fields: dict[str, object] = {
+        "candidate_text": None,
+        "candidate_patch": None,
+        "candidate_workspace": None,
+    }
+    production = history.production
+    if production is None or production.candidate is None or finish.reason == PRODUCER_TIMEOUT:
+        return fields
+    if task.extraction.mode == "workspace":
+        if production.candidate.file is not None:
+            fields["candidate_workspace"] = f"workspaces/{logical_name(task.task.id)}"
+    elif task.extraction.kind == "patch":
+        fields["candidate_patch"] = texts.candidate
+    else:
+        fields["candidate_text"] = texts.candidate
+    return fields
+
+
+def _redacted(
+    task: TaskPlan, history: AttemptHistory, finish: Finish, texts: RecordTexts
+) -> RedactedVerification:
+    stderr = finish.metadata.get(VERIFIER_STDERR, texts.verifier_stderr)
+    return redact_verification(
+        task_secrets(task.task.resources),
+        texts.verifier_stdout,
+        str(stderr),
+        _verifier_metadata(task, history, finish, texts),
+        finish.message or None,
+    )
+
+
+def _verifier_metadata(
+    task: TaskPlan, history: AttemptHistory, finish: Finish, texts: RecordTexts
+) -> dict[str, object]:
+    """Return the metadata before redaction."""
+    verification = history.verification
+    if verification is None:
+        return {key: value for key, value in finish.metadata.items() if key != VERIFIER_STDERR}
+    common = {
+        "verifier": task.task.task_type,
+        **verification.metadata,
+        **_streams(verification.stdout, verification.stderr),
+        "image_id": verification.facts.image_id,
+    }
+    if task.verifier is VerifierKind.CHECK and task.check is not None:
+        return common | _check_metadata(task, task.check, verification)
+    return common | _text_metadata(task, texts)
+
+
+def _text_metadata(task: TaskPlan, texts: RecordTexts) -> dict[str, object]:
+    answer: dict[str, object] = {"candidate_answer": (texts.candidate or "").strip()}
+    if task.task.task_type == "multiple_choice":
+        answer["expected_answer"] = REDACTED
+    return answer
+
+
+def _check_metadata(
+    task: TaskPlan, check: CheckPlan, verification: Verification
+) -> dict[str, object]:
+    checker = task.task.resources.value("checker")
+    command = checker.get("command") if isinstance(checker, Mapping) else None
+    return {
+        **_command(verification.command),
+        "image": task.image,
+        "workspace_root": f"workspaces/{logical_name(task.task.id)}",
+        "workdir": check.workdir,
+        "command": command,
+        "phase": "checker",
+        "timed_out": verification.command.timed_out,
+        "timeout_seconds": check.timeout_seconds,
+    }
+
+
+def _verifier_fields(
+    history: AttemptHistory, finish: Finish, verified: RedactedVerification
+) -> dict[str, object]:
+    if history.verification is None and not finish.metadata:
+        return {}
+    return {
+        "verifier_stdout": verified.stdout,
+        "verifier_stderr": verified.stderr,
+        "verifier_metadata": verified.metadata,
+    }
+
+
+def _command(command: CommandReport) -> dict[str, object]:
+    exit_code = TIMEOUT_EXIT_CODE if command.timed_out else command.exit_code
+    return {"exit_code": exit_code, "duration_seconds": command.duration_seconds}
+
+
+def _streams(stdout: StreamInfo, stderr: StreamInfo) -> dict[str, object]:
+    """Return the real sizes of streams of which not all was kept."""
+    result: dict[str, object] = {}
+    for name, stream in (("stdout", stdout), ("stderr", stderr)):
+        if stream.truncated:
+            result[f"{name}_truncated"] = True
+            result[f"{name}_bytes"] = stream.size_bytes
+    return result
+
+
+def _timing(history: AttemptHistory, context: RecordContext) -> dict[str, object]:
+    started = context.finished_at if history.started_at is None else history.started_at
+    return {
+        "started_at": rfc3339(started),
+        "finished_at": rfc3339(context.finished_at),
+        "duration_seconds": round(context.finished_at - started, 3),
+    }

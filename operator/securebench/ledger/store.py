@@ -1,0 +1,199 @@
+"""A run's folder on the volume: what is written where, and in which order it reaches the disk.
+
+Every method blocks; the controller calls them in threads.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import os
+import shutil
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+
+from securebench.errors import DigestMismatchError
+from securebench.ledger.journal import Journal, fsync_folder
+from securebench.manifests import layout
+from securebench.plan.model import AttemptKey, LaunchKey
+
+RECORD = "record.json"
+CANDIDATES = "candidates.jsonl"
+SUMMARY = "summary.json"
+RUN = "run.json"
+JOURNAL = "journal.jsonl"
+FINAL_STATUS = "status.json"
+_CHUNK = 1024 * 1024
+
+
+class RunStore:
+    """The folder of one run.
+
+    Args:
+        root: Where the volume is mounted.
+        run_uid: The run.
+    """
+
+    def __init__(self, root: Path, run_uid: str) -> None:
+        self._root = root
+        self._uid = run_uid
+        self.folder = root / layout.run_folder(run_uid)
+
+    def exists(self) -> bool:
+        """Whether this run was bound before."""
+        return (self.folder / RUN).exists()
+
+    def create(self, binding: Mapping[str, object]) -> None:
+        """Make the folder and write what the run is bound to."""
+        make_folder(self.folder)
+        make_folder(self._root / layout.probe_folder(self._uid))
+        self.write_json(RUN, binding)
+
+    def binding(self) -> Mapping[str, object]:
+        """Return what the run is bound to."""
+        return read_json(self.folder / RUN)
+
+    def open_journal(self) -> Journal:
+        """Open the journal; at most one process has it.
+
+        Raises:
+            StorageError: Another process has it.
+            JournalCorruptError: A line does not hold.
+        """
+        return Journal(self.folder / JOURNAL)
+
+    def lanes_folder(self, task: int) -> Path:
+        """Return where a task's lanes lie."""
+        return self._root / layout.task_folder(self._uid, task) / "lanes"
+
+    def make_launch_folders(self, launch: LaunchKey) -> None:
+        """Make every folder that a launch's Pod mounts; the kubelet would make them empty."""
+        for name in layout.LAUNCH_FOLDERS:
+            make_folder(self.launch_folder(launch) / name)
+
+    def launch_folder(self, launch: LaunchKey) -> Path:
+        """Return the folder of a launch."""
+        return self._root / layout.launch_folder(self._uid, launch)
+
+    def remove_lanes(self, task: int) -> None:
+        """Remove a task's lanes; nothing happens when there are none."""
+        with contextlib.suppress(FileNotFoundError):
+            shutil.rmtree(self.lanes_folder(task))
+
+    def check_file(self, path: Path, digest: str) -> None:
+        """Hash a sealed file again.
+
+        Raises:
+            DigestMismatchError: It is not what the courier sealed.
+            OSError: It cannot be read.
+        """
+        found = file_digest(path)
+        if found != digest:
+            raise DigestMismatchError(
+                f"{path.name} has digest {found}, the courier sealed {digest}",
+                found=found,
+                sealed=digest,
+            )
+
+    def write_record(self, key: AttemptKey, line: str) -> str:
+        """Write a finished record.
+
+        Args:
+            key: Its attempt.
+            line: JSON without a newline.
+
+        Returns:
+            Hex SHA-256 of the line.
+        """
+        data = line.encode()
+        folder = self._root / layout.attempt_folder(self._uid, key.task, key.attempt)
+        make_folder(folder)
+        replace_file(folder / RECORD, data)
+        return hashlib.sha256(data).hexdigest()
+
+    def read_record(self, key: AttemptKey) -> bytes:
+        """Return a finished record's line without a newline."""
+        folder = self._root / layout.attempt_folder(self._uid, key.task, key.attempt)
+        return (folder / RECORD).read_bytes()
+
+    def export(self, finished: Iterable[tuple[AttemptKey, str]]) -> tuple[int, str]:
+        """Write candidates.jsonl anew.
+
+        Args:
+            finished: Attempts with the digests of their records, in the order of the file.
+
+        Returns:
+            Number of lines and hex SHA-256 of the file.
+
+        Raises:
+            DigestMismatchError: A record is not what the journal says.
+        """
+        path = self.folder / CANDIDATES
+        part = path.with_suffix(".part")
+        whole = hashlib.sha256()
+        count = 0
+        with part.open("wb") as file:
+            for key, digest in finished:
+                line = self.read_record(key)
+                if hashlib.sha256(line).hexdigest() != digest:
+                    raise DigestMismatchError(f"the record of attempt {key} was changed")
+                file.write(line + b"\n")
+                whole.update(line + b"\n")
+                count += 1
+            file.flush()
+            os.fsync(file.fileno())
+        part.replace(path)
+        fsync_folder(self.folder)
+        return count, whole.hexdigest()
+
+    def write_json(self, name: str, value: Mapping[str, object]) -> None:
+        """Replace one JSON file of the run."""
+        replace_file(self.folder / name, json.dumps(value, indent=2, sort_keys=True).encode())
+
+    def read_final_status(self) -> Mapping[str, object] | None:
+        """Return the status of a run that has ended, or None."""
+        path = self.folder / FINAL_STATUS
+        return read_json(path) if path.exists() else None
+
+
+def make_folder(path: Path) -> None:
+    """Make a folder with its parents, 0755, and let the disk have the names."""
+    missing = [folder for folder in (path, *path.parents) if not folder.exists()]
+    for folder in reversed(missing):
+        with contextlib.suppress(FileExistsError):
+            folder.mkdir(mode=0o755)
+        fsync_folder(folder.parent)
+
+
+def replace_file(path: Path, data: bytes) -> None:
+    """Replace a file as a whole, 0644, and return when the disk has it."""
+    part = path.with_name(path.name + ".part")
+    with part.open("wb") as file:
+        file.write(data)
+        file.flush()
+        os.fsync(file.fileno())
+    part.replace(path)
+    fsync_folder(path.parent)
+
+
+def read_json(path: Path) -> Mapping[str, object]:
+    """Return the object in a JSON file of ours.
+
+    Raises:
+        ValueError: It holds no object.
+    """
+    value = json.loads(path.read_bytes())
+    if not isinstance(value, dict):
+        raise TypeError(f"{path.name} holds no object")
+    return value
+
+
+def file_digest(path: Path) -> str:
+    """Return ``sha256:…`` of a file that is no link."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW)
+    digest = hashlib.sha256()
+    with os.fdopen(descriptor, "rb") as file:
+        while chunk := file.read(_CHUNK):
+            digest.update(chunk)
+    return f"sha256:{digest.hexdigest()}"

@@ -1,0 +1,113 @@
+"""The Pods that show that a run's Pods reach nothing.
+
+The same targets are tried from a canary, which the policy selects, and from a control, which it
+does not select. A target counts as proven when the control reaches it and the canary does not; one
+that the control does not reach proves nothing.
+"""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Literal
+
+from securebench.manifests import layout, sizes, volumes
+from securebench.manifests.argv import module_argv
+from securebench.manifests.containers import trusted_container
+from securebench.manifests.frame import Containers, Frame, Manifest, pod
+from securebench.plan.model import Role, RunPlan, UserNamespaces
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+ROUNDS = 4
+"""A policy may take a moment to reach a new Pod, and so may its network."""
+
+TIMEOUT_SECONDS = 2
+"""Of one try; targets are inside the cluster or answer within this time."""
+
+PROBE_SECONDS = 60
+"""Longer than all rounds take, whatever the number of targets: they are tried side by side."""
+
+
+@dataclass(frozen=True, slots=True)
+class ProbeTarget:
+    """One address that a harness must not reach.
+
+    Attributes:
+        name: Unique among the targets; stands in the condition.
+        host: Numeric address: the Pods have no resolver.
+        port: From 1 to 65535.
+        protocol: ``tcp`` (open when a connection is accepted) or ``udp`` (a DNS server; open
+            when it answers a query).
+    """
+
+    name: str
+    host: str
+    port: int
+    protocol: Literal["tcp", "udp"]
+
+
+def canary_pod(
+    plan: RunPlan,
+    number: int,
+    targets: Sequence[ProbeTarget],
+    user_namespaces: UserNamespaces,
+) -> Manifest:
+    """Return the Pod that is as closed in as a harness Pod.
+
+    Args:
+        plan: The run.
+        number: Counts from 1.
+        targets: What it tries to reach.
+        user_namespaces: ON also shows that a Pod with a sub-path of the volume, this runtime class
+            and a user namespace starts.
+    """
+    return _probe_pod(plan, Role.CANARY, number, targets, user_namespaces)
+
+
+def control_pod(plan: RunPlan, number: int, targets: Sequence[ProbeTarget]) -> Manifest:
+    """Return the same Pod without the policy: the proof that a closed target would answer.
+
+    Args:
+        plan: The run.
+        number: Counts from 1.
+        targets: What it tries to reach.
+    """
+    return _probe_pod(plan, Role.CONTROL, number, targets, UserNamespaces.OFF)
+
+
+def _probe_pod(
+    plan: RunPlan,
+    role: Role,
+    number: int,
+    targets: Sequence[ProbeTarget],
+    user_namespaces: UserNamespaces,
+) -> Manifest:
+    frame = Frame(
+        name=layout.probe_name(plan.identity.uid, role, number),
+        role=role,
+        deadline_seconds=plan.pods.startup_allowance_seconds + PROBE_SECONDS,
+        user_namespaces=user_namespaces,
+    )
+    spec = {
+        "want": "closed" if role is Role.CANARY else "open",
+        "rounds": ROUNDS,
+        "timeout_seconds": TIMEOUT_SECONDS,
+        "targets": [asdict(target) for target in targets],
+    }
+    main = trusted_container(
+        plan.pods,
+        layout.PROBE,
+        sizes.fixed_resources(sizes.PROBE_REQUESTS, sizes.PROBE_LIMITS),
+        (
+            volumes.mount(
+                volumes.RESULTS,
+                layout.PROBE_VOLUME,
+                sub_path=layout.probe_folder(plan.identity.uid),
+                read_only=True,
+            ),
+        ),
+    )
+    main["command"] = module_argv("probe", spec)
+    volume_list = (volumes.claim(plan.pods.claim), volumes.shared_memory(layout.PROBE))
+    return pod(plan, frame, Containers(main, volume_list))

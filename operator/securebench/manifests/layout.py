@@ -1,0 +1,115 @@
+"""Names of the objects of a run, of folders on the volume and of paths inside Pods.
+
+Source: docs/architecture.md.
+"""
+
+from __future__ import annotations
+
+from securebench.plan.model import LaunchKey, Role, short_uid
+
+PREFIX = "securebench.dev/"
+RUN_UID_LABEL = PREFIX + "run-uid"
+RUN_LABEL = PREFIX + "run"
+ROLE_LABEL = PREFIX + "role"
+TASK_INDEX_ANNOTATION = PREFIX + "task-index"
+ATTEMPT_ANNOTATION = PREFIX + "attempt"
+LAUNCH_ANNOTATION = PREFIX + "launch"
+APP_LABELS = {
+    "app.kubernetes.io/name": "securebench",
+    "app.kubernetes.io/managed-by": "securebench-operator",
+}
+COMPONENT_LABEL = "app.kubernetes.io/component"
+
+USER_ID = 65532
+"""User and group of operator, courier and our verifier; launch Pods never set fsGroup."""
+
+COURIER = "courier"
+MATERIALIZE = "materialize"
+HARNESS = "harness"
+CHECK = "check"
+VERIFIER = "verifier"
+PROBE = "probe"
+
+TOOLS = "/opt/securebench/tools"
+SUPERVISE = TOOLS + "/supervise"
+PUBLIC = "/opt/securebench/public"
+PUBLIC_FILES = PUBLIC + "/files"
+OUTPUT = "/opt/securebench/output"
+CANDIDATE = "/opt/securebench/candidate"
+HOME = "/opt/securebench/home"
+EVALUATOR = "/opt/securebench/evaluator"
+"""Second place of the evaluation inputs for a checker of the source form (contract 14.6)."""
+MATERIALIZED = "/opt/securebench/materialize"
+EVALUATION_INPUTS = "securebench/evaluation_inputs"
+"""Below the workspace."""
+FRAMEWORK_FOLDER = "securebench"
+"""Below the workspace; ours alone, never part of a candidate."""
+TEMPORARY = "/tmp"  # noqa: S108  # a folder of the Pod's own, see STICKY
+STICKY = "tmp"
+"""Folder with mode 1777 inside the emptyDir that becomes /tmp; an emptyDir itself is 0777."""
+SHARED_MEMORY = "/dev/shm"  # noqa: S108  # a memory emptyDir of each container's own
+
+COURIER_WORKSPACE = "/work/workspace"
+COURIER_OUTPUT = "/work/output"
+COURIER_TOOLS = "/work/tools"
+COURIER_TEMPORARY = "/work/tmp"
+COURIER_CANDIDATE = "/work/candidate"
+COURIER_PRODUCER = "/work/producer"
+COURIER_VERIFICATION = "/work/verification"
+VERIFIER_CANDIDATE = "/work/candidate"
+VERIFIER_HIDDEN = "/work/hidden"
+PROBE_VOLUME = "/work/probe"
+
+LANE_PUBLIC = "public"
+LANE_EVALUATION_INPUTS = "evaluation_inputs"
+LANE_HIDDEN = "hidden"
+
+CANDIDATE_NAME = "candidate"
+PRODUCER_NAME = "producer"
+VERIFICATION_NAME = "verification"
+LAUNCH_FOLDERS = (CANDIDATE_NAME, PRODUCER_NAME, VERIFICATION_NAME)
+"""Folders of a launch; the operator makes them before the Pod is created."""
+
+
+def run_folder(run_uid: str) -> str:
+    """Return the folder of a run, relative to the volume's root."""
+    return f"runs/{run_uid}"
+
+
+def probe_folder(run_uid: str) -> str:
+    """Return the empty folder that canary Pods mount to show that a sub-path can be mounted."""
+    return f"{run_folder(run_uid)}/probe"
+
+
+def task_folder(run_uid: str, task: int) -> str:
+    """Return the folder of a task, relative to the volume's root."""
+    return f"{run_folder(run_uid)}/tasks/{task}"
+
+
+def lane_folder(run_uid: str, task: int, lane: str) -> str:
+    """Return the folder of one lane of a task, relative to the volume's root."""
+    return f"{task_folder(run_uid, task)}/lanes/{lane}"
+
+
+def attempt_folder(run_uid: str, task: int, attempt: int) -> str:
+    """Return the folder of an attempt, relative to the volume's root."""
+    return f"{task_folder(run_uid, task)}/attempts/{attempt}"
+
+
+def launch_folder(run_uid: str, launch: LaunchKey) -> str:
+    """Return the folder of a launch, relative to the volume's root.
+
+    Harness and verifier launches of the same number share it: the first writes ``candidate`` and
+    ``producer``, the second ``verification``.
+    """
+    return f"{attempt_folder(run_uid, launch.task, launch.attempt)}/launches/{launch.launch}"
+
+
+def policy_name(run_uid: str) -> str:
+    """Return the name of the run's NetworkPolicy."""
+    return f"sb-{short_uid(run_uid)}-deny"
+
+
+def probe_name(run_uid: str, role: Role, number: int) -> str:
+    """Return the name of a canary or control Pod; numbers count from 1."""
+    return f"sb-{short_uid(run_uid)}-{role.value}-{number}"

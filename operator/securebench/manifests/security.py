@@ -1,0 +1,53 @@
+"""What our containers and Pods may do.
+
+Source: design 5, contract 10.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from securebench.manifests.layout import USER_ID
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+RUNTIME_DEFAULT = {"type": "RuntimeDefault"}
+
+
+def trusted() -> dict[str, object]:
+    """Return the security context of a container that runs our own image: *restricted*."""
+    return {
+        **_confined(read_only_root=True, capabilities=()),
+        "runAsNonRoot": True,
+        "runAsUser": USER_ID,
+        "runAsGroup": USER_ID,
+    }
+
+
+def untrusted(*, read_only_root: bool, capabilities: Sequence[str] = ()) -> dict[str, object]:
+    """Return the security context of a container of a task image; it runs as the image's user.
+
+    Args:
+        read_only_root: Whether only mounts can be written.
+        capabilities: Added after all were dropped; only for checks that the tester allowed.
+    """
+    return _confined(read_only_root=read_only_root, capabilities=capabilities)
+
+
+def pod_security() -> dict[str, object]:
+    """Return the security context of every Pod; never with fsGroup."""
+    return {"seccompProfile": dict(RUNTIME_DEFAULT)}
+
+
+def _confined(*, read_only_root: bool, capabilities: Sequence[str]) -> dict[str, object]:
+    granted: dict[str, object] = {"drop": ["ALL"]}
+    if capabilities:
+        granted["add"] = sorted(capabilities)
+    return {
+        "allowPrivilegeEscalation": False,
+        "privileged": False,
+        "readOnlyRootFilesystem": read_only_root,
+        "capabilities": granted,
+        "seccompProfile": dict(RUNTIME_DEFAULT),
+    }

@@ -1,0 +1,73 @@
+"""The Pod in which a candidate is judged."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from securebench.errors import InvariantViolationError
+from securebench.manifests import layout, sizes, volumes
+from securebench.manifests.argv import module_argv
+from securebench.manifests.candidate import Sealed, candidate_mount, candidate_spec
+from securebench.manifests.check import check_containers
+from securebench.manifests.containers import trusted_container
+from securebench.manifests.frame import Containers, Manifest, launch_frame, pod
+from securebench.manifests.run_spec import lane_spec
+from securebench.manifests.workspace import lane_mount
+from securebench.plan.model import LaunchKey, RunPlan, TaskPlan, VerifierKind
+
+if TYPE_CHECKING:
+    from securebench.packs.materialize import LaneSet
+
+TEXT_SECONDS = 120
+"""Time of a text verifier, which computes for milliseconds (contract 15.8: bounded by us)."""
+
+
+def verifier_pod(
+    plan: RunPlan, task: TaskPlan, launch: LaunchKey, lanes: LaneSet, candidate: Sealed
+) -> Manifest:
+    """Return the Pod of one verifier launch.
+
+    Args:
+        plan: The run.
+        task: Its verifier is TEXT or CHECK.
+        launch: Role ``verifier``.
+        lanes: What lies on the volume for the task.
+        candidate: What the harness left; it has a file.
+
+    Raises:
+        InvariantViolationError: There is nothing to judge, or nothing that judges.
+    """
+    if candidate.file is None:
+        raise InvariantViolationError("a verifier needs a candidate's file", task=task.index)
+    if task.verifier is VerifierKind.TEXT:
+        seconds: float = TEXT_SECONDS
+        containers = _text_containers(plan, task, launch, lanes, candidate)
+    elif task.check is not None:
+        seconds = task.check.timeout_seconds
+        containers = check_containers(plan, task, launch, lanes, candidate)
+    else:
+        raise InvariantViolationError("this task has no verifier Pod", task=task.index)
+    return pod(plan, launch_frame(plan, launch, seconds), containers)
+
+
+def _text_containers(
+    plan: RunPlan, task: TaskPlan, launch: LaunchKey, lanes: LaneSet, candidate: Sealed
+) -> Containers:
+    spec = {
+        "family": task.task.task_type,
+        "candidate": candidate_spec(candidate, layout.VERIFIER_CANDIDATE),
+        "hidden": lane_spec(layout.VERIFIER_HIDDEN, lanes.hidden_digest),
+    }
+    main = trusted_container(
+        plan.pods,
+        layout.VERIFIER,
+        sizes.fixed_resources(sizes.VERIFIER_REQUESTS, sizes.VERIFIER_LIMITS),
+        (
+            candidate_mount(plan, launch, candidate, layout.VERIFIER_CANDIDATE),
+            lane_mount(plan, task, layout.LANE_HIDDEN, layout.VERIFIER_HIDDEN),
+        ),
+    )
+    main["command"] = module_argv("verify_text", spec)
+    return Containers(
+        main, (volumes.claim(plan.pods.claim), volumes.shared_memory(layout.VERIFIER))
+    )

@@ -1,0 +1,71 @@
+"""What the workspace of a task is laid out with, in harness and check Pods alike."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from securebench.manifests import layout, volumes
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from securebench.manifests.frame import Manifest
+    from securebench.packs.materialize import LaneSet
+    from securebench.plan.model import RunPlan, TaskPlan
+
+OPEN_MODE = "0777"
+"""Of folders that the courier makes for the task image's user, whoever that is."""
+
+
+def lane_mount(plan: RunPlan, task: TaskPlan, lane: str, path: str) -> Manifest:
+    """Return the read-only mount of a lane."""
+    sub_path = layout.lane_folder(plan.identity.uid, task.index, lane)
+    return volumes.mount(volumes.RESULTS, path, sub_path=sub_path, read_only=True)
+
+
+def asset_mounts(plan: RunPlan, task: TaskPlan, lanes: LaneSet) -> list[Manifest]:
+    """Return the mounts of the read-only public assets at their places in the workspace."""
+    public = layout.lane_folder(plan.identity.uid, task.index, layout.LANE_PUBLIC)
+    return [
+        volumes.mount(
+            volumes.RESULTS,
+            inside(task, asset.mount),
+            sub_path=f"{public}/{asset.lane_path}",
+            read_only=True,
+        )
+        for asset in lanes.asset_mounts
+    ]
+
+
+def asset_places(lanes: LaneSet) -> list[str]:
+    """Return where read-only public assets lie, relative to the workspace."""
+    return [asset.mount for asset in lanes.asset_mounts]
+
+
+def parent_folders(places: Iterable[str]) -> list[dict[str, str]]:
+    """Return the courier's folders above mount points in the workspace, outermost first.
+
+    Left to the container runtime they would belong to root, and the task could not write beside
+    the mounts.
+
+    Args:
+        places: Mount points relative to the workspace.
+    """
+    parents: dict[str, None] = {}
+    for place in places:
+        parts = place.split("/")[:-1]
+        parents |= dict.fromkeys("/".join(parts[: end + 1]) for end in range(len(parts)))
+    return [
+        {"path": f"{layout.COURIER_WORKSPACE}/{parent}", "mode": OPEN_MODE}
+        for parent in sorted(parents)
+    ]
+
+
+def courier_workspace_mount(folders: Sequence[object]) -> Manifest:
+    """Return the courier's mount of the workspace, writable only to make folders in it."""
+    return volumes.mount(volumes.WORKSPACE, layout.COURIER_WORKSPACE, read_only=not folders)
+
+
+def inside(task: TaskPlan, place: str) -> str:
+    """Return the absolute path of a place in the workspace."""
+    return f"{task.workspace.rstrip('/')}/{place}"

@@ -1,0 +1,69 @@
+"""Names that are derived from what users write."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from typing import NewType
+
+TaskId = NewType("TaskId", str)
+RunUid = NewType("RunUid", str)
+
+LABEL_LIMIT = 63
+"""Characters of a label value and of a DNS-1123 label (Kubernetes API conventions)."""
+
+DIGEST_CHARACTERS = 8
+"""Hex digits of SHA-256 that keep shortened names apart (contract 12.6)."""
+
+_LOGICAL = re.compile(r"[A-Za-z0-9_.-]+")
+_FOREIGN_IN_LOGICAL = re.compile(r"[^A-Za-z0-9_.-]+")
+_FOREIGN_IN_LABEL = re.compile(r"[^A-Za-z0-9_.-]")
+_FOREIGN_IN_DNS = re.compile(r"[^a-z0-9]+")
+_DNS_LABEL = re.compile(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?")
+
+
+def logical_name(task_id: str) -> str:
+    """Return the name of a task's workspace in records and in the output folder.
+
+    Args:
+        task_id: Id of the row.
+
+    Returns:
+        The id itself where it is a safe file name, else a readable form with a digest.
+
+    Source: contract 12.6.
+    """
+    if _LOGICAL.fullmatch(task_id) and task_id == task_id.strip("._"):
+        return task_id
+    readable = _FOREIGN_IN_LOGICAL.sub("_", task_id).strip("._") or "task"
+    return f"{readable}-{_digest(task_id)}"
+
+
+def label_value(text: str) -> str:
+    """Return the text as a label value: foreign characters become ``_``, cut at 63.
+
+    Different texts may give the same value; never use it as a key.
+    """
+    return _FOREIGN_IN_LABEL.sub("_", text)[:LABEL_LIMIT].strip("._-")
+
+
+def kubernetes_name(text: str, *, limit: int = LABEL_LIMIT) -> str:
+    """Return a DNS-1123 label for a text.
+
+    Args:
+        text: Anything.
+        limit: Longest result, 10 to 63 characters.
+
+    Returns:
+        The text itself when it is a DNS-1123 label within the limit; otherwise its
+        readable part and a digest of the text, so that different texts differ.
+    """
+    if len(text) <= limit and _DNS_LABEL.fullmatch(text):
+        return text
+    room = limit - DIGEST_CHARACTERS - 1
+    readable = _FOREIGN_IN_DNS.sub("-", text.lower())[:room].strip("-") or "x"
+    return f"{readable}-{_digest(text)}"
+
+
+def _digest(text: str) -> str:
+    return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:DIGEST_CHARACTERS]

@@ -1,0 +1,1 @@
+"""Packs: manifest and rows, compiled into tasks with lanes."""

@@ -1,0 +1,64 @@
+"""Environment keys that have a meaning (contract 5.1, 10, 12.1)."""
+
+from __future__ import annotations
+
+from pathlib import PurePosixPath
+from typing import TYPE_CHECKING
+
+from securebench.families.fields import is_positive, is_text
+from securebench.packs.paths import PathError, is_at_or_below
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from securebench.packs.task import SecureBenchTask
+
+DEFAULT_TARGET = "/workspace"
+MOUNT_TARGETS = (DEFAULT_TARGET, "/app", "/securebench-workspace", "/testbed")
+"""Where a workspace may be mounted: there or below."""
+
+WITHOUT_EFFECT = ("packages", "env", "setup", "network", "resources")
+"""Known names that nothing reads."""
+
+TERMINAL_TASK = "terminal_task"
+
+
+def environment_problems(task: SecureBenchTask) -> Iterator[str]:
+    """Yield what is wrong with a task's environment, without its context."""
+    environment = task.environment
+    if not is_text(environment.get("image")):
+        yield "benchmark environment.image is required: a non-empty string"
+    timeout = environment.get("timeout_seconds")
+    if timeout is not None and not is_positive(timeout):
+        yield "environment.timeout_seconds must be a positive number"
+    copy = environment.get("materialize_workdir_from_image")
+    if copy is not None and not isinstance(copy, bool):
+        yield "environment.materialize_workdir_from_image must be a boolean"
+    elif copy and task.task_type != TERMINAL_TASK:
+        yield f"environment.materialize_workdir_from_image is for {TERMINAL_TASK} only"
+    try:
+        workspace_target(task)
+    except PathError as error:
+        yield error.reason
+
+
+def workspace_target(task: SecureBenchTask) -> str:
+    """Return where the workspace is mounted in the task's containers.
+
+    Raises:
+        PathError: A terminal_task's ``environment.workdir`` is no permitted target.
+    """
+    workdir = task.environment.get("workdir")
+    if task.task_type != TERMINAL_TASK or workdir is None:
+        return DEFAULT_TARGET
+    if not isinstance(workdir, str) or "\\" in workdir or "\0" in workdir:
+        raise PathError("environment.workdir must be an absolute path")
+    path = PurePosixPath(workdir)
+    if not path.is_absolute() or ".." in path.parts:
+        raise PathError("environment.workdir must be an absolute path without '..'")
+    if not any(is_at_or_below(str(path), target) for target in MOUNT_TARGETS):
+        raise PathError(
+            f"environment.workdir is no workspace mount target; use {', '.join(MOUNT_TARGETS)}"
+            " or a folder below"
+        )
+    return str(path)

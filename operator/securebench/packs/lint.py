@@ -1,0 +1,191 @@
+"""Findings of ``securebench pack lint`` (contract 2.2). Pure: works on a pack that was read."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import TYPE_CHECKING
+
+from securebench.families.registry import verifier_configuration_problem
+from securebench.families.repo_patch import TESTS_KEYS, candidate_policy
+from securebench.packs.environment import TERMINAL_TASK, WITHOUT_EFFECT
+from securebench.packs.paths import is_at_or_below, safe_relative_path
+from securebench.packs.rows import ASSET_KEYS
+
+if TYPE_CHECKING:
+    from securebench.packs.compile import CompiledTask
+    from securebench.packs.load import CheckedPack
+    from securebench.packs.manifest import BenchmarkManifest
+    from securebench.packs.plain import KeyPath
+
+SECRET_SUFFIXES = ("_KEY", "_TOKEN", "_SECRET", "_PASSWORD")
+
+
+class Severity(StrEnum):
+    """Errors stop a run; warnings do so with ``--strict`` only."""
+
+    ERROR = "error"
+    WARNING = "warning"
+
+
+class Rule(StrEnum):
+    """What a finding is about."""
+
+    PACK = "pack"
+    UNKNOWN_KEY = "unknown-key"
+    NO_EFFECT = "no-effect"
+    VERIFIER_CONFIGURATION = "verifier-configuration"
+    ALLOW_PATHS = "allow-paths"
+    IMAGE_DIGEST = "image-digest"
+    ASSET_KEY = "asset-key"
+    ASSET_ROOTS = "asset-roots"
+    SECRET_NAME = "secret-name"  # noqa: S105 - a rule's name
+    ARTIFACT_PATH = "artifact-path"
+
+
+@dataclass(frozen=True, slots=True)
+class LintFinding:
+    """One error or warning.
+
+    Args:
+        severity: Whether it stops a run.
+        path: File as the user named it, or None.
+        line: Number from 1, or None.
+        message: One sentence; no hidden value.
+        rule: For filters; `securebench run` prints ``unknown-key``.
+    """
+
+    severity: Severity
+    path: str | None
+    line: int | None
+    message: str
+    rule: Rule = Rule.PACK
+
+    def __str__(self) -> str:
+        place = ":".join(str(part) for part in (self.path, self.line) if part is not None)
+        return f"{place}: {self.message}" if place else self.message
+
+
+def lint_pack(checked: CheckedPack) -> tuple[LintFinding, ...]:
+    """Return errors, then the warnings of the manifest, then those of the rows.
+
+    Args:
+        checked: What ``check_pack`` found.
+    """
+    errors = [
+        LintFinding(Severity.ERROR, error.path, error.line, error.reason)
+        for error in checked.errors
+    ]
+    if checked.pack is None:
+        return tuple(errors)
+    path = checked.pack.tasks_path
+    warnings = [
+        *_manifest_warnings(checked.pack.manifest),
+        *(finding for item in checked.tasks for finding in _task_warnings(item, path)),
+    ]
+    return (*errors, *warnings)
+
+
+def lint_harness(
+    env_names: Iterable[str],
+    *,
+    artifact_path: str | None = None,
+    task_types: Iterable[str] = (),
+    path: str | None = None,
+) -> tuple[LintFinding, ...]:
+    """Return the warnings of a harness.
+
+    Args:
+        env_names: ``harness.env``.
+        artifact_path: Of a command harness, or None.
+        task_types: Families of the pack's tasks.
+        path: Tester YAML as the user named it.
+    """
+    findings = [
+        _warning(
+            Rule.SECRET_NAME,
+            path,
+            None,
+            f"harness.env {name!r} looks like a secret; the agent's container can read it",
+        )
+        for name in env_names
+        if name.upper().endswith(SECRET_SUFFIXES)
+    ]
+    if artifact_path is not None and TERMINAL_TASK in task_types:
+        message = "harness.config.artifact_path wins over the workspace: no terminal_task can pass"
+        findings.append(_warning(Rule.ARTIFACT_PATH, path, None, message))
+    return tuple(findings)
+
+
+def _manifest_warnings(manifest: BenchmarkManifest) -> Iterator[LintFinding]:
+    for key, line in manifest.unknown_keys:
+        yield _warning(Rule.UNKNOWN_KEY, manifest.path, line, f"unknown manifest key {key!r}")
+    environment = manifest.default_environment
+    parent: KeyPath = ("defaults", "environment")
+    for key in WITHOUT_EFFECT:
+        if key in environment:
+            line = manifest.lines.get((*parent, key))
+            yield _without_effect(key, manifest.path, line)
+    if _lacks_digest(environment):
+        line = manifest.lines.get((*parent, "image"))
+        yield _image_without_digest(manifest.path, line)
+    public = safe_relative_path(manifest.asset_roots.public, "asset_roots.public")
+    private = safe_relative_path(manifest.asset_roots.eval, "asset_roots.eval")
+    if is_at_or_below(public, private) or is_at_or_below(private, public):
+        message = "asset_roots overlap: a public asset could hold files of the eval root"
+        line = manifest.lines.get(("asset_roots",))
+        yield _warning(Rule.ASSET_ROOTS, manifest.path, line, message)
+
+
+def _task_warnings(item: CompiledTask, path: str | None) -> Iterator[LintFinding]:
+    row, task = item
+    for rule, message in _task_messages(item):
+        context = f"task {task.id!r} ({task.task_type}): {message}"
+        yield _warning(rule, path, row.line, context)
+    for key in WITHOUT_EFFECT:
+        if key in row.environment:
+            yield _without_effect(key, path, row.line)
+    if _lacks_digest(row.environment):
+        yield _image_without_digest(path, row.line)
+
+
+def _task_messages(item: CompiledTask) -> Iterator[tuple[Rule, str]]:
+    row, task = item
+    for key in row.unknown_keys:
+        yield Rule.UNKNOWN_KEY, f"unknown row key {key!r}"
+    for index, asset in enumerate(row.assets):
+        for key in sorted(asset.keys() - ASSET_KEYS):
+            yield Rule.ASSET_KEY, f"assets[{index}].{key} has no effect"
+    problem = verifier_configuration_problem(task)
+    if problem is not None:
+        yield Rule.VERIFIER_CONFIGURATION, f"this task can never score: {problem}"
+    if task.task_type == "repo_patch":
+        yield from _repo_patch_messages(row.eval)
+
+
+def _repo_patch_messages(row_eval: Mapping[str, object]) -> Iterator[tuple[Rule, str]]:
+    tests = row_eval["tests"]
+    for key in sorted(set(tests) - TESTS_KEYS if isinstance(tests, dict) else ()):
+        yield Rule.UNKNOWN_KEY, f"unknown key eval.tests.{key}"
+    if not candidate_policy(tests, row_eval.get("candidate_policy")).get("allow_paths"):
+        yield Rule.ALLOW_PATHS, "without allow_paths only the default deny list protects the tests"
+
+
+def _lacks_digest(environment: Mapping[str, object]) -> bool:
+    image = environment.get("image")
+    return isinstance(image, str) and "@sha256:" not in image
+
+
+def _image_without_digest(path: str | None, line: int | None) -> LintFinding:
+    return _warning(
+        Rule.IMAGE_DIGEST, path, line, "environment.image has no digest; its tag may move"
+    )
+
+
+def _without_effect(key: str, path: str | None, line: int | None) -> LintFinding:
+    return _warning(Rule.NO_EFFECT, path, line, f"environment.{key} has no effect")
+
+
+def _warning(rule: Rule, path: str | None, line: int | None, message: str) -> LintFinding:
+    return LintFinding(Severity.WARNING, path, line, message, rule)

@@ -1,0 +1,201 @@
+"""Packs from disk: reading, compiling and looking at every file that a task names."""
+
+from __future__ import annotations
+
+from itertools import islice
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+from securebench.errors import ConfigErrors, InvalidInputError, PackError
+from securebench.packs.assets import asset_source
+from securebench.packs.compile import BenchmarkPack, CompiledTask, compile_rows
+from securebench.packs.environment import environment_problems
+from securebench.packs.manifest import BenchmarkManifest, in_file_order, parse_manifest
+from securebench.packs.materialize import TASK_FILE, check_task_file, materialization_plan
+from securebench.packs.paths import PathError, safe_relative_path
+from securebench.packs.references import asset_root, each_reference
+from securebench.packs.rows import RawLine, split_lines
+from securebench.resources import Component
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from securebench.packs.task import SecureBenchTask
+
+
+class CheckedPack(NamedTuple):
+    """What was found in a pack.
+
+    Args:
+        pack: None when the manifest or the task file cannot be read.
+        tasks: The rows that compile, in file order.
+        errors: Everything that stops a run: manifest first, then rows in file order.
+    """
+
+    pack: BenchmarkPack | None
+    tasks: tuple[CompiledTask, ...]
+    errors: tuple[PackError, ...]
+
+
+class LoadedPack(NamedTuple):
+    """A pack without errors."""
+
+    pack: BenchmarkPack
+    tasks: tuple[SecureBenchTask, ...]
+
+
+def load_benchmark_manifest(manifest: Path | str, *, shown: str | None = None) -> BenchmarkManifest:
+    """Return the manifest of a file.
+
+    Args:
+        manifest: Path of the file.
+        shown: Its name in errors and metadata; default: the path as given.
+
+    Raises:
+        ConfigErrors: One PackError per defect.
+    """
+    name = str(manifest) if shown is None else shown
+    try:
+        text = Path(manifest).read_bytes().decode("utf-8")
+    except OSError as error:
+        raise ConfigErrors([_unreadable(name, error)]) from None
+    except UnicodeDecodeError:
+        raise ConfigErrors([PackError("not UTF-8 text", path=name)]) from None
+    return parse_manifest(text, path=name)
+
+
+def load_benchmark_pack(
+    manifest: Path | str, tasks: Path | str, *, limit: int | None = None
+) -> BenchmarkPack:
+    """Return a pack whose rows are not parsed yet.
+
+    Args:
+        manifest: Manifest file.
+        tasks: Task file.
+        limit: Reading stops behind this many rows; None reads all.
+
+    Raises:
+        ConfigErrors: The manifest does not hold or a file cannot be read.
+    """
+    loaded = load_benchmark_manifest(manifest)
+    return BenchmarkPack(loaded, _read_lines(Path(tasks), str(tasks), limit), str(tasks))
+
+
+def check_pack(
+    manifest: Path | str,
+    tasks: Path | str,
+    *,
+    limit: int | None = None,
+    task_file: str = TASK_FILE,
+) -> CheckedPack:
+    """Look for everything that stops a run before its first task, without raising.
+
+    Args:
+        manifest: Manifest file; the asset roots lie below its folder.
+        tasks: Task file.
+        limit: Rows behind this many are not read.
+        task_file: Workspace path of the public payload.
+    """
+    try:
+        pack = load_benchmark_pack(manifest, tasks, limit=limit)
+    except ConfigErrors as broken:
+        return CheckedPack(None, (), tuple(_pack_error(error) for error in broken.errors))
+    compiled = compile_rows(pack, limit=limit)
+    errors = list(compiled.errors)
+    for row, task in compiled.tasks:
+        for problem in task_problems(task, Path(manifest).parent, task_file=task_file):
+            reason = f"task {task.id!r} ({task.task_type}): {problem}"
+            errors.append(PackError(reason, path=pack.tasks_path, line=row.line))
+    return CheckedPack(pack, compiled.tasks, tuple(in_file_order(errors)))
+
+
+def load_tasks(
+    manifest: Path | str,
+    tasks: Path | str,
+    *,
+    limit: int | None = None,
+    task_file: str = TASK_FILE,
+) -> LoadedPack:
+    """Return a pack and its tasks when nothing stops a run.
+
+    Args:
+        manifest: Manifest file; the asset roots lie below its folder.
+        tasks: Task file.
+        limit: Rows behind this many are not read.
+        task_file: Workspace path of the public payload.
+
+    Raises:
+        ConfigErrors: One PackError per defect of manifest, rows and assets.
+    """
+    checked = check_pack(manifest, tasks, limit=limit, task_file=task_file)
+    if checked.pack is None or checked.errors:
+        raise ConfigErrors(checked.errors)
+    return LoadedPack(checked.pack, tuple(task for _, task in checked.tasks))
+
+
+def pack_file(folder: Path, name: str) -> Path:
+    """Return a file of a pack whose name comes from a user.
+
+    Args:
+        folder: Folder of the pack.
+        name: Relative path of manifest or task file.
+
+    Raises:
+        PackError: The name is not relative, or it leads out of the folder or through a symlink.
+    """
+    relative = safe_relative_path(name, "pack file")
+    base = folder.resolve()
+    if (base / relative).resolve() != base / relative:
+        raise PackError("must be a file of the pack and not reached by a symlink", path=name)
+    return base / relative
+
+
+def task_problems(
+    task: SecureBenchTask, pack_root: Path, *, task_file: str = TASK_FILE
+) -> Iterator[str]:
+    """Yield what stops a run because of one compiled task, without its context.
+
+    Args:
+        task: A compiled task.
+        pack_root: Folder of the manifest.
+        task_file: Workspace path of the public payload.
+    """
+    yield from environment_problems(task)
+    found = False
+    for reference in each_reference(task):
+        try:
+            if isinstance(reference, PathError):
+                raise reference
+            asset_source(pack_root, asset_root(task, reference.lane), reference)
+        except PackError as error:
+            found = True
+            yield error.reason
+    if not found:
+        yield from _plan_problems(task, task_file)
+
+
+def _plan_problems(task: SecureBenchTask, task_file: str) -> Iterator[str]:
+    for component in (Component.AGENT, Component.TEST_SANDBOX, Component.EVALUATOR):
+        try:
+            plan = materialization_plan(task, component)
+            if component is Component.AGENT:
+                check_task_file(plan, task_file)
+        except PackError as error:
+            yield error.reason
+            return
+
+
+def _read_lines(path: Path, shown: str, limit: int | None) -> tuple[RawLine, ...]:
+    try:
+        with path.open("rb") as stream:
+            return tuple(islice(split_lines(stream), limit))
+    except OSError as error:
+        raise ConfigErrors([_unreadable(shown, error)]) from None
+
+
+def _unreadable(name: str, error: OSError) -> PackError:
+    return PackError(f"cannot be read: {error.strerror or 'unknown reason'}", path=name)
+
+
+def _pack_error(error: InvalidInputError) -> PackError:
+    return error if isinstance(error, PackError) else PackError(error.reason)

@@ -1,0 +1,170 @@
+"""Puts spec, pack and settings together into one frozen plan."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from fnmatch import fnmatchcase
+
+from securebench.api.models import BenchmarkRunSpec, TaskSelector
+from securebench.errors import ConfigErrors, InvalidInputError, SpecError
+from securebench.harnesses.config import CommandHarness, harness_config, unsupported_reason
+from securebench.harnesses.digest import harness_digest
+from securebench.packs.manifest import BenchmarkManifest
+from securebench.packs.task import SecureBenchTask
+from securebench.plan.model import (
+    HarnessPlan,
+    Limits,
+    PodPolicy,
+    RunIdentity,
+    RunPlan,
+    RunPolicy,
+    TaskPlan,
+)
+from securebench.plan.tasks import task_plan
+from securebench.verifiers.dangerous_commands import VerificationPolicy
+from securebench.verifiers.version import VERIFIER_VERSION
+
+
+@dataclass(frozen=True, slots=True)
+class PlanInputs:
+    """Everything that a plan is made of.
+
+    Attributes:
+        identity: The BenchmarkRun.
+        spec: Its spec.
+        manifest: The pack's manifest.
+        tasks: All compiled rows within the limit, in pack order.
+        pack_digest: ``sha256:…`` of the pack.
+        pods: What launch Pods share.
+        policy: Numbers of the loop.
+        limits: Bounds.
+        kept: Indexes of tasks whose records come from an earlier run; always part of the plan.
+    """
+
+    identity: RunIdentity
+    spec: BenchmarkRunSpec
+    manifest: BenchmarkManifest
+    tasks: Sequence[SecureBenchTask]
+    pack_digest: str
+    pods: PodPolicy
+    policy: RunPolicy
+    limits: Limits
+    kept: frozenset[int] = frozenset()
+
+
+def command_harness(spec: BenchmarkRunSpec) -> CommandHarness:
+    """Return the checked harness of a spec.
+
+    Raises:
+        ConfigErrors: Its configuration does not hold.
+        SpecError: This version does not run it.
+    """
+    harness = harness_config(spec.harness.type.value, spec.harness.config)
+    reason = unsupported_reason(harness)
+    if reason is not None or not isinstance(harness, CommandHarness):
+        raise SpecError(f"spec.harness: {reason}")
+    return harness
+
+
+def build_plan(inputs: PlanInputs) -> RunPlan:
+    """Build the plan of a run.
+
+    Args:
+        inputs: See PlanInputs.
+
+    Returns:
+        The plan; equal inputs give an equal plan with an equal digest.
+
+    Raises:
+        SpecError: The spec names something that this version does not run.
+        ConfigErrors: Tasks or harness do not hold, all defects together.
+    """
+    harness = command_harness(inputs.spec)
+    verification = VerificationPolicy(
+        inputs.spec.verification.disallow_dangerous_commands,
+        tuple(command.value for command in inputs.spec.verification.deny_commands),
+    )
+    tasks = _task_plans(inputs, harness, verification)
+    harness_part = _harness_plan(inputs.spec, harness)
+    policy_digest = digest_of(
+        {
+            "verification": asdict(verification),
+            "limits": asdict(inputs.limits),
+            "resources": inputs.spec.resources.model_dump(mode="json"),
+            "isolation": inputs.spec.isolation.model_dump(mode="json"),
+        }
+    )
+    return RunPlan(
+        identity=inputs.identity,
+        pack_id=inputs.manifest.id,
+        pack_version=inputs.manifest.version,
+        pack_digest=inputs.pack_digest,
+        harness=harness_part,
+        policy=inputs.policy,
+        pods=inputs.pods,
+        limits=inputs.limits,
+        tasks={task.index: task for task in tasks},
+        verifier_version=VERIFIER_VERSION,
+        policy_digest=policy_digest,
+        digest=digest_of(
+            {
+                "run_id": inputs.identity.run_id,
+                "pack": inputs.pack_digest,
+                "harness": harness_part.digest,
+                "verifier": VERIFIER_VERSION,
+                "policy": policy_digest,
+                "attempts": inputs.policy.attempts,
+                "tasks": [task.index for task in tasks],
+            }
+        ),
+    )
+
+
+def selected(selector: TaskSelector, task_ids: Sequence[str]) -> tuple[int, ...]:
+    """Return the indexes of the tasks that a selector chooses, in pack order."""
+    return tuple(
+        index
+        for index, task_id in enumerate(task_ids[: selector.limit])
+        if _matches(task_id, selector.include) and not _matches(task_id, selector.exclude)
+    )
+
+
+def digest_of(value: Mapping[str, object]) -> str:
+    """Return ``sha256:…`` of a JSON value in canonical form."""
+    text = json.dumps(value, sort_keys=True, separators=(",", ":"))
+    return f"sha256:{hashlib.sha256(text.encode()).hexdigest()}"
+
+
+def _matches(task_id: str, patterns: Iterable[str]) -> bool:
+    return any(fnmatchcase(task_id, pattern) for pattern in patterns)
+
+
+def _task_plans(
+    inputs: PlanInputs, harness: CommandHarness, policy: VerificationPolicy
+) -> list[TaskPlan]:
+    plans: list[TaskPlan] = []
+    errors: list[InvalidInputError] = []
+    chosen = selected(inputs.spec.task_selector, [task.id for task in inputs.tasks])
+    for index in sorted(inputs.kept.union(chosen)):
+        try:
+            plans.append(task_plan(index, inputs.tasks[index], harness, policy))
+        except InvalidInputError as error:
+            errors.append(error)
+    if errors:
+        raise ConfigErrors(errors)
+    return plans
+
+
+def _harness_plan(spec: BenchmarkRunSpec, harness: CommandHarness) -> HarnessPlan:
+    return HarnessPlan(
+        type=harness.type,
+        command=harness.argv,
+        task_file=harness.task_file,
+        config=harness.filled_config(),
+        env=spec.harness.env,
+        secret=spec.harness.secret_ref.name if spec.harness.secret_ref is not None else "",
+        digest=harness_digest(harness, spec.harness.env),
+    )

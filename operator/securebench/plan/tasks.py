@@ -1,0 +1,167 @@
+"""One compiled row, planned: image, folders, limits, what is taken and how it is judged."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from securebench.errors import PackError
+from securebench.families.registry import verifier_configuration_problem
+from securebench.families.terminal_task import is_source_form
+from securebench.harnesses.config import SHELL, CommandHarness
+from securebench.harnesses.extraction import extraction_for
+from securebench.harnesses.workspace import agent_time_limit, workspace_target
+from securebench.packs.digest import row_digest
+from securebench.packs.task import SecureBenchTask
+from securebench.plan.model import CheckPlan, Refusal, TaskPlan, VerifierKind
+from securebench.verifiers.dangerous_commands import (
+    FAILURE_PHASE,
+    FAILURE_REASON,
+    CommandDecision,
+    VerificationPolicy,
+    decide,
+    denial_result,
+)
+from securebench.verifiers.registry import verifier_for_task_type
+
+NOT_BUILT = frozenset({"code_completion", "repo_patch"})
+"""Active families whose verifier this version lacks: their packs are refused."""
+
+TERMINAL_TASK = "terminal_task"
+CHECK_SECONDS = 300.0
+"""Time limit of a check where neither checker nor environment gives one (contract 15.8)."""
+
+
+def task_plan(
+    index: int, task: SecureBenchTask, harness: CommandHarness, policy: VerificationPolicy
+) -> TaskPlan:
+    """Plan one task.
+
+    Args:
+        index: Position of the row in the pack, from 0.
+        task: The compiled row.
+        harness: The tester's harness.
+        policy: What the tester lets checkers do.
+
+    Raises:
+        PackError: The task has no image, or this version cannot judge it.
+        ConfigError: Its environment does not hold.
+    """
+    _refuse_unbuilt(task)
+    environment = task.environment
+    workspace = workspace_target(task.task_type, environment)
+    kind = _verifier_kind(task)
+    decision = _decision(task, policy)
+    return TaskPlan(
+        index=index,
+        task=task,
+        image=_image(task),
+        workspace=workspace,
+        workdir=workspace,
+        timeout_seconds=agent_time_limit(environment, harness),
+        materialize_from=_materialize_from(task, workspace),
+        extraction=extraction_for(task.task_type, harness),
+        verifier=kind,
+        check=_check(task, workspace, decision) if kind is VerifierKind.CHECK else None,
+        refusal=_refusal(task),
+        denial=_denial(task, decision, policy),
+        row_digest=row_digest(task),
+    )
+
+
+def _refuse_unbuilt(task: SecureBenchTask) -> None:
+    what = f"family {task.task_type}" if task.task_type in NOT_BUILT else ""
+    if task.task_type == TERMINAL_TASK and is_source_form(_value(task, "checker")):
+        what = "the source form of eval.checker"
+    if what:
+        raise PackError(f"task {task.id!r}: {what} is not supported by this version")
+
+
+def _image(task: SecureBenchTask) -> str:
+    image = task.environment.get("image")
+    if not isinstance(image, str) or not image.strip():
+        raise PackError(f"task {task.id!r}: benchmark environment.image is required")
+    return image
+
+
+def _materialize_from(task: SecureBenchTask, workspace: str) -> str:
+    flag = task.environment.get("materialize_workdir_from_image", False)
+    name = f"task {task.id!r}: environment.materialize_workdir_from_image"
+    if not isinstance(flag, bool):
+        raise PackError(f"{name} must be a boolean")
+    if flag and task.task_type != TERMINAL_TASK:
+        raise PackError(f"{name} is for terminal_task only")
+    return workspace if flag else ""
+
+
+def _verifier_kind(task: SecureBenchTask) -> VerifierKind:
+    verifier = verifier_for_task_type(task.task_type)
+    if verifier is None:
+        return VerifierKind.NONE
+    return VerifierKind.CHECK if verifier.is_executing else VerifierKind.TEXT
+
+
+def _refusal(task: SecureBenchTask) -> Refusal | None:
+    problem = verifier_configuration_problem(task)
+    if problem is None:
+        return None
+    message = f"the verifier cannot work with this task: {problem}"
+    return Refusal("verifier", "verifier_configuration", "verification", message, {})
+
+
+def _needed(task: SecureBenchTask) -> Sequence[str]:
+    needed = _value(task, "needed_commands")
+    return [str(name) for name in needed] if isinstance(needed, Sequence) else []
+
+
+def _decision(task: SecureBenchTask, policy: VerificationPolicy) -> CommandDecision:
+    if task.task_type != TERMINAL_TASK:
+        return CommandDecision(allowed=True)
+    return decide(_needed(task), policy)
+
+
+def _denial(
+    task: SecureBenchTask, decision: CommandDecision, policy: VerificationPolicy
+) -> Refusal | None:
+    if decision.allowed:
+        return None
+    result = denial_result(decision, _needed(task), policy)
+    message = f"the checker needs a command that is {decision.reason}"
+    metadata = {**result.metadata, "verifier_stderr": result.stderr}
+    return Refusal("agent", FAILURE_REASON, FAILURE_PHASE, message, metadata)
+
+
+def _check(task: SecureBenchTask, workspace: str, decision: CommandDecision) -> CheckPlan:
+    checker = _value(task, "checker")
+    fields = checker if isinstance(checker, Mapping) else {}
+    command = fields.get("command")
+    workdir = fields.get("workdir")
+    return CheckPlan(
+        command=_argv(command),
+        workdir=_folder(workspace, workdir),
+        timeout_seconds=_check_limit(task, fields),
+        capabilities=decision.capabilities,
+    )
+
+
+def _argv(command: object) -> tuple[str, ...]:
+    if isinstance(command, str):
+        return (*SHELL, command)
+    return tuple(str(word) for word in command) if isinstance(command, Sequence) else ()
+
+
+def _folder(workspace: str, workdir: object) -> str:
+    if not isinstance(workdir, str):
+        return workspace
+    return workdir if workdir.startswith("/") else f"{workspace}/{workdir}"
+
+
+def _check_limit(task: SecureBenchTask, checker: Mapping[str, object]) -> float:
+    for limit in (checker.get("timeout_seconds"), task.environment.get("timeout_seconds")):
+        if isinstance(limit, int | float) and not isinstance(limit, bool):
+            return float(limit)
+    return CHECK_SECONDS
+
+
+def _value(task: SecureBenchTask, name: str) -> object:
+    resource = task.resources.get(name)
+    return resource.value if resource is not None else None

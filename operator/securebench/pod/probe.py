@@ -1,0 +1,168 @@
+"""Try to reach addresses and say which answered. Runs in canary and control Pods.
+
+Termination message: ``{"v":1,"targets":{"api-server":"open","dns":"closed"}}``, exit code 0.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import secrets
+import socket
+import struct
+import sys
+import time
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import NamedTuple
+
+OPEN = "open"
+CLOSED = "closed"
+TERMINATION_LOG = Path("/dev/termination-log")
+MAX_TARGETS = 32
+"""Their names fit into a termination message of 4 KiB."""
+
+CONFIRMATIONS = 2
+"""Rounds in a row that must find everything closed: a network that is not up yet looks closed."""
+
+PAUSE_SECONDS = 1.0
+"""Between rounds: an address may be refused at once while the network is being set up."""
+
+DNS_NAME = "kubernetes.default.svc.cluster.local"
+"""A cluster's resolver answers it without asking another one; any answer counts."""
+
+DATAGRAM_BYTES = 4096
+
+
+class Target(NamedTuple):
+    """One address: an accepted TCP connection or a DNS answer over UDP makes it open."""
+
+    name: str
+    host: str
+    port: int
+    protocol: str
+
+
+class Spec(NamedTuple):
+    """What to do.
+
+    Attributes:
+        want: State in which the rounds end: ``closed`` for a canary, ``open`` for a control.
+        rounds: Most rounds.
+        timeout_seconds: Of one try.
+        targets: With different names.
+    """
+
+    want: str
+    rounds: int
+    timeout_seconds: float
+    targets: tuple[Target, ...]
+
+
+Try = Callable[[Target, float], bool]
+Pause = Callable[[float], None]
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Probe, write the termination message and return 0."""
+    parser = argparse.ArgumentParser(prog="securebench.pod.probe")
+    parser.add_argument("--spec", required=True)
+    spec = decode(parser.parse_args(arguments).spec)
+    TERMINATION_LOG.write_text(message(probe(spec, reachable, time.sleep)), encoding="ascii")
+    return 0
+
+
+def decode(text: str) -> Spec:
+    """Return the specification of a command line.
+
+    Raises:
+        ValueError: It is of another version or incomplete.
+    """
+    raw = json.loads(text)
+    if raw["version"] != 1 or raw["want"] not in {OPEN, CLOSED}:
+        raise ValueError("version must be 1 and want open or closed")
+    targets = tuple(
+        Target(item["name"], item["host"], int(item["port"]), item["protocol"])
+        for item in raw["targets"]
+    )
+    if not 0 < len({target.name for target in targets}) == len(targets) <= MAX_TARGETS:
+        raise ValueError(f"between 1 and {MAX_TARGETS} targets with different names are needed")
+    return Spec(raw["want"], int(raw["rounds"]), float(raw["timeout_seconds"]), targets)
+
+
+def probe(spec: Spec, attempt: Try, pause: Pause) -> dict[str, str]:
+    """Return the state of every target.
+
+    A canary's targets are all tried again in every round, until two rounds in a row found them
+    closed; what is open in the last round is open. A control's open targets stay open.
+
+    Args:
+        spec: Targets and rounds.
+        attempt: Tells whether a target can be reached.
+        pause: Waits for some seconds.
+    """
+    states = dict.fromkeys((target.name for target in spec.targets), CLOSED)
+    closed_rounds = 0
+    with ThreadPoolExecutor(len(spec.targets)) as pool:
+        for number in range(spec.rounds):
+            if number:
+                pause(PAUSE_SECONDS)
+            targets = _to_try(spec, states)
+            answers = pool.map(lambda target: attempt(target, spec.timeout_seconds), targets)
+            for target, is_open in zip(targets, answers, strict=True):
+                states[target.name] = OPEN if is_open else CLOSED
+            closed_rounds = 0 if OPEN in states.values() else closed_rounds + 1
+            if _is_settled(spec, states, closed_rounds):
+                break
+    return states
+
+
+def reachable(target: Target, timeout_seconds: float) -> bool:
+    """Return whether a target answers within the time."""
+    try:
+        if target.protocol == "udp":
+            return _answers_dns(target, timeout_seconds)
+        socket.create_connection((target.host, target.port), timeout_seconds).close()
+    except OSError:
+        return False
+    return True
+
+
+def dns_query(identity: bytes) -> bytes:
+    """Return a recursive question for an address record."""
+    header = struct.pack("!5H", 0x0100, 1, 0, 0, 0)
+    labels = (label.encode("ascii") for label in DNS_NAME.split("."))
+    name = b"".join(bytes([len(label)]) + label for label in labels)
+    return identity + header + name + b"\0" + struct.pack("!2H", 1, 1)
+
+
+def message(states: Mapping[str, str]) -> str:
+    """Return the termination message."""
+    return json.dumps({"v": 1, "targets": dict(states)}, separators=(",", ":"))
+
+
+def _to_try(spec: Spec, states: Mapping[str, str]) -> list[Target]:
+    return [
+        target for target in spec.targets if spec.want == CLOSED or states[target.name] == CLOSED
+    ]
+
+
+def _is_settled(spec: Spec, states: Mapping[str, str], closed_rounds: int) -> bool:
+    if spec.want == OPEN:
+        return CLOSED not in states.values()
+    return closed_rounds >= CONFIRMATIONS
+
+
+def _answers_dns(target: Target, timeout_seconds: float) -> bool:
+    family = socket.AF_INET6 if ":" in target.host else socket.AF_INET
+    identity = secrets.token_bytes(2)
+    with socket.socket(family, socket.SOCK_DGRAM) as connection:
+        connection.settimeout(timeout_seconds)
+        connection.connect((target.host, target.port))
+        connection.send(dns_query(identity))
+        return connection.recv(DATAGRAM_BYTES)[:2] == identity
+
+
+if __name__ == "__main__":
+    sys.exit(main())

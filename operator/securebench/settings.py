@@ -1,0 +1,279 @@
+"""Settings of the operator: one YAML file that the chart writes, and the namespace.
+
+Each attribute's docstring says unit, default and reason.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from enum import StrEnum
+from pathlib import Path
+from types import MappingProxyType
+from typing import Annotated, Literal, Self
+
+import yaml
+from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
+from pydantic.alias_generators import to_camel
+
+from securebench.errors import ConfigError
+
+SETTINGS_PATH = Path("/etc/securebench/settings.yaml")
+"""Where the chart mounts the file."""
+
+VARIABLES: Mapping[str, str] = MappingProxyType(
+    {
+        "namespace": "SECUREBENCH_NAMESPACE",
+        "node_name": "SECUREBENCH_NODE_NAME",
+        "node_address": "SECUREBENCH_NODE_ADDRESS",
+    }
+)
+"""Settings that describe the operator's own Pod; the downward API sets their variables."""
+
+KIB = 1024
+MIB = 1024 * KIB
+GIB = 1024 * MIB
+
+Positive = Annotated[int, Field(ge=1)]
+PositiveFloat = Annotated[float, Field(gt=0)]
+
+
+class ImagePullPolicy(StrEnum):
+    """When the kubelet pulls an image."""
+
+    ALWAYS = "Always"
+    IF_NOT_PRESENT = "IfNotPresent"
+    NEVER = "Never"
+
+
+class UserNamespaces(StrEnum):
+    """Whether launch Pods get a user namespace of their own."""
+
+    AUTO = "Auto"
+    REQUIRE = "Require"
+    NEVER = "Never"
+
+
+class AccessMode(StrEnum):
+    """How the results volume may be mounted."""
+
+    READ_WRITE_MANY = "ReadWriteMany"
+    READ_WRITE_ONCE = "ReadWriteOnce"
+
+
+class _Part(BaseModel):
+    model_config = ConfigDict(
+        alias_generator=to_camel,
+        validate_by_name=True,
+        validate_by_alias=True,
+        extra="forbid",
+        frozen=True,
+        use_attribute_docstrings=True,
+    )
+
+
+class Bounds(_Part):
+    """Contract 15.7: what a task may leave behind, and what a record keeps."""
+
+    text_bytes: Positive = MIB
+    """Bytes of a candidate text or code; 1 MiB. Beyond it: candidate_too_large."""
+    patch_bytes: Positive = 10 * MIB
+    """Bytes of a candidate patch; 10 MiB. Beyond it: candidate_too_large."""
+    workspace_bytes: Positive = GIB
+    """Bytes of a captured workspace; 1 GiB. Beyond it: candidate_too_large."""
+    workspace_files: Positive = 100_000
+    """Entries of a captured workspace; 100,000. Beyond it: candidate_too_large."""
+    stream_bytes: Positive = MIB
+    """Bytes kept of each stdout and stderr; 1 MiB. The middle is left out beyond it."""
+    record_bytes: Positive = 16 * MIB
+    """Bytes of one line of candidates.jsonl; 16 MiB. Beyond it the record is cut."""
+    record_stream_bytes: Positive = 64 * KIB
+    """Bytes that each output is cut to in a record that is too long; 64 KiB."""
+    pack_bytes: Positive = GIB
+    """Bytes of an uploaded pack; 1 GiB, so that one upload cannot fill the volume."""
+    pack_files: Positive = 100_000
+    """Files of an uploaded pack; 100,000, so that one upload cannot use up the inodes."""
+
+
+class Creation(_Part):
+    """How fast Pods are created."""
+
+    per_second: PositiveFloat = 5.0
+    """Pods a second of one operator, sustained; 5. One node starts 3 to 4 a second."""
+    burst: Positive = 10
+    """Pods at once before the rate counts; 10, about one wave of a small run."""
+    max_unschedulable: Positive = 8
+    """Unschedulable Pods of one run at which creation stops; 8, more only load the scheduler."""
+
+
+class TolerationRule(_Part):
+    """A toleration that a BenchmarkRun may ask for; an absent part matches anything."""
+
+    key: str | None = None
+    """Key of the taint."""
+    operator: Literal["Exists", "Equal"] | None = None
+    """How it compares."""
+    value: str | None = None
+    """Value of the taint."""
+    effect: Literal["", "NoSchedule", "PreferNoSchedule", "NoExecute"] | None = None
+    """Effect of the taint."""
+
+
+class PodTemplateRules(_Part):
+    """What the podTemplate of a BenchmarkRun may name; nothing by default."""
+
+    runtime_class_names: tuple[str, ...] = ()
+    """Runtime classes; empty: only the cluster's default."""
+    priority_class_names: tuple[str, ...] = ()
+    """Priority classes; empty: only the default, so that runs cannot push others away."""
+    node_selector_keys: tuple[str, ...] = ()
+    """Keys of node selectors; empty: none, so that runs cannot choose control plane nodes."""
+    tolerations: tuple[TolerationRule, ...] = ()
+    """Tolerations; empty: none."""
+
+
+class Canary(_Part):
+    """The Pod that shows that nothing can be reached."""
+
+    timeout_seconds: Positive = 120
+    """Seconds for the whole check with all its Pods; 120, an image pull included."""
+    probe_seconds: PositiveFloat = 2.0
+    """Seconds that each connection is tried; 2, far above a cluster's round trip."""
+    metadata_address: str = "169.254.169.254:80"
+    """Address and port of the cloud's metadata service; the usual one."""
+    outside_address: str = "1.1.1.1:443"
+    """Address and port outside the cluster; a target that cannot be reached without the policy
+    either proves nothing and is reported so."""
+    extra_targets: tuple[str, ...] = ()
+    """Further addresses with port that no Pod of a run may reach; none."""
+
+
+class ContainerResources(_Part):
+    """Requests and limits of one of our own containers."""
+
+    requests: dict[str, str] = Field(default_factory=lambda: {"cpu": "20m", "memory": "48Mi"})
+    """Kubernetes quantities; 20m and 48Mi, an idle Python process."""
+    limits: dict[str, str] = Field(default_factory=lambda: {"cpu": "1", "memory": "256Mi"})
+    """Kubernetes quantities; 1 core and 256Mi: sealing and hashing stream their data."""
+
+
+class Launch(_Part):
+    """Time and size of launch Pods beyond what the run says."""
+
+    startup_seconds: Positive = 600
+    """Seconds from creating a Pod to the start of its harness; 600, a large image included."""
+    seal_seconds: Positive = 120
+    """Seconds for sealing a candidate, the Pod's grace period; 120, a full one on slow NFS."""
+    text_verifier_seconds: Positive = 300
+    """Seconds for a verifier of a text family; 300. A breach is outcome verifier."""
+    lost_margin_seconds: Positive = 60
+    """Seconds after deletion time and grace until a Pod counts as lost; 60, a few kubelet syncs."""
+    retry_backoff_seconds: PositiveFloat = 5.0
+    """Seconds before the first launch after infrastructure trouble; 5, doubled each time."""
+    retry_backoff_max_seconds: PositiveFloat = 300.0
+    """Longest such wait; 300."""
+    process_limit: Positive = 256
+    """Processes of a task container; 256 (contract 10)."""
+    tmp_bytes: Positive = 256 * MIB
+    """Bytes of /tmp; 256 MiB on the node's disk."""
+    shm_bytes: Positive = 64 * MIB
+    """Bytes of /dev/shm; 64 MiB, as container engines give."""
+    helper_resources: ContainerResources = ContainerResources()
+    """Resources of courier, text verifier and canary."""
+
+
+class Retention(_Part):
+    """What stays on the volume."""
+
+    deleted_run_days: Annotated[int, Field(ge=0)] = 0
+    """Days that the folder of a deleted BenchmarkRun stays; 0 keeps it for ever, because results
+    are worth more than disk."""
+
+
+class Settings(_Part):
+    """All settings of one operator."""
+
+    namespace: Annotated[str, Field(min_length=1)]
+    """Namespace that the operator serves, its own; from the Pod, never in the file."""
+    node_name: Annotated[str, Field(min_length=1)]
+    """Node of the operator, where launch Pods go with ReadWriteOnce; from the Pod."""
+    node_address: Annotated[str, Field(min_length=1)]
+    """Address of that node, a target of the canary (its kubelet); from the Pod."""
+    pod_image: Annotated[str, Field(min_length=1)]
+    """Image of courier, verifiers and canary; no default, the chart sets it."""
+    image_pull_policy: ImagePullPolicy = ImagePullPolicy.IF_NOT_PRESENT
+    """For all containers of launch Pods; IfNotPresent, so that preloaded images work."""
+    data_root: Path = Path("/var/lib/securebench")
+    """Mount point of the results volume in the operator."""
+    volume_claim: Annotated[str, Field(min_length=1)]
+    """Claim of the results volume; no default, the chart sets it."""
+    access_mode: AccessMode = AccessMode.READ_WRITE_MANY
+    """Of the claim; with ReadWriteOnce launch Pods are kept on the operator's node."""
+    user_namespaces: UserNamespaces = UserNamespaces.AUTO
+    """Auto uses them where the canary's Pod starts with them; Require fails closed."""
+    dangerous_commands: tuple[Literal["chroot"], ...] = ("chroot",)
+    """Dangerous commands that a run may allow at all; chroot, whose capability baseline admits."""
+    status_interval_seconds: PositiveFloat = 2.0
+    """Seconds between two status writes of one run; 2, conditions are written at once."""
+    relist_seconds: PositiveFloat = 300.0
+    """Seconds between two full lists of a run's Pods; 300, a watch may lose events."""
+    heartbeat_path: Path = Path("/tmp/securebench/heartbeat.json")  # noqa: S108 - an emptyDir
+    """File whose time the probes compare; in the operator's own /tmp."""
+    metrics_port: Annotated[int, Field(ge=0, le=65535)] = 9090
+    """Port of the metrics endpoint; 0 turns it off."""
+    bounds: Bounds = Bounds()
+    """Contract 15.7."""
+    creation: Creation = Creation()
+    """How fast Pods are created."""
+    pod_template: PodTemplateRules = PodTemplateRules()
+    """What a BenchmarkRun's podTemplate may name."""
+    canary: Canary = Canary()
+    """The network check."""
+    launch: Launch = Launch()
+    """Time and size of launch Pods."""
+    retention: Retention = Retention()
+    """What stays on the volume."""
+
+    @classmethod
+    def from_text(cls, text: str, place: Mapping[str, str]) -> Self:
+        """Read settings from YAML.
+
+        Args:
+            text: The file's content.
+            place: The keys of ``VARIABLES`` with what the Pod's environment says.
+
+        Raises:
+            ConfigError: With one line for each problem.
+        """
+        try:
+            raw = TypeAdapter(dict[str, object]).validate_python(yaml.safe_load(text))
+            return cls.model_validate({**raw, **place})
+        except yaml.YAMLError as error:
+            raise ConfigError(f"settings: not YAML: {error}") from None
+        except ValidationError as error:
+            lines = [f"settings.{_place(item['loc'])}: {item['msg']}" for item in error.errors()]
+            raise ConfigError("\n".join(lines)) from None
+
+
+def load_settings(environment: Mapping[str, str], path: Path = SETTINGS_PATH) -> Settings:
+    """Read the operator's settings.
+
+    Args:
+        environment: Variables of the process; hold what ``VARIABLES`` names.
+        path: The settings file.
+
+    Raises:
+        ConfigError: A variable is missing, or the file is missing or wrong.
+    """
+    place = {field: environment.get(variable, "") for field, variable in VARIABLES.items()}
+    missing = [VARIABLES[field] for field, value in place.items() if not value]
+    if missing:
+        raise ConfigError(f"not set in the environment: {', '.join(missing)}")
+    try:
+        text = path.read_text(encoding="utf-8")
+    except OSError as error:
+        raise ConfigError(f"cannot read the settings file {path}: {error.strerror}") from None
+    return Settings.from_text(text, place)
+
+
+def _place(location: tuple[int | str, ...]) -> str:
+    return ".".join(str(part) for part in location)

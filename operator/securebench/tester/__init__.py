@@ -1,0 +1,1 @@
+"""What a tester writes and runs: configuration, env file, progress, one whole run."""

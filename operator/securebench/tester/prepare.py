@@ -1,0 +1,121 @@
+"""What must hold before anything is created: harness and whole pack, checked on this machine."""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from securebench.errors import ConfigError, ConfigErrors, InvalidInputError, PackError
+from securebench.harnesses.config import (
+    DEFAULT_TASK_FILE,
+    Harness,
+    harness_config,
+    unsupported_reason,
+)
+from securebench.harnesses.digest import harness_digest
+from securebench.packs.digest import pack_digest
+from securebench.packs.lint import LintFinding, Rule, lint_pack
+from securebench.packs.load import check_pack
+from securebench.packs.manifest import BenchmarkManifest
+from securebench.packs.paths import safe_relative_path
+from securebench.tester.config import TesterConfig
+
+MANIFEST = "manifest.yaml"
+TASKS = "tasks.jsonl"
+
+
+@dataclass(frozen=True, slots=True)
+class LocalPack:
+    """A pack on this machine.
+
+    Attributes:
+        id: Manifest id.
+        digest: ``sha256:…`` of contract 15.6.
+        files: What is uploaded: local file of each path in the pack.
+    """
+
+    id: str
+    digest: str
+    files: Mapping[str, Path]
+
+
+@dataclass(frozen=True, slots=True)
+class Prepared:
+    """A configuration that may be run.
+
+    Attributes:
+        pack: The pack.
+        task_ids: Of the selected rows, in pack order.
+        harness_digest: ``sha256:…`` of contract 15.6.
+        warnings: Unknown keys, for stderr.
+    """
+
+    pack: LocalPack
+    task_ids: tuple[str, ...]
+    harness_digest: str
+    warnings: tuple[LintFinding, ...]
+
+
+def prepare(config: TesterConfig) -> Prepared:
+    """Check a configuration and its pack.
+
+    Raises:
+        ConfigErrors: Everything that is wrong, the harness first, then the pack in file order.
+    """
+    harness, errors = _checked_harness(config)
+    manifest, tasks = config.benchmark.manifest, config.benchmark.tasks
+    task_file = harness.task_file if harness is not None else DEFAULT_TASK_FILE
+    checked = check_pack(manifest, tasks, limit=config.run.limit, task_file=task_file)
+    if checked.pack is None or harness is None or errors or checked.errors:
+        raise ConfigErrors([*errors, *checked.errors])
+    return Prepared(
+        pack=local_pack(manifest, tasks, checked.pack.manifest),
+        task_ids=tuple(item.task.id for item in checked.tasks),
+        harness_digest=harness_digest(harness, config.harness.env),
+        warnings=tuple(item for item in lint_pack(checked) if item.rule is Rule.UNKNOWN_KEY),
+    )
+
+
+def local_pack(manifest: Path, tasks: Path, loaded: BenchmarkManifest) -> LocalPack:
+    """Return a pack as it is uploaded: manifest, task file and both asset roots.
+
+    Args:
+        manifest: Manifest file.
+        tasks: Task file.
+        loaded: What the manifest says.
+
+    Raises:
+        PackError: An asset root holds something else than files and folders.
+        StorageError: A file cannot be read.
+    """
+    files = {MANIFEST: manifest, TASKS: tasks}
+    for root in (loaded.asset_roots.public, loaded.asset_roots.eval):
+        name = safe_relative_path(root, "asset root")
+        files |= {f"{name}/{path}": file for path, file in _plain_files(manifest.parent / name)}
+    return LocalPack(loaded.id, pack_digest(manifest, tasks, loaded.asset_roots), files)
+
+
+def _checked_harness(
+    config: TesterConfig,
+) -> tuple[Harness | None, tuple[InvalidInputError, ...]]:
+    try:
+        harness = harness_config(config.harness.type, config.harness.config)
+    except ConfigErrors as broken:
+        return None, config.placed(broken).errors
+    refusal = unsupported_reason(harness)
+    return harness, () if refusal is None else (ConfigError(refusal),)
+
+
+def _plain_files(folder: Path) -> Iterator[tuple[str, Path]]:
+    for parent, folders, names in os.walk(folder, followlinks=False):
+        for name in sorted((*folders, *names)):
+            path = Path(parent, name)
+            mode = path.lstat().st_mode
+            if stat.S_ISREG(mode):
+                yield path.relative_to(folder).as_posix(), path
+            elif not stat.S_ISDIR(mode):
+                reason = "packs hold files and folders only, no symlinks and nothing else"
+                raise PackError(reason, path=str(path))

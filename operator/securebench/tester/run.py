@@ -1,0 +1,303 @@
+"""One run of a tester: pack, BenchmarkRun, records, summary.
+
+Everything that can be wrong with the tester's files is found (``prepare``) before the first
+request that changes anything. From its creation on the BenchmarkRun belongs to the cluster: this
+program may go away at any time and find it again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping
+from contextlib import aclosing
+from dataclasses import dataclass
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import NamedTuple, Protocol
+
+from securebench.errors import ClusterError, StorageError, TransientClusterError
+from securebench.kube.port import AlreadyExists, Cluster, Kind, Raw
+from securebench.packs.bundle import files_receipt
+from securebench.tester.config import TesterConfig
+from securebench.tester.earlier import (
+    KEPT_OUTCOMES,
+    Binding,
+    joinable_run,
+    resumable_run,
+)
+from securebench.tester.follow import Follower, RunState, run_state
+from securebench.tester.link import LOCAL_LIMITS, OperatorLink
+from securebench.tester.mirror import (
+    RECORDS,
+    Record,
+    RecordKey,
+    RecordMirror,
+    record_key,
+)
+from securebench.tester.prepare import Prepared
+from securebench.tester.progress import Event, Reporter, record_events
+from securebench.tester.submit import (
+    build_spec,
+    env_values,
+    owner_patch,
+    pack_folder,
+    run_manifest,
+    run_name,
+    secret_manifest,
+)
+from securebench.tester.summary import (
+    SUMMARY,
+    TesterRunSummary,
+    localized_summary,
+    parse_summary,
+    write_summary,
+)
+from securebench.verifiers.version import VERIFIER_VERSION
+
+_NAME_TRIES = 5
+_PUSH_TRIES = 4
+_FINAL_TRIES = 8
+"""Of fetching the results; with their waits about two minutes, enough for a restarted Pod."""
+
+
+class TesterCluster(Cluster, Protocol):
+    """A cluster that also changes objects of the tester's own."""
+
+    async def patch(self, kind: Kind, name: str, body: Raw) -> bool:
+        """Apply a merge patch; False when the object is gone."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Surroundings:
+    """What a run needs from outside.
+
+    Attributes:
+        cluster: The namespace.
+        link: The operator's Pod.
+        environ: Variables of this process, for ``harness.env``.
+        reporter: Gets the progress.
+        sleep: Waits; ``asyncio.sleep`` outside of tests.
+        suffix: Returns six lower case letters and digits, other ones each time.
+    """
+
+    cluster: TesterCluster
+    link: OperatorLink
+    environ: Mapping[str, str]
+    reporter: Reporter
+    sleep: Callable[[float], Awaitable[None]]
+    suffix: Callable[[], str]
+
+
+class RunEnd(NamedTuple):
+    """How a run ended.
+
+    Args:
+        state: The BenchmarkRun's last state.
+        exit_code: Of ``securebench run``.
+        summary: None when the run left none.
+    """
+
+    state: RunState
+    exit_code: int
+    summary: TesterRunSummary | None
+
+
+class TesterRun:
+    """Runs one configuration.
+
+    Args:
+        config: With the command line's overrides.
+        prepared: What ``prepare`` made of it.
+        around: What is needed from outside.
+        parallelism: Attempts at the same time; None leaves it to the API's default.
+    """
+
+    def __init__(
+        self,
+        config: TesterConfig,
+        prepared: Prepared,
+        around: Surroundings,
+        parallelism: int | None = None,
+    ) -> None:
+        self.name: str | None = None
+        """Name of the BenchmarkRun once there is one."""
+        self._config = config
+        self._prepared = prepared
+        self._around = around
+        self._parallelism = parallelism
+        self._folder = config.run.output_dir
+        self._follower = Follower(around.cluster, around.sleep, self._note)
+        self._total = len(prepared.task_ids)
+        self._done = 0
+        self._kept: frozenset[RecordKey] = frozenset()
+
+    async def execute(self) -> RunEnd:
+        """Start or join the run and follow it to its end.
+
+        Raises:
+            InvalidInputError: Results that cannot be resumed, or a spec that is refused.
+            SecureBenchError: The cluster or the volume refused.
+            OSError: The output folder cannot be written.
+        """
+        self._spec(run_name(self._config.run.id, "check"), resume_from=None)
+        self._folder.mkdir(parents=True, exist_ok=True)
+        run, joined = await self._run()
+        state = run_state(run)
+        self.name = state.name
+        folder = str(self._folder.absolute())
+        self._report(Event.RUN_START, run_id=self._config.run.id, output_dir=folder)
+        self._note(f"{'joined' if joined else 'started'} BenchmarkRun {state.name}")
+        mirror = RecordMirror(self._around.link, state.uid, self._folder / RECORDS)
+        if joined:
+            await self._catch_up(mirror)
+        elif self._kept:
+            self._report_resume()
+        end = await self._follow(state, mirror)
+        await self._follower.patiently(lambda: self._refresh(mirror), _FINAL_TRIES)
+        return await self._finish(end)
+
+    async def _run(self) -> tuple[Raw, bool]:
+        cluster, run_id = self._around.cluster, self._config.run.id
+        binding = Binding(
+            run_id, self._prepared.pack.digest, self._prepared.harness_digest, VERIFIER_VERSION
+        )
+        runs = (await cluster.list(Kind.BENCHMARK_RUN, "")).items
+        found = joinable_run(runs, binding, self._config.run.limit)
+        if found is not None:
+            return found, True
+        earlier = None
+        if self._config.run.resume:
+            entries = await self._around.link.find_run(run_id)
+            earlier = resumable_run(entries, binding, self._folder / RECORDS)
+        if earlier is not None:
+            self._kept = await self._kept_records(earlier.uid)
+        await self._follower.patiently(self._push, _PUSH_TRIES, TransientClusterError)
+        run = await self._create(earlier.run if earlier else None)
+        if earlier is None:
+            (self._folder / RECORDS).write_bytes(b"")
+        return run, False
+
+    async def _push(self) -> None:
+        pack, link = self._prepared.pack, self._around.link
+        name = pack_folder(pack)
+        receipt = files_receipt(pack.files, LOCAL_LIMITS)
+        if await link.pack_digest(name) != receipt.digest:
+            await link.put_pack(name, pack.files)
+
+    async def _create(self, resume_from: str | None) -> Raw:
+        for _ in range(_NAME_TRIES):
+            name = run_name(self._config.run.id, self._around.suffix())
+            spec = self._spec(name, resume_from)
+            manifest = run_manifest(name, spec, self._prepared.harness_digest)
+            try:
+                return await self._create_with_secret(name, manifest)
+            except AlreadyExists:
+                continue
+        raise ClusterError("no free name for the BenchmarkRun was found; try again")
+
+    def _spec(self, name: str, resume_from: str | None) -> Raw:
+        return build_spec(
+            self._config,
+            self._prepared.pack,
+            name=name,
+            parallelism=self._parallelism,
+            resume_from=resume_from,
+        )
+
+    async def _create_with_secret(self, name: str, manifest: Raw) -> Raw:
+        cluster, names = self._around.cluster, self._config.harness.env
+        if not names:
+            return await self._create_run(name, manifest)
+        values = env_values(names, self._around.environ)
+        await cluster.create(Kind.SECRET, secret_manifest(name, values))
+        try:
+            run = await self._create_run(name, manifest)
+        except ClusterError:
+            await cluster.delete(Kind.SECRET, name, uid=None, grace_seconds=None)
+            raise
+        await cluster.patch(Kind.SECRET, name, owner_patch(run))
+        return run
+
+    async def _create_run(self, name: str, manifest: Raw) -> Raw:
+        """Create the run; an answer that got lost is looked up, names are not used twice."""
+        cluster = self._around.cluster
+        run: Raw | None
+        try:
+            run = await cluster.create(Kind.BENCHMARK_RUN, manifest)
+        except TransientClusterError:
+            run = await cluster.get(Kind.BENCHMARK_RUN, name)
+            if run is None:
+                raise
+        self.name = name
+        return run
+
+    async def _follow(self, state: RunState, mirror: RecordMirror) -> RunState:
+        last_note, last_done = "", 0
+        async with aclosing(self._follower.states(state.name, state.uid)) as states:
+            async for current in states:
+                self._total = max(self._total, current.total)
+                if current.end is not None:
+                    return current
+                if current.note not in ("", last_note):
+                    self._note(current.note)
+                last_note = current.note
+                if current.done != last_done:
+                    last_done = current.done
+                    await self._refresh_if_possible(mirror)
+        raise AssertionError("unreachable: states never end")
+
+    async def _finish(self, state: RunState) -> RunEnd:
+        end = state.end
+        exit_code = 1 if end is None else end.exit_code
+        part = await self._around.link.get_run(state.uid, SUMMARY)
+        if part is None:
+            if exit_code == 0:
+                raise StorageError(f"the results volume holds no {SUMMARY} of run {state.name}")
+            return RunEnd(state, exit_code, None)
+        raw = localized_summary(part.data, self._folder)
+        write_summary(raw, self._folder)
+        return RunEnd(state, exit_code, parse_summary(raw))
+
+    async def _refresh_if_possible(self, mirror: RecordMirror) -> None:
+        try:
+            await self._refresh(mirror)
+        except (ClusterError, StorageError) as error:
+            self._note(f"records could not be fetched, the run goes on ({error})")
+
+    async def _refresh(self, mirror: RecordMirror) -> None:
+        for record in await mirror.refresh():
+            if record_key(record) not in self._kept:
+                self._tell(record)
+
+    async def _catch_up(self, mirror: RecordMirror) -> None:
+        records = await mirror.refresh()
+        self._kept = frozenset(record_key(record) for record in records)
+        if records:
+            self._report_resume()
+
+    async def _kept_records(self, uid: str) -> frozenset[RecordKey]:
+        with TemporaryDirectory() as folder:
+            mirror = RecordMirror(self._around.link, uid, Path(folder, RECORDS))
+            records = await mirror.refresh()
+        kept = {record_key(item) for item in records if item.get("outcome") in KEPT_OUTCOMES}
+        selected = set(self._prepared.task_ids)
+        self._total = len(selected | {key.task_id for key in kept})
+        return frozenset(kept)
+
+    def _tell(self, record: Record) -> None:
+        self._done += 1
+        self._total = max(self._total, self._done)
+        for event, fields in record_events(record, index=self._done, total=self._total):
+            self._report(event, **fields)
+
+    def _report_resume(self) -> None:
+        self._done = len(self._kept)
+        remaining = max(0, self._total - self._done)
+        path = str((self._folder / RECORDS).absolute())
+        self._report(Event.RESUME, completed=self._done, remaining=remaining, output_path=path)
+
+    def _report(self, event: str, **fields: object) -> None:
+        self._around.reporter.report(event, **fields)
+
+    def _note(self, message: str) -> None:
+        self._report(Event.NOTE, message=message)

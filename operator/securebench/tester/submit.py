@@ -1,0 +1,149 @@
+"""From a tester's configuration to a BenchmarkRun and its Secret; pure."""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Mapping
+
+from securebench.api.base import API_VERSION, KIND
+from securebench.api.models import BenchmarkRunSpec, unsupported
+from securebench.errors import ConfigError, ConfigErrors, SpecError
+from securebench.kube.port import Raw
+from securebench.names import kubernetes_name
+from securebench.tester.config import TesterConfig
+from securebench.tester.prepare import MANIFEST, TASKS, LocalPack
+
+HARNESS_DIGEST_ANNOTATION = "securebench.dev/harness-digest"
+"""On the BenchmarkRun: lets a later start find the run that it may join."""
+
+SECRET_LABEL = "securebench.dev/usable-by-runs"  # noqa: S105 - a label
+_MANAGED = {
+    "app.kubernetes.io/name": "securebench",
+    "app.kubernetes.io/managed-by": "securebench-cli",
+}
+_SUFFIX_CHARACTERS = 6
+_NAME_LIMIT = 56
+"""Leaves room for the suffix within a DNS label."""
+
+
+def run_name(run_id: str, suffix: str) -> str:
+    """Return the name of a new BenchmarkRun.
+
+    Args:
+        run_id: The tester's id, any text.
+        suffix: Lower case letters and digits that tell the tries apart.
+    """
+    return f"{kubernetes_name(run_id, limit=_NAME_LIMIT)}-{suffix[:_SUFFIX_CHARACTERS]}"
+
+
+def pack_folder(pack: LocalPack) -> str:
+    """Return the folder below ``packs/`` for a pack with this content."""
+    return f"{kubernetes_name(pack.id, limit=50)}-{pack.digest.removeprefix('sha256:')[:12]}"
+
+
+def build_spec(
+    config: TesterConfig,
+    pack: LocalPack,
+    *,
+    name: str,
+    parallelism: int | None,
+    resume_from: str | None,
+) -> Raw:
+    """Return the spec of a run.
+
+    Args:
+        config: With the command line's overrides.
+        pack: Uploaded to its ``pack_folder``.
+        name: Name of the run and of its Secret.
+        parallelism: Attempts at the same time; None leaves it to the API's default.
+        resume_from: Name of the run whose results are continued, or None.
+
+    Raises:
+        ConfigErrors: The API or this version refuses it.
+    """
+    harness: dict[str, object] = {
+        "type": config.harness.type,
+        "config": dict(config.harness.config),
+    }
+    if config.harness.env:
+        harness["env"] = list(dict.fromkeys(config.harness.env))
+        harness["secretRef"] = {"name": name}
+    spec: dict[str, object] = {
+        "runId": config.run.id,
+        "pack": {
+            "volume": {"path": pack_folder(pack)},
+            "manifest": MANIFEST,
+            "tasks": TASKS,
+            "digest": pack.digest,
+        },
+        "harness": harness,
+        "verification": {
+            "disallowDangerousCommands": config.verification.disallow_dangerous_commands,
+            "denyCommands": list(config.verification.deny_commands),
+        },
+    }
+    if config.run.limit is not None:
+        spec["taskSelector"] = {"limit": config.run.limit}
+    if parallelism is not None:
+        spec["parallelism"] = parallelism
+    if resume_from is not None:
+        spec["resumeFrom"] = {"run": resume_from}
+    _check(spec)
+    return spec
+
+
+def run_manifest(name: str, spec: Raw, harness_digest: str) -> Raw:
+    """Return the BenchmarkRun."""
+    return {
+        "apiVersion": API_VERSION,
+        "kind": KIND,
+        "metadata": {
+            "name": name,
+            "labels": dict(_MANAGED),
+            "annotations": {HARNESS_DIGEST_ANNOTATION: harness_digest},
+        },
+        "spec": spec,
+    }
+
+
+def secret_manifest(name: str, values: Mapping[str, str]) -> Raw:
+    """Return the Secret with the values of ``harness.env``."""
+    encoded = {
+        key: base64.b64encode(value.encode("utf-8", "surrogateescape")).decode()
+        for key, value in values.items()
+    }
+    return {
+        "apiVersion": "v1",
+        "kind": "Secret",
+        "metadata": {"name": name, "labels": {**_MANAGED, SECRET_LABEL: "true"}},
+        "type": "Opaque",
+        "data": encoded,
+    }
+
+
+def owner_patch(run: Raw) -> Raw:
+    """Return the merge patch that makes a run the owner of an object."""
+    meta = run["metadata"]
+    if not isinstance(meta, Mapping):
+        raise TypeError("the run has no metadata")
+    reference = {
+        "apiVersion": API_VERSION,
+        "kind": KIND,
+        "name": meta["name"],
+        "uid": meta["uid"],
+    }
+    return {"metadata": {"ownerReferences": [reference]}}
+
+
+def env_values(names: tuple[str, ...], environ: Mapping[str, str]) -> dict[str, str]:
+    """Return the variables of ``harness.env`` that are set and not empty (contract 12.2)."""
+    return {name: environ[name] for name in names if environ.get(name)}
+
+
+def _check(spec: Raw) -> None:
+    try:
+        problems = unsupported(BenchmarkRunSpec.parse(spec))
+    except SpecError as error:
+        problems = error.reason.splitlines()
+    if problems:
+        raise ConfigErrors([ConfigError(problem) for problem in problems])

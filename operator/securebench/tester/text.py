@@ -1,0 +1,28 @@
+"""Text of others, made safe to print."""
+
+from __future__ import annotations
+
+import re
+
+SNIPPET_CHARACTERS = 1000
+"""Longest stdout or stderr snippet on the terminal (contract 16.2)."""
+
+_UNSAFE = r"\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069"
+_CONTROL = re.compile(rf"[\x00-\x1f{_UNSAFE}]")
+_CONTROL_IN_LINES = re.compile(rf"[\x00-\x08\x0b-\x1f{_UNSAFE}]")
+_SPACES = re.compile(r"\s+")
+
+
+def printable(text: str) -> str:
+    """Return the text on one line, without characters that a terminal would obey."""
+    return _CONTROL.sub("\ufffd", text)
+
+
+def printable_lines(text: str) -> str:
+    """Return the text with its line ends and tabs, and without other control characters."""
+    return _CONTROL_IN_LINES.sub("\ufffd", text)
+
+
+def snippet(text: str) -> str:
+    """Return command output on one line, at most ``SNIPPET_CHARACTERS`` long."""
+    return printable(_SPACES.sub(" ", text).strip())[:SNIPPET_CHARACTERS]

@@ -1,0 +1,262 @@
+"""What the chart's roles may and may not do, asked of the real API server."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import uuid
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+import yaml
+from kubernetes import client, config
+
+pytestmark = pytest.mark.cluster
+
+CHART = Path(__file__).parents[2] / "charts" / "securebench"
+BENCH = "securebench.dev"
+RESTRICTED = {"pod-security.kubernetes.io/enforce": "restricted"}
+
+ROLES_YAML = """
+fullnameOverride: securebench
+persistence: {existingClaim: results}
+roles:
+  tester: [{kind: User, name: tester, apiGroup: rbac.authorization.k8s.io}]
+  submitter: [{kind: User, name: submitter, apiGroup: rbac.authorization.k8s.io}]
+  viewer: [{kind: User, name: viewer, apiGroup: rbac.authorization.k8s.io}]
+"""
+
+OPERATOR_RIGHTS = {
+    ("get", "benchmarkruns"),
+    ("list", "benchmarkruns"),
+    ("watch", "benchmarkruns"),
+    ("patch", "benchmarkruns/status"),
+    ("create", "pods"),
+    ("get", "pods"),
+    ("list", "pods"),
+    ("watch", "pods"),
+    ("delete", "pods"),
+    ("deletecollection", "pods"),
+    ("create", "networkpolicies"),
+    ("get", "networkpolicies"),
+    ("list", "networkpolicies"),
+    ("delete", "networkpolicies"),
+    ("create", "events"),
+    ("get", "configmaps"),
+    ("get", "secrets"),
+}
+
+VERBS = ("get", "list", "watch", "create", "update", "patch", "delete", "deletecollection")
+RESOURCES = {
+    "benchmarkruns": BENCH,
+    "benchmarkruns/status": BENCH,
+    "pods": "",
+    "pods/exec": "",
+    "pods/attach": "",
+    "pods/portforward": "",
+    "pods/log": "",
+    "pods/ephemeralcontainers": "",
+    "pods/eviction": "",
+    "events": "",
+    "configmaps": "",
+    "secrets": "",
+    "services": "",
+    "serviceaccounts": "",
+    "serviceaccounts/token": "",
+    "persistentvolumeclaims": "",
+    "networkpolicies": "networking.k8s.io",
+    "statefulsets": "apps",
+    "deployments": "apps",
+    "jobs": "batch",
+    "roles": "rbac.authorization.k8s.io",
+    "rolebindings": "rbac.authorization.k8s.io",
+}
+
+RUN_READ = {(verb, "benchmarkruns") for verb in ("get", "list", "watch")}
+EVENT_READ = {(verb, "events") for verb in ("get", "list", "watch")}
+ROLE_RIGHTS = {
+    "tester": RUN_READ
+    | EVENT_READ
+    | {(verb, "benchmarkruns") for verb in ("create", "update", "patch", "delete")}
+    | {(verb, "configmaps") for verb in ("create", "get", "list", "update", "patch", "delete")}
+    | {(verb, "secrets") for verb in ("create", "get", "update", "patch", "delete")},
+    "submitter": RUN_READ | {("create", "benchmarkruns"), ("delete", "benchmarkruns")},
+    "viewer": RUN_READ | EVENT_READ,
+}
+
+
+class Installed(NamedTuple):
+    """The chart's objects, created in a namespace of their own."""
+
+    namespace: str
+    objects: list[dict[str, Any]]
+
+
+def render(namespace: str, values: Path) -> list[dict[str, Any]]:
+    helm = shutil.which("helm")
+    assert helm is not None, "helm is not in PATH"
+    done = subprocess.run(
+        [helm, "template", "securebench", str(CHART), "-n", namespace, "-f", str(values)],
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=60,
+    )
+    return [item for item in yaml.safe_load_all(done.stdout) if item]
+
+
+@pytest.fixture(scope="module")
+def api() -> Iterator[client.ApiClient]:
+    config.load_kube_config()
+    with client.ApiClient() as connection:
+        yield connection
+
+
+@pytest.fixture(scope="module")
+def installed(
+    api: client.ApiClient, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Installed]:
+    namespace = f"rbac-{uuid.uuid4().hex[:8]}"
+    values = tmp_path_factory.mktemp("chart") / "values.yaml"
+    values.write_text(ROLES_YAML, encoding="utf-8")
+    core = client.CoreV1Api(api)
+    core.create_namespace({"metadata": {"name": namespace, "labels": RESTRICTED}})
+    objects = render(namespace, values)
+    rbac = client.RbacAuthorizationV1Api(api)
+    for item in objects:
+        match item["kind"]:
+            case "ServiceAccount":
+                core.create_namespaced_service_account(namespace, item)
+            case "Role":
+                rbac.create_namespaced_role(namespace, item)
+            case "RoleBinding":
+                rbac.create_namespaced_role_binding(namespace, item)
+    yield Installed(namespace, objects)
+    core.delete_namespace(namespace)
+
+
+class Question(NamedTuple):
+    verb: str
+    resource: str
+    namespace: str
+    name: str = ""
+
+
+def may(api: client.ApiClient, user: str, question: Question) -> bool:
+    resource, _, subresource = question.resource.partition("/")
+    attributes = {
+        "verb": question.verb,
+        "group": RESOURCES[question.resource],
+        "resource": resource,
+        "subresource": subresource,
+        "namespace": question.namespace,
+        "name": question.name,
+    }
+    review = {"spec": {"user": user, "groups": ["system:authenticated"]}}
+    review["spec"]["resourceAttributes"] = attributes  # type: ignore[assignment]
+    answer = client.AuthorizationV1Api(api).create_subject_access_review(review)
+    return bool(answer.status.allowed)
+
+
+def rights(
+    api: client.ApiClient, user: str, namespace: str, name: str = ""
+) -> set[tuple[str, str]]:
+    return {
+        (verb, resource)
+        for resource in RESOURCES
+        for verb in VERBS
+        if may(api, user, Question(verb, resource, namespace, name))
+    }
+
+
+def operator_user(installed: Installed) -> str:
+    return f"system:serviceaccount:{installed.namespace}:securebench"
+
+
+def test_the_operators_role_is_exactly_what_it_needs(installed: Installed) -> None:
+    (role,) = (
+        item
+        for item in installed.objects
+        if item["kind"] == "Role" and item["metadata"]["name"] == "securebench-operator"
+    )
+    granted = [
+        (verb, resource)
+        for rule in role["rules"]
+        for resource in rule["resources"]
+        for verb in rule["verbs"]
+    ]
+    assert sorted(granted) == sorted(OPERATOR_RIGHTS)
+    assert not any("*" in value for rule in role["rules"] for value in rule["apiGroups"])
+
+
+def test_the_operator_may_do_that_and_nothing_else(
+    api: client.ApiClient, installed: Installed
+) -> None:
+    assert rights(api, operator_user(installed), installed.namespace) == OPERATOR_RIGHTS
+
+
+@pytest.mark.parametrize("user", ["operator", "tester", "submitter", "viewer"])
+@pytest.mark.parametrize("namespace", ["default", "kube-system", ""])
+def test_nobody_may_do_anything_elsewhere(
+    user: str, namespace: str, api: client.ApiClient, installed: Installed
+) -> None:
+    name = operator_user(installed) if user == "operator" else user
+    assert rights(api, name, namespace) == set()
+
+
+@pytest.mark.parametrize("role", sorted(ROLE_RIGHTS))
+def test_a_role_may_do_what_is_listed_and_nothing_else(
+    role: str, api: client.ApiClient, installed: Installed
+) -> None:
+    assert rights(api, role, installed.namespace) == ROLE_RIGHTS[role]
+
+
+def test_a_tester_may_exec_into_the_operators_pod_only(
+    api: client.ApiClient, installed: Installed
+) -> None:
+    own = rights(api, "tester", installed.namespace, "securebench-0")
+    extra = {("get", "pods"), ("get", "pods/exec"), ("create", "pods/exec")}
+    assert own == ROLE_RIGHTS["tester"] | extra
+    assert rights(api, "tester", installed.namespace, "securebench-1") == ROLE_RIGHTS["tester"]
+
+
+@pytest.mark.parametrize("role", ["submitter", "viewer"])
+def test_the_other_roles_have_no_way_to_the_operators_pod(
+    role: str, api: client.ApiClient, installed: Installed
+) -> None:
+    assert rights(api, role, installed.namespace, "securebench-0") == ROLE_RIGHTS[role]
+
+
+def test_the_operators_pod_is_admitted_by_pod_security_restricted(
+    api: client.ApiClient, installed: Installed
+) -> None:
+    (stateful_set,) = (item for item in installed.objects if item["kind"] == "StatefulSet")
+    template = stateful_set["spec"]["template"]
+    pod = {"metadata": {**template["metadata"], "name": "securebench-0"}, "spec": template["spec"]}
+    core = client.CoreV1Api(api)
+    core.create_namespaced_pod(installed.namespace, pod, dry_run="All", field_validation="Strict")
+    pod["spec"]["securityContext"] = {}
+    pod["spec"]["containers"][0]["securityContext"] = {}
+    with pytest.raises(client.ApiException, match="violates PodSecurity"):
+        core.create_namespaced_pod(installed.namespace, pod, dry_run="All")
+
+
+def test_the_server_accepts_every_object_as_it_is(
+    api: client.ApiClient, installed: Installed
+) -> None:
+    options = {"dry_run": "All", "field_validation": "Strict"}
+    core, apps = client.CoreV1Api(api), client.AppsV1Api(api)
+    create = {
+        "ConfigMap": core.create_namespaced_config_map,
+        "Service": core.create_namespaced_service,
+        "StatefulSet": apps.create_namespaced_stateful_set,
+        "NetworkPolicy": client.NetworkingV1Api(api).create_namespaced_network_policy,
+    }
+    accepted = set()
+    for item in installed.objects:
+        if item["kind"] in create:
+            create[item["kind"]](installed.namespace, item, **options)
+            accepted.add(item["kind"])
+    assert accepted == set(create)

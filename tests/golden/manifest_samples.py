@@ -1,0 +1,222 @@
+"""Plans and lanes whose Pods are kept as golden files; unit tests use them too.
+
+``PYTHONPATH=operator:tests python -m golden.manifest_samples`` writes the files anew.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import yaml
+from securebench.candidates.extraction import Extraction
+
+from securebench.engine.model import SealedCandidate
+from securebench.manifests.canary import ProbeTarget, canary_pod, control_pod
+from securebench.manifests.harness import harness_pod
+from securebench.manifests.policy import deny_policy
+from securebench.manifests.verifier import verifier_pod
+from securebench.packs.materialize import AssetMount, LaneSet
+from securebench.packs.task import SecureBenchTask
+from securebench.plan.model import (
+    CheckPlan,
+    HarnessPlan,
+    LaunchKey,
+    Limits,
+    PodPolicy,
+    Role,
+    RunIdentity,
+    RunPlan,
+    RunPolicy,
+    TaskPlan,
+    UserNamespaces,
+    VerifierKind,
+)
+from securebench.resources import Lane, Resource, ResourceBundle
+
+FOLDER = Path(__file__).parent / "manifests"
+RUN_UID = "3f2a9c1e-5b7d-4e80-9a6c-2d1f0e4b8c77"
+RUN_NAME = "nightly-geo"
+TEXT_TASK_ID = "geo/lake-1"
+TERMINAL_TASK_ID = "lab/reset-3"
+PACK_ID = "geo-pack"
+HIDDEN_ANSWER = "Lake Superior is the hidden answer"
+CHECK_COMMAND = "bash securebench/evaluation_inputs/tests/run.sh"
+
+
+def digest(letter: str) -> str:
+    return "sha256:" + letter * 64
+
+
+LANES = LaneSet(digest("a"), digest("b"), digest("c"))
+LANES_WITH_ASSETS = replace(
+    LANES,
+    asset_mounts=(
+        AssetMount("assets/0", "data/raw/in.csv", is_folder=False),
+        AssetMount("assets/1", "reference", is_folder=True),
+    ),
+)
+
+
+def pods(**changes: Any) -> PodPolicy:
+    return replace(
+        PodPolicy(
+            image="securebench-pod:0.1.0",
+            image_pull_policy="IfNotPresent",
+            claim="securebench-results",
+            requests={"cpu": "100m", "memory": "256Mi"},
+            limits={"memory": "1Gi"},
+            workspace_size="1Gi",
+            user_namespaces=UserNamespaces.OFF,
+            runtime_class="",
+            priority_class="",
+            node_selector={},
+            tolerations=(),
+            image_pull_secrets=(),
+            node_name="",
+            probes=("10.96.0.1:443",),
+            startup_allowance_seconds=300,
+            grace_seconds=120,
+            max_processes=0,
+        ),
+        **changes,
+    )
+
+
+def text_task(**changes: Any) -> TaskPlan:
+    resources = ResourceBundle(
+        (
+            Resource("question", Lane.PUBLIC, "text", "Which lake is the largest?"),
+            Resource("accepted_answers", Lane.HIDDEN, "json", [HIDDEN_ANSWER]),
+        )
+    )
+    return replace(
+        TaskPlan(
+            index=0,
+            task=SecureBenchTask(TEXT_TASK_ID, PACK_ID, "short_answer", {}, resources),
+            image="python:3.11-slim",
+            workspace="/workspace",
+            workdir="/workspace",
+            timeout_seconds=60,
+            materialize_from="",
+            extraction=Extraction(mode="stdout", kind="text", path=None),
+            verifier=VerifierKind.TEXT,
+            check=None,
+            refusal=None,
+            denial=None,
+            row_digest=digest("d"),
+        ),
+        **changes,
+    )
+
+
+def terminal_task(**changes: Any) -> TaskPlan:
+    resources = ResourceBundle(
+        (
+            Resource("instructions", Lane.PUBLIC, "text", "Repair the service."),
+            Resource("checker", Lane.EVALUATION_INPUTS, "json", {"command": CHECK_COMMAND}),
+        )
+    )
+    return replace(
+        TaskPlan(
+            index=7,
+            task=SecureBenchTask(TERMINAL_TASK_ID, PACK_ID, "terminal_task", {}, resources),
+            image="python:3.11-slim",
+            workspace="/app",
+            workdir="/app",
+            timeout_seconds=None,
+            materialize_from="/app",
+            extraction=Extraction(mode="workspace", kind="workspace", path=None),
+            verifier=VerifierKind.CHECK,
+            check=CheckPlan(("sh", "-lc", CHECK_COMMAND), "/app", 300.0, ("SYS_CHROOT",)),
+            refusal=None,
+            denial=None,
+            row_digest=digest("e"),
+        ),
+        **changes,
+    )
+
+
+def run_plan(*tasks: TaskPlan, **changes: Any) -> RunPlan:
+    return replace(
+        RunPlan(
+            identity=RunIdentity(RUN_UID, RUN_NAME, "bench", "nightly 1"),
+            pack_id=PACK_ID,
+            pack_version=3,
+            pack_digest=digest("1"),
+            harness=HarnessPlan(
+                type="command",
+                command=("sh", "-lc", 'python3 agent.py "$(pwd)" $$'),
+                task_file="task.json",
+                config={"command": 'python3 agent.py "$(pwd)" $$', "task_file": "task.json"},
+                env=(),
+                secret="",
+                digest=digest("2"),
+            ),
+            policy=RunPolicy(),
+            pods=pods(),
+            limits=Limits(),
+            tasks={task.index: task for task in tasks},
+            verifier_version="1",
+            policy_digest=digest("3"),
+            digest=digest("4"),
+        ),
+        **changes,
+    )
+
+
+def candidate(file: str | None = "candidate.txt", **changes: Any) -> SealedCandidate:
+    sealed = SealedCandidate(1, file, digest("f"), 12, digest("9"), 0, None, "")
+    return replace(sealed, **changes)
+
+
+TARGETS = (
+    ProbeTarget("api-server", "10.96.0.1", 443, "tcp"),
+    ProbeTarget("dns", "10.96.0.10", 53, "udp"),
+)
+USER_NAMESPACE_PODS = pods(
+    user_namespaces=UserNamespaces.ON,
+    runtime_class="runc",
+    priority_class="low",
+    node_selector={"kubernetes.io/arch": "amd64"},
+    tolerations=({"key": "gpu", "operator": "Exists"},),
+    image_pull_secrets=("registry",),
+    node_name="node-1",
+    limits={"cpu": "2", "memory": "1Gi"},
+    max_processes=256,
+)
+
+
+def golden() -> dict[str, dict[str, object]]:
+    """Return every golden manifest by name."""
+    text, terminal = text_task(), terminal_task()
+    plan = run_plan(text, terminal)
+    secret = replace(plan.harness, env=("MY_TOKEN", "OTHER"), secret="keys")
+    closed = replace(plan, pods=USER_NAMESPACE_PODS, harness=secret)
+    workspace = candidate("workspace.tar", launch=2)
+    return {
+        "text_harness": harness_pod(plan, text, LaunchKey(0, 1, Role.HARNESS, 1), LANES),
+        "text_verifier": verifier_pod(
+            plan, text, LaunchKey(0, 1, Role.VERIFIER, 2), LANES, candidate()
+        ),
+        "terminal_harness": harness_pod(
+            closed, terminal, LaunchKey(7, 2, Role.HARNESS, 2), LANES_WITH_ASSETS
+        ),
+        "terminal_verifier": verifier_pod(
+            plan, terminal, LaunchKey(7, 2, Role.VERIFIER, 3), LANES_WITH_ASSETS, workspace
+        ),
+        "deny_policy": deny_policy(plan),
+        "canary": canary_pod(plan, 1, TARGETS, UserNamespaces.ON),
+        "control": control_pod(plan, 1, TARGETS),
+    }
+
+
+def golden_text(manifest: dict[str, object]) -> str:
+    """Return a manifest as its golden file has it."""
+    return yaml.safe_dump(manifest, sort_keys=True, width=1_000_000)
+
+
+if __name__ == "__main__":
+    for name, manifest in golden().items():
+        (FOLDER / f"{name}.yaml").write_text(golden_text(manifest), encoding="utf-8")

@@ -1,0 +1,132 @@
+"""What the chart renders, compared with committed files.
+
+``SECUREBENCH_UPDATE_GOLDEN=1`` writes the files anew; look at the diff.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from securebench.settings import AccessMode, Settings, UserNamespaces
+
+ROOT = Path(__file__).parents[2]
+CHART = ROOT / "charts" / "securebench"
+GOLDEN = Path(__file__).parent / "chart"
+CASES = sorted(path.name.removesuffix(".values.yaml") for path in GOLDEN.glob("*.values.yaml"))
+PLACE = {"namespace": "bench", "node_name": "n1", "node_address": "10.0.0.1"}
+
+
+def helm(*arguments: str) -> str:
+    cached = Path.home() / ".cache" / "securebench" / "cluster" / "bin" / "helm"
+    program = shutil.which("helm") or str(cached)
+    done = subprocess.run(
+        [program, *arguments], capture_output=True, text=True, check=False, timeout=30
+    )
+    if done.returncode:
+        raise AssertionError(done.stderr)
+    return done.stdout
+
+
+def rendered(case: str) -> str:
+    return helm(
+        "template", "demo", str(CHART), "-n", "bench", "-f", str(GOLDEN / f"{case}.values.yaml")
+    )
+
+
+def objects(case: str) -> dict[tuple[str, str], Any]:
+    documents = yaml.safe_load_all(rendered(case))
+    return {(item["kind"], item["metadata"]["name"]): item for item in documents if item}
+
+
+def settings(case: str) -> Settings:
+    (text,) = (
+        item["data"]["settings.yaml"]
+        for (kind, _), item in objects(case).items()
+        if kind == "ConfigMap"
+    )
+    return Settings.from_text(text, PLACE)
+
+
+def stateful_set(case: str) -> Any:
+    return next(item for (kind, _), item in objects(case).items() if kind == "StatefulSet")
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_the_chart_renders_what_is_committed(case: str) -> None:
+    path = GOLDEN / f"{case}.yaml"
+    text = rendered(case)
+    if os.environ.get("SECUREBENCH_UPDATE_GOLDEN"):
+        path.write_text(text, encoding="utf-8")
+    assert text == path.read_text(encoding="utf-8")
+
+
+def test_there_are_three_cases() -> None:
+    assert CASES == ["default", "full", "local"]
+
+
+def test_the_default_values_are_the_default_settings() -> None:
+    want = Settings(
+        pod_image="securebench-pod:0.1.0",
+        volume_claim="demo-securebench-results",
+        metrics_port=0,
+        **PLACE,
+    )
+    assert settings("default") == want
+
+
+def test_values_reach_the_settings() -> None:
+    local, full = settings("local"), settings("full")
+    assert local.pod_image == "example.test/pod:local"
+    assert local.access_mode is AccessMode.READ_WRITE_ONCE
+    assert local.pod_template.runtime_class_names == ("gvisor",)
+    assert local.bounds.workspace_bytes == 100 * 1024**3
+    assert full.pod_image == "example.test/team/securebench-pod:1.2.3"
+    assert full.volume_claim == "results"
+    assert full.metrics_port == 9100
+    assert full.user_namespaces is UserNamespaces.REQUIRE
+    assert full.pod_template.tolerations[0].key == "gpu"
+
+
+def test_an_existing_claim_is_not_made_again() -> None:
+    assert not [kind for kind, _ in objects("full") if kind == "PersistentVolumeClaim"]
+    volumes = stateful_set("full")["spec"]["template"]["spec"]["volumes"]
+    assert {"name": "results", "persistentVolumeClaim": {"claimName": "results"}} in volumes
+
+
+def test_changed_settings_replace_the_pod() -> None:
+    sums = {
+        stateful_set(case)["spec"]["template"]["metadata"]["annotations"]["checksum/settings"]
+        for case in CASES
+    }
+    assert len(sums) == len(CASES)
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_nothing_is_cluster_wide(case: str) -> None:
+    for (kind, name), item in objects(case).items():
+        assert not kind.startswith("Cluster"), name
+        assert item["metadata"]["namespace"] == "bench", name
+
+
+@pytest.mark.parametrize(
+    ("value", "message"),
+    [
+        ("foo=1", "additional properties 'foo' not allowed"),
+        ("persistence.accessMode=ReadWriteOncePod", "/persistence/accessMode"),
+        ("settings.bounds.textBytes=0", "/settings/bounds/textBytes"),
+        ("settings.bounds.text=1", "additional properties 'text' not allowed"),
+        ("settings.podImage=x", "additional properties 'podImage' not allowed"),
+        ("settings.userNamespaces=Maybe", "/settings/userNamespaces"),
+        ("image.pullPolicy=Sometimes", "/image/pullPolicy"),
+    ],
+)
+def test_wrong_values_are_refused_with_their_place(value: str, message: str) -> None:
+    with pytest.raises(AssertionError, match=message):
+        helm("template", "demo", str(CHART), "--set", value)

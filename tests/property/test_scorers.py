@@ -1,0 +1,68 @@
+"""Scorers decide about any text and never raise (contract 1.4, 14.1 to 14.3)."""
+
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from securebench.verifiers import free_response, multiple_choice, short_answer
+from securebench.verifiers.text import LABEL_WORDS, focus, label, norm
+
+TEXT = st.text() | st.text(alphabet=" \t\n\"'`.,;:-([])isanswerABbc0123456789\u0130\u017f\u212a")
+ANSWERS = st.lists(st.text(min_size=1).filter(str.strip), min_size=1, max_size=4)
+NUMBERS = st.integers(-(10**18), 10**18) | st.floats(allow_nan=False, allow_infinity=False)
+NON_BLANK = st.text(min_size=1).filter(str.strip)
+
+
+@given(TEXT, st.lists(NON_BLANK, min_size=1, max_size=26), st.data())
+def test_multiple_choice_decides_about_any_text(text, choices, data):
+    index = data.draw(st.integers(0, len(choices) - 1))
+    public, hidden = {"choices": choices}, {"answer": index}
+    result = multiple_choice.verify(text, public, hidden)
+    assert result.score == float(result.passed)
+    assert multiple_choice.verify("ABCDEFGHIJKLMNOPQRSTUVWXYZ"[index], public, hidden).passed
+
+
+@given(TEXT, st.lists(NON_BLANK | NUMBERS, min_size=1, max_size=4), st.none() | st.floats(0, 1e9))
+def test_short_answer_decides_about_any_text(text, answers, tolerance):
+    hidden = {"accepted_answers": answers, "tolerance": tolerance}
+    result = short_answer.verify(text, {}, hidden)
+    assert result.passed is (result.metadata["matched_answer_index"] is not None)
+
+
+@given(TEXT, ANSWERS, st.none() | ANSWERS, st.floats(0, 1))
+def test_free_response_decides_about_any_text(text, accepted, rejected, least):
+    body = {"accepted_answers": accepted, "rejected_answers": rejected, "min_token_f1": least}
+    result = free_response.verify(text, {}, {"rubric": body})
+    matched = result.metadata["matched_answer_index"] is not None
+    assert result.passed is (matched and result.metadata["rejected_answer_index"] is None)
+
+
+@pytest.mark.parametrize("text", [None, "", " \n\t"])
+@given(answers=ANSWERS)
+def test_null_candidates_fail(text, answers):
+    assert not multiple_choice.verify(text, {"choices": answers}, {"answer": 0}).passed
+    assert not short_answer.verify(text, {}, {"accepted_answers": answers}).passed
+    body = {"accepted_answers": answers, "min_token_f1": 0}
+    assert not free_response.verify(text, {}, {"rubric": body}).passed
+
+
+@given(TEXT)
+@example(". .")
+def test_norm_keeps_nothing_at_the_ends(text):
+    assert norm(text) == norm(text).strip(" \t\r\n\"'`.,;:")
+    assert "  " not in norm(text)
+
+
+@given(TEXT, st.integers(0, 26))
+def test_label_is_a_letter_of_the_text(text, count):
+    letter = label(text, count)
+    if letter is not None:
+        assert letter in "ABCDEFGHIJKLMNOPQRSTUVWXYZ"[:count]
+        assert letter in text.upper()
+
+
+@given(TEXT)
+def test_focus_is_the_end_of_a_line(text):
+    stated = focus(text, LABEL_WORDS)
+    assert stated == stated.strip()
+    assert stated in text

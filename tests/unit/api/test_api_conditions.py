@@ -1,0 +1,159 @@
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from securebench.api.conditions import (
+    END_STATES,
+    MAX_MESSAGE,
+    Condition,
+    ConditionStatus,
+    ConditionType,
+    Finding,
+    Reason,
+    end_state,
+    get_condition,
+    kstatus_findings,
+    set_condition,
+    set_conditions,
+)
+from securebench.api.status import (
+    MAX_FAILED_TASKS,
+    MAX_TASK_ID,
+    BenchmarkRunStatus,
+    PassRate,
+    Resolved,
+    Results,
+    Score,
+    TaskCounts,
+)
+
+RUNNING = Finding(ConditionType.SUCCEEDED, ConditionStatus.UNKNOWN, Reason.RUNNING, "1 of 2 done")
+DONE = Finding(ConditionType.SUCCEEDED, ConditionStatus.TRUE, Reason.COMPLETED, "2 of 2 done")
+START, LATER = "1970-01-01T00:00:10Z", "1970-01-01T00:00:20Z"
+
+
+def first(finding: Finding = RUNNING) -> tuple[Condition, ...]:
+    return set_condition((), finding, observed_generation=1, now=10)
+
+
+def test_a_new_condition_is_added() -> None:
+    (condition,) = first()
+    assert condition.to_json() == {
+        "type": "Succeeded",
+        "status": "Unknown",
+        "reason": "Running",
+        "message": "1 of 2 done",
+        "lastTransitionTime": START,
+        "observedGeneration": 1,
+    }
+
+
+def test_the_time_stays_while_the_status_stays() -> None:
+    other = Finding(ConditionType.SUCCEEDED, ConditionStatus.UNKNOWN, Reason.CANCELLING, "ends")
+    (condition,) = set_condition(first(), other, observed_generation=2, now=20)
+    assert condition.last_transition_time == START
+    assert (condition.reason, condition.message) == ("Cancelling", "ends")
+    assert condition.observed_generation == 2
+
+
+def test_the_time_changes_with_the_status() -> None:
+    (condition,) = set_condition(first(), DONE, observed_generation=1, now=20)
+    assert condition.last_transition_time == LATER
+
+
+def test_other_conditions_and_the_order_stay() -> None:
+    sealed = Finding(ConditionType.RESULTS_SEALED, ConditionStatus.TRUE, Reason.SEALED)
+    both = set_conditions((), [RUNNING, sealed], observed_generation=1, now=10)
+    after = set_condition(both, DONE, observed_generation=1, now=20)
+    assert [item.type for item in after] == ["Succeeded", "ResultsSealed"]
+    assert after[1] == both[1]
+    assert get_condition(after, ConditionType.RESULTS_SEALED) == both[1]
+    assert get_condition(after, ConditionType.SUSPENDED) is None
+
+
+def test_a_long_message_is_cut() -> None:
+    long = Finding(ConditionType.READY, ConditionStatus.FALSE, Reason.INTERNAL, "x" * 5000)
+    (condition,) = first(long)
+    assert len(condition.message) == MAX_MESSAGE
+    assert condition.message.endswith("x…")
+
+
+@pytest.mark.parametrize(
+    ("succeeded", "ready", "stalled"),
+    [
+        (RUNNING, ConditionStatus.FALSE, ConditionStatus.FALSE),
+        (DONE, ConditionStatus.TRUE, ConditionStatus.FALSE),
+        (
+            Finding(ConditionType.SUCCEEDED, ConditionStatus.FALSE, Reason.INCOMPLETE),
+            ConditionStatus.FALSE,
+            ConditionStatus.TRUE,
+        ),
+    ],
+)
+def test_kstatus(succeeded: Finding, ready: ConditionStatus, stalled: ConditionStatus) -> None:
+    found = kstatus_findings(succeeded)
+    assert [item.type for item in found] == [ConditionType.READY, ConditionType.STALLED]
+    assert [item.status for item in found] == [ready, stalled]
+    assert {item.reason for item in found} == {succeeded.reason}
+
+
+@pytest.mark.parametrize(
+    ("reason", "succeeded", "exit_code"),
+    [
+        ("Completed", "True", 0),
+        ("Incomplete", "False", 0),
+        ("InvalidSpec", "False", 1),
+        ("PackInvalid", "False", 1),
+        ("IsolationNotVerified", "False", 1),
+        ("DeadlineExceeded", "False", 1),
+        ("Cancelled", "False", 1),
+        ("PodRefused", "False", 1),
+        ("StorageUnavailable", "False", 1),
+        ("Internal", "False", 1),
+    ],
+)
+def test_end_states(reason: str, succeeded: str, exit_code: int) -> None:
+    state = end_state(reason)
+    assert state is not None
+    assert (state.succeeded.value, state.exit_code) == (succeeded, exit_code)
+    assert len(END_STATES) == 10
+
+
+@pytest.mark.parametrize("reason", ["Running", "Starting", "Cancelling", "Unheard"])
+def test_a_run_that_goes_on_has_no_end_state(reason: str) -> None:
+    assert end_state(reason) is None
+
+
+def test_the_largest_status_stays_below_32_kib() -> None:
+    big = 10**9
+    conditions = tuple(
+        Condition(
+            type=kind.value,
+            status=ConditionStatus.UNKNOWN,
+            reason=Reason.ISOLATION_NOT_VERIFIED.value,
+            message="m" * MAX_MESSAGE,
+            last_transition_time=START,
+            observed_generation=big,
+        )
+        for kind in ConditionType
+    )
+    status = BenchmarkRunStatus(
+        observed_generation=big,
+        start_time=START,
+        completion_time=LATER,
+        resolved=Resolved(**dict.fromkeys(Resolved.model_fields, "d" * 256)),
+        tasks=TaskCounts(**dict.fromkeys(TaskCounts.model_fields, big)),
+        score=Score(
+            passed=big,
+            verified=big,
+            score_sum="1" * 256,
+            pass_rate=PassRate(value="1" * 256, low="1" * 256, high="1" * 256),
+        ),
+        results=Results(path="p" * 512, records=big, sha256="s" * 256),
+        failed_tasks=("t" * MAX_TASK_ID,) * MAX_FAILED_TASKS,
+        conditions=conditions,
+    )
+    assert len(json.dumps(status.to_json()).encode()) < 32 * 1024
+    assert BenchmarkRunStatus.parse(status.to_json()) == status

@@ -1,0 +1,240 @@
+"""The packs of benchmarks/: they hold, both ways to run them agree, and their harness answers."""
+
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+import yaml
+
+from securebench.api.models import BenchmarkRunSpec, unsupported
+from securebench.harnesses.config import CommandHarness, harness_config, unsupported_reason
+from securebench.packs.lint import Rule, lint_pack
+from securebench.packs.load import check_pack, load_tasks
+from securebench.packs.materialize import write_lanes
+from securebench.tester.config import load_tester_config
+from securebench.verifiers.registry import text_verifier
+
+ROOT = Path(__file__).parents[3] / "benchmarks"
+PACKS = sorted(path.parent.name for path in ROOT.glob("*/manifest.yaml"))
+
+WANT_FAILED = {
+    "mmlu-abstract-algebra-mini": [f"abstract-algebra-{row}" for row in (3, 6, 7)],
+    "multiple-choice-smoke": ["capital-of-australia"],
+    "squad-short-answer-mini": ["squad-56be4db0acb8001400a502ef"],
+    "terminal-task-smoke": [],
+    "truthfulqa-free-response-mini": ["truthfulqa-2", "truthfulqa-3"],
+}
+WANT_ROWS = {
+    "mmlu-abstract-algebra-mini": 10,
+    "multiple-choice-smoke": 4,
+    "squad-short-answer-mini": 4,
+    "terminal-task-smoke": 4,
+    "truthfulqa-free-response-mini": 4,
+}
+
+
+def tasks_of(pack):
+    return load_tasks(ROOT / pack / "manifest.yaml", ROOT / pack / "tasks.jsonl").tasks
+
+
+def read_yaml(pack, name):
+    return yaml.safe_load((ROOT / pack / name).read_text(encoding="utf-8"))
+
+
+def harness_of(pack):
+    config = load_tester_config(ROOT / pack / "tester.yaml")
+    harness = harness_config(config.harness.type, config.harness.config)
+    assert isinstance(harness, CommandHarness)
+    return harness
+
+
+def copy_into(source, target):
+    target.parent.mkdir(parents=True, exist_ok=True)
+    if source.is_dir():
+        shutil.copytree(source, target, dirs_exist_ok=True)
+    elif source.exists():
+        shutil.copyfile(source, target)
+
+
+@pytest.fixture
+def stage(tmp_path):
+    """Build the agent's workspace of a task as a harness Pod sees it."""
+
+    def build(pack, task):
+        lanes, workspace = tmp_path / task.id / "lanes", tmp_path / task.id / "workspace"
+        written = write_lanes(task, ROOT / pack, lanes)
+        copy_into(lanes / "public" / "files", workspace)
+        for mount in written.asset_mounts:
+            copy_into(lanes / "public" / mount.lane_path, workspace / mount.mount)
+        return lanes, workspace
+
+    return build
+
+
+def produce(pack, workspace):
+    done = subprocess.run(
+        harness_of(pack).argv, cwd=workspace, capture_output=True, text=True, check=True, timeout=60
+    )
+    assert done.stdout.strip()
+    return done.stdout
+
+
+def check(task, lanes, workspace):
+    target = workspace / "securebench" / "evaluation_inputs"
+    copy_into(lanes / "evaluation_inputs", target)
+    command = task.resources.value("checker")["command"]
+    argv = ["sh", "-lc", command] if isinstance(command, str) else command
+    done = subprocess.run(argv, cwd=workspace, capture_output=True, check=False, timeout=60)
+    return done.returncode == 0
+
+
+def test_all_packs_are_known():
+    assert set(WANT_FAILED) == set(WANT_ROWS) == set(PACKS)
+
+
+@pytest.mark.parametrize("pack", PACKS)
+def test_pack_holds(pack):
+    checked = check_pack(ROOT / pack / "manifest.yaml", ROOT / pack / "tasks.jsonl")
+    assert checked.errors == ()
+    assert len(checked.tasks) == WANT_ROWS[pack]
+    assert all(task.environment["image"] == "python:3.11-slim" for _, task in checked.tasks)
+    assert checked.pack.manifest.id == pack
+
+
+@pytest.mark.parametrize("pack", PACKS)
+def test_tester_yaml_names_the_pack(pack):
+    config = load_tester_config(ROOT / pack / "tester.yaml")
+    assert config.run.id == pack
+    assert config.run.output_dir.resolve() == ROOT.parent / "results" / pack
+    assert config.benchmark.manifest.is_file()
+    assert config.benchmark.tasks.is_file()
+    assert unsupported_reason(harness_of(pack)) is None
+
+
+@pytest.mark.parametrize("pack", PACKS)
+def test_benchmark_run_is_accepted_and_runs_the_same_command(pack):
+    run = read_yaml(pack, "benchmarkrun.yaml")
+    assert (run["apiVersion"], run["kind"]) == ("securebench.dev/v1alpha1", "BenchmarkRun")
+    assert run["metadata"] == {"name": pack}
+    spec = BenchmarkRunSpec.parse(run["spec"])
+    assert unsupported(spec) == []
+    assert spec.parallelism == 4
+    tester = read_yaml(pack, "tester.yaml")
+    assert run["spec"]["harness"] == tester["harness"]
+
+
+@pytest.mark.parametrize("pack", PACKS)
+def test_config_map_ships_every_file_of_the_pack(pack):
+    kustomization = read_yaml(pack, "kustomization.yaml")
+    assert "namespace" not in kustomization
+    (generator,) = kustomization["configMapGenerator"]
+    source = read_yaml(pack, "benchmarkrun.yaml")["spec"]["pack"]["configMap"]
+    assert generator["name"] == source["name"]
+    shipped = dict(entry.split("=") for entry in generator["files"] if "=" in entry)
+    assert shipped == {item["key"]: item["path"] for item in source.get("items", [])}
+    at_root = {entry for entry in generator["files"] if "=" not in entry}
+    assert at_root == {"manifest.yaml", "tasks.jsonl"}
+    files = {
+        path.relative_to(ROOT / pack).as_posix()
+        for folder in ("assets", "hidden")
+        for path in (ROOT / pack / folder).rglob("*")
+        if path.is_file() and "__pycache__" not in path.parts
+    }
+    assert set(shipped.values()) == files
+
+
+@pytest.mark.parametrize("pack", PACKS)
+def test_generated_name_reaches_the_run(pack):
+    kustomization = read_yaml(pack, "kustomization.yaml")
+    assert kustomization["resources"] == ["benchmarkrun.yaml"]
+    (configuration,) = kustomization["configurations"]
+    assert read_yaml(pack, configuration)["nameReference"] == [
+        {
+            "kind": "ConfigMap",
+            "version": "v1",
+            "fieldSpecs": [
+                {
+                    "group": "securebench.dev",
+                    "kind": "BenchmarkRun",
+                    "path": "spec/pack/configMap/name",
+                }
+            ],
+        }
+    ]
+
+
+@pytest.mark.parametrize("pack", PACKS)
+@pytest.mark.skipif(shutil.which("kubectl") is None, reason="needs kubectl")
+def test_kustomize_writes_the_hashed_name_into_the_run(pack):
+    built = subprocess.run(
+        ["kubectl", "kustomize", str(ROOT / pack)], capture_output=True, check=True, timeout=60
+    )
+    by_kind = {item["kind"]: item for item in yaml.safe_load_all(built.stdout)}
+    generated = by_kind["ConfigMap"]["metadata"]["name"]
+    assert generated.startswith(f"{pack}-pack-")
+    assert by_kind["BenchmarkRun"]["spec"]["pack"]["configMap"]["name"] == generated
+
+
+@pytest.mark.parametrize("pack", PACKS)
+def test_readme_tells_where_the_data_comes_from(pack):
+    text = (ROOT / pack / "README.md").read_text(encoding="utf-8")
+    passed = WANT_ROWS[pack] - len(WANT_FAILED[pack])
+    assert f"{passed} of {WANT_ROWS[pack]}" in text.replace("\n", " ")
+    assert "## Data" in text
+    assert "licen" in text.lower()
+
+
+@pytest.mark.parametrize("pack", PACKS)
+def test_harness_gives_the_expected_answers(pack, stage):
+    failed = []
+    for task in tasks_of(pack):
+        lanes, workspace = stage(pack, task)
+        text = produce(pack, workspace)
+        verifier = text_verifier(task.task_type)
+        if verifier is None:
+            passed = check(task, lanes, workspace)
+        else:
+            passed = verifier.verify(text, task.agent_payload(), task.hidden_payload()).passed
+        if not passed:
+            failed.append(task.id)
+    assert failed == WANT_FAILED[pack]
+
+
+def test_checkers_refuse_untouched_workspaces(stage):
+    for task in tasks_of("terminal-task-smoke"):
+        lanes, workspace = stage("terminal-task-smoke", task)
+        assert not check(task, lanes, workspace), task.id
+
+
+@pytest.mark.parametrize(
+    ("task_id", "file", "content"),
+    [
+        ("urgent-minutes", "answer.txt", "2 30\n"),
+        ("urgent-minutes", "answer.txt", "230\n231\n"),
+        ("peak-logins", "answer.txt", "3\n"),
+        ("csv-totals", "totals.json", "{}"),
+        ("csv-totals", "totals.json", '{"Adler": 41.0, "Brandt": 41.3, "Costa": 14.0}'),
+        ("settings-port", "settings.ini", "[server]\nport = 9090\n"),
+    ],
+)
+def test_checkers_refuse_wrong_results(stage, task_id, file, content):
+    task = next(task for task in tasks_of("terminal-task-smoke") if task.id == task_id)
+    lanes, workspace = stage("terminal-task-smoke", task)
+    (workspace / file).write_text(content, encoding="utf-8")
+    assert not check(task, lanes, workspace)
+
+
+def test_terminal_pack_has_read_only_and_writable_assets():
+    flags = [
+        asset.get("read_only", True)
+        for task in tasks_of("terminal-task-smoke")
+        for asset in task.resources.value("assets")
+    ]
+    assert set(flags) == {True, False}
+
+
+@pytest.mark.parametrize("pack", PACKS)
+def test_lint_finds_nothing_but_images_without_digest(pack):
+    checked = check_pack(ROOT / pack / "manifest.yaml", ROOT / pack / "tasks.jsonl")
+    assert {finding.rule for finding in lint_pack(checked)} == {Rule.IMAGE_DIGEST}

@@ -1,0 +1,324 @@
+from dataclasses import FrozenInstanceError
+
+import pytest
+
+from securebench.errors import ConfigErrors, PackError
+from securebench.families.registry import (
+    EVAL_VISIBILITY,
+    contract_for,
+    eval_visibility_for,
+    row_problems,
+    validate_benchmark_row_family,
+    verifier_configuration_problem,
+)
+from securebench.families.repo_patch import candidate_policy
+from securebench.packs.task import SecureBenchTask
+from securebench.resources import Lane, Resource, ResourceBundle
+
+GOOD = {
+    "multiple_choice": ({"question": "q", "choices": ["a", "b"]}, {"answer": 1}),
+    "short_answer": ({"question": "q"}, {"accepted_answers": ["x", 3]}),
+    "free_response": ({"prompt": "p"}, {"rubric": {"accepted_answers": ["x"]}}),
+    "code_completion": ({"prompt": "p"}, {"tests": {"source": "inline", "code": "f()"}}),
+    "repo_patch": (
+        {"repo": "r", "base_commit": "c", "instructions": "i"},
+        {"tests": {"source": "command", "command": "true", "workdir": "/testbed"}},
+    ),
+    "terminal_task": ({"instructions": "i"}, {"checker": {"command": ["true"]}}),
+}
+
+
+def problems(family, row_input, row_eval):
+    prefix = f"task 't' ({family}): "
+    found = list(row_problems("t", family, row_input, row_eval))
+    assert all(text.startswith(prefix) for text in found)
+    return [text.removeprefix(prefix) for text in found]
+
+
+@pytest.mark.parametrize("family", GOOD)
+def test_good_rows_pass(family):
+    assert problems(family, *GOOD[family]) == []
+    validate_benchmark_row_family("t", family, *GOOD[family])
+
+
+@pytest.mark.parametrize("family", ["tool_call", "code_generation", "whatever"])
+def test_other_families_are_permissive(family):
+    assert list(row_problems("t", family, {"x": 1}, {"y": 2})) == []
+
+
+BAD = {
+    # family, change of input, change of eval, wanted problems
+    "missing question": ("multiple_choice", {"question": ...}, {}, ["input.question is required"]),
+    "blank question": (
+        "multiple_choice", {"question": " "}, {},
+        ["input.question must be a non-empty string"]),
+    "unknown input": (
+        "multiple_choice", {"b": 1, "a": 1}, {}, ["input has unknown field(s): a, b"]),
+    "unknown eval": (
+        "code_completion", {}, {"timeout_seconds": 1},
+        ["eval has unknown field(s): timeout_seconds"]),
+    "empty choices": ("multiple_choice", {"choices": []}, {},
+                      ["input.choices must be a non-empty array"]),
+    "blank choice": ("multiple_choice", {"choices": ["a", " "]}, {},
+                     ["input.choices must contain only non-empty strings"]),
+    "bool answer": (
+        "multiple_choice", {}, {"answer": True},
+        ["eval.answer must be a non-empty string, a number or a non-empty array of those"]),
+    "empty answers": (
+        "multiple_choice", {}, {"answer": []},
+        ["eval.answer must be a non-empty string, a number or a non-empty array of those"]),
+    "accepted empty": ("short_answer", {}, {"accepted_answers": []},
+                       ["eval.accepted_answers must be a non-empty array"]),
+    "accepted bool": ("short_answer", {}, {"accepted_answers": [True]},
+                      ["eval.accepted_answers must contain only non-empty strings or numbers"]),
+    "tolerance negative": ("short_answer", {}, {"tolerance": -1},
+                           ["eval.tolerance must be a non-negative number"]),
+    "tolerance bool": ("short_answer", {}, {"tolerance": True},
+                       ["eval.tolerance must be a non-negative number"]),
+    "context": ("short_answer", {"context": 3}, {},
+                ["input.context must be a non-empty string or an object"]),
+    "rubric missing": ("free_response", {}, {"rubric": ...}, ["eval.rubric is required"]),
+    "rubric list": ("free_response", {}, {"rubric": ["x"]},
+                    ["eval.rubric must be a non-empty string or an object"]),
+    "tests text": ("code_completion", {}, {"tests": "x"}, ["eval.tests must be an object"]),
+    "starter code": ("code_completion", {"starter_code": 1}, {},
+                     ["input.starter_code must be a string"]),
+    "repo tests text": ("repo_patch", {}, {"tests": "x"}, ["eval.tests must be an object"]),
+    "repo tests": (
+        "repo_patch", {}, {"tests": {"source": "inline", "command": [], "timeout_seconds": -1}},
+        ["eval.tests.source must be 'command'",
+         "eval.tests.command must be a non-empty string or a non-empty array of non-empty strings",
+         "eval.tests.timeout_seconds must be a non-negative number"]),
+    "repo patches": (
+        "repo_patch", {},
+        {"tests": {"source": "command", "command": "x", "setup_patch": " ",
+                   "test_patch": {"source": "inline", "patch": "x", "more": 1},
+                   "control": {"source": "file", "patch": "x"}}},
+        [f"eval.tests.{key} must be a non-empty string or"
+         " {source: inline, patch: <non-empty string>}"
+         for key in ("setup_patch", "test_patch", "control")]),
+    "policy": (
+        "repo_patch", {}, {"candidate_policy": {"allow_paths": "a", "deny": [],
+                                                "patch_preserved_paths": ["a", " "]}},
+        ["eval.candidate_policy.allow_paths must be an array",
+         "eval.candidate_policy.patch_preserved_paths[1] must be a non-empty string",
+         "eval.candidate_policy has unknown field(s): deny"]),
+    "policy no object": ("repo_patch", {}, {"candidate_policy": []},
+                         ["eval.candidate_policy must be an object"]),
+    "two policies": (
+        "repo_patch", {},
+        {"tests": {"source": "command", "command": "x", "candidate_policy": {}},
+         "candidate_policy": {"allow_paths": ["a"]}},
+        ["eval.candidate_policy and eval.tests.candidate_policy differ; keep one of them"]),
+    "checker missing": ("terminal_task", {}, {"checker": ...}, ["eval.checker is required"]),
+    "checker text": ("terminal_task", {}, {"checker": "x"}, ["eval.checker must be an object"]),
+    "checker mixed": (
+        "terminal_task", {}, {"checker": {"command": "x", "source": "pytest", "path": "p"}},
+        ["eval.checker has unknown field(s): command"]),
+    "checker other key": ("terminal_task", {}, {"checker": {"command": "x", "env": {}}},
+                          ["eval.checker has unknown field(s): env"]),
+    "checker timeout": (
+        "terminal_task", {}, {"checker": {"command": "x", "timeout_seconds": 0}},
+        ["eval.checker.timeout_seconds must be a positive number"]),
+    "checker source": ("terminal_task", {}, {"checker": {"source": "make", "path": "p"}},
+                       ["eval.checker.source must be one of pytest, script"]),
+    "checker path": ("terminal_task", {}, {"checker": {"source": "script"}},
+                     ["eval.checker.path is required"]),
+    "commands no list": ("terminal_task", {}, {"needed_commands": "chroot"},
+                         ["eval.needed_commands must be a list"]),
+    "commands": (
+        "terminal_task", {}, {"needed_commands": ["chroot", "", "mount"]},
+        ["eval.needed_commands[1] must be a non-empty string",
+         "eval.needed_commands[2] must be one of chroot"]),
+}  # fmt: skip
+
+
+def changed(values, change):
+    merged = {**values, **change}
+    return {key: value for key, value in merged.items() if value is not ...}
+
+
+@pytest.mark.parametrize("case", BAD)
+def test_bad_rows(case):
+    family, input_change, eval_change, want = BAD[case]
+    row_input, row_eval = GOOD[family]
+    found = problems(family, changed(row_input, input_change), changed(row_eval, eval_change))
+    assert found == want
+
+
+ACCEPTED = {
+    "fractional answer": ("multiple_choice", {}, {"answer": [1.5, "b"]}),
+    "tolerance zero": ("short_answer", {}, {"tolerance": 0}),
+    "text rubric": ("free_response", {}, {"rubric": "be kind"}),
+    "empty starter code": ("code_completion", {"starter_code": ""}, {}),
+    "any tests": ("code_completion", {}, {"tests": {}}),
+    "timeout zero": (
+        "repo_patch", {}, {"tests": {"source": "command", "command": "x", "timeout_seconds": 0}}),
+    "equal policies": (
+        "repo_patch", {},
+        {"tests": {"source": "command", "command": "x", "candidate_policy": {}},
+         "candidate_policy": {}}),
+    "one policy": ("repo_patch", {}, {"candidate_policy": {"allow_paths": ["src/**"]}}),
+    "inline patch": (
+        "repo_patch", {},
+        {"tests": {"source": "command", "command": "x",
+                   "test_patch": {"source": "inline", "patch": "diff"}}}),
+    "source form": ("terminal_task", {}, {"checker": {"source": "pytest", "path": "t.py",
+                                                      "timeout_seconds": 2.5}}),
+    "chroot": ("terminal_task", {}, {"needed_commands": ["chroot"]}),
+    "anything expected": ("terminal_task", {}, {"expected_state": None}),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", ACCEPTED)
+def test_accepted_rows(case):
+    family, input_change, eval_change = ACCEPTED[case]
+    row_input, row_eval = GOOD[family]
+    assert problems(family, {**row_input, **input_change}, {**row_eval, **eval_change}) == []
+
+
+def test_all_problems_of_a_row_are_raised_together():
+    with pytest.raises(ConfigErrors) as caught:
+        validate_benchmark_row_family("x", "multiple_choice", {}, {})
+    assert [str(error) for error in caught.value.errors] == [
+        "task 'x' (multiple_choice): input.question is required",
+        "task 'x' (multiple_choice): input.choices is required",
+        "task 'x' (multiple_choice): eval.answer is required",
+    ]
+
+
+LANES = {
+    "multiple_choice": ({}, {"answer"}),
+    "short_answer": ({}, {"accepted_answers", "tolerance"}),
+    "free_response": ({}, {"reference_answer", "rubric"}),
+    "code_completion": ({"tests"}, {"reference_solution", "canonical_solution"}),
+    "repo_patch": ({"tests", "candidate_policy"}, {"gold_patch"}),
+    "terminal_task": (
+        {"checker", "needed_commands", "run_tests", "test_files"}, {"expected_state"}),
+    "tool_call": ({"initial_state"}, {"expected_calls", "expected_final_state"}),
+    "browser_task": ({"credentials"}, {"success_check"}),
+    "desktop_task": ({}, {"success_check"}),
+    "artifact_task": ({}, {"reference_artifact", "rubric"}),
+    "multimodal_qa": ({}, {"answer", "rubric"}),
+    "preference_pair": ({}, {"preference", "rubric"}),
+}  # fmt: skip
+
+
+def test_every_family_has_lanes():
+    assert EVAL_VISIBILITY.keys() == LANES.keys()
+
+
+@pytest.mark.parametrize("family", LANES)
+def test_lanes(family):
+    inputs, hidden = LANES[family]
+    want = dict.fromkeys(inputs, Lane.EVALUATION_INPUTS) | dict.fromkeys(hidden, Lane.HIDDEN)
+    assert EVAL_VISIBILITY[family] == want
+    for key, lane in want.items():
+        assert eval_visibility_for(family, key) is lane
+
+
+def test_unknown_means_hidden():
+    assert eval_visibility_for("repo_patch", "test") is Lane.HIDDEN
+    assert eval_visibility_for("code_generation", "tests") is Lane.HIDDEN
+
+
+CONTRACTS = {
+    "multiple_choice": ("text", False),
+    "short_answer": ("text", False),
+    "free_response": ("text", False),
+    "code_completion": ("code", False),
+    "repo_patch": ("patch", True),
+    "terminal_task": ("workspace", True),
+}
+
+
+@pytest.mark.parametrize("family", CONTRACTS)
+def test_contracts(family):
+    contract = contract_for(family)
+    assert (contract.candidate_kind, contract.workspace_required) == CONTRACTS[family]
+    with pytest.raises(FrozenInstanceError):
+        contract.candidate_kind = "none"
+
+
+def test_no_contract_of_other_families():
+    with pytest.raises(PackError, match="Unknown benchmark family contract"):
+        contract_for("tool_call")
+
+
+def task(family, input_change=None, eval_change=None, environment=None):
+    row_input, row_eval = GOOD.get(family, ({}, {}))
+    values = changed(row_input, input_change or {})
+    private = changed(row_eval, eval_change or {})
+    return SecureBenchTask(
+        id="t",
+        benchmark_id="b",
+        task_type=family,
+        metadata={"environment": environment or {}},
+        resources=ResourceBundle(
+            (
+                *(Resource(k, Lane.PUBLIC, "json", v) for k, v in values.items()),
+                *(Resource(k, eval_visibility_for(family, k), "json", v)
+                  for k, v in private.items()),
+            )
+        ),
+    )  # fmt: skip
+
+
+REPO = {"source": "command", "command": "x"}
+CONFIGURATION = {
+    "27 choices": ("multiple_choice", {"choices": ["x"] * 27}, {}, "26"),
+    "out of range": ("multiple_choice", {}, {"answer": 9}, "requires at least one valid answer"),
+    "no answers": ("short_answer", {}, {"accepted_answers": []}, "accepted_answers"),
+    "text rubric": ("free_response", {}, {"rubric": "x"}, "structured rubric"),
+    "rejected empty": (
+        "free_response", {}, {"rubric": {"accepted_answers": ["a"], "rejected_answers": []}},
+        "rejected_answers"),
+    "language": ("code_completion", {"language": "rust"}, {}, "python"),
+    "no inline tests": ("code_completion", {}, {"tests": {}}, "requires structured inline tests"),
+    "blank code": ("code_completion", {}, {"tests": {"source": "inline", "code": " "}},
+                   "requires structured inline tests"),
+    "tests no object": ("code_completion", {}, {"tests": "x"}, "requires structured inline tests"),
+    "code timeout": (
+        "code_completion", {}, {"tests": {"source": "inline", "code": "x", "timeout_seconds": 0}},
+        "timeout_seconds"),
+    "isolation": (
+        "code_completion", {}, {"tests": {"source": "inline", "code": "x", "isolation": "no"}},
+        "separate, shared"),
+    "repo timeout 0": ("repo_patch", {}, {"tests": {**REPO, "timeout_seconds": 0}},
+                       "timeout_seconds"),
+    "repo workdir": ("repo_patch", {}, {"tests": REPO}, "environment.workdir"),
+    "repo tests": ("repo_patch", {}, {"tests": "x"}, "must be an object"),
+    "checker": ("terminal_task", {}, {"checker": {}}, "command is required"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", CONFIGURATION)
+def test_configuration_problems(case):
+    family, input_change, eval_change, want = CONFIGURATION[case]
+    problem = verifier_configuration_problem(task(family, input_change, eval_change))
+    assert problem is not None
+    assert want in problem
+
+
+@pytest.mark.parametrize("family", [*GOOD, "tool_call"])
+def test_no_configuration_problem(family):
+    assert verifier_configuration_problem(task(family)) is None
+
+
+def test_repo_workdir_of_the_environment_counts():
+    repo = task("repo_patch", {}, {"tests": REPO}, {"workdir": "/testbed"})
+    assert verifier_configuration_problem(repo) is None
+
+
+POLICIES = {
+    "inside": ({"candidate_policy": {"allow_paths": ["a"]}}, None, {"allow_paths": ["a"]}),
+    "separate": ({}, {"allow_paths": ["b"]}, {"allow_paths": ["b"]}),
+    "none": ({}, None, {}),
+    "tests no object": ("x", None, {}),
+}
+
+
+@pytest.mark.parametrize("case", POLICIES)
+def test_candidate_policy(case):
+    tests, separate, want = POLICIES[case]
+    assert candidate_policy(tests, separate) == want

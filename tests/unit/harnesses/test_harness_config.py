@@ -1,0 +1,180 @@
+"""harness.config (contract 3.1, 21.7)."""
+
+import pytest
+
+from securebench.errors import ConfigErrors
+from securebench.harnesses.config import (
+    ClaudeCodeHarness,
+    CodexHarness,
+    CommandHarness,
+    harness_config,
+    unsupported_reason,
+)
+
+
+def messages(kind, config):
+    with pytest.raises(ConfigErrors) as caught:
+        harness_config(kind, config)
+    return [error.reason for error in caught.value.errors]
+
+
+def test_command_string_and_defaults():
+    harness = harness_config("command", {"command": "echo hi"})
+    assert harness == CommandHarness(command="echo hi")
+    assert harness.argv == ("sh", "-lc", "echo hi")
+    assert harness.task_file == "task.json"
+    assert harness.timeout_seconds is None
+    assert harness.is_default_timeout
+    assert harness.effective_domains == ()
+
+
+def test_command_list_and_everything_else():
+    harness = harness_config(
+        "command",
+        {
+            "command": ["python3", "x.py"],
+            "artifact_path": "out/./answer.txt",
+            "task_file": "in/task.json",
+            "timeout_seconds": 5,
+            "allowed_domains": ["Docs.Dev.", "docs.dev"],
+        },
+    )
+    assert isinstance(harness, CommandHarness)
+    assert harness.argv == ("python3", "x.py")
+    assert harness.artifact_path == "out/answer.txt"
+    assert harness.task_file == "in/task.json"
+    assert harness.timeout_seconds == 5.0
+    assert not harness.is_default_timeout
+    assert harness.allowed_domains == ("docs.dev",)
+    assert harness.filled_config() == {
+        "command": ["python3", "x.py"],
+        "artifact_path": "out/answer.txt",
+        "task_file": "in/task.json",
+        "timeout_seconds": 5.0,
+        "allowed_domains": ["docs.dev"],
+    }
+
+
+def test_codex():
+    harness = harness_config(
+        "codex",
+        {
+            "model": "gpt-5.1_x+y",
+            "budget": {"requests": 10, "tokens": 1000},
+            "allow_external_tools": True,
+            "allowed_domains": ["api.openai.com", "docs.dev"],
+        },
+    )
+    assert isinstance(harness, CodexHarness)
+    assert harness.version == "latest"
+    assert harness.timeout_seconds == 900
+    assert (harness.max_requests, harness.max_tokens) == (10, 1000)
+    assert harness.effective_domains == ("api.openai.com", "docs.dev")
+
+
+def test_claude_code_defaults_and_explicit_null():
+    harness = harness_config("claude_code", {"timeout_seconds": None})
+    assert isinstance(harness, ClaudeCodeHarness)
+    assert harness.model == "sonnet"
+    assert harness.timeout_seconds is None
+    assert not harness.is_default_timeout
+    assert harness.effective_domains == ("api.anthropic.com",)
+    assert harness.filled_config()["budget"] == {"requests": None, "tokens": None}
+
+
+@pytest.mark.parametrize(
+    ("kind", "config", "want"),
+    [
+        ("command", {}, "harness.config.command is required"),
+        ("command", {"command": " "}, "harness.config.command must be a non-empty string"),
+        ("command", {"command": []}, "harness.config.command must be a non-empty string"),
+        ("command", {"command": ["a", ""]}, "harness.config.command must be a non-empty string"),
+        ("command", {"command": 1}, "harness.config.command must be a non-empty string"),
+        (
+            "command",
+            {"command": "x", "model": "m", "image": "i"},
+            "harness.config contains unsupported field(s): image, model",
+        ),
+        ("command", {"command": "x", "timeout_seconds": 0}, "harness.config.timeout_seconds must"),
+        ("command", {"command": "x", "timeout_seconds": True}, "harness.config.timeout_seconds"),
+        ("command", {"command": "x", "timeout_seconds": "5"}, "harness.config.timeout_seconds"),
+        (
+            "command",
+            {"command": "x", "timeout_seconds": float("inf")},
+            "harness.config.timeout_seconds must be a positive number",
+        ),
+        ("command", {"command": "x", "task_file": "/t"}, "harness.config.task_file must be rel"),
+        ("command", {"command": "x", "task_file": ""}, "harness.config.task_file must be a non"),
+        ("command", {"command": "x", "artifact_path": "../x"}, "harness.config.artifact_path"),
+        ("command", {"command": "x", "artifact_path": "eval/x"}, "harness.config.artifact_path"),
+        (
+            "command",
+            {"command": "x", "artifact_path": "securebench/evaluation_inputs/x"},
+            "harness.config.artifact_path",
+        ),
+        (
+            "command",
+            {"command": "x", "artifact_path": "./task.json"},
+            "harness.config.artifact_path must not be the task file",
+        ),
+        (
+            "command",
+            {"command": "x", "allowed_domains": "a.b"},
+            "harness.config.allowed_domains must be a list",
+        ),
+        (
+            "command",
+            {"command": "x", "allowed_domains": ["*.dev"]},
+            "harness.config.allowed_domains entry '*.dev'",
+        ),
+        ("codex", {}, "harness.config.model is required"),
+        ("codex", {"model": "a/b"}, "harness.config.model must hold only"),
+        ("codex", {"model": ""}, "harness.config.model must hold only"),
+        ("codex", {"model": "m", "version": "1 2"}, "harness.config.version must hold only"),
+        ("codex", {"model": "m", "command": "x"}, "harness.config contains unsupported field(s)"),
+        ("codex", {"model": "m", "timeout_seconds": 0}, "harness.config.timeout_seconds must"),
+        ("codex", {"model": "m", "budget": 3}, "harness.config.budget must be an object"),
+        (
+            "codex",
+            {"model": "m", "budget": {"money": 3}},
+            "harness.config.budget contains unsupported field(s): money",
+        ),
+        (
+            "codex",
+            {"model": "m", "budget": {"tokens": 0}},
+            "harness.config.budget.tokens must be a positive whole number",
+        ),
+        (
+            "claude_code",
+            {"allow_external_tools": "yes"},
+            "harness.config.allow_external_tools must be a boolean",
+        ),
+        ("docker", {}, "harness.type must be one of claude_code, codex, command"),
+    ],
+)
+def test_one_defect_gives_one_message(kind, config, want):
+    found = messages(kind, config)
+    assert len(found) == 1
+    assert found[0].startswith(want)
+
+
+def test_all_defects_come_together_with_their_keys():
+    with pytest.raises(ConfigErrors) as caught:
+        harness_config("command", {"task_file": "eval", "timeout_seconds": -1, "x": 1})
+    keys = [error.facts["key"] for error in caught.value.errors]
+    assert keys == [
+        ("harness", "config", "x"),
+        ("harness", "config", "task_file"),
+        ("harness", "config", "timeout_seconds"),
+        ("harness", "config", "command"),
+    ]
+
+
+def test_what_this_version_does_not_run():
+    command = {"command": "x"}
+    assert unsupported_reason(harness_config("command", command)) is None
+    online = harness_config("command", {**command, "allowed_domains": ["a.dev"]})
+    assert "allowed_domains" in (unsupported_reason(online) or "")
+    for kind in ("codex", "claude_code"):
+        harness = harness_config(kind, {"model": "m"})
+        assert kind in (unsupported_reason(harness) or "")

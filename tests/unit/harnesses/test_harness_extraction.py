@@ -1,0 +1,50 @@
+"""What is taken as the candidate (contract 12.2, 13.1)."""
+
+import pytest
+
+from securebench.harnesses.config import ClaudeCodeHarness, CodexHarness, CommandHarness
+from securebench.harnesses.extraction import extraction_for
+
+TEXT = ["multiple_choice", "short_answer", "free_response"]
+STDOUT = CommandHarness(command="x")
+FILE = CommandHarness(command="x", artifact_path="out/a.txt")
+PROVIDERS = [CodexHarness(model="m"), ClaudeCodeHarness()]
+
+
+def taken(family, harness):
+    extraction = extraction_for(family, harness)
+    return extraction.mode, extraction.kind, extraction.path
+
+
+@pytest.mark.parametrize(
+    ("family", "want"),
+    [
+        *((family, ("stdout", "text", None)) for family in TEXT),
+        ("code_completion", ("stdout", "code", None)),
+        ("repo_patch", ("stdout", "patch", None)),
+        ("terminal_task", ("workspace", "workspace", None)),
+    ],
+)
+def test_commands(family, want):
+    assert taken(family, STDOUT) == want
+    assert taken(family, FILE) == ("file", want[1], "out/a.txt")
+
+
+@pytest.mark.parametrize("harness", PROVIDERS)
+@pytest.mark.parametrize(
+    ("family", "want"),
+    [
+        *((family, ("file", "text", "candidate.txt")) for family in TEXT),
+        ("code_completion", ("file", "code", "candidate.py")),
+        ("repo_patch", ("git_diff", "patch", None)),
+        ("terminal_task", ("workspace", "workspace", None)),
+    ],
+)
+def test_provider_tools_never_hand_in_on_stdout(family, want, harness):
+    assert taken(family, harness) == want
+
+
+@pytest.mark.parametrize("harness", [STDOUT, FILE, *PROVIDERS])
+@pytest.mark.parametrize("family", ["tool_call", "code_generation", "anything"])
+def test_nothing_is_taken_for_families_without_contract(family, harness):
+    assert taken(family, harness) == ("unsupported", "none", None)

@@ -1,0 +1,93 @@
+"""Mount target, time limit and digest (contract 10, 12.1, 15.6, 15.8)."""
+
+import pytest
+
+from securebench.errors import ConfigError
+from securebench.harnesses.config import CodexHarness, CommandHarness, harness_config
+from securebench.harnesses.digest import harness_digest
+from securebench.harnesses.workspace import agent_time_limit, workspace_target
+
+
+@pytest.mark.parametrize(
+    ("family", "workdir", "want"),
+    [
+        ("terminal_task", None, "/workspace"),
+        ("terminal_task", "/app", "/app"),
+        ("terminal_task", "/app/", "/app"),
+        ("terminal_task", "/app//src/./x", "/app/src/x"),
+        ("terminal_task", "/testbed", "/testbed"),
+        ("terminal_task", "/securebench-workspace/a", "/securebench-workspace/a"),
+        ("repo_patch", "/srv/repo", "/workspace"),
+        ("multiple_choice", "/etc", "/workspace"),
+    ],
+)
+def test_workspace_target(family, workdir, want):
+    environment = {} if workdir is None else {"workdir": workdir}
+    assert workspace_target(family, environment) == want
+
+
+@pytest.mark.parametrize(
+    "workdir", ["/", "/etc", "/application", "/app/../etc", "app", "", "/app\\x", 7, "/app\0"]
+)
+def test_other_targets_are_refused(workdir):
+    with pytest.raises(ValueError, match=r"environment\.workdir"):
+        workspace_target("terminal_task", {"workdir": workdir})
+
+
+def test_refusal_names_the_mount_target():
+    with pytest.raises(ConfigError, match="workspace mount target"):
+        workspace_target("terminal_task", {"workdir": "/srv"})
+
+
+@pytest.mark.parametrize(
+    ("kind", "given", "environment", "want"),
+    [
+        ("command", {}, {}, None),
+        ("command", {}, {"timeout_seconds": 30}, 30.0),
+        ("command", {"timeout_seconds": 10}, {"timeout_seconds": 30}, 10.0),
+        ("command", {"timeout_seconds": 40}, {"timeout_seconds": 30}, 30.0),
+        ("command", {"timeout_seconds": 40}, {}, 40.0),
+        ("command", {"timeout_seconds": None}, {"timeout_seconds": 30}, 30.0),
+        ("codex", {}, {}, 900.0),
+        ("codex", {}, {"timeout_seconds": 1800}, 1800.0),
+        ("codex", {"timeout_seconds": None}, {}, None),
+        ("codex", {"timeout_seconds": None}, {"timeout_seconds": None}, None),
+        ("codex", {"timeout_seconds": 60}, {"timeout_seconds": 1800}, 60.0),
+    ],
+)
+def test_agent_time_limit(kind, given, environment, want):
+    needed = {"command": "x"} if kind == "command" else {"model": "m"}
+    harness = harness_config(kind, {**needed, **given})
+    assert agent_time_limit(environment, harness) == want
+
+
+@pytest.mark.parametrize("value", [0, -1, True, "30", float("nan"), float("inf")])
+def test_bad_task_limits_are_named(value):
+    with pytest.raises(ConfigError, match=r"environment\.timeout_seconds"):
+        agent_time_limit({"timeout_seconds": value}, CommandHarness(command="x"))
+
+
+def test_digest_has_defaults_filled_in():
+    plain = harness_config("codex", {"model": "m"})
+    spelled = harness_config(
+        "codex", {"model": "m", "version": "latest", "timeout_seconds": 900, "budget": {}}
+    )
+    assert harness_digest(plain) == harness_digest(spelled)
+    assert harness_digest(plain).startswith("sha256:")
+    assert len(harness_digest(plain)) == len("sha256:") + 64
+
+
+def test_digest_tells_harnesses_apart():
+    command = CommandHarness(command="x")
+    digests = {
+        harness_digest(command),
+        harness_digest(command, ["A"]),
+        harness_digest(CommandHarness(command=("x",))),
+        harness_digest(CommandHarness(command="y")),
+        harness_digest(CommandHarness(command="x", artifact_path="a")),
+        harness_digest(CommandHarness(command="x", timeout_seconds=1.0)),
+        harness_digest(CommandHarness(command="x", allowed_domains=("a.dev",))),
+        harness_digest(CodexHarness(model="m")),
+    }
+    assert len(digests) == 8
+    assert harness_digest(command, ["B", "A", "A"]) == harness_digest(command, ["A", "B"])

@@ -1,0 +1,212 @@
+import json
+
+import pytest
+
+from securebench.errors import ConfigErrors, PackError
+from securebench.packs.compile import (
+    BenchmarkPack,
+    SecureBenchTask,
+    compile_benchmark_pack,
+    compile_benchmark_row,
+    task_from_spec,
+)
+from securebench.packs.manifest import AssetRoots, BenchmarkManifest
+from securebench.packs.rows import BenchmarkRow, split_lines
+from securebench.resources import Lane, ResourceError
+
+MANIFEST = BenchmarkManifest(
+    id="demo",
+    version=2,
+    default_environment={"image": "base", "workdir": "/app"},
+    path="m.yaml",
+)
+CHOICE = {
+    "id": "geo:7",
+    "family": "multiple_choice",
+    "input": {"question": "q", "choices": ["a", "b"]},
+    "eval": {"answer": "b"},
+}
+
+
+def pack(*rows):
+    lines = [json.dumps(row).encode() if isinstance(row, dict) else row for row in rows]
+    return BenchmarkPack(MANIFEST, tuple(split_lines(lines)), "t.jsonl")
+
+
+def lanes(task):
+    return [(item.name, item.visibility.value, item.kind) for item in task.resources]
+
+
+def test_a_compiled_task():
+    row = {
+        **CHOICE,
+        "environment": {"image": "own"},
+        "metadata": {"level": 3, "environment": "replaced"},
+        "assets": [{"path": "a.png", "type": "image"}],
+    }
+    (task,) = compile_benchmark_pack(pack(row))
+    assert (task.id, task.benchmark_id, task.task_type) == ("geo:7", "demo", "multiple_choice")
+    assert lanes(task) == [
+        ("question", "public", "text"),
+        ("choices", "public", "json"),
+        ("assets", "public", "json"),
+        ("answer", "hidden", "text"),
+    ]
+    assert task.metadata == {
+        "level": 3,
+        "benchmark_pack": {"id": "demo", "version": 2, "manifest_path": "m.yaml"},
+        "environment": {"image": "own", "workdir": "/app"},
+        "asset_roots": {"public": "assets/", "eval": "hidden/"},
+        "asset_defaults": {"read_only": True},
+    }
+    assert task.environment == {"image": "own", "workdir": "/app"}
+    assert task.agent_payload()["assets"] == [{"path": "a.png", "type": "image"}]
+
+
+def test_payloads_of_a_task():
+    (task,) = compile_benchmark_pack(pack(CHOICE))
+    assert task.agent_payload() == task.public_payload() == CHOICE["input"]
+    assert task.evaluation_payload() == CHOICE["input"]
+    assert task.hidden_payload() == {**CHOICE["input"], "answer": "b"}
+    assert task.view_for("result")["answer"] == "<redacted>"
+    assert task.resource_summary()[2] == {
+        "name": "answer",
+        "visibility": "hidden",
+        "kind": "text",
+        "redacted": True,
+    }
+
+
+def test_deferred_and_unknown_families_compile_with_their_lanes():
+    rows = [
+        {"id": "1", "family": "browser_task", "eval": {"credentials": "c", "other": 1}},
+        {"id": "2", "family": "code_generation", "eval": {"tests": "t"}},
+    ]
+    first, second = compile_benchmark_pack(pack(*rows))
+    assert lanes(first) == [
+        ("credentials", "evaluation_inputs", "text"),
+        ("other", "hidden", "json"),
+    ]
+    assert lanes(second) == [("tests", "hidden", "text")]
+
+
+def test_limit():
+    assert len(compile_benchmark_pack(pack(CHOICE, b"broken"), limit=1)) == 1
+
+
+def test_all_errors_of_a_file_in_order():
+    wrong = {**CHOICE, "id": "w", "input": {"question": "q"}}
+    with pytest.raises(ConfigErrors) as caught:
+        compile_benchmark_pack(pack(wrong, b"{", CHOICE, CHOICE))
+    assert [str(error) for error in caught.value.errors] == [
+        "t.jsonl:1: task 'w' (multiple_choice): input.choices is required",
+        "t.jsonl:2: invalid JSON: Expecting property name enclosed in double quotes (column 2)",
+        "t.jsonl:4: duplicate task id 'geo:7' on lines 3 and 4",
+    ]
+
+
+DUPLICATES = {
+    "input and eval": {"input": {"x": 1}, "eval": {"x": 2}},
+    "input and assets": {"input": {"assets": 1}, "assets": [{"path": "p"}]},
+    "eval and assets": {"eval": {"assets": 1}, "assets": [{"path": "p"}]},
+}
+
+
+@pytest.mark.parametrize("case", DUPLICATES)
+def test_duplicate_resource_names(case):
+    row = {"id": "a", "family": "tool_call", **DUPLICATES[case]}
+    with pytest.raises(ConfigErrors, match="Duplicate compiled resource name"):
+        compile_benchmark_pack(pack(row))
+
+
+def test_a_single_row():
+    task = compile_benchmark_row(CHOICE, manifest=MANIFEST)
+    row = BenchmarkRow("geo:7", "multiple_choice", CHOICE["input"], CHOICE["eval"])
+    assert task == compile_benchmark_row(row, manifest=MANIFEST)
+    assert task.id == "geo:7"
+
+
+BAD_ROWS = {
+    "top level": ({"family": "x"}, "benchmark row.id is required"),
+    "family": ({**CHOICE, "eval": {}}, "eval.answer is required"),
+}
+
+
+@pytest.mark.parametrize("case", BAD_ROWS)
+def test_a_bad_single_row(case):
+    row, want = BAD_ROWS[case]
+    with pytest.raises(ConfigErrors, match=want):
+        compile_benchmark_row(row, manifest=MANIFEST)
+
+
+def test_values_are_copies():
+    row = {"id": "a", "family": "tool_call", "input": {"x": [1]}}
+    task = compile_benchmark_row(row, manifest=MANIFEST)
+    row["input"]["x"].append(2)
+    assert task.agent_payload() == {"x": [1]}
+
+
+SPEC = {
+    "id": "t",
+    "benchmark_id": "b",
+    "task_type": "short_answer",
+    "resources": [
+        {"name": "question", "visibility": "public", "value": "q"},
+        {"name": "accepted_answers", "visibility": "hidden", "kind": "json", "value": ["x"]},
+    ],
+}
+
+
+def test_task_from_spec():
+    task = task_from_spec(SPEC)
+    assert lanes(task) == [("question", "public", "text"), ("accepted_answers", "hidden", "json")]
+    assert task.metadata == {}
+    assert task.environment == {}
+
+
+def test_task_from_spec_with_a_mapping_of_resources():
+    resources = {"a": {"visibility": "hidden", "value": 1}}
+    task = task_from_spec({**SPEC, "metadata": {"environment": 1}, "resources": resources})
+    assert lanes(task) == [("a", "hidden", "json")]
+    assert task.environment == {}
+
+
+BAD_SPECS = {
+    "id": ({"id": ""}, PackError, "task spec id"),
+    "type": ({"task_type": None}, PackError, "task spec task_type"),
+    "metadata": ({"metadata": []}, PackError, "task spec metadata"),
+    "resources": ({"resources": "x"}, PackError, "must be a list or an object"),
+    "resource": ({"resources": [1]}, PackError, r"resources\[0\]"),
+    "kind": (
+        {"resources": [{"name": "a", "visibility": "hidden", "kind": 1}]}, PackError, "kind"),
+    "lane": ({"resources": [{"name": "a", "visibility": "x"}]}, ResourceError, "visibility"),
+    "key": (
+        {"resources": {"a": {"name": "b", "visibility": "hidden"}}},
+        ResourceError, "does not match"),
+    "missing for the family": (
+        {"task_type": "multiple_choice"}, PackError, "resource 'choices' is required"),
+    "prompt": ({"task_type": "code_completion"}, PackError, "resource 'prompt' is required"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", BAD_SPECS)
+def test_bad_specs(case):
+    change, want_type, want_text = BAD_SPECS[case]
+    with pytest.raises(want_type, match=want_text):
+        task_from_spec({**SPEC, **change})
+
+
+def test_defaults_of_a_task():
+    task = SecureBenchTask("a", "b", "tool_call")
+    assert task.agent_payload() == {}
+    assert Lane.PUBLIC == "public"
+
+
+def test_roots_of_the_manifest_reach_the_metadata():
+    manifest = BenchmarkManifest(
+        "m", 1, asset_roots=AssetRoots("files/", "private"), asset_read_only=False
+    )
+    task = compile_benchmark_row({"id": "a", "family": "x"}, manifest=manifest)
+    assert task.metadata["asset_roots"] == {"public": "files/", "eval": "private"}
+    assert task.metadata["asset_defaults"] == {"read_only": False}
+    assert task.metadata["benchmark_pack"]["manifest_path"] is None

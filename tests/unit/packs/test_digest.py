@@ -1,0 +1,117 @@
+import hashlib
+import os
+
+import pytest
+
+from securebench.errors import StorageError
+from securebench.packs.compile import compile_benchmark_row
+from securebench.packs.digest import file_digest, pack_digest, row_digest, tree_digest
+from securebench.packs.manifest import AssetRoots, BenchmarkManifest
+
+
+def sha256(content):
+    return hashlib.sha256(content).hexdigest()
+
+
+def test_tree_digest_is_the_documented_one(tmp_path):
+    (tmp_path / "a").mkdir()
+    (tmp_path / "empty").mkdir()
+    (tmp_path / "a/b").write_bytes(b"1")
+    (tmp_path / "a-b").write_bytes(b"2")
+    (tmp_path / "ü").write_bytes(b"")
+    want = b"".join(
+        path + b"\0" + sha256(content).encode() + b"\n"
+        for path, content in ((b"a-b", b"2"), (b"a/b", b"1"), ("ü".encode(), b""))
+    )
+    assert tree_digest(tmp_path) == f"sha256:{sha256(want)}"
+
+
+def test_known_digest_of_an_empty_tree(tmp_path):
+    assert tree_digest(tmp_path) == f"sha256:{sha256(b'')}"
+
+
+def test_names_that_are_no_utf8_count_as_bytes(tmp_path):
+    (tmp_path / os.fsdecode(b"\xff")).write_bytes(b"x")
+    want = b"\xff\0" + sha256(b"x").encode() + b"\n"
+    assert tree_digest(tmp_path) == f"sha256:{sha256(want)}"
+
+
+def test_tree_digest_refuses_what_is_no_file(tmp_path):
+    with pytest.raises(StorageError, match="not a folder"):
+        tree_digest(tmp_path / "missing")
+    (tmp_path / "link").symlink_to(tmp_path)
+    with pytest.raises(StorageError, match="no regular file"):
+        tree_digest(tmp_path)
+
+
+@pytest.fixture
+def pack(tmp_path):
+    for path in ("assets", "hidden"):
+        (tmp_path / path).mkdir()
+        (tmp_path / path / "f").write_text(path)
+    (tmp_path / "manifest.yaml").write_text("id: a")
+    (tmp_path / "tasks.jsonl").write_text("{}")
+    return tmp_path
+
+
+def digest(pack):
+    return pack_digest(pack / "manifest.yaml", pack / "tasks.jsonl", AssetRoots())
+
+
+CHANGES = {
+    "manifest": lambda pack: (pack / "manifest.yaml").write_text("id: b"),
+    "tasks": lambda pack: (pack / "tasks.jsonl").write_text("{} "),
+    "public content": lambda pack: (pack / "assets/f").write_text("x"),
+    "hidden content": lambda pack: (pack / "hidden/f").write_text("x"),
+    "name": lambda pack: (pack / "hidden/f").rename(pack / "hidden/g"),
+    "new file": lambda pack: (pack / "assets/new").write_text(""),
+    "link": lambda pack: (pack / "assets/link").symlink_to("f"),
+    "moved to the other root": lambda pack: (pack / "hidden/f").rename(pack / "assets/h"),
+}
+
+
+@pytest.mark.parametrize("case", CHANGES)
+def test_pack_digest_changes(pack, case):
+    before = digest(pack)
+    CHANGES[case](pack)
+    assert digest(pack) != before
+
+
+def test_pack_digest_looks_at_nothing_else(pack):
+    before = digest(pack)
+    (pack / "README").write_text("x")
+    (pack / "assets/empty").mkdir()
+    assert digest(pack) == before
+
+
+def test_missing_roots_are_empty(tmp_path):
+    (tmp_path / "m").write_text("m")
+    assert pack_digest(tmp_path / "m", tmp_path / "m", AssetRoots()).startswith("sha256:")
+
+
+def test_file_digest(tmp_path):
+    (tmp_path / "f").write_bytes(b"x")
+    assert file_digest(tmp_path / "f") == f"sha256:{sha256(b'x')}"
+
+
+ROW = {"id": "a", "family": "tool_call", "input": {"x": 1}, "eval": {"y": 2}}
+
+
+def row_digest_of(row=ROW, **manifest):
+    return row_digest(
+        compile_benchmark_row(row, manifest=BenchmarkManifest(id="m", version=1, **manifest))
+    )
+
+
+def test_row_digest_does_not_depend_on_the_place_of_the_pack():
+    assert row_digest_of(path="a/m.yaml") == row_digest_of(path="b/m.yaml")
+
+
+def test_row_digest_depends_on_values_lanes_and_defaults():
+    others = [
+        row_digest_of({**ROW, "input": {"x": 2}}),
+        row_digest_of({**ROW, "family": "other"}),
+        row_digest_of({**ROW, "metadata": {"m": 1}}),
+        row_digest_of(default_environment={"image": "i"}),
+    ]
+    assert len({row_digest_of(), *others}) == 5

@@ -1,0 +1,137 @@
+import json
+
+import pytest
+
+from securebench.packs.lint import Rule, Severity, lint_harness, lint_pack
+from securebench.packs.load import check_pack
+
+IMAGE = "python@sha256:" + "0" * 64
+MANIFEST = f"id: demo\nversion: 1\ndefaults:\n  environment:\n    image: {IMAGE}\n"
+QUIET = {
+    "id": "a",
+    "family": "terminal_task",
+    "input": {"instructions": "i"},
+    "eval": {"checker": {"command": "true"}},
+}
+REPO = {
+    "id": "r",
+    "family": "repo_patch",
+    "input": {"repo": "r", "base_commit": "c", "instructions": "i"},
+    "eval": {
+        "tests": {
+            "source": "command",
+            "command": "x",
+            "workdir": "/testbed",
+            "candidate_policy": {"allow_paths": ["src"]},
+        }
+    },
+}
+
+
+def findings(tmp_path, *rows, manifest=MANIFEST):
+    (tmp_path / "m.yaml").write_text(manifest)
+    (tmp_path / "t.jsonl").write_text("\n".join(json.dumps(row) for row in rows))
+    return lint_pack(check_pack(tmp_path / "m.yaml", tmp_path / "t.jsonl"))
+
+
+def test_a_quiet_pack(tmp_path):
+    assert findings(tmp_path, QUIET, REPO) == ()
+
+
+ROWS = {
+    "unknown key": ({**QUIET, "notes": 1}, Rule.UNKNOWN_KEY, "unknown row key 'notes'"),
+    "no effect": (
+        {**QUIET, "environment": {"packages": []}}, Rule.NO_EFFECT,
+        "environment.packages has no effect"),
+    "image": ({**QUIET, "environment": {"image": "python:3"}}, Rule.IMAGE_DIGEST, "no digest"),
+    "configuration": (
+        {**QUIET, "family": "free_response", "input": {"prompt": "p"}, "eval": {"rubric": "x"}},
+        Rule.VERIFIER_CONFIGURATION, "structured rubric"),
+    "allow paths": (
+        {**REPO, "eval": {"tests": {"source": "command", "command": "x", "workdir": "/w"}}},
+        Rule.ALLOW_PATHS, "without allow_paths"),
+    "tests key": (
+        {**REPO, "eval": {"tests": {**REPO["eval"]["tests"], "retries": 1}}},
+        Rule.UNKNOWN_KEY, "unknown key eval.tests.retries"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", ROWS)
+def test_row_warnings(tmp_path, case):
+    row, want_rule, want_text = ROWS[case]
+    (finding,) = findings(tmp_path, QUIET, {**row, "id": "x"})
+    assert finding.severity is Severity.WARNING
+    assert (finding.rule, finding.line) == (want_rule, 2)
+    assert want_text in finding.message
+    assert finding.path == str(tmp_path / "t.jsonl")
+
+
+def test_asset_keys_warn(tmp_path):
+    (tmp_path / "assets").mkdir()
+    (tmp_path / "assets/x").write_text("x")
+    row = {**QUIET, "assets": [{"path": "x", "type": "image", "mode": 1}]}
+    found = findings(tmp_path, row)
+    assert [finding.rule for finding in found] == [Rule.ASSET_KEY, Rule.ASSET_KEY]
+
+
+MANIFESTS = {
+    "unknown key": (MANIFEST + "owner: me\n", Rule.UNKNOWN_KEY, 6, "unknown manifest key 'owner'"),
+    "unknown sub-key": (
+        MANIFEST + "asset_roots:\n  hidden: x\n", Rule.UNKNOWN_KEY, 7,
+        "unknown manifest key 'asset_roots.hidden'"),
+    "no effect": (
+        MANIFEST + "    network: full\n", Rule.NO_EFFECT, 6, "environment.network has no effect"),
+    "image": (MANIFEST.replace(IMAGE, "python:3"), Rule.IMAGE_DIGEST, 5, "no digest"),
+    "roots": (
+        MANIFEST + "asset_roots: {public: files, eval: files/private}\n", Rule.ASSET_ROOTS, 6,
+        "overlap"),
+    "roots the other way": (
+        MANIFEST + "asset_roots: {public: a/b, eval: a}\n", Rule.ASSET_ROOTS, 6, "overlap"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", MANIFESTS)
+def test_manifest_warnings(tmp_path, case):
+    text, want_rule, want_line, want_text = MANIFESTS[case]
+    (finding,) = findings(tmp_path, QUIET, manifest=text)
+    assert (finding.rule, finding.line) == (want_rule, want_line)
+    assert want_text in finding.message
+    assert str(finding).startswith(f"{tmp_path / 'm.yaml'}:{want_line}: ")
+
+
+def test_errors_come_first_and_do_not_hide_warnings(tmp_path):
+    broken = {**QUIET, "id": "b", "input": {}}
+    found = findings(tmp_path, {**QUIET, "x": 1}, broken)
+    assert [finding.severity for finding in found] == [Severity.ERROR, Severity.WARNING]
+    assert found[0].line == 2
+
+
+def test_a_broken_manifest_has_errors_only(tmp_path):
+    found = findings(tmp_path, QUIET, manifest="id: a")
+    assert [(finding.severity, finding.line) for finding in found] == [(Severity.ERROR, 1)]
+
+
+NAMES = {
+    "MY_TOKEN": True,
+    "API_KEY": True,
+    "db_password": True,
+    "X_SECRET": True,
+    "KEYBOARD": False,
+    "HOME": False,
+}
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_harness_names_that_look_like_secrets(name):
+    found = lint_harness([name], path="tester.yaml")
+    assert bool(found) is NAMES[name]
+    assert all(finding.rule is Rule.SECRET_NAME for finding in found)
+    assert all(str(finding).startswith("tester.yaml: ") for finding in found)
+
+
+def test_artifact_path_with_a_terminal_task():
+    (finding,) = lint_harness([], artifact_path="out.txt", task_types=["terminal_task"])
+    assert finding.rule is Rule.ARTIFACT_PATH
+    assert str(finding) == finding.message
+    assert lint_harness([], artifact_path="out.txt", task_types=["repo_patch"]) == ()
+    assert lint_harness([], task_types=["terminal_task"]) == ()

@@ -1,0 +1,110 @@
+import jsonschema
+import pytest
+
+from securebench.errors import ConfigErrors
+from securebench.packs.manifest import AssetRoots, manifest_schema, parse_manifest
+from securebench.packs.plain import parse_yaml
+
+FULL = """\
+id: demo
+version: 2
+defaults:
+  family: terminal_task
+  environment:
+    image: python:3.11-slim
+    extra: [1]
+asset_roots:
+  public: files/
+  eval: private
+asset_defaults:
+  read_only: false
+owner: me
+defaults2: x
+"""
+
+
+def test_full_manifest():
+    manifest = parse_manifest(FULL, path="m.yaml")
+    assert (manifest.id, manifest.version, manifest.path) == ("demo", 2, "m.yaml")
+    assert manifest.default_family == "terminal_task"
+    assert manifest.default_environment == {"image": "python:3.11-slim", "extra": [1]}
+    assert manifest.asset_roots == AssetRoots("files/", "private")
+    assert manifest.asset_read_only is False
+    assert manifest.unknown_keys == (("owner", 13), ("defaults2", 14))
+
+
+MINIMAL = {
+    "nothing": "id: a\nversion: 1",
+    "null sections": "id: a\nversion: 1\ndefaults:\nasset_roots: null\nasset_defaults: ~",
+    "null values": "id: a\nversion: 1\ndefaults: {family: null, environment: null}\n"
+    "asset_roots: {public: null}\nasset_defaults: {read_only: null}",
+}
+
+
+@pytest.mark.parametrize("case", MINIMAL)
+def test_defaults(case):
+    manifest = parse_manifest(MINIMAL[case])
+    assert manifest.default_family is None
+    assert manifest.default_environment == {}
+    assert manifest.asset_roots == AssetRoots("assets/", "hidden/")
+    assert manifest.asset_read_only is True
+    jsonschema.validate(parse_yaml(MINIMAL[case]).value, manifest_schema())
+
+
+BAD = {
+    "no mapping": ("- a", ["m:1: manifest root must be a mapping"]),
+    "empty": ("", ["m:1: manifest root must be a mapping"]),
+    "missing": ("x: 1", ["m:1: manifest id is required", "m:1: manifest version is required"]),
+    "id": ("id: 3\nversion: 1", ["m:1: manifest id must be a non-empty string"]),
+    "null id": ("id: null\nversion: 1", ["m:1: manifest id must be a non-empty string"]),
+    "blank id": ("id: ' '\nversion: 1", ["m:1: manifest id must be a non-empty string"]),
+    "text version": ("id: a\nversion: '1'", ["m:2: manifest version must be an integer"]),
+    "bool version": ("id: a\nversion: true", ["m:2: manifest version must be an integer"]),
+    "sections": (
+        "id: a\nversion: 1\ndefaults: 1\nasset_roots: []\nasset_defaults: x",
+        [
+            "m:3: manifest defaults must be a mapping",
+            "m:4: manifest asset_roots must be a mapping",
+            "m:5: manifest asset_defaults must be a mapping",
+        ],
+    ),
+    "defaults": (
+        "id: a\nversion: 1\ndefaults:\n  environment: x\n  family: ''",
+        [
+            "m:4: manifest defaults.environment must be a mapping",
+            "m:5: manifest defaults.family must be a non-empty string",
+        ],
+    ),
+    "read only": (
+        "id: a\nversion: 1\nasset_defaults: {read_only: 'no'}",
+        ["m:3: manifest asset_defaults.read_only must be a boolean"],
+    ),
+    "roots": (
+        "id: a\nversion: 1\nasset_roots:\n  public: ../x\n  eval: .",
+        [
+            "m:4: manifest asset_roots.public must not contain '..'",
+            "m:5: manifest asset_roots.eval must not be '.'",
+        ],
+    ),
+    "root types": (
+        "id: a\nversion: 1\nasset_roots:\n  public: 3\n  eval: /x",
+        [
+            "m:4: manifest asset_roots.public must be a non-empty relative path",
+            "m:5: manifest asset_roots.eval must be relative",
+        ],
+    ),
+}
+
+
+@pytest.mark.parametrize("case", BAD)
+def test_all_defects_with_key_lines(case):
+    text, want = BAD[case]
+    with pytest.raises(ConfigErrors) as caught:
+        parse_manifest(text, path="m")
+    assert [str(error) for error in caught.value.errors] == want
+
+
+def test_syntax_error_has_file_and_line():
+    with pytest.raises(ConfigErrors) as caught:
+        parse_manifest("id: a\nversion: 1\nid: b", path="m")
+    assert str(caught.value) == "m:3: invalid YAML: duplicate key 'id'"

@@ -1,0 +1,95 @@
+"""short_answer (contract 14.2)."""
+
+import time
+
+import pytest
+
+from securebench.verifiers.result import VerifierConfigurationError
+from securebench.verifiers.short_answer import configuration_problem, number_in, verify
+
+
+@pytest.mark.parametrize(
+    ("accepted", "tolerance", "text", "want"),
+    [
+        (["Lake Baikal"], None, "It is lake  baikal, in Siberia", "answer_span"),
+        ([12.5], 0.5, "Final answer: 12.9 m", "numeric_tolerance"),
+        (["ion"], None, "lions", None),
+        (["ion"], None, "An ion.", "answer_span"),
+        ([3], None, "3", "normalized_exact"),
+        ([3.0], None, "3", None),
+        ([3.0], None, "3.0", "normalized_exact"),
+        ([3], 0, "3.0", "numeric_tolerance"),
+        ([3], 0, "3.1", "answer_span"),
+        ([3], 0, "4", None),
+        (["about 1,234.5 m"], 0.6, "1235", "numeric_tolerance"),
+        (["1e3"], 0, "1", "numeric_tolerance"),
+        ([-3], 0, "it is -3 degrees", "numeric_tolerance"),
+        ([0.5], 0, ".5", "numeric_tolerance"),
+        ([1e12], 0, "1000000000000.5", "numeric_tolerance"),
+        ([4], 0, "4e2", "numeric_tolerance"),
+        ([4], None, "4e2", None),
+        (["Paris"], 1, "paris", "normalized_exact"),
+        ([12], 0, "I counted 11 and 3\nanswer: 12.0", "answer_span"),
+        ([12.5], 0, "I counted 11 and 3\nanswer: 12.50", "numeric_tolerance"),
+        (["x"], None, "", None),
+        (["x"], None, " \n", None),
+        (["x"], None, None, None),
+        (["..."], None, "...", None),
+        ([5], 0, "9" * 400, None),
+        ([5], 0, "\u0665", None),  # an Arabic-Indic five
+    ],
+)
+def test_strategies(accepted, tolerance, text, want):
+    result = verify(text, {}, {"accepted_answers": accepted, "tolerance": tolerance})
+    assert result.metadata["match_strategy"] == want
+    assert result.passed is (want is not None)
+
+
+def test_whole_text_comes_before_focus_and_answers_keep_their_order():
+    hidden = {"accepted_answers": ["second", "first"]}
+    result = verify("first is first\nanswer: second", {}, hidden)
+    assert result.metadata["matched_answer_index"] == 0
+    assert result.metadata["match_strategy"] == "answer_span"
+
+
+def test_metadata():
+    result = verify(" 12 ", {}, {"accepted_answers": ["x", 12], "tolerance": 1})
+    assert result.metadata == {
+        "verifier": "short_answer",
+        "candidate_answer": "12",
+        "accepted_answer_count": 2,
+        "matched_answer_index": 1,
+        "match_strategy": "numeric_tolerance",
+        "tolerance": 1,
+    }
+    assert verify("y", {}, {"accepted_answers": ["x"]}).metadata["tolerance"] is None
+
+
+@pytest.mark.parametrize("accepted", [None, [], "x", [""], [True], [None], [float("nan")]])
+def test_unusable_accepted_answers(accepted):
+    with pytest.raises(VerifierConfigurationError, match="accepted_answers"):
+        verify("x", {}, {"accepted_answers": accepted})
+
+
+@pytest.mark.parametrize("tolerance", [-1, True, "1", float("nan"), float("inf"), 10**400])
+def test_unusable_tolerance(tolerance):
+    hidden = {"accepted_answers": [1], "tolerance": tolerance}
+    assert "tolerance" in (configuration_problem({}, hidden) or "")
+    with pytest.raises(VerifierConfigurationError, match="non-negative number"):
+        verify("1", {}, hidden)
+
+
+def test_usable_configuration_has_no_problem():
+    assert configuration_problem({}, {"accepted_answers": [1], "tolerance": 0}) is None
+
+
+def test_number_beyond_floats_is_none():
+    assert number_in(10**400) is None
+    assert number_in("9" * 400) is None
+    assert not verify("5", {}, {"accepted_answers": [10**400], "tolerance": 1}).passed
+
+
+def test_many_digits_take_linear_time():
+    started = time.process_time()
+    verify("9" * 1_000_000, {}, {"accepted_answers": [1, "2"], "tolerance": 1})
+    assert time.process_time() - started < 2
