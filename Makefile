@@ -6,7 +6,7 @@ MAKEFLAGS += --no-print-directory
 
 PYTHON ?= python3
 CACHE := $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/securebench
-VENV := $(CACHE)/venv-$(shell sha256sum tests/requirements.lock | cut -c1-12)
+VENV := $(CACHE)/venv-$(shell cat tests/requirements.lock images/operator/build.lock | sha256sum | cut -c1-12)
 PIP := $(VENV)/bin/pip install --quiet --disable-pip-version-check
 # The work tree that the environment's editable install points to.
 SOURCE := $(CURDIR) $(shell sha256sum pyproject.toml | cut -c1-12)
@@ -28,8 +28,9 @@ tier = if [ -d $(1) ]; then pytest $(1) $(2) || [ $$? -eq 5 ]; else echo "no tes
 
 STAGES := setup lint type unit property wiring supervise cluster golden contract images cluster-tests e2e
 
+.NOTPARALLEL:
 .PHONY: help setup cluster cluster-down images load install run test verify lint type unit property golden contract \
-	wiring supervise cluster-tests e2e bench generate clean
+	wiring supervise cluster-tests e2e bench kills generate clean
 
 help: ## List the targets
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  %-14s %s\n", $$1, $$2}'
@@ -60,6 +61,7 @@ load: cluster images ## Load the images into the local cluster
 	@$(CLUSTER) load $$(images/build.sh --archives)
 
 install: load ## Install or upgrade the chart on the local cluster
+	@$(WITH_TOOLS); kubectl apply --server-side --force-conflicts -f charts/securebench/crds >/dev/null  # Helm updates none
 	@$(WITH_CLUSTER); helm upgrade --install securebench charts/securebench \
 	  --namespace $(NAMESPACE) --create-namespace --wait --timeout 3m \
 	  --set image.operator=$$SECUREBENCH_OPERATOR_IMAGE --set image.pod=$$SECUREBENCH_POD_IMAGE
@@ -116,8 +118,11 @@ cluster-tests: setup load ## Pods on the local cluster: network, threats, crashe
 e2e: setup load ## The chart installed, whole packs run, records compared
 	@$(WITH_CLUSTER); $(call tier,tests/e2e)
 
-bench: setup load ## Measure seconds, requests and memory per task
-	@$(WITH_CLUSTER); $(call tier,tests/bench,-m slow -s)
+bench: setup install ## Measure seconds, requests and memory per task
+	@$(WITH_CLUSTER); python tests/bench/bench.py --namespace $(NAMESPACE)
+
+kills: setup load ## Kill the operator 20 times in a 40-task run and compare the records
+	@$(WITH_CLUSTER); pytest tests/cluster/test_kills.py -m slow -s
 
 clean: ## Remove what tools left in the work tree (not the cache folder)
 	@find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -28,6 +28,8 @@ type fixture struct {
 	root string
 	spec map[string]any
 	init bool // PID 1 of a namespace of its own
+	user uint32
+	bare bool // root without any capability
 }
 
 type result struct {
@@ -80,15 +82,28 @@ func (f *fixture) command() *exec.Cmd {
 func (f *fixture) program(mode, spec string) *exec.Cmd {
 	f.t.Helper()
 	log := f.path("log")
-	if err := os.WriteFile(log, bytes.Repeat([]byte("old "), 2000), 0o666); err != nil {
+	if err := os.WriteFile(log, bytes.Repeat([]byte("old "), 2000), 0o644); err != nil {
 		f.t.Fatal(err)
 	}
-	command := exec.Command("/proc/self/exe", mode, "--spec", spec)
+	if err := os.Chmod(log, 0o666); err != nil {
+		f.t.Fatal(err)
+	}
+	args := []string{"/proc/self/exe", mode, "--spec", spec}
+	if f.bare {
+		args[0], _ = os.Executable()
+		args = append([]string{"setpriv", "--bounding-set=-all", "--inh-caps=-all"}, args...)
+	}
+	command := exec.Command(args[0], args[1:]...)
 	command.Env = append(os.Environ(), helperLog+"="+log)
 	command.Stderr = os.Stderr
 	command.Dir = f.root
+	command.SysProcAttr = &syscall.SysProcAttr{}
+	if f.user != 0 {
+		command.Path = f.path("program")
+		command.SysProcAttr.Credential = &syscall.Credential{Uid: f.user, Gid: f.user}
+	}
 	if f.init {
-		command.SysProcAttr = &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWPID}
+		command.SysProcAttr.Cloneflags = syscall.CLONE_NEWPID
 		if os.Getuid() != 0 {
 			command.SysProcAttr.Cloneflags |= syscall.CLONE_NEWUSER
 		}
@@ -134,6 +149,37 @@ func (f *fixture) finish(each started) result {
 		f.t.Errorf("message says %d, the exit code is %d", got.message.Code, got.code)
 	}
 	return got
+}
+
+// become makes the container's user somebody else than root.
+func (f *fixture) become(user uint32) {
+	f.t.Helper()
+	if os.Getuid() != 0 {
+		f.t.Skip("not applicable: only root can become somebody else")
+	}
+	f.user = user
+	program, err := os.ReadFile("/proc/self/exe")
+	if err != nil {
+		f.t.Fatal(err)
+	}
+	// The test binary itself lies in a folder that only its builder may enter.
+	if err := os.WriteFile(f.path("program"), program, 0o755); err != nil {
+		f.t.Fatal(err)
+	}
+	for _, name := range []string{"..", "", "workspace", "output"} {
+		if err := os.Chmod(f.path(name), 0o777); err != nil {
+			f.t.Fatal(err)
+		}
+	}
+}
+
+// shed makes the container's user a root without capabilities, as in a Pod.
+func (f *fixture) shed() {
+	f.t.Helper()
+	if _, err := exec.LookPath("setpriv"); err != nil || os.Getuid() != 0 {
+		f.t.Skip("not applicable: needs root and setpriv")
+	}
+	f.bare = true
 }
 
 func (f *fixture) read(name string) string {

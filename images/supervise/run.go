@@ -15,7 +15,7 @@ const runtimeThreads = spareThreads + 12
 
 var streamNames = [2]string{"stdout", "stderr"}
 
-// kept are the folders that are used again after the commands ran. They stay open, so that no
+// keptFolders are the folders that are used again after the commands ran. They stay open, so that no
 // command can exchange one of their parents.
 type keptFolders struct {
 	streams *os.File // nil when no streams are kept

@@ -29,8 +29,7 @@ VARIABLES: Mapping[str, str] = MappingProxyType(
 )
 """Settings that describe the operator's own Pod; the downward API sets their variables."""
 
-KIB = 1024
-MIB = 1024 * KIB
+MIB = 1024 * 1024
 GIB = 1024 * MIB
 
 Positive = Annotated[int, Field(ge=1)]
@@ -86,8 +85,6 @@ class Bounds(_Part):
     """Bytes kept of each stdout and stderr; 1 MiB. The middle is left out beyond it."""
     record_bytes: Positive = 16 * MIB
     """Bytes of one line of candidates.jsonl; 16 MiB. Beyond it the record is cut."""
-    record_stream_bytes: Positive = 64 * KIB
-    """Bytes that each output is cut to in a record that is too long; 64 KiB."""
     pack_bytes: Positive = GIB
     """Bytes of an uploaded pack; 1 GiB, so that one upload cannot fill the volume."""
     pack_files: Positive = 100_000
@@ -136,8 +133,6 @@ class Canary(_Part):
 
     timeout_seconds: Positive = 120
     """Seconds for the whole check with all its Pods; 120, an image pull included."""
-    probe_seconds: PositiveFloat = 2.0
-    """Seconds that each connection is tried; 2, far above a cluster's round trip."""
     metadata_address: str = "169.254.169.254:80"
     """Address and port of the cloud's metadata service; the usual one."""
     outside_address: str = "1.1.1.1:443"
@@ -147,24 +142,13 @@ class Canary(_Part):
     """Further addresses with port that no Pod of a run may reach; none."""
 
 
-class ContainerResources(_Part):
-    """Requests and limits of one of our own containers."""
-
-    requests: dict[str, str] = Field(default_factory=lambda: {"cpu": "20m", "memory": "48Mi"})
-    """Kubernetes quantities; 20m and 48Mi, an idle Python process."""
-    limits: dict[str, str] = Field(default_factory=lambda: {"cpu": "1", "memory": "256Mi"})
-    """Kubernetes quantities; 1 core and 256Mi: sealing and hashing stream their data."""
-
-
 class Launch(_Part):
-    """Time and size of launch Pods beyond what the run says."""
+    """Limits of launch Pods beyond what the run says."""
 
     startup_seconds: Positive = 600
     """Seconds from creating a Pod to the start of its harness; 600, a large image included."""
     seal_seconds: Positive = 120
     """Seconds for sealing a candidate, the Pod's grace period; 120, a full one on slow NFS."""
-    text_verifier_seconds: Positive = 300
-    """Seconds for a verifier of a text family; 300. A breach is outcome verifier."""
     lost_margin_seconds: Positive = 60
     """Seconds after deletion time and grace until a Pod counts as lost; 60, a few kubelet syncs."""
     retry_backoff_seconds: PositiveFloat = 5.0
@@ -173,20 +157,6 @@ class Launch(_Part):
     """Longest such wait; 300."""
     process_limit: Positive = 256
     """Processes of a task container; 256 (contract 10)."""
-    tmp_bytes: Positive = 256 * MIB
-    """Bytes of /tmp; 256 MiB on the node's disk."""
-    shm_bytes: Positive = 64 * MIB
-    """Bytes of /dev/shm; 64 MiB, as container engines give."""
-    helper_resources: ContainerResources = ContainerResources()
-    """Resources of courier, text verifier and canary."""
-
-
-class Retention(_Part):
-    """What stays on the volume."""
-
-    deleted_run_days: Annotated[int, Field(ge=0)] = 0
-    """Days that the folder of a deleted BenchmarkRun stays; 0 keeps it for ever, because results
-    are worth more than disk."""
 
 
 class Settings(_Part):
@@ -210,8 +180,6 @@ class Settings(_Part):
     """Of the claim; with ReadWriteOnce launch Pods are kept on the operator's node."""
     user_namespaces: UserNamespaces = UserNamespaces.AUTO
     """Auto uses them where the canary's Pod starts with them; Require fails closed."""
-    dangerous_commands: tuple[Literal["chroot"], ...] = ("chroot",)
-    """Dangerous commands that a run may allow at all; chroot, whose capability baseline admits."""
     status_interval_seconds: PositiveFloat = 2.0
     """Seconds between two status writes of one run; 2, conditions are written at once."""
     relist_seconds: PositiveFloat = 300.0
@@ -229,9 +197,7 @@ class Settings(_Part):
     canary: Canary = Canary()
     """The network check."""
     launch: Launch = Launch()
-    """Time and size of launch Pods."""
-    retention: Retention = Retention()
-    """What stays on the volume."""
+    """Limits of launch Pods."""
 
     @classmethod
     def from_text(cls, text: str, place: Mapping[str, str]) -> Self:

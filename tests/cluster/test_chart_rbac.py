@@ -38,12 +38,8 @@ OPERATOR_RIGHTS = {
     ("list", "pods"),
     ("watch", "pods"),
     ("delete", "pods"),
-    ("deletecollection", "pods"),
     ("create", "networkpolicies"),
     ("get", "networkpolicies"),
-    ("list", "networkpolicies"),
-    ("delete", "networkpolicies"),
-    ("create", "events"),
     ("get", "configmaps"),
     ("get", "secrets"),
 }

@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any
 
 import yaml
-from securebench.candidates.extraction import Extraction
 
+from securebench.candidates.extraction import Extraction
 from securebench.engine.model import SealedCandidate
 from securebench.manifests.canary import ProbeTarget, canary_pod, control_pod
 from securebench.manifests.harness import harness_pod

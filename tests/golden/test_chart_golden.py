@@ -5,15 +5,18 @@
 
 from __future__ import annotations
 
+import ast
 import os
 import shutil
 import subprocess
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
 
+from securebench.kube.port import Kind
 from securebench.settings import AccessMode, Settings, UserNamespaces
 
 ROOT = Path(__file__).parents[2]
@@ -52,6 +55,28 @@ def settings(case: str) -> Settings:
         if kind == "ConfigMap"
     )
     return Settings.from_text(text, PLACE)
+
+
+def role_rights(case: str) -> set[tuple[str, str]]:
+    role = objects(case)["Role", "securebench-operator"]
+    return {
+        (verb, resource)
+        for rule in role["rules"]
+        for resource in rule["resources"]
+        for verb in rule["verbs"]
+    }
+
+
+def requests_of_the_controller() -> Iterator[tuple[str, Kind]]:
+    """Yield method and kind of every call of the form ``…cluster.<method>(Kind.<KIND>, …)``."""
+    for path in sorted((ROOT / "operator" / "securebench" / "controller").glob("*.py")):
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            match node:
+                case ast.Call(
+                    func=ast.Attribute(attr=method),
+                    args=[ast.Attribute(value=ast.Name(id="Kind"), attr=kind), *_],
+                ):
+                    yield method, Kind[kind]
 
 
 def stateful_set(case: str) -> Any:
@@ -130,3 +155,25 @@ def test_nothing_is_cluster_wide(case: str) -> None:
 def test_wrong_values_are_refused_with_their_place(value: str, message: str) -> None:
     with pytest.raises(AssertionError, match=message):
         helm("template", "demo", str(CHART), "--set", value)
+
+
+PLURALS = {
+    Kind.POD: "pods",
+    Kind.NETWORK_POLICY: "networkpolicies",
+    Kind.CONFIG_MAP: "configmaps",
+    Kind.SECRET: "secrets",
+    Kind.BENCHMARK_RUN: "benchmarkruns",
+}
+KOPF_RIGHTS = {("list", "benchmarkruns"), ("watch", "benchmarkruns")}
+
+
+def test_the_operator_has_the_rights_that_its_source_uses_and_no_other() -> None:
+    used = set(KOPF_RIGHTS)
+    for method, kind in requests_of_the_controller():
+        if method == "patch_status":
+            used.add(("patch", f"{PLURALS[kind]}/status"))
+        else:
+            used.add((method, PLURALS[kind]))
+        if method == "create":  # ApiCluster.create looks for the object when a quota is full
+            used.add(("get", PLURALS[kind]))
+    assert role_rights("local") == used

@@ -27,7 +27,7 @@ from securebench.tester.progress import (
     Reporter,
     stderr_console,
 )
-from securebench.tester.run import RunEnd, Surroundings, TesterRun
+from securebench.tester.run import RunEnd, RunSession, Surroundings
 from securebench.tester.trace import AgentOutputReporter
 
 _SUFFIX_BYTES = 3
@@ -71,7 +71,7 @@ class RunCommand:
 
     def __init__(self, options: RunOptions) -> None:
         self._options = options
-        self._run: TesterRun | None = None
+        self._run: RunSession | None = None
 
     def __call__(self) -> int:
         """Run it and return the exit code."""
@@ -103,7 +103,7 @@ class RunCommand:
                     sleep=asyncio.sleep,
                     suffix=lambda: secrets.token_hex(_SUFFIX_BYTES),
                 )
-                self._run = TesterRun(config, prepared, around, self._options.parallelism)
+                self._run = RunSession(config, prepared, around, self._options.parallelism)
                 return await self._run.execute()
 
     @contextmanager

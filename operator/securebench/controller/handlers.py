@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import dataclasses
 import logging
 import os
 from typing import Any
@@ -64,7 +65,11 @@ class Operator:
     async def login(self, **kwargs: Any) -> kopf.ConnectionInfo | None:
         """Use the Pod's service account, or a kubeconfig outside of a cluster."""
         account = kopf.login_with_service_account(**kwargs)
-        return account if account is not None else kopf.login_with_kubeconfig(**kwargs)
+        if account is None:
+            return kopf.login_with_kubeconfig(**kwargs)
+        host, port = (os.environ[f"KUBERNETES_SERVICE_{part}"] for part in ("HOST", "PORT"))
+        place = f"[{host}]" if ":" in host else host
+        return dataclasses.replace(account, server=f"https://{place}:{port}")
 
     async def event(self, type: str | None, body: kopf.Body, **_: Any) -> None:  # noqa: A002
         """Hand every event of a BenchmarkRun to the supervisor."""
@@ -79,6 +84,7 @@ def run_operator() -> None:
         ConfigError: The settings do not hold.
     """
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
+    logging.getLogger("kopf.objects").setLevel(logging.WARNING)
     settings = load_settings(os.environ)
     operator = Operator(settings)
     kopf.run(registry=operator.registry(), namespaces=[settings.namespace])

@@ -5,13 +5,16 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
+from collections.abc import Iterable
 
-from prometheus_client import Gauge, start_http_server
+from prometheus_client import REGISTRY, Gauge, start_http_server
+from prometheus_client.core import CounterMetricFamily
+from prometheus_client.registry import Collector
 
 from securebench.controller.context import Context
 from securebench.controller.supervisor import Supervisor
 from securebench.errors import ClusterError
-from securebench.kube.port import Kind
+from securebench.kube.port import Cluster, Kind
 
 logger = logging.getLogger(__name__)
 
@@ -22,6 +25,28 @@ ACTIVE_RUNS = Gauge("securebench_active_runs", "Runs that have a loop in this op
 LISTED_AT = Gauge("securebench_last_list_timestamp_seconds", "Time of the last answered list.")
 
 
+class RequestCollector(Collector):
+    """Shows how many requests were sent to the API server.
+
+    Args:
+        cluster: Counts them.
+    """
+
+    def __init__(self, cluster: Cluster) -> None:
+        self._cluster = cluster
+
+    def collect(self) -> Iterable[CounterMetricFamily]:
+        """Yield one counter with a value for each verb and kind."""
+        family = CounterMetricFamily(
+            "securebench_api_requests",
+            "Requests of this operator to the API server.",
+            labels=("verb", "kind"),
+        )
+        for (verb, kind), count in self._cluster.requests.items():
+            family.add_metric((verb, kind.value), count)
+        yield family
+
+
 async def heartbeat(context: Context, supervisor: Supervisor) -> None:
     """List the runs for ever and write when the API server answered last.
 
@@ -29,6 +54,7 @@ async def heartbeat(context: Context, supervisor: Supervisor) -> None:
     lost API server and a lost volume of the operator's own all let it grow old.
     """
     if context.settings.metrics_port:
+        REGISTRY.register(RequestCollector(context.cluster))
         start_http_server(context.settings.metrics_port)
     path = context.settings.heartbeat_path
     path.parent.mkdir(parents=True, exist_ok=True)

@@ -12,6 +12,7 @@ from securebench.controller.mirror import PodMirror
 from securebench.engine.entries import Isolated
 from securebench.engine.messages import BadMessageError, decode
 from securebench.engine.observe import PodView
+from securebench.errors import TransientClusterError
 from securebench.kube.port import AlreadyExists, Cluster, Kind, Raw
 from securebench.manifests.canary import ProbeTarget, canary_pod, control_pod
 from securebench.manifests.layout import policy_name, probe_name
@@ -94,7 +95,7 @@ class Prober:
             if states is None:
                 message = "Pods with a user namespace do not start here, and the setting is Require"
                 return Isolated(verified=False, user_namespaces=False, message=message)
-            return judge(await control or {}, states, user_namespaces=namespaced)
+            return judge(await control, states, user_namespaces=namespaced)
         finally:
             control.cancel()
 
@@ -102,14 +103,25 @@ class Prober:
         setting = check.user_namespaces
         if setting is not UserNamespaceSetting.NEVER:
             body = canary_pod(self._plan, 1, check.targets, UserNamespaces.ON)
-            states = await self._run(body, Role.CANARY, 1, START_SECONDS)
+            states = await self._try(body, Role.CANARY, 1, START_SECONDS)
             if states is not None or setting is UserNamespaceSetting.REQUIRE:
                 return states, True
         body = canary_pod(self._plan, 2, check.targets, UserNamespaces.OFF)
         return await self._run(body, Role.CANARY, 2), False
 
-    async def _run(
-        self, body: Raw, role: Role, number: int, start_seconds: float | None = None
+    async def _run(self, body: Raw, role: Role, number: int) -> Mapping[str, str]:
+        """Run one probing Pod that has to give an answer.
+
+        Raises:
+            TransientClusterError: It broke or went away; that is no finding.
+        """
+        states = await self._try(body, role, number, None)
+        if states is None:
+            raise TransientClusterError(f"the {role.value} Pod ended without an answer")
+        return states
+
+    async def _try(
+        self, body: Raw, role: Role, number: int, start_seconds: float | None
     ) -> Mapping[str, str] | None:
         """Run one probing Pod; None when it does not start in time or breaks."""
         try:
@@ -122,6 +134,8 @@ class Prober:
             view = self._mirror.pods.get(name)
             if view is not None and view.is_terminal:
                 return probe_states(view)
+            if name in self._mirror.vanished:
+                raise TransientClusterError(f"Pod {name} went away before it gave an answer")
             is_up = view is not None and view.containers.get("probe") is not None
             late = start_seconds is not None and self._clock.now() - began > start_seconds
             if late and not (is_up and view is not None and view.containers["probe"].running):
@@ -158,12 +172,14 @@ def judge(
         canary: State by target with the policy.
         user_namespaces: Whether the canary had a user namespace.
     """
-    reached = sorted(name for name, state in canary.items() if state == "open")
     proven = sorted(name for name, state in control.items() if state == "open")
+    reached = sorted(
+        name for name in {*canary, *proven} if canary.get(name, "not probed") != "closed"
+    )
     if reached:
         message = f"a Pod under the deny-all policy reached: {', '.join(reached)}"
         return Isolated(verified=False, user_namespaces=user_namespaces, message=message)
-    if not proven or not canary:
+    if not proven:
         message = "no target answered without the policy, so closed targets prove nothing"
         return Isolated(verified=False, user_namespaces=user_namespaces, message=message)
     unproven = sorted(set(control) - set(proven))

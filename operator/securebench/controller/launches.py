@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Collection, Mapping
 from dataclasses import dataclass, field
 
 from securebench.clock import Clock
@@ -90,6 +90,17 @@ class Launcher:
         if deletion.name not in self._busy:
             self._start(deletion.name, self._delete(deletion))
 
+    def settle(self, seen: Collection[str], vanished: Collection[str]) -> None:
+        """Forget creates whose outcome the cluster shows by now.
+
+        Args:
+            seen: Names of Pods that are there.
+            vanished: Names of Pods that were there.
+        """
+        for name in list(self.state.pending):
+            if name in seen or name in vanished:
+                del self.state.pending[name]
+
     def retry_at(self) -> float | None:
         """Return when the next create has to be repeated, or None."""
         return min((at for at in self.state.pending.values() if at > 0.0), default=None)
@@ -140,7 +151,7 @@ class Launcher:
             self.state.refusal = error.reason
         else:
             self.state.quota = ""
-            del self.state.pending[name]
+            self.state.pending.pop(name, None)
 
     async def _take_token(self) -> None:
         wait = self._bucket.take()

@@ -88,7 +88,7 @@ class PodMirror:
         """Watch for ever; lists again when the watch breaks and after ``relist_seconds``."""
         while True:
             try:
-                async with asyncio.timeout(self._relist_seconds):
+                async with asyncio.timeout(self._until_relist()):
                     resource_version = await self._watch(resource_version)
                 continue
             except TimeoutError:
@@ -99,6 +99,10 @@ class PodMirror:
                 logger.warning("watch of %s broke: %s", self._selector, error)
                 await asyncio.sleep(RELIST_PAUSE_SECONDS)
             resource_version = await self._list_until_answered()
+
+    def _until_relist(self) -> float:
+        listed_at = self.listed_at if self.listed_at is not None else self._clock.now()
+        return max(0.0, listed_at + self._relist_seconds - self._clock.now())
 
     async def _list_until_answered(self) -> str:
         while True:

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import base64
 import binascii
+import hashlib
 import shutil
 import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 
 from securebench.api.models import KeyedPack, Pack
 from securebench.errors import PackError
@@ -91,7 +92,7 @@ def freeze(root: Path, pack: Pack, files: Mapping[str, bytes] | None) -> FrozenP
         digest = _digest(pack, copy)
         if pack.digest is not None and pack.digest != digest:
             raise PackError(f"the pack has digest {digest}, spec.pack.digest says {pack.digest}")
-        final = content / digest.removeprefix("sha256:")
+        final = _content_folder(root, pack, digest)
         if not final.exists():
             copy.rename(final)
     return frozen(root, pack, digest)
@@ -103,10 +104,16 @@ def frozen(root: Path, pack: Pack, digest: str) -> FrozenPack:
     Raises:
         PackError: A file of it is not there.
     """
-    folder = root / CONTENT / digest.removeprefix("sha256:")
+    folder = _content_folder(root, pack, digest)
     return FrozenPack(
         folder, pack_file(folder, pack.manifest), pack_file(folder, pack.tasks), digest
     )
+
+
+def _content_folder(root: Path, pack: Pack, digest: str) -> Path:
+    """Return the place of a content; the digest does not cover the two files' names."""
+    names = f"{digest}\0{pack.manifest}\0{pack.tasks}"
+    return root / CONTENT / hashlib.sha256(names.encode()).hexdigest()
 
 
 def _found(raw: Raw | None, what: str) -> Raw:
@@ -127,6 +134,10 @@ def _files(pack: KeyedPack, raw: Raw) -> dict[str, bytes]:
         if path in files:
             raise PackError(f"{pack.name!r}: two keys are placed at {path!r}")
         files[path] = data
+    for path in files:
+        blocked = [str(parent) for parent in PurePosixPath(path).parents if str(parent) in files]
+        if blocked:
+            raise PackError(f"{pack.name!r}: {blocked[0]!r} is a file and the folder of {path!r}")
     return files
 
 

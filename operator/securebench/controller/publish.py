@@ -48,8 +48,9 @@ class Publisher:
         return self._written_at + self._interval if self._is_late else None
 
     async def announce(self, reason: Reason, message: str) -> None:
-        """Say what a run is held up by that has no plan yet, or lost its loop for a while."""
-        findings = [succeeded(reason, message), *self._always(None)]
+        """Say what holds a run up that has no plan yet, or lost its loop for a while."""
+        finding = Finding(ConditionType.SUCCEEDED, ConditionStatus.UNKNOWN, reason, message)
+        findings = [finding, *self._always(None)]
         await self._write(self._board.bare(self._observed(findings), is_over=False), findings)
 
     async def progress(self, book: RunBook, plan: RunPlan, news: str) -> None:

@@ -25,7 +25,7 @@ from securebench.engine.machine import Capture
 from securebench.engine.model import Finish
 from securebench.engine.reconcile import Controls, Decision, Halt, Situation, reconcile
 from securebench.engine.tally import tally
-from securebench.kube.port import Raw
+from securebench.kube.port import Kind, Raw
 from securebench.manifests.harness import harness_pod
 from securebench.manifests.layout import RUN_UID_LABEL
 from securebench.manifests.verifier import verifier_pod
@@ -66,6 +66,8 @@ class RunLoop:
             bound.store, bound.pack.manifest.parent, bound.plan.harness.task_file
         )
         self._wake = asyncio.Event()
+        self._wake_at: float | None = None
+        self._follower: asyncio.Task[None] | None = None
         settings, uid = context.settings, bound.plan.identity.uid
         selector = f"{RUN_UID_LABEL}={uid}"
         self._mirror = PodMirror(
@@ -84,39 +86,69 @@ class RunLoop:
             ClusterError: The API server did not answer where an answer is needed.
         """
         async with self._following():
-            if self._book.history.ended is None:
-                await self._go()
+            if self._book.history.ended is None and await self.prepare():
+                while not await self.step():
+                    await self._sleep()
+                await self._sweep()
             await self._end()
 
     @contextlib.asynccontextmanager
     async def _following(self) -> AsyncIterator[None]:
         version = await self._mirror.list()
-        follower = asyncio.create_task(self._mirror.follow(version))
-        follower.add_done_callback(lambda _: self._wake.set())
+        self._follower = asyncio.create_task(self._mirror.follow(version))
+        self._follower.add_done_callback(lambda _: self._wake.set())
         try:
             yield
         finally:
-            follower.cancel()
+            self._follower.cancel()
             await self._launcher.close()
-            await asyncio.gather(follower, return_exceptions=True)
+            await asyncio.gather(self._follower, return_exceptions=True)
 
-    async def _go(self) -> None:
+    async def prepare(self) -> bool:
+        """Do what comes before the first pass.
+
+        Returns:
+            Whether tasks may start.
+        """
         for history in self._book.history.attempts.values():
             live = history.live
             if live is not None and self._name(live) not in self._mirror.pods:
                 self._launcher.expect(live)
         await ensure_policy(self._context.cluster, self._plan)
-        if not await self._isolated():
-            return
-        while True:
-            self._wake.clear()
-            decision = reconcile(self._situation(), self._controls())
-            await self._carry_out(decision)
-            await self._publish()
-            if decision.is_complete and self._launcher.is_idle:
-                return
-            if not decision.captures and not decision.finishes:
-                await self._sleep(decision)
+        return await self._isolated()
+
+    async def step(self) -> bool:
+        """Do one pass: observe, decide, write ahead, act, publish.
+
+        Returns:
+            Whether the run is complete.
+        """
+        self._wake.clear()
+        if self._follower is not None and self._follower.done():
+            self._follower.result()
+        failure = self._launcher.failure()
+        if failure is not None:
+            raise failure
+        self._launcher.settle(self._mirror.pods, self._mirror.vanished)
+        decision = reconcile(self._situation(), self._controls())
+        await self._carry_out(decision)
+        await self._publish()
+        self._wake_at = decision.wake_at
+        if decision.captures or decision.finishes or decision.lost:
+            self._wake.set()
+        return decision.is_complete and self._launcher.is_idle
+
+    async def _sweep(self) -> None:
+        """Leave nothing behind that an unfortunate end of a process or a call may have left."""
+        await self._mirror.list()
+        for view in list(self._mirror.pods.values()):
+            if view.launch is not None and not view.is_terminal:
+                await self._context.cluster.delete(
+                    Kind.POD, view.name, uid=view.uid, grace_seconds=1
+                )
+        if not self._plan.policy.keep_lanes:
+            for task in self._plan.tasks:
+                await self._lanes.remove(task)
 
     async def _isolated(self) -> bool:
         found = self._book.history.isolation
@@ -175,9 +207,6 @@ class RunLoop:
             self._launcher.create(launch, partial(self._manifest, launch), self._mirror.saw)
         for deletion in decision.deletions:
             self._launcher.delete(deletion)
-        failure = self._launcher.failure()
-        if failure is not None:
-            raise failure
 
     async def _capture(self, captures: Sequence[Capture]) -> None:
         now = self._context.clock.now()
@@ -222,12 +251,13 @@ class RunLoop:
         stuck = [view.unschedulable for view in self._mirror.pods.values() if view.unschedulable]
         return state.quota or (stuck[0] if stuck else "")
 
-    async def _sleep(self, decision: Decision) -> None:
+    async def _sleep(self) -> None:
         now = self._context.clock.now()
+        deadline = self._wishes.deadline(self._book.history.started_at)
         times = (
-            decision.wake_at,
+            self._wake_at,
             self._launcher.retry_at(),
-            self._wishes.deadline(self._book.history.started_at),
+            deadline if deadline is not None and deadline > now else None,
             self._publisher.due_at(),
         )
         wake_at = min((at for at in times if at is not None), default=now + FALLBACK_WAKE_SECONDS)

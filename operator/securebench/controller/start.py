@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
-import shutil
 from collections.abc import Collection, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -31,7 +29,7 @@ from securebench.errors import (
 from securebench.kube.port import Kind
 from securebench.ledger.index import IndexEntry, RunIndex, index_entry
 from securebench.ledger.journal import read_entries
-from securebench.ledger.store import JOURNAL, RECORD, RunStore, make_folder
+from securebench.ledger.store import JOURNAL, RECORD, RunStore, make_folder, replace_file
 from securebench.manifests.layout import attempt_folder, run_folder
 from securebench.packs.load import LoadedPack, load_tasks
 from securebench.plan.build import PlanInputs, build_plan, command_harness
@@ -77,6 +75,12 @@ class BoundRun:
     kept: tuple[Kept, ...]
 
 
+@dataclass(frozen=True, slots=True)
+class _Sources:
+    files: Mapping[str, bytes] | None
+    earlier: IndexEntry | None
+
+
 async def bind(context: Context, run: RunObject) -> BoundRun:
     """Bind a run, or find it bound.
 
@@ -99,7 +103,8 @@ async def bind(context: Context, run: RunObject) -> BoundRun:
     if store.exists():
         return await asyncio.to_thread(_rebind, context, run, spec, store)
     files = await fetch_keyed(context.cluster, spec.pack)
-    return await asyncio.to_thread(_bind_new, context, run, spec, files)
+    earlier = await _earlier(context, spec)
+    return await asyncio.to_thread(_bind_new, context, run, spec, _Sources(files, earlier))
 
 
 async def _check_secret(context: Context, spec: BenchmarkRunSpec) -> None:
@@ -120,12 +125,11 @@ def _bind_new(
     context: Context,
     run: RunObject,
     spec: BenchmarkRunSpec,
-    files: Mapping[str, bytes] | None,
+    sources: _Sources,
 ) -> BoundRun:
-    root = context.settings.data_root
-    pack = freeze(root, spec.pack, files)
-    earlier = _earlier(root, spec)
-    kept = _kept_entries(root, earlier) if earlier is not None else ()
+    root, earlier = context.settings.data_root, sources.earlier
+    pack = freeze(root, spec.pack, sources.files)
+    kept = _kept_entries(root, earlier.uid) if earlier is not None else ()
     plan = _plan(context, run, spec, pack, {entry.finish.key.task for entry in kept})
     if earlier is not None:
         _check_binding(earlier, plan)
@@ -136,7 +140,7 @@ def _bind_new(
     store.create(
         {
             "index": asdict(entry),
-            "kept": [key_of(item) for item in kept],
+            "resumed_uid": earlier.uid if earlier is not None else "",
             "operator_version": VERSION,
             "plan_digest": plan.digest,
             "pack_digest": pack.digest,
@@ -150,22 +154,15 @@ def _rebind(context: Context, run: RunObject, spec: BenchmarkRunSpec, store: Run
     binding = store.binding()
     entry = index_entry(binding["index"])
     pack = frozen(context.settings.data_root, spec.pack, str(binding["pack_digest"]))
-    tasks = binding.get("kept")
-    indexes = {int(key.split("/")[0]) for key in tasks} if isinstance(tasks, list) else set()
-    plan = _plan(context, run, spec, pack, indexes)
+    resumed_uid = str(binding["resumed_uid"])
+    kept = _kept_entries(context.settings.data_root, resumed_uid) if resumed_uid else ()
+    plan = _plan(context, run, spec, pack, {item.finish.key.task for item in kept})
     if plan.digest != binding["plan_digest"]:
         raise InvariantViolationError(
             f"the plan of run {run.name} is not the one it was started with; "
             f"this operator is version {VERSION}, the run began with {binding['operator_version']}"
         )
-    earlier = _earlier(context.settings.data_root, spec)
-    kept = _kept_entries(context.settings.data_root, earlier) if earlier is not None else ()
     return BoundRun(plan, store, pack, entry, kept)
-
-
-def key_of(entry: Kept) -> str:
-    """Return an attempt's key as text: task index, slash, attempt."""
-    return f"{entry.finish.key.task}/{entry.finish.key.attempt}"
 
 
 def _plan(
@@ -216,16 +213,23 @@ def _relative(error: Exception, folder: Path) -> PackError:
     return PackError(error.reason, path=path, line=error.line)
 
 
-def _earlier(root: Path, spec: BenchmarkRunSpec) -> IndexEntry | None:
+async def _earlier(context: Context, spec: BenchmarkRunSpec) -> IndexEntry | None:
     if spec.resume_from is None:
         return None
     name = spec.resume_from.run
-    entry = RunIndex(root).latest(name)
+    entry = await asyncio.to_thread(RunIndex(context.settings.data_root).latest, name)
     if entry is None:
         raise SpecError(f"spec.resumeFrom.run: there is no run {name!r} on this volume")
-    if not entry.outcome:
+    if not entry.outcome and await _is_there(context, entry):
         raise SpecError(f"spec.resumeFrom.run: run {name!r} has not ended; cancel it or wait")
     return entry
+
+
+async def _is_there(context: Context, entry: IndexEntry) -> bool:
+    """Whether the BenchmarkRun of an entry still exists; a deleted one will never end."""
+    found = await context.cluster.get(Kind.BENCHMARK_RUN, entry.run)
+    metadata = found.get("metadata") if found is not None else None
+    return isinstance(metadata, Mapping) and metadata.get("uid") == entry.uid
 
 
 def _check_binding(earlier: IndexEntry, plan: RunPlan) -> None:
@@ -244,11 +248,11 @@ def _check_binding(earlier: IndexEntry, plan: RunPlan) -> None:
         raise ConfigErrors([SpecError(problem) for problem in problems])
 
 
-def _kept_entries(root: Path, earlier: IndexEntry) -> tuple[Kept, ...]:
-    data = (root / run_folder(earlier.uid) / JOURNAL).read_bytes()
+def _kept_entries(root: Path, uid: str) -> tuple[Kept, ...]:
+    data = (root / run_folder(uid) / JOURNAL).read_bytes()
     entries, _ = read_entries(data)
     return tuple(
-        Kept(entry.finish, entry.record_sha256, earlier.uid)
+        Kept(entry.finish, entry.record_sha256, uid)
         for entry in entries
         if isinstance(entry, Finished | Kept) and entry.finish.outcome in KEPT_ON_RESUME
     )
@@ -260,8 +264,7 @@ def _copy_records(root: Path, uid: str, kept: Collection[Kept]) -> None:
         target = root / attempt_folder(uid, key.task, key.attempt)
         make_folder(target)
         source = root / attempt_folder(entry.run_uid, key.task, key.attempt)
-        with contextlib.suppress(FileExistsError):
-            shutil.copyfile(source / RECORD, target / RECORD)
+        replace_file(target / RECORD, (source / RECORD).read_bytes())
 
 
 def _index_entry(plan: RunPlan, now: str, earlier: IndexEntry | None) -> IndexEntry:
@@ -276,4 +279,3 @@ def _index_entry(plan: RunPlan, now: str, earlier: IndexEntry | None) -> IndexEn
         started_at=now,
         resume_generation=earlier.resume_generation + 1 if earlier is not None else 0,
     )
-

@@ -27,7 +27,7 @@ from securebench.api.status import (
 )
 from securebench.clock import rfc3339
 from securebench.engine.history import RunHistory
-from securebench.engine.model import Outcome
+from securebench.engine.model import Finish, Outcome
 from securebench.engine.tally import Tally, tally, wilson
 from securebench.ledger.store import CANDIDATES
 from securebench.manifests.layout import run_folder
@@ -165,13 +165,16 @@ def _score(counts: Tally) -> Score:
 
 
 def _failed(plan: RunPlan, history: RunHistory) -> tuple[str, ...]:
-    failed: list[str] = []
-    for key, attempt in history.attempts.items():
-        if len(failed) == MAX_FAILED_TASKS:
-            break
-        if attempt.finish is not None and attempt.finish.passed is not True:
-            failed.append(plan.tasks[key.task].task.id[:MAX_TASK_ID])
-    return tuple(dict.fromkeys(failed))
+    failed = dict.fromkeys(
+        plan.tasks[key.task].task.id[:MAX_TASK_ID]
+        for key, attempt in history.attempts.items()
+        if attempt.finish is not None and _is_failure(attempt.finish)
+    )
+    return tuple(failed)[:MAX_FAILED_TASKS]
+
+
+def _is_failure(finish: Finish) -> bool:
+    return finish.passed is not True and finish.outcome is not Outcome.NOT_VERIFIED
 
 
 def _dump(status: BenchmarkRunStatus) -> dict[str, object]:

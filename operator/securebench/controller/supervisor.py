@@ -37,11 +37,11 @@ class ActiveRun:
 
     Attributes:
         task: Its loop.
-        wishes: What the user wants; None until the spec was parsed.
+        wishes: What the user wants.
     """
 
     task: asyncio.Task[None]
-    wishes: Wishes | None = None
+    wishes: Wishes
 
 
 class Supervisor:
@@ -74,9 +74,10 @@ class Supervisor:
             known.task.cancel()
             del self._runs[run.uid]
         elif not is_gone and known is None:
-            task = asyncio.create_task(self._supervise(run), name=f"run {run.name}")
-            self._runs[run.uid] = ActiveRun(task)
-        elif known is not None and known.wishes is not None:
+            wishes = Wishes(run.spec, run.generation)
+            task = asyncio.create_task(self._supervise(run, wishes), name=f"run {run.name}")
+            self._runs[run.uid] = ActiveRun(task, wishes)
+        elif known is not None:
             known.wishes.update(run.spec, run.generation)
 
     async def close(self) -> None:
@@ -86,12 +87,12 @@ class Supervisor:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
 
-    async def _supervise(self, run: RunObject) -> None:
+    async def _supervise(self, run: RunObject, wishes: Wishes) -> None:
         """Keep one run going until it has ended, whatever breaks in between."""
         pause = RESTART_SECONDS
         while True:
             try:
-                await self._run(run)
+                await self._run(run, wishes)
             except (ClusterError, StorageError, OSError) as error:
                 reason, message = _trouble(error)
                 logger.warning("run %s is held up: %s", run.name, message)
@@ -100,24 +101,19 @@ class Supervisor:
                 logger.exception("run %s: loop failed", run.name)
             else:
                 return
-            await self._announce(run, reason, message)
+            await self._announce(self._publisher(run, wishes), reason, message)
             await asyncio.sleep(pause)
             pause = min(pause * 2, RESTART_LIMIT_SECONDS)
 
-    async def _announce(self, run: RunObject, reason: Reason, message: str) -> None:
-        known = self._runs.get(run.uid)
-        if known is None or known.wishes is None:
-            return
-        publisher = self._publisher(run, known.wishes)
+    async def _announce(self, publisher: Publisher, reason: Reason, message: str) -> None:
         try:
             await publisher.announce(reason, message)
         except ClusterError as error:
-            logger.warning("run %s: %s", run.name, error)
+            logger.warning("status: %s", error)
 
-    async def _run(self, run: RunObject) -> None:
+    async def _run(self, run: RunObject, wishes: Wishes) -> None:
         store = RunStore(self._context.settings.data_root, run.uid)
         final = await asyncio.to_thread(store.read_final_status)
-        wishes = self._wishes(run)
         publisher = self._publisher(run, wishes)
         if final is not None:
             await publisher.repeat(final)
@@ -149,12 +145,6 @@ class Supervisor:
         status = await publisher.refused(reason, str(error))
         await asyncio.to_thread(make_folder, store.folder)
         await asyncio.to_thread(store.write_json, FINAL_STATUS, status)
-
-    def _wishes(self, run: RunObject) -> Wishes:
-        known = self._runs[run.uid]
-        if known.wishes is None:
-            known.wishes = Wishes(run.spec, run.generation)
-        return known.wishes
 
     def _publisher(self, run: RunObject, wishes: Wishes) -> Publisher:
         return Publisher(

@@ -68,7 +68,8 @@ class Wishes:
         halt, message = Halt.NONE, ""
         if stop is not None:
             is_graceful = self._spec.cancel is CancelMode.GRACEFUL
-            is_late = stop[0] is Reason.DEADLINE_EXCEEDED
+            deadline = self.deadline(started_at)
+            is_late = deadline is not None and now >= deadline
             halt = Halt.DRAINING if is_graceful and not is_late else Halt.STOPPED
             message = stop[1]
         elif self._spec.suspend:

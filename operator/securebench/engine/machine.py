@@ -153,6 +153,16 @@ def after_production(
             message,
             passed=False,
         )
+    if task.verifier is VerifierKind.CHECK and task.extraction.kind != "workspace":
+        message = "the harness hands in a file; the checker needs a workspace directory"
+        return Finish(
+            key,
+            Outcome.AGENT,
+            "candidate_missing",
+            "candidate_extraction",
+            message,
+            passed=False,
+        )
     if task.denial is not None:
         denial = task.denial
         return Finish(

@@ -93,7 +93,10 @@ def launch_stage(
     """
     main = _main(view, kind)
     if main is not None and main.terminated is not None:
-        return _after_main(view, kind, main.terminated)
+        stage = _after_main(view, kind, main.terminated)
+        if isinstance(stage, InProgress) and view.deleting_since is not None:
+            return _deleting(view, view.deleting_since + policy.lost_after_seconds, now)
+        return stage
     if view.is_terminal:
         return _ended_before_main(view)
     return _waiting(view, since, policy, now)
@@ -116,17 +119,12 @@ def _after_courier(view: PodView, verdict: Ended) -> Stage:
     has_ended = view.is_terminal or (courier is not None and courier.terminated is not None)
     if not has_ended:
         return InProgress()
-    if verdict.problem:
+    end = courier.terminated if courier is not None else None
+    if verdict.problem or (end is not None and end.exit_code == 0):
         return verdict
-    if courier is None or courier.terminated is None:
-        return Interrupted("extraction_failed", "the courier was gone before it sealed")
-    if courier.terminated.exit_code != 0:
-        return Interrupted(
-            "extraction_failed",
-            f"the courier ended with exit code {courier.terminated.exit_code} "
-            f"({courier.terminated.reason}) before it sealed",
-        )
-    return verdict
+    how = "was gone" if end is None else f"ended with exit code {end.exit_code} ({end.reason})"
+    message = f"the courier {how} before it sealed"
+    return _disk_limit(view, verdict.code) or Interrupted("extraction_failed", message)
 
 
 def _text_end(view: PodView, end: Terminated) -> Interrupted | Ended:
@@ -157,8 +155,13 @@ def _supervised_end(view: PodView, end: Terminated) -> Interrupted | Ended:
 def _limit(view: PodView, end: Terminated) -> Ended | None:
     if end.reason == "OOMKilled":
         return Ended(end.exit_code, "oom_killed", "the memory limit ended the container")
+    return _disk_limit(view, end.exit_code)
+
+
+def _disk_limit(view: PodView, code: int) -> Ended | None:
+    """Return the end of a Pod that was evicted for a limit of its own, else None."""
     if view.reason == "Evicted" and not view.disrupted:
-        return Ended(end.exit_code, "disk_limit_exceeded", view.message or "a disk limit was hit")
+        return Ended(code, "disk_limit_exceeded", view.message or "a disk limit was hit")
     return None
 
 
@@ -178,24 +181,23 @@ def _ended_before_main(view: PodView) -> Stage:
                 "materialization_failed",
                 f"failed to materialize benchmark image workdir: {_words(end)}",
             )
-    if view.reason == "Evicted" and not view.disrupted:
-        return Ended(Code.TERMINATED, "disk_limit_exceeded", view.message)
-    return _interruption(view, None)
+    return _disk_limit(view, Code.TERMINATED) or _interruption(view, None)
 
 
 def _waiting(view: PodView, since: float, policy: RunPolicy, now: float) -> Stage:
     if view.deleting_since is not None:
         return _deleting(view, view.deleting_since + policy.lost_after_seconds, now)
+    give_up_at = max(since, view.created_at) + policy.image_wait_seconds
     for container in view.containers.values():
         if container.waiting_reason in HOPELESS_WAITS:
             return _pull_failed(container)
         if container.name == COURIER and container.restarts >= SIDECAR_RESTARTS:
             return Interrupted("materialization_failed", "the courier does not stay up")
         stuck = container.waiting_reason in IMAGE_WAITS | CONTAINER_WAITS
-        if stuck and now >= since + policy.image_wait_seconds:
+        if stuck and now >= give_up_at:
             return _pull_failed(container)
         if stuck:
-            return InProgress(wake_at=since + policy.image_wait_seconds)
+            return InProgress(wake_at=give_up_at)
     return InProgress()
 
 

@@ -35,7 +35,8 @@ def extraction_for(family: str, harness: Harness) -> Extraction:
 
 def _from_command(kind: CandidateKind, harness: CommandHarness) -> Extraction:
     if harness.artifact_path is not None:
-        return Extraction(mode="file", kind=kind, path=harness.artifact_path)
+        text_kind: CandidateKind = "text" if kind == "workspace" else kind
+        return Extraction(mode="file", kind=text_kind, path=harness.artifact_path)
     if kind == "workspace":
         return Extraction(mode="workspace", kind=kind, path=None)
     return Extraction(mode="stdout", kind=kind, path=None)

@@ -22,6 +22,7 @@ from kubernetes.aio.config import (
     load_kube_config,
 )
 
+from securebench.api.base import API_VERSION, PLURAL
 from securebench.errors import ConfigError, InvariantViolationError, TransientClusterError
 from securebench.kube.objects import metadata
 from securebench.kube.port import (
@@ -68,7 +69,7 @@ _RESOURCES: Mapping[Kind, _Resource] = {
     Kind.NETWORK_POLICY: _Resource("/apis/networking.k8s.io/v1", "networkpolicies"),
     Kind.CONFIG_MAP: _Resource(_CORE, "configmaps"),
     Kind.SECRET: _Resource(_CORE, "secrets"),
-    Kind.BENCHMARK_RUN: _Resource("/apis/securebench.dev/v1alpha1", "benchmarkruns"),
+    Kind.BENCHMARK_RUN: _Resource(f"/apis/{API_VERSION}", PLURAL),
     Kind.EVENT: _Resource(_CORE, "events"),
 }
 
@@ -180,11 +181,15 @@ class ApiCluster:
         """Apply a merge patch to the status subresource; False when the object is gone."""
         path = f"{self._path(kind, name)}/status"
         request = _Request("PATCH", path, body=body, content_type=_MERGE_PATCH)
-        answer = await self._exchange("patch_status", kind, request)
-        if answer.status == HTTPStatus.NOT_FOUND:
-            return False
-        answer.json()
-        return True
+        return await self._patched("patch_status", kind, request)
+
+    async def patch(self, kind: Kind, name: str, body: Raw) -> bool:
+        """Apply a merge patch to an object; False when the object is gone.
+
+        Testers change their own objects; the operator has no right to and never calls it.
+        """
+        request = _Request("PATCH", self._path(kind, name), body=body, content_type=_MERGE_PATCH)
+        return await self._patched("patch", kind, request)
 
     async def delete_many(
         self, kind: Kind, selector: str, *, grace_seconds: int | None = None
@@ -255,6 +260,13 @@ class ApiCluster:
             position = meta.get("continue", "")
             if not position:
                 return Listing(items, meta.get("resourceVersion", ""))
+
+    async def _patched(self, verb: str, kind: Kind, request: _Request) -> bool:
+        answer = await self._exchange(verb, kind, request)
+        if answer.status == HTTPStatus.NOT_FOUND:
+            return False
+        answer.json()
+        return True
 
     async def _exchange(self, verb: str, kind: Kind, request: _Request) -> _Answer:
         """Send a request and read the whole answer, whatever its status."""

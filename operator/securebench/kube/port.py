@@ -87,6 +87,11 @@ class Cluster(Protocol):
     unknown: repeat until the answer is definite).
     """
 
+    @property
+    def requests(self) -> Mapping[tuple[str, Kind], int]:
+        """Requests sent so far, by verb and kind."""
+        ...
+
     async def list(self, kind: Kind, selector: str) -> Listing:
         """Return all objects that match, as one consistent list.
 

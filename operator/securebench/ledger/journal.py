@@ -1,7 +1,8 @@
 """The write-ahead journal: append-only, fsynced, one checksum per line, one writer.
 
 A line is ``<crc32 of the rest, 8 hex digits> <JSON of {"type", "entry"}>``. A last line that is
-cut or does not hold was never acknowledged and is removed; any other bad line is corruption.
+cut or does not hold was never acknowledged and is removed; any other bad line is corruption, also
+where a lost newline makes it one with the last.
 """
 
 from __future__ import annotations
@@ -37,7 +38,11 @@ _TYPES: dict[str, type[Entry]] = {
 _ADAPTERS: dict[str, TypeAdapter[Entry]] = {
     name: TypeAdapter(kind) for name, kind in _TYPES.items()
 }
+
+
 _CRC_DIGITS = 8
+_START = b' {"type":"'
+"""Follows the checksum in every line."""
 
 
 class Journal:
@@ -94,7 +99,7 @@ def encode(entry: Entry) -> bytes:
     """Return one line."""
     name = type(entry).__name__
     body = b'{"type":"%b","entry":%b}' % (name.encode(), _ADAPTERS[name].dump_json(entry))
-    return b"%08x %b\n" % (zlib.crc32(body), body)
+    return b"%b %b\n" % (_checksum(body), body)
 
 
 def decode(line: bytes) -> Entry:
@@ -104,13 +109,17 @@ def decode(line: bytes) -> Entry:
         ValueError: The line does not hold.
     """
     checksum, _, body = line.partition(b" ")
-    if len(checksum) != _CRC_DIGITS or int(checksum, 16) != zlib.crc32(body):
+    if checksum != _checksum(body):
         raise ValueError("checksum does not match")
     name, _, rest = body.removeprefix(b'{"type":"').partition(b'","entry":')
     adapter = _ADAPTERS.get(name.decode())
     if adapter is None:
         raise ValueError(f"unknown entry {name.decode()!r}")
     return adapter.validate_json(rest.removesuffix(b"}"))
+
+
+def _checksum(body: bytes) -> bytes:
+    return b"%08x" % zlib.crc32(body)
 
 
 def read_entries(data: bytes) -> tuple[tuple[Entry, ...], int]:
@@ -132,12 +141,24 @@ def read_entries(data: bytes) -> tuple[tuple[Entry, ...], int]:
         try:
             found.append(decode(line))
         except (ValueError, ValidationError) as error:
-            if number == len(lines) - 1 and not lines[-1]:
+            is_last = number == len(lines) - 1 and not lines[-1]
+            if is_last and not _hides_entry(line):
                 break
             reason = f"line {number} of the journal does not hold: {error}"
             raise JournalCorruptError(reason, line=number) from error
         good += len(line) + 1
     return tuple(found), good
+
+
+def _hides_entry(line: bytes) -> bool:
+    """Whether a whole line follows in this one: its start lost its newline to a flipped bit."""
+    at = line.find(_START, len(_START))
+    while at > 0:
+        checksum, body = line[at - _CRC_DIGITS : at], line[at + 1 :]
+        if checksum == _checksum(body):
+            return True
+        at = line.find(_START, at + 1)
+    return False
 
 
 def _recover(file: BinaryIO) -> Iterator[Entry]:

@@ -102,9 +102,8 @@ def _bounded(text: str, name: str, metadata: Record) -> str:
 
 def _without_public_values(record: Record) -> Record:
     summary = record.get("resource_summary")
-    if not isinstance(summary, list):
-        return record
-    return {**record, "resource_summary": [_omitted(_mapping(item)) for item in summary]}
+    items = summary if isinstance(summary, list) else []
+    return {**record, "resource_summary": [_omitted(_mapping(item)) for item in items]}
 
 
 def _omitted(item: Mapping[str, object]) -> Record:

@@ -11,7 +11,7 @@ from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Literal
 
 from securebench.manifests import layout, sizes, volumes
-from securebench.manifests.argv import module_argv
+from securebench.manifests.commands import module_argv
 from securebench.manifests.containers import trusted_container
 from securebench.manifests.frame import Containers, Frame, Manifest, pod
 from securebench.plan.model import Role, RunPlan, UserNamespaces

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from securebench.errors import InvariantViolationError
 from securebench.manifests import layout, sizes, volumes
-from securebench.manifests.candidate import Sealed, candidate_mount, candidate_spec
+from securebench.manifests.commands import Phase, base_spec, collect_spec, lane_spec, phase_spec
 from securebench.manifests.containers import (
     CourierJob,
     TaskContainer,
@@ -15,10 +14,12 @@ from securebench.manifests.containers import (
     temporary_mount,
 )
 from securebench.manifests.frame import Containers, Manifest
-from securebench.manifests.run_spec import Phase, base_spec, collect_spec, lane_spec, phase_spec
-from securebench.manifests.workspace import (
+from securebench.manifests.mounts import (
+    Sealed,
     asset_mounts,
     asset_places,
+    candidate_mount,
+    candidate_spec,
     courier_workspace_mount,
     inside,
     lane_mount,
@@ -35,22 +36,23 @@ CHECKER = "checker"
 
 
 def check_containers(
-    plan: RunPlan, task: TaskPlan, launch: LaunchKey, lanes: LaneSet, candidate: Sealed
+    plan: RunPlan,
+    task: TaskPlan,
+    check: CheckPlan,
+    launch: LaunchKey,
+    lanes: LaneSet,
+    candidate: Sealed,
 ) -> Containers:
     """Return what runs a task's check on a copy of the candidate.
 
     Args:
         plan: The run.
-        task: It has a check.
+        task: The task.
+        check: Its check.
         launch: The verifier's launch.
         lanes: What lies on the volume for the task.
         candidate: A workspace.
-
-    Raises:
-        InvariantViolationError: The task has no check.
     """
-    if task.check is None:
-        raise InvariantViolationError("this task has no check", task=task.index)
     container = TaskContainer(
         name=layout.CHECK,
         image=task.image,
@@ -58,9 +60,9 @@ def check_containers(
         mounts=_mounts(plan, task, launch, lanes, candidate),
         shared_memory=layout.CHECK,
         read_only_root=False,
-        capabilities=task.check.capabilities,
+        capabilities=check.capabilities,
     )
-    spec = _run_spec(plan, task, task.check, lanes, candidate)
+    spec = _run_spec(plan, task, check, lanes, candidate)
     return Containers(
         main=task_container(container, "run", spec),
         volumes=_volumes(plan),

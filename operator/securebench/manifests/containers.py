@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from securebench.manifests import layout, sizes, volumes
-from securebench.manifests.argv import POD_SUPERVISE, module_argv, supervise_argv
+from securebench.manifests.commands import POD_SUPERVISE, module_argv, supervise_argv
 from securebench.manifests.frame import TASK_IMAGE_PULL_POLICY, Manifest
 from securebench.manifests.security import trusted, untrusted
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from securebench.manifests import layout, sizes, volumes
+from securebench.manifests.commands import Phase, base_spec, lane_spec, phase_spec, seal_spec
 from securebench.manifests.containers import (
     CourierJob,
     TaskContainer,
@@ -13,8 +14,7 @@ from securebench.manifests.containers import (
     temporary_mount,
 )
 from securebench.manifests.frame import Containers, Manifest, launch_frame, pod
-from securebench.manifests.run_spec import Phase, base_spec, lane_spec, phase_spec, seal_spec
-from securebench.manifests.workspace import (
+from securebench.manifests.mounts import (
     asset_mounts,
     asset_places,
     courier_workspace_mount,

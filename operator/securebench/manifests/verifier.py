@@ -6,13 +6,11 @@ from typing import TYPE_CHECKING
 
 from securebench.errors import InvariantViolationError
 from securebench.manifests import layout, sizes, volumes
-from securebench.manifests.argv import module_argv
-from securebench.manifests.candidate import Sealed, candidate_mount, candidate_spec
 from securebench.manifests.check import check_containers
+from securebench.manifests.commands import lane_spec, module_argv
 from securebench.manifests.containers import trusted_container
 from securebench.manifests.frame import Containers, Manifest, launch_frame, pod
-from securebench.manifests.run_spec import lane_spec
-from securebench.manifests.workspace import lane_mount
+from securebench.manifests.mounts import Sealed, candidate_mount, candidate_spec, lane_mount
 from securebench.plan.model import LaunchKey, RunPlan, TaskPlan, VerifierKind
 
 if TYPE_CHECKING:
@@ -44,7 +42,7 @@ def verifier_pod(
         containers = _text_containers(plan, task, launch, lanes, candidate)
     elif task.check is not None:
         seconds = task.check.timeout_seconds
-        containers = check_containers(plan, task, launch, lanes, candidate)
+        containers = check_containers(plan, task, task.check, launch, lanes, candidate)
     else:
         raise InvariantViolationError("this task has no verifier Pod", task=task.index)
     return pod(plan, launch_frame(plan, launch, seconds), containers)

@@ -9,8 +9,10 @@ from securebench.families.registry import verifier_configuration_problem
 from securebench.families.terminal_task import is_source_form
 from securebench.harnesses.config import SHELL, CommandHarness
 from securebench.harnesses.extraction import extraction_for
-from securebench.harnesses.workspace import agent_time_limit, workspace_target
+from securebench.harnesses.time_limit import agent_time_limit
 from securebench.packs.digest import row_digest
+from securebench.packs.environment import TERMINAL_TASK, workspace_target
+from securebench.packs.materialize import check_task_file, materialization_plan
 from securebench.packs.task import SecureBenchTask
 from securebench.plan.model import CheckPlan, Refusal, TaskPlan, VerifierKind
 from securebench.verifiers.dangerous_commands import (
@@ -26,7 +28,7 @@ from securebench.verifiers.registry import verifier_for_task_type
 NOT_BUILT = frozenset({"code_completion", "repo_patch"})
 """Active families whose verifier this version lacks: their packs are refused."""
 
-TERMINAL_TASK = "terminal_task"
+MATERIALIZE = "materialize_workdir_from_image"
 CHECK_SECONDS = 300.0
 """Time limit of a check where neither checker nor environment gives one (contract 15.8)."""
 
@@ -38,27 +40,29 @@ def task_plan(
 
     Args:
         index: Position of the row in the pack, from 0.
-        task: The compiled row.
+        task: The compiled row, with an environment that holds.
         harness: The tester's harness.
         policy: What the tester lets checkers do.
 
     Raises:
-        PackError: The task has no image, or this version cannot judge it.
-        ConfigError: Its environment does not hold.
+        PackError: This version cannot judge the task, or the harness's file collides with it.
     """
     _refuse_unbuilt(task)
+    if harness.artifact_path is not None:
+        agent = materialization_plan(task, "agent")
+        check_task_file(agent, harness.artifact_path, "harness.config.artifact_path")
     environment = task.environment
-    workspace = workspace_target(task.task_type, environment)
+    workspace = workspace_target(task)
     kind = _verifier_kind(task)
     decision = _decision(task, policy)
     return TaskPlan(
         index=index,
         task=task,
-        image=_image(task),
+        image=str(environment["image"]),
         workspace=workspace,
         workdir=workspace,
         timeout_seconds=agent_time_limit(environment, harness),
-        materialize_from=_materialize_from(task, workspace),
+        materialize_from=workspace if environment.get(MATERIALIZE) else "",
         extraction=extraction_for(task.task_type, harness),
         verifier=kind,
         check=_check(task, workspace, decision) if kind is VerifierKind.CHECK else None,
@@ -74,23 +78,6 @@ def _refuse_unbuilt(task: SecureBenchTask) -> None:
         what = "the source form of eval.checker"
     if what:
         raise PackError(f"task {task.id!r}: {what} is not supported by this version")
-
-
-def _image(task: SecureBenchTask) -> str:
-    image = task.environment.get("image")
-    if not isinstance(image, str) or not image.strip():
-        raise PackError(f"task {task.id!r}: benchmark environment.image is required")
-    return image
-
-
-def _materialize_from(task: SecureBenchTask, workspace: str) -> str:
-    flag = task.environment.get("materialize_workdir_from_image", False)
-    name = f"task {task.id!r}: environment.materialize_workdir_from_image"
-    if not isinstance(flag, bool):
-        raise PackError(f"{name} must be a boolean")
-    if flag and task.task_type != TERMINAL_TASK:
-        raise PackError(f"{name} is for terminal_task only")
-    return workspace if flag else ""
 
 
 def _verifier_kind(task: SecureBenchTask) -> VerifierKind:

@@ -54,7 +54,7 @@ from securebench.tester.summary import (
 from securebench.verifiers.version import VERIFIER_VERSION
 
 _NAME_TRIES = 5
-_PUSH_TRIES = 4
+_TRANSIENT_TRIES = 4
 _FINAL_TRIES = 8
 """Of fetching the results; with their waits about two minutes, enough for a restarted Pod."""
 
@@ -102,7 +102,7 @@ class RunEnd(NamedTuple):
     summary: TesterRunSummary | None
 
 
-class TesterRun:
+class RunSession:
     """Runs one configuration.
 
     Args:
@@ -171,7 +171,7 @@ class TesterRun:
             earlier = resumable_run(entries, binding, self._folder / RECORDS)
         if earlier is not None:
             self._kept = await self._kept_records(earlier.uid)
-        await self._follower.patiently(self._push, _PUSH_TRIES, TransientClusterError)
+        await self._follower.patiently(self._push, _TRANSIENT_TRIES, TransientClusterError)
         run = await self._create(earlier.run if earlier else None)
         if earlier is None:
             (self._folder / RECORDS).write_bytes(b"")
@@ -215,8 +215,19 @@ class TesterRun:
         except ClusterError:
             await cluster.delete(Kind.SECRET, name, uid=None, grace_seconds=None)
             raise
-        await cluster.patch(Kind.SECRET, name, owner_patch(run))
+        await self._own_secret(name, run)
         return run
+
+    async def _own_secret(self, name: str, run: Raw) -> None:
+        """Let the Secret go with the run; the run is there already, so trouble is only told."""
+
+        async def own() -> None:
+            await self._around.cluster.patch(Kind.SECRET, name, owner_patch(run))
+
+        try:
+            await self._follower.patiently(own, _TRANSIENT_TRIES, TransientClusterError)
+        except ClusterError as error:
+            self._note(f"the Secret {name} must be deleted by hand after the run ({error})")
 
     async def _create_run(self, name: str, manifest: Raw) -> Raw:
         """Create the run; an answer that got lost is looked up, names are not used twice."""

@@ -19,7 +19,7 @@ def test_defaults_are_those_of_the_contract() -> None:
     assert bounds.text_bytes == bounds.stream_bytes == 1024**2
     assert bounds.patch_bytes == 10 * 1024**2
     assert (bounds.workspace_bytes, bounds.workspace_files) == (1024**3, 100_000)
-    assert (bounds.record_bytes, bounds.record_stream_bytes) == (16 * 1024**2, 64 * 1024)
+    assert bounds.record_bytes == 16 * 1024**2
     assert settings.launch.process_limit == 256
     assert settings.relist_seconds == 300
     assert settings.status_interval_seconds == 2

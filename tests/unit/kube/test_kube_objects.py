@@ -1,4 +1,5 @@
 import pytest
+
 from securebench.kube.objects import grace_seconds, matcher, merge_patch
 
 WANT_MATCHES = {

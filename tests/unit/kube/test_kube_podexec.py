@@ -6,6 +6,7 @@ from types import SimpleNamespace
 
 import aiohttp
 import pytest
+
 from securebench.errors import PermanentClusterError, TransientClusterError
 from securebench.kube.podexec import exit_code, run_exec
 
@@ -26,6 +27,7 @@ class Socket:
     def __init__(self, *answers, protocol="v5.channel.k8s.io", breaks=False):
         self.protocol = protocol
         self.sent = []
+        self.stdin_closed = asyncio.Event()
         self.breaks = breaks
         self._answers = deque(answers)
 
@@ -33,6 +35,8 @@ class Socket:
         if self.breaks:
             raise ConnectionResetError
         self.sent.append(data)
+        if data == b"\xff\x00":
+            self.stdin_closed.set()
 
     async def receive(self):
         if not self._answers:
@@ -91,8 +95,7 @@ async def test_stdin_is_sent_in_frames_and_then_closed():
     waiting = deque([b"\x03" + SUCCESS])
 
     async def receive():
-        while b"\xff\x00" not in socket.sent:
-            await asyncio.sleep(0)
+        await socket.stdin_closed.wait()
         return SimpleNamespace(type=aiohttp.WSMsgType.BINARY, data=waiting.popleft())
 
     socket.receive = receive
@@ -130,8 +133,7 @@ async def test_a_failing_source_ends_the_command():
     socket = Socket()
 
     async def never():
-        while True:
-            await asyncio.sleep(0)
+        await asyncio.Event().wait()
 
     socket.receive = never
     with pytest.raises(FileNotFoundError):

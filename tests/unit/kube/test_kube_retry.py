@@ -1,4 +1,5 @@
 import pytest
+
 from securebench.errors import PermanentClusterError, TransientClusterError
 from securebench.kube.port import QuotaExceeded
 from securebench.kube.retry import Backoff, TokenBucket, retry

@@ -4,6 +4,7 @@ import json
 from pathlib import Path
 
 import pytest
+
 from securebench.errors import ClusterError, PermanentClusterError, TransientClusterError
 from securebench.kube.port import AlreadyExists, QuotaExceeded, WatchExpired
 from securebench.kube.wire import (

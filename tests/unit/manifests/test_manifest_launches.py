@@ -5,7 +5,6 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from securebench.candidates.extraction import Extraction
 
 from golden.manifest_samples import (
     CHECK_COMMAND,
@@ -26,10 +25,11 @@ from golden.manifest_samples import (
     terminal_task,
     text_task,
 )
+from securebench.candidates.extraction import Extraction
 from securebench.errors import InvariantViolationError
 from securebench.manifests import layout
-from securebench.manifests.argv import encode
 from securebench.manifests.canary import canary_pod, control_pod
+from securebench.manifests.commands import encode
 from securebench.manifests.harness import harness_pod
 from securebench.manifests.policy import deny_policy
 from securebench.manifests.verifier import verifier_pod

@@ -212,12 +212,14 @@ def test_a_file_that_shrinks_while_it_is_read_is_refused(tmp_path: Path) -> None
 
 def test_a_received_folder_appears_whole_or_not_at_all(tmp_path: Path) -> None:
     target, incoming = tmp_path / "final", tmp_path / ".incoming"
-    with (
-        pytest.raises(StorageError, match="half way"),
-        received_folder(target, incoming) as folder,
-    ):
-        folder.mkdir()
-        raise StorageError("half way")
+
+    def break_off() -> None:
+        with received_folder(target, incoming) as folder:
+            folder.mkdir()
+            raise StorageError("half way")
+
+    with pytest.raises(StorageError, match="half way"):
+        break_off()
     assert not target.exists()
     assert list(incoming.iterdir()) == []
 

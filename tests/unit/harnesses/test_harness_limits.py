@@ -1,42 +1,11 @@
-"""Mount target, time limit and digest (contract 10, 12.1, 15.6, 15.8)."""
+"""Time limit and digest (contract 10, 12.1, 15.6, 15.8)."""
 
 import pytest
 
 from securebench.errors import ConfigError
 from securebench.harnesses.config import CodexHarness, CommandHarness, harness_config
 from securebench.harnesses.digest import harness_digest
-from securebench.harnesses.workspace import agent_time_limit, workspace_target
-
-
-@pytest.mark.parametrize(
-    ("family", "workdir", "want"),
-    [
-        ("terminal_task", None, "/workspace"),
-        ("terminal_task", "/app", "/app"),
-        ("terminal_task", "/app/", "/app"),
-        ("terminal_task", "/app//src/./x", "/app/src/x"),
-        ("terminal_task", "/testbed", "/testbed"),
-        ("terminal_task", "/securebench-workspace/a", "/securebench-workspace/a"),
-        ("repo_patch", "/srv/repo", "/workspace"),
-        ("multiple_choice", "/etc", "/workspace"),
-    ],
-)
-def test_workspace_target(family, workdir, want):
-    environment = {} if workdir is None else {"workdir": workdir}
-    assert workspace_target(family, environment) == want
-
-
-@pytest.mark.parametrize(
-    "workdir", ["/", "/etc", "/application", "/app/../etc", "app", "", "/app\\x", 7, "/app\0"]
-)
-def test_other_targets_are_refused(workdir):
-    with pytest.raises(ValueError, match=r"environment\.workdir"):
-        workspace_target("terminal_task", {"workdir": workdir})
-
-
-def test_refusal_names_the_mount_target():
-    with pytest.raises(ConfigError, match="workspace mount target"):
-        workspace_target("terminal_task", {"workdir": "/srv"})
+from securebench.harnesses.time_limit import agent_time_limit
 
 
 @pytest.mark.parametrize(

@@ -1,10 +1,14 @@
-"""What the workspace of a task is laid out with, in harness and check Pods alike."""
+"""What containers of a run mount from the volume, and how a workspace is laid out.
+
+Harness and check Pods lay it out alike.
+"""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from securebench.manifests import layout, volumes
+from securebench.plan.model import LaunchKey, Role
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -69,3 +73,48 @@ def courier_workspace_mount(folders: Sequence[object]) -> Manifest:
 def inside(task: TaskPlan, place: str) -> str:
     """Return the absolute path of a place in the workspace."""
     return f"{task.workspace.rstrip('/')}/{place}"
+
+
+class Sealed(Protocol):
+    """A sealed candidate; ``securebench.engine.model.SealedCandidate`` is one."""
+
+    @property
+    def launch(self) -> int:
+        """Launch that produced it."""
+        ...
+
+    @property
+    def file(self) -> str | None:
+        """Its file, or None."""
+        ...
+
+    @property
+    def digest(self) -> str:
+        """Digest of the file."""
+        ...
+
+
+def candidate_mount(plan: RunPlan, launch: LaunchKey, candidate: Sealed, path: str) -> Manifest:
+    """Return the read-only mount of a candidate.
+
+    Args:
+        plan: The run.
+        launch: The verifier's launch; the candidate may come from one of another number.
+        candidate: What is judged.
+        path: Folder in the container.
+    """
+    producer = LaunchKey(launch.task, launch.attempt, Role.HARNESS, candidate.launch)
+    folder = layout.launch_folder(plan.identity.uid, producer)
+    return volumes.mount(
+        volumes.RESULTS, path, sub_path=f"{folder}/{layout.CANDIDATE_NAME}", read_only=True
+    )
+
+
+def candidate_spec(candidate: Sealed, folder: str) -> dict[str, str]:
+    """Return where a candidate lies in a container, with the digest to compare.
+
+    Args:
+        candidate: It has a file.
+        folder: Where it is mounted.
+    """
+    return {"path": f"{folder}/{candidate.file}", "digest": candidate.digest}

@@ -1,10 +1,11 @@
-"""What supervise and the courier of a launch are told.
+"""Command lines of the programs inside Pods, with what each is told.
 
 Source: docs/architecture.md, "supervise" and "Courier and text verifier".
 """
 
 from __future__ import annotations
 
+import json
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING
 
@@ -12,10 +13,43 @@ from securebench.manifests import layout
 from securebench.manifests.sizes import tail_bytes
 
 if TYPE_CHECKING:
-    from securebench.plan.model import PodPolicy, RunPlan, TaskPlan
+    from collections.abc import Mapping
+
+    from securebench.plan.model import RunPlan, TaskPlan
+
+VERSION = 1
+PYTHON = "python3"
+POD_SUPERVISE = "supervise"
+"""In our Pod image, found in its PATH; task images get a copy of it."""
 
 PROBE_TIMEOUT_SECONDS = 20
 """How long supervise waits for the probes to be closed."""
+
+
+def module_argv(module: str, spec: Mapping[str, object]) -> list[str]:
+    """Return the command line of a module of ``securebench.pod`` in our Pod image."""
+    return [PYTHON, "-I", "-m", f"securebench.pod.{module}", "--spec", encode(spec)]
+
+
+def supervise_argv(program: str, verb: str, spec: Mapping[str, object]) -> list[str]:
+    """Return the command line of supervise.
+
+    Args:
+        program: Where it lies in the container.
+        verb: ``prepare``, ``copy`` or ``run``.
+        spec: What to do, without ``version``.
+    """
+    return [program, verb, "--spec", encode(spec)]
+
+
+def encode(spec: Mapping[str, object]) -> str:
+    """Return a specification with its version as one line of JSON in ASCII.
+
+    No ``$`` is left in it: the kubelet would replace ``$(NAME)`` by the variable's value, which may
+    be a secret, and ``$$`` by ``$``.
+    """
+    text = json.dumps({"version": VERSION, **spec}, separators=(",", ":"), allow_nan=False)
+    return text.replace("$", "\\u0024")
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,16 +80,15 @@ def base_spec(plan: RunPlan, head: int) -> dict[str, object]:
         plan: The run.
         head: How much of the beginning of a stream is kept.
     """
-    policy: PodPolicy = plan.pods
     return {
         "streams": {
             "folder": layout.OUTPUT,
             "head_bytes": head,
             "tail_bytes": tail_bytes(plan.limits),
         },
-        "probes": list(policy.probes),
+        "probes": list(plan.pods.probes),
         "probe_timeout_seconds": PROBE_TIMEOUT_SECONDS,
-        "max_processes": policy.max_processes,
+        "max_processes": plan.pods.max_processes,
     }
 
 

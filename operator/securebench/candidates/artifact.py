@@ -1,0 +1,40 @@
+"""The candidate as a producer hands it to a verifier (contract 13)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+
+@dataclass(frozen=True, slots=True)
+class CandidateArtifact:
+    """What a producer made.
+
+    Attributes:
+        text: Text or code.
+        patch: Patch of a repository.
+        workspace: Path of the workspace.
+        stdout: What the producer printed.
+        stderr: What the producer printed to its error stream.
+        metadata: ``candidate_kind``, ``candidate_extraction`` and what else applies.
+    """
+
+    text: str | None = None
+    patch: str | None = None
+    workspace: str | None = None
+    stdout: str = ""
+    stderr: str = ""
+    metadata: Mapping[str, object] = field(default_factory=dict)
+
+    def for_task_type(self, task_type: str) -> str:
+        """Return what the verifier of a family gets; empty where there is nothing."""
+        match task_type:
+            case "repo_patch":
+                return self.patch or ""
+            case "terminal_task":
+                return self.workspace or ""
+            case _:
+                return self.text or ""

@@ -1,0 +1,188 @@
+"""The chart's life without make: installed, upgraded under a run, uninstalled, as documented."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import time
+import uuid
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+import yaml
+
+pytestmark = [pytest.mark.cluster, pytest.mark.timeout(600)]
+
+ROOT = Path(__file__).parents[2]
+CHART = ROOT / "charts" / "securebench"
+PACK = ROOT / "benchmarks" / "multiple-choice-smoke"
+ENFORCE = "pod-security.kubernetes.io/enforce"
+CLAIM = "pvc/securebench-results"
+POD = "pod/securebench-0"
+RUN_SECONDS = 240
+
+
+def tool(*arguments: str, timeout: float = 60) -> str:
+    done = subprocess.run(arguments, capture_output=True, text=True, check=False, timeout=timeout)
+    assert done.returncode == 0, f"{' '.join(arguments)}: {done.stderr or done.stdout}"
+    return done.stdout
+
+
+class Release(NamedTuple):
+    """One release of the chart in a namespace of its own."""
+
+    namespace: str
+
+    def kubectl(self, *arguments: str, timeout: float = 60) -> str:
+        return tool("kubectl", "-n", self.namespace, *arguments, timeout=timeout)
+
+    def helm(self, verb: str, *arguments: str) -> str:
+        return tool("helm", verb, "securebench", "-n", self.namespace, *arguments, timeout=240)
+
+    def install(self, *values: str) -> None:
+        images = [
+            f"image.{part}={os.environ[f'SECUREBENCH_{part.upper()}_IMAGE']}"
+            for part in ("operator", "pod")
+        ]
+        sets = [word for value in (*images, *values) for word in ("--set", value)]
+        self.helm("install", str(CHART), "--wait", "--timeout", "3m", *sets)
+
+    def start(self, folder: Path) -> str:
+        """Apply a pack's kustomization and return the run's name."""
+        self.kubectl("apply", "-k", str(folder))
+        manifest = yaml.safe_load((folder / "benchmarkrun.yaml").read_text(encoding="utf-8"))
+        return str(manifest["metadata"]["name"])
+
+    def get(self, what: str) -> dict[str, Any]:
+        loaded: dict[str, Any] = json.loads(self.kubectl("get", what, "-o", "json"))
+        return loaded
+
+    def names(self, *arguments: str) -> list[str]:
+        return self.kubectl("get", *arguments, "-o", "name").split()
+
+    def wait(self, run: str) -> None:
+        self.kubectl(
+            "wait",
+            "--for=condition=Succeeded",
+            f"brun/{run}",
+            f"--timeout={RUN_SECONDS}s",
+            timeout=RUN_SECONDS + 10,
+        )
+
+    def records(self, run: str) -> list[dict[str, Any]]:
+        uid = self.get(f"brun/{run}")["metadata"]["uid"]
+        command = ("securebench", "operator-io", "get-run", uid, "candidates.jsonl", "0")
+        text = self.kubectl("exec", POD, "-c", "operator", "--", *command)
+        return [json.loads(line) for line in text.splitlines()]
+
+
+def recycle() -> None:
+    tool(str(ROOT / "tests" / "cluster" / "cluster"), "recycle")
+
+
+@pytest.fixture
+def release_in() -> Iterator[Callable[[str], Release]]:
+    """Make a namespace that enforces a Pod Security level; it is removed afterwards."""
+    made: list[str] = []
+
+    def make(level: str) -> Release:
+        namespace = f"install-{uuid.uuid4().hex[:8]}"
+        tool("kubectl", "create", "namespace", namespace)
+        made.append(namespace)
+        tool("kubectl", "label", "namespace", namespace, f"{ENFORCE}={level}")
+        return Release(namespace)
+
+    yield make
+    for namespace in made:
+        tool("kubectl", "delete", "namespace", namespace, "--ignore-not-found", timeout=180)
+    recycle()
+
+
+def slow_copy(folder: Path, name: str, seconds: int) -> Path:
+    """Copy the pack with a run of another name whose harness takes longer, one task at a time."""
+    shutil.copytree(PACK, folder)
+    path = folder / "benchmarkrun.yaml"
+    run = yaml.safe_load(path.read_text(encoding="utf-8"))
+    run["metadata"]["name"] = name
+    run["spec"]["parallelism"] = 1
+    command = run["spec"]["harness"]["config"]["command"]
+    command[-1] = f"import time\ntime.sleep({seconds})\n{command[-1]}"
+    path.write_text(yaml.safe_dump(run), encoding="utf-8")
+    return folder
+
+
+def until(reached: Callable[[], bool], what: str, seconds: float = 120) -> None:
+    late = time.monotonic() + seconds
+    while not reached():
+        assert time.monotonic() < late, f"not within {seconds:.0f} s: {what}"
+        time.sleep(1)
+
+
+def verdicts(records: list[dict[str, Any]]) -> list[tuple[Any, ...]]:
+    """Return what must not depend on an interruption; a second launch would be work repeated."""
+    keys = ("task_id", "outcome", "candidate_sha256", "launches")
+    return [
+        (*(record[key] for key in keys), record["verification"]["passed"]) for record in records
+    ]
+
+
+def test_a_release_runs_a_pack_and_is_upgraded_under_a_run(
+    release_in: Callable[[str], Release], tmp_path: Path
+) -> None:
+    release = release_in("restricted")
+    release.install()
+    first = release.start(PACK)
+    release.wait(first)
+    calm = verdicts(release.records(first))
+    assert [passed for *_, passed in calm] == [True, True, False, True]
+
+    second = release.start(slow_copy(tmp_path / "pack", "upgraded", seconds=5))
+    before = release.get(POD)["metadata"]["uid"]
+    until(lambda: _done(release, second) >= 1, "a finished task")
+    release.helm(
+        "upgrade",
+        str(CHART),
+        "--reset-then-reuse-values",
+        "--wait",
+        "--set",
+        "settings.statusIntervalSeconds=1",
+    )
+    assert _done(release, second) < len(calm)
+    assert release.get(POD)["metadata"]["uid"] != before
+    release.wait(second)
+    assert verdicts(release.records(second)) == calm
+    log = release.kubectl("logs", POD)
+    assert "forbidden" not in log.lower()
+
+
+def _done(release: Release, run: str) -> int:
+    tasks = release.get(f"brun/{run}").get("status", {}).get("tasks", {})
+    return int(tasks.get("done", 0))
+
+
+def test_an_uninstalled_release_leaves_results_and_nothing_that_hangs(
+    release_in: Callable[[str], Release], tmp_path: Path
+) -> None:
+    release = release_in("baseline")
+    release.install("settings.userNamespaces=Never")
+    run = release.start(slow_copy(tmp_path / "pack", "cut-off", seconds=60))
+    until(lambda: bool(harness_pods(release)), "a harness Pod")
+    release.helm("uninstall", "--wait")
+    assert release.names("statefulsets,configmaps,services,roles,rolebindings") == [
+        name for name in release.names("configmaps") if "securebench-settings" not in name
+    ]
+    assert release.get(CLAIM)["status"]["phase"] == "Bound"
+
+    release.kubectl("delete", f"brun/{run}", "--timeout=20s")
+    until(lambda: not release.names("pods,networkpolicies"), "the run's Pods and policy are gone")
+    release.start(PACK)
+    release.kubectl("delete", CLAIM, "--timeout=60s")
+    tool("kubectl", "delete", "namespace", release.namespace, "--timeout=90s", timeout=100)
+
+
+def harness_pods(release: Release) -> list[str]:
+    return release.names("pods", "-l", "securebench.dev/role=harness")

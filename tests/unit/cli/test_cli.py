@@ -1,0 +1,541 @@
+from __future__ import annotations
+
+import asyncio
+import json
+import re
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+from typer.testing import CliRunner
+
+from securebench.cli import connection, output
+from securebench.cli.connection import Connection, Place, PodExec, operator_pod
+from securebench.cli.main import app
+from securebench.errors import (
+    ClusterError,
+    ConfigError,
+    PermanentClusterError,
+    TooLargeError,
+    TransientClusterError,
+)
+from securebench.kube.fake import FakeCluster
+from securebench.kube.podexec import ExecResult
+from securebench.kube.port import Kind
+from securebench.tester.link import OperatorLink
+from unit.cli.fake_operator import (
+    Namespace,
+    OperatorRun,
+    Script,
+    complete,
+    record,
+    write_pack,
+    write_tester,
+)
+
+
+class Outcome(NamedTuple):
+    code: int
+    stdout: str
+    stderr: str
+
+    @property
+    def last(self) -> str:
+        return self.stdout.splitlines()[-1]
+
+
+class Shell:
+    """A terminal in front of a fake namespace."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.yaml = write_tester(folder)
+        self.namespace = Namespace(folder / "volume")
+        self.script: Script = complete
+        self.places: list[Place] = []
+
+    @asynccontextmanager
+    async def connect(self, place: Place) -> AsyncIterator[Connection]:
+        self.places.append(place)
+
+        async def operate() -> None:
+            await self.script(await self.namespace.next_run())
+
+        operator = asyncio.create_task(operate())
+        link = OperatorLink(self.namespace.execute)
+        yield Connection(self.namespace.cluster, link)  # type: ignore[arg-type]
+        operator.cancel()
+
+    def __call__(self, *arguments: str) -> Outcome:
+        result = CliRunner().invoke(app, list(arguments), env={"COLUMNS": "200"})
+        if result.exception is not None and not isinstance(result.exception, SystemExit):
+            raise result.exception
+        return Outcome(result.exit_code, result.stdout, result.stderr)
+
+    def run(self, *arguments: str) -> Outcome:
+        return self("run", "--config", str(self.yaml), *arguments)
+
+
+@pytest.fixture
+def shell(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Shell:
+    made = Shell(tmp_path)
+    monkeypatch.chdir(tmp_path)
+    for module in ("run", "pack", "results"):
+        monkeypatch.setattr(f"securebench.cli.{module}.open_connection", made.connect)
+    return made
+
+
+def test_a_whole_run(shell: Shell) -> None:
+    result = shell.run()
+    assert result.code == 0
+    assert result.stdout == (
+        "securebench: run_id=My run total=3 verification=complete verified=3 passed=2"
+        f" output={shell.folder}/out/candidates.jsonl\n"
+    )
+    started, *lines = result.stderr.splitlines()
+    assert re.fullmatch(
+        r"securebench: started BenchmarkRun my-run-[0-9a-f]{8}-[0-9a-f]{6}", started
+    )
+    assert lines == [
+        "securebench: [1/3] b",
+        "securebench: FAIL b score=0.0",
+        "securebench: [2/3] a",
+        "securebench: PASS a score=1.0",
+        "securebench: [3/3] c",
+        "securebench: PASS c score=1.0",
+    ]
+
+
+def test_quiet_has_no_progress(shell: Shell) -> None:
+    result = shell.run("--quiet")
+    assert (result.code, result.stderr) == (0, "")
+    assert result.last.startswith("securebench: run_id=My run ")
+
+
+def test_flags_reach_the_run(shell: Shell) -> None:
+    result = shell.run(
+        *("--limit", "2", "--output-dir", "elsewhere", "--parallelism", "9"),
+        *("-n", "bench", "--context", "kind", "--operator-pod", "sb-0"),
+    )
+    assert result.code == 0
+    assert result.last.endswith(f"output={shell.folder}/elsewhere/candidates.jsonl")
+    spec = shell.namespace.runs()[0]["spec"]
+    assert isinstance(spec, dict)
+    assert (spec["taskSelector"], spec["parallelism"]) == ({"limit": 2}, 9)
+    assert shell.places == [Place("bench", "kind", "sb-0")]
+
+
+def test_an_incomplete_run_is_partial_with_a_warning(shell: Shell) -> None:
+    async def script(run: OperatorRun) -> None:
+        run.bind()
+        run.write(record("a"), record("b", passed=None, outcome="infrastructure"))
+        await run.end("Incomplete")
+
+    shell.script = script
+    result = shell.run()
+    assert result.code == 0
+    assert "total=2 verification=partial verified=1 passed=1" in result.last
+    assert "securebench: warning: 1 of 2 attempts have no verdict\n" in result.stderr
+    assert "securebench: PENDING b score=None outcome=infrastructure\n" in result.stderr
+
+
+def test_a_run_that_failed(shell: Shell) -> None:
+    async def script(run: OperatorRun) -> None:
+        await run.status("IsolationNotVerified", "the canary reached 10.0.0.1")
+
+    shell.script = script
+    result = shell.run()
+    assert result.code == 1
+    assert re.fullmatch(
+        r"securebench: error: BenchmarkRun my-run-\S+ ended with IsolationNotVerified:"
+        r" the canary reached 10\.0\.0\.1",
+        result.last,
+    )
+
+
+def test_every_config_error_has_its_line_and_nothing_is_started(shell: Shell) -> None:
+    shell.yaml.write_text(shell.yaml.read_text().replace("command:", "comand:"))
+    (shell.folder / "pack" / "tasks.jsonl").write_text('{"id": "a"}\n{"id": "a"\n')
+    result = shell.run()
+    lines = result.stdout.splitlines()
+    assert result.code == 1
+    assert len(lines) >= 3
+    assert all(line.startswith("securebench: error: ") for line in lines)
+    assert any(f"{shell.folder}/pack/tasks.jsonl:2: invalid JSON" in line for line in lines)
+    assert shell.places == []
+    assert not (shell.folder / "out").exists()
+
+
+@pytest.mark.parametrize(
+    ("content", "want"),
+    {
+        "no YAML": ("{", "tester.yaml:"),
+        "no object": ("[]", "Tester config root must be an object"),
+    }.values(),
+)
+def test_a_broken_tester_yaml(shell: Shell, content: str, want: str) -> None:
+    shell.yaml.write_text(content)
+    result = shell.run()
+    assert (result.code, result.stderr) == (1, "")
+    assert result.last.startswith("securebench: error: ")
+    assert want in result.last
+
+
+def test_a_missing_tester_yaml(shell: Shell) -> None:
+    result = shell("run", "--config", "none.yaml")
+    assert (result.code, result.last[:33]) == (1, "securebench: error: none.yaml: ca")
+
+
+def test_a_bad_env_file_names_the_line_and_no_value(shell: Shell) -> None:
+    (shell.folder / ".env").write_text("A=1\nsecret\n")
+    result = shell.run()
+    assert result.code == 1
+    assert result.stdout == "securebench: error: .env:2: expected KEY=VALUE\n"
+
+
+def test_unknown_keys_are_warned_about(shell: Shell) -> None:
+    manifest = shell.folder / "pack" / "manifest.yaml"
+    manifest.write_text(manifest.read_text() + "typo: 1\n")
+    result = shell.run("--quiet")
+    assert result.code == 0
+    assert result.stderr == f"securebench: warning: {manifest}:6: unknown manifest key 'typo'\n"
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("nonsense",),
+        ("run",),
+        ("run", "--config", "a", "--unknown"),
+        ("run", "--config", "a", "--limit", "x"),
+        ("run", "--config", "a", "--parallelism", "0"),
+        ("pack", "nonsense"),
+        ("results",),
+    ],
+)
+def test_wrong_usage(shell: Shell, arguments: tuple[str, ...]) -> None:
+    result = shell(*arguments)
+    assert (result.code, result.stdout) == (2, "")
+    assert "Error" in result.stderr
+
+
+def test_an_interrupt_says_how_to_come_back(shell: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def script(run: OperatorRun) -> None:
+        run.bind()
+        await run.status("Running")
+        signal.raise_signal(signal.SIGINT)
+
+    shell.script = script
+    monkeypatch.setattr(sys, "argv", ["securebench", "run", "--config", "my tester.yaml"])
+    result = shell.run()
+    assert (result.code, result.stdout) == (130, "")
+    last = result.stderr.splitlines()[-1]
+    assert re.fullmatch(
+        r"securebench: interrupted; BenchmarkRun my-run-\S+ goes on\."
+        r" Follow it again with: securebench run --config 'my tester\.yaml'",
+        last,
+    )
+
+
+def test_an_interrupt_before_the_start(shell: Shell) -> None:
+    def interrupt(data: bytes) -> bytes:
+        signal.raise_signal(signal.SIGINT)
+        return data
+
+    shell.namespace.tamper = interrupt
+    result = shell.run()
+    assert result.code == 130
+    assert result.stderr == "securebench: interrupted; nothing was started\n"
+    assert shell.namespace.runs() == []
+
+
+@pytest.mark.parametrize(
+    ("error", "want"),
+    {
+        "no connection": (
+            TransientClusterError("no connection: GET /api: refused"),
+            "no connection: GET /api: refused",
+        ),
+        "not allowed": (
+            PermanentClusterError("API server answered 403: may not create", status=403),
+            (
+                "your account lacks a right here; ask for the role 'tester' of the SecureBench chart"
+                " (API server answered 403: may not create)"
+            ),
+        ),
+        "no CRD": (
+            PermanentClusterError("API server answered 404", status=404),
+            (
+                "the cluster does not know BenchmarkRuns; install the SecureBench chart and its CRDs"
+                " (API server answered 404)"
+            ),
+        ),
+    }.values(),
+)
+def test_cluster_errors_are_one_line(shell: Shell, error: ClusterError, want: str) -> None:
+    shell.namespace.cluster.fail_next("list", error, kind=Kind.BENCHMARK_RUN)
+    result = shell.run()
+    assert (result.code, result.stdout) == (1, f"securebench: error: {want}\n")
+
+
+def test_no_kubeconfig(shell: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("KUBECONFIG", str(shell.folder / "none"))
+    monkeypatch.setattr("securebench.cli.run.open_connection", connection.open_connection)
+    result = shell.run()
+    assert result.code == 1
+    assert result.stdout.count("\n") == 1
+    assert result.stdout.startswith("securebench: error: no cluster")
+
+
+def test_an_output_folder_that_cannot_be_made(shell: Shell) -> None:
+    (shell.folder / "file").write_text("")
+    result = shell.run("--output-dir", "file/out")
+    assert (result.code, result.last) == (1, "securebench: error: file/out: Not a directory")
+
+
+def test_errors_of_several_lines_are_several_lines(capsys: pytest.CaptureFixture[str]) -> None:
+    def fail() -> int:
+        raise ConfigError("one\x1b\ntwo")
+
+    with pytest.raises(BaseException, match="1"):
+        output.end_with(fail)
+    assert capsys.readouterr().out == ("securebench: error: one\ufffd\nsecurebench: error: two\n")
+
+
+def test_lint_of_a_good_pack(shell: Shell) -> None:
+    result = shell("pack", "lint", "--config", str(shell.yaml))
+    assert result.code == 0
+    assert "warning: " in result.stdout
+    assert "environment.image has no digest" in result.stdout
+    assert result.last == "securebench: pack lint errors=0 warnings=1"
+    assert shell("pack", "lint", "--config", str(shell.yaml), "--strict").code == 1
+
+
+def test_lint_of_a_bad_pack(shell: Shell) -> None:
+    pack = shell.folder / "pack"
+    (pack / "tasks.jsonl").write_text('{"id": "a"}\nx\n')
+    files = ("--manifest", str(pack / "manifest.yaml"), "--tasks", str(pack / "tasks.jsonl"))
+    result = shell("pack", "lint", *files)
+    assert result.code == 1
+    assert f"securebench: error: {pack}/tasks.jsonl:2: invalid JSON" in result.stdout
+
+
+def test_lint_warns_about_names_that_look_like_secrets(shell: Shell) -> None:
+    shell.yaml.write_text(
+        shell.yaml.read_text().replace("type: command", "type: command\n  env: [MY_TOKEN]")
+    )
+    result = shell("pack", "lint", "--config", str(shell.yaml))
+    assert "harness.env 'MY_TOKEN' looks like a secret" in result.stdout
+
+
+def test_lint_needs_a_pack(shell: Shell) -> None:
+    result = shell("pack", "lint")
+    assert (result.code, result.last) == (
+        1,
+        "securebench: error: name the pack with --config, or with --manifest and --tasks",
+    )
+
+
+def test_push_and_show(shell: Shell) -> None:
+    first = shell("pack", "push", "--config", str(shell.yaml))
+    assert first.code == 0
+    match = re.fullmatch(
+        r"securebench: pack capitals path=(capitals-[0-9a-f]{12}) digest=sha256:[0-9a-f]{64}"
+        r" uploaded=true",
+        first.last,
+    )
+    assert match is not None
+    assert shell("pack", "push", "--config", str(shell.yaml)).last.endswith("uploaded=false")
+    shown = shell("pack", "show", match[1])
+    assert shown.code == 0
+    assert shown.last.startswith(f"securebench: pack {match[1]} digest=sha256:")
+    named = shell("pack", "push", "--config", str(shell.yaml), "--name", "mine")
+    assert "path=mine " in named.last
+    assert (shell.namespace.root / "packs" / "mine" / "manifest.yaml").exists()
+
+
+def test_show_of_a_local_pack_and_of_none(shell: Shell) -> None:
+    shown = shell("pack", "show", "--config", str(shell.yaml))
+    assert shown.code == 0
+    assert shown.stdout.splitlines()[1:] == [
+        f"securebench: files=2 bytes={_size(shell.folder / 'pack')} tasks=3",
+        "securebench: short_answer=3",
+    ]
+    none = shell("pack", "show", "nothing")
+    assert (none.code, none.last) == (
+        1,
+        "securebench: error: there is no pack 'nothing' on the results volume",
+    )
+
+
+def _size(folder: Path) -> int:
+    return sum(path.stat().st_size for path in folder.iterdir())
+
+
+def test_push_refuses_a_bad_pack_and_name(shell: Shell) -> None:
+    bad_name = shell("pack", "push", "--config", str(shell.yaml), "--name", "../x")
+    assert bad_name.code == 1
+    assert "is no pack name" in bad_name.last
+    write_pack(shell.folder, tasks=("a", "a"))
+    bad_pack = shell("pack", "push", "--config", str(shell.yaml))
+    assert bad_pack.code == 1
+    assert "duplicate task id 'a'" in bad_pack.last
+
+
+def test_results_of_a_finished_run(shell: Shell) -> None:
+    ran = shell.run()
+    name = _only_run(shell)
+    fetched = shell("results", name)
+    assert fetched.code == 0
+    assert fetched.last == ran.last.replace("/out/", f"/{name}/")
+    records = (shell.folder / name / "candidates.jsonl").read_bytes()
+    assert records == (shell.folder / "out" / "candidates.jsonl").read_bytes()
+    assert json.loads((shell.folder / name / "summary.json").read_text())["total"] == 3
+
+
+def test_results_of_a_run_that_goes_on(shell: Shell) -> None:
+    async def script(run: OperatorRun) -> None:
+        run.bind()
+        run.write(record("a"))
+        await run.status("Running")
+        signal.raise_signal(signal.SIGINT)
+
+    shell.script = script
+    shell.run()
+    name = _only_run(shell)
+    fetched = shell("results", name, "--output-dir", "here")
+    assert fetched.code == 0
+    assert fetched.last == (
+        f"securebench: run={name} state=Running records=1"
+        f" output={shell.folder}/here/candidates.jsonl"
+    )
+
+
+def test_results_of_an_unknown_run(shell: Shell) -> None:
+    result = shell("results", "none")
+    assert (result.code, result.last) == (
+        1,
+        "securebench: error: there is no BenchmarkRun 'none' in this namespace",
+    )
+    assert not (shell.folder / "none").exists()
+
+
+def test_logs(shell: Shell) -> None:
+    shell.run()
+    uid = next((shell.namespace.root / "runs").glob("*/candidates.jsonl")).parent
+    attempt = uid / "tasks" / "0" / "attempts" / "1"
+    (attempt / "launches" / "1" / "producer").mkdir(parents=True)
+    (attempt / "launches" / "1" / "producer" / "stdout").write_text("hello")
+    (attempt / "record.json").write_text('{"task_id": "a"}')
+    result = shell("logs", _only_run(shell), "a")
+    assert (result.code, result.stdout) == (0, "==> producer/stdout <==\nhello\n")
+    assert shell("logs", _only_run(shell), "zzz").code == 1
+
+
+def _only_run(shell: Shell) -> str:
+    (run,) = shell.namespace.runs()
+    metadata = run["metadata"]
+    assert isinstance(metadata, dict)
+    return str(metadata["name"])
+
+
+@pytest.mark.parametrize(
+    ("content", "want"),
+    {
+        "fresh": (f'{{"lists_at": {time.time() + 1000}}}', 0),
+        "old": ('{"lists_at": 1000}', 1),
+        "empty": ("", 1),
+        "list": ("[]", 1),
+        "missing": (None, 1),
+    }.values(),
+)
+def test_probe(shell: Shell, content: str | None, want: int) -> None:
+    path = shell.folder / "heartbeat.json"
+    if content is not None:
+        path.write_text(content)
+    assert shell("probe", "--file", str(path), "--max-age", "90").code == want
+
+
+def test_the_module_is_the_program_and_loads_no_cluster_library(tmp_path: Path) -> None:
+    (tmp_path / "heartbeat.json").write_text(f'{{"lists_at": {time.time()}}}')
+    code = (
+        "import sys, atexit; from securebench.cli.main import main;"
+        "atexit.register(lambda: print(sorted({'kopf', 'kubernetes'} & set(sys.modules))));"
+        f"sys.argv = ['securebench', 'probe', '--file', '{tmp_path}/heartbeat.json']; main()"
+    )
+    done = _python("-c", code)
+    assert (done.returncode, done.stdout) == (0, "[]\n")
+    assert _python("-m", "securebench.cli", "nonsense").returncode == 2
+
+
+def _python(*arguments: str) -> subprocess.CompletedProcess[str]:
+    root = Path(output.__file__).parents[2]
+    return subprocess.run(
+        [sys.executable, *arguments],
+        capture_output=True,
+        text=True,
+        check=False,
+        env={"PYTHONPATH": str(root)},
+    )
+
+
+async def test_the_operators_pod_is_found_by_label() -> None:
+    cluster = FakeCluster()
+    await cluster.create(Kind.POD, _pod("other-0", "gateway"))
+    await cluster.create(Kind.POD, _pod("bench-securebench-0", "operator"))
+    with pytest.raises(ClusterError, match="bench-securebench-0 in namespace ns is Pending"):
+        await operator_pod(cluster, "ns", None)
+    cluster.set_pod_status("bench-securebench-0", {"phase": "Running"})
+    assert await operator_pod(cluster, "ns", None) == "bench-securebench-0"
+
+
+async def test_the_operators_pod_is_found_by_name_without_the_right_to_list() -> None:
+    cluster = FakeCluster()
+    await cluster.create(Kind.POD, _pod("securebench-0", "operator"))
+    cluster.set_pod_status("securebench-0", {"phase": "Running"})
+    cluster.fail_next("list", PermanentClusterError("no", status=403))
+    assert await operator_pod(cluster, "ns", None) == "securebench-0"
+    assert await operator_pod(cluster, "ns", "securebench-0") == "securebench-0"
+    with pytest.raises(ClusterError, match="no SecureBench operator runs in namespace ns"):
+        await operator_pod(cluster, "ns", "other-0")
+
+
+async def test_no_operator() -> None:
+    with pytest.raises(ClusterError, match="no SecureBench operator runs in namespace ns"):
+        await operator_pod(FakeCluster(), "ns", None)
+
+
+def _pod(name: str, component: str) -> dict[str, object]:
+    labels = {"app.kubernetes.io/name": "securebench", "app.kubernetes.io/component": component}
+    return {"metadata": {"name": name, "labels": labels}, "spec": {}}
+
+
+async def test_exec_streams_both_ways(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    seen: list[object] = []
+
+    async def run_exec(
+        _cluster: object, pod: str, container: str, argv: object, stdin: object, stdout: object
+    ) -> ExecResult:
+        pieces = [piece async for piece in stdin]  # type: ignore[attr-defined]
+        seen.extend([pod, container, argv, b"".join(pieces)])
+        await stdout(b"an")  # type: ignore[operator]
+        await stdout(b"swer")  # type: ignore[operator]
+        return ExecResult(3, b"err")
+
+    monkeypatch.setattr(connection, "run_exec", run_exec)
+    (tmp_path / "in").write_bytes(b"x" * 600_000)
+    execute = PodExec(FakeCluster(), "securebench-0")  # type: ignore[arg-type]
+    with (tmp_path / "in").open("rb") as stdin:
+        result = await execute(["a", "b"], stdin)
+    assert tuple(result) == (3, b"answer", b"err")
+    assert seen == ["securebench-0", "operator", ["a", "b"], b"x" * 600_000]
+
+    monkeypatch.setattr(connection, "MAX_ANSWER_BYTES", 2)
+    with (tmp_path / "in").open("rb") as stdin, pytest.raises(TooLargeError):
+        await execute(["a"], stdin)

@@ -1,0 +1,377 @@
+"""The client without a network: a stub stands for the official ApiClient."""
+
+import json
+import os
+from collections import deque
+from types import SimpleNamespace
+
+import aiohttp
+import pytest
+
+from securebench.errors import (
+    ConfigError,
+    InvariantViolationError,
+    PermanentClusterError,
+    TransientClusterError,
+)
+from securebench.kube import client
+from securebench.kube.client import ApiCluster, connect, default_namespace
+from securebench.kube.port import AlreadyExists, Kind, QuotaExceeded, WatchExpired
+
+PODS = "/api/v1/namespaces/sb/pods"
+FULL = (403, {"message": 'pods "a" is forbidden: exceeded quota: few, requested: pods=1'})
+GONE = (404, {"reason": "NotFound"})
+
+
+class Content:
+    def __init__(self, body):
+        self.body = body
+
+    async def iter_any(self):
+        for start in range(0, len(self.body), 7):
+            yield self.body[start : start + 7]
+
+
+class Response:
+    def __init__(self, status, body, headers=()):
+        self.status = status
+        self.body = body if isinstance(body, bytes) else json.dumps(body).encode()
+        self.headers = dict(headers)
+        self.content = Content(self.body)
+        self.closed = False
+
+    async def read(self):
+        return self.body
+
+    def close(self):
+        self.closed = True
+
+    async def __aenter__(self):
+        return self
+
+    async def __aexit__(self, *error):
+        self.close()
+
+
+class Api:
+    """Gives the prepared answers, in order, and keeps the requests."""
+
+    def __init__(self, *answers):
+        self.answers = deque(answers)
+        self.requests = []
+        self.responses = []
+
+    async def param_serialize(self, method, path, **parts):
+        return method, path, parts
+
+    async def call_api(self, method, path, parts, *, _request_timeout):
+        self.requests.append(
+            SimpleNamespace(
+                method=method,
+                path=path,
+                query=dict(parts["query_params"]),
+                headers=parts["header_params"],
+                body=parts["body"],
+                seconds=_request_timeout.total,
+            )
+        )
+        answer = self.answers.popleft()
+        if isinstance(answer, Exception):
+            raise answer
+        self.responses.append(Response(*answer))
+        return SimpleNamespace(response=self.responses[-1])
+
+
+def cluster_of(*answers):
+    api = Api(*answers)
+    return ApiCluster(api, "sb"), api
+
+
+def page(*names, version="7", **metadata):
+    items = [{"metadata": {"name": name}} for name in names]
+    return 200, {"metadata": {"resourceVersion": version, **metadata}, "items": items}
+
+
+async def test_paths_of_all_kinds():
+    want = {
+        Kind.POD: PODS,
+        Kind.NETWORK_POLICY: "/apis/networking.k8s.io/v1/namespaces/sb/networkpolicies",
+        Kind.CONFIG_MAP: "/api/v1/namespaces/sb/configmaps",
+        Kind.SECRET: "/api/v1/namespaces/sb/secrets",
+        Kind.BENCHMARK_RUN: "/apis/securebench.dev/v1alpha1/namespaces/sb/benchmarkruns",
+        Kind.EVENT: "/api/v1/namespaces/sb/events",
+    }
+    cluster, api = cluster_of(*[GONE for _ in Kind])
+
+    for kind in Kind:
+        assert await cluster.get(kind, "a") is None
+
+    assert [request.path for request in api.requests] == [f"{want[kind]}/a" for kind in Kind]
+
+
+async def test_a_list_is_read_page_by_page():
+    cluster, api = cluster_of(page("a", "b", **{"continue": "next"}), page("c"))
+
+    listing = await cluster.list(Kind.POD, "app=x")
+
+    assert [item["metadata"]["name"] for item in listing.items] == ["a", "b", "c"]
+    assert listing.resource_version == "7"
+    assert api.requests[0].query == {"labelSelector": "app=x", "limit": "500"}
+    assert api.requests[1].query == {"labelSelector": "app=x", "limit": "500", "continue": "next"}
+    assert cluster.requests == {("list", Kind.POD): 2}
+
+
+async def test_a_snapshot_that_went_away_is_read_again_in_one_piece():
+    expired = (410, {"reason": "Expired", "message": "too old"})
+    cluster, api = cluster_of(page("a", **{"continue": "x"}), expired, page("a", "b", version="9"))
+
+    listing = await cluster.list(Kind.POD, "")
+
+    assert (len(listing.items), listing.resource_version) == (2, "9")
+    assert api.requests[2].query == {}
+
+
+async def test_a_list_without_items():
+    cluster, _ = cluster_of((200, {"metadata": {"resourceVersion": "7"}, "items": None}))
+
+    assert await cluster.list(Kind.POD, "") == ((), "7")
+
+
+async def test_a_watch_tells_events_until_the_server_ends_it():
+    lines = b'{"type":"ADDED","object":{"a":1}}\n{"type":"BOOKMARK","object":{}}\n'
+    cluster, api = cluster_of((200, lines))
+
+    events = [event async for event in cluster.watch(Kind.POD, "app=x", "5")]
+
+    assert events == [("ADDED", {"a": 1}), ("BOOKMARK", {})]
+    request = api.requests[0]
+    assert request.query == {
+        "watch": "true",
+        "allowWatchBookmarks": "true",
+        "timeoutSeconds": "300",
+        "resourceVersion": "5",
+        "labelSelector": "app=x",
+    }
+    assert request.seconds == 330
+    assert api.responses[0].closed
+
+
+@pytest.mark.parametrize(
+    ("answer", "want"),
+    [
+        ((200, b'{"type":"ERROR","object":{"code":410,"message":"too old"}}\n'), WatchExpired),
+        ((410, {"reason": "Expired"}), WatchExpired),
+        ((403, {"message": "cannot watch"}), PermanentClusterError),
+        ((503, b""), TransientClusterError),
+        (TimeoutError(), TransientClusterError),
+        (aiohttp.ServerDisconnectedError(), TransientClusterError),
+    ],
+)
+async def test_watches_that_fail(answer, want):
+    cluster, api = cluster_of(answer)
+
+    with pytest.raises(want):
+        await anext(cluster.watch(Kind.POD, "", "5"))
+
+    assert all(response.closed for response in api.responses)
+
+
+async def test_a_create():
+    cluster, api = cluster_of((201, {"metadata": {"name": "a", "uid": "u"}}))
+    manifest = {"metadata": {"name": "a"}}
+
+    created = await cluster.create(Kind.POD, manifest)
+
+    assert created["metadata"]["uid"] == "u"
+    request = api.requests[0]
+    assert (request.method, request.path, request.body) == ("POST", PODS, manifest)
+    assert request.headers == {"Accept": "application/json", "Content-Type": "application/json"}
+    assert request.seconds == 30
+
+
+async def test_a_quota_is_full_because_of_the_very_object():
+    cluster, _ = cluster_of(FULL, (200, {"metadata": {"name": "a"}}))
+
+    with pytest.raises(AlreadyExists) as caught:
+        await cluster.create(Kind.POD, {"metadata": {"name": "a"}})
+
+    assert caught.value.name == "a"
+
+
+async def test_a_quota_is_full_of_others():
+    cluster, _ = cluster_of(FULL, GONE)
+
+    with pytest.raises(QuotaExceeded):
+        await cluster.create(Kind.POD, {"metadata": {"name": "a"}})
+
+
+async def test_the_header_retry_after_arrives():
+    cluster, _ = cluster_of((429, {}, {"Retry-After": "4"}))
+
+    with pytest.raises(TransientClusterError) as caught:
+        await cluster.get(Kind.POD, "a")
+
+    assert caught.value.retry_after_seconds == 4
+
+
+@pytest.mark.parametrize(
+    ("uid", "grace", "want"),
+    [
+        (None, None, {}),
+        ("u", None, {"preconditions": {"uid": "u"}}),
+        (None, 0, {"gracePeriodSeconds": 0}),
+        ("u", 1, {"preconditions": {"uid": "u"}, "gracePeriodSeconds": 1}),
+    ],
+)
+async def test_delete_options(uid, grace, want):
+    cluster, api = cluster_of((200, {}))
+
+    assert await cluster.delete(Kind.POD, "a", uid=uid, grace_seconds=grace)
+
+    options = {"apiVersion": "v1", "kind": "DeleteOptions", "propagationPolicy": "Background"}
+    assert api.requests[0].body == options | want
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [GONE, (409, {"reason": "Conflict", "message": "the UID in the precondition (1) does not"})],
+)
+async def test_deletions_of_what_is_not_there(answer):
+    cluster, _ = cluster_of(answer)
+
+    assert not await cluster.delete(Kind.POD, "a", uid="u", grace_seconds=None)
+
+
+async def test_a_deletion_that_lost_a_race_may_be_repeated():
+    cluster, _ = cluster_of((409, {"reason": "Conflict", "message": "has been modified"}))
+
+    with pytest.raises(TransientClusterError):
+        await cluster.delete(Kind.POD, "a", uid=None, grace_seconds=None)
+
+
+async def test_a_status_patch():
+    cluster, api = cluster_of((200, {}), GONE, (422, {}))
+    body = {"status": {"a": None}}
+
+    assert await cluster.patch_status(Kind.POD, "a", body)
+    assert not await cluster.patch_status(Kind.POD, "a", body)
+    with pytest.raises(PermanentClusterError):
+        await cluster.patch_status(Kind.POD, "a", body)
+
+    request = api.requests[0]
+    assert (request.method, request.path, request.body) == ("PATCH", f"{PODS}/a/status", body)
+    assert request.headers["Content-Type"] == "application/merge-patch+json"
+
+
+async def test_delete_many():
+    cluster, api = cluster_of((200, {}))
+
+    await cluster.delete_many(Kind.POD, "app=x", grace_seconds=1)
+
+    request = api.requests[0]
+    assert (request.method, request.path) == ("DELETE", PODS)
+    assert request.query == {"labelSelector": "app=x"}
+    assert request.body["gracePeriodSeconds"] == 1
+
+
+async def test_delete_many_of_everything_is_our_bug():
+    cluster, api = cluster_of()
+
+    with pytest.raises(InvariantViolationError):
+        await cluster.delete_many(Kind.POD, "")
+
+    assert api.requests == []
+
+
+@pytest.mark.parametrize(
+    "trouble", [TimeoutError(), aiohttp.ClientPayloadError(), ConnectionResetError(), OSError()]
+)
+async def test_troubles_of_the_connection_are_passing(trouble):
+    cluster, _ = cluster_of(trouble)
+
+    with pytest.raises(TransientClusterError) as caught:
+        await cluster.get(Kind.POD, "a")
+
+    assert f"GET {PODS}/a" in caught.value.reason
+
+
+KUBECONFIG = {
+    "apiVersion": "v1",
+    "kind": "Config",
+    "current-context": "one",
+    "clusters": [{"name": "c", "cluster": {"server": "https://server.example:6443"}}],
+    "users": [{"name": "u", "user": {"token": "t"}}],
+    "contexts": [
+        {"name": "one", "context": {"cluster": "c", "user": "u", "namespace": "team"}},
+        {"name": "two", "context": {"cluster": "c", "user": "u"}},
+    ],
+}
+
+
+@pytest.fixture
+def kubeconfig(tmp_path, monkeypatch):
+    path = tmp_path / "config"
+    path.write_text(json.dumps(KUBECONFIG), encoding="utf-8")
+    monkeypatch.setenv("KUBECONFIG", f"{tmp_path / 'missing'}{os.pathsep}{path}")
+    return path
+
+
+@pytest.mark.parametrize(("context", "want"), [(None, "team"), ("one", "team"), ("two", "default")])
+def test_the_namespace_of_a_context(kubeconfig, context, want):
+    assert kubeconfig.is_file()
+    assert default_namespace(context) == want
+
+
+def test_a_context_that_is_not_there(kubeconfig):
+    assert kubeconfig.is_file()
+    with pytest.raises(ConfigError, match="no context 'three'"):
+        default_namespace("three")
+
+
+async def test_the_kubeconfig_names_the_server(kubeconfig):
+    before = kubeconfig.read_text(encoding="utf-8")
+
+    async with connect("sb", context="two") as cluster:
+        settings = cluster._api.configuration
+
+    assert cluster.namespace == "sb"
+    assert settings.host == "https://server.example:6443"
+    assert kubeconfig.read_text(encoding="utf-8") == before
+
+
+@pytest.mark.parametrize("broken", ["three", "two"])
+async def test_an_unusable_kubeconfig(kubeconfig, broken):
+    if broken == "two":
+        kubeconfig.write_text(json.dumps({**KUBECONFIG, "clusters": []}), encoding="utf-8")
+    with pytest.raises(ConfigError, match="kubeconfig cannot be used"):
+        async with connect("sb", context=broken):
+            pass
+
+
+async def test_neither_a_pod_nor_a_kubeconfig(monkeypatch, tmp_path):
+    monkeypatch.delenv("KUBECONFIG", raising=False)
+    monkeypatch.delenv("KUBERNETES_SERVICE_HOST", raising=False)
+    monkeypatch.setenv("HOME", str(tmp_path))
+
+    with pytest.raises(ConfigError, match="no cluster"):
+        async with connect("sb"):
+            pass
+
+
+@pytest.mark.parametrize(
+    ("environment", "want"),
+    [({}, "https://10.0.0.1:443"), ({"KUBECONFIG": "x"}, "https://server.example:6443")],
+)
+async def test_a_service_account_unless_a_kubeconfig_is_named(
+    kubeconfig, monkeypatch, environment, want
+):
+    def load(configuration):
+        configuration.host = "https://10.0.0.1:443"
+
+    monkeypatch.setattr(client, "load_incluster_config", load)
+    if not environment:
+        monkeypatch.delenv("KUBECONFIG")
+    assert kubeconfig.is_file()
+
+    async with connect("sb") as cluster:
+        assert cluster._api.configuration.host == want

@@ -1,0 +1,633 @@
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from jsonschema import Draft202012Validator
+
+import securebench.schemas as schemas_folder
+from golden.manifest_samples import (
+    CHECK_COMMAND,
+    HIDDEN_ANSWER,
+    candidate,
+    digest,
+    pods,
+    run_plan,
+    terminal_task,
+    text_task,
+)
+from securebench.candidates.extraction import Extraction
+from securebench.engine.model import (
+    AttemptHistory,
+    CommandReport,
+    Finish,
+    Outcome,
+    PodFacts,
+    Production,
+    StreamInfo,
+    Verification,
+)
+from securebench.errors import InvariantViolationError, TooLargeError
+from securebench.ledger.labels import Isolation
+from securebench.ledger.record_line import cut, record_line
+from securebench.ledger.records import (
+    TIMING_FIELDS,
+    RecordContext,
+    RecordTexts,
+    candidate_record,
+)
+from securebench.ledger.summary import RecordFacts, record_facts, run_summary
+from securebench.packs.task import SecureBenchTask
+from securebench.plan.model import AttemptKey, Limits, UserNamespaces, VerifierKind
+from securebench.resources import Lane, Resource, ResourceBundle
+
+SCHEMA = json.loads(
+    (Path(next(iter(schemas_folder.__path__))) / "record.schema.json").read_text(encoding="utf-8")
+)
+VALIDATOR = Draft202012Validator(SCHEMA, format_checker=Draft202012Validator.FORMAT_CHECKER)
+CONTEXT = RecordContext(Isolation.VERIFIED, finished_at=1_767_225_700.25, run_ordinal=3)
+STARTED_AT = 1_767_225_600.0
+FACTS = PodFacts(image_id="registry.example/task@sha256:1", node="n", user_namespace=True)
+PRODUCTION = Production(
+    launch=1,
+    command=CommandReport(exit_code=3, duration_seconds=1.5, phase="harness"),
+    candidate=candidate(),
+    facts=FACTS,
+)
+VERIFICATION = Verification(
+    launch=2,
+    passed=True,
+    metadata={"verifier": "short_answer", "match_strategy": "normalized_exact"},
+    command=CommandReport(),
+    facts=PodFacts(image_id="registry.example/pod@sha256:2"),
+)
+TEXTS = RecordTexts(producer_stdout="Erie \n", candidate="Erie \n")
+
+
+def history(outcome: Outcome = Outcome.SCORED, **changes: Any) -> AttemptHistory:
+    finish = Finish(AttemptKey(0, 1), outcome, passed=True if outcome is Outcome.SCORED else None)
+    return replace(
+        AttemptHistory(
+            key=AttemptKey(0, 1),
+            launches=2,
+            production=PRODUCTION,
+            verification=VERIFICATION,
+            finish=finish,
+            started_at=STARTED_AT,
+        ),
+        **changes,
+    )
+
+
+def failed(outcome: Outcome, reason: str, phase: str, **changes: Any) -> Finish:
+    finish = Finish(AttemptKey(0, 1), outcome, reason, phase, "it went wrong", passed=False)
+    return replace(finish, **changes)
+
+
+def record(
+    past: AttemptHistory, task: Any = None, texts: RecordTexts = TEXTS, **plan_changes: Any
+) -> dict[str, Any]:
+    task = text_task() if task is None else task
+    made = candidate_record(run_plan(task, **plan_changes), task, past, texts, CONTEXT)
+    VALIDATOR.validate(json.loads(record_line(made, Limits())))
+    return made
+
+
+CHECK_VERIFICATION = replace(
+    VERIFICATION,
+    metadata={},
+    command=CommandReport(exit_code=1, duration_seconds=2.0, phase="checker"),
+    stdout=StreamInfo(3_000_000, truncated=True),
+)
+WORKSPACE_PRODUCTION = replace(PRODUCTION, candidate=candidate("workspace.tar", dropped_entries=4))
+
+
+def checked(**changes: Any) -> AttemptHistory:
+    return history(
+        production=WORKSPACE_PRODUCTION,
+        verification=CHECK_VERIFICATION,
+        finish=Finish(AttemptKey(7, 1), Outcome.SCORED, passed=False),
+        **changes,
+    )
+
+
+class TestScored:
+    def test_has_every_field_of_the_contract(self) -> None:
+        made = record(history())
+
+        assert made["run_id"] == "nightly 1"
+        assert made["task_id"] == "geo/lake-1"
+        assert made["benchmark_id"] == "geo-pack"
+        assert made["task_type"] == "short_answer"
+        assert made["verification_status"] == "passed"
+        assert (made["passed"], made["score"]) == (True, 1.0)
+        assert made["outcome"] == "scored"
+        assert (made["attempt"], made["launches"]) == (1, 2)
+        assert (made["run_ordinal"], made["resume_generation"]) == (3, 0)
+        assert made["candidate_text"] == "Erie \n"
+        assert made["candidate_patch"] is None
+        assert made["candidate_workspace"] is None
+        assert made["hidden_values"] == "<redacted>"
+        assert made["pack_digest"] == digest("1")
+        assert made["harness_digest"] == digest("2")
+        assert made["verifier_version"] == "1"
+        assert not {"failure_reason", "failure_phase", "failure_message"} & made.keys()
+
+    def test_a_wrong_answer_needs_no_reason(self) -> None:
+        finish = Finish(AttemptKey(0, 1), Outcome.SCORED, passed=False)
+        made = record(history(finish=finish))
+
+        assert made["verification_status"] == "failed"
+        assert (made["passed"], made["score"]) == (False, 0.0)
+        assert "failure_reason" not in made
+
+    def test_producer_metadata(self) -> None:
+        assert record(history())["producer_metadata"] == {
+            "harness": "command",
+            "exit_code": 3,
+            "duration_seconds": 1.5,
+            "task_file": "task.json",
+            "artifact_path": None,
+            "workspace_root": "workspaces/geo_lake-1-ddc3de26",
+            "allowed_domains": [],
+            "credentials": "none",
+            "network": "none",
+            "candidate_kind": "text",
+            "candidate_extraction": "stdout",
+            "candidate_sha256": digest("9"),
+            "image_id": FACTS.image_id,
+        }
+
+    def test_file_candidates_name_their_file(self) -> None:
+        task = text_task(extraction=Extraction(mode="file", kind="text", path="out/a.txt"))
+
+        assert record(history(), task)["producer_metadata"]["candidate_path"] == "out/a.txt"
+
+    def test_patches_have_their_own_field(self) -> None:
+        task = text_task(extraction=Extraction(mode="stdout", kind="patch", path=None))
+        made = record(history(), task)
+
+        assert (made["candidate_patch"], made["candidate_text"]) == ("Erie \n", None)
+
+    def test_cut_streams_say_their_size(self) -> None:
+        production = replace(PRODUCTION, stderr=StreamInfo(2_000_000, truncated=True))
+        metadata = record(history(production=production))["producer_metadata"]
+
+        assert metadata["stderr_truncated"] is True
+        assert metadata["stderr_bytes"] == 2_000_000
+        assert "stdout_bytes" not in metadata
+
+    def test_text_metadata_has_the_trimmed_answer(self) -> None:
+        metadata = record(history())["verifier_metadata"]
+
+        assert metadata["candidate_answer"] == "Erie"
+        assert metadata["match_strategy"] == "normalized_exact"
+        assert metadata["image_id"] == "registry.example/pod@sha256:2"
+        assert "expected_answer" not in metadata
+
+    def test_multiple_choice_never_shows_the_expected_answer(self) -> None:
+        resources = ResourceBundle(
+            (
+                Resource("question", Lane.PUBLIC, "text", "Which?"),
+                Resource("choices", Lane.PUBLIC, "json", ["a", "b"]),
+                Resource("answer", Lane.HIDDEN, "json", 1),
+            )
+        )
+        task = text_task(task=SecureBenchTask("m", "p", "multiple_choice", {}, resources))
+        verification = replace(VERIFICATION, metadata={"expected_answer": 1})
+        made = record(history(verification=verification), task)
+
+        assert made["verifier_metadata"]["expected_answer"] == "<redacted>"
+        assert made["verifier_metadata"]["verifier"] == "multiple_choice"
+
+    def test_timing_is_apart(self) -> None:
+        made = record(history())
+
+        assert made["timing"] == {
+            "started_at": "2026-01-01T00:00:00Z",
+            "finished_at": "2026-01-01T00:01:40Z",
+            "duration_seconds": 100.25,
+        }
+
+
+class TestRedaction:
+    def test_hidden_values_stay_out_of_what_the_verifier_says(self) -> None:
+        verification = replace(VERIFICATION, metadata={"note": f"want {HIDDEN_ANSWER}!"})
+        texts = replace(TEXTS, verifier_stderr=f"got x, want {HIDDEN_ANSWER}\n")
+        finish = failed(Outcome.SCORED, "verifier_timeout", "checker", message=HIDDEN_ANSWER)
+        made = record(history(verification=verification, finish=finish), texts=texts)
+
+        assert made["verifier_metadata"]["note"] == "want <redacted>!"
+        assert made["verifier_stderr"] == "got x, want <redacted>\n"
+        assert made["failure_message"] == "<redacted>"
+        assert HIDDEN_ANSWER not in record_line(made, Limits())
+
+    def test_what_the_agent_said_stays_as_it_is(self) -> None:
+        texts = RecordTexts(producer_stdout=HIDDEN_ANSWER, candidate=HIDDEN_ANSWER)
+        made = record(history(), texts=texts)
+
+        assert made["candidate_text"] == HIDDEN_ANSWER
+        assert made["producer_stdout"] == HIDDEN_ANSWER
+        assert made["verifier_metadata"]["candidate_answer"] == "<redacted>"
+
+    def test_values_of_other_lanes_are_named_only(self) -> None:
+        assert record(history())["resource_summary"] == [
+            {
+                "name": "question",
+                "visibility": "public",
+                "kind": "text",
+                "value": "Which lake is the largest?",
+            },
+            {"name": "accepted_answers", "visibility": "hidden", "kind": "json", "redacted": True},
+        ]
+
+
+class TestCheck:
+    def test_metadata(self) -> None:
+        made = record(checked(), terminal_task(), RecordTexts(verifier_stdout="1 failed"))
+
+        assert made["candidate_workspace"] == "workspaces/lab_reset-3-51993a23"
+        assert made["producer_metadata"]["candidate_dropped_entries"] == 4
+        assert made["producer_metadata"]["candidate_workspace"] == made["candidate_workspace"]
+        assert made["verifier_stdout"] == "1 failed"
+        assert made["verifier_metadata"] == {
+            "verifier": "terminal_task",
+            "image": "python:3.11-slim",
+            "image_id": "registry.example/pod@sha256:2",
+            "workspace_root": made["candidate_workspace"],
+            "workdir": "/app",
+            "command": "<redacted>",
+            "exit_code": 1,
+            "duration_seconds": 2.0,
+            "phase": "checker",
+            "timed_out": False,
+            "timeout_seconds": 300.0,
+            "stdout_truncated": True,
+            "stdout_bytes": 3_000_000,
+        }
+        assert CHECK_COMMAND not in record_line(made, Limits())
+
+    def test_every_word_of_an_argv_is_redacted(self) -> None:
+        base = terminal_task()
+        resources = ResourceBundle(
+            (
+                Resource("instructions", Lane.PUBLIC, "text", "Do."),
+                Resource(
+                    "checker", Lane.EVALUATION_INPUTS, "json", {"command": ["python3", "t.py"]}
+                ),
+            )
+        )
+        task = terminal_task(task=replace(base.task, resources=resources))
+
+        metadata = record(checked(), task)["verifier_metadata"]
+        assert metadata["command"] == ["<redacted>", "<redacted>"]
+
+    def test_time_limit_of_the_check(self) -> None:
+        verification = replace(
+            CHECK_VERIFICATION, command=CommandReport(exit_code=None, timed_out=True)
+        )
+        finish = failed(Outcome.SCORED, "verifier_timeout", "checker")
+        made = record(replace(checked(), verification=verification, finish=finish), terminal_task())
+
+        assert made["outcome"] == "scored"
+        assert made["failure_reason"] == "verifier_timeout"
+        assert made["verifier_metadata"]["exit_code"] == 124
+        assert made["verifier_metadata"]["timed_out"] is True
+
+    def test_a_denial_speaks_without_a_pod(self) -> None:
+        metadata = {
+            "verifier": "terminal_task",
+            "denied_command": "chroot",
+            "verifier_stderr": "securebench: verifier commands refused\n",
+            "phase": "checker",
+            "exit_code": None,
+        }
+        finish = failed(
+            Outcome.AGENT, "verifier_dangerous_command_denied", "checker", metadata=metadata
+        )
+        made = record(
+            history(production=WORKSPACE_PRODUCTION, verification=None, finish=finish),
+            terminal_task(),
+        )
+
+        assert made["verification_status"] == "failed"
+        assert made["verifier_stderr"] == "securebench: verifier commands refused\n"
+        assert made["verifier_metadata"]["denied_command"] == "chroot"
+        assert "verifier_stderr" not in made["verifier_metadata"]
+
+
+class TestOther:
+    def test_producer_timeout(self) -> None:
+        production = replace(
+            PRODUCTION, command=CommandReport(timed_out=True, duration_seconds=60.0)
+        )
+        finish = failed(Outcome.AGENT, "producer_timeout", "producer")
+        made = record(history(production=production, verification=None, finish=finish))
+
+        assert made["verification_status"] == "failed"
+        assert (made["passed"], made["score"]) == (False, 0.0)
+        assert made["candidate_text"] is None
+        assert made["producer_stdout"] == "Erie \n"
+        assert made["producer_metadata"]["timed_out"] is True
+        assert made["producer_metadata"]["timeout_seconds"] == 60
+        assert made["producer_metadata"]["command"] == 'python3 agent.py "$(pwd)" $$'
+        assert made["producer_metadata"]["exit_code"] == 124
+        assert made["producer_metadata"]["phase"] == "producer"
+        assert "candidate_sha256" not in made["producer_metadata"]
+        assert not {"verifier_stdout", "verifier_stderr", "verifier_metadata"} & made.keys()
+
+    def test_missing_candidate(self) -> None:
+        production = replace(
+            PRODUCTION, candidate=candidate(None, problem="candidate_missing", message="gone")
+        )
+        finish = failed(Outcome.AGENT, "candidate_missing", "candidate_extraction")
+        made = record(
+            history(production=production, verification=None, finish=finish),
+            texts=RecordTexts(),
+        )
+
+        assert made["candidate_text"] is None
+        assert "candidate_sha256" not in made["producer_metadata"]
+        assert made["failure_phase"] == "candidate_extraction"
+
+    def test_no_workspace_without_a_file(self) -> None:
+        production = replace(PRODUCTION, candidate=candidate(None, problem="candidate_too_large"))
+        finish = failed(Outcome.AGENT, "candidate_too_large", "candidate_extraction")
+        past = history(production=production, verification=None, finish=finish)
+
+        assert record(past, terminal_task())["candidate_workspace"] is None
+
+    @pytest.mark.parametrize(
+        "outcome", [Outcome.INFRASTRUCTURE, Outcome.CANCELLED, Outcome.PROVIDER, Outcome.VERIFIER]
+    )
+    def test_without_a_verdict_there_is_no_score(self, outcome: Outcome) -> None:
+        finish = Finish(AttemptKey(0, 1), outcome, "pod_lost", "producer", "it is gone")
+        past = history(production=None, verification=None, finish=finish, started_at=None)
+        made = record(past, texts=RecordTexts())
+
+        assert made["verification_status"] == "pending"
+        assert not {"passed", "score"} & made.keys()
+        assert made["outcome"] == outcome.value
+        assert made["producer_metadata"]["exit_code"] is None
+        assert "image_id" not in made["producer_metadata"]
+        assert made["timing"]["duration_seconds"] == 0.0
+
+    def test_family_without_verifier(self) -> None:
+        task = text_task(
+            verifier=VerifierKind.NONE,
+            extraction=Extraction(mode="unsupported", kind="none", path=None),
+        )
+        production = replace(PRODUCTION, candidate=None)
+        finish = Finish(AttemptKey(0, 1), Outcome.NOT_VERIFIED)
+        made = record(
+            history(production=production, verification=None, finish=finish),
+            task,
+            RecordTexts(producer_stdout="hello"),
+        )
+
+        assert made["outcome"] is None
+        assert made["verification_status"] == "pending"
+        assert made["labels"]["grading"] == "none"
+        assert made["producer_stdout"] == "hello"
+
+    def test_an_unfinished_attempt_has_no_record(self) -> None:
+        with pytest.raises(InvariantViolationError):
+            record(history(finish=None))
+
+
+class TestLabels:
+    def test_of_a_text_task(self) -> None:
+        assert record(history())["labels"] == {
+            "grading": "out-of-process",
+            "network": "none",
+            "credentials": "none",
+            "isolation": "verified",
+            "runtime": "default",
+            "user_namespace": True,
+            "external_tools": False,
+            "audit": False,
+        }
+
+    def test_of_a_check(self) -> None:
+        production = replace(
+            WORKSPACE_PRODUCTION, facts=PodFacts(runtime_class="gvisor", user_namespace=False)
+        )
+        made = record(replace(checked(), production=production), terminal_task())
+
+        assert made["labels"]["grading"] == "in-workspace"
+        assert made["labels"]["runtime"] == "gvisor"
+        assert made["labels"]["user_namespace"] is False
+
+    def test_without_a_launch_they_say_what_was_planned(self) -> None:
+        finish = Finish(AttemptKey(0, 1), Outcome.CANCELLED, "cancelled", "queued", "cancelled")
+        past = history(production=None, verification=None, finish=finish)
+        made = record(past, pods=pods(runtime_class="kata", user_namespaces=UserNamespaces.ON))
+
+        assert made["labels"]["runtime"] == "kata"
+        assert made["labels"]["user_namespace"] is True
+
+    def test_forwarded_variables_are_exposed_credentials(self) -> None:
+        harness = replace(run_plan().harness, env=("A",), secret="keys")
+        made = record(history(), harness=harness)
+
+        assert made["labels"]["credentials"] == "exposed"
+        assert made["producer_metadata"]["credentials"] == "exposed"
+
+    def test_digests(self) -> None:
+        assert record(history())["digests"] == {
+            "pack": digest("1"),
+            "row": digest("d"),
+            "harness": digest("2"),
+            "verifier": "1",
+            "policy": digest("3"),
+            "images": {
+                "harness": FACTS.image_id,
+                "verifier": "registry.example/pod@sha256:2",
+            },
+        }
+
+
+def without_timing(made: dict[str, Any]) -> dict[str, Any]:
+    result = json.loads(json.dumps(made))
+    for path in TIMING_FIELDS:
+        *parents, last = path.split(".")
+        node = result
+        for parent in parents:
+            node = node.get(parent, {})
+        node.pop(last, None)
+    return result
+
+
+def test_only_timing_fields_depend_on_time() -> None:
+    task = terminal_task()
+    late = replace(
+        checked(started_at=STARTED_AT + 500),
+        production=replace(
+            WORKSPACE_PRODUCTION,
+            command=replace(PRODUCTION.command, duration_seconds=7.0),
+            facts=replace(FACTS, started_at=1.0, finished_at=9.0, node="other"),
+        ),
+        verification=replace(
+            CHECK_VERIFICATION, command=replace(CHECK_VERIFICATION.command, duration_seconds=9.0)
+        ),
+    )
+    context = replace(CONTEXT, finished_at=CONTEXT.finished_at + 700)
+    first = candidate_record(run_plan(task), task, checked(), TEXTS, CONTEXT)
+    second = candidate_record(run_plan(task), task, late, TEXTS, context)
+
+    assert first != second
+    assert without_timing(first) == without_timing(second)
+
+
+class TestLine:
+    def test_form(self) -> None:
+        line = record_line({"b": "ä", "a": [1, 2]}, Limits())
+
+        assert line == '{"a": [1, 2], "b": "\\u00e4"}'
+
+    def big(self, **changes: Any) -> dict[str, Any]:
+        texts = RecordTexts(
+            producer_stdout="o" * 300_000,
+            producer_stderr="small",
+            verifier_stdout="ä" * 100_000,
+            candidate="c" * 200_000,
+        )
+        return {**record(history(), texts=texts), **changes}
+
+    def shortened(self, made: dict[str, Any], bound: int) -> dict[str, Any]:
+        line = record_line(made, Limits(record_bytes=bound))
+        assert len(line) < bound
+        result: dict[str, Any] = json.loads(line)
+        VALIDATOR.validate(result)
+        return result
+
+    def test_a_line_that_fits_is_whole(self) -> None:
+        made = self.big()
+
+        assert json.loads(record_line(made, Limits())) == made
+
+    def test_outputs_go_first(self) -> None:
+        found = self.shortened(self.big(), 800_000)
+
+        assert found["record_truncated"] is True
+        assert len(found["producer_stdout"].encode()) < 66_000
+        assert "[securebench: 234464 of 300000 bytes omitted]" in found["producer_stdout"]
+        assert found["producer_metadata"]["stdout_bytes"] == 300_000
+        assert found["producer_metadata"]["stdout_truncated"] is True
+        assert found["producer_stderr"] == "small"
+        assert found["verifier_stdout"].startswith("ää")
+        assert found["verifier_metadata"]["candidate_answer_truncated"] is True
+        assert found["candidate_text"] == "c" * 200_000
+
+    def test_the_real_size_survives_a_second_cut(self) -> None:
+        made = self.big()
+        made["producer_metadata"] = {
+            **made["producer_metadata"],
+            "stdout_truncated": True,
+            "stdout_bytes": 9_000_000,
+        }
+        found = self.shortened(made, 800_000)
+
+        assert "of 9000000 bytes omitted]" in found["producer_stdout"]
+        assert found["producer_metadata"]["stdout_bytes"] == 9_000_000
+
+    def test_public_values_go_second(self) -> None:
+        summary = [
+            {"name": "q", "visibility": "public", "kind": "text", "value": "q" * 200_000},
+            {"name": "a", "visibility": "hidden", "kind": "text", "redacted": True},
+        ]
+        found = self.shortened(self.big(resource_summary=summary), 700_000)
+
+        assert found["resource_summary"] == [
+            {**summary[0], "value": {"omitted": True, "bytes": 200_002}},
+            summary[1],
+        ]
+        assert found["candidate_text"] == "c" * 200_000
+
+    def test_the_candidate_goes_last(self) -> None:
+        found = self.shortened(self.big(), 400_000)
+
+        assert found["candidate_text"] is None
+        assert found["producer_metadata"]["candidate_sha256"] == digest("9")
+
+    def test_outputs_of_a_record_without_verifier(self) -> None:
+        finish = failed(Outcome.AGENT, "producer_timeout", "producer")
+        past = history(verification=None, finish=finish)
+        made = record(past, texts=RecordTexts(producer_stdout="o" * 300_000))
+        found = self.shortened(made, 200_000)
+
+        assert len(found["producer_stdout"]) < 66_000
+        assert "verifier_metadata" not in found
+
+    def test_what_still_does_not_fit_is_an_error(self) -> None:
+        with pytest.raises(TooLargeError):
+            record_line(self.big(), Limits(record_bytes=1000))
+
+    def test_cuts_keep_characters_whole(self) -> None:
+        text = cut("äöü" * 10, 9, 60)
+
+        assert text == "äö\n[securebench: 52 of 60 bytes omitted]\nöü"
+
+
+class TestSummary:
+    PASSED = RecordFacts("passed", passed=True, score=1.0, outcome="scored")
+    FAILED = RecordFacts("failed", passed=False, score=0.0, outcome="agent")
+    PENDING = RecordFacts("pending", passed=None, score=None, outcome=None)
+
+    @pytest.mark.parametrize(
+        ("facts", "want"),
+        [
+            ([], "complete"),
+            ([PENDING], "pending"),
+            ([PASSED, FAILED], "complete"),
+            ([PASSED, PENDING], "partial"),
+        ],
+        ids=["empty", "nothing verified", "all verified", "some verified"],
+    )
+    def test_status(self, facts: list[RecordFacts], want: str) -> None:
+        assert run_summary("r", facts).verification_status == want
+
+    def test_counts(self) -> None:
+        found = run_summary("r", [self.PASSED, self.FAILED, self.PENDING, self.PASSED])
+
+        assert found.to_json("/out", "/out/candidates.jsonl") == {
+            "run_id": "r",
+            "output_dir": "/out",
+            "output_path": "/out/candidates.jsonl",
+            "total": 4,
+            "verified": 3,
+            "passed": 2,
+            "score_sum": 2.0,
+            "verification_status": "partial",
+            "outcomes": {"agent": 1, "null": 1, "scored": 2},
+        }
+
+    def test_facts_of_a_record(self) -> None:
+        assert record_facts(record(history())) == self.PASSED
+
+    def test_a_bool_is_no_score(self) -> None:
+        made = {"verification_status": "passed", "passed": 1, "score": True, "outcome": "scored"}
+
+        assert record_facts(made) == RecordFacts("passed", None, None, "scored")
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"passed": False},
+        {"score": 0.5},
+        {"outcome": "infrastructure"},
+        {"extra": 1},
+        {"hidden_values": "x"},
+        {"verifier_metadata": {"expected_answer": "B"}},
+        {"failure_reason": "x", "failure_phase": "y", "failure_message": "z"},
+    ],
+    ids=lambda changes: next(iter(changes)),
+)
+def test_schema_refuses_records_that_cannot_be(changes: dict[str, Any]) -> None:
+    made = json.loads(record_line(record(history()), Limits()))
+
+    assert not VALIDATOR.is_valid({**made, **changes})

@@ -1,0 +1,614 @@
+from __future__ import annotations
+
+import asyncio
+import base64
+import json
+from collections.abc import Mapping
+from itertools import count
+from pathlib import Path
+
+import pytest
+
+from securebench.errors import (
+    ClusterError,
+    ConfigError,
+    ConfigErrors,
+    DigestMismatchError,
+    PermanentClusterError,
+    SecureBenchError,
+    TransientClusterError,
+)
+from securebench.kube.objects import metadata
+from securebench.kube.port import Kind
+from securebench.packs.digest import tree_digest
+from securebench.tester.config import load_tester_config, with_tester_overrides
+from securebench.tester.link import OperatorLink
+from securebench.tester.mirror import RecordMirror, line_marks
+from securebench.tester.prepare import prepare
+from securebench.tester.progress import Event
+from securebench.tester.run import RunEnd, RunSession, Surroundings
+from securebench.tester.summary import parse_summary
+from unit.cli.fake_operator import (
+    Namespace,
+    OperatorRun,
+    Script,
+    complete,
+    record,
+    write_pack,
+    write_tester,
+)
+
+ENV = {"MY_NAME": "value", "EMPTY": ""}
+
+
+class Recorder:
+    def __init__(self) -> None:
+        self.events: list[tuple[str, Mapping[str, object]]] = []
+
+    def report(self, event: str, **fields: object) -> None:
+        self.events.append((event, fields))
+
+    def done(self) -> list[object]:
+        return [fields["task_id"] for event, fields in self.events if event == Event.TASK_DONE]
+
+    def starts(self) -> list[tuple[object, object]]:
+        starts = [fields for event, fields in self.events if event == Event.TASK_START]
+        return [(fields["index"], fields["total"]) for fields in starts]
+
+    def notes(self) -> str:
+        return "\n".join(
+            str(fields["message"]) for event, fields in self.events if event == Event.NOTE
+        )
+
+    def fields_of(self, wanted: Event) -> Mapping[str, object]:
+        return next(fields for event, fields in self.events if event == wanted)
+
+
+class Bench:
+    """A tester's machine: one folder, one namespace."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.yaml = write_tester(folder)
+        self.namespace = Namespace(folder / "volume")
+        self.reporter = Recorder()
+        self._suffixes = count()
+        self.output = folder / "out"
+
+    def start(
+        self, *, resume: bool = False, limit: int | None = None, parallelism: int | None = None
+    ) -> RunSession:
+        config = with_tester_overrides(load_tester_config(self.yaml), resume=resume, limit=limit)
+        self.reporter = Recorder()
+        around = Surroundings(
+            cluster=self.namespace.cluster,
+            link=OperatorLink(self.namespace.execute),
+            environ=ENV,
+            reporter=self.reporter,
+            sleep=self.namespace.sleep,
+            suffix=lambda: f"{next(self._suffixes):06d}",
+        )
+        return RunSession(config, prepare(config), around, parallelism)
+
+    async def run(
+        self, script: Script = complete, *, resume: bool = False, limit: int | None = None
+    ) -> RunEnd:
+        async def operate() -> None:
+            await script(await self.namespace.next_run())
+
+        operator = asyncio.create_task(operate())
+        try:
+            return await self.start(resume=resume, limit=limit).execute()
+        finally:
+            operator.cancel()
+
+    def edit(self, old: str, new: str) -> None:
+        text = self.yaml.read_text()
+        assert old in text
+        self.yaml.write_text(text.replace(old, new))
+
+    def lines(self) -> list[object]:
+        text = (self.output / "candidates.jsonl").read_text()
+        return [json.loads(line)["task_id"] for line in text.splitlines()]
+
+
+@pytest.fixture
+def bench(tmp_path: Path) -> Bench:
+    return Bench(tmp_path)
+
+
+async def test_a_whole_run(bench: Bench) -> None:
+    end = await bench.run()
+
+    assert end.exit_code == 0
+    assert end.summary is not None
+    output = bench.output / "candidates.jsonl"
+    assert end.summary.line() == (
+        f"securebench: run_id=My run total=3 verification=complete verified=3 passed=2"
+        f" output={output}"
+    )
+    run = bench.namespace.runs()[0]
+    volume = bench.namespace.root / "runs" / str(metadata(run)["uid"]) / "candidates.jsonl"
+    assert output.read_bytes() == volume.read_bytes()
+    summary = json.loads((bench.output / "summary.json").read_text())
+    assert summary["output_path"] == str(output)
+    assert parse_summary(summary) == end.summary
+    assert bench.reporter.done() == ["b", "a", "c"]
+    assert bench.reporter.starts() == [(1, 3), (2, 3), (3, 3)]
+    assert sorted(path.name for path in bench.output.iterdir()) == [
+        "candidates.jsonl",
+        "summary.json",
+    ]
+
+
+async def test_the_benchmark_run_says_what_the_yaml_says(bench: Bench) -> None:
+    bench.edit("type: command", "type: command\n  env: [MY_NAME, EMPTY, UNSET]")
+    bench.yaml.write_text(
+        bench.yaml.read_text() + "verification: {disallow_dangerous_commands: false}\n"
+    )
+    run = bench.start(limit=2, parallelism=7)
+    task = asyncio.create_task(run.execute())
+    operated = await bench.namespace.next_run()
+    operated.bind()
+    operated.write(record("a"), record("b"))
+    await operated.end()
+    await task
+
+    pack = operated.spec["pack"]
+    assert isinstance(pack, Mapping)
+    folder = str(pack["volume"]["path"])
+    name = operated.name
+    assert name == run.name
+    assert name.startswith("my-run-")
+    assert operated.spec == {
+        "runId": "My run",
+        "pack": {
+            "volume": {"path": folder},
+            "manifest": "manifest.yaml",
+            "tasks": "tasks.jsonl",
+            "digest": pack["digest"],
+        },
+        "harness": {
+            "type": "command",
+            "config": {"command": "python3 answer.py"},
+            "env": ["MY_NAME", "EMPTY", "UNSET"],
+            "secretRef": {"name": name},
+        },
+        "verification": {"disallowDangerousCommands": False, "denyCommands": []},
+        "taskSelector": {"limit": 2},
+        "parallelism": 7,
+    }
+    assert folder == "capitals-" + str(pack["digest"]).removeprefix("sha256:")[:12]
+    uploaded = bench.namespace.root / "packs" / folder
+    assert tree_digest(uploaded) == tree_digest(bench.folder / "pack")
+
+
+async def test_the_secret_holds_what_is_set_and_belongs_to_the_run(bench: Bench) -> None:
+    bench.edit("type: command", "type: command\n  env: [MY_NAME, EMPTY, UNSET]")
+    await bench.run()
+    run, (secret,) = (
+        bench.namespace.runs()[0],
+        bench.namespace.cluster.objects(Kind.SECRET).values(),
+    )
+    meta = metadata(secret)
+    assert secret["data"] == {"MY_NAME": base64.b64encode(b"value").decode()}
+    assert meta["name"] == metadata(run)["name"]
+    assert meta["labels"]["securebench.dev/usable-by-runs"] == "true"  # type: ignore[index]
+    assert meta["ownerReferences"] == [
+        {
+            "apiVersion": "securebench.dev/v1alpha1",
+            "kind": "BenchmarkRun",
+            "name": metadata(run)["name"],
+            "uid": metadata(run)["uid"],
+        }
+    ]
+
+
+async def test_a_secret_that_cannot_be_owned_is_told(bench: Bench) -> None:
+    bench.edit("type: command", "type: command\n  env: [MY_NAME]")
+    bench.namespace.cluster.fail_next("patch", PermanentClusterError("no", status=403))
+    assert (await bench.run()).exit_code == 0
+    assert "must be deleted by hand" in bench.reporter.notes()
+
+
+async def test_without_env_there_is_no_secret(bench: Bench) -> None:
+    await bench.run()
+    assert bench.namespace.cluster.objects(Kind.SECRET) == {}
+
+
+async def test_a_refused_run_leaves_no_secret(bench: Bench) -> None:
+    bench.edit("type: command", "type: command\n  env: [MY_NAME]")
+    refusal = PermanentClusterError("forbidden", status=403)
+    bench.namespace.cluster.fail_next("create", refusal, kind=Kind.BENCHMARK_RUN)
+    with pytest.raises(PermanentClusterError):
+        await bench.start().execute()
+    assert bench.namespace.cluster.objects(Kind.SECRET) == {}
+
+
+async def test_a_pack_is_uploaded_once(bench: Bench) -> None:
+    await bench.run()
+    await bench.run()
+    assert bench.namespace.operations().count("put-pack") == 1
+    (bench.folder / "pack" / "assets").mkdir()
+    (bench.folder / "pack" / "assets" / "new.txt").write_text("new")
+    await bench.run()
+    assert bench.namespace.operations().count("put-pack") == 2
+
+
+async def test_a_tampered_pack_on_the_volume_is_replaced(bench: Bench) -> None:
+    await bench.run()
+    (folder,) = (bench.namespace.root / "packs").glob("capitals-*")
+    (folder / "tasks.jsonl").write_text("{}")
+    await bench.run()
+    assert tree_digest(folder) == tree_digest(bench.folder / "pack")
+
+
+async def test_a_damaged_upload_starts_nothing(bench: Bench) -> None:
+    bench.namespace.tamper = lambda data: data.replace(b"a?", b"z?")
+    with pytest.raises(DigestMismatchError, match="arrived damaged"):
+        await bench.start().execute()
+    assert bench.namespace.runs() == []
+    assert list((bench.namespace.root / "packs").glob("capitals*")) == []
+
+
+async def test_an_upload_that_breaks_off_is_repeated(bench: Bench) -> None:
+    bench.namespace.failures.append(TransientClusterError("broken pipe"))
+    assert (await bench.run()).exit_code == 0
+
+
+async def test_config_errors_change_nothing(bench: Bench) -> None:
+    bench.edit('command: "python3 answer.py"', "comand: x, timeout_seconds: 0")
+    tasks = bench.folder / "pack" / "tasks.jsonl"
+    tasks.write_text('{"id": "a"}\nno json\n')
+    with pytest.raises(ConfigErrors) as caught:
+        bench.start()
+    lines = [str(error) for error in caught.value.errors]
+    assert len(lines) >= 4
+    assert lines[0].startswith(f"{bench.yaml}:6: ")
+    assert any(line.startswith(f"{tasks}:2: invalid JSON") for line in lines)
+    assert bench.namespace.calls == []
+    assert not bench.output.exists()
+
+
+async def test_an_unsupported_harness_is_refused_before_anything(bench: Bench) -> None:
+    bench.edit('{command: "python3 answer.py"}', "{model: gpt-5}")
+    bench.edit("type: command", "type: codex")
+    with pytest.raises(ConfigErrors, match="not supported by this version"):
+        bench.start()
+
+
+async def test_a_symlink_in_an_asset_root_is_refused(bench: Bench) -> None:
+    (bench.folder / "pack" / "assets").mkdir()
+    (bench.folder / "pack" / "assets" / "link").symlink_to("/etc/passwd")
+    with pytest.raises(SecureBenchError, match="no symlinks"):
+        bench.start()
+
+
+async def test_records_of_an_earlier_run_stay_until_the_new_run_exists(bench: Bench) -> None:
+    bench.output.mkdir()
+    (bench.output / "candidates.jsonl").write_text("old\n")
+    refusal = PermanentClusterError("no", status=422)
+    bench.namespace.cluster.fail_next("create", refusal, kind=Kind.BENCHMARK_RUN)
+    with pytest.raises(PermanentClusterError):
+        await bench.start().execute()
+    assert (bench.output / "candidates.jsonl").read_text() == "old\n"
+    await bench.run()
+    assert bench.lines() == ["a", "b", "c"]
+
+
+async def test_an_interrupted_start_joins_its_run(bench: Bench) -> None:
+    first = bench.start()
+    following = asyncio.create_task(first.execute())
+    run = await bench.namespace.next_run()
+    run.bind()
+    run.write(record("b"))
+    await run.status("Running")
+    following.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await following
+    assert first.name == run.name
+
+    second = asyncio.create_task(bench.start().execute())
+    await run.status("Running", "still")
+    run.write(record("a"), record("b"), record("c", passed=None, outcome="infrastructure"))
+    await run.end("Incomplete")
+    end = await second
+
+    assert len(bench.namespace.runs()) == 1
+    assert (end.exit_code, end.state.reason) == (0, "Incomplete")
+    assert bench.reporter.fields_of(Event.RESUME)["completed"] == 1
+    assert bench.reporter.fields_of(Event.RESUME)["remaining"] == 2
+    assert bench.reporter.done() == ["a", "c"]
+    assert bench.reporter.starts() == [(2, 3), (3, 3)]
+    assert "joined BenchmarkRun" in bench.reporter.notes()
+    assert bench.lines() == ["a", "b", "c"]
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        ("answer.py", "other.py"),
+        ("My run", "Your run"),
+    ],
+)
+async def test_another_configuration_joins_nothing(bench: Bench, change: tuple[str, str]) -> None:
+    following = asyncio.create_task(bench.start().execute())
+    await bench.namespace.next_run()
+    following.cancel()
+    bench.edit(*change)
+    await bench.run()
+    assert len(bench.namespace.runs()) == 2
+
+
+async def test_a_finished_run_is_not_joined(bench: Bench) -> None:
+    await bench.run()
+    await bench.run()
+    assert len(bench.namespace.runs()) == 2
+
+
+async def two_scored(run: OperatorRun) -> None:
+    run.bind()
+    run.write(
+        record("a"),
+        record("b", passed=None, outcome="infrastructure"),
+        record("c", passed=False, outcome="agent"),
+    )
+    await run.end("Incomplete")
+
+
+async def test_a_resume_continues_the_last_run(bench: Bench) -> None:
+    await bench.run(two_scored)
+    names = {str(metadata(run)["name"]) for run in bench.namespace.runs()}
+
+    async def resumed(run: OperatorRun) -> None:
+        assert run.spec["resumeFrom"] == {"run": names.pop()}
+        run.bind()
+        run.write(record("a"), record("c", passed=False, outcome="agent"))
+        await run.status("Running")
+        run.write(record("a"), record("b"), record("c", passed=False, outcome="agent"))
+        await run.end()
+
+    end = await bench.run(resumed, resume=True)
+
+    assert end.exit_code == 0
+    resume = bench.reporter.fields_of(Event.RESUME)
+    assert (resume["completed"], resume["remaining"]) == (2, 1)
+    assert bench.reporter.done() == ["b"]
+    assert bench.reporter.starts() == [(3, 3)]
+    assert bench.lines() == ["a", "b", "c"]
+
+
+async def test_a_resume_keeps_records_beyond_the_limit(bench: Bench) -> None:
+    await bench.run(two_scored)
+
+    async def resumed(run: OperatorRun) -> None:
+        run.bind()
+        run.write(record("a"), record("b"), record("c", passed=False, outcome="agent"))
+        await run.end()
+
+    await bench.run(resumed, resume=True, limit=2)
+    resume = bench.reporter.fields_of(Event.RESUME)
+    assert (resume["completed"], resume["remaining"]) == (2, 1)
+
+
+async def test_a_resume_without_old_results_is_a_normal_start(bench: Bench) -> None:
+    assert (await bench.run(resume=True)).exit_code == 0
+    spec = bench.namespace.runs()[0]["spec"]
+    assert isinstance(spec, Mapping)
+    assert "resumeFrom" not in spec
+
+
+async def test_a_resume_with_local_records_alone_is_refused(bench: Bench) -> None:
+    bench.output.mkdir()
+    (bench.output / "candidates.jsonl").write_text("{}\n")
+    with pytest.raises(ConfigError, match="knows no run 'My run'"):
+        await bench.start(resume=True).execute()
+    assert bench.namespace.runs() == []
+    assert (bench.output / "candidates.jsonl").read_text() == "{}\n"
+
+
+async def test_a_resume_of_something_else_names_old_and_new_values(bench: Bench) -> None:
+    await bench.run(two_scored)
+    before = (bench.output / "candidates.jsonl").read_bytes()
+    old = prepare(load_tester_config(bench.yaml))
+    bench.edit("answer.py", "other.py")
+    write_pack(bench.folder, tasks=("a", "b", "c", "d"))
+    new = prepare(load_tester_config(bench.yaml))
+    calls = len(bench.namespace.calls)
+
+    with pytest.raises(ConfigErrors) as caught:
+        await bench.start(resume=True).execute()
+
+    pack, harness = (str(error) for error in caught.value.errors)
+    assert old.pack.digest in pack
+    assert new.pack.digest in pack
+    assert old.harness_digest in harness
+    assert new.harness_digest in harness
+    assert len(bench.namespace.runs()) == 1
+    assert bench.namespace.operations()[calls:] == ["find-run"]
+    assert (bench.output / "candidates.jsonl").read_bytes() == before
+
+
+async def test_a_resume_of_a_run_that_goes_on_with_another_limit_is_refused(
+    bench: Bench,
+) -> None:
+    following = asyncio.create_task(bench.start(limit=1).execute())
+    run = await bench.namespace.next_run()
+    run.bind()
+    await run.status("Running")
+    following.cancel()
+    with pytest.raises(ConfigError, match="has not ended"):
+        await bench.start(resume=True).execute()
+
+
+@pytest.mark.parametrize(
+    ("reason", "want"),
+    [
+        ("InvalidSpec", 1),
+        ("PackInvalid", 1),
+        ("IsolationNotVerified", 1),
+        ("DeadlineExceeded", 1),
+        ("Cancelled", 1),
+        ("Internal", 1),
+        ("Incomplete", 0),
+        ("Completed", 0),
+    ],
+)
+async def test_exit_codes(bench: Bench, reason: str, want: int) -> None:
+    async def script(run: OperatorRun) -> None:
+        run.bind()
+        run.write(record("a"))
+        await run.end(reason, "why")
+
+    end = await bench.run(script)
+    assert (end.exit_code, end.state.message) == (want, "why")
+
+
+async def test_a_run_that_was_refused_has_no_summary(bench: Bench) -> None:
+    async def script(run: OperatorRun) -> None:
+        await run.status("InvalidSpec", "spec.pack: no")
+
+    end = await bench.run(script)
+    assert (end.exit_code, end.summary) == (1, None)
+
+
+async def test_a_lost_connection_is_survived(bench: Bench) -> None:
+    async def script(run: OperatorRun) -> None:
+        run.bind()
+        await run.status("Running")
+        bench.namespace.cluster.fail_next("get", TransientClusterError("refused"))
+        bench.namespace.cluster.fail_next("get", TransientClusterError("refused"))
+        bench.namespace.cluster.end_watches(TransientClusterError("reset"))
+        for _ in range(50):
+            await asyncio.sleep(0)
+        run.write(record("a"))
+        bench.namespace.failures.append(PermanentClusterError("no such Pod", status=404))
+        await run.status("Running")
+        bench.namespace.failures += [PermanentClusterError("no such Pod", status=404)] * 3
+        await run.end()
+
+    end = await bench.run(script)
+    assert end.exit_code == 0
+    assert bench.lines() == ["a"]
+    notes = bench.reporter.notes()
+    assert notes.count("connection lost, the run goes on") == 1
+    assert notes.count("connected again") == 1
+    assert "records could not be fetched, the run goes on" in notes
+    assert bench.namespace.waits[:3] == [1.0, 2.0, 4.0]
+
+
+async def test_an_ended_or_expired_watch_is_opened_again(bench: Bench) -> None:
+    async def script(run: OperatorRun) -> None:
+        run.bind()
+        await run.status("Running")
+        bench.namespace.cluster.end_watches()
+        await run.status("Running", "a")
+        bench.namespace.cluster.expire_history()
+        run.write(record("a"))
+        await run.end()
+
+    assert (await bench.run(script)).exit_code == 0
+
+
+async def test_a_deleted_run_is_an_error(bench: Bench) -> None:
+    async def script(run: OperatorRun) -> None:
+        await run.status("Running")
+        bench.namespace.cluster.remove(Kind.BENCHMARK_RUN, run.name)
+
+    with pytest.raises(ClusterError, match="was deleted"):
+        await bench.run(script)
+
+
+async def test_waiting_is_explained_once(bench: Bench) -> None:
+    async def script(run: OperatorRun) -> None:
+        run.bind()
+        await run.status("QuotaExceeded", "no room for Pods")
+        await run.status("QuotaExceeded", "no room for Pods", total=2)
+        run.write(record("a"))
+        await run.end()
+
+    await bench.run(script)
+    assert bench.reporter.notes().count("QuotaExceeded: no room for Pods") == 1
+
+
+async def test_a_lost_answer_to_the_creation_makes_no_second_run(bench: Bench) -> None:
+    bench.namespace.cluster.fail_next(
+        "create", TransientClusterError("lost"), before=False, kind=Kind.BENCHMARK_RUN
+    )
+    await bench.run()
+    assert len(bench.namespace.runs()) == 1
+
+
+async def test_a_taken_name_is_not_used(bench: Bench) -> None:
+    await bench.run()
+    taken = str(metadata(bench.namespace.runs()[0])["name"])
+    bench._suffixes = count(int(taken.rpartition("-")[2]))
+    await bench.run()
+    assert len(bench.namespace.runs()) == 2
+
+
+async def test_a_completed_run_without_summary_is_an_error(bench: Bench) -> None:
+    async def script(run: OperatorRun) -> None:
+        run.write(record("a"))
+        await run.status("Completed")
+
+    with pytest.raises(SecureBenchError, match=r"no summary\.json"):
+        await bench.run(script)
+
+
+async def test_the_mirror_fetches_only_what_changed(bench: Bench) -> None:
+    namespace, path = bench.namespace, bench.folder / "mirror.jsonl"
+    file = namespace.root / "runs" / "abc" / "candidates.jsonl"
+    mirror = RecordMirror(OperatorLink(namespace.execute), "abc", path)
+    assert await mirror.refresh() == []
+    assert not path.exists()
+    file.parent.mkdir(parents=True)
+    lines = [json.dumps({"task_id": str(index), "pad": "x" * 100}) + "\n" for index in range(50)]
+    file.write_text("".join(lines[:30] + lines[31:]))
+    assert len(await mirror.refresh()) == 49
+
+    file.write_text("".join(lines))
+    assert [found["task_id"] for found in await mirror.refresh()] == ["30"]
+    assert path.read_bytes() == file.read_bytes()
+    marks = line_marks(path)
+    assert [mark.offset for mark in marks] == sorted(mark.offset for mark in marks)
+    assert marks[-1].offset == file.stat().st_size
+    assert await mirror.refresh() == []
+
+
+async def test_the_mirror_joins_parts_and_notices_a_change_between_them(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    namespace, path = bench.namespace, bench.folder / "mirror.jsonl"
+    file = namespace.root / "runs" / "abc" / "candidates.jsonl"
+    file.parent.mkdir(parents=True)
+    first = '{"task_id": "b"}\n{"task_id": "c"}\n'
+    file.write_text(first)
+    monkeypatch.setattr("securebench.controller.exec_io.MAX_ANSWER_BYTES", 20)
+
+    async def execute(command: object, stdin: object) -> object:
+        result = await namespace.execute(command, stdin)  # type: ignore[arg-type]
+        file.write_text('{"task_id": "a"}\n' + first)
+        return result
+
+    mirror = RecordMirror(OperatorLink(execute), "abc", path)  # type: ignore[arg-type]
+    assert [found["task_id"] for found in await mirror.refresh()] == ["a", "b", "c"]
+    assert path.read_bytes() == file.read_bytes()
+
+
+async def test_a_damaged_answer_leaves_the_mirror_as_it_was(bench: Bench) -> None:
+    namespace, path = bench.namespace, bench.folder / "mirror.jsonl"
+    file = namespace.root / "runs" / "abc" / "candidates.jsonl"
+    file.parent.mkdir(parents=True)
+    file.write_text('{"task_id": "a"}\n')
+    path.write_text("before\n")
+
+    async def execute(command: object, stdin: object) -> object:
+        result = await namespace.execute(command, stdin)  # type: ignore[arg-type]
+        return result._replace(stdout=result.stdout.replace(b"a", b"b"))
+
+    mirror = RecordMirror(OperatorLink(execute), "abc", path)  # type: ignore[arg-type]
+    with pytest.raises(DigestMismatchError):
+        await mirror.refresh()
+    assert path.read_text() == "before\n"
+    assert [item.name for item in bench.folder.glob(".*.part")] == []
