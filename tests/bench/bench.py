@@ -112,7 +112,8 @@ def measure(namespace: str, pod: str, tasks: int, parallelism: int) -> dict[str,
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--namespace", default=os.environ.get("SECUREBENCH_NAMESPACE", "securebench"))
+    namespace = os.environ.get("SECUREBENCH_NAMESPACE", "securebench")
+    parser.add_argument("--namespace", default=namespace)
     parser.add_argument("--pod", default="securebench-0")
     parser.add_argument("--shapes", default="4x1,32x8", help="TASKSxPARALLELISM, comma separated")
     chosen = parser.parse_args()

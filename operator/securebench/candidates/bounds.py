@@ -13,6 +13,8 @@ GIB = 1024 * MIB
 UTF8_CONTINUATIONS = 3
 """A UTF-8 character has at most this many bytes after its first one."""
 
+CONTINUATION_BYTES = range(0x80, 0xC0)
+
 
 @dataclass(frozen=True, slots=True)
 class Bounds:
@@ -77,6 +79,6 @@ def _beginning(data: bytes) -> tuple[str, int]:
 
 def _whole_characters(data: bytes) -> bytes:
     start = 0
-    while start < min(UTF8_CONTINUATIONS, len(data)) and data[start] & 0xC0 == 0x80:
+    while start < min(UTF8_CONTINUATIONS, len(data)) and data[start] in CONTINUATION_BYTES:
         start += 1
     return data[start:]

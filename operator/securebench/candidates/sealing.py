@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from dataclasses import dataclass
+from io import BufferedIOBase
 from typing import TYPE_CHECKING, NamedTuple
 
 from securebench.candidates.digest import content_digest
@@ -21,6 +22,8 @@ if TYPE_CHECKING:
     from collections.abc import Collection
     from pathlib import Path
     from typing import BinaryIO
+
+    from _typeshed import ReadableBuffer
 
     from securebench.candidates.bounds import Bounds
     from securebench.candidates.extraction import CandidateKind, Extraction
@@ -155,7 +158,7 @@ def _seal_workspace(places: Places, bounds: Bounds, exclude: Collection[str]) ->
     )
 
 
-class _HashedFile:
+class _HashedFile(BufferedIOBase):
     """A file that hashes what is written."""
 
     def __init__(self, target: BinaryIO) -> None:
@@ -163,11 +166,12 @@ class _HashedFile:
         self.hash = hashlib.sha256()
         self.size = 0
 
-    def write(self, data: bytes) -> int:
+    def write(self, data: ReadableBuffer, /) -> int:
         """Write and hash all of it."""
         self.hash.update(data)
-        self.size += len(data)
-        return self._target.write(data)
+        count = self._target.write(data)
+        self.size += count
+        return count
 
     def tell(self) -> int:
         """Return the position, which is the size: nothing seeks."""

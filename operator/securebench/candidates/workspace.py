@@ -20,6 +20,7 @@ from securebench.candidates.untrusted import (
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
+    from io import BufferedIOBase
     from typing import BinaryIO
 
     from securebench.candidates.bounds import Bounds
@@ -67,6 +68,7 @@ class _Scan:
     bounds: Bounds
     exclude: Collection[str]
     entries: list[Entry] = field(default_factory=list)
+    unreadable: set[str] = field(default_factory=set)
     dropped: int = 0
     seen: int = 0
     size: int = 0
@@ -127,13 +129,10 @@ class _Scan:
                 f"the workspace has more than {self.bounds.workspace_bytes} bytes",
             )
 
-    def unreadable(self, path: str) -> None:
-        """Drop a folder that cannot be read."""
-        self.dropped += 1
-        self.entries.remove(Entry(path, Kind.FOLDER))
 
-
-def pack_workspace(root: int, target: BinaryIO, bounds: Bounds, exclude: Collection[str]) -> Packed:
+def pack_workspace(
+    root: int, target: BufferedIOBase, bounds: Bounds, exclude: Collection[str]
+) -> Packed:
     """Write a workspace as an archive whose bytes depend on the tree alone.
 
     Args:
@@ -150,7 +149,8 @@ def pack_workspace(root: int, target: BinaryIO, bounds: Bounds, exclude: Collect
     """
     scan = _Scan(bounds, frozenset(exclude))
     _read_tree(root, scan)
-    bad = escaping({entry.path: entry.target for entry in scan.entries if entry.kind is Kind.LINK})
+    links = {entry.path: entry.target for entry in scan.entries if entry.kind is Kind.LINK}
+    bad = escaping(links) | scan.unreadable
     entries = sorted(
         (entry for entry in scan.entries if entry.path not in bad),
         key=lambda entry: entry.path.encode("utf-8"),
@@ -161,8 +161,9 @@ def pack_workspace(root: int, target: BinaryIO, bounds: Bounds, exclude: Collect
 
 def _read_tree(root: int, scan: _Scan) -> None:
     """Read folders depth first; ``pending`` holds, per level, a descriptor and what is ahead."""
-    pending = [(os.dup(root), _read_folder(root, "", scan))]
+    pending: list[tuple[int, list[str]]] = []
     try:
+        pending.append((os.dup(root), _read_folder(root, "", scan)))
         while pending:
             parent, ahead = pending[-1]
             if not ahead:
@@ -176,10 +177,11 @@ def _read_tree(root: int, scan: _Scan) -> None:
             try:
                 child = os.open(path.rpartition("/")[2], FOLDER, dir_fd=parent)
             except OSError:
-                scan.unreadable(path)
+                scan.unreadable.add(path)
                 continue
-            pending.append((child, []))
-            pending[-1][1].extend(_read_folder(child, path + "/", scan))
+            ahead = []
+            pending.append((child, ahead))
+            ahead += _read_folder(child, path + "/", scan)
     finally:
         for descriptor, _ in pending:
             os.close(descriptor)
@@ -195,12 +197,16 @@ def _read_folder(folder: int, prefix: str, scan: _Scan) -> list[str]:
     return found
 
 
-def _write_archive(root: int, target: BinaryIO, entries: Sequence[Entry]) -> tuple[str, int]:
+def _write_archive(root: int, target: BufferedIOBase, entries: Sequence[Entry]) -> tuple[str, int]:
     total = hashlib.sha256()
     unreadable = 0
     folders = _Folders(root)
-    archive = tarfile.open(fileobj=target, mode="w", format=tarfile.PAX_FORMAT, encoding="utf-8")
-    with archive, folders:
+    with (
+        tarfile.open(
+            fileobj=target, mode="w", format=tarfile.PAX_FORMAT, encoding="utf-8"
+        ) as archive,
+        folders,
+    ):
         for entry in entries:
             digest = _add(archive, folders, entry)
             if digest is None:
@@ -252,7 +258,7 @@ class _Hashed:
         self.hash = hashlib.sha256()
         self.size = 0
 
-    def read(self, count: int) -> bytes:
+    def read(self, count: int = -1, /) -> bytes:
         """Read at most ``count`` bytes."""
         data = self._source.read(count)
         self.hash.update(data)

@@ -77,8 +77,8 @@ def run(  # noqa: PLR0913 - the flags of contract 2.1
     operator_pod: OperatorPod = None,
 ) -> None:
     """Run a benchmark as a tester YAML says and fetch its results."""
-    from securebench.cli.connection import Place
     from securebench.cli.run import RunCommand, RunOptions
+    from securebench.tester.connection import Place
 
     options = RunOptions(
         config=config,
@@ -124,7 +124,7 @@ def pack_push(  # noqa: PLR0913 - flags
 ) -> None:
     """Upload a pack to the results volume, for BenchmarkRuns with pack.volume."""
     from securebench.cli import pack
-    from securebench.cli.connection import Place
+    from securebench.tester.connection import Place
 
     files, place = pack.PackFiles(config, manifest, tasks), Place(namespace, context, operator_pod)
     end_with(lambda: pack.push(files, name, place))
@@ -143,7 +143,7 @@ def pack_show(  # noqa: PLR0913 - flags
 ) -> None:
     """Show a pack on the results volume, or one on this machine."""
     from securebench.cli import pack
-    from securebench.cli.connection import Place
+    from securebench.tester.connection import Place
 
     if name is not None:
         end_with(lambda: pack.show_uploaded(name, Place(namespace, context, operator_pod)))
@@ -161,7 +161,7 @@ def results(
 ) -> None:
     """Fetch records and summary of a run into a folder (default: named like the run)."""
     from securebench.cli import results as command
-    from securebench.cli.connection import Place
+    from securebench.tester.connection import Place
 
     place = Place(namespace, context, operator_pod)
     end_with(lambda: command.results(run, output_dir, place))
@@ -178,7 +178,7 @@ def logs(
 ) -> None:
     """Print what harness and check of a finished task printed."""
     from securebench.cli import results as command
-    from securebench.cli.connection import Place
+    from securebench.tester.connection import Place
 
     end_with(lambda: command.logs(run, task, Place(namespace, context, operator_pod)))
 

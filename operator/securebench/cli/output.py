@@ -40,10 +40,10 @@ def error_lines(error: Exception) -> tuple[str, ...]:
     if isinstance(error, ConfigErrors):
         return tuple(line for part in error.errors for line in _lines(str(part)))
     if isinstance(error, PermanentClusterError) and error.status == _FORBIDDEN:
-        hint = "your account lacks a right here; ask for the role 'tester' of the SecureBench chart"
+        hint = "your account lacks a right here; ask for the role 'tester' of the chart"
         return (f"{hint} ({_one_line(str(error))})",)
     if isinstance(error, PermanentClusterError) and error.status == _NOT_FOUND:
-        hint = "the cluster does not know BenchmarkRuns; install the SecureBench chart and its CRDs"
+        hint = "the cluster does not know BenchmarkRuns; install the chart with its CRDs"
         return (f"{hint} ({_one_line(str(error))})",)
     if isinstance(error, OSError) and error.filename is not None:
         return (f"{error.filename}: {error.strerror}",)

@@ -8,7 +8,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from securebench.cli.connection import Place, open_connection
 from securebench.cli.output import print_error, print_line
 from securebench.errors import ConfigErrors, InvalidInputError
 from securebench.harnesses.config import (
@@ -21,6 +20,7 @@ from securebench.packs.bundle import files_receipt
 from securebench.packs.lint import LintFinding, Severity, lint_harness, lint_pack
 from securebench.packs.load import CheckedPack, check_pack
 from securebench.tester.config import TesterConfig, load_tester_config
+from securebench.tester.connection import Place, open_connection
 from securebench.tester.link import LOCAL_LIMITS
 from securebench.tester.prepare import LocalPack, local_pack
 from securebench.tester.submit import pack_folder

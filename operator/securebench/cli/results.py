@@ -7,11 +7,11 @@ import sys
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from securebench.cli.connection import Connection, Place, open_connection
 from securebench.cli.output import print_line
 from securebench.errors import InvalidInputError
 from securebench.kube.port import Kind
 from securebench.packs.bundle import folder_files
+from securebench.tester.connection import Connection, Place, open_connection
 from securebench.tester.follow import RunState, run_state
 from securebench.tester.mirror import RECORDS, RecordMirror
 from securebench.tester.summary import SUMMARY, localized_summary, parse_summary, write_summary

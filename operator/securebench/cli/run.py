@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import os
-import secrets
 import shlex
 import sys
 from collections.abc import Iterator
@@ -15,10 +13,11 @@ from pathlib import Path
 from rich.console import Console
 
 from securebench.api.conditions import Reason
-from securebench.cli.connection import Place, open_connection
 from securebench.cli.output import INTERRUPTED, print_error, print_line, print_notices
 from securebench.tester.config import TesterConfig, load_tester_config, with_tester_overrides
+from securebench.tester.connection import Place
 from securebench.tester.env_file import load_env_file
+from securebench.tester.facade import open_session
 from securebench.tester.prepare import Prepared, prepare
 from securebench.tester.progress import (
     LineReporter,
@@ -27,10 +26,8 @@ from securebench.tester.progress import (
     Reporter,
     stderr_console,
 )
-from securebench.tester.run import RunEnd, RunSession, Surroundings
+from securebench.tester.run import RunEnd, RunSession
 from securebench.tester.trace import AgentOutputReporter
-
-_SUFFIX_BYTES = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +68,7 @@ class RunCommand:
 
     def __init__(self, options: RunOptions) -> None:
         self._options = options
-        self._run: RunSession | None = None
+        self._session: RunSession | None = None
 
     def __call__(self) -> int:
         """Run it and return the exit code."""
@@ -93,18 +90,13 @@ class RunCommand:
         return conclude(end)
 
     async def _execute(self, config: TesterConfig, prepared: Prepared) -> RunEnd:
-        async with open_connection(self._options.place) as connection:
-            with self._reporter(config) as reporter:
-                around = Surroundings(
-                    cluster=connection.cluster,
-                    link=connection.link,
-                    environ=os.environ,
-                    reporter=reporter,
-                    sleep=asyncio.sleep,
-                    suffix=lambda: secrets.token_hex(_SUFFIX_BYTES),
-                )
-                self._run = RunSession(config, prepared, around, self._options.parallelism)
-                return await self._run.execute()
+        options = self._options
+        with self._reporter(config) as reporter:
+            async with open_session(
+                config, prepared, reporter, options.place, options.parallelism
+            ) as session:
+                self._session = session
+                return await session.execute()
 
     @contextmanager
     def _reporter(self, config: TesterConfig) -> Iterator[Reporter]:
@@ -129,12 +121,12 @@ class RunCommand:
         return AgentOutputReporter(reporter, console, text)
 
     def _say_how_to_come_back(self) -> None:
-        if self._run is None or self._run.name is None:
+        if self._session is None or self._session.name is None:
             sys.stderr.write("securebench: interrupted; nothing was started\n")
             return
         command = shlex.join(["securebench", *sys.argv[1:]])
         sys.stderr.write(
-            f"securebench: interrupted; BenchmarkRun {self._run.name} goes on."
+            f"securebench: interrupted; BenchmarkRun {self._session.name} goes on."
             f" Follow it again with: {command}\n"
         )
 
@@ -143,8 +135,7 @@ def conclude(end: RunEnd) -> int:
     """Print how a run ended and return the exit code."""
     summary = end.summary
     if end.exit_code != 0 or summary is None:
-        message = f": {end.state.message}" if end.state.message else ""
-        print_error(f"BenchmarkRun {end.state.name} ended with {end.state.reason}{message}")
+        print_error(end.failure())
         return end.exit_code or 1
     if end.state.reason == Reason.INCOMPLETE:
         missing = summary.total - summary.verified

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from math import isfinite
 from typing import NoReturn
 
 from securebench.engine.model import CommandReport, SealedCandidate, StreamInfo
 
 VERSION = 1
-MAX_BYTES = 4096
+CANDIDATE_FILES = frozenset({"candidate.txt", "workspace.tar"})
+CANDIDATE_PROBLEMS = frozenset({"candidate_missing", "candidate_too_large", "candidate_invalid"})
 
 
 class BadMessageError(ValueError):
@@ -41,15 +43,16 @@ def sealed_candidate(message: str, launch: int) -> tuple[SealedCandidate, Stream
         BadMessageError: The courier did not write this.
     """
     fields = decode(message)
-    problem = fields.get("problem")
+    file = _known(fields, "file", CANDIDATE_FILES)
+    problem = _known(fields, "problem", CANDIDATE_PROBLEMS)
     candidate = SealedCandidate(
         launch=launch,
-        file=_text(fields, "file") or None,
+        file=file,
         digest=_text(fields, "digest"),
         size_bytes=_integer(fields, "size_bytes") or 0,
         candidate_sha256=_text(fields, "candidate_sha256"),
         dropped_entries=_integer(fields, "dropped_entries") or 0,
-        problem=problem if isinstance(problem, str) else None,
+        problem=problem,
         message=_text(fields, "message"),
     )
     return candidate, *streams(fields)
@@ -83,16 +86,22 @@ def streams(fields: Mapping[str, object]) -> tuple[StreamInfo, StreamInfo]:
 
 
 def decode(message: str) -> Mapping[str, object]:
-    """Decode one JSON object: no duplicate keys, no non-finite numbers, version 1.
+    """Decode one JSON object of version 1.
+
+    Duplicate keys, numbers that are not finite and text that is no Unicode are refused: the
+    journal could not give them back.
 
     Raises:
         BadMessageError: Anything else.
     """
     try:
-        value = json.loads(message, object_pairs_hook=_unique, parse_constant=_refuse)
+        value = json.loads(
+            message, object_pairs_hook=_unique, parse_constant=_refuse, parse_float=_finite
+        )
+        json.dumps(value, ensure_ascii=False).encode()
     except (ValueError, RecursionError) as error:
         raise BadMessageError(str(error)) from error
-    if not isinstance(value, dict) or value.get("v") != VERSION:
+    if not isinstance(value, dict) or _integer(value, "v") != VERSION:
         raise BadMessageError("not an object of version 1")
     return value
 
@@ -106,6 +115,18 @@ def _unique(pairs: list[tuple[str, object]]) -> dict[str, object]:
 
 def _refuse(text: str) -> NoReturn:
     raise BadMessageError(f"{text} is no number")
+
+
+def _finite(text: str) -> float:
+    value = float(text)
+    return value if isfinite(value) else _refuse(text)
+
+
+def _known(fields: Mapping[str, object], key: str, known: frozenset[str]) -> str | None:
+    value = fields.get(key)
+    if value is None or (isinstance(value, str) and value in known):
+        return value
+    raise BadMessageError(f"{key} is nothing that a courier says")
 
 
 def _stream(value: object) -> StreamInfo:

@@ -101,6 +101,11 @@ class RunEnd(NamedTuple):
     exit_code: int
     summary: TesterRunSummary | None
 
+    def failure(self) -> str:
+        """Return the sentence about a run that did not finish its work."""
+        message = f": {self.state.message}" if self.state.message else ""
+        return f"BenchmarkRun {self.state.name} ended with {self.state.reason}{message}"
+
 
 class RunSession:
     """Runs one configuration.

@@ -10,24 +10,30 @@ import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
+from types import ModuleType
 from typing import NamedTuple
 
 import pytest
 from typer.testing import CliRunner
 
-from securebench.cli import connection, output
-from securebench.cli.connection import Connection, Place, PodExec, operator_pod
+from securebench.cli import output
 from securebench.cli.main import app
 from securebench.errors import (
     ClusterError,
     ConfigError,
     PermanentClusterError,
+    SecureBenchError,
     TooLargeError,
     TransientClusterError,
 )
 from securebench.kube.fake import FakeCluster
 from securebench.kube.podexec import ExecResult
 from securebench.kube.port import Kind
+from securebench.settings import Bounds, Settings
+from securebench.tester import connection
+from securebench.tester.config import load_tester_config
+from securebench.tester.connection import Connection, Place, PodExec, operator_pod
+from securebench.tester.facade import run_tester_config
 from securebench.tester.link import OperatorLink
 from unit.cli.fake_operator import (
     Namespace,
@@ -86,8 +92,8 @@ class Shell:
 def shell(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Shell:
     made = Shell(tmp_path)
     monkeypatch.chdir(tmp_path)
-    for module in ("run", "pack", "results"):
-        monkeypatch.setattr(f"securebench.cli.{module}.open_connection", made.connect)
+    for module in ("tester.facade", "cli.pack", "cli.results"):
+        monkeypatch.setattr(f"securebench.{module}.open_connection", made.connect)
     return made
 
 
@@ -265,14 +271,14 @@ def test_an_interrupt_before_the_start(shell: Shell) -> None:
         "not allowed": (
             PermanentClusterError("API server answered 403: may not create", status=403),
             (
-                "your account lacks a right here; ask for the role 'tester' of the SecureBench chart"
+                "your account lacks a right here; ask for the role 'tester' of the chart"
                 " (API server answered 403: may not create)"
             ),
         ),
         "no CRD": (
             PermanentClusterError("API server answered 404", status=404),
             (
-                "the cluster does not know BenchmarkRuns; install the SecureBench chart and its CRDs"
+                "the cluster does not know BenchmarkRuns; install the chart with its CRDs"
                 " (API server answered 404)"
             ),
         ),
@@ -286,7 +292,7 @@ def test_cluster_errors_are_one_line(shell: Shell, error: ClusterError, want: st
 
 def test_no_kubeconfig(shell: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("KUBECONFIG", str(shell.folder / "none"))
-    monkeypatch.setattr("securebench.cli.run.open_connection", connection.open_connection)
+    monkeypatch.setattr("securebench.tester.facade.open_connection", connection.open_connection)
     result = shell.run()
     assert result.code == 1
     assert result.stdout.count("\n") == 1
@@ -443,6 +449,66 @@ def _only_run(shell: Shell) -> str:
     metadata = run["metadata"]
     assert isinstance(metadata, dict)
     return str(metadata["name"])
+
+
+def test_the_facade_runs_a_configuration(shell: Shell) -> None:
+    summary = run_tester_config(load_tester_config(shell.yaml), limit=2)
+    assert (summary.total, summary.passed) == (3, 2)
+
+    async def script(run: OperatorRun) -> None:
+        await run.status("Cancelled", "by hand")
+
+    shell.script = script
+    with pytest.raises(SecureBenchError, match="ended with Cancelled: by hand"):
+        run_tester_config(load_tester_config(shell.yaml))
+
+
+@pytest.mark.parametrize(("terminal", "want"), [(True, "\x1b["), (False, "codex: hello\n")])
+def test_agent_output(
+    shell: Shell, monkeypatch: pytest.MonkeyPatch, *, terminal: bool, want: str
+) -> None:
+    async def script(run: OperatorRun) -> None:
+        run.bind()
+        run.write({**record("a"), "producer_stdout": "hello"})
+        await run.end()
+
+    shell.script = script
+    shell.yaml.write_text(shell.yaml.read_text().replace("python3 answer.py", "codex exec x"))
+    if terminal:
+        monkeypatch.setenv("FORCE_COLOR", "1")
+        monkeypatch.setenv("TTY_COMPATIBLE", "1")
+    result = shell.run("--show-agent-output")
+    assert result.code == 0
+    assert want in result.stderr
+    assert (shell.folder / "out" / "agent-trace.log").read_text() == "a | codex: hello\n"
+
+
+def test_operator_io_takes_root_and_bounds_from_the_settings(
+    shell: Shell, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settings = Settings.model_construct(data_root=shell.namespace.root, bounds=Bounds(pack_files=1))
+    monkeypatch.setattr("securebench.cli.operator_io.load_settings", lambda _: settings)
+    found = shell("operator-io", "--", "find-run", "--help")
+    assert (found.code, found.stdout) == (0, "[]\n")
+    assert json.loads(found.stderr) == {"ok": True, "runs": 0}
+    folder = shell.namespace.root / "packs" / "big"
+    folder.mkdir()
+    for name in ("a", "b"):
+        (folder / name).write_text("")
+    too_large = shell("operator-io", "--", "show-pack", "big")
+    assert too_large.code == 1
+    assert json.loads(too_large.stderr)["kind"] == "TooLargeError"
+
+
+def test_the_operator_command_runs_the_operator(
+    shell: Shell, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    handlers = ModuleType("securebench.controller.handlers")
+    started: list[bool] = []
+    handlers.run_operator = lambda: started.append(True)  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, "securebench.controller.handlers", handlers)
+    assert shell("operator").code == 0
+    assert started == [True]
 
 
 @pytest.mark.parametrize(

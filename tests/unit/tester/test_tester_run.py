@@ -16,18 +16,19 @@ from securebench.errors import (
     DigestMismatchError,
     PermanentClusterError,
     SecureBenchError,
+    StorageError,
     TransientClusterError,
 )
 from securebench.kube.objects import metadata
 from securebench.kube.port import Kind
 from securebench.packs.digest import tree_digest
 from securebench.tester.config import load_tester_config, with_tester_overrides
-from securebench.tester.link import OperatorLink
+from securebench.tester.link import ExecResult, OperatorLink
 from securebench.tester.mirror import RecordMirror, line_marks
 from securebench.tester.prepare import prepare
 from securebench.tester.progress import Event
 from securebench.tester.run import RunEnd, RunSession, Surroundings
-from securebench.tester.summary import parse_summary
+from securebench.tester.summary import localized_summary, parse_summary
 from unit.cli.fake_operator import (
     Namespace,
     OperatorRun,
@@ -612,3 +613,32 @@ async def test_a_damaged_answer_leaves_the_mirror_as_it_was(bench: Bench) -> Non
         await mirror.refresh()
     assert path.read_text() == "before\n"
     assert [item.name for item in bench.folder.glob(".*.part")] == []
+
+
+@pytest.mark.parametrize(
+    ("result", "want"),
+    {
+        "cut off": (ExecResult(0, b"", b"some log"), "was cut off"),
+        "no answer": (ExecResult(127, b"", b"sh: securebench: not found"), "exit code 127.*found"),
+        "nothing": (ExecResult(1, b"", b""), r"exit code 1\)$"),
+        "fewer bytes": (
+            ExecResult(0, b"a", b'{"ok":true,"present":true,"offset":0,"sent":2,"size":2}'),
+            "arrived incomplete",
+        ),
+    }.values(),
+)
+async def test_answers_that_do_not_hold_are_worth_repeating(result: ExecResult, want: str) -> None:
+    async def execute(_command: object, _stdin: object) -> ExecResult:
+        return result
+
+    with pytest.raises(TransientClusterError, match=want):
+        await OperatorLink(execute).get_run("uid", "summary.json")
+
+
+@pytest.mark.parametrize(
+    "text",
+    [b"", b"[]", b"{}", b'{"run_id": "a", "verification_status": "complete", "total": "1"}'],
+)
+def test_a_damaged_summary_is_said(text: bytes, tmp_path: Path) -> None:
+    with pytest.raises(StorageError, match=r"summary\.json .* is damaged"):
+        parse_summary(localized_summary(text, tmp_path))

@@ -1,0 +1,1 @@
+"""Entry points inside Pods: standard library, candidates and verifiers only."""

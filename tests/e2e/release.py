@@ -1,0 +1,199 @@
+"""A namespace with a release of the chart, and what its users and its administrator do there."""
+
+from __future__ import annotations
+
+import base64
+import json
+import os
+import shutil
+import subprocess
+import time
+import uuid
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from securebench.ledger.journal import read_entries
+
+ROOT = Path(__file__).parents[2]
+CHART = ROOT / "charts" / "securebench"
+RELEASE = "securebench"
+OPERATOR = f"{RELEASE}-0"
+DATA = "/var/lib/securebench"
+
+Raw = dict[str, Any]
+Record = dict[str, Any]
+
+
+class CommandError(AssertionError):
+    """A command of the user failed; the text is what it printed."""
+
+
+def call(*words: str, stdin: bytes | None = None, seconds: float = 120) -> bytes:
+    """Run a program and return its standard output."""
+    done = subprocess.run(words, input=stdin, capture_output=True, check=False, timeout=seconds)
+    if done.returncode != 0:
+        raise CommandError(done.stderr.decode() or done.stdout.decode())
+    return done.stdout
+
+
+def images() -> Mapping[str, str]:
+    """Return the images that `make` built, or skip where no cluster is named."""
+    if "KUBECONFIG" not in os.environ:
+        pytest.skip("no cluster: KUBECONFIG is not set")
+    names = {
+        "image.operator": "SECUREBENCH_OPERATOR_IMAGE",
+        "image.pod": "SECUREBENCH_POD_IMAGE",
+    }
+    missing = [name for name in names.values() if name not in os.environ]
+    assert not missing, f"not set: {', '.join(missing)}; run this tier with make"
+    return {value: os.environ[name] for value, name in names.items()}
+
+
+@dataclass(frozen=True, slots=True)
+class Release:
+    """One namespace in which the chart is installed."""
+
+    namespace: str
+
+    def kubectl(self, *words: str, stdin: bytes | None = None, seconds: float = 120) -> str:
+        """Run kubectl in the namespace."""
+        out = call("kubectl", "-n", self.namespace, *words, stdin=stdin, seconds=seconds)
+        return out.decode()
+
+    def create(self, *objects: Mapping[str, Any]) -> None:
+        """Create objects as a user would."""
+        body = {"apiVersion": "v1", "kind": "List", "items": list(objects)}
+        self.kubectl("create", "-f", "-", stdin=json.dumps(body).encode())
+
+    def get(self, kind: str, name: str) -> Raw:
+        """Return one object."""
+        found: Raw = json.loads(self.kubectl("get", kind, name, "-o", "json"))
+        return found
+
+    def patch(self, name: str, spec: Mapping[str, Any]) -> None:
+        """Change fields of a BenchmarkRun's spec."""
+        body = json.dumps({"spec": spec})
+        self.kubectl("patch", "benchmarkrun", name, "--type=merge", "-p", body)
+
+    def pods(self, run: str) -> list[Raw]:
+        """Return the Pods of a run."""
+        selector = f"securebench.dev/run={run}"
+        found = json.loads(self.kubectl("get", "pods", "-l", selector, "-o", "json"))
+        items: list[Raw] = found["items"]
+        return items
+
+    def wait(self, run: str, what: Callable[[Raw], bool], seconds: float = 180) -> Raw:
+        """Return a BenchmarkRun as soon as something holds for it."""
+        deadline = time.monotonic() + seconds
+        while True:
+            seen = self.get("benchmarkrun", run)
+            if what(seen):
+                return seen
+            if time.monotonic() > deadline:
+                raise CommandError(f"{run} after {seconds} s:\n{self._story(run, seen)}")
+            time.sleep(0.5)
+
+    def wait_ended(self, run: str, seconds: float = 420) -> Raw:
+        """Return a BenchmarkRun that has ended."""
+        return self.wait(run, lambda seen: condition(seen)["status"] != "Unknown", seconds)
+
+    def records(self, run: str) -> list[Record]:
+        """Return the lines of candidates.jsonl."""
+        return [json.loads(line) for line in self.file(run, "candidates.jsonl").splitlines()]
+
+    def entries(self, run: str) -> Sequence[object]:
+        """Return the journal's entries."""
+        return read_entries(self.file(run, "journal.jsonl"))[0]
+
+    def file(self, run: str, path: str) -> bytes:
+        """Return a file of a run's folder on the volume."""
+        uid = self.get("benchmarkrun", run)["metadata"]["uid"]
+        return self.operator("cat", f"{DATA}/runs/{uid}/{path}")
+
+    def operator(self, *words: str, stdin: bytes | None = None) -> bytes:
+        """Run a program in the operator's container."""
+        flags = ["-i"] if stdin is not None else []
+        exec_words = ["exec", *flags, OPERATOR, "-c", "operator", "--"]
+        return call("kubectl", "-n", self.namespace, *exec_words, *words, stdin=stdin)
+
+    def scale(self, replicas: int) -> None:
+        """Start or stop the operator and wait until it is so."""
+        self.kubectl("scale", "statefulset", RELEASE, f"--replicas={replicas}")
+        if replicas:
+            self.kubectl("rollout", "status", f"statefulset/{RELEASE}", "--timeout=120s")
+        else:
+            self.kubectl("wait", "--for=delete", f"pod/{OPERATOR}", "--timeout=120s")
+
+    def _story(self, run: str, seen: Raw) -> str:
+        status = json.dumps(seen.get("status"), indent=1)
+        pods = self.kubectl("get", "pods", "-o", "wide")
+        log = self.kubectl("logs", OPERATOR, "--tail=40")
+        return f"{status}\n{pods}\n{log}"
+
+
+def condition(run: Raw, kind: str = "Succeeded") -> Raw:
+    """Return a condition of a BenchmarkRun, with status Unknown while it is not there."""
+    conditions: list[Raw] = run.get("status", {}).get("conditions", [])
+    absent = {"status": "Unknown", "reason": "", "message": ""}
+    return next((item for item in conditions if item["type"] == kind), absent)
+
+
+def benchmark_run(name: str, spec: Mapping[str, Any]) -> Raw:
+    """Return a BenchmarkRun."""
+    return {
+        "apiVersion": "securebench.dev/v1alpha1",
+        "kind": "BenchmarkRun",
+        "metadata": {"name": name},
+        "spec": dict(spec),
+    }
+
+
+def keyed_pack(kind: str, name: str, files: Mapping[str, bytes]) -> tuple[Raw, Raw]:
+    """Return a pack as a ConfigMap or Secret, and the pack source of a spec that names it."""
+    keys = {path: path.replace("/", "--") for path in files}
+    encoded = {keys[path]: base64.b64encode(data).decode() for path, data in files.items()}
+    body: Raw = {"apiVersion": "v1", "kind": kind, "metadata": {"name": name}}
+    body["data" if kind == "Secret" else "binaryData"] = encoded
+    items = [{"key": key, "path": path} for path, key in keys.items() if key != path]
+    source = "secret" if kind == "Secret" else "configMap"
+    return body, {source: {"name": name, "items": items}}
+
+
+@contextmanager
+def namespace(prefix: str, labels: Mapping[str, str] | None = None) -> Iterator[str]:
+    """Make a namespace for one test; it is deleted afterwards, nobody waits for that."""
+    name = f"{prefix}-{uuid.uuid4().hex[:6]}"
+    level = {"pod-security.kubernetes.io/enforce": "baseline"}
+    metadata = {"name": name, "labels": level if labels is None else dict(labels)}
+    body = {"apiVersion": "v1", "kind": "Namespace", "metadata": metadata}
+    call("kubectl", "create", "-f", "-", stdin=json.dumps(body).encode())
+    try:
+        yield name
+    finally:
+        call("kubectl", "delete", "namespace", name, "--wait=false", "--ignore-not-found")
+
+
+@contextmanager
+def release(
+    prefix: str, values: Mapping[str, object], labels: Mapping[str, str] | None = None
+) -> Iterator[Release]:
+    """Install the chart in a namespace of its own; both are gone afterwards."""
+    chosen = {**images(), **values}
+    with namespace(prefix, labels) as name:
+        flags = [f"--set-json={key}={json.dumps(value)}" for key, value in chosen.items()]
+        call("tests/cluster/cluster", "recycle")
+        install(name, flags)
+        yield Release(name)
+
+
+def install(name: str, flags: Sequence[str]) -> None:
+    """Install the chart and wait until the operator is ready."""
+    helm = shutil.which("helm")
+    assert helm is not None, "helm is not in PATH"
+    words = ["upgrade", "--install", RELEASE, str(CHART), "-n", name, "--wait", "--timeout=3m"]
+    call(helm, *words, *flags, seconds=240)

@@ -1,0 +1,15 @@
+"""Every scenario folder, side by side in one namespace on the real node."""
+
+from __future__ import annotations
+
+import pytest
+
+from e2e.release import Release
+from e2e.scenario import Scenario, scenarios
+
+pytestmark = pytest.mark.e2e
+
+
+@pytest.mark.parametrize("scenario", scenarios(), ids=lambda scenario: scenario.name)
+def test_scenario(scenario: Scenario, started: Release) -> None:
+    scenario.check(started)

@@ -1,0 +1,136 @@
+import pytest
+from build import (
+    HARNESS,
+    KEY,
+    NOW,
+    VERIFIER,
+    history_of,
+    lost_launch,
+    many_tasks,
+    plan_of,
+    production,
+    verification,
+)
+
+from securebench.engine.entries import (
+    Finished,
+    Isolated,
+    Kept,
+    LaunchBegun,
+    LaunchLost,
+    Opened,
+    Produced,
+    RunBound,
+    RunEnded,
+    Verified,
+)
+from securebench.engine.history import open_attempts, run_history
+from securebench.engine.model import Finish, Outcome
+from securebench.errors import InvariantViolationError
+from securebench.plan.model import AttemptKey, LaunchKey, Role
+
+SHA = "a" * 64
+FINISH = Finish(KEY, Outcome.SCORED, passed=True)
+SECOND = LaunchKey(0, 1, Role.HARNESS, 2)
+PRODUCTION = production(launch=2)
+VERIFICATION = verification()
+WHOLE = (
+    RunBound("uid", "sha256:plan"),
+    Opened(1, NOW),
+    Isolated(verified=True, user_namespaces=False, message="closed: dns"),
+    LaunchBegun(HARNESS, NOW + 1),
+    LaunchLost(lost_launch()),
+    Opened(2, NOW + 5),
+    LaunchBegun(SECOND, NOW + 6),
+    Produced(KEY, PRODUCTION),
+    LaunchBegun(VERIFIER, NOW + 8),
+    Verified(KEY, VERIFICATION),
+    Finished(FINISH, SHA, NOW + 9),
+    RunEnded("Completed", "1 of 1 passed", NOW + 10),
+)
+
+
+def folded(*entries, tasks=1, attempts=1):
+    return run_history(plan_of(*many_tasks(tasks), attempts=attempts), entries)
+
+
+def test_a_whole_run():
+    history = folded(*WHOLE)
+    assert (history.bound, history.isolation, history.ended) == (WHOLE[0], WHOLE[2], WHOLE[-1])
+    assert (history.epoch, history.started_at) == (2, NOW)
+    assert history.attempts[KEY] == history_of(
+        live_since=NOW + 8,
+        launches=1,
+        retries=1,
+        last_lost=lost_launch(),
+        production=PRODUCTION,
+        verification=VERIFICATION,
+        finish=FINISH,
+        record_sha256=SHA,
+        started_at=NOW + 1,
+        finished_at=NOW + 9,
+    )
+
+
+STATES = {
+    "begun": ((WHOLE[3],), {"live": HARNESS, "live_since": NOW + 1, "launches": 1}),
+    "lost": (
+        WHOLE[3:5],
+        {"live_since": NOW + 1, "launches": 1, "retries": 1, "last_lost": lost_launch()},
+    ),
+    "produced": (
+        (WHOLE[3], Produced(KEY, PRODUCTION)),
+        {"live_since": NOW + 1, "launches": 1, "production": PRODUCTION},
+    ),
+}
+
+
+@pytest.mark.parametrize("name", STATES)
+def test_states_of_an_attempt(name):
+    entries, want = STATES[name]
+    assert folded(*entries).attempts[KEY] == history_of(started_at=NOW + 1, **want)
+
+
+def test_every_attempt_is_there_from_the_start_in_pack_order():
+    history = folded(tasks=2, attempts=2)
+    assert list(history.attempts) == [(0, 1), (0, 2), (1, 1), (1, 2)]
+    assert open_attempts(history.attempts) == 4
+
+
+def test_a_kept_record_is_final_without_a_launch():
+    history = folded(Kept(FINISH, SHA, "earlier"))
+    assert history.attempts[KEY] == history_of(finish=FINISH, record_sha256=SHA)
+    assert open_attempts(history.attempts) == 0
+
+
+AFTER_THE_END = {
+    "finished": Finished(FINISH, SHA, NOW),
+    "kept": Kept(FINISH, SHA, "earlier"),
+    "begun": LaunchBegun(HARNESS, NOW),
+    "lost": LaunchLost(lost_launch()),
+    "produced": Produced(KEY, PRODUCTION),
+    "verified": Verified(KEY, VERIFICATION),
+}
+
+
+@pytest.mark.parametrize("first", ["finished", "kept"])
+@pytest.mark.parametrize("name", AFTER_THE_END)
+def test_a_finished_attempt_never_changes(first, name):
+    with pytest.raises(InvariantViolationError, match="is finished and cannot change"):
+        folded(AFTER_THE_END[first], AFTER_THE_END[name])
+
+
+def test_an_attempt_has_one_live_launch():
+    with pytest.raises(InvariantViolationError, match="has a live launch already"):
+        folded(LaunchBegun(HARNESS, NOW), LaunchBegun(SECOND, NOW))
+
+
+def test_an_attempt_that_is_not_planned():
+    foreign = LaunchKey(5, 1, Role.HARNESS, 1)
+    with pytest.raises(InvariantViolationError, match="that the plan has not"):
+        folded(LaunchBegun(foreign, NOW))
+
+
+def test_launches_of_two_roles_are_counted_by_their_numbers():
+    attempt = folded(*WHOLE[:8]).attempts[AttemptKey(0, 1)]
+    assert (attempt.launches, attempt.retries) == (2, 1)

@@ -1,0 +1,114 @@
+import json
+
+import pytest
+from build import collect_message, seal_message, sealed, supervise_message, text_message
+
+from securebench.engine.messages import (
+    BadMessageError,
+    collected_streams,
+    command_report,
+    decode,
+    sealed_candidate,
+    text_verdict,
+)
+from securebench.engine.model import CommandReport, StreamInfo
+
+BAD = {
+    "empty": "",
+    "no JSON": "panic: runtime error",
+    "cut": '{"v":1,"code":0',
+    "trailing bytes": '{"v":1} {"v":1}',
+    "no object": "[1]",
+    "a number": "1",
+    "no version": "{}",
+    "another version": '{"v":2}',
+    "a version of another type": '{"v":true}',
+    "a text for a version": '{"v":"1"}',
+    "duplicate key": '{"v":1,"v":1}',
+    "duplicate key inside": '{"v":1,"stdout":{"bytes":1,"bytes":2}}',
+    "not a number": '{"v":1,"score":NaN}',
+    "infinite": '{"v":1,"score":-Infinity}',
+    "infinite by size": '{"v":1,"duration_seconds":1e999}',
+    "a lone surrogate": '{"v":1,"error":"\\ud800"}',
+    "a lone surrogate in a key": '{"v":1,"\\udfff":0}',
+    "nested too deep": '{"v":1,"x":' + "[" * 100_000 + "]" * 100_000 + "}",
+}
+
+
+@pytest.mark.parametrize("name", BAD)
+def test_the_decoder_refuses(name):
+    with pytest.raises(BadMessageError):
+        decode(BAD[name])
+
+
+def test_the_decoder_reads():
+    assert decode('{"v":1,"metadata":{"a":[1.5,null,"\\u00e9"]}}') == {
+        "v": 1,
+        "metadata": {"a": [1.5, None, "é"]},
+    }
+
+
+def test_a_command_report():
+    found = command_report(supervise_message(124, exit_code=137, error="killed"))
+    assert found == CommandReport(137, True, 1.5, "harness", "killed")
+
+
+@pytest.mark.parametrize("message", ["", '{"v":3}', "x" * 4096])
+def test_evidence_that_cannot_be_read_is_empty(message):
+    assert command_report(message) == CommandReport(error="supervise left no readable report")
+
+
+def test_a_report_of_odd_types_is_empty():
+    body = {"v": 1, "exit_code": True, "timed_out": "true", "duration_seconds": False, "phase": 3}
+    assert command_report(json.dumps(body)) == CommandReport()
+
+
+def test_a_sealed_candidate():
+    candidate, stdout, stderr = sealed_candidate(seal_message(), 2)
+    assert candidate == sealed(launch=2)
+    assert (stdout, stderr) == (StreamInfo(10), StreamInfo(0))
+
+
+def test_a_candidate_with_a_problem():
+    message = seal_message(problem="candidate_too_large", file=None, message="2 MiB", stdout=None)
+    candidate, stdout, _ = sealed_candidate(message, 1)
+    assert (candidate.problem, candidate.file, candidate.message) == (
+        "candidate_too_large",
+        None,
+        "2 MiB",
+    )
+    assert stdout == StreamInfo()
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"file": "../../../0/candidate.txt"},
+        {"file": ""},
+        {"file": ["candidate.txt"]},
+        {"problem": "oom_killed"},
+        {"problem": 0},
+    ],
+)
+def test_a_courier_says_nothing_else(changes):
+    with pytest.raises(BadMessageError, match="nothing that a courier says"):
+        sealed_candidate(seal_message(**changes), 1)
+
+
+def test_collected_streams():
+    assert collected_streams(collect_message()) == (StreamInfo(5, True), StreamInfo(0))
+    with pytest.raises(BadMessageError):
+        collected_streams("")
+
+
+@pytest.mark.parametrize("passed", [True, False])
+def test_a_text_verdict(passed):
+    assert text_verdict(text_message(passed=passed)) == (passed, {"matched": passed})
+
+
+@pytest.mark.parametrize("changes", [{"passed": 1}, {"passed": None}, {"metadata": [1]}])
+def test_a_verdict_needs_its_parts(changes):
+    with pytest.raises(BadMessageError, match="needs passed and metadata"):
+        text_verdict(json.dumps(json.loads(text_message()) | changes))
+
+
