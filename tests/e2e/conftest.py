@@ -1,4 +1,4 @@
-"""One namespace with the chart for all scenarios, and releases of their own for special ones."""
+"""One namespace with the chart, in which the runs of all scenarios go side by side."""
 
 from __future__ import annotations
 
@@ -18,22 +18,21 @@ VALUES = {
 
 @pytest.fixture(scope="session")
 def shared() -> Iterator[Release]:
-    """The release in which most runs of this tier go side by side."""
+    """The release in which most runs of this tier go."""
     with release("sb-e2e", VALUES) as installed:
         yield installed
 
 
-@pytest.fixture(scope="session")
-def started(shared: Release, request: pytest.FixtureRequest) -> Release:
-    """The shared release with the runs of all chosen scenarios created."""
+@pytest.fixture(scope="session", autouse=True)
+def _started(request: pytest.FixtureRequest) -> None:
+    """Create the runs of all chosen scenarios before the first test of any kind."""
     chosen = {
         item.callspec.params["scenario"].name
         for item in request.session.items
-        if isinstance(item, pytest.Function) and "scenario" in getattr(item, "fixturenames", ())
+        if isinstance(item, pytest.Function) and "scenario" in item.fixturenames
     }
-    for scenario in scenarios():
-        if scenario.name in chosen:
-            scenario.start(shared)
-    return shared
-
-
+    if chosen:
+        installed: Release = request.getfixturevalue("shared")
+        for scenario in scenarios():
+            if scenario.name in chosen:
+                scenario.start(installed)

@@ -11,5 +11,5 @@ pytestmark = pytest.mark.e2e
 
 
 @pytest.mark.parametrize("scenario", scenarios(), ids=lambda scenario: scenario.name)
-def test_scenario(scenario: Scenario, started: Release) -> None:
-    scenario.check(started)
+def test_scenario(scenario: Scenario, shared: Release) -> None:
+    scenario.check(shared)

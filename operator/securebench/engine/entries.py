@@ -122,15 +122,7 @@ class RunEnded:
     at: float
 
 
-Entry = (
-    RunBound
-    | Opened
-    | Isolated
-    | LaunchBegun
-    | LaunchLost
-    | Produced
-    | Verified
-    | Finished
-    | Kept
-    | RunEnded
-)
+AttemptEntry = LaunchBegun | LaunchLost | Produced | Verified | Finished | Kept
+"""What belongs to one attempt."""
+
+Entry = RunBound | Opened | Isolated | AttemptEntry | RunEnded

@@ -6,10 +6,10 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
 from securebench.engine.entries import (
+    AttemptEntry,
     Entry,
     Finished,
     Isolated,
-    Kept,
     LaunchBegun,
     LaunchLost,
     Opened,
@@ -62,7 +62,7 @@ class RunHistory:
             case _:
                 self._apply_to_attempt(entry)
 
-    def _apply_to_attempt(self, entry: Entry) -> None:
+    def _apply_to_attempt(self, entry: AttemptEntry) -> None:
         key = _key(entry)
         known = self.attempts.get(key)
         if known is None:
@@ -91,7 +91,7 @@ def _fresh(plan: RunPlan) -> Iterable[tuple[AttemptKey, AttemptHistory]]:
             yield key, AttemptHistory(key)
 
 
-def _key(entry: Entry) -> AttemptKey:
+def _key(entry: AttemptEntry) -> AttemptKey:
     match entry:
         case LaunchBegun(launch):
             return launch.attempt_key
@@ -99,13 +99,11 @@ def _key(entry: Entry) -> AttemptKey:
             return lost.launch.attempt_key
         case Produced(key) | Verified(key):
             return key
-        case Finished(finish) | Kept(finish):
-            return finish.key
         case _:
-            raise InvariantViolationError(f"{type(entry).__name__} belongs to no attempt")
+            return entry.finish.key
 
 
-def _advance(known: AttemptHistory, entry: Entry) -> AttemptHistory:
+def _advance(known: AttemptHistory, entry: AttemptEntry) -> AttemptHistory:
     match entry:
         case LaunchBegun(launch, at):
             if known.live is not None:
@@ -122,10 +120,8 @@ def _advance(known: AttemptHistory, entry: Entry) -> AttemptHistory:
             return replace(known, live=None, verification=verification)
         case Finished(finish, sha256, at):
             return replace(known, live=None, finish=finish, record_sha256=sha256, finished_at=at)
-        case Kept(finish, sha256, _):
-            return replace(known, finish=finish, record_sha256=sha256)
         case _:
-            raise InvariantViolationError(f"{type(entry).__name__} belongs to no attempt")
+            return replace(known, finish=entry.finish, record_sha256=entry.record_sha256)
 
 
 def open_attempts(attempts: Mapping[AttemptKey, AttemptHistory]) -> int:

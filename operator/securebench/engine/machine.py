@@ -15,7 +15,7 @@ from securebench.engine.model import (
 )
 from securebench.engine.observe import PodView
 from securebench.engine.stage import Ended, InProgress, Interrupted, launch_stage
-from securebench.plan.model import LaunchKey, Role, RunPolicy, TaskPlan, VerifierKind
+from securebench.plan.model import LaunchKey, Refusal, Role, RunPolicy, TaskPlan, VerifierKind
 
 PHASE_OF_ROLE = {Role.HARNESS: "producer", Role.VERIFIER: "verification"}
 
@@ -70,7 +70,7 @@ def attempt_step(
         judged = after_production(task, history, history.production)
         return judged if judged is not None else _next_launch(history, Role.VERIFIER, policy, now)
     if task.refusal is not None and history.launches == 0:
-        return _refused(history, task)
+        return _refused(history, task.refusal)
     return _next_launch(history, Role.HARNESS, policy, now)
 
 
@@ -86,7 +86,7 @@ def _live_step(
             return Wait(wake_at)
         case Interrupted(reason, message):
             return Lost(live, reason, message, now)
-        case Ended() as ended:
+        case ended:
             return Capture(live, view, ended)
 
 
@@ -108,10 +108,7 @@ def backoff(policy: RunPolicy, retries: int) -> float:
     return min(policy.backoff_seconds * 2.0 ** (retries - 1), policy.backoff_limit_seconds)
 
 
-def _refused(history: AttemptHistory, task: TaskPlan) -> Finish:
-    refusal = task.refusal
-    if refusal is None:
-        raise ValueError("the task is not refused")
+def _refused(history: AttemptHistory, refusal: Refusal) -> Finish:
     outcome = Outcome(refusal.outcome)
     passed = False if outcome is Outcome.AGENT else None
     return Finish(

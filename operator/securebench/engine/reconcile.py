@@ -10,7 +10,6 @@ from securebench.engine.machine import (
     PHASE_OF_ROLE,
     Begin,
     Capture,
-    Wait,
     attempt_step,
 )
 from securebench.engine.model import AttemptHistory, Finish, Lost, Outcome
@@ -162,7 +161,7 @@ def _consider(
     name = pod_name(situation.plan.identity.uid, history.live) if history.live else ""
     view = situation.pods.get(name)
     if history.live is not None and view is None:
-        _unseen(draft, situation, history, name)
+        _unseen(draft, situation, history.live, name)
         return
     task = situation.plan.tasks[history.key.task]
     match attempt_step(task, history, view, situation.plan.policy, situation.now):
@@ -174,8 +173,8 @@ def _consider(
             draft.lost.append(lost)
         case Finish() as finish:
             draft.finishes.append(finish)
-        case Wait(until):
-            draft.wakes.extend([until] if until is not None else [])
+        case wait:
+            draft.wakes.extend([wait.until] if wait.until is not None else [])
 
 
 def _halted(controls: Controls, history: AttemptHistory) -> Finish | None:
@@ -187,10 +186,7 @@ def _halted(controls: Controls, history: AttemptHistory) -> Finish | None:
     return None
 
 
-def _unseen(draft: _Draft, situation: Situation, history: AttemptHistory, name: str) -> None:
-    live = history.live
-    if live is None:
-        return
+def _unseen(draft: _Draft, situation: Situation, live: LaunchKey, name: str) -> None:
     if name in situation.vanished:
         message = f"Pod {name} disappeared before it gave a result"
         draft.lost.append(Lost(live, "pod_lost", message, situation.now))

@@ -532,6 +532,7 @@ def test_the_module_is_the_program_and_loads_no_cluster_library(tmp_path: Path) 
     (tmp_path / "heartbeat.json").write_text(f'{{"lists_at": {time.time()}}}')
     code = (
         "import sys, atexit; from securebench.cli.main import main;"
+        "import securebench.cli.operator_io;"
         "atexit.register(lambda: print(sorted({'kopf', 'kubernetes'} & set(sys.modules))));"
         f"sys.argv = ['securebench', 'probe', '--file', '{tmp_path}/heartbeat.json']; main()"
     )

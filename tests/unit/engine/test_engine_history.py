@@ -1,4 +1,5 @@
 import pytest
+
 from build import (
     HARNESS,
     KEY,
@@ -11,7 +12,6 @@ from build import (
     production,
     verification,
 )
-
 from securebench.engine.entries import (
     Finished,
     Isolated,

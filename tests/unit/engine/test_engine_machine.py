@@ -1,6 +1,7 @@
 """Contract 15.1: every end of an attempt that the machine reaches."""
 
 import pytest
+
 from build import (
     HARNESS,
     IMAGE_ID,
@@ -23,7 +24,7 @@ from build import (
     waiting,
 )
 from golden.manifest_samples import text_task
-
+from securebench.candidates.extraction import Extraction
 from securebench.engine.machine import (
     Begin,
     Capture,
@@ -122,9 +123,7 @@ AFTER_PRODUCTION = {
     ),
     "no candidate at all": (
         {"candidate": None},
-        failed(
-            Outcome.AGENT, "candidate_missing", "candidate_extraction", "there is no candidate"
-        ),
+        failed(Outcome.AGENT, "candidate_missing", "candidate_extraction", "there is no candidate"),
     ),
     **{
         problem: (
@@ -171,12 +170,20 @@ def test_a_denied_checker_is_an_end_after_the_harness():
     )
 
 
+def test_a_checker_cannot_judge_a_file():
+    task = check_task(extraction=Extraction(mode="file", kind="text", path="out.txt"))
+    assert produced(task=task) == failed(
+        Outcome.AGENT,
+        "candidate_missing",
+        "candidate_extraction",
+        "the harness hands in a file; the checker needs a workspace directory",
+    )
+
+
 REFUSALS = {
     "verifier_configuration": (
         REFUSAL,
-        Finish(
-            KEY, Outcome.VERIFIER, "verifier_configuration", "verification", "no answers", None
-        ),
+        Finish(KEY, Outcome.VERIFIER, "verifier_configuration", "verification", "no answers", None),
     ),
     "agent": (
         POLICY_REFUSAL,
@@ -196,15 +203,11 @@ AFTER_VERIFICATION = {
     "failed": ({"passed": False}, Finish(KEY, Outcome.SCORED, passed=False)),
     "verifier_timeout": (
         {"passed": False, "command": CommandReport(timed_out=True, phase="checks")},
-        failed(
-            Outcome.SCORED, "verifier_timeout", "checks", "the check ran into its time limit"
-        ),
+        failed(Outcome.SCORED, "verifier_timeout", "checks", "the check ran into its time limit"),
     ),
     "verifier_timeout without a phase": (
         {"passed": False, "command": CommandReport(timed_out=True)},
-        failed(
-            Outcome.SCORED, "verifier_timeout", "checker", "the check ran into its time limit"
-        ),
+        failed(Outcome.SCORED, "verifier_timeout", "checker", "the check ran into its time limit"),
     ),
     "oom_killed": (
         {"problem": "oom_killed", "message": "ignored"},
@@ -277,9 +280,7 @@ def test_a_lost_launch_is_repeated_after_a_pause():
     assert step(history, now=NOW + 4) == Begin(LaunchKey(0, 1, Role.HARNESS, 2))
 
 
-@pytest.mark.parametrize(
-    ("launch", "phase"), [(HARNESS, "producer"), (VERIFIER, "verification")]
-)
+@pytest.mark.parametrize(("launch", "phase"), [(HARNESS, "producer"), (VERIFIER, "verification")])
 def test_infrastructure_ends_an_attempt_after_all_retries(launch, phase):
     made = production() if launch is VERIFIER else None
     history = history_of(
@@ -292,9 +293,7 @@ def test_infrastructure_ends_an_attempt_after_all_retries(launch, phase):
 
 def test_a_refusal_is_no_retry():
     history = history_of(launches=1, retries=1, last_lost=lost_launch(at=NOW - 100))
-    assert step(history, task=text_task(refusal=REFUSAL)) == Begin(
-        LaunchKey(0, 1, Role.HARNESS, 2)
-    )
+    assert step(history, task=text_task(refusal=REFUSAL)) == Begin(LaunchKey(0, 1, Role.HARNESS, 2))
 
 
 # Live launches

@@ -1,8 +1,8 @@
 import json
 
 import pytest
-from build import collect_message, seal_message, sealed, supervise_message, text_message
 
+from build import collect_message, seal_message, sealed, supervise_message, text_message
 from securebench.engine.messages import (
     BadMessageError,
     collected_streams,
@@ -50,7 +50,9 @@ def test_the_decoder_reads():
 
 def test_a_command_report():
     found = command_report(supervise_message(124, exit_code=137, error="killed"))
-    assert found == CommandReport(137, True, 1.5, "harness", "killed")
+    assert found == CommandReport(
+        exit_code=137, timed_out=True, duration_seconds=1.5, phase="harness", error="killed"
+    )
 
 
 @pytest.mark.parametrize("message", ["", '{"v":3}', "x" * 4096])
@@ -96,7 +98,7 @@ def test_a_courier_says_nothing_else(changes):
 
 
 def test_collected_streams():
-    assert collected_streams(collect_message()) == (StreamInfo(5, True), StreamInfo(0))
+    assert collected_streams(collect_message()) == (StreamInfo(5, truncated=True), StreamInfo(0))
     with pytest.raises(BadMessageError):
         collected_streams("")
 
@@ -110,5 +112,3 @@ def test_a_text_verdict(passed):
 def test_a_verdict_needs_its_parts(changes):
     with pytest.raises(BadMessageError, match="needs passed and metadata"):
         text_verdict(json.dumps(json.loads(text_message()) | changes))
-
-

@@ -64,7 +64,10 @@ def test_a_new_pod_has_hardly_anything():
     assert view is not None
     assert (view.name, view.uid, view.launch, view.phase) == ("", "", None, "Pending")
     assert (view.created_at, view.deleting_since, view.facts) == (0.0, None, PodFacts())
-    assert not (view.disrupted or view.unschedulable or view.is_terminal or view.containers)
+    assert not view.disrupted
+    assert not view.unschedulable
+    assert not view.is_terminal
+    assert not view.containers
 
 
 def test_containers_of_both_kinds():
@@ -72,8 +75,24 @@ def test_containers_of_both_kinds():
         "Pending", running("courier", restarts=1), waiting("harness", "ErrImagePull", "no")
     )
     assert view_of(HARNESS, status).containers == {
-        "courier": ContainerView("courier", "", "", True, None, 1, IMAGE_ID),
-        "harness": ContainerView("harness", "ErrImagePull", "no", False, None, 0, ""),
+        "courier": ContainerView(
+            name="courier",
+            waiting_reason="",
+            waiting_message="",
+            running=True,
+            terminated=None,
+            restarts=1,
+            image_id=IMAGE_ID,
+        ),
+        "harness": ContainerView(
+            name="harness",
+            waiting_reason="ErrImagePull",
+            waiting_message="no",
+            running=False,
+            terminated=None,
+            restarts=0,
+            image_id="",
+        ),
     }
 
 

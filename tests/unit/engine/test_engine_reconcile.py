@@ -1,6 +1,7 @@
 from typing import Any
 
 import pytest
+
 from build import (
     HARNESS,
     KEY,
@@ -21,7 +22,6 @@ from build import (
     waiting,
 )
 from golden.manifest_samples import text_task
-
 from securebench.engine.machine import Capture
 from securebench.engine.model import Finish, Lost, Outcome
 from securebench.engine.observe import pod_view
@@ -316,7 +316,9 @@ def test_an_old_pod_goes_although_a_later_launch_lives():
 
 def test_a_verifier_shares_no_time_with_its_harness():
     history = live(VERIFIER, production=production())
-    decision = decide(history, views=[view_of(HARNESS, harness_done())], policy={"keep_pods": "None"})
+    decision = decide(
+        history, views=[view_of(HARNESS, harness_done())], policy={"keep_pods": "None"}
+    )
     assert decision.deletions == (Deletion(NAME, f"uid-of-{NAME}"),)
 
 

@@ -1,6 +1,6 @@
 import pytest
-from build import HARNESS, history_of, live
 
+from build import HARNESS, history_of, live
 from securebench.engine.model import Finish, Outcome
 from securebench.engine.tally import Interval, tally, wilson
 from securebench.plan.model import AttemptKey

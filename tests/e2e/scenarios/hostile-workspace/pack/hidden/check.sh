@@ -1,0 +1,2 @@
+set -eu
+[ "$(cat answer.txt)" = 4 ]

@@ -1,0 +1,107 @@
+"""Whatever lies in a workspace: the archive holds clean names, plain kinds and the same bytes."""
+
+from __future__ import annotations
+
+import os
+import tarfile
+import tempfile
+from pathlib import Path, PurePosixPath
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from securebench.candidates.bounds import Bounds, bounded_text
+from securebench.candidates.extraction import Extraction
+from securebench.candidates.links import escaping
+from securebench.candidates.sealing import Places, seal
+
+NAMES = st.binary(min_size=1, max_size=12).filter(
+    lambda name: name not in {b".", b".."} and not set(name) & {0, ord("/")}
+)
+TARGETS = st.one_of(
+    NAMES,
+    st.lists(
+        st.sampled_from(["..", ".", "a", "b", "securebench", "", "etc"]), min_size=1, max_size=6
+    ).map(lambda parts: ("/".join(parts) or "/").encode()),
+)
+ENTRIES = st.one_of(
+    st.tuples(st.just("file"), st.binary(max_size=50)),
+    st.tuples(st.just("link"), TARGETS),
+    st.tuples(st.just("fifo"), st.just(b"")),
+    st.tuples(st.just("folder"), st.just(b"")),
+)
+TREES = st.lists(st.tuples(st.lists(NAMES, min_size=1, max_size=4), ENTRIES), max_size=12)
+
+
+def make(root: bytes, parts: list[bytes], kind: str, content: bytes) -> None:
+    """Make an entry unless something stands in its way."""
+    path = root
+    for part in parts[:-1]:
+        path += b"/" + part
+        if not os.path.lexists(path):
+            os.mkdir(path)
+        if os.path.islink(path) or not os.path.isdir(path):
+            return
+    path += b"/" + parts[-1]
+    if os.path.lexists(path):
+        return
+    match kind:
+        case "file":
+            Path(os.fsdecode(path)).write_bytes(content)
+        case "link":
+            os.symlink(content, path)
+        case "fifo":
+            os.mkfifo(path)
+        case _:
+            os.mkdir(path)
+
+
+@settings(max_examples=150, deadline=None)
+@given(tree=TREES)
+def test_an_archive_is_clean_and_complete(
+    tree: list[tuple[list[bytes], tuple[str, bytes]]],
+) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        places = Places(Path(folder, "workspace"), Path(folder, "candidate"))
+        for place in places:
+            place.mkdir()
+        for parts, (kind, content) in tree:
+            make(os.fsencode(places.workspace), parts, kind, content)
+        result = seal(places, Extraction("workspace", "workspace"), Bounds(), (), None)
+        assert result.problem is None
+        assert result == seal(places, Extraction("workspace", "workspace"), Bounds(), (), None)
+        links: dict[str, str] = {}
+        with tarfile.open(places.candidate / "workspace.tar") as archive:
+            found = archive.getmembers()
+            for member in found:
+                path = PurePosixPath(member.name)
+                assert not path.is_absolute()
+                assert ".." not in path.parts
+                assert member.isreg() or member.isdir() or member.issym()
+                assert member.mode in {0o644, 0o755}
+                if member.isreg():
+                    file = archive.extractfile(member)
+                    assert file is not None
+                    assert file.read() == (places.workspace / member.name).read_bytes()
+                if member.issym():
+                    links[member.name] = member.linkname
+        names = [member.name.encode() for member in found]
+        assert names == sorted(set(names))
+        assert not escaping(links)
+        real = places.workspace.resolve()
+        for name in links:
+            target = (places.workspace / name).resolve()
+            assert target == real or real in target.parents
+
+
+@given(data=st.binary(max_size=200), head=st.integers(0, 80), tail=st.integers(0, 80))
+def test_a_bounded_text_never_invents_or_splits(data: bytes, head: int, tail: int) -> None:
+    first, rest = data[:head], data[head:]
+    last = rest[-tail:] if tail else b""
+    text, truncated = bounded_text(first, last, len(data), 40)
+    if not truncated:
+        assert text == data.decode("utf-8", "replace")
+        return
+    before, _, after = text.partition("[securebench: ")
+    assert f" of {len(data)} bytes omitted]\n" in after
+    assert data.decode("utf-8", "replace").startswith(before.removesuffix("\n").rstrip("\ufffd"))

@@ -1,0 +1,286 @@
+from __future__ import annotations
+
+import os
+import tarfile
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from securebench.candidates import workspace as module
+from securebench.candidates.bounds import Bounds
+from securebench.candidates.extraction import Extraction
+from securebench.candidates.sealing import Places, Sealed, seal
+from securebench.candidates.untrusted import Problem
+
+WORKSPACE = Extraction("workspace", "workspace")
+
+
+@pytest.fixture
+def places(tmp_path: Path) -> Places:
+    for name in ("workspace", "candidate"):
+        (tmp_path / name).mkdir()
+    return Places(tmp_path / "workspace", tmp_path / "candidate")
+
+
+def sealed(places: Places, bounds: Bounds | None = None, exclude: tuple[str, ...] = ()) -> Sealed:
+    return seal(places, WORKSPACE, bounds or Bounds(), exclude, None)
+
+
+def members(places: Places) -> dict[str, tarfile.TarInfo]:
+    with tarfile.open(places.candidate / "workspace.tar") as archive:
+        return {member.name: member for member in archive}
+
+
+def content(places: Places, name: str) -> bytes:
+    with tarfile.open(places.candidate / "workspace.tar") as archive:
+        file = archive.extractfile(name)
+        assert file is not None
+        return file.read()
+
+
+def test_what_is_kept_and_how(places: Places) -> None:
+    root = places.workspace
+    (root / "sub/empty").mkdir(parents=True)
+    (root / "sub/tool").write_bytes(b"#!")
+    (root / "sub/tool").chmod(0o4710)
+    (root / "plain").write_bytes(b"plain")
+    (root / "plain").chmod(0o600)
+    (root / "sub/link").symlink_to("../plain")
+    os.link(root / "plain", root / "twin")
+
+    result = sealed(places)
+
+    assert (result.problem, result.file, result.dropped_entries) == (None, "workspace.tar", 0)
+    assert result.size_bytes == (places.candidate / "workspace.tar").stat().st_size
+    found = members(places)
+    assert list(found) == ["plain", "sub", "sub/empty", "sub/link", "sub/tool", "twin"]
+    assert {name: oct(member.mode) for name, member in found.items() if not member.issym()} == {
+        "plain": "0o644",
+        "twin": "0o644",
+        "sub": "0o755",
+        "sub/empty": "0o755",
+        "sub/tool": "0o755",
+    }
+    assert found["sub/link"].linkname == "../plain"
+    assert found["twin"].isreg()
+    assert content(places, "twin") == b"plain"
+    assert {
+        (member.uid, member.gid, member.uname, member.gname, member.mtime)
+        for member in found.values()
+    } == {(0, 0, "", "", 0)}
+
+
+def test_the_archive_depends_on_the_tree_alone(places: Places) -> None:
+    def make(names: list[str]) -> Sealed:
+        for name in names:
+            path = places.workspace / name
+            path.parent.mkdir(exist_ok=True)
+            path.write_text(name)
+            os.utime(path, (len(names), 12345))
+        result = sealed(places)
+        for name in names:
+            (places.workspace / name).unlink()
+        return result
+
+    names = ["a/x", "a.b", "a-b", "z" * 200, "ü"]
+    first = make(names)
+    assert make(names[::-1]) == first
+    assert make(names[1:]).candidate_sha256 != first.candidate_sha256
+
+
+def test_mode_and_kind_are_part_of_the_digest(places: Places) -> None:
+    file = places.workspace / "f"
+    seen = set()
+    file.write_text("x")
+    seen.add(sealed(places).candidate_sha256)
+    file.chmod(0o755)
+    seen.add(sealed(places).candidate_sha256)
+    file.unlink()
+    file.symlink_to("x")
+    seen.add(sealed(places).candidate_sha256)
+    file.unlink()
+    file.mkdir()
+    seen.add(sealed(places).candidate_sha256)
+    assert len(seen) == 4
+
+
+def test_everything_else_is_dropped_and_counted(places: Places) -> None:
+    root = places.workspace
+    os.mkfifo(root / "fifo")
+    os.mknod(root / "socket", 0o140644)
+    (root / "absolute").symlink_to("/etc/passwd")
+    (root / "out").symlink_to("../secret")
+    (root / "ours").symlink_to("securebench/evaluation_inputs/answer.json")
+    Path(os.fsdecode(os.fsencode(root) + b"/\xff")).mkdir()
+    (Path(os.fsdecode(os.fsencode(root) + b"/\xff")) / "inside").write_text("x")
+    os.symlink(b"\xff", root / "odd target")
+    (root / "kept").write_text("x")
+    result = sealed(places)
+    assert result.problem is None
+    assert result.dropped_entries == 7
+    assert list(members(places)) == ["kept"]
+
+
+def test_odd_names_are_only_names(places: Places) -> None:
+    names = sorted(["-rf", "a\nPASS", "$(touch x)", "a\\b", " ", "…", "a\x1b[31m"], key=str.encode)
+    for name in names:
+        (places.workspace / name).write_text(name)
+    assert sealed(places).dropped_entries == 0
+    assert list(members(places)) == names
+
+
+def test_excluded_places_are_left_out_uncounted(places: Places) -> None:
+    for name in ("securebench/public/a", "data/in.csv", "data/out.csv", "securebench2"):
+        (places.workspace / name).parent.mkdir(parents=True, exist_ok=True)
+        (places.workspace / name).write_text("x")
+    result = sealed(places, exclude=("securebench", "data/in.csv"))
+    assert result.dropped_entries == 0
+    assert list(members(places)) == ["data", "data/out.csv", "securebench2"]
+
+
+@pytest.mark.parametrize(("entries", "want"), [(5, None), (6, Problem.TOO_LARGE)])
+def test_entries_are_bounded(places: Places, entries: int, want: Problem | None) -> None:
+    for number in range(entries - 2):
+        (places.workspace / str(number)).mkdir()
+    (places.workspace / "0/file").write_text("")
+    os.mkfifo(places.workspace / "dropped entries count too")
+    assert sealed(places, replace(Bounds(), workspace_files=5)).problem is want
+
+
+def test_bytes_are_bounded_with_names(places: Places) -> None:
+    (places.workspace / "four").write_bytes(b"x" * 6)
+    assert sealed(places, replace(Bounds(), workspace_bytes=10)).problem is None
+    assert sealed(places, replace(Bounds(), workspace_bytes=9)).problem is Problem.TOO_LARGE
+
+
+def test_a_sparse_workspace_counts_in_full(places: Places) -> None:
+    with (places.workspace / "sparse").open("wb") as file:
+        file.truncate(1 << 40)
+    assert sealed(places).problem is Problem.TOO_LARGE
+    assert not list(places.candidate.glob("*.tar"))
+
+
+def test_counting_stops_at_the_bound(places: Places, monkeypatch: pytest.MonkeyPatch) -> None:
+    for number in range(300):
+        (places.workspace / str(number)).touch()
+    read = 0
+    real = module._Scan.add
+
+    def counting(*arguments: object) -> str | None:
+        nonlocal read
+        read += 1
+        return real(*arguments)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(module._Scan, "add", counting)
+    assert sealed(places, replace(Bounds(), workspace_files=10)).problem is Problem.TOO_LARGE
+    assert read == 11
+
+
+def deep(root: Path, name: str, levels: int) -> None:
+    current = os.open(root, os.O_RDONLY)
+    for _ in range(levels):
+        os.mkdir(name, dir_fd=current)
+        child = os.open(name, os.O_RDONLY, dir_fd=current)
+        os.close(current)
+        current = child
+    os.close(current)
+
+
+def shallow(root: Path, name: str) -> None:
+    """Remove a chain of folders that no path can name."""
+    top, inner = root / name, root / "inner"
+    while (top / name).exists():
+        (top / name).rename(inner)
+        top.rmdir()
+        inner.rename(top)
+    top.rmdir()
+
+
+@pytest.mark.parametrize(
+    ("name", "levels", "want"),
+    [
+        pytest.param("d", 200, None, id="deep"),
+        pytest.param("n" * 250, 16, None, id="a path just below PATH_MAX"),
+        pytest.param("n" * 250, 17, Problem.TOO_LARGE, id="a path beyond PATH_MAX"),
+        pytest.param("d", 1500, Problem.TOO_LARGE, id="very deep"),
+    ],
+)
+def test_deep_trees(places: Places, name: str, levels: int, want: Problem | None) -> None:
+    deep(places.workspace, name, levels)
+    try:
+        assert sealed(places).problem is want
+        if want is None:
+            assert len(members(places)) == levels
+    finally:
+        shallow(places.workspace, name)
+
+
+def test_descriptors_are_released(places: Places) -> None:
+    deep(places.workspace, "d", 50)
+    before = len(os.listdir("/proc/self/fd"))
+    sealed(places)
+    sealed(places, replace(Bounds(), workspace_files=10))
+    assert len(os.listdir("/proc/self/fd")) == before
+
+
+def test_unreadable_entries_are_dropped(places: Places, monkeypatch: pytest.MonkeyPatch) -> None:
+    (places.workspace / "closed/inside").mkdir(parents=True)
+    (places.workspace / "secret").write_text("x")
+    (places.workspace / "kept").write_text("x")
+    real = os.open
+
+    def refuse(path: str, flags: int, *rest: int, dir_fd: int | None = None) -> int:
+        if path in {"closed", "secret"}:
+            raise PermissionError(13, "no")
+        return real(path, flags, *rest, dir_fd=dir_fd)
+
+    monkeypatch.setattr(os, "open", refuse)
+    result = sealed(places)
+    assert result.dropped_entries == 2
+    assert list(members(places)) == ["kept"]
+
+
+@pytest.mark.parametrize("replacement", ["longer", "x"])
+def test_a_file_that_changes_is_invalid(
+    places: Places, monkeypatch: pytest.MonkeyPatch, replacement: str
+) -> None:
+    file = places.workspace / "file"
+    file.write_text("four")
+    real = module.escaping
+
+    def change(links: dict[str, str]) -> frozenset[str]:
+        file.write_text(replacement)
+        return real(links)
+
+    monkeypatch.setattr(module, "escaping", change)
+    result = sealed(places)
+    assert result.problem is Problem.INVALID
+    assert not list(places.candidate.glob("*.tar"))
+
+
+def test_a_file_that_becomes_a_link_is_never_followed(
+    places: Places, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    (tmp_path / "secret").write_text("four")
+    (places.workspace / "folder").mkdir()
+    (places.workspace / "folder/secret").write_text("mine")
+    (places.workspace / "file").write_text("mine")
+    real = module.escaping
+
+    def change(links: dict[str, str]) -> frozenset[str]:
+        (places.workspace / "file").unlink()
+        (places.workspace / "file").symlink_to(tmp_path / "secret")
+        (places.workspace / "folder").rename(tmp_path / "moved")
+        (places.workspace / "folder").symlink_to(tmp_path)
+        return real(links)
+
+    monkeypatch.setattr(module, "escaping", change)
+    result = sealed(places)
+    assert result.dropped_entries == 2
+    assert b"four" not in (places.candidate / "workspace.tar").read_bytes()
+
+
+def test_no_workspace_is_missing(places: Places) -> None:
+    places.workspace.rmdir()
+    assert sealed(places).problem is Problem.MISSING
