@@ -63,7 +63,7 @@ load: cluster images ## Load the images into the local cluster
 install: load ## Install or upgrade the chart on the local cluster
 	@$(WITH_TOOLS); kubectl apply --server-side --force-conflicts -f charts/securebench/crds >/dev/null  # Helm updates none
 	@$(WITH_CLUSTER); helm upgrade --install securebench charts/securebench \
-	  --namespace $(NAMESPACE) --create-namespace --wait --timeout 3m \
+	  --namespace $(NAMESPACE) --create-namespace --wait --timeout 3m --values tests/cluster/values.yaml \
 	  --set image.operator=$$SECUREBENCH_OPERATOR_IMAGE --set image.pod=$$SECUREBENCH_POD_IMAGE
 
 run: setup install ## Run a real pack on the local cluster, from nothing to candidates.jsonl
@@ -84,7 +84,7 @@ lint: setup ## Format, lint, import contracts, spelling, YAML, shell and Go
 	@ruff check --output-format concise .
 	@ruff format --check .
 	@lint-imports
-	@codespell --ignore-words-list notin operator tests docs images charts benchmarks Makefile README.md CHANGELOG.md
+	@codespell --ignore-words-list notin --skip 'tests/e2e/scenarios/*' operator tests docs images charts benchmarks Makefile README.md CHANGELOG.md
 	@yamllint --strict .
 	@shellcheck -x $$(git ls-files --cached --others --exclude-standard -- '*.sh' tests/cluster/cluster .ci/run .ci/stages)
 	@test -z "$$(gofmt -l images/supervise)" || { gofmt -d images/supervise; exit 1; }

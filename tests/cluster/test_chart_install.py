@@ -78,7 +78,7 @@ class Release(NamedTuple):
 
     def records(self, run: str) -> list[dict[str, Any]]:
         uid = self.get(f"brun/{run}")["metadata"]["uid"]
-        command = ("securebench", "operator-io", "get-run", uid, "candidates.jsonl", "0")
+        command = ("securebench", "operator-io", "get-run", uid, "candidates.jsonl")
         text = self.kubectl("exec", POD, "-c", "operator", "--", *command)
         return [json.loads(line) for line in text.splitlines()]
 
@@ -173,7 +173,9 @@ def test_an_uninstalled_release_leaves_results_and_nothing_that_hangs(
     run = release.start(slow_copy(tmp_path / "pack", "cut-off", seconds=60))
     until(lambda: bool(harness_pods(release)), "a harness Pod")
     release.helm("uninstall", "--wait")
-    assert not release.names(OWN_KINDS, "-l", "app.kubernetes.io/instance=securebench")
+    own = (OWN_KINDS, "-l", "app.kubernetes.io/instance=securebench")
+    until(lambda: not release.names(*own), "the release's objects are gone")
+    assert harness_pods(release)
     assert release.get(CLAIM)["status"]["phase"] == "Bound"
 
     release.kubectl("delete", f"brun/{run}", "--timeout=20s")

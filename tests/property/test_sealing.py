@@ -33,27 +33,27 @@ ENTRIES = st.one_of(
 TREES = st.lists(st.tuples(st.lists(NAMES, min_size=1, max_size=4), ENTRIES), max_size=12)
 
 
-def make(root: bytes, parts: list[bytes], kind: str, content: bytes) -> None:
+def make(root: Path, parts: list[bytes], kind: str, content: bytes) -> None:
     """Make an entry unless something stands in its way."""
     path = root
     for part in parts[:-1]:
-        path += b"/" + part
+        path /= os.fsdecode(part)
         if not os.path.lexists(path):
-            os.mkdir(path)
-        if os.path.islink(path) or not os.path.isdir(path):
+            path.mkdir()
+        if path.is_symlink() or not path.is_dir():
             return
-    path += b"/" + parts[-1]
+    path /= os.fsdecode(parts[-1])
     if os.path.lexists(path):
         return
     match kind:
         case "file":
-            Path(os.fsdecode(path)).write_bytes(content)
+            path.write_bytes(content)
         case "link":
-            os.symlink(content, path)
+            path.symlink_to(os.fsdecode(content))
         case "fifo":
             os.mkfifo(path)
         case _:
-            os.mkdir(path)
+            path.mkdir()
 
 
 @settings(max_examples=150, deadline=None)
@@ -66,7 +66,7 @@ def test_an_archive_is_clean_and_complete(
         for place in places:
             place.mkdir()
         for parts, (kind, content) in tree:
-            make(os.fsencode(places.workspace), parts, kind, content)
+            make(places.workspace, parts, kind, content)
         result = seal(places, Extraction("workspace", "workspace"), Bounds(), (), None)
         assert result.problem is None
         assert result == seal(places, Extraction("workspace", "workspace"), Bounds(), (), None)

@@ -22,6 +22,9 @@ from securebench.ledger.summary import RecordFacts, run_summary
 from securebench.ledger.texts import read_texts
 from securebench.plan.model import AttemptKey
 
+EXPORT_SHARE = 10.0
+"""Writing candidates.jsonl takes at most one part in so many of the time."""
+
 
 class RunBook:
     """What is known and kept of one run; every method that writes returns when the disk has it.
@@ -38,7 +41,8 @@ class RunBook:
         self._clock = clock
         self.history = run_history(bound.plan, journal.entries)
         self.exported = Exported()
-        self.is_dirty = True
+        self._is_dirty = True
+        self._export_at = 0.0
 
     @classmethod
     async def open(cls, bound: BoundRun, clock: Clock) -> RunBook:
@@ -78,25 +82,28 @@ class RunBook:
         for entry in entries:
             self.history.apply(entry)
 
-    async def finish(self, finish: Finish) -> None:
-        """Write an attempt's record, then the entry that makes it final."""
-        at = self._clock.now()
-        sha256 = await asyncio.to_thread(self._write_record, finish, at)
-        await self.write([Finished(finish, sha256, at)])
-        self.is_dirty = True
+    async def finish(self, finishes: Sequence[Finish]) -> None:
+        """Write the records of attempts, then the entries that make them final."""
+        if finishes:
+            await self.write(await asyncio.to_thread(self._write_records, finishes))
+            self._is_dirty = True
 
     async def export(self) -> None:
-        """Write candidates.jsonl anew when records were added."""
-        if not self.is_dirty:
-            return
-        self.is_dirty = False
+        """Write candidates.jsonl anew when records were added; a long file less often."""
+        if self._is_dirty and self._clock.now() >= self._export_at:
+            await self._export()
+
+    async def _export(self) -> None:
+        self._is_dirty = False
+        began = self._clock.now()
         records, sha256 = await asyncio.to_thread(self._bound.store.export, self.finished())
         self.exported = Exported(records, sha256)
+        ended = self._clock.now()
+        self._export_at = ended + EXPORT_SHARE * (ended - began)
 
     async def seal(self, reason: str, message: str) -> None:
         """End the run: results and summary first, then the last entry."""
-        self.is_dirty = True
-        await self.export()
+        await self._export()
         self.exported = Exported(self.exported.records, self.exported.sha256, is_sealed=True)
         store = self._bound.store
         summary = run_summary(self._bound.plan.identity.run_id, self._facts())
@@ -127,6 +134,13 @@ class RunBook:
         for history in self.history.attempts.values():
             if history.finish is not None:
                 yield record_facts_of(history.finish)
+
+    def _write_records(self, finishes: Sequence[Finish]) -> list[Finished]:
+        entries = []
+        for finish in finishes:
+            at = self._clock.now()
+            entries.append(Finished(finish, self._write_record(finish, at), at))
+        return entries
 
     def _write_record(self, finish: Finish, at: float) -> str:
         plan = self._bound.plan

@@ -25,6 +25,7 @@ from securebench.engine.observe import PodView
 from securebench.engine.stage import Code
 from securebench.errors import DigestMismatchError
 from securebench.ledger.store import RunStore
+from securebench.ledger.texts import TEXT_CANDIDATE
 from securebench.plan.model import Role, TaskPlan, VerifierKind
 
 Captured = Produced | Verified | LaunchLost
@@ -71,6 +72,8 @@ def _sealed(store: RunStore, job: Capture) -> tuple[SealedCandidate | None, Stre
     if candidate.file is not None:
         path = store.launch_folder(job.launch) / "candidate" / candidate.file
         store.check_file(path, candidate.digest)
+        if candidate.file == TEXT_CANDIDATE:
+            candidate = replace(candidate, is_blank=not path.read_bytes().strip())
     return candidate, stdout, stderr
 
 

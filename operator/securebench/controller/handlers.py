@@ -47,7 +47,7 @@ class Operator:
         """Configure kopf and build the context."""
         settings.scanning.disabled = True
         settings.peering.standalone = True
-        settings.posting.level = logging.WARNING
+        settings.posting.enabled = False
         settings.watching.server_timeout = WATCH_SERVER_SECONDS
         settings.watching.client_timeout = WATCH_CLIENT_SECONDS
         context = await self._stack.enter_async_context(open_context(self._settings, os.environ))

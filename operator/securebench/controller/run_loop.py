@@ -36,6 +36,9 @@ logger = logging.getLogger(__name__)
 FALLBACK_WAKE_SECONDS = 30.0
 """The loop looks at least this often, so that a lost event cannot stop it for long."""
 
+FINISH_BATCH = 100
+"""Records written in one pass; a cancelled run of thousands goes on publishing meanwhile."""
+
 
 class RunLoop:
     """Runs one bound run to its end.
@@ -221,9 +224,10 @@ class RunLoop:
         await self._book.write(results)
 
     async def _finish(self, finishes: Sequence[Finish]) -> None:
-        for finish in finishes:
-            await self._book.finish(finish)
-            await self._tidy(finish.key.task)
+        batch = finishes[:FINISH_BATCH]
+        await self._book.finish(batch)
+        for task in {finish.key.task for finish in batch}:
+            await self._tidy(task)
 
     async def _tidy(self, task: int) -> None:
         keys = (AttemptKey(task, number + 1) for number in range(self._plan.policy.attempts))

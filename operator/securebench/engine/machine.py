@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from securebench.engine.model import (
     AttemptHistory,
@@ -11,11 +11,20 @@ from securebench.engine.model import (
     Lost,
     Outcome,
     Production,
+    SealedCandidate,
     Verification,
 )
 from securebench.engine.observe import PodView
 from securebench.engine.stage import Ended, InProgress, Interrupted, launch_stage
-from securebench.plan.model import LaunchKey, Refusal, Role, RunPolicy, TaskPlan, VerifierKind
+from securebench.plan.model import (
+    AttemptKey,
+    LaunchKey,
+    Refusal,
+    Role,
+    RunPolicy,
+    TaskPlan,
+    VerifierKind,
+)
 
 PHASE_OF_ROLE = {Role.HARNESS: "producer", Role.VERIFIER: "verification"}
 
@@ -129,49 +138,37 @@ def after_production(
 
     Source: contract 13.1, 14.7, 15.1; a producer timeout comes before everything else.
     """
-    key, candidate = history.key, production.candidate
+    key = history.key
     if production.command.timed_out:
-        limit = task.timeout_seconds or 0.0
-        message = f"candidate production timed out after {limit:g} seconds"
-        return Finish(key, Outcome.AGENT, "producer_timeout", "producer", message, passed=False)
+        message = f"candidate production timed out after {task.timeout_seconds or 0.0:g} seconds"
+        return _agent(key, "producer_timeout", "producer", message)
     if production.resource:
         message = _limit_message(production.resource, "harness")
         return Finish(key, Outcome.RESOURCE, production.resource, "producer", message, passed=False)
     if task.verifier is VerifierKind.NONE:
         return Finish(key, Outcome.NOT_VERIFIED)
-    if candidate is None or candidate.problem is not None:
-        reason = candidate.problem if candidate is not None else None
-        message = candidate.message if candidate is not None else "there is no candidate"
-        return Finish(
-            key,
-            Outcome.AGENT,
-            reason or "candidate_missing",
-            "candidate_extraction",
-            message,
-            passed=False,
-        )
+    return _judged(task, key, production.candidate)
+
+
+def _judged(task: TaskPlan, key: AttemptKey, candidate: SealedCandidate | None) -> Finish | None:
+    if candidate is None:
+        message = "there is no candidate"
+        return _agent(key, "candidate_missing", "candidate_extraction", message)
+    if candidate.problem is not None:
+        return _agent(key, candidate.problem, "candidate_extraction", candidate.message)
+    if candidate.is_blank:
+        return _agent(key, "empty_candidate", "verification", "the candidate is empty")
     if task.verifier is VerifierKind.CHECK and task.extraction.kind != "workspace":
         message = "the harness hands in a file; the checker needs a workspace directory"
-        return Finish(
-            key,
-            Outcome.AGENT,
-            "candidate_missing",
-            "candidate_extraction",
-            message,
-            passed=False,
-        )
+        return _agent(key, "candidate_missing", "candidate_extraction", message)
     if task.denial is not None:
-        denial = task.denial
-        return Finish(
-            key,
-            Outcome.AGENT,
-            denial.reason,
-            denial.phase,
-            denial.message,
-            passed=False,
-            metadata=denial.metadata,
-        )
+        end = _agent(key, task.denial.reason, task.denial.phase, task.denial.message)
+        return replace(end, metadata=task.denial.metadata)
     return None
+
+
+def _agent(key: AttemptKey, reason: str, phase: str, message: str) -> Finish:
+    return Finish(key, Outcome.AGENT, reason, phase, message, passed=False)
 
 
 def after_verification(

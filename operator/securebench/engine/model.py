@@ -67,6 +67,7 @@ class SealedCandidate:
         dropped_entries: Entries left out of a workspace.
         problem: None or a failure_reason of contract 13.1.
         message: One plain sentence when there is a problem.
+        is_blank: Whether a text holds nothing but white space.
     """
 
     launch: int
@@ -77,6 +78,7 @@ class SealedCandidate:
     dropped_entries: int
     problem: str | None
     message: str
+    is_blank: bool = False
 
 
 @dataclass(frozen=True, slots=True)

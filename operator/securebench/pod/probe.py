@@ -95,7 +95,8 @@ def probe(spec: Spec, attempt: Try, pause: Pause) -> dict[str, str]:
     """Return the state of every target.
 
     A canary's targets are all tried again in every round, until two rounds in a row found them
-    closed; what is open in the last round is open. A control's open targets stay open.
+    closed; what is open in the last round is open. A control's open targets stay open; one round
+    after the first of them its network is known to be up, and what is closed then stays so.
 
     Args:
         spec: Targets and rounds.
@@ -108,12 +109,14 @@ def probe(spec: Spec, attempt: Try, pause: Pause) -> dict[str, str]:
         for number in range(spec.rounds):
             if number:
                 pause(PAUSE_SECONDS)
+            is_up = OPEN in states.values()
             targets = _to_try(spec, states)
             answers = pool.map(lambda target: attempt(target, spec.timeout_seconds), targets)
             for target, is_open in zip(targets, answers, strict=True):
                 states[target.name] = OPEN if is_open else CLOSED
             closed_rounds = 0 if OPEN in states.values() else closed_rounds + 1
-            if _is_settled(spec, states, closed_rounds):
+            is_answered = is_up or CLOSED not in states.values()
+            if is_answered if spec.want == OPEN else closed_rounds >= CONFIRMATIONS:
                 break
     return states
 
@@ -146,12 +149,6 @@ def _to_try(spec: Spec, states: Mapping[str, str]) -> list[Target]:
     return [
         target for target in spec.targets if spec.want == CLOSED or states[target.name] == CLOSED
     ]
-
-
-def _is_settled(spec: Spec, states: Mapping[str, str], closed_rounds: int) -> bool:
-    if spec.want == OPEN:
-        return CLOSED not in states.values()
-    return closed_rounds >= CONFIRMATIONS
 
 
 def _answers_dns(target: Target, timeout_seconds: float) -> bool:

@@ -61,7 +61,6 @@ def test_every_implementation_agrees(tree: Path) -> None:
     assert tree_digest(tree) == packs_digest.tree_digest(tree)
 
 
-@pytest.mark.slow
 @pytest.mark.timeout(120)
 @pytest.mark.skipif(shutil.which("go") is None, reason="no Go here; `make supervise` needs it")
 def test_supervise_agrees(tree: Path, tmp_path: Path) -> None:

@@ -1,0 +1,234 @@
+"""What a user changes while a run goes: suspend, cancel, deadline, an edit, resume, deletion."""
+
+from __future__ import annotations
+
+import json
+import uuid
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import pytest
+
+from e2e.release import (
+    CommandError,
+    Raw,
+    Release,
+    benchmark_run,
+    call,
+    condition,
+    keyed_pack,
+    release,
+)
+from securebench.engine.entries import LaunchBegun
+
+pytestmark = pytest.mark.e2e
+
+MANIFEST = b"""\
+id: control
+version: 1
+defaults:
+  family: short_answer
+  environment: {image: "python:3.11-slim", timeout_seconds: 300}
+"""
+SLOW = "sleep 2; echo 4"
+STUCK = "echo begun; trap : TERM; sleep 300 & wait; sleep 300"
+
+
+def row(name: str, **more: object) -> Raw:
+    return {
+        "id": name,
+        "input": {"question": "What is 2 + 2?"},
+        "eval": {"accepted_answers": ["4"]},
+        **more,
+    }
+
+
+def begin(
+    release: Release, rows: Sequence[Mapping[str, Any]], command: str, **spec: object
+) -> str:
+    """Start a run of these rows and return its name."""
+    name = f"run-{uuid.uuid4().hex[:6]}"
+    tasks = "".join(json.dumps(item) + "\n" for item in rows).encode()
+    files = {"manifest.yaml": MANIFEST, "tasks.jsonl": tasks}
+    pack, source = keyed_pack("ConfigMap", f"{name}-pack", files)
+    fields = {
+        "pack": source,
+        "harness": {"type": "command", "config": {"command": command}},
+        "isolation": {"require": "Declared"},
+        **spec,
+    }
+    release.create(pack, benchmark_run(name, fields))
+    return name
+
+
+def rows(count: int) -> list[Raw]:
+    return [row(f"task-{number}") for number in range(count)]
+
+
+def tasks(run: Raw) -> Mapping[str, int]:
+    counts: Mapping[str, int] = run.get("status", {}).get("tasks", {})
+    return counts
+
+
+def is_running(release: Release, run: str) -> bool:
+    return any(pod["status"]["phase"] == "Running" for pod in release.pods(run))
+
+
+def outcomes(release: Release, run: str) -> list[str]:
+    return [record["outcome"] for record in release.records(run)]
+
+
+def test_a_suspended_run_begins_nothing_until_it_goes_on(shared: Release) -> None:
+    run = begin(shared, rows(4), SLOW, parallelism=1)
+    shared.wait(run, lambda seen: tasks(seen).get("done", 0) >= 1)
+    shared.patch(run, {"suspend": True})
+    held = shared.wait(run, lambda seen: condition(seen, "Suspended")["status"] == "True")
+    idle = shared.wait(run, lambda seen: tasks(seen)["active"] == 0)
+    begun = begun_launches(shared, run)
+    assert tasks(held)["done"] < 4
+    assert condition(idle)["status"] == "Unknown"
+    shared.patch(run, {"suspend": False, "parallelism": 4})
+    ended = shared.wait_ended(run)
+    assert condition(ended)["reason"] == "Completed"
+    assert condition(ended, "Suspended")["status"] == "False"
+    assert outcomes(shared, run) == ["scored"] * 4
+    assert begun_launches(shared, run) > begun
+
+
+def begun_launches(release: Release, run: str) -> int:
+    return sum(isinstance(entry, LaunchBegun) for entry in release.entries(run))
+
+
+def test_a_run_that_is_created_suspended_launches_nothing(shared: Release) -> None:
+    run = begin(shared, rows(1), SLOW, suspend=True)
+    shared.wait(run, lambda seen: condition(seen, "Suspended")["status"] == "True")
+    shared.wait(run, lambda seen: tasks(seen).get("total") == 1)
+    assert shared.pods(run) == []
+    shared.patch(run, {"suspend": False})
+    assert condition(shared.wait_ended(run))["reason"] == "Completed"
+
+
+def test_a_graceful_cancel_lets_what_runs_finish(shared: Release) -> None:
+    run = begin(shared, rows(3), "sleep 5; echo 4", parallelism=1)
+    shared.wait(run, lambda _: is_running(shared, run))
+    shared.patch(run, {"cancel": "Graceful"})
+    ended = shared.wait_ended(run)
+    assert condition(ended)["status"] == "False"
+    assert condition(ended)["reason"] == "Cancelled"
+    assert outcomes(shared, run) == ["scored", "cancelled", "cancelled"]
+    assert [record.get("failure_phase") for record in shared.records(run)[1:]] == ["queued"] * 2
+
+
+def test_an_immediate_cancel_ends_everything_at_once(shared: Release) -> None:
+    run = begin(shared, rows(3), STUCK, parallelism=2)
+    shared.wait(run, lambda _: is_running(shared, run))
+    shared.patch(run, {"cancel": "Immediate"})
+    ended = shared.wait_ended(run, 60)
+    assert condition(ended)["reason"] == "Cancelled"
+    assert outcomes(shared, run) == ["cancelled"] * 3
+    shared.wait(run, lambda _: not is_running(shared, run), 60)
+
+
+def test_a_cancel_cannot_be_taken_back(shared: Release) -> None:
+    run = begin(shared, rows(1), SLOW, cancel="Graceful")
+    with pytest.raises(CommandError, match="cancel cannot be taken back"):
+        shared.patch(run, {"cancel": ""})
+    assert condition(shared.wait_ended(run))["reason"] == "Cancelled"
+
+
+def test_a_run_ends_at_its_deadline(shared: Release) -> None:
+    run = begin(shared, rows(2), STUCK, activeDeadlineSeconds=10)
+    ended = shared.wait_ended(run, 90)
+    assert condition(ended)["reason"] == "DeadlineExceeded"
+    assert "10 seconds" in condition(ended)["message"]
+    assert outcomes(shared, run) == ["cancelled"] * 2
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"attempts": 2},
+        {"runId": "another"},
+        {"harness": {"config": {"command": "echo 5"}}},
+        {"taskSelector": {"limit": 1}},
+    ],
+    ids=lambda change: next(iter(change)),
+)
+def test_an_edit_of_a_started_run_is_refused(shared: Release, change: Raw) -> None:
+    run = begin(shared, rows(1), SLOW)
+    name = next(iter(change))
+    with pytest.raises(CommandError, match=f"{name} is fixed once the run exists: create a new"):
+        shared.patch(run, change)
+    assert condition(shared.wait_ended(run))["reason"] == "Completed"
+
+
+def test_a_run_resumes_only_what_an_earlier_one_did_not_score(shared: Release) -> None:
+    image = f"registry.invalid/{uuid.uuid4().hex[:8]}:1"
+    given = [row("good"), row("late", environment={"image": image}), row("wrong")]
+    command = "echo 4"
+    first = begin(shared, given, command, infrastructureRetries=0, runId="resumed")
+    ended = shared.wait_ended(first)
+    assert condition(ended)["reason"] == "Incomplete"
+    assert outcomes(shared, first) == ["scored", "infrastructure", "scored"]
+    again = {"runId": "resumed", "resumeFrom": {"run": first}, "infrastructureRetries": 0}
+    second = begin(shared, given, command, **again)
+    shared.wait_ended(second)
+    assert {entry.launch.task for entry in launches(shared, second)} == {1}
+    before, after = shared.records(first), shared.records(second)
+    assert [after[0], after[2]] == [before[0], before[2]]
+    assert (before[1]["resume_generation"], after[1]["resume_generation"]) == (0, 1)
+
+
+def launches(release: Release, run: str) -> list[LaunchBegun]:
+    return [entry for entry in release.entries(run) if isinstance(entry, LaunchBegun)]
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"runId": "different"}, "run_id differs"),
+        ({"command": "echo 5"}, "harness_digest differs"),
+        ({"rows": 2}, "pack_digest differs"),
+        ({"resumeFrom": {"run": "nobody"}}, "there is no run 'nobody' on this volume"),
+    ],
+    ids=["run-id", "harness", "pack", "unknown"],
+)
+def test_a_resume_that_does_not_fit_is_refused(
+    shared: Release, finished: str, change: Raw, message: str
+) -> None:
+    fields = {"runId": "finished", "resumeFrom": {"run": finished}, **change}
+    count, command = fields.pop("rows", 1), fields.pop("command", "echo 4")
+    run = begin(shared, rows(count), command, **fields)
+    seen = condition(shared.wait_ended(run))
+    assert (seen["status"], seen["reason"]) == ("False", "InvalidSpec")
+    assert message in seen["message"]
+
+
+@pytest.fixture(scope="module")
+def finished(shared: Release) -> str:
+    """A run that has ended."""
+    run = begin(shared, rows(1), "echo 4", runId="finished")
+    shared.wait_ended(run)
+    return run
+
+
+def test_a_deleted_run_takes_its_pods_with_it(shared: Release) -> None:
+    run = begin(shared, rows(2), STUCK)
+    shared.wait(run, lambda _: is_running(shared, run))
+    shared.kubectl("delete", "benchmarkrun", run, "--timeout=20s")
+    shared.kubectl(
+        "wait", "--for=delete", "pod", "-l", f"securebench.dev/run={run}", "--timeout=60s"
+    )
+
+
+@pytest.mark.parametrize("replicas", [1, 0], ids=["operator-runs", "operator-is-gone"])
+def test_run_and_namespace_are_deleted_without_hanging(replicas: int) -> None:
+    with release("sb-e2e-gone", {}) as own:
+        kept = begin(own, rows(2), STUCK)
+        deleted = begin(own, rows(1), STUCK)
+        for run in (kept, deleted):
+            own.wait(run, lambda _, run=run: is_running(own, run))  # type: ignore[misc]
+        if not replicas:
+            own.scale(0)
+        own.kubectl("delete", "benchmarkrun", deleted, "--timeout=20s")
+        call("kubectl", "delete", "namespace", own.namespace, "--timeout=150s", seconds=160)

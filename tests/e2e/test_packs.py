@@ -1,0 +1,58 @@
+"""``kubectl apply -k`` for every pack of this repository, and what kubectl then shows."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from e2e.release import ROOT, Release, condition
+
+pytestmark = pytest.mark.e2e
+
+PACKS = [path.parent for path in sorted((ROOT / "benchmarks").glob("*/kustomization.yaml"))]
+COLUMNS = ["NAME", "SUCCEEDED", "REASON", "DONE", "TOTAL", "PASSED", "INFRA", "AGE"]
+
+
+@pytest.fixture(scope="module")
+def applied(shared: Release) -> Release:
+    """The shared release with all packs applied."""
+    for pack in PACKS:
+        shared.kubectl("apply", "-k", str(pack))
+    return shared
+
+
+@pytest.mark.parametrize("pack", PACKS, ids=lambda pack: pack.name)
+def test_a_pack_is_applied_and_ends_with_a_score(pack: Path, applied: Release) -> None:
+    applied.kubectl(
+        "wait", "--for=condition=Succeeded", f"brun/{pack.name}", "--timeout=300s", seconds=320
+    )
+    rows = len((pack / "tasks.jsonl").read_text(encoding="utf-8").splitlines())
+    run = applied.get("brun", pack.name)
+    passed = run["status"]["score"]["passed"]
+    header, line = (row.split() for row in applied.kubectl("get", "brun", pack.name).splitlines())
+    assert header == COLUMNS
+    assert line[:7] == [pack.name, "True", "Completed", str(rows), str(rows), str(passed), "0"]
+    assert passed > 0, "the pack's own harness answers nothing right"
+    assert len(applied.records(pack.name)) == rows
+    assert condition(run, "ResultsSealed")["status"] == "True"
+
+
+@pytest.mark.parametrize("pack", PACKS, ids=lambda pack: pack.name)
+def test_applying_a_pack_again_changes_nothing(pack: Path, applied: Release) -> None:
+    before = applied.get("brun", pack.name)["metadata"]
+    applied.kubectl("apply", "-k", str(pack))
+    after = applied.get("brun", pack.name)["metadata"]
+    assert (after["uid"], after["generation"]) == (before["uid"], before["generation"])
+
+
+def test_the_wide_columns_name_pack_harness_and_results(applied: Release) -> None:
+    name = "multiple-choice-smoke"
+    applied.wait_ended(name)
+    run = json.loads(applied.kubectl("get", "brun", name, "-o", "json"))
+    header, line = applied.kubectl("get", "brun", name, "-o", "wide").splitlines()
+    shown = line.split()
+    assert header.split()[8:] == ["PASSRATE", "PARALLELISM", "PACK", "HARNESS", "RESULTS"]
+    assert shown[9:] == ["4", name, "command", f"runs/{run['metadata']['uid']}/candidates.jsonl"]
+    assert 0 < float(shown[8]) <= 1

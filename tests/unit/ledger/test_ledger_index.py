@@ -1,0 +1,70 @@
+from dataclasses import replace
+
+import pytest
+from pydantic import ValidationError
+
+from securebench.ledger.index import IndexEntry, RunIndex, index_entry
+
+FIRST = IndexEntry(
+    run="nightly",
+    uid="uid-1",
+    run_id="n",
+    pack="geo",
+    pack_digest="sha256:p",
+    harness_digest="sha256:h",
+    verifier_version="1",
+    started_at="2026-01-01T00:00:00Z",
+)
+
+
+@pytest.fixture
+def index(tmp_path):
+    return RunIndex(tmp_path)
+
+
+def test_an_empty_volume(index):
+    assert index.entries() == []
+    assert index.latest("nightly") is None
+
+
+def test_repeated_tries_are_counted(index):
+    ordinals = [index.add(replace(FIRST, uid=f"uid-{n}")).run_ordinal for n in range(3)]
+    assert ordinals == [1, 2, 3]
+
+
+@pytest.mark.parametrize(
+    "change",
+    [{"run_id": "m"}, {"pack_digest": "x"}, {"harness_digest": "x"}, {"verifier_version": "2"}],
+)
+def test_a_try_with_another_binding_is_a_first_one(index, change):
+    index.add(FIRST)
+    assert index.add(replace(FIRST, uid="uid-2", **change)).run_ordinal == 1
+
+
+def test_a_run_is_counted_once_however_often_it_starts(index):
+    first = index.add(FIRST)
+    index.add(replace(FIRST, uid="uid-2"))
+    assert index.add(replace(FIRST, started_at="later")) == first
+    assert [entry.uid for entry in index.entries()] == ["uid-1", "uid-2"]
+
+
+def test_ends_are_noted(index):
+    index.add(FIRST)
+    index.add(replace(FIRST, uid="uid-2"))
+    index.end("uid-2", "Completed")
+    index.end("unknown", "Cancelled")
+    assert [entry.outcome for entry in index.entries()] == ["", "Completed"]
+
+
+def test_the_latest_run_of_a_name(index):
+    index.add(FIRST)
+    index.add(replace(FIRST, uid="uid-2"))
+    index.add(replace(FIRST, uid="uid-3", run="other"))
+    found = index.latest("nightly")
+    assert found is not None
+    assert found.uid == "uid-2"
+
+
+def test_an_entry_is_checked():
+    with pytest.raises(ValidationError):
+        index_entry({"run": "nightly"})

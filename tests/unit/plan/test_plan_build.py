@@ -1,0 +1,229 @@
+from dataclasses import replace
+
+import pytest
+
+from golden.manifest_samples import pods
+from securebench.api.models import BenchmarkRunSpec, TaskSelector
+from securebench.errors import ConfigErrors, SpecError
+from securebench.packs.compile import compile_benchmark_row
+from securebench.packs.manifest import parse_manifest
+from securebench.plan.build import PlanInputs, build_plan, command_harness, digest_of, selected
+from securebench.plan.model import (
+    AttemptKey,
+    LaunchKey,
+    Limits,
+    Role,
+    RunIdentity,
+    RunPolicy,
+    pod_name,
+)
+
+UID = "3f2a9c1e-5b7d-4e80-9a6c-2d1f0e4b8c77"
+MANIFEST = parse_manifest("id: p\nversion: 2\n", path="manifest.yaml")
+
+
+def task(number, **changes):
+    row = {
+        "id": f"t{number}",
+        "family": "multiple_choice",
+        "input": {"question": "Which?", "choices": ["a", "b"]},
+        "environment": {"image": "python:3.11-slim"},
+        "eval": {"answer": 0},
+    }
+    return compile_benchmark_row(row | changes, manifest=MANIFEST)
+
+
+TASKS = tuple(task(number) for number in range(5))
+
+
+def spec(**changes):
+    known = {
+        "pack": {"volume": {"path": "p"}},
+        "harness": {"type": "command", "config": {"command": "echo A"}},
+    }
+    return BenchmarkRunSpec.parse(known | changes)
+
+
+def inputs(*, kept=(), tasks=TASKS, **changes):
+    return PlanInputs(
+        identity=RunIdentity(UID, "run", "default", "run-1"),
+        spec=spec(**changes),
+        manifest=MANIFEST,
+        tasks=tasks,
+        pack_digest="sha256:" + "1" * 64,
+        pods=pods(),
+        policy=RunPolicy(),
+        limits=Limits(),
+        kept=frozenset(kept),
+    )
+
+
+SELECTIONS = {
+    "all": ({}, (0, 1, 2, 3, 4)),
+    "limit": ({"limit": 2}, (0, 1)),
+    "no limit is no zero": ({"limit": 0}, ()),
+    "include": ({"include": ["t1", "t[34]"]}, (1, 3, 4)),
+    "exclude wins": ({"include": ["*"], "exclude": ["t?"]}, ()),
+    "exclude": ({"exclude": ["t0", "x*"]}, (1, 2, 3, 4)),
+    "limit counts rows, not choices": ({"limit": 2, "include": ["t1", "t4"]}, (1,)),
+    "case matters": ({"include": ["T*"]}, ()),
+}
+
+
+@pytest.mark.parametrize("name", SELECTIONS)
+def test_selection(name):
+    fields, want = SELECTIONS[name]
+    ids = [item.id for item in TASKS]
+    assert selected(TaskSelector.parse(fields), ids) == want
+    assert tuple(build_plan(inputs(taskSelector=fields)).tasks) == want
+
+
+def test_kept_tasks_are_part_of_the_plan_beyond_the_selection():
+    plan = build_plan(inputs(kept={4, 0}, taskSelector={"limit": 2, "exclude": ["t0"]}))
+    assert tuple(plan.tasks) == (0, 1, 4)
+    assert [plan.tasks[index].task.id for index in plan.tasks] == ["t0", "t1", "t4"]
+
+
+def test_a_plan():
+    plan = build_plan(
+        inputs(
+            harness={
+                "type": "command",
+                "config": {"command": ["agent", "--fast"], "task_file": "in.json"},
+                "env": ["TOKEN"],
+                "secretRef": {"name": "keys"},
+            }
+        )
+    )
+    assert (plan.pack_id, plan.pack_version) == ("p", 2)
+    assert plan.harness.command == ("agent", "--fast")
+    assert (plan.harness.task_file, plan.harness.env, plan.harness.secret) == (
+        "in.json",
+        ("TOKEN",),
+        "keys",
+    )
+    assert plan.harness.config["timeout_seconds"] is None
+    assert plan.pods == pods()
+
+
+def test_a_harness_without_secret():
+    assert build_plan(inputs()).harness.secret == ""
+
+
+# Digests
+
+
+def test_equal_inputs_give_an_equal_plan():
+    assert build_plan(inputs()) == build_plan(inputs())
+
+
+def test_digests_stay_the_same_from_version_to_version():
+    """A digest that changes with the code ends the runs that are under way during an upgrade."""
+    plan = build_plan(inputs())
+    assert plan.digest == digest_of(
+        {
+            "run_id": "run-1",
+            "pack": "sha256:" + "1" * 64,
+            "harness": plan.harness.digest,
+            "verifier": plan.verifier_version,
+            "policy": plan.policy_digest,
+            "attempts": 1,
+            "tasks": [0, 1, 2, 3, 4],
+        }
+    )
+    assert digest_of({"b": 1, "a": [None, "é"]}) == (
+        "sha256:b73e2138dd7c689ad5502e451d4620a3bfedb0f837a4f9a0531fc1b7cf9cde73"
+    )
+
+
+CHANGES = {
+    "harness": {"harness": {"type": "command", "config": {"command": "echo B"}}},
+    "selection": {"taskSelector": {"limit": 2}},
+    "policy": {"verification": {"disallowDangerousCommands": False}},
+    "limits": {"resources": {"limits": {"memory": "2Gi"}}},
+    "isolation": {"isolation": {"require": "Declared"}},
+}
+
+
+@pytest.mark.parametrize("name", CHANGES)
+def test_what_may_change_an_outcome_changes_the_digest(name):
+    assert build_plan(inputs(**CHANGES[name])).digest != build_plan(inputs()).digest
+
+
+OTHER = {
+    "attempts": {"policy": RunPolicy(attempts=2)},
+    "bounds": {"limits": Limits(text_bytes=1)},
+    "pack": {"pack_digest": "sha256:" + "2" * 64},
+    "run id": {"identity": RunIdentity(UID, "run", "default", "run-2")},
+}
+
+
+@pytest.mark.parametrize("name", OTHER)
+def test_other_parts_change_the_digest(name):
+    assert build_plan(replace(inputs(), **OTHER[name])).digest != build_plan(inputs()).digest
+
+
+UNCHANGED = {
+    "parallelism": {"parallelism": 9},
+    "suspend": {"suspend": True},
+    "deadline": {"activeDeadlineSeconds": 60},
+    "retention": {"retention": {"pods": "All"}},
+}
+
+
+@pytest.mark.parametrize("name", UNCHANGED)
+def test_what_may_change_during_a_run_does_not(name):
+    assert build_plan(inputs(**UNCHANGED[name])).digest == build_plan(inputs()).digest
+
+
+# Refusals
+
+
+def checked_by_source(number):
+    checker = {"source": "pytest", "path": "tests/check.py"}
+    fields = {"input": {"instructions": "Do it."}, "eval": {"checker": checker}}
+    return task(number, family="terminal_task", **fields)
+
+
+def test_all_defects_of_tasks_come_together():
+    bad = [checked_by_source(0), task(1), checked_by_source(2)]
+    with pytest.raises(ConfigErrors) as caught:
+        build_plan(inputs(tasks=bad))
+    assert [str(error)[:9] for error in caught.value.errors] == ["task 't0'", "task 't2'"]
+
+
+def test_a_task_that_is_not_selected_is_not_judged():
+    bad = [checked_by_source(0), task(1)]
+    assert list(build_plan(inputs(tasks=bad, taskSelector={"exclude": ["t0"]})).tasks) == [1]
+
+
+def test_a_harness_type_that_is_not_built():
+    provider = spec(
+        harness={"type": "codex", "config": {"model": "m"}},
+        provider={"secretRef": {"name": "key"}},
+    )
+    with pytest.raises(SpecError, match=r"spec\.harness: "):
+        command_harness(provider)
+
+
+def test_a_harness_config_that_does_not_hold():
+    with pytest.raises(ConfigErrors, match=r"harness\.config\.command is required"):
+        build_plan(inputs(harness={"type": "command", "config": {}}))
+
+
+# Names
+
+
+def test_a_launch_knows_its_attempt():
+    assert LaunchKey(3, 2, Role.VERIFIER, 4).attempt_key == AttemptKey(3, 2)
+
+
+@pytest.mark.parametrize(
+    ("launch", "want"),
+    [
+        (LaunchKey(0, 1, Role.HARNESS, 1), "sb-3f2a9c1e5b7d-0-1h1"),
+        (LaunchKey(9999, 100, Role.VERIFIER, 11), "sb-3f2a9c1e5b7d-9999-100v11"),
+    ],
+)
+def test_pod_names(launch, want):
+    assert pod_name(UID, launch) == want
