@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
-from collections.abc import Mapping, Sequence
+import selectors
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any
+from pathlib import Path
+from typing import Any, ParamSpec, TypeVar
 
 from golden.manifest_samples import RUN_UID, digest, run_plan, terminal_task, text_task
 from securebench.clock import rfc3339
+from securebench.controller.context import Context
 from securebench.engine.model import (
     AttemptHistory,
     CommandReport,
@@ -19,6 +23,8 @@ from securebench.engine.model import (
     Verification,
 )
 from securebench.engine.observe import PodView, pod_view
+from securebench.kube.port import Cluster
+from securebench.kube.retry import TokenBucket
 from securebench.plan.model import (
     AttemptKey,
     LaunchKey,
@@ -29,6 +35,10 @@ from securebench.plan.model import (
     VerifierKind,
     pod_name,
 )
+from securebench.settings import Settings
+
+P = ParamSpec("P")
+T = TypeVar("T")
 
 NOW = 1_767_225_600.0
 KEY = AttemptKey(0, 1)
@@ -254,3 +264,99 @@ def live(launch: LaunchKey = HARNESS, **changes: Any) -> AttemptHistory:
 
 def lost_launch(launch: LaunchKey = HARNESS, at: float = NOW, reason: str = "pod_lost") -> Lost:
     return Lost(launch, reason, "Pod was evicted", at)
+
+
+# The operator's surroundings
+
+
+class _Selector(selectors.SelectSelector):
+    """Waits by moving a clock."""
+
+    def __init__(self, clock: FakeClock) -> None:
+        super().__init__()
+        self._clock = clock
+
+    def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
+        if timeout is None:
+            raise RuntimeError("the loop waits for something that never comes")
+        if timeout > 0:
+            self._clock.advance(max(timeout, 1e-6))
+        return []
+
+
+class VirtualLoop(asyncio.SelectorEventLoop):
+    """An event loop whose sleeps take no time; it knows no threads and no sockets."""
+
+    def __init__(self, clock: FakeClock) -> None:
+        super().__init__(_Selector(clock))
+        self._time = clock
+
+    def time(self) -> float:
+        return self._time.now()
+
+
+async def inline(work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+    """Stand in for ``asyncio.to_thread`` on a virtual loop."""
+    return work(*args, **kwargs)
+
+
+def settings_of(root: Path, **changes: object) -> Settings:
+    known: dict[str, object] = {
+        "namespace": "bench",
+        "node_name": "node-1",
+        "node_address": "192.0.2.1",
+        "pod_image": "securebench-pod:0.1.0",
+        "volume_claim": "securebench-results",
+        "data_root": root,
+        "relist_seconds": 60.0,
+    }
+    return Settings.model_validate(known | changes)
+
+
+def context_of(cluster: Cluster, clock: FakeClock, root: Path, **settings: object) -> Context:
+    return Context(
+        cluster=cluster,
+        settings=settings_of(root, **settings),
+        clock=clock,
+        bucket=TokenBucket(1000.0, 1000, clock),
+        node_name="node-1",
+        targets=(),
+    )
+
+
+MANIFEST = """\
+id: smoke
+version: 1
+defaults:
+  family: multiple_choice
+  environment: {image: "python:3.11-slim", timeout_seconds: 60}
+"""
+
+
+def question(task_id: str) -> dict[str, object]:
+    return {
+        "id": task_id,
+        "input": {"question": "Which?", "choices": ["red", "blue"]},
+        "eval": {"answer": 1},
+    }
+
+
+def write_pack(folder: Path, rows: Sequence[Mapping[str, object]], manifest: str = MANIFEST) -> None:
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "manifest.yaml").write_text(manifest)
+    lines = (json.dumps(row) + "\n" for row in rows)
+    (folder / "tasks.jsonl").write_text("".join(lines))
+
+
+def run_body(name: str = "nightly", **spec: object) -> dict[str, Any]:
+    known: dict[str, object] = {
+        "pack": {"volume": {"path": "smoke"}},
+        "harness": {"type": "command", "config": {"command": "echo B"}},
+        "isolation": {"require": "Declared"},
+    }
+    return {
+        "apiVersion": "securebench.dev/v1alpha1",
+        "kind": "BenchmarkRun",
+        "metadata": {"name": name},
+        "spec": known | spec,
+    }

@@ -12,6 +12,7 @@ from securebench.harnesses.config import CommandHarness, harness_config, unsuppo
 from securebench.packs.lint import Rule, lint_pack
 from securebench.packs.load import check_pack, load_tasks
 from securebench.packs.materialize import write_lanes
+from securebench.packs.references import public_assets
 from securebench.tester.config import load_tester_config
 from securebench.verifiers.registry import text_verifier
 
@@ -29,7 +30,7 @@ WANT_ROWS = {
     "mmlu-abstract-algebra-mini": 10,
     "multiple-choice-smoke": 4,
     "squad-short-answer-mini": 4,
-    "terminal-task-smoke": 4,
+    "terminal-task-smoke": 5,
     "truthfulqa-free-response-mini": 4,
 }
 
@@ -49,6 +50,12 @@ def harness_of(pack):
     return harness
 
 
+def image_folder(task):
+    """Return what the task's own image has in its working folder."""
+    pack, _, name = task.environment["image"].split("/")[-1].partition(":")[0].rpartition("-")
+    return ROOT / pack / "images" / name / task.environment["workdir"].strip("/")
+
+
 def copy_into(source, target):
     target.parent.mkdir(parents=True, exist_ok=True)
     if source.is_dir():
@@ -64,6 +71,8 @@ def stage(tmp_path):
     def build(pack, task):
         lanes, workspace = tmp_path / task.id / "lanes", tmp_path / task.id / "workspace"
         written = write_lanes(task, ROOT / pack, lanes)
+        if task.environment.get("materialize_workdir_from_image"):
+            copy_into(image_folder(task), workspace)
         copy_into(lanes / "public" / "files", workspace)
         for mount in written.asset_mounts:
             copy_into(lanes / "public" / mount.lane_path, workspace / mount.mount)
@@ -98,7 +107,8 @@ def test_pack_holds(pack):
     checked = check_pack(ROOT / pack / "manifest.yaml", ROOT / pack / "tasks.jsonl")
     assert checked.errors == ()
     assert len(checked.tasks) == WANT_ROWS[pack]
-    assert all(task.environment["image"] == "python:3.11-slim" for _, task in checked.tasks)
+    own = {f"securebench/{pack}-{path.name}:1" for path in (ROOT / pack).glob("images/*")}
+    assert {task.environment["image"] for _, task in checked.tasks} == {"python:3.11-slim", *own}
     assert checked.pack.manifest.id == pack
 
 
@@ -216,6 +226,8 @@ def test_checkers_refuse_untouched_workspaces(stage):
         ("csv-totals", "totals.json", "{}"),
         ("csv-totals", "totals.json", '{"Adler": 41.0, "Brandt": 41.3, "Costa": 14.0}'),
         ("settings-port", "settings.ini", "[server]\nport = 9090\n"),
+        ("starter-slug", "slug.py", "import sys\nsys.exit(0)\n"),
+        ("starter-slug", "slug.py", "print('{}')\ndef slug(title): return title\n"),
     ],
 )
 def test_checkers_refuse_wrong_results(stage, task_id, file, content):
@@ -227,9 +239,7 @@ def test_checkers_refuse_wrong_results(stage, task_id, file, content):
 
 def test_terminal_pack_has_read_only_and_writable_assets():
     flags = [
-        asset.get("read_only", True)
-        for task in tasks_of("terminal-task-smoke")
-        for asset in task.resources.value("assets")
+        asset.read_only for task in tasks_of("terminal-task-smoke") for asset in public_assets(task)
     ]
     assert set(flags) == {True, False}
 

@@ -160,10 +160,9 @@ def test_a_flipped_bit_in_the_last_line_loses_that_line_only(position):
     assert read_entries(LINES[0] + bytes(damaged))[0] == ENTRIES[:1]
 
 
-def test_text_that_looks_like_an_entry_is_none():
-    message = '12345678 {"type":"RunEnded","entry":{}} 1234567'
-    line = encode(RunEnded("Cancelled", message, NOW)).replace(b"Cancelled", b"Canceled.")
-    assert read_entries(LINES[0] + line)[0] == ENTRIES[:1]
+def test_garbage_that_only_looks_like_entries_is_removed(path):
+    path.write_bytes(LINES[0] + b'00000000 {"type":"Opened"} 00000000 {"type":"Opened"}\n')
+    assert reopened(path) == ENTRIES[:1]
 
 
 def test_an_unknown_entry_is_corruption():

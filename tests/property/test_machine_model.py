@@ -1,0 +1,583 @@
+"""The machine model: the real operator against a cluster, a user and a kubelet that do their worst.
+
+Everything of the controller is real (supervisor, run loop, journal, launcher, mirror); time, the
+cluster and the kubelet are not. The operator dies between any two of its effects.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import json
+import logging
+import os
+import tempfile
+from collections import Counter
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+from unittest import mock
+
+from build import (
+    DISRUPTED,
+    FakeClock,
+    VirtualLoop,
+    context_of,
+    ended,
+    inline,
+    pod_status,
+    question,
+    run_body,
+    running,
+    seal_message,
+    supervise_message,
+    text_message,
+    write_pack,
+)
+from hypothesis import HealthCheck, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import (
+    RuleBasedStateMachine,
+    initialize,
+    invariant,
+    precondition,
+    rule,
+    run_state_machine_as_test,
+)
+
+from securebench.controller.supervisor import Supervisor
+from securebench.engine.entries import (
+    Entry,
+    Finished,
+    LaunchBegun,
+    Produced,
+    RunBound,
+    Verified,
+)
+from securebench.engine.history import RunHistory
+from securebench.engine.model import AttemptHistory, Finish, Outcome
+from securebench.engine.observe import PodView, pod_view
+from securebench.errors import TransientClusterError
+from securebench.kube.fake import FakeCluster
+from securebench.kube.port import Kind, QuotaExceeded, Raw
+from securebench.ledger import journal as journal_module
+from securebench.ledger.journal import Journal
+from securebench.plan.model import AttemptKey, LaunchKey, Role
+
+NAME = "nightly"
+RETRIES = 2
+FAIR_ROUNDS = 60
+"""Rounds of a fair cluster within which a run has to end; each is half a minute."""
+
+SCRIPTS: dict[str, tuple[Outcome, bool]] = {
+    "right": (Outcome.SCORED, True),
+    "wrong": (Outcome.SCORED, False),
+    "slow": (Outcome.AGENT, False),
+    "nothing": (Outcome.AGENT, False),
+    "greedy": (Outcome.RESOURCE, False),
+    "unjudged": (Outcome.VERIFIER, False),
+}
+"""What the agent of a task does, and how its attempts then have to end."""
+
+
+class OperatorDied(BaseException):
+    """The process was killed."""
+
+
+@dataclass
+class Fate:
+    """Kills the operator at one of its effects; nothing that it tries afterwards happens."""
+
+    fuse: int | None = None
+    is_dead: bool = False
+    is_outside: int = 0
+
+    def point(self) -> None:
+        if self.is_outside:
+            return
+        if self.fuse is not None:
+            self.fuse -= 1
+            self.is_dead = self.is_dead or self.fuse <= 0
+        if self.is_dead:
+            raise OperatorDied
+
+    def outside(self) -> mock._patch[Any]:
+        """Do something that is not the operator's."""
+        return mock.patch.object(self, "is_outside", self.is_outside + 1)
+
+
+class MortalCluster(FakeCluster):
+    """A cluster that sees the operator die before or after each of its calls."""
+
+    def __init__(self, fate: Fate, clock: FakeClock) -> None:
+        super().__init__(namespace="bench", clock=clock)
+        self.fate = fate
+        self.on_create: list[str] = []
+
+    async def list(self, kind: Kind, selector: str) -> Any:
+        self.fate.point()
+        return await super().list(kind, selector)
+
+    async def get(self, kind: Kind, name: str) -> Any:
+        self.fate.point()
+        return await super().get(kind, name)
+
+    async def create(self, kind: Kind, manifest: Raw) -> Raw:
+        self.fate.point()
+        made = await super().create(kind, manifest)
+        if kind is Kind.POD:
+            self.on_create.append(str(made["metadata"]["name"]))  # type: ignore[index]
+        self.fate.point()
+        return made
+
+    async def delete(
+        self, kind: Kind, name: str, *, uid: str | None, grace_seconds: int | None
+    ) -> bool:
+        self.fate.point()
+        found = await super().delete(kind, name, uid=uid, grace_seconds=grace_seconds)
+        self.fate.point()
+        return found
+
+    async def patch_status(self, kind: Kind, name: str, body: Raw) -> bool:
+        self.fate.point()
+        found = await super().patch_status(kind, name, body)
+        self.fate.point()
+        return found
+
+
+class ErrorLog(logging.Handler):
+    """Remembers what only a defect of ours can make the supervisor say."""
+
+    def __init__(self) -> None:
+        super().__init__(logging.ERROR)
+        self.lines: list[str] = []
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self.lines.append(self.format(record))
+
+
+@dataclass
+class Ledger:
+    """What reached the journal, folded by the model itself."""
+
+    parallelism: int
+    history: RunHistory = field(default_factory=RunHistory)
+    counts: Counter[tuple[str, AttemptKey]] = field(default_factory=Counter)
+    records: dict[AttemptKey, bytes] = field(default_factory=dict)
+
+    def take(self, batch: tuple[Entry, ...]) -> None:
+        for entry in batch:
+            if isinstance(entry, RunBound):
+                assert self.history.bound is None
+            self._count(entry)
+            self.history.apply(entry)
+        if any(isinstance(entry, LaunchBegun) for entry in batch):
+            live = [known.live for known in self.history.attempts.values() if known.live]
+            assert len(live) <= self.parallelism
+
+    def _count(self, entry: Entry) -> None:
+        match entry:
+            case Produced(key) | Verified(key):
+                self.counts[type(entry).__name__, key] += 1
+                assert self.counts[type(entry).__name__, key] == 1
+            case Finished(finish):
+                self.counts["Finished", finish.key] += 1
+                assert self.counts["Finished", finish.key] == 1
+
+
+class MachineModel(RuleBasedStateMachine):
+    """Drives one run through everything that can happen to it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.folder = tempfile.TemporaryDirectory()
+        self.root = Path(self.folder.name)
+        self.clock = FakeClock()
+        self.fate = Fate()
+        self.cluster = MortalCluster(self.fate, self.clock)
+        self.errors = ErrorLog()
+        self.logger = logging.getLogger("securebench.controller")
+        self.logger.addHandler(self.errors)
+        self.logger.propagate = False
+        self.patches = [
+            mock.patch.object(asyncio, "to_thread", inline),
+            mock.patch.object(os, "fsync", lambda _: None),
+            mock.patch.object(Path, "replace", self._replace(Path.replace)),
+            mock.patch.object(Journal, "append", self._append(Journal.append)),
+        ]
+        for patch in self.patches:
+            patch.start()
+        self.runner = asyncio.Runner(loop_factory=lambda: VirtualLoop(self.clock))
+        self.runner.get_loop().set_exception_handler(lambda *_: None)
+        self.is_cancelled = False
+        self.lost = Counter[AttemptKey]()
+
+    def _replace(self, real: Any) -> Any:
+        def mortal(path: Path, target: Path) -> Path:
+            self.fate.point()
+            done: Path = real(path, target)
+            self.fate.point()
+            return done
+
+        return mortal
+
+    def _append(self, real: Any) -> Any:
+        def mortal(journal: Journal, batch: Any) -> None:
+            entries = tuple(batch)
+            self.fate.point()
+            real(journal, entries)
+            self.ledger.take(entries)
+            self.fate.point()
+
+        return mortal
+
+    # The start
+
+    @initialize(
+        scripts=st.lists(st.sampled_from(sorted(SCRIPTS)), min_size=1, max_size=3),
+        attempts=st.integers(1, 2),
+        parallelism=st.integers(1, 3),
+    )
+    def apply(self, scripts: list[str], attempts: int, parallelism: int) -> None:
+        rows = [question(f"{number}-{script}") for number, script in enumerate(scripts)]
+        write_pack(self.root / "packs/smoke", rows)
+        self.scripts = scripts
+        self.ledger = Ledger(parallelism)
+        for task in range(len(scripts)):
+            for number in range(attempts):
+                key = AttemptKey(task, number + 1)
+                self.ledger.history.attempts[key] = AttemptHistory(key)
+        body = run_body(
+            NAME,
+            attempts=attempts,
+            parallelism=parallelism,
+            infrastructureRetries=RETRIES,
+            retention={"pods": "None"},
+        )
+        with self.fate.outside():
+            made = self.runner.run(self.cluster.create(Kind.BENCHMARK_RUN, body))
+        self.uid = str(made["metadata"]["uid"])  # type: ignore[index]
+        self._start()
+
+    def _start(self) -> None:
+        self.fate.fuse, self.fate.is_dead = None, False
+        context = context_of(self.cluster, self.clock, self.root)
+        self.supervisor = Supervisor(context)
+        self._observe(None)
+
+    def _observe(self, kind: str | None) -> None:
+        async def observe() -> None:
+            self.supervisor.observe(kind, self._run())
+            await asyncio.sleep(0)
+
+        self.runner.run(observe())
+        self._pass(0.001)
+
+    def _run(self) -> Raw:
+        return self.cluster.objects(Kind.BENCHMARK_RUN)[NAME]
+
+    def _pass(self, seconds: float) -> None:
+        self.runner.run(asyncio.sleep(seconds))
+        if self.fate.is_dead:
+            self._bury()
+            self._start()
+
+    def _bury(self) -> None:
+        """Drop everything that the dead process held in memory."""
+        self.fate.is_dead = True
+        self.runner.run(self.supervisor.close())
+        self.runner.run(asyncio.sleep(0))
+
+    # Time and the operator
+
+    @rule(seconds=st.sampled_from([0.001, 0.5, 3.0, 30.0, 200.0]))
+    def time_passes(self, seconds: float) -> None:
+        self._pass(seconds)
+
+    @rule(effects=st.integers(1, 12))
+    def the_operator_will_die(self, effects: int) -> None:
+        self.fate.fuse = effects
+
+    @rule()
+    def the_operator_is_killed(self) -> None:
+        self._bury()
+        self._start()
+
+    @rule()
+    def the_operator_is_restarted(self) -> None:
+        self.runner.run(self.supervisor.close())
+        self._start()
+
+    # The cluster
+
+    @rule(count=st.integers(1, 4))
+    def events_get_lost(self, count: int) -> None:
+        self.cluster.lose_events(count)
+
+    @rule()
+    def the_history_expires(self) -> None:
+        self.cluster.expire_history()
+        self._pass(0.001)
+
+    @rule(breaks=st.booleans())
+    def watches_end(self, breaks: bool) -> None:  # noqa: FBT001 - drawn by hypothesis
+        self.cluster.end_watches(TransientClusterError("connection reset") if breaks else None)
+        self._pass(0.001)
+
+    @rule(
+        verb=st.sampled_from(["create", "delete", "patch_status", "list", "watch"]),
+        before=st.booleans(),
+    )
+    def a_call_fails(self, verb: str, before: bool) -> None:  # noqa: FBT001 - drawn by hypothesis
+        self.cluster.fail_next(verb, TransientClusterError("no answer"), before=before)
+
+    @rule()
+    def the_quota_is_used_up(self) -> None:
+        self.cluster.fail_next("create", QuotaExceeded("exceeded quota: pods"), kind=Kind.POD)
+
+    # The kubelet
+
+    def _pods(self) -> list[PodView]:
+        views = map(pod_view, self.cluster.objects(Kind.POD).values())
+        return sorted((view for view in views if view is not None), key=lambda view: view.name)
+
+    def _going(self) -> list[PodView]:
+        return [view for view in self._pods() if not view.is_terminal]
+
+    @precondition(lambda self: self._going())
+    @rule(data=st.data())
+    def a_pod_starts(self, data: st.DataObject) -> None:
+        view = data.draw(st.sampled_from(self._going()))
+        main = "harness" if view.role is Role.HARNESS else "verifier"
+        self._report(view, pod_status("Running", running("courier"), running(main)))
+
+    @precondition(lambda self: self._going())
+    @rule(data=st.data())
+    def a_pod_ends(self, data: st.DataObject) -> None:
+        self._finish(data.draw(st.sampled_from(self._going())))
+
+    @precondition(lambda self: self._going())
+    @rule(data=st.data(), reason=st.sampled_from(["Evicted", "NodeLost", "NodeShutdown"]))
+    def a_pod_is_ended(self, data: st.DataObject, reason: str) -> None:
+        view = data.draw(st.sampled_from(self._going()))
+        self._count_loss(view)
+        self._report(view, pod_status("Failed", reason=reason, conditions=[DISRUPTED]))
+
+    @precondition(lambda self: self._pods())
+    @rule(data=st.data())
+    def a_pod_vanishes(self, data: st.DataObject) -> None:
+        view = data.draw(st.sampled_from(self._pods()))
+        self._count_loss(view)
+        self.cluster.remove(Kind.POD, view.name)
+        self._pass(0.001)
+
+    @precondition(lambda self: any(view.deleting_since for view in self._pods()))
+    @rule(data=st.data())
+    def a_deletion_ends(self, data: st.DataObject) -> None:
+        going = [view for view in self._pods() if view.deleting_since]
+        self.cluster.finish_deletion(data.draw(st.sampled_from(going)).name)
+        self._pass(0.001)
+
+    @precondition(lambda self: self._going())
+    @rule(data=st.data())
+    def somebody_deletes_a_pod(self, data: st.DataObject) -> None:
+        view = data.draw(st.sampled_from(self._going()))
+        self._count_loss(view)
+        with self.fate.outside():
+            self.runner.run(
+                self.cluster.delete(Kind.POD, view.name, uid=None, grace_seconds=None)
+            )
+        self._pass(0.001)
+
+    def _count_loss(self, view: PodView) -> None:
+        assert view.launch is not None
+        self.lost[view.launch.attempt_key] += 1
+
+    def _report(self, view: PodView, status: Raw) -> None:
+        self.cluster.set_pod_status(view.name, status)
+        self._pass(0.001)
+
+    def _finish(self, view: PodView) -> None:
+        launch = view.launch
+        assert launch is not None
+        script = self.scripts[launch.task]
+        with self.fate.outside():
+            status = self._verdict(script) if launch.role is Role.VERIFIER else None
+            status = status or self._candidate(launch, script)
+        self._report(view, status)
+
+    def _verdict(self, script: str) -> dict[str, object]:
+        if script == "unjudged":
+            return pod_status("Failed", ended("verifier", 1))
+        message = text_message(passed=script == "right")
+        return pod_status("Succeeded", ended("verifier", 0, message=message))
+
+    def _candidate(self, launch: LaunchKey, script: str) -> dict[str, object]:
+        """Leave on the volume what the agent of a task always leaves."""
+        if script == "greedy":
+            end = ended("harness", 137, "OOMKilled")
+            return pod_status("Failed", ended("courier", 0, message=self._seal(None)), end)
+        code = 124 if script == "slow" else 0
+        text = None if script == "nothing" else f"{script}\n"
+        if text is not None:
+            place = f"tasks/{launch.task}/attempts/{launch.attempt}/launches/{launch.launch}"
+            folder = self.root / "runs" / self.uid / place
+            (folder / "candidate/candidate.txt").write_text(text)
+        message = supervise_message(code)
+        return pod_status(
+            "Failed" if code else "Succeeded",
+            ended("courier", 0, message=self._seal(text)),
+            ended("harness", code, message=message),
+        )
+
+    def _seal(self, text: str | None) -> str:
+        if text is None:
+            return seal_message(problem="candidate_missing", file=None, digest="", message="none")
+        digest = f"sha256:{hashlib.sha256(text.encode()).hexdigest()}"
+        return seal_message(digest=digest, size_bytes=len(text))
+
+    # The user
+
+    def _edit(self, **spec: object) -> None:
+        self.cluster.edit(Kind.BENCHMARK_RUN, NAME, {"spec": spec})
+        self._observe("MODIFIED")
+
+    @rule(suspend=st.booleans())
+    def the_user_suspends(self, suspend: bool) -> None:  # noqa: FBT001 - drawn by hypothesis
+        self._edit(suspend=suspend)
+
+    @rule(parallelism=st.integers(1, 3))
+    def the_user_changes_parallelism(self, parallelism: int) -> None:
+        self.ledger.parallelism = parallelism
+        self._edit(parallelism=parallelism)
+
+    @precondition(lambda self: not self.is_cancelled)
+    @rule(mode=st.sampled_from(["Graceful", "Immediate"]))
+    def the_user_cancels(self, mode: str) -> None:
+        self.is_cancelled = True
+        self._edit(cancel=mode)
+
+    # What always holds
+
+    @invariant()
+    def the_operator_has_no_defect(self) -> None:
+        assert self.errors.lines == []
+
+    @invariant()
+    def an_attempt_has_one_pod_that_lives(self) -> None:
+        living = [view for view in self._going() if view.deleting_since is None]
+        count = Counter(view.launch.attempt_key for view in living if view.launch is not None)
+        assert all(number == 1 for number in count.values())
+
+    @invariant()
+    def a_finished_attempt_never_changes(self) -> None:
+        for key, known in self._attempts().items():
+            if known.finish is None:
+                continue
+            place = f"runs/{self.uid}/tasks/{key.task}/attempts/{key.attempt}/record.json"
+            record = (self.root / place).read_bytes()
+            assert self.ledger.records.setdefault(key, record) == record
+            assert hashlib.sha256(record).hexdigest() == known.record_sha256
+
+    @invariant()
+    def the_journal_is_what_was_written(self) -> None:
+        path = self.root / "runs" / getattr(self, "uid", "-") / "journal.jsonl"
+        if path.exists():
+            entries, good = journal_module.read_entries(path.read_bytes())
+            assert good == path.stat().st_size
+            finished = [entry for entry in entries if isinstance(entry, Finished)]
+            assert len(finished) == len({entry.finish.key for entry in finished})
+
+    def _attempts(self) -> dict[AttemptKey, AttemptHistory]:
+        return self.ledger.history.attempts if hasattr(self, "ledger") else {}
+
+    # The end
+
+    def teardown(self) -> None:
+        try:
+            if hasattr(self, "ledger"):
+                self._be_fair()
+                self._check_end()
+        finally:
+            self.fate.is_dead = True
+            if hasattr(self, "supervisor"):
+                self.runner.run(self.supervisor.close())
+            self.runner.close()
+            for patch in self.patches:
+                patch.stop()
+            self.logger.removeHandler(self.errors)
+            self.logger.propagate = True
+            self.folder.cleanup()
+
+    def _be_fair(self) -> None:
+        """Let the cluster work as it should until the run has ended."""
+        self.fate.fuse = None
+        self.cluster._failures.clear()
+        self.cluster._to_lose = 0
+        if self._run()["spec"].get("suspend"):  # type: ignore[attr-defined]
+            self._edit(suspend=False)
+        for _ in range(FAIR_ROUNDS):
+            for view in self._pods():
+                if view.deleting_since is not None:
+                    self.cluster.finish_deletion(view.name)
+                elif not view.is_terminal:
+                    self._finish(view)
+            self._pass(30.0)
+            if not self.supervisor.active:
+                return
+        raise AssertionError("the run does not end on a fair cluster")
+
+    def _check_end(self) -> None:
+        self.the_operator_has_no_defect()
+        self.a_finished_attempt_never_changes()
+        assert self.ledger.history.ended is not None
+        assert [view.name for view in self._going() if view.deleting_since is None] == []
+        for key, known in self._attempts().items():
+            assert known.finish is not None
+            self._check_finish(known.finish, self.scripts[key.task])
+        self._check_files()
+        self._check_status()
+
+    def _check_finish(self, finish: Finish, script: str) -> None:
+        allowed = {SCRIPTS[script][0]}
+        if self.lost[finish.key] > RETRIES:
+            allowed.add(Outcome.INFRASTRUCTURE)
+        if self.is_cancelled:
+            allowed.add(Outcome.CANCELLED)
+        assert finish.outcome in allowed
+        assert (finish.passed is True) == (
+            finish.outcome is Outcome.SCORED and SCRIPTS[script][1]
+        )
+
+    def _check_files(self) -> None:
+        folder = self.root / "runs" / self.uid
+        data = (folder / "candidates.jsonl").read_bytes()
+        records = [json.loads(line) for line in data.splitlines()]
+        want = [(f"{key.task}-{self.scripts[key.task]}", key.attempt) for key in self._attempts()]
+        assert [(record["task_id"], record["attempt"]) for record in records] == want
+        summary = json.loads((folder / "summary.json").read_text())
+        assert summary["total"] == len(want)
+        assert summary["sha256"] == hashlib.sha256(data).hexdigest()
+        assert not list(folder.glob("tasks/*/lanes"))
+
+    def _check_status(self) -> None:
+        status: Any = self._run()["status"]
+        conditions = {item["type"]: item for item in status["conditions"]}
+        ended_as = self.ledger.history.ended
+        assert ended_as is not None
+        assert conditions["Succeeded"]["status"] in {"True", "False"}
+        assert conditions["Succeeded"]["reason"] == ended_as.reason
+        assert conditions["ResultsSealed"]["status"] == "True"
+        assert status["tasks"]["done"] == status["tasks"]["total"] == len(self._attempts())
+
+
+def test_machine_model() -> None:
+    run_state_machine_as_test(
+        MachineModel,
+        settings=settings(
+            max_examples=60,
+            stateful_step_count=40,
+            deadline=None,
+            suppress_health_check=list(HealthCheck),
+        ),
+    )
