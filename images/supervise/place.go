@@ -44,11 +44,24 @@ func (p *place) close() error {
 		wanted := p.modes[index]
 		var folder *os.File
 		if folder, result = p.enter(wanted.path); result == nil {
-			result = unix.Fchmod(int(folder.Fd()), wanted.mode)
+			result = setMode(folder, wanted.mode)
 		}
 	}
 	p.leave()
 	return result
+}
+
+// setMode leaves a folder alone that belongs to somebody else: without capabilities its mode cannot be
+// changed, and it was made for everybody (the courier's folders above read-only assets).
+func setMode(folder *os.File, mode uint32) error {
+	var status unix.Stat_t
+	if err := unix.Fstat(int(folder.Fd()), &status); err != nil {
+		return err
+	}
+	if int(status.Uid) != os.Geteuid() {
+		return nil
+	}
+	return unix.Fchmod(int(folder.Fd()), mode)
 }
 
 func (p *place) leave() {
