@@ -269,18 +269,27 @@ def lost_launch(launch: LaunchKey = HARNESS, at: float = NOW, reason: str = "pod
 # The operator's surroundings
 
 
+TURNS = 5_000
+"""Turns of a virtual loop without any sleep after which something must be spinning."""
+
+
 class _Selector(selectors.SelectSelector):
     """Waits by moving a clock."""
 
     def __init__(self, clock: FakeClock) -> None:
         super().__init__()
         self._clock = clock
+        self._turns = 0
 
     def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
         if timeout is None:
             raise RuntimeError("the loop waits for something that never comes")
+        self._turns += 1
+        if self._turns > TURNS:
+            raise RuntimeError("something spins: the loop turns and time stands still")
         if timeout > 0:
             self._clock.advance(max(timeout, 1e-6))
+            self._turns = 0
         return []
 
 
@@ -290,6 +299,7 @@ class VirtualLoop(asyncio.SelectorEventLoop):
     def __init__(self, clock: FakeClock) -> None:
         super().__init__(_Selector(clock))
         self._time = clock
+        self._clock_resolution = 1e-6
 
     def time(self) -> float:
         return self._time.now()

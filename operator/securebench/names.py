@@ -1,4 +1,4 @@
-"""Names that are derived from what users write."""
+"""Names that clusters know us by, and names that are derived from what users write."""
 
 from __future__ import annotations
 
@@ -8,6 +8,26 @@ from typing import NewType
 
 TaskId = NewType("TaskId", str)
 RunUid = NewType("RunUid", str)
+
+GROUP = "securebench.dev"
+"""API group; also the domain of our labels and annotations."""
+
+RUN_UID_LABEL = f"{GROUP}/run-uid"
+RUN_LABEL = f"{GROUP}/run"
+ROLE_LABEL = f"{GROUP}/role"
+USABLE_LABEL = f"{GROUP}/usable-by-runs"
+"""With the value ``true`` on a Secret: runs may name it."""
+
+TASK_INDEX_ANNOTATION = f"{GROUP}/task-index"
+ATTEMPT_ANNOTATION = f"{GROUP}/attempt"
+LAUNCH_ANNOTATION = f"{GROUP}/launch"
+HARNESS_DIGEST_ANNOTATION = f"{GROUP}/harness-digest"
+"""On a BenchmarkRun of the command line: lets a later start find the run that it may join."""
+
+NAME_LABEL = "app.kubernetes.io/name"
+MANAGED_BY_LABEL = "app.kubernetes.io/managed-by"
+COMPONENT_LABEL = "app.kubernetes.io/component"
+APP_NAME = "securebench"
 
 LABEL_LIMIT = 63
 """Characters of a label value and of a DNS-1123 label (Kubernetes API conventions)."""

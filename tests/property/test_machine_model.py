@@ -209,6 +209,7 @@ class MachineModel(RuleBasedStateMachine):
             patch.start()
         self.runner = asyncio.Runner(loop_factory=lambda: VirtualLoop(self.clock))
         self.runner.get_loop().set_exception_handler(lambda *_: None)
+        self.is_sound = False
         self.is_cancelled = False
         self.lost = Counter[AttemptKey]()
 
@@ -277,7 +278,9 @@ class MachineModel(RuleBasedStateMachine):
         return self.cluster.objects(Kind.BENCHMARK_RUN)[NAME]
 
     def _pass(self, seconds: float) -> None:
+        self.is_sound = False
         self.runner.run(asyncio.sleep(seconds))
+        self.is_sound = True
         if self.fate.is_dead:
             self._bury()
             self._start()
@@ -495,7 +498,7 @@ class MachineModel(RuleBasedStateMachine):
 
     def teardown(self) -> None:
         try:
-            if hasattr(self, "ledger"):
+            if self.is_sound:
                 self._be_fair()
                 self._check_end()
         finally:

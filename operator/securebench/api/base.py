@@ -10,8 +10,8 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 from pydantic.alias_generators import to_camel
 
 from securebench.errors import SpecError
+from securebench.names import GROUP
 
-GROUP = "securebench.dev"
 VERSION = "v1alpha1"
 KIND = "BenchmarkRun"
 PLURAL = "benchmarkruns"

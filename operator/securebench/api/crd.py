@@ -7,10 +7,11 @@ from typing import NamedTuple, cast
 
 from pydantic.json_schema import models_json_schema
 
-from securebench.api.base import GROUP, KIND, PLURAL, VERSION, ApiModel
+from securebench.api.base import KIND, PLURAL, VERSION, ApiModel
 from securebench.api.models import BenchmarkRunSpec
 from securebench.api.rules import ROOT_RULES, RULES, CelRule
 from securebench.api.status import BenchmarkRunStatus
+from securebench.names import GROUP
 
 Schema = dict[str, object]
 

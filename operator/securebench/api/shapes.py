@@ -15,6 +15,8 @@ from pydantic import BeforeValidator, Field, GetCoreSchemaHandler, GetJsonSchema
 from pydantic.json_schema import JsonSchemaValue
 from pydantic_core import CoreSchema, core_schema
 
+from securebench.digests import PATTERN
+
 MAX_NAME = 253
 """Length of a DNS subdomain name (RFC 1123)."""
 
@@ -168,7 +170,7 @@ ConfigKey = Annotated[
 Digest = Annotated[
     str,
     Field(max_length=71),
-    Matching(r"sha256:[0-9a-f]{64}", "must be sha256: and 64 lower case hexadecimal digits"),
+    Matching(PATTERN, "must be sha256: and 64 lower case hexadecimal digits"),
 ]
 """SHA-256 digest with its algorithm in front."""
 

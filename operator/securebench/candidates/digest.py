@@ -1,4 +1,4 @@
-"""Digests of contents and of trees (docs/architecture.md)."""
+"""Digest of a folder (docs/architecture.md)."""
 
 from __future__ import annotations
 
@@ -6,19 +6,9 @@ import hashlib
 import os
 import stat
 from pathlib import Path
-from typing import TYPE_CHECKING
 
+from securebench.digests import listing_digest
 from securebench.errors import StorageError
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-PREFIX = "sha256:"
-
-
-def content_digest(content: bytes) -> str:
-    """Return ``sha256:`` and the hex SHA-256 of some bytes."""
-    return PREFIX + hashlib.sha256(content).hexdigest()
 
 
 def tree_digest(root: Path) -> str:
@@ -36,21 +26,27 @@ def tree_digest(root: Path) -> str:
     """
     if not root.is_dir():
         raise StorageError(f"{root.name!r} is not a folder")
-    total = hashlib.sha256()
-    for name, path in sorted(_files(root)):
-        with path.open("rb") as content:
-            digest = hashlib.file_digest(content, "sha256").hexdigest()
-        total.update(name + b"\0" + digest.encode("ascii") + b"\n")
-    return PREFIX + total.hexdigest()
+    return listing_digest((name, _regular_sha256(path)) for name, path in tree_entries(root))
 
 
-def _files(root: Path) -> Iterator[tuple[bytes, Path]]:
+def tree_entries(root: Path) -> list[tuple[bytes, Path]]:
+    """Return all below a folder but folders, with relative paths, in byte order of these."""
+    entries: list[tuple[bytes, Path]] = []
     for folder, folders, files in os.walk(root):
         for name in (*folders, *files):
             path = Path(folder, name)
-            mode = path.lstat().st_mode
-            if stat.S_ISDIR(mode):
-                continue
-            if not stat.S_ISREG(mode):
-                raise StorageError(f"{name!r} is no regular file")
-            yield os.fsencode(path.relative_to(root)), path
+            if not stat.S_ISDIR(path.lstat().st_mode):
+                entries.append((os.fsencode(path.relative_to(root)), path))
+    return sorted(entries)
+
+
+def file_sha256(path: Path) -> str:
+    """Return the hex SHA-256 of a file's content."""
+    with path.open("rb") as content:
+        return hashlib.file_digest(content, "sha256").hexdigest()
+
+
+def _regular_sha256(path: Path) -> str:
+    if not stat.S_ISREG(path.lstat().st_mode):
+        raise StorageError(f"{path.name!r} is no regular file")
+    return file_sha256(path)

@@ -1,12 +1,25 @@
-"""Where a candidate comes from (contract 13.1)."""
+"""Where a candidate comes from, and why there may be none (contract 13.1)."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from enum import StrEnum
 from typing import Literal
 
 ExtractionMode = Literal["stdout", "file", "git_diff", "workspace", "unsupported"]
 CandidateKind = Literal["text", "code", "patch", "workspace", "none"]
+
+TEXT_FILE = "candidate.txt"
+WORKSPACE_FILE = "workspace.tar"
+"""Names of sealed candidates."""
+
+
+class Problem(StrEnum):
+    """Why there is no candidate: failure reasons of outcome ``agent`` (contract 13.1)."""
+
+    MISSING = "candidate_missing"
+    TOO_LARGE = "candidate_too_large"
+    INVALID = "candidate_invalid"
 
 
 @dataclass(frozen=True, slots=True)

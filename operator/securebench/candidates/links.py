@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections import deque
 from typing import TYPE_CHECKING
 
-from securebench.candidates.untrusted import Problem, RefusedError
+from securebench.candidates.extraction import Problem
+from securebench.candidates.untrusted import RefusedError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -7,9 +7,8 @@ from dataclasses import dataclass
 from io import BufferedIOBase
 from typing import TYPE_CHECKING, NamedTuple
 
-from securebench.candidates.digest import content_digest
+from securebench.candidates.extraction import TEXT_FILE, WORKSPACE_FILE, Problem
 from securebench.candidates.untrusted import (
-    Problem,
     RefusedError,
     new_file,
     open_root,
@@ -17,6 +16,7 @@ from securebench.candidates.untrusted import (
     write_file,
 )
 from securebench.candidates.workspace import pack_workspace
+from securebench.digests import PREFIX, content_digest
 
 if TYPE_CHECKING:
     from collections.abc import Collection
@@ -27,9 +27,6 @@ if TYPE_CHECKING:
 
     from securebench.candidates.bounds import Bounds
     from securebench.candidates.extraction import CandidateKind, Extraction
-
-TEXT_FILE = "candidate.txt"
-WORKSPACE_FILE = "workspace.tar"
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,7 +148,7 @@ def _seal_workspace(places: Places, bounds: Bounds, exclude: Collection[str]) ->
         packed = pack_workspace(root, archive, bounds, exclude)
     return Sealed(
         file=WORKSPACE_FILE,
-        digest=f"sha256:{archive.hash.hexdigest()}",
+        digest=PREFIX + archive.hash.hexdigest(),
         size_bytes=archive.size,
         candidate_sha256=packed.candidate_sha256,
         dropped_entries=packed.dropped_entries,

@@ -6,7 +6,6 @@ import errno
 import os
 import stat
 from contextlib import contextmanager
-from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -19,14 +18,6 @@ FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
 """Not blocking: the opening of a FIFO must return."""
 
 FILE_MODE = 0o644
-
-
-class Problem(StrEnum):
-    """Why there is no candidate: failure reasons of outcome ``agent`` (contract 13.1)."""
-
-    MISSING = "candidate_missing"
-    TOO_LARGE = "candidate_too_large"
-    INVALID = "candidate_invalid"
 
 
 class RefusedError(Exception):

@@ -11,12 +11,13 @@ from enum import Enum
 from typing import TYPE_CHECKING, NamedTuple
 
 from securebench.candidates.links import escaping
+from securebench.candidates.extraction import Problem
 from securebench.candidates.untrusted import (
     FOLDER,
-    Problem,
     RefusedError,
     open_file_at,
 )
+from securebench.digests import PREFIX
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
@@ -213,7 +214,7 @@ def _write_archive(root: int, target: BufferedIOBase, entries: Sequence[Entry]) 
                 unreadable += 1
                 continue
             total.update(f"{entry.path}\0{entry.kind.value}\0{digest}\n".encode())
-    return f"sha256:{total.hexdigest()}", unreadable
+    return PREFIX + total.hexdigest(), unreadable
 
 
 def _add(archive: tarfile.TarFile, folders: _Folders, entry: Entry) -> str | None:

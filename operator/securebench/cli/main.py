@@ -212,5 +212,5 @@ def probe_command(
 
 
 def main() -> None:
-    """Run the program."""
-    app()
+    """Run the program, under its name also when it is started as a module."""
+    app(prog_name=app.info.name)

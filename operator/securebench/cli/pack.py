@@ -70,7 +70,10 @@ def show_local(files: PackFiles) -> int:
     families = Counter(task.task_type for _, task in checked.tasks)
     receipt = files_receipt(pack.files, LOCAL_LIMITS)
     print_line(f"pack {pack.id} digest={pack.digest}")
-    print_line(f"files={receipt.files} bytes={receipt.size_bytes} tasks={len(checked.tasks)}")
+    print_line(
+        f"content={receipt.digest} files={receipt.files} size_bytes={receipt.size_bytes}"
+        f" tasks={len(checked.tasks)}"
+    )
     for family in sorted(families):
         print_line(f"{family}={families[family]}")
     return 0
@@ -82,8 +85,10 @@ def show_uploaded(name: str, place: Place) -> int:
     if not answer.get("present"):
         print_error(f"there is no pack {name!r} on the results volume")
         return 1
-    facts = " ".join(f"{key}={answer.get(key)}" for key in ("digest", "files", "size_bytes"))
-    print_line(f"pack {name} {facts}")
+    print_line(
+        f"pack {name} content={answer.get('digest')} files={answer.get('files')}"
+        f" size_bytes={answer.get('size_bytes')}"
+    )
     return 0
 
 

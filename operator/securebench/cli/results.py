@@ -15,7 +15,7 @@ from securebench.tester.connection import Connection, Place, open_connection
 from securebench.tester.follow import RunState, run_state
 from securebench.tester.mirror import RECORDS, RecordMirror
 from securebench.tester.summary import SUMMARY, localized_summary, parse_summary, write_summary
-from securebench.tester.text import printable_lines
+from securebench.tester.text import printable_lines, shown_path
 
 
 def results(run: str, output_dir: Path | None, place: Place) -> int:
@@ -40,7 +40,7 @@ async def _results(run: str, folder: Path, place: Place) -> int:
         records = await _mirror(connection, state.uid, folder).refresh()
         part = await connection.link.get_run(state.uid, SUMMARY)
     if part is None:
-        place_of = (folder / RECORDS).absolute()
+        place_of = shown_path(folder / RECORDS)
         print_line(
             f"run={run} state={state.reason or 'new'} records={len(records)} output={place_of}"
         )

@@ -22,8 +22,8 @@ from securebench.tester.prepare import Prepared, prepare
 from securebench.tester.progress import (
     LineReporter,
     LiveReporter,
-    NullReporter,
     Reporter,
+    WarningReporter,
     stderr_console,
 )
 from securebench.tester.run import RunEnd, RunSession
@@ -103,7 +103,7 @@ class RunCommand:
         console = stderr_console()
         show_output = self._options.show_command_output
         if self._options.quiet:
-            yield NullReporter()
+            yield WarningReporter(console)
         elif console.is_terminal:
             with LiveReporter(console, show_command_output=show_output) as live:
                 yield self._with_agent_output(live, console, config)

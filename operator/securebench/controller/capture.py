@@ -4,8 +4,11 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from securebench.candidates.extraction import TEXT_FILE
 from securebench.engine.entries import LaunchLost, Produced, Verified
+from securebench.candidates.extraction import TEXT_FILE
 from securebench.engine.machine import Capture
+from securebench.candidates.extraction import TEXT_FILE
 from securebench.engine.messages import (
     BadMessageError,
     collected_streams,
@@ -13,6 +16,7 @@ from securebench.engine.messages import (
     sealed_candidate,
     text_verdict,
 )
+from securebench.candidates.extraction import TEXT_FILE
 from securebench.engine.model import (
     CommandReport,
     Lost,
@@ -21,11 +25,12 @@ from securebench.engine.model import (
     StreamInfo,
     Verification,
 )
+from securebench.candidates.extraction import TEXT_FILE
 from securebench.engine.observe import PodView
+from securebench.candidates.extraction import TEXT_FILE
 from securebench.engine.stage import Code
 from securebench.errors import DigestMismatchError
 from securebench.ledger.store import RunStore
-from securebench.ledger.texts import TEXT_CANDIDATE
 from securebench.plan.model import Role, TaskPlan, VerifierKind
 
 Captured = Produced | Verified | LaunchLost
@@ -60,7 +65,7 @@ def _production(store: RunStore, job: Capture) -> Production:
         facts=job.view.facts,
         stdout=stdout,
         stderr=stderr,
-        resource=job.ended.problem,
+        problem=job.ended.problem,
     )
 
 
@@ -72,7 +77,7 @@ def _sealed(store: RunStore, job: Capture) -> tuple[SealedCandidate | None, Stre
     if candidate.file is not None:
         path = store.launch_folder(job.launch) / "candidate" / candidate.file
         store.check_file(path, candidate.digest)
-        if candidate.file == TEXT_CANDIDATE:
+        if candidate.file == TEXT_FILE:
             candidate = replace(candidate, is_blank=not path.read_bytes().strip())
     return candidate, stdout, stderr
 

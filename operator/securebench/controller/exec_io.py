@@ -14,12 +14,16 @@ import hashlib
 import json
 import os
 import re
+import shutil
 import stat
+import time
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import IO, NamedTuple
 
+from securebench.digests import PATTERN
 from securebench.errors import InvalidInputError, SecureBenchError, StorageError, TooLargeError
 from securebench.ledger.index import RunIndex
 from securebench.ledger.store import RECORD
@@ -35,6 +39,12 @@ from securebench.packs.bundle import (
 )
 
 LOG_LIMITS = BundleLimits(files=1_000, size_bytes=64 * 1024**2)
+
+_STREAMS = frozenset({"stdout", "stderr"})
+
+_INCOMING = ".incoming"
+_STALE_SECONDS = 24 * 3600
+"""No upload takes so long; what an end of the Pod left behind is removed after that."""
 
 _TAR_OVERHEAD_BYTES = 4096
 """Of one entry: header, extended header for long names, padding."""
@@ -56,7 +66,7 @@ RUN_FILES = frozenset(
 
 _PACK_NAME = re.compile(r"[a-z0-9]([-a-z0-9]{0,126}[a-z0-9])?")
 _RUN_UID = re.compile(r"[0-9a-f]([-0-9a-f]{0,62}[0-9a-f])?")
-_DIGEST = re.compile(r"sha256:[0-9a-f]{64}")
+_DIGEST = re.compile(PATTERN)
 _MARK = re.compile(r"(0|[1-9][0-9]{0,14}):([0-9a-f]{64})")
 
 Answer = Mapping[str, object]
@@ -151,15 +161,19 @@ def put_pack(volume: Volume, name: str, digest: str, size: int, source: IO[bytes
         StorageError: Damaged on the way, or too large.
     """
     packs, limits = volume.root / "packs", volume.pack_limits
-    target = packs / _checked(_PACK_NAME, name, "pack name")
-    _checked(_DIGEST, digest, "digest")
-    if size > limits.size_bytes + (limits.files + 1) * _TAR_OVERHEAD_BYTES:
-        raise TooLargeError(f"the pack has more than {limits.size_bytes} bytes")
-    bounded = _BoundedReader(source, size)
-    with received_folder(target, packs / ".incoming") as folder:
-        receipt = unpack_bundle(bounded, folder, limits)
+    incoming, bounded = packs / _INCOMING, _BoundedReader(source, size)
+    try:
+        target = packs / _checked(_PACK_NAME, name, "pack name")
+        _checked(_DIGEST, digest, "digest")
+        if size > limits.size_bytes + (limits.files + 1) * _TAR_OVERHEAD_BYTES:
+            raise TooLargeError(f"the pack has more than {limits.size_bytes} bytes")
+        _remove_stale(incoming)
+        with received_folder(target, incoming) as folder:
+            receipt = unpack_bundle(bounded, folder, limits)
+            bounded.finish()
+            require_digest("the pack", expected=digest, found=receipt.digest)
+    finally:
         bounded.drain()
-        require_digest("the pack", expected=digest, found=receipt.digest)
     return {"digest": receipt.digest, "files": receipt.files, "size_bytes": receipt.size_bytes}
 
 
@@ -252,7 +266,9 @@ def get_log(root: Path, uid: str, task_id: str, sink: IO[bytes]) -> Answer:
     files: dict[str, Path] = {}
     for launch in _numbered(attempt / "launches"):
         for part in ("producer", "verification"):
-            found = folder_files(launch / part)
+            found = {
+                name: path for name, path in folder_files(launch / part).items() if name in _STREAMS
+            }
             if found:
                 files = {key: path for key, path in files.items() if not key.startswith(part)}
                 files.update({f"{part}/{name}": path for name, path in found.items()})
@@ -274,10 +290,23 @@ class _BoundedReader:
         return data
 
     def drain(self) -> None:
+        """Read on to the end: a command that ends with unread input is never seen to end."""
         while self.read(CHUNK_BYTES):
             pass
+
+    def finish(self) -> None:
+        self.drain()
         if self._left:
             raise StorageError(f"the upload ended {self._left} bytes early; send it again")
+
+
+def _remove_stale(incoming: Path) -> None:
+    if not incoming.is_dir():
+        return
+    for work in incoming.iterdir():
+        with suppress(FileNotFoundError):
+            if time.time() - work.lstat().st_mtime > _STALE_SECONDS:
+                shutil.rmtree(work, ignore_errors=True)
 
 
 def _longest_prefix(

@@ -11,12 +11,13 @@ from typing import Any
 
 import kopf
 
+from securebench.api.base import PLURAL, VERSION
 from securebench.controller.health import heartbeat
 from securebench.controller.supervisor import Supervisor
 from securebench.controller.surroundings import open_context
+from securebench.names import GROUP
 from securebench.settings import Settings, load_settings
 
-GROUP, VERSION, PLURAL = "securebench.dev", "v1alpha1", "benchmarkruns"
 WATCH_SERVER_SECONDS = 300
 WATCH_CLIENT_SECONDS = 330
 

@@ -27,8 +27,8 @@ from securebench.engine.reconcile import Controls, Decision, Halt, Situation, re
 from securebench.engine.tally import tally
 from securebench.kube.port import Kind, Raw
 from securebench.manifests.harness import harness_pod
-from securebench.manifests.layout import RUN_UID_LABEL
 from securebench.manifests.verifier import verifier_pod
+from securebench.names import RUN_UID_LABEL
 from securebench.plan.model import AttemptKey, LaunchKey, Role, RunPlan, UserNamespaces, pod_name
 
 logger = logging.getLogger(__name__)

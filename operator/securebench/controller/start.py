@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
+
+from pydantic import TypeAdapter
 
 from securebench.api.models import BenchmarkRunSpec, unsupported
 from securebench.clock import rfc3339
@@ -33,7 +35,7 @@ from securebench.ledger.store import JOURNAL, RECORD, RunStore, make_folder, rep
 from securebench.manifests.layout import attempt_folder, run_folder
 from securebench.packs.load import LoadedPack, load_tasks
 from securebench.plan.build import PlanInputs, build_plan, command_harness
-from securebench.plan.model import RunIdentity, RunPlan
+from securebench.plan.model import Limits, RunIdentity, RunPlan
 from securebench.version import VERSION
 
 
@@ -130,7 +132,8 @@ def _bind_new(
     root, earlier = context.settings.data_root, sources.earlier
     pack = freeze(root, spec.pack, sources.files)
     kept = _kept_entries(root, earlier.uid) if earlier is not None else ()
-    plan = _plan(context, run, spec, pack, {entry.finish.key.task for entry in kept})
+    bounds = limits(context.settings)
+    plan = _plan(context, run, spec, pack, _Given(frozenset(_tasks(kept)), bounds))
     if earlier is not None:
         _check_binding(earlier, plan)
     store = RunStore(root, run.uid)
@@ -140,6 +143,7 @@ def _bind_new(
     store.create(
         {
             "index": asdict(entry),
+            "limits": asdict(plan.limits),
             "resumed_uid": earlier.uid if earlier is not None else "",
             "operator_version": VERSION,
             "plan_digest": plan.digest,
@@ -156,7 +160,8 @@ def _rebind(context: Context, run: RunObject, spec: BenchmarkRunSpec, store: Run
     pack = frozen(context.settings.data_root, spec.pack, str(binding["pack_digest"]))
     resumed_uid = str(binding["resumed_uid"])
     kept = _kept_entries(context.settings.data_root, resumed_uid) if resumed_uid else ()
-    plan = _plan(context, run, spec, pack, {item.finish.key.task for item in kept})
+    bounds = Limits(**_numbers(binding["limits"]))
+    plan = _plan(context, run, spec, pack, _Given(frozenset(_tasks(kept)), bounds))
     if plan.digest != binding["plan_digest"]:
         raise InvariantViolationError(
             f"the plan of run {run.name} is not the one it was started with; "
@@ -165,15 +170,36 @@ def _rebind(context: Context, run: RunObject, spec: BenchmarkRunSpec, store: Run
     return BoundRun(plan, store, pack, entry, kept)
 
 
+@dataclass(frozen=True, slots=True)
+class _Given:
+    """What a run keeps from its first start, whatever the settings are later.
+
+    Attributes:
+        kept: Tasks whose records come from an earlier run.
+        bounds: Contract 15.7.
+    """
+
+    kept: frozenset[int]
+    bounds: Limits
+
+
+def _tasks(kept: Iterable[Kept]) -> Iterator[int]:
+    return (entry.finish.key.task for entry in kept)
+
+
+def _numbers(value: object) -> dict[str, int]:
+    return TypeAdapter(dict[str, int]).validate_python(value)
+
+
 def _plan(
     context: Context,
     run: RunObject,
     spec: BenchmarkRunSpec,
     pack: FrozenPack,
-    kept: Collection[int],
+    given: _Given,
 ) -> RunPlan:
     harness = command_harness(spec)
-    loaded = _load(pack, spec, harness.task_file, kept)
+    loaded = _load(pack, spec, harness.task_file, given.kept)
     probes = tuple(
         f"{target.host}:{target.port}" for target in context.targets if target.name == "api-server"
     )
@@ -186,8 +212,8 @@ def _plan(
             pack_digest=pack.digest,
             pods=pod_policy(spec, context.settings, context.node_name, probes),
             policy=run_policy(spec, context.settings),
-            limits=limits(context.settings),
-            kept=frozenset(kept),
+            limits=given.bounds,
+            kept=given.kept,
         )
     )
 

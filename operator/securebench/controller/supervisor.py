@@ -18,6 +18,7 @@ from securebench.errors import (
     ClusterError,
     ConfigErrors,
     InvalidInputError,
+    InvariantViolationError,
     PackError,
     StorageError,
 )
@@ -96,6 +97,9 @@ class Supervisor:
             except (ClusterError, StorageError, OSError) as error:
                 reason, message = _trouble(error)
                 logger.warning("run %s is held up: %s", run.name, message)
+            except InvariantViolationError as error:
+                reason, message = Reason.INTERNAL, error.reason
+                logger.exception("run %s: loop failed", run.name)
             except Exception:
                 reason, message = Reason.INTERNAL, "the run loop failed; see the operator's log"
                 logger.exception("run %s: loop failed", run.name)

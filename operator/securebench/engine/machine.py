@@ -15,7 +15,13 @@ from securebench.engine.model import (
     Verification,
 )
 from securebench.engine.observe import PodView
-from securebench.engine.stage import Ended, InProgress, Interrupted, launch_stage
+from securebench.engine.stage import (
+    SUPERVISOR_KILLED,
+    Ended,
+    InProgress,
+    Interrupted,
+    launch_stage,
+)
 from securebench.plan.model import (
     AttemptKey,
     LaunchKey,
@@ -142,9 +148,12 @@ def after_production(
     if production.command.timed_out:
         message = f"candidate production timed out after {task.timeout_seconds or 0.0:g} seconds"
         return _agent(key, "producer_timeout", "producer", message)
-    if production.resource:
-        message = _limit_message(production.resource, "harness")
-        return Finish(key, Outcome.RESOURCE, production.resource, "producer", message, passed=False)
+    if production.problem == SUPERVISOR_KILLED:
+        message = "the harness ended the supervisor of its own container"
+        return _agent(key, SUPERVISOR_KILLED, "producer", message)
+    if production.problem:
+        message = _limit_message(production.problem, "harness")
+        return Finish(key, Outcome.RESOURCE, production.problem, "producer", message, passed=False)
     if task.verifier is VerifierKind.NONE:
         return Finish(key, Outcome.NOT_VERIFIED)
     return _judged(task, key, production.candidate)
@@ -176,6 +185,9 @@ def after_verification(
 ) -> Finish:
     """Turn what the verifier Pod said into the attempt's end."""
     key = history.key
+    if verification.problem == SUPERVISOR_KILLED:
+        message = "the candidate ended the supervisor of the check"
+        return Finish(key, Outcome.SCORED, SUPERVISOR_KILLED, "verification", message, passed=False)
     if verification.problem in {"oom_killed", "disk_limit_exceeded"}:
         message = _limit_message(verification.problem, "verifier")
         return Finish(

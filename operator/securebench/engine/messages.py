@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
-from math import isfinite
-from typing import NoReturn
 
+from securebench.candidates.extraction import TEXT_FILE, WORKSPACE_FILE, Problem
 from securebench.engine.model import CommandReport, SealedCandidate, StreamInfo
+from securebench.protocol import VERSION, decode_object
 
-VERSION = 1
-CANDIDATE_FILES = frozenset({"candidate.txt", "workspace.tar"})
-CANDIDATE_PROBLEMS = frozenset({"candidate_missing", "candidate_too_large", "candidate_invalid"})
+CANDIDATE_FILES = frozenset({TEXT_FILE, WORKSPACE_FILE})
+CANDIDATE_PROBLEMS = frozenset(Problem)
 
 
 class BadMessageError(ValueError):
@@ -88,38 +86,16 @@ def streams(fields: Mapping[str, object]) -> tuple[StreamInfo, StreamInfo]:
 def decode(message: str) -> Mapping[str, object]:
     """Decode one JSON object of version 1.
 
-    Duplicate keys, numbers that are not finite and text that is no Unicode are refused: the
-    journal could not give them back.
-
     Raises:
         BadMessageError: Anything else.
     """
     try:
-        value = json.loads(
-            message, object_pairs_hook=_unique, parse_constant=_refuse, parse_float=_finite
-        )
-        json.dumps(value, ensure_ascii=False).encode()
-    except (ValueError, RecursionError) as error:
+        value = decode_object(message)
+    except ValueError as error:
         raise BadMessageError(str(error)) from error
-    if not isinstance(value, dict) or _integer(value, "v") != VERSION:
+    if _integer(value, "v") != VERSION:
         raise BadMessageError("not an object of version 1")
     return value
-
-
-def _unique(pairs: list[tuple[str, object]]) -> dict[str, object]:
-    result = dict(pairs)
-    if len(result) != len(pairs):
-        raise BadMessageError("duplicate key")
-    return result
-
-
-def _refuse(text: str) -> NoReturn:
-    raise BadMessageError(f"{text} is no number")
-
-
-def _finite(text: str) -> float:
-    value = float(text)
-    return value if isfinite(value) else _refuse(text)
 
 
 def _known(fields: Mapping[str, object], key: str, known: frozenset[str]) -> str | None:

@@ -113,7 +113,8 @@ class Production:
         facts: What the kubelet reported.
         stdout: Captured stdout.
         stderr: Captured stderr.
-        resource: ``oom_killed`` or ``disk_limit_exceeded`` where a limit ended it, else empty.
+        problem: ``oom_killed``, ``disk_limit_exceeded`` or ``supervisor_killed`` where that
+            ended it, else empty.
     """
 
     launch: int
@@ -122,7 +123,7 @@ class Production:
     facts: PodFacts
     stdout: StreamInfo = StreamInfo()
     stderr: StreamInfo = StreamInfo()
-    resource: str = ""
+    problem: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,8 +138,8 @@ class Verification:
         facts: What the kubelet reported.
         stdout: Captured stdout of the check.
         stderr: Captured stderr of the check.
-        problem: Empty with a verdict; ``oom_killed``, ``disk_limit_exceeded`` or
-            ``verifier_error`` without one.
+        problem: Empty with a verdict; ``oom_killed``, ``disk_limit_exceeded``,
+            ``supervisor_killed`` or ``verifier_error`` without one.
         message: One plain sentence where there is a problem.
     """
 

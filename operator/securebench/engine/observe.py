@@ -7,12 +7,13 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from securebench.engine.model import PodFacts
+from securebench.names import (
+    ATTEMPT_ANNOTATION,
+    LAUNCH_ANNOTATION,
+    ROLE_LABEL,
+    TASK_INDEX_ANNOTATION,
+)
 from securebench.plan.model import LaunchKey, Role
-
-ROLE_LABEL = "securebench.dev/role"
-TASK_ANNOTATION = "securebench.dev/task-index"
-ATTEMPT_ANNOTATION = "securebench.dev/attempt"
-LAUNCH_ANNOTATION = "securebench.dev/launch"
 
 Raw = Mapping[str, object]
 
@@ -74,6 +75,7 @@ class PodView:
         deleting_since: When its deletion was asked for plus its grace, or None.
         disrupted: Whether the cluster ended it (condition DisruptionTarget).
         unschedulable: The scheduler's message, or empty.
+        without_sandbox_since: When the Pod got a node on which it has no sandbox yet, or None.
         created_at: Seconds since the epoch.
         containers: By name, init containers and sidecars included.
         facts: For the record; of the untrusted container.
@@ -89,6 +91,7 @@ class PodView:
     deleting_since: float | None
     disrupted: bool
     unschedulable: str
+    without_sandbox_since: float | None
     created_at: float
     containers: Mapping[str, ContainerView]
     facts: PodFacts
@@ -132,6 +135,7 @@ def pod_view(raw: Raw) -> PodView | None:
         deleting_since=_time(metadata.get("deletionTimestamp")),
         disrupted=_text(conditions.get("DisruptionTarget", {}), "status") == "True",
         unschedulable=_unschedulable(conditions.get("PodScheduled", {})),
+        without_sandbox_since=_without_sandbox_since(conditions),
         created_at=_time(metadata.get("creationTimestamp")) or 0.0,
         containers=containers,
         facts=_facts(spec, containers),
@@ -183,8 +187,16 @@ def _unschedulable(condition: Raw) -> str:
     return ""
 
 
+def _without_sandbox_since(conditions: Mapping[str, Raw]) -> float | None:
+    scheduled = conditions.get("PodScheduled", {})
+    sandbox = conditions.get("PodReadyToStartContainers", {})
+    if _text(scheduled, "status") != "True" or _text(sandbox, "status") != "False":
+        return None
+    return _time(scheduled.get("lastTransitionTime"))
+
+
 def _launch(annotations: Raw, role: Role) -> LaunchKey | None:
-    numbers = [_text(annotations, a) for a in (TASK_ANNOTATION, ATTEMPT_ANNOTATION)]
+    numbers = [_text(annotations, a) for a in (TASK_INDEX_ANNOTATION, ATTEMPT_ANNOTATION)]
     launch = _text(annotations, LAUNCH_ANNOTATION)
     if not all(number.isdecimal() for number in (*numbers, launch)):
         return None

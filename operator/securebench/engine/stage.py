@@ -19,6 +19,9 @@ CONTAINER_WAITS = frozenset(
     {"CreateContainerConfigError", "CreateContainerError", "RunContainerError"}
 )
 SIDECAR_RESTARTS = 3
+SUPERVISOR_KILLED = "supervisor_killed"
+ENDED_BY_ITSELF = "Error"
+"""The kubelet's reason for a non-zero exit that it saw; what it did not see has other reasons."""
 
 
 class Code(IntEnum):
@@ -67,7 +70,8 @@ class Ended:
 
     Attributes:
         code: Exit code of the untrusted container's PID 1, or of the text verifier.
-        problem: ``oom_killed``, ``disk_limit_exceeded``, ``verifier_error`` or empty.
+        problem: ``oom_killed``, ``disk_limit_exceeded``, ``supervisor_killed``,
+            ``verifier_error`` or empty.
         message: One plain sentence where there is a problem.
     """
 
@@ -120,7 +124,8 @@ def _after_courier(view: PodView, verdict: Ended) -> Stage:
     if not has_ended:
         return InProgress()
     end = courier.terminated if courier is not None else None
-    if verdict.problem or (end is not None and end.exit_code == 0):
+    is_limit = verdict.problem not in {"", SUPERVISOR_KILLED}
+    if is_limit or (end is not None and end.exit_code == 0):
         return verdict
     how = "was gone" if end is None else f"ended with exit code {end.exit_code} ({end.reason})"
     message = f"the courier {how} before it sealed"
@@ -149,7 +154,19 @@ def _supervised_end(view: PodView, end: Terminated) -> Interrupted | Ended:
         return Interrupted("egress_setup_failed", "the network policy was not in force in time")
     if code == Code.OWN_FAULT:
         return Interrupted("materialization_failed", f"supervise failed: {_words(end)}")
-    return _limit(view, end) or _interruption(view, end)
+    return _limit(view, end) or _killed_from_inside(view, end) or _interruption(view, end)
+
+
+def _killed_from_inside(view: PodView, end: Terminated) -> Ended | None:
+    """Return the end of a PID 1 that nobody outside of its container asked for, else None.
+
+    It must not buy another launch: what ran in the container did it (threats A-076).
+    """
+    is_asked_for = view.deleting_since is not None or view.disrupted or view.reason
+    if is_asked_for or end.reason != ENDED_BY_ITSELF:
+        return None
+    message = f"supervise was ended from inside its container (exit code {end.exit_code})"
+    return Ended(end.exit_code, SUPERVISOR_KILLED, message)
 
 
 def _limit(view: PodView, end: Terminated) -> Ended | None:
@@ -188,6 +205,8 @@ def _waiting(view: PodView, since: float, policy: RunPolicy, now: float) -> Stag
     if view.deleting_since is not None:
         return _deleting(view, view.deleting_since + policy.lost_after_seconds, now)
     give_up_at = max(since, view.created_at) + policy.image_wait_seconds
+    if view.without_sandbox_since is not None and not view.is_terminal:
+        return _without_sandbox(view, view.without_sandbox_since + policy.sandbox_wait_seconds, now)
     for container in view.containers.values():
         if container.waiting_reason in HOPELESS_WAITS:
             return _pull_failed(container)
@@ -199,6 +218,12 @@ def _waiting(view: PodView, since: float, policy: RunPolicy, now: float) -> Stag
         if stuck:
             return InProgress(wake_at=give_up_at)
     return InProgress()
+
+
+def _without_sandbox(view: PodView, lost_at: float, now: float) -> Stage:
+    if now >= lost_at:
+        return Interrupted("pod_lost", f"node {view.facts.node} cannot make a sandbox for the Pod")
+    return InProgress(wake_at=lost_at)
 
 
 def _pull_failed(container: ContainerView) -> Interrupted:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
 from typing import TYPE_CHECKING
+
+from securebench.digests import json_digest
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -25,5 +25,4 @@ def harness_digest(harness: Harness, env: Iterable[str] = ()) -> str:
         "config": harness.filled_config(),
         "domains": list(harness.effective_domains),
     }
-    text = json.dumps(content, sort_keys=True, separators=(",", ":"))
-    return f"sha256:{hashlib.sha256(text.encode()).hexdigest()}"
+    return json_digest(content)

@@ -33,6 +33,7 @@ if TYPE_CHECKING:
         StreamInfo,
         Verification,
     )
+    from securebench.packs.task import SecureBenchTask
     from securebench.plan.model import CheckPlan, RunPlan, TaskPlan
 
 TIMING_FIELDS = (
@@ -112,18 +113,39 @@ def candidate_record(
     return {
         **_identity(plan, task, history, context),
         "outcome": None if finish.outcome is Outcome.NOT_VERIFIED else finish.outcome.value,
-        **_verdict(finish),
+        **verdict_fields(finish.passed is True if finish.outcome in WITH_VERDICT else None),
         **_failure(finish, verified.failure_message),
         **_candidate(task, history, finish, texts),
         "producer_stdout": texts.producer_stdout,
         "producer_stderr": texts.producer_stderr,
         "producer_metadata": producer_metadata(plan, task, history),
-        "resource_summary": task.task.resource_summary(),
-        "hidden_values": REDACTED,
         **_verifier_fields(history, finish, verified),
         "labels": record_labels(plan, task, history, context.isolation),
         "digests": record_digests(plan, task, history),
         "timing": _timing(history, context),
+    }
+
+
+def task_fields(run_id: str, task: SecureBenchTask) -> dict[str, object]:
+    """Return what every record says of its task, without hidden values (contract 15.3)."""
+    return {
+        "run_id": run_id,
+        "task_id": task.id,
+        "benchmark_id": task.benchmark_id,
+        "task_type": task.task_type,
+        "resource_summary": task.resource_summary(),
+        "hidden_values": REDACTED,
+    }
+
+
+def verdict_fields(passed: bool | None) -> dict[str, object]:  # noqa: FBT001 - it is the verdict
+    """Return a record's verdict; None is no verdict (contract 15.3)."""
+    if passed is None:
+        return {"verification_status": "pending"}
+    return {
+        "verification_status": "passed" if passed else "failed",
+        "passed": passed,
+        "score": 1.0 if passed else 0.0,
     }
 
 
@@ -183,10 +205,7 @@ def _identity(
     plan: RunPlan, task: TaskPlan, history: AttemptHistory, context: RecordContext
 ) -> dict[str, object]:
     return {
-        "run_id": plan.identity.run_id,
-        "task_id": task.task.id,
-        "benchmark_id": task.task.benchmark_id,
-        "task_type": task.task.task_type,
+        **task_fields(plan.identity.run_id, task.task),
         "attempt": history.key.attempt,
         "launches": history.launches,
         "resume_generation": context.resume_generation,
@@ -194,17 +213,6 @@ def _identity(
         "pack_digest": plan.pack_digest,
         "harness_digest": plan.harness.digest,
         "verifier_version": plan.verifier_version,
-    }
-
-
-def _verdict(finish: Finish) -> dict[str, object]:
-    if finish.outcome not in WITH_VERDICT:
-        return {"verification_status": "pending"}
-    has_passed = finish.passed is True
-    return {
-        "verification_status": "passed" if has_passed else "failed",
-        "passed": has_passed,
-        "score": 1.0 if has_passed else 0.0,
     }
 
 

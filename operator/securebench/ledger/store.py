@@ -13,6 +13,7 @@ import shutil
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
+from securebench.digests import PREFIX
 from securebench.errors import DigestMismatchError
 from securebench.ledger.journal import Journal, fsync_folder
 from securebench.manifests import layout
@@ -24,7 +25,6 @@ SUMMARY = "summary.json"
 RUN = "run.json"
 JOURNAL = "journal.jsonl"
 FINAL_STATUS = "status.json"
-_CHUNK = 1024 * 1024
 
 
 class RunStore:
@@ -192,8 +192,5 @@ def read_json(path: Path) -> Mapping[str, object]:
 def file_digest(path: Path) -> str:
     """Return ``sha256:…`` of a file that is no link."""
     descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW)
-    digest = hashlib.sha256()
     with os.fdopen(descriptor, "rb") as file:
-        while chunk := file.read(_CHUNK):
-            digest.update(chunk)
-    return f"sha256:{digest.hexdigest()}"
+        return PREFIX + hashlib.file_digest(file, "sha256").hexdigest()

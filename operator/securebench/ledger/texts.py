@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from securebench.candidates.extraction import TEXT_FILE
 from securebench.engine.model import AttemptHistory
 from securebench.ledger.records import RecordTexts
 from securebench.ledger.store import RunStore
 from securebench.plan.model import LaunchKey, Role
-
-TEXT_CANDIDATE = "candidate.txt"
 
 
 def read_texts(store: RunStore, history: AttemptHistory) -> RecordTexts:
@@ -24,7 +23,7 @@ def read_texts(store: RunStore, history: AttemptHistory) -> RecordTexts:
         return RecordTexts()
     folder = store.launch_folder(LaunchKey(*history.key, Role.HARNESS, produced.launch))
     candidate = produced.candidate
-    is_text = candidate is not None and candidate.file == TEXT_CANDIDATE
+    is_text = candidate is not None and candidate.file == TEXT_FILE
     stdout, stderr = _streams(folder / "producer")
     verified = history.verification
     verifier_stdout = verifier_stderr = ""
@@ -36,7 +35,7 @@ def read_texts(store: RunStore, history: AttemptHistory) -> RecordTexts:
         producer_stderr=stderr,
         verifier_stdout=verifier_stdout,
         verifier_stderr=verifier_stderr,
-        candidate=_text(folder / "candidate" / TEXT_CANDIDATE) if is_text else None,
+        candidate=_text(folder / "candidate" / TEXT_FILE) if is_text else None,
     )
 
 

@@ -7,9 +7,20 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from securebench.api.base import API_VERSION, KIND
-from securebench.manifests import layout
 from securebench.manifests.security import pod_security
-from securebench.names import label_value
+from securebench.names import (
+    APP_NAME,
+    ATTEMPT_ANNOTATION,
+    COMPONENT_LABEL,
+    LAUNCH_ANNOTATION,
+    MANAGED_BY_LABEL,
+    NAME_LABEL,
+    ROLE_LABEL,
+    RUN_LABEL,
+    RUN_UID_LABEL,
+    TASK_INDEX_ANNOTATION,
+    label_value,
+)
 from securebench.plan.model import (
     LaunchKey,
     PodPolicy,
@@ -24,6 +35,8 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
 Manifest = dict[str, object]
+
+MANAGED_BY = f"{APP_NAME}-operator"
 
 NO_LIMIT_SECONDS = 24 * 3600
 """Time of a command that has no limit of its own; a Pod always has a deadline."""
@@ -83,9 +96,9 @@ def launch_frame(plan: RunPlan, launch: LaunchKey, command_seconds: float | None
         deadline_seconds=deadline_seconds(plan.pods, command_seconds),
         user_namespaces=plan.pods.user_namespaces,
         annotations={
-            layout.TASK_INDEX_ANNOTATION: str(launch.task),
-            layout.ATTEMPT_ANNOTATION: str(launch.attempt),
-            layout.LAUNCH_ANNOTATION: str(launch.launch),
+            TASK_INDEX_ANNOTATION: str(launch.task),
+            ATTEMPT_ANNOTATION: str(launch.attempt),
+            LAUNCH_ANNOTATION: str(launch.launch),
         },
     )
 
@@ -136,17 +149,18 @@ def labels(identity: RunIdentity, role: Role) -> dict[str, str]:
     """Return the labels of a run's Pod; every new set of them is a new identity for the network."""
     return {
         **run_labels(identity),
-        layout.ROLE_LABEL: role.value,
-        layout.COMPONENT_LABEL: role.value,
+        ROLE_LABEL: role.value,
+        COMPONENT_LABEL: role.value,
     }
 
 
 def run_labels(identity: RunIdentity) -> dict[str, str]:
     """Return the labels of everything that belongs to a run."""
     return {
-        **layout.APP_LABELS,
-        layout.RUN_UID_LABEL: identity.uid,
-        layout.RUN_LABEL: label_value(identity.name),
+        NAME_LABEL: APP_NAME,
+        MANAGED_BY_LABEL: MANAGED_BY,
+        RUN_UID_LABEL: identity.uid,
+        RUN_LABEL: label_value(identity.name),
     }
 
 

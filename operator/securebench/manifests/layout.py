@@ -7,19 +7,6 @@ from __future__ import annotations
 
 from securebench.plan.model import LaunchKey, Role, short_uid
 
-PREFIX = "securebench.dev/"
-RUN_UID_LABEL = PREFIX + "run-uid"
-RUN_LABEL = PREFIX + "run"
-ROLE_LABEL = PREFIX + "role"
-TASK_INDEX_ANNOTATION = PREFIX + "task-index"
-ATTEMPT_ANNOTATION = PREFIX + "attempt"
-LAUNCH_ANNOTATION = PREFIX + "launch"
-APP_LABELS = {
-    "app.kubernetes.io/name": "securebench",
-    "app.kubernetes.io/managed-by": "securebench-operator",
-}
-COMPONENT_LABEL = "app.kubernetes.io/component"
-
 USER_ID = 65532
 """User and group of operator, courier and our verifier; launch Pods never set fsGroup."""
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from securebench.manifests import layout
 from securebench.manifests.frame import Manifest, owner, run_labels
+from securebench.names import ROLE_LABEL, RUN_UID_LABEL
 from securebench.plan.model import Role, RunPlan
 
 DENIED_ROLES = (Role.CANARY, Role.HARNESS, Role.VERIFIER)
@@ -27,10 +28,10 @@ def deny_policy(plan: RunPlan) -> Manifest:
         },
         "spec": {
             "podSelector": {
-                "matchLabels": {layout.RUN_UID_LABEL: identity.uid},
+                "matchLabels": {RUN_UID_LABEL: identity.uid},
                 "matchExpressions": [
                     {
-                        "key": layout.ROLE_LABEL,
+                        "key": ROLE_LABEL,
                         "operator": "In",
                         "values": [role.value for role in DENIED_ROLES],
                     }

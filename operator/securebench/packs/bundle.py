@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import IO, NamedTuple, Protocol, cast
 from uuid import uuid4
 
+from securebench.digests import listing_digest
 from securebench.errors import DigestMismatchError, InvalidInputError, StorageError, TooLargeError
 
 CHUNK_BYTES = 1024 * 1024
@@ -50,7 +51,7 @@ class BundleReceipt(NamedTuple):
     """What passed.
 
     Args:
-        digest: ``sha256:…`` over the files' paths and contents; see ``tree_digest``.
+        digest: ``sha256:…`` as ``candidates.digest.tree_digest`` gives it for the files.
         files: Number of regular files.
         size_bytes: Sum of their sizes.
     """
@@ -75,7 +76,7 @@ class _Account:
         self._limits = limits
         self._entries = 0
         self.size_bytes = 0
-        self.content: dict[str, str] = {}
+        self.content: dict[bytes, str] = {}
 
     def entry(self) -> None:
         self._entries += 1
@@ -88,23 +89,8 @@ class _Account:
             raise TooLargeError(f"the bundle has more than {self._limits.size_bytes} bytes")
 
     def receipt(self) -> BundleReceipt:
-        return BundleReceipt(tree_digest(self.content), len(self.content), self.size_bytes)
-
-
-def tree_digest(content: Mapping[str, str]) -> str:
-    """Return the digest of a tree of files.
-
-    Args:
-        content: Hex SHA-256 of each regular file's bytes by relative path with ``/``.
-
-    Returns:
-        ``sha256:`` and the hex SHA-256 over path, NUL, content digest and LF of every file in
-        byte order of the paths.
-    """
-    whole = hashlib.sha256()
-    for path in sorted(content, key=str.encode):
-        whole.update(f"{path}\0{content[path]}\n".encode())
-    return f"sha256:{whole.hexdigest()}"
+        digest = listing_digest(sorted(self.content.items()))
+        return BundleReceipt(digest, len(self.content), self.size_bytes)
 
 
 def folder_files(folder: Path) -> dict[str, Path]:
@@ -134,7 +120,7 @@ def files_receipt(files: Mapping[str, Path], limits: BundleLimits) -> BundleRece
         account.entry()
         with _open_plain(path) as source:
             account.announce(os.fstat(source.fileno()).st_size)
-            account.content[name] = _hash_stream(source)
+            account.content[name.encode()] = _hash_stream(source)
     return account.receipt()
 
 
@@ -166,7 +152,7 @@ def write_bundle(
                 account.announce(member.size)
                 hashing = _HashingReader(source)
                 _add(archive, member, hashing)
-                account.content[name] = hashing.hexdigest()
+                account.content[name.encode()] = hashing.hexdigest()
     return account.receipt()
 
 
@@ -287,7 +273,7 @@ def _unpack_member(
         account.announce(member.size)
         target.parent.mkdir(mode=_FOLDER_MODE, parents=True, exist_ok=True)
         with target.open("xb") as sink:
-            account.content[name] = _copy_member(archive, member, sink)
+            account.content[name.encode()] = _copy_member(archive, member, sink)
             os.fchmod(sink.fileno(), _FILE_MODE)
     except (FileExistsError, NotADirectoryError, IsADirectoryError):
         raise InvalidInputError(f"the bundle holds {name!r} twice or below a file") from None

@@ -9,10 +9,10 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, NamedTuple
 
+from securebench.candidates.digest import tree_digest
 from securebench.errors import InvariantViolationError, PackError, StorageError
 from securebench.families.registry import FAMILIES
 from securebench.packs.assets import asset_source
-from securebench.packs.digest import tree_digest
 from securebench.packs.paths import (
     EVALUATION_ROOT,
     EVALUATOR_ROOT,

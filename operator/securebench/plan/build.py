@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
 from fnmatch import fnmatchcase
 
 from securebench.api.models import BenchmarkRunSpec, TaskSelector
+from securebench.digests import json_digest
 from securebench.errors import ConfigErrors, InvalidInputError, SpecError
 from securebench.harnesses.config import CommandHarness, harness_config, unsupported_reason
 from securebench.harnesses.digest import harness_digest
@@ -89,7 +88,7 @@ def build_plan(inputs: PlanInputs) -> RunPlan:
     )
     tasks = _task_plans(inputs, harness, verification)
     harness_part = _harness_plan(inputs.spec, harness)
-    policy_digest = digest_of(
+    policy_digest = json_digest(
         {
             "verification": asdict(verification),
             "limits": asdict(inputs.limits),
@@ -109,7 +108,7 @@ def build_plan(inputs: PlanInputs) -> RunPlan:
         tasks={task.index: task for task in tasks},
         verifier_version=VERIFIER_VERSION,
         policy_digest=policy_digest,
-        digest=digest_of(
+        digest=json_digest(
             {
                 "run_id": inputs.identity.run_id,
                 "pack": inputs.pack_digest,
@@ -130,12 +129,6 @@ def selected(selector: TaskSelector, task_ids: Sequence[str]) -> tuple[int, ...]
         for index, task_id in enumerate(task_ids[: selector.limit])
         if _matches(task_id, selector.include) and not _matches(task_id, selector.exclude)
     )
-
-
-def digest_of(value: Mapping[str, object]) -> str:
-    """Return ``sha256:…`` of a JSON value in canonical form."""
-    text = json.dumps(value, sort_keys=True, separators=(",", ":"))
-    return f"sha256:{hashlib.sha256(text.encode()).hexdigest()}"
 
 
 def _matches(task_id: str, patterns: Iterable[str]) -> bool:

@@ -236,6 +236,7 @@ class RunPolicy:
         backoff_seconds: Wait before the first repeated launch; doubled for each further one.
         backoff_limit_seconds: Longest wait between launches.
         lost_after_seconds: Margin after which a Pod that stays Terminating counts as lost.
+        sandbox_wait_seconds: How long a node may take for volumes, network and sandbox of a Pod.
         image_wait_seconds: How long an image may stay unpullable before the launch is given up.
         keep_pods: ``All``, ``Failed`` or ``None``.
         keep_lanes: Whether the lanes stay on the volume after the attempt.
@@ -246,6 +247,7 @@ class RunPolicy:
     backoff_seconds: float = 2.0
     backoff_limit_seconds: float = 60.0
     lost_after_seconds: float = 60.0
+    sandbox_wait_seconds: float = 180.0
     image_wait_seconds: float = 60.0
     keep_pods: str = "Failed"
     keep_lanes: bool = False

@@ -54,7 +54,7 @@ def task_plan(
     environment = task.environment
     workspace = workspace_target(task)
     kind = _verifier_kind(task)
-    decision = _decision(task, policy)
+    decision = command_decision(task, policy)
     return TaskPlan(
         index=index,
         task=task,
@@ -95,15 +95,17 @@ def _refusal(task: SecureBenchTask) -> Refusal | None:
     return Refusal("verifier", "verifier_configuration", "verification", message, {})
 
 
-def _needed(task: SecureBenchTask) -> Sequence[str]:
+def needed_commands(task: SecureBenchTask) -> Sequence[str]:
+    """Return the commands of a checker that need a capability; most tasks have none."""
     needed = _value(task, "needed_commands")
     return [str(name) for name in needed] if isinstance(needed, Sequence) else []
 
 
-def _decision(task: SecureBenchTask, policy: VerificationPolicy) -> CommandDecision:
+def command_decision(task: SecureBenchTask, policy: VerificationPolicy) -> CommandDecision:
+    """Decide whether the task's verifier may run (contract 14.7)."""
     if task.task_type != TERMINAL_TASK:
         return CommandDecision(allowed=True)
-    return decide(_needed(task), policy)
+    return decide(needed_commands(task), policy)
 
 
 def _denial(
@@ -111,7 +113,7 @@ def _denial(
 ) -> Refusal | None:
     if decision.allowed:
         return None
-    result = denial_result(decision, _needed(task), policy)
+    result = denial_result(decision, needed_commands(task), policy)
     message = f"the checker needs a command that is {decision.reason}"
     metadata = {**result.metadata, "verifier_stderr": result.stderr}
     return Refusal("agent", FAILURE_REASON, FAILURE_PHASE, message, metadata)

@@ -20,10 +20,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, get_args
 
 from securebench.candidates.bounds import Bounds, bounded_text
-from securebench.candidates.extraction import CandidateKind, Extraction, ExtractionMode
-from securebench.candidates.sealing import Output, Places, Sealed, seal
+from securebench.candidates.extraction import CandidateKind, Extraction, ExtractionMode, Problem
+from securebench.candidates.sealing import Output, Places, seal
 from securebench.candidates.untrusted import (
-    Problem,
     RefusedError,
     open_regular,
     open_root,
@@ -94,7 +93,10 @@ def main(
     job = decode(parser.parse_args(arguments).spec)
     os.umask(0o022)
     (wait or wait_for_term)()
-    message = collect(job, volumes) if job.extraction is None else seal_once(job, volumes)
+    if job.extraction is None:
+        message = collect(job, volumes)
+    else:
+        message = seal_once(job, job.extraction, volumes)
     write_message(message, log)
     return 0
 
@@ -124,7 +126,7 @@ def decode(spec: str) -> Job:
             raise SpecError("mode must be seal or collect")
 
 
-def seal_once(job: Job, volumes: Path) -> bytes:
+def seal_once(job: Job, extraction: Extraction, volumes: Path) -> bytes:
     """Seal the candidate and keep the producer's streams; return the message.
 
     Blocks until all of it is on the disk. When it was done before, only the message is returned.
@@ -137,7 +139,8 @@ def seal_once(job: Job, volumes: Path) -> bytes:
             if refused.problem is not Problem.MISSING:
                 raise
     outputs = _outputs(job, volumes)
-    sealed = _seal(job, volumes, outputs["stdout"])
+    places = Places(volumes / "workspace", volumes / "candidate")
+    sealed = seal(places, extraction, job.bounds, job.exclude, outputs["stdout"])
     streams = _keep(outputs, producer, job.bounds)
     candidate = {**asdict(sealed), "message": sealed.message[:MESSAGE_CHARACTERS]}
     message = encode_message({**candidate, **streams})
@@ -148,13 +151,6 @@ def seal_once(job: Job, volumes: Path) -> bytes:
 def collect(job: Job, volumes: Path) -> bytes:
     """Keep the streams of a check; return the message."""
     return encode_message(_keep(_outputs(job, volumes), volumes / "verification", job.bounds))
-
-
-def _seal(job: Job, volumes: Path, stdout: Output | None) -> Sealed:
-    if job.extraction is None:
-        raise SpecError("a job without extraction seals nothing")
-    places = Places(volumes / "workspace", volumes / "candidate")
-    return seal(places, job.extraction, job.bounds, job.exclude, stdout)
 
 
 def _keep(

@@ -4,17 +4,16 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import TYPE_CHECKING, NoReturn
+from typing import TYPE_CHECKING
 
+from securebench import protocol
 from securebench.errors import SpecError
+from securebench.protocol import MAX_MESSAGE_BYTES, VERSION
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-VERSION = 1
 TERMINATION_LOG = Path("/dev/termination-log")
-MAX_MESSAGE_BYTES = 4096
-"""What the kubelet keeps of a termination message."""
 
 
 def decode_object(text: str | bytes) -> dict[str, object]:
@@ -24,12 +23,9 @@ def decode_object(text: str | bytes) -> dict[str, object]:
         SpecError: It is anything else.
     """
     try:
-        value = json.loads(text, object_pairs_hook=_unique, parse_constant=_refuse)
-    except (ValueError, RecursionError) as error:
+        return protocol.decode_object(text)
+    except ValueError as error:
         raise SpecError(f"not a JSON object: {error}") from error
-    if not isinstance(value, dict):
-        raise SpecError("not a JSON object")
-    return value
 
 
 def require_fields(fields: Mapping[str, object], names: Sequence[str]) -> None:
@@ -79,14 +75,3 @@ def encode_message(fields: Mapping[str, object]) -> bytes:
 def write_message(message: bytes, log: Path) -> None:
     """Write a termination message into the file that the kubelet made."""
     log.write_bytes(message[:MAX_MESSAGE_BYTES])
-
-
-def _unique(pairs: list[tuple[str, object]]) -> dict[str, object]:
-    result = dict(pairs)
-    if len(result) != len(pairs):
-        raise SpecError("duplicate key")
-    return result
-
-
-def _refuse(constant: str) -> NoReturn:
-    raise SpecError(f"{constant} is no number")

@@ -13,10 +13,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from securebench.candidates.digest import content_digest, tree_digest
+from securebench.candidates.digest import tree_digest
+from securebench.digests import content_digest
 from securebench.errors import DigestMismatchError, SecureBenchError, SpecError
 from securebench.pod.messages import (
-    MAX_MESSAGE_BYTES,
     TERMINATION_LOG,
     decode_object,
     encode_message,
@@ -26,6 +26,7 @@ from securebench.pod.messages import (
     text,
     write_message,
 )
+from securebench.protocol import MAX_MESSAGE_BYTES
 from securebench.verifiers.registry import text_verifier
 
 if TYPE_CHECKING:

@@ -2,25 +2,40 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator, Mapping, Sequence
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from typing import IO, NamedTuple
 
+from yaml import YAMLError
+
 from securebench.controller.exec_io import MAX_ANSWER_BYTES
-from securebench.errors import ClusterError, PermanentClusterError, TooLargeError
+from securebench.errors import (
+    ClusterError,
+    ConfigError,
+    PermanentClusterError,
+    TooLargeError,
+    TransientClusterError,
+)
 from securebench.kube.client import ApiCluster, connect, default_namespace
 from securebench.kube.podexec import run_exec
 from securebench.kube.port import Cluster, Kind, Raw
+from securebench.names import APP_NAME, COMPONENT_LABEL, NAME_LABEL
 from securebench.tester.link import ExecResult, OperatorLink
 
-OPERATOR_SELECTOR = "app.kubernetes.io/component=operator,app.kubernetes.io/name=securebench"
+OPERATOR_SELECTOR = f"{COMPONENT_LABEL}=operator,{NAME_LABEL}={APP_NAME}"
 OPERATOR_CONTAINER = "operator"
 DEFAULT_OPERATOR_POD = "securebench-0"
 """Of the release ``securebench``; for accounts that may not list Pods, as the role tester."""
 
 _PIECE_BYTES = 256 * 1024
+_UNAUTHORIZED = 401
 _FORBIDDEN = 403
+_NOT_FOUND = 404
+
+_IDLE_SECONDS = 120.0
+"""Without a byte in either direction; a broken connection may never say that it is broken."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,9 +68,12 @@ async def open_connection(place: Place) -> AsyncIterator[Connection]:
         ConfigError: There is no usable kubeconfig.
         ClusterError: The cluster cannot be reached, or no operator runs in the namespace.
     """
-    namespace = place.namespace or default_namespace(place.context)
-    async with connect(namespace, place.context) as cluster:
-        pod = await operator_pod(cluster, namespace, place.operator_pod)
+    async with AsyncExitStack() as stack:
+        cluster = await _opened(place, stack)
+        try:
+            pod = await operator_pod(cluster, cluster.namespace, place.operator_pod)
+        except TransientClusterError as error:
+            raise TransientClusterError(_unreachable(error)) from error
         yield Connection(cluster, OperatorLink(PodExec(cluster, pod)))
 
 
@@ -98,16 +116,55 @@ class PodExec:
 
     async def __call__(self, command: Sequence[str], stdin: IO[bytes] | None) -> ExecResult:
         """Run it to its end."""
+        try:
+            async with asyncio.timeout(_IDLE_SECONDS) as limit:
+                return await self._run(command, stdin, limit)
+        except TimeoutError as error:
+            raise TransientClusterError(f"the operator's Pod {self._pod} is silent") from error
+        except PermanentClusterError as error:
+            if error.status != _NOT_FOUND:
+                raise
+            raise TransientClusterError(f"the operator's Pod {self._pod} is gone") from error
+
+    async def _run(
+        self, command: Sequence[str], stdin: IO[bytes] | None, limit: asyncio.Timeout
+    ) -> ExecResult:
         output = bytearray()
 
+        def move_limit() -> None:
+            if not limit.expired():
+                limit.reschedule(asyncio.get_running_loop().time() + _IDLE_SECONDS)
+
         async def keep(piece: bytes) -> None:
+            move_limit()
             output.extend(piece)
             if len(output) > 2 * MAX_ANSWER_BYTES:
                 raise TooLargeError("the operator's Pod answered with more than it may")
 
-        source = None if stdin is None else _pieces(stdin)
+        async def pieces(source: IO[bytes]) -> AsyncIterator[bytes]:
+            while piece := source.read(_PIECE_BYTES):
+                yield piece
+                move_limit()
+
+        source = None if stdin is None else pieces(stdin)
         result = await run_exec(self._cluster, self._pod, OPERATOR_CONTAINER, command, source, keep)
         return ExecResult(result.exit_code, bytes(output), result.stderr)
+
+
+async def _opened(place: Place, stack: AsyncExitStack) -> ApiCluster:
+    """Open the cluster; the client stumbles over a damaged kubeconfig in many ways."""
+    try:
+        namespace = place.namespace or default_namespace(place.context)
+        return await stack.enter_async_context(connect(namespace, place.context))
+    except (YAMLError, ValueError, TypeError, AttributeError, LookupError) as error:
+        reason = " ".join(str(error).split()) or type(error).__name__
+        raise ConfigError(f"the kubeconfig cannot be used: {reason}") from error
+
+
+def _unreachable(error: TransientClusterError) -> str:
+    if error.facts.get("status") == _UNAUTHORIZED:
+        return f"the cluster does not accept the credentials of the kubeconfig ({error})"
+    return f"the cluster of the kubeconfig cannot be reached; is it up? ({error})"
 
 
 async def _candidates(cluster: Cluster, name: str | None) -> tuple[Raw, ...]:
@@ -124,11 +181,6 @@ async def _candidates(cluster: Cluster, name: str | None) -> tuple[Raw, ...]:
 def _is_running(pod: Raw) -> bool:
     leaving = "deletionTimestamp" in _mapping(pod, "metadata")
     return _mapping(pod, "status").get("phase") == "Running" and not leaving
-
-
-async def _pieces(source: IO[bytes]) -> AsyncIterator[bytes]:
-    while piece := source.read(_PIECE_BYTES):
-        yield piece
 
 
 def _mapping(raw: Raw, key: str) -> Raw:

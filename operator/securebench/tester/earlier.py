@@ -11,9 +11,9 @@ from typing import NamedTuple, cast
 
 from securebench.errors import ConfigError, ConfigErrors
 from securebench.kube.port import Raw
+from securebench.names import HARNESS_DIGEST_ANNOTATION
 from securebench.tester.follow import run_state
 from securebench.tester.link import RunEntry
-from securebench.tester.submit import HARNESS_DIGEST_ANNOTATION
 
 KEPT_OUTCOMES = frozenset({"scored", "agent", "resource", None})
 """Outcomes whose records a resume keeps (contract 15.1); null is a family without verifier."""
@@ -35,15 +35,15 @@ class Binding(NamedTuple):
     verifier_version: str
 
 
-def joinable_run(runs: Iterable[Raw], binding: Binding, limit: int | None) -> Raw | None:
+def joinable_run(runs: Iterable[Raw], binding: Binding, wanted: Raw) -> Raw | None:
     """Return the newest run that is not finished and does just what would be started now.
 
     Args:
         runs: The BenchmarkRuns of the namespace.
         binding: Of the run that would be started.
-        limit: Its ``taskSelector.limit``.
+        wanted: Its spec.
     """
-    found = [run for run in runs if _does_the_same(run, binding, limit)]
+    found = [run for run in runs if _does_the_same(run, binding, wanted)]
     return max(found, key=_created, default=None)
 
 
@@ -91,7 +91,7 @@ def resumable_run(entries: Sequence[RunEntry], binding: Binding, records: Path) 
     return last
 
 
-def _does_the_same(run: Raw, binding: Binding, limit: int | None) -> bool:
+def _does_the_same(run: Raw, binding: Binding, wanted: Raw) -> bool:
     spec, meta = _mapping(run, "spec"), _mapping(run, "metadata")
     state = run_state(run)
     if state.end is not None or meta.get("deletionTimestamp") or spec.get("cancel"):
@@ -100,7 +100,18 @@ def _does_the_same(run: Raw, binding: Binding, limit: int | None) -> bool:
         spec.get("runId") == binding.run_id
         and _mapping(spec, "pack").get("digest") == binding.pack_digest
         and _harness_digest(run) == binding.harness_digest
-        and _mapping(spec, "taskSelector").get("limit") == limit
+        and _selection(spec) == _selection(wanted)
+        and _mapping(spec, "verification") == _mapping(wanted, "verification")
+        and spec.get("attempts", 1) == 1
+    )
+
+
+def _selection(spec: Raw) -> tuple[object, ...]:
+    selector = _mapping(spec, "taskSelector")
+    return (
+        selector.get("limit"),
+        selector.get("include") or ["*"],
+        selector.get("exclude") or [],
     )
 
 

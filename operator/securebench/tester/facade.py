@@ -29,16 +29,21 @@ def run_tester_config(
     """Run a configuration on the cluster of the kubeconfig and return the summary.
 
     Args:
-        config: As ``load_tester_config`` returns it.
-        limit: Only the first rows; None for all.
+        config: As ``load_tester_config`` or ``with_tester_overrides`` returns it.
+        limit: Only the first rows; None leaves it to the configuration.
         progress: Gets the events of contract 16.1; None for nobody.
-        resume: Keep finished records of the last run with this run id.
+        resume: Keep finished records of the last run with this run id, also where the
+            configuration does not say so.
 
     Raises:
         ConfigErrors: The configuration or the pack is wrong; nothing was created.
         SecureBenchError: The cluster refused, or the run ended without finishing its work.
     """
-    chosen = with_tester_overrides(config, limit=limit, resume=resume)
+    chosen = with_tester_overrides(
+        config,
+        limit=config.run.limit if limit is None else limit,
+        resume=resume or config.run.resume,
+    )
     prepared = prepare(chosen)
 
     async def execute() -> RunEnd:

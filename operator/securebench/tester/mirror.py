@@ -115,7 +115,7 @@ def parse_record(line: bytes) -> Record | None:
     """Return the record of a line, or None for a damaged one."""
     try:
         record = json.loads(line)
-    except ValueError:
+    except (ValueError, RecursionError):
         return None
     return record if isinstance(record, dict) else None
 

@@ -23,7 +23,7 @@ _COLOURS = {"passed": "green", "failed": "red", "pending": "yellow"}
 
 
 class Event(StrEnum):
-    """Contract 16.1; ``note`` is ours: a message about the run as a whole."""
+    """Contract 16.1; ``note`` and ``warning`` are ours: messages about the run as a whole."""
 
     RUN_START = "run_start"
     RESUME = "resume"
@@ -36,6 +36,7 @@ class Event(StrEnum):
     TASK_DONE = "task_done"
     SANDBOX_RESULT = "sandbox_result"
     NOTE = "note"
+    WARNING = "warning"
 
 
 class ProgressEvent(NamedTuple):
@@ -59,10 +60,26 @@ class Reporter(Protocol):
 
 
 class NullReporter:
-    """``--quiet``."""
+    """Nobody."""
 
     def report(self, event: str, **fields: object) -> None:
         """Do nothing."""
+
+
+class WarningReporter:
+    """``--quiet``: no progress; warnings are none.
+
+    Args:
+        console: Where they go.
+    """
+
+    def __init__(self, console: Console) -> None:
+        self._lines = LineReporter(console)
+
+    def report(self, event: str, **fields: object) -> None:
+        """Print a warning."""
+        if event == Event.WARNING:
+            self._lines.report(event, **fields)
 
 
 class LineReporter:
@@ -158,6 +175,9 @@ def terminal_lines(event: str, fields: Mapping[str, object]) -> tuple[Line, ...]
             return (Line(f"securebench: resume {counts}", "dim"),)
         case Event.TASK_DONE:
             return (_task_done(name, fields),)
+        case Event.WARNING:
+            text = f"securebench: warning: {printable(str(fields.get('message')))}"
+            return (Line(text, "yellow"),)
         case Event.NOTE:
             return (Line(f"securebench: {printable(str(fields.get('message')))}", "dim"),)
         case Event.SANDBOX_RESULT:

@@ -7,12 +7,14 @@ program may go away at any time and find it again.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping
+import asyncio
+from collections import Counter
+from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from contextlib import aclosing
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import NamedTuple, Protocol
+from typing import NamedTuple, Protocol, TypeVar
 
 from securebench.errors import ClusterError, StorageError, TransientClusterError
 from securebench.kube.port import AlreadyExists, Cluster, Kind, Raw
@@ -26,6 +28,7 @@ from securebench.tester.earlier import (
 )
 from securebench.tester.follow import Follower, RunState, run_state
 from securebench.tester.link import LOCAL_LIMITS, OperatorLink
+from securebench.tester.local_records import Flaw, left_out_lines
 from securebench.tester.mirror import (
     RECORDS,
     Record,
@@ -51,12 +54,18 @@ from securebench.tester.summary import (
     parse_summary,
     write_summary,
 )
+from securebench.tester.text import shown_path
 from securebench.verifiers.version import VERIFIER_VERSION
+
+T = TypeVar("T")
 
 _NAME_TRIES = 5
 _TRANSIENT_TRIES = 4
 _FINAL_TRIES = 8
 """Of fetching the results; with their waits about two minutes, enough for a restarted Pod."""
+
+_CREATION_SECONDS = 10.0
+"""How long an interrupted start waits for the answer to what it has begun to create."""
 
 
 class TesterCluster(Cluster, Protocol):
@@ -135,6 +144,7 @@ class RunSession:
         self._total = len(prepared.task_ids)
         self._done = 0
         self._kept: frozenset[RecordKey] = frozenset()
+        self._left_out: Counter[str] = Counter()
 
     async def execute(self) -> RunEnd:
         """Start or join the run and follow it to its end.
@@ -144,12 +154,13 @@ class RunSession:
             SecureBenchError: The cluster or the volume refused.
             OSError: The output folder cannot be written.
         """
-        self._spec(run_name(self._config.run.id, "check"), resume_from=None)
+        wanted = self._spec(run_name(self._config.run.id, "check"), resume_from=None)
         self._folder.mkdir(parents=True, exist_ok=True)
-        run, joined = await self._run()
+        run, joined = await self._run(wanted)
         state = run_state(run)
         self.name = state.name
-        folder = str(self._folder.absolute())
+        (self._folder / SUMMARY).unlink(missing_ok=True)
+        folder = shown_path(self._folder)
         self._report(Event.RUN_START, run_id=self._config.run.id, output_dir=folder)
         self._note(f"{'joined' if joined else 'started'} BenchmarkRun {state.name}")
         mirror = RecordMirror(self._around.link, state.uid, self._folder / RECORDS)
@@ -161,13 +172,13 @@ class RunSession:
         await self._follower.patiently(lambda: self._refresh(mirror), _FINAL_TRIES)
         return await self._finish(end)
 
-    async def _run(self) -> tuple[Raw, bool]:
+    async def _run(self, wanted: Raw) -> tuple[Raw, bool]:
         cluster, run_id = self._around.cluster, self._config.run.id
         binding = Binding(
             run_id, self._prepared.pack.digest, self._prepared.harness_digest, VERIFIER_VERSION
         )
         runs = (await cluster.list(Kind.BENCHMARK_RUN, "")).items
-        found = joinable_run(runs, binding, self._config.run.limit)
+        found = joinable_run(runs, binding, wanted)
         if found is not None:
             return found, True
         earlier = None
@@ -175,9 +186,9 @@ class RunSession:
             entries = await self._around.link.find_run(run_id)
             earlier = resumable_run(entries, binding, self._folder / RECORDS)
         if earlier is not None:
-            self._kept = await self._kept_records(earlier.uid)
+            await self._look_at_earlier(earlier.uid, binding)
         await self._follower.patiently(self._push, _TRANSIENT_TRIES, TransientClusterError)
-        run = await self._create(earlier.run if earlier else None)
+        run = await _undisturbed(self._create(earlier.run if earlier else None))
         if earlier is None:
             (self._folder / RECORDS).write_bytes(b"")
         return run, False
@@ -232,7 +243,7 @@ class RunSession:
         try:
             await self._follower.patiently(own, _TRANSIENT_TRIES, TransientClusterError)
         except ClusterError as error:
-            self._note(f"the Secret {name} must be deleted by hand after the run ({error})")
+            self._warn(f"the Secret {name} must be deleted by hand after the run ({error})")
 
     async def _create_run(self, name: str, manifest: Raw) -> Raw:
         """Create the run; an answer that got lost is looked up, names are not used twice."""
@@ -270,7 +281,7 @@ class RunSession:
             if exit_code == 0:
                 raise StorageError(f"the results volume holds no {SUMMARY} of run {state.name}")
             return RunEnd(state, exit_code, None)
-        raw = localized_summary(part.data, self._folder)
+        raw = localized_summary(part.data, self._folder) | self._left_out
         write_summary(raw, self._folder)
         return RunEnd(state, exit_code, parse_summary(raw))
 
@@ -291,14 +302,26 @@ class RunSession:
         if records:
             self._report_resume()
 
-    async def _kept_records(self, uid: str) -> frozenset[RecordKey]:
+    async def _look_at_earlier(self, uid: str, binding: Binding) -> None:
+        """Find out what a resume keeps, and tell which local lines it leaves out."""
         with TemporaryDirectory() as folder:
             mirror = RecordMirror(self._around.link, uid, Path(folder, RECORDS))
-            records = await mirror.refresh()
-        kept = {record_key(item) for item in records if item.get("outcome") in KEPT_OUTCOMES}
+            records = {record_key(item): item for item in await mirror.refresh()}
+        self._kept = frozenset(
+            key for key, item in records.items() if item.get("outcome") in KEPT_OUTCOMES
+        )
         selected = set(self._prepared.task_ids)
-        self._total = len(selected | {key.task_id for key in kept})
-        return frozenset(kept)
+        self._total = len(selected | {key.task_id for key in self._kept})
+        path = self._folder / RECORDS
+        self._left_out = Counter({flaw.value: 0 for flaw in Flaw})
+        for left_out in left_out_lines(path, binding, records):
+            self._left_out[left_out.flaw.value] += 1
+            self._warn(
+                f"{path}:{left_out.line}: {left_out.flaw} line is left out: {left_out.reason}"
+            )
+        for key, item in records.items():
+            if key not in self._kept:
+                self._note(f"runs again: {key.task_id} ({item.get('outcome')})")
 
     def _tell(self, record: Record) -> None:
         self._done += 1
@@ -309,7 +332,7 @@ class RunSession:
     def _report_resume(self) -> None:
         self._done = len(self._kept)
         remaining = max(0, self._total - self._done)
-        path = str((self._folder / RECORDS).absolute())
+        path = shown_path(self._folder / RECORDS)
         self._report(Event.RESUME, completed=self._done, remaining=remaining, output_path=path)
 
     def _report(self, event: str, **fields: object) -> None:
@@ -317,3 +340,19 @@ class RunSession:
 
     def _note(self, message: str) -> None:
         self._report(Event.NOTE, message=message)
+
+    def _warn(self, message: str) -> None:
+        self._report(Event.WARNING, message=message)
+
+
+async def _undisturbed(step: Coroutine[object, object, T]) -> T:
+    """Let a step that creates things come to its end, also when the program is interrupted.
+
+    Otherwise a Secret would be left without its run, and nobody would be told of the run.
+    """
+    task = asyncio.create_task(step)
+    try:
+        return await asyncio.shield(task)
+    finally:
+        if not task.done():
+            await asyncio.wait({task}, timeout=_CREATION_SECONDS)

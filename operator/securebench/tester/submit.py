@@ -7,20 +7,21 @@ from collections.abc import Mapping
 
 from securebench.api.base import API_VERSION, KIND
 from securebench.api.models import BenchmarkRunSpec, unsupported
+from securebench.digests import PREFIX
 from securebench.errors import ConfigError, ConfigErrors, SpecError
 from securebench.kube.port import Raw
-from securebench.names import kubernetes_name
+from securebench.names import (
+    APP_NAME,
+    HARNESS_DIGEST_ANNOTATION,
+    MANAGED_BY_LABEL,
+    NAME_LABEL,
+    USABLE_LABEL,
+    kubernetes_name,
+)
 from securebench.tester.config import TesterConfig
 from securebench.tester.prepare import MANIFEST, TASKS, LocalPack
 
-HARNESS_DIGEST_ANNOTATION = "securebench.dev/harness-digest"
-"""On the BenchmarkRun: lets a later start find the run that it may join."""
-
-SECRET_LABEL = "securebench.dev/usable-by-runs"  # noqa: S105 - a label
-_MANAGED = {
-    "app.kubernetes.io/name": "securebench",
-    "app.kubernetes.io/managed-by": "securebench-cli",
-}
+_MANAGED = {NAME_LABEL: APP_NAME, MANAGED_BY_LABEL: f"{APP_NAME}-cli"}
 _SUFFIX_CHARACTERS = 6
 _NAME_LIMIT = 56
 """Leaves room for the suffix within a DNS label."""
@@ -38,7 +39,7 @@ def run_name(run_id: str, suffix: str) -> str:
 
 def pack_folder(pack: LocalPack) -> str:
     """Return the folder below ``packs/`` for a pack with this content."""
-    return f"{kubernetes_name(pack.id, limit=50)}-{pack.digest.removeprefix('sha256:')[:12]}"
+    return f"{kubernetes_name(pack.id, limit=50)}-{pack.digest.removeprefix(PREFIX)[:12]}"
 
 
 def build_spec(
@@ -115,7 +116,7 @@ def secret_manifest(name: str, values: Mapping[str, str]) -> Raw:
     return {
         "apiVersion": "v1",
         "kind": "Secret",
-        "metadata": {"name": name, "labels": {**_MANAGED, SECRET_LABEL: "true"}},
+        "metadata": {"name": name, "labels": {**_MANAGED, USABLE_LABEL: "true"}},
         "type": "Opaque",
         "data": encoded,
     }

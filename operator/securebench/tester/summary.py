@@ -10,6 +10,7 @@ from typing import TypeVar
 
 from securebench.errors import StorageError
 from securebench.tester.mirror import RECORDS
+from securebench.tester.text import shown_path
 
 SUMMARY = "summary.json"
 _DAMAGED = f"{SUMMARY} on the results volume is damaged"
@@ -68,8 +69,11 @@ def localized_summary(text: bytes, folder: Path) -> dict[str, object]:
         raw = None
     if not isinstance(raw, dict):
         raise StorageError(_DAMAGED)
-    place = folder.absolute()
-    return {**raw, "output_dir": str(place), "output_path": str(place / RECORDS)}
+    return {
+        **raw,
+        "output_dir": shown_path(folder),
+        "output_path": shown_path(folder / RECORDS),
+    }
 
 
 def parse_summary(raw: Mapping[str, object]) -> TesterRunSummary:

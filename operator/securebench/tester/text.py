@@ -1,8 +1,10 @@
-"""Text of others, made safe to print."""
+"""Text of others, made safe to print, and paths as users are shown them."""
 
 from __future__ import annotations
 
+import os.path
 import re
+from pathlib import Path
 
 SNIPPET_CHARACTERS = 1000
 """Longest stdout or stderr snippet on the terminal (contract 16.2)."""
@@ -26,3 +28,12 @@ def printable_lines(text: str) -> str:
 def snippet(text: str) -> str:
     """Return command output on one line, at most ``SNIPPET_CHARACTERS`` long."""
     return printable(_SPACES.sub(" ", text).strip())[:SNIPPET_CHARACTERS]
+
+
+def shown_path(path: Path) -> str:
+    """Return the absolute path without ``..``; links stay as they are named.
+
+    A ``..`` behind a link means another folder than its text says; there it is kept.
+    """
+    normal = Path(os.path.abspath(path))  # noqa: PTH100 - resolve() would follow links
+    return str(normal if normal.resolve() == path.resolve() else path.absolute())

@@ -116,6 +116,27 @@ def test_a_file_that_cannot_be_read_is_invalid(
     assert sealed(places).problem is Problem.INVALID
 
 
+@pytest.mark.parametrize("name", ["out", "answer.txt"])
+def test_an_entry_that_changes_while_it_is_opened_is_invalid(
+    places: Places, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, name: str
+) -> None:
+    (places.workspace / "out/answer.txt").write_text("x")
+    os.mkfifo(tmp_path / "fifo")
+    real = os.open
+
+    def change(path: str, flags: int, *rest: int, dir_fd: int | None = None) -> int:
+        if path == name:
+            (places.workspace / "out").rename(tmp_path / "moved")
+            (places.workspace / "out").symlink_to(tmp_path / "moved")
+            (tmp_path / "moved/answer.txt").unlink()
+            (tmp_path / "fifo").rename(tmp_path / "moved/answer.txt")
+        return real(path, flags, *rest, dir_fd=dir_fd)
+
+    monkeypatch.setattr(os, "open", change)
+    assert sealed(places).problem is not None
+    assert not list(places.candidate.iterdir())
+
+
 @pytest.mark.parametrize(
     ("stdout", "want"),
     [

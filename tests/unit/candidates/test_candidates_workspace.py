@@ -10,6 +10,7 @@ import pytest
 from securebench.candidates import workspace as module
 from securebench.candidates.bounds import Bounds
 from securebench.candidates.extraction import Extraction
+from securebench.candidates.links import escaping
 from securebench.candidates.sealing import Places, Sealed, seal
 from securebench.candidates.untrusted import Problem
 
@@ -247,13 +248,12 @@ def test_a_file_that_changes_is_invalid(
 ) -> None:
     file = places.workspace / "file"
     file.write_text("four")
-    real = module.escaping
 
     def change(links: dict[str, str]) -> frozenset[str]:
         file.write_text(replacement)
-        return real(links)
+        return escaping(links)
 
-    monkeypatch.setattr(module, "escaping", change)
+    monkeypatch.setattr("securebench.candidates.workspace.escaping", change)
     result = sealed(places)
     assert result.problem is Problem.INVALID
     assert not list(places.candidate.glob("*.tar"))
@@ -266,19 +266,29 @@ def test_a_file_that_becomes_a_link_is_never_followed(
     (places.workspace / "folder").mkdir()
     (places.workspace / "folder/secret").write_text("mine")
     (places.workspace / "file").write_text("mine")
-    real = module.escaping
 
     def change(links: dict[str, str]) -> frozenset[str]:
         (places.workspace / "file").unlink()
         (places.workspace / "file").symlink_to(tmp_path / "secret")
         (places.workspace / "folder").rename(tmp_path / "moved")
         (places.workspace / "folder").symlink_to(tmp_path)
-        return real(links)
+        return escaping(links)
 
-    monkeypatch.setattr(module, "escaping", change)
+    monkeypatch.setattr("securebench.candidates.workspace.escaping", change)
     result = sealed(places)
     assert result.dropped_entries == 2
     assert b"four" not in (places.candidate / "workspace.tar").read_bytes()
+
+
+def test_every_file_has_its_own_content(places: Places) -> None:
+    names = ["a/b/1", "a/b/2", "a/b.x/3", "a/c/d/4", "a/e", "b/b/1", "c"]
+    for name in names:
+        (places.workspace / name).parent.mkdir(parents=True, exist_ok=True)
+        (places.workspace / name).write_text(name)
+    assert sealed(places).dropped_entries == 0
+    assert {name: content(places, name) for name in names} == {
+        name: name.encode() for name in names
+    }
 
 
 def test_no_workspace_is_missing(places: Places) -> None:

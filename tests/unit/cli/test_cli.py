@@ -16,6 +16,7 @@ from typing import NamedTuple
 import pytest
 from typer.testing import CliRunner
 
+from securebench.candidates.digest import tree_digest
 from securebench.cli import output
 from securebench.cli.main import app
 from securebench.errors import (
@@ -360,17 +361,20 @@ def test_push_and_show(shell: Shell) -> None:
     assert shell("pack", "push", "--config", str(shell.yaml)).last.endswith("uploaded=false")
     shown = shell("pack", "show", match[1])
     assert shown.code == 0
-    assert shown.last.startswith(f"securebench: pack {match[1]} digest=sha256:")
+    assert shown.last.startswith(f"securebench: pack {match[1]} content=sha256:")
+    content = shown.last.split()[3]
     named = shell("pack", "push", "--config", str(shell.yaml), "--name", "mine")
     assert "path=mine " in named.last
     assert (shell.namespace.root / "packs" / "mine" / "manifest.yaml").exists()
+    assert content in shell("pack", "show", "--config", str(shell.yaml)).stdout
 
 
 def test_show_of_a_local_pack_and_of_none(shell: Shell) -> None:
     shown = shell("pack", "show", "--config", str(shell.yaml))
     assert shown.code == 0
     assert shown.stdout.splitlines()[1:] == [
-        f"securebench: files=2 bytes={_size(shell.folder / 'pack')} tasks=3",
+        f"securebench: content={tree_digest(shell.folder / 'pack')} files=2"
+        f" size_bytes={_size(shell.folder / 'pack')} tasks=3",
         "securebench: short_answer=3",
     ]
     none = shell("pack", "show", "nothing")

@@ -3,17 +3,19 @@ from __future__ import annotations
 import hashlib
 import io
 import json
+import os
 import tarfile
+import time
 from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
 
+from securebench.candidates.digest import tree_digest
 from securebench.controller import exec_io
 from securebench.controller.exec_io import Streams, Volume, serve
 from securebench.ledger.index import IndexEntry, RunIndex
 from securebench.packs.bundle import BundleLimits, folder_files, unpack_bundle, write_bundle
-from securebench.packs.digest import tree_digest
 
 LIMITS = BundleLimits(files=10, size_bytes=100_000)
 UID = "0f6b2c1e-0000-4000-8000-000000000001"
@@ -144,11 +146,27 @@ def test_bad_arguments_are_refused(root: Path, arguments: tuple[str, ...]) -> No
     assert reply.stdout == b""
 
 
-def test_a_pack_beyond_the_bound_is_refused_before_it_is_read(root: Path) -> None:
-    streams = Streams(io.BytesIO(b"x"), io.BytesIO(), io.BytesIO())
-    arguments = ("put-pack", "a", "sha256:" + "0" * 64, str(10**9))
+@pytest.mark.parametrize(
+    ("name", "size", "want"), [("a", 10**9, "TooLargeError"), ("../a", 3, "InvalidInputError")]
+)
+def test_a_refused_upload_is_read_to_its_end(root: Path, name: str, size: int, want: str) -> None:
+    streams = Streams(io.BytesIO(b"xyz"), io.BytesIO(), io.BytesIO())
+    arguments = ("put-pack", name, "sha256:" + "0" * 64, str(size))
     assert serve(arguments, volume=Volume(root, LIMITS), streams=streams) == 1
-    assert streams.stdin.read() == b"x"
+    assert want.encode() in streams.stderr.getvalue()  # type: ignore[attr-defined]
+    assert streams.stdin.read() == b""
+    assert list((root / "packs").iterdir()) == []
+
+
+def test_what_ended_uploads_left_is_removed_after_a_day(root: Path, pack: Path) -> None:
+    incoming = root / "packs" / ".incoming"
+    for name, age in (("stale", 25 * 3600), ("fresh", 3600)):
+        (incoming / name / "new").mkdir(parents=True)
+        then = time.time() - age
+        os.utime(incoming / name, (then, then))
+    digest, tar = bundle(pack)
+    assert put(root, digest, tar).code == 0
+    assert [path.name for path in incoming.iterdir()] == ["fresh"]
 
 
 def run_file(root: Path, content: bytes, name: str = "candidates.jsonl") -> None:
@@ -251,7 +269,7 @@ def test_the_log_is_of_the_last_launches_and_holds_no_candidate(root: Path, tmp_
     launch(
         root, 10, 1, 2, {"producer/stdout": "out", "producer/stderr": "err", "candidate/c": "no"}
     )
-    launch(root, 10, 1, 3, {"verification/stdout": "checked"})
+    launch(root, 10, 1, 3, {"verification/stdout": "checked", "producer/sealed.json": "{}"})
     record(root, 10, 1, "t 1")
 
     reply = call(root, "get-log", UID, "t 1")

@@ -95,7 +95,7 @@ AFTER_PRODUCTION = {
         ),
     ),
     "producer_timeout comes before everything": (
-        {"command": TIMED_OUT, "resource": "oom_killed", "candidate": None},
+        {"command": TIMED_OUT, "problem": "oom_killed", "candidate": None},
         failed(
             Outcome.AGENT,
             "producer_timeout",
@@ -104,7 +104,7 @@ AFTER_PRODUCTION = {
         ),
     ),
     "oom_killed": (
-        {"resource": "oom_killed", "candidate": None},
+        {"problem": "oom_killed", "candidate": None},
         failed(
             Outcome.RESOURCE,
             "oom_killed",
@@ -113,12 +113,21 @@ AFTER_PRODUCTION = {
         ),
     ),
     "disk_limit_exceeded": (
-        {"resource": "disk_limit_exceeded"},
+        {"problem": "disk_limit_exceeded"},
         failed(
             Outcome.RESOURCE,
             "disk_limit_exceeded",
             "producer",
             "the harness Pod was evicted at its disk limit",
+        ),
+    ),
+    "supervisor_killed": (
+        {"problem": "supervisor_killed"},
+        failed(
+            Outcome.AGENT,
+            "supervisor_killed",
+            "producer",
+            "the harness ended the supervisor of its own container",
         ),
     ),
     "no candidate at all": (
@@ -154,7 +163,7 @@ def test_a_family_without_verifier_ends_with_null():
 
 
 def test_a_family_without_verifier_still_has_its_limits():
-    found = produced(task=unverified_task(), resource="oom_killed")
+    found = produced(task=unverified_task(), problem="oom_killed")
     assert isinstance(found, Finish)
     assert found.outcome is Outcome.RESOURCE
 

@@ -24,6 +24,11 @@ LIVE_COURIER = running("courier")
 OOM = "the memory limit ended the container"
 DISK = "Pod ephemeral local storage usage exceeds the total limit of containers 1Gi."
 
+def killed_from_inside(code):
+    message = f"supervise was ended from inside its container (exit code {code})"
+    return Ended(code, "supervisor_killed", message)
+
+
 HARNESS_CASES = {
     # fact 1: the codes of supervise's table, and no other
     "completed": (harness_done(0), Ended(0)),
@@ -35,10 +40,7 @@ HARNESS_CASES = {
         harness_done(90, error="lane digest differs"),
         Interrupted("materialization_failed", "staging failed: exit code 90, "),
     ),
-    "told to stop": (
-        harness_done(91),
-        Interrupted("pod_lost", "Pod sb-3f2a9c1e5b7d-0-1h1 ended before a result: Error"),
-    ),
+    "told to stop from inside": (harness_done(91), killed_from_inside(91)),
     "own fault": (
         harness_done(92),
         Interrupted("materialization_failed", "supervise failed: exit code 92, "),
@@ -47,10 +49,22 @@ HARNESS_CASES = {
         harness_done(93),
         Interrupted("egress_setup_failed", "the network policy was not in force in time"),
     ),
-    "just below the phases": (harness_done(63), Interrupted("pod_lost", "Pod sb-")),
-    "killed by nobody known": (harness_done(137), Interrupted("pod_lost", "Pod sb-")),
-    "shell code 127": (harness_done(127), Interrupted("pod_lost", "Pod sb-")),
-    "highest byte": (harness_done(255), Interrupted("pod_lost", "Pod sb-")),
+    "just below the phases": (harness_done(63), killed_from_inside(63)),
+    "killed by nobody known": (harness_done(137), killed_from_inside(137)),
+    "shell code 127": (harness_done(127), killed_from_inside(127)),
+    "highest byte": (harness_done(255), killed_from_inside(255)),
+    "end that the kubelet did not see": (
+        pod_status("Failed", SEALED, ended("harness", 137, "ContainerStatusUnknown")),
+        Interrupted("pod_lost", "Pod sb-"),
+    ),
+    "container that could not start": (
+        pod_status("Failed", SEALED, ended("harness", 128, "StartError")),
+        Interrupted("pod_lost", "Pod sb-"),
+    ),
+    "killed together with the courier": (
+        pod_status("Failed", ended("courier", 137), ended("harness", 137)),
+        Interrupted("extraction_failed", "the courier ended with exit code 137 (Error)"),
+    ),
     # fact 2: out of memory
     "PID 1 killed for memory": (
         pod_status("Failed", SEALED, ended("harness", 137, "OOMKilled")),
@@ -220,7 +234,7 @@ CHECK_CASES = {
     "time limit": (124, Ended(124)),
     "base commit": (64, Ended(64)),
     "staging": (90, Interrupted("materialization_failed", "staging failed: ")),
-    "killed": (137, Interrupted("pod_lost", "Pod sb-3f2a9c1e5b7d-0-1v1 ended")),
+    "killed": (137, killed_from_inside(137)),
 }
 
 

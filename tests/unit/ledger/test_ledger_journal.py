@@ -36,7 +36,7 @@ PRODUCTION = production(
         image_id="image", node="node", user_namespace=True, started_at=NOW, finished_at=NOW + 0.125
     ),
     stdout=StreamInfo(7, truncated=True),
-    resource="oom_killed",
+    problem="oom_killed",
 )
 ENTRIES = (
     RunBound("uid", "sha256:plan"),

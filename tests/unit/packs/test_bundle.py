@@ -7,13 +7,13 @@ from pathlib import Path
 
 import pytest
 
+from securebench.candidates.digest import tree_digest
 from securebench.errors import (
     DigestMismatchError,
     InvalidInputError,
     StorageError,
     TooLargeError,
 )
-from securebench.packs import digest
 from securebench.packs.bundle import (
     BundleLimits,
     files_receipt,
@@ -68,7 +68,7 @@ def test_both_ends_agree_with_the_tree_digest_of_packs(pack: Path, tmp_path: Pat
     received = unpack_bundle(io.BytesIO(sink.getvalue()), tmp_path / "new", LIMITS)
 
     assert sent == received == files_receipt(folder_files(pack), LIMITS)
-    assert sent.digest == digest.tree_digest(pack) == digest.tree_digest(tmp_path / "new")
+    assert sent.digest == tree_digest(pack) == tree_digest(tmp_path / "new")
     assert (sent.files, sent.size_bytes) == (3, 11)
     assert (tmp_path / "new" / "assets" / "ä.bin").read_bytes() == b"\0\1"
 

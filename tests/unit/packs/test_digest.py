@@ -5,43 +5,12 @@ import pytest
 
 from securebench.errors import StorageError
 from securebench.packs.compile import compile_benchmark_row
-from securebench.packs.digest import file_digest, pack_digest, row_digest, tree_digest
+from securebench.packs.digest import pack_digest, row_digest
 from securebench.packs.manifest import AssetRoots, BenchmarkManifest
 
 
 def sha256(content):
     return hashlib.sha256(content).hexdigest()
-
-
-def test_tree_digest_is_the_documented_one(tmp_path):
-    (tmp_path / "a").mkdir()
-    (tmp_path / "empty").mkdir()
-    (tmp_path / "a/b").write_bytes(b"1")
-    (tmp_path / "a-b").write_bytes(b"2")
-    (tmp_path / "ü").write_bytes(b"")
-    want = b"".join(
-        path + b"\0" + sha256(content).encode() + b"\n"
-        for path, content in ((b"a-b", b"2"), (b"a/b", b"1"), ("ü".encode(), b""))
-    )
-    assert tree_digest(tmp_path) == f"sha256:{sha256(want)}"
-
-
-def test_known_digest_of_an_empty_tree(tmp_path):
-    assert tree_digest(tmp_path) == f"sha256:{sha256(b'')}"
-
-
-def test_names_that_are_no_utf8_count_as_bytes(tmp_path):
-    (tmp_path / os.fsdecode(b"\xff")).write_bytes(b"x")
-    want = b"\xff\0" + sha256(b"x").encode() + b"\n"
-    assert tree_digest(tmp_path) == f"sha256:{sha256(want)}"
-
-
-def test_tree_digest_refuses_what_is_no_file(tmp_path):
-    with pytest.raises(StorageError, match="not a folder"):
-        tree_digest(tmp_path / "missing")
-    (tmp_path / "link").symlink_to(tmp_path)
-    with pytest.raises(StorageError, match="no regular file"):
-        tree_digest(tmp_path)
 
 
 @pytest.fixture
@@ -89,9 +58,23 @@ def test_missing_roots_are_empty(tmp_path):
     assert pack_digest(tmp_path / "m", tmp_path / "m", AssetRoots()).startswith("sha256:")
 
 
-def test_file_digest(tmp_path):
-    (tmp_path / "f").write_bytes(b"x")
-    assert file_digest(tmp_path / "f") == f"sha256:{sha256(b'x')}"
+def test_the_pack_digest_is_a_listing(pack):
+    (pack / "assets/link").symlink_to("f")
+    lines = (
+        ("manifest", sha256(b"id: a")),
+        ("tasks", sha256(b"{}")),
+        ("public/f", sha256(b"assets")),
+        ("public/link", f"link:{sha256(b'f')}"),
+        ("eval/f", sha256(b"hidden")),
+    )
+    want = "".join(f"{path}\0{content}\n" for path, content in lines)
+    assert digest(pack) == f"sha256:{sha256(want.encode())}"
+
+
+def test_a_pipe_in_an_asset_root_is_refused(pack):
+    os.mkfifo(pack / "assets/pipe")
+    with pytest.raises(StorageError, match="'pipe' is no regular file"):
+        digest(pack)
 
 
 ROW = {"id": "a", "family": "tool_call", "input": {"x": 1}, "eval": {"y": 2}}

@@ -4,10 +4,11 @@ import pytest
 
 from golden.manifest_samples import pods
 from securebench.api.models import BenchmarkRunSpec, TaskSelector
+from securebench.digests import json_digest
 from securebench.errors import ConfigErrors, SpecError
 from securebench.packs.compile import compile_benchmark_row
 from securebench.packs.manifest import parse_manifest
-from securebench.plan.build import PlanInputs, build_plan, command_harness, digest_of, selected
+from securebench.plan.build import PlanInputs, build_plan, command_harness, selected
 from securebench.plan.model import (
     AttemptKey,
     LaunchKey,
@@ -120,7 +121,7 @@ def test_equal_inputs_give_an_equal_plan():
 def test_digests_stay_the_same_from_version_to_version():
     """A digest that changes with the code ends the runs that are under way during an upgrade."""
     plan = build_plan(inputs())
-    assert plan.digest == digest_of(
+    assert plan.digest == json_digest(
         {
             "run_id": "run-1",
             "pack": "sha256:" + "1" * 64,
@@ -131,7 +132,7 @@ def test_digests_stay_the_same_from_version_to_version():
             "tasks": [0, 1, 2, 3, 4],
         }
     )
-    assert digest_of({"b": 1, "a": [None, "é"]}) == (
+    assert json_digest({"b": 1, "a": [None, "é"]}) == (
         "sha256:b73e2138dd7c689ad5502e451d4620a3bfedb0f837a4f9a0531fc1b7cf9cde73"
     )
 

@@ -5,7 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from securebench.candidates.digest import content_digest, tree_digest
+from securebench.candidates.digest import tree_digest
+from securebench.digests import content_digest
 from securebench.pod import verify_text
 
 
@@ -90,7 +91,7 @@ def test_changed_inputs_are_not_judged(inputs: Path) -> None:
 
 
 def test_a_row_that_cannot_be_judged_names_no_hidden_value(inputs: Path) -> None:
-    (inputs / "hidden/answer.json").write_text('"canary-7f3a"\n')
+    (inputs / "hidden/answer.json").write_text('{"canary-7f3a": 1}')
     code, message = run(inputs, spec(inputs))
     assert (code, message) == (90, {"v": 1, "error": "VerifierConfigurationError"})
 

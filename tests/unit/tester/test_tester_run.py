@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from securebench.candidates.digest import tree_digest
 from securebench.errors import (
     ClusterError,
     ConfigError,
@@ -21,7 +22,6 @@ from securebench.errors import (
 )
 from securebench.kube.objects import metadata
 from securebench.kube.port import Kind
-from securebench.packs.digest import tree_digest
 from securebench.tester.config import load_tester_config, with_tester_overrides
 from securebench.tester.link import ExecResult, OperatorLink
 from securebench.tester.mirror import RecordMirror, line_marks
@@ -58,7 +58,9 @@ class Recorder:
 
     def notes(self) -> str:
         return "\n".join(
-            str(fields["message"]) for event, fields in self.events if event == Event.NOTE
+            str(fields["message"])
+            for event, fields in self.events
+            if event in (Event.NOTE, Event.WARNING)
         )
 
     def fields_of(self, wanted: Event) -> Mapping[str, object]:

@@ -1,0 +1,54 @@
+"""What the operator and the programs inside its Pods agree on (docs/architecture.md)."""
+
+from __future__ import annotations
+
+import json
+from math import isfinite
+from typing import NoReturn
+
+VERSION = 1
+"""Of specifications (``version``) and of termination messages (``v``)."""
+
+MAX_MESSAGE_BYTES = 4096
+"""What the kubelet keeps of a termination message."""
+
+OPEN = "open"
+CLOSED = "closed"
+"""States of a probe's targets."""
+
+
+def decode_object(text: str | bytes) -> dict[str, object]:
+    """Decode one JSON object.
+
+    Duplicate keys, numbers that are not finite and text that is no Unicode are refused: not every
+    reader would see the same object.
+
+    Raises:
+        ValueError: It is anything else.
+    """
+    try:
+        value = json.loads(
+            text, object_pairs_hook=_unique, parse_constant=_refuse, parse_float=_finite
+        )
+        json.dumps(value, ensure_ascii=False).encode()
+    except RecursionError:
+        raise ValueError("nested too deeply") from None
+    if not isinstance(value, dict):
+        raise ValueError("not an object")  # noqa: TRY004 - text of another form, no bug
+    return value
+
+
+def _unique(pairs: list[tuple[str, object]]) -> dict[str, object]:
+    result = dict(pairs)
+    if len(result) != len(pairs):
+        raise ValueError("duplicate key")
+    return result
+
+
+def _refuse(text: str) -> NoReturn:
+    raise ValueError(f"{text} is no number")
+
+
+def _finite(text: str) -> float:
+    value = float(text)
+    return value if isfinite(value) else _refuse(text)

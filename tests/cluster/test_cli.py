@@ -1,0 +1,512 @@
+"""The command line against the real cluster, by an account that has the chart's role tester."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import signal
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+
+from cluster.proxy import proxy
+from cluster.shell import (
+    Command,
+    Shell,
+    api_server,
+    kubeconfig,
+    until,
+    write_pack,
+    wrong,
+)
+from e2e.release import DATA, OPERATOR, Release, release
+
+pytestmark = [pytest.mark.cluster, pytest.mark.timeout(300)]
+
+CANARY = "canary-value-of-the-tester"
+HOSTILE = "\x1b]0;owned\x07\x1b[2J"
+NO_IMAGE = {"environment": {"image": "127.0.0.1:1/no/such:image"}}
+PAUSE = 3
+
+
+@pytest.fixture(scope="module")
+def place() -> Iterator[Release]:
+    with release("sb-cli", {"settings.launch.retryBackoffSeconds": 1}) as installed:
+        for role in ("tester", "submitter", "viewer"):
+            installed.kubectl("create", "serviceaccount", role)
+            account = f"--serviceaccount={installed.namespace}:{role}"
+            binding = ("rolebinding", role, f"--role=securebench-{role}", account)
+            installed.kubectl("create", *binding)
+        installed.kubectl("create", "serviceaccount", "nobody")
+        yield installed
+
+
+def token(place: Release, account: str) -> str:
+    return place.kubectl("create", "token", account, "--duration=1h").strip()
+
+
+@pytest.fixture(scope="module")
+def user(place: Release, tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Shell]:
+    """Make a terminal of an account in a folder of its own."""
+
+    def make(account: str = "tester", **changes: str) -> Shell:
+        folder = tmp_path_factory.mktemp(account)
+        config = kubeconfig(folder / "kubeconfig", token=token(place, account), **changes)
+        return Shell(folder, place.namespace, config)
+
+    return make
+
+
+class Begun(NamedTuple):
+    """A run that was started before the first test."""
+
+    shell: Shell
+    command: Command
+
+    @property
+    def output(self) -> Path:
+        return self.shell.folder / "out"
+
+
+@pytest.fixture(scope="module")
+def begun(user: Callable[..., Shell]) -> dict[str, Begun]:
+    """Start at once what takes long; every command has its run when this ends."""
+    runs = {
+        "whole": _begin_whole(user()),
+        "limited": _begin_limited(user()),
+        "broken": _begin_broken(user()),
+        "slow": _begin_slow(user()),
+    }
+    for one in runs.values():
+        until(lambda one=one: "BenchmarkRun" in one.command.stderr or _quiet(one), "a start")
+    return runs
+
+
+def _quiet(one: Begun) -> bool:
+    return (one.output / "candidates.jsonl").exists()
+
+
+def _begin_whole(shell: Shell) -> Begun:
+    write_pack(
+        shell.folder,
+        "whole run",
+        f'sleep {PAUSE}; printf "oops\\033[31m" >&2; test -n "$MY_TOKEN" && echo A; exit 3',
+        tasks={"a": {}, "b": {**wrong(), "extra_key": 1}},
+        harness={"env": ["MY_TOKEN", "NOT_SET"]},
+        manifest={"typo_key": 1},
+    )
+    (shell.folder / "env").write_text(f"export MY_TOKEN='{CANARY}'\n")
+    words = ("--config", "tester.yaml", "--env-file", "env", "--parallelism", "1")
+    return Begun(shell, shell.start("run", *words))
+
+
+def _begin_limited(shell: Shell) -> Begun:
+    write_pack(shell.folder, "limited", "echo A", tasks={"a": {}, "b": {}, "c": {}})
+    words = ("--config", "tester.yaml", "--limit", "1", "--output-dir", "out", "--quiet")
+    return Begun(shell, shell.start("run", *words))
+
+
+def _begin_broken(shell: Shell) -> Begun:
+    write_pack(shell.folder, "broken", "echo A", tasks={"good": {}, "gone": NO_IMAGE})
+    return Begun(shell, shell.start("run", "--config", "tester.yaml"))
+
+
+def _begin_slow(shell: Shell) -> Begun:
+    tasks = {name: {} for name in ("a", "b", "c")}
+    write_pack(shell.folder, "slow", f"sleep {PAUSE}; echo A", tasks=tasks)
+    return Begun(shell, shell.start("run", "--config", "tester.yaml", "--parallelism", "1"))
+
+
+def last_line(run_id: str, counts: str, folder: Path) -> str:
+    return f"securebench: run_id={run_id} {counts} output={folder}/candidates.jsonl\n"
+
+
+def records(folder: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in (folder / "candidates.jsonl").read_text().splitlines()]
+
+
+def created(place: Release) -> str:
+    """Return the names of everything that a tester's command could have created."""
+    return place.kubectl("get", "benchmarkruns,secrets", "-o", "name") + str(
+        place.operator("ls", f"{DATA}/packs")
+    )
+
+
+def test_a_whole_run(begun: dict[str, Begun], place: Release) -> None:
+    shell, command = begun["whole"]
+    name = command.run
+    selector = f"securebench.dev/run={name},securebench.dev/role=harness"
+    until(lambda: place.kubectl("get", "pods", "-l", selector, "-o", "name"), "a harness Pod")
+    objects = place.kubectl("get", "pods,benchmarkruns", "-o", "json")
+    end = command.end()
+    folder = shell.folder / "out"
+    counts = "total=2 verification=complete verified=2 passed=1"
+    assert (end.code, end.stdout) == (0, last_line("whole run", counts, folder))
+    assert end.stderr.splitlines() == [
+        "securebench: warning: manifest.yaml:8: unknown manifest key 'typo_key'",
+        "securebench: warning: tasks.jsonl:2: task 'b' (multiple_choice): unknown row key"
+        " 'extra_key'",
+        f"securebench: started BenchmarkRun {name}",
+        "securebench: [1/2] a",
+        "securebench: PASS a score=1.0",
+        "securebench: [2/2] b",
+        "securebench: FAIL b score=0.0",
+    ]
+
+    local = (folder / "candidates.jsonl").read_bytes()
+    assert local == place.file(name, "candidates.jsonl")
+    summary = json.loads((folder / "summary.json").read_text())
+    kept = json.loads(place.file(name, "summary.json"))
+    paths = {"output_dir": str(folder), "output_path": f"{folder}/candidates.jsonl"}
+    assert summary == kept | paths
+    assert summary["sha256"] == hashlib.sha256(local).hexdigest()
+
+    run, secret = place.get("benchmarkrun", name), place.get("secret", name)
+    assert secret["metadata"]["labels"]["securebench.dev/usable-by-runs"] == "true"
+    owners = [(one["kind"], one["uid"]) for one in secret["metadata"]["ownerReferences"]]
+    assert owners == [("BenchmarkRun", run["metadata"]["uid"])]
+    assert list(secret["data"]) == ["MY_TOKEN"]
+    assert '"MY_TOKEN"' in objects
+    assert CANARY not in objects + end.stderr + local.decode()
+    assert {one["producer_metadata"]["credentials"] for one in records(folder)} == {"exposed"}
+    assert [one["producer_metadata"]["exit_code"] for one in records(folder)] == [3, 3]
+
+
+def test_results_and_logs_of_a_run(begun: dict[str, Begun]) -> None:
+    shell, command = begun["whole"]
+    name, first = command.run, command.end()
+    fetched = shell("results", name)
+    assert fetched.code == 0
+    assert fetched.stdout == first.stdout.replace("/out/", f"/{name}/")
+    again = (shell.folder / name / "candidates.jsonl").read_bytes()
+    assert again == (shell.folder / "out" / "candidates.jsonl").read_bytes()
+    (shell.folder / name / "candidates.jsonl").write_bytes(again[:100] + b"?" + again[101:])
+    assert shell("results", name, "--output-dir", name).code == 0
+    assert (shell.folder / name / "candidates.jsonl").read_bytes() == again
+
+    logs = shell("logs", name, "b")
+    assert (logs.code, logs.stdout) == (
+        0,
+        "==> producer/stderr <==\noops\x1b[31m\n==> producer/stdout <==\nA\n",
+    )
+    assert b"oops\x1b" not in shell.on_terminal("logs", name, "b")
+    none = shell("logs", name, "z")
+    assert (none.code, none.stdout.count("\n")) == (1, 1)
+    assert "no finished task 'z'" in none.stdout
+
+
+def test_a_limited_quiet_run(begun: dict[str, Begun]) -> None:
+    shell, command = begun["limited"]
+    end = command.end()
+    counts = "total=1 verification=complete verified=1 passed=1"
+    assert end == (0, last_line("limited", counts, shell.folder / "out"), "")
+    assert [one["task_id"] for one in records(shell.folder / "out")] == ["a"]
+
+
+def test_an_interrupted_command_comes_back(begun: dict[str, Begun], place: Release) -> None:
+    shell, command = begun["slow"]
+    name = command.run
+    interrupted = command.send(signal.SIGINT)
+    assert (interrupted.code, interrupted.stdout) == (130, "")
+    words = "run --config tester.yaml --parallelism 1 --namespace " + place.namespace
+    assert interrupted.stderr.splitlines()[-1] == (
+        f"securebench: interrupted; BenchmarkRun {name} goes on."
+        f" Follow it again with: securebench {words}"
+    )
+    again = shell.start(*words.split()[:-2])
+    assert again.run == name
+    again.wait_for("PASS ")
+    assert again.send(signal.SIGKILL).code == -signal.SIGKILL
+    last = shell.start(*words.split()[:-2])
+    assert last.run == name
+    assert "securebench: resume completed=" in last.end().stderr
+    counts = "total=3 verification=complete verified=3 passed=3"
+    assert last.end()[:2] == (0, last_line("slow", counts, shell.folder / "out"))
+    assert [one["task_id"] for one in records(shell.folder / "out")] == ["a", "b", "c"]
+    assert [one["launches"] for one in records(shell.folder / "out")] == [1, 1, 1]
+
+
+def test_a_lost_connection_and_a_lost_operator(
+    user: Callable[..., Shell], begun: dict[str, Begun], place: Release
+) -> None:
+    assert begun
+    with proxy(api_server()) as way:
+        shell = user(server=f"https://127.0.0.1:{way.port}")
+        tasks = {name: {} for name in ("a", "b", "c")}
+        write_pack(shell.folder, "followed", f"sleep {PAUSE}; echo A", tasks=tasks)
+        command = shell.start("run", "--config", "tester.yaml", "--parallelism", "1")
+        command.wait_for("PASS a")
+        way.cut()
+        command.wait_for("connection lost, the run goes on; trying again")
+        way.mend()
+        command.wait_for("connected again")
+        place.kubectl("delete", "pod", OPERATOR, "--wait=false")
+        end = command.end()
+    place.kubectl("rollout", "status", "statefulset/securebench", "--timeout=120s")
+    counts = "total=3 verification=complete verified=3 passed=3"
+    assert (end.code, end.stdout) == (0, last_line("followed", counts, shell.folder / "out"))
+    assert [line for line in end.stderr.splitlines() if "PASS" in line] == [
+        f"securebench: PASS {name} score=1.0" for name in tasks
+    ]
+
+
+def test_a_resume_runs_only_what_has_no_verdict(begun: dict[str, Begun], place: Release) -> None:
+    shell, command = begun["broken"]
+    first, end = command.run, command.end()
+    counts = "total=2 verification=partial verified=1 passed=1"
+    assert (end.code, end.stdout) == (0, last_line("broken", counts, shell.folder / "out"))
+    assert "securebench: warning: 1 of 2 attempts have no verdict\n" in end.stderr
+    assert "securebench: PENDING gone score=None outcome=infrastructure\n" in end.stderr
+    path = shell.folder / "out" / "candidates.jsonl"
+    good, gone = path.read_text().splitlines(keepends=True)
+    path.write_text(good + gone + good + '{"cut": ')
+    before = path.read_bytes(), created(place)
+
+    pack, tester = shell.folder / "manifest.yaml", shell.folder / "tester.yaml"
+    for file, old, new, what in (
+        (tester, "echo A", "echo B", "harness digest"),
+        (pack, "version: 1", "version: 2", "pack digest"),
+    ):
+        text = file.read_text()
+        file.write_text(text.replace(old, new))
+        refused = shell("run", "--config", "tester.yaml", "--resume")
+        file.write_text(text)
+        assert (refused.code, refused.stdout.count("\n")) == (1, 1)
+        start = f"securebench: error: cannot resume run {first}: its {what} is sha256:"
+        assert refused.stdout.startswith(start)
+        assert ", now it is sha256:" in refused.stdout
+        assert (path.read_bytes(), created(place)) == before
+
+    resumed = shell.start("run", "--config", "tester.yaml", "--resume")
+    assert resumed.end()[:2] == (0, end.stdout)
+    assert [line for line in resumed.end().stderr.splitlines() if "score" not in line] == [
+        "securebench: warning: out/candidates.jsonl:3: foreign line is left out: second line of"
+        " task good",
+        "securebench: warning: out/candidates.jsonl:4: damaged line is left out: cut line",
+        "securebench: runs again: gone (infrastructure)",
+        f"securebench: started BenchmarkRun {resumed.run}",
+        "securebench: resume completed=1 remaining=1",
+        "securebench: [2/2] gone",
+        "securebench: warning: 1 of 2 attempts have no verdict",
+    ]
+    assert resumed.run != first
+    assert path.read_text().splitlines(keepends=True)[0] == good
+    assert [one["resume_generation"] for one in records(path.parent)] == [0, 1]
+    launched = {getattr(one, "task", None) for one in place.entries(resumed.run)} - {None}
+    assert launched == {1}
+    summary = json.loads((path.parent / "summary.json").read_text())
+    assert (summary["foreign"], summary["damaged"]) == (1, 1)
+
+
+def test_config_errors_create_nothing(user: Callable[..., Shell], place: Release) -> None:
+    shell = user()
+    write_pack(shell.folder, "wrong", "echo A", tasks={"a": {"family": "nonsense"}, "b": {"eval": {}}})
+    text = (shell.folder / "tester.yaml").read_text()
+    (shell.folder / "tester.yaml").write_text(f"{text}    timeout_seconds: 0\n")
+    before = created(place)
+    end = shell("run", "--config", "tester.yaml")
+    lines = end.stdout.splitlines()
+    assert (end.code, len(lines)) == (1, 3)
+    assert [line.split(":")[2].strip() for line in lines] == [
+        "tester.yaml",
+        "tasks.jsonl",
+        "tasks.jsonl",
+    ]
+    assert all(line.startswith("securebench: error: ") for line in lines)
+    assert created(place) == before
+    assert not (shell.folder / "out").exists()
+    usage = shell("run", "--no-such-flag")
+    assert (usage.code, usage.stdout) == (2, "")
+    assert "No such option: --no-such-flag" in usage.stderr
+
+
+@pytest.fixture(scope="module")
+def lost(user: Callable[..., Shell], place: Release) -> Callable[[str], Shell]:
+    """Make a terminal with something wrong on the way to the operator."""
+
+    def make(what: str) -> Shell:
+        shell = user("nobody" if what == "no right" else "tester")
+        write_pack(shell.folder, "unstarted", "echo A")
+        config = shell.kubeconfig
+        if what == "no kubeconfig":
+            config.unlink()
+        elif what == "broken kubeconfig":
+            config.write_text("clusters: [")
+        elif what == "no answer":
+            kubeconfig(config, server="https://127.0.0.1:1")
+        elif what == "old token":
+            kubeconfig(config, token="no-token")
+        return shell
+
+    return make
+
+
+@pytest.mark.parametrize(
+    ("what", "want"),
+    [
+        ("no kubeconfig", "no cluster: not inside a Pod, and there is no kubeconfig at "),
+        ("broken kubeconfig", "the kubeconfig cannot be used: while parsing a flow node"),
+        ("no answer", "the cluster of the kubeconfig cannot be reached; is it up? (no connection"),
+        ("old token", "the cluster does not accept the credentials of the kubeconfig (API server"),
+        ("no right", "your account lacks a right here; ask for the role 'tester' of the chart ("),
+    ],
+)
+def test_what_is_in_the_way_is_said_in_one_line(
+    lost: Callable[[str], Shell], what: str, want: str
+) -> None:
+    shell = lost(what)
+    end = shell("run", "--config", "tester.yaml")
+    assert (end.code, end.stdout.count("\n"), end.stderr) == (1, 1, "")
+    assert end.stdout.startswith(f"securebench: error: {want}")
+    assert not (shell.folder / "out").exists()
+
+
+def test_no_operator_and_one_that_does_not_run(place: Release, tmp_path: Path) -> None:
+    write_pack(tmp_path, "unstarted", "echo A")
+    admin = Path(os.environ["KUBECONFIG"])
+    start = "securebench: error: no SecureBench operator runs in namespace"
+    for namespace, want in (
+        ("kube-public", f"{start} kube-public; install the chart there, or choose another"),
+        (place.namespace, f"{start} {place.namespace}; install"),
+    ):
+        pod = ("--operator-pod", "absent-0") if namespace == place.namespace else ()
+        end = Shell(tmp_path, namespace, admin)("run", "--config", "tester.yaml", *pod)
+        assert (end.code, end.stdout.count("\n")) == (1, 1)
+        assert end.stdout.startswith(want)
+    place.create(_pending_pod())
+    words = ("run", "--config", "tester.yaml", "--operator-pod", "pending-0")
+    end = Shell(tmp_path, place.namespace, admin)(*words)
+    assert end[:2] == (
+        1,
+        "securebench: error: the operator's Pod pending-0 in namespace"
+        f" {place.namespace} is Pending\n",
+    )
+
+
+def _pending_pod() -> dict[str, Any]:
+    container = {"name": "operator", "image": "none", "resources": {"limits": {"memory": "1Mi"}}}
+    spec = {"containers": [container], "nodeSelector": {"no-such": "node"}}
+    return {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "pending-0"}, "spec": spec}
+
+
+def test_lint_push_and_show(user: Callable[..., Shell], place: Release) -> None:
+    shell = user()
+    write_pack(shell.folder, "pushed", "echo A", manifest={"typo_key": 1})
+    lint = ("pack", "lint", "--config", "tester.yaml")
+    linted = shell(*lint)
+    assert (linted.code, linted.stdout.splitlines()[-1]) == (
+        0,
+        "securebench: pack lint errors=0 warnings=2",
+    )
+    assert shell(*lint, "--strict").code == 1
+
+    push = ("pack", "push", "--config", "tester.yaml")
+    first, second = shell(*push), shell(*push)
+    assert (first.code, second.code) == (0, 0)
+    words = dict(word.split("=") for word in first.stdout.split() if "=" in word)
+    assert words["uploaded"] == "true"
+    assert second.stdout == first.stdout.replace("uploaded=true", "uploaded=false")
+    shown, local = shell("pack", "show", words["path"]), shell("pack", "show", *push[2:])
+    content = next(word for word in shown.stdout.split() if word.startswith("content=sha256:"))
+    assert content in local.stdout
+    assert words["digest"] in local.stdout
+    assert shell("pack", "show", "absent").code == 1
+
+    (shell.folder / "assets").mkdir()
+    (shell.folder / "assets" / "link").symlink_to("/etc/passwd")
+    before = created(place)
+    refused = shell(*push, "--name", "linked")
+    assert (refused.code, refused.stdout) == (
+        1,
+        "securebench: error: assets/link: packs hold files and folders only, no symlinks and"
+        " nothing else\n",
+    )
+    (shell.folder / "manifest.yaml").write_text("id: [")
+    assert shell(*lint).code == 1
+    assert created(place) == before
+
+
+def test_a_killed_push_leaves_nothing(user: Callable[..., Shell], place: Release) -> None:
+    with proxy(api_server(), dry_after=6 * 2**20) as way:
+        shell = user(server=f"https://127.0.0.1:{way.port}")
+        write_pack(shell.folder, "large", "echo A")
+        (shell.folder / "assets").mkdir()
+        (shell.folder / "assets" / "noise").write_bytes(os.urandom(16 * 2**20))
+        push = ("pack", "push", "--config", "tester.yaml", "--name", "large")
+        command = shell.start(*push)
+        assert way.is_dry.wait(60)
+        incoming = ("ls", f"{DATA}/packs/.incoming")
+        assert place.operator(*incoming)
+        assert command.send(signal.SIGKILL).code == -signal.SIGKILL
+        assert b"large" not in place.operator("ls", f"{DATA}/packs").split()
+    until(lambda: not place.operator(*incoming), "the unfinished upload is removed", 30)
+    kubeconfig(shell.kubeconfig, token=token(place, "tester"))
+    assert shell(*push).stdout.endswith("uploaded=true\n")
+    shown = shell("pack", "show", "large")
+    assert "files=3" in shown.stdout
+
+
+def test_what_submitters_and_viewers_may_do(
+    user: Callable[..., Shell], begun: dict[str, Begun], place: Release
+) -> None:
+    submitter, viewer = user("submitter"), user("viewer")
+    assert begun["limited"].command.end().code == 0
+    runs = json.loads(place.kubectl("get", "benchmarkruns", "-o", "json"))["items"]
+    pack = next(run["spec"]["pack"] for run in runs if run["spec"]["runId"] == "limited")
+    body = json.dumps(
+        {
+            "apiVersion": "securebench.dev/v1alpha1",
+            "kind": "BenchmarkRun",
+            "metadata": {"name": "submitted"},
+            "spec": {
+                "pack": pack,
+                "harness": {"type": "command", "config": {"command": "echo A"}},
+                "taskSelector": {"limit": 1},
+            },
+        }
+    )
+    assert viewer.kubectl("apply", "-f", "-", stdin=body).code == 1
+    assert submitter.kubectl("apply", "-f", "-", stdin=body).code == 0
+    waited = ("wait", "--for=condition=Succeeded", "brun/submitted", "--timeout=120s")
+    assert submitter.kubectl(*waited).code == 0
+    run = json.loads(viewer.kubectl("get", "brun", "submitted", "-o", "json").stdout)
+    assert run["status"]["tasks"]["done"] == 1
+    for one in (submitter, viewer):
+        assert "forbidden" in one.kubectl("exec", OPERATOR, "--", "true").stderr
+        assert "forbidden" in one.kubectl("get", "secrets").stderr
+        end = one("results", "submitted")
+        assert (end.code, end.stdout.count("\n")) == (1, 1)
+        assert "lacks a right here; ask for the role 'tester'" in end.stdout
+
+
+def test_progress_on_a_terminal(user: Callable[..., Shell]) -> None:
+    shell = user()
+    command = f"printf %s '{HOSTILE}' >&2; sleep 1; echo A"
+    write_pack(shell.folder, "seen", command, tasks={"a": {}})
+    received = shell.on_terminal("run", "--config", "tester.yaml", "--show-command-output")
+    assert "━".encode() in received
+    assert b"0/1" in received
+    assert b"\x1b[32msecurebench: PASS a score=1.0\x1b[0m" in received
+    assert "stderr: \ufffd]0;owned\ufffd\ufffd[2J".encode() in received
+    assert HOSTILE[:5].encode() not in received
+    assert b"\x1b[2J" not in received
+    assert b"run_id=seen total=1" in received.splitlines()[-1]
+
+
+def test_the_programs_of_the_image(place: Release, user: Callable[..., Shell]) -> None:
+    program = place.operator("securebench", "--help").decode()
+    module = place.operator("python3", "-m", "securebench.cli", "--help").decode()
+    assert program == module == user()("--help").stdout
+    commands = program.partition("Commands:")[2]
+    assert [line.split()[0] for line in commands.splitlines() if line.strip()] == [
+        "run",
+        "results",
+        "logs",
+        "operator",
+        "pack",
+    ]
+    shown = place.operator("securebench", "operator", "--help").decode()
+    assert shown.startswith("Usage: securebench operator [OPTIONS]\n")

@@ -1,0 +1,193 @@
+"""Killing the operator at random moments neither loses nor repeats a finished task."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import time
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from copy import deepcopy
+from pathlib import Path
+from random import Random
+from typing import NamedTuple
+
+import pytest
+
+from e2e.release import (
+    OPERATOR,
+    CommandError,
+    Raw,
+    Record,
+    Release,
+    benchmark_run,
+    condition,
+    keyed_pack,
+    release,
+)
+from securebench.engine.entries import Finished, LaunchBegun, LaunchLost, Opened, RunEnded
+from securebench.ledger.records import TIMING_FIELDS
+
+pytestmark = pytest.mark.cluster
+
+MANIFEST = b"""\
+id: kills
+version: 1
+defaults:
+  family: short_answer
+  environment: {image: "python:3.11-slim", timeout_seconds: 60}
+"""
+HARNESS = """
+import json, time
+
+first, _, second = json.load(open("task.json"))["question"].split()
+time.sleep(1)
+print(int(first) + int(second) + (int(first) % 5 == 0))
+"""
+STARTED_TWICE = "run_ordinal"
+"""Counts how often the same run was started, so it differs by intent."""
+
+
+class Form(NamedTuple):
+    """How large the test is; ``seed`` makes the moments repeatable."""
+
+    tasks: int
+    kills: int
+    pauses: tuple[float, float]
+    seed: int
+
+
+SHORT = Form(tasks=12, kills=3, pauses=(1.0, 6.0), seed=3)
+LONG = Form(tasks=40, kills=24, pauses=(0.3, 7.0), seed=20)
+
+
+@pytest.fixture
+def own() -> Iterator[Release]:
+    with release("sb-kills", {}) as installed:
+        yield installed
+
+
+@pytest.mark.parametrize(
+    "form", [SHORT, pytest.param(LONG, marks=pytest.mark.slow)], ids=["short", "long"]
+)
+def test_records_do_not_show_that_the_operator_was_killed(own: Release, form: Form) -> None:
+    make_pack(own, form.tasks)
+    start(own, "undisturbed")
+    assert condition(own.wait_ended("undisturbed"))["reason"] == "Completed"
+    start(own, "disturbed")
+    kill_at_random_moments(own, "disturbed", form)
+    ended = own.wait_ended("disturbed")
+    assert condition(ended)["reason"] == "Completed"
+    assert ended["status"]["tasks"]["done"] == form.tasks
+    check_journal(own, "disturbed", form)
+    want, seen = (own.records(run) for run in ("undisturbed", "disturbed"))
+    assert [comparable(record) for record in seen] == [comparable(record) for record in want]
+    assert {record["passed"] for record in want} == {True, False}
+
+
+def make_pack(own: Release, count: int) -> None:
+    """Create the ConfigMap ``kills`` with that many sums."""
+    rows = "".join(
+        json.dumps(
+            {
+                "id": f"sum-{number}",
+                "input": {"question": f"{number} + {number * 7}"},
+                "eval": {"accepted_answers": [number * 8]},
+            }
+        )
+        + "\n"
+        for number in range(count)
+    )
+    pack, _ = keyed_pack("ConfigMap", "kills", {"manifest.yaml": MANIFEST, "tasks.jsonl": rows.encode()})
+    own.create(pack)
+
+
+def start(own: Release, name: str) -> None:
+    config = {"command": ["python3", "-c", HARNESS]}
+    spec = {
+        "runId": "kills",
+        "pack": {"configMap": {"name": "kills"}},
+        "harness": {"type": "command", "config": config},
+        "parallelism": 3,
+    }
+    own.create(benchmark_run(name, spec))
+
+
+def kill_at_random_moments(own: Release, run: str, form: Form) -> None:
+    """Kill the operator, by turns its Pod and its process, while the run goes on."""
+    random = Random(form.seed)  # noqa: S311 - repeatable, not secret
+    own.wait(run, lambda seen: condition(seen)["reason"] != "")
+    for _ in range(form.kills):
+        time.sleep(random.uniform(*form.pauses))
+        assert condition(own.get("brun", run))["status"] == "Unknown", "the run ended too early"
+        if random.random() < 0.5:
+            delete_operator(own)
+        else:
+            kill_operator(own)
+
+
+def delete_operator(own: Release) -> None:
+    own.kubectl("delete", "pod", OPERATOR, "--force", "--grace-period=0", "--wait=false")
+
+
+def kill_operator(own: Release) -> None:
+    """Kill -9 the operator's process from the node's side, as soon as there is one."""
+    deadline = time.monotonic() + 60
+    while time.monotonic() < deadline:
+        for pid in operator_processes(own):
+            os.kill(pid, signal.SIGKILL)
+            return
+        time.sleep(0.1)
+    raise CommandError("no process of the operator was found on this machine")
+
+
+def operator_processes(own: Release) -> Iterator[int]:
+    """Yield the processes ``securebench operator`` of exactly this release's Pod."""
+    uid = pod_uid(own)
+    for folder in Path("/proc").glob("[0-9]*"):
+        try:
+            words = (folder / "cmdline").read_bytes().split(b"\0")
+            groups = (folder / "cgroup").read_text()
+        except OSError:
+            continue
+        is_ours = uid and (uid in groups or uid.replace("-", "_") in groups)
+        if is_ours and words[-2:] == [b"operator", b""]:
+            yield int(folder.name)
+
+
+def pod_uid(own: Release) -> str:
+    """Return the uid of the operator's Pod, or nothing between two Pods."""
+    found: Raw = json.loads(own.kubectl("get", "pods", "-o", "json"))
+    uids = [
+        item["metadata"]["uid"] for item in found["items"] if item["metadata"]["name"] == OPERATOR
+    ]
+    return str(uids[0]) if uids else ""
+
+
+def check_journal(own: Release, run: str, form: Form) -> None:
+    """Nothing was begun or finished twice, and the kills really made new operators."""
+    entries = own.entries(run)
+    finished = Counter(entry.finish.key for entry in entries if isinstance(entry, Finished))
+    begun = Counter(entry.launch for entry in entries if isinstance(entry, LaunchBegun))
+    epochs = [entry.epoch for entry in entries if isinstance(entry, Opened)]
+    assert len(finished) == form.tasks
+    assert set(finished.values()) == {1}
+    assert set(begun.values()) == {1}
+    assert len(begun) == 2 * form.tasks
+    assert not [entry for entry in entries if isinstance(entry, LaunchLost)]
+    assert epochs == list(range(1, len(epochs) + 1))
+    assert len(epochs) > form.kills // 2
+    assert isinstance(entries[-1], RunEnded)
+
+
+def comparable(record: Record) -> Record:
+    """Return a record without what differs between two runs with equal results."""
+    result = deepcopy(record)
+    for path in (*TIMING_FIELDS, STARTED_TWICE):
+        *parents, last = path.split(".")
+        part: Mapping[str, object] = result
+        for name in parents:
+            part = part.get(name, {})  # type: ignore[assignment]
+        part.pop(last, None)  # type: ignore[attr-defined]
+    return result

@@ -1,0 +1,107 @@
+"""A namespace that refuses Pods, and a full volume: a clear condition, and nothing lost."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+
+import pytest
+
+from e2e.release import DATA, Raw, Release, condition, release
+from e2e.test_control import begin, outcomes, row, rows, tasks
+
+pytestmark = pytest.mark.e2e
+
+SMALL = {
+    "persistence.storageClassName": "small",
+    "persistence.size": "8Mi",
+    "settings.bounds.textBytes": 4 * 1024 * 1024,
+    "settings.bounds.streamBytes": 4 * 1024 * 1024,
+}
+FILLER = f"{DATA}/filler"
+
+
+@contextmanager
+def with_object(own: Release, body: Raw) -> Iterator[None]:
+    """Create an object of the administrator for a while."""
+    own.create(body)
+    kind, name = body["kind"], body["metadata"]["name"]
+    if kind == "ResourceQuota":
+        own.kubectl("wait", "--for=jsonpath={.status.hard}", f"{kind}/{name}", "--timeout=30s")
+    yield
+    own.kubectl("delete", kind, name)
+
+
+def policy(kind: str, spec: Mapping[str, object]) -> Raw:
+    return {"apiVersion": "v1", "kind": kind, "metadata": {"name": "of-admin"}, "spec": dict(spec)}
+
+
+@pytest.fixture(scope="module")
+def own() -> Iterator[Release]:
+    """A release whose namespace gets an administrator's policies, one after the other."""
+    with release("sb-e2e-refuse", {"settings.userNamespaces": "Never"}) as installed:
+        yield installed
+
+
+@pytest.mark.parametrize("isolation", ["Declared", "Verified"])
+def test_a_quota_holds_a_run_up_until_there_is_room(own: Release, isolation: str) -> None:
+    quota = policy("ResourceQuota", {"hard": {"pods": "1"}})
+    with with_object(own, quota):
+        run = begin(own, rows(2), "echo 4", isolation={"require": isolation})
+        held = own.wait(run, lambda seen: "exceeded quota" in condition(seen)["message"], 60)
+        assert condition(held)["status"] == "Unknown"
+        assert "of-admin" in condition(held)["message"]
+        assert tasks(held).get("done", 0) == 0
+    assert condition(own.wait_ended(run))["reason"] == "Completed"
+    assert [record["launches"] for record in own.records(run)] == [1, 1]
+
+
+@pytest.mark.parametrize("isolation", ["Declared", "Verified"])
+def test_a_limit_range_that_refuses_ends_the_run(own: Release, isolation: str) -> None:
+    limits = policy("LimitRange", {"limits": [{"type": "Container", "max": {"memory": "16Mi"}}]})
+    with with_object(own, limits):
+        run = begin(own, rows(2), "echo 4", isolation={"require": isolation})
+        refused(own, run, "maximum memory usage per Container is 16Mi")
+
+
+@pytest.mark.parametrize("isolation", ["Declared", "Verified"])
+def test_pod_security_that_refuses_root_ends_the_run(own: Release, isolation: str) -> None:
+    label = "pod-security.kubernetes.io/enforce"
+    own.kubectl("label", "namespace", own.namespace, f"{label}=restricted", "--overwrite")
+    try:
+        run = begin(own, rows(1), "echo 4", isolation={"require": isolation})
+        refused(own, run, 'violates PodSecurity "restricted:latest"')
+    finally:
+        own.kubectl("label", "namespace", own.namespace, f"{label}=baseline", "--overwrite")
+
+
+def refused(own: Release, run: str, message: str) -> None:
+    seen = condition(own.wait_ended(run, 90))
+    assert (seen["status"], seen["reason"]) == ("False", "PodRefused")
+    assert message in seen["message"]
+    assert set(outcomes(own, run)) <= {"cancelled"}
+
+
+def test_a_full_volume_holds_a_run_up_until_there_is_space() -> None:
+    given = [row(f"task-{number}") for number in range(4)]
+    command = "head -c 600000 /dev/urandom | od -An -tx1 -v | tr -d ' \\n'; echo; echo 4"
+    with release("sb-e2e-full", SMALL) as own:
+        first = begin(own, rows(1), "echo 4")
+        assert condition(own.wait_ended(first))["reason"] == "Completed"
+        before = own.file(first, "candidates.jsonl")
+        fill(own, keep_bytes=3_000_000)
+        run = begin(own, given, command, parallelism=1, retention={"pods": "None"})
+        held = own.wait(run, lambda seen: condition(seen)["reason"] == "StorageUnavailable")
+        assert condition(held)["status"] == "Unknown"
+        assert "No space left" in condition(held)["message"]
+        own.operator("rm", FILLER)
+        assert condition(own.wait_ended(run))["reason"] == "Completed"
+        assert own.file(first, "candidates.jsonl") == before
+        assert outcomes(own, run) == ["scored"] * 4
+        assert all(record["passed"] for record in own.records(run))
+
+
+def fill(own: Release, keep_bytes: int) -> None:
+    """Fill the volume but for some bytes."""
+    script = f"free=$(df -B1 --output=avail {DATA} | tail -n 1); head -c $((free - {keep_bytes})) /dev/zero > {FILLER}"
+    own.operator("sh", "-c", script)

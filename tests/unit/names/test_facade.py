@@ -1,0 +1,79 @@
+"""The package root (contract 2.3)."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import securebench
+
+ROOT = Path(__file__).parents[3] / "operator"
+CLUSTER_LIBRARIES = {"kubernetes", "kopf", "pydantic", "aiohttp"}
+
+
+def modules_after(statement):
+    """Return the modules that a fresh interpreter has loaded."""
+    program = f"import sys; sys.path.insert(0, {str(ROOT)!r}); {statement}"
+    program += "; import json; print(json.dumps(list(sys.modules)))"
+    done = subprocess.run(
+        [sys.executable, "-I", "-c", program], check=True, capture_output=True, text=True
+    )
+    return set(json.loads(done.stdout))
+
+
+def ours(modules):
+    return {name for name in modules if name.partition(".")[0] == "securebench"}
+
+
+def test_importing_the_package_loads_nothing():
+    modules = modules_after("import securebench")
+    assert ours(modules) == {"securebench"}
+    assert not modules & CLUSTER_LIBRARIES
+
+
+def test_a_name_is_loaded_when_it_is_used():
+    modules = modules_after("import securebench; securebench.task_from_spec")
+    assert "securebench.packs.task" in modules
+    assert not modules & CLUSTER_LIBRARIES
+
+
+def test_programs_inside_pods_load_no_part_that_their_image_lacks():
+    modules = modules_after("import securebench.pod.courier, securebench.pod.verify_text")
+    packages = {name.split(".")[1] for name in ours(modules) if "." in name}
+    in_image = {path.stem for path in (ROOT / "securebench").glob("*.py")}
+    assert packages <= in_image | {"candidates", "verifiers", "pod"}
+    assert not modules & CLUSTER_LIBRARIES
+
+
+def test_the_facade_is_the_table_of_the_contract():
+    assert set(securebench.__all__) == {
+        "TesterRunSummary",
+        "VerificationResult",
+        "Verifier",
+        "candidate_record",
+        "compile_benchmark_pack",
+        "compile_benchmark_row",
+        "load_benchmark_manifest",
+        "load_benchmark_pack",
+        "load_env_file",
+        "load_tester_config",
+        "parse_tester_config",
+        "run_tester_config",
+        "task_from_spec",
+        "verifier_for_task_type",
+        "verify_candidate",
+        "with_tester_overrides",
+    }
+    assert set(securebench.__all__) <= set(dir(securebench))
+
+
+@pytest.mark.parametrize("name", securebench.__all__)
+def test_every_name_is_what_it_is_called(name):
+    assert getattr(securebench, name).__name__ == name
+
+
+def test_another_name_is_an_attribute_error():
+    with pytest.raises(AttributeError, match="no attribute 'verify'"):
+        _ = securebench.verify
