@@ -138,6 +138,10 @@ class MortalCluster(FakeCluster):
         self.fate.point()
         return found
 
+    def begin_deletion(self, name: str) -> None:
+        """Delete a Pod as somebody else would."""
+        self._begin_deletion(Kind.POD, self.objects(Kind.POD)[name], None)
+
     async def patch_status(self, kind: Kind, name: str, body: Raw) -> bool:
         self.fate.point()
         found = await super().patch_status(kind, name, body)
@@ -386,10 +390,7 @@ class MachineModel(RuleBasedStateMachine):
     def somebody_deletes_a_pod(self, data: st.DataObject) -> None:
         view = data.draw(st.sampled_from(self._going()))
         self._count_loss(view)
-        with self.fate.outside():
-            self.runner.run(
-                self.cluster.delete(Kind.POD, view.name, uid=None, grace_seconds=None)
-            )
+        self.cluster.begin_deletion(view.name)
         self._pass(0.001)
 
     def _count_loss(self, view: PodView) -> None:

@@ -9,6 +9,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from securebench.candidates.extraction import Problem
+
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from typing import BinaryIO

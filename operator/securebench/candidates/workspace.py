@@ -10,8 +10,8 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import TYPE_CHECKING, NamedTuple
 
-from securebench.candidates.links import escaping
 from securebench.candidates.extraction import Problem
+from securebench.candidates.links import escaping
 from securebench.candidates.untrusted import (
     FOLDER,
     RefusedError,

@@ -10,11 +10,12 @@ from tempfile import TemporaryDirectory
 from securebench.cli.output import print_line
 from securebench.errors import InvalidInputError
 from securebench.kube.port import Kind
+from securebench.ledger.store import CANDIDATES, SUMMARY
 from securebench.packs.bundle import folder_files
 from securebench.tester.connection import Connection, Place, open_connection
 from securebench.tester.follow import RunState, run_state
-from securebench.tester.mirror import RECORDS, RecordMirror
-from securebench.tester.summary import SUMMARY, localized_summary, parse_summary, write_summary
+from securebench.tester.mirror import RecordMirror
+from securebench.tester.summary import localized_summary, parse_summary, write_summary
 from securebench.tester.text import printable_lines, shown_path
 
 
@@ -40,7 +41,7 @@ async def _results(run: str, folder: Path, place: Place) -> int:
         records = await _mirror(connection, state.uid, folder).refresh()
         part = await connection.link.get_run(state.uid, SUMMARY)
     if part is None:
-        place_of = shown_path(folder / RECORDS)
+        place_of = shown_path(folder / CANDIDATES)
         print_line(
             f"run={run} state={state.reason or 'new'} records={len(records)} output={place_of}"
         )
@@ -53,7 +54,7 @@ async def _results(run: str, folder: Path, place: Place) -> int:
 
 def _mirror(connection: Connection, uid: str, folder: Path) -> RecordMirror:
     folder.mkdir(parents=True, exist_ok=True)
-    return RecordMirror(connection.link, uid, folder / RECORDS)
+    return RecordMirror(connection.link, uid, folder / CANDIDATES)
 
 
 async def _logs(run: str, task_id: str, place: Place) -> int:

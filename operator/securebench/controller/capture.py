@@ -6,9 +6,7 @@ from dataclasses import replace
 
 from securebench.candidates.extraction import TEXT_FILE
 from securebench.engine.entries import LaunchLost, Produced, Verified
-from securebench.candidates.extraction import TEXT_FILE
 from securebench.engine.machine import Capture
-from securebench.candidates.extraction import TEXT_FILE
 from securebench.engine.messages import (
     BadMessageError,
     collected_streams,
@@ -16,7 +14,6 @@ from securebench.engine.messages import (
     sealed_candidate,
     text_verdict,
 )
-from securebench.candidates.extraction import TEXT_FILE
 from securebench.engine.model import (
     CommandReport,
     Lost,
@@ -25,12 +22,11 @@ from securebench.engine.model import (
     StreamInfo,
     Verification,
 )
-from securebench.candidates.extraction import TEXT_FILE
 from securebench.engine.observe import PodView
-from securebench.candidates.extraction import TEXT_FILE
 from securebench.engine.stage import Code
 from securebench.errors import DigestMismatchError
 from securebench.ledger.store import RunStore
+from securebench.manifests.layout import CANDIDATE_NAME
 from securebench.plan.model import Role, TaskPlan, VerifierKind
 
 Captured = Produced | Verified | LaunchLost
@@ -75,7 +71,7 @@ def _sealed(store: RunStore, job: Capture) -> tuple[SealedCandidate | None, Stre
         return None, StreamInfo(), StreamInfo()
     candidate, stdout, stderr = sealed_candidate(message, job.launch.launch)
     if candidate.file is not None:
-        path = store.launch_folder(job.launch) / "candidate" / candidate.file
+        path = store.launch_folder(job.launch) / CANDIDATE_NAME / candidate.file
         store.check_file(path, candidate.digest)
         if candidate.file == TEXT_FILE:
             candidate = replace(candidate, is_blank=not path.read_bytes().strip())

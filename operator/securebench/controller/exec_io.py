@@ -26,7 +26,8 @@ from typing import IO, NamedTuple
 from securebench.digests import PATTERN
 from securebench.errors import InvalidInputError, SecureBenchError, StorageError, TooLargeError
 from securebench.ledger.index import RunIndex
-from securebench.ledger.store import RECORD
+from securebench.ledger.store import CANDIDATES, RECORD, RUN, SUMMARY
+from securebench.manifests.layout import PRODUCER_NAME, VERIFICATION_NAME
 from securebench.packs.bundle import (
     CHUNK_BYTES,
     BundleLimits,
@@ -54,12 +55,12 @@ MAX_ANSWER_BYTES = 64 * 1024**2
 
 RUN_FILES = frozenset(
     {
+        CANDIDATES,
+        RUN,
+        SUMMARY,
         "agent-trace.log",
-        "candidates.jsonl",
         "egress.jsonl",
         "events.jsonl",
-        "run.json",
-        "summary.json",
     }
 )
 """What may be fetched of a run; the journal, lanes and candidates stay on the volume."""
@@ -265,7 +266,7 @@ def get_log(root: Path, uid: str, task_id: str, sink: IO[bytes]) -> Answer:
         )
     files: dict[str, Path] = {}
     for launch in _numbered(attempt / "launches"):
-        for part in ("producer", "verification"):
+        for part in (PRODUCER_NAME, VERIFICATION_NAME):
             found = {
                 name: path for name, path in folder_files(launch / part).items() if name in _STREAMS
             }

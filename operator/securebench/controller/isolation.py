@@ -18,6 +18,7 @@ from securebench.manifests.canary import ProbeTarget, canary_pod, control_pod
 from securebench.manifests.layout import policy_name, probe_name
 from securebench.manifests.policy import deny_policy
 from securebench.plan.model import Role, RunPlan, UserNamespaces
+from securebench.protocol import CLOSED, OPEN
 from securebench.settings import UserNamespaces as UserNamespaceSetting
 
 logger = logging.getLogger(__name__)
@@ -172,9 +173,9 @@ def judge(
         canary: State by target with the policy.
         user_namespaces: Whether the canary had a user namespace.
     """
-    proven = sorted(name for name, state in control.items() if state == "open")
+    proven = sorted(name for name, state in control.items() if state == OPEN)
     reached = sorted(
-        name for name in {*canary, *proven} if canary.get(name, "not probed") != "closed"
+        name for name in {*canary, *proven} if canary.get(name, "not probed") != CLOSED
     )
     if reached:
         message = f"a Pod under the deny-all policy reached: {', '.join(reached)}"

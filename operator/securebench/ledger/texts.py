@@ -8,6 +8,7 @@ from securebench.candidates.extraction import TEXT_FILE
 from securebench.engine.model import AttemptHistory
 from securebench.ledger.records import RecordTexts
 from securebench.ledger.store import RunStore
+from securebench.manifests.layout import CANDIDATE_NAME, PRODUCER_NAME, VERIFICATION_NAME
 from securebench.plan.model import LaunchKey, Role
 
 
@@ -24,18 +25,18 @@ def read_texts(store: RunStore, history: AttemptHistory) -> RecordTexts:
     folder = store.launch_folder(LaunchKey(*history.key, Role.HARNESS, produced.launch))
     candidate = produced.candidate
     is_text = candidate is not None and candidate.file == TEXT_FILE
-    stdout, stderr = _streams(folder / "producer")
+    stdout, stderr = _streams(folder / PRODUCER_NAME)
     verified = history.verification
     verifier_stdout = verifier_stderr = ""
     if verified is not None:
         key = LaunchKey(*history.key, Role.VERIFIER, verified.launch)
-        verifier_stdout, verifier_stderr = _streams(store.launch_folder(key) / "verification")
+        verifier_stdout, verifier_stderr = _streams(store.launch_folder(key) / VERIFICATION_NAME)
     return RecordTexts(
         producer_stdout=stdout,
         producer_stderr=stderr,
         verifier_stdout=verifier_stdout,
         verifier_stderr=verifier_stderr,
-        candidate=_text(folder / "candidate" / TEXT_FILE) if is_text else None,
+        candidate=_text(folder / CANDIDATE_NAME / TEXT_FILE) if is_text else None,
     )
 
 

@@ -15,6 +15,7 @@ from securebench.manifests.commands import module_argv
 from securebench.manifests.containers import trusted_container
 from securebench.manifests.frame import Containers, Frame, Manifest, pod
 from securebench.plan.model import Role, RunPlan, UserNamespaces
+from securebench.protocol import CLOSED, OPEN
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -90,7 +91,7 @@ def _probe_pod(
         user_namespaces=user_namespaces,
     )
     spec = {
-        "want": "closed" if role is Role.CANARY else "open",
+        "want": CLOSED if role is Role.CANARY else OPEN,
         "rounds": ROUNDS,
         "timeout_seconds": TIMEOUT_SECONDS,
         "targets": [asdict(target) for target in targets],

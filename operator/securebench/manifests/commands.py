@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING
 
 from securebench.manifests import layout
 from securebench.manifests.sizes import tail_bytes
+from securebench.protocol import VERSION
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from securebench.plan.model import RunPlan, TaskPlan
 
-VERSION = 1
 PYTHON = "python3"
 POD_SUPERVISE = "supervise"
 """In our Pod image, found in its PATH; task images get a copy of it."""

@@ -6,7 +6,6 @@ Termination message: ``{"v":1,"targets":{"api-server":"open","dns":"closed"}}``,
 from __future__ import annotations
 
 import argparse
-import json
 import secrets
 import socket
 import struct
@@ -14,12 +13,17 @@ import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
-OPEN = "open"
-CLOSED = "closed"
-TERMINATION_LOG = Path("/dev/termination-log")
+from securebench.pod.messages import (
+    TERMINATION_LOG,
+    decode_object,
+    encode_message,
+    require_version,
+    write_message,
+)
+from securebench.protocol import CLOSED, OPEN
+
 MAX_TARGETS = 32
 """Their names fit into a termination message of 4 KiB."""
 
@@ -69,7 +73,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="securebench.pod.probe")
     parser.add_argument("--spec", required=True)
     spec = decode(parser.parse_args(arguments).spec)
-    TERMINATION_LOG.write_text(message(probe(spec, reachable, time.sleep)), encoding="ascii")
+    states = probe(spec, reachable, time.sleep)
+    write_message(encode_message({"targets": states}), TERMINATION_LOG)
     return 0
 
 
@@ -77,11 +82,13 @@ def decode(text: str) -> Spec:
     """Return the specification of a command line.
 
     Raises:
-        ValueError: It is of another version or incomplete.
+        SpecError: It is no JSON object, or of another version.
+        ValueError: It says something impossible.
     """
-    raw = json.loads(text)
-    if raw["version"] != 1 or raw["want"] not in {OPEN, CLOSED}:
-        raise ValueError("version must be 1 and want open or closed")
+    raw: Any = decode_object(text)
+    require_version(raw)
+    if raw["want"] not in {OPEN, CLOSED}:
+        raise ValueError("want must be open or closed")
     targets = tuple(
         Target(item["name"], item["host"], int(item["port"]), item["protocol"])
         for item in raw["targets"]
@@ -138,11 +145,6 @@ def dns_query(identity: bytes) -> bytes:
     labels = (label.encode("ascii") for label in DNS_NAME.split("."))
     name = b"".join(bytes([len(label)]) + label for label in labels)
     return identity + header + name + b"\0" + struct.pack("!2H", 1, 1)
-
-
-def message(states: Mapping[str, str]) -> str:
-    """Return the termination message."""
-    return json.dumps({"v": 1, "targets": dict(states)}, separators=(",", ":"))
 
 
 def _to_try(spec: Spec, states: Mapping[str, str]) -> list[Target]:

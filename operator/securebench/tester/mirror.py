@@ -15,10 +15,9 @@ from pathlib import Path
 from typing import IO, NamedTuple
 
 from securebench.controller.exec_io import Mark
+from securebench.ledger.store import CANDIDATES
 from securebench.packs.bundle import CHUNK_BYTES, require_digest
 from securebench.tester.link import OperatorLink
-
-RECORDS = "candidates.jsonl"
 
 _LINES_BACK = (0, 4, 16, 64, 256, 1024)
 """Where prefixes end, in lines from the end; records out of order lie within the parallelism."""
@@ -72,7 +71,7 @@ class RecordMirror:
         marks = line_marks(self._path)
         content, position = hashlib.sha256(), 0
         while True:
-            part = await self._link.get_run(self._uid, RECORDS, marks)
+            part = await self._link.get_run(self._uid, CANDIDATES, marks)
             if part is None:
                 return False
             if part.offset != position:
@@ -80,7 +79,7 @@ class RecordMirror:
             sink.write(part.data)
             content.update(part.data)
             position = part.offset + len(part.data)
-            require_digest(RECORDS, expected=part.sha256, found=content.hexdigest())
+            require_digest(CANDIDATES, expected=part.sha256, found=content.hexdigest())
             if part.is_complete:
                 return True
             marks = (Mark(position, content.hexdigest()),)

@@ -18,6 +18,7 @@ from typing import NamedTuple, Protocol, TypeVar
 
 from securebench.errors import ClusterError, StorageError, TransientClusterError
 from securebench.kube.port import AlreadyExists, Cluster, Kind, Raw
+from securebench.ledger.store import CANDIDATES, SUMMARY
 from securebench.packs.bundle import files_receipt
 from securebench.tester.config import TesterConfig
 from securebench.tester.earlier import (
@@ -30,7 +31,6 @@ from securebench.tester.follow import Follower, RunState, run_state
 from securebench.tester.link import LOCAL_LIMITS, OperatorLink
 from securebench.tester.local_records import Flaw, left_out_lines
 from securebench.tester.mirror import (
-    RECORDS,
     Record,
     RecordKey,
     RecordMirror,
@@ -48,7 +48,6 @@ from securebench.tester.submit import (
     secret_manifest,
 )
 from securebench.tester.summary import (
-    SUMMARY,
     TesterRunSummary,
     localized_summary,
     parse_summary,
@@ -163,7 +162,7 @@ class RunSession:
         folder = shown_path(self._folder)
         self._report(Event.RUN_START, run_id=self._config.run.id, output_dir=folder)
         self._note(f"{'joined' if joined else 'started'} BenchmarkRun {state.name}")
-        mirror = RecordMirror(self._around.link, state.uid, self._folder / RECORDS)
+        mirror = RecordMirror(self._around.link, state.uid, self._folder / CANDIDATES)
         if joined:
             await self._catch_up(mirror)
         elif self._kept:
@@ -184,13 +183,13 @@ class RunSession:
         earlier = None
         if self._config.run.resume:
             entries = await self._around.link.find_run(run_id)
-            earlier = resumable_run(entries, binding, self._folder / RECORDS)
+            earlier = resumable_run(entries, binding, self._folder / CANDIDATES)
         if earlier is not None:
             await self._look_at_earlier(earlier.uid, binding)
         await self._follower.patiently(self._push, _TRANSIENT_TRIES, TransientClusterError)
         run = await _undisturbed(self._create(earlier.run if earlier else None))
         if earlier is None:
-            (self._folder / RECORDS).write_bytes(b"")
+            (self._folder / CANDIDATES).write_bytes(b"")
         return run, False
 
     async def _push(self) -> None:
@@ -305,14 +304,14 @@ class RunSession:
     async def _look_at_earlier(self, uid: str, binding: Binding) -> None:
         """Find out what a resume keeps, and tell which local lines it leaves out."""
         with TemporaryDirectory() as folder:
-            mirror = RecordMirror(self._around.link, uid, Path(folder, RECORDS))
+            mirror = RecordMirror(self._around.link, uid, Path(folder, CANDIDATES))
             records = {record_key(item): item for item in await mirror.refresh()}
         self._kept = frozenset(
             key for key, item in records.items() if item.get("outcome") in KEPT_OUTCOMES
         )
         selected = set(self._prepared.task_ids)
         self._total = len(selected | {key.task_id for key in self._kept})
-        path = self._folder / RECORDS
+        path = self._folder / CANDIDATES
         self._left_out = Counter({flaw.value: 0 for flaw in Flaw})
         for left_out in left_out_lines(path, binding, records):
             self._left_out[left_out.flaw.value] += 1
@@ -332,7 +331,7 @@ class RunSession:
     def _report_resume(self) -> None:
         self._done = len(self._kept)
         remaining = max(0, self._total - self._done)
-        path = shown_path(self._folder / RECORDS)
+        path = shown_path(self._folder / CANDIDATES)
         self._report(Event.RESUME, completed=self._done, remaining=remaining, output_path=path)
 
     def _report(self, event: str, **fields: object) -> None:

@@ -9,10 +9,9 @@ from pathlib import Path
 from typing import TypeVar
 
 from securebench.errors import StorageError
-from securebench.tester.mirror import RECORDS
+from securebench.ledger.store import CANDIDATES, SUMMARY
 from securebench.tester.text import shown_path
 
-SUMMARY = "summary.json"
 _DAMAGED = f"{SUMMARY} on the results volume is damaged"
 
 T = TypeVar("T")
@@ -72,7 +71,7 @@ def localized_summary(text: bytes, folder: Path) -> dict[str, object]:
     return {
         **raw,
         "output_dir": shown_path(folder),
-        "output_path": shown_path(folder / RECORDS),
+        "output_path": shown_path(folder / CANDIDATES),
     }
 
 

@@ -3,7 +3,8 @@ from __future__ import annotations
 import pytest
 
 from securebench.candidates import links
-from securebench.candidates.untrusted import Problem, RefusedError
+from securebench.candidates.extraction import Problem
+from securebench.candidates.untrusted import RefusedError
 
 
 @pytest.mark.parametrize(

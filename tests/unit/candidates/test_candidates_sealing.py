@@ -9,9 +9,8 @@ from pathlib import Path
 import pytest
 
 from securebench.candidates.bounds import Bounds
-from securebench.candidates.extraction import CandidateKind, Extraction
+from securebench.candidates.extraction import CandidateKind, Extraction, Problem
 from securebench.candidates.sealing import Output, Places, Sealed, seal
-from securebench.candidates.untrusted import Problem
 
 FILE = Extraction("file", "text", "out/answer.txt")
 STDOUT = Extraction("stdout", "text")

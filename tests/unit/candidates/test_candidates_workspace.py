@@ -9,10 +9,9 @@ import pytest
 
 from securebench.candidates import workspace as module
 from securebench.candidates.bounds import Bounds
-from securebench.candidates.extraction import Extraction
+from securebench.candidates.extraction import Extraction, Problem
 from securebench.candidates.links import escaping
 from securebench.candidates.sealing import Places, Sealed, seal
-from securebench.candidates.untrusted import Problem
 
 WORKSPACE = Extraction("workspace", "workspace")
 

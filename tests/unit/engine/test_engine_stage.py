@@ -24,6 +24,7 @@ LIVE_COURIER = running("courier")
 OOM = "the memory limit ended the container"
 DISK = "Pod ephemeral local storage usage exceeds the total limit of containers 1Gi."
 
+
 def killed_from_inside(code):
     message = f"supervise was ended from inside its container (exit code {code})"
     return Ended(code, "supervisor_killed", message)
