@@ -113,7 +113,7 @@ supervise: ## Tests of the Go program supervise
 	@cd images/supervise && CGO_ENABLED=0 go test ./...
 
 cluster-tests: setup load ## Pods on the local cluster: network, threats, crashes
-	@$(WITH_CLUSTER); $(call tier,tests/cluster,-m cluster)
+	@$(WITH_CLUSTER); $(call tier,tests/cluster,-m "cluster and not slow")
 
 e2e: setup load ## The chart installed, whole packs run, records compared
 	@$(WITH_CLUSTER); $(call tier,tests/e2e)

@@ -351,7 +351,9 @@ def question(task_id: str) -> dict[str, object]:
     }
 
 
-def write_pack(folder: Path, rows: Sequence[Mapping[str, object]], manifest: str = MANIFEST) -> None:
+def write_pack(
+    folder: Path, rows: Sequence[Mapping[str, object]], manifest: str = MANIFEST
+) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "manifest.yaml").write_text(manifest)
     lines = (json.dumps(row) + "\n" for row in rows)

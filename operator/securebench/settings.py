@@ -16,6 +16,7 @@ from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 from pydantic.alias_generators import to_camel
 
 from securebench.errors import ConfigError
+from securebench.protocol import HEARTBEAT_PATH
 
 SETTINGS_PATH = Path("/etc/securebench/settings.yaml")
 """Where the chart mounts the file."""
@@ -184,7 +185,7 @@ class Settings(_Part):
     """Seconds between two status writes of one run; 2, conditions are written at once."""
     relist_seconds: PositiveFloat = 300.0
     """Seconds between two full lists of a run's Pods; 300, a watch may lose events."""
-    heartbeat_path: Path = Path("/tmp/securebench/heartbeat.json")  # noqa: S108 - an emptyDir
+    heartbeat_path: Path = HEARTBEAT_PATH
     """File whose time the probes compare; in the operator's own /tmp."""
     metrics_port: Annotated[int, Field(ge=0, le=65535)] = 9090
     """Port of the metrics endpoint; 0 turns it off."""

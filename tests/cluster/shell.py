@@ -179,7 +179,11 @@ def write_pack(folder: Path, run_id: str, command: str, **changes: Any) -> Path:
         "schema_version": "0.2",
         "run": {"id": run_id, "output_dir": "out"},
         "benchmark": {"manifest": "manifest.yaml", "tasks": "tasks.jsonl"},
-        "harness": {"type": "command", "config": {"command": command}, **changes.get("harness", {})},
+        "harness": {
+            "type": "command",
+            "config": {"command": command},
+            **changes.get("harness", {}),
+        },
     }
     (folder / "manifest.yaml").write_text(
         yaml.safe_dump(manifest | changes.get("manifest", {}), sort_keys=False)

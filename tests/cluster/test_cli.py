@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import re
 import signal
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -13,28 +14,27 @@ from typing import Any, NamedTuple
 import pytest
 
 from cluster.proxy import proxy
-from cluster.shell import (
-    Command,
-    Shell,
-    api_server,
-    kubeconfig,
-    until,
-    write_pack,
-    wrong,
-)
+from cluster.shell import Command, Shell, api_server, kubeconfig, until, write_pack, wrong
 from e2e.release import DATA, OPERATOR, Release, release
+from securebench.engine.entries import LaunchBegun
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(300)]
 
 CANARY = "canary-value-of-the-tester"
 HOSTILE = "\x1b]0;owned\x07\x1b[2J"
-NO_IMAGE = {"environment": {"image": "127.0.0.1:1/no/such:image"}}
-PAUSE = 3
+NO_IMAGE = {"environment": {"image": "example.invalid/no/such:image"}}
+THREE = {"a": {}, "b": {}, "c": {}}
+SLOWLY = "sleep 3; echo A"
+RUN = ("run", "--config", "tester.yaml")
+ONE_BY_ONE = (*RUN, "--parallelism", "1")
+
+VALUES = {"settings.launch.retryBackoffSeconds": 1, "image.pullPolicy": "Never"}
+"""A missing image is infrastructure trouble at once."""
 
 
 @pytest.fixture(scope="module")
 def place() -> Iterator[Release]:
-    with release("sb-cli", {"settings.launch.retryBackoffSeconds": 1}) as installed:
+    with release("sb-cli", VALUES) as installed:
         for role in ("tester", "submitter", "viewer"):
             installed.kubectl("create", "serviceaccount", role)
             account = f"--serviceaccount={installed.namespace}:{role}"
@@ -61,63 +61,53 @@ def user(place: Release, tmp_path_factory: pytest.TempPathFactory) -> Callable[.
 
 
 class Begun(NamedTuple):
-    """A run that was started before the first test."""
+    """A run that was started before the first test that needs one.
+
+    Attributes:
+        shell: Where its command was given; the output folder is ``out``.
+        command: The command.
+        objects: What the cluster showed while it went on, as JSON.
+    """
 
     shell: Shell
     command: Command
-
-    @property
-    def output(self) -> Path:
-        return self.shell.folder / "out"
+    objects: str = ""
 
 
 @pytest.fixture(scope="module")
-def begun(user: Callable[..., Shell]) -> dict[str, Begun]:
+def begun(user: Callable[..., Shell], place: Release) -> dict[str, Begun]:
     """Start at once what takes long; every command has its run when this ends."""
-    runs = {
-        "whole": _begin_whole(user()),
-        "limited": _begin_limited(user()),
-        "broken": _begin_broken(user()),
-        "slow": _begin_slow(user()),
-    }
-    for one in runs.values():
-        until(lambda one=one: "BenchmarkRun" in one.command.stderr or _quiet(one), "a start")
-    return runs
-
-
-def _quiet(one: Begun) -> bool:
-    return (one.output / "candidates.jsonl").exists()
+    whole, broken, limited = _begin_whole(user()), _begin_broken(user()), _begin_limited(user())
+    selector = f"securebench.dev/run={whole.command.run},securebench.dev/role=harness"
+    until(lambda: place.kubectl("get", "pods", "-l", selector, "-o", "name"), "a harness Pod")
+    objects = place.kubectl("get", "pods,benchmarkruns", "-o", "json")
+    assert broken.command.run
+    until((limited.shell.folder / "out" / "candidates.jsonl").exists, "a quiet run")
+    return {"whole": whole._replace(objects=objects), "limited": limited, "broken": broken}
 
 
 def _begin_whole(shell: Shell) -> Begun:
     write_pack(
         shell.folder,
         "whole run",
-        f'sleep {PAUSE}; printf "oops\\033[31m" >&2; test -n "$MY_TOKEN" && echo A; exit 3',
+        'sleep 3; printf "oops\\033[31m" >&2; test -n "$MY_TOKEN" && echo A; exit 3',
         tasks={"a": {}, "b": {**wrong(), "extra_key": 1}},
         harness={"env": ["MY_TOKEN", "NOT_SET"]},
         manifest={"typo_key": 1},
     )
     (shell.folder / "env").write_text(f"export MY_TOKEN='{CANARY}'\n")
-    words = ("--config", "tester.yaml", "--env-file", "env", "--parallelism", "1")
-    return Begun(shell, shell.start("run", *words))
+    return Begun(shell, shell.start(*ONE_BY_ONE, "--env-file", "env"))
 
 
 def _begin_limited(shell: Shell) -> Begun:
-    write_pack(shell.folder, "limited", "echo A", tasks={"a": {}, "b": {}, "c": {}})
-    words = ("--config", "tester.yaml", "--limit", "1", "--output-dir", "out", "--quiet")
-    return Begun(shell, shell.start("run", *words))
+    write_pack(shell.folder / "pack", "limited", "echo A", tasks=THREE)
+    words = ("run", "--config", "pack/tester.yaml", "--limit", "1", "--output-dir", "out")
+    return Begun(shell, shell.start(*words, "--quiet"))
 
 
 def _begin_broken(shell: Shell) -> Begun:
     write_pack(shell.folder, "broken", "echo A", tasks={"good": {}, "gone": NO_IMAGE})
-    return Begun(shell, shell.start("run", "--config", "tester.yaml"))
-
-
-def _begin_slow(shell: Shell) -> Begun:
-    tasks = {name: {} for name in ("a", "b", "c")}
-    write_pack(shell.folder, "slow", f"sleep {PAUSE}; echo A", tasks=tasks)
-    return Begun(shell, shell.start("run", "--config", "tester.yaml", "--parallelism", "1"))
+    return Begun(shell, shell.start(*RUN))
 
 
 def last_line(run_id: str, counts: str, folder: Path) -> str:
@@ -130,25 +120,22 @@ def records(folder: Path) -> list[dict[str, Any]]:
 
 def created(place: Release) -> str:
     """Return the names of everything that a tester's command could have created."""
-    return place.kubectl("get", "benchmarkruns,secrets", "-o", "name") + str(
-        place.operator("ls", f"{DATA}/packs")
-    )
+    objects = place.kubectl("get", "benchmarkruns,secrets", "-o", "name")
+    return objects + place.operator("find", f"{DATA}/packs", "-maxdepth", "1").decode()
 
 
 def test_a_whole_run(begun: dict[str, Begun], place: Release) -> None:
-    shell, command = begun["whole"]
-    name = command.run
-    selector = f"securebench.dev/run={name},securebench.dev/role=harness"
-    until(lambda: place.kubectl("get", "pods", "-l", selector, "-o", "name"), "a harness Pod")
-    objects = place.kubectl("get", "pods,benchmarkruns", "-o", "json")
-    end = command.end()
+    shell, command, objects = begun["whole"]
+    name, end = command.run, command.end()
     folder = shell.folder / "out"
     counts = "total=2 verification=complete verified=2 passed=1"
     assert (end.code, end.stdout) == (0, last_line("whole run", counts, folder))
     assert end.stderr.splitlines() == [
         "securebench: warning: manifest.yaml:8: unknown manifest key 'typo_key'",
-        "securebench: warning: tasks.jsonl:2: task 'b' (multiple_choice): unknown row key"
-        " 'extra_key'",
+        (
+            "securebench: warning: tasks.jsonl:2: task 'b' (multiple_choice): unknown row key"
+            " 'extra_key'"
+        ),
         f"securebench: started BenchmarkRun {name}",
         "securebench: [1/2] a",
         "securebench: PASS a score=1.0",
@@ -176,7 +163,7 @@ def test_a_whole_run(begun: dict[str, Begun], place: Release) -> None:
 
 
 def test_results_and_logs_of_a_run(begun: dict[str, Begun]) -> None:
-    shell, command = begun["whole"]
+    shell, command, _ = begun["whole"]
     name, first = command.run, command.end()
     fetched = shell("results", name)
     assert fetched.code == 0
@@ -199,28 +186,29 @@ def test_results_and_logs_of_a_run(begun: dict[str, Begun]) -> None:
 
 
 def test_a_limited_quiet_run(begun: dict[str, Begun]) -> None:
-    shell, command = begun["limited"]
+    shell, command, _ = begun["limited"]
     end = command.end()
     counts = "total=1 verification=complete verified=1 passed=1"
     assert end == (0, last_line("limited", counts, shell.folder / "out"), "")
     assert [one["task_id"] for one in records(shell.folder / "out")] == ["a"]
 
 
-def test_an_interrupted_command_comes_back(begun: dict[str, Begun], place: Release) -> None:
-    shell, command = begun["slow"]
-    name = command.run
-    interrupted = command.send(signal.SIGINT)
+def test_an_interrupted_command_comes_back(user: Callable[..., Shell], place: Release) -> None:
+    shell = user()
+    write_pack(shell.folder, "slow", SLOWLY, tasks=THREE)
+    command = shell.start(*ONE_BY_ONE)
+    name, interrupted = command.run, command.send(signal.SIGINT)
     assert (interrupted.code, interrupted.stdout) == (130, "")
-    words = "run --config tester.yaml --parallelism 1 --namespace " + place.namespace
+    words = f"{' '.join(ONE_BY_ONE)} --namespace {place.namespace}"
     assert interrupted.stderr.splitlines()[-1] == (
         f"securebench: interrupted; BenchmarkRun {name} goes on."
         f" Follow it again with: securebench {words}"
     )
-    again = shell.start(*words.split()[:-2])
+    again = shell.start(*ONE_BY_ONE)
     assert again.run == name
     again.wait_for("PASS ")
     assert again.send(signal.SIGKILL).code == -signal.SIGKILL
-    last = shell.start(*words.split()[:-2])
+    last = shell.start(*ONE_BY_ONE)
     assert last.run == name
     assert "securebench: resume completed=" in last.end().stderr
     counts = "total=3 verification=complete verified=3 passed=3"
@@ -235,9 +223,8 @@ def test_a_lost_connection_and_a_lost_operator(
     assert begun
     with proxy(api_server()) as way:
         shell = user(server=f"https://127.0.0.1:{way.port}")
-        tasks = {name: {} for name in ("a", "b", "c")}
-        write_pack(shell.folder, "followed", f"sleep {PAUSE}; echo A", tasks=tasks)
-        command = shell.start("run", "--config", "tester.yaml", "--parallelism", "1")
+        write_pack(shell.folder, "followed", SLOWLY, tasks=THREE)
+        command = shell.start(*ONE_BY_ONE)
         command.wait_for("PASS a")
         way.cut()
         command.wait_for("connection lost, the run goes on; trying again")
@@ -249,12 +236,12 @@ def test_a_lost_connection_and_a_lost_operator(
     counts = "total=3 verification=complete verified=3 passed=3"
     assert (end.code, end.stdout) == (0, last_line("followed", counts, shell.folder / "out"))
     assert [line for line in end.stderr.splitlines() if "PASS" in line] == [
-        f"securebench: PASS {name} score=1.0" for name in tasks
+        f"securebench: PASS {name} score=1.0" for name in THREE
     ]
 
 
 def test_a_resume_runs_only_what_has_no_verdict(begun: dict[str, Begun], place: Release) -> None:
-    shell, command = begun["broken"]
+    shell, command, _ = begun["broken"]
     first, end = command.run, command.end()
     counts = "total=2 verification=partial verified=1 passed=1"
     assert (end.code, end.stdout) == (0, last_line("broken", counts, shell.folder / "out"))
@@ -272,7 +259,7 @@ def test_a_resume_runs_only_what_has_no_verdict(begun: dict[str, Begun], place: 
     ):
         text = file.read_text()
         file.write_text(text.replace(old, new))
-        refused = shell("run", "--config", "tester.yaml", "--resume")
+        refused = shell(*RUN, "--resume")
         file.write_text(text)
         assert (refused.code, refused.stdout.count("\n")) == (1, 1)
         start = f"securebench: error: cannot resume run {first}: its {what} is sha256:"
@@ -280,11 +267,13 @@ def test_a_resume_runs_only_what_has_no_verdict(begun: dict[str, Begun], place: 
         assert ", now it is sha256:" in refused.stdout
         assert (path.read_bytes(), created(place)) == before
 
-    resumed = shell.start("run", "--config", "tester.yaml", "--resume")
+    resumed = shell.start(*RUN, "--resume")
     assert resumed.end()[:2] == (0, end.stdout)
     assert [line for line in resumed.end().stderr.splitlines() if "score" not in line] == [
-        "securebench: warning: out/candidates.jsonl:3: foreign line is left out: second line of"
-        " task good",
+        (
+            "securebench: warning: out/candidates.jsonl:3: foreign line is left out: second line of"
+            " task good"
+        ),
         "securebench: warning: out/candidates.jsonl:4: damaged line is left out: cut line",
         "securebench: runs again: gone (infrastructure)",
         f"securebench: started BenchmarkRun {resumed.run}",
@@ -295,19 +284,21 @@ def test_a_resume_runs_only_what_has_no_verdict(begun: dict[str, Begun], place: 
     assert resumed.run != first
     assert path.read_text().splitlines(keepends=True)[0] == good
     assert [one["resume_generation"] for one in records(path.parent)] == [0, 1]
-    launched = {getattr(one, "task", None) for one in place.entries(resumed.run)} - {None}
-    assert launched == {1}
+    begins = [one for one in place.entries(resumed.run) if isinstance(one, LaunchBegun)]
+    assert {one.launch.task for one in begins} == {1}
     summary = json.loads((path.parent / "summary.json").read_text())
     assert (summary["foreign"], summary["damaged"]) == (1, 1)
 
 
 def test_config_errors_create_nothing(user: Callable[..., Shell], place: Release) -> None:
     shell = user()
-    write_pack(shell.folder, "wrong", "echo A", tasks={"a": {"family": "nonsense"}, "b": {"eval": {}}})
+    write_pack(
+        shell.folder, "wrong", "echo A", tasks={"a": {"family": "nonsense"}, "b": {"eval": {}}}
+    )
     text = (shell.folder / "tester.yaml").read_text()
     (shell.folder / "tester.yaml").write_text(f"{text}    timeout_seconds: 0\n")
     before = created(place)
-    end = shell("run", "--config", "tester.yaml")
+    end = shell(*RUN)
     lines = end.stdout.splitlines()
     assert (end.code, len(lines)) == (1, 3)
     assert [line.split(":")[2].strip() for line in lines] == [
@@ -324,7 +315,7 @@ def test_config_errors_create_nothing(user: Callable[..., Shell], place: Release
 
 
 @pytest.fixture(scope="module")
-def lost(user: Callable[..., Shell], place: Release) -> Callable[[str], Shell]:
+def lost(user: Callable[..., Shell]) -> Callable[[str], Shell]:
     """Make a terminal with something wrong on the way to the operator."""
 
     def make(what: str) -> Shell:
@@ -358,7 +349,7 @@ def test_what_is_in_the_way_is_said_in_one_line(
     lost: Callable[[str], Shell], what: str, want: str
 ) -> None:
     shell = lost(what)
-    end = shell("run", "--config", "tester.yaml")
+    end = shell(*RUN)
     assert (end.code, end.stdout.count("\n"), end.stderr) == (1, 1, "")
     assert end.stdout.startswith(f"securebench: error: {want}")
     assert not (shell.folder / "out").exists()
@@ -373,16 +364,18 @@ def test_no_operator_and_one_that_does_not_run(place: Release, tmp_path: Path) -
         (place.namespace, f"{start} {place.namespace}; install"),
     ):
         pod = ("--operator-pod", "absent-0") if namespace == place.namespace else ()
-        end = Shell(tmp_path, namespace, admin)("run", "--config", "tester.yaml", *pod)
+        end = Shell(tmp_path, namespace, admin)(*RUN, *pod)
         assert (end.code, end.stdout.count("\n")) == (1, 1)
         assert end.stdout.startswith(want)
     place.create(_pending_pod())
-    words = ("run", "--config", "tester.yaml", "--operator-pod", "pending-0")
+    words = (*RUN, "--operator-pod", "pending-0")
     end = Shell(tmp_path, place.namespace, admin)(*words)
     assert end[:2] == (
         1,
-        "securebench: error: the operator's Pod pending-0 in namespace"
-        f" {place.namespace} is Pending\n",
+        (
+            "securebench: error: the operator's Pod pending-0 in namespace"
+            f" {place.namespace} is Pending\n"
+        ),
     )
 
 
@@ -421,8 +414,10 @@ def test_lint_push_and_show(user: Callable[..., Shell], place: Release) -> None:
     refused = shell(*push, "--name", "linked")
     assert (refused.code, refused.stdout) == (
         1,
-        "securebench: error: assets/link: packs hold files and folders only, no symlinks and"
-        " nothing else\n",
+        (
+            "securebench: error: assets/link: packs hold files and folders only, no symlinks and"
+            " nothing else\n"
+        ),
     )
     (shell.folder / "manifest.yaml").write_text("id: [")
     assert shell(*lint).code == 1
@@ -438,8 +433,8 @@ def test_a_killed_push_leaves_nothing(user: Callable[..., Shell], place: Release
         push = ("pack", "push", "--config", "tester.yaml", "--name", "large")
         command = shell.start(*push)
         assert way.is_dry.wait(60)
-        incoming = ("ls", f"{DATA}/packs/.incoming")
-        assert place.operator(*incoming)
+        incoming = ("find", f"{DATA}/packs/.incoming", "-mindepth", "1")
+        until(lambda: place.operator(*incoming), "a begun upload", 30)
         assert command.send(signal.SIGKILL).code == -signal.SIGKILL
         assert b"large" not in place.operator("ls", f"{DATA}/packs").split()
     until(lambda: not place.operator(*incoming), "the unfinished upload is removed", 30)
@@ -486,14 +481,18 @@ def test_progress_on_a_terminal(user: Callable[..., Shell]) -> None:
     shell = user()
     command = f"printf %s '{HOSTILE}' >&2; sleep 1; echo A"
     write_pack(shell.folder, "seen", command, tasks={"a": {}})
-    received = shell.on_terminal("run", "--config", "tester.yaml", "--show-command-output")
+    received = shell.on_terminal(*RUN, "--show-command-output")
     assert "━".encode() in received
-    assert b"0/1" in received
+    assert b"0/1" in _without_colours(received)
     assert b"\x1b[32msecurebench: PASS a score=1.0\x1b[0m" in received
     assert "stderr: \ufffd]0;owned\ufffd\ufffd[2J".encode() in received
     assert HOSTILE[:5].encode() not in received
     assert b"\x1b[2J" not in received
     assert b"run_id=seen total=1" in received.splitlines()[-1]
+
+
+def _without_colours(received: bytes) -> bytes:
+    return re.sub(rb"\x1b\[[0-9;]*m", b"", received)
 
 
 def test_the_programs_of_the_image(place: Release, user: Callable[..., Shell]) -> None:

@@ -99,7 +99,9 @@ def make_pack(own: Release, count: int) -> None:
         + "\n"
         for number in range(count)
     )
-    pack, _ = keyed_pack("ConfigMap", "kills", {"manifest.yaml": MANIFEST, "tasks.jsonl": rows.encode()})
+    pack, _ = keyed_pack(
+        "ConfigMap", "kills", {"manifest.yaml": MANIFEST, "tasks.jsonl": rows.encode()}
+    )
     own.create(pack)
 
 

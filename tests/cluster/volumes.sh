@@ -55,6 +55,6 @@ recycle() {
 
 case ${1:-} in
   create) create | kubectl apply -f - >/dev/null ;;
-  recycle) recycle ;;
+  recycle) lock "$STATE"; recycle ;;
   *) die "usage: volumes.sh create|recycle" ;;
 esac

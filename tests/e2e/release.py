@@ -186,7 +186,6 @@ def release(
     chosen = {**images(), **values}
     with namespace(prefix, labels) as name:
         flags = [f"--set-json={key}={json.dumps(value)}" for key, value in chosen.items()]
-        call("tests/cluster/cluster", "recycle")
         install(name, flags)
         yield Release(name)
 

@@ -18,6 +18,18 @@ from pathlib import Path
 from typing import Any
 from unittest import mock
 
+import pytest
+from hypothesis import HealthCheck, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import (
+    RuleBasedStateMachine,
+    initialize,
+    invariant,
+    precondition,
+    rule,
+    run_state_machine_as_test,
+)
+
 from build import (
     DISRUPTED,
     FakeClock,
@@ -34,17 +46,6 @@ from build import (
     text_message,
     write_pack,
 )
-from hypothesis import HealthCheck, settings
-from hypothesis import strategies as st
-from hypothesis.stateful import (
-    RuleBasedStateMachine,
-    initialize,
-    invariant,
-    precondition,
-    rule,
-    run_state_machine_as_test,
-)
-
 from securebench.controller.supervisor import Supervisor
 from securebench.engine.entries import (
     Entry,
@@ -66,6 +67,9 @@ from securebench.plan.model import AttemptKey, LaunchKey, Role
 
 NAME = "nightly"
 RETRIES = 2
+EFFECTS = 80
+"""More than the effects of a run of two tasks that goes well."""
+
 FAIR_ROUNDS = 60
 """Rounds of a fair cluster within which a run has to end; each is half a minute."""
 
@@ -205,7 +209,7 @@ class MachineModel(RuleBasedStateMachine):
         self.logger.propagate = False
         self.patches = [
             mock.patch.object(asyncio, "to_thread", inline),
-            mock.patch.object(os, "fsync", lambda _: None),
+            mock.patch.object(os, "fsync"),
             mock.patch.object(Path, "replace", self._replace(Path.replace)),
             mock.patch.object(Journal, "append", self._append(Journal.append)),
         ]
@@ -214,6 +218,9 @@ class MachineModel(RuleBasedStateMachine):
         self.runner = asyncio.Runner(loop_factory=lambda: VirtualLoop(self.clock))
         self.runner.get_loop().set_exception_handler(lambda *_: None)
         self.is_sound = False
+        self.first_fuse: int | None = None
+        self.spare_fuse = False
+        self.deaths = 0
         self.is_cancelled = False
         self.lost = Counter[AttemptKey]()
 
@@ -262,10 +269,10 @@ class MachineModel(RuleBasedStateMachine):
         with self.fate.outside():
             made = self.runner.run(self.cluster.create(Kind.BENCHMARK_RUN, body))
         self.uid = str(made["metadata"]["uid"])  # type: ignore[index]
-        self._start()
+        self._start(self.first_fuse)
 
-    def _start(self) -> None:
-        self.fate.fuse, self.fate.is_dead = None, False
+    def _start(self, fuse: int | None = None) -> None:
+        self.fate.fuse, self.fate.is_dead = fuse, False
         context = context_of(self.cluster, self.clock, self.root)
         self.supervisor = Supervisor(context)
         self._observe(None)
@@ -286,6 +293,7 @@ class MachineModel(RuleBasedStateMachine):
         self.runner.run(asyncio.sleep(seconds))
         self.is_sound = True
         if self.fate.is_dead:
+            self.deaths += 1
             self._bury()
             self._start()
 
@@ -515,7 +523,7 @@ class MachineModel(RuleBasedStateMachine):
 
     def _be_fair(self) -> None:
         """Let the cluster work as it should until the run has ended."""
-        self.fate.fuse = None
+        self.fate.fuse = self.fate.fuse if self.spare_fuse else None
         self.cluster._failures.clear()
         self.cluster._to_lose = 0
         if self._run()["spec"].get("suspend"):  # type: ignore[attr-defined]
@@ -549,9 +557,7 @@ class MachineModel(RuleBasedStateMachine):
         if self.is_cancelled:
             allowed.add(Outcome.CANCELLED)
         assert finish.outcome in allowed
-        assert (finish.passed is True) == (
-            finish.outcome is Outcome.SCORED and SCRIPTS[script][1]
-        )
+        assert (finish.passed is True) == (finish.outcome is Outcome.SCORED and SCRIPTS[script][1])
 
     def _check_files(self) -> None:
         folder = self.root / "runs" / self.uid
@@ -585,3 +591,30 @@ def test_machine_model() -> None:
             suppress_health_check=list(HealthCheck),
         ),
     )
+
+
+@pytest.mark.parametrize("cancel", ["", "Graceful", "Immediate"])
+@pytest.mark.parametrize("effects", range(1, EFFECTS))
+def test_death_at_any_effect(effects: int, cancel: str) -> None:
+    """The first operator dies at each of its effects in turn; the second brings the run home."""
+    model = MachineModel()
+    model.first_fuse = effects
+    try:
+        model.spare_fuse = True
+        model.apply(["right", "greedy"], 1, 1)
+        if cancel:
+            model.the_user_cancels(cancel)
+    except BaseException:
+        model.is_sound = False
+        raise
+    finally:
+        model.teardown()
+
+
+def test_the_first_operator_survives_the_last_of_these_effects() -> None:
+    model = MachineModel()
+    model.first_fuse = EFFECTS
+    model.apply(["right", "greedy"], 1, 1)
+    model.spare_fuse = True
+    model.teardown()
+    assert not model.deaths

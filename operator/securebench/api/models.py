@@ -8,6 +8,7 @@ from typing import Annotated, ClassVar, Self
 
 from pydantic import Field, model_validator
 
+from securebench.api import wording
 from securebench.api.base import ApiModel
 from securebench.api.choices import (
     CancelMode,
@@ -46,6 +47,11 @@ DEFAULT_MEMORY_LIMIT = "1Gi"
 
 DEFAULT_REQUESTS: Mapping[str, str] = MappingProxyType({"cpu": "100m", "memory": "256Mi"})
 """What a task container gets reserved when the spec says nothing."""
+
+
+MANIFEST_FILE = "manifest.yaml"
+TASKS_FILE = "tasks.jsonl"
+"""Where they lie in a pack that says nothing else."""
 
 
 class LocalReference(ApiModel):
@@ -98,9 +104,9 @@ class Pack(ApiModel):
     """A ConfigMap; everyone who may read ConfigMaps can read the answers."""
     secret: KeyedPack | None = None
     """A Secret, for packs whose answers must not be readable with `get configmaps`."""
-    manifest: SafePath = "manifest.yaml"
+    manifest: SafePath = MANIFEST_FILE
     """The manifest, relative to the pack's root."""
-    tasks: SafePath = "tasks.jsonl"
+    tasks: SafePath = TASKS_FILE
     """The task rows, relative to the pack's root."""
     digest: Digest | None = None
     """Refuse the run unless the pack has this digest."""
@@ -109,7 +115,7 @@ class Pack(ApiModel):
     def _one_source(self) -> Self:
         sources = (self.volume, self.config_map, self.secret)
         if sum(source is not None for source in sources) != 1:
-            raise ValueError("exactly one of volume, configMap and secret is needed")
+            raise ValueError(wording.ONE_SOURCE)
         return self
 
 
@@ -136,7 +142,7 @@ class Harness(ApiModel):
     @model_validator(mode="after")
     def _env_has_values(self) -> Self:
         if self.env and self.secret_ref is None:
-            raise ValueError("env needs secretRef: the values come from a Secret")
+            raise ValueError(wording.ENV_HAS_VALUES)
         return self
 
 
@@ -246,9 +252,9 @@ class Toleration(ApiModel):
     @model_validator(mode="after")
     def _complete(self) -> Self:
         if self.operator is TolerationOperator.EXISTS and self.value:
-            raise ValueError("operator Exists takes no value")
+            raise ValueError(wording.EXISTS_HAS_NO_VALUE)
         if self.operator is TolerationOperator.EQUAL and self.key is None:
-            raise ValueError("operator Equal needs a key")
+            raise ValueError(wording.EQUAL_HAS_KEY)
         return self
 
 
@@ -364,7 +370,7 @@ class BenchmarkRunSpec(ApiModel):
     def _provider_fits(self) -> Self:
         needs_key = self.harness.type is not HarnessType.COMMAND
         if self.provider is not None and not needs_key:
-            raise ValueError("provider belongs to harness types codex and claude_code only")
+            raise ValueError(wording.PROVIDER_FITS)
         if self.provider is None and needs_key:
             raise ValueError(f"harness type {self.harness.type.value} needs provider.secretRef")
         return self

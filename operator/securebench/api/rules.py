@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from securebench.api import wording
 from securebench.api.base import ApiModel
 from securebench.api.models import (
     DEFAULT_MEMORY_LIMIT,
@@ -111,7 +112,7 @@ RULES: Mapping[type[ApiModel], Sequence[CelRule]] = {
         _CANCEL_ORDER,
         CelRule(
             "!has(self.provider) || self.harness.type != 'command'",
-            "provider belongs to harness types codex and claude_code only",
+            wording.PROVIDER_FITS,
             ".provider",
         ),
         CelRule(
@@ -124,13 +125,13 @@ RULES: Mapping[type[ApiModel], Sequence[CelRule]] = {
         CelRule(
             "(has(self.volume) ? 1 : 0) + (has(self.configMap) ? 1 : 0) + "
             "(has(self.secret) ? 1 : 0) == 1",
-            "exactly one of volume, configMap and secret is needed",
+            wording.ONE_SOURCE,
         ),
     ),
     Harness: (
         CelRule(
             "!has(self.env) || size(self.env) == 0 || has(self.secretRef)",
-            "env needs secretRef: the values come from a Secret",
+            wording.ENV_HAS_VALUES,
         ),
     ),
     Resources: (
@@ -141,11 +142,11 @@ RULES: Mapping[type[ApiModel], Sequence[CelRule]] = {
         CelRule(
             "!has(self.operator) || self.operator != 'Exists' || !has(self.value) || "
             "self.value == ''",
-            "operator Exists takes no value",
+            wording.EXISTS_HAS_NO_VALUE,
         ),
         CelRule(
             "has(self.operator) && self.operator == 'Exists' || has(self.key)",
-            "operator Equal needs a key",
+            wording.EQUAL_HAS_KEY,
         ),
     ),
 }

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from securebench import names
+
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
@@ -32,9 +34,9 @@ class CandidateArtifact:
     def for_task_type(self, task_type: str) -> str:
         """Return what the verifier of a family gets; empty where there is nothing."""
         match task_type:
-            case "repo_patch":
+            case names.REPO_PATCH:
                 return self.patch or ""
-            case "terminal_task":
+            case names.TERMINAL_TASK:
                 return self.workspace or ""
             case _:
                 return self.text or ""

@@ -7,13 +7,10 @@ from typing import TYPE_CHECKING
 
 from securebench.candidates.extraction import Problem
 from securebench.candidates.untrusted import RefusedError
+from securebench.protocol import FRAMEWORK_FOLDER
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
-
-OURS = "securebench"
-"""Top folder of a workspace that the verifier fills from the pack: a link into it would let a
-candidate hand in the expected answer as its own."""
 
 MAX_FOLLOWED = 40
 """Links on the way to a target; the kernel gives up at the same number."""
@@ -64,7 +61,7 @@ class _Judge:
                         return False
                     place.pop()
                     ahead.extendleft(reversed(target.split("/")))
-            if place and place[0] == OURS:
+            if place and place[0] == FRAMEWORK_FOLDER:
                 return False
         return True
 

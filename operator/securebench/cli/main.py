@@ -11,12 +11,10 @@ from typing import Annotated
 
 import typer
 
-from securebench.cli.output import end_with
+from securebench.cli.output import end_with, errors_as_lines
+from securebench.protocol import HEARTBEAT_PATH
 
 # ruff: noqa: PLC0415
-
-HEARTBEAT = Path("/tmp/securebench/heartbeat.json")  # noqa: S108 - in the operator's own emptyDir
-"""Default of the setting ``heartbeatPath``."""
 
 app = typer.Typer(
     name="securebench",
@@ -202,7 +200,7 @@ def operator_io_command(arguments: Annotated[list[str], typer.Argument()]) -> No
 @app.command("probe", hidden=True)
 def probe_command(
     *,
-    heartbeat: Annotated[Path, typer.Option("--file")] = HEARTBEAT,
+    heartbeat: Annotated[Path, typer.Option("--file")] = HEARTBEAT_PATH,
     max_age: Annotated[float, typer.Option("--max-age")] = 90.0,
 ) -> None:
     """Tell the kubelet whether the operator still looks at its runs."""
@@ -213,4 +211,5 @@ def probe_command(
 
 def main() -> None:
     """Run the program, under its name also when it is started as a module."""
-    app(prog_name=app.info.name)
+    with errors_as_lines():
+        app(prog_name=app.info.name)

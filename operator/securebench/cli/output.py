@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from typing import NoReturn
 
 import typer
@@ -19,20 +20,26 @@ _FORBIDDEN = 403
 def end_with(command: Callable[[], int]) -> NoReturn:
     """Run a command and end the program with its exit code.
 
-    Errors become one line each on stdout, as contract 2.1 has it.
-
     Args:
         command: Returns the exit code.
     """
     try:
-        code = command()
-    except (SecureBenchError, OSError, ValueError, ImportError) as error:
-        for line in error_lines(error):
-            print_error(line)
-        code = 1
+        with errors_as_lines():
+            code = command()
     except KeyboardInterrupt:
         code = INTERRUPTED
     raise typer.Exit(code)
+
+
+@contextmanager
+def errors_as_lines() -> Iterator[None]:
+    """End the program with exit code 1 and one line on stdout for each error (contract 2.1)."""
+    try:
+        yield
+    except (SecureBenchError, OSError, ValueError, ImportError) as error:
+        for line in error_lines(error):
+            print_error(line)
+        raise SystemExit(1) from None
 
 
 def error_lines(error: Exception) -> tuple[str, ...]:

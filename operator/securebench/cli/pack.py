@@ -11,7 +11,6 @@ from pathlib import Path
 from securebench.cli.output import print_error, print_line
 from securebench.errors import ConfigErrors, InvalidInputError
 from securebench.harnesses.config import (
-    DEFAULT_TASK_FILE,
     CommandHarness,
     Harness,
     harness_config,
@@ -19,6 +18,7 @@ from securebench.harnesses.config import (
 from securebench.packs.bundle import files_receipt
 from securebench.packs.lint import LintFinding, Severity, lint_harness, lint_pack
 from securebench.packs.load import CheckedPack, check_pack
+from securebench.packs.materialize import TASK_FILE
 from securebench.tester.config import TesterConfig, load_tester_config
 from securebench.tester.connection import Place, open_connection
 from securebench.tester.link import LOCAL_LIMITS
@@ -139,7 +139,7 @@ def _valid(source: _Source, checked: CheckedPack) -> LocalPack:
 
 def _findings(source: _Source) -> list[LintFinding]:
     harness, findings = _harness(source.config)
-    task_file = harness.task_file if harness is not None else DEFAULT_TASK_FILE
+    task_file = harness.task_file if harness is not None else TASK_FILE
     checked = check_pack(source.manifest, source.tasks, task_file=task_file)
     findings += lint_pack(checked)
     if source.config is not None:

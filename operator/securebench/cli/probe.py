@@ -1,6 +1,6 @@
 """``securebench probe``: the kubelet's question whether the operator still looks at its runs.
 
-Standard library only: the kubelet starts it every few seconds.
+It loads next to nothing: the kubelet starts it every few seconds.
 """
 
 from __future__ import annotations
@@ -9,6 +9,8 @@ import json
 import sys
 import time
 from pathlib import Path
+
+from securebench.protocol import HEARTBEAT_FIELD
 
 
 def probe(heartbeat: Path, max_age_seconds: float) -> int:
@@ -22,7 +24,7 @@ def probe(heartbeat: Path, max_age_seconds: float) -> int:
         Exit code 0 or 1.
     """
     try:
-        listed_at = float(json.loads(heartbeat.read_bytes())["lists_at"])
+        listed_at = float(json.loads(heartbeat.read_bytes())[HEARTBEAT_FIELD])
     except (OSError, ValueError, KeyError, TypeError) as error:
         sys.stderr.write(f"no heartbeat: {type(error).__name__}\n")
         return 1

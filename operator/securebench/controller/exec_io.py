@@ -27,7 +27,7 @@ from securebench.digests import PATTERN
 from securebench.errors import InvalidInputError, SecureBenchError, StorageError, TooLargeError
 from securebench.ledger.index import RunIndex
 from securebench.ledger.store import CANDIDATES, RECORD, RUN, SUMMARY
-from securebench.manifests.layout import PRODUCER_NAME, VERIFICATION_NAME
+from securebench.manifests import layout
 from securebench.packs.bundle import (
     CHUNK_BYTES,
     BundleLimits,
@@ -161,7 +161,7 @@ def put_pack(volume: Volume, name: str, digest: str, size: int, source: IO[bytes
         InvalidInputError: A bad argument or a bad entry.
         StorageError: Damaged on the way, or too large.
     """
-    packs, limits = volume.root / "packs", volume.pack_limits
+    packs, limits = volume.root / layout.PACKS, volume.pack_limits
     incoming, bounded = packs / _INCOMING, _BoundedReader(source, size)
     try:
         target = packs / _checked(_PACK_NAME, name, "pack name")
@@ -180,7 +180,7 @@ def put_pack(volume: Volume, name: str, digest: str, size: int, source: IO[bytes
 
 def show_pack(volume: Volume, name: str) -> Answer:
     """Say what lies in a pack's folder, its digest computed now."""
-    folder = volume.root / "packs" / _checked(_PACK_NAME, name, "pack name")
+    folder = volume.root / layout.PACKS / _checked(_PACK_NAME, name, "pack name")
     if not folder.is_dir():
         return {"present": False}
     receipt = files_receipt(folder_files(folder), volume.pack_limits)
@@ -259,14 +259,14 @@ def get_log(root: Path, uid: str, task_id: str, sink: IO[bytes]) -> Answer:
     Raises:
         InvalidInputError: The task has no record in this run.
     """
-    attempt = _last_attempt(_run_folder(root, uid) / "tasks", task_id)
+    attempt = _last_attempt(_run_folder(root, uid) / layout.TASKS, task_id)
     if attempt is None:
         raise InvalidInputError(
             f"the run has no finished task {task_id!r}; running tasks have no log yet"
         )
     files: dict[str, Path] = {}
-    for launch in _numbered(attempt / "launches"):
-        for part in (PRODUCER_NAME, VERIFICATION_NAME):
+    for launch in _numbered(attempt / layout.LAUNCHES):
+        for part in (layout.PRODUCER_NAME, layout.VERIFICATION_NAME):
             found = {
                 name: path for name, path in folder_files(launch / part).items() if name in _STREAMS
             }
@@ -374,7 +374,7 @@ def _open_if_present(path: Path) -> IO[bytes] | None:
 
 
 def _run_folder(root: Path, uid: str) -> Path:
-    return root / "runs" / _checked(_RUN_UID, uid, "run uid")
+    return root / layout.RUNS / _checked(_RUN_UID, uid, "run uid")
 
 
 def _size(text: str) -> int:

@@ -15,6 +15,7 @@ from securebench.controller.context import Context
 from securebench.controller.supervisor import Supervisor
 from securebench.errors import ClusterError
 from securebench.kube.port import Cluster, Kind
+from securebench.protocol import HEARTBEAT_FIELD
 
 logger = logging.getLogger(__name__)
 
@@ -66,7 +67,7 @@ async def heartbeat(context: Context, supervisor: Supervisor) -> None:
         else:
             now = context.clock.now()
             part = path.with_suffix(".part")
-            part.write_text(json.dumps({"lists_at": now}), encoding="ascii")
+            part.write_text(json.dumps({HEARTBEAT_FIELD: now}), encoding="ascii")
             part.replace(path)
             LISTED_AT.set(now)
         ACTIVE_RUNS.set(supervisor.active)

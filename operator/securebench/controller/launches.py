@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Collection, Mapping
+from collections.abc import Awaitable, Callable, Collection, Coroutine, Mapping
 from dataclasses import dataclass, field
 
 from securebench.clock import Clock
@@ -18,6 +18,9 @@ RETRY_SECONDS = 2.0
 
 QUOTA_RETRY_SECONDS = 10.0
 """Pause before a create that the namespace's quota refused is repeated."""
+
+DELETE_AGAIN_SECONDS = 30.0
+"""Pause before a Pod is deleted again that is still shown; its event may have been lost."""
 
 
 @dataclass(slots=True)
@@ -60,6 +63,7 @@ class Launcher:
         self._clock = clock
         self._on_change = on_change
         self._busy: dict[str, asyncio.Task[None]] = {}
+        self._delete_again: dict[str, float] = {}
         self.state = LaunchState()
 
     def expect(self, launch: LaunchKey) -> None:
@@ -86,8 +90,9 @@ class Launcher:
         self._start(name, self._create(name, manifest, saw))
 
     def delete(self, deletion: Deletion) -> None:
-        """Begin to delete a Pod, unless that is under way."""
-        if deletion.name not in self._busy:
+        """Begin to delete a Pod, unless that is under way or was done a moment ago."""
+        again_at = self._delete_again.get(deletion.uid, 0.0)
+        if deletion.name not in self._busy and self._clock.now() >= again_at:
             self._start(deletion.name, self._delete(deletion))
 
     def settle(self, seen: Collection[str], vanished: Collection[str]) -> None:
@@ -126,11 +131,8 @@ class Launcher:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
 
-    def _start(self, name: str, work: Awaitable[None]) -> None:
-        async def run() -> None:
-            await work
-
-        task = asyncio.create_task(run(), name=name)
+    def _start(self, name: str, work: Coroutine[object, object, None]) -> None:
+        task = asyncio.create_task(work, name=name)
         self._busy[name] = task
         task.add_done_callback(lambda _: self._on_change())
 
@@ -174,12 +176,14 @@ class Launcher:
 
     async def _delete(self, deletion: Deletion) -> None:
         grace = 1 if deletion.at_once else None
+        pause = DELETE_AGAIN_SECONDS
         try:
             await self._cluster.delete(
                 Kind.POD, deletion.name, uid=deletion.uid, grace_seconds=grace
             )
         except TransientClusterError:
-            await asyncio.sleep(RETRY_SECONDS)
+            pause = RETRY_SECONDS
+        self._delete_again[deletion.uid] = self._clock.now() + pause
 
 
 def _is_owned_by(raw: Raw, uid: str) -> bool:

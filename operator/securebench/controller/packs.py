@@ -15,12 +15,12 @@ from securebench.api.models import KeyedPack, Pack
 from securebench.errors import PackError
 from securebench.kube.port import Cluster, Kind, Raw
 from securebench.ledger.store import make_folder
+from securebench.manifests.layout import PACKS
 from securebench.names import USABLE_LABEL
 from securebench.packs.digest import pack_digest
 from securebench.packs.load import load_benchmark_manifest, pack_file
 
-PACKS = "packs"
-CONTENT = "packs/.content"
+CONTENT = f"{PACKS}/.content"
 
 
 @dataclass(frozen=True, slots=True)

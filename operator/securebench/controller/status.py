@@ -89,7 +89,7 @@ class StatusBoard:
             completion_time=rfc3339(observed.now) if is_over else None,
             conditions=self._set(observed),
         )
-        return _dump(status)
+        return _dump(status, exclude={"failed_tasks"})
 
     def running(
         self, plan: RunPlan, history: RunHistory, exported: Exported, observed: Observed
@@ -177,6 +177,8 @@ def _is_failure(finish: Finish) -> bool:
     return finish.passed is not True and finish.outcome is not Outcome.NOT_VERIFIED
 
 
-def _dump(status: BenchmarkRunStatus) -> dict[str, object]:
-    body: Mapping[str, object] = status.model_dump(mode="json", by_alias=True, exclude_none=True)
+def _dump(status: BenchmarkRunStatus, exclude: set[str] | None = None) -> dict[str, object]:
+    body: Mapping[str, object] = status.model_dump(
+        mode="json", by_alias=True, exclude_none=True, exclude=exclude
+    )
     return {"status": dict(body)}

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 
 from securebench.families.base import Family, FamilyContract, TaskView
 from securebench.families.fields import OBJECT, STRING, TEXT, Field, Section, is_positive, is_text
+from securebench.names import CODE_COMPLETION
 from securebench.resources import Lane
 
 LANGUAGE = "python"
@@ -32,7 +33,7 @@ def configuration_problem(task: TaskView) -> str | None:
 
 
 FAMILY = Family(
-    contract=FamilyContract("code_completion", "code", workspace_required=False),
+    contract=FamilyContract(CODE_COMPLETION, "code", workspace_required=False),
     input=Section(
         "input",
         (

@@ -20,6 +20,7 @@ from securebench.families.fields import (
     object_rule,
     simple,
 )
+from securebench.names import REPO_PATCH
 from securebench.resources import Lane
 
 
@@ -113,7 +114,7 @@ def configuration_problem(task: TaskView) -> str | None:
 
 
 FAMILY = Family(
-    contract=FamilyContract("repo_patch", "patch", workspace_required=True),
+    contract=FamilyContract(REPO_PATCH, "patch", workspace_required=True),
     input=Section(
         "input",
         (

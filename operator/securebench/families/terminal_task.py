@@ -19,6 +19,7 @@ from securebench.families.fields import (
     object_rule,
     simple,
 )
+from securebench.names import TERMINAL_TASK
 from securebench.resources import Lane
 from securebench.verifiers.dangerous_commands import KNOWN_COMMANDS
 
@@ -85,7 +86,7 @@ def configuration_problem(task: TaskView) -> str | None:
 
 
 FAMILY = Family(
-    contract=FamilyContract("terminal_task", "workspace", workspace_required=True),
+    contract=FamilyContract(TERMINAL_TASK, "workspace", workspace_required=True),
     input=Section(
         "input", (Field("instructions", TEXT, required=True), Field("context", TEXT_OR_OBJECT))
     ),

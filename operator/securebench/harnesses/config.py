@@ -9,14 +9,15 @@ from math import isfinite
 
 from securebench.errors import ConfigError, ConfigErrors
 from securebench.harnesses.domains import normalize_domains
+from securebench.packs.materialize import TASK_FILE
 from securebench.packs.paths import PathError, author_path
 from securebench.resources import Component
 
-DEFAULT_TASK_FILE = "task.json"
 PROVIDER_TIMEOUT_SECONDS = 900.0
 """Time limit of codex and claude_code where neither task nor tester gives one."""
 
 HARNESS_TYPES = ("claude_code", "codex", "command")
+WRONG_TYPE = f"harness.type must be one of {', '.join(HARNESS_TYPES)}"
 SHELL = ("sh", "-lc")
 PROVIDER_HOSTS = {"codex": "api.openai.com", "claude_code": "api.anthropic.com"}
 
@@ -39,7 +40,7 @@ class Harness:
     """
 
     type: str
-    task_file: str = DEFAULT_TASK_FILE
+    task_file: str = TASK_FILE
     timeout_seconds: float | None = None
     is_default_timeout: bool = True
     allowed_domains: tuple[str, ...] = ()
@@ -151,8 +152,7 @@ def harness_config(type: str, config: Mapping[str, object]) -> Harness:  # noqa:
         case "codex" | "claude_code":
             harness = _provider(type, reader)
         case _:
-            wanted = ", ".join(HARNESS_TYPES)
-            reader.fail(f"harness.type must be one of {wanted}", ("harness", "type"))
+            reader.fail(WRONG_TYPE, ("harness", "type"))
             harness = None
     if reader.errors or harness is None:
         raise ConfigErrors(reader.errors)
@@ -171,7 +171,7 @@ def unsupported_reason(harness: Harness) -> str | None:
 def _command(reader: _Reader) -> Harness | None:
     reader.only(("command", "artifact_path", *_COMMON_KEYS))
     task_file, artifact = reader.path("task_file"), reader.path("artifact_path")
-    if artifact is not None and artifact == (task_file or DEFAULT_TASK_FILE):
+    if artifact is not None and artifact == (task_file or TASK_FILE):
         reader.fail_at("artifact_path", "must not be the task file")
     timeout = reader.timeout(default=None)
     domains = reader.domains()
@@ -181,7 +181,7 @@ def _command(reader: _Reader) -> Harness | None:
     return CommandHarness(
         command=command,
         artifact_path=artifact,
-        task_file=task_file or DEFAULT_TASK_FILE,
+        task_file=task_file or TASK_FILE,
         timeout_seconds=timeout,
         is_default_timeout=not reader.has("timeout_seconds"),
         allowed_domains=domains,
@@ -195,7 +195,7 @@ def _provider(kind: str, reader: _Reader) -> Harness:
     return harness(
         model=reader.name("model", default="sonnet" if kind == "claude_code" else None),
         version=reader.name("version", default="latest"),
-        task_file=reader.path("task_file") or DEFAULT_TASK_FILE,
+        task_file=reader.path("task_file") or TASK_FILE,
         timeout_seconds=reader.timeout(default=PROVIDER_TIMEOUT_SECONDS),
         is_default_timeout=not reader.has("timeout_seconds"),
         allowed_domains=reader.domains(),

@@ -18,6 +18,7 @@ from collections.abc import AsyncGenerator, Mapping
 from enum import StrEnum
 from typing import NamedTuple, Protocol
 
+from securebench.api.base import KIND
 from securebench.errors import ClusterError, TransientClusterError
 
 Raw = Mapping[str, object]
@@ -31,7 +32,7 @@ class Kind(StrEnum):
     NETWORK_POLICY = "NetworkPolicy"
     CONFIG_MAP = "ConfigMap"
     SECRET = "Secret"  # noqa: S105 - the name of a kind
-    BENCHMARK_RUN = "BenchmarkRun"
+    BENCHMARK_RUN = KIND
     EVENT = "Event"
 
 

@@ -10,8 +10,9 @@ from pathlib import Path
 from pydantic import TypeAdapter
 
 from securebench.ledger.store import make_folder, replace_file
+from securebench.manifests.layout import RUNS
 
-INDEX = "runs/index.jsonl"
+INDEX = f"{RUNS}/index.jsonl"
 _LOCK = threading.Lock()
 
 

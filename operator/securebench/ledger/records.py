@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from securebench.clock import rfc3339
 from securebench.engine.model import Outcome
+from securebench.engine.tally import VERIFIED
 from securebench.errors import InvariantViolationError
 from securebench.ledger.labels import (
     NETWORK,
@@ -21,6 +22,7 @@ from securebench.ledger.labels import (
 )
 from securebench.names import logical_name
 from securebench.plan.model import VerifierKind
+from securebench.plan.tasks import VERIFIER_STDERR
 from securebench.redaction import RedactedVerification, redact_verification, task_secrets
 from securebench.resources import REDACTED
 
@@ -45,10 +47,6 @@ TIMING_FIELDS = (
 
 TIMEOUT_EXIT_CODE = 124
 PRODUCER_TIMEOUT = "producer_timeout"
-VERIFIER_STDERR = "verifier_stderr"
-"""Key of a denial's metadata that is a field of the record."""
-
-WITH_VERDICT = frozenset({Outcome.SCORED, Outcome.AGENT, Outcome.RESOURCE})
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,8 +110,8 @@ def candidate_record(
     verified = _redacted(task, history, finish, texts)
     return {
         **_identity(plan, task, history, context),
-        "outcome": None if finish.outcome is Outcome.NOT_VERIFIED else finish.outcome.value,
-        **verdict_fields(finish.passed is True if finish.outcome in WITH_VERDICT else None),
+        "outcome": record_outcome(finish.outcome),
+        **verdict_fields(finish.passed is True if finish.outcome in VERIFIED else None),
         **_failure(finish, verified.failure_message),
         **_candidate(task, history, finish, texts),
         "producer_stdout": texts.producer_stdout,
@@ -136,6 +134,11 @@ def task_fields(run_id: str, task: SecureBenchTask) -> dict[str, object]:
         "resource_summary": task.resource_summary(),
         "hidden_values": REDACTED,
     }
+
+
+def record_outcome(outcome: Outcome) -> str | None:
+    """Return how a record names an outcome; null is a family without verifier."""
+    return None if outcome is Outcome.NOT_VERIFIED else outcome.value
 
 
 def verdict_fields(passed: bool | None) -> dict[str, object]:  # noqa: FBT001 - it is the verdict

@@ -25,7 +25,9 @@ from securebench.manifests.mounts import (
     lane_mount,
     parent_folders,
 )
+from securebench.packs.paths import EVALUATION_ROOT
 from securebench.packs.references import checker_reference
+from securebench.protocol import FRAMEWORK_FOLDER
 
 if TYPE_CHECKING:
     from securebench.packs.materialize import LaneSet
@@ -71,7 +73,7 @@ def check_containers(
 
 
 def _courier(plan: RunPlan, launch: LaunchKey, lanes: LaneSet) -> Manifest:
-    folders = parent_folders([layout.EVALUATION_INPUTS, *asset_places(lanes)])
+    folders = parent_folders([EVALUATION_ROOT, *asset_places(lanes)])
     own = layout.launch_folder(plan.identity.uid, launch)
     job = CourierJob(
         spec=collect_spec(plan),
@@ -91,7 +93,7 @@ def _courier(plan: RunPlan, launch: LaunchKey, lanes: LaneSet) -> Manifest:
 def _mounts(
     plan: RunPlan, task: TaskPlan, launch: LaunchKey, lanes: LaneSet, candidate: Sealed
 ) -> list[Manifest]:
-    evaluation_inputs = [inside(task, layout.EVALUATION_INPUTS)]
+    evaluation_inputs = [inside(task, EVALUATION_ROOT)]
     if checker_reference(task.task) is not None:
         evaluation_inputs.append(layout.EVALUATOR)
     return [
@@ -112,7 +114,7 @@ def _mounts(
 def _run_spec(
     plan: RunPlan, task: TaskPlan, check: CheckPlan, lanes: LaneSet, candidate: Sealed
 ) -> dict[str, object]:
-    evaluation_inputs = inside(task, layout.EVALUATION_INPUTS)
+    evaluation_inputs = inside(task, EVALUATION_ROOT)
     phase = Phase(CHECKER, check.command, check.workdir, check.timeout_seconds)
     return {
         **base_spec(plan, plan.limits.stream_bytes),
@@ -124,8 +126,8 @@ def _run_spec(
         "candidate": {**candidate_spec(candidate, layout.CANDIDATE), "to": task.workspace},
         "copies": [
             {
-                "from": f"{layout.PUBLIC_FILES}/{layout.FRAMEWORK_FOLDER}",
-                "to": inside(task, layout.FRAMEWORK_FOLDER),
+                "from": f"{layout.PUBLIC_FILES}/{FRAMEWORK_FOLDER}",
+                "to": inside(task, FRAMEWORK_FOLDER),
             }
         ],
         "protected": [

@@ -22,6 +22,7 @@ from securebench.manifests.mounts import (
     lane_mount,
     parent_folders,
 )
+from securebench.protocol import FRAMEWORK_FOLDER
 
 if TYPE_CHECKING:
     from securebench.packs.materialize import LaneSet
@@ -54,7 +55,7 @@ def _courier(plan: RunPlan, task: TaskPlan, launch: LaunchKey, lanes: LaneSet) -
     folders = parent_folders(places)
     own = layout.launch_folder(plan.identity.uid, launch)
     job = CourierJob(
-        spec=seal_spec(plan, task, [layout.FRAMEWORK_FOLDER, *places]),
+        spec=seal_spec(plan, task, [FRAMEWORK_FOLDER, *places]),
         folders=folders,
         mounts=(
             courier_workspace_mount(folders),

@@ -6,6 +6,7 @@ Source: docs/architecture.md.
 from __future__ import annotations
 
 from securebench.plan.model import LaunchKey, Role, short_uid
+from securebench.resources import Lane
 
 USER_ID = 65532
 """User and group of operator, courier and our verifier; launch Pods never set fsGroup."""
@@ -27,10 +28,6 @@ HOME = "/opt/securebench/home"
 EVALUATOR = "/opt/securebench/evaluator"
 """Second place of the evaluation inputs for a checker of the source form (contract 14.6)."""
 MATERIALIZED = "/opt/securebench/materialize"
-EVALUATION_INPUTS = "securebench/evaluation_inputs"
-"""Below the workspace."""
-FRAMEWORK_FOLDER = "securebench"
-"""Below the workspace; ours alone, never part of a candidate."""
 TEMPORARY = "/tmp"  # noqa: S108  # a folder of the Pod's own, see STICKY
 STICKY = "tmp"
 """Folder with mode 1777 inside the emptyDir that becomes /tmp; an emptyDir itself is 0777."""
@@ -47,9 +44,15 @@ VERIFIER_CANDIDATE = "/work/candidate"
 VERIFIER_HIDDEN = "/work/hidden"
 PROBE_VOLUME = "/work/probe"
 
-LANE_PUBLIC = "public"
-LANE_EVALUATION_INPUTS = "evaluation_inputs"
-LANE_HIDDEN = "hidden"
+LANE_PUBLIC = Lane.PUBLIC.value
+LANE_EVALUATION_INPUTS = Lane.EVALUATION_INPUTS.value
+LANE_HIDDEN = Lane.HIDDEN.value
+
+PACKS = "packs"
+"""Folder of the packs, relative to the volume's root."""
+RUNS = "runs"
+TASKS = "tasks"
+LAUNCHES = "launches"
 
 CANDIDATE_NAME = "candidate"
 PRODUCER_NAME = "producer"
@@ -60,7 +63,7 @@ LAUNCH_FOLDERS = (CANDIDATE_NAME, PRODUCER_NAME, VERIFICATION_NAME)
 
 def run_folder(run_uid: str) -> str:
     """Return the folder of a run, relative to the volume's root."""
-    return f"runs/{run_uid}"
+    return f"{RUNS}/{run_uid}"
 
 
 def probe_folder(run_uid: str) -> str:
@@ -70,7 +73,7 @@ def probe_folder(run_uid: str) -> str:
 
 def task_folder(run_uid: str, task: int) -> str:
     """Return the folder of a task, relative to the volume's root."""
-    return f"{run_folder(run_uid)}/tasks/{task}"
+    return f"{run_folder(run_uid)}/{TASKS}/{task}"
 
 
 def lane_folder(run_uid: str, task: int, lane: str) -> str:
@@ -89,7 +92,7 @@ def launch_folder(run_uid: str, launch: LaunchKey) -> str:
     Harness and verifier launches of the same number share it: the first writes ``candidate`` and
     ``producer``, the second ``verification``.
     """
-    return f"{attempt_folder(run_uid, launch.task, launch.attempt)}/launches/{launch.launch}"
+    return f"{attempt_folder(run_uid, launch.task, launch.attempt)}/{LAUNCHES}/{launch.launch}"
 
 
 def policy_name(run_uid: str) -> str:

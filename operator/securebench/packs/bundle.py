@@ -280,9 +280,7 @@ def _unpack_member(
 
 
 def _copy_member(archive: tarfile.TarFile, member: tarfile.TarInfo, sink: IO[bytes]) -> str:
-    source = archive.extractfile(member)
-    if source is None:
-        raise InvalidInputError(f"the bundle holds no plain file: {member.name!r}")
+    source = cast("IO[bytes]", archive.extractfile(member))
     content = hashlib.sha256()
     while data := source.read(CHUNK_BYTES):
         content.update(data)

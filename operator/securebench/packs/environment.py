@@ -6,6 +6,7 @@ from pathlib import PurePosixPath
 from typing import TYPE_CHECKING
 
 from securebench.families.fields import is_positive, is_text
+from securebench.names import TERMINAL_TASK
 from securebench.packs.paths import PathError, is_at_or_below
 
 if TYPE_CHECKING:
@@ -13,14 +14,13 @@ if TYPE_CHECKING:
 
     from securebench.packs.task import SecureBenchTask
 
+MATERIALIZE = "materialize_workdir_from_image"
 DEFAULT_TARGET = "/workspace"
 MOUNT_TARGETS = (DEFAULT_TARGET, "/app", "/securebench-workspace", "/testbed")
 """Where a workspace may be mounted: there or below."""
 
 WITHOUT_EFFECT = ("packages", "env", "setup", "network", "resources")
 """Known names that nothing reads."""
-
-TERMINAL_TASK = "terminal_task"
 
 
 def environment_problems(task: SecureBenchTask) -> Iterator[str]:
@@ -31,11 +31,11 @@ def environment_problems(task: SecureBenchTask) -> Iterator[str]:
     timeout = environment.get("timeout_seconds")
     if timeout is not None and not is_positive(timeout):
         yield "environment.timeout_seconds must be a positive number"
-    copy = environment.get("materialize_workdir_from_image")
+    copy = environment.get(MATERIALIZE)
     if copy is not None and not isinstance(copy, bool):
-        yield "environment.materialize_workdir_from_image must be a boolean"
+        yield f"environment.{MATERIALIZE} must be a boolean"
     elif copy and task.task_type != TERMINAL_TASK:
-        yield f"environment.materialize_workdir_from_image is for {TERMINAL_TASK} only"
+        yield f"environment.{MATERIALIZE} is for {TERMINAL_TASK} only"
     try:
         workspace_target(task)
     except PathError as error:

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING
 
 from securebench.families.registry import verifier_configuration_problem
 from securebench.families.repo_patch import TESTS_KEYS, candidate_policy
-from securebench.packs.environment import TERMINAL_TASK, WITHOUT_EFFECT
+from securebench.names import REPO_PATCH, TERMINAL_TASK
+from securebench.packs.environment import WITHOUT_EFFECT
 from securebench.packs.paths import is_at_or_below, safe_relative_path
 from securebench.packs.rows import ASSET_KEYS
 
@@ -160,7 +161,7 @@ def _task_messages(item: CompiledTask) -> Iterator[tuple[Rule, str]]:
     problem = verifier_configuration_problem(task)
     if problem is not None:
         yield Rule.VERIFIER_CONFIGURATION, f"this task can never score: {problem}"
-    if task.task_type == "repo_patch":
+    if task.task_type == REPO_PATCH:
         yield from _repo_patch_messages(row.eval)
 
 

@@ -7,14 +7,15 @@ from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING
 
 from securebench.errors import PackError
+from securebench.protocol import FRAMEWORK_FOLDER
 from securebench.resources import Component, ResourceError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-PUBLIC_ROOT = "securebench/public"
-EVALUATION_ROOT = "securebench/evaluation_inputs"
-EVALUATOR_ROOT = "securebench/evaluator"
+PUBLIC_ROOT = f"{FRAMEWORK_FOLDER}/public"
+EVALUATION_ROOT = f"{FRAMEWORK_FOLDER}/evaluation_inputs"
+EVALUATOR_ROOT = f"{FRAMEWORK_FOLDER}/evaluator"
 
 DENIED = (
     "ground_truth",

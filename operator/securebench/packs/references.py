@@ -8,6 +8,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from securebench.families.terminal_task import is_source_form
+from securebench.names import TERMINAL_TASK
 from securebench.packs.paths import (
     EVALUATION_ROOT,
     EVALUATOR_ROOT,
@@ -91,7 +92,7 @@ def checker_reference(task: SecureBenchTask) -> FileReference | None:
         PathError: The path is not permitted.
     """
     checker = task.resources.get("checker")
-    if task.task_type != "terminal_task" or checker is None:
+    if task.task_type != TERMINAL_TASK or checker is None:
         return None
     if not isinstance(checker.value, Mapping) or not is_source_form(checker.value):
         return None

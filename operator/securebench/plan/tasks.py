@@ -10,8 +10,9 @@ from securebench.families.terminal_task import is_source_form
 from securebench.harnesses.config import SHELL, CommandHarness
 from securebench.harnesses.extraction import extraction_for
 from securebench.harnesses.time_limit import agent_time_limit
+from securebench.names import CODE_COMPLETION, REPO_PATCH, TERMINAL_TASK
 from securebench.packs.digest import row_digest
-from securebench.packs.environment import TERMINAL_TASK, workspace_target
+from securebench.packs.environment import MATERIALIZE, workspace_target
 from securebench.packs.materialize import check_task_file, materialization_plan
 from securebench.packs.task import SecureBenchTask
 from securebench.plan.model import CheckPlan, Refusal, TaskPlan, VerifierKind
@@ -25,10 +26,12 @@ from securebench.verifiers.dangerous_commands import (
 )
 from securebench.verifiers.registry import verifier_for_task_type
 
-NOT_BUILT = frozenset({"code_completion", "repo_patch"})
+NOT_BUILT = frozenset({CODE_COMPLETION, REPO_PATCH})
 """Active families whose verifier this version lacks: their packs are refused."""
 
-MATERIALIZE = "materialize_workdir_from_image"
+VERIFIER_STDERR = "verifier_stderr"
+"""Key of a denial's metadata that becomes a field of the record."""
+
 CHECK_SECONDS = 300.0
 """Time limit of a check where neither checker nor environment gives one (contract 15.8)."""
 
@@ -115,7 +118,7 @@ def _denial(
         return None
     result = denial_result(decision, needed_commands(task), policy)
     message = f"the checker needs a command that is {decision.reason}"
-    metadata = {**result.metadata, "verifier_stderr": result.stderr}
+    metadata = {**result.metadata, VERIFIER_STDERR: result.stderr}
     return Refusal("agent", FAILURE_REASON, FAILURE_PHASE, message, metadata)
 
 

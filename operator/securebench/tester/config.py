@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from securebench.errors import ConfigError, ConfigErrors, InvalidInputError
-from securebench.harnesses.config import HARNESS_TYPES
+from securebench.harnesses.config import HARNESS_TYPES, WRONG_TYPE
 from securebench.packs.plain import KeyPath, PlainProblem, YamlDocument, parse_yaml
 from securebench.verifiers.dangerous_commands import KNOWN_COMMANDS, VerificationPolicy
 
@@ -233,7 +233,7 @@ def _harness(data: Mapping[str, object], problems: _Problems) -> HarnessSection:
         return HarnessSection(type="")
     kind = section.get("type")
     if kind not in HARNESS_TYPES:
-        problems.add(("harness", "type"), f"harness.type must be one of {', '.join(HARNESS_TYPES)}")
+        problems.add(("harness", "type"), WRONG_TYPE)
     config = section.get("config", {})
     if not isinstance(config, Mapping):
         problems.add(("harness", "config"), "harness.config must be an object")

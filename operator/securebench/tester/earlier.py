@@ -9,13 +9,15 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple, cast
 
+from securebench.engine.tally import KEPT_ON_RESUME
 from securebench.errors import ConfigError, ConfigErrors
 from securebench.kube.port import Raw
+from securebench.ledger.records import record_outcome
 from securebench.names import HARNESS_DIGEST_ANNOTATION
 from securebench.tester.follow import run_state
 from securebench.tester.link import RunEntry
 
-KEPT_OUTCOMES = frozenset({"scored", "agent", "resource", None})
+KEPT_OUTCOMES = frozenset(record_outcome(outcome) for outcome in KEPT_ON_RESUME)
 """Outcomes whose records a resume keeps (contract 15.1); null is a family without verifier."""
 
 

@@ -8,9 +8,9 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from securebench.api.models import MANIFEST_FILE, TASKS_FILE
 from securebench.errors import ConfigError, ConfigErrors, InvalidInputError, PackError
 from securebench.harnesses.config import (
-    DEFAULT_TASK_FILE,
     Harness,
     harness_config,
     unsupported_reason,
@@ -20,11 +20,9 @@ from securebench.packs.digest import pack_digest
 from securebench.packs.lint import LintFinding, Rule, lint_pack
 from securebench.packs.load import check_pack
 from securebench.packs.manifest import BenchmarkManifest
+from securebench.packs.materialize import TASK_FILE
 from securebench.packs.paths import safe_relative_path
 from securebench.tester.config import TesterConfig
-
-MANIFEST = "manifest.yaml"
-TASKS = "tasks.jsonl"
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +65,7 @@ def prepare(config: TesterConfig) -> Prepared:
     """
     harness, errors = _checked_harness(config)
     manifest, tasks = config.benchmark.manifest, config.benchmark.tasks
-    task_file = harness.task_file if harness is not None else DEFAULT_TASK_FILE
+    task_file = harness.task_file if harness is not None else TASK_FILE
     checked = check_pack(manifest, tasks, limit=config.run.limit, task_file=task_file)
     if checked.pack is None or harness is None or errors or checked.errors:
         raise ConfigErrors([*errors, *checked.errors])
@@ -91,7 +89,7 @@ def local_pack(manifest: Path, tasks: Path, loaded: BenchmarkManifest) -> LocalP
         PackError: An asset root holds something else than files and folders.
         StorageError: A file cannot be read.
     """
-    files = {MANIFEST: manifest, TASKS: tasks}
+    files = {MANIFEST_FILE: manifest, TASKS_FILE: tasks}
     for root in (loaded.asset_roots.public, loaded.asset_roots.eval):
         name = safe_relative_path(root, "asset root")
         files |= {f"{name}/{path}": file for path, file in _plain_files(manifest.parent / name)}

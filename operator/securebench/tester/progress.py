@@ -17,6 +17,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
 from securebench.tester.text import printable, snippet
+from securebench.verifiers.dangerous_commands import FAILURE_REASON
 
 _WORDS = {"passed": "PASS", "failed": "FAIL"}
 _COLOURS = {"passed": "green", "failed": "red", "pending": "yellow"}
@@ -225,7 +226,7 @@ def _verifier_events(
     record: Mapping[str, object], task: Mapping[str, object]
 ) -> Iterator[ProgressEvent]:
     yield ProgressEvent(Event.VERIFIER_START, task)
-    if record.get("failure_reason") == "verifier_dangerous_command_denied":
+    if record.get("failure_reason") == FAILURE_REASON:
         reason = record.get("failure_message")
         denied = _mapping(record.get("verifier_metadata")).get("denied_command")
         fields = {**task, "denied_command": denied, "reason": reason}

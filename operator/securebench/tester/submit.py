@@ -6,7 +6,7 @@ import base64
 from collections.abc import Mapping
 
 from securebench.api.base import API_VERSION, KIND
-from securebench.api.models import BenchmarkRunSpec, unsupported
+from securebench.api.models import MANIFEST_FILE, TASKS_FILE, BenchmarkRunSpec, unsupported
 from securebench.digests import PREFIX
 from securebench.errors import ConfigError, ConfigErrors, SpecError
 from securebench.kube.port import Raw
@@ -19,7 +19,7 @@ from securebench.names import (
     kubernetes_name,
 )
 from securebench.tester.config import TesterConfig
-from securebench.tester.prepare import MANIFEST, TASKS, LocalPack
+from securebench.tester.prepare import LocalPack
 
 _MANAGED = {NAME_LABEL: APP_NAME, MANAGED_BY_LABEL: f"{APP_NAME}-cli"}
 _SUFFIX_CHARACTERS = 6
@@ -73,8 +73,8 @@ def build_spec(
         "runId": config.run.id,
         "pack": {
             "volume": {"path": pack_folder(pack)},
-            "manifest": MANIFEST,
-            "tasks": TASKS,
+            "manifest": MANIFEST_FILE,
+            "tasks": TASKS_FILE,
             "digest": pack.digest,
         },
         "harness": harness,

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from securebench.names import TERMINAL_TASK
 from securebench.verifiers.result import VerificationResult, VerifierConfigurationError
 
 if TYPE_CHECKING:
@@ -93,7 +94,7 @@ def denial_result(
         passed=False,
         stderr=f"securebench: verifier commands refused ({commands}): {decision.reason}\n",
         metadata={
-            "verifier": "terminal_task",
+            "verifier": TERMINAL_TASK,
             "failure_reason": FAILURE_REASON,
             "denied_command": decision.denied_commands[0],
             "denied_commands": list(decision.denied_commands),

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
+from securebench.names import CODE_COMPLETION, REPO_PATCH, TERMINAL_TASK
 from securebench.verifiers import free_response, multiple_choice, short_answer
 
 if TYPE_CHECKING:
@@ -53,7 +54,7 @@ class Verifier:
 _TEXT: Mapping[str, TextVerifier] = {
     module.NAME: module for module in (multiple_choice, short_answer, free_response)
 }
-_EXECUTING = frozenset({"code_completion", "repo_patch", "terminal_task"})
+_EXECUTING = frozenset({CODE_COMPLETION, REPO_PATCH, TERMINAL_TASK})
 
 
 def text_verifier(family: str) -> TextVerifier | None:

@@ -263,6 +263,91 @@ async def test_a_status_patch():
     assert request.headers["Content-Type"] == "application/merge-patch+json"
 
 
+async def test_a_patch_of_an_object():
+    cluster, api = cluster_of((200, {}), GONE)
+
+    assert await cluster.patch(Kind.SECRET, "a", {"metadata": {}})
+    assert not await cluster.patch(Kind.SECRET, "a", {"metadata": {}})
+
+    request = api.requests[0]
+    assert request.path == "/api/v1/namespaces/sb/secrets/a"
+    assert (request.method, request.body) == ("PATCH", {"metadata": {}})
+
+
+class Sessions:
+    """The REST client of the official ApiClient: makes its session late."""
+
+    def __init__(self, answer):
+        self.pool_manager = None
+        self.answer = answer
+        self.made = 0
+        self.calls = []
+
+    def _create_pool_manager(self):
+        self.made += 1
+        return self
+
+    async def ws_connect(self, url, **options):
+        self.calls.append((url, options))
+        if isinstance(self.answer, Exception):
+            raise self.answer
+        return self.answer
+
+
+def websocket_cluster(answer):
+    cluster, api = cluster_of()
+    api.rest_client = Sessions(answer)
+    api.configuration = SimpleNamespace(
+        proxy="http://proxy:3128", proxy_headers=None, tls_server_name="api.example"
+    )
+
+    async def param_serialize(method, path, *, query_params, auth_settings):
+        assert auth_settings == ["BearerToken"]
+        return method, f"https://api{path}?{query_params}", {"authorization": "Bearer t"}, None
+
+    api.param_serialize = param_serialize
+    return cluster, api.rest_client
+
+
+async def test_a_websocket_has_the_credentials_and_is_closed():
+    socket = Response(101, {})
+    cluster, sessions = websocket_cluster(socket)
+
+    for _ in range(2):
+        async with cluster.websocket("pods/a/exec", [("command", "ls")], "v5") as opened:
+            assert opened is socket
+
+    assert socket.closed
+    assert sessions.made == 1
+    url, options = sessions.calls[0]
+    assert url == f"https://api{PODS}/a/exec?[('command', 'ls')]"
+    assert options["headers"] == {"authorization": "Bearer t"}
+    assert options["protocols"] == ["v5"]
+    assert (options["proxy"], options["server_hostname"]) == ("http://proxy:3128", "api.example")
+
+
+def handshake_error(status):
+    return aiohttp.WSServerHandshakeError(SimpleNamespace(real_url="u"), (), status=status)
+
+
+@pytest.mark.parametrize(
+    ("answer", "want"),
+    [
+        (handshake_error(403), PermanentClusterError),
+        (handshake_error(503), TransientClusterError),
+        (TimeoutError(), TransientClusterError),
+        (aiohttp.ClientConnectionError(), TransientClusterError),
+    ],
+    ids=["refused", "busy", "no answer", "no connection"],
+)
+async def test_websockets_that_do_not_open(answer, want):
+    cluster, _ = websocket_cluster(answer)
+
+    with pytest.raises(want, match="pods/a/exec"):
+        async with cluster.websocket("pods/a/exec", [], "v5"):
+            pytest.fail("there is no websocket")
+
+
 async def test_delete_many():
     cluster, api = cluster_of((200, {}))
 

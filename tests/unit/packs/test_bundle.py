@@ -145,6 +145,15 @@ def test_an_entry_never_replaces_another(
         unpack_bundle(tar_of(*members[1]), tmp_path / "new", LIMITS)
 
 
+def test_folders_arrive_without_their_modes(tmp_path: Path) -> None:
+    folder = entry("empty/inner", tarfile.DIRTYPE)
+    folder.mode = 0o700
+    receipt = unpack_bundle(tar_of((folder, b""), (entry("empty/a"), b"x")), tmp_path / "n", LIMITS)
+    assert (receipt.files, receipt.size_bytes) == (1, 1)
+    assert (tmp_path / "n/empty/inner").stat().st_mode & 0o777 == 0o755
+    assert (tmp_path / "n/empty/a").read_bytes() == b"x"
+
+
 def test_too_many_entries_and_bytes_are_refused(pack: Path, tmp_path: Path) -> None:
     stream = packed(pack)
     with pytest.raises(TooLargeError, match="entries"):

@@ -1,0 +1,266 @@
+import asyncio
+import json
+from contextlib import suppress
+from unittest import mock
+
+import pytest
+
+from build import NOW, FakeClock, VirtualLoop, ended, plan_of, pod_status, running, waiting
+from securebench.controller.isolation import (
+    IsolationCheck,
+    Prober,
+    ensure_policy,
+    judge,
+    probe_states,
+)
+from securebench.controller.mirror import PodMirror
+from securebench.engine.entries import Isolated
+from securebench.engine.observe import pod_view
+from securebench.errors import TransientClusterError
+from securebench.kube.fake import FakeCluster
+from securebench.kube.port import Kind
+from securebench.manifests.canary import ProbeTarget
+from securebench.settings import UserNamespaces
+
+TARGETS = (
+    ProbeTarget("api-server", "10.96.0.1", 443, "tcp"),
+    ProbeTarget("dns", "10.96.0.10", 53, "udp"),
+)
+OPEN = {"api-server": "open", "dns": "open"}
+CLOSED = {"api-server": "closed", "dns": "closed"}
+PLAN = plan_of()
+CONTROL, FIRST, SECOND = (
+    f"sb-3f2a9c1e5b7d-{name}" for name in ("control-1", "canary-1", "canary-2")
+)
+
+JUDGEMENTS = {
+    "all proven and closed": (OPEN, CLOSED, True, "closed: api-server, dns"),
+    "one unproven": (
+        OPEN | {"dns": "closed"},
+        CLOSED,
+        True,
+        "closed: api-server; unproven (do not answer without the policy either): dns",
+    ),
+    "one open": (
+        OPEN,
+        CLOSED | {"dns": "open"},
+        False,
+        "a Pod under the deny-all policy reached: dns",
+    ),
+    "an unproven one is open": (
+        CLOSED | {"api-server": "open"},
+        CLOSED | {"dns": "open"},
+        False,
+        "a Pod under the deny-all policy reached: dns",
+    ),
+    "nothing proven": (
+        CLOSED,
+        CLOSED,
+        False,
+        "no target answered without the policy, so closed targets prove nothing",
+    ),
+    "no control": (
+        {},
+        CLOSED,
+        False,
+        "no target answered without the policy, so closed targets prove nothing",
+    ),
+    "a proven target was not probed": (
+        OPEN,
+        {"api-server": "closed"},
+        False,
+        "a Pod under the deny-all policy reached: dns",
+    ),
+    "a state that nobody knows": (
+        OPEN,
+        CLOSED | {"dns": "maybe"},
+        False,
+        "a Pod under the deny-all policy reached: dns",
+    ),
+    "nothing at all": (
+        {},
+        {},
+        False,
+        "no target answered without the policy, so closed targets prove nothing",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", JUDGEMENTS)
+@pytest.mark.parametrize("namespaced", [True, False])
+def test_judgement(name, namespaced):
+    control, canary, verified, message = JUDGEMENTS[name]
+    found = judge(control, canary, user_namespaces=namespaced)
+    assert found == Isolated(verified=verified, user_namespaces=namespaced, message=message)
+
+
+def probe(code=0, message=""):
+    return pod_status("Succeeded", ended("probe", code, message=message))
+
+
+def answer(states):
+    return probe(0, json.dumps({"v": 1, "targets": states}))
+
+
+def canary_view(status):
+    raw = {"metadata": {"labels": {"securebench.dev/role": "canary"}}, "status": status}
+    view = pod_view(raw)
+    assert view is not None
+    return view
+
+
+STATES = {
+    "an answer": (answer(CLOSED), CLOSED),
+    "a broken probe": (probe(1, json.dumps({"v": 1, "targets": CLOSED})), None),
+    "no message": (probe(0), None),
+    "no targets": (probe(0, '{"v": 1}'), None),
+    "still running": (pod_status("Running", running("probe")), None),
+    "no container": (pod_status("Failed"), None),
+}
+
+
+@pytest.mark.parametrize("name", STATES)
+def test_what_a_probe_said(name):
+    status, want = STATES[name]
+    assert probe_states(canary_view(status)) == want
+
+
+# The probing Pods
+
+
+class World:
+    """Runs a check while a script plays the kubelet."""
+
+    def __init__(self):
+        self.clock = FakeClock()
+        self.cluster = FakeCluster(clock=self.clock)
+        self.mirror = PodMirror(self.cluster, "", self.clock, 60.0, lambda: None)
+        self.runner = asyncio.Runner(loop_factory=lambda: VirtualLoop(self.clock))
+
+    def prove(self, kubelet, setting=UserNamespaces.AUTO):
+        async def prove():
+            follower = asyncio.create_task(self.mirror.follow(await self.mirror.list()))
+            helper = asyncio.create_task(self.play(kubelet))
+            prober = Prober(self.cluster, PLAN, self.mirror, self.clock)
+            try:
+                return await prober.prove(IsolationCheck(TARGETS, setting, 120))
+            finally:
+                for task in (follower, helper):
+                    task.cancel()
+                    with suppress(asyncio.CancelledError):
+                        await task
+
+        return self.runner.run(prove())
+
+    async def play(self, kubelet):
+        """Give every Pod that is made the status that the script has for it, two seconds later."""
+        done = set()
+        while True:
+            for name in set(self.cluster.objects(Kind.POD)) - done:
+                done.add(name)
+                if name in kubelet:
+                    await asyncio.sleep(2)
+                    kubelet[name](self.cluster, name)
+            await asyncio.sleep(0.5)
+
+    def made(self):
+        return [call.name for call in self.cluster.calls if call.verb == "create"]
+
+
+def says(states):
+    return lambda cluster, name: cluster.set_pod_status(name, answer(states))
+
+
+def stuck(cluster, name):
+    cluster.set_pod_status(name, pod_status("Pending", waiting("probe", "CreateContainerError")))
+
+
+def vanishes(cluster, name):
+    cluster.remove(Kind.POD, name)
+
+
+def breaks(cluster, name):
+    cluster.set_pod_status(name, probe(1))
+
+
+@pytest.fixture
+def world():
+    world = World()
+    yield world
+    world.runner.close()
+
+
+def test_a_canary_that_reaches_nothing_verifies(world):
+    found = world.prove({CONTROL: says(OPEN), FIRST: says(CLOSED)})
+    assert found == Isolated(verified=True, user_namespaces=True, message="closed: api-server, dns")
+    assert sorted(world.made()) == [FIRST, CONTROL]
+    assert world.cluster.objects(Kind.POD) == {}
+
+
+def test_a_canary_that_gets_out_does_not(world):
+    found = world.prove({CONTROL: says(OPEN), FIRST: says(OPEN)})
+    assert not found.verified
+    assert world.cluster.objects(Kind.POD) == {}
+
+
+def test_without_user_namespaces_where_they_do_not_start(world):
+    found = world.prove({CONTROL: says(OPEN), FIRST: stuck, SECOND: says(CLOSED)})
+    assert (found.verified, found.user_namespaces) == (True, False)
+    assert world.made()[-1] == SECOND
+
+
+def test_never_does_not_even_try_them(world):
+    found = world.prove({CONTROL: says(OPEN), SECOND: says(CLOSED)}, UserNamespaces.NEVER)
+    assert (found.verified, found.user_namespaces) == (True, False)
+    assert FIRST not in world.made()
+
+
+def test_require_fails_closed(world):
+    found = world.prove({CONTROL: says(OPEN), FIRST: stuck}, UserNamespaces.REQUIRE)
+    assert not found.verified
+    assert "the setting is Require" in found.message
+    assert SECOND not in world.made()
+
+
+def test_no_answer_in_time_fails_closed(world):
+    found = world.prove({CONTROL: says(OPEN), FIRST: stuck})
+    assert found == Isolated(
+        verified=False,
+        user_namespaces=False,
+        message="the canary gave no answer within 120 seconds",
+    )
+    assert world.clock.now() == pytest.approx(NOW + 120, abs=1)
+
+
+TROUBLE = {
+    "the canary vanishes": ({CONTROL: says(OPEN), SECOND: vanishes}, UserNamespaces.NEVER),
+    "the control vanishes": ({CONTROL: vanishes, SECOND: says(CLOSED)}, UserNamespaces.NEVER),
+    "the control breaks": ({CONTROL: breaks, SECOND: says(CLOSED)}, UserNamespaces.NEVER),
+    "the canary breaks": ({CONTROL: says(OPEN), SECOND: breaks}, UserNamespaces.NEVER),
+}
+
+
+@pytest.mark.parametrize("name", TROUBLE)
+def test_trouble_of_the_cluster_is_no_finding(world, name):
+    kubelet, setting = TROUBLE[name]
+    with pytest.raises(TransientClusterError):
+        world.prove(kubelet, setting)
+
+
+def test_probes_of_an_earlier_process_are_read(world):
+    async def earlier():
+        await Prober(world.cluster, PLAN, world.mirror, world.clock).prove(
+            IsolationCheck(TARGETS, UserNamespaces.AUTO, 1)
+        )
+
+    with mock.patch.object(world.cluster, "delete", mock.AsyncMock()):
+        world.runner.run(earlier())
+    found = world.prove({CONTROL: says(OPEN), FIRST: says(CLOSED)})
+    assert found.verified
+
+
+async def test_the_policy_is_made_once():
+    cluster = FakeCluster()
+    await ensure_policy(cluster, PLAN)
+    await ensure_policy(cluster, PLAN)
+    assert list(cluster.objects(Kind.NETWORK_POLICY)) == ["sb-3f2a9c1e5b7d-deny"]

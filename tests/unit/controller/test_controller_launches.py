@@ -1,0 +1,306 @@
+import asyncio
+
+import pytest
+
+from build import HARNESS, NOW, VERIFIER, FakeClock, VirtualLoop, raw_pod
+from golden.manifest_samples import RUN_UID
+from securebench.controller.launches import (
+    DELETE_AGAIN_SECONDS,
+    QUOTA_RETRY_SECONDS,
+    RETRY_SECONDS,
+    Launcher,
+)
+from securebench.engine.reconcile import Deletion
+from securebench.errors import PermanentClusterError, TransientClusterError
+from securebench.kube.fake import FakeCluster
+from securebench.kube.port import Kind, QuotaExceeded
+from securebench.kube.retry import TokenBucket
+
+NAME = "sb-3f2a9c1e5b7d-0-1h1"
+
+
+class World:
+    def __init__(self, rate=1000.0, burst=1000):
+        self.clock = FakeClock()
+        self.cluster = FakeCluster(clock=self.clock)
+        self.changes = 0
+        self.seen = []
+        bucket = TokenBucket(rate, burst, self.clock)
+        self.launcher = Launcher(self.cluster, RUN_UID, bucket, self.clock, self.count)
+        self.runner = asyncio.Runner(loop_factory=lambda: VirtualLoop(self.clock))
+
+    @property
+    def state(self):
+        return self.launcher.state
+
+    def count(self):
+        self.changes += 1
+
+    def saw(self, raw):
+        self.seen.append(raw["metadata"]["name"])
+
+    def create(self, launch=HARNESS, manifest=None, seconds=0.001):
+        async def body():
+            return raw_pod(launch)
+
+        async def act():
+            self.launcher.create(launch, manifest or body, self.saw)
+            await asyncio.sleep(seconds)
+
+        self.runner.run(act())
+
+    def delete(self, deletion, seconds=0.001):
+        async def act():
+            self.launcher.delete(deletion)
+            await asyncio.sleep(seconds)
+
+        self.runner.run(act())
+
+    def reap(self):
+        assert self.launcher.failure() is None
+
+    def creates(self):
+        return self.cluster.requests["create", Kind.POD]
+
+    def deletes(self):
+        return self.cluster.requests["delete", Kind.POD]
+
+
+@pytest.fixture
+def world():
+    world = World()
+    yield world
+    world.runner.close()
+
+
+def transient(**facts):
+    return TransientClusterError("no answer", **facts)
+
+
+def test_a_create_is_seen_and_then_no_longer_pending(world):
+    world.create()
+    assert world.seen == [NAME]
+    assert world.state.pending == {}
+    assert world.changes == 1
+    assert not world.launcher.is_idle
+    world.reap()
+    assert world.launcher.is_idle
+
+
+def test_a_create_under_way_is_not_begun_again(world):
+    world.create(seconds=0)
+    world.create()
+    assert world.creates() == 1
+
+
+# 409
+
+
+def test_a_pod_of_ours_that_is_there_is_success(world):
+    world.runner.run(world.cluster.create(Kind.POD, raw_pod(HARNESS)))
+    world.create()
+    assert world.seen == [NAME]
+    assert world.state.pending == {}
+    assert world.state.refusal == ""
+
+
+OWNERS = {
+    "another run": [{"kind": "BenchmarkRun", "uid": "other"}],
+    "nobody": None,
+    "nonsense": ["x"],
+}
+
+
+@pytest.mark.parametrize("name", OWNERS)
+def test_a_foreign_pod_of_that_name_is_a_refusal(world, name):
+    foreign = raw_pod(HARNESS)
+    foreign["metadata"]["ownerReferences"] = OWNERS[name]
+    world.runner.run(world.cluster.create(Kind.POD, foreign))
+    world.create()
+    assert world.seen == []
+    assert world.state.refusal == f"a Pod named {NAME} exists that is not this run's; delete it"
+
+
+def test_a_pod_that_is_gone_again_is_tried_again(world):
+    world.runner.run(world.cluster.create(Kind.POD, raw_pod(HARNESS)))
+    real = world.cluster.get
+
+    async def gone(kind, name):
+        world.cluster.remove(kind, name)
+        return await real(kind, name)
+
+    world.cluster.get = gone
+    world.create()
+    assert world.state.pending == {NAME: pytest.approx(NOW + RETRY_SECONDS, abs=0.01)}
+
+
+# Errors
+
+
+@pytest.mark.parametrize("before", [True, False])
+def test_a_create_without_an_answer_is_repeated_until_it_is_definite(world, before):
+    world.cluster.fail_next("create", transient(), before=before)
+    world.create()
+    world.reap()
+    assert world.seen == []
+    assert world.launcher.retry_at() == pytest.approx(NOW + RETRY_SECONDS, abs=0.01)
+    world.create()
+    assert world.creates() == 1
+    world.clock.advance(RETRY_SECONDS)
+    world.create()
+    assert world.seen == [NAME]
+    assert world.launcher.retry_at() is None
+    assert list(world.cluster.objects(Kind.POD)) == [NAME]
+
+
+def test_the_servers_own_pause_counts(world):
+    world.cluster.fail_next("create", transient(retry_after_seconds=17.0))
+    world.create()
+    assert world.launcher.retry_at() == pytest.approx(NOW + 17, abs=0.01)
+
+
+def test_a_quota_waits_and_says_so(world):
+    world.cluster.fail_next("create", QuotaExceeded("exceeded quota: pods=10"))
+    world.create()
+    world.reap()
+    assert world.state.quota == "exceeded quota: pods=10"
+    assert world.state.refusal == ""
+    assert world.launcher.retry_at() == pytest.approx(NOW + QUOTA_RETRY_SECONDS, abs=0.01)
+    world.clock.advance(QUOTA_RETRY_SECONDS)
+    world.create()
+    assert world.state.quota == ""
+    assert world.seen == [NAME]
+
+
+def test_a_refusal_is_final_and_holds_the_servers_words(world):
+    words = 'pods "x" is forbidden: violates PodSecurity "restricted:latest"'
+    world.cluster.fail_next("create", PermanentClusterError(words, status=403))
+    world.create()
+    assert world.state.refusal == words
+    assert world.launcher.retry_at() is None
+    world.reap()
+
+
+def test_what_is_not_the_clusters_fault_is_passed_on(world):
+    async def broken():
+        raise OSError("the volume is full")
+
+    world.create(manifest=broken)
+    error = world.launcher.failure()
+    assert isinstance(error, OSError)
+    assert world.launcher.is_idle
+    assert world.creates() == 0
+
+
+# What the cluster shows meanwhile
+
+
+def test_a_pod_that_shows_up_settles_its_create(world):
+    world.cluster.fail_next("create", transient(), before=False)
+    world.create()
+    world.launcher.settle({NAME: None}, set())
+    assert world.launcher.retry_at() is None
+
+
+def test_a_pod_that_came_and_went_settles_its_create_too(world):
+    world.launcher.expect(HARNESS)
+    world.launcher.expect(VERIFIER)
+    world.launcher.settle({}, {NAME})
+    assert world.state.pending == {"sb-3f2a9c1e5b7d-0-1v1": 0.0}
+
+
+def test_an_expected_launch_may_be_created_at_once(world):
+    world.launcher.expect(HARNESS)
+    assert world.state.pending == {NAME: 0.0}
+    assert world.launcher.retry_at() is None
+    world.create()
+    assert world.seen == [NAME]
+
+
+# Rate
+
+
+def test_the_rate_is_the_buckets():
+    world = World(rate=0.5, burst=1)
+    world.create()
+    world.create(VERIFIER)
+    assert world.creates() == 1
+    world.runner.run(asyncio.sleep(2.1))
+    assert world.creates() == 2
+    world.runner.close()
+
+
+# Deletion
+
+
+def running_pod(world):
+    made = world.runner.run(world.cluster.create(Kind.POD, raw_pod(HARNESS)))
+    world.cluster.set_pod_status(NAME, {"phase": "Running"})
+    return made["metadata"]["uid"]
+
+
+def deletion_grace(world):
+    metadata = world.cluster.objects(Kind.POD)[NAME]["metadata"]
+    return metadata.get("deletionGracePeriodSeconds")
+
+
+@pytest.mark.parametrize(("at_once", "grace"), [(True, 1), (False, 30)])
+def test_a_deletion_leaves_the_pod_its_grace_unless_it_hurries(world, at_once, grace):
+    world.delete(Deletion(NAME, running_pod(world), at_once=at_once))
+    assert deletion_grace(world) == grace
+
+
+def test_a_later_pod_of_that_name_stays(world):
+    running_pod(world)
+    world.delete(Deletion(NAME, "an-older-uid"))
+    assert deletion_grace(world) is None
+
+
+def test_a_deletion_whose_event_is_lost_does_not_spin(world):
+    deletion = Deletion(NAME, running_pod(world))
+    for _ in range(5):
+        world.delete(deletion)
+        world.reap()
+    assert world.deletes() == 1
+    world.clock.advance(DELETE_AGAIN_SECONDS)
+    world.delete(deletion)
+    assert world.deletes() == 2
+
+
+def test_a_deletion_without_an_answer_is_repeated_soon(world):
+    deletion = Deletion(NAME, running_pod(world))
+    world.cluster.fail_next("delete", transient())
+    world.delete(deletion)
+    world.reap()
+    world.delete(deletion)
+    assert world.deletes() == 1
+    world.clock.advance(RETRY_SECONDS)
+    world.delete(deletion)
+    assert world.deletes() == 2
+    assert deletion_grace(world) == 30
+
+
+def test_a_refused_deletion_is_passed_on(world):
+    world.cluster.fail_next("delete", PermanentClusterError("forbidden", status=403))
+    world.delete(Deletion(NAME, "uid"))
+    assert isinstance(world.launcher.failure(), PermanentClusterError)
+
+
+# The end
+
+
+def test_closing_stops_what_is_under_way(world):
+    async def never():
+        await asyncio.sleep(1000)
+        return raw_pod(HARNESS)
+
+    async def act():
+        world.launcher.create(HARNESS, never, world.saw)
+        await asyncio.sleep(1)
+        world.launcher.create(VERIFIER, never, world.saw)
+        await world.launcher.close()
+
+    world.runner.run(act())
+    assert world.creates() == 0
+    assert world.clock.now() < NOW + 2
+    assert set(world.state.pending) == {NAME, "sb-3f2a9c1e5b7d-0-1v1"}

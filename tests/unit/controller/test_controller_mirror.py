@@ -1,0 +1,229 @@
+import asyncio
+
+import pytest
+
+from build import (
+    HARNESS,
+    VERIFIER,
+    FakeClock,
+    VirtualLoop,
+    harness_done,
+    raw_pod,
+)
+from securebench.controller.mirror import RELIST_PAUSE_SECONDS, PodMirror
+from securebench.errors import PermanentClusterError, TransientClusterError
+from securebench.kube.fake import FakeCluster
+from securebench.kube.port import Kind
+from securebench.plan.model import LaunchKey, Role
+
+NAME = "sb-3f2a9c1e5b7d-0-1h1"
+OTHER = "sb-3f2a9c1e5b7d-0-1v1"
+SELECTOR = "securebench.dev/run-uid"
+
+
+class World:
+    """A mirror of a fake cluster in virtual time."""
+
+    def __init__(self) -> None:
+        self.clock = FakeClock()
+        self.cluster = FakeCluster(clock=self.clock)
+        self.changes = 0
+        self.mirror = PodMirror(self.cluster, SELECTOR, self.clock, 60.0, self.count)
+        self.runner = asyncio.Runner(loop_factory=lambda: VirtualLoop(self.clock))
+        self.run = self.runner.run
+
+    def count(self):
+        self.changes += 1
+
+    def pod(self, launch=HARNESS):
+        return self.run(self.cluster.create(Kind.POD, raw_pod(launch)))
+
+    def names(self):
+        return sorted(self.mirror.pods)
+
+    def follow(self):
+        async def start():
+            version = await self.mirror.list()
+            self.follower = asyncio.create_task(self.mirror.follow(version))
+
+        self.run(start())
+        self.wait(0.1)
+
+    def wait(self, seconds):
+        self.run(asyncio.sleep(seconds))
+
+
+@pytest.fixture
+def world():
+    world = World()
+    yield world
+    world.runner.close()
+
+
+def test_a_list_shows_what_is_there(world):
+    world.pod()
+    world.run(world.cluster.create(Kind.POD, {"metadata": {"name": "foreign"}}))
+    world.run(world.mirror.list())
+    assert world.names() == [NAME]
+    assert world.mirror.listed_at == world.clock.now()
+    assert world.changes == 1
+
+
+def test_a_pod_that_a_later_list_lacks_has_vanished(world):
+    world.pod()
+    world.run(world.mirror.list())
+    world.cluster.remove(Kind.POD, NAME)
+    world.run(world.mirror.list())
+    assert world.names() == []
+    assert world.mirror.vanished == {NAME}
+
+
+# Own writes
+
+
+def test_the_reply_of_a_create_is_seen_at_once(world):
+    world.mirror.saw(world.pod())
+    assert world.names() == [NAME]
+    assert world.changes == 1
+
+
+def test_a_reply_that_is_no_pod_of_ours_is_ignored(world):
+    world.mirror.saw({"metadata": {"name": "foreign"}})
+    assert world.names() == []
+
+
+def test_a_list_that_began_before_a_create_ended_removes_nothing(world):
+    real = world.cluster.list
+
+    async def slow(kind, selector):
+        before = await real(kind, selector)
+        world.mirror.saw(await world.cluster.create(Kind.POD, raw_pod(HARNESS)))
+        return before
+
+    world.cluster.list = slow
+    world.run(world.mirror.list())
+    assert world.names() == [NAME]
+    assert world.mirror.vanished == set()
+
+
+def test_the_next_list_may_remove_it(world):
+    world.mirror.saw(world.pod())
+    world.cluster.remove(Kind.POD, NAME)
+    world.run(world.mirror.list())
+    assert world.mirror.vanished == {NAME}
+
+
+def test_a_reply_does_not_replace_what_the_watch_knows_already(world):
+    reply = world.pod()
+    world.follow()
+    world.cluster.set_pod_status(NAME, harness_done())
+    world.wait(0.1)
+    world.mirror.saw(reply)
+    assert world.mirror.pods[NAME].is_terminal
+
+
+def test_a_reply_does_not_bring_back_what_has_vanished(world):
+    world.follow()
+    reply = world.pod()
+    world.cluster.remove(Kind.POD, NAME)
+    world.wait(0.1)
+    world.mirror.saw(reply)
+    assert world.names() == []
+    assert world.mirror.vanished == {NAME}
+
+
+# The watch
+
+
+def test_the_watch_adds_changes_and_removes(world):
+    world.follow()
+    world.pod()
+    world.wait(0.1)
+    assert world.names() == [NAME]
+    world.cluster.set_pod_status(NAME, harness_done())
+    world.wait(0.1)
+    assert world.mirror.pods[NAME].is_terminal
+    world.cluster.remove(Kind.POD, NAME)
+    world.wait(0.1)
+    assert world.names() == []
+    assert world.mirror.vanished == {NAME}
+    assert world.changes == 4
+
+
+def test_bookmarks_move_the_version_only(world):
+    world.follow()
+    world.pod()
+    world.cluster.bookmark(Kind.POD)
+    world.cluster.end_watches()
+    world.wait(0.1)
+    assert world.names() == [NAME]
+    assert world.cluster.requests["list", Kind.POD] == 1
+    assert world.cluster.requests["watch", Kind.POD] == 2
+
+
+def test_a_lost_event_is_repaired_by_the_next_full_list(world):
+    world.follow()
+    world.cluster.lose_events(1)
+    world.pod()
+    world.wait(50)
+    assert world.names() == []
+    world.wait(20)
+    assert world.names() == [NAME]
+
+
+def test_watches_that_end_in_time_do_not_put_the_full_list_off(world):
+    world.follow()
+    world.cluster.lose_events(1)
+    world.pod()
+    for _ in range(7):
+        world.wait(10)
+        world.cluster.end_watches()
+    assert world.names() == [NAME]
+
+
+@pytest.mark.parametrize("how", ["expired", "broken"])
+def test_a_watch_that_cannot_go_on_starts_with_a_list(world, how):
+    world.follow()
+    world.cluster.lose_events(1)
+    world.pod()
+    if how == "expired":
+        world.cluster.expire_history()
+    else:
+        world.cluster.end_watches(TransientClusterError("connection reset"))
+    world.wait(RELIST_PAUSE_SECONDS + 0.1)
+    assert world.names() == [NAME]
+    world.pod(VERIFIER)
+    world.wait(0.1)
+    assert world.names() == [NAME, OTHER]
+
+
+def test_a_list_that_gets_no_answer_is_repeated(world):
+    world.follow()
+    world.cluster.fail_next("list", TransientClusterError("busy"))
+    world.cluster.fail_next("list", TransientClusterError("busy"))
+    world.pod()
+    world.cluster.expire_history()
+    world.wait(1.5)
+    assert world.cluster.requests["list", Kind.POD] == 3
+    world.wait(1)
+    assert world.names() == [NAME]
+    assert world.cluster.requests["list", Kind.POD] == 4
+
+
+def test_a_refusal_ends_the_follower_for_all_to_see(world):
+    world.cluster.fail_next("watch", PermanentClusterError("forbidden", status=403))
+    world.follow()
+    assert world.follower.done()
+    with pytest.raises(PermanentClusterError, match="forbidden"):
+        world.follower.result()
+
+
+def test_names_are_kept_apart_by_launch(world):
+    second = LaunchKey(0, 1, Role.HARNESS, 2)
+    world.pod()
+    world.run(world.mirror.list())
+    world.cluster.remove(Kind.POD, NAME)
+    world.pod(second)
+    world.run(world.mirror.list())
+    assert world.names() == ["sb-3f2a9c1e5b7d-0-1h2"]
+    assert world.mirror.vanished == {NAME}

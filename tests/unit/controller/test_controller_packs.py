@@ -1,0 +1,203 @@
+import base64
+
+import pytest
+
+from build import MANIFEST, question, write_pack
+from securebench.api.models import Pack
+from securebench.controller.packs import fetch_keyed, freeze, frozen
+from securebench.errors import ConfigErrors, PackError
+from securebench.kube.fake import FakeCluster
+from securebench.kube.port import Kind
+
+TASKS = (
+    '{"id": "a", "input": {"question": "Which?", "choices": ["x", "y"]}, "eval": {"answer": 1}}\n'
+)
+LABEL = {"securebench.dev/usable-by-runs": "true"}
+
+
+def volume(path="smoke", **changes):
+    return Pack.parse({"volume": {"path": path}, **changes})
+
+
+@pytest.fixture
+def root(tmp_path):
+    write_pack(tmp_path / "packs/smoke", [question("a")])
+    return tmp_path
+
+
+# From the volume
+
+
+def test_a_pack_is_frozen_where_its_content_says(root):
+    pack = freeze(root, volume(), None)
+    assert pack.digest.startswith("sha256:")
+    assert pack.folder.parent == root / "packs/.content"
+    assert pack.manifest.read_text() == MANIFEST
+    assert pack.tasks.is_file()
+    assert freeze(root, volume(), None) == pack
+    assert frozen(root, volume(), pack.digest) == pack
+
+
+def test_a_frozen_pack_does_not_change_with_its_source(root):
+    first = freeze(root, volume(), None)
+    before = first.tasks.read_bytes()
+    write_pack(root / "packs/smoke", [question("b")])
+    second = freeze(root, volume(), None)
+    assert second.digest != first.digest
+    assert second.folder != first.folder
+    assert first.tasks.read_bytes() == before
+
+
+def test_nothing_half_done_stays(root):
+    freeze(root, volume(), None)
+    names = [path.name for path in (root / "packs/.content").iterdir()]
+    assert [name for name in names if name.startswith(".")] == []
+
+
+def test_equal_content_at_two_places_is_one_pack(root):
+    write_pack(root / "packs/copy", [question("a")])
+    assert freeze(root, volume("copy"), None) == freeze(root, volume(), None)
+
+
+def test_equal_content_under_another_name_is_found_too(root):
+    freeze(root, volume(), None)
+    folder = root / "packs/renamed"
+    write_pack(folder, [question("a")])
+    (folder / "tasks.jsonl").rename(folder / "rows.jsonl")
+    pack = freeze(root, volume("renamed", tasks="rows.jsonl"), None)
+    assert pack.tasks.is_file()
+
+
+def test_a_pin_that_fits(root):
+    digest = freeze(root, volume(), None).digest
+    assert freeze(root, volume(digest=digest), None).digest == digest
+
+
+def test_a_pin_that_does_not_fit(root):
+    with pytest.raises(PackError, match=r"spec\.pack\.digest says sha256:0000"):
+        freeze(root, volume(digest="sha256:" + "0" * 64), None)
+    assert list((root / "packs/.content").iterdir()) == []
+
+
+@pytest.mark.parametrize("path", ["missing", "smoke/manifest.yaml"])
+def test_a_pack_that_is_not_there(root, path):
+    with pytest.raises(PackError, match=r"there is no pack folder .* push it"):
+        freeze(root, volume(path), None)
+
+
+def test_a_pack_folder_is_not_reached_by_a_link(root, tmp_path_factory):
+    outside = tmp_path_factory.mktemp("outside")
+    write_pack(outside / "secret", [question("a")])
+    (root / "packs/link").symlink_to(outside / "secret")
+    (root / "packs/folder").symlink_to(outside)
+    for path in ("link", "folder/secret"):
+        with pytest.raises(PackError, match="there is no pack folder"):
+            freeze(root, volume(path), None)
+
+
+def test_links_inside_stay_links(root):
+    (root / "packs/smoke/passwd").symlink_to("/etc/passwd")
+    pack = freeze(root, volume(), None)
+    assert (pack.folder / "passwd").is_symlink()
+
+
+def test_the_task_file_is_no_link(root):
+    tasks = root / "packs/smoke/tasks.jsonl"
+    tasks.rename(root / "packs/rows")
+    tasks.symlink_to(root / "packs/rows")
+    with pytest.raises(PackError, match="not reached by a symlink"):
+        freeze(root, volume(), None)
+
+
+@pytest.mark.parametrize("field", ["manifest", "tasks"])
+def test_a_file_that_the_pack_lacks(root, field):
+    with pytest.raises(PackError, match="the pack has no such file"):
+        freeze(root, volume(**{field: "other.yaml"}), None)
+
+
+def test_a_manifest_that_does_not_hold_is_named_as_the_user_did(root):
+    (root / "packs/smoke/manifest.yaml").write_text("version: 1\n")
+    with pytest.raises(ConfigErrors, match=r"^manifest\.yaml"):
+        freeze(root, volume(), None)
+
+
+# From a ConfigMap or Secret
+
+
+def keyed(kind="configMap", *items, **changes):
+    return Pack.parse({kind: {"name": "pack", "items": list(items)}, **changes})
+
+
+async def fetched(pack, kind, **manifest):
+    cluster = FakeCluster()
+    meta = {"name": "pack", **manifest.pop("metadata", {})}
+    body = {"apiVersion": "v1", "kind": kind.value, "metadata": meta, **manifest}
+    await cluster.create(kind, body)
+    return await fetch_keyed(cluster, pack)
+
+
+async def test_a_pack_on_the_volume_needs_no_fetching():
+    assert await fetch_keyed(FakeCluster(), volume()) is None
+
+
+async def test_a_config_map(tmp_path):
+    pack = keyed("configMap", {"key": "image.ppm", "path": "assets/image.ppm"})
+    files = await fetched(
+        pack,
+        Kind.CONFIG_MAP,
+        data={"manifest.yaml": MANIFEST, "tasks.jsonl": TASKS},
+        binaryData={"image.ppm": base64.b64encode(b"\xffP6").decode()},
+    )
+    assert files is not None
+    assert files["assets/image.ppm"] == b"\xffP6"
+    made = freeze(tmp_path, pack, files)
+    assert made.tasks.read_text() == TASKS
+    assert (made.folder / "assets/image.ppm").read_bytes() == b"\xffP6"
+
+
+async def test_a_secret_with_the_label(tmp_path):
+    data = {"manifest.yaml": MANIFEST, "tasks.jsonl": TASKS}
+    encoded = {key: base64.b64encode(value.encode()).decode() for key, value in data.items()}
+    pack = keyed("secret")
+    files = await fetched(pack, Kind.SECRET, data=encoded, metadata={"labels": LABEL})
+    assert freeze(tmp_path, pack, files).manifest.read_text() == MANIFEST
+
+
+@pytest.mark.parametrize("labels", [None, {}, {"securebench.dev/usable-by-runs": "yes"}])
+async def test_a_secret_without_the_label_is_not_read(labels):
+    metadata = {} if labels is None else {"labels": labels}
+    with pytest.raises(PackError, match="lacks the label securebench"):
+        await fetched(keyed("secret"), Kind.SECRET, data={}, metadata=metadata)
+
+
+@pytest.mark.parametrize("kind", ["configMap", "secret"])
+async def test_an_object_that_does_not_exist(kind):
+    with pytest.raises(PackError, match="'pack' does not exist in this namespace"):
+        await fetch_keyed(FakeCluster(), keyed(kind))
+
+
+BAD = {
+    "a key that is not there": (
+        [{"key": "x", "path": "y"}],
+        {"data": {"a": "1"}},
+        "'pack' has no key x",
+    ),
+    "two keys at one place": (
+        [{"key": "a", "path": "b"}],
+        {"data": {"a": "1", "b": "2"}},
+        "two keys are placed at 'b'",
+    ),
+    "a file that is a folder": (
+        [{"key": "a", "path": "b/c"}],
+        {"data": {"a": "1", "b": "2"}},
+        "'b' is a file and the folder of 'b/c'",
+    ),
+    "no base64": ([], {"binaryData": {"a": "%%%"}}, "a value is not base64"),
+}
+
+
+@pytest.mark.parametrize("name", BAD)
+async def test_keys_that_make_no_pack(name):
+    items, manifest, words = BAD[name]
+    with pytest.raises(PackError, match=words):
+        await fetched(keyed("configMap", *items), Kind.CONFIG_MAP, **manifest)

@@ -1,0 +1,170 @@
+import json
+from dataclasses import replace
+
+from build import NOW, many_tasks, plan_of
+from golden.manifest_samples import text_task
+from securebench.api.conditions import ConditionStatus, ConditionType, Finding, Reason
+from securebench.controller.status import Exported, Observed, StatusBoard, succeeded
+from securebench.engine.entries import Isolated, RunEnded
+from securebench.engine.history import RunHistory, run_history
+from securebench.engine.model import Finish, Outcome
+from securebench.plan.model import RunPlan
+
+LIMIT_BYTES = 32 * 1024
+
+
+def finished(plan: RunPlan, *finishes: Finish) -> RunHistory:
+    history = run_history(plan, ())
+    for finish in finishes:
+        known = history.attempts[finish.key]
+        history.attempts[finish.key] = replace(known, finish=finish, record_sha256="a" * 64)
+    return history
+
+
+def observed(*findings: Finding, now: float = NOW) -> Observed:
+    return Observed(3, [succeeded(Reason.RUNNING, ""), *findings], now)
+
+
+def running(plan, history, seen=None, exported=None):
+    board = StatusBoard()
+    return board.running(plan, history, exported or Exported(), seen or observed())["status"]
+
+
+def outcome_of(key, outcome, passed=None):
+    return Finish(key, outcome, passed=passed)
+
+
+def test_a_status_counts_and_rates():
+    plan = plan_of(*many_tasks(4), attempts=1)
+    ends = [(Outcome.SCORED, True), (Outcome.SCORED, False), (Outcome.INFRASTRUCTURE, None)]
+    keys = list(run_history(plan, ()).attempts)
+    history = finished(plan, *(outcome_of(key, *end) for key, end in zip(keys, ends, strict=False)))
+    status = running(plan, history, exported=Exported(3, "f" * 64))
+    assert status["observedGeneration"] == 3
+    assert status["tasks"] == {
+        "total": 4,
+        "done": 3,
+        "active": 0,
+        "scored": 2,
+        "agent": 0,
+        "resource": 0,
+        "verifier": 0,
+        "infrastructure": 1,
+        "provider": 0,
+        "cancelled": 0,
+        "unverified": 0,
+    }
+    assert status["score"] == {
+        "passed": 1,
+        "verified": 2,
+        "scoreSum": "1.0",
+        "passRate": {"value": "0.5000", "low": "0.0945", "high": "0.9055"},
+    }
+    assert status["results"] == {
+        "path": "runs/3f2a9c1e-5b7d-4e80-9a6c-2d1f0e4b8c77/candidates.jsonl",
+        "records": 3,
+    }
+    assert "startTime" not in status
+    assert "completionTime" not in status
+
+
+def test_a_rate_needs_a_verdict():
+    status = running(plan_of(), run_history(plan_of(), ()))
+    assert "passRate" not in status["score"]
+
+
+def test_a_sealed_run_has_its_digest_and_its_times():
+    plan = plan_of()
+    history = run_history(plan, [RunEnded("Completed", "", NOW + 9)])
+    history.started_at = NOW
+    exported = Exported(1, "f" * 64, is_sealed=True)
+    status = running(plan, history, exported=exported)
+    assert status["results"]["sha256"] == "f" * 64
+    assert status["startTime"] == "2026-01-01T00:00:00Z"
+    assert status["completionTime"] == "2026-01-01T00:00:09Z"
+
+
+def test_failed_tasks_are_named_once_each_and_twenty_at_most():
+    plan = plan_of(*(text_task(index=n, task=named(n)) for n in range(30)), attempts=2)
+    keys = list(run_history(plan, ()).attempts)
+    history = finished(plan, *(outcome_of(key, Outcome.SCORED, passed=False) for key in keys))
+    assert running(plan, history)["failedTasks"] == [f"task-{n}" for n in range(20)]
+
+
+def named(number, text="task-"):
+    return replace(text_task().task, id=f"{text}{number}")
+
+
+def test_what_has_no_verifier_has_not_failed():
+    plan = plan_of(*many_tasks(3))
+    keys = list(run_history(plan, ()).attempts)
+    history = finished(
+        plan,
+        outcome_of(keys[0], Outcome.NOT_VERIFIED),
+        outcome_of(keys[1], Outcome.SCORED, passed=True),
+    )
+    assert running(plan, history)["failedTasks"] == []
+
+
+def test_ten_thousand_tasks_fit_the_bound():
+    """Design section 3: the status stays below 32 KiB whatever the tasks and messages are."""
+    count = 10_000
+    plan = plan_of(*(text_task(index=n, task=named(n, "ä" * 300)) for n in range(count)))
+    keys = list(run_history(plan, ()).attempts)
+    history = finished(plan, *(outcome_of(key, Outcome.INFRASTRUCTURE) for key in keys))
+    history.isolation = Isolated(verified=True, user_namespaces=True, message="x" * 5000)
+    history.started_at = NOW
+    history.ended = RunEnded("Incomplete", "x" * 5000, NOW)
+    findings = [
+        Finding(
+            ConditionType.ISOLATION_VERIFIED, ConditionStatus.TRUE, Reason.VERIFIED, "x" * 5000
+        ),
+        Finding(ConditionType.SUSPENDED, ConditionStatus.FALSE, Reason.NOT_SUSPENDED, "x" * 5000),
+        Finding(ConditionType.RESULTS_SEALED, ConditionStatus.TRUE, Reason.SEALED, "x" * 5000),
+    ]
+    seen = Observed(1, [succeeded(Reason.INCOMPLETE, "x" * 5000), *findings], NOW)
+    status = running(plan, history, seen, Exported(count, "f" * 64, is_sealed=True))
+    assert len(json.dumps({"status": status})) < LIMIT_BYTES
+    assert status["tasks"]["infrastructure"] == count
+
+
+# Conditions
+
+
+def conditions(status):
+    return {item["type"]: item for item in status["status"]["conditions"]}
+
+
+def test_a_transition_keeps_its_time():
+    board = StatusBoard()
+    first = board.bare(observed(), is_over=False)
+    second = board.bare(observed(now=NOW + 60), is_over=False)
+    assert second == first
+    third = board.bare(
+        Observed(4, [succeeded(Reason.COMPLETED, "1 of 1 passed")], NOW + 90), is_over=True
+    )
+    assert conditions(third)["Succeeded"]["status"] == "True"
+    assert conditions(third)["Succeeded"]["lastTransitionTime"] == "2026-01-01T00:01:30Z"
+    assert conditions(third)["Succeeded"]["observedGeneration"] == 4
+    assert third["status"]["completionTime"] == "2026-01-01T00:01:30Z"
+
+
+def test_a_bare_status_leaves_what_was_counted_before():
+    status = StatusBoard().bare(observed(), is_over=False)["status"]
+    assert set(status) == {"observedGeneration", "conditions"}
+
+
+def test_kstatus_readers_are_told_too():
+    status = StatusBoard().bare(
+        Observed(1, [succeeded(Reason.PACK_INVALID, "row 3")], NOW), is_over=True
+    )
+    found = conditions(status)
+    assert found["Succeeded"]["status"] == "False"
+    assert found["Stalled"]["status"] == "True"
+    assert found["Ready"]["status"] == "False"
+
+
+def test_only_an_end_is_an_end():
+    assert succeeded(Reason.RUNNING, "").status is ConditionStatus.UNKNOWN
+    assert succeeded(Reason.CANCELLED, "").status is ConditionStatus.FALSE
+    assert succeeded(Reason.COMPLETED, "").status is ConditionStatus.TRUE

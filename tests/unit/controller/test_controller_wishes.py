@@ -1,0 +1,95 @@
+import pytest
+
+from build import NOW, run_body
+from securebench.api.conditions import Reason
+from securebench.controller.wishes import Wishes
+from securebench.engine.reconcile import Controls, Halt
+
+
+def wishes(**spec):
+    return Wishes(run_body(**spec)["spec"], 1)
+
+
+LATE = NOW + 60
+CONTROLS = {
+    "nothing special": ({}, NOW, Controls(4)),
+    "parallelism": ({"parallelism": 7}, NOW, Controls(7)),
+    "suspended": ({"suspend": True}, NOW, Controls(4, Halt.SUSPENDED)),
+    "graceful": (
+        {"cancel": "Graceful"},
+        NOW,
+        Controls(4, Halt.DRAINING, "spec.cancel is Graceful"),
+    ),
+    "immediate": (
+        {"cancel": "Immediate"},
+        NOW,
+        Controls(4, Halt.STOPPED, "spec.cancel is Immediate"),
+    ),
+    "cancel comes before suspend": (
+        {"cancel": "Graceful", "suspend": True},
+        NOW,
+        Controls(4, Halt.DRAINING, "spec.cancel is Graceful"),
+    ),
+    "just before the deadline": ({}, LATE - 1, Controls(4)),
+    "deadline": ({}, LATE, Controls(4, Halt.STOPPED, "the run took longer than 60 seconds")),
+    "deadline of a suspended run": (
+        {"suspend": True},
+        LATE,
+        Controls(4, Halt.STOPPED, "the run took longer than 60 seconds"),
+    ),
+    "deadline of a run that drains": (
+        {"cancel": "Graceful"},
+        LATE,
+        Controls(4, Halt.STOPPED, "spec.cancel is Graceful"),
+    ),
+}
+
+
+@pytest.mark.parametrize("name", CONTROLS)
+def test_controls(name):
+    spec, now, want = CONTROLS[name]
+    assert wishes(activeDeadlineSeconds=60, **spec).controls(NOW, now) == want
+
+
+def test_a_run_that_has_not_started_has_no_deadline():
+    known = wishes(activeDeadlineSeconds=60)
+    assert known.deadline(None) is None
+    assert known.controls(None, NOW + 1e9) == Controls(4)
+
+
+def test_reasons_of_a_stop():
+    assert wishes().stop_reason(NOW, NOW) is None
+    assert wishes(cancel="Immediate").stop_reason(NOW, NOW) == (
+        Reason.CANCELLED,
+        "spec.cancel is Immediate",
+    )
+    assert wishes(activeDeadlineSeconds=5).stop_reason(NOW, NOW + 5) == (
+        Reason.DEADLINE_EXCEEDED,
+        "the run took longer than 5 seconds",
+    )
+
+
+def test_a_newer_spec_wakes_the_loop():
+    known = wishes()
+    woken = []
+    known.on_change = lambda: woken.append(known.controls(NOW, NOW))
+    known.update(run_body(parallelism=9)["spec"], 2)
+    assert woken == [Controls(9)]
+
+
+@pytest.mark.parametrize("generation", [0, 1])
+def test_an_older_spec_changes_nothing(generation):
+    known = wishes()
+    known.on_change = lambda: pytest.fail("nothing changed")
+    known.update(run_body(parallelism=9)["spec"], generation)
+    assert known.controls(NOW, NOW) == Controls(4)
+
+
+def test_isolation_may_be_declared():
+    assert wishes().is_isolation_declared
+    assert not wishes(isolation={"require": "Verified"}).is_isolation_declared
+
+
+def test_suspension_is_known_of_a_spec_that_does_not_hold():
+    assert Wishes({"suspend": True, "nonsense": 1}, 1).is_suspended
+    assert not Wishes({"suspend": "true"}, 1).is_suspended
