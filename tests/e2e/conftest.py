@@ -26,13 +26,9 @@ def shared() -> Iterator[Release]:
 @pytest.fixture(scope="session", autouse=True)
 def _started(request: pytest.FixtureRequest) -> None:
     """Create the runs of all chosen scenarios before the first test of any kind."""
-    chosen = {
-        item.callspec.params["scenario"].name
-        for item in request.session.items
-        if isinstance(item, pytest.Function) and "scenario" in item.fixturenames
-    }
+    ids = {item.name for item in request.session.items}
+    chosen = [item for item in scenarios() if f"test_scenario[{item.name}]" in ids]
     if chosen:
         installed: Release = request.getfixturevalue("shared")
-        for scenario in scenarios():
-            if scenario.name in chosen:
-                scenario.start(installed)
+        for scenario in chosen:
+            scenario.start(installed)

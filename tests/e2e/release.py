@@ -95,7 +95,7 @@ class Release:
             if what(seen):
                 return seen
             if time.monotonic() > deadline:
-                raise CommandError(f"{run} after {seconds} s:\n{self._story(run, seen)}")
+                raise CommandError(f"{run} after {seconds} s:\n{self._story(seen)}")
             time.sleep(0.5)
 
     def wait_ended(self, run: str, seconds: float = 420) -> Raw:
@@ -129,7 +129,7 @@ class Release:
         else:
             self.kubectl("wait", "--for=delete", f"pod/{OPERATOR}", "--timeout=120s")
 
-    def _story(self, run: str, seen: Raw) -> str:
+    def _story(self, seen: Raw) -> str:
         status = json.dumps(seen.get("status"), indent=1)
         pods = self.kubectl("get", "pods", "-o", "wide")
         log = self.kubectl("logs", OPERATOR, "--tail=40")

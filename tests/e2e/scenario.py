@@ -11,7 +11,7 @@ from typing import Any
 
 import yaml
 
-from e2e.release import DATA, Raw, Record, Release, benchmark_run, condition, keyed_pack
+from e2e.release import DATA, Raw, Record, Release, benchmark_run, call, condition, keyed_pack
 
 FOLDER = Path(__file__).parent / "scenarios"
 MISSING = "<missing>"
@@ -22,7 +22,8 @@ class Scenario:
     """One folder.
 
     ``run.yaml`` holds ``spec`` (of the BenchmarkRun, the pack is added), and may hold ``objects``
-    to create first and ``pack``: ``configMap`` (the default), ``secret``, ``volume`` or ``none``.
+    to create first, ``needs`` (a script to run first), ``weight`` (long ones start first) and
+    ``pack``: ``configMap`` (the default), ``secret``, ``volume`` or ``none``.
     ``want.yaml`` holds ``succeeded``, ``reason``, ``message`` (fragments), ``status`` and
     ``tasks``: by id what its records ``is`` and ``has``, by dotted path; ``never`` lists texts
     that no record may hold.
@@ -43,6 +44,8 @@ class Scenario:
     def start(self, release: Release) -> None:
         """Create everything of the scenario."""
         given = self.given
+        if "needs" in given:
+            call(str(FOLDER.parent / given["needs"]))
         objects, source = self._pack(given.get("pack", "configMap"), release)
         spec = {**given["spec"], **source}
         run = benchmark_run(self.name, spec)
@@ -55,7 +58,8 @@ class Scenario:
         if "tasks" in want:
             text = release.file(self.name, "candidates.jsonl").decode()
             problems += _records(release.records(self.name), want["tasks"])
-            problems += [f"{item!r} is in a record" for item in want.get("never", []) if item in text]
+            never = (item for item in want.get("never", []) if item in text)
+            problems += [f"{item!r} is in a record" for item in never]
         assert not problems, "\n".join(problems)
 
     def _read(self, name: str) -> Raw:

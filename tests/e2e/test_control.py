@@ -2,80 +2,27 @@
 
 from __future__ import annotations
 
-import json
-import uuid
-from collections.abc import Mapping, Sequence
-from typing import Any
-
 import pytest
 
 from e2e.release import (
     CommandError,
     Raw,
     Release,
-    benchmark_run,
     call,
     condition,
-    keyed_pack,
     release,
 )
+from e2e.runs import begin, outcomes, row, rows, tasks
 from securebench.engine.entries import LaunchBegun
 
 pytestmark = pytest.mark.e2e
 
-MANIFEST = b"""\
-id: control
-version: 1
-defaults:
-  family: short_answer
-  environment: {image: "python:3.11-slim", timeout_seconds: 300}
-"""
 SLOW = "sleep 2; echo 4"
 STUCK = "echo begun; trap : TERM; sleep 300 & wait; sleep 300"
 
 
-def row(name: str, **more: object) -> Raw:
-    return {
-        "id": name,
-        "input": {"question": "What is 2 + 2?"},
-        "eval": {"accepted_answers": ["4"]},
-        **more,
-    }
-
-
-def begin(
-    release: Release, rows: Sequence[Mapping[str, Any]], command: str, **spec: object
-) -> str:
-    """Start a run of these rows and return its name."""
-    name = f"run-{uuid.uuid4().hex[:6]}"
-    tasks = "".join(json.dumps(item) + "\n" for item in rows).encode()
-    files = {"manifest.yaml": MANIFEST, "tasks.jsonl": tasks}
-    pack, source = keyed_pack("ConfigMap", f"{name}-pack", files)
-    fields = {
-        "pack": source,
-        "harness": {"type": "command", "config": {"command": command}},
-        "isolation": {"require": "Declared"},
-        **spec,
-    }
-    release.create(pack, benchmark_run(name, fields))
-    return name
-
-
-def rows(count: int) -> list[Raw]:
-    return [row(f"task-{number}") for number in range(count)]
-
-
-def tasks(run: Raw) -> Mapping[str, int]:
-    counts: Mapping[str, int] = run.get("status", {}).get("tasks", {})
-    return counts
-
-
 def is_running(release: Release, run: str) -> bool:
     return any(pod["status"]["phase"] == "Running" for pod in release.pods(run))
-
-
-def outcomes(release: Release, run: str) -> list[str]:
-    return [record["outcome"] for record in release.records(run)]
 
 
 def test_a_suspended_run_begins_nothing_until_it_goes_on(shared: Release) -> None:
@@ -144,21 +91,21 @@ def test_a_run_ends_at_its_deadline(shared: Release) -> None:
     assert outcomes(shared, run) == ["cancelled"] * 2
 
 
-@pytest.mark.parametrize(
-    "change",
-    [
-        {"attempts": 2},
-        {"runId": "another"},
-        {"harness": {"config": {"command": "echo 5"}}},
-        {"taskSelector": {"limit": 1}},
-    ],
-    ids=lambda change: next(iter(change)),
-)
-def test_an_edit_of_a_started_run_is_refused(shared: Release, change: Raw) -> None:
+EDITS: list[Raw] = [
+    {"attempts": 2},
+    {"runId": "another"},
+    {"harness": {"config": {"command": "echo 5"}}},
+    {"taskSelector": {"limit": 1}},
+]
+
+
+def test_an_edit_of_a_started_run_is_refused(shared: Release) -> None:
     run = begin(shared, rows(1), SLOW)
-    name = next(iter(change))
-    with pytest.raises(CommandError, match=f"{name} is fixed once the run exists: create a new"):
-        shared.patch(run, change)
+    for change in EDITS:
+        (name,) = change
+        message = f"{name} is fixed once the run exists: create a new BenchmarkRun instead"
+        with pytest.raises(CommandError, match=message):
+            shared.patch(run, change)
     assert condition(shared.wait_ended(run))["reason"] == "Completed"
 
 

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 import pytest
 
 from e2e.release import DATA, Raw, Release, condition, release
-from e2e.test_control import begin, outcomes, row, rows, tasks
+from e2e.runs import begin, outcomes, row, rows, tasks
 
 pytestmark = pytest.mark.e2e
 
@@ -26,8 +26,10 @@ def with_object(own: Release, body: Raw) -> Iterator[None]:
     kind, name = body["kind"], body["metadata"]["name"]
     if kind == "ResourceQuota":
         own.kubectl("wait", "--for=jsonpath={.status.hard}", f"{kind}/{name}", "--timeout=30s")
-    yield
-    own.kubectl("delete", kind, name)
+    try:
+        yield
+    finally:
+        own.kubectl("delete", kind, name)
 
 
 def policy(kind: str, spec: Mapping[str, object]) -> Raw:
@@ -48,6 +50,7 @@ def test_a_quota_holds_a_run_up_until_there_is_room(own: Release, isolation: str
         run = begin(own, rows(2), "echo 4", isolation={"require": isolation})
         held = own.wait(run, lambda seen: "exceeded quota" in condition(seen)["message"], 60)
         assert condition(held)["status"] == "Unknown"
+        assert condition(held)["reason"] == "QuotaExceeded"
         assert "of-admin" in condition(held)["message"]
         assert tasks(held).get("done", 0) == 0
     assert condition(own.wait_ended(run))["reason"] == "Completed"
@@ -71,6 +74,15 @@ def test_pod_security_that_refuses_root_ends_the_run(own: Release, isolation: st
         refused(own, run, 'violates PodSecurity "restricted:latest"')
     finally:
         own.kubectl("label", "namespace", own.namespace, f"{label}=baseline", "--overwrite")
+
+
+def test_a_pod_for_which_no_node_has_room_is_waited_for(own: Release) -> None:
+    resources = {"requests": {"memory": "900Gi"}, "limits": {"memory": "900Gi"}}
+    run = begin(own, rows(1), "echo 4", resources=resources)
+    held = own.wait(run, lambda seen: condition(seen)["reason"] == "Unschedulable", 60)
+    assert "Insufficient memory" in condition(held)["message"]
+    own.patch(run, {"cancel": "Immediate"})
+    assert condition(own.wait_ended(run, 60))["reason"] == "Cancelled"
 
 
 def refused(own: Release, run: str, message: str) -> None:
@@ -101,5 +113,5 @@ def test_a_full_volume_holds_a_run_up_until_there_is_space() -> None:
 
 def fill(own: Release, keep_bytes: int) -> None:
     """Fill the volume but for some bytes."""
-    script = f"free=$(df -B1 --output=avail {DATA} | tail -n 1); head -c $((free - {keep_bytes})) /dev/zero > {FILLER}"
-    own.operator("sh", "-c", script)
+    free = int(own.operator("df", "-B1", "--output=avail", DATA).split()[-1])
+    own.operator("sh", "-c", f"head -c {free - keep_bytes} /dev/zero > {FILLER}")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
+from typing import NamedTuple
 
 from securebench.api.conditions import ConditionStatus, ConditionType, Finding, Reason
 from securebench.clock import Clock
@@ -16,6 +17,18 @@ from securebench.kube.port import Cluster, Kind, Raw
 from securebench.plan.model import RunPlan
 
 logger = logging.getLogger(__name__)
+
+
+class Obstacle(NamedTuple):
+    """What keeps a run from going on for now.
+
+    Attributes:
+        reason: Reason of ``Succeeded``.
+        message: The words of the cluster.
+    """
+
+    reason: Reason
+    message: str
 
 
 class Publisher:
@@ -53,12 +66,11 @@ class Publisher:
         findings = [finding, *self._always(None)]
         await self._write(self._board.bare(self._observed(findings), is_over=False), findings)
 
-    async def progress(self, book: RunBook, plan: RunPlan, news: str) -> None:
-        """Say how far the run is; may be held back."""
+    async def progress(self, book: RunBook, plan: RunPlan, obstacle: Obstacle | None) -> None:
+        """Say how far the run is and what is in its way; may be held back."""
         stop = self._wishes.stop_reason(book.history.started_at, self._clock.now())
-        reason = Reason.RUNNING if stop is None else Reason.CANCELLING
         findings = [
-            succeeded(reason, news),
+            _under_way(obstacle) if stop is None else succeeded(Reason.CANCELLING, stop[1]),
             *self._always(book.history.isolation),
             Finding(ConditionType.RESULTS_SEALED, ConditionStatus.FALSE, Reason.NOT_SEALED),
         ]
@@ -124,6 +136,10 @@ class Publisher:
     async def _write_surely(self, status: Raw) -> None:
         await self._cluster.patch_status(Kind.BENCHMARK_RUN, self._name, status)
         self.written = status
+
+
+def _under_way(obstacle: Obstacle | None) -> Finding:
+    return succeeded(*obstacle) if obstacle is not None else succeeded(Reason.RUNNING, "")
 
 
 def _isolation(found: Isolated) -> Finding:

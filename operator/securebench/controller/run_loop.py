@@ -17,7 +17,7 @@ from securebench.controller.isolation import IsolationCheck, Prober, ensure_poli
 from securebench.controller.lanes import LaneKeeper
 from securebench.controller.launches import Launcher
 from securebench.controller.mirror import PodMirror
-from securebench.controller.publish import Publisher
+from securebench.controller.publish import Obstacle, Publisher
 from securebench.controller.start import BoundRun
 from securebench.controller.wishes import Wishes
 from securebench.engine.entries import Isolated, LaunchBegun, LaunchLost
@@ -25,6 +25,7 @@ from securebench.engine.machine import Capture
 from securebench.engine.model import Finish
 from securebench.engine.reconcile import Controls, Decision, Halt, Situation, reconcile
 from securebench.engine.tally import tally
+from securebench.errors import PermanentClusterError
 from securebench.kube.port import Kind, Raw
 from securebench.manifests.harness import harness_pod
 from securebench.manifests.verifier import verifier_pod
@@ -117,8 +118,12 @@ class RunLoop:
             live = history.live
             if live is not None and self._name(live) not in self._mirror.pods:
                 self._launcher.expect(live)
-        await ensure_policy(self._context.cluster, self._plan)
-        return await self._isolated()
+        try:
+            await ensure_policy(self._context.cluster, self._plan)
+            return await self._isolated()
+        except PermanentClusterError as error:
+            self._launcher.state.refusal = error.reason
+            return False
 
     async def step(self) -> bool:
         """Do one pass: observe, decide, write ahead, act, publish.
@@ -248,12 +253,16 @@ class RunLoop:
         return verifier_pod(self._plan, task, launch, lanes, production.candidate)
 
     async def _publish(self) -> None:
-        await self._publisher.progress(self._book, self._plan, self._news())
+        await self._publisher.progress(self._book, self._plan, self._obstacle())
 
-    def _news(self) -> str:
-        state = self._launcher.state
-        stuck = [view.unschedulable for view in self._mirror.pods.values() if view.unschedulable]
-        return state.quota or (stuck[0] if stuck else "")
+    def _obstacle(self) -> Obstacle | None:
+        quota = self._launcher.state.quota
+        if quota:
+            return Obstacle(Reason.QUOTA_EXCEEDED, quota)
+        for view in self._mirror.pods.values():
+            if view.unschedulable:
+                return Obstacle(Reason.UNSCHEDULABLE, view.unschedulable)
+        return None
 
     async def _sleep(self) -> None:
         now = self._context.clock.now()

@@ -22,6 +22,7 @@ from securebench.errors import (
     PackError,
     StorageError,
 )
+from securebench.kube.port import QuotaExceeded
 from securebench.ledger.index import RunIndex
 from securebench.ledger.store import FINAL_STATUS, RunStore, make_folder
 
@@ -188,6 +189,8 @@ def _is_deleting(body: Mapping[str, object]) -> bool:
 
 
 def _trouble(error: Exception) -> tuple[Reason, str]:
+    if isinstance(error, QuotaExceeded):
+        return Reason.QUOTA_EXCEEDED, error.reason
     if isinstance(error, ClusterError):
         return Reason.INTERNAL, f"the API server: {error}"
     if isinstance(error, OSError):

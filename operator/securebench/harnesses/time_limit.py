@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from securebench.errors import ConfigError
 from securebench.families.fields import is_positive
+from securebench.packs.environment import TIMEOUT_PROBLEM
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -27,5 +28,5 @@ def agent_time_limit(environment: Mapping[str, object], harness: Harness) -> flo
     if task_limit is None:
         return harness.timeout_seconds
     if not isinstance(task_limit, int | float) or not is_positive(task_limit):
-        raise ConfigError("environment.timeout_seconds must be a positive number")
+        raise ConfigError(TIMEOUT_PROBLEM)
     return float(task_limit) if tester_limit is None else min(float(task_limit), tester_limit)

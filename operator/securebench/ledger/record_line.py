@@ -9,6 +9,7 @@ import json
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
+from securebench.candidates.bounds import bounded_text
 from securebench.errors import TooLargeError
 
 if TYPE_CHECKING:
@@ -61,12 +62,8 @@ def cut(text: str, keep_bytes: int, total_bytes: int) -> str:
     """
     data = text.encode("utf-8", "surrogatepass")
     half = keep_bytes // 2
-    head = data[:half].decode("utf-8", "ignore")
-    tail = data[len(data) - half :].decode("utf-8", "ignore")
-    kept = len(head.encode()) + len(tail.encode())
-    omitted = max(total_bytes, len(data)) - kept
     total = max(total_bytes, len(data))
-    return f"{head}\n[securebench: {omitted} of {total} bytes omitted]\n{tail}"
+    return bounded_text(data[:half], data[len(data) - half :], total, keep_bytes).text
 
 
 def _encode(record: Mapping[str, object]) -> str:

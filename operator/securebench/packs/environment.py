@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 
     from securebench.packs.task import SecureBenchTask
 
+TIMEOUT_PROBLEM = "environment.timeout_seconds must be a positive number"
 MATERIALIZE = "materialize_workdir_from_image"
 DEFAULT_TARGET = "/workspace"
 MOUNT_TARGETS = (DEFAULT_TARGET, "/app", "/securebench-workspace", "/testbed")
@@ -30,7 +31,7 @@ def environment_problems(task: SecureBenchTask) -> Iterator[str]:
         yield "benchmark environment.image is required: a non-empty string"
     timeout = environment.get("timeout_seconds")
     if timeout is not None and not is_positive(timeout):
-        yield "environment.timeout_seconds must be a positive number"
+        yield TIMEOUT_PROBLEM
     copy = environment.get(MATERIALIZE)
     if copy is not None and not isinstance(copy, bool):
         yield f"environment.{MATERIALIZE} must be a boolean"

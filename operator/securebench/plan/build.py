@@ -40,7 +40,8 @@ class PlanInputs:
         pods: What launch Pods share.
         policy: Numbers of the loop.
         limits: Bounds.
-        kept: Indexes of tasks whose records come from an earlier run; always part of the plan.
+        kept: Indexes of tasks whose records come from an earlier run; part of the plan unless the
+            pack has fewer tasks, and then its digest differs.
     """
 
     identity: RunIdentity
@@ -141,7 +142,8 @@ def _task_plans(
     plans: list[TaskPlan] = []
     errors: list[InvalidInputError] = []
     chosen = selected(inputs.spec.task_selector, [task.id for task in inputs.tasks])
-    for index in sorted(inputs.kept.union(chosen)):
+    known = {index for index in inputs.kept if index < len(inputs.tasks)}
+    for index in sorted(known.union(chosen)):
         try:
             plans.append(task_plan(index, inputs.tasks[index], harness, policy))
         except InvalidInputError as error:

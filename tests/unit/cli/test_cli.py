@@ -32,7 +32,7 @@ from securebench.kube.podexec import ExecResult
 from securebench.kube.port import Kind
 from securebench.settings import Bounds, Settings
 from securebench.tester import connection
-from securebench.tester.config import load_tester_config
+from securebench.tester.config import load_tester_config, with_tester_overrides
 from securebench.tester.connection import Connection, Place, PodExec, operator_pod
 from securebench.tester.facade import run_tester_config
 from securebench.tester.link import OperatorLink
@@ -373,8 +373,10 @@ def test_show_of_a_local_pack_and_of_none(shell: Shell) -> None:
     shown = shell("pack", "show", "--config", str(shell.yaml))
     assert shown.code == 0
     assert shown.stdout.splitlines()[1:] == [
-        f"securebench: content={tree_digest(shell.folder / 'pack')} files=2"
-        f" size_bytes={_size(shell.folder / 'pack')} tasks=3",
+        (
+            f"securebench: content={tree_digest(shell.folder / 'pack')} files=2"
+            f" size_bytes={_size(shell.folder / 'pack')} tasks=3"
+        ),
         "securebench: short_answer=3",
     ]
     none = shell("pack", "show", "nothing")
@@ -453,6 +455,16 @@ def _only_run(shell: Shell) -> str:
     metadata = run["metadata"]
     assert isinstance(metadata, dict)
     return str(metadata["name"])
+
+
+@pytest.mark.parametrize(("limit", "want"), [(None, 1), (2, 2)])
+def test_the_facade_keeps_the_overrides_of_a_configuration(
+    shell: Shell, limit: int | None, want: int
+) -> None:
+    config = with_tester_overrides(load_tester_config(shell.yaml), limit=1)
+    run_tester_config(config, limit=limit)
+    (run,) = shell.namespace.runs()
+    assert run["spec"]["taskSelector"] == {"limit": want}  # type: ignore[index]
 
 
 def test_the_facade_runs_a_configuration(shell: Shell) -> None:

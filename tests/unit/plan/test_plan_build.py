@@ -85,6 +85,10 @@ def test_kept_tasks_are_part_of_the_plan_beyond_the_selection():
     assert [plan.tasks[index].task.id for index in plan.tasks] == ["t0", "t1", "t4"]
 
 
+def test_kept_tasks_of_a_longer_pack_are_left_out():
+    assert tuple(build_plan(inputs(kept={99}, taskSelector={"limit": 1})).tasks) == (0,)
+
+
 def test_a_plan():
     plan = build_plan(
         inputs(

@@ -115,3 +115,12 @@ def test_metadata_is_cut_and_the_verdict_is_not() -> None:
 def test_a_name_that_alone_is_too_long_is_cut_too() -> None:
     message = verify_text.verdict_message(passed=False, score=0.0, metadata={"x" * 5000: 1})
     assert json.loads(message)["metadata"] == {"metadata_truncated": True}
+
+
+def test_a_lane_without_public_values_still_judges(tmp_path: Path) -> None:
+    hidden = tmp_path / "hidden"
+    hidden.mkdir()
+    (hidden / "accepted_answers.json").write_text('["green"]')
+    (tmp_path / "candidate.txt").write_text("It is green.")
+    code, message = run(tmp_path, spec(tmp_path, family="short_answer"))
+    assert (code, message["passed"]) == (0, True)

@@ -1,0 +1,330 @@
+import json
+from dataclasses import replace
+
+import pytest
+
+from build import NOW, FakeClock, context_of, question, run_body, write_pack
+from securebench.controller.start import bind
+from securebench.controller.supervisor import run_object
+from securebench.engine.entries import Finished, Kept, LaunchBegun, Opened, RunBound
+from securebench.engine.model import Finish, Outcome
+from securebench.errors import (
+    ConfigErrors,
+    InvalidInputError,
+    InvariantViolationError,
+    PackError,
+    SpecError,
+)
+from securebench.kube.fake import FakeCluster
+from securebench.kube.port import Kind
+from securebench.ledger.index import RunIndex
+from securebench.plan.model import AttemptKey, LaunchKey, Role
+
+EARLIER = "11111111-0000-4000-8000-000000000000"
+LATER = "22222222-0000-4000-8000-000000000000"
+LABEL = {"securebench.dev/usable-by-runs": "true"}
+
+
+class World:
+    def __init__(self, root):
+        self.root = root
+        self.clock = FakeClock()
+        self.cluster = FakeCluster(clock=self.clock)
+        self.context = context_of(self.cluster, self.clock, root)
+        self.rows("a", "b", "c")
+
+    def rows(self, *ids):
+        write_pack(self.root / "packs/smoke", [question(name) for name in ids])
+
+    async def bind(self, name="nightly", uid=EARLIER, **spec):
+        body = run_body(name, **spec)
+        body["metadata"] |= {"uid": uid, "namespace": "bench", "generation": 1}
+        return await bind(self.context, run_object(body))
+
+    async def earlier(self, *outcomes, ended="Completed", **spec):
+        """Leave a run behind whose tasks ended like this."""
+        bound = await self.bind(runId="n", **spec)
+        journal = bound.store.open_journal()
+        journal.append([RunBound(EARLIER, bound.plan.digest), Opened(1, NOW)])
+        for task, outcome in enumerate(outcomes):
+            key = AttemptKey(task, 1)
+            sha256 = bound.store.write_record(key, json.dumps({"task": task}))
+            finish = Finish(key, outcome, passed=outcome is Outcome.SCORED)
+            journal.append(
+                [LaunchBegun(LaunchKey(*key, Role.HARNESS, 1), NOW), Finished(finish, sha256, NOW)]
+            )
+        journal.close()
+        if ended:
+            RunIndex(self.root).end(EARLIER, ended)
+        return bound
+
+    async def resume(self, uid=LATER, **spec):
+        known = {"runId": "n", "resumeFrom": {"run": "nightly"}}
+        return await self.bind("again", uid, **known | spec)
+
+
+@pytest.fixture
+def world(tmp_path):
+    return World(tmp_path)
+
+
+# A first start and the ones after it
+
+
+async def test_a_first_start_binds(world):
+    bound = await world.bind()
+    assert list(bound.plan.tasks) == [0, 1, 2]
+    assert bound.plan.identity.run_id == "nightly"
+    assert bound.kept == ()
+    assert bound.store.exists()
+    assert (bound.index.run_ordinal, bound.index.resume_generation) == (1, 0)
+    assert bound.pack.folder.is_relative_to(world.root / "packs/.content")
+    binding = bound.store.binding()
+    assert binding["plan_digest"] == bound.plan.digest
+    assert binding["pack_digest"] == bound.pack.digest
+
+
+async def test_a_second_start_finds_the_same(world):
+    first = await world.bind()
+    again = await world.bind()
+    assert again.plan == first.plan
+    assert again.pack == first.pack
+    assert again.index == first.index
+    assert len(RunIndex(world.root).entries()) == 1
+
+
+async def test_the_pack_may_change_or_go_below_a_run(world):
+    first = await world.bind()
+    world.rows("other")
+    assert (await world.bind()).plan == first.plan
+    for path in (world.root / "packs/smoke").iterdir():
+        path.unlink()
+    assert (await world.bind()).plan == first.plan
+
+
+async def test_fields_that_may_change_do_not_matter(world):
+    first = await world.bind()
+    again = await world.bind(parallelism=9, suspend=True, activeDeadlineSeconds=5)
+    assert again.plan.digest == first.plan.digest
+
+
+async def test_another_plan_for_a_bound_run_is_our_bug(world):
+    await world.bind()
+    with pytest.raises(InvariantViolationError, match="is not the one it was started with"):
+        await world.bind(attempts=2)
+
+
+async def test_repeated_tries_are_counted(world):
+    await world.bind()
+    second = await world.bind(uid=LATER)
+    assert second.index.run_ordinal == 2
+
+
+# Refusals leave nothing behind
+
+
+def untouched(world):
+    return not (world.root / "runs").exists()
+
+
+async def test_a_pack_with_defects_is_refused_with_all_of_them(world):
+    rows = [question("a"), question("a"), question("b") | {"eval": {}}]
+    write_pack(world.root / "packs/smoke", rows)
+    with pytest.raises(ConfigErrors) as caught:
+        await world.bind()
+    assert [str(error).split(":")[:2] for error in caught.value.errors] == [
+        ["tasks.jsonl", "2"],
+        ["tasks.jsonl", "3"],
+    ]
+    assert untouched(world)
+
+
+REFUSED = {
+    "no pack": ({"pack": {"volume": {"path": "other"}}}, PackError),
+    "harness type": (
+        {
+            "harness": {"type": "codex", "config": {"model": "m"}},
+            "provider": {"secretRef": {"name": "k"}},
+        },
+        ConfigErrors,
+    ),
+    "domains": (
+        {"harness": {"type": "command", "config": {"command": "x", "allowed_domains": ["a.b"]}}},
+        ConfigErrors,
+    ),
+    "unknown field": ({"nonsense": 1}, InvalidInputError),
+    "runtime class": ({"podTemplate": {"runtimeClassName": "gvisor"}}, ConfigErrors),
+    "no earlier run": ({"resumeFrom": {"run": "never"}}, SpecError),
+}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+async def test_refusals(world, name):
+    spec, error = REFUSED[name]
+    with pytest.raises(error):
+        await world.bind(**spec)
+    assert untouched(world)
+
+
+SECRETS = {
+    "absent": (None, "does not exist in this namespace"),
+    "not labelled": ({}, "lacks the label"),
+    "labelled": (LABEL, None),
+}
+
+
+@pytest.mark.parametrize("name", SECRETS)
+async def test_the_secret_of_a_harness(world, name):
+    labels, words = SECRETS[name]
+    if labels is not None:
+        body = {"metadata": {"name": "keys", "labels": labels}}
+        await world.cluster.create(Kind.SECRET, body)
+    harness = {
+        "type": "command",
+        "config": {"command": "x"},
+        "env": ["TOKEN"],
+        "secretRef": {"name": "keys"},
+    }
+    if words is None:
+        assert (await world.bind(harness=harness)).plan.harness.secret == "keys"
+    else:
+        with pytest.raises(SpecError, match=words):
+            await world.bind(harness=harness)
+        assert untouched(world)
+
+
+async def test_a_one_node_volume_keeps_the_pods_on_its_node(world):
+    world.context = context_of(world.cluster, world.clock, world.root, access_mode="ReadWriteOnce")
+    assert (await world.bind()).plan.pods.node_name == "node-1"
+
+
+# resumeFrom
+
+ENDS = (Outcome.SCORED, Outcome.INFRASTRUCTURE, Outcome.NOT_VERIFIED)
+
+
+async def test_a_resumed_run_keeps_what_was_scored(world):
+    await world.earlier(*ENDS)
+    bound = await world.resume()
+    assert [(entry.finish.key.task, entry.finish.outcome) for entry in bound.kept] == [
+        (0, Outcome.SCORED),
+        (2, Outcome.NOT_VERIFIED),
+    ]
+    assert all(isinstance(entry, Kept) and entry.run_uid == EARLIER for entry in bound.kept)
+    assert bound.index.resume_generation == 1
+    count, _ = bound.store.export([(entry.finish.key, entry.record_sha256) for entry in bound.kept])
+    assert count == 2
+    data = (bound.store.folder / "candidates.jsonl").read_text()
+    assert data == '{"task": 0}\n{"task": 2}\n'
+
+
+@pytest.mark.parametrize("outcome", Outcome)
+async def test_which_outcomes_are_kept(world, outcome):
+    await world.earlier(outcome)
+    kept = (await world.resume()).kept
+    assert bool(kept) is (
+        outcome in {Outcome.SCORED, Outcome.AGENT, Outcome.RESOURCE, Outcome.NOT_VERIFIED}
+    )
+
+
+async def test_a_resumed_run_is_found_again_by_its_folder(world):
+    await world.earlier(*ENDS)
+    first = await world.resume()
+    await world.bind("nightly", "33333333-0000-4000-8000-000000000000", runId="n")
+    again = await world.resume()
+    assert (again.plan, again.kept) == (first.plan, first.kept)
+
+
+async def test_a_run_may_resume_one_of_its_own_name(world):
+    await world.earlier(*ENDS)
+    spec = {"runId": "n", "resumeFrom": {"run": "nightly"}}
+    first = await world.bind("nightly", LATER, **spec)
+    again = await world.bind("nightly", LATER, **spec)
+    assert again.kept == first.kept != ()
+
+
+async def test_what_was_kept_is_kept_again(world):
+    await world.earlier(*ENDS)
+    second = await world.resume()
+    journal = second.store.open_journal()
+    journal.append([RunBound(LATER, second.plan.digest), Opened(1, NOW), *second.kept])
+    journal.close()
+    RunIndex(world.root).end(LATER, "Cancelled")
+    third = await world.bind(
+        "third",
+        "33333333-0000-4000-8000-000000000000",
+        runId="n",
+        resumeFrom={"run": "again"},
+    )
+    assert [replace(entry, run_uid="") for entry in third.kept] == [
+        replace(entry, run_uid="") for entry in second.kept
+    ]
+    assert third.index.resume_generation == 2
+    assert third.store.read_record(AttemptKey(0, 1)) == b'{"task": 0}'
+
+
+async def test_a_limit_limits_what_is_run_but_not_what_is_kept(world):
+    await world.earlier(*ENDS)
+    bound = await world.resume(taskSelector={"limit": 2})
+    assert list(bound.plan.tasks) == [0, 1, 2]
+
+
+MISMATCHES = {
+    "run_id": ({"runId": "m"}, ("a", "b", "c")),
+    "pack_digest": ({}, ("a", "b", "x")),
+    "harness_digest": (
+        {"harness": {"type": "command", "config": {"command": "echo C"}}},
+        ("a", "b", "c"),
+    ),
+}
+
+
+@pytest.mark.parametrize("name", MISMATCHES)
+async def test_a_mismatch_is_named_with_both_values(world, name):
+    spec, rows = MISMATCHES[name]
+    earlier = await world.earlier(*ENDS)
+    world.rows(*rows)
+    with pytest.raises(ConfigErrors) as caught:
+        await world.resume(**spec)
+    old = {
+        "run_id": "n",
+        "pack_digest": earlier.plan.pack_digest,
+        "harness_digest": earlier.plan.harness.digest,
+    }[name]
+    assert f"spec.resumeFrom: {name} differs: run 'nightly' had {old}, this run has" in str(
+        caught.value
+    )
+    assert not (world.root / "runs" / LATER).exists()
+
+
+async def test_all_mismatches_come_together(world):
+    await world.earlier(*ENDS)
+    world.rows("x")
+    with pytest.raises(ConfigErrors) as caught:
+        await world.resume(runId="m")
+    assert len(caught.value.errors) == 2
+
+
+async def exists(world, uid):
+    body = {"metadata": {"name": "nightly"}}
+    made = await world.cluster.create(Kind.BENCHMARK_RUN, body)
+    if uid == "same":
+        world.cluster._objects[Kind.BENCHMARK_RUN]["nightly"] = {
+            **made,
+            "metadata": {**made["metadata"], "uid": EARLIER},
+        }
+
+
+async def test_a_run_that_goes_on_is_not_resumed(world):
+    await world.earlier(*ENDS, ended="")
+    await exists(world, "same")
+    with pytest.raises(SpecError, match="run 'nightly' has not ended; cancel it or wait"):
+        await world.resume()
+
+
+@pytest.mark.parametrize("there", ["nobody", "another"])
+async def test_a_run_that_was_deleted_is_resumed_as_far_as_it_came(world, there):
+    await world.earlier(*ENDS, ended="")
+    if there == "another":
+        await exists(world, "another")
+    assert len((await world.resume()).kept) == 2

@@ -1,0 +1,371 @@
+"""The supervisor with everything below it real but time, cluster and threads."""
+
+import asyncio
+import hashlib
+import json
+import logging
+from unittest import mock
+
+import pytest
+
+from build import (
+    NOW,
+    FakeClock,
+    VirtualLoop,
+    context_of,
+    ended,
+    inline,
+    pod_status,
+    question,
+    run_body,
+    seal_message,
+    supervise_message,
+    text_message,
+    write_pack,
+)
+from securebench.controller.run_loop import RunLoop
+from securebench.controller.supervisor import Supervisor, is_pack_error, run_object
+from securebench.engine.observe import pod_view
+from securebench.errors import (
+    ConfigErrors,
+    PackError,
+    PermanentClusterError,
+    SpecError,
+    TransientClusterError,
+)
+from securebench.kube.fake import FakeCluster
+from securebench.kube.port import Kind
+from securebench.ledger.index import RunIndex
+from securebench.plan.model import Role
+
+
+class World:
+    def __init__(self, root):
+        self.root = root
+        self.runs = 0
+        self.clock = FakeClock()
+        self.cluster = FakeCluster(namespace="bench", clock=self.clock)
+        self.supervisor = Supervisor(context_of(self.cluster, self.clock, root))
+        self.runner = asyncio.Runner(loop_factory=lambda: VirtualLoop(self.clock))
+        write_pack(root / "packs/smoke", [question("a"), question("b")])
+
+    def wait(self, seconds=0.01):
+        self.runner.run(asyncio.sleep(seconds))
+
+    def apply(self, name="nightly", **spec):
+        self.runner.run(self.cluster.create(Kind.BENCHMARK_RUN, run_body(name, **spec)))
+        self.runs += 1
+        uid = f"{self.runs:08x}-0000-4000-8000-000000000000"
+        self.cluster.edit(Kind.BENCHMARK_RUN, name, {"metadata": {"uid": uid}})
+        self.observe("ADDED", name)
+        return uid
+
+    def observe(self, kind, name="nightly", body=None):
+        async def observe():
+            self.supervisor.observe(kind, body or self.run(name))
+
+        self.runner.run(observe())
+        self.wait()
+
+    def edit(self, name="nightly", **spec):
+        self.cluster.edit(Kind.BENCHMARK_RUN, name, {"spec": spec})
+        self.observe("MODIFIED", name)
+
+    def run(self, name="nightly"):
+        return self.cluster.objects(Kind.BENCHMARK_RUN)[name]
+
+    def condition(self, kind="Succeeded", name="nightly"):
+        status = self.run(name).get("status", {})
+        return {item["type"]: item for item in status.get("conditions", [])}.get(kind, {})
+
+    def restart(self):
+        self.runner.run(self.supervisor.close())
+        self.supervisor = Supervisor(context_of(self.cluster, self.clock, self.root))
+
+    def pods(self):
+        return sorted(self.cluster.objects(Kind.POD))
+
+    def work(self, uid, rounds=10):
+        """Let every Pod end well until the run has."""
+        for _ in range(rounds):
+            for raw in self.cluster.objects(Kind.POD).values():
+                view = pod_view(raw)
+                if view.is_terminal or view.launch is None:
+                    continue
+                self.cluster.set_pod_status(view.name, self.ending(uid, view.launch))
+            self.wait(5)
+
+    def ending(self, uid, launch):
+        if launch.role is Role.VERIFIER:
+            message = text_message(passed=True)
+            return pod_status("Succeeded", ended("verifier", 0, message=message))
+        digest = f"sha256:{hashlib.sha256(b'B').hexdigest()}"
+        place = f"runs/{uid}/tasks/{launch.task}/attempts/1/launches/{launch.launch}/candidate"
+        (self.root / place / "candidate.txt").write_text("B")
+        seal = seal_message(digest=digest)
+        return pod_status(
+            "Succeeded",
+            ended("courier", 0, message=seal),
+            ended("harness", 0, message=supervise_message()),
+        )
+
+
+@pytest.fixture
+def world(tmp_path):
+    with mock.patch.object(asyncio, "to_thread", inline):
+        world = World(tmp_path)
+        yield world
+        world.runner.run(world.supervisor.close())
+        world.runner.close()
+
+
+def failed_loops(caplog):
+    return [record for record in caplog.records if record.levelno >= logging.ERROR]
+
+
+# From start to end
+
+
+def test_a_run_from_start_to_end(world):
+    uid = world.apply(parallelism=1)
+    assert world.pods() == [f"sb-{uid.replace('-', '')[:12]}-0-1h1"]
+    assert world.condition()["status"] == "Unknown"
+    assert world.supervisor.active == 1
+    world.work(uid)
+    assert world.condition()["status"] == "True"
+    assert world.condition()["reason"] == "Completed"
+    assert world.condition("ResultsSealed")["status"] == "True"
+    assert world.run()["status"]["tasks"]["done"] == 2
+    assert world.supervisor.active == 0
+    assert world.pods() == []
+    assert [entry.outcome for entry in RunIndex(world.root).entries()] == ["Completed"]
+    lines = (world.root / "runs" / uid / "candidates.jsonl").read_text().splitlines()
+    assert [json.loads(line)["task_id"] for line in lines] == ["a", "b"]
+
+
+def test_a_finished_run_is_published_again_and_not_run_again(world):
+    uid = world.apply()
+    world.work(uid)
+    before = world.run()["status"]
+    world.cluster.edit(Kind.BENCHMARK_RUN, "nightly", {"status": None})
+    world.restart()
+    world.observe(None)
+    assert world.run()["status"] == before
+    assert world.pods() == []
+    assert world.supervisor.active == 0
+
+
+def test_two_runs_go_side_by_side(world):
+    first, second = world.apply(), world.apply("other")
+    assert world.supervisor.active == 2
+    for _ in range(10):
+        for uid in (first, second):
+            short = uid.replace("-", "")[:12]
+            for name, raw in world.cluster.objects(Kind.POD).items():
+                view = pod_view(raw)
+                if not view.is_terminal and name.startswith(f"sb-{short}-"):
+                    world.cluster.set_pod_status(name, world.ending(uid, view.launch))
+        world.wait(5)
+    assert world.condition(name="nightly")["reason"] == "Completed"
+    assert world.condition(name="other")["reason"] == "Completed"
+
+
+# Refusals
+
+
+def test_a_refusal_is_remembered(world):
+    uid = world.apply(nonsense=1)
+    assert world.condition()["status"] == "False"
+    assert world.condition()["reason"] == "InvalidSpec"
+    assert "nonsense" in world.condition()["message"]
+    assert world.supervisor.active == 0
+    assert (world.root / "runs" / uid / "status.json").is_file()
+    before = world.run()["status"]
+    world.cluster.edit(Kind.BENCHMARK_RUN, "nightly", {"status": None})
+    world.restart()
+    world.observe(None)
+    assert world.run()["status"] == before
+
+
+def test_a_mended_pack_does_not_revive_a_refused_run(world):
+    (world.root / "packs/smoke/tasks.jsonl").write_text("[]\n")
+    world.apply()
+    assert world.condition()["reason"] == "PackInvalid"
+    write_pack(world.root / "packs/smoke", [question("a")])
+    world.restart()
+    world.observe(None)
+    assert world.condition()["reason"] == "PackInvalid"
+    assert world.pods() == []
+
+
+# Trouble
+
+
+def test_trouble_of_the_api_server_is_waited_out(world, caplog):
+    for _ in range(2):
+        world.cluster.fail_next("list", TransientClusterError("no route to host"), kind=Kind.POD)
+    uid = world.apply()
+    assert world.condition()["status"] == "Unknown"
+    assert "no route to host" in world.condition()["message"]
+    assert world.cluster.requests["list", Kind.POD] == 1
+    world.wait(2)
+    assert world.cluster.requests["list", Kind.POD] == 2
+    world.wait(4)
+    assert world.cluster.requests["list", Kind.POD] == 3
+    world.work(uid)
+    assert world.condition()["reason"] == "Completed"
+    assert failed_loops(caplog) == []
+
+
+def test_a_lost_volume_is_waited_out(world):
+    with mock.patch.object(RunLoop, "step", side_effect=OSError(5, "Input/output error")):
+        uid = world.apply()
+        assert world.condition()["reason"] == "StorageUnavailable"
+        assert "Input/output error" in world.condition()["message"]
+    world.wait(3)
+    world.work(uid)
+    assert world.condition()["reason"] == "Completed"
+
+
+def test_a_crashed_loop_is_logged_shown_and_started_again(world, caplog):
+    with mock.patch.object(RunLoop, "step", side_effect=KeyError("secret value")):
+        uid = world.apply()
+        assert world.condition()["status"] == "Unknown"
+        assert world.condition()["reason"] == "Internal"
+        assert "secret value" not in json.dumps(world.run()["status"])
+        world.wait(100)
+        assert 5 <= len(failed_loops(caplog)) <= 7
+    world.wait(70)
+    world.work(uid)
+    assert world.condition()["reason"] == "Completed"
+
+
+def test_a_crash_of_one_run_leaves_the_others_alone(world):
+    real = RunLoop.step
+
+    async def step(self):
+        if self._plan.identity.name == "nightly":
+            raise KeyError
+        return await real(self)
+
+    with mock.patch.object(RunLoop, "step", step):
+        world.apply()
+        uid = world.apply("other")
+        for name, raw in world.cluster.objects(Kind.POD).items():
+            world.cluster.set_pod_status(name, world.ending(uid, pod_view(raw).launch))
+        world.wait(5)
+        assert world.condition(name="nightly")["reason"] == "Internal"
+        assert world.condition(name="other")["reason"] == "Running"
+
+
+def test_a_refused_pod_ends_the_run_with_the_servers_words(world):
+    words = "pods is forbidden: violates PodSecurity"
+    world.cluster.fail_next("create", PermanentClusterError(words, status=403), kind=Kind.POD)
+    world.apply(parallelism=1)
+    world.wait(5)
+    assert world.condition()["reason"] == "PodRefused"
+    assert words in world.condition()["message"]
+    assert world.pods() == []
+
+
+# The user
+
+
+def test_a_change_right_after_the_start_is_not_lost(world):
+    async def both():
+        body = run_body()
+        await world.cluster.create(Kind.BENCHMARK_RUN, body)
+        world.supervisor.observe("ADDED", world.run())
+        world.cluster.edit(Kind.BENCHMARK_RUN, "nightly", {"spec": {"suspend": True}})
+        world.supervisor.observe("MODIFIED", world.run())
+
+    world.runner.run(both())
+    world.wait(1)
+    assert world.condition("Suspended")["status"] == "True"
+    assert world.pods() == []
+
+
+def test_suspend_and_go_on(world):
+    uid = world.apply(suspend=True)
+    world.wait(100)
+    assert world.pods() == []
+    world.edit(suspend=False)
+    assert len(world.pods()) == 2
+    world.work(uid)
+    assert world.condition()["reason"] == "Completed"
+
+
+def test_cancel(world):
+    world.apply()
+    world.edit(cancel="Immediate")
+    world.wait(5)
+    assert world.condition()["reason"] == "Cancelled"
+    assert world.pods() == []
+
+
+def test_a_deadline(world):
+    world.apply(activeDeadlineSeconds=60)
+    world.wait(59)
+    assert world.condition()["status"] == "Unknown"
+    world.wait(3)
+    assert world.condition()["reason"] == "DeadlineExceeded"
+    assert world.clock.now() < NOW + 63
+
+
+@pytest.mark.parametrize("how", ["DELETED", "MODIFIED"])
+def test_a_deleted_run_is_let_go(world, how):
+    world.apply()
+    body = {**world.run(), "metadata": {**world.run()["metadata"]}}
+    if how == "MODIFIED":
+        body["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:00Z"
+    world.observe(how, body=body)
+    assert world.supervisor.active == 0
+    writes = world.cluster.requests["patch_status", Kind.BENCHMARK_RUN]
+    world.wait(100)
+    assert world.cluster.requests["patch_status", Kind.BENCHMARK_RUN] == writes
+    world.observe(how, body=body)
+    assert world.supervisor.active == 0
+
+
+def test_a_run_of_the_same_name_is_another_run(world):
+    first = world.apply()
+    world.observe("DELETED")
+    world.cluster.remove(Kind.BENCHMARK_RUN, "nightly")
+    second = world.apply()
+    assert first != second
+    assert world.supervisor.active == 1
+
+
+def test_closing_leaves_the_pods_to_the_next_process(world):
+    uid = world.apply()
+    pods = world.pods()
+    world.restart()
+    assert world.pods() == pods
+    world.observe(None)
+    assert world.pods() == pods
+    world.work(uid)
+    assert world.condition()["reason"] == "Completed"
+
+
+# Small parts
+
+
+def test_the_parts_of_an_object():
+    run = run_object({"metadata": {"name": "n", "uid": "u", "namespace": "s", "generation": 3}})
+    assert (run.name, run.uid, run.namespace, run.generation, run.spec) == ("n", "u", "s", 3, {})
+    assert run_object({"metadata": {"generation": "x"}, "spec": {"a": 1}}).spec == {"a": 1}
+    assert run_object({}).generation == 0
+
+
+PACK_ERRORS = {
+    "pack": (PackError("x"), True),
+    "spec": (SpecError("x"), False),
+    "both": (ConfigErrors([PackError("x"), SpecError("x")]), False),
+    "packs": (ConfigErrors([PackError("x"), ConfigErrors([PackError("y")])]), True),
+}
+
+
+@pytest.mark.parametrize("name", PACK_ERRORS)
+def test_whose_fault_it_is(name):
+    error, want = PACK_ERRORS[name]
+    assert is_pack_error(error) is want

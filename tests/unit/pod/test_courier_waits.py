@@ -1,0 +1,23 @@
+import os
+import signal
+
+import pytest
+
+from securebench.pod.courier import wait_for_term
+
+
+@pytest.fixture
+def blocked():
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
+    yield
+    while signal.SIGTERM in signal.sigpending():
+        signal.sigwait({signal.SIGTERM})
+    signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+@pytest.mark.usefixtures("blocked")
+def test_the_courier_waits_for_sigterm_which_does_not_end_it():
+    os.kill(os.getpid(), signal.SIGTERM)
+    wait_for_term()
+    assert signal.SIGTERM not in signal.sigpending()
+    assert signal.SIGTERM in signal.pthread_sigmask(signal.SIG_BLOCK, ())
