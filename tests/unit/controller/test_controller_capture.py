@@ -1,0 +1,176 @@
+import hashlib
+
+import pytest
+from build import (
+    HARNESS,
+    NOW,
+    VERIFIER,
+    check_task,
+    collect_message,
+    ended,
+    harness_done,
+    pod_status,
+    seal_message,
+    supervise_message,
+    verifier_done,
+    view_of,
+)
+from golden.manifest_samples import text_task
+
+from securebench.controller.capture import capture
+from securebench.engine.entries import LaunchLost, Produced, Verified
+from securebench.engine.machine import Capture
+from securebench.engine.model import CommandReport, StreamInfo
+from securebench.engine.stage import Ended
+from securebench.ledger.store import RunStore
+
+UID = "3f2a9c1e-5b7d-4e80-9a6c-2d1f0e4b8c77"
+TEXT = b"B\n"
+DIGEST = f"sha256:{hashlib.sha256(TEXT).hexdigest()}"
+
+
+@pytest.fixture
+def store(tmp_path):
+    store = RunStore(tmp_path, UID)
+    store.make_launch_folders(HARNESS)
+    return store
+
+
+def leave(store, data=TEXT, name="candidate.txt"):
+    (store.launch_folder(HARNESS) / "candidate" / name).write_bytes(data)
+
+
+def harness(store, seal=None, code=0, problem="", **report):
+    status = harness_done(code, seal_message(digest=DIGEST) if seal is None else seal, **report)
+    job = Capture(HARNESS, view_of(HARNESS, status), Ended(code, problem))
+    return capture(store, text_task(), job, NOW)
+
+
+def verifier(status, code=0, problem="", task=None):
+    job = Capture(VERIFIER, view_of(VERIFIER, status), Ended(code, problem, "why"))
+    found = capture(RunStore.__new__(RunStore), task or text_task(), job, NOW)
+    assert isinstance(found, Verified)
+    return found.verification
+
+
+def produced(found):
+    assert isinstance(found, Produced)
+    return found.production
+
+
+def lost(found):
+    assert isinstance(found, LaunchLost)
+    assert (found.lost.launch, found.lost.at) == (HARNESS, NOW)
+    return found.lost.reason
+
+
+# Harness
+
+
+def test_a_candidate_is_taken_and_hashed_again(store):
+    leave(store)
+    found = produced(harness(store, exit_code=3))
+    assert found.launch == 1
+    assert found.candidate is not None
+    assert (found.candidate.digest, found.candidate.is_blank) == (DIGEST, False)
+    assert found.command == CommandReport(exit_code=3, duration_seconds=1.5, phase="harness")
+    assert (found.stdout, found.problem) == (StreamInfo(10), "")
+
+
+def test_a_blank_candidate_is_known_as_such(store):
+    leave(store, b" \n\t")
+    digest = f"sha256:{hashlib.sha256(b' ' + bytes([10, 9])).hexdigest()}"
+    found = produced(harness(store, seal_message(digest=digest)))
+    assert found.candidate is not None
+    assert found.candidate.is_blank
+
+
+def test_a_candidate_that_was_changed_after_sealing_is_no_candidate(store):
+    leave(store, b"C\n")
+    assert lost(harness(store)) == "extraction_failed"
+
+
+@pytest.mark.parametrize("seal", ["", "{}", '{"v": 1, "file": "../x"}'])
+def test_a_courier_that_says_nothing_sealed_nothing(store, seal):
+    leave(store)
+    assert lost(harness(store, seal)) == "extraction_failed"
+
+
+def test_a_sealed_file_that_is_not_there(store):
+    assert lost(harness(store)) == "extraction_failed"
+
+
+def test_a_problem_of_the_candidate_is_a_result(store):
+    seal = seal_message(problem="candidate_missing", file=None, digest="", message="no file")
+    found = produced(harness(store, seal))
+    assert found.candidate is not None
+    assert (found.candidate.problem, found.candidate.message) == ("candidate_missing", "no file")
+
+
+def test_the_time_limit_is_told_by_the_exit_code_alone(store):
+    leave(store)
+    assert produced(harness(store, code=124, timed_out=False)).command.timed_out
+    assert not produced(harness(store, code=0, timed_out=True)).command.timed_out
+
+
+def test_a_limit_that_left_no_word_has_no_candidate(store):
+    found = produced(harness(store, "", 137, "oom_killed"))
+    assert (found.candidate, found.problem) == (None, "oom_killed")
+
+
+def test_a_limit_keeps_what_was_sealed(store):
+    leave(store)
+    found = produced(harness(store, None, 137, "oom_killed"))
+    assert found.candidate is not None
+    assert found.problem == "oom_killed"
+
+
+# Verifier
+
+
+@pytest.mark.parametrize("passed", [True, False])
+def test_a_text_verdict(passed):
+    found = verifier(verifier_done(passed=passed))
+    assert (found.passed, found.metadata, found.problem) == (passed, {"matched": passed}, "")
+
+
+@pytest.mark.parametrize("message", ["", '{"v":1,"passed":"true","metadata":{}}'])
+def test_an_unreadable_verdict_is_the_verifiers_trouble(message):
+    status = pod_status("Succeeded", ended("verifier", 0, message=message))
+    found = verifier(status)
+    assert (found.passed, found.problem) == (False, "verifier_error")
+    assert found.message.startswith("the text verifier gave no readable verdict")
+
+
+def test_a_problem_is_no_verdict_whatever_the_message_says():
+    found = verifier(verifier_done(passed=True), 1, "verifier_error")
+    assert (found.passed, found.problem, found.message) == (False, "verifier_error", "why")
+
+
+def check(code, **report):
+    message = supervise_message(code, **{"phase": "checker", "exit_code": code} | report)
+    status = pod_status(
+        "Failed", ended("courier", 0, message=collect_message()), ended("check", code, "", message)
+    )
+    return verifier(status, code, task=check_task())
+
+
+@pytest.mark.parametrize(("code", "passed"), [(0, True), (1, False), (124, False)])
+def test_a_check_is_judged_by_the_exit_code_of_supervise(code, passed):
+    found = check(code, code=0, exit_code=0)
+    assert (found.passed, found.problem) == (passed, "")
+    assert found.command.timed_out is (code == 124)
+    assert found.stdout == StreamInfo(5, truncated=True)
+
+
+def test_a_phase_before_the_check_that_failed():
+    found = check(64, error="the patch does not apply")
+    assert (found.passed, found.problem) == (False, "verifier_error")
+    assert found.message == "the check's preparation failed: the patch does not apply"
+
+
+def test_a_check_without_a_courier_is_lost():
+    status = pod_status("Succeeded", ended("check", 0, message=supervise_message()))
+    job = Capture(VERIFIER, view_of(VERIFIER, status), Ended(0))
+    found = capture(RunStore.__new__(RunStore), check_task(), job, NOW)
+    assert isinstance(found, LaunchLost)
