@@ -1,6 +1,7 @@
 import hashlib
 
 import pytest
+
 from build import (
     HARNESS,
     NOW,
@@ -16,7 +17,6 @@ from build import (
     view_of,
 )
 from golden.manifest_samples import text_task
-
 from securebench.controller.capture import capture
 from securebench.engine.entries import LaunchLost, Produced, Verified
 from securebench.engine.machine import Capture
@@ -157,7 +157,7 @@ def check(code, **report):
 
 @pytest.mark.parametrize(("code", "passed"), [(0, True), (1, False), (124, False)])
 def test_a_check_is_judged_by_the_exit_code_of_supervise(code, passed):
-    found = check(code, code=0, exit_code=0)
+    found = check(code, exit_code=0, timed_out=code != 124)
     assert (found.passed, found.problem) == (passed, "")
     assert found.command.timed_out is (code == 124)
     assert found.stdout == StreamInfo(5, truncated=True)

@@ -130,6 +130,10 @@ AFTER_PRODUCTION = {
             "the harness ended the supervisor of its own container",
         ),
     ),
+    "an empty candidate": (
+        {"candidate": sealed(is_blank=True)},
+        failed(Outcome.AGENT, "empty_candidate", "verification", "the candidate is empty"),
+    ),
     "no candidate at all": (
         {"candidate": None},
         failed(Outcome.AGENT, "candidate_missing", "candidate_extraction", "there is no candidate"),
@@ -234,6 +238,15 @@ AFTER_VERIFICATION = {
             "disk_limit_exceeded",
             "verification",
             "the verifier Pod was evicted at its disk limit",
+        ),
+    ),
+    "supervisor_killed": (
+        {"problem": "supervisor_killed"},
+        failed(
+            Outcome.SCORED,
+            "supervisor_killed",
+            "verification",
+            "the candidate ended the supervisor of the check",
         ),
     ),
     "verifier_error": (
