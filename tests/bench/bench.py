@@ -16,7 +16,7 @@ import uuid
 
 SAMPLE = re.compile(r"^([a-z_]+)(?:\{(.*)\})? ([0-9.e+-]+)$")
 IMAGE = "python:3.11-slim"
-COMMAND = "python3 -c 'import json; print(len(json.load(open(\"task.json\"))[\"question\"]))'"
+COMMAND = 'python3 -c \'import json; print(len(json.load(open("task.json"))["question"]))\''
 
 
 def kubectl(*args: str, stdin: str | None = None) -> str:
@@ -84,9 +84,7 @@ def measure(namespace: str, pod: str, tasks: int, parallelism: int) -> dict[str,
     began = time.monotonic()
     for body in (pack(name, tasks), run(name, parallelism)):
         kubectl("apply", "-n", namespace, "-f", "-", stdin=json.dumps(body))
-    kubectl(
-        "wait", "-n", namespace, "--for=condition=Succeeded", f"brun/{name}", "--timeout=900s"
-    )
+    kubectl("wait", "-n", namespace, "--for=condition=Succeeded", f"brun/{name}", "--timeout=900s")
     seconds = time.monotonic() - began
     after = metrics(namespace, pod)
     uid = kubectl("get", "-n", namespace, "brun", name, "-o", "jsonpath={.metadata.uid}")

@@ -47,14 +47,7 @@ from build import (
     write_pack,
 )
 from securebench.controller.supervisor import Supervisor
-from securebench.engine.entries import (
-    Entry,
-    Finished,
-    LaunchBegun,
-    Produced,
-    RunBound,
-    Verified,
-)
+from securebench.engine.entries import Entry, Finished, LaunchBegun, Produced, RunBound, Verified
 from securebench.engine.history import RunHistory
 from securebench.engine.model import AttemptHistory, Finish, Outcome
 from securebench.engine.observe import PodView, pod_view

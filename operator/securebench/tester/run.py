@@ -161,7 +161,8 @@ class RunSession:
         (self._folder / SUMMARY).unlink(missing_ok=True)
         folder = shown_path(self._folder)
         self._report(Event.RUN_START, run_id=self._config.run.id, output_dir=folder)
-        self._note(f"{'joined' if joined else 'started'} BenchmarkRun {state.name}")
+        begun = f"{'joined' if joined else 'started'} BenchmarkRun {state.name}"
+        self._report(Event.NOTE, message=begun, total=self._total)
         mirror = RecordMirror(self._around.link, state.uid, self._folder / CANDIDATES)
         if joined:
             await self._catch_up(mirror)

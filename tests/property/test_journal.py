@@ -1,0 +1,74 @@
+"""Whatever is appended comes back; a cut file gives back a prefix; damage is never silent."""
+
+import tempfile
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from securebench.engine.entries import Finished, Kept, LaunchBegun, LaunchLost, Produced, RunEnded
+from securebench.errors import JournalCorruptError
+from securebench.ledger.journal import Journal, encode, read_entries
+
+# Text as a strict decoder lets it in: any Unicode but lone surrogates.
+TEXT = st.text(st.characters(exclude_categories=("Cs",)), max_size=20)
+TIMES = st.floats(allow_nan=False, allow_infinity=False)
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers(-(2**53), 2**53) | TIMES | TEXT,
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(TEXT, inner, max_size=3),
+    max_leaves=6,
+)
+METADATA = st.dictionaries(TEXT, JSON, max_size=3)
+st.register_type_strategy(str, TEXT)
+st.register_type_strategy(float, TIMES)
+ENTRIES = st.one_of(
+    st.builds(LaunchBegun),
+    st.builds(LaunchLost),
+    st.builds(Produced),
+    st.builds(RunEnded),
+    st.builds(
+        lambda entry, extra: entry.__class__(_with(entry.finish, extra), "a", 1.0),
+        st.builds(Finished),
+        METADATA,
+    ),
+    st.builds(Kept),
+)
+
+
+def _with(finish, metadata):
+    return finish.__class__(finish.key, finish.outcome, metadata=metadata)
+
+
+@given(st.lists(st.lists(ENTRIES, max_size=3), max_size=4))
+def test_what_is_appended_comes_back(batches):
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "journal.jsonl"
+        for batch in batches:
+            journal = Journal(path)
+            journal.append(batch)
+            journal.close()
+        journal = Journal(path)
+        journal.close()
+    assert journal.entries == tuple(entry for batch in batches for entry in batch)
+
+
+@given(st.lists(ENTRIES, min_size=1, max_size=4), st.data())
+def test_a_cut_file_gives_back_the_whole_lines(entries, data):
+    lines = [encode(entry) for entry in entries]
+    whole = b"".join(lines)
+    cut = data.draw(st.integers(0, len(whole)))
+    found, good = read_entries(whole[:cut])
+    assert found == tuple(entries[: len(found)])
+    assert good == sum(map(len, lines[: len(found)])) <= cut
+    assert len(found) == len(entries) or cut < good + len(lines[len(found)])
+
+
+@given(st.lists(ENTRIES, min_size=2, max_size=4), st.data())
+def test_a_changed_byte_before_the_last_line_is_corruption(entries, data):
+    lines = [encode(entry) for entry in entries]
+    damaged = bytearray(b"".join(lines))
+    position = data.draw(st.integers(0, len(damaged) - len(lines[-1]) - 1))
+    damaged[position] ^= data.draw(st.integers(1, 255))
+    with pytest.raises(JournalCorruptError):
+        read_entries(bytes(damaged))
