@@ -291,9 +291,7 @@ def test_a_resume_runs_only_what_has_no_verdict(begun: dict[str, Begun], place: 
 
 def test_config_errors_create_nothing(user: Callable[..., Shell], place: Release) -> None:
     shell = user()
-    write_pack(
-        shell.folder, "wrong", "echo A", tasks={"a": {"id": ""}, "b": {"eval": {}}}
-    )
+    write_pack(shell.folder, "wrong", "echo A", tasks={"a": {"id": ""}, "b": {"eval": {}}})
     text = (shell.folder / "tester.yaml").read_text()
     (shell.folder / "tester.yaml").write_text(f"{text}    timeout_seconds: 0\n")
     before = created(place)

@@ -7,7 +7,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from securebench.engine.entries import Finished, Kept, LaunchBegun, LaunchLost, Produced, RunEnded
+from securebench.engine.entries import (
+    Finished,
+    Kept,
+    LaunchBegun,
+    LaunchLost,
+    Produced,
+    RunEnded,
+    Verified,
+)
+from securebench.engine.model import Finish, Verification
 from securebench.errors import JournalCorruptError
 from securebench.ledger.journal import Journal, encode, read_entries
 
@@ -22,22 +31,16 @@ JSON = st.recursive(
 METADATA = st.dictionaries(TEXT, JSON, max_size=3)
 st.register_type_strategy(str, TEXT)
 st.register_type_strategy(float, TIMES)
+FINISHES = st.builds(Finish, metadata=METADATA)
 ENTRIES = st.one_of(
     st.builds(LaunchBegun),
     st.builds(LaunchLost),
     st.builds(Produced),
+    st.builds(Verified, verification=st.builds(Verification, metadata=METADATA)),
+    st.builds(Finished, finish=FINISHES),
+    st.builds(Kept, finish=FINISHES),
     st.builds(RunEnded),
-    st.builds(
-        lambda entry, extra: entry.__class__(_with(entry.finish, extra), "a", 1.0),
-        st.builds(Finished),
-        METADATA,
-    ),
-    st.builds(Kept),
 )
-
-
-def _with(finish, metadata):
-    return finish.__class__(finish.key, finish.outcome, metadata=metadata)
 
 
 @given(st.lists(st.lists(ENTRIES, max_size=3), max_size=4))
