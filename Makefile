@@ -84,9 +84,9 @@ lint: setup ## Format, lint, import contracts, spelling, YAML, shell and Go
 	@ruff check --output-format concise .
 	@ruff format --check .
 	@lint-imports
-	@codespell --ignore-words-list notin,caf,comand --skip 'tests/e2e/scenarios/*' operator tests docs images charts benchmarks Makefile README.md CHANGELOG.md
+	@codespell --ignore-words-list notin,caf,comand,abd --skip 'tests/e2e/scenarios/*' operator tests docs images charts benchmarks Makefile README.md CHANGELOG.md
 	@yamllint --strict .
-	@shellcheck -x $$(git ls-files --cached --others --exclude-standard -- '*.sh' tests/cluster/cluster .ci/run .ci/stages)
+	@shellcheck -x $$(git ls-files --cached --others --exclude-standard -- '*.sh' ':!benchmarks' ':!tests/e2e/scenarios' tests/cluster/cluster .ci/run .ci/stages)
 	@test -z "$$(gofmt -l images/supervise)" || { gofmt -d images/supervise; exit 1; }
 	@cd images/supervise && CGO_ENABLED=0 go vet ./...
 

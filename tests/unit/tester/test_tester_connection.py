@@ -1,0 +1,110 @@
+from __future__ import annotations
+
+import asyncio
+import io
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from securebench.errors import (
+    ConfigError,
+    PermanentClusterError,
+    SecureBenchError,
+    TransientClusterError,
+)
+from securebench.kube.fake import FakeCluster
+from securebench.tester import connection
+from securebench.tester.connection import Place, PodExec, open_connection
+
+
+async def opened(place: Place) -> None:
+    async with open_connection(place):
+        pass
+
+
+@pytest.mark.parametrize(
+    ("text", "want"),
+    [
+        ("clusters: [", "while parsing a flow node"),
+        ("[]", "the kubeconfig cannot be used"),
+        ("current-context: a", "the kubeconfig cannot be used"),
+        ("{current-context: a, contexts: [{}], clusters: 3}", "the kubeconfig cannot be used"),
+    ],
+)
+@pytest.mark.parametrize("namespace", [None, "ns"])
+async def test_a_damaged_kubeconfig_is_a_config_error(
+    text: str, want: str, namespace: str | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "config").write_text(text)
+    monkeypatch.setenv("KUBECONFIG", str(tmp_path / "config"))
+    with pytest.raises(ConfigError, match=want):
+        await opened(Place(namespace=namespace))
+
+
+@pytest.mark.parametrize(
+    ("status", "want"),
+    [
+        (None, r"cannot be reached; is it up\? \(no connection\)"),
+        (401, r"does not accept the credentials of the kubeconfig \(no connection\)"),
+    ],
+)
+async def test_a_cluster_that_cannot_be_used_is_said(
+    status: int | None, want: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cluster = FakeCluster()
+    facts = {} if status is None else {"status": status}
+    cluster.fail_next("list", TransientClusterError("no connection", **facts))  # type: ignore[arg-type]
+
+    async def give(*_: object) -> Any:
+        return SimpleNamespace(namespace="ns", list=cluster.list)
+
+    monkeypatch.setattr(connection, "_opened", give)
+    with pytest.raises(TransientClusterError, match=want):
+        await opened(Place())
+
+
+class Silence:
+    """Stands for run_exec: takes input and gives output with a pause after each piece."""
+
+    def __init__(self, pauses: list[float]) -> None:
+        self.pauses = pauses
+
+    async def __call__(self, *arguments: Any) -> Any:
+        stdin, stdout = arguments[-2:]
+        async for _ in stdin:
+            await asyncio.sleep(self.pauses.pop(0))
+        while self.pauses:
+            await stdout(b"x")
+            await asyncio.sleep(self.pauses.pop(0))
+        return SimpleNamespace(exit_code=0, stderr=b"")
+
+
+@pytest.mark.parametrize(("pauses", "is_silent"), [([0.3] * 6, False), ([0.0, 0.0, 9.0], True)])
+async def test_only_silence_ends_a_call(
+    pauses: list[float], monkeypatch: pytest.MonkeyPatch, *, is_silent: bool
+) -> None:
+    monkeypatch.setattr(connection, "_IDLE_SECONDS", 1.0)
+    monkeypatch.setattr(connection, "_PIECE_BYTES", 1)
+    monkeypatch.setattr(connection, "run_exec", Silence(pauses))
+    execute = PodExec(FakeCluster(), "securebench-0")  # type: ignore[arg-type]
+    if is_silent:
+        with pytest.raises(TransientClusterError, match="securebench-0 is silent"):
+            await execute(["a"], io.BytesIO(b"12"))
+    else:
+        assert (await execute(["a"], io.BytesIO(b"12"))).stdout == b"xxxx"
+
+
+@pytest.mark.parametrize(
+    ("status", "kind"), [(404, TransientClusterError), (403, PermanentClusterError)]
+)
+async def test_a_pod_that_is_gone_comes_back(
+    status: int, kind: type[SecureBenchError], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def refuse(*_: object) -> None:
+        raise PermanentClusterError("no", status=status)
+
+    monkeypatch.setattr(connection, "run_exec", refuse)
+    with pytest.raises(kind):
+        await PodExec(FakeCluster(), "securebench-0")(["a"], None)  # type: ignore[arg-type]

@@ -1,0 +1,107 @@
+"""How a run begins: what is told, what is joined, and what an interruption leaves."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from pathlib import Path
+
+import pytest
+
+from securebench.kube.port import Kind, Raw
+from securebench.tester.earlier import Binding, joinable_run
+from securebench.tester.local_records import Flaw
+from securebench.tester.progress import Event
+from unit.cli.fake_operator import PatchingCluster, record
+from unit.tester.test_tester_run import Bench
+
+BINDING = Binding("r", "sha256:p", "sha256:h", "1")
+POLICY = {"disallowDangerousCommands": True, "denyCommands": []}
+
+
+@pytest.fixture
+def bench(tmp_path: Path) -> Bench:
+    return Bench(tmp_path)
+
+
+def spec(**changes: object) -> Raw:
+    return {"runId": "r", "pack": {"digest": "sha256:p"}, "verification": POLICY, **changes}
+
+
+def run(**changes: object) -> Raw:
+    annotations = {"securebench.dev/harness-digest": "sha256:h"}
+    return {"metadata": {"name": "r-1", "annotations": annotations}, "spec": spec(**changes)}
+
+
+@pytest.mark.parametrize(
+    ("there", "wanted", "is_joined"),
+    [
+        ({}, {}, True),
+        ({"attempts": 1, "parallelism": 9}, {}, True),
+        ({"taskSelector": {"limit": 2, "include": ["*"]}}, {"taskSelector": {"limit": 2}}, True),
+        ({"taskSelector": {"limit": 0}}, {}, False),
+        ({"taskSelector": {"include": ["a"]}}, {}, False),
+        ({"taskSelector": {"exclude": ["a"]}}, {}, False),
+        ({"attempts": 2}, {}, False),
+        ({"verification": {**POLICY, "denyCommands": ["chroot"]}}, {}, False),
+        ({"cancel": "Graceful"}, {}, False),
+    ],
+)
+def test_only_a_run_that_does_the_same_is_joined(
+    there: dict[str, object], wanted: dict[str, object], *, is_joined: bool
+) -> None:
+    found = joinable_run([run(**there)], BINDING, spec(**wanted))
+    assert (found is not None) is is_joined
+
+
+async def test_a_resume_tells_what_it_leaves_out(bench: Bench) -> None:
+    await bench.run()
+    local = bench.output / "candidates.jsonl"
+    local.write_bytes(local.read_bytes() + b"nonsense\n")
+    await bench.run(resume=True)
+    warnings = [str(f["message"]) for event, f in bench.reporter.events if event == Event.WARNING]
+    assert warnings[-1] == f"{local}:4: damaged line is left out: not JSON"
+    summary = json.loads((bench.output / "summary.json").read_text())
+    assert summary[Flaw.DAMAGED] == 1
+
+
+async def test_the_summary_of_an_earlier_run_goes_when_a_run_begins(bench: Bench) -> None:
+    await bench.run()
+    following = asyncio.create_task(bench.start().execute())
+    begun = await bench.namespace.next_run()
+    begun.bind()
+    begun.write(record("a"))
+    await begun.status("Running")
+    assert not (bench.output / "summary.json").exists()
+    following.cancel()
+
+
+class SlowCluster(PatchingCluster):
+    """Answers to a creation only after the caller was interrupted."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.asked = asyncio.Event()
+        self.answers = asyncio.Event()
+
+    async def create(self, kind: Kind, manifest: Raw) -> Raw:
+        created = await super().create(kind, manifest)
+        self.asked.set()
+        await self.answers.wait()
+        return created
+
+
+async def test_an_interrupted_creation_comes_to_its_end(bench: Bench) -> None:
+    bench.edit("type: command", "type: command\n  env: [MY_NAME]")
+    cluster = bench.namespace.cluster = SlowCluster()
+    session = bench.start()
+    starting = asyncio.create_task(session.execute())
+    await cluster.asked.wait()
+    starting.cancel()
+    await asyncio.sleep(0)
+    cluster.answers.set()
+    with pytest.raises(asyncio.CancelledError):
+        await starting
+    (secret,) = cluster.objects(Kind.SECRET).values()
+    assert [session.name] == list(cluster.objects(Kind.BENCHMARK_RUN))
+    assert secret["metadata"]["ownerReferences"][0]["name"] == session.name  # type: ignore[index]
