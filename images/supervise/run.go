@@ -43,7 +43,7 @@ func run(text string, stop <-chan struct{}) message {
 	if err := limitProcesses(spec.MaxProcesses); err != nil {
 		return failure(codeOwnFault, fmt.Errorf("process limit: %w", err))
 	}
-	result, kept := runPhases(spec, folders.streams, stop)
+	result, kept := work(spec, folders.streams, stop)
 	if result.Code != codeStopped {
 		for _, folder := range folders.open {
 			openModes(folder, 0)
@@ -101,6 +101,44 @@ func stage(spec runSpec, stop <-chan struct{}) (int, error) {
 		}
 	}
 	return codeDone, nil
+}
+
+// work makes the repository ready, where there is one, and runs the phases.
+func work(spec runSpec, streams *os.File, stop <-chan struct{}) (message, [2]*capture) {
+	if spec.Repository == nil {
+		return runPhases(spec, streams, stop)
+	}
+	kept := [2]*capture{{}, {}}
+	content, err := spec.Repository.load()
+	if err != nil {
+		return failure(codeStaging, err), kept
+	}
+	ready, err := prepareRepository(*spec.Repository, content, kept, stop)
+	var failed *stepError
+	if errors.As(err, &failed) {
+		return failed.message(ready, streams, kept), kept
+	}
+	if err != nil {
+		return failure(codeOwnFault, err), kept
+	}
+	result, kept := runPhases(spec, streams, stop)
+	result.Commit = ready.commit
+	if spec.Repository.Control != nil {
+		result.Code = controlCode(result.Code)
+	}
+	return result, kept
+}
+
+// controlCode judges checks to which a test was added that must fail.
+func controlCode(code int) int {
+	switch code {
+	case codeDone:
+		return codeTampered
+	case codeFailed, codeTimeout:
+		return codeDone
+	default:
+		return code
+	}
 }
 
 // runPhases runs the phases in order until one fails and returns the message about the last

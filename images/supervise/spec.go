@@ -36,19 +36,20 @@ type copySpec struct {
 }
 
 type runSpec struct {
-	Version             int            `json:"version"`
-	Verdict             bool           `json:"verdict"`
-	Lanes               []laneSpec     `json:"lanes"`
-	Candidate           *candidateSpec `json:"candidate"`
-	Copies              []transferSpec `json:"copies"`
-	Protected           []string       `json:"protected"`
-	Home                string         `json:"home"`
-	Phases              []phaseSpec    `json:"phases"`
-	Streams             streamsSpec    `json:"streams"`
-	OpenModes           []string       `json:"open_modes"`
-	Probes              []string       `json:"probes"`
-	ProbeTimeoutSeconds float64        `json:"probe_timeout_seconds"`
-	MaxProcesses        uint64         `json:"max_processes"`
+	Version             int             `json:"version"`
+	Verdict             bool            `json:"verdict"`
+	Lanes               []laneSpec      `json:"lanes"`
+	Candidate           *candidateSpec  `json:"candidate"`
+	Copies              []transferSpec  `json:"copies"`
+	Protected           []string        `json:"protected"`
+	Home                string          `json:"home"`
+	Phases              []phaseSpec     `json:"phases"`
+	Streams             streamsSpec     `json:"streams"`
+	OpenModes           []string        `json:"open_modes"`
+	Probes              []string        `json:"probes"`
+	ProbeTimeoutSeconds float64         `json:"probe_timeout_seconds"`
+	MaxProcesses        uint64          `json:"max_processes"`
+	Repository          *repositorySpec `json:"repository"`
 }
 
 type laneSpec struct {
@@ -229,6 +230,9 @@ func (s *runSpec) validate() error {
 	if s.ProbeTimeoutSeconds < 0 {
 		return errors.New("specification: probe_timeout_seconds is negative")
 	}
+	if s.Repository != nil && (len(s.Phases) != 1 || !s.Verdict || s.Repository.TimeoutSeconds <= 0) {
+		return errors.New("specification: a repository needs one phase, a verdict and a time limit")
+	}
 	return absolute(s.paths())
 }
 
@@ -243,6 +247,9 @@ func (s *runSpec) paths() []string {
 	}
 	if s.Candidate != nil {
 		paths = append(paths, s.Candidate.Path, s.Candidate.To)
+	}
+	if s.Repository != nil {
+		paths = append(paths, s.Repository.paths()...)
 	}
 	for _, optional := range []string{s.Home, s.Streams.Folder} {
 		if optional != "" {
