@@ -148,7 +148,7 @@ func runPhases(spec runSpec, streams *os.File, stop <-chan struct{}) (message, [
 	var kept [2]*capture
 	for number, phase := range spec.Phases {
 		kept = newCaptures(spec.Streams, streams)
-		end, err := runPhase(phase, environment(spec.Home, phase.Env), kept, stop)
+		end, err := runPhase(phase, surroundings(spec, phase), kept, stop)
 		for _, each := range kept {
 			if each.live != nil {
 				_ = each.live.Close()
@@ -156,7 +156,7 @@ func runPhases(spec runSpec, streams *os.File, stop <-chan struct{}) (message, [
 		}
 		result = describe(phase, end, kept)
 		last := number == len(spec.Phases)-1
-		result.Code = phaseCode(end, number, last, spec.Verdict)
+		result.Code = phaseCode(end, number, last && !(phase.Script && end.fault != ""), spec.Verdict)
 		if err != nil {
 			result.Code, result.Error = codeOwnFault, err.Error()
 		}
@@ -197,6 +197,15 @@ func describe(phase phaseSpec, end ending, kept [2]*capture) message {
 		StderrBytes:     kept[1].total,
 		Error:           end.fault,
 	}
+}
+
+// surroundings is a phase's environment; beside a candidate no program of its folder is found.
+func surroundings(spec runSpec, phase phaseSpec) []string {
+	result := environment(spec.Home, phase.Env)
+	if spec.Candidate != nil {
+		result = searchable(result, spec.Candidate.To)
+	}
+	return result
 }
 
 // environment is the container's, with HOME and the phase's own variables in place.

@@ -22,6 +22,8 @@ type prepareSpec struct {
 	Version int          `json:"version"`
 	Tools   string       `json:"tools"`
 	Folders []folderSpec `json:"folders"`
+	// Copies are folders of this image that task images' containers get beside the program.
+	Copies []transferSpec `json:"copies"`
 }
 
 type folderSpec struct {
@@ -74,6 +76,7 @@ type phaseSpec struct {
 	Workdir        string            `json:"workdir"`
 	TimeoutSeconds *float64          `json:"timeout_seconds"`
 	Env            map[string]string `json:"env"`
+	Script         bool              `json:"script"` // the command's file is started by its #! line
 }
 
 type streamsSpec struct {

@@ -7,7 +7,7 @@ from securebench.harnesses.config import CommandHarness
 from securebench.packs.compile import compile_benchmark_row
 from securebench.packs.manifest import parse_manifest
 from securebench.packs.task import SecureBenchTask
-from securebench.plan.model import CheckPlan, VerifierKind
+from securebench.plan.model import CheckPlan, SourcePlan, VerifierKind
 from securebench.plan.tasks import task_plan
 from securebench.resources import Lane, Resource, ResourceBundle
 from securebench.verifiers.dangerous_commands import VerificationPolicy
@@ -117,6 +117,13 @@ def test_an_argv_stays_an_argv():
     assert plan.check.command == ("python3", "-I", "check.py")
 
 
+@pytest.mark.parametrize("kind", ["pytest", "script"])
+def test_a_file_of_the_pack_checks(kind):
+    checker = {"source": kind, "path": "./tests//check.py", "timeout_seconds": 9}
+    plan = planned(terminal(checker, workdir="/app"))
+    assert plan.check == CheckPlan((), "/app", 9.0, (), source=SourcePlan(kind, "tests/check.py"))
+
+
 def test_a_file_is_taken_where_the_tester_says():
     harness = CommandHarness(command="x", artifact_path="out/answer.txt")
     assert planned(harness=harness).extraction == Extraction("file", "text", "out/answer.txt")
@@ -135,12 +142,6 @@ def test_a_family_that_is_not_built_is_refused(family):
 def _bundle(family):
     needed = FAMILIES[family].required_resources
     return ResourceBundle(tuple(Resource(name, Lane.HIDDEN, "text", "x") for name in needed))
-
-
-def test_the_source_form_of_a_checker_is_refused():
-    task = terminal({"source": "pytest", "path": "tests/check.py"})
-    with pytest.raises(PackError, match=r"task 't1': the source form of eval\.checker"):
-        planned(task)
 
 
 def test_a_candidate_file_may_not_be_what_the_agent_was_given():
