@@ -4,8 +4,8 @@ The ``python3`` of a task image gets this text by ``-c``, in isolated mode: stan
 Python 3.8 only, and nothing else of ours.
 
 ``find WORKSPACE BUNDLE`` ends with 0 when there is a pytest. ``run WORKSPACE BUNDLE ROOT PATH``
-runs the tests at PATH in a process of its own. That process hands over pytest's result as its last act;
-code of the candidate that ends it earlier, with whatever exit code, makes the run fail.
+runs the tests at PATH in a process of its own. That process hands over pytest's result as its last
+act; code of the candidate that ends it earlier, with whatever exit code, makes the run fail.
 """
 
 from __future__ import annotations

@@ -1,7 +1,10 @@
 """The packs of benchmarks/: they hold, both ways to run them agree, and their harness answers."""
 
+import json
+import os
 import shutil
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -9,6 +12,7 @@ import yaml
 
 from securebench.api.models import BenchmarkRunSpec, unsupported
 from securebench.harnesses.config import CommandHarness, harness_config, unsupported_reason
+from securebench.manifests.checkers import RUNNER
 from securebench.packs.lint import Rule, lint_pack
 from securebench.packs.load import check_pack, load_tasks
 from securebench.packs.materialize import write_lanes
@@ -20,6 +24,7 @@ ROOT = Path(__file__).parents[3] / "benchmarks"
 PACKS = sorted(path.parent.name for path in ROOT.glob("*/manifest.yaml"))
 
 WANT_FAILED = {
+    "agentbench-os-mini": [f"agentbench-os-{row}" for row in (47, 58, 63, 86)],
     "mmlu-abstract-algebra-mini": [f"abstract-algebra-{row}" for row in (3, 6, 7)],
     "multiple-choice-smoke": ["capital-of-australia"],
     "squad-short-answer-mini": ["squad-56be4db0acb8001400a502ef"],
@@ -27,6 +32,7 @@ WANT_FAILED = {
     "truthfulqa-free-response-mini": ["truthfulqa-2", "truthfulqa-3"],
 }
 WANT_ROWS = {
+    "agentbench-os-mini": 12,
     "mmlu-abstract-algebra-mini": 10,
     "multiple-choice-smoke": 4,
     "squad-short-answer-mini": 4,
@@ -92,10 +98,33 @@ def produce(pack, workspace):
 def check(task, lanes, workspace):
     target = workspace / "securebench" / "evaluation_inputs"
     copy_into(lanes / "evaluation_inputs", target)
-    command = task.resources.value("checker")["command"]
-    argv = ["sh", "-lc", command] if isinstance(command, str) else command
-    done = subprocess.run(argv, cwd=workspace, capture_output=True, check=False, timeout=60)
+    checker = task.resources.value("checker")
+    argv, more = (
+        check_by_command(checker) if "command" in checker else check_by_file(checker, target)
+    )
+    environment = {**os.environ, **more, "SECUREBENCH_WORKSPACE": str(workspace)}
+    done = subprocess.run(
+        argv, cwd=workspace, env=environment, capture_output=True, check=False, timeout=60
+    )
     return done.returncode == 0
+
+
+def check_by_command(checker):
+    command = checker["command"]
+    return ["sh", "-lc", command] if isinstance(command, str) else command, {}
+
+
+def check_by_file(checker, evaluator):
+    """Return how a Pod starts the pack's file; supervise reads its first line there."""
+    path = evaluator / checker["path"]
+    folder = path if path.is_dir() else path.parent
+    variables = {"SECUREBENCH_EVALUATOR": str(evaluator), "TEST_DIR": str(folder)}
+    if checker["source"] == "pytest":
+        workspace = str(evaluator.parents[1])
+        argv = [sys.executable, *RUNNER[1:], "run", workspace, "", str(evaluator), str(path)]
+        return argv, variables
+    first = path.read_text(encoding="utf-8").partition("\n")[0]
+    return [*first.removeprefix("#!").split(), str(path)], variables
 
 
 def test_all_packs_are_known():
@@ -211,10 +240,25 @@ def test_harness_gives_the_expected_answers(pack, stage):
     assert failed == WANT_FAILED[pack]
 
 
-def test_checkers_refuse_untouched_workspaces(stage):
-    for task in tasks_of("terminal-task-smoke"):
-        lanes, workspace = stage("terminal-task-smoke", task)
+TERMINAL = [pack for pack in PACKS if tasks_of(pack)[0].task_type == "terminal_task"]
+
+
+@pytest.mark.parametrize("pack", TERMINAL)
+def test_checkers_refuse_untouched_workspaces(pack, stage):
+    for task in tasks_of(pack):
+        lanes, workspace = stage(pack, task)
         assert not check(task, lanes, workspace), task.id
+
+
+def test_reference_commands_of_agentbench_pass(stage):
+    pack = "agentbench-os-mini"
+    lines = (ROOT / pack / "oracle/answers.jsonl").read_text(encoding="utf-8").splitlines()
+    answers = {answer["id"]: answer["command"] for answer in map(json.loads, lines)}
+    for task in tasks_of(pack):
+        lanes, workspace = stage(pack, task)
+        subprocess.run(["sh", "-lc", answers.pop(task.id)], cwd=workspace, check=True, timeout=60)
+        assert check(task, lanes, workspace), task.id
+    assert not answers
 
 
 @pytest.mark.parametrize(
@@ -228,13 +272,29 @@ def test_checkers_refuse_untouched_workspaces(stage):
         ("settings-port", "settings.ini", "[server]\nport = 9090\n"),
         ("starter-slug", "slug.py", "import sys\nsys.exit(0)\n"),
         ("starter-slug", "slug.py", "print('{}')\ndef slug(title): return title\n"),
+        ("agentbench-os-46", "answer.txt", "3 2\n1\n"),
+        ("agentbench-os-46", "answer.txt", "*"),
+        ("agentbench-os-47", "answer.txt", "34 lines"),
+        ("agentbench-os-47", "answer.txt", "34.0"),
+        ("agentbench-os-47", "answer.txt", "-34"),
+        ("agentbench-os-47", "answer.txt", "99999999999999999999"),
+        ("agentbench-os-47", "answer.txt", "-f"),
+        ("agentbench-os-47", "answer.txt", ""),
     ],
 )
 def test_checkers_refuse_wrong_results(stage, task_id, file, content):
-    task = next(task for task in tasks_of("terminal-task-smoke") if task.id == task_id)
-    lanes, workspace = stage("terminal-task-smoke", task)
+    pack, task = next((pack, t) for pack in TERMINAL for t in tasks_of(pack) if t.id == task_id)
+    lanes, workspace = stage(pack, task)
     (workspace / file).write_text(content, encoding="utf-8")
     assert not check(task, lanes, workspace)
+
+
+@pytest.mark.parametrize("content", ["34", "\n\t 34 \n\n", "+34", "034"])
+def test_white_space_around_an_integer_does_not_count(stage, content):
+    task = next(task for task in tasks_of("agentbench-os-mini") if task.id == "agentbench-os-47")
+    lanes, workspace = stage("agentbench-os-mini", task)
+    (workspace / "answer.txt").write_text(content, encoding="utf-8")
+    assert check(task, lanes, workspace)
 
 
 def test_terminal_pack_has_read_only_and_writable_assets():
