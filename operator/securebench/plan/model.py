@@ -27,6 +27,7 @@ class VerifierKind(StrEnum):
 
     TEXT = "text"
     CHECK = "check"
+    CODE = "code"
     NONE = "none"
 
 
@@ -199,6 +200,21 @@ class CheckPlan:
 
 
 @dataclass(frozen=True, slots=True)
+class CodePlan:
+    """How a candidate module is tested.
+
+    Attributes:
+        timeout_seconds: Time limit of import and tests together.
+        isolation: ``separate``: candidate and tests in containers of their own.
+        declared: Names of builtins and standard modules that the task asks the candidate to define.
+    """
+
+    timeout_seconds: float
+    isolation: str
+    declared: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class Refusal:
     """A task that gets its record without any Pod.
 
@@ -232,6 +248,7 @@ class TaskPlan:
         extraction: What the courier takes.
         verifier: How the candidate is judged.
         check: Present exactly for ``VerifierKind.CHECK``.
+        code: Present exactly for ``VerifierKind.CODE``.
         refusal: Present where the task is decided without a Pod before the harness.
         denial: Present where the verifier refuses after the harness has ended.
         row_digest: ``sha256:…`` of the row.
@@ -250,6 +267,7 @@ class TaskPlan:
     refusal: Refusal | None
     denial: Refusal | None
     row_digest: str
+    code: CodePlan | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from securebench.errors import PackError
 from securebench.families.registry import verifier_configuration_problem
 from securebench.families.repo_patch import candidate_policy
 from securebench.harnesses.config import SHELL, CommandHarness
@@ -15,6 +14,7 @@ from securebench.packs.environment import TERMINAL_TASK, workspace_target
 from securebench.packs.materialize import check_task_file, materialization_plan
 from securebench.packs.references import checker_reference
 from securebench.packs.task import SecureBenchTask
+from securebench.plan.code import CODE_COMPLETION, code_plan
 from securebench.plan.model import (
     CheckPlan,
     PatchPlan,
@@ -32,9 +32,6 @@ from securebench.verifiers.dangerous_commands import (
     denial_result,
 )
 from securebench.verifiers.registry import verifier_for_task_type
-
-NOT_BUILT = frozenset({"code_completion"})
-"""Active families whose verifier this version lacks: their packs are refused."""
 
 REPO_PATCH = "repo_patch"
 MATERIALIZE = "materialize_workdir_from_image"
@@ -56,7 +53,6 @@ def task_plan(
     Raises:
         PackError: This version cannot judge the task, or the harness's file collides with it.
     """
-    _refuse_unbuilt(task)
     if harness.artifact_path is not None:
         agent = materialization_plan(task, "agent")
         check_task_file(agent, harness.artifact_path, "harness.config.artifact_path")
@@ -78,19 +74,16 @@ def task_plan(
         refusal=_refusal(task),
         denial=_denial(task, decision, policy),
         row_digest=row_digest(task),
+        code=code_plan(task) if kind is VerifierKind.CODE else None,
     )
-
-
-def _refuse_unbuilt(task: SecureBenchTask) -> None:
-    if task.task_type in NOT_BUILT:
-        what = f"family {task.task_type}"
-        raise PackError(f"task {task.id!r}: {what} is not supported by this version")
 
 
 def _verifier_kind(task: SecureBenchTask) -> VerifierKind:
     verifier = verifier_for_task_type(task.task_type)
     if verifier is None:
         return VerifierKind.NONE
+    if task.task_type == CODE_COMPLETION:
+        return VerifierKind.CODE
     return VerifierKind.CHECK if verifier.is_executing else VerifierKind.TEXT
 
 

@@ -157,36 +157,22 @@ def _links(sections: tuple[Section, ...]) -> dict[str, str]:
     return links
 
 
-def judge_changes(
-    changed: Mapping[str, str | None], expected: PatchJudgement, policy: CandidatePolicy
-) -> PatchJudgement:
+def judge_changes(changed: Mapping[str, str | None], policy: CandidatePolicy) -> PatchJudgement:
     """Judge what a patch really changed, where that is not what it declares (steps 8 and 9).
 
     Args:
         changed: Really changed paths; for those that are symlinks now, their texts.
-        expected: What the patch declares.
         policy: The task's policy.
+
+    Returns:
+        A judgement with a problem and nothing of what the patch declares.
     """
-    denied = {path: policy.decide(path) for path in changed}
+    decisions = {path: policy.decide(path) for path in changed}
     for path, target in changed.items():
-        if target is not None and denied[path] is Decision.ALLOWED:
-            denied[path] = policy.decide_link(path, target)
-    denied = {path: why for path, why in denied.items() if why is not Decision.ALLOWED}
-    known = PatchJudgement(
-        PatchProblem.POLICY,
-        denial_message(denied),
-        paths=expected.paths,
-        stripped=expected.stripped,
-        applied=expected.applied,
-        denied=denied,
-    )
+        if target is not None and decisions[path] is Decision.ALLOWED:
+            decisions[path] = policy.decide_link(path, target)
+    denied = {path: why for path, why in decisions.items() if why is not Decision.ALLOWED}
     if denied:
-        return known
+        return PatchJudgement(PatchProblem.POLICY, denial_message(denied), denied=denied)
     message = "the paths that the patch really changed are not those that it declares"
-    return PatchJudgement(
-        PatchProblem.MISMATCH,
-        message,
-        paths=known.paths,
-        stripped=known.stripped,
-        applied=known.applied,
-    )
+    return PatchJudgement(PatchProblem.MISMATCH, message)
