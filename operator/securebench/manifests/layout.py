@@ -29,6 +29,7 @@ HARNESS = "harness"
 CHECK = "check"
 CONTROL_CHECK = "control-check"
 VERIFIER = "verifier"
+CANDIDATE_CONTAINER = "candidate"
 PROBE = "probe"
 
 TOOLS = "/opt/securebench/tools"

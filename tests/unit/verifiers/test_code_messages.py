@@ -67,15 +67,18 @@ def test_values_cross_exactly(value):
 
 
 def same(one, other):
-    if type(one) is not type(other):
-        return False
-    if isinstance(one, list | tuple):
-        return len(one) == len(other) and all(map(same, one, other))
-    if isinstance(one, dict):
-        return same(list(one.items()), list(other.items()))
-    if isinstance(one, set | frozenset):
-        return sorted(map(repr, one)) == sorted(map(repr, other))
-    return repr(one) == repr(other)
+    return stable(one) == stable(other)
+
+
+def stable(value):
+    """Return a value as text that shows types and does not depend on the order of sets."""
+    if isinstance(value, dict):
+        return f"dict{[(stable(key), stable(item)) for key, item in value.items()]}"
+    if isinstance(value, list | tuple | set | frozenset):
+        items = list(map(stable, value))
+        is_set = isinstance(value, set | frozenset)
+        return f"{type(value).__name__}{sorted(items) if is_set else items}"
+    return f"{type(value).__name__} {value!r}"
 
 
 MALFORMED = {
