@@ -205,7 +205,8 @@ class Session:
             raise self._broken(INCOMPLETE) from None
         except MalformedError as error:
             raise self._tampered(error) from None
-        if len(frame) < 4 or frame[0] != identity or frame[1] not in _LENGTHS:  # noqa: PLR2004
+        # A list: what came may have no hash.
+        if len(frame) < 4 or frame[0] != identity or frame[1] not in [*_LENGTHS]:  # noqa: PLR2004
             raise self._tampered("an answer to no question")
         if len(frame) != _LENGTHS[frame[1]]:
             raise self._tampered("an answer of odd length")
