@@ -54,10 +54,15 @@ build() {
 }
 
 # The task images of our packs have fixed names, because rows name them: securebench/<pack>-<folder>:1.
+# A folder has a Dockerfile of its own, or a file build.args for the Dockerfile that its neighbours share.
 build_task() {
   local folder=$1 name tag image archive log
+  local -a inputs=("$folder" images/standins)
   name=$(basename "$(dirname "$(dirname "$folder")")")-$(basename "$folder")
-  tag=$(digest "$folder" images/standins)
+  if [ -f "$ROOT/$folder/build.args" ]; then
+    inputs+=("${folder%/*}/Dockerfile" "${folder%/*}/sdists/$(sed -n 's/^SDIST=//p' "$ROOT/$folder/build.args")")
+  fi
+  tag=$(digest "${inputs[@]}")
   image=docker.io/securebench/$name:1
   archive=$(archive_of "task-$name" "$tag")
   log=$IMAGES/task-$name.log
@@ -69,8 +74,15 @@ build_task() {
 }
 
 run_task_build() {
-  if has_docker; then docker build -q -t "$2" "$1"; return; fi
-  buildah_here bud --isolation chroot --layers --build-arg "PYTHON_IMAGE=$(task_base)" -t "$2" "$1"
+  local context=$1 line
+  local -a flags
+  mapfile -t flags < <(secret_flags)
+  if [ -f "$1/build.args" ]; then
+    context=${1%/*}
+    while IFS= read -r line; do flags+=(--build-arg "$line"); done < "$1/build.args"
+  fi
+  if has_docker; then DOCKER_BUILDKIT=1 docker build -q "${flags[@]}" -t "$2" "$context"; return; fi
+  buildah_here bud --isolation chroot --layers "${flags[@]}" --build-arg "PYTHON_IMAGE=$(task_base)" -t "$2" "$context"
 }
 
 # The stand-in has what checkers need; a pulled image is used as it is.
@@ -79,7 +91,10 @@ task_base() {
   else echo "$PYTHON_IMAGE"; fi
 }
 
-task_folders() { (cd "$ROOT" && find benchmarks -mindepth 4 -maxdepth 4 -path '*/images/*/Dockerfile' -printf '%h\n' | sort); }
+task_folders() {
+  (cd "$ROOT" && find benchmarks -mindepth 4 -maxdepth 4 \( -path '*/images/*/Dockerfile' -o -path '*/images/*/build.args' \) \
+    -printf '%h\n' | sort)
+}
 
 main() {
   local operator pod inputs folder

@@ -33,6 +33,13 @@ func start(phase phaseSpec, environment []string, files []uintptr) (int, error) 
 	if info, err := os.Stat(workdir(phase)); err != nil || !info.IsDir() {
 		return 0, &startError{codeNotExecutable, fmt.Sprintf("working folder %s cannot be used", phase.Workdir)}
 	}
+	command := phase.Command
+	if phase.Script {
+		var err error
+		if command, err = byFirstLine(command); err != nil {
+			return 0, err
+		}
+	}
 	attributes := &syscall.ProcAttr{
 		Dir:   phase.Workdir,
 		Env:   environment,
@@ -40,11 +47,11 @@ func start(phase phaseSpec, environment []string, files []uintptr) (int, error) 
 		Sys:   &syscall.SysProcAttr{Setsid: true},
 	}
 	result := error(unix.ENOENT)
-	for _, file := range programs(phase.Command[0], environment) {
-		pid, err := syscall.ForkExec(file, phase.Command, attributes)
+	for _, file := range programs(command[0], environment) {
+		pid, err := syscall.ForkExec(file, command, attributes)
 		if errors.Is(err, unix.ENOEXEC) {
-			byShell := append([]string{"sh", file}, phase.Command[1:]...)
-			pid, err = syscall.ForkExec("/bin/sh", byShell, attributes)
+			byShell := append([]string{"sh", file}, command[1:]...)
+			pid, err = syscall.ForkExec(defaultShell, byShell, attributes)
 		}
 		switch {
 		case err == nil:
@@ -55,7 +62,7 @@ func start(phase phaseSpec, environment []string, files []uintptr) (int, error) 
 			result = err
 		}
 	}
-	failed := &startError{codeNotExecutable, phase.Command[0] + ": " + result.Error()}
+	failed := &startError{codeNotExecutable, command[0] + ": " + result.Error()}
 	if errors.Is(result, unix.ENOENT) {
 		failed.exitCode = codeNotFound
 	}

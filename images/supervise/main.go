@@ -23,6 +23,7 @@ const (
 	codeStopped  = 91
 	codeOwnFault = 92
 	codeNetwork  = 93
+	codeTampered = 94 // the checks succeeded although a test was added that must fail
 	codeTimeout  = 124
 )
 

@@ -26,6 +26,7 @@ type message struct {
 	StdoutBytes     int64   `json:"stdout_bytes"`
 	StderrBytes     int64   `json:"stderr_bytes"`
 	Error           string  `json:"error"`
+	Commit          string  `json:"commit,omitempty"`
 }
 
 // failure is the message of a job that ended before or beside its phases.

@@ -18,7 +18,7 @@ func prepare(text string) int {
 		err = fmt.Errorf("specification: version %d is not known", spec.Version)
 	}
 	if err == nil {
-		err = errors.Join(installSelf(spec.Tools), makeFolders(spec.Folders))
+		err = errors.Join(installSelf(spec.Tools), makeFolders(spec.Folders), copyFolders(spec.Copies))
 	}
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "supervise:", err)
@@ -59,6 +59,18 @@ func makeFolders(folders []folderSpec) error {
 		}
 		if err := unix.Chmod(folder.Path, uint32(mode)); err != nil {
 			return &os.PathError{Op: "chmod", Path: folder.Path, Err: err}
+		}
+	}
+	return nil
+}
+
+func copyFolders(copies []transferSpec) error {
+	for _, each := range copies {
+		if err := os.MkdirAll(each.To, 0o755); err != nil {
+			return err
+		}
+		if err := transfer(each, nil); err != nil {
+			return fmt.Errorf("copy %s: %w", each.From, err)
 		}
 	}
 	return nil

@@ -113,6 +113,11 @@ func runPhase(phase phaseSpec, environment []string, kept [2]*capture, stop <-ch
 		return ending{}, err
 	}
 	defer null.Close()
+	return runCommand(phase, environment, null, kept, stop)
+}
+
+// runCommand is runPhase with a file as standard input.
+func runCommand(phase phaseSpec, environment []string, input *os.File, kept [2]*capture, stop <-chan struct{}) (ending, error) {
 	stdout, err := newPipe(kept[0])
 	if err != nil {
 		return ending{}, err
@@ -124,7 +129,7 @@ func runPhase(phase phaseSpec, environment []string, kept [2]*capture, stop <-ch
 	}
 	defer stderr.close()
 	begun := time.Now()
-	pid, err := start(phase, environment, []uintptr{null.Fd(), stdout.writer.Fd(), stderr.writer.Fd()})
+	pid, err := start(phase, environment, []uintptr{input.Fd(), stdout.writer.Fd(), stderr.writer.Fd()})
 	var refused *startError
 	if errors.As(err, &refused) {
 		return ending{exitCode: refused.exitCode, fault: refused.text}, nil

@@ -43,7 +43,7 @@ func run(text string, stop <-chan struct{}) message {
 	if err := limitProcesses(spec.MaxProcesses); err != nil {
 		return failure(codeOwnFault, fmt.Errorf("process limit: %w", err))
 	}
-	result, kept := runPhases(spec, folders.streams, stop)
+	result, kept := work(spec, folders.streams, stop)
 	if result.Code != codeStopped {
 		for _, folder := range folders.open {
 			openModes(folder, 0)
@@ -103,6 +103,44 @@ func stage(spec runSpec, stop <-chan struct{}) (int, error) {
 	return codeDone, nil
 }
 
+// work makes the repository ready, where there is one, and runs the phases.
+func work(spec runSpec, streams *os.File, stop <-chan struct{}) (message, [2]*capture) {
+	if spec.Repository == nil {
+		return runPhases(spec, streams, stop)
+	}
+	kept := [2]*capture{{}, {}}
+	content, err := spec.Repository.load()
+	if err != nil {
+		return failure(codeStaging, err), kept
+	}
+	ready, err := prepareRepository(*spec.Repository, content, kept, stop)
+	var failed *stepError
+	if errors.As(err, &failed) {
+		return failed.message(ready, streams, kept), kept
+	}
+	if err != nil {
+		return failure(codeOwnFault, err), kept
+	}
+	result, kept := runPhases(spec, streams, stop)
+	result.Commit = ready.commit
+	if spec.Repository.Control != nil {
+		result.Code = controlCode(result.Code)
+	}
+	return result, kept
+}
+
+// controlCode judges checks to which a test was added that must fail.
+func controlCode(code int) int {
+	switch code {
+	case codeDone:
+		return codeTampered
+	case codeFailed, codeTimeout:
+		return codeDone
+	default:
+		return code
+	}
+}
+
 // runPhases runs the phases in order until one fails and returns the message about the last
 // one that ran, with its streams.
 func runPhases(spec runSpec, streams *os.File, stop <-chan struct{}) (message, [2]*capture) {
@@ -110,7 +148,7 @@ func runPhases(spec runSpec, streams *os.File, stop <-chan struct{}) (message, [
 	var kept [2]*capture
 	for number, phase := range spec.Phases {
 		kept = newCaptures(spec.Streams, streams)
-		end, err := runPhase(phase, environment(spec.Home, phase.Env), kept, stop)
+		end, err := runPhase(phase, surroundings(spec, phase), kept, stop)
 		for _, each := range kept {
 			if each.live != nil {
 				_ = each.live.Close()
@@ -118,7 +156,7 @@ func runPhases(spec runSpec, streams *os.File, stop <-chan struct{}) (message, [
 		}
 		result = describe(phase, end, kept)
 		last := number == len(spec.Phases)-1
-		result.Code = phaseCode(end, number, last, spec.Verdict)
+		result.Code = phaseCode(end, number, last && !(phase.Script && end.fault != ""), spec.Verdict)
 		if err != nil {
 			result.Code, result.Error = codeOwnFault, err.Error()
 		}
@@ -159,6 +197,15 @@ func describe(phase phaseSpec, end ending, kept [2]*capture) message {
 		StderrBytes:     kept[1].total,
 		Error:           end.fault,
 	}
+}
+
+// surroundings is a phase's environment; beside a candidate no program of its folder is found.
+func surroundings(spec runSpec, phase phaseSpec) []string {
+	result := environment(spec.Home, phase.Env)
+	if spec.Candidate != nil {
+		result = searchable(result, spec.Candidate.To)
+	}
+	return result
 }
 
 // environment is the container's, with HOME and the phase's own variables in place.

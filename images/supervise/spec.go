@@ -22,6 +22,8 @@ type prepareSpec struct {
 	Version int          `json:"version"`
 	Tools   string       `json:"tools"`
 	Folders []folderSpec `json:"folders"`
+	// Copies are folders of this image that task images' containers get beside the program.
+	Copies []transferSpec `json:"copies"`
 }
 
 type folderSpec struct {
@@ -36,19 +38,20 @@ type copySpec struct {
 }
 
 type runSpec struct {
-	Version             int            `json:"version"`
-	Verdict             bool           `json:"verdict"`
-	Lanes               []laneSpec     `json:"lanes"`
-	Candidate           *candidateSpec `json:"candidate"`
-	Copies              []transferSpec `json:"copies"`
-	Protected           []string       `json:"protected"`
-	Home                string         `json:"home"`
-	Phases              []phaseSpec    `json:"phases"`
-	Streams             streamsSpec    `json:"streams"`
-	OpenModes           []string       `json:"open_modes"`
-	Probes              []string       `json:"probes"`
-	ProbeTimeoutSeconds float64        `json:"probe_timeout_seconds"`
-	MaxProcesses        uint64         `json:"max_processes"`
+	Version             int             `json:"version"`
+	Verdict             bool            `json:"verdict"`
+	Lanes               []laneSpec      `json:"lanes"`
+	Candidate           *candidateSpec  `json:"candidate"`
+	Copies              []transferSpec  `json:"copies"`
+	Protected           []string        `json:"protected"`
+	Home                string          `json:"home"`
+	Phases              []phaseSpec     `json:"phases"`
+	Streams             streamsSpec     `json:"streams"`
+	OpenModes           []string        `json:"open_modes"`
+	Probes              []string        `json:"probes"`
+	ProbeTimeoutSeconds float64         `json:"probe_timeout_seconds"`
+	MaxProcesses        uint64          `json:"max_processes"`
+	Repository          *repositorySpec `json:"repository"`
 }
 
 type laneSpec struct {
@@ -73,6 +76,7 @@ type phaseSpec struct {
 	Workdir        string            `json:"workdir"`
 	TimeoutSeconds *float64          `json:"timeout_seconds"`
 	Env            map[string]string `json:"env"`
+	Script         bool              `json:"script"` // the command's file is started by its #! line
 }
 
 type streamsSpec struct {
@@ -229,6 +233,9 @@ func (s *runSpec) validate() error {
 	if s.ProbeTimeoutSeconds < 0 {
 		return errors.New("specification: probe_timeout_seconds is negative")
 	}
+	if s.Repository != nil && (len(s.Phases) != 1 || !s.Verdict || s.Repository.TimeoutSeconds <= 0) {
+		return errors.New("specification: a repository needs one phase, a verdict and a time limit")
+	}
 	return absolute(s.paths())
 }
 
@@ -243,6 +250,9 @@ func (s *runSpec) paths() []string {
 	}
 	if s.Candidate != nil {
 		paths = append(paths, s.Candidate.Path, s.Candidate.To)
+	}
+	if s.Repository != nil {
+		paths = append(paths, s.Repository.paths()...)
 	}
 	for _, optional := range []string{s.Home, s.Streams.Folder} {
 		if optional != "" {

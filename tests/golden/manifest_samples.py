@@ -21,6 +21,7 @@ from securebench.packs.materialize import AssetMount, LaneSet
 from securebench.packs.task import SecureBenchTask
 from securebench.plan.model import (
     CheckPlan,
+    CodePlan,
     HarnessPlan,
     LaunchKey,
     Limits,
@@ -138,6 +139,26 @@ def terminal_task(**changes: Any) -> TaskPlan:
     )
 
 
+def code_task(**changes: Any) -> TaskPlan:
+    tests = {"source": "inline", "code": "assert area(2) == 4"}
+    resources = ResourceBundle(
+        (
+            Resource("prompt", Lane.PUBLIC, "text", "Write area(side)."),
+            Resource("tests", Lane.EVALUATION_INPUTS, "json", tests),
+        )
+    )
+    return replace(
+        text_task(
+            index=3,
+            task=SecureBenchTask("code/area", PACK_ID, "code_completion", {}, resources),
+            extraction=Extraction(mode="stdout", kind="code", path=None),
+            verifier=VerifierKind.CODE,
+            code=CodePlan(12.5, "separate", ("json", "sum")),
+        ),
+        **changes,
+    )
+
+
 def run_plan(*tasks: TaskPlan, **changes: Any) -> RunPlan:
     return replace(
         RunPlan(
@@ -205,6 +226,9 @@ def golden() -> dict[str, dict[str, object]]:
         ),
         "terminal_verifier": verifier_pod(
             plan, terminal, LaunchKey(7, 2, Role.VERIFIER, 3), LANES_WITH_ASSETS, workspace
+        ),
+        "code_verifier": verifier_pod(
+            closed, code_task(), LaunchKey(3, 1, Role.VERIFIER, 1), LANES, candidate()
         ),
         "deny_policy": deny_policy(plan),
         "canary": canary_pod(plan, 1, TARGETS, UserNamespaces.ON),

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from securebench.candidates.extraction import TEXT_FILE
+from securebench.controller.patches import failed_step, seal_patch
 from securebench.engine.entries import LaunchLost, Produced, Verified
 from securebench.engine.machine import Capture
 from securebench.engine.messages import (
@@ -23,7 +24,7 @@ from securebench.engine.model import (
     Verification,
 )
 from securebench.engine.observe import PodView
-from securebench.engine.stage import Code
+from securebench.engine.stage import CONTROL_CHECK, MAIN, Code
 from securebench.errors import DigestMismatchError
 from securebench.ledger.store import RunStore
 from securebench.manifests.layout import CANDIDATE_NAME
@@ -46,14 +47,14 @@ def capture(store: RunStore, task: TaskPlan, job: Capture, now: float) -> Captur
     """
     try:
         if job.launch.role is Role.HARNESS:
-            return Produced(job.launch.attempt_key, _production(store, job))
-        return Verified(job.launch.attempt_key, _verification(task, job))
+            return Produced(job.launch.attempt_key, _production(store, task, job))
+        return Verified(job.launch.attempt_key, _verification(store, task, job))
     except (BadMessageError, DigestMismatchError, FileNotFoundError) as error:
         return LaunchLost(Lost(job.launch, "extraction_failed", str(error), now))
 
 
-def _production(store: RunStore, job: Capture) -> Production:
-    candidate, stdout, stderr = _sealed(store, job)
+def _production(store: RunStore, task: TaskPlan, job: Capture) -> Production:
+    candidate, stdout, stderr = _sealed(store, task, job)
     return Production(
         launch=job.launch.launch,
         command=_report(job.view, "harness", job.ended.code),
@@ -65,7 +66,9 @@ def _production(store: RunStore, job: Capture) -> Production:
     )
 
 
-def _sealed(store: RunStore, job: Capture) -> tuple[SealedCandidate | None, StreamInfo, StreamInfo]:
+def _sealed(
+    store: RunStore, task: TaskPlan, job: Capture
+) -> tuple[SealedCandidate | None, StreamInfo, StreamInfo]:
     message = _message(job.view, "courier")
     if job.ended.problem and not message:
         return None, StreamInfo(), StreamInfo()
@@ -75,10 +78,13 @@ def _sealed(store: RunStore, job: Capture) -> tuple[SealedCandidate | None, Stre
         store.check_file(path, candidate.digest)
         if candidate.file == TEXT_FILE:
             candidate = replace(candidate, is_blank=not path.read_bytes().strip())
+            if task.check is not None and task.check.patch is not None:
+                patch = seal_patch(task.check.patch, path.parent)
+                candidate = replace(candidate, patch=patch)
     return candidate, stdout, stderr
 
 
-def _verification(task: TaskPlan, job: Capture) -> Verification:
+def _verification(store: RunStore, task: TaskPlan, job: Capture) -> Verification:
     base = Verification(
         launch=job.launch.launch,
         passed=False,
@@ -92,7 +98,7 @@ def _verification(task: TaskPlan, job: Capture) -> Verification:
         return base
     if task.verifier is VerifierKind.TEXT:
         return _text_verification(base, job.view)
-    return _check_verification(base, job)
+    return _check_verification(store, task, base, job)
 
 
 def _text_verification(base: Verification, view: PodView) -> Verification:
@@ -104,14 +110,26 @@ def _text_verification(base: Verification, view: PodView) -> Verification:
     return replace(base, passed=passed, metadata=metadata)
 
 
-def _check_verification(base: Verification, job: Capture) -> Verification:
-    report = _report(job.view, "check", job.ended.code)
+def _check_verification(
+    store: RunStore, task: TaskPlan, base: Verification, job: Capture
+) -> Verification:
+    report = _report(job.view, _checking(job.view, task.verifier), job.ended.code)
     stdout, stderr = collected_streams(_message(job.view, "courier"))
     known = replace(base, command=report, stdout=stdout, stderr=stderr)
     if job.ended.code in {Code.DONE, Code.FAILED, Code.TIMED_OUT}:
         return replace(known, passed=job.ended.code == Code.DONE)
+    if task.check is not None and task.check.patch is not None:
+        folder = store.launch_folder(job.launch) / "verification"
+        return failed_step(task.check.patch, known, job.ended.code, folder)
     reason = f"the check's preparation failed: {report.error or report.phase}"
     return replace(known, problem="verifier_error", message=reason)
+
+
+def _checking(view: PodView, kind: VerifierKind) -> str:
+    """Return which container ended a check: the one with the control, when it failed."""
+    control = view.containers.get(CONTROL_CHECK)
+    ended = control.terminated if control is not None else None
+    return CONTROL_CHECK if ended is not None and ended.exit_code else MAIN[kind]
 
 
 def _report(view: PodView, container: str, code: int) -> CommandReport:

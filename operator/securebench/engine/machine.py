@@ -12,6 +12,7 @@ from securebench.engine.model import (
     Outcome,
     Production,
     SealedCandidate,
+    SealedPatch,
     Verification,
 )
 from securebench.engine.observe import PodView
@@ -31,6 +32,9 @@ from securebench.plan.model import (
     TaskPlan,
     VerifierKind,
 )
+
+WITH_TASK_IMAGE = frozenset({VerifierKind.CHECK, VerifierKind.CODE})
+"""Verifiers that run in the task's image."""
 
 PHASE_OF_ROLE = {Role.HARNESS: "producer", Role.VERIFIER: "verification"}
 
@@ -165,6 +169,8 @@ def _judged(task: TaskPlan, key: AttemptKey, candidate: SealedCandidate | None) 
         return _agent(key, "candidate_missing", "candidate_extraction", message)
     if candidate.problem is not None:
         return _agent(key, candidate.problem, "candidate_extraction", candidate.message)
+    if candidate.patch is not None:
+        return _patch_end(key, candidate.patch)
     if candidate.is_blank:
         return _agent(key, "empty_candidate", "verification", "the candidate is empty")
     if task.verifier is VerifierKind.CHECK and task.extraction.kind != "workspace":
@@ -174,6 +180,13 @@ def _judged(task: TaskPlan, key: AttemptKey, candidate: SealedCandidate | None) 
         end = _agent(key, task.denial.reason, task.denial.phase, task.denial.message)
         return replace(end, metadata=task.denial.metadata)
     return None
+
+
+def _patch_end(key: AttemptKey, patch: SealedPatch) -> Finish | None:
+    if not patch.problem:
+        return None
+    end = _agent(key, patch.problem, patch.phase, patch.message)
+    return replace(end, metadata={"phase": patch.phase, "failure_reason": patch.problem})
 
 
 def _agent(key: AttemptKey, reason: str, phase: str, message: str) -> Finish:
@@ -194,9 +207,7 @@ def after_verification(
             key, Outcome.RESOURCE, verification.problem, "verification", message, passed=False
         )
     if verification.problem:
-        return Finish(
-            key, Outcome.VERIFIER, verification.problem, "verification", verification.message
-        )
+        return _unfit(key, verification)
     if _image_changed(task, history, verification):
         message = "the task image resolved to different contents in harness and verifier"
         return Finish(key, Outcome.INFRASTRUCTURE, "image_changed", "verification", message)
@@ -207,9 +218,17 @@ def after_verification(
     return Finish(key, Outcome.SCORED, passed=verification.passed)
 
 
+def _unfit(key: AttemptKey, verification: Verification) -> Finish:
+    """End an attempt whose check gave no verdict of its own."""
+    outcome = Outcome(verification.outcome or Outcome.VERIFIER)
+    passed = None if outcome is Outcome.VERIFIER else False
+    phase = verification.phase or "verification"
+    return Finish(key, outcome, verification.problem, phase, verification.message, passed=passed)
+
+
 def _image_changed(task: TaskPlan, history: AttemptHistory, verification: Verification) -> bool:
     production = history.production
-    if task.verifier is not VerifierKind.CHECK or production is None:
+    if task.verifier not in WITH_TASK_IMAGE or production is None:
         return False
     before, after = production.facts.image_id, verification.facts.image_id
     return bool(before and after and before != after)

@@ -28,6 +28,7 @@ def command_report(message: str) -> CommandReport:
         duration_seconds=_float(fields, "duration_seconds"),
         phase=_text(fields, "phase"),
         error=_text(fields, "error"),
+        commit=_text(fields, "commit"),
     )
 
 
@@ -118,7 +119,12 @@ def _integer(fields: Mapping[str, object], key: str) -> int | None:
 
 def _float(fields: Mapping[str, object], key: str) -> float:
     value = fields.get(key)
-    return float(value) if isinstance(value, int | float) and not isinstance(value, bool) else 0.0
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return 0.0
+    try:
+        return float(value)
+    except OverflowError:
+        return 0.0
 
 
 def _text(fields: Mapping[str, object], key: str) -> str:

@@ -45,6 +45,7 @@ class CommandReport:
         duration_seconds: Wall time of the command.
         phase: Name of the last phase that ran.
         error: One line for the user, or empty.
+        commit: Commit of the image's repository, or empty.
     """
 
     exit_code: int | None = None
@@ -52,6 +53,26 @@ class CommandReport:
     duration_seconds: float = 0.0
     phase: str = ""
     error: str = ""
+    commit: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class SealedPatch:
+    """What the operator found in a candidate patch without running anything.
+
+    Attributes:
+        problem: failure_reason why the patch is not applied, or empty.
+        phase: failure_phase where there is a problem.
+        message: One plain sentence where there is a problem.
+        applied_digest: ``sha256:…`` of ``applied.patch``, empty where there is a problem.
+        declared_digest: ``sha256:…`` of ``declared.json``, empty where there is a problem.
+    """
+
+    problem: str = ""
+    phase: str = ""
+    message: str = ""
+    applied_digest: str = ""
+    declared_digest: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +89,7 @@ class SealedCandidate:
         problem: None or a failure_reason of contract 13.1.
         message: One plain sentence when there is a problem.
         is_blank: Whether a text holds nothing but white space.
+        patch: Present where the text is a patch for a repository.
     """
 
     launch: int
@@ -79,6 +101,7 @@ class SealedCandidate:
     problem: str | None
     message: str
     is_blank: bool = False
+    patch: SealedPatch | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,9 +161,12 @@ class Verification:
         facts: What the kubelet reported.
         stdout: Captured stdout of the check.
         stderr: Captured stderr of the check.
-        problem: Empty with a verdict; ``oom_killed``, ``disk_limit_exceeded``,
-            ``supervisor_killed`` or ``verifier_error`` without one.
+        problem: Empty with a verdict of its own; ``oom_killed``, ``disk_limit_exceeded``,
+            ``supervisor_killed``, ``verifier_error``, or the failure_reason of a step before the
+            check.
         message: One plain sentence where there is a problem.
+        outcome: Outcome of a check with a problem, empty where the problem alone decides it.
+        phase: failure_phase that goes with ``outcome``.
     """
 
     launch: int
@@ -152,6 +178,8 @@ class Verification:
     stderr: StreamInfo = StreamInfo()
     problem: str = ""
     message: str = ""
+    outcome: str = ""
+    phase: str = ""
 
 
 @dataclass(frozen=True, slots=True)

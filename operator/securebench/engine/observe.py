@@ -49,6 +49,7 @@ class ContainerView:
         terminated: How it ended, or None.
         restarts: How often it was started again.
         image_id: Resolved image, or empty.
+        previous: How it ended before it was started again, or None.
     """
 
     name: str
@@ -58,6 +59,7 @@ class ContainerView:
     terminated: Terminated | None
     restarts: int
     image_id: str
+    previous: Terminated | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,7 +104,7 @@ class PodView:
         return self.phase in {"Succeeded", "Failed"}
 
 
-MAIN_CONTAINERS = ("harness", "check", "verifier", "probe")
+MAIN_CONTAINERS = ("harness", "check", "verifier", "probe", "control-check")
 
 
 def pod_view(raw: Raw) -> PodView | None:
@@ -143,7 +145,8 @@ def pod_view(raw: Raw) -> PodView | None:
 
 
 def _facts(spec: Raw, containers: Mapping[str, ContainerView]) -> PodFacts:
-    main = next((containers[name] for name in MAIN_CONTAINERS if name in containers), None)
+    found = [containers[name] for name in MAIN_CONTAINERS if name in containers]
+    main = max(found, key=lambda container: bool(container.image_id), default=None)
     ended = main.terminated if main is not None else None
     return PodFacts(
         image_id=main.image_id if main is not None else "",
@@ -166,6 +169,7 @@ def _container(raw: Raw) -> ContainerView:
         terminated=_terminated(_mapping(state, "terminated")),
         restarts=_number(raw, "restartCount"),
         image_id=_text(raw, "imageID"),
+        previous=_terminated(_mapping(_mapping(raw, "lastState"), "terminated")),
     )
 
 

@@ -13,6 +13,19 @@ from securebench.plan.model import RunPolicy, VerifierKind
 
 COURIER = "courier"
 MATERIALIZE = "materialize"
+CONTROL_CHECK = "control-check"
+"""Runs before ``check`` with a test that must fail; when it ends with an error, so does the Pod."""
+MAIN = {
+    None: "harness",
+    VerifierKind.TEXT: "verifier",
+    VerifierKind.CHECK: "check",
+    VerifierKind.CODE: "verifier",
+}
+"""Container whose end is the launch's end, by kind of verifier; None for a harness."""
+
+CANDIDATE = "candidate"
+"""Sidecar of code_completion; the kubelet starts it again when candidate code ends it."""
+
 HOPELESS_WAITS = frozenset({"InvalidImageName", "ErrImageNeverPull"})
 IMAGE_WAITS = frozenset({"ImagePullBackOff", "ErrImagePull", "ImageInspectError"}) | HOPELESS_WAITS
 CONTAINER_WAITS = frozenset(
@@ -34,6 +47,7 @@ class Code(IntEnum):
     TERMINATED = 91
     OWN_FAULT = 92
     NETWORK_OPEN = 93
+    TAMPERED = 94
     TIMED_OUT = 124
 
 
@@ -107,12 +121,16 @@ def launch_stage(
 
 
 def _main(view: PodView, kind: VerifierKind | None) -> ContainerView | None:
-    names = {None: "harness", VerifierKind.TEXT: "verifier", VerifierKind.CHECK: "check"}
-    return view.containers.get(names.get(kind, "check"))
+    control = view.containers.get(CONTROL_CHECK)
+    if control is not None and control.terminated is not None and control.terminated.exit_code:
+        return control
+    return view.containers.get(MAIN.get(kind, "check"))
 
 
 def _after_main(view: PodView, kind: VerifierKind | None, end: Terminated) -> Stage:
     verdict = _text_end(view, end) if kind is VerifierKind.TEXT else _supervised_end(view, end)
+    if kind is VerifierKind.CODE and verdict == Ended(Code.FAILED):
+        verdict = _candidate_limit(view) or verdict
     if isinstance(verdict, Interrupted) or kind is VerifierKind.TEXT:
         return verdict
     return _after_courier(view, verdict)
@@ -146,7 +164,7 @@ def _text_end(view: PodView, end: Terminated) -> Interrupted | Ended:
 
 def _supervised_end(view: PodView, end: Terminated) -> Interrupted | Ended:
     code = end.exit_code
-    if code in {Code.DONE, Code.FAILED, Code.TIMED_OUT} or code in PHASES:
+    if code in {Code.DONE, Code.FAILED, Code.TAMPERED, Code.TIMED_OUT} or code in PHASES:
         return Ended(code)
     if code == Code.STAGING_FAILED:
         return Interrupted("materialization_failed", f"staging failed: {_words(end)}")
@@ -173,6 +191,15 @@ def _limit(view: PodView, end: Terminated) -> Ended | None:
     if end.reason == "OOMKilled":
         return Ended(end.exit_code, "oom_killed", "the memory limit ended the container")
     return _disk_limit(view, end.exit_code)
+
+
+def _candidate_limit(view: PodView) -> Ended | None:
+    """Return the end of tests whose candidate reached its memory limit, else None."""
+    candidate = view.containers.get(CANDIDATE)
+    ends = (candidate.terminated, candidate.previous) if candidate is not None else ()
+    if any(end is not None and end.reason == "OOMKilled" and end.exit_code for end in ends):
+        return Ended(Code.FAILED, "oom_killed", "the memory limit ended the candidate's container")
+    return None
 
 
 def _disk_limit(view: PodView, code: int) -> Ended | None:

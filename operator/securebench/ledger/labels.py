@@ -24,6 +24,7 @@ class Grading(StrEnum):
 
     OUT_OF_PROCESS = "out-of-process"
     IN_WORKSPACE = "in-workspace"
+    IN_PROCESS = "in-process"
     NONE = "none"
 
 
@@ -47,6 +48,7 @@ NETWORK = "none"
 _GRADING: Mapping[VerifierKind, Grading] = {
     VerifierKind.TEXT: Grading.OUT_OF_PROCESS,
     VerifierKind.CHECK: Grading.IN_WORKSPACE,
+    VerifierKind.CODE: Grading.OUT_OF_PROCESS,
     VerifierKind.NONE: Grading.NONE,
 }
 
@@ -71,7 +73,7 @@ def record_labels(
     """
     facts = None if history.production is None else history.production.facts
     return {
-        "grading": _GRADING[task.verifier].value,
+        "grading": _grading(task).value,
         "network": NETWORK,
         "credentials": credentials(plan).value,
         "isolation": isolation.value,
@@ -80,6 +82,12 @@ def record_labels(
         "external_tools": False,
         "audit": False,
     }
+
+
+def _grading(task: TaskPlan) -> Grading:
+    if task.check is not None and task.check.patch is not None:
+        return Grading.IN_PROCESS
+    return _GRADING[task.verifier]
 
 
 def record_digests(plan: RunPlan, task: TaskPlan, history: AttemptHistory) -> dict[str, object]:

@@ -20,6 +20,7 @@ from securebench.ledger.labels import (
     record_digests,
     record_labels,
 )
+from securebench.ledger.patch_metadata import patch_metadata
 from securebench.names import logical_name
 from securebench.plan.model import VerifierKind
 from securebench.plan.tasks import VERIFIER_STDERR
@@ -36,7 +37,7 @@ if TYPE_CHECKING:
         Verification,
     )
     from securebench.packs.task import SecureBenchTask
-    from securebench.plan.model import CheckPlan, RunPlan, TaskPlan
+    from securebench.plan.model import CheckPlan, CodePlan, RunPlan, TaskPlan
 
 TIMING_FIELDS = (
     "timing",
@@ -47,6 +48,13 @@ TIMING_FIELDS = (
 
 TIMEOUT_EXIT_CODE = 124
 PRODUCER_TIMEOUT = "producer_timeout"
+CODE_FILES = {
+    "test_file": "solution_test.py",
+    "candidate_file": "candidate.py",
+    "supervisor_file": "solution_supervisor.py",
+    "worker_file": "candidate_worker.py",
+}
+"""Names that contract 14.4 gives to the parts of a code_completion's verifier."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -252,12 +260,13 @@ def _candidate(
 def _redacted(
     task: TaskPlan, history: AttemptHistory, finish: Finish, texts: RecordTexts
 ) -> RedactedVerification:
-    stderr = finish.metadata.get(VERIFIER_STDERR, texts.verifier_stderr)
+    metadata = _verifier_metadata(task, history, finish, texts)
+    stderr = metadata.pop(VERIFIER_STDERR, texts.verifier_stderr)
     return redact_verification(
         task_secrets(task.task.resources),
         texts.verifier_stdout,
         str(stderr),
-        _verifier_metadata(task, history, finish, texts),
+        metadata,
         finish.message or None,
     )
 
@@ -265,10 +274,12 @@ def _redacted(
 def _verifier_metadata(
     task: TaskPlan, history: AttemptHistory, finish: Finish, texts: RecordTexts
 ) -> dict[str, object]:
-    """Return the metadata before redaction."""
+    """Return the metadata before redaction; it may hold what the operator itself says."""
     verification = history.verification
+    if task.check is not None and task.check.patch is not None and texts.candidate is not None:
+        return patch_metadata(task, task.check, task.check.patch, history, texts.candidate)
     if verification is None:
-        return {key: value for key, value in finish.metadata.items() if key != VERIFIER_STDERR}
+        return dict(finish.metadata)
     common = {
         "verifier": task.task.task_type,
         **verification.metadata,
@@ -277,6 +288,8 @@ def _verifier_metadata(
     }
     if task.verifier is VerifierKind.CHECK and task.check is not None:
         return common | _check_metadata(task, task.check, verification)
+    if task.code is not None:
+        return common | _code_metadata(task, task.code, verification)
     return common | _text_metadata(task, texts)
 
 
@@ -285,6 +298,23 @@ def _text_metadata(task: TaskPlan, texts: RecordTexts) -> dict[str, object]:
     if task.task.task_type == "multiple_choice":
         answer["expected_answer"] = REDACTED
     return answer
+
+
+def _code_metadata(task: TaskPlan, code: CodePlan, verification: Verification) -> dict[str, object]:
+    command = verification.command
+    timeout = {
+        "failure_reason": "verifier_timeout",
+        "timed_out": True,
+        "timeout_seconds": code.timeout_seconds,
+    }
+    return {
+        **_command(command),
+        "image": task.image,
+        "language": task.task.resources.value("language") or "python",
+        **CODE_FILES,
+        "isolation": code.isolation,
+        **(timeout if command.timed_out else {}),
+    }
 
 
 def _check_metadata(

@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from securebench.manifests import layout, sizes, volumes
-from securebench.manifests.commands import Phase, base_spec, collect_spec, lane_spec, phase_spec
+from securebench.manifests.checkers import checker_phases
+from securebench.manifests.commands import base_spec, collect_spec, lane_spec, phase_spec
 from securebench.manifests.containers import (
     CourierJob,
     TaskContainer,
@@ -32,9 +33,6 @@ from securebench.protocol import FRAMEWORK_FOLDER
 if TYPE_CHECKING:
     from securebench.packs.materialize import LaneSet
     from securebench.plan.model import CheckPlan, LaunchKey, RunPlan, TaskPlan
-
-CHECKER = "checker"
-"""Name of the phase, and the ``phase`` of the record (contract 14.6)."""
 
 
 def check_containers(
@@ -115,7 +113,6 @@ def _run_spec(
     plan: RunPlan, task: TaskPlan, check: CheckPlan, lanes: LaneSet, candidate: Sealed
 ) -> dict[str, object]:
     evaluation_inputs = inside(task, EVALUATION_ROOT)
-    phase = Phase(CHECKER, check.command, check.workdir, check.timeout_seconds)
     return {
         **base_spec(plan, plan.limits.stream_bytes),
         "verdict": True,
@@ -135,7 +132,7 @@ def _run_spec(
             *(inside(task, place) for place in asset_places(lanes)),
         ],
         "home": layout.HOME,
-        "phases": [phase_spec(phase)],
+        "phases": [phase_spec(phase) for phase in checker_phases(task, check, lanes)],
         "open_modes": [layout.OUTPUT],
     }
 

@@ -6,7 +6,7 @@ Source: docs/architecture.md, "supervise" and "Courier and text verifier".
 from __future__ import annotations
 
 import json
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING
 
 from securebench.manifests import layout
@@ -54,23 +54,35 @@ def encode(spec: Mapping[str, object]) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Phase:
-    """One command that supervise runs."""
+    """One command that supervise runs.
+
+    Attributes:
+        name: As the termination message has it.
+        command: The argv.
+        workdir: Absolute working folder.
+        timeout_seconds: Time limit, or None.
+        env: Variables besides those of the image.
+        is_script: Whether the command's file is started by its #! line; it needs no mode.
+    """
 
     name: str
     command: tuple[str, ...]
     workdir: str
     timeout_seconds: float | None
+    env: Mapping[str, str] = field(default_factory=dict)
+    is_script: bool = False
 
 
 def phase_spec(phase: Phase) -> dict[str, object]:
-    """Return one phase; its environment is the image's."""
-    return {
+    """Return one phase as supervise reads it."""
+    spec: dict[str, object] = {
         "name": phase.name,
         "command": list(phase.command),
         "workdir": phase.workdir,
         "timeout_seconds": phase.timeout_seconds,
-        "env": {},
+        "env": dict(phase.env),
     }
+    return {**spec, "script": True} if phase.is_script else spec
 
 
 def base_spec(plan: RunPlan, head: int) -> dict[str, object]:

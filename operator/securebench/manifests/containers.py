@@ -28,11 +28,13 @@ class CourierJob:
         folders: Folders that it makes before anything else starts, each with ``path`` and
             ``mode``, besides the one for /tmp.
         mounts: Sub-paths of the results volume and the workspace, where it needs it.
+        copies: Folders of our image that it puts into the tools volume, with ``from`` and ``to``.
     """
 
     spec: Mapping[str, object]
     folders: Sequence[Mapping[str, str]]
     mounts: Sequence[Manifest]
+    copies: Sequence[Mapping[str, str]] = ()
 
 
 def courier(policy: PodPolicy, job: CourierJob) -> Manifest:
@@ -45,7 +47,10 @@ def courier(policy: PodPolicy, job: CourierJob) -> Manifest:
     )
     resources = sizes.fixed_resources(sizes.COURIER_REQUESTS, sizes.COURIER_LIMITS)
     sticky = {"path": f"{layout.COURIER_TEMPORARY}/{layout.STICKY}", "mode": "1777"}
-    prepare = {"tools": layout.COURIER_TOOLS, "folders": [sticky, *map(dict, job.folders)]}
+    folders = [sticky, *map(dict, job.folders)]
+    prepare: dict[str, object] = {"tools": layout.COURIER_TOOLS, "folders": folders}
+    if job.copies:
+        prepare["copies"] = list(map(dict, job.copies))
     container = trusted_container(policy, layout.COURIER, resources, mounts)
     container["restartPolicy"] = "Always"
     container["command"] = module_argv("courier", job.spec)
@@ -89,6 +94,7 @@ class TaskContainer:
         shared_memory: Whose /dev/shm it gets.
         read_only_root: Whether only mounts can be written.
         capabilities: Added for a check.
+        user: User and group; None for the image's own.
     """
 
     name: str
@@ -98,6 +104,7 @@ class TaskContainer:
     shared_memory: str
     read_only_root: bool = True
     capabilities: Sequence[str] = ()
+    user: int | None = None
 
 
 def task_container(container: TaskContainer, verb: str, spec: Mapping[str, object]) -> Manifest:
@@ -119,7 +126,9 @@ def task_container(container: TaskContainer, verb: str, spec: Mapping[str, objec
             volumes.shared_memory_mount(container.shared_memory),
         ],
         "securityContext": untrusted(
-            read_only_root=container.read_only_root, capabilities=container.capabilities
+            read_only_root=container.read_only_root,
+            capabilities=container.capabilities,
+            user=container.user,
         ),
         **TERMINATION,
     }

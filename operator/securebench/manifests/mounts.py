@@ -75,6 +75,20 @@ def inside(task: TaskPlan, place: str) -> str:
     return f"{task.workspace.rstrip('/')}/{place}"
 
 
+class PatchDigests(Protocol):
+    """What the operator wrote beside a patch; ``securebench.engine.model.SealedPatch`` is one."""
+
+    @property
+    def applied_digest(self) -> str:
+        """Digest of what is applied."""
+        ...
+
+    @property
+    def declared_digest(self) -> str:
+        """Digest of what that declares."""
+        ...
+
+
 class Sealed(Protocol):
     """A sealed candidate; ``securebench.engine.model.SealedCandidate`` is one."""
 
@@ -91,6 +105,11 @@ class Sealed(Protocol):
     @property
     def digest(self) -> str:
         """Digest of the file."""
+        ...
+
+    @property
+    def patch(self) -> PatchDigests | None:
+        """What belongs to a candidate patch."""
         ...
 
 

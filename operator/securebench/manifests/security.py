@@ -25,14 +25,20 @@ def trusted() -> dict[str, object]:
     }
 
 
-def untrusted(*, read_only_root: bool, capabilities: Sequence[str] = ()) -> dict[str, object]:
-    """Return the security context of a container of a task image; it runs as the image's user.
+def untrusted(
+    *, read_only_root: bool, capabilities: Sequence[str] = (), user: int | None = None
+) -> dict[str, object]:
+    """Return the security context of a container of a task image.
 
     Args:
         read_only_root: Whether only mounts can be written.
         capabilities: Added after all were dropped; only for checks that the tester allowed.
+        user: User and group, not root; None for the image's own user.
     """
-    return _confined(read_only_root=read_only_root, capabilities=capabilities)
+    confined = _confined(read_only_root=read_only_root, capabilities=capabilities)
+    if user is None:
+        return confined
+    return {**confined, "runAsNonRoot": True, "runAsUser": user, "runAsGroup": user}
 
 
 def pod_security() -> dict[str, object]:

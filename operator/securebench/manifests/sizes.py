@@ -47,6 +47,9 @@ HOME_BYTES = 256 * MIB
 SHARED_MEMORY_BYTES = 64 * MIB
 """As Docker gives; counts as memory of the container that writes it."""
 
+CHANGES_BYTES = 16 * MIB
+"""A list of really changed paths."""
+
 ROOT_BYTES = 1024 * MIB
 """What a check may write into its root file system."""
 

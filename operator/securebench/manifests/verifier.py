@@ -7,11 +7,13 @@ from typing import TYPE_CHECKING
 from securebench.errors import InvariantViolationError
 from securebench.manifests import layout, sizes, volumes
 from securebench.manifests.check import check_containers
+from securebench.manifests.code import code_containers, code_seconds
 from securebench.manifests.commands import lane_spec, module_argv
 from securebench.manifests.containers import trusted_container
 from securebench.manifests.frame import Containers, Manifest, launch_frame, pod
 from securebench.manifests.mounts import Sealed, candidate_mount, candidate_spec, lane_mount
-from securebench.plan.model import LaunchKey, RunPlan, TaskPlan, VerifierKind
+from securebench.manifests.repository import check_seconds, repository_containers
+from securebench.plan.model import CheckPlan, LaunchKey, RunPlan, TaskPlan, VerifierKind
 
 if TYPE_CHECKING:
     from securebench.packs.materialize import LaneSet
@@ -27,7 +29,7 @@ def verifier_pod(
 
     Args:
         plan: The run.
-        task: Its verifier is TEXT or CHECK.
+        task: It has a verifier.
         launch: Role ``verifier``.
         lanes: What lies on the volume for the task.
         candidate: What the harness left; it has a file.
@@ -40,12 +42,27 @@ def verifier_pod(
     if task.verifier is VerifierKind.TEXT:
         seconds: float = TEXT_SECONDS
         containers = _text_containers(plan, task, launch, lanes, candidate)
+    elif task.code is not None:
+        seconds = code_seconds(task.code)
+        containers = code_containers(plan, task, task.code, launch, lanes, candidate)
     elif task.check is not None:
-        seconds = task.check.timeout_seconds
-        containers = check_containers(plan, task, task.check, launch, lanes, candidate)
+        seconds = check_seconds(task.check)
+        containers = _check_containers(plan, task, task.check, launch, lanes, candidate)
     else:
         raise InvariantViolationError("this task has no verifier Pod", task=task.index)
     return pod(plan, launch_frame(plan, launch, seconds), containers)
+
+
+def _check_containers(
+    plan: RunPlan,
+    task: TaskPlan,
+    check: CheckPlan,
+    launch: LaunchKey,
+    lanes: LaneSet,
+    candidate: Sealed,
+) -> Containers:
+    build = check_containers if check.patch is None else repository_containers
+    return build(plan, task, check, launch, lanes, candidate)
 
 
 def _text_containers(

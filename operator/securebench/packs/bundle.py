@@ -17,7 +17,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, NamedTuple, Protocol, cast
+from typing import IO, NamedTuple, NoReturn, Protocol, Self, cast
 from uuid import uuid4
 
 from securebench.digests import listing_digest
@@ -28,6 +28,12 @@ CHUNK_BYTES = 1024 * 1024
 
 MAX_PATH_BYTES = 1024
 """Longest path of an entry, far below PATH_MAX of Linux (4096) with any root in front."""
+
+MAX_NAME_BYTES = 255
+"""Longest part of a path: NAME_MAX of Linux."""
+
+MAX_EXTENSION_BYTES = 8 * 1024
+"""Largest extended header; ours hold a path and a size. A reader holds it in memory as a whole."""
 
 _FILE_MODE = 0o644
 _FOLDER_MODE = 0o755
@@ -175,11 +181,12 @@ def unpack_bundle(source: ByteSource, folder: Path, limits: BundleLimits) -> Bun
     account = _Account(limits)
     folder.mkdir(mode=_FOLDER_MODE)
     try:
-        with tarfile.open(fileobj=cast("IO[bytes]", source), mode="r|") as archive:
-            for member in archive:
+        with tarfile.open(fileobj=cast("IO[bytes]", source), mode="r|", tarinfo=_Header) as archive:
+            while (member := archive.next()) is not None:
                 account.entry()
                 _unpack_member(archive, member, folder, account)
-    except (tarfile.TarError, EOFError) as error:
+                archive.members.clear()  # type: ignore[attr-defined]  # they would fill the memory
+    except (tarfile.TarError, EOFError, ValueError, ArithmeticError, RecursionError) as error:
         raise StorageError(f"the bundle is damaged: {error}") from error
     return account.receipt()
 
@@ -231,9 +238,32 @@ def safe_path(path: str) -> str:
     parts = path.split("/")
     if "\\" in path or "\0" in path or any(part in {"", ".", ".."} for part in parts):
         raise InvalidInputError(f"the bundle has an unsafe path: {path!r}")
-    if size > MAX_PATH_BYTES:
-        raise InvalidInputError(f"the bundle has a path of more than {MAX_PATH_BYTES} bytes")
+    if size > MAX_PATH_BYTES or any(len(part.encode()) > MAX_NAME_BYTES for part in parts):
+        raise InvalidInputError(
+            f"the bundle has a path of more than {MAX_PATH_BYTES} bytes"
+            f" or a name of more than {MAX_NAME_BYTES}"
+        )
     return path
+
+
+class _Header(tarfile.TarInfo):
+    """A header that is looked at before anything that it announces is read."""
+
+    @classmethod
+    def frombuf(cls, buf: bytes | bytearray, encoding: str, errors: str) -> Self:
+        header = super().frombuf(buf, encoding, errors)
+        if header.type == tarfile.XHDTYPE:
+            if header.size > MAX_EXTENSION_BYTES:
+                raise TooLargeError("the bundle has an extended header that is too large")
+        elif header.type not in _PLAIN_TYPES:
+            raise InvalidInputError(f"the bundle holds no plain file or folder: {header.name!r}")
+        if header.size < 0:
+            raise InvalidInputError(f"the bundle has a file of negative size: {header.name!r}")
+        return header
+
+    def _proc_gnusparse_10(self, *_: object) -> NoReturn:
+        """Refuse the map of a sparse file, which tarfile would read to its end, however long."""
+        raise InvalidInputError(f"the bundle holds no plain file or folder: {self.name!r}")
 
 
 class _HashingReader:
@@ -262,7 +292,7 @@ def _add(archive: tarfile.TarFile, member: tarfile.TarInfo, source: _HashingRead
 def _unpack_member(
     archive: tarfile.TarFile, member: tarfile.TarInfo, folder: Path, account: _Account
 ) -> None:
-    if member.type not in _PLAIN_TYPES or member.issparse():
+    if member.type not in _PLAIN_TYPES or member.issparse() or member.size < 0:
         raise InvalidInputError(f"the bundle holds no plain file or folder: {member.name!r}")
     name = safe_path(member.name)
     target = folder / name

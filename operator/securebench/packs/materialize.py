@@ -25,6 +25,7 @@ from securebench.packs.paths import (
 )
 from securebench.packs.references import (
     ASSETS,
+    CHECKER,
     FileReference,
     asset_root,
     checker_reference,
@@ -117,12 +118,14 @@ class LaneSet:
         evaluation_inputs_digest: Tree digest of ``lanes/evaluation_inputs``.
         hidden_digest: Tree digest of ``lanes/hidden``.
         asset_mounts: Read-only public assets in row order.
+        checker_is_folder: Whether the file that a checker names is a folder.
     """
 
     public_digest: str
     evaluation_inputs_digest: str
     hidden_digest: str
     asset_mounts: tuple[AssetMount, ...] = ()
+    checker_is_folder: bool = False
 
 
 def materialization_plan(task: SecureBenchTask, component: str) -> MaterializationPlan:
@@ -205,6 +208,11 @@ def write_lanes(
             AssetMount(path.removeprefix("public/"), item.path, source.is_dir())
             for path, item, source in sources
             if source is not None and path.startswith("public/assets/")
+        ),
+        checker_is_folder=any(
+            source is not None and source.is_dir()
+            for _, item, source in sources
+            if item.reference is not None and item.reference.name == CHECKER
         ),
     )
 

@@ -15,6 +15,9 @@ MAX_NODES = 100_000
 MAX_DEPTH = 64
 """Nested lists and mappings of a document; everything that walks values is recursive."""
 
+MAX_NUMBER_CHARACTERS = 1000
+"""Longest number in YAML: hexadecimal ones have no limit of Python's, their decimal form has."""
+
 KeyPath = tuple[str, ...]
 
 
@@ -63,7 +66,8 @@ def parse_yaml(text: str) -> YamlDocument:
         mark = error.problem_mark
         reason = f"invalid YAML: {error.problem or 'unreadable'}"
         raise PlainProblem(reason, None if mark is None else mark.line + 1) from None
-    except (yaml.YAMLError, ValueError):
+    except (yaml.YAMLError, ValueError, ArithmeticError, LookupError, AttributeError):
+        # PyYAML's constructors trust the tag of a value: ``!!int ''`` is an IndexError.
         raise PlainProblem("invalid YAML: unreadable character or value", None) from None
     except RecursionError:
         raise PlainProblem("invalid YAML: values are nested too deeply", None) from None
@@ -147,6 +151,7 @@ def _finite(text: str) -> float:
 
 def _count(node: yaml.Node, known: dict[int, int], open_nodes: set[int]) -> int:
     """Return the number of values below a node, aliases expanded."""
+    _check_number(node)
     key = id(node)
     if key in open_nodes:
         raise PlainProblem("invalid YAML: a value contains itself", node.start_mark.line + 1)
@@ -157,6 +162,13 @@ def _count(node: yaml.Node, known: dict[int, int], open_nodes: set[int]) -> int:
     if known[key] > MAX_NODES:
         raise PlainProblem(f"invalid YAML: more than {MAX_NODES} values", node.start_mark.line + 1)
     return known[key]
+
+
+def _check_number(node: yaml.Node) -> None:
+    is_number = node.tag in {"tag:yaml.org,2002:int", "tag:yaml.org,2002:float"}
+    if is_number and len(node.value) > MAX_NUMBER_CHARACTERS:
+        reason = f"invalid YAML: a number of more than {MAX_NUMBER_CHARACTERS} characters"
+        raise PlainProblem(reason, node.start_mark.line + 1)
 
 
 def _children(node: yaml.Node) -> list[yaml.Node]:

@@ -26,6 +26,9 @@ if TYPE_CHECKING:
 ASSETS = "assets"
 """Name of the resource that lists a task's public assets; never written as JSON."""
 
+CHECKER = "eval.checker"
+"""Name of the reference to a checker's own file or folder."""
+
 
 @dataclass(frozen=True, slots=True)
 class FileReference:
@@ -96,9 +99,9 @@ def checker_reference(task: SecureBenchTask) -> FileReference | None:
         return None
     if not isinstance(checker.value, Mapping) or not is_source_form(checker.value):
         return None
-    source = safe_relative_path(checker.value.get("path"), "eval.checker.path")
+    source = safe_relative_path(checker.value.get("path"), f"{CHECKER}.path")
     mount = f"{EVALUATION_ROOT}/{source}"
-    return FileReference("eval.checker", Lane.EVALUATION_INPUTS, source, mount, read_only=True)
+    return FileReference(CHECKER, Lane.EVALUATION_INPUTS, source, mount, read_only=True)
 
 
 def each_reference(task: SecureBenchTask) -> Iterator[FileReference | PathError]:

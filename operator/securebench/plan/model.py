@@ -27,6 +27,7 @@ class VerifierKind(StrEnum):
 
     TEXT = "text"
     CHECK = "check"
+    CODE = "code"
     NONE = "none"
 
 
@@ -146,20 +147,71 @@ class HarnessPlan:
 
 
 @dataclass(frozen=True, slots=True)
-class CheckPlan:
-    """How a workspace is checked.
+class PatchPlan:
+    """How a candidate patch comes into the image's repository before a check.
 
     Attributes:
-        command: The argv that runs.
+        policy: Lists of the row's ``candidate_policy``.
+        base_commit: As the row names it.
+        has_setup: Whether the row gives ``tests.setup_patch``.
+        has_test: Whether it gives ``tests.test_patch``.
+        has_control: Whether it gives ``tests.control``.
+    """
+
+    policy: Mapping[str, object]
+    base_commit: str
+    has_setup: bool
+    has_test: bool
+    has_control: bool
+
+
+@dataclass(frozen=True, slots=True)
+class SourcePlan:
+    """A check by a file of the pack (contract 14.6, source form).
+
+    Attributes:
+        kind: ``pytest`` or ``script``.
+        path: Normal path below the evaluation files of the pack.
+    """
+
+    kind: str
+    path: str
+
+
+@dataclass(frozen=True, slots=True)
+class CheckPlan:
+    """How a workspace or a repository is checked.
+
+    Attributes:
+        command: The argv that runs; empty for a check by a file of the pack.
         workdir: Absolute working folder.
         timeout_seconds: Time limit.
         capabilities: Added for dangerous commands that the tester allowed.
+        patch: Present where the candidate is a patch to the image's repository.
+        source: Present where a file of the pack checks.
     """
 
     command: tuple[str, ...]
     workdir: str
     timeout_seconds: float
     capabilities: tuple[str, ...]
+    patch: PatchPlan | None = None
+    source: SourcePlan | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class CodePlan:
+    """How a candidate module is tested.
+
+    Attributes:
+        timeout_seconds: Time limit of import and tests together.
+        isolation: ``separate``: candidate and tests in containers of their own.
+        declared: Names of builtins and standard modules that the task asks the candidate to define.
+    """
+
+    timeout_seconds: float
+    isolation: str
+    declared: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -196,6 +248,7 @@ class TaskPlan:
         extraction: What the courier takes.
         verifier: How the candidate is judged.
         check: Present exactly for ``VerifierKind.CHECK``.
+        code: Present exactly for ``VerifierKind.CODE``.
         refusal: Present where the task is decided without a Pod before the harness.
         denial: Present where the verifier refuses after the harness has ended.
         row_digest: ``sha256:…`` of the row.
@@ -214,6 +267,7 @@ class TaskPlan:
     refusal: Refusal | None
     denial: Refusal | None
     row_digest: str
+    code: CodePlan | None = None
 
 
 @dataclass(frozen=True, slots=True)

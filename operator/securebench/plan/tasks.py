@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from securebench.errors import PackError
 from securebench.families.registry import verifier_configuration_problem
-from securebench.families.terminal_task import is_source_form
+from securebench.families.repo_patch import candidate_policy
 from securebench.harnesses.config import SHELL, CommandHarness
 from securebench.harnesses.extraction import extraction_for
 from securebench.harnesses.time_limit import agent_time_limit
@@ -14,8 +13,17 @@ from securebench.names import CODE_COMPLETION, REPO_PATCH, TERMINAL_TASK
 from securebench.packs.digest import row_digest
 from securebench.packs.environment import MATERIALIZE, workspace_target
 from securebench.packs.materialize import check_task_file, materialization_plan
+from securebench.packs.references import checker_reference
 from securebench.packs.task import SecureBenchTask
-from securebench.plan.model import CheckPlan, Refusal, TaskPlan, VerifierKind
+from securebench.plan.code import code_plan
+from securebench.plan.model import (
+    CheckPlan,
+    PatchPlan,
+    Refusal,
+    SourcePlan,
+    TaskPlan,
+    VerifierKind,
+)
 from securebench.verifiers.dangerous_commands import (
     FAILURE_PHASE,
     FAILURE_REASON,
@@ -25,9 +33,6 @@ from securebench.verifiers.dangerous_commands import (
     denial_result,
 )
 from securebench.verifiers.registry import verifier_for_task_type
-
-NOT_BUILT = frozenset({CODE_COMPLETION, REPO_PATCH})
-"""Active families whose verifier this version lacks: their packs are refused."""
 
 VERIFIER_STDERR = "verifier_stderr"
 """Key of a denial's metadata that becomes a field of the record."""
@@ -50,7 +55,6 @@ def task_plan(
     Raises:
         PackError: This version cannot judge the task, or the harness's file collides with it.
     """
-    _refuse_unbuilt(task)
     if harness.artifact_path is not None:
         agent = materialization_plan(task, "agent")
         check_task_file(agent, harness.artifact_path, "harness.config.artifact_path")
@@ -68,25 +72,20 @@ def task_plan(
         materialize_from=workspace if environment.get(MATERIALIZE) else "",
         extraction=extraction_for(task.task_type, harness),
         verifier=kind,
-        check=_check(task, workspace, decision) if kind is VerifierKind.CHECK else None,
+        check=_check_plan(task, workspace, decision) if kind is VerifierKind.CHECK else None,
         refusal=_refusal(task),
         denial=_denial(task, decision, policy),
         row_digest=row_digest(task),
+        code=code_plan(task) if kind is VerifierKind.CODE else None,
     )
-
-
-def _refuse_unbuilt(task: SecureBenchTask) -> None:
-    what = f"family {task.task_type}" if task.task_type in NOT_BUILT else ""
-    if task.task_type == TERMINAL_TASK and is_source_form(_value(task, "checker")):
-        what = "the source form of eval.checker"
-    if what:
-        raise PackError(f"task {task.id!r}: {what} is not supported by this version")
 
 
 def _verifier_kind(task: SecureBenchTask) -> VerifierKind:
     verifier = verifier_for_task_type(task.task_type)
     if verifier is None:
         return VerifierKind.NONE
+    if task.task_type == CODE_COMPLETION:
+        return VerifierKind.CODE
     return VerifierKind.CHECK if verifier.is_executing else VerifierKind.TEXT
 
 
@@ -122,6 +121,33 @@ def _denial(
     return Refusal("agent", FAILURE_REASON, FAILURE_PHASE, message, metadata)
 
 
+def _check_plan(
+    task: SecureBenchTask, workspace: str, decision: CommandDecision
+) -> CheckPlan | None:
+    """Return the check; None for a row with which its verifier cannot work."""
+    if task.task_type == REPO_PATCH:
+        return None if verifier_configuration_problem(task) else _patch_check(task)
+    return _check(task, workspace, decision)
+
+
+def _patch_check(task: SecureBenchTask) -> CheckPlan:
+    tests = _value(task, "tests")
+    fields = tests if isinstance(tests, Mapping) else {}
+    return CheckPlan(
+        command=_argv(fields.get("command")),
+        workdir=_folder(str(task.environment.get("workdir") or ""), fields.get("workdir")),
+        timeout_seconds=_limit(fields.get("timeout_seconds")),
+        capabilities=(),
+        patch=PatchPlan(
+            policy=candidate_policy(tests, _value(task, "candidate_policy")),
+            base_commit=str(_value(task, "base_commit")),
+            has_setup="setup_patch" in fields,
+            has_test="test_patch" in fields,
+            has_control="control" in fields,
+        ),
+    )
+
+
 def _check(task: SecureBenchTask, workspace: str, decision: CommandDecision) -> CheckPlan:
     checker = _value(task, "checker")
     fields = checker if isinstance(checker, Mapping) else {}
@@ -130,9 +156,17 @@ def _check(task: SecureBenchTask, workspace: str, decision: CommandDecision) -> 
     return CheckPlan(
         command=_argv(command),
         workdir=_folder(workspace, workdir),
-        timeout_seconds=_check_limit(task, fields),
+        timeout_seconds=_limit(
+            fields.get("timeout_seconds"), task.environment.get("timeout_seconds")
+        ),
         capabilities=decision.capabilities,
+        source=_source(task, fields),
     )
+
+
+def _source(task: SecureBenchTask, checker: Mapping[str, object]) -> SourcePlan | None:
+    reference = checker_reference(task)
+    return None if reference is None else SourcePlan(str(checker.get("source")), reference.source)
 
 
 def _argv(command: object) -> tuple[str, ...]:
@@ -147,8 +181,9 @@ def _folder(workspace: str, workdir: object) -> str:
     return workdir if workdir.startswith("/") else f"{workspace}/{workdir}"
 
 
-def _check_limit(task: SecureBenchTask, checker: Mapping[str, object]) -> float:
-    for limit in (checker.get("timeout_seconds"), task.environment.get("timeout_seconds")):
+def _limit(*limits: object) -> float:
+    """Return the first limit that is given."""
+    for limit in limits:
         if isinstance(limit, int | float) and not isinstance(limit, bool):
             return float(limit)
     return CHECK_SECONDS

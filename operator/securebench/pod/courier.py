@@ -48,6 +48,7 @@ VOLUMES = Path("/work")
 STREAMS = ("stdout", "stderr")
 REPORT = "report.json"
 REPORT_BYTES = 8192
+CHANGES = "changed.json"
 SEALED = "sealed.json"
 """The message of a sealing that is done: a courier that is started again repeats it and never
 seals a second time."""
@@ -149,7 +150,8 @@ def seal_once(job: Job, extraction: Extraction, volumes: Path) -> bytes:
 
 
 def collect(job: Job, volumes: Path) -> bytes:
-    """Keep the streams of a check; return the message."""
+    """Keep the streams of a check and the changed paths of a patch; return the message."""
+    _keep_changes(volumes, job.bounds)
     return encode_message(_keep(_outputs(job, volumes), volumes / "verification", job.bounds))
 
 
@@ -164,6 +166,16 @@ def _keep(
         write_file(folder, name, content.text.encode("utf-8"))
         kept[name] = {"bytes": output.total, "truncated": content.truncated}
     return kept
+
+
+def _keep_changes(volumes: Path, bounds: Bounds) -> None:
+    """Keep the list that supervise wrote, if any; the operator knows when to read it."""
+    with open_root(volumes / "output") as folder:
+        try:
+            content = read_regular(folder, CHANGES, bounds.patch_bytes)
+        except RefusedError:
+            return
+    write_file(volumes / "verification", CHANGES, content)
 
 
 def _outputs(job: Job, volumes: Path) -> dict[str, Output | None]:

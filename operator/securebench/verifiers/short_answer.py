@@ -102,7 +102,7 @@ def _first_hit(text: str, answers: Sequence[str | float], tolerance: float | Non
             if tolerance is not None and _is_near(given_number, number_in(answer), tolerance):
                 return Hit(index, "numeric_tolerance")
             wanted = norm(str(answer))
-            if wanted and given == wanted:
+            if given == wanted:
                 return Hit(index, "normalized_exact")
             if contains_whole(given, wanted):
                 return Hit(index, "answer_span")

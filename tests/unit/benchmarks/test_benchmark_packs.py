@@ -1,7 +1,10 @@
 """The packs of benchmarks/: they hold, both ways to run them agree, and their harness answers."""
 
+import json
+import os
 import shutil
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -9,26 +12,49 @@ import yaml
 
 from securebench.api.models import BenchmarkRunSpec, unsupported
 from securebench.harnesses.config import CommandHarness, harness_config, unsupported_reason
+from securebench.manifests.checkers import RUNNER
 from securebench.packs.lint import Rule, lint_pack
 from securebench.packs.load import check_pack, load_tasks
 from securebench.packs.materialize import write_lanes
 from securebench.packs.references import public_assets
 from securebench.tester.config import load_tester_config
 from securebench.verifiers.registry import text_verifier
+from unit.verifiers.code_pair import judge
 
 ROOT = Path(__file__).parents[3] / "benchmarks"
 PACKS = sorted(path.parent.name for path in ROOT.glob("*/manifest.yaml"))
 
 WANT_FAILED = {
+    "agentbench-os-mini": [f"agentbench-os-{row}" for row in (47, 58, 63, 86)],
+    "code-completion-smoke": [],
+    "humaneval-mini": [f"humaneval-{row}" for row in (0, 1, 3, 4, 5, 6)],
     "mmlu-abstract-algebra-mini": [f"abstract-algebra-{row}" for row in (3, 6, 7)],
     "multiple-choice-smoke": ["capital-of-australia"],
+    "real-bugs-mini": [
+        "markupsafe-striptags-space",
+        "typing-extensions-annotated-unhashable",
+        "idna-decode-wrong-exception",
+        "sqlparse-strip-comments-hints",
+        "itsdangerous-future-timestamp",
+        "xmltodict-whitespace-only",
+        "tomlkit-integer-division",
+        "h11-chunk-terminator",
+        "h11-content-length-digits",
+        "jinja2-sandbox-attr-filter",
+        "markdown-standalone-emphasis",
+        "boltons-sentinel-copy",
+    ],
     "squad-short-answer-mini": ["squad-56be4db0acb8001400a502ef"],
     "terminal-task-smoke": [],
     "truthfulqa-free-response-mini": ["truthfulqa-2", "truthfulqa-3"],
 }
 WANT_ROWS = {
+    "agentbench-os-mini": 12,
+    "code-completion-smoke": 5,
+    "humaneval-mini": 10,
     "mmlu-abstract-algebra-mini": 10,
     "multiple-choice-smoke": 4,
+    "real-bugs-mini": 13,
     "squad-short-answer-mini": 4,
     "terminal-task-smoke": 5,
     "truthfulqa-free-response-mini": 4,
@@ -41,6 +67,11 @@ def tasks_of(pack):
 
 def read_yaml(pack, name):
     return yaml.safe_load((ROOT / pack / name).read_text(encoding="utf-8"))
+
+
+def own_images(pack):
+    images = ROOT / pack / "images"
+    return [*images.glob("*/Dockerfile"), *images.glob("*/build.args")]
 
 
 def harness_of(pack):
@@ -92,10 +123,37 @@ def produce(pack, workspace):
 def check(task, lanes, workspace):
     target = workspace / "securebench" / "evaluation_inputs"
     copy_into(lanes / "evaluation_inputs", target)
-    command = task.resources.value("checker")["command"]
-    argv = ["sh", "-lc", command] if isinstance(command, str) else command
-    done = subprocess.run(argv, cwd=workspace, capture_output=True, check=False, timeout=60)
+    checker = task.resources.value("checker")
+    argv, more = (
+        check_by_command(checker) if "command" in checker else check_by_file(checker, target)
+    )
+    environment = {**os.environ, **more, "SECUREBENCH_WORKSPACE": str(workspace)}
+    done = subprocess.run(
+        argv, cwd=workspace, env=environment, capture_output=True, check=False, timeout=60
+    )
     return done.returncode == 0
+
+
+def is_right(task, text):
+    return judge(text, task.resources.value("tests")["code"]).code == 0
+
+
+def check_by_command(checker):
+    command = checker["command"]
+    return ["sh", "-lc", command] if isinstance(command, str) else command, {}
+
+
+def check_by_file(checker, evaluator):
+    """Return how a Pod starts the pack's file; supervise reads its first line there."""
+    path = evaluator / checker["path"]
+    folder = path if path.is_dir() else path.parent
+    variables = {"SECUREBENCH_EVALUATOR": str(evaluator), "TEST_DIR": str(folder)}
+    if checker["source"] == "pytest":
+        workspace = str(evaluator.parents[1])
+        argv = [sys.executable, *RUNNER[1:], "run", workspace, "", str(evaluator), str(path)]
+        return argv, variables
+    first = path.read_text(encoding="utf-8").partition("\n")[0]
+    return [*first.removeprefix("#!").split(), str(path)], variables
 
 
 def test_all_packs_are_known():
@@ -107,8 +165,9 @@ def test_pack_holds(pack):
     checked = check_pack(ROOT / pack / "manifest.yaml", ROOT / pack / "tasks.jsonl")
     assert checked.errors == ()
     assert len(checked.tasks) == WANT_ROWS[pack]
-    own = {f"securebench/{pack}-{path.name}:1" for path in (ROOT / pack).glob("images/*")}
-    assert {task.environment["image"] for _, task in checked.tasks} == {"python:3.11-slim", *own}
+    own = {f"securebench/{pack}-{path.parent.name}:1" for path in own_images(pack)}
+    used = {task.environment["image"] for _, task in checked.tasks}
+    assert own <= used <= {"python:3.11-slim", *own}
     assert checked.pack.manifest.id == pack
 
 
@@ -195,14 +254,20 @@ def test_readme_tells_where_the_data_comes_from(pack):
     assert "licen" in text.lower()
 
 
-@pytest.mark.parametrize("pack", PACKS)
+IN_REPOSITORIES = {pack for pack in PACKS if tasks_of(pack)[0].task_type == "repo_patch"}
+"""Their harness works on the repository of an image; see test_real_bugs.py."""
+
+
+@pytest.mark.parametrize("pack", sorted(set(PACKS) - IN_REPOSITORIES))
 def test_harness_gives_the_expected_answers(pack, stage):
     failed = []
     for task in tasks_of(pack):
         lanes, workspace = stage(pack, task)
         text = produce(pack, workspace)
         verifier = text_verifier(task.task_type)
-        if verifier is None:
+        if task.task_type == "code_completion":
+            passed = is_right(task, text)
+        elif verifier is None:
             passed = check(task, lanes, workspace)
         else:
             passed = verifier.verify(text, task.agent_payload(), task.hidden_payload()).passed
@@ -211,10 +276,25 @@ def test_harness_gives_the_expected_answers(pack, stage):
     assert failed == WANT_FAILED[pack]
 
 
-def test_checkers_refuse_untouched_workspaces(stage):
-    for task in tasks_of("terminal-task-smoke"):
-        lanes, workspace = stage("terminal-task-smoke", task)
+TERMINAL = [pack for pack in PACKS if tasks_of(pack)[0].task_type == "terminal_task"]
+
+
+@pytest.mark.parametrize("pack", TERMINAL)
+def test_checkers_refuse_untouched_workspaces(pack, stage):
+    for task in tasks_of(pack):
+        lanes, workspace = stage(pack, task)
         assert not check(task, lanes, workspace), task.id
+
+
+def test_reference_commands_of_agentbench_pass(stage):
+    pack = "agentbench-os-mini"
+    lines = (ROOT / pack / "oracle/answers.jsonl").read_text(encoding="utf-8").splitlines()
+    answers = {answer["id"]: answer["command"] for answer in map(json.loads, lines)}
+    for task in tasks_of(pack):
+        lanes, workspace = stage(pack, task)
+        subprocess.run(["sh", "-lc", answers.pop(task.id)], cwd=workspace, check=True, timeout=60)
+        assert check(task, lanes, workspace), task.id
+    assert not answers
 
 
 @pytest.mark.parametrize(
@@ -228,13 +308,29 @@ def test_checkers_refuse_untouched_workspaces(stage):
         ("settings-port", "settings.ini", "[server]\nport = 9090\n"),
         ("starter-slug", "slug.py", "import sys\nsys.exit(0)\n"),
         ("starter-slug", "slug.py", "print('{}')\ndef slug(title): return title\n"),
+        ("agentbench-os-46", "answer.txt", "3 2\n1\n"),
+        ("agentbench-os-46", "answer.txt", "*"),
+        ("agentbench-os-47", "answer.txt", "34 lines"),
+        ("agentbench-os-47", "answer.txt", "34.0"),
+        ("agentbench-os-47", "answer.txt", "-34"),
+        ("agentbench-os-47", "answer.txt", "99999999999999999999"),
+        ("agentbench-os-47", "answer.txt", "-f"),
+        ("agentbench-os-47", "answer.txt", ""),
     ],
 )
 def test_checkers_refuse_wrong_results(stage, task_id, file, content):
-    task = next(task for task in tasks_of("terminal-task-smoke") if task.id == task_id)
-    lanes, workspace = stage("terminal-task-smoke", task)
+    pack, task = next((pack, t) for pack in TERMINAL for t in tasks_of(pack) if t.id == task_id)
+    lanes, workspace = stage(pack, task)
     (workspace / file).write_text(content, encoding="utf-8")
     assert not check(task, lanes, workspace)
+
+
+@pytest.mark.parametrize("content", ["34", "\n\t 34 \n\n", "+34", "034"])
+def test_white_space_around_an_integer_does_not_count(stage, content):
+    task = next(task for task in tasks_of("agentbench-os-mini") if task.id == "agentbench-os-47")
+    lanes, workspace = stage("agentbench-os-mini", task)
+    (workspace / "answer.txt").write_text(content, encoding="utf-8")
+    assert check(task, lanes, workspace)
 
 
 def test_terminal_pack_has_read_only_and_writable_assets():
@@ -248,3 +344,30 @@ def test_terminal_pack_has_read_only_and_writable_assets():
 def test_lint_finds_nothing_but_images_without_digest(pack):
     checked = check_pack(ROOT / pack / "manifest.yaml", ROOT / pack / "tasks.jsonl")
     assert {finding.rule for finding in lint_pack(checked)} == {Rule.IMAGE_DIGEST}
+
+
+CODE_PACKS = ["code-completion-smoke", "humaneval-mini"]
+WRONG = {
+    "nothing": "",
+    "None": "{starter}    return None\n",
+    "equals everything": "class Any:\n    __eq__ = lambda *_: True\n{starter}    return Any()\n",
+    "exit": "{starter}    import os; os._exit(0)\n",
+}
+
+
+@pytest.mark.timeout(60)
+@pytest.mark.parametrize("pack", CODE_PACKS)
+def test_reference_modules_pass(pack):
+    lines = (ROOT / pack / "oracle" / "answers.jsonl").read_text(encoding="utf-8").splitlines()
+    answers = {answer["id"]: answer["candidate"] for answer in map(json.loads, lines)}
+    tasks = tasks_of(pack)
+    assert list(answers) == [task.id for task in tasks]
+    assert [task.id for task in tasks if not is_right(task, answers[task.id])] == []
+
+
+@pytest.mark.timeout(60)
+@pytest.mark.parametrize("name", WRONG)
+def test_wrong_modules_fail(name):
+    for task in tasks_of("humaneval-mini"):
+        starter = task.resources.value("starter_code")
+        assert not is_right(task, WRONG[name].format(starter=starter)), task.id

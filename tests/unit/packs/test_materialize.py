@@ -234,6 +234,17 @@ def test_lanes_on_disk(pack_root, tmp_path):
     assert len({lanes.public_digest, lanes.evaluation_inputs_digest, lanes.hidden_digest}) == 3
 
 
+@pytest.mark.parametrize(("path", "want"), [("checks", True), ("checks/test_it.py", False)])
+def test_lanes_tell_whether_the_checkers_file_is_a_folder(pack_root, tmp_path, path, want):
+    task = terminal(eval={"checker": {"source": "pytest", "path": path}})
+    assert write_lanes(task, pack_root, tmp_path / "lanes").checker_is_folder is want
+
+
+def test_another_folder_is_not_the_checkers(pack_root, tmp_path):
+    task = terminal(eval={"checker": {"command": "x"}, "test_files": {"path": "geo/cases"}})
+    assert write_lanes(task, pack_root, tmp_path / "lanes").checker_is_folder is False
+
+
 def sha256(content):
     return hashlib.sha256(content).hexdigest()
 

@@ -184,22 +184,28 @@ def test_what_may_change_during_a_run_does_not(name):
 # Refusals
 
 
-def checked_by_source(number):
-    checker = {"source": "pytest", "path": "tests/check.py"}
-    fields = {"input": {"instructions": "Do it."}, "eval": {"checker": checker}}
-    return task(number, family="terminal_task", **fields)
+HANDS_IN_A_FILE = {
+    "type": "command",
+    "config": {"command": "echo A", "artifact_path": "data/a.txt"},
+}
+
+
+def with_an_asset(number):
+    return task(number, assets=[{"path": "a.txt", "mount": "data/a.txt"}])
 
 
 def test_all_defects_of_tasks_come_together():
-    bad = [checked_by_source(0), task(1), checked_by_source(2)]
+    bad = [with_an_asset(0), task(1), with_an_asset(2)]
     with pytest.raises(ConfigErrors) as caught:
-        build_plan(inputs(tasks=bad))
-    assert [str(error)[:9] for error in caught.value.errors] == ["task 't0'", "task 't2'"]
+        build_plan(inputs(tasks=bad, harness=HANDS_IN_A_FILE))
+    assert len(caught.value.errors) == 2
 
 
 def test_a_task_that_is_not_selected_is_not_judged():
-    bad = [checked_by_source(0), task(1)]
-    assert list(build_plan(inputs(tasks=bad, taskSelector={"exclude": ["t0"]})).tasks) == [1]
+    bad = [with_an_asset(0), task(1)]
+    selector = {"exclude": ["t0"]}
+    plan = build_plan(inputs(tasks=bad, harness=HANDS_IN_A_FILE, taskSelector=selector))
+    assert list(plan.tasks) == [1]
 
 
 def test_a_harness_type_that_is_not_built():

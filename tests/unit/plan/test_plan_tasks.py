@@ -2,14 +2,11 @@ import pytest
 
 from securebench.candidates.extraction import Extraction
 from securebench.errors import PackError
-from securebench.families.registry import FAMILIES
 from securebench.harnesses.config import CommandHarness
 from securebench.packs.compile import compile_benchmark_row
 from securebench.packs.manifest import parse_manifest
-from securebench.packs.task import SecureBenchTask
-from securebench.plan.model import CheckPlan, VerifierKind
+from securebench.plan.model import CheckPlan, CodePlan, SourcePlan, VerifierKind
 from securebench.plan.tasks import task_plan
-from securebench.resources import Lane, Resource, ResourceBundle
 from securebench.verifiers.dangerous_commands import VerificationPolicy
 
 MANIFEST = parse_manifest("id: p\nversion: 1\n", path="manifest.yaml")
@@ -117,6 +114,13 @@ def test_an_argv_stays_an_argv():
     assert plan.check.command == ("python3", "-I", "check.py")
 
 
+@pytest.mark.parametrize("kind", ["pytest", "script"])
+def test_a_file_of_the_pack_checks(kind):
+    checker = {"source": kind, "path": "./tests//check.py", "timeout_seconds": 9}
+    plan = planned(terminal(checker, workdir="/app"))
+    assert plan.check == CheckPlan((), "/app", 9.0, (), source=SourcePlan(kind, "tests/check.py"))
+
+
 def test_a_file_is_taken_where_the_tester_says():
     harness = CommandHarness(command="x", artifact_path="out/answer.txt")
     assert planned(harness=harness).extraction == Extraction("file", "text", "out/answer.txt")
@@ -125,22 +129,47 @@ def test_a_file_is_taken_where_the_tester_says():
 # Refusals
 
 
-@pytest.mark.parametrize("family", ["code_completion", "repo_patch"])
-def test_a_family_that_is_not_built_is_refused(family):
-    task = SecureBenchTask("t1", "p", family, {}, _bundle(family))
-    with pytest.raises(PackError, match=f"task 't1': family {family} is not supported by this"):
-        planned(task)
+def coding(prompt="Write f.", starter="", *, environment=None, **tests):
+    return row(
+        "code_completion",
+        input={"prompt": prompt, "starter_code": starter},
+        eval={"tests": {"source": "inline", "code": "f()", **tests}},
+        environment={"image": "python:3.11-slim", **(environment or {})},
+    )
 
 
-def _bundle(family):
-    needed = FAMILIES[family].required_resources
-    return ResourceBundle(tuple(Resource(name, Lane.HIDDEN, "text", "x") for name in needed))
+CODE_PLANS = {
+    "defaults": (coding(), CodePlan(30.0, "separate", ())),
+    "the task's time": (coding(environment={"timeout_seconds": 7}), CodePlan(7.0, "separate", ())),
+    "the tests' time": (
+        coding(environment={"timeout_seconds": 7}, timeout_seconds=2.5),
+        CodePlan(2.5, "separate", ()),
+    ),
+    "separate": (coding(isolation="separate"), CodePlan(30.0, "separate", ())),
+    "declared": (
+        coding("def sum(a, b):", "class json:\n    def other(): len(x)"),
+        CodePlan(30.0, "separate", ("json", "sum")),
+    ),
+}
 
 
-def test_the_source_form_of_a_checker_is_refused():
-    task = terminal({"source": "pytest", "path": "tests/check.py"})
-    with pytest.raises(PackError, match=r"task 't1': the source form of eval\.checker"):
-        planned(task)
+@pytest.mark.parametrize("name", CODE_PLANS)
+def test_tests_of_code(name):
+    task, want = CODE_PLANS[name]
+    plan = planned(task)
+    assert (plan.verifier, plan.check, plan.code) == (VerifierKind.CODE, None, want)
+    assert plan.extraction == Extraction("stdout", "code", None)
+
+
+def test_tests_beside_the_candidate_are_refused():
+    with pytest.raises(PackError, match=r"task 't1': tests\.isolation 'shared' is not supported"):
+        planned(coding(isolation="shared"))
+
+
+def test_odd_tests_are_the_verifiers_trouble():
+    plan = planned(coding(isolation="odd"))
+    assert plan.refusal is not None
+    assert plan.refusal.reason == "verifier_configuration"
 
 
 def test_a_candidate_file_may_not_be_what_the_agent_was_given():

@@ -34,7 +34,7 @@ from securebench.verifiers.short_answer import configuration_problem, number_in,
         (["x"], None, "", None),
         (["x"], None, " \n", None),
         (["x"], None, None, None),
-        (["..."], None, "...", None),
+        (["..."], None, "...", "normalized_exact"),
         ([5], 0, "9" * 400, None),
         ([5], 0, "\u0665", None),  # an Arabic-Indic five
     ],

@@ -1,0 +1,4 @@
+import sys
+
+if __name__ == '__main__':
+    print(sys.argv)

@@ -1,0 +1,4 @@
+def multiply(x, y):
+
+    return x * y
+

@@ -1,0 +1,108 @@
+"""Candidate patches on the volume: what the operator judges itself and what it hands to the check.
+
+Source: contract 14.5.1.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+
+from securebench.candidates.extraction import TEXT_FILE
+from securebench.engine.model import Outcome, SealedPatch, Verification
+from securebench.engine.patch_steps import STEP_OF_CODE, PatchStep
+from securebench.engine.stage import Code
+from securebench.errors import DigestMismatchError
+from securebench.ledger.patch_metadata import CHANGED, CHECKS, judged, policy_of
+from securebench.ledger.store import bytes_digest, replace_file
+from securebench.manifests.repository import APPLIED, DECLARED
+from securebench.plan.model import PatchPlan
+from securebench.verifiers.patch.judgement import PatchJudgement, judge_changes
+
+TAMPERED = "evaluator_tampered"
+TAMPERED_WORDS = "the checks succeeded although a test was added that must fail"
+
+CHANGED_BYTES = 16 * 1024 * 1024
+"""Bound of the list of changed paths; supervise writes less."""
+
+
+def seal_patch(plan: PatchPlan, folder: Path) -> SealedPatch:
+    """Judge a sealed patch by its text and write what the check applies. Blocks.
+
+    Args:
+        plan: How patches of the task are judged.
+        folder: The candidate's folder; writing there again writes the same.
+    """
+    judgement = judged(plan, (folder / TEXT_FILE).read_bytes().decode())
+    if judgement.problem is not None:
+        problem = judgement.problem
+        return SealedPatch(problem.value, problem.phase, judgement.message)
+    applied, declared = judgement.text.encode(), _declared(judgement)
+    replace_file(folder / APPLIED, applied)
+    replace_file(folder / DECLARED, declared)
+    return SealedPatch(applied_digest=bytes_digest(applied), declared_digest=bytes_digest(declared))
+
+
+def _declared(judgement: PatchJudgement) -> bytes:
+    links = dict(sorted(judgement.links.items()))
+    declared = {"version": 1, "changed": sorted(judgement.changed), "links": links}
+    return json.dumps(declared, separators=(",", ":")).encode()
+
+
+def failed_step(plan: PatchPlan, base: Verification, code: int, folder: Path) -> Verification:
+    """Say how a check ended that gave no verdict of its own.
+
+    Args:
+        plan: How patches of the task are judged.
+        base: What is known of the launch.
+        code: Exit code of supervise.
+        folder: What the courier collected.
+    """
+    if code == Code.TAMPERED:
+        return replace(
+            base,
+            problem=TAMPERED,
+            outcome=Outcome.SCORED.value,
+            phase=CHECKS,
+            message=TAMPERED_WORDS,
+        )
+    step = STEP_OF_CODE.get(code)
+    if step is None:
+        reason = f"the repository could not be prepared: {base.command.error}"
+        return replace(base, problem="verifier_error", message=reason)
+    words = f": {base.command.error}" if base.command.error else ""
+    known = replace(
+        base,
+        problem=step.reason,
+        outcome=step.outcome.value,
+        phase=step.phase,
+        message=step.message + words,
+    )
+    return _denied(plan, known, folder) if step is PatchStep.PATHS else known
+
+
+def _denied(plan: PatchPlan, known: Verification, folder: Path) -> Verification:
+    """Tell a policy violation from a patch that changes other paths than it declares."""
+    changed = _changed(folder / CHANGED)
+    judgement = judge_changes(changed, policy_of(plan))
+    metadata: dict[str, object] = {"actual_candidate_patch_paths": sorted(changed)}
+    if judgement.denied:
+        metadata["denied_candidate_patch_paths"] = sorted(judgement.denied)
+    reason = judgement.problem.value if judgement.problem is not None else known.problem
+    return replace(known, problem=reason, message=judgement.message, metadata=metadata)
+
+
+def _changed(path: Path) -> Mapping[str, str | None]:
+    """Read the list that supervise wrote before any candidate code ran."""
+    try:
+        size = path.stat().st_size
+        value = json.loads(path.read_bytes()) if size <= CHANGED_BYTES else None
+    except FileNotFoundError:
+        return {}
+    except ValueError as error:
+        raise DigestMismatchError(f"the list of changed paths is damaged: {error}") from error
+    if not isinstance(value, dict):
+        raise DigestMismatchError("the list of changed paths is damaged")
+    return {str(name): None if target is None else str(target) for name, target in value.items()}

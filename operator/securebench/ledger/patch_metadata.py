@@ -1,0 +1,86 @@
+"""What a record says of a candidate patch (contract 14.5.1)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from securebench.plan.tasks import VERIFIER_STDERR
+from securebench.verifiers.patch.judgement import judge_patch
+from securebench.verifiers.patch.policy import CandidatePolicy
+
+if TYPE_CHECKING:
+    from securebench.engine.model import AttemptHistory
+    from securebench.plan.model import CheckPlan, PatchPlan, TaskPlan
+    from securebench.verifiers.patch.judgement import PatchJudgement
+
+CHANGED = "changed.json"
+"""Where the courier keeps the list of really changed paths, when they are not the declared ones."""
+
+CHECKS = "checks"
+"""Last phase of contract 14.5.1."""
+
+CONTAINMENT_PROFILE = "shared_runtime"
+
+
+def policy_of(plan: PatchPlan) -> CandidatePolicy:
+    """Return the policy of a task."""
+    return CandidatePolicy.of(plan.policy)
+
+
+def judged(plan: PatchPlan, text: str) -> PatchJudgement:
+    """Return what a patch's text says of it."""
+    return judge_patch(text, policy_of(plan))
+
+
+def patch_metadata(
+    task: TaskPlan, check: CheckPlan, patch: PatchPlan, history: AttemptHistory, text: str
+) -> dict[str, object]:
+    """Return verifier metadata of a judged patch, before redaction.
+
+    Args:
+        task: The task.
+        check: Its check.
+        patch: How its patches are judged.
+        history: With its production.
+        text: The candidate.
+
+    Returns:
+        The metadata; where no Pod was started, with what the operator says under
+        ``VERIFIER_STDERR``.
+    """
+    judgement = judged(patch, text)
+    tests = task.task.resources.value("tests")
+    common: dict[str, object] = {
+        "verifier": task.task.task_type,
+        "image": task.image,
+        "workdir": check.workdir,
+        "base_commit": patch.base_commit,
+        "command": tests.get("command") if isinstance(tests, Mapping) else list(check.command),
+        "exit_code": None,
+        "timed_out": False,
+        "timeout_seconds": check.timeout_seconds,
+        "candidate_allow_paths_configured": bool(patch.policy.get("allow_paths")),
+        "containment_profile": CONTAINMENT_PROFILE,
+        "hidden_test_runtime_secrecy": False,
+        **judgement.metadata(),
+    }
+    verification = history.verification
+    if verification is None:
+        return common | _stopped(history) | {VERIFIER_STDERR: judgement.stderr}
+    command = verification.command
+    common |= {
+        "phase": verification.phase or command.phase or CHECKS,
+        "exit_code": command.exit_code,
+        "timed_out": command.timed_out,
+        "image_commit": command.commit or None,
+    }
+    if not verification.problem and not command.timed_out:
+        common["actual_candidate_patch_paths"] = sorted(judgement.changed)
+    if verification.problem:
+        common["failure_reason"] = verification.problem
+    return common | dict(verification.metadata)
+
+
+def _stopped(history: AttemptHistory) -> dict[str, object]:
+    return dict(history.finish.metadata) if history.finish is not None else {}

@@ -1,0 +1,272 @@
+"""The containers that run a code_completion's tests against its candidate (contract 14.4).
+
+The candidate's code has a container of its own, which holds neither a test nor any part of the
+results volume: its source comes to it over the socket that both containers share.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from securebench.manifests import layout, sizes, volumes
+from securebench.manifests.commands import (
+    PYTHON,
+    Phase,
+    base_spec,
+    collect_spec,
+    lane_spec,
+    phase_spec,
+)
+from securebench.manifests.containers import (
+    CourierJob,
+    TaskContainer,
+    courier,
+    task_container,
+)
+from securebench.manifests.frame import Containers, Manifest
+from securebench.manifests.mounts import Sealed, candidate_mount, lane_mount
+
+if TYPE_CHECKING:
+    from securebench.packs.materialize import LaneSet
+    from securebench.plan.model import CodePlan, LaunchKey, RunPlan, TaskPlan
+
+WAITING = "waiting for the candidate's container"
+TESTS = "tests"
+"""Names of the phases; the second is the ``failure_phase`` of tests that take too long."""
+
+CONNECT_SECONDS = 60.0
+"""From the start of the verifier's container until the worker, started before it, answers."""
+
+RUNTIME = "securebench_code"
+RUNTIME_SOURCE = "/opt/securebench/securebench/verifiers/code"
+"""In our Pod image."""
+
+BOOT = (
+    f"import sys; sys.path.insert(0, {layout.TOOLS!r}); from {RUNTIME}.entry import start; start()"
+)
+PROGRAM = (PYTHON, "-I", "-B", "-c", BOOT)
+"""Isolated mode: no variable, no folder of the user and no working folder adds a module."""
+
+SOCKET_BYTES = 1024 * 1024
+SOCKET_VOLUME = "socket"
+SOCKET_FOLDER = "/opt/securebench/socket"
+SOCKET = f"{SOCKET_FOLDER}/worker"
+INPUTS = "/opt/securebench/evaluation_inputs"
+TEST_FILE = f"{INPUTS}/tests.json"
+TEXT_CANDIDATE = "candidate.txt"
+
+TESTS_USER_ID = 65531
+WORKER_USER_ID = 65530
+"""Users of both containers; neither of them is the task image's, which is often root."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Place:
+    """What a container has for itself.
+
+    Attributes:
+        name: Of the container.
+        user: Its user and group.
+        is_worker: Whether the candidate's code runs in it.
+    """
+
+    name: str
+    user: int
+    is_worker: bool
+
+    @property
+    def workspace(self) -> str:
+        return f"{volumes.WORKSPACE}-{self.name}"
+
+    @property
+    def temporary(self) -> str:
+        return f"{volumes.TEMPORARY}-{self.name}"
+
+    @property
+    def home(self) -> str:
+        return f"{volumes.HOME}-{self.name}"
+
+
+_TESTS = _Place(layout.VERIFIER, TESTS_USER_ID, is_worker=False)
+_WORKER = _Place(layout.CANDIDATE_CONTAINER, WORKER_USER_ID, is_worker=True)
+_PLACES = (_TESTS, _WORKER)
+
+
+@dataclass(frozen=True, slots=True)
+class _Job:
+    """Everything that the containers are made of."""
+
+    plan: RunPlan
+    task: TaskPlan
+    code: CodePlan
+    launch: LaunchKey
+    lanes: LaneSet
+    candidate: Sealed
+    places: tuple[_Place, ...] = field(default=_PLACES)
+
+
+def code_containers(
+    plan: RunPlan,
+    task: TaskPlan,
+    code: CodePlan,
+    launch: LaunchKey,
+    lanes: LaneSet,
+    candidate: Sealed,
+) -> Containers:
+    """Return what runs a task's tests.
+
+    Args:
+        plan: The run.
+        task: The task.
+        code: How its candidate is judged.
+        launch: The verifier's launch.
+        lanes: What lies on the volume for the task.
+        candidate: A module's text.
+    """
+    job = _Job(plan, task, code, launch, lanes, candidate)
+    return Containers(
+        main=_container(job, _TESTS),
+        volumes=_volumes(job),
+        init=[_courier(job), {**_container(job, _WORKER), "restartPolicy": "Always"}],
+    )
+
+
+def code_seconds(code: CodePlan) -> float:
+    """Return how long the verifier's container may take."""
+    return CONNECT_SECONDS + code.timeout_seconds
+
+
+def folder_digest(name: str, digest: str) -> str:
+    """Return the tree digest of a folder that holds one file.
+
+    Args:
+        name: Of the file.
+        digest: ``sha256:…`` of its content.
+    """
+    line = f"{name}\0{digest.removeprefix('sha256:')}\n"
+    return f"sha256:{hashlib.sha256(line.encode()).hexdigest()}"
+
+
+def _courier(job: _Job) -> Manifest:
+    own = layout.launch_folder(job.plan.identity.uid, job.launch)
+    verification = volumes.mount(
+        volumes.RESULTS,
+        layout.COURIER_VERIFICATION,
+        sub_path=f"{own}/{layout.VERIFICATION_NAME}",
+    )
+    mounts = [verification]
+    folders = []
+    for place in job.places:
+        path = f"/work/{place.temporary}"
+        mounts.append(volumes.mount(place.temporary, path))
+        folders.append({"path": f"{path}/{layout.STICKY}", "mode": "1777"})
+    copies = [{"from": RUNTIME_SOURCE, "to": f"{layout.COURIER_TOOLS}/{RUNTIME}"}]
+    return courier(job.plan.pods, CourierJob(collect_spec(job.plan), folders, mounts, copies))
+
+
+def _container(job: _Job, place: _Place) -> Manifest:
+    own = _worker_mounts() if place.is_worker else _test_mounts(job)
+    container = TaskContainer(
+        name=place.name,
+        image=job.task.image,
+        resources=sizes.task_resources(job.plan.pods, _storage(job)),
+        mounts=(
+            *own,
+            volumes.mount(place.workspace, job.task.workspace),
+            volumes.mount(place.home, layout.HOME),
+            volumes.mount(place.temporary, layout.TEMPORARY, sub_path=layout.STICKY),
+        ),
+        shared_memory=place.name,
+        user=place.user,
+    )
+    spec = _worker_spec(job) if place.is_worker else _test_spec(job)
+    return task_container(container, "run", spec)
+
+
+def _test_mounts(job: _Job) -> list[Manifest]:
+    return [
+        volumes.mount(SOCKET_VOLUME, SOCKET_FOLDER, read_only=True),
+        candidate_mount(job.plan, job.launch, job.candidate, layout.CANDIDATE),
+        lane_mount(job.plan, job.task, layout.LANE_EVALUATION_INPUTS, INPUTS),
+        volumes.mount(volumes.OUTPUT, layout.OUTPUT),
+    ]
+
+
+def _worker_mounts() -> list[Manifest]:
+    return [volumes.mount(SOCKET_VOLUME, SOCKET_FOLDER)]
+
+
+def _test_spec(job: _Job) -> dict[str, object]:
+    workdir, names = job.task.workspace, ",".join(job.code.declared)
+    candidate = f"{layout.CANDIDATE}/{TEXT_CANDIDATE}"
+    wait = (*PROGRAM, "wait", SOCKET, str(CONNECT_SECONDS))
+    tests = (*PROGRAM, "test", SOCKET, candidate, TEST_FILE, names)
+    phases = [
+        Phase(WAITING, wait, workdir, None),
+        Phase(TESTS, tests, workdir, job.code.timeout_seconds),
+    ]
+    return {
+        **base_spec(job.plan, job.plan.limits.stream_bytes),
+        **_run_spec(phases),
+        "verdict": True,
+        "lanes": [
+            lane_spec(INPUTS, job.lanes.evaluation_inputs_digest),
+            lane_spec(layout.CANDIDATE, folder_digest(TEXT_CANDIDATE, job.candidate.digest)),
+        ],
+        "open_modes": [layout.OUTPUT],
+    }
+
+
+def _worker_spec(job: _Job) -> dict[str, object]:
+    worker = (*PROGRAM, "worker", SOCKET, job.task.workspace)
+    none = {"folder": "", "head_bytes": 0, "tail_bytes": 0}
+    return {
+        **base_spec(job.plan, 0),
+        **_run_spec([Phase("candidate", worker, job.task.workspace, None)]),
+        "verdict": False,
+        "lanes": [],
+        "streams": none,
+        "open_modes": [],
+    }
+
+
+def _run_spec(phases: list[Phase]) -> dict[str, object]:
+    return {
+        "candidate": None,
+        "copies": [],
+        "protected": [],
+        "home": layout.HOME,
+        "phases": [phase_spec(phase) for phase in phases],
+    }
+
+
+def _volumes(job: _Job) -> list[Manifest]:
+    result = [
+        volumes.claim(job.plan.pods.claim),
+        volumes.empty_dir(volumes.OUTPUT, _output_bytes(job)),
+        volumes.empty_dir(volumes.TOOLS, sizes.TOOLS_BYTES),
+        volumes.empty_dir(volumes.TEMPORARY, sizes.TEMPORARY_BYTES),
+        volumes.empty_dir(SOCKET_VOLUME, SOCKET_BYTES),
+        volumes.shared_memory(layout.COURIER),
+    ]
+    for place in job.places:
+        result += [
+            volumes.empty_dir(place.workspace, sizes.workspace_bytes(job.plan.pods)),
+            volumes.empty_dir(place.temporary, sizes.TEMPORARY_BYTES),
+            volumes.empty_dir(place.home, sizes.HOME_BYTES),
+            volumes.shared_memory(place.name),
+        ]
+    return result
+
+
+def _storage(job: _Job) -> int:
+    """Return what one of the two containers' limits adds to the Pod's."""
+    own = sizes.workspace_bytes(job.plan.pods) + sizes.TEMPORARY_BYTES + sizes.HOME_BYTES
+    shared = _output_bytes(job) + sizes.TOOLS_BYTES + sizes.TEMPORARY_BYTES + sizes.MARGIN_BYTES
+    return own + shared
+
+
+def _output_bytes(job: _Job) -> int:
+    return sizes.output_bytes(job.plan.limits.stream_bytes, job.plan.limits)

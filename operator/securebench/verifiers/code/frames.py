@@ -1,0 +1,90 @@
+"""Messages on the socket between runner and worker: a length, then one JSON array in ASCII."""
+
+from __future__ import annotations
+
+import json
+import struct
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import socket
+
+MESSAGE_BYTES = 16 * 1024 * 1024
+"""Longest message. Small enough that no JSON of this length fills the runner's memory."""
+
+HEADER = struct.Struct(">I")
+RECEIVE_BYTES = 1024 * 1024
+
+_ENCODER = json.JSONEncoder(check_circular=False, separators=(",", ":"))
+
+
+class MalformedError(Exception):
+    """The other side sent something that is no message."""
+
+
+class EndOfStreamError(Exception):
+    """The other side is gone."""
+
+
+class TooLongError(Exception):
+    """A message of ours would be longer than the other side accepts."""
+
+
+class Channel:
+    """One connected socket.
+
+    Args:
+        connection: Connected, blocking.
+    """
+
+    def __init__(self, connection: socket.socket) -> None:
+        self._socket = connection
+
+    def send(self, frame: list[object]) -> None:
+        """Send one message.
+
+        Raises:
+            TooLongError: Nothing was sent.
+            EndOfStreamError: The other side is gone.
+        """
+        data = _ENCODER.encode(frame).encode("ascii")
+        if len(data) > MESSAGE_BYTES:
+            raise TooLongError(f"{len(data)} bytes; at most {MESSAGE_BYTES} cross at once")
+        try:
+            self._socket.sendall(HEADER.pack(len(data)) + data)
+        except OSError as error:
+            raise EndOfStreamError(str(error)) from None
+
+    def receive(self) -> list[object]:
+        """Return the next message; blocks.
+
+        Raises:
+            MalformedError: It is none.
+            EndOfStreamError: The other side is gone.
+        """
+        (length,) = HEADER.unpack(self._exactly(HEADER.size))
+        if length > MESSAGE_BYTES:
+            raise MalformedError(f"a message of {length} bytes")
+        try:
+            frame = json.loads(self._exactly(length).decode("ascii"))
+        except (ValueError, RecursionError) as error:
+            raise MalformedError(type(error).__name__) from None
+        if not isinstance(frame, list):
+            raise MalformedError("a message that is no array")
+        return frame
+
+    def close(self) -> None:
+        """Close the socket."""
+        self._socket.close()
+
+    def _exactly(self, size: int) -> bytearray:
+        data = bytearray()
+        while len(data) < size:
+            try:
+                chunk = self._socket.recv(min(size - len(data), RECEIVE_BYTES))
+            except OSError as error:
+                raise EndOfStreamError(str(error)) from None
+            if not chunk:
+                raise EndOfStreamError("the connection was closed")
+            data += chunk
+        return data

@@ -1,0 +1,286 @@
+"""The candidate's side: imports its module and does what the tests ask of it.
+
+``worker.main([SOCKET, FOLDER])`` listens on a socket, takes the candidate's source from the first
+connection that brings one, and serves that connection to its end. Nothing here is trusted once the
+candidate's module has begun to run; whatever it sends is checked on the other side.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import socket
+import sys
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+from .exports import OPERATIONS, Exports, called, module_name, rebuilt
+from .faults import ORIGIN, TRACEBACK_CHARACTERS, read_error, told, write_error
+from .frames import Channel, EndOfStreamError, MalformedError, TooLongError
+from .heap import CannotCrossError, Heap, Raw
+from .output import STREAMS, Printed, Stream
+from .plain import type_name
+
+MODULE = "securebench_candidate"
+FILE = "candidate.py"
+PACKAGE = __package__ or "securebench_code"
+EXTRA_DEPTH = 2000
+"""Python frames beyond the candidate's own limit, for reading and writing nested values."""
+
+
+NAME_CHARACTERS = 2 * 1024 * 1024
+"""Greater module-level values do not cross."""
+
+
+class Worker:
+    """One connection.
+
+    Args:
+        channel: To the tests.
+        folder: Where the candidate's file is written.
+    """
+
+    def __init__(self, channel: Channel, folder: str) -> None:
+        self._channel = channel
+        self._folder = folder
+        self._exports = Exports()
+        self._heap = Heap(self)
+        self._callbacks: dict[int, Any] = {}
+        self._callback_numbers: dict[int, int] = {}
+        self._requests: list[str] = []
+        self._lock = threading.RLock()
+        self._printed = Printed(self._send_printed)
+
+    def serve(self) -> bool:
+        """Do what the tests ask until they are gone; return whether there was a candidate."""
+        while True:
+            try:
+                frame = self._channel.receive()
+            except EndOfStreamError:
+                return MODULE in sys.modules
+            self._serve(frame)
+
+    def reference(self, value: object) -> Raw:
+        """See Objects."""
+        number = self._callback_numbers.get(id(value))
+        if number is not None:
+            return ["k", number]
+        return self._exports.reference(value)
+
+    def outward(self, value: object) -> Raw:
+        """See Objects."""
+        raw = module_name(value)
+        if raw is not None:
+            return raw
+        if isinstance(value, BaseException):
+            parts = write_error(value, self._heap, nearest=False)
+            is_known = type_name(type(value)) is not None
+            return ["x", None if is_known else self._exports.add(value), *parts]
+        exact = rebuilt(value)
+        if exact is not value:
+            return self._heap.encode(exact)
+        return self._exports.described(value, self._heap)
+
+    def inward(self, tag: str, parts: Sequence[Raw]) -> object:
+        """See Objects."""
+        if tag in ("o", "c"):
+            return self._exports.get(parts[0])
+        if tag == "m":
+            return getattr(self._exports.get(parts[0]), parts[1])
+        if tag == "x":
+            error = read_error(parts, self._heap)
+            setattr(error, ORIGIN, parts[-1])
+            return error
+        if tag in ("k", "g"):
+            number, name, doc = parts
+            if number not in self._callbacks:
+                made: Any = _TestIterator(self, number) if tag == "g" else self._callback(number)
+                if tag == "k":
+                    made.__name__ = made.__qualname__ = name
+                    made.__doc__ = doc
+                self._callbacks[number] = made
+                self._callback_numbers[id(made)] = number
+            return self._callbacks[number]
+        raise MalformedError(tag)
+
+    def ask(self, kind: str, number: int, arguments: Sequence[object], names: Any) -> object:
+        """Have the tests call a function of theirs, or take the next item of an iterator."""
+        with self._lock:
+            if not self._requests:
+                raise RuntimeError("the tests' functions can be called during a call only")
+            asked = self._requests[-1]
+            heap = self._heap
+            changes = heap.changes()
+            values = [heap.encode(list(arguments)), heap.encode(dict(names))]
+            self._channel.send([asked, kind, changes, self._printed.take(), number, *values])
+            while True:
+                frame = self._channel.receive()
+                if frame[0] == asked and frame[1] in ("return", "raise"):
+                    break
+                self._serve(frame)
+            heap.apply(frame[2])
+            result = heap.decode(frame[3])
+            heap.mark()
+        if frame[1] == "raise":
+            raise result
+        return result
+
+    def _callback(self, number: int) -> Callable[..., object]:
+        def callback(*arguments: object, **names: object) -> object:
+            return self.ask("call", number, arguments, names)
+
+        return callback
+
+    def _serve(self, frame: list[Any]) -> None:
+        asked, operation, changes, *raw = frame
+        self._requests.append(asked)
+        try:
+            answer = self._answer(operation, changes, raw)
+        except (CannotCrossError, RecursionError, MemoryError) as error:
+            answer = ["refuse", [], str(error) or type(error).__name__]
+        with self._lock:
+            self._send([asked, answer[0], answer[1], self._printed.take(), *answer[2:]])
+            self._requests.pop()
+            if not self._requests:
+                self._heap.clear()
+
+    def _send(self, frame: list[Any]) -> None:
+        try:
+            self._channel.send(frame)
+        except TooLongError as error:
+            self._channel.send([frame[0], "refuse", [], [], f"a result of {error}"])
+
+    def _send_printed(self) -> bool:
+        with self._lock:
+            if self._requests:
+                self._channel.send([self._requests[-1], "print", [], self._printed.take()])
+            return bool(self._requests)
+
+    def _answer(self, operation: str, changes: Raw, raw: list[Raw]) -> list[Any]:
+        heap = self._heap
+        with _Deeper():
+            heap.apply(changes)
+            values = [heap.decode(item) for item in raw]
+        heap.mark()
+        try:
+            result = self._do(operation, values)
+        except BaseException as error:  # noqa: BLE001  # all of it belongs to the tests
+            if operation == "import" and isinstance(error, SystemExit):
+                return ["exit", []]
+            with _Deeper():
+                return self._raised(error)
+        with _Deeper():
+            changed = heap.changes()
+            if operation == "import":
+                return ["return", changed, list(self._names())]
+            return ["return", changed, self._result(operation, result)]
+
+    def _raised(self, error: BaseException) -> list[Any]:
+        trace = told(error, PACKAGE)
+        changed = self._heap.changes()
+        return ["raise", changed, self.outward(error), trace[-TRACEBACK_CHARACTERS:]]
+
+    def _result(self, operation: str, result: object) -> Raw:
+        """Objects that the tests made by calling a class are known by number."""
+        is_made = operation in ("construct", "copy", "deepcopy")
+        if is_made and type(result).__module__ == MODULE and self.reference(result) is None:
+            if isinstance(result, BaseException):
+                return self.outward(result)
+            return self._exports.described(result, self._heap)
+        return self._heap.encode(result)
+
+    def _do(self, operation: str, values: list[Any]) -> object:
+        if operation == "hello":
+            return None
+        if operation == "import":
+            self._import(values[0])
+            return None
+        if operation in ("call", "construct"):
+            return called(*values)
+        if operation == "method":
+            target, name, arguments, names = values
+            return called(getattr(target, name), arguments, names)
+        return OPERATIONS[operation](*values)
+
+    def _import(self, source: bytes) -> None:
+        path = os.path.join(self._folder, FILE)  # noqa: PTH118  # pathlib costs 5 ms of start
+        with open(path, "wb") as file:  # noqa: PTH123
+            file.write(source)
+        for name in STREAMS:
+            setattr(sys, name, Stream(name, self._printed))
+        spec = importlib.util.spec_from_file_location(MODULE, path)
+        if spec is None or spec.loader is None:
+            raise ImportError(path)
+        module = importlib.util.module_from_spec(spec)
+        sys.modules[MODULE] = module
+        spec.loader.exec_module(module)
+
+    def _names(self) -> Iterator[list[Raw]]:
+        """Yield the top-level names, each as if it crossed alone."""
+        for name, value in list(vars(sys.modules[MODULE]).items()):
+            if type(name) is not str or name.startswith("__"):
+                continue
+            self._heap.clear()
+            try:
+                raw = self._heap.encode(value)
+                problem = "too large" if len(repr(raw)) > NAME_CHARACTERS else ""
+            except (CannotCrossError, RecursionError) as error:
+                problem = str(error) or type(error).__name__
+            yield [name, ["!", problem] if problem else raw]
+
+
+class _TestIterator:
+    """An iterator of the tests."""
+
+    def __init__(self, worker: Worker, number: int) -> None:
+        self._worker = worker
+        self._number = number
+
+    def __iter__(self) -> _TestIterator:
+        return self
+
+    def __next__(self) -> object:
+        return self._worker.ask("next", self._number, (), {})
+
+
+class _Deeper:
+    """Room for nested values beyond the candidate's recursion limit."""
+
+    def __enter__(self) -> None:
+        self._limit = sys.getrecursionlimit()
+        sys.setrecursionlimit(self._limit + EXTRA_DEPTH)
+
+    def __exit__(self, *_error: object) -> None:
+        sys.setrecursionlimit(self._limit)
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Serve one candidate; return the exit code, which says nothing about it.
+
+    Args:
+        arguments: Path of the socket to make, folder for the candidate's file.
+    """
+    path, folder = arguments
+    listener = listening(path)
+    while True:
+        connection, _ = listener.accept()
+        channel = Channel(connection)
+        try:
+            has_served = Worker(channel, folder).serve()
+        except (MalformedError, EndOfStreamError):
+            return 1
+        channel.close()
+        if has_served:
+            return 0
+
+
+def listening(path: str) -> socket.socket:
+    """Return a socket that everybody in the Pod may connect to."""
+    if os.path.lexists(path):
+        os.unlink(path)  # noqa: PTH108
+    listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    listener.bind(path)
+    os.chmod(path, 0o666)  # noqa: PTH101, S103  # the tests' container has another user
+    listener.listen(1)
+    return listener

@@ -1,0 +1,196 @@
+"""What a runner says, the values it rebuilds, and the Python that its code needs."""
+
+import ast
+import socket
+import threading
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from securebench.verifiers.code import frames, heap, plain
+from unit.verifiers.code_pair import FOLDER, judge
+
+pytestmark = pytest.mark.timeout(20)
+
+
+class Nothing:
+    """A side that knows data only."""
+
+    def reference(self, _value):
+        return None
+
+    def outward(self, value):
+        raise heap.CannotCrossError(repr(value))
+
+    def inward(self, tag, _parts):
+        raise frames.MalformedError(tag)
+
+
+def crossed(value):
+    return heap.Heap(Nothing()).decode(heap.Heap(Nothing()).encode(value))
+
+
+SCALARS = (
+    st.none()
+    | st.booleans()
+    | st.integers()
+    | st.integers(min_value=-(10**60), max_value=10**60)
+    | st.floats()
+    | st.complex_numbers()
+    | st.text(st.characters())
+    | st.text(st.characters(categories=["Cs"]))
+    | st.binary()
+    | st.decimals(allow_nan=False)
+    | st.fractions()
+    | st.datetimes()
+    | st.timedeltas()
+)
+KEYS = st.recursive(
+    SCALARS, lambda inner: st.tuples(inner, inner) | st.frozensets(inner), max_leaves=4
+)
+VALUES = st.recursive(
+    SCALARS | st.binary().map(bytearray) | st.sets(KEYS, max_size=4),
+    lambda inner: (
+        st.lists(inner, max_size=4)
+        | st.tuples(inner, inner)
+        | st.dictionaries(KEYS, inner, max_size=4)
+    ),
+    max_leaves=12,
+)
+
+
+@settings(deadline=None, max_examples=300)
+@given(VALUES)
+def test_values_cross_exactly(value):
+    assert same(crossed(value), value)
+
+
+def same(one, other):
+    return stable(one) == stable(other)
+
+
+def stable(value):
+    """Return a value as text that shows types and does not depend on the order of sets."""
+    if isinstance(value, dict):
+        return f"dict{[(stable(key), stable(item)) for key, item in value.items()]}"
+    if isinstance(value, list | tuple | set | frozenset):
+        items = list(map(stable, value))
+        is_set = isinstance(value, set | frozenset)
+        return f"{type(value).__name__}{sorted(items) if is_set else items}"
+    return f"{type(value).__name__} {value!r}"
+
+
+MALFORMED = {
+    "object": {"a": 1},
+    "no tag": [],
+    "tag no text": [1],
+    "unknown tag": ["zz"],
+    "no such container": ["@", 3],
+    "negative container": ["@", -1],
+    "boolean container": ["@", True],
+    "itself": ["t", ["@", 0]],
+    "unknown type": ["n", "os", "system"],
+    "builtin function": ["n", "builtins", "eval"],
+    "data by a module's name": ["n", "subprocess", "Popen"],
+    "unknown plain value": ["v", "os", "system", "true"],
+}
+
+
+@pytest.mark.parametrize("name", MALFORMED)
+def test_what_is_no_value_is_refused(name):
+    with pytest.raises((frames.MalformedError, LookupError)):
+        heap.Heap(Nothing()).decode(MALFORMED[name])
+
+
+def test_changes_reach_only_what_can_change():
+    side = heap.Heap(Nothing())
+    side.decode(["t", 1])
+    with pytest.raises(frames.MalformedError):
+        side.apply([[0, 2]])
+    with pytest.raises(frames.MalformedError):
+        side.apply([[7, 2]])
+
+
+def test_recursive_tuples_do_not_cross():
+    value = ([],)
+    value[0].append(value)
+    with pytest.raises(heap.CannotCrossError, match="contains itself"):
+        crossed(value)
+
+
+def test_only_harmless_names_stand_for_themselves():
+    assert plain.named_type("builtins", "int") is int
+    assert plain.named_type("json.decoder", "JSONDecodeError") is not None
+    for module, name in [("builtins", "exec"), ("os", "PathLike"), ("os", "system"), (1, 2)]:
+        assert plain.named_type(module, name) is None
+    assert plain.safe_module("os") is None
+
+
+BAD_FRAMES = {
+    "too long": b"\xff\xff\xff\xff",
+    "no JSON": b"\x00\x00\x00\x01{",
+    "no array": b"\x00\x00\x00\x02{}",
+    "no ASCII": b"\x00\x00\x00\x04[\xc3\xa9]",
+    "trailing": b"\x00\x00\x00\x04[] 1",
+    "deep": (200_000).to_bytes(4, "big") + b"[" * 200_000,
+}
+
+
+@pytest.mark.parametrize("name", BAD_FRAMES)
+def test_bad_messages(name):
+    one, other = socket.socketpair()
+    sender = threading.Thread(target=one.sendall, args=(BAD_FRAMES[name],))
+    sender.start()
+    with pytest.raises(frames.MalformedError):
+        frames.Channel(other).receive()
+    sender.join()
+    one.close()
+    other.close()
+
+
+MESSAGES = {
+    "exit at import": ("import sys; sys.exit(0)", "", "candidate attempted to exit during import"),
+    "error at import": ("1/0", "", "ZeroDivisionError"),
+    "error's place": ("def f(): return 1/0", "f()", "candidate.py"),
+    "syntax": ("def", "", "SyntaxError"),
+    "hard exit at import": ("import os; os._exit(0)", "", "hidden tests did not complete"),
+    "hard exit": ("import os\ndef f(): os._exit(0)", "f()", "hidden tests did not complete"),
+    "exit of the tests": ("", "raise SystemExit(0)", "hidden tests did not complete"),
+    "object": ("def f(x): return x", "class A: pass\nf(A())", "type __securebench_tests__.A"),
+    "plain": (
+        "class A:\n  def __eq__(s, o): return True\ndef f(): return A()",
+        "f() == 1",
+        "non-plain value: an object of the candidate's class A",
+    ),
+    "derived": ("class A: pass", "class B(A): pass", "derive class B from the candidate's class A"),
+    "too large": ("def f(): return 'x' * 2**25", "f()", "the answer to call cannot cross"),
+    "shared": ("def f(x): pass", "f(object())", "tests.isolation: shared"),
+    "builtin": ("def len(x): return 0", "", "len does not replace Python's own"),
+}
+
+
+@pytest.mark.parametrize("name", MESSAGES)
+def test_messages(name):
+    candidate, tests, want = MESSAGES[name]
+    judged = judge(candidate, tests)
+    assert (judged.code == 0) == (name == "builtin")
+    assert want in judged.stderr
+
+
+@pytest.mark.parametrize("path", sorted((FOLDER / "code").glob("*.py")), ids=lambda path: path.name)
+def test_python_3_8_reads_it(path):
+    tree = ast.parse(path.read_text(encoding="utf-8"), feature_version=(3, 8))
+    imported = [node for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)]
+    assert all(not (node.module or "").startswith("securebench") for node in imported)
+    subscripts = [node for node in ast.walk(tree) if isinstance(node, ast.Subscript)]
+    annotations = [
+        inner
+        for node in ast.walk(tree)
+        for field in ("annotation", "returns")
+        if isinstance(getattr(node, field, None), ast.expr)
+        for inner in ast.walk(getattr(node, field))
+    ]
+    evaluated = [node for node in subscripts if node not in annotations]
+    generic = {"list", "dict", "set", "tuple", "type", "frozenset", "Callable", "Sequence"}
+    assert not [node for node in evaluated if getattr(node.value, "id", "") in generic]
