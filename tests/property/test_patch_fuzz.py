@@ -31,14 +31,22 @@ QUOTED = st.text(min_size=1).map(lambda name: f'diff --git "a/{name}" "b/{name}"
 PATCHES = st.lists(LINES | HEADERS | QUOTED | st.text(max_size=9), max_size=30).map("\n".join)
 
 
+def read(text):
+    """Return the sections, or the line at which the text is refused."""
+    try:
+        return read_patch(text)
+    except NoncanonicalPatchError as error:
+        return error.line
+
+
 @given(st.text() | PATCHES)
 @example("diff --git a/x b/x\nold mode 100644\nnew mode 100755")
 def test_the_reader_decides_about_any_text(text):
-    try:
-        sections = read_patch(text)
-    except NoncanonicalPatchError as error:
-        assert 1 <= error.line <= text.count("\n") + 2
+    found = read(text)
+    if isinstance(found, int):
+        assert 1 <= found <= text.count("\n") + 2
         return
+    sections = found
     end = sections[-1].end
     assert "".join(text[each.start : each.end] for each in sections) == text[:end]
     assert not text[end:].strip(" \t\r\n")

@@ -65,8 +65,10 @@ ACCEPTED = {
     "binary": (BINARY, ["b.bin"]),
     "link": (LINK, ["l"]),
     "submodule": (
-        "diff --git a/s b/s\nnew file mode 160000\nindex 0000000..1111111\n--- /dev/null\n"
-        "+++ b/s\n@@ -0,0 +1 @@\n+Subproject commit 1111111\n",
+        (
+            "diff --git a/s b/s\nnew file mode 160000\nindex 0000000..1111111\n--- /dev/null\n"
+            "+++ b/s\n@@ -0,0 +1 @@\n+Subproject commit 1111111\n"
+        ),
         ["s"],
     ),
     "two sections, one order": (changed("z") + changed("a"), ["z", "a"]),
@@ -91,8 +93,10 @@ ACCEPTED = {
     ),
     "carriage returns are content": (changed("x", "@@ -1 +1 @@\n-a\r\n+b\r\n"), ["x"]),
     "quoted": (
-        'diff --git "a/a b\\t\\"\\\\\\303\\244" "b/a b\\t\\"\\\\\\303\\244"\n'
-        "old mode 100644\nnew mode 100755\n",
+        (
+            'diff --git "a/a b\\t\\"\\\\\\303\\244" "b/a b\\t\\"\\\\\\303\\244"\n'
+            "old mode 100644\nnew mode 100755\n"
+        ),
         ['a b\t"\\ä'],
     ),
     "non-ASCII without quotes": (changed("ä/ö"), ["ä/ö"]),
