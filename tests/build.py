@@ -141,8 +141,9 @@ def pod_status(
     message: str = "",
     conditions: Sequence[Mapping[str, str]] = (),
 ) -> Status:
-    """Return a Pod's status; courier and materialize are init containers as in real Pods."""
-    init = [item for item in containers if item["name"] in {"courier", "materialize"}]
+    """Return a Pod's status; init containers are those of real Pods."""
+    names = {"courier", "materialize", "control-check"}
+    init = [item for item in containers if item["name"] in names]
     main = [item for item in containers if item not in init]
     status: Status = {"phase": phase, "conditions": list(conditions)}
     status |= {"reason": reason} if reason else {}

@@ -51,12 +51,14 @@ func (e *gitError) Error() string { return e.text }
 // trustedGit runs git with a git directory and settings of our own. Nothing in the repository,
 // not even its own .git, says how it works, except for the first question: which commit it has.
 type trustedGit struct {
-	program     string
-	scratch     string
-	environment []string
-	limit       float64
-	kept        [2]*capture
-	stop        <-chan struct{}
+	program      string
+	scratch      string
+	environment  []string
+	objectFormat string
+	limit        float64
+	outputBytes  int
+	kept         [2]*capture
+	stop         <-chan struct{}
 }
 
 func newTrustedGit(program string, spec repositorySpec, kept [2]*capture, stop <-chan struct{}) (*trustedGit, error) {
@@ -66,17 +68,25 @@ func newTrustedGit(program string, spec repositorySpec, kept [2]*capture, stop <
 	}
 	settings := filepath.Join(scratch, "config")
 	git := &trustedGit{
-		program: program, scratch: scratch, limit: spec.TimeoutSeconds, kept: kept, stop: stop,
+		program: program, scratch: scratch, limit: spec.TimeoutSeconds, kept: kept, stop: stop, outputBytes: gitOutputBytes,
 		environment: []string{
 			"PATH=" + searchPath, "LC_ALL=C", "HOME=" + scratch, "XDG_CONFIG_HOME=" + scratch,
 			"GIT_CONFIG_NOSYSTEM=1", "GIT_CONFIG_SYSTEM=/dev/null", "GIT_CONFIG_GLOBAL=" + settings,
 			"GIT_ATTR_NOSYSTEM=1", "GIT_OPTIONAL_LOCKS=0", "GIT_TERMINAL_PROMPT=0", "GIT_PAGER=cat",
 		},
 	}
-	// An old git knows no GIT_CONFIG_GLOBAL and reads ~/.gitconfig.
-	return git, errors.Join(
-		os.WriteFile(settings, []byte(gitSettings), 0o600),
-		os.WriteFile(filepath.Join(scratch, ".gitconfig"), []byte(gitSettings), 0o600))
+	return git, git.writeSettings()
+}
+
+// writeSettings writes both places: an old git knows no GIT_CONFIG_GLOBAL and reads ~/.gitconfig.
+func (g *trustedGit) writeSettings() error {
+	var result error
+	for _, name := range []string{"config", ".gitconfig"} {
+		place := filepath.Join(g.scratch, name)
+		// What a command may have put there is removed, not written through.
+		result = errors.Join(result, os.RemoveAll(place), os.WriteFile(place, []byte(gitSettings), 0o600))
+	}
+	return result
 }
 
 // findGit returns the absolute path of the image's git, never one inside the repository.
@@ -119,20 +129,54 @@ func cutLast(text string) (string, string, bool) {
 // adopt makes an empty git directory of our own for the work tree; its object format is the
 // repository's, because binary patches name their contents by hash.
 func (g *trustedGit) adopt(root, commit string) error {
-	folder := filepath.Join(g.scratch, "git")
-	config := "[core]\n\trepositoryformatversion = 0\n\tbare = false\n"
+	g.objectFormat = commitFormat(commit)
+	g.environment = append(g.environment, "GIT_DIR="+g.folder(), "GIT_WORK_TREE="+root)
+	return g.makeFolder()
+}
+
+func commitFormat(commit string) string {
 	if len(commit) == 64 {
+		return "sha256"
+	}
+	return "sha1"
+}
+
+// folder is the git directory of our own.
+func (g *trustedGit) folder() string { return filepath.Join(g.scratch, "git") }
+
+// restore makes everything but the objects new, after a command that may have reached it.
+func (g *trustedGit) restore(index []byte) error {
+	entries, err := os.ReadDir(g.folder())
+	if err != nil {
+		return err
+	}
+	for _, entry := range entries {
+		if entry.Name() != "objects" {
+			err = errors.Join(err, os.RemoveAll(filepath.Join(g.folder(), entry.Name())))
+		}
+	}
+	return errors.Join(err,
+		os.RemoveAll(filepath.Join(g.folder(), "objects", "info")), g.writeSettings(), g.makeFolder(),
+		os.WriteFile(filepath.Join(g.folder(), "index"), index, 0o600))
+}
+
+func (g *trustedGit) setAttributes(text string) error {
+	return os.WriteFile(filepath.Join(g.folder(), "info", "attributes"), []byte(text), 0o600)
+}
+
+func (g *trustedGit) makeFolder() error {
+	folder := g.folder()
+	config := "[core]\n\trepositoryformatversion = 0\n\tbare = false\n"
+	if g.objectFormat == "sha256" {
 		config = "[core]\n\trepositoryformatversion = 1\n\tbare = false\n[extensions]\n\tobjectformat = sha256\n"
 	}
-	err := errors.Join(
+	return errors.Join(
 		os.MkdirAll(filepath.Join(folder, "objects"), 0o700),
 		os.MkdirAll(filepath.Join(folder, "refs"), 0o700),
 		os.MkdirAll(filepath.Join(folder, "info"), 0o700),
 		os.WriteFile(filepath.Join(folder, "HEAD"), []byte("ref: refs/heads/none\n"), 0o600),
 		os.WriteFile(filepath.Join(folder, "config"), []byte(config), 0o600),
-		os.WriteFile(filepath.Join(folder, "info", "attributes"), []byte(gitAttributes), 0o600))
-	g.environment = append(g.environment, "GIT_DIR="+folder, "GIT_WORK_TREE="+root)
-	return err
+		g.setAttributes(gitAttributes))
 }
 
 // run runs git with the content on its standard input and returns what it printed.
@@ -143,7 +187,7 @@ func (g *trustedGit) run(folder string, input []byte, arguments ...string) (stri
 	}
 	defer file.Close()
 	for index := range g.kept {
-		*g.kept[index] = capture{headLimit: gitOutputBytes, tailLimit: gitOutputBytes}
+		*g.kept[index] = capture{headLimit: g.outputBytes, tailLimit: gitOutputBytes}
 	}
 	phase := phaseSpec{Name: "git", Command: append([]string{g.program}, arguments...), Workdir: folder, TimeoutSeconds: &g.limit}
 	end, err := runCommand(phase, g.environment, file, g.kept, g.stop)
@@ -152,6 +196,9 @@ func (g *trustedGit) run(folder string, input []byte, arguments ...string) (stri
 	}
 	if end.exitCode != 0 || end.signal != 0 || end.fault != "" {
 		return "", &gitError{end: end, text: g.words(end)}
+	}
+	if g.kept[0].total > int64(len(g.kept[0].head)) {
+		return "", &gitError{end: end, text: "git printed too much"}
 	}
 	return string(g.kept[0].head), nil
 }
@@ -164,8 +211,12 @@ func (g *trustedGit) words(end ending) string {
 	if text == "" {
 		text = fmt.Sprintf("git ended with exit code %d", end.exitCode)
 	}
-	if len(text) > gitErrorBytes {
-		text = cut(text, gitErrorBytes)
+	return cutText(text, gitErrorBytes)
+}
+
+func cutText(text string, limit int) string {
+	if len(text) > limit {
+		return cut(text, limit)
 	}
 	return text
 }

@@ -16,17 +16,18 @@ var errStopped = errors.New("told to stop")
 
 // message is the termination message: evidence beside the exit code.
 type message struct {
-	V               int     `json:"v"`
-	Code            int     `json:"code"`
-	Phase           string  `json:"phase"`
-	ExitCode        int     `json:"exit_code"`
-	Signal          int     `json:"signal"`
-	TimedOut        bool    `json:"timed_out"`
-	DurationSeconds float64 `json:"duration_seconds"`
-	StdoutBytes     int64   `json:"stdout_bytes"`
-	StderrBytes     int64   `json:"stderr_bytes"`
-	Error           string  `json:"error"`
-	Commit          string  `json:"commit,omitempty"`
+	V               int         `json:"v"`
+	Code            int         `json:"code"`
+	Phase           string      `json:"phase"`
+	ExitCode        int         `json:"exit_code"`
+	Signal          int         `json:"signal"`
+	TimedOut        bool        `json:"timed_out"`
+	DurationSeconds float64     `json:"duration_seconds"`
+	StdoutBytes     int64       `json:"stdout_bytes"`
+	StderrBytes     int64       `json:"stderr_bytes"`
+	Error           string      `json:"error"`
+	Commit          string      `json:"commit,omitempty"`
+	Diff            *diffReport `json:"diff,omitempty"`
 }
 
 // failure is the message of a job that ended before or beside its phases.

@@ -105,6 +105,9 @@ func stage(spec runSpec, stop <-chan struct{}) (int, error) {
 
 // work makes the repository ready, where there is one, and runs the phases.
 func work(spec runSpec, streams *os.File, stop <-chan struct{}) (message, [2]*capture) {
+	if spec.Diff != nil {
+		return workAndDiff(spec, streams, stop)
+	}
 	if spec.Repository == nil {
 		return runPhases(spec, streams, stop)
 	}
@@ -126,6 +129,22 @@ func work(spec runSpec, streams *os.File, stop <-chan struct{}) (message, [2]*ca
 	if spec.Repository.Control != nil {
 		result.Code = controlCode(result.Code)
 	}
+	return result, kept
+}
+
+// workAndDiff runs the phases and leaves what they changed in a repository.
+func workAndDiff(spec runSpec, streams *os.File, stop <-chan struct{}) (message, [2]*capture) {
+	before, err := recordWorktree(*spec.Diff, stop)
+	if err != nil {
+		return failure(codeStaging, fmt.Errorf("repository: %w", err)), [2]*capture{{}, {}}
+	}
+	result, kept := runPhases(spec, streams, stop)
+	if !result.TimedOut && result.Code != codeStopped {
+		result.Diff = before.write(streams)
+		result.Commit = before.commit
+	}
+	// A command may have made it unremovable; it ends with the Pod.
+	_ = before.git.close()
 	return result, kept
 }
 

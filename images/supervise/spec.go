@@ -52,6 +52,7 @@ type runSpec struct {
 	ProbeTimeoutSeconds float64         `json:"probe_timeout_seconds"`
 	MaxProcesses        uint64          `json:"max_processes"`
 	Repository          *repositorySpec `json:"repository"`
+	Diff                *diffSpec       `json:"diff"`
 }
 
 type laneSpec struct {
@@ -236,6 +237,9 @@ func (s *runSpec) validate() error {
 	if s.Repository != nil && (len(s.Phases) != 1 || !s.Verdict || s.Repository.TimeoutSeconds <= 0) {
 		return errors.New("specification: a repository needs one phase, a verdict and a time limit")
 	}
+	if s.Diff != nil && (s.Streams.Folder == "" || s.Diff.TimeoutSeconds <= 0 || s.Diff.Bytes < 0 || s.Diff.Bytes >= maxPatchFile) {
+		return errors.New("specification: a diff needs a folder for it, a time limit and a bound")
+	}
 	return absolute(s.paths())
 }
 
@@ -250,6 +254,9 @@ func (s *runSpec) paths() []string {
 	}
 	if s.Candidate != nil {
 		paths = append(paths, s.Candidate.Path, s.Candidate.To)
+	}
+	if s.Diff != nil {
+		paths = append(paths, s.Diff.Workdir, s.Diff.Scratch)
 	}
 	if s.Repository != nil {
 		paths = append(paths, s.Repository.paths()...)

@@ -12,7 +12,7 @@ from typing import Any
 import yaml
 
 from securebench.candidates.extraction import Extraction
-from securebench.engine.model import SealedCandidate
+from securebench.engine.model import SealedCandidate, SealedPatch
 from securebench.manifests.canary import ProbeTarget, canary_pod, control_pod
 from securebench.manifests.harness import harness_pod
 from securebench.manifests.policy import deny_policy
@@ -25,6 +25,7 @@ from securebench.plan.model import (
     HarnessPlan,
     LaunchKey,
     Limits,
+    PatchPlan,
     PodPolicy,
     Role,
     RunIdentity,
@@ -159,6 +160,34 @@ def code_task(**changes: Any) -> TaskPlan:
     )
 
 
+BASE_COMMIT = "0123456789" * 4
+TEST_PATCH = "diff --git a/tests/new b/tests/new\nnew file mode 100644\n"
+
+
+def patch_task(**changes: Any) -> TaskPlan:
+    policy = {"allow_paths": ["src"], "patch_preserved_paths": ["docs"]}
+    tests = {"source": "command", "command": CHECK_COMMAND, "test_patch": TEST_PATCH}
+    resources = ResourceBundle(
+        (
+            Resource("instructions", Lane.PUBLIC, "text", "Mend the bug."),
+            Resource("base_commit", Lane.PUBLIC, "text", BASE_COMMIT),
+            Resource("tests", Lane.EVALUATION_INPUTS, "json", tests),
+        )
+    )
+    patch = PatchPlan(policy, BASE_COMMIT, has_setup=False, has_test=True, has_control=True)
+    command = ("sh", "-lc", CHECK_COMMAND)
+    return replace(
+        text_task(
+            index=4,
+            task=SecureBenchTask("repo/bug", PACK_ID, "repo_patch", {}, resources),
+            extraction=Extraction(mode="stdout", kind="patch", path=None),
+            verifier=VerifierKind.CHECK,
+            check=CheckPlan(command, "/testbed", 120.0, (), patch),
+        ),
+        **changes,
+    )
+
+
 def run_plan(*tasks: TaskPlan, **changes: Any) -> RunPlan:
     return replace(
         RunPlan(
@@ -192,6 +221,7 @@ def candidate(file: str | None = "candidate.txt", **changes: Any) -> SealedCandi
     return replace(sealed, **changes)
 
 
+PATCH = SealedPatch(applied_digest=digest("1"), declared_digest=digest("2"))
 TARGETS = (
     ProbeTarget("api-server", "10.96.0.1", 443, "tcp"),
     ProbeTarget("dns", "10.96.0.10", 53, "udp"),
@@ -229,6 +259,9 @@ def golden() -> dict[str, dict[str, object]]:
         ),
         "code_verifier": verifier_pod(
             closed, code_task(), LaunchKey(3, 1, Role.VERIFIER, 1), LANES, candidate()
+        ),
+        "patch_verifier": verifier_pod(
+            plan, patch_task(), LaunchKey(4, 1, Role.VERIFIER, 1), LANES, candidate(patch=PATCH)
         ),
         "deny_policy": deny_policy(plan),
         "canary": canary_pod(plan, 1, TARGETS, UserNamespaces.ON),

@@ -26,6 +26,8 @@ app = typer.Typer(
 )
 packs = typer.Typer(help="Check, upload and show benchmark packs.", no_args_is_help=True)
 app.add_typer(packs, name="pack")
+imports = typer.Typer(help="Make packs from other benchmarks.", no_args_is_help=True)
+packs.add_typer(imports, name="import")
 
 Namespace = Annotated[
     str | None, typer.Option("--namespace", "-n", help="Namespace; default: of the kubeconfig.")
@@ -146,6 +148,28 @@ def pack_show(  # noqa: PLR0913 - flags
     if name is not None:
         end_with(lambda: pack.show_uploaded(name, Place(namespace, context, operator_pod)))
     end_with(lambda: pack.show_local(pack.PackFiles(config, manifest, tasks)))
+
+
+@imports.command("terminal-bench")
+def import_terminal_bench(
+    folder: Annotated[Path, typer.Argument(help="Task folder, or a folder of task folders.")],
+    pack: Annotated[Path, typer.Argument(help="Folder of the pack that is written.")],
+    *,
+    pack_id: Annotated[
+        str | None, typer.Option("--id", help="Id of the pack; default: its folder's name.")
+    ] = None,
+    skip: Annotated[
+        bool, typer.Option("--skip", help="Leave out tasks that cannot be imported.")
+    ] = False,
+    replace: Annotated[
+        bool, typer.Option("--replace", help="Write over an earlier import.")
+    ] = False,
+) -> None:
+    """Make a pack from task folders of Terminal-Bench or Harbor."""
+    from securebench.cli import pack as command
+
+    wanted = command.Import(folder, pack, pack_id or pack.resolve().name, skip, replace)
+    end_with(lambda: command.import_terminal_bench(wanted))
 
 
 @app.command()

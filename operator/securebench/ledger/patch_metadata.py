@@ -71,7 +71,6 @@ def patch_metadata(
     command = verification.command
     common |= {
         "phase": verification.phase or command.phase or CHECKS,
-        "exit_code": command.exit_code,
         "timed_out": command.timed_out,
         "image_commit": command.commit or None,
     }

@@ -277,7 +277,8 @@ def _verifier_metadata(
     """Return the metadata before redaction; it may hold what the operator itself says."""
     verification = history.verification
     if task.check is not None and task.check.patch is not None and texts.candidate is not None:
-        return patch_metadata(task, task.check, task.check.patch, history, texts.candidate)
+        metadata = patch_metadata(task, task.check, task.check.patch, history, texts.candidate)
+        return metadata if verification is None else metadata | _launched(verification)
     if verification is None:
         return dict(finish.metadata)
     common = {
@@ -291,6 +292,14 @@ def _verifier_metadata(
     if task.code is not None:
         return common | _code_metadata(task, task.code, verification)
     return common | _text_metadata(task, texts)
+
+
+def _launched(verification: Verification) -> dict[str, object]:
+    return {
+        **_command(verification.command),
+        **_streams(verification.stdout, verification.stderr),
+        "image_id": verification.facts.image_id,
+    }
 
 
 def _text_metadata(task: TaskPlan, texts: RecordTexts) -> dict[str, object]:

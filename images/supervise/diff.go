@@ -1,0 +1,218 @@
+package main
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strconv"
+	"strings"
+	"unicode/utf8"
+)
+
+// diffFile is where the courier finds the diff, beside the streams. It is untrusted text.
+const diffFile = "diff"
+
+// States of the checkout before the command (contract 12.5).
+const (
+	baselineClean     = "clean"
+	baselineCommitted = "committed"
+)
+
+// diffSpec asks for what the command changed in a repository.
+type diffSpec struct {
+	Workdir        string  `json:"workdir"`
+	Scratch        string  `json:"scratch"`
+	TimeoutSeconds float64 `json:"timeout_seconds"`
+	Bytes          int     `json:"bytes"`
+}
+
+// diffReport stands in the message.
+type diffReport struct {
+	Baseline string `json:"baseline"`
+	Bytes    int    `json:"bytes"`
+	Error    string `json:"error"`
+}
+
+// worktree is a repository between the moment before the command and the one after it. What is
+// compared are the files, by a git directory of our own: commits, index, refs and settings of the
+// command do not matter. The objects lie within the command's reach, their names are in memory.
+type worktree struct {
+	spec     diffSpec
+	git      *trustedGit
+	root     string
+	commit   string
+	tree     string
+	index    []byte
+	baseline string
+}
+
+// recordWorktree remembers the files as they are, those that the commit has and those that no rule
+// ignores.
+func recordWorktree(spec diffSpec, stop <-chan struct{}) (*worktree, error) {
+	program, err := findGit(spec.Workdir)
+	if err != nil {
+		return nil, err
+	}
+	kept := [2]*capture{{}, {}}
+	placed := repositorySpec{Workdir: spec.Workdir, Scratch: spec.Scratch, TimeoutSeconds: spec.TimeoutSeconds}
+	git, err := newTrustedGit(program, placed, kept, stop)
+	if err != nil {
+		return nil, err
+	}
+	git.outputBytes = maxPatchFile
+	result := &worktree{spec: spec, git: git}
+	return result, result.record()
+}
+
+func (w *worktree) record() error {
+	var err error
+	if w.root, w.commit, err = w.git.head(w.spec.Workdir); err != nil {
+		return err
+	}
+	tracked, err := w.git.run(w.root, nil, "ls-tree", "-r", "-z", "--full-tree", w.commit)
+	if err != nil {
+		return err
+	}
+	state, err := w.git.run(w.root, nil, "-c", "core.fsmonitor=false", "status", "--porcelain=v1", "-z")
+	if err != nil {
+		return err
+	}
+	w.baseline = baselineClean
+	if state != "" {
+		w.baseline = baselineCommitted
+	}
+	if err := w.git.adopt(w.root, w.commit); err != nil {
+		return err
+	}
+	// Without its objects: adding every file stores them in our own folder.
+	if _, err := w.git.run(w.root, withoutSubmodules(tracked), "update-index", "-z", "--index-info"); err != nil {
+		return err
+	}
+	if w.tree, err = w.snapshot(); err != nil {
+		return err
+	}
+	w.index, err = os.ReadFile(filepath.Join(w.git.folder(), "index"))
+	return err
+}
+
+func withoutSubmodules(entries string) []byte {
+	var kept bytes.Buffer
+	for _, entry := range strings.SplitAfter(entries, "\x00") {
+		if !strings.HasPrefix(entry, "160000 ") {
+			kept.WriteString(entry)
+		}
+	}
+	return kept.Bytes()
+}
+
+func (w *worktree) snapshot() (string, error) {
+	if _, err := w.git.run(w.root, nil, "add", "-A", "--ignore-errors", "."); err != nil {
+		return "", err
+	}
+	tree, err := w.git.run(w.root, nil, "write-tree", "--missing-ok")
+	return strings.TrimSpace(tree), err
+}
+
+// diff returns what changed since record as a canonical patch. Every process of the command is
+// dead by now.
+func (w *worktree) diff() ([]byte, error) {
+	if err := w.git.restore(w.index); err != nil {
+		return nil, err
+	}
+	tree, err := w.snapshot()
+	if err != nil {
+		return nil, err
+	}
+	for _, attributes := range []string{gitAttributes, gitAttributes + "* -diff\n"} {
+		if err := w.git.setAttributes(attributes); err != nil {
+			return nil, err
+		}
+		text, err := w.git.run(w.root, nil, "diff", "--binary", "--full-index", "--no-renames", "--no-ext-diff",
+			"--no-textconv", "--no-color", "--src-prefix=a/", "--dst-prefix=b/", "--submodule=short", w.tree, tree)
+		if err != nil {
+			return nil, err
+		}
+		// Files in another encoding are binary for a patch, which is UTF-8 text.
+		if utf8.ValidString(text) {
+			return quoteNames([]byte(text)), nil
+		}
+	}
+	return nil, errors.New("the diff is not UTF-8")
+}
+
+// write leaves the diff beside the streams and says how that went.
+func (w *worktree) write(streams *os.File) *diffReport {
+	report := &diffReport{Baseline: w.baseline}
+	text, err := w.diff()
+	if err == nil && len(text) > w.spec.Bytes {
+		// One byte more than the bound is enough for the courier to see it.
+		text = text[:w.spec.Bytes+1]
+	}
+	if err == nil {
+		err = replaceFileAt(streams, diffFile, text)
+	}
+	if err != nil {
+		report.Error = cutText(err.Error(), gitErrorBytes)
+	}
+	report.Bytes = len(text)
+	return report
+}
+
+var hunkHeader = regexp.MustCompile(`^@@ -\d+(?:,(\d+))? \+\d+(?:,(\d+))? @@`)
+
+// quoteNames writes names with a blank in quotes, as our patches have them; git quotes all others
+// that need it. Hunks are counted, so that no line of a file is taken for a header.
+func quoteNames(text []byte) []byte {
+	var result bytes.Buffer
+	oldLeft, newLeft := 0, 0
+	for _, raw := range bytes.SplitAfter(text, []byte("\n")) {
+		line := string(raw)
+		if oldLeft > 0 || newLeft > 0 {
+			switch {
+			case strings.HasPrefix(line, "-"):
+				oldLeft--
+			case strings.HasPrefix(line, "+"):
+				newLeft--
+			case !strings.HasPrefix(line, "\\"):
+				oldLeft--
+				newLeft--
+			}
+		} else if found := hunkHeader.FindStringSubmatch(line); found != nil {
+			oldLeft, newLeft = hunkCount(found[1]), hunkCount(found[2])
+		} else {
+			line = quoteHeader(line)
+		}
+		result.WriteString(line)
+	}
+	return result.Bytes()
+}
+
+func hunkCount(text string) int {
+	if text == "" {
+		return 1
+	}
+	count, _ := strconv.Atoi(text)
+	return count
+}
+
+func quoteHeader(line string) string {
+	const header = "diff --git "
+	body := strings.TrimSuffix(line, "\n")
+	switch {
+	case strings.HasPrefix(body, header+"a/"):
+		// Nothing is renamed, so both names are equal: "a/NAME b/NAME".
+		names := body[len(header):]
+		half := (len(names) - 1) / 2
+		if strings.Contains(names[:half], " ") {
+			return fmt.Sprintf("%s\"%s\" \"%s\"\n", header, names[:half], names[half+1:])
+		}
+	case strings.HasPrefix(body, "--- a/"), strings.HasPrefix(body, "+++ b/"):
+		if name := strings.TrimSuffix(body[4:], "\t"); strings.Contains(name, " ") {
+			return fmt.Sprintf("%s\"%s\"\n", body[:4], name)
+		}
+	}
+	return line
+}

@@ -1,0 +1,1 @@
+"""Packs made from the task folders of other benchmarks."""

@@ -1,0 +1,92 @@
+"""Contract 14.5.1 and 15: what a record says of a candidate patch."""
+
+import json
+
+import pytest
+
+from build import KEY, history_of, production, sealed, verification
+from golden.manifest_samples import BASE_COMMIT, PATCH, TEST_PATCH, patch_task, run_plan
+from securebench.engine.model import CommandReport, Finish, Outcome, SealedPatch
+from securebench.ledger.records import RecordTexts, candidate_record
+from unit.ledger.test_ledger_records import CONTEXT, VALIDATOR
+
+TASK = patch_task(index=0)
+GOOD = "diff --git a/src/x b/src/x\n--- a/src/x\n+++ b/src/x\n@@ -1 +1 @@\n-a\n+b\n"
+DOCS = "diff --git a/docs/x b/docs/x\nold mode 100644\nnew mode 100755\n"
+REPORT = CommandReport(exit_code=0, phase="checks", commit=BASE_COMMIT, duration_seconds=1.5)
+
+
+def record_of(text, finish, patch=PATCH, checked=None):
+    made = production(candidate=sealed(patch=patch))
+    history = history_of(production=made, verification=checked, finish=finish, launches=1)
+    texts = RecordTexts(candidate=text, verifier_stdout=f"before {TEST_PATCH} after")
+    record = candidate_record(run_plan(TASK), TASK, history, texts, CONTEXT)
+    VALIDATOR.validate(json.loads(json.dumps(record)))
+    return record
+
+
+def test_a_passed_patch():
+    finish = Finish(KEY, Outcome.SCORED, passed=True)
+    record = record_of(GOOD + DOCS, finish, checked=verification(command=REPORT))
+    assert record["candidate_patch"] == GOOD + DOCS
+    assert record["labels"]["grading"] == "in-process"
+    assert record["verifier_stdout"] == "before <redacted> after"
+    metadata = record["verifier_metadata"]
+    assert metadata.pop("image_id")
+    assert metadata == {
+        "verifier": "repo_patch",
+        "image": TASK.image,
+        "workdir": "/testbed",
+        "base_commit": BASE_COMMIT,
+        "image_commit": BASE_COMMIT,
+        "command": "<redacted>",
+        "exit_code": 0,
+        "duration_seconds": 1.5,
+        "timed_out": False,
+        "timeout_seconds": 120.0,
+        "phase": "checks",
+        "candidate_patch_paths": ["src/x", "docs/x"],
+        "stripped_candidate_patch_paths": ["docs/x"],
+        "applied_candidate_patch_paths": ["src/x"],
+        "actual_candidate_patch_paths": ["src/x"],
+        "candidate_allow_paths_configured": True,
+        "containment_profile": "shared_runtime",
+        "hidden_test_runtime_secrecy": False,
+    }
+
+
+def test_a_denied_patch_has_no_pod():
+    patch = SealedPatch("candidate_patch_policy_violation", "candidate_policy", "denied")
+    finish = Finish(
+        KEY, Outcome.AGENT, patch.problem, patch.phase, patch.message, passed=False,
+        metadata={"phase": patch.phase, "failure_reason": patch.problem},
+    )  # fmt: skip
+    record = record_of(GOOD.replace("src", "lib"), finish, patch)
+    metadata = record["verifier_metadata"]
+    assert metadata["denied_candidate_patch_paths"] == ["lib/x"]
+    assert metadata["failure_reason"] == "candidate_patch_policy_violation"
+    assert (metadata["phase"], metadata["exit_code"]) == ("candidate_policy", None)
+    assert "lib/x: allow_paths does not list it" in record["verifier_stderr"]
+    assert "image_commit" not in metadata
+
+
+@pytest.mark.parametrize(
+    ("checked", "want"),
+    [
+        (
+            verification(
+                passed=False, problem="setup_patch_failed", outcome="verifier", phase="setup_patch"
+            ),
+            {"phase": "setup_patch", "failure_reason": "setup_patch_failed"},
+        ),
+        (
+            verification(passed=False, command=CommandReport(timed_out=True, phase="checks")),
+            {"phase": "checks", "exit_code": 124, "timed_out": True},
+        ),
+    ],
+)
+def test_what_really_changed_is_said_only_when_it_is_known(checked, want):
+    finish = Finish(KEY, Outcome.VERIFIER, "r", "p", "m")
+    metadata = record_of(GOOD, finish, checked=checked)["verifier_metadata"]
+    assert {key: metadata[key] for key in want} == want
+    assert "actual_candidate_patch_paths" not in metadata

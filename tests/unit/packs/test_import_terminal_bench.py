@@ -1,0 +1,488 @@
+import json
+from pathlib import Path
+
+import pytest
+
+from securebench.errors import ConfigErrors
+from securebench.packs.importers.compose import read_compose
+from securebench.packs.importers.dockerfile import (
+    Additions,
+    defects,
+    instructions,
+    with_additions,
+    workdir,
+)
+from securebench.packs.importers.terminal_bench import import_terminal_bench
+from securebench.packs.importers.test_script import read_script
+from securebench.packs.load import check_pack
+
+COMPOSE = """\
+services:
+  client:
+    build:
+      dockerfile: Dockerfile
+    image: ${T_BENCH_TASK_DOCKER_CLIENT_IMAGE_NAME}
+    container_name: ${T_BENCH_TASK_DOCKER_CLIENT_CONTAINER_NAME}
+    command: ["sh", "-c", "sleep infinity"]
+    environment:
+      - TEST_DIR=${T_BENCH_TEST_DIR}
+      - MODE=fast
+    volumes:
+      - ${T_BENCH_TASK_LOGS_PATH}:${T_BENCH_CONTAINER_LOGS_PATH}
+"""
+UV = """\
+#!/bin/bash
+# Install uv
+apt-get update && apt-get install -y curl
+curl -LsSf https://astral.sh/uv/0.7.13/install.sh | sh
+source $HOME/.local/bin/env
+uv venv .tests
+source .tests/bin/activate
+uv pip install pytest==8.4.1 numpy==2.3.1
+pytest $TEST_DIR/test_outputs.py -rA
+"""
+UVX = """\
+#!/bin/bash
+if [ "$PWD" = "/" ]; then
+    echo "Error: no working directory"
+    exit 1
+fi
+uvx \\
+  -p 3.13 \\
+  -w pytest==8.4.1 \\
+  -w pytest-json-ctrf==0.3.5 \\
+  pytest --ctrf /logs/verifier/ctrf.json /tests/test_outputs.py -rA
+
+if [ $? -eq 0 ]; then
+  echo 1 > /logs/verifier/reward.txt
+else
+  echo 0 > /logs/verifier/reward.txt
+fi
+"""
+TERMINAL_BENCH = {
+    "task.yaml": "instruction: |-\n  Make out.txt.\ndifficulty: easy\ntags: [a]\n"
+    "max_agent_timeout_sec: 300.0\nmax_test_timeout_sec: 45\n",
+    "Dockerfile": "FROM python:3.11-slim\nCOPY app /app\nWORKDIR /app\n",
+    "docker-compose.yaml": COMPOSE,
+    "run-tests.sh": "#!/bin/bash\npip install pytest\npytest $TEST_DIR/test_outputs.py -rA\n",
+    "tests/test_outputs.py": "DATA = '/tests/data.json'\n\ndef test(): pass\n",
+    "tests/data.json": "{}",
+    "solution.sh": "#!/bin/bash\necho 1 > out.txt\n",
+    "app/in.txt": "in",
+}
+HARBOR = {
+    "task.toml": 'version = "1.0"\n[metadata]\ncategory = "x"\n[verifier]\ntimeout_sec = 30\n'
+    "[agent]\ntimeout_sec = 70.5\n[environment]\ncpus = 1\n[environment.env]\nMODE = 'slow'\n",
+    "instruction.md": "Make out.txt.\n",
+    "environment/Dockerfile": "FROM python:3.11-slim\nWORKDIR /app/sub\n",
+    "tests/test.sh": UVX,
+    "tests/test_outputs.py": "def test(): pass\n",
+    "solution/solve.sh": "echo 1 > out.txt\n",
+}
+
+
+def put(folder, files):
+    for name, text in files.items():
+        path = folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text, encoding="utf-8")
+
+
+def imported(tmp_path, tasks, **options):
+    for name, files in tasks.items():
+        put(tmp_path / "source" / name, files)
+    target = tmp_path / "pack"
+    result = import_terminal_bench(tmp_path / "source", target, pack_id="tb", **options)
+    return target, result
+
+
+def rows(target):
+    lines = (target / "tasks.jsonl").read_text(encoding="utf-8").splitlines()
+    return [json.loads(line) for line in lines]
+
+
+def refusals(tmp_path, tasks):
+    with pytest.raises(ConfigErrors) as caught:
+        imported(tmp_path, tasks)
+    assert not (tmp_path / "pack").exists()
+    return [str(error).replace(f"{tmp_path}/source/", "") for error in caught.value.errors]
+
+
+def tree(folder):
+    return sorted(p.relative_to(folder).as_posix() for p in folder.rglob("*") if p.is_file())
+
+
+def test_a_task_of_terminal_bench(tmp_path):
+    target, result = imported(tmp_path, {"first": TERMINAL_BENCH})
+    assert (result.tasks, result.errors) == (("first",), ())
+    assert tree(target) == [
+        "hidden/first/data.json",
+        "hidden/first/run-tests.sh",
+        "hidden/first/test_outputs.py",
+        "images/first/Dockerfile",
+        "images/first/app/in.txt",
+        "manifest.yaml",
+        "oracle/answers.jsonl",
+        "tasks.jsonl",
+    ]
+    (row,) = rows(target)
+    assert row == {
+        "id": "first",
+        "input": {"instructions": "Make out.txt."},
+        "environment": {
+            "image": "securebench/tb-first:1",
+            "workdir": "/app",
+            "materialize_workdir_from_image": True,
+            "timeout_seconds": 300.0,
+        },
+        "eval": {"checker": {"source": "pytest", "path": "first", "timeout_seconds": 45.0}},
+        "metadata": {"format": "terminal-bench", "difficulty": "easy", "tags": ["a"]},
+    }
+    tests = (target / "hidden/first/test_outputs.py").read_text(encoding="utf-8")
+    assert "'/opt/securebench/evaluator/first/data.json'" in tests
+    dockerfile = (target / "images/first/Dockerfile").read_text(encoding="utf-8")
+    assert dockerfile.startswith(TERMINAL_BENCH["Dockerfile"])
+    assert 'ENV MODE="fast"' in dockerfile
+    answer = json.loads((target / "oracle/answers.jsonl").read_text(encoding="utf-8"))
+    assert answer["id"] == "first"
+    assert "echo 1 > out.txt" in answer["command"]
+
+
+def test_the_pack_holds(tmp_path):
+    target, _ = imported(tmp_path, {"first": TERMINAL_BENCH, "second": HARBOR})
+    checked = check_pack(target / "manifest.yaml", target / "tasks.jsonl")
+    assert checked.errors == ()
+    assert [task.id for _, task in checked.tasks] == ["first", "second"]
+
+
+def test_a_task_of_harbor(tmp_path):
+    target, _ = imported(tmp_path, {"second": HARBOR})
+    (row,) = rows(target)
+    assert row["environment"]["workdir"] == "/app/sub"
+    assert row["environment"]["timeout_seconds"] == 70.5
+    assert row["eval"]["checker"] == {"source": "pytest", "path": "second", "timeout_seconds": 30.0}
+    assert row["metadata"] == {"format": "harbor", "category": "x"}
+    assert 'ENV MODE="slow"' in (target / "images/second/Dockerfile").read_text(encoding="utf-8")
+    assert "solve" not in str(tree(target / "images"))
+
+
+def test_a_ready_image(tmp_path):
+    files = {name: text for name, text in HARBOR.items() if not name.startswith("environment")}
+    files["task.toml"] = '[environment]\ndocker_image = "example/image:2"\n'
+    target, _ = imported(tmp_path, {"ready": files})
+    (row,) = rows(target)
+    assert row["environment"]["image"] == "example/image:2"
+    assert row["environment"]["timeout_seconds"] == 600.0
+    assert not (target / "images").exists()
+
+
+def test_a_script_of_its_own_runs_as_a_command(tmp_path):
+    script = "#!/bin/bash\ncd /app\n./compare.sh $TEST_DIR/want.txt\n"
+    files = TERMINAL_BENCH | {
+        "run-tests.sh": script,
+        "tests/want.txt": "x",
+        "tests/a.sh": "cat /tests/x",
+    }
+    target, _ = imported(tmp_path, {"own": files})
+    (row,) = rows(target)
+    place = "/app/securebench/evaluation_inputs/own"
+    assert row["eval"] == {
+        "checker": {
+            "command": f"TEST_DIR={place} bash {place}/run-tests.sh",
+            "timeout_seconds": 45.0,
+        },
+        "test_files": {"path": "own"},
+    }
+    assert (target / "hidden/own/a.sh").read_text(encoding="utf-8") == f"cat {place}/x"
+
+
+def test_what_tests_fetch_comes_into_the_image(tmp_path):
+    target, _ = imported(tmp_path, {"uv": TERMINAL_BENCH | {"run-tests.sh": UV}})
+    dockerfile = (target / "images/uv/Dockerfile").read_text(encoding="utf-8")
+    assert "apt-get install -y --no-install-recommends curl" in dockerfile
+    assert "pip install --no-cache-dir numpy==2.3.1\n" in dockerfile
+    assert "pytest" not in dockerfile
+
+
+REFUSED = {
+    "no instruction": (
+        {"task.yaml": "difficulty: easy\n"},
+        ["t/task.yaml: there is no instruction"],
+    ),
+    "broken YAML": ({"task.yaml": "a: [\n"}, ["t/task.yaml"]),
+    "a time that is none": (
+        {"task.yaml": "instruction: x\nmax_agent_timeout_sec: soon\n"},
+        ["t/task.yaml: max_agent_timeout_sec must be a positive number"],
+    ),
+    "two services": (
+        {"docker-compose.yaml": COMPOSE + "  db:\n    image: postgres\n"},
+        ["t/docker-compose.yaml: only one service called client or main", "client, db"],
+    ),
+    "ports": (
+        {"docker-compose.yaml": COMPOSE + "    ports: ['80:80']\n    privileged: true\n"},
+        ["services.client.ports has no counterpart", "services.client.privileged has no"],
+    ),
+    "a working folder elsewhere": (
+        {"Dockerfile": "FROM debian\nWORKDIR /root\n"},
+        ["t/Dockerfile: WORKDIR /root cannot be a workspace"],
+    ),
+    "tests in the image": (
+        {"Dockerfile": "FROM debian\nCOPY tests/data.json /app/\nWORKDIR /app\n"},
+        ["t/Dockerfile:2: COPY puts 'tests/data.json' into the image"],
+    ),
+    "a service in the image": (
+        {"Dockerfile": 'FROM debian\nENTRYPOINT ["/start.sh"]\nCMD ["nginx"]\n'},
+        ["t/Dockerfile:2: ENTRYPOINT starts a program", "t/Dockerfile:3: CMD starts a program"],
+    ),
+    "no Dockerfile": ({"Dockerfile": None}, ["t/Dockerfile: cannot be read"]),
+    "no script": ({"run-tests.sh": None}, ["t/run-tests.sh: cannot be read"]),
+    "a script that fetches and more": (
+        {"run-tests.sh": "apt-get update\nnode server.js &\npytest $TEST_DIR/test_outputs.py\n"},
+        ["t/run-tests.sh:2: 'node server.js &' is neither"],
+    ),
+    "other tests": (
+        {"tests/test_more.py": "def test(): pass\n"},
+        ["t/run-tests.sh: runs other tests than all"],
+    ),
+    "no tests": ({"run-tests.sh": "echo nothing\n"}, ["t/run-tests.sh: runs no tests"]),
+}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_refused(tmp_path, name):
+    changes, want = REFUSED[name]
+    files = {n: text for n, text in (TERMINAL_BENCH | changes).items() if text is not None}
+    found = "\n".join(refusals(tmp_path, {"t": files}))
+    for text in want:
+        assert text in found
+
+
+HARBOR_REFUSED = {
+    "broken TOML": ({"task.toml": "a = \n"}, "t/task.toml: invalid TOML"),
+    "a GPU": ({"task.toml": "[environment]\ngpus = 1\n"}, "environment.gpus"),
+    "variables of the verifier": (
+        {"task.toml": "[verifier.env]\nA = 'b'\n"},
+        "verifier.env has no",
+    ),
+    "a variable of the machine": (
+        {"task.toml": "[environment.env]\nA = '${HOST_A}'\n"},
+        "environment: A has no fixed value",
+    ),
+    "no instruction": ({"instruction.md": None}, "t/instruction.md: cannot be read"),
+    "a script of its own": ({"tests/test.sh": "python3 /tests/grade.py\n"}, "t/tests/test.sh:1: "),
+}
+
+
+@pytest.mark.parametrize("name", HARBOR_REFUSED)
+def test_refused_of_harbor(tmp_path, name):
+    changes, want = HARBOR_REFUSED[name]
+    files = {n: text for n, text in (HARBOR | changes).items() if text is not None}
+    assert want in "\n".join(refusals(tmp_path, {"t": files}))
+
+
+def test_all_refusals_come_together_and_nothing_is_written(tmp_path):
+    bad = TERMINAL_BENCH | {"task.yaml": "a: 1\n", "Dockerfile": "FROM x\nWORKDIR /root\n"}
+    found = refusals(tmp_path, {"a": bad, "b": TERMINAL_BENCH, "c": bad, "Upper": TERMINAL_BENCH})
+    assert sorted(text.split(":")[0] for text in found) == [
+        "Upper",
+        "a/Dockerfile",
+        "a/task.yaml",
+        "c/Dockerfile",
+        "c/task.yaml",
+    ]
+
+
+def test_refused_tasks_may_be_left_out(tmp_path):
+    bad = TERMINAL_BENCH | {"task.yaml": "a: 1\n"}
+    target, result = imported(tmp_path, {"bad": bad, "good": TERMINAL_BENCH}, skip=True)
+    assert result.tasks == ("good",)
+    assert len(result.errors) == 1
+    assert [row["id"] for row in rows(target)] == ["good"]
+
+
+def test_a_link_is_refused(tmp_path):
+    put(tmp_path / "source/t", TERMINAL_BENCH)
+    (tmp_path / "source/t/app/link").symlink_to("/etc/passwd")
+    with pytest.raises(ConfigErrors, match=r"app/link: packs hold files and folders only"):
+        imported(tmp_path, {})
+
+
+def test_an_earlier_pack_is_replaced_only_when_asked(tmp_path):
+    target, _ = imported(tmp_path, {"first": TERMINAL_BENCH})
+    put(target, {"README.md": "mine", "hidden/old/x": "old"})
+    with pytest.raises(ConfigErrors, match="already; remove it or use --replace"):
+        imported(tmp_path, {})
+    imported(tmp_path, {}, replace=True)
+    assert (target / "README.md").read_text(encoding="utf-8") == "mine"
+    assert not (target / "hidden/old").exists()
+
+
+def test_a_folder_without_tasks(tmp_path):
+    (tmp_path / "source").mkdir()
+    with pytest.raises(ConfigErrors, match=r"holds no task\.yaml or task\.toml"):
+        imported(tmp_path, {})
+
+
+def test_one_task_and_a_folder_of_tasks(tmp_path):
+    put(tmp_path / "checkout/tasks/one", TERMINAL_BENCH)
+    for number, folder in enumerate((tmp_path / "checkout", tmp_path / "checkout/tasks/one")):
+        result = import_terminal_bench(folder, tmp_path / f"pack{number}", pack_id="tb")
+        assert result.tasks == ("one",)
+
+
+def test_an_id_that_is_no_image_name(tmp_path):
+    with pytest.raises(ConfigErrors, match="cannot be part of an image's name"):
+        import_terminal_bench(tmp_path, tmp_path / "pack", pack_id="Not This")
+
+
+def test_a_solution_of_several_files_makes_no_oracle(tmp_path):
+    files = HARBOR | {"solution/data.bin": "x"}
+    target, result = imported(tmp_path, {"t": files})
+    assert (target / "oracle/answers.jsonl").read_text(encoding="utf-8") == ""
+    assert "needs further files" in result.remarks[0]
+
+
+# The parts
+
+SCRIPTS = {
+    "plain": ("pytest $TEST_DIR\n", (), (), (".",)),
+    "quoted": ('pytest "$TEST_DIR"/test_a.py -v\n', (), (), ("test_a.py",)),
+    "by module": ("python3 -m pytest ${TEST_DIR}/test_a.py\n", (), (), ("test_a.py",)),
+    "from inside": ("cd $TEST_DIR\nuv run pytest test_a.py\n", (), (), ("test_a.py",)),
+    "all from inside": ("cd /tests && pytest -rA\n", (), (), (".",)),
+    "uv": (UV, ("curl",), ("numpy==2.3.1",), ("test_outputs.py",)),
+    "uvx": (UVX, (), (), ("test_outputs.py",)),
+    "in a condition": ("if pytest /tests/test_a.py; then\n echo 1\nfi\n", (), (), ("test_a.py",)),
+    "uv add": (
+        "uv init\nuv add pytest pandas\nuv run pytest $TEST_DIR/a.py\n",
+        (),
+        ("pandas",),
+        ("a.py",),
+    ),
+}
+
+
+@pytest.mark.parametrize("name", SCRIPTS)
+def test_scripts_that_only_run_pytest(name):
+    text, apt, pip, targets = SCRIPTS[name]
+    script = read_script(text)
+    assert (script.apt, script.pip, script.targets) == (apt, pip, targets)
+    assert script.is_plain_pytest
+
+
+@pytest.mark.parametrize(
+    "step",
+    [
+        "pytest $TEST_DIR/a.py -k fast",
+        "pytest /elsewhere/a.py",
+        "python3 grade.py",
+        "X=$(pytest $TEST_DIR/a.py)",
+        "echo $(rm -rf /app)",
+        "make -C /app test",
+        "export MODE=fast",
+        "'unbalanced",
+    ],
+)
+def test_scripts_that_do_more(step):
+    script = read_script(f"pytest $TEST_DIR/a.py\n{step}\n")
+    assert [found.line for found in script.unmapped] == [2]
+    assert not script.is_plain_pytest
+
+
+def test_dockerfile_instructions():
+    found = instructions(
+        "# syntax=x\nFROM a AS build\nRUN one \\\n  # note\n  && two\n"
+        "COPY <<EOF /app/x\nENTRYPOINT no\nEOF\nfrom b\nworkdir sub\nWORKDIR deeper/\n"
+    )
+    assert [(item.name, item.line) for item in found] == [
+        ("FROM", 2),
+        ("RUN", 3),
+        ("COPY", 6),
+        ("FROM", 9),
+        ("WORKDIR", 10),
+        ("WORKDIR", 11),
+    ]
+    assert workdir(found) == "/app/sub/deeper"
+
+
+@pytest.mark.parametrize(
+    "line",
+    ['CMD ["bash"]', "CMD sleep infinity", 'CMD ["sh", "-c", "sleep infinity"]', "CMD python3"],
+)
+def test_idle_commands(line):
+    assert defects(instructions(f"FROM a\n{line}\n")) == []
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        'CMD ["sh", "-c", "nginx && sleep infinity"]',
+        "CMD service cron start",
+        "CMD python3 /app/serve.py",
+        "WORKDIR $HOME",
+        "COPY ./solution.sh /x",
+        'ADD ["solution", "/x"]',
+    ],
+)
+def test_defects(line):
+    (found,) = defects(instructions(f"FROM a\n{line}\n"), {"solution", "solution.sh"})
+    assert found.line == 2
+
+
+def test_a_dockerfile_without_additions_is_kept():
+    assert with_additions("FROM a\n", Additions({})) == "FROM a\n"
+
+
+def test_additions_keep_the_user():
+    text = with_additions("FROM debian\nUSER me\n", Additions({"A": 'x "y"'}, needs_python=True))
+    assert text.splitlines()[-4:] == [
+        "USER root",
+        'ENV A="x \\"y\\""',
+        (
+            "RUN apt-get update && apt-get install -y --no-install-recommends python3"
+            " && rm -rf /var/lib/apt/lists/*"
+        ),
+        "USER me",
+    ]
+
+
+COMPOSE_PROBLEMS = {
+    "no services": ("a: 1\n", "there are no services"),
+    "another name": ("services: {web: {build: .}}\n", "only one service"),
+    "networks": ("services: {client: {build: .}}\nnetworks: {}\n", "'networks' has no counterpart"),
+    "arguments": ("services: {client: {build: {args: {A: b}}}}\n", "build.args has no counterpart"),
+    "another context": ("services: {client: {build: ../x}}\n", "build.context must be"),
+    "another file": (
+        "services: {client: {build: {dockerfile: Other}}}\n",
+        "build.dockerfile must be",
+    ),
+    "a program": ("services: {client: {command: nginx}}\n", "command starts a program"),
+    "a volume": ("services: {client: {volumes: ['./x:/y']}}\n", "volumes may only name"),
+    "a variable": ("services: {client: {environment: [TOKEN]}}\n", "TOKEN has no fixed value"),
+}
+
+
+@pytest.mark.parametrize("name", COMPOSE_PROBLEMS)
+def test_compose_problems(name):
+    text, want = COMPOSE_PROBLEMS[name]
+    assert want in "\n".join(read_compose(text).problems)
+
+
+def test_compose_that_maps():
+    found = read_compose(COMPOSE + "    mem_limit: 2g\n")
+    assert (found.variables, found.problems) == ({"MODE": "fast"}, ())
+    assert found.remarks == ("mem_limit has no effect",)
+
+
+PACK = Path(__file__).parents[3] / "benchmarks/terminal-bench-first10"
+
+
+def test_the_committed_pack_is_a_fresh_import(tmp_path):
+    target = tmp_path / PACK.name
+    import_terminal_bench(PACK / "source", target, pack_id=PACK.name)
+    names = tree(target)
+    assert len(names) > 50
+    for name in names:
+        assert (target / name).read_bytes() == (PACK / name).read_bytes(), name
+    for folder in ("hidden", "images", "oracle"):
+        assert tree(PACK / folder) == tree(target / folder)
