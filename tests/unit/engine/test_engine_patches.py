@@ -82,8 +82,13 @@ def test_a_control_that_runs_out_of_memory_is_a_resource():
     assert stage(control(137, reason="OOMKilled"), waiting("check")).problem == "oom_killed"
 
 
-def test_a_control_that_vanishes_is_lost():
-    assert isinstance(stage(control(137), waiting("check")), Interrupted)
+def test_a_control_whose_supervisor_is_killed_counts_against_the_candidate():
+    assert stage(control(137), waiting("check")).problem == "supervisor_killed"
+
+
+def test_a_control_that_the_kubelet_lost_sight_of_is_lost():
+    lost = stage(control(137, reason="ContainerStatusUnknown"), waiting("check"))
+    assert isinstance(lost, Interrupted)
 
 
 def test_facts_come_from_the_container_that_ran():
