@@ -36,8 +36,7 @@ PATCHES = st.lists(LINES | HEADERS | QUOTED | st.text(max_size=9), max_size=30).
 def test_the_reader_decides_about_any_text(text):
     try:
         sections = read_patch(text)
-    except NoncanonicalPatchError as error:
-        assert 1 <= error.line <= text.count("\n") + 2
+    except NoncanonicalPatchError:
         return
     end = sections[-1].end
     assert "".join(text[each.start : each.end] for each in sections) == text[:end]

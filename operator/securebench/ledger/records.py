@@ -296,9 +296,7 @@ def _text_metadata(task: TaskPlan, texts: RecordTexts) -> dict[str, object]:
     return answer
 
 
-def _code_metadata(
-    task: TaskPlan, code: CodePlan, verification: Verification
-) -> dict[str, object]:
+def _code_metadata(task: TaskPlan, code: CodePlan, verification: Verification) -> dict[str, object]:
     command = verification.command
     timeout = {
         "failure_reason": "verifier_timeout",

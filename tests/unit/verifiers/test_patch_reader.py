@@ -64,11 +64,7 @@ ACCEPTED = {
     "empty file": (EMPTY_FILE, ["e"]),
     "binary": (BINARY, ["b.bin"]),
     "link": (LINK, ["l"]),
-    "submodule": (
-        "diff --git a/s b/s\nnew file mode 160000\nindex 0000000..1111111\n--- /dev/null\n"
-        "+++ b/s\n@@ -0,0 +1 @@\n+Subproject commit 1111111\n",
-        ["s"],
-    ),
+    "submodule": (NEW_FILE.replace("100644", "160000"), ["n"]),
     "two sections, one order": (changed("z") + changed("a"), ["z", "a"]),
     "trailing blank lines": (changed() + "\n  \n\t\n", ["lib/x.py"]),
     "no newline at the end": (changed().removesuffix("\n"), ["lib/x.py"]),
@@ -91,8 +87,7 @@ ACCEPTED = {
     ),
     "carriage returns are content": (changed("x", "@@ -1 +1 @@\n-a\r\n+b\r\n"), ["x"]),
     "quoted": (
-        'diff --git "a/a b\\t\\"\\\\\\303\\244" "b/a b\\t\\"\\\\\\303\\244"\n'
-        "old mode 100644\nnew mode 100755\n",
+        MODE.replace("a/run b/run", r'"a/a b\t\"\\\303\244" "b/a b\t\"\\\303\244"'),
         ['a b\t"\\ä'],
     ),
     "non-ASCII without quotes": (changed("ä/ö"), ["ä/ö"]),
