@@ -1,4 +1,6 @@
 #!/usr/bin/env -S python3 -I
-import pathlib, sys
-print("isolated", sys.flags.isolated)
-sys.exit(pathlib.Path("answer.txt").read_text() != "42\n")
+import sys
+from pathlib import Path
+
+sys.stdout.write(f"isolated {sys.flags.isolated}\n")
+sys.exit(Path("answer.txt").read_text(encoding="utf-8") != "42\n")
