@@ -29,7 +29,7 @@ tier = if [ -d $(1) ]; then pytest $(1) $(2) || [ $$? -eq 5 ]; else echo "no tes
 STAGES := setup lint type unit property wiring supervise cluster golden contract images cluster-tests e2e
 
 .NOTPARALLEL:
-.PHONY: help setup cluster cluster-down images load install run test verify lint type unit property golden contract \
+.PHONY: help setup cluster cluster-down images load load-core install run test verify lint type unit property golden contract \
 	wiring supervise cluster-tests e2e bench kills generate clean
 
 help: ## List the targets
@@ -57,10 +57,14 @@ cluster-down: ## Stop the local cluster and remove what belongs to it
 images: ## Build the images that are not there yet
 	@images/build.sh
 
-load: cluster images ## Load the images into the local cluster
-	@$(CLUSTER) load $$(images/build.sh --archives)
+load: cluster images ## Load all images into the local cluster
+	@$(CLUSTER) load $$(images/build.sh archives)
 
-install: load ## Install or upgrade the chart on the local cluster
+load-core: cluster ## Load the images that every run needs; task images of single packs are left out
+	@images/build.sh core
+	@$(CLUSTER) load $$(images/build.sh archives core)
+
+install: load-core ## Install or upgrade the chart on the local cluster
 	@$(WITH_TOOLS); kubectl apply --server-side --force-conflicts -f charts/securebench/crds >/dev/null  # Helm updates none
 	@$(WITH_CLUSTER); helm upgrade --install securebench charts/securebench \
 	  --namespace $(NAMESPACE) --create-namespace --wait --timeout 3m --values tests/cluster/values.yaml \
@@ -84,7 +88,7 @@ lint: setup ## Format, lint, import contracts, spelling, YAML, shell and Go
 	@ruff check --output-format concise .
 	@ruff format --check .
 	@lint-imports
-	@codespell --ignore-words-list notin,caf,comand,abd --skip 'tests/e2e/scenarios/*' operator tests docs images charts benchmarks Makefile README.md CHANGELOG.md
+	@codespell --ignore-words-list notin,caf,comand,abd,ue --skip 'tests/e2e/scenarios/*,benchmarks/*/tasks.jsonl,benchmarks/*/oracle/*' operator tests docs images charts benchmarks Makefile README.md CHANGELOG.md
 	@yamllint --strict .
 	@shellcheck -x $$(git ls-files --cached --others --exclude-standard -- '*.sh' ':!benchmarks' ':!tests/e2e/scenarios' tests/cluster/cluster .ci/run .ci/stages)
 	@test -z "$$(gofmt -l images/supervise)" || { gofmt -d images/supervise; exit 1; }

@@ -2,7 +2,8 @@
 # Builds the operator's and the Pods' image, and the task images where a registry cannot be reached. An image's tag is
 # the digest of its inputs; what is there already is not built again. Names are kept in tags.env, archives for the
 # cluster in archives/, both below the user's cache.
-# usage: build.sh [--archives: print the archives]
+# usage: build.sh [core|all]           core leaves out the task images of the packs
+#        build.sh archives [core|all]  prints the archives instead
 set -euo pipefail
 HERE=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 # shellcheck source=images/lib.sh
@@ -96,9 +97,15 @@ task_folders() {
     -printf '%h\n' | sort)
 }
 
+archives() {
+  local options=()
+  if [ "$1" = core ]; then options=(! -name 'task-*'); fi
+  find "$ARCHIVES" -name '*.tar' "${options[@]}" | sort
+}
+
 main() {
   local operator pod inputs folder
-  if [ "${1:-}" = --archives ]; then find "$ARCHIVES" -name '*.tar' | sort; return; fi
+  if [ "${1:-}" = archives ]; then archives "${2:-all}"; return; fi
   mkdir -p "$IMAGES"
   exec 9> "$IMAGES/lock"
   flock 9
@@ -110,7 +117,9 @@ main() {
   operator=$(build operator "${inputs[@]}")
   mapfile -t inputs < <(pod_inputs)
   pod=$(build pod "${inputs[@]}")
-  while read -r folder; do build_task "$folder"; done < <(task_folders)
+  if [ "${1:-all}" = all ]; then
+    while read -r folder; do build_task "$folder"; done < <(task_folders)
+  fi
   printf 'SECUREBENCH_OPERATOR_IMAGE=%s\nSECUREBENCH_POD_IMAGE=%s\n' "$operator" "$pod" > "$IMAGES/tags.env"
 }
 

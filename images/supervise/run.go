@@ -50,6 +50,9 @@ func run(text string, stop <-chan struct{}) message {
 		}
 	}
 	writeStreams(folders.streams, kept, &result)
+	if spec.Linger {
+		<-stop
+	}
 	return result
 }
 

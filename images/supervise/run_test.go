@@ -207,6 +207,26 @@ func TestStop(t *testing.T) {
 	}
 }
 
+func TestSidecarStaysWhenItsCommandHasEnded(t *testing.T) {
+	f := newFixture(t).phases(shell("exit 3"))
+	f.spec["linger"] = true
+	running := f.start(f.command())
+	f.waitFor("output/report.json")
+	ended := make(chan result, 1)
+	go func() { ended <- f.finish(running) }()
+	select {
+	case got := <-ended:
+		t.Fatalf("it ended with %d", got.code)
+	case <-time.After(100 * time.Millisecond):
+	}
+	if err := running.command.Process.Signal(syscall.SIGTERM); err != nil {
+		t.Fatal(err)
+	}
+	if got := <-ended; got.code != codeDone || got.message.ExitCode != 3 {
+		t.Errorf("got code %d, %+v", got.code, got.message)
+	}
+}
+
 func TestCommandCannotEndPid1(t *testing.T) {
 	f := newFixture(t)
 	f.init = true

@@ -38,21 +38,23 @@ type copySpec struct {
 }
 
 type runSpec struct {
-	Version             int             `json:"version"`
-	Verdict             bool            `json:"verdict"`
-	Lanes               []laneSpec      `json:"lanes"`
-	Candidate           *candidateSpec  `json:"candidate"`
-	Copies              []transferSpec  `json:"copies"`
-	Protected           []string        `json:"protected"`
-	Home                string          `json:"home"`
-	Phases              []phaseSpec     `json:"phases"`
-	Streams             streamsSpec     `json:"streams"`
-	OpenModes           []string        `json:"open_modes"`
-	Probes              []string        `json:"probes"`
-	ProbeTimeoutSeconds float64         `json:"probe_timeout_seconds"`
-	MaxProcesses        uint64          `json:"max_processes"`
-	Repository          *repositorySpec `json:"repository"`
-	Diff                *diffSpec       `json:"diff"`
+	Version             int            `json:"version"`
+	Verdict             bool           `json:"verdict"`
+	Lanes               []laneSpec     `json:"lanes"`
+	Candidate           *candidateSpec `json:"candidate"`
+	Copies              []transferSpec `json:"copies"`
+	Protected           []string       `json:"protected"`
+	Home                string         `json:"home"`
+	Phases              []phaseSpec    `json:"phases"`
+	Streams             streamsSpec    `json:"streams"`
+	OpenModes           []string       `json:"open_modes"`
+	Probes              []string       `json:"probes"`
+	ProbeTimeoutSeconds float64        `json:"probe_timeout_seconds"`
+	MaxProcesses        uint64         `json:"max_processes"`
+	// Linger keeps the program until it is told to stop: a sidecar that ends is started again.
+	Linger     bool            `json:"linger"`
+	Repository *repositorySpec `json:"repository"`
+	Diff       *diffSpec       `json:"diff"`
 }
 
 type laneSpec struct {

@@ -310,6 +310,26 @@ func TestPrepare(t *testing.T) {
 	}
 }
 
+func TestPrepareCopiesFoldersOfItsImage(t *testing.T) {
+	f := newFixture(t)
+	f.write("image/code/one.py", "1")
+	f.write("image/code/inner/two.py", "2")
+	spec := fmt.Sprintf(`{"version":1,"tools":%q,"folders":[],"copies":[{"from":%q,"to":%q}]}`,
+		f.path("output"), f.path("image/code"), f.path("output/deep/code"))
+	for range 2 {
+		if err := f.program("prepare", spec).Run(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if f.read("output/deep/code/one.py")+f.read("output/deep/code/inner/two.py") != "12" {
+		t.Error("the copy is not the original")
+	}
+	missing := fmt.Sprintf(`{"version":1,"tools":%q,"folders":[],"copies":[{"from":"/no/such","to":%q}]}`, f.path("output"), f.path("output/x"))
+	if err := f.program("prepare", missing).Run(); err == nil {
+		t.Error("a missing folder is no error")
+	}
+}
+
 func TestNotRoot(t *testing.T) {
 	f := newFixture(t)
 	f.become(64123)

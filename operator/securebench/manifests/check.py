@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from securebench.manifests import layout, sizes, volumes
-from securebench.manifests.checkers import checker_phases
+from securebench.manifests.checkers import checker_phases, needs_pytest
 from securebench.manifests.commands import base_spec, collect_spec, lane_spec, phase_spec
 from securebench.manifests.containers import (
     CourierJob,
@@ -33,6 +33,9 @@ from securebench.protocol import FRAMEWORK_FOLDER
 if TYPE_CHECKING:
     from securebench.packs.materialize import LaneSet
     from securebench.plan.model import CheckPlan, LaunchKey, RunPlan, TaskPlan
+
+
+BUNDLE = {"from": layout.PYTEST_SOURCE, "to": layout.COURIER_PYTEST}
 
 
 def check_containers(
@@ -66,11 +69,11 @@ def check_containers(
     return Containers(
         main=task_container(container, "run", spec),
         volumes=_volumes(plan),
-        init=[_courier(plan, launch, lanes)],
+        init=[_courier(plan, check, launch, lanes)],
     )
 
 
-def _courier(plan: RunPlan, launch: LaunchKey, lanes: LaneSet) -> Manifest:
+def _courier(plan: RunPlan, check: CheckPlan, launch: LaunchKey, lanes: LaneSet) -> Manifest:
     folders = parent_folders([EVALUATION_ROOT, *asset_places(lanes)])
     own = layout.launch_folder(plan.identity.uid, launch)
     job = CourierJob(
@@ -84,6 +87,7 @@ def _courier(plan: RunPlan, launch: LaunchKey, lanes: LaneSet) -> Manifest:
                 sub_path=f"{own}/{layout.VERIFICATION_NAME}",
             ),
         ),
+        copies=[BUNDLE] if needs_pytest(check.source) else [],
     )
     return courier(plan.pods, job)
 

@@ -226,6 +226,7 @@ def _worker_spec(job: _Job) -> dict[str, object]:
         **base_spec(job.plan, 0),
         **_run_spec([Phase("candidate", worker, job.task.workspace, None)]),
         "verdict": False,
+        "linger": True,
         "lanes": [],
         "streams": none,
         "open_modes": [],

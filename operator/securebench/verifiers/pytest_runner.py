@@ -34,7 +34,7 @@ def find_pytest(workspace: str, bundle: str) -> bool:
     """
     sys.path[:] = [entry for entry in sys.path if entry and not is_below(entry, workspace)]
     if importlib.util.find_spec("pytest") is None and Path(bundle).is_dir():
-        sys.path.append(bundle)
+        sys.path.insert(0, bundle)
     return importlib.util.find_spec("pytest") is not None
 
 

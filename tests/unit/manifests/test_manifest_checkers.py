@@ -1,3 +1,4 @@
+import json
 import os
 import subprocess
 import sys
@@ -6,11 +7,13 @@ from pathlib import Path
 
 import pytest
 
-from golden.manifest_samples import LANES, terminal_task
+from golden.manifest_samples import LANES, candidate, run_plan, terminal_task
 from securebench.manifests import layout
 from securebench.manifests.checkers import FIND_PYTEST, checker_phases, needs_pytest
 from securebench.manifests.commands import phase_spec
-from securebench.plan.model import CheckPlan, SourcePlan
+from securebench.manifests.verifier import verifier_pod
+from securebench.plan.model import CheckPlan, LaunchKey, Role, SourcePlan
+from securebench.resources import Lane, Resource, ResourceBundle
 
 FAILING = "def test_it():\n    assert False\n"
 PASSING = "def test_it():\n    assert True\n"
@@ -78,6 +81,30 @@ def test_pytest_is_looked_for_before_the_tests():
     assert find.command[5:] == ("find", "/app", "/opt/securebench/tools/pytest")
     assert tests.command[-1] == "/opt/securebench/evaluator/lab/tests"
     assert needs_pytest(task().check.source)
+
+
+@pytest.mark.parametrize(("kind", "want"), [("pytest", True), ("script", False)])
+def test_the_courier_brings_a_pytest_where_tests_may_need_one(kind, want):
+    one = task(kind)
+    key = LaunchKey(one.index, 1, Role.VERIFIER, 1)
+    pod = verifier_pod(run_plan(one), one, key, LANES, candidate("workspace.tar"))
+    hook = pod["spec"]["initContainers"][0]["lifecycle"]["postStart"]["exec"]["command"]
+    copies = json.loads(hook[-1]).get("copies", [])
+    assert copies == ([{"from": "/opt/pytest", "to": "/work/tools/pytest"}] if want else [])
+
+
+def test_the_checkers_files_are_mounted_read_only_at_both_places():
+    checker = Resource("checker", Lane.EVALUATION_INPUTS, "json", {"source": "script", "path": "a"})
+    one = task("script")
+    resources = ResourceBundle((*one.task.resources.in_lane(Lane.PUBLIC), checker))
+    one = replace(one, task=replace(one.task, resources=resources))
+    key = LaunchKey(one.index, 1, Role.VERIFIER, 1)
+    pod = verifier_pod(run_plan(one), one, key, LANES, candidate("workspace.tar"))
+    (container,) = pod["spec"]["containers"]
+    mounts = {mount["mountPath"]: mount for mount in container["volumeMounts"]}
+    for path in ("/app/securebench/evaluation_inputs", "/opt/securebench/evaluator"):
+        assert mounts[path]["readOnly"] is True
+        assert mounts[path]["subPath"].endswith("lanes/evaluation_inputs")
 
 
 @pytest.fixture

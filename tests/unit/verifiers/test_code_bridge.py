@@ -6,6 +6,34 @@ import pytest
 from unit.verifiers.code_pair import judge
 
 CASES = {
+    "many callbacks": (
+        "def each(f, n, kept):\n    for i in range(n): kept.append(f([i])[0])",
+        "kept = []\neach(lambda item: item, 3000, kept)\nassert kept == list(range(3000))",
+        True,
+    ),
+    "containers of an outer call": (
+        """
+def outer(shared, f):
+    mine = [1]
+    shared.append(mine)
+    f(shared)
+    mine.append(2)
+    f(shared)
+def inner(items): items[-1].append(9)
+""",
+        """
+seen = []
+def look(items):
+    assert items is shared
+    inner(items)
+    seen.append(list(items[-1]))
+shared = []
+outer(shared, look)
+assert seen == [[1, 9], [1, 9, 2, 9]], seen
+assert shared == [[1, 9, 2, 9]], shared
+""",
+        True,
+    ),
     "simple": ("def f(a,b=2): return a+b", "assert f(1)==3 and f(1,b=5)==6", True),
     "wrong": ("def f(a,b=2): return a+b", "assert f(1)==4", False),
     "types": (

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import binascii
 import collections
+import contextlib
 from collections.abc import Callable, Iterator, Sequence
 from operator import is_
 from typing import Any, Protocol
@@ -54,21 +55,46 @@ class Heap:
 
     def __init__(self, objects: Objects) -> None:
         self._side = objects
-        self._objects: list[Any] = []
+        self._count = 0
+        self._objects: dict[int, Any] = {}
         self._numbers: dict[int, int] = {}
         self._open: set[int] = set()
-        self._marks: list[Sequence[object] | None] = []
+        self._marks: dict[int, Sequence[object]] = {}
+        self._briefs: list[range] = []
 
     def clear(self) -> None:
         """Forget everything: the exchange is over."""
+        self._count = 0
         self._objects.clear()
         self._numbers.clear()
         self._open.clear()
         self._marks.clear()
+        self._briefs.clear()
+
+    @contextlib.contextmanager
+    def brief(self) -> Iterator[None]:
+        """Note the containers that cross meanwhile: they are forgotten by ``forget``."""
+        start = self._count
+        yield
+        self._briefs.append(range(start, self._count))
+
+    def briefs(self) -> int:
+        """Return a place for ``forget``: what is noted up to now stays."""
+        return len(self._briefs)
+
+    def forget(self, place: int) -> None:
+        """Forget the containers that were noted since a place; a call within a call is over."""
+        for numbers in self._briefs[place:]:
+            for number in numbers:
+                found = self._objects.pop(number, None)
+                if self._numbers.get(id(found)) == number:
+                    del self._numbers[id(found)]
+        del self._briefs[place:]
 
     def mark(self) -> None:
         """Remember the contents of all containers: code of this side gets control."""
-        self._marks = [_contents(item) for item in self._objects]
+        pairs = ((number, _contents(item)) for number, item in self._objects.items())
+        self._marks = {number: items for number, items in pairs if items is not None}
 
     def changes(self) -> list[Raw]:
         """Return the new contents of containers that changed since the mark.
@@ -76,11 +102,11 @@ class Heap:
         Raises:
             CannotCrossError: New contents have no form on the other side.
         """
-        marks, self._marks = self._marks, []
+        marks, self._marks = self._marks, {}
         result = []
-        for number, before in enumerate(marks):
-            now = _contents(self._objects[number])
-            if before is not None and now is not None and not _is_same(before, now):
+        for number, before in marks.items():
+            now = _contents(self._objects.get(number))
+            if now is not None and not _is_same(before, now):
                 result.append([number, *self._items(self._objects[number])])
         return result
 
@@ -160,13 +186,14 @@ class Heap:
 
     def _register(self, value: object) -> int:
         """Number a container and keep it alive, so that its id stays its own."""
-        number = len(self._objects)
-        self._objects.append(value)
+        number = self._count
+        self._count += 1
+        self._objects[number] = value
         self._numbers[id(value)] = number
         return number
 
     def _at(self, number: object) -> Any:
-        if type(number) is not int or not 0 <= number < len(self._objects):
+        if type(number) is not int or number not in self._objects:
             raise MalformedError("a reference to nothing")
         found = self._objects[number]
         if type(found) is _Unfinished:

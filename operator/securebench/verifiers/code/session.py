@@ -89,9 +89,11 @@ class Session:
         """
         with self._lock, self._exchange():
             frame = self._asked(operation, operands)
-            if frame[1] == "return":
-                return self._checked(lambda: self._heap.decode(frame[4]))
-            raise self._failure(operation, frame)
+            with self._heap.brief():
+                if frame[1] == "return":
+                    return self._checked(lambda: self._heap.decode(frame[4]))
+                error = self._failure(operation, frame)
+            raise error
 
     def import_candidate(self, source: bytes) -> list[tuple[str, Any]]:
         """Import the candidate's module and return its top-level names with their values.
@@ -166,7 +168,8 @@ class Session:
         identity = secrets.token_hex(IDENTITY_BYTES)
         try:
             changes = self._heap.changes()
-            values = [self._heap.encode(item) for item in operands]
+            with self._heap.brief():
+                values = [self._heap.encode(item) for item in operands]
             self._send([identity, operation, changes, *values])
         except (CannotCrossError, TooLongError) as error:
             raise self.cannot(str(error)) from None
@@ -183,11 +186,13 @@ class Session:
     @contextlib.contextmanager
     def _exchange(self) -> Iterator[None]:
         self._depth += 1
+        place = self._heap.briefs()
         try:
             yield
         finally:
             self._depth -= 1
             if self._depth:
+                self._heap.forget(place)
                 self._heap.mark()
             else:
                 self._heap.clear()
@@ -231,10 +236,12 @@ class Session:
         """Call a function of the tests for the candidate."""
         identity, kind, changes, _, number, *raw = frame
         heap = self._heap
+        place = heap.briefs()
 
         def read() -> list[Any]:
             heap.apply(changes)
-            return [self._callables[_index(number)], *map(heap.decode, raw)]
+            with heap.brief():
+                return [self._callables[_index(number)], *map(heap.decode, raw)]
 
         function, arguments, names = self._checked(read)
         if type(arguments) is not list or type(names) is not dict:
@@ -247,10 +254,13 @@ class Session:
             result, answer = error, "raise"
         try:
             changed = heap.changes()
-            self._send([identity, answer, changed, heap.encode(result)])
+            with heap.brief():
+                raw_result = heap.encode(result)
+            self._send([identity, answer, changed, raw_result])
         except (CannotCrossError, TooLongError, RecursionError) as error:
             refusal = self.cannot(f"the result of a test's function: {error}")
             self._send([identity, "raise", [], heap.encode(refusal)])
+        heap.forget(place)
 
     def _checked(self, read: Callable[[], Any]) -> Any:
         """Read what the worker sent; whatever goes wrong is a violation."""

@@ -111,8 +111,10 @@ class Worker:
                 raise RuntimeError("the tests' functions can be called during a call only")
             asked = self._requests[-1]
             heap = self._heap
+            place = heap.briefs()
             changes = heap.changes()
-            values = [heap.encode(list(arguments)), heap.encode(dict(names))]
+            with heap.brief():
+                values = [heap.encode(list(arguments)), heap.encode(dict(names))]
             self._channel.send([asked, kind, changes, self._printed.take(), number, *values])
             while True:
                 frame = self._channel.receive()
@@ -120,7 +122,9 @@ class Worker:
                     break
                 self._serve(frame)
             heap.apply(frame[2])
-            result = heap.decode(frame[3])
+            with heap.brief():
+                result = heap.decode(frame[3])
+            heap.forget(place)
             heap.mark()
         if frame[1] == "raise":
             raise result
@@ -134,6 +138,7 @@ class Worker:
 
     def _serve(self, frame: list[Any]) -> None:
         asked, operation, changes, *raw = frame
+        place = self._heap.briefs()
         self._requests.append(asked)
         try:
             answer = self._answer(operation, changes, raw)
@@ -142,7 +147,9 @@ class Worker:
         with self._lock:
             self._send([asked, answer[0], answer[1], self._printed.take(), *answer[2:]])
             self._requests.pop()
-            if not self._requests:
+            if self._requests:
+                self._heap.forget(place)
+            else:
                 self._heap.clear()
 
     def _send(self, frame: list[Any]) -> None:
@@ -161,7 +168,8 @@ class Worker:
         heap = self._heap
         with _Deeper():
             heap.apply(changes)
-            values = [heap.decode(item) for item in raw]
+            with heap.brief():
+                values = [heap.decode(item) for item in raw]
         heap.mark()
         try:
             result = self._do(operation, values)
@@ -174,12 +182,14 @@ class Worker:
             changed = heap.changes()
             if operation == "import":
                 return ["return", changed, list(self._names())]
-            return ["return", changed, self._result(operation, result)]
+            with heap.brief():
+                return ["return", changed, self._result(operation, result)]
 
     def _raised(self, error: BaseException) -> list[Any]:
         trace = told(error, PACKAGE)
         changed = self._heap.changes()
-        return ["raise", changed, self.outward(error), trace[-TRACEBACK_CHARACTERS:]]
+        with self._heap.brief():
+            return ["raise", changed, self.outward(error), trace[-TRACEBACK_CHARACTERS:]]
 
     def _result(self, operation: str, result: object) -> Raw:
         """Objects that the tests made by calling a class are known by number."""
