@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from contextlib import aclosing
 from dataclasses import dataclass
-from typing import cast
+from typing import TypeVar, cast
 
 from securebench.api.conditions import ConditionType, EndState, Reason, end_state
 from securebench.errors import ClusterError, TransientClusterError
 from securebench.kube.port import Cluster, Kind, Raw, WatchExpired
+
+T = TypeVar("T")
 
 _PAUSE_SECONDS = 0.5
 """Between two watches; the server ends each after minutes, so it only stops a busy loop."""
@@ -118,16 +120,19 @@ class Follower:
 
     async def patiently(
         self,
-        call: Callable[[], Awaitable[None]],
+        call: Callable[[], Awaitable[T]],
         attempts: int,
         kind: type[ClusterError] = ClusterError,
-    ) -> None:
+    ) -> T:
         """Repeat a call to the operator's Pod, which may be restarting.
 
         Args:
             call: May be repeated.
             attempts: Calls in all.
             kind: Errors after which it is repeated.
+
+        Returns:
+            What the call returned.
 
         Raises:
             SecureBenchError: The last attempt's error, or one of another kind.

@@ -183,11 +183,11 @@ class RunSession:
             return found, True
         earlier = None
         if self._config.run.resume:
-            entries = await self._around.link.find_run(run_id)
+            entries = await self._asked(lambda: self._around.link.find_run(run_id))
             earlier = resumable_run(entries, binding, self._folder / CANDIDATES)
         if earlier is not None:
             await self._look_at_earlier(earlier.uid, binding)
-        await self._follower.patiently(self._push, _TRANSIENT_TRIES, TransientClusterError)
+        await self._asked(self._push)
         run = await _undisturbed(self._create(earlier.run if earlier else None))
         if earlier is None:
             (self._folder / CANDIDATES).write_bytes(b"")
@@ -241,7 +241,7 @@ class RunSession:
             await self._around.cluster.patch(Kind.SECRET, name, owner_patch(run))
 
         try:
-            await self._follower.patiently(own, _TRANSIENT_TRIES, TransientClusterError)
+            await self._asked(own)
         except ClusterError as error:
             self._warn(f"the Secret {name} must be deleted by hand after the run ({error})")
 
@@ -276,7 +276,9 @@ class RunSession:
     async def _finish(self, state: RunState) -> RunEnd:
         end = state.end
         exit_code = 1 if end is None else end.exit_code
-        part = await self._around.link.get_run(state.uid, SUMMARY)
+        part = await self._follower.patiently(
+            lambda: self._around.link.get_run(state.uid, SUMMARY), _FINAL_TRIES
+        )
         if part is None:
             if exit_code == 0:
                 raise StorageError(f"the results volume holds no {SUMMARY} of run {state.name}")
@@ -297,7 +299,7 @@ class RunSession:
                 self._tell(record)
 
     async def _catch_up(self, mirror: RecordMirror) -> None:
-        records = await mirror.refresh()
+        records = await self._asked(mirror.refresh)
         self._kept = frozenset(record_key(record) for record in records)
         if records:
             self._report_resume()
@@ -306,7 +308,8 @@ class RunSession:
         """Find out what a resume keeps, and tell which local lines it leaves out."""
         with TemporaryDirectory() as folder:
             mirror = RecordMirror(self._around.link, uid, Path(folder, CANDIDATES))
-            records = {record_key(item): item for item in await mirror.refresh()}
+            fetched = await self._asked(mirror.refresh)
+        records = {record_key(item): item for item in fetched}
         self._kept = frozenset(
             key for key, item in records.items() if item.get("outcome") in KEPT_OUTCOMES
         )
@@ -322,6 +325,10 @@ class RunSession:
         for key, item in records.items():
             if key not in self._kept:
                 self._note(f"runs again: {key.task_id} ({item.get('outcome')})")
+
+    async def _asked(self, call: Callable[[], Awaitable[T]]) -> T:
+        """Ask again when the connection to the operator's Pod breaks."""
+        return await self._follower.patiently(call, _TRANSIENT_TRIES, TransientClusterError)
 
     def _tell(self, record: Record) -> None:
         self._done += 1

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import IO
 
 from securebench.controller.exec_io import Streams, Volume, serve
-from securebench.errors import SecureBenchError
+from securebench.errors import SecureBenchError, TransientClusterError
 from securebench.kube.fake import FakeCluster
 from securebench.kube.objects import metadata
 from securebench.kube.port import Kind, Raw
@@ -62,6 +62,7 @@ class Namespace:
         self.cluster = PatchingCluster()
         self.calls: list[tuple[str, ...]] = []
         self.failures: list[SecureBenchError] = []
+        self._failing: str | None = None
         self.tamper: Callable[[bytes], bytes] = lambda data: data
         self.waits: list[float] = []
         (root / "packs").mkdir(parents=True)
@@ -73,12 +74,19 @@ class Namespace:
         await asyncio.sleep(0)
         if self.failures:
             raise self.failures.pop(0)
+        if self._failing in command:
+            self._failing = None
+            raise TransientClusterError("the connection ended")
         data = b"" if stdin is None else self.tamper(stdin.read())
         stdout, stderr = io.BytesIO(), io.BytesIO()
         streams = Streams(io.BytesIO(data), stdout, stderr)
         code = serve(command[3:], volume=Volume(self.root, LIMITS), streams=streams)
         await asyncio.sleep(0)
         return ExecResult(code, stdout.getvalue(), stderr.getvalue())
+
+    def fail_once(self, word: str) -> None:
+        """Let the next call with this word break off."""
+        self._failing = word
 
     async def sleep(self, seconds: float) -> None:
         """Stand for asyncio.sleep."""

@@ -76,6 +76,18 @@ async def test_the_summary_of_an_earlier_run_goes_when_a_run_begins(bench: Bench
     following.cancel()
 
 
+@pytest.mark.parametrize("operation", ["find-run", "get-run", "show-pack"])
+async def test_a_start_survives_a_broken_connection(bench: Bench, operation: str) -> None:
+    await bench.run()
+    bench.namespace.fail_once(operation)
+    assert (await bench.run(resume=True)).exit_code == 0
+
+
+async def test_the_summary_is_fetched_from_a_restarted_operator(bench: Bench) -> None:
+    bench.namespace.fail_once("summary.json")
+    assert (await bench.run()).summary is not None
+
+
 class SlowCluster(PatchingCluster):
     """Answers to a creation only after the caller was interrupted."""
 
