@@ -142,7 +142,7 @@ def pod_status(
     conditions: Sequence[Mapping[str, str]] = (),
 ) -> Status:
     """Return a Pod's status; init containers are those of real Pods."""
-    names = {"courier", "materialize", "control-check"}
+    names = {"courier", "materialize", "control-check", "candidate"}
     init = [item for item in containers if item["name"] in names]
     main = [item for item in containers if item not in init]
     status: Status = {"phase": phase, "conditions": list(conditions)}

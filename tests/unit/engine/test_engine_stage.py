@@ -248,6 +248,38 @@ def test_check_stage(name):
     )
 
 
+def again(name, code, reason):
+    """Return a sidecar that was started again after its end."""
+    end = ended(name, code, reason)["state"]
+    return {**running(name, restarts=1), "lastState": end}
+
+
+CODE_CASES = {
+    "pass": (0, running("candidate"), Ended(0)),
+    "fail": (1, ended("candidate", 91), Ended(1)),
+    "time limit": (124, ended("candidate", 91), Ended(124)),
+    "no worker": (64, ended("candidate", 92), Ended(64)),
+    "candidate out of memory": (
+        1,
+        again("candidate", 137, "OOMKilled"),
+        Ended(1, "oom_killed", "the memory limit ended the candidate's container"),
+    ),
+    "a part of the candidate out of memory": (
+        1,
+        again("candidate", 0, "OOMKilled"),
+        Ended(1),
+    ),
+    "passed all the same": (0, again("candidate", 137, "OOMKilled"), Ended(0)),
+}
+
+
+@pytest.mark.parametrize("name", CODE_CASES)
+def test_code_stage(name):
+    code, candidate, want = CODE_CASES[name]
+    status = pod_status("Failed", SEALED, candidate, ended("verifier", code))
+    assert_stage(launch_stage(view_of(VERIFIER, status), VerifierKind.CODE, NOW, POLICY, NOW), want)
+
+
 TEXT_CASES = {
     "verdict": (pod_status("Succeeded", ended("verifier", 0, message="{}")), Ended(0)),
     "no courier is waited for": (pod_status("Running", ended("verifier", 0)), Ended(0)),

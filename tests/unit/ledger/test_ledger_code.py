@@ -1,0 +1,62 @@
+"""What a record says of a code_completion's tests."""
+
+from dataclasses import replace
+
+import pytest
+
+from build import history_of, production, verification
+from golden.manifest_samples import code_task, run_plan
+from securebench.engine.model import CommandReport, Finish, Outcome
+from securebench.ledger.labels import Isolation
+from securebench.ledger.records import RecordContext, RecordTexts, candidate_record
+from securebench.plan.model import AttemptKey
+
+FILES = {
+    "test_file": "solution_test.py",
+    "candidate_file": "candidate.py",
+    "supervisor_file": "solution_supervisor.py",
+    "worker_file": "candidate_worker.py",
+}
+CASES = {
+    "passed": (CommandReport(exit_code=0, phase="tests"), True, {"exit_code": 0}),
+    "failed": (CommandReport(exit_code=1, phase="tests"), False, {"exit_code": 1}),
+    "time limit": (
+        CommandReport(exit_code=137, timed_out=True, phase="tests"),
+        False,
+        {
+            "exit_code": 124,
+            "failure_reason": "verifier_timeout",
+            "timed_out": True,
+            "timeout_seconds": 12.5,
+        },
+    ),
+}
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_metadata(name):
+    command, passed, want = CASES[name]
+    task = code_task(index=0)
+    checked = verification(passed=passed)
+    history = history_of(
+        production=production(),
+        verification=replace(checked, command=command),
+        finish=Finish(AttemptKey(0, 1), Outcome.SCORED, passed=passed),
+    )
+    texts = RecordTexts(candidate="def area(side): ...", verifier_stderr="assert area(2) == 4")
+    context = RecordContext(Isolation.VERIFIED, finished_at=5.0)
+    made = candidate_record(run_plan(task), task, history, texts, context)
+    metadata = made["verifier_metadata"]
+    known = {
+        "verifier": "code_completion",
+        "image": task.image,
+        "image_id": checked.facts.image_id,
+        "language": "python",
+        "isolation": "separate",
+        "duration_seconds": 0.0,
+        **FILES,
+    }
+    assert metadata == known | want
+    assert made["labels"]["grading"] == "out-of-process"
+    assert made["candidate_text"] == "def area(side): ..."
+    assert "area(2) == 4" not in str(made["verifier_stderr"])
