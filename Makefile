@@ -30,7 +30,7 @@ STAGES := setup lint type unit property wiring supervise cluster golden contract
 
 .NOTPARALLEL:
 .PHONY: help setup cluster cluster-down images load load-core install run test verify lint type unit property golden contract \
-	wiring supervise cluster-tests e2e bench kills generate clean
+	wiring supervise cluster-tests e2e bench kills fuzz generate clean
 
 help: ## List the targets
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  %-14s %s\n", $$1, $$2}'
@@ -88,7 +88,7 @@ lint: setup ## Format, lint, import contracts, spelling, YAML, shell and Go
 	@ruff check --output-format concise .
 	@ruff format --check .
 	@lint-imports
-	@codespell --ignore-words-list notin,caf,comand,abd,ue --skip 'tests/e2e/scenarios/*,tests/fuzz/corpus/*,benchmarks/*/tasks.jsonl,benchmarks/*/oracle/*' operator tests docs images charts benchmarks Makefile README.md CHANGELOG.md
+	@codespell --ignore-words-list notin,caf,comand,abd,ue --skip 'tests/e2e/scenarios/*,tests/fuzz/corpus/*,images/supervise/testdata/*,benchmarks/*/tasks.jsonl,benchmarks/*/oracle/*' operator tests docs images charts benchmarks Makefile README.md CHANGELOG.md
 	@yamllint --strict .
 	@shellcheck -x $$(git ls-files --cached --others --exclude-standard -- '*.sh' ':!benchmarks' ':!tests/e2e/scenarios' tests/cluster/cluster .ci/run .ci/stages)
 	@test -z "$$(gofmt -l images/supervise)" || { gofmt -d images/supervise; exit 1; }
@@ -102,6 +102,7 @@ unit: setup ## Unit tests
 
 property: setup ## Property tests and the machine model
 	@$(call tier,tests/property)
+	@$(call tier,tests/fuzz)
 
 golden: setup ## Rendered manifests, CRDs and chart against files
 	@tests/cluster/packages.sh base && tests/cluster/build.sh helm
@@ -127,6 +128,15 @@ bench: setup install ## Measure seconds, requests and memory per task
 
 kills: setup load ## Kill the operator 20 times in a 40-task run and compare the records
 	@$(WITH_CLUSTER); pytest tests/cluster/test_kills.py -m slow -s
+
+FUZZ_TARGETS := FuzzDecodeRun FuzzDecodeOthers FuzzMessage FuzzUnpack FuzzUnpackEntries
+FUZZ_SECONDS ?= 600
+
+fuzz: setup ## Fuzz what untrusted bytes reach first, FUZZ_SECONDS each; compare 100,000 scorer cases
+	@pytest tests/property/test_scorers_differential.py -m slow
+	@FUZZ_SECONDS=$(FUZZ_SECONDS) pytest tests/fuzz
+	@cd images/supervise && for each in $(FUZZ_TARGETS); do \
+	  CGO_ENABLED=0 go test -run '^$$' -fuzz "^$$each\$$" -fuzztime $(FUZZ_SECONDS)s .; done
 
 clean: ## Remove what tools left in the work tree (not the cache folder)
 	@find . -name __pycache__ -type d -prune -exec rm -rf {} +

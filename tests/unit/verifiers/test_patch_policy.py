@@ -179,6 +179,8 @@ def test_ordinary_paths_are_allowed(path):
         ("l", "/etc/passwd", None),
         ("l", "..", None),
         ("l", "a/../../x", None),
+        ("e", "p/q/r/d/../../etc/passwd", None),
+        ("d/e/l", "../../x/../y", None),
     ],
 )
 def test_a_link_leads_to_a_path(path, target, want):

@@ -7,6 +7,7 @@ import posixpath
 import re
 from dataclasses import dataclass
 from enum import Enum
+from itertools import takewhile
 from typing import TYPE_CHECKING
 
 from securebench.verifiers.patch.model import Mode
@@ -172,13 +173,18 @@ def is_sensitive(path: str) -> bool:
 
 
 def link_destination(path: str, target: str) -> str | None:
-    """Return the path in the repository that a symlink leads to; None when it leads out.
+    """Return the path in the repository that a symlink leads to; None when it may lead out.
+
+    A ``..`` behind a name is refused: that name may be a link itself, and the kernel goes up from
+    where it leads, not from where it stands.
 
     Args:
         path: The link.
         target: Its text, taken from the folder of the link.
     """
-    if target.startswith("/"):
+    parts = [part for part in target.split("/") if part not in {"", "."}]
+    climbs = len(list(takewhile(lambda part: part == "..", parts)))
+    if target.startswith("/") or ".." in parts[climbs:]:
         return None
     resolved = posixpath.normpath(posixpath.join(posixpath.dirname(path), target))
     return None if resolved == ".." or resolved.startswith("../") else resolved
