@@ -13,8 +13,9 @@ from pathlib import Path
 from random import Random
 
 from fuzz.loop import Target
+from securebench.digests import listing_digest
 from securebench.errors import InvalidInputError, StorageError
-from securebench.packs.bundle import BundleLimits, tree_digest, unpack_bundle
+from securebench.packs.bundle import BundleLimits, unpack_bundle
 
 LIMITS = BundleLimits(files=64, size_bytes=64 * 1024)
 BLOCK = 512
@@ -105,7 +106,11 @@ def check(data: bytes, root: Path) -> None:
     if receipt is not None:
         hashes = {path: hashlib.sha256(text).hexdigest() for path, text in content.items()}
         size = sum(map(len, content.values()))
-        assert receipt == (tree_digest(hashes), len(content), size)
+        assert receipt == (
+            listing_digest(sorted((path.encode(), digest) for path, digest in hashes.items())),
+            len(content),
+            size,
+        )
         assert size <= LIMITS.size_bytes
 
 
