@@ -76,6 +76,11 @@ class Command:
         code = self._process.wait(SECONDS)
         return Outcome(code, self._stdout.read_text(), self.stderr)
 
+    def stop(self) -> None:
+        """End it, whatever it does."""
+        self._process.kill()
+        self._process.wait(SECONDS)
+
     def send(self, number: signal.Signals) -> Outcome:
         """Send a signal and wait for the end."""
         self._process.send_signal(number)
@@ -90,13 +95,13 @@ class Shell:
         folder: Where it stands.
         namespace: Named in every command.
         kubeconfig: The user's.
-        env: More variables.
+        commands: What was started here.
     """
 
     folder: Path
     namespace: str
     kubeconfig: Path
-    env: Mapping[str, str] = field(default_factory=dict)
+    commands: list[Command] = field(default_factory=list)
 
     def __call__(self, *words: str) -> Outcome:
         """Run a command of the command line to its end."""
@@ -104,7 +109,8 @@ class Shell:
 
     def start(self, *words: str) -> Command:
         """Start a command of the command line."""
-        return Command(self._words(words), self.folder, self._environment())
+        self.commands.append(Command(self._words(words), self.folder, self._environment()))
+        return self.commands[-1]
 
     def on_terminal(self, *words: str) -> bytes:
         """Run a command with both outputs on a terminal and return what that received."""
@@ -148,14 +154,13 @@ class Shell:
         return (sys.executable, "-m", "securebench.cli", *words, *place)
 
     def _environment(self) -> dict[str, str]:
-        own = {
+        return {
             "PATH": os.environ["PATH"],
             "HOME": str(self.folder),
             "PYTHONPATH": str(SOURCES),
             "KUBECONFIG": str(self.kubeconfig),
             "TERM": "xterm-256color",
         }
-        return own | dict(self.env)
 
 
 def write_pack(folder: Path, run_id: str, command: str, **changes: Any) -> Path:

@@ -53,15 +53,22 @@ def token(place: Release, account: str) -> str:
 
 
 @pytest.fixture(scope="module")
-def user(place: Release, tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Shell]:
+def user(
+    place: Release, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Callable[..., Shell]]:
     """Make a terminal of an account in a folder of its own."""
+    made: list[Shell] = []
 
     def make(account: str = "tester", **changes: str) -> Shell:
         folder = tmp_path_factory.mktemp(account)
         config = kubeconfig(folder / "kubeconfig", token=token(place, account), **changes)
-        return Shell(folder, place.namespace, config)
+        made.append(Shell(folder, place.namespace, config))
+        return made[-1]
 
-    return make
+    yield make
+    for shell in made:
+        for command in shell.commands:
+            command.stop()
 
 
 class Begun(NamedTuple):
