@@ -89,14 +89,7 @@ def build_plan(inputs: PlanInputs) -> RunPlan:
     )
     tasks = _task_plans(inputs, harness, verification)
     harness_part = _harness_plan(inputs.spec, harness)
-    policy_digest = json_digest(
-        {
-            "verification": asdict(verification),
-            "limits": asdict(inputs.limits),
-            "resources": inputs.spec.resources.model_dump(mode="json"),
-            "isolation": inputs.spec.isolation.model_dump(mode="json"),
-        }
-    )
+    policy_digest = _policy_digest(inputs, verification)
     return RunPlan(
         identity=inputs.identity,
         pack_id=inputs.manifest.id,
@@ -120,6 +113,17 @@ def build_plan(inputs: PlanInputs) -> RunPlan:
                 "tasks": [task.index for task in tasks],
             }
         ),
+    )
+
+
+def _policy_digest(inputs: PlanInputs, verification: VerificationPolicy) -> str:
+    return json_digest(
+        {
+            "verification": asdict(verification),
+            "limits": asdict(inputs.limits),
+            "resources": inputs.spec.resources.model_dump(mode="json"),
+            "isolation": inputs.spec.isolation.model_dump(mode="json"),
+        }
     )
 
 
