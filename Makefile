@@ -108,7 +108,7 @@ golden: setup ## Rendered manifests, CRDs and chart against files
 	@tests/cluster/packages.sh base && tests/cluster/build.sh helm
 	@$(WITH_TOOLS); $(call tier,tests/golden)
 
-contract: setup cluster ## The same tests against the fake and the real API server
+contract: setup load-core ## The same tests against the fake and the real API server
 	@$(WITH_TOOLS); $(call tier,tests/contract)
 
 wiring: setup ## kopf handlers
