@@ -1,0 +1,121 @@
+"""The namespaces in which trials run, and what came of each."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+
+from e2e.release import Raw, Record, Release, benchmark_run, condition, keyed_pack, release
+from threats.kit import weaken
+from threats.kit.batch import Batch, Trial
+from threats.kit.podlog import PodLog, watched
+
+VALUES = {
+    "settings.bounds.workspaceBytes": 64 * 1024 * 1024,
+    "settings.launch.retryBackoffSeconds": 1,
+}
+"""Small bounds and short waits, so that reaching them takes seconds."""
+PRIVILEGED = {"pod-security.kubernetes.io/enforce": "privileged"}
+RUN_SECONDS = 900
+
+
+@dataclass(slots=True)
+class Place:
+    """A release and what its Pods did."""
+
+    release: Release
+    pods: PodLog
+
+
+@dataclass(slots=True)
+class Arena:
+    """Runs the trials of the chosen tests.
+
+    Attacks and honest runs go where Pods are held to Pod Security ``baseline``; twins whose Pods
+    are weakened go in a namespace that admits every Pod.
+    """
+
+    stack: ExitStack
+    _places: dict[bool, Place] = field(default_factory=dict)
+    _started: dict[Batch, list[Trial]] = field(default_factory=dict)
+    _ended: dict[Batch, list[Record]] = field(default_factory=dict)
+
+    def start(self, trials: Iterable[Trial]) -> None:
+        """Start the runs of these trials, those of one batch together."""
+        batches: dict[Batch, list[Trial]] = defaultdict(list)
+        for trial in trials:
+            if trial not in batches[trial.batch]:
+                batches[trial.batch].append(trial)
+        for batch, chosen in batches.items():
+            self._start(batch, chosen)
+
+    def place(self, batch: Batch) -> Place:
+        """Return where a batch runs."""
+        is_weakened = batch.weakening is not None
+        if is_weakened not in self._places:
+            self._places[is_weakened] = self._install(is_weakened=is_weakened)
+        return self._places[is_weakened]
+
+    def records(self, trial: Trial) -> list[Record]:
+        """Return a trial's records, one per attempt, when its run has ended."""
+        batch = trial.batch
+        if batch not in self._ended:
+            place = self.place(batch)
+            run = place.release.wait_ended(batch.name, RUN_SECONDS)
+            ended = condition(run)
+            assert ended["status"] == batch.ended, ended
+            self._ended[batch] = place.release.records(batch.name)
+        return [record for record in self._ended[batch] if record["task_id"] == trial.name]
+
+    def record(self, trial: Trial) -> Record:
+        """Return a trial's only record."""
+        (record,) = self.records(trial)
+        return record
+
+    def pods(self, trial: Trial, role: str) -> list[Raw]:
+        """Return the last state of the Pods of a trial, by creation."""
+        self.records(trial)
+        index = self._started[trial.batch].index(trial)
+        return self.place(trial.batch).pods.last(trial.batch.name, role, index)
+
+    def run(self, batch: Batch) -> Raw:
+        """Return a batch's BenchmarkRun when it has ended."""
+        return self.place(batch).release.wait_ended(batch.name, RUN_SECONDS)
+
+    def file(self, trial: Trial, path: str) -> bytes:
+        """Return a file of the run's folder on the volume.
+
+        Args:
+            trial: Its run is meant.
+            path: May hold ``{task}``, the trial's folder.
+        """
+        self.records(trial)
+        index = self._started[trial.batch].index(trial)
+        place = path.format(task=f"tasks/{index}")
+        return self.place(trial.batch).release.file(trial.batch.name, place)
+
+    def _start(self, batch: Batch, trials: Sequence[Trial]) -> None:
+        place = self.place(batch)
+        if batch.weakening is not None:
+            weaken.weaken(place.release, batch)
+        files = batch.pack([trial.row for trial in trials])
+        pack, source = keyed_pack("ConfigMap", f"{batch.name}-pack", files)
+        spec = {**batch.run_spec(), "pack": source}
+        place.release.create(pack, benchmark_run(batch.name, spec))
+        self._started[batch] = list(trials)
+
+    def _install(self, *, is_weakened: bool) -> Place:
+        prefix, labels = ("sb-twins", PRIVILEGED) if is_weakened else ("sb-threats", None)
+        installed = self.stack.enter_context(release(prefix, VALUES, labels))
+        if is_weakened:
+            self.stack.callback(weaken.remove, installed.namespace)
+        return Place(installed, self.stack.enter_context(watched(installed.namespace)))
+
+
+@contextmanager
+def open_arena() -> Iterator[Arena]:
+    """Open an arena; its namespaces are made when they are needed and removed at the end."""
+    with ExitStack() as stack:
+        yield Arena(stack)

@@ -1,0 +1,59 @@
+"""What the API server said about the Pods of a namespace, kept when they are gone."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from e2e.release import Raw
+
+
+class PodLog:
+    """Every state of every Pod, as a watch reported it."""
+
+    def __init__(self, path: Path) -> None:
+        """Read from the file that a watch writes."""
+        self._path = path
+
+    def states(self) -> Iterator[Raw]:
+        """Yield the states, oldest first; one that is being written is left out."""
+        text = self._path.read_text(encoding="utf-8")
+        decoder = json.JSONDecoder()
+        at = 0
+        while True:
+            while at < len(text) and text[at].isspace():
+                at += 1
+            try:
+                event, at = decoder.raw_decode(text, at)
+            except json.JSONDecodeError:
+                return
+            yield event["object"]
+
+    def last(self, run: str, role: str, task: int) -> list[Raw]:
+        """Return the last state of each Pod of a task, in the order of their creation."""
+        found: dict[str, Raw] = {}
+        for state in self.states():
+            labels = state["metadata"].get("labels", {})
+            annotations = state["metadata"].get("annotations", {})
+            is_of_task = annotations.get("securebench.dev/task-index") == str(task)
+            is_of_run = labels.get("securebench.dev/run") == run
+            if is_of_run and is_of_task and labels.get("securebench.dev/role") == role:
+                found[state["metadata"]["uid"]] = state
+        return list(found.values())
+
+
+@contextmanager
+def watched(namespace: str) -> Iterator[PodLog]:
+    """Watch the Pods of a namespace."""
+    with tempfile.NamedTemporaryFile(suffix=".json") as out:
+        words = ["kubectl", "-n", namespace, "get", "pods", "-w", "-o", "json"]
+        process = subprocess.Popen([*words, "--output-watch-events"], stdout=out)
+        try:
+            yield PodLog(Path(out.name))
+        finally:
+            process.terminate()
+            process.wait()
