@@ -26,11 +26,11 @@ WITH_CLUSTER = $(WITH_TOOLS); set -a; . "$(CACHE)/images/tags.env"; set +a
 # $(call tier,FOLDER,OPTIONS): a tier without tests yet is no failure (pytest's exit code 5).
 tier = if [ -d $(1) ]; then pytest $(1) $(2) || [ $$? -eq 5 ]; else echo "no tests in $(1)"; fi
 
-STAGES := setup lint type unit property wiring supervise cluster golden contract images cluster-tests e2e
+STAGES := setup lint type unit property wiring supervise cluster golden contract images cluster-tests threats-short e2e
 
 .NOTPARALLEL:
 .PHONY: help setup cluster cluster-down images load load-core install run test verify lint type unit property golden contract \
-	wiring supervise cluster-tests e2e bench kills fuzz generate clean
+	wiring supervise cluster-tests threats threats-short e2e bench packs kills fuzz generate clean
 
 help: ## List the targets
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  %-14s %s\n", $$1, $$2}'
@@ -120,11 +120,20 @@ supervise: ## Tests of the Go program supervise
 cluster-tests: setup load ## Pods on the local cluster: network, threats, crashes
 	@$(WITH_CLUSTER); $(call tier,tests/cluster,-m "cluster and not slow")
 
+threats-short: setup load ## Threat cases: each mechanism once
+	@$(WITH_CLUSTER); $(call tier,tests/threats,-m short)
+
+threats: setup load ## Every threat case with its weakened twin; THREATS_REPORT names a file for the table as JSON
+	@$(WITH_CLUSTER); THREATS_WHOLE=1 pytest tests/threats
+
 e2e: setup load ## The chart installed, whole packs run, records compared
 	@$(WITH_CLUSTER); $(call tier,tests/e2e)
 
 bench: setup install ## Measure seconds, requests and memory per task
 	@$(WITH_CLUSTER); python tests/bench/bench.py --namespace $(NAMESPACE)
+
+packs: setup install load ## Run every pack with its reference answers and with nothing: 1.0 and 0.0
+	@$(WITH_CLUSTER); python tests/packs/packs.py --namespace $(NAMESPACE)
 
 kills: setup load ## Kill the operator 20 times in a 40-task run and compare the records
 	@$(WITH_CLUSTER); pytest tests/cluster/test_kills.py -m slow -s
