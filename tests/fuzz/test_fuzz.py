@@ -25,6 +25,7 @@ def test_the_corpus_is_handled(name: str) -> None:
         replay(TARGETS[name], data)
 
 
+@pytest.mark.timeout(SECONDS + 120)
 @pytest.mark.parametrize("name", TARGETS)
 def test_no_input_misleads(name: str, capsys: pytest.CaptureFixture[str]) -> None:
     stats = Campaign(TARGETS[name], SEED).run(SECONDS)
