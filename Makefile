@@ -88,7 +88,7 @@ lint: setup ## Format, lint, import contracts, spelling, YAML, shell and Go
 	@ruff check --output-format concise .
 	@ruff format --check .
 	@lint-imports
-	@codespell --ignore-words-list notin,caf,comand,abd,ue --skip 'tests/e2e/scenarios/*,tests/fuzz/corpus/*,images/supervise/testdata/*,benchmarks/*/tasks.jsonl,benchmarks/*/oracle/*' operator tests docs images charts benchmarks Makefile README.md CHANGELOG.md
+	@codespell --ignore-words-list notin,caf,comand,abd,ue --skip 'tests/e2e/scenarios/*,tests/fuzz/corpus/*,images/supervise/testdata/*,benchmarks/*/tasks.jsonl,benchmarks/*/oracle/*,tests/packs/bad-pack/*' operator tests docs images charts benchmarks Makefile README.md CHANGELOG.md
 	@yamllint --strict .
 	@shellcheck -x $$(git ls-files --cached --others --exclude-standard -- '*.sh' ':!benchmarks' ':!tests/e2e/scenarios' tests/cluster/cluster .ci/run .ci/stages)
 	@test -z "$$(gofmt -l images/supervise)" || { gofmt -d images/supervise; exit 1; }
@@ -132,7 +132,7 @@ e2e: setup load ## The chart installed, whole packs run, records compared
 bench: setup install ## Measure seconds, requests and memory per task
 	@$(WITH_CLUSTER); python tests/bench/bench.py --namespace $(NAMESPACE)
 
-packs: setup install load ## Run every pack with its reference answers and with nothing: 1.0 and 0.0
+packs: setup install load ## Every runnable pack with its own answers and with none: 1.0 and 0.0
 	@$(WITH_CLUSTER); python tests/packs/packs.py --namespace $(NAMESPACE)
 
 kills: setup load ## Kill the operator 20 times in a 40-task run and compare the records

@@ -40,11 +40,18 @@ func start(phase phaseSpec, environment []string, files []uintptr) (int, error) 
 			return 0, err
 		}
 	}
+	own := &syscall.SysProcAttr{Setsid: true}
+	if phase.User != 0 {
+		if !canBecome() {
+			return 0, fmt.Errorf("phase %s: CAP_SETUID, CAP_SETGID and CAP_KILL are needed to run it as user %d", phase.Name, phase.User)
+		}
+		own.Credential = &syscall.Credential{Uid: phase.User, Gid: phase.User}
+	}
 	attributes := &syscall.ProcAttr{
 		Dir:   phase.Workdir,
 		Env:   environment,
 		Files: files,
-		Sys:   &syscall.SysProcAttr{Setsid: true},
+		Sys:   own,
 	}
 	result := error(unix.ENOENT)
 	for _, file := range programs(command[0], environment) {

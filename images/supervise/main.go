@@ -23,7 +23,7 @@ const (
 	codeStopped  = 91
 	codeOwnFault = 92
 	codeNetwork  = 93
-	codeTampered = 94 // the checks succeeded although a test was added that must fail
+	codeTampered = 94 // the checks succeeded although a test was added that must fail; told to stop from inside
 	codeTimeout  = 124
 )
 

@@ -30,7 +30,7 @@ type ending struct {
 	signal   int
 	timedOut bool
 	stopped  bool
-	fault    string // why the command could not be started
+	fault    string // why the command could not be started, or did not complete
 	duration time.Duration
 }
 
@@ -129,7 +129,14 @@ func runCommand(phase phaseSpec, environment []string, input *os.File, kept [2]*
 	}
 	defer stderr.close()
 	begun := time.Now()
-	pid, err := start(phase, environment, []uintptr{input.Fd(), stdout.writer.Fd(), stderr.writer.Fd()})
+	completion, err := newProof(phase.Proof != "")
+	if err != nil {
+		return ending{}, err
+	}
+	defer completion.close()
+	files := append([]uintptr{input.Fd(), stdout.writer.Fd(), stderr.writer.Fd()}, completion.files()...)
+	pid, err := start(phase, environment, files)
+	completion.started()
 	var refused *startError
 	if errors.As(err, &refused) {
 		return ending{exitCode: refused.exitCode, fault: refused.text}, nil
@@ -148,6 +155,10 @@ func runCommand(phase phaseSpec, environment []string, input *os.File, kept [2]*
 	ended := below.endAll(allowance)
 	stdout.finish()
 	stderr.finish()
+	if !result.stopped && !result.timedOut && !completion.holds() {
+		result.fault = phase.Proof
+		kept[1].add([]byte("securebench: " + phase.Proof + "\n"))
+	}
 	if !ended && !result.stopped {
 		return result, errors.New("processes are left that cannot be ended")
 	}

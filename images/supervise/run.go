@@ -33,6 +33,31 @@ func run(text string, stop <-chan struct{}) message {
 			return failure(codeOwnFault, fmt.Errorf("specification: probe %q is not IP:port", address))
 		}
 	}
+	if spec.Once != "" {
+		first, err := firstStart(spec.Once)
+		if err != nil {
+			return failure(codeOwnFault, err)
+		}
+		if !first {
+			return waitAgain(stop)
+		}
+	}
+	stop, disturbed, err := watchOver(spec.Serves, stop)
+	if err == nil && spec.Holds != "" {
+		err = hold(spec.Holds)
+	}
+	if err != nil {
+		return failure(codeOwnFault, err)
+	}
+	result := runStaged(spec, stop)
+	if disturbed.Load() {
+		result.Code, result.Error = codeTampered, errDisturbed.Error()
+	}
+	return result
+}
+
+// runStaged stages, runs the phases and leaves the message and the streams.
+func runStaged(spec runSpec, stop <-chan struct{}) message {
 	folders, err := openKept(spec)
 	if err != nil {
 		return failure(codeStaging, err)
@@ -63,6 +88,9 @@ func openKept(spec runSpec) (keptFolders, error) {
 		if folders.streams, err = openFolder(spec.Streams.Folder); err != nil {
 			return folders, err
 		}
+		if err := ownFolder(folders.streams, spec.Phases); err != nil {
+			return folders, err
+		}
 	}
 	for _, name := range spec.OpenModes {
 		folder, err := openFolder(name)
@@ -72,6 +100,16 @@ func openKept(spec runSpec) (keptFolders, error) {
 		folders.open = append(folders.open, folder)
 	}
 	return folders, nil
+}
+
+// ownFolder keeps commands of other users from writing into the folder of the streams.
+func ownFolder(folder *os.File, phases []phaseSpec) error {
+	for _, phase := range phases {
+		if phase.User != 0 {
+			return unix.Fchmod(int(folder.Fd()), folderReadable)
+		}
+	}
+	return nil
 }
 
 // stage checks and places everything that the phases need; it returns the code of a failure.

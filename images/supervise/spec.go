@@ -52,7 +52,14 @@ type runSpec struct {
 	ProbeTimeoutSeconds float64        `json:"probe_timeout_seconds"`
 	MaxProcesses        uint64         `json:"max_processes"`
 	// Linger keeps the program until it is told to stop: a sidecar that ends is started again.
-	Linger     bool            `json:"linger"`
+	Linger bool `json:"linger"`
+	// Once is an empty folder of another user that the first start takes away, or empty: a later
+	// start runs nothing.
+	Once string `json:"once"`
+	// Serves is a folder that the container which this one serves holds a lock on, or empty: a stop
+	// signal that comes while it is held is not the kubelet's. Holds is that folder over there.
+	Serves     string          `json:"serves"`
+	Holds      string          `json:"holds"`
 	Repository *repositorySpec `json:"repository"`
 	Diff       *diffSpec       `json:"diff"`
 }
@@ -80,6 +87,11 @@ type phaseSpec struct {
 	TimeoutSeconds *float64          `json:"timeout_seconds"`
 	Env            map[string]string `json:"env"`
 	Script         bool              `json:"script"` // the command's file is started by its #! line
+	// User and group of the command; 0 for our own. Only root with some capabilities becomes another.
+	User uint32 `json:"user"`
+	// Proof is what stderr gets when the command ends without giving its secret back; empty for a
+	// command that gets none.
+	Proof string `json:"proof"`
 }
 
 type streamsSpec struct {
@@ -263,7 +275,7 @@ func (s *runSpec) paths() []string {
 	if s.Repository != nil {
 		paths = append(paths, s.Repository.paths()...)
 	}
-	for _, optional := range []string{s.Home, s.Streams.Folder} {
+	for _, optional := range []string{s.Home, s.Streams.Folder, s.Once, s.Serves, s.Holds} {
 		if optional != "" {
 			paths = append(paths, optional)
 		}

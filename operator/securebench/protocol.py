@@ -24,25 +24,41 @@ OPEN = "open"
 CLOSED = "closed"
 """States of a probe's targets."""
 
+_DEEP = "nested too deeply"
+
 
 def decode_object(text: str | bytes) -> dict[str, object]:
-    """Decode one JSON object.
-
-    Duplicate keys, numbers that are not finite and text that is no Unicode are refused: not every
-    reader would see the same object.
+    """Decode one JSON object; text in it that is no Unicode is refused.
 
     Raises:
-        ValueError: It is anything else.
+        ValueError: It is anything else, or as of ``decode_value``.
     """
-    try:
-        value = json.loads(
-            text, object_pairs_hook=_unique, parse_constant=_refuse, parse_float=_finite
-        )
-        json.dumps(value, ensure_ascii=False).encode()
-    except RecursionError:
-        raise ValueError("nested too deeply") from None
+    value = decode_value(text)
     if not isinstance(value, dict):
         raise ValueError("not an object")  # noqa: TRY004 - text of another form, no bug
+    try:
+        json.dumps(value, ensure_ascii=False).encode()
+    except RecursionError:
+        raise ValueError(_DEEP) from None
+    return value
+
+
+def decode_value(text: str | bytes) -> object:
+    """Decode one JSON value.
+
+    Duplicate keys, numbers that are not finite and any encoding but plain UTF-8 are refused: not
+    every reader would see the same value.
+
+    Raises:
+        ValueError: It is anything else, or nested too deeply.
+    """
+    plain = text.decode("utf-8") if isinstance(text, bytes) else text
+    try:
+        value: object = json.loads(
+            plain, object_pairs_hook=_unique, parse_constant=_refuse, parse_float=_finite
+        )
+    except RecursionError:
+        raise ValueError(_DEEP) from None
     return value
 
 

@@ -22,11 +22,12 @@ FRAMEWORK_WORDS = frozenset(
         "match_strategy",
         "rubric_type",
         "containment_profile",
+        "isolation",
         "image",
         "image_id",
     }
 )
-STRUCTURAL_KEYS = frozenset({"source", "type", "workdir", "mount", "path"})
+STRUCTURAL_KEYS = frozenset({"source", "type", "workdir", "mount", "path", "isolation"})
 STRUCTURAL_VALUES = frozenset({"needed_commands", "candidate_policy"})
 
 

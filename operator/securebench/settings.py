@@ -9,12 +9,15 @@ from collections.abc import Mapping
 from enum import StrEnum
 from pathlib import Path
 from types import MappingProxyType
-from typing import Annotated, Literal, Self
+from typing import Annotated, Self
 
 import yaml
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 from pydantic.alias_generators import to_camel
 
+from securebench.api.choices import TaintEffect, TolerationOperator
+from securebench.candidates.bounds import GIB, RECORD_BYTES
+from securebench.candidates.bounds import Bounds as CaptureBounds
 from securebench.errors import ConfigError
 from securebench.protocol import HEARTBEAT_PATH
 
@@ -30,8 +33,7 @@ VARIABLES: Mapping[str, str] = MappingProxyType(
 )
 """Settings that describe the operator's own Pod; the downward API sets their variables."""
 
-MIB = 1024 * 1024
-GIB = 1024 * MIB
+_CAPTURE = CaptureBounds()
 
 Positive = Annotated[int, Field(ge=1)]
 PositiveFloat = Annotated[float, Field(gt=0)]
@@ -74,17 +76,17 @@ class _Part(BaseModel):
 class Bounds(_Part):
     """Contract 15.7: what a task may leave behind, and what a record keeps."""
 
-    text_bytes: Positive = MIB
+    text_bytes: Positive = _CAPTURE.text_bytes
     """Bytes of a candidate text or code; 1 MiB. Beyond it: candidate_too_large."""
-    patch_bytes: Positive = 10 * MIB
+    patch_bytes: Positive = _CAPTURE.patch_bytes
     """Bytes of a candidate patch; 10 MiB. Beyond it: candidate_too_large."""
-    workspace_bytes: Positive = GIB
+    workspace_bytes: Positive = _CAPTURE.workspace_bytes
     """Bytes of a captured workspace; 1 GiB. Beyond it: candidate_too_large."""
-    workspace_files: Positive = 100_000
+    workspace_files: Positive = _CAPTURE.workspace_files
     """Entries of a captured workspace; 100,000. Beyond it: candidate_too_large."""
-    stream_bytes: Positive = MIB
+    stream_bytes: Positive = _CAPTURE.stream_bytes
     """Bytes kept of each stdout and stderr; 1 MiB. The middle is left out beyond it."""
-    record_bytes: Positive = 16 * MIB
+    record_bytes: Positive = RECORD_BYTES
     """Bytes of one line of candidates.jsonl; 16 MiB. Beyond it the record is cut."""
     pack_bytes: Positive = GIB
     """Bytes of an uploaded pack; 1 GiB, so that one upload cannot fill the volume."""
@@ -108,11 +110,11 @@ class TolerationRule(_Part):
 
     key: str | None = None
     """Key of the taint."""
-    operator: Literal["Exists", "Equal"] | None = None
+    operator: TolerationOperator | None = None
     """How it compares."""
     value: str | None = None
     """Value of the taint."""
-    effect: Literal["", "NoSchedule", "PreferNoSchedule", "NoExecute"] | None = None
+    effect: TaintEffect | None = None
     """Effect of the taint."""
 
 

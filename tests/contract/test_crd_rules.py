@@ -142,6 +142,10 @@ CASES: Mapping[str, Case] = {
     "provider with command": Case(
         provider_spec, "harness.type", "codex", "command", "provider belongs to harness types"
     ),
+    "provider with oracle": Case(
+        provider_spec, "harness.type", "codex", "oracle", "provider belongs to harness types"
+    ),
+    "harness type": Case(minimal_spec, "harness.type", "nop", "NOP", "Unsupported value"),
     "agent without provider": Case(
         minimal_spec, "harness.type", "command", "claude_code", "need provider.secretRef"
     ),

@@ -108,7 +108,8 @@ class Release:
 
     def entries(self, run: str) -> Sequence[object]:
         """Return the journal's entries."""
-        return read_entries(self.file(run, "journal.jsonl"))[0]
+        uid = self.get("benchmarkrun", run)["metadata"]["uid"]
+        return read_entries(self.file(run, "journal.jsonl"), uid).entries
 
     def file(self, run: str, path: str) -> bytes:
         """Return a file of a run's folder on the volume."""

@@ -3,27 +3,36 @@
 from __future__ import annotations
 
 import io
+import json
 import tarfile
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
 import yaml
+from jsonschema import Draft202012Validator
 
 from e2e.release import DATA, Raw, Record, Release, benchmark_run, call, condition, keyed_pack
 
 FOLDER = Path(__file__).parent / "scenarios"
 MISSING = "<missing>"
+RECORD_SCHEMA = files("securebench.schemas").joinpath("record.schema.json")
+PUBLISHED = Draft202012Validator(
+    json.loads(RECORD_SCHEMA.read_text(encoding="utf-8")),
+    format_checker=Draft202012Validator.FORMAT_CHECKER,
+)
 
 
 @dataclass(frozen=True, slots=True)
 class Scenario:
     """One folder.
 
-    ``run.yaml`` holds ``spec`` (of the BenchmarkRun, the pack is added), and may hold ``objects``
-    to create first, ``needs`` (a script to run first), ``weight`` (long ones start first) and
-    ``pack``: ``configMap`` (the default), ``secret``, ``volume`` or ``none``.
+    ``run.yaml`` holds ``spec`` (of the BenchmarkRun, the pack is added), and may hold ``labels``
+    (of the BenchmarkRun), ``objects`` to create first, ``needs`` (a script to run first),
+    ``weight`` (long ones start first) and ``pack``: ``configMap`` (the default), ``secret``,
+    ``volume`` or ``none``.
     ``want.yaml`` holds ``succeeded``, ``reason``, ``message`` (fragments), ``status`` and
     ``tasks``: by id what its records ``is`` and ``has``, by dotted path; ``never`` lists texts
     that no record may hold.
@@ -49,6 +58,7 @@ class Scenario:
         objects, source = self._pack(given.get("pack", "configMap"), release)
         spec = {**given["spec"], **source}
         run = benchmark_run(self.name, spec)
+        run["metadata"]["labels"] = given.get("labels", {})
         release.create(*objects, *given.get("objects", []), run)
 
     def check(self, release: Release) -> None:
@@ -57,7 +67,9 @@ class Scenario:
         problems = [*differences(condition(run), want), *_status(run, want)]
         if "tasks" in want:
             text = release.file(self.name, "candidates.jsonl").decode()
-            problems += _records(release.records(self.name), want["tasks"])
+            records = release.records(self.name)
+            problems += _unpublished(records)
+            problems += _records(records, want["tasks"])
             never = (item for item in want.get("never", []) if item in text)
             problems += [f"{item!r} is in a record" for item in never]
         assert not problems, "\n".join(problems)
@@ -100,6 +112,13 @@ def differences(seen: Raw, want: Raw) -> Iterator[str]:
     for fragment in want.get("message", []):
         if fragment not in seen["message"]:
             yield f"message lacks {fragment!r}: {seen['message']}"
+
+
+def _unpublished(records: list[Record]) -> Iterator[str]:
+    """Yield where records are not as the published schema says."""
+    for number, record in enumerate(records, start=1):
+        for error in PUBLISHED.iter_errors(record):
+            yield f"line {number} of candidates.jsonl: {error.json_path}: {error.message[:300]}"
 
 
 def _status(run: Raw, want: Raw) -> Iterator[str]:

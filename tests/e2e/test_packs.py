@@ -11,7 +11,13 @@ from e2e.release import ROOT, Release, condition
 
 pytestmark = pytest.mark.e2e
 
-PACKS = [path.parent for path in sorted((ROOT / "benchmarks").glob("*/kustomization.yaml"))]
+FOR_PROVIDERS = ("swe-bench-verified-codex-smoke",)
+"""Need a harness that this version refuses."""
+PACKS = [
+    path.parent
+    for path in sorted((ROOT / "benchmarks").glob("*/kustomization.yaml"))
+    if path.parent.name not in FOR_PROVIDERS
+]
 COLUMNS = ["NAME", "SUCCEEDED", "REASON", "DONE", "TOTAL", "PASSED", "INFRA", "AGE"]
 
 

@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import json
 import subprocess
-import zlib
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
@@ -28,7 +27,7 @@ from securebench.engine.entries import (
 from securebench.engine.model import Finish, Outcome
 from securebench.errors import ConfigErrors, InvalidInputError, JournalCorruptError
 from securebench.harnesses.config import harness_config
-from securebench.ledger.journal import encode, read_entries
+from securebench.ledger.journal import checksum, encode_all, first_link, read_entries
 from securebench.packs.compile import compile_rows
 from securebench.packs.digest import row_digest
 from securebench.packs.lint import lint_pack
@@ -43,6 +42,9 @@ from securebench.verifiers.patch.judgement import judge_patch
 from securebench.verifiers.patch.model import NoncanonicalPatchError
 from securebench.verifiers.patch.policy import CandidatePolicy
 from securebench.verifiers.patch.reader import read_patch
+
+UID = "uid"
+"""Run of the journals."""
 
 # Messages
 
@@ -61,8 +63,8 @@ def check_message(data: bytes, _root: Path) -> None:
         passed, metadata = messages.text_verdict(text)
         assert messages.text_verdict(json.dumps({"v": 1, "passed": passed, "metadata": metadata}))
         entries.append(Verified(KEY, verification(passed=passed, metadata=metadata)))
-    lines = b"".join(map(encode, entries))
-    assert read_entries(lines) == (tuple(entries), len(lines))
+    lines, link = encode_all(entries, first_link(UID))
+    assert read_entries(lines, UID) == (tuple(entries), len(lines), link)
 
 
 JSON_TOKENS = (
@@ -106,38 +108,36 @@ ENTRIES: tuple[Entry, ...] = (
 )
 """What was written; every input is a damaged copy of it."""
 
-JOURNAL_BYTES = b"".join(map(encode, ENTRIES))
+JOURNAL_BYTES, _ = encode_all(ENTRIES, first_link(UID))
 
 
 def check_journal(data: bytes, _root: Path) -> None:
-    """Damage is corruption, or it took the end: nothing is made up, and no line in the middle is skipped.
-
-    Every line has a checksum of its own, so a whole line that is missing, twice or elsewhere is no
-    damage that can be seen.
-    """
+    """Damage is corruption, or it took the end: nothing is made up, left out or in another place."""
     with suppress(JournalCorruptError):
-        found, size = read_entries(data)
-        assert data[:size] == b"".join(encode(entry) for entry in found)
-        assert set(map(encode, found)) <= set(map(encode, ENTRIES))
+        found, size, _ = read_entries(data, UID)
+        assert found == ENTRIES[: len(found)]
+        assert data[:size] == encode_all(found, first_link(UID))[0]
         assert b"\n" not in data[size:-1]
 
 
 def check_sealed_journal(data: bytes, _root: Path) -> None:
-    """Lines with a right checksum are read or refused, whatever stands in them."""
+    """Lines with a right checksum in their place are read or refused, whatever stands in them."""
     with suppress(JournalCorruptError):
-        found, size = read_entries(data)
+        found, size, _ = read_entries(data, UID)
         assert size <= len(data)
-        for entry in found:
-            encode(entry)
+        encode_all(found, first_link(UID))
 
 
 def resealed(data: bytes, rng: Random) -> bytes:
-    """Give most lines a right checksum."""
+    """Give most lines a right checksum in a chain that holds."""
     lines = data.split(b"\n")
+    link = first_link(UID)
     for index, line in enumerate(lines):
-        _, space, body = line.partition(b" ")
+        _, space, body = line[8:].lstrip(b" ").partition(b" ")
         if space and rng.random() < 0.95:
-            lines[index] = b"%08x %b" % (zlib.crc32(body), body)
+            own = checksum(link, body)
+            lines[index] = b"%b %b %b" % (link, own, body)
+            link = own
     return b"\n".join(lines)
 
 

@@ -13,6 +13,7 @@ import yaml
 
 from securebench.candidates.extraction import Extraction
 from securebench.engine.model import SealedCandidate, SealedPatch
+from securebench.harnesses.config import CommandHarness, harness_config
 from securebench.manifests.canary import ProbeTarget, canary_pod, control_pod
 from securebench.manifests.harness import harness_pod
 from securebench.manifests.policy import deny_policy
@@ -160,6 +161,10 @@ def code_task(**changes: Any) -> TaskPlan:
     )
 
 
+def shared_code_task() -> TaskPlan:
+    return code_task(code=CodePlan(12.5, "shared", ()))
+
+
 BASE_COMMIT = "0123456789" * 4
 TEST_PATCH = "diff --git a/tests/new b/tests/new\nnew file mode 100644\n"
 
@@ -239,6 +244,17 @@ USER_NAMESPACE_PODS = pods(
 )
 
 
+ORACLE_LANES = replace(LANES, oracle_digest=digest("6"))
+
+
+def harness_plan(kind: str) -> HarnessPlan:
+    """Return the plan of a harness whose command is ours."""
+    harness = harness_config(kind, {})
+    assert isinstance(harness, CommandHarness)
+    config = harness.filled_config()
+    return HarnessPlan(kind, harness.argv, harness.task_file, config, (), "", digest("2"))
+
+
 def golden() -> dict[str, dict[str, object]]:
     """Return every golden manifest by name."""
     text, terminal = text_task(), terminal_task()
@@ -248,6 +264,12 @@ def golden() -> dict[str, dict[str, object]]:
     workspace = candidate("workspace.tar", launch=2)
     return {
         "text_harness": harness_pod(plan, text, LaunchKey(0, 1, Role.HARNESS, 1), LANES),
+        "oracle_harness": harness_pod(
+            replace(plan, harness=harness_plan("oracle"), audit=True),
+            text,
+            LaunchKey(0, 1, Role.HARNESS, 1),
+            ORACLE_LANES,
+        ),
         "text_verifier": verifier_pod(
             plan, text, LaunchKey(0, 1, Role.VERIFIER, 2), LANES, candidate()
         ),
@@ -259,6 +281,9 @@ def golden() -> dict[str, dict[str, object]]:
         ),
         "code_verifier": verifier_pod(
             closed, code_task(), LaunchKey(3, 1, Role.VERIFIER, 1), LANES, candidate()
+        ),
+        "shared_code_verifier": verifier_pod(
+            closed, shared_code_task(), LaunchKey(3, 1, Role.VERIFIER, 1), LANES, candidate()
         ),
         "patch_verifier": verifier_pod(
             plan, patch_task(), LaunchKey(4, 1, Role.VERIFIER, 1), LANES, candidate(patch=PATCH)

@@ -91,6 +91,18 @@ def test_api_server_accepts_it_at_level_restricted(name: str, restricted: str) -
 
 @pytest.mark.cluster
 @pytest.mark.timeout(90)
+def test_tests_beside_the_candidate_need_level_baseline(restricted: str) -> None:
+    assert dry_run(MANIFESTS["code_verifier"], restricted).returncode == 0
+
+    answer = dry_run(MANIFESTS["shared_code_verifier"], restricted)
+
+    assert answer.returncode != 0
+    assert 'violates PodSecurity "restricted:latest": unrestricted capabilities' in answer.stderr
+    assert 'container "verifier" must not include "KILL", "SETGID", "SETUID"' in answer.stderr
+
+
+@pytest.mark.cluster
+@pytest.mark.timeout(90)
 def test_level_restricted_is_enforced_at_all(restricted: str) -> None:
     answer = dry_run(MANIFESTS["text_harness"], restricted)
 

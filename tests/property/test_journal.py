@@ -18,7 +18,9 @@ from securebench.engine.entries import (
 )
 from securebench.engine.model import Finish, Verification
 from securebench.errors import JournalCorruptError
-from securebench.ledger.journal import Journal, encode, read_entries
+from securebench.ledger.journal import Journal, encode_all, first_link, read_entries
+
+UID = "uid"
 
 # Text as a strict decoder lets it in: any Unicode but lone surrogates.
 TEXT = st.text(st.characters(exclude_categories=("Cs",)), max_size=20)
@@ -43,25 +45,29 @@ ENTRIES = st.one_of(
 )
 
 
+def lines_of(entries):
+    return encode_all(entries, first_link(UID))[0].splitlines(keepends=True)
+
+
 @given(st.lists(st.lists(ENTRIES, max_size=3), max_size=4))
 def test_what_is_appended_comes_back(batches):
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "journal.jsonl"
         for batch in batches:
-            journal = Journal(path)
+            journal = Journal(path, UID)
             journal.append(batch)
             journal.close()
-        journal = Journal(path)
+        journal = Journal(path, UID)
         journal.close()
     assert journal.entries == tuple(entry for batch in batches for entry in batch)
 
 
 @given(st.lists(ENTRIES, min_size=1, max_size=4), st.data())
 def test_a_cut_file_gives_back_the_whole_lines(entries, data):
-    lines = [encode(entry) for entry in entries]
+    lines = lines_of(entries)
     whole = b"".join(lines)
     cut = data.draw(st.integers(0, len(whole)))
-    found, good = read_entries(whole[:cut])
+    found, good, _ = read_entries(whole[:cut], UID)
     assert found == tuple(entries[: len(found)])
     assert good == sum(map(len, lines[: len(found)])) <= cut
     assert len(found) == len(entries) or cut < good + len(lines[len(found)])
@@ -69,9 +75,20 @@ def test_a_cut_file_gives_back_the_whole_lines(entries, data):
 
 @given(st.lists(ENTRIES, min_size=2, max_size=4), st.data())
 def test_a_changed_byte_before_the_last_line_is_corruption(entries, data):
-    lines = [encode(entry) for entry in entries]
+    lines = lines_of(entries)
     damaged = bytearray(b"".join(lines))
     position = data.draw(st.integers(0, len(damaged) - len(lines[-1]) - 1))
     damaged[position] ^= data.draw(st.integers(1, 255))
     with pytest.raises(JournalCorruptError):
-        read_entries(bytes(damaged))
+        read_entries(bytes(damaged), UID)
+
+
+@given(st.lists(ENTRIES, min_size=2, max_size=5), st.data())
+def test_whole_lines_in_another_order_are_corruption(entries, data):
+    lines = lines_of(entries)
+    order = st.lists(st.integers(0, len(lines) - 1), min_size=1, max_size=len(lines) + 1)
+    chosen = data.draw(order.filter(lambda found: found != list(range(len(found)))))
+    with pytest.raises(JournalCorruptError) as caught:
+        read_entries(b"".join(lines[index] for index in chosen), UID)
+    wrong = next(at for at, index in enumerate(chosen) if at != index)
+    assert caught.value.line == wrong + 1

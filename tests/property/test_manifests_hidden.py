@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from golden.manifest_samples import (
     LANES,
     LANES_WITH_ASSETS,
+    ORACLE_LANES,
     candidate,
     run_plan,
     terminal_task,
@@ -50,7 +51,7 @@ def with_secrets(plan: TaskPlan, found: dict[str, tuple[Lane, object]]) -> Secur
 @given(
     found=secrets,
     base=st.sampled_from([text_task(), terminal_task(), terminal_task(materialize_from="")]),
-    lanes=st.sampled_from([LANES, LANES_WITH_ASSETS]),
+    lanes=st.sampled_from([LANES, LANES_WITH_ASSETS, ORACLE_LANES]),
     attempt=st.integers(1, 100),
     launch=st.integers(1, 20),
 )
@@ -79,6 +80,7 @@ def test_harness_manifest_holds_nothing_hidden(
     assert CANARY not in body
     assert "lanes/hidden" not in body
     assert "lanes/evaluation_inputs" not in body
+    assert "oracle" not in body
     assert lanes.hidden_digest not in body
     assert lanes.evaluation_inputs_digest not in body
 

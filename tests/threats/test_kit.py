@@ -80,6 +80,17 @@ def test_outcome(expected: Outcome) -> None:
     assert is_explained(table["A-040"]) == (expected in (Outcome.HELD, Outcome.NOT_APPLICABLE))
 
 
+def test_a_case_whose_tests_did_not_run_is_missing() -> None:
+    outcomes = Outcomes()
+    for run in ("attack", "twin", "honest"):
+        outcomes.add(f"test_a_040_{run}", "no cluster: KUBECONFIG is not set")
+
+    (row,) = outcomes.table(is_whole=False).values()
+
+    assert row["outcome"] == "missing"
+    assert row["reason"] == "no cluster: KUBECONFIG is not set"
+
+
 def test_a_whole_table_names_what_has_no_test() -> None:
     table = Outcomes().table(is_whole=True)
 

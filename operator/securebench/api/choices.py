@@ -11,6 +11,12 @@ class HarnessType(StrEnum):
     COMMAND = "command"
     CODEX = "codex"
     CLAUDE_CODE = "claude_code"
+    NOP = "nop"
+    ORACLE = "oracle"
+
+
+PROVIDER_TYPES = frozenset({HarnessType.CODEX, HarnessType.CLAUDE_CODE})
+"""Types that work with a model provider."""
 
 
 class DangerousCommand(StrEnum):

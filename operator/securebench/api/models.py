@@ -11,6 +11,7 @@ from pydantic import Field, model_validator
 from securebench.api import wording
 from securebench.api.base import ApiModel
 from securebench.api.choices import (
+    PROVIDER_TYPES,
     CancelMode,
     DangerousCommand,
     HarnessType,
@@ -123,7 +124,8 @@ class Harness(ApiModel):
     """What produces the candidates."""
 
     type: HarnessType
-    """command runs a command in the task image; codex and claude_code run a provider's CLI."""
+    """command runs a command in the task image, codex and claude_code run a provider's CLI; oracle
+    and nop examine the pack itself, in runs with the label securebench.dev/purpose: audit."""
     config: dict[str, object] = Field(
         default_factory=dict,
         json_schema_extra={"x-kubernetes-preserve-unknown-fields": True},
@@ -335,7 +337,7 @@ class BenchmarkRunSpec(ApiModel):
     harness: Harness
     """What produces the candidates."""
     provider: Provider | None = None
-    """The model provider; needed by codex and claude_code, refused with command."""
+    """The model provider; needed by codex and claude_code, refused with the other types."""
     verification: Verification = Verification()
     """The tester's policy for verifiers."""
     task_selector: TaskSelector = TaskSelector()
@@ -368,7 +370,7 @@ class BenchmarkRunSpec(ApiModel):
 
     @model_validator(mode="after")
     def _provider_fits(self) -> Self:
-        needs_key = self.harness.type is not HarnessType.COMMAND
+        needs_key = self.harness.type in PROVIDER_TYPES
         if self.provider is not None and not needs_key:
             raise ValueError(wording.PROVIDER_FITS)
         if self.provider is None and needs_key:
@@ -385,11 +387,9 @@ def unsupported(spec: BenchmarkRunSpec) -> list[str]:
         spec: A spec that passed all checks.
     """
     problems = []
-    if spec.harness.type is not HarnessType.COMMAND:
-        problems.append(
-            f"spec.harness.type: {spec.harness.type.value} is not supported by this version; "
-            "use command"
-        )
+    if spec.harness.type in PROVIDER_TYPES:
+        kind = spec.harness.type.value
+        problems.append(f"spec.harness.type: {kind} is not supported by this version; use command")
     if spec.provider is not None:
         problems.append("spec.provider: is not supported by this version")
     if spec.harness.config.get("allowed_domains"):

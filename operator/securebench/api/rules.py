@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 from securebench.api import wording
 from securebench.api.base import ApiModel
+from securebench.api.choices import PROVIDER_TYPES
 from securebench.api.models import (
     DEFAULT_MEMORY_LIMIT,
     BenchmarkRunSpec,
@@ -87,6 +88,8 @@ def _request_rule(name: str, limit: str) -> CelRule:
     )
 
 
+_NEEDS_PROVIDER = f"self.harness.type in {sorted(kind.value for kind in PROVIDER_TYPES)}"
+
 _CANCEL_ORDER = CelRule(
     "!has(oldSelf.cancel) || oldSelf.cancel == '' || has(self.cancel) && "
     "(self.cancel == oldSelf.cancel || self.cancel == 'Immediate')",
@@ -111,12 +114,12 @@ RULES: Mapping[type[ApiModel], Sequence[CelRule]] = {
         *immutable_rules(BenchmarkRunSpec, MUTABLE),
         _CANCEL_ORDER,
         CelRule(
-            "!has(self.provider) || self.harness.type != 'command'",
+            f"!has(self.provider) || {_NEEDS_PROVIDER}",
             wording.PROVIDER_FITS,
             ".provider",
         ),
         CelRule(
-            "has(self.provider) || self.harness.type == 'command'",
+            f"has(self.provider) || !({_NEEDS_PROVIDER})",
             "harness types codex and claude_code need provider.secretRef",
             ".harness.type",
         ),

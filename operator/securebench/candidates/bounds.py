@@ -10,6 +10,9 @@ KIB = 1024
 MIB = 1024 * KIB
 GIB = 1024 * MIB
 
+RECORD_BYTES = 16 * MIB
+"""One line of candidates.jsonl."""
+
 UTF8_CONTINUATIONS = 3
 """A UTF-8 character has at most this many bytes after its first one."""
 

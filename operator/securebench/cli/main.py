@@ -205,6 +205,39 @@ def logs(
     end_with(lambda: command.logs(run, task, Place(namespace, context, operator_pod)))
 
 
+@app.command("audit")
+def audit_command(  # noqa: PLR0913 - flags
+    pack: Annotated[
+        Path | None, typer.Argument(help="Folder of the pack; or name it with --config.")
+    ] = None,
+    *,
+    config: OptionalConfig = None,
+    output_dir: OutputDir = None,
+    limit: Annotated[
+        int | None, typer.Option("--limit", min=0, help="Only the first N rows.")
+    ] = None,
+    images: Annotated[
+        Path | None, typer.Option("--images", help="Folder with archives of the task images.")
+    ] = None,
+    runs: Annotated[
+        int, typer.Option("--runs", min=1, help="Run the pack N times and compare.")
+    ] = 1,
+    static: Annotated[bool, typer.Option("--static", help="Only what needs no cluster.")] = False,
+    namespace: Namespace = None,
+    context: Context = None,
+    operator_pod: OperatorPod = None,
+) -> None:
+    """Check a pack before anyone trusts it."""
+    from securebench.cli.audit import AuditOptions, run_audit
+    from securebench.tester.connection import Place
+
+    if (pack is None) == (config is None):
+        raise typer.BadParameter("name the pack by its folder or with --config, not both")
+    place = Place(namespace, context, operator_pod)
+    options = AuditOptions(pack, config, output_dir, limit, images, runs, static, place)
+    end_with(lambda: run_audit(options))
+
+
 @app.command()
 def operator() -> None:
     """Run the operator; this is what its Pod does."""

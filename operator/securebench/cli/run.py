@@ -116,7 +116,7 @@ class RunCommand:
     ) -> Reporter:
         if not self._options.show_agent_output:
             return reporter
-        command = config.harness.config.get("command")
+        command = config.harness.config.get("command", config.harness.type)
         text = " ".join(command) if isinstance(command, list) else str(command)
         return AgentOutputReporter(reporter, console, text)
 

@@ -29,6 +29,7 @@ from securebench.errors import DigestMismatchError
 from securebench.ledger.store import RunStore
 from securebench.manifests.layout import CANDIDATE_NAME
 from securebench.plan.model import Role, TaskPlan, VerifierKind
+from securebench.reasons import EXTRACTION_FAILED, VERIFIER_ERROR
 
 Captured = Produced | Verified | LaunchLost
 
@@ -50,7 +51,7 @@ def capture(store: RunStore, task: TaskPlan, job: Capture, now: float) -> Captur
             return Produced(job.launch.attempt_key, _production(store, task, job))
         return Verified(job.launch.attempt_key, _verification(store, task, job))
     except (BadMessageError, DigestMismatchError, FileNotFoundError) as error:
-        return LaunchLost(Lost(job.launch, "extraction_failed", str(error), now))
+        return LaunchLost(Lost(job.launch, EXTRACTION_FAILED, str(error), now))
 
 
 def _production(store: RunStore, task: TaskPlan, job: Capture) -> Production:
@@ -106,7 +107,7 @@ def _text_verification(base: Verification, view: PodView) -> Verification:
         passed, metadata = text_verdict(_message(view, "verifier"))
     except BadMessageError as error:
         reason = f"the text verifier gave no readable verdict: {error}"
-        return replace(base, problem="verifier_error", message=reason)
+        return replace(base, problem=VERIFIER_ERROR, message=reason)
     return replace(base, passed=passed, metadata=metadata)
 
 
@@ -122,7 +123,7 @@ def _check_verification(
         folder = store.launch_folder(job.launch) / "verification"
         return failed_step(task.check.patch, known, job.ended.code, folder)
     reason = f"the check's preparation failed: {report.error or report.phase}"
-    return replace(known, problem="verifier_error", message=reason)
+    return replace(known, problem=VERIFIER_ERROR, message=reason)
 
 
 def _checking(view: PodView, kind: VerifierKind) -> str:

@@ -7,11 +7,12 @@ import json
 import logging
 from collections.abc import Iterable
 
-from prometheus_client import REGISTRY, Gauge, start_http_server
+from prometheus_client import REGISTRY, Gauge
 from prometheus_client.core import CounterMetricFamily
 from prometheus_client.registry import Collector
 
 from securebench.controller.context import Context
+from securebench.controller.metrics_port import serve_metrics
 from securebench.controller.supervisor import Supervisor
 from securebench.errors import ClusterError
 from securebench.kube.port import Cluster, Kind
@@ -56,7 +57,7 @@ async def heartbeat(context: Context, supervisor: Supervisor) -> None:
     """
     if context.settings.metrics_port:
         REGISTRY.register(RequestCollector(context.cluster))
-        start_http_server(context.settings.metrics_port)
+        serve_metrics(context.settings.metrics_port)
     path = context.settings.heartbeat_path
     path.parent.mkdir(parents=True, exist_ok=True)
     while True:

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 
 from pydantic import TypeAdapter
 
 from securebench.ledger.store import RunStore, replace_file
-from securebench.packs.materialize import LaneSet, write_lanes
+from securebench.packs.materialize import LaneSet, write_answer, write_lanes
+from securebench.packs.oracle import Answer
 from securebench.plan.model import TaskPlan
 
 WRITTEN = "lanes.json"
@@ -25,10 +28,14 @@ class LaneKeeper:
         store: The run's folder.
         pack_root: Folder of the frozen pack's manifest.
         task_file: Workspace path of the public payload.
+        answers: Reference answers by task id; empty for every harness but an oracle.
     """
 
-    def __init__(self, store: RunStore, pack_root: Path, task_file: str) -> None:
+    def __init__(
+        self, store: RunStore, pack_root: Path, task_file: str, answers: Mapping[str, Answer]
+    ) -> None:
         self._store = store
+        self._answers = answers
         self._pack_root = pack_root
         self._task_file = task_file
         self._known: dict[int, LaneSet] = {}
@@ -53,6 +60,9 @@ class LaneKeeper:
         with contextlib.suppress(FileNotFoundError):
             return _ADAPTER.validate_json(note.read_bytes())
         lanes = write_lanes(task.task, self._pack_root, folder, task_file=self._task_file)
+        answer = self._answers.get(task.task.id)
+        if answer is not None:
+            lanes = replace(lanes, oracle_digest=write_answer(answer, folder))
         replace_file(note, _ADAPTER.dump_json(lanes))
         return lanes
 

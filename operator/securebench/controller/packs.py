@@ -12,13 +12,14 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
 from securebench.api.models import KeyedPack, Pack
+from securebench.durable import make_folder
 from securebench.errors import PackError
 from securebench.kube.port import Cluster, Kind, Raw
-from securebench.ledger.store import make_folder
 from securebench.manifests.layout import PACKS
 from securebench.names import USABLE_LABEL
 from securebench.packs.digest import pack_digest
-from securebench.packs.load import load_benchmark_manifest, pack_file
+from securebench.packs.load import load_benchmark_manifest, pack_file, read_answers
+from securebench.packs.oracle import ANSWERS_FILE
 
 CONTENT = f"{PACKS}/.content"
 
@@ -67,6 +68,26 @@ def require_usable(secret: Raw, what: str) -> None:
     labels = metadata.get("labels") if isinstance(metadata, Mapping) else None
     if not isinstance(labels, Mapping) or labels.get(USABLE_LABEL) != "true":
         raise PackError(f'{what} lacks the label {USABLE_LABEL}: "true"')
+
+
+def answers_content(root: Path, pack: Pack, files: Mapping[str, bytes] | None) -> bytes | None:
+    """Return the reference answers of a pack, or None where it has none. Blocks.
+
+    They are no part of what is frozen: the pack's digest does not cover them.
+
+    Args:
+        root: Where the volume is mounted.
+        pack: The source.
+        files: Content of a keyed pack by path, None for a folder of the volume.
+
+    Raises:
+        PackError: The file is reached by a symlink or cannot be read.
+    """
+    folder = PurePosixPath(pack.manifest).parent
+    if files is not None:
+        return files.get(str(folder / ANSWERS_FILE))
+    path = pack.volume.path if pack.volume is not None else ""
+    return read_answers(root / PACKS / path / folder)
 
 
 def freeze(root: Path, pack: Pack, files: Mapping[str, bytes] | None) -> FrozenPack:

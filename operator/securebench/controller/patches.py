@@ -19,9 +19,9 @@ from securebench.ledger.patch_metadata import CHANGED, CHECKS, judged, policy_of
 from securebench.ledger.store import bytes_digest, replace_file
 from securebench.manifests.repository import APPLIED, DECLARED
 from securebench.plan.model import PatchPlan
+from securebench.reasons import EVALUATOR_TAMPERED, VERIFIER_ERROR
 from securebench.verifiers.patch.judgement import PatchJudgement, judge_changes
 
-TAMPERED = "evaluator_tampered"
 TAMPERED_WORDS = "the checks succeeded although a test was added that must fail"
 
 CHANGED_BYTES = 16 * 1024 * 1024
@@ -63,7 +63,7 @@ def failed_step(plan: PatchPlan, base: Verification, code: int, folder: Path) ->
     if code == Code.TAMPERED:
         return replace(
             base,
-            problem=TAMPERED,
+            problem=EVALUATOR_TAMPERED,
             outcome=Outcome.SCORED.value,
             phase=CHECKS,
             message=TAMPERED_WORDS,
@@ -71,7 +71,7 @@ def failed_step(plan: PatchPlan, base: Verification, code: int, folder: Path) ->
     step = STEP_OF_CODE.get(code)
     if step is None:
         reason = f"the repository could not be prepared: {base.command.error}"
-        return replace(base, problem="verifier_error", message=reason)
+        return replace(base, problem=VERIFIER_ERROR, message=reason)
     words = f": {base.command.error}" if base.command.error else ""
     known = replace(
         base,

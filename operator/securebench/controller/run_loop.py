@@ -67,7 +67,10 @@ class RunLoop:
         self._wishes = wishes
         self._publisher = publisher
         self._lanes = LaneKeeper(
-            bound.store, bound.pack.manifest.parent, bound.plan.harness.task_file
+            bound.store,
+            bound.pack.manifest.parent,
+            bound.plan.harness.task_file,
+            bound.answers,
         )
         self._wake = asyncio.Event()
         self._wake_at: float | None = None

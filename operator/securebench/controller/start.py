@@ -3,23 +3,26 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from pydantic import TypeAdapter
 
+from securebench.api.choices import HarnessType
 from securebench.api.models import BenchmarkRunSpec, unsupported
 from securebench.clock import rfc3339
 from securebench.controller.context import Context
 from securebench.controller.packs import (
     FrozenPack,
+    answers_content,
     fetch_keyed,
     freeze,
     frozen,
     require_usable,
 )
 from securebench.controller.pod_rules import limits, pod_policy, run_policy
+from securebench.durable import make_folder
 from securebench.engine.entries import Finished, Kept
 from securebench.engine.tally import KEPT_ON_RESUME
 from securebench.errors import (
@@ -31,12 +34,23 @@ from securebench.errors import (
 from securebench.kube.port import Kind
 from securebench.ledger.index import IndexEntry, RunIndex, index_entry
 from securebench.ledger.journal import read_entries
-from securebench.ledger.store import JOURNAL, RECORD, RunStore, make_folder, replace_file
+from securebench.ledger.store import JOURNAL, RECORD, RunStore, replace_file
 from securebench.manifests.layout import attempt_folder, run_folder
 from securebench.packs.load import LoadedPack, load_tasks
-from securebench.plan.build import PlanInputs, build_plan, command_harness
+from securebench.packs.oracle import Answer, Answers, reference_answers
+from securebench.packs.task import SecureBenchTask
+from securebench.plan.build import (
+    PlanInputs,
+    build_plan,
+    command_harness,
+    require_audit,
+    selected,
+)
 from securebench.plan.model import Limits, RunIdentity, RunPlan
 from securebench.version import VERSION
+
+ANSWERS = "oracle.jsonl"
+"""In the folder of an oracle's run: the reference answers as they were when it started."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +63,7 @@ class RunObject:
         namespace: Its namespace.
         generation: Of the spec.
         spec: As the API server has it.
+        audit: Whether its label says that it examines a pack.
     """
 
     name: str
@@ -56,6 +71,7 @@ class RunObject:
     namespace: str
     generation: int
     spec: Mapping[str, object]
+    audit: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +84,7 @@ class BoundRun:
         pack: Its frozen pack.
         index: Its line of the index.
         kept: Records taken over from an earlier run; only at the first start.
+        answers: Reference answers by task id; empty for every harness but an oracle.
     """
 
     plan: RunPlan
@@ -75,6 +92,7 @@ class BoundRun:
     pack: FrozenPack
     index: IndexEntry
     kept: tuple[Kept, ...]
+    answers: Mapping[str, Answer]
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,6 +122,7 @@ async def bind(context: Context, run: RunObject) -> BoundRun:
     store = RunStore(root, run.uid)
     if store.exists():
         return await asyncio.to_thread(_rebind, context, run, spec, store)
+    require_audit(spec, audit=run.audit)
     files = await fetch_keyed(context.cluster, spec.pack)
     earlier = await _earlier(context, spec)
     return await asyncio.to_thread(_bind_new, context, run, spec, _Sources(files, earlier))
@@ -133,17 +152,24 @@ def _bind_new(
     pack = freeze(root, spec.pack, sources.files)
     kept = _kept_entries(root, earlier.uid) if earlier is not None else ()
     bounds = limits(context.settings)
-    plan = _plan(context, run, spec, pack, _Given(frozenset(_tasks(kept)), bounds))
+    is_oracle = spec.harness.type is HarnessType.ORACLE
+    content = answers_content(root, spec.pack, sources.files) if is_oracle else None
+    given = _Given(frozenset(_tasks(kept)), bounds, run.audit, content)
+    plan, answers = _plan(context, run, spec, pack, given)
     if earlier is not None:
         _check_binding(earlier, plan)
     store = RunStore(root, run.uid)
     fresh = _index_entry(plan, rfc3339(context.clock.now()), earlier)
     _copy_records(root, run.uid, kept)
+    if content is not None:
+        make_folder(store.folder)
+        replace_file(store.folder / ANSWERS, content)
     entry = RunIndex(root).add(fresh)
     store.create(
         {
             "index": asdict(entry),
             "limits": asdict(plan.limits),
+            "audit": plan.audit,
             "resumed_uid": earlier.uid if earlier is not None else "",
             "operator_version": VERSION,
             "plan_digest": plan.digest,
@@ -151,7 +177,7 @@ def _bind_new(
             "spec": dict(run.spec),
         }
     )
-    return BoundRun(plan, store, pack, entry, kept)
+    return BoundRun(plan, store, pack, entry, kept, answers.by_id)
 
 
 def _rebind(context: Context, run: RunObject, spec: BenchmarkRunSpec, store: RunStore) -> BoundRun:
@@ -161,13 +187,15 @@ def _rebind(context: Context, run: RunObject, spec: BenchmarkRunSpec, store: Run
     resumed_uid = str(binding["resumed_uid"])
     kept = _kept_entries(context.settings.data_root, resumed_uid) if resumed_uid else ()
     bounds = Limits(**_numbers(binding["limits"]))
-    plan = _plan(context, run, spec, pack, _Given(frozenset(_tasks(kept)), bounds))
+    audit = binding.get("audit") is True
+    given = _Given(frozenset(_tasks(kept)), bounds, audit, _bound_answers(spec, store))
+    plan, answers = _plan(context, run, spec, pack, given)
     if plan.digest != binding["plan_digest"]:
         raise InvariantViolationError(
             f"the plan of run {run.name} is not the one it was started with; "
             f"this operator is version {VERSION}, the run began with {binding['operator_version']}"
         )
-    return BoundRun(plan, store, pack, entry, kept)
+    return BoundRun(plan, store, pack, entry, kept, answers.by_id)
 
 
 @dataclass(frozen=True, slots=True)
@@ -177,10 +205,14 @@ class _Given:
     Attributes:
         kept: Tasks whose records come from an earlier run.
         bounds: Contract 15.7.
+        audit: Whether the run examines a pack.
+        answers: Content of the pack's reference answers, for an oracle.
     """
 
     kept: frozenset[int]
     bounds: Limits
+    audit: bool
+    answers: bytes | None
 
 
 def _tasks(kept: Iterable[Kept]) -> Iterator[int]:
@@ -197,13 +229,14 @@ def _plan(
     spec: BenchmarkRunSpec,
     pack: FrozenPack,
     given: _Given,
-) -> RunPlan:
+) -> tuple[RunPlan, Answers]:
     harness = command_harness(spec)
     loaded = _load(pack, spec, harness.task_file, given.kept)
+    answers = _answers(spec, loaded.tasks, given.answers)
     probes = tuple(
         f"{target.host}:{target.port}" for target in context.targets if target.name == "api-server"
     )
-    return build_plan(
+    plan = build_plan(
         PlanInputs(
             identity=RunIdentity(run.uid, run.name, run.namespace, spec.run_id or run.name),
             spec=spec,
@@ -213,9 +246,28 @@ def _plan(
             pods=pod_policy(spec, context.settings, context.node_name, probes),
             policy=run_policy(spec, context.settings),
             limits=given.bounds,
+            audit=given.audit,
+            answers_digest=answers.digest,
             kept=given.kept,
         )
     )
+    return plan, answers
+
+
+def _bound_answers(spec: BenchmarkRunSpec, store: RunStore) -> bytes | None:
+    is_oracle = spec.harness.type is HarnessType.ORACLE
+    return (store.folder / ANSWERS).read_bytes() if is_oracle else None
+
+
+def _answers(
+    spec: BenchmarkRunSpec, tasks: Sequence[SecureBenchTask], content: bytes | None
+) -> Answers:
+    """Return what an oracle hands in; nothing for the other harnesses."""
+    if spec.harness.type is not HarnessType.ORACLE:
+        return Answers()
+    ids = [task.id for task in tasks]
+    wanted = {ids[index] for index in selected(spec.task_selector, ids)}
+    return reference_answers(content, tasks, wanted, is_whole=spec.task_selector.limit is None)
 
 
 def _load(
@@ -276,7 +328,7 @@ def _check_binding(earlier: IndexEntry, plan: RunPlan) -> None:
 
 def _kept_entries(root: Path, uid: str) -> tuple[Kept, ...]:
     data = (root / run_folder(uid) / JOURNAL).read_bytes()
-    entries, _ = read_entries(data)
+    entries = read_entries(data, uid).entries
     return tuple(
         Kept(entry.finish, entry.record_sha256, uid)
         for entry in entries

@@ -14,6 +14,7 @@ from securebench.controller.publish import Publisher
 from securebench.controller.run_loop import RunLoop
 from securebench.controller.start import BoundRun, RunObject, bind
 from securebench.controller.wishes import Wishes
+from securebench.durable import make_folder
 from securebench.errors import (
     ClusterError,
     ConfigErrors,
@@ -24,7 +25,8 @@ from securebench.errors import (
 )
 from securebench.kube.port import QuotaExceeded
 from securebench.ledger.index import RunIndex
-from securebench.ledger.store import FINAL_STATUS, RunStore, make_folder
+from securebench.ledger.store import FINAL_STATUS, RunStore
+from securebench.names import AUDIT, PURPOSE_LABEL
 
 logger = logging.getLogger(__name__)
 
@@ -173,13 +175,14 @@ def run_object(body: Mapping[str, object]) -> RunObject:
     metadata = body.get("metadata")
     fields = metadata if isinstance(metadata, Mapping) else {}
     spec = body.get("spec")
-    generation = fields.get("generation")
+    generation, labels = fields.get("generation"), fields.get("labels")
     return RunObject(
         name=str(fields.get("name")),
         uid=str(fields.get("uid")),
         namespace=str(fields.get("namespace")),
         generation=generation if isinstance(generation, int) else 0,
         spec=dict(spec) if isinstance(spec, Mapping) else {},
+        audit=isinstance(labels, Mapping) and labels.get(PURPOSE_LABEL) == AUDIT,
     )
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
+from securebench.candidates.extraction import Problem
 from securebench.engine.model import (
     AttemptHistory,
     Finish,
@@ -17,7 +18,6 @@ from securebench.engine.model import (
 )
 from securebench.engine.observe import PodView
 from securebench.engine.stage import (
-    SUPERVISOR_KILLED,
     Ended,
     InProgress,
     Interrupted,
@@ -31,6 +31,15 @@ from securebench.plan.model import (
     RunPolicy,
     TaskPlan,
     VerifierKind,
+)
+from securebench.reasons import (
+    DISK_LIMIT_EXCEEDED,
+    EMPTY_CANDIDATE,
+    IMAGE_CHANGED,
+    OOM_KILLED,
+    PRODUCER_TIMEOUT,
+    SUPERVISOR_KILLED,
+    VERIFIER_TIMEOUT,
 )
 
 WITH_TASK_IMAGE = frozenset({VerifierKind.CHECK, VerifierKind.CODE})
@@ -151,7 +160,7 @@ def after_production(
     key = history.key
     if production.command.timed_out:
         message = f"candidate production timed out after {task.timeout_seconds or 0.0:g} seconds"
-        return _agent(key, "producer_timeout", "producer", message)
+        return _agent(key, PRODUCER_TIMEOUT, "producer", message)
     if production.problem == SUPERVISOR_KILLED:
         message = "the harness ended the supervisor of its own container"
         return _agent(key, SUPERVISOR_KILLED, "producer", message)
@@ -166,16 +175,16 @@ def after_production(
 def _judged(task: TaskPlan, key: AttemptKey, candidate: SealedCandidate | None) -> Finish | None:
     if candidate is None:
         message = "there is no candidate"
-        return _agent(key, "candidate_missing", "candidate_extraction", message)
+        return _agent(key, Problem.MISSING.value, "candidate_extraction", message)
     if candidate.problem is not None:
         return _agent(key, candidate.problem, "candidate_extraction", candidate.message)
     if candidate.patch is not None:
         return _patch_end(key, candidate.patch)
     if candidate.is_blank:
-        return _agent(key, "empty_candidate", "verification", "the candidate is empty")
+        return _agent(key, EMPTY_CANDIDATE, "verification", "the candidate is empty")
     if task.verifier is VerifierKind.CHECK and task.extraction.kind != "workspace":
         message = "the harness hands in a file; the checker needs a workspace directory"
-        return _agent(key, "candidate_missing", "candidate_extraction", message)
+        return _agent(key, Problem.MISSING.value, "candidate_extraction", message)
     if task.denial is not None:
         end = _agent(key, task.denial.reason, task.denial.phase, task.denial.message)
         return replace(end, metadata=task.denial.metadata)
@@ -201,7 +210,7 @@ def after_verification(
     if verification.problem == SUPERVISOR_KILLED:
         message = "the candidate ended the supervisor of the check"
         return Finish(key, Outcome.SCORED, SUPERVISOR_KILLED, "verification", message, passed=False)
-    if verification.problem in {"oom_killed", "disk_limit_exceeded"}:
+    if verification.problem in {OOM_KILLED, DISK_LIMIT_EXCEEDED}:
         message = _limit_message(verification.problem, "verifier")
         return Finish(
             key, Outcome.RESOURCE, verification.problem, "verification", message, passed=False
@@ -210,11 +219,11 @@ def after_verification(
         return _unfit(key, verification)
     if _image_changed(task, history, verification):
         message = "the task image resolved to different contents in harness and verifier"
-        return Finish(key, Outcome.INFRASTRUCTURE, "image_changed", "verification", message)
+        return Finish(key, Outcome.INFRASTRUCTURE, IMAGE_CHANGED, "verification", message)
     if verification.command.timed_out:
         message = "the check ran into its time limit"
         phase = verification.command.phase or "checker"
-        return Finish(key, Outcome.SCORED, "verifier_timeout", phase, message, passed=False)
+        return Finish(key, Outcome.SCORED, VERIFIER_TIMEOUT, phase, message, passed=False)
     return Finish(key, Outcome.SCORED, passed=verification.passed)
 
 
@@ -236,7 +245,7 @@ def _image_changed(task: TaskPlan, history: AttemptHistory, verification: Verifi
 
 def _limit_message(reason: str, place: str) -> str:
     limits: Mapping[str, str] = {
-        "oom_killed": f"the {place} container was killed at its memory limit",
-        "disk_limit_exceeded": f"the {place} Pod was evicted at its disk limit",
+        OOM_KILLED: f"the {place} container was killed at its memory limit",
+        DISK_LIMIT_EXCEEDED: f"the {place} Pod was evicted at its disk limit",
     }
     return limits[reason]

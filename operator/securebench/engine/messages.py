@@ -11,6 +11,18 @@ from securebench.protocol import VERSION, decode_object
 CANDIDATE_FILES = frozenset({TEXT_FILE, WORKSPACE_FILE})
 CANDIDATE_PROBLEMS = frozenset(Problem)
 
+COLLECTED_FIELDS = frozenset({"v", "stdout", "stderr"})
+SEALED_FIELDS = COLLECTED_FIELDS | {
+    "problem",
+    "message",
+    "file",
+    "digest",
+    "size_bytes",
+    "candidate_sha256",
+    "dropped_entries",
+}
+VERDICT_FIELDS = frozenset({"v", "passed", "score", "metadata"})
+
 
 class BadMessageError(ValueError):
     """A termination message that no version of our programs writes."""
@@ -41,7 +53,7 @@ def sealed_candidate(message: str, launch: int) -> tuple[SealedCandidate, Stream
     Raises:
         BadMessageError: The courier did not write this.
     """
-    fields = decode(message)
+    fields = _trusted(message, SEALED_FIELDS)
     file = _known(fields, "file", CANDIDATE_FILES)
     problem = _known(fields, "problem", CANDIDATE_PROBLEMS)
     candidate = SealedCandidate(
@@ -63,7 +75,7 @@ def collected_streams(message: str) -> tuple[StreamInfo, StreamInfo]:
     Raises:
         BadMessageError: The courier did not write this.
     """
-    return streams(decode(message))
+    return streams(_trusted(message, COLLECTED_FIELDS))
 
 
 def text_verdict(message: str) -> tuple[bool, Mapping[str, object]]:
@@ -72,7 +84,7 @@ def text_verdict(message: str) -> tuple[bool, Mapping[str, object]]:
     Raises:
         BadMessageError: The verifier did not write this.
     """
-    fields = decode(message)
+    fields = _trusted(message, VERDICT_FIELDS)
     passed, metadata = fields.get("passed"), fields.get("metadata")
     if not isinstance(passed, bool) or not isinstance(metadata, Mapping):
         raise BadMessageError("a verdict needs passed and metadata")
@@ -97,6 +109,15 @@ def decode(message: str) -> Mapping[str, object]:
     if _integer(value, "v") != VERSION:
         raise BadMessageError("not an object of version 1")
     return value
+
+
+def _trusted(message: str, known: frozenset[str]) -> Mapping[str, object]:
+    """Decode a message of our own programs, which has no other fields than those known."""
+    fields = decode(message)
+    unknown = sorted(set(fields) - known)
+    if unknown:
+        raise BadMessageError(f"unknown fields: {', '.join(unknown)}")
+    return fields
 
 
 def _known(fields: Mapping[str, object], key: str, known: frozenset[str]) -> str | None:

@@ -15,6 +15,7 @@ from securebench.engine.machine import (
 from securebench.engine.model import AttemptHistory, Finish, Lost, Outcome
 from securebench.engine.observe import PodView
 from securebench.plan.model import AttemptKey, LaunchKey, Role, RunPlan, pod_name
+from securebench.reasons import POD_LOST
 
 
 class Halt(StrEnum):
@@ -189,7 +190,7 @@ def _halted(controls: Controls, history: AttemptHistory) -> Finish | None:
 def _unseen(draft: _Draft, situation: Situation, live: LaunchKey, name: str) -> None:
     if name in situation.vanished:
         message = f"Pod {name} disappeared before it gave a result"
-        draft.lost.append(Lost(live, "pod_lost", message, situation.now))
+        draft.lost.append(Lost(live, POD_LOST, message, situation.now))
     elif name in situation.pending:
         draft.repeat.append(live)
 

@@ -10,6 +10,18 @@ from enum import IntEnum
 
 from securebench.engine.observe import ContainerView, PodView, Terminated
 from securebench.plan.model import RunPolicy, VerifierKind
+from securebench.reasons import (
+    DISK_LIMIT_EXCEEDED,
+    EGRESS_SETUP_FAILED,
+    EXTRACTION_FAILED,
+    IMAGE_PULL_FAILED,
+    MATERIALIZATION_FAILED,
+    NODE_LOST,
+    OOM_KILLED,
+    POD_LOST,
+    SUPERVISOR_KILLED,
+    VERIFIER_ERROR,
+)
 
 COURIER = "courier"
 MATERIALIZE = "materialize"
@@ -32,7 +44,6 @@ CONTAINER_WAITS = frozenset(
     {"CreateContainerConfigError", "CreateContainerError", "RunContainerError"}
 )
 SIDECAR_RESTARTS = 3
-SUPERVISOR_KILLED = "supervisor_killed"
 ENDED_BY_ITSELF = "Error"
 """The kubelet's reason for a non-zero exit that it saw; what it did not see has other reasons."""
 
@@ -129,8 +140,8 @@ def _main(view: PodView, kind: VerifierKind | None) -> ContainerView | None:
 
 def _after_main(view: PodView, kind: VerifierKind | None, end: Terminated) -> Stage:
     verdict = _text_end(view, end) if kind is VerifierKind.TEXT else _supervised_end(view, end)
-    if kind is VerifierKind.CODE and verdict == Ended(Code.FAILED):
-        verdict = _candidate_limit(view) or verdict
+    if kind is VerifierKind.CODE and verdict in {Ended(Code.DONE), Ended(Code.FAILED)}:
+        verdict = _candidate_end(view, verdict)
     if isinstance(verdict, Interrupted) or kind is VerifierKind.TEXT:
         return verdict
     return _after_courier(view, verdict)
@@ -147,7 +158,7 @@ def _after_courier(view: PodView, verdict: Ended) -> Stage:
         return verdict
     how = "was gone" if end is None else f"ended with exit code {end.exit_code} ({end.reason})"
     message = f"the courier {how} before it sealed"
-    return _disk_limit(view, verdict.code) or Interrupted("extraction_failed", message)
+    return _disk_limit(view, verdict.code) or Interrupted(EXTRACTION_FAILED, message)
 
 
 def _text_end(view: PodView, end: Terminated) -> Interrupted | Ended:
@@ -157,7 +168,7 @@ def _text_end(view: PodView, end: Terminated) -> Interrupted | Ended:
         return _interruption(view, end)
     return Ended(
         end.exit_code,
-        "verifier_error",
+        VERIFIER_ERROR,
         f"the text verifier ended with exit code {end.exit_code}",
     )
 
@@ -167,11 +178,11 @@ def _supervised_end(view: PodView, end: Terminated) -> Interrupted | Ended:
     if code in {Code.DONE, Code.FAILED, Code.TAMPERED, Code.TIMED_OUT} or code in PHASES:
         return Ended(code)
     if code == Code.STAGING_FAILED:
-        return Interrupted("materialization_failed", f"staging failed: {_words(end)}")
+        return Interrupted(MATERIALIZATION_FAILED, f"staging failed: {_words(end)}")
     if code == Code.NETWORK_OPEN:
-        return Interrupted("egress_setup_failed", "the network policy was not in force in time")
+        return Interrupted(EGRESS_SETUP_FAILED, "the network policy was not in force in time")
     if code == Code.OWN_FAULT:
-        return Interrupted("materialization_failed", f"supervise failed: {_words(end)}")
+        return Interrupted(MATERIALIZATION_FAILED, f"supervise failed: {_words(end)}")
     return _limit(view, end) or _killed_from_inside(view, end) or _interruption(view, end)
 
 
@@ -189,31 +200,36 @@ def _killed_from_inside(view: PodView, end: Terminated) -> Ended | None:
 
 def _limit(view: PodView, end: Terminated) -> Ended | None:
     if end.reason == "OOMKilled":
-        return Ended(end.exit_code, "oom_killed", "the memory limit ended the container")
+        return Ended(end.exit_code, OOM_KILLED, "the memory limit ended the container")
     return _disk_limit(view, end.exit_code)
 
 
-def _candidate_limit(view: PodView) -> Ended | None:
-    """Return the end of tests whose candidate reached its memory limit, else None."""
+def _candidate_end(view: PodView, verdict: Ended) -> Ended:
+    """Return the end of tests, with what their candidate did to its own container."""
     candidate = view.containers.get(CANDIDATE)
-    ends = (candidate.terminated, candidate.previous) if candidate is not None else ()
-    if any(end is not None and end.reason == "OOMKilled" and end.exit_code for end in ends):
-        return Ended(Code.FAILED, "oom_killed", "the memory limit ended the candidate's container")
-    return None
+    both = (candidate.terminated, candidate.previous) if candidate is not None else ()
+    ends = [end for end in both if end is not None]
+    if any(end.exit_code == Code.TAMPERED for end in ends):
+        message = "the candidate told the supervise of its container to stop"
+        return Ended(Code.TAMPERED, SUPERVISOR_KILLED, message)
+    is_full = any(end.reason == "OOMKilled" and end.exit_code for end in ends)
+    if is_full and verdict.code == Code.FAILED:
+        return Ended(Code.FAILED, OOM_KILLED, "the memory limit ended the candidate's container")
+    return verdict
 
 
 def _disk_limit(view: PodView, code: int) -> Ended | None:
     """Return the end of a Pod that was evicted for a limit of its own, else None."""
     if view.reason == "Evicted" and not view.disrupted:
-        return Ended(code, "disk_limit_exceeded", view.message or "a disk limit was hit")
+        return Ended(code, DISK_LIMIT_EXCEEDED, view.message or "a disk limit was hit")
     return None
 
 
 def _interruption(view: PodView, end: Terminated | None) -> Interrupted:
     cause = view.reason or (end.reason if end is not None else "") or "no reason given"
     if "NodeLost" in cause or "NodeShutdown" in cause or "TerminationByKubelet" in cause:
-        return Interrupted("node_lost", f"the node gave the Pod up: {cause}")
-    return Interrupted("pod_lost", f"Pod {view.name} ended before a result: {cause}")
+        return Interrupted(NODE_LOST, f"the node gave the Pod up: {cause}")
+    return Interrupted(POD_LOST, f"Pod {view.name} ended before a result: {cause}")
 
 
 def _ended_before_main(view: PodView) -> Stage:
@@ -222,7 +238,7 @@ def _ended_before_main(view: PodView) -> Stage:
         end = materialize.terminated
         if end.exit_code != 0:
             return Interrupted(
-                "materialization_failed",
+                MATERIALIZATION_FAILED,
                 f"failed to materialize benchmark image workdir: {_words(end)}",
             )
     return _disk_limit(view, Code.TERMINATED) or _interruption(view, None)
@@ -238,7 +254,7 @@ def _waiting(view: PodView, since: float, policy: RunPolicy, now: float) -> Stag
         if container.waiting_reason in HOPELESS_WAITS:
             return _pull_failed(container)
         if container.name == COURIER and container.restarts >= SIDECAR_RESTARTS:
-            return Interrupted("materialization_failed", "the courier does not stay up")
+            return Interrupted(MATERIALIZATION_FAILED, "the courier does not stay up")
         stuck = container.waiting_reason in IMAGE_WAITS | CONTAINER_WAITS
         if stuck and now >= give_up_at:
             return _pull_failed(container)
@@ -249,20 +265,20 @@ def _waiting(view: PodView, since: float, policy: RunPolicy, now: float) -> Stag
 
 def _without_sandbox(view: PodView, lost_at: float, now: float) -> Stage:
     if now >= lost_at:
-        return Interrupted("pod_lost", f"node {view.facts.node} cannot make a sandbox for the Pod")
+        return Interrupted(POD_LOST, f"node {view.facts.node} cannot make a sandbox for the Pod")
     return InProgress(wake_at=lost_at)
 
 
 def _pull_failed(container: ContainerView) -> Interrupted:
     words = f"{container.waiting_reason}: {container.waiting_message}"
     if container.waiting_reason in IMAGE_WAITS:
-        return Interrupted("image_pull_failed", f"container {container.name}: {words}")
-    return Interrupted("materialization_failed", f"container {container.name}: {words}")
+        return Interrupted(IMAGE_PULL_FAILED, f"container {container.name}: {words}")
+    return Interrupted(MATERIALIZATION_FAILED, f"container {container.name}: {words}")
 
 
 def _deleting(view: PodView, lost_at: float, now: float) -> Stage:
     if now >= lost_at:
-        return Interrupted("pod_lost", f"Pod {view.name} was deleted and its node does not answer")
+        return Interrupted(POD_LOST, f"Pod {view.name} was deleted and its node does not answer")
     return InProgress(wake_at=lost_at)
 
 

@@ -10,7 +10,8 @@ from securebench.names import CODE_COMPLETION
 from securebench.resources import Lane
 
 LANGUAGE = "python"
-ISOLATIONS = ("separate", "shared")
+SEPARATE, SHARED = ISOLATIONS = ("separate", "shared")
+"""Values of ``tests.isolation``: candidate and tests in containers of their own, or in one."""
 
 
 def configuration_problem(task: TaskView) -> str | None:
@@ -27,7 +28,7 @@ def configuration_problem(task: TaskView) -> str | None:
         return "code_completion requires structured inline tests"
     if "timeout_seconds" in tests and not is_positive(tests["timeout_seconds"]):
         return "code_completion tests.timeout_seconds must be a positive number"
-    if tests.get("isolation", ISOLATIONS[0]) not in ISOLATIONS:
+    if tests.get("isolation", SEPARATE) not in ISOLATIONS:
         return f"code_completion tests.isolation must be one of {', '.join(ISOLATIONS)}"
     return None
 

@@ -9,6 +9,7 @@ from math import isfinite
 
 from securebench.errors import ConfigError, ConfigErrors
 from securebench.harnesses.domains import normalize_domains
+from securebench.packs import oracle
 from securebench.packs.materialize import TASK_FILE
 from securebench.packs.paths import PathError, author_path
 from securebench.resources import Component
@@ -16,12 +17,26 @@ from securebench.resources import Component
 PROVIDER_TIMEOUT_SECONDS = 900.0
 """Time limit of codex and claude_code where neither task nor tester gives one."""
 
-HARNESS_TYPES = ("claude_code", "codex", "command")
+NOP = "nop"
+ORACLE = "oracle"
+AUDIT_TYPES = (NOP, ORACLE)
+"""They examine a pack, not an agent: only in runs whose purpose is an audit (design.md 10)."""
+
+HARNESS_TYPES = ("claude_code", "codex", "command", *AUDIT_TYPES)
 WRONG_TYPE = f"harness.type must be one of {', '.join(HARNESS_TYPES)}"
 SHELL = ("sh", "-lc")
+ORACLE_FOLDER = "/opt/securebench/oracle"
+"""In the harness container of an oracle: the task's reference answer as one file, named by form."""
 PROVIDER_HOSTS = {"codex": "api.openai.com", "claude_code": "api.anthropic.com"}
 
-_COMMON_KEYS = ("task_file", "timeout_seconds", "allowed_domains")
+_AUDIT_KEYS = ("task_file", "timeout_seconds")
+_ANSWER = (
+    f"if [ -f {ORACLE_FOLDER}/{oracle.COMMAND} ];"
+    f" then exec sh -l {ORACLE_FOLDER}/{oracle.COMMAND};"
+    f" else exec cat {ORACLE_FOLDER}/{oracle.CANDIDATE}; fi"
+)
+_AUDIT_COMMANDS = {NOP: ("sh", "-c", ":"), ORACLE: ("sh", "-c", _ANSWER)}
+_COMMON_KEYS = (*_AUDIT_KEYS, "allowed_domains")
 _PROVIDER_KEYS = (*_COMMON_KEYS, "model", "version", "budget", "allow_external_tools")
 _BUDGET_KEYS = ("requests", "tokens")
 _NAME = re.compile(r"[A-Za-z0-9._+-]+")
@@ -32,7 +47,7 @@ class Harness:
     """What all harness types have.
 
     Args:
-        type: ``command``, ``codex`` or ``claude_code``.
+        type: One of ``HARNESS_TYPES``.
         task_file: Workspace-relative path of the task file.
         timeout_seconds: Limit of the tester or the type's default; None for none.
         is_default_timeout: Whether the tester left the limit to the type.
@@ -89,6 +104,20 @@ class CommandHarness(Harness):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class AuditHarness(CommandHarness):
+    """What stands in for an agent while a pack is examined; its command is ours.
+
+    ``nop`` ends at once with success and leaves nothing. ``oracle`` hands in the reference answer
+    that lies as a file in ``ORACLE_FOLDER``; nothing of its text is in the Pod object.
+    """
+
+    def filled_config(self) -> dict[str, object]:
+        """Return the configuration as JSON with every default filled in."""
+        config = Harness.filled_config(self)
+        return {key: config[key] for key in _AUDIT_KEYS}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ProviderHarness(Harness):
     """The command line tool of a model provider.
 
@@ -136,7 +165,7 @@ def harness_config(type: str, config: Mapping[str, object]) -> Harness:  # noqa:
     """Check the configuration of a harness.
 
     Args:
-        type: ``command``, ``codex`` or ``claude_code``.
+        type: One of ``HARNESS_TYPES``.
         config: ``harness.config`` as written.
 
     Returns:
@@ -151,6 +180,8 @@ def harness_config(type: str, config: Mapping[str, object]) -> Harness:  # noqa:
             harness = _command(reader)
         case "codex" | "claude_code":
             harness = _provider(type, reader)
+        case "nop" | "oracle":
+            harness = _audit(type, reader)
         case _:
             reader.fail(WRONG_TYPE, ("harness", "type"))
             harness = None
@@ -185,6 +216,17 @@ def _command(reader: _Reader) -> Harness | None:
         timeout_seconds=timeout,
         is_default_timeout=not reader.has("timeout_seconds"),
         allowed_domains=domains,
+    )
+
+
+def _audit(kind: str, reader: _Reader) -> Harness:
+    reader.only(_AUDIT_KEYS)
+    return AuditHarness(
+        type=kind,
+        command=_AUDIT_COMMANDS[kind],
+        task_file=reader.path("task_file") or TASK_FILE,
+        timeout_seconds=reader.timeout(default=None),
+        is_default_timeout=not reader.has("timeout_seconds"),
     )
 
 

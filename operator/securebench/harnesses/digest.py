@@ -12,17 +12,25 @@ if TYPE_CHECKING:
     from securebench.harnesses.config import Harness
 
 
-def harness_digest(harness: Harness, env: Iterable[str] = ()) -> str:
+def harness_digest(
+    harness: Harness, env: Iterable[str] = (), *, audit: bool = False, answers: str = ""
+) -> str:
     """Return ``sha256:`` and the hex digest over type, variable names, config and domains.
+
+    Results of an audit differ from all others, so that no resume joins them.
 
     Args:
         harness: With its defaults filled in, so that a spelled-out default changes nothing.
         env: Names of ``harness.env``; order and repetitions do not matter, values are not read.
+        audit: Whether the run examines a pack.
+        answers: Digest of the reference answers that an oracle hands in, or empty.
     """
-    content = {
+    content: dict[str, object] = {
         "type": harness.type,
         "env": sorted(set(env)),
         "config": harness.filled_config(),
         "domains": list(harness.effective_domains),
     }
+    if audit:
+        content |= {"audit": True, "answers": answers}
     return json_digest(content)

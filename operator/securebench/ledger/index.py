@@ -9,8 +9,10 @@ from pathlib import Path
 
 from pydantic import TypeAdapter
 
-from securebench.ledger.store import make_folder, replace_file
+from securebench.durable import make_folder
+from securebench.ledger.store import replace_file
 from securebench.manifests.layout import RUNS
+from securebench.protocol import decode_object
 
 INDEX = f"{RUNS}/index.jsonl"
 _LOCK = threading.Lock()
@@ -78,7 +80,7 @@ class RunIndex:
         if not self._path.exists():
             return []
         lines = self._path.read_text(encoding="utf-8").splitlines()
-        return [index_entry(json.loads(line)) for line in lines]
+        return [index_entry(decode_object(line)) for line in lines]
 
     def add(self, entry: IndexEntry) -> IndexEntry:
         """Add a run, or return the entry that it has already."""

@@ -1,8 +1,10 @@
-"""The write-ahead journal: append-only, fsynced, one checksum per line, one writer.
+"""The write-ahead journal: append-only, fsynced, a chain of checksums, one writer.
 
-A line is ``<crc32 of the rest, 8 hex digits> <JSON of {"type", "entry"}>``. A last line that is
-cut or does not hold was never acknowledged and is removed; any other bad line is corruption, also
-where a lost newline makes it one with the last.
+A line is ``<link> <checksum> <JSON of {"type", "entry"}>``: the link is the checksum of the line
+before, of the first line the CRC-32 of the run's uid; the checksum is the CRC-32 of link, blank and
+JSON; both are 8 hex digits. A last line that is cut or whose checksum does not match was never
+acknowledged and is removed. Any other bad line is corruption, also where a lost newline makes it
+one with the last, and so is a whole line that does not follow the line before it.
 """
 
 from __future__ import annotations
@@ -10,12 +12,13 @@ from __future__ import annotations
 import fcntl
 import os
 import zlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import BinaryIO
+from typing import BinaryIO, NamedTuple
 
 from pydantic import TypeAdapter, ValidationError
 
+from securebench.durable import fsync_folder
 from securebench.engine import entries
 from securebench.engine.entries import Entry
 from securebench.errors import JournalCorruptError, StorageError
@@ -44,24 +47,55 @@ _CRC_DIGITS = 8
 _START = b' {"type":"'
 """Follows the checksum in every line."""
 
+_ADVICE = "nothing was changed; put the file back from a copy or start a new run without resumeFrom"
+
+
+class Replay(NamedTuple):
+    """What a journal holds.
+
+    Attributes:
+        entries: In their order.
+        size_bytes: How many bytes of the file hold them; what follows was never acknowledged.
+        link: What the next line links to.
+    """
+
+    entries: tuple[Entry, ...]
+    size_bytes: int
+    link: bytes
+
+
+class Line(NamedTuple):
+    """A whole line: its checksum matches.
+
+    Attributes:
+        link: Checksum of the line that it was written behind.
+        checksum: Its own.
+        body: Its JSON.
+    """
+
+    link: bytes
+    checksum: bytes
+    body: bytes
+
 
 class Journal:
     """The open journal of one run.
 
     Args:
         path: The file; made when it is absent.
+        run_uid: The run.
 
     Raises:
         StorageError: Another process holds it.
-        JournalCorruptError: A line before the last does not hold.
+        JournalCorruptError: As of ``read_entries``; the file stays as it is.
     """
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, run_uid: str) -> None:
         is_new = not path.exists()
         self._file: BinaryIO = path.open("a+b", buffering=0)
         try:
             _lock(self._file, path)
-            self.entries = tuple(_recover(self._file))
+            self.entries, _, self._link = _recover(self._file, run_uid)
         except BaseException:
             self._file.close()
             raise
@@ -74,7 +108,7 @@ class Journal:
         Raises:
             OSError: The disk did not take them; what was written in part is removed.
         """
-        data = b"".join(encode(entry) for entry in batch)
+        data, link = encode_all(batch, self._link)
         if not data:
             return
         end = self._file.seek(0, os.SEEK_END)
@@ -84,6 +118,7 @@ class Journal:
         except OSError:
             self._file.truncate(end)
             raise
+        self._link = link
 
     @property
     def size_bytes(self) -> int:
@@ -95,22 +130,56 @@ class Journal:
         self._file.close()
 
 
-def encode(entry: Entry) -> bytes:
-    """Return one line."""
+def first_link(run_uid: str) -> bytes:
+    """Return what the first line of a run's journal links to."""
+    return _crc(run_uid.encode())
+
+
+def encode(entry: Entry, link: bytes) -> bytes:
+    """Return one line with its newline.
+
+    Args:
+        entry: The entry.
+        link: Checksum of the line before it, or ``first_link``.
+    """
     name = type(entry).__name__
     body = b'{"type":"%b","entry":%b}' % (name.encode(), _ADAPTERS[name].dump_json(entry))
-    return b"%b %b\n" % (_checksum(body), body)
+    return b"%b %b %b\n" % (link, checksum(link, body), body)
 
 
-def decode(line: bytes) -> Entry:
-    """Return the entry of one line without its newline.
+def encode_all(batch: Iterable[Entry], link: bytes) -> tuple[bytes, bytes]:
+    """Return lines that follow each other, and what the line behind them links to."""
+    lines = []
+    for entry in batch:
+        line = encode(entry, link)
+        link = line[_CRC_DIGITS + 1 :][:_CRC_DIGITS]
+        lines.append(line)
+    return b"".join(lines), link
+
+
+def checksum(link: bytes, body: bytes) -> bytes:
+    """Return the checksum of a line."""
+    return _crc(b"%b %b" % (link, body))
+
+
+def _crc(data: bytes) -> bytes:
+    return b"%08x" % zlib.crc32(data)
+
+
+def whole_line(data: bytes) -> Line | None:
+    """Return a line without its newline in its parts; None when its checksum does not match."""
+    link, _, rest = data.partition(b" ")
+    own, _, body = rest.partition(b" ")
+    is_whole = len(link) == _CRC_DIGITS and own == checksum(link, body)
+    return Line(link, own, body) if is_whole else None
+
+
+def decode(body: bytes) -> Entry:
+    """Return the entry of a line's JSON.
 
     Raises:
-        ValueError: The line does not hold.
+        ValueError: It is none.
     """
-    checksum, _, body = line.partition(b" ")
-    if checksum != _checksum(body):
-        raise ValueError("checksum does not match")
     name, _, rest = body.removeprefix(b'{"type":"').partition(b'","entry":')
     adapter = _ADAPTERS.get(name.decode())
     if adapter is None:
@@ -118,56 +187,83 @@ def decode(line: bytes) -> Entry:
     return adapter.validate_json(rest.removesuffix(b"}"))
 
 
-def _checksum(body: bytes) -> bytes:
-    return b"%08x" % zlib.crc32(body)
-
-
-def read_entries(data: bytes) -> tuple[tuple[Entry, ...], int]:
+def read_entries(data: bytes, run_uid: str) -> Replay:
     """Decode a whole journal.
 
     Args:
         data: The file's content.
-
-    Returns:
-        The entries, and how many bytes of the file hold them.
+        run_uid: The run that it must belong to.
 
     Raises:
-        JournalCorruptError: A line before the last does not hold.
+        JournalCorruptError: A line before the last does not hold; a whole line is missing, doubled,
+            in another place or of another run; an earlier version wrote the file.
     """
+    *lines, rest = data.split(b"\n")
     found: list[Entry] = []
-    good = 0
-    lines = data.split(b"\n")
-    for number, line in enumerate(lines[:-1], start=1):
+    link, good = first_link(run_uid), 0
+    for number, text in enumerate(lines, start=1):
+        line = whole_line(text)
+        is_last = number == len(lines) and not rest
+        if line is None and is_last and not _is_corrupt(text, number):
+            break
+        if line is None or line.link != link:
+            raise _corrupt(number, _fault(lines, number))
         try:
-            found.append(decode(line))
+            found.append(decode(line.body))
         except (ValueError, ValidationError) as error:
-            is_last = number == len(lines) - 1 and not lines[-1]
-            if is_last and not _hides_entry(line):
-                break
-            reason = f"line {number} of the journal does not hold: {error}"
-            raise JournalCorruptError(reason, line=number) from error
-        good += len(line) + 1
-    return tuple(found), good
+            raise _corrupt(number, f"holds no entry: {error}") from error
+        link, good = line.checksum, good + len(text) + 1
+    return Replay(tuple(found), good, link)
+
+
+def _corrupt(number: int, fault: str) -> JournalCorruptError:
+    return JournalCorruptError(f"line {number} of the journal {fault}; {_ADVICE}", line=number)
+
+
+def _is_corrupt(text: bytes, number: int) -> bool:
+    """Whether a last line that is not whole was not simply cut: it may not be removed."""
+    return _hides_entry(text) or (number == 1 and _is_of_earlier_version(text))
+
+
+def _fault(lines: Sequence[bytes], number: int) -> str:
+    """Return what is wrong with a line that does not continue the chain."""
+    line = whole_line(lines[number - 1])
+    if line is None:
+        is_earlier = number == 1 and _is_of_earlier_version(lines[0])
+        return "was written by an earlier version" if is_earlier else "is damaged"
+    own = [other and other.checksum for other in map(whole_line, lines)]
+    if line.checksum in own[: number - 1]:
+        return f"is line {own.index(line.checksum) + 1} once more"
+    if line.link in own:
+        return f"belongs behind line {own.index(line.link) + 1}: lines changed places"
+    if number == 1:
+        return "does not begin this run: lines before it are missing, or it is of another run"
+    return f"does not follow line {number - 1}: lines are missing, or it is of another run"
+
+
+def _is_of_earlier_version(text: bytes) -> bool:
+    """Whether this is ``<crc32 of the JSON> <JSON>``, as before the lines were chained."""
+    return text.find(_START) == _CRC_DIGITS
 
 
 def _hides_entry(line: bytes) -> bool:
     """Whether a whole line follows in this one: its start lost its newline to a flipped bit."""
-    at = line.find(_START, len(_START))
+    before = 2 * _CRC_DIGITS + 1
+    at = line.find(_START, before + 1)
     while at > 0:
-        checksum, body = line[at - _CRC_DIGITS : at], line[at + 1 :]
-        if checksum == _checksum(body):
+        if whole_line(line[at - before :]) is not None:
             return True
         at = line.find(_START, at + 1)
     return False
 
 
-def _recover(file: BinaryIO) -> Iterator[Entry]:
+def _recover(file: BinaryIO, run_uid: str) -> Replay:
     file.seek(0)
-    found, good = read_entries(file.read())
-    if good != file.seek(0, os.SEEK_END):
-        file.truncate(good)
+    replay = read_entries(file.read(), run_uid)
+    if replay.size_bytes != file.seek(0, os.SEEK_END):
+        file.truncate(replay.size_bytes)
         os.fsync(file.fileno())
-    return iter(found)
+    return replay
 
 
 def _lock(file: BinaryIO, path: Path) -> None:
@@ -181,12 +277,3 @@ def _write_all(file: BinaryIO, data: bytes) -> None:
     view = memoryview(data)
     while view:
         view = view[file.write(view) :]
-
-
-def fsync_folder(path: Path) -> None:
-    """Return when the disk has the names in a folder."""
-    descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

@@ -80,12 +80,14 @@ def record_labels(
         "runtime": _runtime(plan, facts),
         "user_namespace": _user_namespace(plan, facts),
         "external_tools": False,
-        "audit": False,
+        "audit": plan.audit,
     }
 
 
 def _grading(task: TaskPlan) -> Grading:
     if task.check is not None and task.check.patch is not None:
+        return Grading.IN_PROCESS
+    if task.code is not None and task.code.is_shared:
         return Grading.IN_PROCESS
     return _GRADING[task.verifier]
 

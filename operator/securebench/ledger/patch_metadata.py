@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from securebench.plan.tasks import VERIFIER_STDERR
+from securebench.reasons import VERIFIER_TIMEOUT
 from securebench.verifiers.patch.judgement import judge_patch
 from securebench.verifiers.patch.policy import CandidatePolicy
 
@@ -20,7 +21,8 @@ CHANGED = "changed.json"
 CHECKS = "checks"
 """Last phase of contract 14.5.1."""
 
-CONTAINMENT_PROFILE = "shared_runtime"
+IN_PROCESS = {"containment_profile": "shared_runtime", "hidden_test_runtime_secrecy": False}
+"""What a record says where candidate code runs in the interpreter of the tests."""
 
 
 def policy_of(plan: PatchPlan) -> CandidatePolicy:
@@ -61,8 +63,7 @@ def patch_metadata(
         "timed_out": False,
         "timeout_seconds": check.timeout_seconds,
         "candidate_allow_paths_configured": bool(patch.policy.get("allow_paths")),
-        "containment_profile": CONTAINMENT_PROFILE,
-        "hidden_test_runtime_secrecy": False,
+        **IN_PROCESS,
         **judgement.metadata(),
     }
     verification = history.verification
@@ -76,8 +77,9 @@ def patch_metadata(
     }
     if not verification.problem and not command.timed_out:
         common["actual_candidate_patch_paths"] = sorted(judgement.changed)
-    if verification.problem:
-        common["failure_reason"] = verification.problem
+    reason = verification.problem or (VERIFIER_TIMEOUT if command.timed_out else "")
+    if reason:
+        common["failure_reason"] = reason
     return common | dict(verification.metadata)
 
 

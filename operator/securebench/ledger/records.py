@@ -20,10 +20,14 @@ from securebench.ledger.labels import (
     record_digests,
     record_labels,
 )
-from securebench.ledger.patch_metadata import patch_metadata
+from securebench.ledger.patch_metadata import IN_PROCESS, patch_metadata
 from securebench.names import logical_name
 from securebench.plan.model import VerifierKind
 from securebench.plan.tasks import VERIFIER_STDERR
+from securebench.reasons import (
+    PRODUCER_TIMEOUT,
+    VERIFIER_TIMEOUT,
+)
 from securebench.redaction import RedactedVerification, redact_verification, task_secrets
 from securebench.resources import REDACTED
 
@@ -47,7 +51,6 @@ TIMING_FIELDS = (
 """All fields that differ between two runs whose results are equal."""
 
 TIMEOUT_EXIT_CODE = 124
-PRODUCER_TIMEOUT = "producer_timeout"
 CODE_FILES = {
     "test_file": "solution_test.py",
     "candidate_file": "candidate.py",
@@ -312,16 +315,17 @@ def _text_metadata(task: TaskPlan, texts: RecordTexts) -> dict[str, object]:
 def _code_metadata(task: TaskPlan, code: CodePlan, verification: Verification) -> dict[str, object]:
     command = verification.command
     timeout = {
-        "failure_reason": "verifier_timeout",
+        "failure_reason": VERIFIER_TIMEOUT,
         "timed_out": True,
         "timeout_seconds": code.timeout_seconds,
     }
     return {
         **_command(command),
         "image": task.image,
+        "isolation": code.isolation,
         "language": task.task.resources.value("language") or "python",
         **CODE_FILES,
-        "isolation": code.isolation,
+        **(IN_PROCESS if code.is_shared else {}),
         **(timeout if command.timed_out else {}),
     }
 
@@ -340,6 +344,7 @@ def _check_metadata(
         "phase": "checker",
         "timed_out": verification.command.timed_out,
         "timeout_seconds": check.timeout_seconds,
+        **({"failure_reason": VERIFIER_TIMEOUT} if verification.command.timed_out else {}),
     }
 
 

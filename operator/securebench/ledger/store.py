@@ -14,10 +14,12 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from securebench.digests import PREFIX
+from securebench.durable import fsync_folder, make_folder
 from securebench.errors import DigestMismatchError
-from securebench.ledger.journal import Journal, fsync_folder
+from securebench.ledger.journal import Journal
 from securebench.manifests import layout
 from securebench.plan.model import AttemptKey, LaunchKey
+from securebench.protocol import decode_object
 
 RECORD = "record.json"
 CANDIDATES = "candidates.jsonl"
@@ -59,9 +61,9 @@ class RunStore:
 
         Raises:
             StorageError: Another process has it.
-            JournalCorruptError: A line does not hold.
+            JournalCorruptError: A line does not hold or is out of its place.
         """
-        return Journal(self.folder / JOURNAL)
+        return Journal(self.folder / JOURNAL, self._uid)
 
     def lanes_folder(self, task: int) -> Path:
         """Return where a task's lanes lie."""
@@ -157,15 +159,6 @@ class RunStore:
         return read_json(path) if path.exists() else None
 
 
-def make_folder(path: Path) -> None:
-    """Make a folder with its parents, 0755, and let the disk have the names."""
-    missing = [folder for folder in (path, *path.parents) if not folder.exists()]
-    for folder in reversed(missing):
-        with contextlib.suppress(FileExistsError):
-            folder.mkdir(mode=0o755)
-        fsync_folder(folder.parent)
-
-
 def replace_file(path: Path, data: bytes) -> None:
     """Replace a file as a whole, 0644, and return when the disk has it."""
     part = path.with_name(path.name + ".part")
@@ -183,10 +176,7 @@ def read_json(path: Path) -> Mapping[str, object]:
     Raises:
         ValueError: It holds no object.
     """
-    value = json.loads(path.read_bytes())
-    if not isinstance(value, dict):
-        raise TypeError(f"{path.name} holds no object")
-    return value
+    return decode_object(path.read_bytes())
 
 
 def bytes_digest(content: bytes) -> str:

@@ -1,13 +1,15 @@
 """The containers that run a code_completion's tests against its candidate (contract 14.4).
 
 The candidate's code has a container of its own, which holds neither a test nor any part of the
-results volume: its source comes to it over the socket that both containers share.
+results volume: its source comes to it over the socket that both containers share. Where a pack asks
+for it (``tests.isolation: shared``) there is one container, in which tests and candidate run as
+another user than supervise.
 """
 
 from __future__ import annotations
 
 import hashlib
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from securebench.manifests import layout, sizes, volumes
@@ -27,6 +29,7 @@ from securebench.manifests.containers import (
 )
 from securebench.manifests.frame import Containers, Manifest
 from securebench.manifests.mounts import Sealed, candidate_mount, lane_mount
+from securebench.verifiers.code.judging import INCOMPLETE
 
 if TYPE_CHECKING:
     from securebench.packs.materialize import LaneSet
@@ -53,6 +56,11 @@ SOCKET_BYTES = 1024 * 1024
 SOCKET_VOLUME = "socket"
 SOCKET_FOLDER = "/opt/securebench/socket"
 SOCKET = f"{SOCKET_FOLDER}/worker"
+FIRST_START = f"{SOCKET_FOLDER}/first"
+SERVED = f"{SOCKET_FOLDER}/tests"
+"""Made by the courier, so no process of the task image can make them again: the candidate's
+container takes the first away when it starts, the tests' one holds a lock on the second."""
+COURIER_SOCKET = "/work/socket"
 INPUTS = "/opt/securebench/evaluation_inputs"
 TEST_FILE = f"{INPUTS}/tests.json"
 TEXT_CANDIDATE = "candidate.txt"
@@ -60,6 +68,11 @@ TEXT_CANDIDATE = "candidate.txt"
 TESTS_USER_ID = 65531
 WORKER_USER_ID = 65530
 """Users of both containers; neither of them is the task image's, which is often root."""
+
+ROOT = 0
+SUPERVISE_CAPABILITIES = ("SETUID", "SETGID", "KILL")
+"""With which supervise starts and ends the tests as another user (threats R-09); they themselves
+get none. Pod Security level *baseline* allows them, *restricted* does not."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,12 +82,12 @@ class _Place:
     Attributes:
         name: Of the container.
         user: Its user and group.
-        is_worker: Whether the candidate's code runs in it.
+        is_worker: Whether it has the candidate's code alone.
     """
 
     name: str
     user: int
-    is_worker: bool
+    is_worker: bool = False
 
     @property
     def workspace(self) -> str:
@@ -89,9 +102,9 @@ class _Place:
         return f"{volumes.HOME}-{self.name}"
 
 
-_TESTS = _Place(layout.VERIFIER, TESTS_USER_ID, is_worker=False)
+_TESTS = _Place(layout.VERIFIER, TESTS_USER_ID)
 _WORKER = _Place(layout.CANDIDATE_CONTAINER, WORKER_USER_ID, is_worker=True)
-_PLACES = (_TESTS, _WORKER)
+_SHARED = _Place(layout.VERIFIER, ROOT)
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,7 +117,11 @@ class _Job:
     launch: LaunchKey
     lanes: LaneSet
     candidate: Sealed
-    places: tuple[_Place, ...] = field(default=_PLACES)
+
+    @property
+    def places(self) -> tuple[_Place, ...]:
+        """The containers, that of the tests first."""
+        return (_SHARED,) if self.code.is_shared else (_TESTS, _WORKER)
 
 
 def code_containers(
@@ -126,16 +143,16 @@ def code_containers(
         candidate: A module's text.
     """
     job = _Job(plan, task, code, launch, lanes, candidate)
+    tests, *workers = job.places
+    sidecars = [{**_container(job, place), "restartPolicy": "Always"} for place in workers]
     return Containers(
-        main=_container(job, _TESTS),
-        volumes=_volumes(job),
-        init=[_courier(job), {**_container(job, _WORKER), "restartPolicy": "Always"}],
+        main=_container(job, tests), volumes=_volumes(job), init=[_courier(job), *sidecars]
     )
 
 
 def code_seconds(code: CodePlan) -> float:
     """Return how long the verifier's container may take."""
-    return CONNECT_SECONDS + code.timeout_seconds
+    return code.timeout_seconds + (0 if code.is_shared else CONNECT_SECONDS)
 
 
 def folder_digest(name: str, digest: str) -> str:
@@ -162,6 +179,11 @@ def _courier(job: _Job) -> Manifest:
         path = f"/work/{place.temporary}"
         mounts.append(volumes.mount(place.temporary, path))
         folders.append({"path": f"{path}/{layout.STICKY}", "mode": "1777"})
+    if not job.code.is_shared:
+        mounts.append(volumes.mount(SOCKET_VOLUME, COURIER_SOCKET))
+        for name in (FIRST_START, SERVED):
+            made = name.replace(SOCKET_FOLDER, COURIER_SOCKET)
+            folders.append({"path": made, "mode": "0755"})
     copies = [{"from": RUNTIME_SOURCE, "to": f"{layout.COURIER_TOOLS}/{RUNTIME}"}]
     return courier(job.plan.pods, CourierJob(collect_spec(job.plan), folders, mounts, copies))
 
@@ -179,6 +201,7 @@ def _container(job: _Job, place: _Place) -> Manifest:
             volumes.mount(place.temporary, layout.TEMPORARY, sub_path=layout.STICKY),
         ),
         shared_memory=place.name,
+        capabilities=SUPERVISE_CAPABILITIES if job.code.is_shared else (),
         user=place.user,
     )
     spec = _worker_spec(job) if place.is_worker else _test_spec(job)
@@ -186,8 +209,9 @@ def _container(job: _Job, place: _Place) -> Manifest:
 
 
 def _test_mounts(job: _Job) -> list[Manifest]:
+    socket = volumes.mount(SOCKET_VOLUME, SOCKET_FOLDER, read_only=True)
     return [
-        volumes.mount(SOCKET_VOLUME, SOCKET_FOLDER, read_only=True),
+        *([] if job.code.is_shared else [socket]),
         candidate_mount(job.plan, job.launch, job.candidate, layout.CANDIDATE),
         lane_mount(job.plan, job.task, layout.LANE_EVALUATION_INPUTS, INPUTS),
         volumes.mount(volumes.OUTPUT, layout.OUTPUT),
@@ -199,17 +223,10 @@ def _worker_mounts() -> list[Manifest]:
 
 
 def _test_spec(job: _Job) -> dict[str, object]:
-    workdir, names = job.task.workspace, ",".join(job.code.declared)
-    candidate = f"{layout.CANDIDATE}/{TEXT_CANDIDATE}"
-    wait = (*PROGRAM, "wait", SOCKET, str(CONNECT_SECONDS))
-    tests = (*PROGRAM, "test", SOCKET, candidate, TEST_FILE, names)
-    phases = [
-        Phase(WAITING, wait, workdir, None),
-        Phase(TESTS, tests, workdir, job.code.timeout_seconds),
-    ]
     return {
         **base_spec(job.plan, job.plan.limits.stream_bytes),
-        **_run_spec(phases),
+        **_run_spec(_shared_phases(job) if job.code.is_shared else _test_phases(job)),
+        **({} if job.code.is_shared else {"holds": SERVED}),
         "verdict": True,
         "lanes": [
             lane_spec(INPUTS, job.lanes.evaluation_inputs_digest),
@@ -217,6 +234,27 @@ def _test_spec(job: _Job) -> dict[str, object]:
         ],
         "open_modes": [layout.OUTPUT],
     }
+
+
+def _test_phases(job: _Job) -> list[Phase]:
+    workdir = job.task.workspace
+    wait = (*PROGRAM, "wait", SOCKET, str(CONNECT_SECONDS))
+    tests = (*PROGRAM, "test", SOCKET, *_what_is_tested(job))
+    return [
+        Phase(WAITING, wait, workdir, None),
+        Phase(TESTS, tests, workdir, job.code.timeout_seconds),
+    ]
+
+
+def _shared_phases(job: _Job) -> list[Phase]:
+    workdir = job.task.workspace
+    tests = (*PROGRAM, "shared", workdir, *_what_is_tested(job))
+    seconds = job.code.timeout_seconds
+    return [Phase(TESTS, tests, workdir, seconds, user=WORKER_USER_ID, proof=INCOMPLETE)]
+
+
+def _what_is_tested(job: _Job) -> tuple[str, str, str]:
+    return f"{layout.CANDIDATE}/{TEXT_CANDIDATE}", TEST_FILE, ",".join(job.code.declared)
 
 
 def _worker_spec(job: _Job) -> dict[str, object]:
@@ -227,6 +265,8 @@ def _worker_spec(job: _Job) -> dict[str, object]:
         **_run_spec([Phase("candidate", worker, job.task.workspace, None)]),
         "verdict": False,
         "linger": True,
+        "once": FIRST_START,
+        "serves": SERVED,
         "lanes": [],
         "streams": none,
         "open_modes": [],
@@ -249,9 +289,10 @@ def _volumes(job: _Job) -> list[Manifest]:
         volumes.empty_dir(volumes.OUTPUT, _output_bytes(job)),
         volumes.empty_dir(volumes.TOOLS, sizes.TOOLS_BYTES),
         volumes.empty_dir(volumes.TEMPORARY, sizes.TEMPORARY_BYTES),
-        volumes.empty_dir(SOCKET_VOLUME, SOCKET_BYTES),
         volumes.shared_memory(layout.COURIER),
     ]
+    if not job.code.is_shared:
+        result.append(volumes.empty_dir(SOCKET_VOLUME, SOCKET_BYTES))
     for place in job.places:
         result += [
             volumes.empty_dir(place.workspace, sizes.workspace_bytes(job.plan.pods)),

@@ -63,6 +63,9 @@ class Phase:
         timeout_seconds: Time limit, or None.
         env: Variables besides those of the image.
         is_script: Whether the command's file is started by its #! line; it needs no mode.
+        user: User and group; 0 for those of supervise.
+        proof: What stderr says when the command ends without proof that it completed; empty for
+            one that gives none.
     """
 
     name: str
@@ -71,6 +74,8 @@ class Phase:
     timeout_seconds: float | None
     env: Mapping[str, str] = field(default_factory=dict)
     is_script: bool = False
+    user: int = 0
+    proof: str = ""
 
 
 def phase_spec(phase: Phase) -> dict[str, object]:
@@ -82,7 +87,8 @@ def phase_spec(phase: Phase) -> dict[str, object]:
         "timeout_seconds": phase.timeout_seconds,
         "env": dict(phase.env),
     }
-    return {**spec, "script": True} if phase.is_script else spec
+    optional = {"script": phase.is_script, "user": phase.user, "proof": phase.proof}
+    return spec | {name: value for name, value in optional.items() if value}
 
 
 def base_spec(plan: RunPlan, head: int) -> dict[str, object]:

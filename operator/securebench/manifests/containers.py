@@ -93,7 +93,7 @@ class TaskContainer:
         mounts: Besides tools and /dev/shm.
         shared_memory: Whose /dev/shm it gets.
         read_only_root: Whether only mounts can be written.
-        capabilities: Added for a check.
+        capabilities: Added for a check, or for supervise itself.
         user: User and group; None for the image's own.
     """
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from securebench.harnesses.config import ORACLE
 from securebench.manifests import layout, sizes, volumes
 from securebench.manifests.commands import Phase, base_spec, lane_spec, phase_spec, seal_spec
 from securebench.manifests.containers import (
@@ -32,7 +33,8 @@ if TYPE_CHECKING:
 def harness_pod(plan: RunPlan, task: TaskPlan, launch: LaunchKey, lanes: LaneSet) -> Manifest:
     """Return the Pod of one harness launch.
 
-    It names nothing but the public lane: the other lanes are neither mounted nor spelled out.
+    It names nothing but the public lane: the other lanes are neither mounted nor spelled out. Only
+    that of an oracle names the folder of the task's reference answer besides.
 
     Args:
         plan: The run.
@@ -90,7 +92,7 @@ def _harness(plan: RunPlan, task: TaskPlan, lanes: LaneSet) -> Manifest:
         mounts=(
             volumes.mount(volumes.WORKSPACE, task.workspace),
             *asset_mounts(plan, task, lanes),
-            lane_mount(plan, task, layout.LANE_PUBLIC, layout.PUBLIC),
+            *(lane_mount(plan, task, lane, path) for lane, path, _ in _lanes(plan, lanes)),
             volumes.mount(volumes.OUTPUT, layout.OUTPUT),
             temporary_mount(),
         ),
@@ -107,7 +109,7 @@ def _run_spec(plan: RunPlan, task: TaskPlan, lanes: LaneSet) -> dict[str, object
     return {
         **base_spec(plan, sizes.head_bytes(task, plan.limits)),
         "verdict": False,
-        "lanes": [lane_spec(layout.PUBLIC, lanes.public_digest)],
+        "lanes": [lane_spec(path, digest) for _, path, digest in _lanes(plan, lanes)],
         "candidate": None,
         "copies": [{"from": layout.PUBLIC_FILES, "to": task.workspace}],
         "protected": [inside(task, place) for place in asset_places(lanes)],
@@ -115,6 +117,14 @@ def _run_spec(plan: RunPlan, task: TaskPlan, lanes: LaneSet) -> dict[str, object
         "phases": [phase_spec(phase)],
         "open_modes": [task.workspace, layout.OUTPUT],
     }
+
+
+def _lanes(plan: RunPlan, lanes: LaneSet) -> list[tuple[str, str, str]]:
+    """Return what the harness container gets of the task: folder, place and digest of each."""
+    public = (layout.LANE_PUBLIC, layout.PUBLIC, lanes.public_digest)
+    if plan.harness.type != ORACLE:
+        return [public]
+    return [public, (layout.LANE_ORACLE, layout.ORACLE, lanes.oracle_digest)]
 
 
 def _environment(harness: HarnessPlan) -> list[Manifest]:

@@ -5,6 +5,8 @@ Source: docs/architecture.md.
 
 from __future__ import annotations
 
+from securebench.harnesses.config import ORACLE_FOLDER
+from securebench.packs import materialize
 from securebench.plan.model import LaunchKey, Role, short_uid
 from securebench.resources import Lane
 
@@ -24,6 +26,8 @@ TOOLS = "/opt/securebench/tools"
 SUPERVISE = TOOLS + "/supervise"
 PUBLIC = "/opt/securebench/public"
 PUBLIC_FILES = PUBLIC + "/files"
+ORACLE = ORACLE_FOLDER
+"""The task's reference answer, in the harness container of an oracle only."""
 OUTPUT = "/opt/securebench/output"
 CANDIDATE = "/opt/securebench/candidate"
 HOME = "/opt/securebench/home"
@@ -59,6 +63,8 @@ PROBE_VOLUME = "/work/probe"
 LANE_PUBLIC = Lane.PUBLIC.value
 LANE_EVALUATION_INPUTS = Lane.EVALUATION_INPUTS.value
 LANE_HIDDEN = Lane.HIDDEN.value
+LANE_ORACLE = materialize.ORACLE
+"""Not a lane of a task, but it lies beside them."""
 
 PACKS = "packs"
 """Folder of the packs, relative to the volume's root."""

@@ -32,13 +32,14 @@ def untrusted(
 
     Args:
         read_only_root: Whether only mounts can be written.
-        capabilities: Added after all were dropped; only for checks that the tester allowed.
-        user: User and group, not root; None for the image's own user.
+        capabilities: Added after all were dropped; for checks that the tester allowed, and for
+            supervise where it has to become another user.
+        user: User and group; None for the image's own user.
     """
     confined = _confined(read_only_root=read_only_root, capabilities=capabilities)
     if user is None:
         return confined
-    return {**confined, "runAsNonRoot": True, "runAsUser": user, "runAsGroup": user}
+    return {**confined, "runAsNonRoot": user != 0, "runAsUser": user, "runAsGroup": user}
 
 
 def pod_security() -> dict[str, object]:

@@ -9,7 +9,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from securebench.api.shapes import quantity
-from securebench.plan.model import MIB, Limits, PodPolicy, TaskPlan
+from securebench.candidates.bounds import MIB
+from securebench.plan.model import Limits, PodPolicy, TaskPlan
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -12,6 +12,7 @@ from securebench.packs.compile import BenchmarkPack, CompiledTask, compile_rows
 from securebench.packs.environment import environment_problems
 from securebench.packs.manifest import BenchmarkManifest, in_file_order, parse_manifest
 from securebench.packs.materialize import TASK_FILE, check_task_file, materialization_plan
+from securebench.packs.oracle import ANSWERS_FILE
 from securebench.packs.paths import PathError, safe_relative_path
 from securebench.packs.references import asset_root, each_reference
 from securebench.packs.rows import RawLine, split_lines
@@ -148,6 +149,23 @@ def pack_file(folder: Path, name: str) -> Path:
     if (base / relative).resolve() != base / relative:
         raise PackError("must be a file of the pack and not reached by a symlink", path=name)
     return base / relative
+
+
+def read_answers(folder: Path) -> bytes | None:
+    """Return the content of a pack's reference answers, or None where it has none.
+
+    Args:
+        folder: Of the manifest.
+
+    Raises:
+        PackError: The file is reached by a symlink or cannot be read.
+    """
+    try:
+        return pack_file(folder, ANSWERS_FILE).read_bytes()
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    except OSError as error:
+        raise _unreadable(ANSWERS_FILE, error) from None
 
 
 def task_problems(

@@ -10,6 +10,7 @@ from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, NamedTuple
 
 from securebench.candidates.digest import tree_digest
+from securebench.durable import fsync_folder, make_folder
 from securebench.errors import InvariantViolationError, PackError, StorageError
 from securebench.families.registry import FAMILIES
 from securebench.packs.assets import asset_source
@@ -37,12 +38,15 @@ from securebench.resources import Component, Lane, Resource, ResourceError
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
+    from securebench.packs.oracle import Answer
     from securebench.packs.task import SecureBenchTask
 
 TASK_FILE = "task.json"
 """Default of ``harness.config.task_file``."""
 
-FOLDER_MODE = 0o755
+ORACLE = "oracle"
+"""Folder beside the lanes, in runs of an oracle only; mounted by its harness Pods alone."""
+
 FILE_MODE = 0o644
 KINDS = frozenset({"text", "json"})
 
@@ -119,6 +123,7 @@ class LaneSet:
         hidden_digest: Tree digest of ``lanes/hidden``.
         asset_mounts: Read-only public assets in row order.
         checker_is_folder: Whether the file that a checker names is a folder.
+        oracle_digest: Tree digest of ``lanes/oracle``; empty where there is none.
     """
 
     public_digest: str
@@ -126,6 +131,7 @@ class LaneSet:
     hidden_digest: str
     asset_mounts: tuple[AssetMount, ...] = ()
     checker_is_folder: bool = False
+    oracle_digest: str = ""
 
 
 def materialization_plan(task: SecureBenchTask, component: str) -> MaterializationPlan:
@@ -217,6 +223,30 @@ def write_lanes(
     )
 
 
+def write_answer(answer: Answer, lanes_dir: Path) -> str:
+    """Write a reference answer beside the lanes of its task and make it durable.
+
+    Args:
+        answer: Of the task.
+        lanes_dir: Gets the folder ``oracle`` with one file, named by the form of the answer.
+
+    Returns:
+        Tree digest of the folder.
+
+    Raises:
+        StorageError: The volume did not do what was asked.
+    """
+    folder = lanes_dir / ORACLE
+    try:
+        _empty_folder(folder)
+        _write(folder / answer.kind, answer.text.encode(), None)
+        _sync_folders(folder)
+    except OSError as error:
+        reason = error.strerror or "unknown reason"
+        raise StorageError(f"a reference answer cannot be written: {reason}") from None
+    return tree_digest(folder)
+
+
 def _planned(task: SecureBenchTask, component: Component) -> Iterator[PlannedFile]:
     evaluator = component is Component.EVALUATOR
     for resource in task.resources.in_lane(Lane.PUBLIC):
@@ -293,13 +323,17 @@ def _source(task: SecureBenchTask, pack_root: Path, reference: FileReference) ->
 
 def _clear(lanes_dir: Path) -> None:
     for lane in Lane:
-        if (lanes_dir / lane).exists():
-            shutil.rmtree(lanes_dir / lane)
-        _make_folder(lanes_dir / lane)
+        _empty_folder(lanes_dir / lane)
+
+
+def _empty_folder(folder: Path) -> None:
+    if folder.exists():
+        shutil.rmtree(folder)
+    make_folder(folder)
 
 
 def _write(target: Path, content: bytes | None, source: Path | None) -> None:
-    _make_folder(target.parent)
+    make_folder(target.parent)
     if content is not None:
         _write_file(target, (content,))
     elif source is not None and source.is_dir():
@@ -311,12 +345,12 @@ def _write(target: Path, content: bytes | None, source: Path | None) -> None:
 
 
 def _copy_folder(source: Path, target: Path) -> None:
-    _make_folder(target)
+    make_folder(target)
     for folder, _, names in os.walk(source, followlinks=False):
         for name in names:
             path = Path(folder) / name
             copy = target / path.relative_to(source)
-            _make_folder(copy.parent)
+            make_folder(copy.parent)
             _copy_file(path, copy)
 
 
@@ -336,23 +370,6 @@ def _write_file(target: Path, chunks: Iterable[bytes]) -> None:
         os.fsync(stream.fileno())
 
 
-def _make_folder(path: Path) -> None:
-    if path.is_dir():
-        return
-    _make_folder(path.parent)
-    path.mkdir(exist_ok=True)
-    path.chmod(FOLDER_MODE)
-    _sync_folder(path.parent)
-
-
 def _sync_folders(root: Path) -> None:
     for folder, _, _ in os.walk(root, topdown=False):
-        _sync_folder(Path(folder))
-
-
-def _sync_folder(folder: Path) -> None:
-    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
+        fsync_folder(Path(folder))

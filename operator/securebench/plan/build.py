@@ -9,8 +9,14 @@ from fnmatch import fnmatchcase
 from securebench.api.models import BenchmarkRunSpec, TaskSelector
 from securebench.digests import json_digest
 from securebench.errors import ConfigErrors, InvalidInputError, SpecError
-from securebench.harnesses.config import CommandHarness, harness_config, unsupported_reason
+from securebench.harnesses.config import (
+    AUDIT_TYPES,
+    CommandHarness,
+    harness_config,
+    unsupported_reason,
+)
 from securebench.harnesses.digest import harness_digest
+from securebench.names import AUDIT, PURPOSE_LABEL
 from securebench.packs.manifest import BenchmarkManifest
 from securebench.packs.task import SecureBenchTask
 from securebench.plan.model import (
@@ -40,6 +46,8 @@ class PlanInputs:
         pods: What launch Pods share.
         policy: Numbers of the loop.
         limits: Bounds.
+        audit: Whether the run says that it examines a pack.
+        answers_digest: Of the reference answers that an oracle hands in, else empty.
         kept: Indexes of tasks whose records come from an earlier run; part of the plan unless the
             pack has fewer tasks, and then its digest differs.
     """
@@ -52,6 +60,8 @@ class PlanInputs:
     pods: PodPolicy
     policy: RunPolicy
     limits: Limits
+    audit: bool = False
+    answers_digest: str = ""
     kept: frozenset[int] = frozenset()
 
 
@@ -69,6 +79,20 @@ def command_harness(spec: BenchmarkRunSpec) -> CommandHarness:
     return harness
 
 
+def require_audit(spec: BenchmarkRunSpec, *, audit: bool) -> None:
+    """Refuse what examines a pack in a run that does not say so: its records would look normal.
+
+    Raises:
+        SpecError: The harness is an oracle or a nop, and the run's purpose is no audit.
+    """
+    kind = spec.harness.type.value
+    if kind in AUDIT_TYPES and not audit:
+        raise SpecError(
+            f"spec.harness.type: {kind} examines the pack, not an agent; it runs only with the"
+            f" label {PURPOSE_LABEL}: {AUDIT} on the BenchmarkRun: create it anew with the label"
+        )
+
+
 def build_plan(inputs: PlanInputs) -> RunPlan:
     """Build the plan of a run.
 
@@ -82,13 +106,14 @@ def build_plan(inputs: PlanInputs) -> RunPlan:
         SpecError: The spec names something that this version does not run.
         ConfigErrors: Tasks or harness do not hold, all defects together.
     """
+    require_audit(inputs.spec, audit=inputs.audit)
     harness = command_harness(inputs.spec)
     verification = VerificationPolicy(
         inputs.spec.verification.disallow_dangerous_commands,
         tuple(command.value for command in inputs.spec.verification.deny_commands),
     )
     tasks = _task_plans(inputs, harness, verification)
-    harness_part = _harness_plan(inputs.spec, harness)
+    harness_part = _harness_plan(inputs, harness)
     policy_digest = _policy_digest(inputs, verification)
     return RunPlan(
         identity=inputs.identity,
@@ -102,6 +127,7 @@ def build_plan(inputs: PlanInputs) -> RunPlan:
         tasks={task.index: task for task in tasks},
         verifier_version=VERIFIER_VERSION,
         policy_digest=policy_digest,
+        audit=inputs.audit,
         digest=json_digest(
             {
                 "run_id": inputs.identity.run_id,
@@ -157,7 +183,8 @@ def _task_plans(
     return plans
 
 
-def _harness_plan(spec: BenchmarkRunSpec, harness: CommandHarness) -> HarnessPlan:
+def _harness_plan(inputs: PlanInputs, harness: CommandHarness) -> HarnessPlan:
+    spec = inputs.spec
     return HarnessPlan(
         type=harness.type,
         command=harness.argv,
@@ -165,5 +192,7 @@ def _harness_plan(spec: BenchmarkRunSpec, harness: CommandHarness) -> HarnessPla
         config=harness.filled_config(),
         env=spec.harness.env,
         secret=spec.harness.secret_ref.name if spec.harness.secret_ref is not None else "",
-        digest=harness_digest(harness, spec.harness.env),
+        digest=harness_digest(
+            harness, spec.harness.env, audit=inputs.audit, answers=inputs.answers_digest
+        ),
     )

@@ -6,8 +6,7 @@ import builtins
 import re
 from collections.abc import Mapping
 
-from securebench.errors import PackError
-from securebench.families.code_completion import ISOLATIONS
+from securebench.families.code_completion import SEPARATE
 from securebench.packs.task import SecureBenchTask
 from securebench.plan.model import CodePlan
 from securebench.verifiers.code.plain import SAFE_MODULES
@@ -15,28 +14,18 @@ from securebench.verifiers.code.plain import SAFE_MODULES
 CODE_SECONDS = 30.0
 """Time limit where neither tests nor environment give one (contract 15.8)."""
 
-SEPARATE, SHARED = ISOLATIONS
 DEFINITION = re.compile(r"\b(?:def|class)\s+([^\W\d]\w*)")
 
 
 def code_plan(task: SecureBenchTask) -> CodePlan:
-    """Plan the tests of a task.
-
-    Raises:
-        PackError: Its tests ask for something that this version does not do.
-    """
+    """Plan the tests of a task."""
     tests = task.resources.value("tests")
     fields = tests if isinstance(tests, Mapping) else {}
-    if fields.get("isolation") == SHARED:
-        raise PackError(
-            f"task {task.id!r}: tests.isolation {SHARED!r} is not supported by this version;"
-            f" leave it out or set {SEPARATE!r}"
-        )
     return CodePlan(
         timeout_seconds=_limit(
             fields.get("timeout_seconds"), task.environment.get("timeout_seconds")
         ),
-        isolation=SEPARATE,
+        isolation=str(fields.get("isolation", SEPARATE)),
         declared=declared_names(task),
     )
 

@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import NamedTuple
 
+from securebench.candidates.bounds import RECORD_BYTES, Bounds
 from securebench.candidates.extraction import Extraction
+from securebench.families.code_completion import SHARED
 from securebench.packs.compile import SecureBenchTask
-
-MIB = 1024 * 1024
 
 
 class Role(StrEnum):
@@ -60,24 +60,14 @@ class UserNamespaces(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Limits:
-    """Bounds of contract 15.7.
+class Limits(Bounds):
+    """Bounds of contract 15.7: those of what is captured, and of a record.
 
     Attributes:
-        text_bytes: Candidate text or code.
-        patch_bytes: Candidate patch.
-        workspace_bytes: Sum of the file sizes of a candidate workspace.
-        workspace_files: Number of entries of a candidate workspace.
-        stream_bytes: What is kept of stdout and of stderr, each.
         record_bytes: One line of candidates.jsonl.
     """
 
-    text_bytes: int = MIB
-    patch_bytes: int = 10 * MIB
-    workspace_bytes: int = 1024 * MIB
-    workspace_files: int = 100_000
-    stream_bytes: int = MIB
-    record_bytes: int = 16 * MIB
+    record_bytes: int = RECORD_BYTES
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,7 +118,7 @@ class HarnessPlan:
     """The tester's harness.
 
     Attributes:
-        type: ``command``.
+        type: ``command``, ``oracle`` or ``nop``.
         command: A string for ``sh -lc`` as a three-word argv, or the argv.
         task_file: Workspace-relative path of the task file.
         config: As given, defaults filled in; for the record.
@@ -205,13 +195,19 @@ class CodePlan:
 
     Attributes:
         timeout_seconds: Time limit of import and tests together.
-        isolation: ``separate``: candidate and tests in containers of their own.
+        isolation: ``separate``: candidate and tests in containers of their own; ``shared``: in
+            one interpreter.
         declared: Names of builtins and standard modules that the task asks the candidate to define.
     """
 
     timeout_seconds: float
     isolation: str
     declared: tuple[str, ...]
+
+    @property
+    def is_shared(self) -> bool:
+        """Whether candidate code runs where the tests run."""
+        return self.isolation == SHARED
 
 
 @dataclass(frozen=True, slots=True)
@@ -324,6 +320,7 @@ class RunPlan:
         verifier_version: Bound into every record.
         policy_digest: ``sha256:…`` over verification policy, limits and isolation.
         digest: ``sha256:…`` over everything that may change an outcome; binds the journal.
+        audit: Whether the run examines a pack; its records say so.
     """
 
     identity: RunIdentity
@@ -338,6 +335,7 @@ class RunPlan:
     verifier_version: str
     policy_digest: str
     digest: str
+    audit: bool = False
 
 
 def pod_name(run_uid: str, launch: LaunchKey) -> str:

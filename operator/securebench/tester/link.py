@@ -6,9 +6,9 @@ on the way or cut off: everything is bounded, and digests are compared at this e
 
 from __future__ import annotations
 
-import json
 import tempfile
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from io import BytesIO
 from pathlib import Path
 from typing import IO, NamedTuple, Protocol
@@ -29,6 +29,7 @@ from securebench.packs.bundle import (
     unpack_bundle,
     write_bundle,
 )
+from securebench.protocol import decode_object, decode_value
 
 COMMAND = ("securebench", "operator-io", "--")
 """What is executed in the operator's container; what follows are no options."""
@@ -176,9 +177,11 @@ class OperatorLink:
         """Return the runs with this run id, oldest first."""
         reply = await self._call("find-run", run_id)
         try:
-            entries = json.loads(reply.stdout)
+            entries = decode_value(reply.stdout)
         except ValueError:
-            raise TransientClusterError("the list of runs arrived damaged") from None
+            entries = None
+        if not isinstance(entries, list):
+            raise TransientClusterError("the list of runs arrived damaged")
         return tuple(
             RunEntry(*(str(entry.get(key) or "") for key in RunEntry._fields)) for entry in entries
         )
@@ -212,12 +215,8 @@ class _Reply(NamedTuple):
 
 def _answer(result: ExecResult) -> Mapping[str, object]:
     lines = result.stderr.decode("utf-8", "replace").strip().splitlines()
-    try:
-        answer = json.loads(lines[-1])
-    except (IndexError, ValueError):
-        answer = None
-    if isinstance(answer, dict):
-        return answer
+    with suppress(IndexError, ValueError):
+        return decode_object(lines[-1])
     if result.exit_code == 0:
         raise TransientClusterError("the answer of the operator's Pod was cut off")
     last = f": {lines[-1]}" if lines else ""

@@ -6,12 +6,12 @@ run has there.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Iterator, Mapping
 from enum import StrEnum
 from pathlib import Path
 from typing import NamedTuple
 
+from securebench.protocol import decode_value
 from securebench.tester.earlier import Binding
 from securebench.tester.mirror import Record, RecordKey, record_key
 
@@ -74,10 +74,10 @@ def _parsed(line: bytes) -> tuple[Record | None, str]:
     if b"\0" in line:
         return None, "NUL bytes"
     try:
-        record = json.loads(line.decode("utf-8"))
+        record = decode_value(line.decode("utf-8"))
     except UnicodeDecodeError:
         return None, "not UTF-8"
-    except (ValueError, RecursionError):
+    except ValueError:
         return None, "not JSON" if line.endswith(b"\n") else "cut line"
     return (record, "") if isinstance(record, dict) else (None, "not an object")
 

@@ -8,7 +8,6 @@ common one travels.
 from __future__ import annotations
 
 import hashlib
-import json
 from collections.abc import Iterator, Mapping
 from itertools import accumulate
 from pathlib import Path
@@ -17,6 +16,7 @@ from typing import IO, NamedTuple
 from securebench.controller.exec_io import Mark
 from securebench.ledger.store import CANDIDATES
 from securebench.packs.bundle import CHUNK_BYTES, require_digest
+from securebench.protocol import decode_value
 from securebench.tester.link import OperatorLink
 
 _LINES_BACK = (0, 4, 16, 64, 256, 1024)
@@ -113,8 +113,8 @@ def record_key(record: Record) -> RecordKey:
 def parse_record(line: bytes) -> Record | None:
     """Return the record of a line, or None for a damaged one."""
     try:
-        record = json.loads(line)
-    except (ValueError, RecursionError):
+        record = decode_value(line)
+    except ValueError:
         return None
     return record if isinstance(record, dict) else None
 

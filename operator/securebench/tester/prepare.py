@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import os
 import stat
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from securebench.api.models import MANIFEST_FILE, TASKS_FILE
 from securebench.errors import ConfigError, ConfigErrors, InvalidInputError, PackError
 from securebench.harnesses.config import (
+    AUDIT_TYPES,
+    ORACLE,
     Harness,
     harness_config,
     unsupported_reason,
@@ -18,10 +20,12 @@ from securebench.harnesses.config import (
 from securebench.harnesses.digest import harness_digest
 from securebench.packs.digest import pack_digest
 from securebench.packs.lint import LintFinding, Rule, lint_pack
-from securebench.packs.load import check_pack
+from securebench.packs.load import check_pack, read_answers
 from securebench.packs.manifest import BenchmarkManifest
 from securebench.packs.materialize import TASK_FILE
+from securebench.packs.oracle import ANSWERS_FILE, reference_answers
 from securebench.packs.paths import safe_relative_path
+from securebench.packs.task import SecureBenchTask
 from securebench.tester.config import TesterConfig
 
 
@@ -33,11 +37,13 @@ class LocalPack:
         id: Manifest id.
         digest: ``sha256:…`` of contract 15.6.
         files: What is uploaded: local file of each path in the pack.
+        answers_digest: ``sha256:…`` of the reference answers; empty where they stay here.
     """
 
     id: str
     digest: str
     files: Mapping[str, Path]
+    answers_digest: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,15 +52,20 @@ class Prepared:
 
     Attributes:
         pack: The pack.
-        task_ids: Of the selected rows, in pack order.
+        families: Family of each selected row by task id, in pack order.
         harness_digest: ``sha256:…`` of contract 15.6.
         warnings: Unknown keys, for stderr.
     """
 
     pack: LocalPack
-    task_ids: tuple[str, ...]
+    families: Mapping[str, str]
     harness_digest: str
     warnings: tuple[LintFinding, ...]
+
+    @property
+    def task_ids(self) -> tuple[str, ...]:
+        """Ids of the selected rows, in pack order."""
+        return tuple(self.families)
 
 
 def prepare(config: TesterConfig) -> Prepared:
@@ -69,10 +80,16 @@ def prepare(config: TesterConfig) -> Prepared:
     checked = check_pack(manifest, tasks, limit=config.run.limit, task_file=task_file)
     if checked.pack is None or harness is None or errors or checked.errors:
         raise ConfigErrors([*errors, *checked.errors])
+    pack = local_pack(manifest, tasks, checked.pack.manifest)
+    if harness.type == ORACLE:
+        pack = _with_answers(pack, config, [item.task for item in checked.tasks])
+    audit = harness.type in AUDIT_TYPES
     return Prepared(
-        pack=local_pack(manifest, tasks, checked.pack.manifest),
-        task_ids=tuple(item.task.id for item in checked.tasks),
-        harness_digest=harness_digest(harness, config.harness.env),
+        pack=pack,
+        families={item.task.id: item.task.task_type for item in checked.tasks},
+        harness_digest=harness_digest(
+            harness, config.harness.env, audit=audit, answers=pack.answers_digest
+        ),
         warnings=tuple(item for item in lint_pack(checked) if item.rule is Rule.UNKNOWN_KEY),
     )
 
@@ -94,6 +111,22 @@ def local_pack(manifest: Path, tasks: Path, loaded: BenchmarkManifest) -> LocalP
         name = safe_relative_path(root, "asset root")
         files |= {f"{name}/{path}": file for path, file in _plain_files(manifest.parent / name)}
     return LocalPack(loaded.id, pack_digest(manifest, tasks, loaded.asset_roots), files)
+
+
+def _with_answers(
+    pack: LocalPack, config: TesterConfig, tasks: Sequence[SecureBenchTask]
+) -> LocalPack:
+    """Return a pack with the reference answers that its oracle hands in."""
+    folder = config.benchmark.manifest.parent
+    answers = reference_answers(
+        read_answers(folder),
+        tasks,
+        {task.id for task in tasks},
+        is_whole=config.run.limit is None,
+        path=str(folder / ANSWERS_FILE),
+    )
+    files = {**pack.files, ANSWERS_FILE: folder / ANSWERS_FILE}
+    return replace(pack, files=files, answers_digest=answers.digest)
 
 
 def _checked_harness(

@@ -16,6 +16,7 @@ from typing import NamedTuple, Protocol, Self
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
+from securebench.reasons import PRODUCER_TIMEOUT
 from securebench.tester.text import printable, snippet
 from securebench.verifiers.dangerous_commands import FAILURE_REASON
 
@@ -204,9 +205,9 @@ def record_events(
     yield ProgressEvent(Event.PRODUCER_START, task)
     yield ProgressEvent(Event.SANDBOX_RESULT, _output(record, "producer"))
     done = {**task, "candidate_kind": _candidate_kind(record)}
-    timed_out = record.get("failure_reason") == "producer_timeout"
+    timed_out = record.get("failure_reason") == PRODUCER_TIMEOUT
     if timed_out:
-        done |= {"status": "failed", "failure_reason": "producer_timeout"}
+        done |= {"status": "failed", "failure_reason": PRODUCER_TIMEOUT}
     yield ProgressEvent(Event.PRODUCER_DONE, done)
     if record.get("failure_phase") not in ("queued", "producer", "candidate_extraction"):
         yield from _verifier_events(record, task)

@@ -9,12 +9,15 @@ from securebench.api.base import API_VERSION, KIND
 from securebench.api.models import MANIFEST_FILE, TASKS_FILE, BenchmarkRunSpec, unsupported
 from securebench.digests import PREFIX
 from securebench.errors import ConfigError, ConfigErrors, SpecError
+from securebench.harnesses.config import AUDIT_TYPES
 from securebench.kube.port import Raw
 from securebench.names import (
     APP_NAME,
+    AUDIT,
     HARNESS_DIGEST_ANNOTATION,
     MANAGED_BY_LABEL,
     NAME_LABEL,
+    PURPOSE_LABEL,
     USABLE_LABEL,
     kubernetes_name,
 )
@@ -23,6 +26,7 @@ from securebench.tester.prepare import LocalPack
 
 _MANAGED = {NAME_LABEL: APP_NAME, MANAGED_BY_LABEL: f"{APP_NAME}-cli"}
 _SUFFIX_CHARACTERS = 6
+_DIGEST_CHARACTERS = 12
 _NAME_LIMIT = 56
 """Leaves room for the suffix within a DNS label."""
 
@@ -38,8 +42,14 @@ def run_name(run_id: str, suffix: str) -> str:
 
 
 def pack_folder(pack: LocalPack) -> str:
-    """Return the folder below ``packs/`` for a pack with this content."""
-    return f"{kubernetes_name(pack.id, limit=50)}-{pack.digest.removeprefix(PREFIX)[:12]}"
+    """Return the folder below ``packs/`` for a pack with this content.
+
+    A pack with its reference answers has a folder of its own: other runs never upload them, and
+    neither replaces the other.
+    """
+    digests = (pack.digest, pack.answers_digest)
+    parts = [digest.removeprefix(PREFIX)[:_DIGEST_CHARACTERS] for digest in digests if digest]
+    return "-".join((kubernetes_name(pack.id, limit=50), *parts))
 
 
 def build_spec(
@@ -94,13 +104,15 @@ def build_spec(
 
 
 def run_manifest(name: str, spec: Raw, harness_digest: str) -> Raw:
-    """Return the BenchmarkRun."""
+    """Return the BenchmarkRun; with an oracle or a nop its label says that it is an audit."""
+    harness = spec["harness"]
+    is_audit = isinstance(harness, Mapping) and harness.get("type") in AUDIT_TYPES
     return {
         "apiVersion": API_VERSION,
         "kind": KIND,
         "metadata": {
             "name": name,
-            "labels": dict(_MANAGED),
+            "labels": {**_MANAGED, **({PURPOSE_LABEL: AUDIT} if is_audit else {})},
             "annotations": {HARNESS_DIGEST_ANNOTATION: harness_digest},
         },
         "spec": spec,

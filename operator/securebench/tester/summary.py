@@ -10,6 +10,7 @@ from typing import TypeVar
 
 from securebench.errors import StorageError
 from securebench.ledger.store import CANDIDATES, SUMMARY
+from securebench.protocol import decode_object
 from securebench.tester.text import shown_path
 
 _DAMAGED = f"{SUMMARY} on the results volume is damaged"
@@ -63,11 +64,9 @@ def localized_summary(text: bytes, folder: Path) -> dict[str, object]:
         StorageError: It is no summary.
     """
     try:
-        raw = json.loads(text)
+        raw = decode_object(text)
     except ValueError:
-        raw = None
-    if not isinstance(raw, dict):
-        raise StorageError(_DAMAGED)
+        raise StorageError(_DAMAGED) from None
     return {
         **raw,
         "output_dir": shown_path(folder),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import uuid
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
@@ -12,9 +13,12 @@ from threats.kit import weaken
 from threats.kit.batch import Batch, Trial
 from threats.kit.podlog import PodLog, watched
 
+RUNC_CLASS = f"threats-runc-{uuid.uuid4().hex[:6]}"
+"""A runtime class that runs may name and that is no sandbox; a test makes it."""
 VALUES = {
     "settings.bounds.workspaceBytes": 64 * 1024 * 1024,
     "settings.launch.retryBackoffSeconds": 1,
+    "settings.podTemplate.runtimeClassNames": ["gvisor", RUNC_CLASS],
 }
 """Small bounds and short waits, so that reaching them takes seconds."""
 PRIVILEGED = {"pod-security.kubernetes.io/enforce": "privileged"}

@@ -76,6 +76,9 @@ class Case:
                 word, _, reason = result.partition(": ")
                 if word in (Outcome.NOT_APPLICABLE, Outcome.NOT_BUILT, Outcome.UNPROVEN):
                     return Outcome(word), reason
+        odd = [result for run in RUNS for result in self.results[run] if result != "passed"]
+        if odd:
+            return Outcome.MISSING, odd[0]
         missing = [run for run in RUNS if not self.results[run]]
         if missing:
             return Outcome.MISSING, f"no test of: {', '.join(missing)}"

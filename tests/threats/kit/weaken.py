@@ -83,7 +83,8 @@ def _wait_until_applied(release: Release, run: str, weakening: Weakening) -> Non
             made = json.loads(release.kubectl(*words, stdin=probe))
         except CommandError as error:
             # A patch may not fit the probe: then the policy is in force too.
-            if MARK not in str(error) and f"{release.namespace}-{run}" not in str(error):
+            names = (MARK, f"{release.namespace}-{run}", f'"probe-{run}" is invalid')
+            if not any(name in str(error) for name in names):
                 raise
             return
         if MARK in made["metadata"].get("annotations", {}):

@@ -207,6 +207,14 @@ def test_agents_and_providers_are_not_supported_yet(kind: str) -> None:
     ]
 
 
+@pytest.mark.parametrize("kind", ["oracle", "nop"])
+def test_what_examines_a_pack_needs_no_provider(kind: str) -> None:
+    raw = {**MINIMAL, "harness": {"type": kind}}
+    assert unsupported(BenchmarkRunSpec.parse(raw)) == []
+    with pytest.raises(SpecError, match="provider belongs to harness types codex and claude_code"):
+        BenchmarkRunSpec.parse({**raw, "provider": {"secretRef": {"name": "key"}}})
+
+
 def test_domains_are_not_supported_yet() -> None:
     spec = BenchmarkRunSpec.parse(with_value("harness.config", {"allowed_domains": ["a.test"]}))
     (line,) = unsupported(spec)

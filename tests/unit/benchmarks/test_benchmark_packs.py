@@ -45,6 +45,7 @@ WANT_FAILED = {
         "boltons-sentinel-copy",
     ],
     "squad-short-answer-mini": ["squad-56be4db0acb8001400a502ef"],
+    "swe-bench-verified-codex-smoke": [],
     "terminal-bench-first10": [
         "assembly-primers",
         "csv-by-sed",
@@ -65,10 +66,17 @@ WANT_ROWS = {
     "multiple-choice-smoke": 4,
     "real-bugs-mini": 13,
     "squad-short-answer-mini": 4,
+    "swe-bench-verified-codex-smoke": 3,
     "terminal-bench-first10": 10,
     "terminal-task-smoke": 5,
     "truthfulqa-free-response-mini": 4,
 }
+
+
+COMPILED_ONLY = "swe-bench-verified-codex-smoke"
+"""Its harness needs a model's provider; its images are those of another pack."""
+
+RUN = [pack for pack in PACKS if pack != COMPILED_ONLY]
 
 
 def tasks_of(pack):
@@ -178,6 +186,8 @@ def test_pack_holds(pack):
     assert len(checked.tasks) == WANT_ROWS[pack]
     own = {f"securebench/{pack}-{path.parent.name}:1" for path in own_images(pack)}
     used = {task.environment["image"] for _, task in checked.tasks}
+    if pack == COMPILED_ONLY:
+        own = {row.environment["image"] for row in tasks_of("real-bugs-mini")} & used
     assert own <= used <= {"python:3.11-slim", *own}
     assert checked.pack.manifest.id == pack
 
@@ -189,7 +199,8 @@ def test_tester_yaml_names_the_pack(pack):
     assert config.run.output_dir.resolve() == ROOT.parent / "results" / pack
     assert config.benchmark.manifest.is_file()
     assert config.benchmark.tasks.is_file()
-    assert unsupported_reason(harness_of(pack)) is None
+    harness = harness_config(config.harness.type, config.harness.config)
+    assert (unsupported_reason(harness) is None) == (pack in RUN)
 
 
 @pytest.mark.parametrize("pack", PACKS)
@@ -198,7 +209,7 @@ def test_benchmark_run_is_accepted_and_runs_the_same_command(pack):
     assert (run["apiVersion"], run["kind"]) == ("securebench.dev/v1alpha1", "BenchmarkRun")
     assert run["metadata"] == {"name": pack}
     spec = BenchmarkRunSpec.parse(run["spec"])
-    assert unsupported(spec) == []
+    assert (unsupported(spec) == []) == (pack in RUN)
     assert spec.parallelism == 4
     tester = read_yaml(pack, "tester.yaml")
     assert run["spec"]["harness"] == tester["harness"]
@@ -256,13 +267,85 @@ def test_kustomize_writes_the_hashed_name_into_the_run(pack):
     assert by_kind["BenchmarkRun"]["spec"]["pack"]["configMap"]["name"] == generated
 
 
+def test_the_reference_page_lists_the_packs():
+    page = (ROOT.parent / "docs/reference/packs.md").read_text(encoding="utf-8")
+    rows = [line.split("|") for line in page.splitlines() if line.startswith("| `")]
+    found = {cells[1].strip(" `"): (cells[2].strip(), int(cells[3])) for cells in rows}
+    assert found == {pack: (tasks_of(pack)[0].task_type, WANT_ROWS[pack]) for pack in PACKS}
+
+
+FILES = (
+    "README.md",
+    "benchmarkrun.yaml",
+    "kustomization.yaml",
+    "manifest.yaml",
+    "namereference.yaml",
+    "oracle/answers.jsonl",
+    "tasks.jsonl",
+    "tester.yaml",
+)
+
+
 @pytest.mark.parametrize("pack", PACKS)
-def test_readme_tells_where_the_data_comes_from(pack):
+def test_pack_has_every_file(pack):
+    assert [name for name in FILES if not (ROOT / pack / name).is_file()] == []
+
+
+SECTIONS = ["Grading", "Data", "Harness", "Oracle", "Run it"]
+OURS = "our own, under the licence of this repository"
+LICENCE_OF_THIS = "the licence of this repository"
+DATA = {
+    "agentbench-os-mini": ["https://github.com/THUDM/AgentBench", "Apache License 2.0"],
+    "code-completion-smoke": [OURS],
+    "humaneval-mini": ["https://github.com/openai/human-eval", "MIT licence"],
+    "mmlu-abstract-algebra-mini": ["https://github.com/hendrycks/test", "MIT licence"],
+    "multiple-choice-smoke": ["our own questions", LICENCE_OF_THIS],
+    "real-bugs-mini": ["Python Package Index", "BSD-3-Clause", "PSF-2.0", "MPL-2.0", "MIT"],
+    "squad-short-answer-mini": ["https://rajpurkar.github.io/SQuAD-explorer/", "CC BY-SA 4.0"],
+    "swe-bench-verified-codex-smoke": ["`real-bugs-mini`", "BSD-3-Clause", "MIT", LICENCE_OF_THIS],
+    "terminal-bench-first10": [OURS, "xmltodict 0.14.1", "MIT licence"],
+    "terminal-task-smoke": [OURS, "https://github.com/THUDM/AgentBench", "Apache License 2.0"],
+    "truthfulqa-free-response-mini": [
+        "https://github.com/sylinrl/TruthfulQA",
+        "Apache License 2.0",
+    ],
+}
+"""Where the data of a pack come from, and their licences, as its README names them."""
+
+
+def sections(pack):
+    """Return the sections of a pack's README by title, each as one line; "" is what comes first."""
     text = (ROOT / pack / "README.md").read_text(encoding="utf-8")
+    parts = [part.partition("\n") for part in text.removeprefix(f"# {pack}\n").split("\n## ")]
+    return {"": " ".join(parts[0][2].split())} | {
+        title: " ".join(body.split()) for title, _, body in parts[1:]
+    }
+
+
+@pytest.mark.parametrize("pack", PACKS)
+def test_readme_says_everything(pack):
+    found = sections(pack)
+    assert [title for title in found if title != "Images"] == ["", *SECTIONS]
+    assert all(found.values())
+    families = {task.task_type for task in tasks_of(pack)}
+    assert all(f"Family `{family}`" in found["Grading"] for family in families)
+    data = found["Data"]
+    assert [name for name in DATA[pack] if name.lower() not in data.lower()] == []
+    assert "`oracle/answers.jsonl`" in found["Oracle"]
+    assert f"securebench run --config benchmarks/{pack}/tester.yaml" in found["Run it"]
+    assert f"kubectl apply -k benchmarks/{pack} " in found["Run it"]
+
+
+@pytest.mark.parametrize("pack", RUN)
+def test_readme_has_the_expected_result(pack):
     passed = WANT_ROWS[pack] - len(WANT_FAILED[pack])
-    assert f"{passed} of {WANT_ROWS[pack]}" in text.replace("\n", " ")
-    assert "## Data" in text
-    assert "licen" in text.lower()
+    assert f"Expected result: {passed} of {WANT_ROWS[pack]}" in sections(pack)["Harness"]
+
+
+def test_readme_says_what_is_not_run():
+    first = sections(COMPILED_ONLY)[""]
+    assert "**This pack is linted and compiled, not run.**" in first
+    assert "**No row of SWE-bench Verified is in it**" in first
 
 
 IN_REPOSITORIES = {pack for pack in PACKS if tasks_of(pack)[0].task_type == "repo_patch"}
@@ -297,17 +380,58 @@ def test_checkers_refuse_untouched_workspaces(pack, stage):
         assert not check(task, lanes, workspace), task.id
 
 
-def reference_commands(pack):
+def answers_of(pack):
+    """Return the reference answers by task id: text of the candidate, or a shell command."""
     lines = (ROOT / pack / "oracle/answers.jsonl").read_text(encoding="utf-8").splitlines()
-    return {answer["id"]: answer["command"] for answer in map(json.loads, lines)}
+    return {answer.pop("id"): answer for answer in map(json.loads, lines)}
 
 
-REFERENCES = ("agentbench-os-mini", "terminal-bench-first10")
+OF_TEXT = ["candidate", "command"]
 
 
-@pytest.mark.parametrize("pack", REFERENCES)
-def test_every_task_has_a_reference_command(pack):
-    assert list(reference_commands(pack)) == [task.id for task in tasks_of(pack)]
+@pytest.mark.parametrize("pack", PACKS)
+def test_every_task_has_one_reference_answer(pack):
+    lines = (ROOT / pack / "oracle/answers.jsonl").read_text(encoding="utf-8").splitlines()
+    tasks = tasks_of(pack)
+    assert [json.loads(line)["id"] for line in lines] == [task.id for task in tasks]
+    for task in tasks:
+        ((kind, text),) = answers_of(pack)[task.id].items()
+        assert kind in (["command"] if task.task_type == "terminal_task" else OF_TEXT)
+        assert text.strip()
+
+
+def lanes_of(root, out):
+    tasks = load_tasks(root / "manifest.yaml", root / "tasks.jsonl").tasks
+    for number, task in enumerate(tasks):
+        write_lanes(task, root, out / str(number))
+    return {path.relative_to(out): path.read_bytes() for path in out.rglob("*") if path.is_file()}
+
+
+@pytest.mark.parametrize("pack", PACKS)
+def test_no_task_is_compiled_from_the_answers(pack, tmp_path):
+    bare = tmp_path / "bare"
+    ignored = shutil.ignore_patterns("oracle", "images", "source")
+    shutil.copytree(ROOT / pack, bare, ignore=ignored)
+    with_answers = lanes_of(ROOT / pack, tmp_path / "a")
+    assert with_answers == lanes_of(bare, tmp_path / "b")
+    answers = (ROOT / pack / "oracle/answers.jsonl").read_bytes()
+    assert with_answers
+    assert answers not in with_answers.values()
+
+
+TEXT = [pack for pack in PACKS if text_verifier(tasks_of(pack)[0].task_type) is not None]
+
+
+@pytest.mark.parametrize("pack", TEXT)
+def test_reference_answers_pass_and_empty_ones_fail(pack):
+    answers = answers_of(pack)
+    for task in tasks_of(pack):
+        verifier = text_verifier(task.task_type)
+        given = task.agent_payload(), task.hidden_payload()
+        right = verifier.verify(answers[task.id]["candidate"], *given)
+        assert (right.passed, right.score, right.status) == (True, 1.0, "passed"), task.id
+        empty = verifier.verify("", *given)
+        assert (empty.passed, empty.score, empty.status) == (False, 0.0, "failed"), task.id
 
 
 @pytest.fixture
@@ -325,12 +449,12 @@ def compiler(tmp_path, monkeypatch):
 @pytest.mark.usefixtures("compiler")
 @pytest.mark.parametrize(
     ("pack", "task"),
-    [(pack, task) for pack in REFERENCES for task in tasks_of(pack)],
+    [(pack, task) for pack in TERMINAL for task in tasks_of(pack)],
     ids=lambda value: getattr(value, "id", None),
 )
 def test_reference_commands_pass(pack, task, stage):
     lanes, workspace = stage(pack, task)
-    command = reference_commands(pack)[task.id]
+    command = answers_of(pack)[task.id]["command"]
     subprocess.run(["sh", "-lc", command], cwd=workspace, check=True, timeout=60)
     assert check(task, lanes, workspace)
 
@@ -396,11 +520,9 @@ WRONG = {
 @pytest.mark.timeout(60)
 @pytest.mark.parametrize("pack", CODE_PACKS)
 def test_reference_modules_pass(pack):
-    lines = (ROOT / pack / "oracle" / "answers.jsonl").read_text(encoding="utf-8").splitlines()
-    answers = {answer["id"]: answer["candidate"] for answer in map(json.loads, lines)}
-    tasks = tasks_of(pack)
-    assert list(answers) == [task.id for task in tasks]
-    assert [task.id for task in tasks if not is_right(task, answers[task.id])] == []
+    answers = answers_of(pack)
+    wrong = [t.id for t in tasks_of(pack) if not is_right(t, answers[t.id]["candidate"])]
+    assert wrong == []
 
 
 @pytest.mark.timeout(60)

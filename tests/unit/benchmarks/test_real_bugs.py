@@ -11,7 +11,13 @@ import pytest
 from securebench.families.repo_patch import candidate_policy
 from securebench.verifiers.patch.judgement import judge_patch
 from securebench.verifiers.patch.policy import CandidatePolicy
-from unit.benchmarks.test_benchmark_packs import WANT_FAILED, harness_of, tasks_of
+from unit.benchmarks.test_benchmark_packs import (
+    COMPILED_ONLY,
+    WANT_FAILED,
+    answers_of,
+    harness_of,
+    tasks_of,
+)
 
 PACK = "real-bugs-mini"
 ROOT = Path(__file__).parents[3] / "benchmarks" / PACK
@@ -70,6 +76,16 @@ def policy_of(task):
 def test_every_row_has_its_image_and_its_answer():
     images = {path.parent.name for path in ROOT.glob("images/*/build.args")}
     assert set(GOLD) == set(TASKS) == images
+
+
+def test_the_rows_for_codex_are_rows_of_this_pack():
+    for task in tasks_of(COMPILED_ONLY):
+        same = TASKS[task.id]
+        assert task.agent_payload() == same.agent_payload()
+        assert task.resources.value("tests") == same.resources.value("tests")
+        assert task.environment["image"] == same.environment["image"]
+        assert task.hidden_payload()["gold_patch"] == GOLD[task.id]
+        assert answers_of(COMPILED_ONLY)[task.id]["candidate"] == GOLD[task.id]
 
 
 @pytest.mark.parametrize("task_id", TASKS)

@@ -227,6 +227,56 @@ def test_a_lost_volume_is_waited_out(world):
     assert world.condition()["reason"] == "Completed"
 
 
+def without(data, number):
+    lines = data.splitlines(keepends=True)
+    return b"".join(lines[: number - 1] + lines[number:])
+
+
+def test_a_damaged_journal_holds_the_run_up_until_it_is_put_back(world, caplog):
+    uid = world.apply(parallelism=1)
+    world.work(uid, rounds=1)
+    path = world.root / "runs" / uid / "journal.jsonl"
+    whole = path.read_bytes()
+    path.write_bytes(without(whole, 3))
+    pods = world.pods()
+    world.restart()
+    world.observe(None)
+    assert (world.condition()["status"], world.condition()["reason"]) == (
+        "Unknown",
+        "StorageUnavailable",
+    )
+    message = world.condition()["message"]
+    assert "line 3 of the journal does not follow line 2: lines are missing" in message
+    assert "put the file back" in message
+    assert "\n" not in message
+    assert path.read_bytes() == without(whole, 3)
+    assert world.pods() == pods
+    assert failed_loops(caplog) == []
+    path.write_bytes(whole)
+    world.wait(60)
+    world.work(uid)
+    assert world.condition()["reason"] == "Completed"
+    assert world.run()["status"]["tasks"]["done"] == 2
+
+
+def test_a_run_that_resumes_a_damaged_one_starts_nothing(world):
+    uid = world.apply(taskSelector={"limit": 1})
+    world.work(uid)
+    path = world.root / "runs" / uid / "journal.jsonl"
+    whole = path.read_bytes()
+    path.write_bytes(without(whole, 2))
+    second = world.apply("second", runId="nightly", resumeFrom={"run": "nightly"})
+    message = world.condition(name="second")["message"]
+    assert "line 2 of the journal does not follow line 1" in message
+    assert world.pods() == []
+    assert path.read_bytes() == without(whole, 2)
+    path.write_bytes(whole)
+    world.wait(60)
+    world.work(second)
+    assert world.condition(name="second")["reason"] == "Completed"
+    assert world.run("second")["status"]["tasks"]["done"] == 2
+
+
 def test_a_crashed_loop_is_logged_shown_and_started_again(world, caplog):
     with mock.patch.object(RunLoop, "step", side_effect=KeyError("secret value")):
         uid = world.apply()
@@ -355,6 +405,8 @@ def test_the_parts_of_an_object():
     assert (run.name, run.uid, run.namespace, run.generation, run.spec) == ("n", "u", "s", 3, {})
     assert run_object({"metadata": {"generation": "x"}, "spec": {"a": 1}}).spec == {"a": 1}
     assert run_object({}).generation == 0
+    assert not run_object({"metadata": {"labels": None}}).audit
+    assert run_object({"metadata": {"labels": {"securebench.dev/purpose": "audit"}}}).audit
 
 
 PACK_ERRORS = {

@@ -112,3 +112,14 @@ def test_a_text_verdict(passed):
 def test_a_verdict_needs_its_parts(changes):
     with pytest.raises(BadMessageError, match="needs passed and metadata"):
         text_verdict(json.dumps(json.loads(text_message()) | changes))
+
+
+@pytest.mark.parametrize("field", ["Passed", "PASSED", "code"])
+def test_our_own_programs_say_nothing_unknown(field):
+    for read, message in {
+        text_verdict: text_message(**{field: True}),
+        collected_streams: collect_message(**{field: True}),
+        (lambda text: sealed_candidate(text, 1)): seal_message(**{field: True}),
+    }.items():
+        with pytest.raises(BadMessageError, match=f"unknown fields: {field}"):
+            read(message)

@@ -254,6 +254,9 @@ def again(name, code, reason):
     return {**running(name, restarts=1), "lastState": end}
 
 
+DISTURBED = Ended(
+    94, "supervisor_killed", "the candidate told the supervise of its container to stop"
+)
 CODE_CASES = {
     "pass": (0, running("candidate"), Ended(0)),
     "fail": (1, ended("candidate", 91), Ended(1)),
@@ -270,6 +273,10 @@ CODE_CASES = {
         Ended(1),
     ),
     "passed all the same": (0, again("candidate", 137, "OOMKilled"), Ended(0)),
+    "PID 1 told to stop": (1, ended("candidate", 94), DISTURBED),
+    "PID 1 told to stop, right answers": (0, again("candidate", 94, "Error"), DISTURBED),
+    "PID 1 told to stop, too late": (124, again("candidate", 94, "Error"), Ended(124)),
+    "no candidate's container": (0, running("another"), Ended(0)),
 }
 
 

@@ -1,9 +1,14 @@
 """harness.config (contract 3.1, 21.7)."""
 
+import subprocess
+
 import pytest
 
 from securebench.errors import ConfigErrors
 from securebench.harnesses.config import (
+    AUDIT_TYPES,
+    ORACLE_FOLDER,
+    AuditHarness,
     ClaudeCodeHarness,
     CodexHarness,
     CommandHarness,
@@ -82,9 +87,59 @@ def test_claude_code_defaults_and_explicit_null():
     assert harness.filled_config()["budget"] == {"requests": None, "tokens": None}
 
 
+@pytest.mark.parametrize("kind", AUDIT_TYPES)
+def test_what_examines_a_pack_takes_task_file_and_limit_only(kind):
+    harness = harness_config(kind, {"task_file": "in/task.json", "timeout_seconds": 5})
+    assert isinstance(harness, AuditHarness)
+    assert harness.type == kind
+    assert harness.task_file == "in/task.json"
+    assert (harness.timeout_seconds, harness.is_default_timeout) == (5.0, False)
+    assert harness.filled_config() == {"task_file": "in/task.json", "timeout_seconds": 5.0}
+    assert harness.effective_domains == ()
+    assert unsupported_reason(harness) is None
+    assert harness_config(kind, {}).is_default_timeout
+
+
+def test_nop_succeeds_and_says_nothing(tmp_path):
+    done = subprocess.run(
+        harness_config("nop", {}).argv, capture_output=True, cwd=tmp_path, check=True
+    )
+    assert (done.stdout, done.stderr) == (b"", b"")
+    assert list(tmp_path.iterdir()) == []
+
+
+SCRIPT = "cat <<'END'\n$(HOME) \u00e9\nEND\ntouch made\n"
+ORACLE_ANSWERS = {
+    "text as it is": ("candidate", "no newline, $HOME \u00e9", "no newline, $HOME \u00e9", []),
+    "a script in the workspace": ("command", SCRIPT, "$(HOME) \u00e9\n", ["made"]),
+}
+
+
+@pytest.mark.parametrize("name", ORACLE_ANSWERS)
+def test_the_oracle_hands_in_the_file(name, tmp_path):
+    form, text, want, made = ORACLE_ANSWERS[name]
+    answers, workspace = tmp_path / "oracle", tmp_path / "workspace"
+    for folder in (answers, workspace):
+        folder.mkdir()
+    (answers / form).write_text(text, encoding="utf-8")
+    command = [
+        word.replace(ORACLE_FOLDER, str(answers)) for word in harness_config("oracle", {}).argv
+    ]
+    done = subprocess.run(command, capture_output=True, cwd=workspace, check=True)
+    assert done.stdout.decode() == want
+    assert [path.name for path in workspace.iterdir()] == made
+
+
 @pytest.mark.parametrize(
     ("kind", "config", "want"),
     [
+        *(
+            (kind, {key: value}, f"harness.config contains unsupported field(s): {key}")
+            for kind in AUDIT_TYPES
+            for key, value in (("command", "x"), ("allowed_domains", []), ("artifact_path", "a"))
+        ),
+        ("nop", {"timeout_seconds": 0}, "harness.config.timeout_seconds must be a positive"),
+        ("oracle", {"task_file": "/t"}, "harness.config.task_file must be rel"),
         ("command", {}, "harness.config.command is required"),
         ("command", {"command": " "}, "harness.config.command must be a non-empty string"),
         ("command", {"command": []}, "harness.config.command must be a non-empty string"),
@@ -149,7 +204,7 @@ def test_claude_code_defaults_and_explicit_null():
             {"allow_external_tools": "yes"},
             "harness.config.allow_external_tools must be a boolean",
         ),
-        ("docker", {}, "harness.type must be one of claude_code, codex, command"),
+        ("docker", {}, "harness.type must be one of claude_code, codex, command, nop, oracle"),
     ],
 )
 def test_one_defect_gives_one_message(kind, config, want):

@@ -57,6 +57,10 @@ def test_digest_tells_harnesses_apart():
         harness_digest(CommandHarness(command="x", timeout_seconds=1.0)),
         harness_digest(CommandHarness(command="x", allowed_domains=("a.dev",))),
         harness_digest(CodexHarness(model="m")),
+        harness_digest(command, audit=True),
+        harness_digest(harness_config("nop", {}), audit=True),
+        harness_digest(harness_config("oracle", {}), audit=True, answers="sha256:1"),
+        harness_digest(harness_config("oracle", {}), audit=True, answers="sha256:2"),
     }
-    assert len(digests) == 8
+    assert len(digests) == 12
     assert harness_digest(command, ["B", "A", "A"]) == harness_digest(command, ["A", "B"])

@@ -9,7 +9,8 @@ from golden.manifest_samples import code_task, run_plan
 from securebench.engine.model import CommandReport, Finish, Outcome
 from securebench.ledger.labels import Isolation
 from securebench.ledger.records import RecordContext, RecordTexts, candidate_record
-from securebench.plan.model import AttemptKey
+from securebench.plan.model import AttemptKey, CodePlan
+from securebench.resources import Lane, Resource, ResourceBundle
 
 FILES = {
     "test_file": "solution_test.py",
@@ -32,11 +33,23 @@ CASES = {
     ),
 }
 
+WAYS = {
+    "separate": ("out-of-process", {}),
+    "shared": (
+        "in-process",
+        {"containment_profile": "shared_runtime", "hidden_test_runtime_secrecy": False},
+    ),
+}
 
+
+@pytest.mark.parametrize("isolation", WAYS)
 @pytest.mark.parametrize("name", CASES)
-def test_metadata(name):
+def test_metadata(name, isolation):
     command, passed, want = CASES[name]
-    task = code_task(index=0)
+    grading, profile = WAYS[isolation]
+    task = code_task(index=0, code=CodePlan(12.5, isolation, ()))
+    resources = (*task.task.resources, Resource("own", Lane.EVALUATION_INPUTS, "text", isolation))
+    task = replace(task, task=replace(task.task, resources=ResourceBundle(resources)))
     checked = verification(passed=passed)
     history = history_of(
         production=production(),
@@ -52,11 +65,11 @@ def test_metadata(name):
         "image": task.image,
         "image_id": checked.facts.image_id,
         "language": "python",
-        "isolation": "separate",
+        "isolation": isolation,
         "duration_seconds": 0.0,
         **FILES,
     }
-    assert metadata == known | want
-    assert made["labels"]["grading"] == "out-of-process"
+    assert metadata == known | profile | want
+    assert made["labels"]["grading"] == grading
     assert made["candidate_text"] == "def area(side): ..."
     assert "area(2) == 4" not in str(made["verifier_stderr"])

@@ -1,6 +1,5 @@
 import errno
 import os
-import zlib
 
 import pytest
 
@@ -28,7 +27,17 @@ from securebench.engine.entries import (
 )
 from securebench.engine.model import CommandReport, Finish, Outcome, PodFacts, StreamInfo
 from securebench.errors import JournalCorruptError, StorageError
-from securebench.ledger.journal import Journal, encode, read_entries
+from securebench.ledger.journal import (
+    Journal,
+    checksum,
+    encode,
+    encode_all,
+    first_link,
+    read_entries,
+)
+
+UID = "uid"
+FIRST = first_link(UID)
 
 PRODUCTION = production(
     command=CommandReport(exit_code=3, timed_out=True, duration_seconds=1.25, error="é\n\x00"),
@@ -56,7 +65,17 @@ ENTRIES = (
     Kept(Finish(KEY, Outcome.NOT_VERIFIED), "b" * 64, "earlier"),
     RunEnded("Completed", "1 of 1 passed", NOW),
 )
-LINES = tuple(encode(entry) for entry in ENTRIES)
+
+
+def lines_of(entries, uid=UID):
+    return encode_all(entries, first_link(uid))[0].splitlines(keepends=True)
+
+
+def replayed(data):
+    return read_entries(data, UID).entries
+
+
+LINES = lines_of(ENTRIES)
 
 
 @pytest.fixture
@@ -65,20 +84,22 @@ def path(tmp_path):
 
 
 def reopened(path):
-    journal = Journal(path)
+    journal = Journal(path, UID)
     journal.close()
     return journal.entries
 
 
 @pytest.mark.parametrize("entry", ENTRIES, ids=lambda entry: type(entry).__name__)
 def test_every_entry_comes_back_equal(entry):
-    found, good = read_entries(encode(entry))
-    assert found == (entry,)
-    assert good == len(encode(entry))
+    line = encode(entry, FIRST)
+    found = read_entries(line, UID)
+    assert found.entries == (entry,)
+    assert found.size_bytes == len(line)
+    assert found.link == line[9:17]
 
 
 def test_a_journal_keeps_what_was_appended(path):
-    journal = Journal(path)
+    journal = Journal(path, UID)
     assert journal.entries == ()
     journal.append(ENTRIES[:3])
     journal.append([])
@@ -90,14 +111,14 @@ def test_a_journal_keeps_what_was_appended(path):
 
 def test_appending_goes_on_after_a_restart(path):
     for entry in ENTRIES:
-        journal = Journal(path)
+        journal = Journal(path, UID)
         journal.append([entry])
         journal.close()
     assert reopened(path) == ENTRIES
 
 
 def test_an_append_returns_after_the_disk_has_it(path, monkeypatch):
-    journal = Journal(path)
+    journal = Journal(path, UID)
     synced = []
     monkeypatch.setattr(os, "fsync", lambda fd: synced.append(os.fstat(fd).st_size))
     journal.append(ENTRIES)
@@ -126,13 +147,13 @@ def test_a_last_line_that_does_not_hold_is_removed(path, garbage):
 
 def test_a_removed_line_makes_room_for_the_next(path):
     path.write_bytes(LINES[0] + LINES[1][:-5])
-    journal = Journal(path)
+    journal = Journal(path, UID)
     journal.append(ENTRIES[2:4])
     journal.close()
     assert reopened(path) == (ENTRIES[0], *ENTRIES[2:4])
 
 
-MIDDLE = {"with one line behind": LINES[3:5], "with two lines behind": LINES[3:6]}
+MIDDLE = {"with one line behind": LINES[1:3], "with two lines behind": LINES[1:4]}
 
 
 @pytest.mark.parametrize("name", MIDDLE)
@@ -145,7 +166,7 @@ def test_a_flipped_bit_in_a_middle_line_is_corruption(name):
             damaged[position] ^= 1 << bit
             data = LINES[0] + bytes(damaged) + rest
             try:
-                read_entries(data)
+                read_entries(data, UID)
             except JournalCorruptError as error:
                 assert error.line == 2  # noqa: PT017 - 2,000 raises are slow as a context
             else:
@@ -157,38 +178,114 @@ def test_a_flipped_bit_in_a_middle_line_is_corruption(name):
 def test_a_flipped_bit_in_the_last_line_loses_that_line_only(position):
     damaged = bytearray(LINES[1])
     damaged[position] ^= 0x20
-    assert read_entries(LINES[0] + bytes(damaged))[0] == ENTRIES[:1]
+    assert replayed(LINES[0] + bytes(damaged)) == ENTRIES[:1]
 
 
 def test_garbage_that_only_looks_like_entries_is_removed(path):
-    path.write_bytes(LINES[0] + b'00000000 {"type":"Opened"} 00000000 {"type":"Opened"}\n')
+    half = b'00000000 00000000 {"type":"Opened"}'
+    path.write_bytes(LINES[0] + half + b" " + half + b"\n")
     assert reopened(path) == ENTRIES[:1]
 
 
-def test_an_unknown_entry_is_corruption():
-    line = LINES[0].replace(b"RunBound", b"RunBounds")
-    with pytest.raises(JournalCorruptError, match="line 1 of the journal does not hold"):
-        read_entries(resealed(line) + LINES[1])
+def resealed(body, link):
+    return b"%b %b %b\n" % (link, checksum(link, body), body)
 
 
-def test_an_entry_with_other_fields_is_corruption():
-    line = resealed(LINES[1].replace(b'"epoch":1', b'"epoch":"one"'))
-    with pytest.raises(JournalCorruptError):
-        read_entries(line + LINES[1])
+@pytest.mark.parametrize("behind", [[], LINES[2:3]], ids=["last", "in the middle"])
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [(b"Opened", b"OpenedS"), (b'"epoch":1', b'"epoch":"one"')],
+    ids=["unknown entry", "other fields"],
+)
+def test_a_whole_line_that_is_no_entry_is_corruption(old, new, behind):
+    body = LINES[1][18:-1]
+    line = resealed(body.replace(old, new), LINES[1][:8])
+    with pytest.raises(JournalCorruptError, match="line 2 of the journal holds no entry"):
+        replayed(b"".join([LINES[0], line, *behind]))
 
 
-def resealed(line):
-    body = line[9:-1]
-    return b"%08x %b\n" % (zlib.crc32(body), body)
+OTHER = lines_of(ENTRIES, "another")
+ADVICE = (
+    "; nothing was changed; put the file back from a copy or start a new run without resumeFrom"
+)
+OUT_OF_PLACE = {
+    "missing": (
+        [*LINES[:2], *LINES[3:]],
+        3,
+        "does not follow line 2: lines are missing, or it is of another run",
+    ),
+    "missing before the last": (
+        [*LINES[:2], LINES[3]],
+        3,
+        "does not follow line 2: lines are missing, or it is of another run",
+    ),
+    "missing at the start": (
+        LINES[1:],
+        1,
+        "does not begin this run: lines before it are missing, or it is of another run",
+    ),
+    "doubled": ([*LINES[:3], *LINES[2:]], 4, "is line 3 once more"),
+    "doubled at the end": ([*LINES, LINES[-1]], len(LINES) + 1, f"is line {len(LINES)} once more"),
+    "doubled later": ([*LINES[:5], LINES[2], *LINES[5:]], 6, "is line 3 once more"),
+    "swapped": (
+        [*LINES[:2], LINES[3], LINES[2], *LINES[4:]],
+        3,
+        "belongs behind line 4: lines changed places",
+    ),
+    "swapped at the end": (
+        [*LINES[:-2], LINES[-1], LINES[-2]],
+        len(LINES) - 1,
+        f"belongs behind line {len(LINES)}: lines changed places",
+    ),
+    "one of another run": (
+        [*LINES[:4], OTHER[4], *LINES[4:]],
+        5,
+        "does not follow line 4: lines are missing, or it is of another run",
+    ),
+    "one of another run instead": (
+        [*LINES[:4], OTHER[4], *LINES[5:]],
+        5,
+        "does not follow line 4: lines are missing, or it is of another run",
+    ),
+    "all of another run": (
+        OTHER,
+        1,
+        "does not begin this run: lines before it are missing, or it is of another run",
+    ),
+    "the only one of another run": (
+        OTHER[:1],
+        1,
+        "does not begin this run: lines before it are missing, or it is of another run",
+    ),
+    "of an earlier version": (
+        [b" ".join(line.split(b" ")[1:]) for line in LINES],
+        1,
+        "was written by an earlier version",
+    ),
+    "the only one of an earlier version": (
+        [b" ".join(LINES[0].split(b" ")[1:])],
+        1,
+        "was written by an earlier version",
+    ),
+    "damaged": ([LINES[0], b"damage\n", LINES[1]], 2, "is damaged"),
+}
 
 
-def test_a_corrupt_journal_stays_as_it_is(path):
-    data = LINES[0] + b"damage\n" + LINES[1]
-    path.write_bytes(data)
+@pytest.mark.parametrize("name", OUT_OF_PLACE)
+def test_lines_out_of_place_are_corruption(name, path):
+    lines, number, fault = OUT_OF_PLACE[name]
+    path.write_bytes(b"".join(lines))
     with pytest.raises(JournalCorruptError) as caught:
-        Journal(path)
-    assert caught.value.line == 2
-    assert path.read_bytes() == data
+        Journal(path, UID)
+    assert caught.value.line == number
+    assert caught.value.reason == f"line {number} of the journal {fault}{ADVICE}"
+    assert path.read_bytes() == b"".join(lines)
+
+
+def test_a_corrupt_journal_can_be_put_right(path):
+    path.write_bytes(LINES[0] + b"damage\n" + LINES[1])
+    with pytest.raises(JournalCorruptError):
+        Journal(path, UID)
     path.write_bytes(LINES[0])
     assert reopened(path) == ENTRIES[:1]
 
@@ -197,9 +294,9 @@ def test_a_corrupt_journal_stays_as_it_is(path):
 
 
 def test_two_operators_cannot_have_it(path):
-    journal = Journal(path)
+    journal = Journal(path, UID)
     with pytest.raises(StorageError, match=r"another operator holds journal\.jsonl"):
-        Journal(path)
+        Journal(path, UID)
     journal.close()
     assert reopened(path) == ()
 
@@ -212,7 +309,7 @@ def no_space(*_):
 
 
 def test_a_full_disk_leaves_the_file_unchanged(path):
-    journal = Journal(path)
+    journal = Journal(path, UID)
     journal.append(ENTRIES[:2])
     real = journal._file
 
@@ -240,7 +337,7 @@ def test_a_full_disk_leaves_the_file_unchanged(path):
 
 
 def test_a_failed_fsync_leaves_the_file_unchanged(path, monkeypatch):
-    journal = Journal(path)
+    journal = Journal(path, UID)
     journal.append(ENTRIES[:2])
     with monkeypatch.context() as broken:
         broken.setattr(os, "fsync", no_space)
@@ -252,7 +349,7 @@ def test_a_failed_fsync_leaves_the_file_unchanged(path, monkeypatch):
 
 
 def test_short_writes_are_continued(path):
-    journal = Journal(path)
+    journal = Journal(path, UID)
     real = journal._file
 
     class Slow:
@@ -269,6 +366,6 @@ def test_short_writes_are_continued(path):
 
 
 def test_a_verifier_launch_has_its_role():
-    found, _ = read_entries(encode(LaunchBegun(VERIFIER, NOW)))
+    found = replayed(encode(LaunchBegun(VERIFIER, NOW), FIRST))
     assert isinstance(found[0], LaunchBegun)
     assert found[0].launch.role is VERIFIER.role

@@ -71,22 +71,25 @@ def test_a_denied_patch_has_no_pod():
 
 
 @pytest.mark.parametrize(
-    ("checked", "want"),
+    ("end", "checked", "want"),
     [
         (
+            (Outcome.VERIFIER, "setup_patch_failed", "setup_patch"),
             verification(
                 passed=False, problem="setup_patch_failed", outcome="verifier", phase="setup_patch"
             ),
             {"phase": "setup_patch", "failure_reason": "setup_patch_failed"},
         ),
         (
+            (Outcome.SCORED, "verifier_timeout", "checks"),
             verification(passed=False, command=CommandReport(timed_out=True, phase="checks")),
             {"phase": "checks", "exit_code": 124, "timed_out": True},
         ),
     ],
 )
-def test_what_really_changed_is_said_only_when_it_is_known(checked, want):
-    finish = Finish(KEY, Outcome.VERIFIER, "r", "p", "m")
+def test_what_really_changed_is_said_only_when_it_is_known(end, checked, want):
+    passed = None if end[0] is Outcome.VERIFIER else False
+    finish = Finish(KEY, *end, "m", passed=passed)
     metadata = record_of(GOOD, finish, checked=checked)["verifier_metadata"]
     assert {key: metadata[key] for key in want} == want
     assert "actual_candidate_patch_paths" not in metadata

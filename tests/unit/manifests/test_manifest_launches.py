@@ -11,15 +11,20 @@ from golden.manifest_samples import (
     HIDDEN_ANSWER,
     LANES,
     LANES_WITH_ASSETS,
+    ORACLE_LANES,
     PACK_ID,
+    PATCH,
     RUN_NAME,
     RUN_UID,
     TARGETS,
     TERMINAL_TASK_ID,
     TEXT_TASK_ID,
     candidate,
+    code_task,
     digest,
     golden,
+    harness_plan,
+    patch_task,
     pods,
     run_plan,
     terminal_task,
@@ -91,7 +96,39 @@ class TestHarness:
             f"{TASK_FOLDER}/lanes/public/assets/1",
         ]
 
-    @pytest.mark.parametrize("name", ["text_harness", "terminal_harness"])
+    @pytest.mark.parametrize("kind", ["command", "nop", "oracle"])
+    def test_only_an_oracle_sees_the_reference_answer(self, kind: str) -> None:
+        plan = {} if kind == "command" else {"harness": harness_plan(kind)}
+        body = harness(ORACLE_LANES, plan)
+
+        if kind != "oracle":
+            assert "oracle" not in json.dumps(body)
+            assert ORACLE_LANES.oracle_digest not in json.dumps(body)
+            return
+        assert mounts(body, "harness")["/opt/securebench/oracle"] == {
+            "name": "results",
+            "mountPath": "/opt/securebench/oracle",
+            "subPath": f"{TASK_FOLDER}/lanes/oracle",
+            "readOnly": True,
+        }
+        assert told(body, "harness")["lanes"] == [
+            {"path": "/opt/securebench/public", "digest": digest("a")},
+            {"path": "/opt/securebench/oracle", "digest": digest("6")},
+        ]
+        for name in ("courier", "materialize"):
+            assert not [path for path in mounts(body, name) if "oracle" in path]
+
+    @pytest.mark.parametrize("kind", ["command", "oracle"])
+    def test_no_verifier_sees_the_reference_answer(self, kind: str) -> None:
+        plan = {} if kind == "command" else {"harness": harness_plan(kind)}
+        for task in (terminal_task(), text_task(), code_task(), patch_task()):
+            key = LaunchKey(task.index, 1, Role.VERIFIER, 1)
+            sealed = candidate(patch=PATCH)
+            body = verifier_pod(run_plan(task, **plan), task, key, ORACLE_LANES, sealed)
+
+            assert "oracle" not in json.dumps(body)
+
+    @pytest.mark.parametrize("name", ["text_harness", "terminal_harness", "oracle_harness"])
     def test_says_nothing_of_task_pack_run_or_answer(self, name: str) -> None:
         text = json.dumps(golden()[name]["spec"])
 

@@ -1,6 +1,6 @@
 import pytest
 
-from securebench.protocol import decode_object
+from securebench.protocol import decode_object, decode_value
 
 GOOD = {
     "empty": ("{}", {}),
@@ -21,6 +21,8 @@ BAD = {
     "overflow": ('{"a": 1e999}', "1e999 is no number"),
     "half a character": ('{"a": "\\ud800"}', "surrogates not allowed"),
     "no UTF-8": (b'{"a": "\xff"}', "invalid start byte"),
+    "byte-order mark": (b"\xef\xbb\xbf{}", "BOM"),
+    "other encoding": ("{}".encode("utf-16"), "utf-8"),
     "too deep": ("[" * 100_000, "nested too deeply"),
 }
 
@@ -36,3 +38,14 @@ def test_everything_else_is_refused(case):
     text, want_reason = BAD[case]
     with pytest.raises(ValueError, match=want_reason):
         decode_object(text)
+
+
+def test_a_value_may_be_a_list_and_hold_half_a_character():
+    assert decode_value('[{"a": "\\ud800"}]') == [{"a": "\ud800"}]
+
+
+@pytest.mark.parametrize("case", ["duplicate", "overflow", "byte-order mark", "too deep"])
+def test_values_are_as_strict(case):
+    text, want_reason = BAD[case]
+    with pytest.raises(ValueError, match=want_reason):
+        decode_value(text)

@@ -5,6 +5,7 @@ import stat
 
 import pytest
 
+from securebench.candidates.digest import tree_digest
 from securebench.errors import InvalidInputError, InvariantViolationError, PackError, StorageError
 from securebench.packs import materialize
 from securebench.packs.compile import compile_benchmark_row
@@ -15,8 +16,10 @@ from securebench.packs.materialize import (
     check_task_file,
     json_file,
     materialization_plan,
+    write_answer,
     write_lanes,
 )
+from securebench.packs.oracle import Answer
 from securebench.packs.paths import PathError
 from securebench.packs.references import each_reference
 from securebench.packs.task import task_from_spec
@@ -337,3 +340,30 @@ def test_every_file_and_folder_is_synced(pack_root, tmp_path, monkeypatch):
 def test_a_planned_file_needs_content_or_source(tmp_path):
     with pytest.raises(InvariantViolationError):
         materialize._write(tmp_path / "x", None, None)
+
+
+# Reference answers
+
+
+def test_an_answer_is_written_and_synced(tmp_path, monkeypatch):
+    synced = set()
+    real = os.fsync
+
+    def fsync(descriptor):
+        synced.add(os.fstat(descriptor).st_ino)
+        real(descriptor)
+
+    monkeypatch.setattr(materialize.os, "fsync", fsync)
+    (tmp_path / "lanes/public").mkdir(parents=True)
+    digest = write_answer(Answer("command", "echo é\n"), tmp_path / "lanes")
+    file = tmp_path / "lanes/oracle/command"
+    assert file.read_text(encoding="utf-8") == "echo é\n"
+    assert digest == tree_digest(file.parent)
+    written = (file, file.parent, tmp_path / "lanes")
+    assert {path.stat().st_ino for path in written} <= synced
+
+
+def test_an_answer_on_a_broken_volume_is_a_storage_error(tmp_path):
+    (tmp_path / "lanes").write_text("a file in the way")
+    with pytest.raises(StorageError, match="a reference answer cannot be written"):
+        write_answer(Answer("candidate", "x"), tmp_path / "lanes")

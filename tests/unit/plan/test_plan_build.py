@@ -45,7 +45,7 @@ def spec(**changes):
     return BenchmarkRunSpec.parse(known | changes)
 
 
-def inputs(*, kept=(), tasks=TASKS, **changes):
+def inputs(*, kept=(), tasks=TASKS, audit=False, answers="", **changes):
     return PlanInputs(
         identity=RunIdentity(UID, "run", "default", "run-1"),
         spec=spec(**changes),
@@ -55,6 +55,8 @@ def inputs(*, kept=(), tasks=TASKS, **changes):
         pods=pods(),
         policy=RunPolicy(),
         limits=Limits(),
+        audit=audit,
+        answers_digest=answers,
         kept=frozenset(kept),
     )
 
@@ -166,6 +168,36 @@ OTHER = {
 @pytest.mark.parametrize("name", OTHER)
 def test_other_parts_change_the_digest(name):
     assert build_plan(replace(inputs(), **OTHER[name])).digest != build_plan(inputs()).digest
+
+
+@pytest.mark.parametrize("kind", ["nop", "oracle"])
+def test_what_examines_a_pack_says_so(kind):
+    harness = {"harness": {"type": kind}}
+    plan = build_plan(inputs(audit=True, **harness))
+    assert plan.audit
+    assert plan.harness.type == kind
+    with pytest.raises(SpecError) as caught:
+        build_plan(inputs(**harness))
+    assert caught.value.reason == (
+        f"spec.harness.type: {kind} examines the pack, not an agent; it runs only with the label"
+        " securebench.dev/purpose: audit on the BenchmarkRun: create it anew with the label"
+    )
+
+
+def test_a_normal_run_is_no_audit():
+    assert not build_plan(inputs()).audit
+
+
+def test_results_of_audits_are_kept_apart():
+    plans = [
+        inputs(),
+        inputs(audit=True),
+        inputs(audit=True, harness={"type": "nop"}),
+        inputs(audit=True, harness={"type": "oracle"}),
+        inputs(audit=True, answers="sha256:1", harness={"type": "oracle"}),
+    ]
+    assert len({build_plan(each).harness.digest for each in plans}) == len(plans)
+    assert len({build_plan(each).digest for each in plans}) == len(plans)
 
 
 UNCHANGED = {

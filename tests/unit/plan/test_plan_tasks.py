@@ -146,6 +146,7 @@ CODE_PLANS = {
         CodePlan(2.5, "separate", ()),
     ),
     "separate": (coding(isolation="separate"), CodePlan(30.0, "separate", ())),
+    "shared": (coding(isolation="shared"), CodePlan(30.0, "shared", ())),
     "declared": (
         coding("def sum(a, b):", "class json:\n    def other(): len(x)"),
         CodePlan(30.0, "separate", ("json", "sum")),
@@ -159,11 +160,6 @@ def test_tests_of_code(name):
     plan = planned(task)
     assert (plan.verifier, plan.check, plan.code) == (VerifierKind.CODE, None, want)
     assert plan.extraction == Extraction("stdout", "code", None)
-
-
-def test_tests_beside_the_candidate_are_refused():
-    with pytest.raises(PackError, match=r"task 't1': tests\.isolation 'shared' is not supported"):
-        planned(coding(isolation="shared"))
 
 
 def test_odd_tests_are_the_verifiers_trouble():

@@ -79,6 +79,8 @@ SECRETS = {
     "structural keys": (
         Lane.EVALUATION_INPUTS,
         {"tests": {"source": "a", "type": "b", "workdir": "c", "mount": "d", "path": "e"}}, set()),
+    "isolation of tests": (
+        Lane.EVALUATION_INPUTS, {"tests": {"code": "x", "isolation": "separate"}}, {"x"}),
     "below a structural key": (Lane.HIDDEN, {"x": {"type": {"a": "secret"}}}, {"secret"}),
     "resource named like a key": (Lane.HIDDEN, {"path": "secret"}, {"secret"}),
     "needed commands": (Lane.EVALUATION_INPUTS, {"needed_commands": ["chroot"]}, set()),

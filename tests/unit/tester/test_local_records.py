@@ -37,6 +37,7 @@ def line(item: object) -> bytes:
         (line(record("b"))[:-1] + b"\0\n", "damaged: NUL bytes"),
         (b"nonsense\n", "damaged: not JSON"),
         (b"[" * 100_000 + b"\n", "damaged: not JSON"),
+        (line(record("b")).replace(b"{", b'{"attempt": 2, ', 1), "damaged: not JSON"),
         (b"[]\n", "damaged: not an object"),
         (line(record("b"))[:20], "damaged: cut line"),
         (line({"task_id": "b"}), "foreign: without run_id, pack_digest, harness_digest, "),

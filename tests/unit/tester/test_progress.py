@@ -122,6 +122,7 @@ def test_a_snippet_is_one_short_line() -> None:
     assert snippet("a  b\n\n c") == "a b c"
     assert len(snippet("y" * 5000)) == 1000
     assert printable("a\x9b\u202e\x7f") == "a\ufffd\ufffd\ufffd"
+    assert printable("\u061c\u200e\u200f\u2066") == "\ufffd" * 4
     assert printable_lines("a\tb\n\x1b\r") == "a\tb\n\ufffd\ufffd"
 
 

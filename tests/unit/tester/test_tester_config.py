@@ -117,7 +117,10 @@ def test_base_dir_is_joined_and_absolute_paths_stay():
         (good(run__id=7), "run.id must be a non-empty string"),
         (good(run={"id": "x"}), "run.output_dir is required"),
         (good(benchmark={"tasks": "t"}), "benchmark.manifest is required"),
-        (good(harness__type="docker"), "harness.type must be one of claude_code, codex, command"),
+        (
+            good(harness__type="docker"),
+            "harness.type must be one of claude_code, codex, command, nop, oracle",
+        ),
         (good(harness__type=None), "harness.type must be one of"),
         (good(harness__type=["command"]), "harness.type must be one of"),
         (good(harness={}), "harness.type must be one of"),
@@ -178,7 +181,7 @@ limit: 3
     with pytest.raises(ConfigErrors) as caught:
         load_tester_config(path)
     assert [error.reason for error in caught.value.errors] == [
-        f"{path}:3: harness.type must be one of claude_code, codex, command",
+        f"{path}:3: harness.type must be one of claude_code, codex, command, nop, oracle",
         f"{path}:4: harness.env[1] must be a non-empty string without '='",
         f"{path}:7: run.output_dir is required",
         f"{path}:8: run.id must be a non-empty string",

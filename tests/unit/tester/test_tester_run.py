@@ -621,6 +621,7 @@ async def test_a_damaged_answer_leaves_the_mirror_as_it_was(bench: Bench) -> Non
     ("result", "want"),
     {
         "cut off": (ExecResult(0, b"", b"some log"), "was cut off"),
+        "two answers in one": (ExecResult(0, b"", b'{"ok":false,"ok":true}'), "was cut off"),
         "no answer": (ExecResult(127, b"", b"sh: securebench: not found"), "exit code 127.*found"),
         "nothing": (ExecResult(1, b"", b""), r"exit code 1\)$"),
         "fewer bytes": (

@@ -164,6 +164,21 @@ MESSAGES = {
         "non-plain value: an object of the candidate's class A",
     ),
     "derived": ("class A: pass", "class B(A): pass", "derive class B from the candidate's class A"),
+    "pickled": (
+        "class A: pass\ndef f(): return A()",
+        "import pickle\npickle.dumps(f())",
+        "the tests pickle an object of the candidate's class A",
+    ),
+    "patched": (
+        "def f(): pass",
+        "import securebench_candidate as c\nc.f = None",
+        "the tests change f of the candidate's module",
+    ),
+    "unpatched": (
+        "def f(): pass",
+        "import securebench_candidate as c\ndel c.f",
+        "the tests change f of the candidate's module",
+    ),
     "too large": ("def f(): return 'x' * 2**25", "f()", "the answer to call cannot cross"),
     "shared": ("def f(x): pass", "f(object())", "tests.isolation: shared"),
     "builtin": ("def len(x): return 0", "", "len does not replace Python's own"),

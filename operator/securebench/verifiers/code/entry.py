@@ -9,6 +9,8 @@ from __future__ import annotations
 import sys
 from typing import NoReturn
 
+from .judging import leave
+
 
 def start() -> NoReturn:
     """Run the program that the command line names, and end with its exit code."""
@@ -18,6 +20,10 @@ def start() -> NoReturn:
         from . import worker  # noqa: PLC0415  # each program loads its own half
 
         sys.exit(worker.main(arguments))
+    if program == "shared":
+        from . import shared  # noqa: PLC0415
+
+        leave(shared.main(arguments))
     from . import runner  # noqa: PLC0415
 
-    runner.leave(runner.wait(arguments) if program == "wait" else runner.main(arguments))
+    leave(runner.wait(arguments) if program == "wait" else runner.main(arguments))

@@ -12,14 +12,11 @@ import binascii
 import collections
 import contextlib
 from collections.abc import Callable, Iterator, Sequence
-from operator import is_
 from typing import Any, Protocol
 
+from .contents import base64, contents, fill, integer, is_same, text
 from .frames import MalformedError
 from .plain import named_type, put_together, taken_apart, type_name
-
-INTEGER_LIMIT = 1 << 63
-"""Greater numbers are written in hexadecimal: decimal takes quadratic time."""
 
 Raw = Any
 """What JSON can hold."""
@@ -93,7 +90,7 @@ class Heap:
 
     def mark(self) -> None:
         """Remember the contents of all containers: code of this side gets control."""
-        pairs = ((number, _contents(item)) for number, item in self._objects.items())
+        pairs = ((number, contents(item)) for number, item in self._objects.items())
         self._marks = {number: items for number, items in pairs if items is not None}
 
     def changes(self) -> list[Raw]:
@@ -105,8 +102,8 @@ class Heap:
         marks, self._marks = self._marks, {}
         result = []
         for number, before in marks.items():
-            now = _contents(self._objects.get(number))
-            if now is not None and not _is_same(before, now):
+            now = contents(self._objects.get(number))
+            if now is not None and not is_same(before, now):
                 result.append([number, *self._items(self._objects[number])])
         return result
 
@@ -120,7 +117,7 @@ class Heap:
             raise MalformedError("changes that are no array")
         for change in changes:
             number, *items = change
-            _fill(self._at(number), [self.decode(item) for item in items])
+            fill(self._at(number), [self.decode(item) for item in items])
 
     def encode(self, value: object) -> Raw:
         """Return a value as JSON.
@@ -130,11 +127,11 @@ class Heap:
         """
         kind = type(value)
         if kind is str:
-            return _text(value)
+            return text(value)
         if value is None or kind is bool or kind is float:
             return value
         if kind is int:
-            return _integer(value)
+            return integer(value)
         number = self._numbers.get(id(value))
         if number is not None:
             return self._known(number)
@@ -203,7 +200,7 @@ class Heap:
     def _items(self, value: Any) -> Iterator[Raw]:
         """Yield the contents of a mutable container as JSON."""
         if isinstance(value, bytearray):
-            yield _base64(bytes(value))
+            yield base64(bytes(value))
         elif isinstance(value, dict):
             for key, item in value.items():
                 yield self.encode(key)
@@ -241,7 +238,7 @@ class Heap:
     def _read_mutable(self, raw: Raw) -> Any:
         result = _EMPTY[raw[0]]()
         self._register(result)
-        _fill(result, [self.decode(item) for item in raw[1:]])
+        fill(result, [self.decode(item) for item in raw[1:]])
         return result
 
     def _read_fixed(self, raw: Raw) -> Any:
@@ -270,7 +267,7 @@ class Heap:
         factory = self.decode(raw[1])
         result: Any = collections.defaultdict(factory)
         self._register(result)
-        _fill(result, [self.decode(item) for item in raw[2:]])
+        fill(result, [self.decode(item) for item in raw[2:]])
         return result
 
     def _read_view(self, raw: Raw) -> Any:
@@ -293,61 +290,6 @@ class Heap:
 
     def _read_plain(self, raw: Raw) -> Any:
         return put_together(raw[1], raw[2], [self.decode(item) for item in raw[3:]])
-
-
-def _text(value: Any) -> Raw:
-    """Surrogates have a form of their own: JSON would join two of them to one character."""
-    if value.isascii():
-        return value
-    try:
-        value.encode()
-    except UnicodeEncodeError:
-        return ["u", value.encode("utf-8", "surrogatepass").hex()]
-    return value
-
-
-def _integer(value: Any) -> Raw:
-    if -INTEGER_LIMIT < value < INTEGER_LIMIT:
-        return value
-    return ["i", format(value, "x")]
-
-
-def _base64(value: bytes) -> str:
-    return binascii.b2a_base64(value, newline=False).decode("ascii")
-
-
-def _contents(value: Any) -> Sequence[object] | None:
-    """Return the items of a mutable container, None for everything else."""
-    if isinstance(value, bytearray):
-        return bytes(value)
-    if isinstance(value, dict):
-        return [*value.keys(), *value.values()]
-    if isinstance(value, (list, set, collections.deque)):
-        return list(value)
-    return None
-
-
-def _is_same(before: Sequence[object], now: Sequence[object]) -> bool:
-    if isinstance(before, bytes):
-        return before == now
-    return len(before) == len(now) and all(map(is_, before, now))
-
-
-def _fill(target: Any, items: list[Any]) -> None:
-    """Replace the contents of a mutable container."""
-    if isinstance(target, bytearray):
-        target[:] = binascii.a2b_base64(items[0])
-        return
-    if not isinstance(target, (list, dict, set, collections.deque)):
-        raise MalformedError("new contents for a value that cannot change")
-    target.clear()
-    if isinstance(target, dict):
-        for key, item in zip(items[::2], items[1::2]):  # noqa: B905  # Python 3.8
-            target[key] = item
-    elif isinstance(target, set):
-        target.update(items)
-    else:
-        target.extend(items)
 
 
 _EMPTY: dict[str, Callable[[], object]] = {
@@ -380,7 +322,7 @@ _WRITERS: dict[type, Callable[[Heap, Any], Raw]] = {
     **dict.fromkeys((range, slice), Heap._write_range),  # noqa: SLF001
     collections.deque: Heap._write_deque,  # noqa: SLF001
     collections.defaultdict: Heap._write_defaultdict,  # noqa: SLF001
-    bytes: lambda _heap, value: ["b", _base64(value)],
+    bytes: lambda _heap, value: ["b", base64(value)],
     complex: lambda _heap, value: ["j", value.real, value.imag],
     type(Ellipsis): lambda _heap, _value: ["e"],
     type(NotImplemented): lambda _heap, _value: ["ni"],

@@ -171,6 +171,11 @@ _LOCAL: dict[str, Callable[..., Any]] = {
 }
 
 
+def _reduce(self: Any, _protocol: int) -> Any:
+    what = f"the tests pickle an object of the candidate's class {type(self).__name__}"
+    raise link_of(self).session.cannot(what)
+
+
 def _common() -> dict[str, Any]:
     """Return what every stand-in has."""
     names: dict[str, Any] = {
@@ -186,6 +191,7 @@ def _common() -> dict[str, Any]:
         "__dir__": _special("__dir__", "dir"),
         "__copy__": _special("__copy__", "copy"),
         "__deepcopy__": lambda self, _memo: _request(self, "deepcopy", self),
+        "__reduce_ex__": _reduce,
     }
     for name, operation in COMPARISONS.items():
         names[name] = _compare(name, operation)

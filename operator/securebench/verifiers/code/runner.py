@@ -8,31 +8,35 @@ candidate is still there.
 
 from __future__ import annotations
 
-import builtins
 import json
 import socket
 import sys
 import time
-import traceback
 from collections.abc import Sequence
 from types import ModuleType
-from typing import Any, NoReturn
+from typing import Any
 
-from .faults import TRACEBACK
 from .frames import Channel, EndOfStreamError
-from .plain import safe_module
-from .session import INCOMPLETE, BrokenError, Session
+from .judging import (
+    EXIT_AT_IMPORT,
+    FAILED,
+    INCOMPLETE,
+    NO_WORKER,
+    PASSED,
+    TEST_FILE,
+    TESTS,
+    new_module,
+    say,
+    show,
+    text_of,
+    usable,
+)
+from .links import MODULE
+from .session import BrokenError, Session
 
-TESTS = "__securebench_tests__"
-TEST_FILE = "solution_test.py"
-CANDIDATE = "securebench_candidate"
-EXIT_AT_IMPORT = "candidate attempted to exit during import"
-PASSED, FAILED, NO_WORKER = 0, 1, 3
 POLL_SECONDS = 0.02
 DEPTH = 4000
 """Recursion limit of the tests: proxies add frames to the authors' own."""
-
-TRACE_LINES = 60
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -43,8 +47,7 @@ def main(arguments: Sequence[str]) -> int:
             builtins and standard modules that the task asks the candidate to define, with commas.
     """
     path, candidate, tests, declared = arguments
-    with open(candidate, "rb") as file:  # noqa: PTH123  # pathlib costs 5 ms of start
-        source = file.read().rstrip(b"\r\n") + b"\n"
+    source = text_of(candidate)
     with open(tests, encoding="utf-8") as file:  # noqa: PTH123
         code = json.load(file)["code"]
     sys.setrecursionlimit(max(DEPTH, sys.getrecursionlimit()))
@@ -55,7 +58,7 @@ def main(arguments: Sequence[str]) -> int:
         _report(session, error)
         return FAILED
     if session.violation is not None:
-        return _say(session.violation)
+        return say(session.violation)
     return PASSED
 
 
@@ -75,7 +78,7 @@ def wait(arguments: Sequence[str]) -> int:
             channel.close()
         except (OSError, EndOfStreamError) as error:
             if time.monotonic() > deadline:
-                _say(f"the candidate's container does not answer: {error}")
+                say(f"the candidate's container does not answer: {error}")
                 return NO_WORKER
             time.sleep(POLL_SECONDS)
         else:
@@ -89,6 +92,28 @@ def connected(path: str) -> socket.socket:
     return connection
 
 
+class RemoteModule(ModuleType):
+    """The candidate's module in the tests: its names, none of which can be changed over there.
+
+    Args:
+        session: Where an attempt is noted.
+        names: Top-level names with their values.
+    """
+
+    def __init__(self, session: Session, names: dict[str, Any]) -> None:
+        super().__init__(MODULE)
+        self.__dict__.update(names)
+        self.__dict__["_securebench"] = session
+
+    def __setattr__(self, name: str, _value: object) -> None:
+        """Fail the tests: the candidate's functions would not see it."""
+        raise self._securebench.cannot(f"the tests change {name} of the candidate's module")
+
+    def __delattr__(self, name: str) -> None:
+        """Fail the tests, as for a change."""
+        setattr(self, name, None)
+
+
 def run(session: Session, source: bytes, code: str, declared: frozenset[str]) -> None:
     """Import the candidate and run the whole test source.
 
@@ -96,74 +121,21 @@ def run(session: Session, source: bytes, code: str, declared: frozenset[str]) ->
         BaseException: The tests or the import did not succeed.
     """
     names = usable(session.import_candidate(source), declared)
-    _module(CANDIDATE, names)
-    space = _module(TESTS, {**names, "__file__": TEST_FILE}).__dict__
+    sys.modules[MODULE] = RemoteModule(session, names)
+    space = new_module(TESTS, {**names, "__file__": TEST_FILE}).__dict__
     exec(compile(code, TEST_FILE, "exec"), space)  # noqa: S102  # the pack's tests, trusted
     # Whoever is gone by now, or has more to say, did not let the tests complete.
     session.request("hash", None)
 
 
-def usable(names: Sequence[tuple[str, Any]], declared: frozenset[str]) -> dict[str, Any]:
-    """Return the candidate's names that the tests get.
-
-    A candidate does not replace builtins or standard modules for the tests, unless the task asks
-    for a definition of that name.
-
-    Args:
-        names: Top-level names with their values.
-        declared: Names that the task asks for.
-    """
-    result: dict[str, Any] = {}
-    for name, value in names:
-        module = safe_module(name)
-        if name in declared or (module is None and not hasattr(builtins, name)):
-            result[name] = value
-        elif module is not None and value is module:
-            result[name] = module
-        else:
-            sys.stderr.write(f"securebench: the candidate's {name} does not replace Python's own\n")
-    return result
-
-
-def _module(name: str, content: dict[str, Any]) -> ModuleType:
-    module = ModuleType(name)
-    module.__dict__.update(content)
-    sys.modules[name] = module
-    return module
-
-
 def _report(session: Session, error: BaseException) -> None:
     """Say on stderr why the tests did not succeed."""
-    if isinstance(error, SystemExit) and CANDIDATE not in sys.modules:
-        _say(EXIT_AT_IMPORT)
+    if isinstance(error, SystemExit) and MODULE not in sys.modules:
+        say(EXIT_AT_IMPORT)
         return
     if not isinstance(error, BrokenError):
-        _trace(error)
+        show(error)
     if isinstance(error, (SystemExit, BrokenError)) and session.violation != INCOMPLETE:
-        _say(INCOMPLETE)
+        say(INCOMPLETE)
     if session.violation is not None:
-        _say(session.violation)
-
-
-def _trace(error: BaseException) -> None:
-    told = getattr(error, "__dict__", {}).get(TRACEBACK)
-    if CANDIDATE in sys.modules:
-        lines: list[str] = traceback.format_exception(type(error), error, error.__traceback__)
-        sys.stderr.write("".join(lines[-TRACE_LINES:]))
-    if isinstance(told, str):
-        sys.stderr.write(f"in the candidate:\n{told}")
-
-
-def _say(text: str) -> int:
-    sys.stderr.write(f"securebench: {text}\n")
-    return FAILED
-
-
-def leave(code: int) -> NoReturn:
-    """End at once: threads and exit functions that the tests left have no say."""
-    import os  # noqa: PLC0415  # for this alone
-
-    for stream in (sys.__stdout__, sys.__stderr__):
-        if stream is not None:
-            stream.flush()
-    os._exit(code)
+        say(session.violation)

@@ -18,6 +18,7 @@ from typing import Any
 from .faults import TRACEBACK, read_error, write_error
 from .frames import Channel, EndOfStreamError, MalformedError, TooLongError
 from .heap import CannotCrossError, Heap, Raw
+from .judging import INCOMPLETE
 from .links import LINK, TEXT, Link, RemoteMethod, RemoteType, link_of, mark_of
 from .plain import is_error, safe_module
 from .remote import remote_class, stand_in
@@ -26,7 +27,6 @@ IDENTITY_BYTES = 16
 OBJECTS = 1_000_000
 """So many objects of the candidate may be known to the tests."""
 
-INCOMPLETE = "hidden tests did not complete"
 SHARED = "; a pack whose tests need this may set tests.isolation: shared"
 
 

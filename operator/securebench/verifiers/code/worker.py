@@ -7,7 +7,6 @@ candidate's module has begun to run; whatever it sends is checked on the other s
 
 from __future__ import annotations
 
-import importlib.util
 import os
 import socket
 import sys
@@ -19,11 +18,11 @@ from .exports import OPERATIONS, Exports, called, module_name, rebuilt
 from .faults import ORIGIN, TRACEBACK_CHARACTERS, read_error, told, write_error
 from .frames import Channel, EndOfStreamError, MalformedError, TooLongError
 from .heap import CannotCrossError, Heap, Raw
+from .links import MODULE
+from .loading import load
 from .output import STREAMS, Printed, Stream
 from .plain import type_name
 
-MODULE = "securebench_candidate"
-FILE = "candidate.py"
 PACKAGE = __package__ or "securebench_code"
 EXTRA_DEPTH = 2000
 """Python frames beyond the candidate's own limit, for reading and writing nested values."""
@@ -214,17 +213,9 @@ class Worker:
         return OPERATIONS[operation](*values)
 
     def _import(self, source: bytes) -> None:
-        path = os.path.join(self._folder, FILE)  # noqa: PTH118  # pathlib costs 5 ms of start
-        with open(path, "wb") as file:  # noqa: PTH123
-            file.write(source)
         for name in STREAMS:
             setattr(sys, name, Stream(name, self._printed))
-        spec = importlib.util.spec_from_file_location(MODULE, path)
-        if spec is None or spec.loader is None:
-            raise ImportError(path)
-        module = importlib.util.module_from_spec(spec)
-        sys.modules[MODULE] = module
-        spec.loader.exec_module(module)
+        load(source, self._folder)
 
     def _names(self) -> Iterator[list[Raw]]:
         """Yield the top-level names, each as if it crossed alone."""

@@ -1,0 +1,87 @@
+package main
+
+import (
+	"errors"
+	"os"
+	"sync/atomic"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// againAllowance is how long a program that was started a second time waits to be told to stop.
+// A stop signal that comes before the program can take one is lost, and the kubelet would wait for
+// the whole grace period.
+const againAllowance = time.Second
+
+var (
+	errAgain     = errors.New("started again after its commands had run; nothing is left to do")
+	errDisturbed = errors.New("told to stop from inside the container")
+)
+
+// firstStart reports whether no earlier process took the mark away. It is an empty folder of
+// another user, which nobody in this container can make again.
+func firstStart(mark string) (bool, error) {
+	var status unix.Stat_t
+	err := unix.Lstat(mark, &status)
+	if errors.Is(err, unix.ENOENT) {
+		return false, nil
+	}
+	if err != nil {
+		return false, &os.PathError{Op: "stat", Path: mark, Err: err}
+	}
+	if kindOf(status) != unix.S_IFDIR || status.Uid == uint32(os.Getuid()) {
+		return false, nil
+	}
+	if err := unix.Rmdir(mark); err != nil {
+		return false, &os.PathError{Op: "rmdir", Path: mark, Err: err}
+	}
+	return true, nil
+}
+
+// waitAgain is all that a second start does: a native sidecar that ends is started again.
+func waitAgain(stop <-chan struct{}) message {
+	select {
+	case <-stop:
+	case <-time.After(againAllowance):
+	}
+	return failure(codeStopped, errAgain)
+}
+
+// hold keeps a lock on a folder until this process ends; it tells the container that serves this
+// one that nobody but its own commands can want it to stop.
+func hold(name string) error {
+	folder, err := openFolder(name)
+	if err != nil {
+		return err
+	}
+	held = append(held, folder)
+	// Where there are no locks, a stop from inside is like one of the kubelet: no pass either, unless
+	// every answer was right.
+	_ = unix.Flock(int(folder.Fd()), unix.LOCK_SH)
+	return nil
+}
+
+// held keeps the descriptors of locks from being collected.
+var held []*os.File
+
+// watchOver returns a channel that closes with stop, and what tells then whether the holder of the
+// folder's lock was still there. The kubelet ends a sidecar after the containers that it serves.
+func watchOver(name string, stop <-chan struct{}) (<-chan struct{}, *atomic.Bool, error) {
+	var disturbed atomic.Bool
+	if name == "" {
+		return stop, &disturbed, nil
+	}
+	folder, err := openFolder(name)
+	if err != nil {
+		return nil, nil, err
+	}
+	told := make(chan struct{})
+	go func() {
+		<-stop
+		err := unix.Flock(int(folder.Fd()), unix.LOCK_EX|unix.LOCK_NB)
+		disturbed.Store(errors.Is(err, unix.EWOULDBLOCK))
+		close(told)
+	}()
+	return told, &disturbed, nil
+}

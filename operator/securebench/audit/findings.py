@@ -1,0 +1,117 @@
+"""What an audit finds."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from enum import StrEnum
+
+PACK = "pack"
+"""Object of a finding that concerns no single task."""
+
+
+class Outcome(StrEnum):
+    """How a check ended; an unchecked rule is never a passed one."""
+
+    PASSED = "passed"
+    FAILED = "failed"
+    NOT_CHECKED = "not_checked"
+
+
+class Rule(StrEnum):
+    """The rules, in the order of the report."""
+
+    LINT = "lint"
+    PAYLOAD = "payload"
+    ALLOW_PATHS = "allow-paths"
+    NULL_ANSWERS = "null-answers"
+    COLLISIONS = "collisions"
+    IMAGE = "image"
+    HISTORY = "history"
+    ORACLE = "oracle"
+    NOP = "nop"
+    BASE_FAILS = "base-fails"
+    GOLD_PASSES = "gold-passes"
+    FLAKY = "flaky"
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One line of the report.
+
+    Attributes:
+        rule: Which rule.
+        outcome: How it ended.
+        object: Task, image, file or the pack.
+        message: One sentence; never a hidden value.
+        remedy: What to do; empty where there is nothing to do.
+    """
+
+    rule: Rule
+    outcome: Outcome
+    object: str
+    message: str
+    remedy: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """What a rule has to say about one object; everything else is in order.
+
+    Attributes:
+        object: Task, image, file or the pack.
+        message: One sentence; never a hidden value.
+        remedy: What to do.
+        checked: False where the rule could not look.
+    """
+
+    object: str
+    message: str
+    remedy: str
+    checked: bool = True
+
+
+def task_name(task_id: str) -> str:
+    """Return a task as findings name it."""
+    return f"task {task_id!r}"
+
+
+def image_name(reference: str) -> str:
+    """Return an image as findings name it."""
+    return f"image {reference!r}"
+
+
+def findings(rule: Rule, problems: Iterable[Problem], summary: str) -> tuple[Finding, ...]:
+    """Return the findings of one rule.
+
+    Args:
+        rule: The rule.
+        problems: All that it has to say, in any order; equal ones count once.
+        summary: What was looked at; the message where there is no problem.
+    """
+    found = tuple(
+        Finding(
+            rule,
+            Outcome.FAILED if problem.checked else Outcome.NOT_CHECKED,
+            problem.object,
+            problem.message,
+            problem.remedy,
+        )
+        for problem in dict.fromkeys(problems)
+    )
+    return found or (Finding(rule, Outcome.PASSED, PACK, summary),)
+
+
+def summary(count: int, text: str) -> str:
+    """Return what a rule looked at.
+
+    Args:
+        count: Tasks.
+        text: What is in order with so many tasks, with ``{}`` for their number.
+    """
+    return text.format(count) if count else "the pack has no task that this rule is about"
+
+
+def not_checked(rule: Rule, message: str, remedy: str) -> tuple[Finding, ...]:
+    """Return the finding of a rule that looked at nothing."""
+    return (Finding(rule, Outcome.NOT_CHECKED, PACK, message, remedy),)

@@ -1,0 +1,1 @@
+"""Images as archives: their layers, and the repositories inside."""

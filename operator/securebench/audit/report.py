@@ -1,0 +1,121 @@
+"""The report of an audit: JSON for programs, a table for people, one line for scripts."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter, defaultdict
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from rich.box import SIMPLE
+from rich.table import Table
+from rich.text import Text
+
+from securebench.audit.findings import Finding, Outcome
+from securebench.tester.text import printable
+
+REPORT_FILE = "audit-report.json"
+SCHEMA_VERSION = "1"
+
+_STYLES: Mapping[Outcome, str] = {
+    Outcome.PASSED: "green",
+    Outcome.FAILED: "bold red",
+    Outcome.NOT_CHECKED: "yellow",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """What an audit found.
+
+    Attributes:
+        pack_id: Manifest id.
+        pack_digest: ``sha256:…`` of contract 15.6; None where the pack has errors.
+        tasks: Rows that were looked at.
+        time: RFC 3339, UTC.
+        findings: In the order of the rules.
+    """
+
+    pack_id: str
+    pack_digest: str | None
+    tasks: int
+    time: str
+    findings: tuple[Finding, ...]
+
+    @property
+    def has_failed(self) -> bool:
+        """Tell whether any finding failed."""
+        return any(finding.outcome is Outcome.FAILED for finding in self.findings)
+
+    def counts(self) -> dict[str, int]:
+        """Return the number of findings by outcome."""
+        found = Counter(finding.outcome for finding in self.findings)
+        return {outcome.value: found[outcome] for outcome in Outcome}
+
+    def as_json(self) -> dict[str, object]:
+        """Return the content of the report's file."""
+        return {
+            "schema_version": SCHEMA_VERSION,
+            "pack": {"id": self.pack_id, "digest": self.pack_digest, "tasks": self.tasks},
+            "time": self.time,
+            "counts": self.counts(),
+            "findings": [
+                {
+                    "rule": finding.rule.value,
+                    "outcome": finding.outcome.value,
+                    "object": finding.object,
+                    "message": finding.message,
+                    "remedy": finding.remedy,
+                }
+                for finding in self.findings
+            ],
+        }
+
+    def line(self, path: Path) -> str:
+        """Return the last line on stdout, without its prefix.
+
+        Args:
+            path: Where the report lies.
+        """
+        counts = " ".join(f"{name}={number}" for name, number in self.counts().items())
+        return f"pack={self.pack_id} {counts} report={path.resolve()}"
+
+    def table(self) -> Table:
+        """Return the findings as a table."""
+        table = Table(box=SIMPLE)
+        for column in ("rule", "outcome", "object", "finding"):
+            table.add_column(column, overflow="fold", no_wrap=column in {"rule", "outcome"})
+        for finding in self.findings:
+            table.add_row(
+                finding.rule.value,
+                Text(finding.outcome.value, style=_STYLES[finding.outcome]),
+                Text(printable(finding.object)),
+                Text(printable(finding.message)),
+            )
+        return table
+
+    def remedies(self) -> tuple[str, ...]:
+        """Return what has to be done, one line for each thing, with the rules that ask for it."""
+        rules: dict[str, dict[str, None]] = defaultdict(dict)
+        for finding in self.findings:
+            if finding.remedy:
+                rules[finding.remedy][finding.rule.value] = None
+        return tuple(f"{', '.join(names)}: {remedy}" for remedy, names in rules.items())
+
+
+def write_report(report: Report, folder: Path) -> Path:
+    """Write the report and return where it lies.
+
+    Args:
+        report: The report.
+        folder: Made if it is not there.
+
+    Raises:
+        OSError: It cannot be written.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    path = folder / REPORT_FILE
+    text = json.dumps(report.as_json(), indent=2, ensure_ascii=False)
+    path.write_text(f"{text}\n", encoding="utf-8", errors="backslashreplace")
+    return path

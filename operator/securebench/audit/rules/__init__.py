@@ -1,0 +1,1 @@
+"""The rules of an audit, one concept a module."""

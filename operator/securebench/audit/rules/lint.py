@@ -1,0 +1,38 @@
+"""lint: what ``securebench pack lint`` finds (contract 2.2)."""
+
+from __future__ import annotations
+
+from securebench.audit.findings import PACK, Finding, Problem, Rule, findings
+from securebench.audit.subject import Subject
+from securebench.errors import InvalidInputError
+from securebench.packs.lint import LintFinding, Severity, lint_pack
+from securebench.packs.lint import Rule as LintRule
+from securebench.packs.oracle import ANSWERS_FILE
+
+_ELSEWHERE = frozenset({LintRule.ALLOW_PATHS})
+"""Warnings that a rule of the audit has under its own name."""
+
+
+def check_lint(subject: Subject) -> tuple[Finding, ...]:
+    """Return errors and warnings; an image without a digest is something that cannot be checked."""
+    everything = (*lint_pack(subject.checked), *subject.further_lint)
+    found = [each for each in everything if each.rule not in _ELSEWHERE]
+    problems = [*map(_problem, found), *map(_answer_problem, subject.answer_errors)]
+    return findings(Rule.LINT, problems, f"{len(subject.tasks)} rows have no error and no warning")
+
+
+def _problem(found: LintFinding) -> Problem:
+    place = ":".join(str(part) for part in (found.path, found.line) if part is not None)
+    if found.rule is LintRule.IMAGE_DIGEST:
+        remedy = (
+            "name the image by its digest, so that the image that was audited is the one that runs"
+        )
+        return Problem(place or PACK, found.message, remedy, checked=False)
+    kind = "error" if found.severity is Severity.ERROR else "warning"
+    return Problem(place or PACK, found.message, f"correct what this {kind} names")
+
+
+def _answer_problem(error: InvalidInputError) -> Problem:
+    line = getattr(error, "line", None)
+    place = ANSWERS_FILE if line is None else f"{ANSWERS_FILE}:{line}"
+    return Problem(place, error.reason, "correct the file of the reference answers")

@@ -1,0 +1,1 @@
+"""Looking for hidden values in what others can see."""

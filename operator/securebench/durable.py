@@ -1,0 +1,35 @@
+"""Names that are on the disk: a file's content alone does not survive a crash."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+FOLDER_MODE = 0o755
+"""Folders that Pods of other users enter."""
+
+
+def fsync_folder(path: Path) -> None:
+    """Return when the disk has the names in a folder.
+
+    Raises:
+        OSError: It is no folder, or the disk did not take them.
+    """
+    descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def make_folder(path: Path) -> None:
+    """Make a folder with its parents, 0755 whatever the umask is, and let the disk have the names.
+
+    Nothing happens to folders that are there.
+    """
+    if path.is_dir():
+        return
+    make_folder(path.parent)
+    path.mkdir(exist_ok=True)
+    path.chmod(FOLDER_MODE)
+    fsync_folder(path.parent)

@@ -1,0 +1,31 @@
+"""Words of a record's ``failure_reason`` that several packages say (contract 15.1).
+
+Reasons that one enumeration owns stay there: ``candidates.extraction.Problem`` and
+``verifiers.patch.judgement``.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+PRODUCER_TIMEOUT: Final = "producer_timeout"
+VERIFIER_TIMEOUT: Final = "verifier_timeout"
+EMPTY_CANDIDATE: Final = "empty_candidate"
+
+OOM_KILLED: Final = "oom_killed"
+DISK_LIMIT_EXCEEDED: Final = "disk_limit_exceeded"
+SUPERVISOR_KILLED: Final = "supervisor_killed"
+"""What ran in a container ended its PID 1."""
+
+VERIFIER_ERROR: Final = "verifier_error"
+
+EXTRACTION_FAILED: Final = "extraction_failed"
+MATERIALIZATION_FAILED: Final = "materialization_failed"
+EGRESS_SETUP_FAILED: Final = "egress_setup_failed"
+IMAGE_PULL_FAILED: Final = "image_pull_failed"
+IMAGE_CHANGED: Final = "image_changed"
+NODE_LOST: Final = "node_lost"
+POD_LOST: Final = "pod_lost"
+
+EVALUATOR_TAMPERED: Final = "evaluator_tampered"
+"""The same checks passed although one was added that must fail."""

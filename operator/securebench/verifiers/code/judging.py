@@ -1,0 +1,83 @@
+"""How the tests of a pack run, wherever the candidate lives: their module and how they end."""
+
+from __future__ import annotations
+
+import builtins
+import sys
+import traceback
+from collections.abc import Sequence
+from types import ModuleType
+from typing import Any, NoReturn
+
+from .faults import TRACEBACK
+from .links import MODULE
+from .plain import safe_module
+
+TESTS = "__securebench_tests__"
+TEST_FILE = "solution_test.py"
+EXIT_AT_IMPORT = "candidate attempted to exit during import"
+INCOMPLETE = "hidden tests did not complete"
+PASSED, FAILED, NO_WORKER = 0, 1, 3
+TRACE_LINES = 60
+
+
+def text_of(path: str) -> bytes:
+    """Return a candidate's text with exactly one newline at its end."""
+    with open(path, "rb") as file:  # noqa: PTH123  # pathlib costs 5 ms of start
+        return file.read().rstrip(b"\r\n") + b"\n"
+
+
+def usable(names: Sequence[tuple[str, Any]], declared: frozenset[str]) -> dict[str, Any]:
+    """Return the candidate's names that the tests get.
+
+    A candidate does not replace builtins or standard modules for the tests, unless the task asks
+    for a definition of that name.
+
+    Args:
+        names: Top-level names with their values.
+        declared: Names that the task asks for.
+    """
+    result: dict[str, Any] = {}
+    for name, value in names:
+        module = safe_module(name)
+        if name in declared or (module is None and not hasattr(builtins, name)):
+            result[name] = value
+        elif module is not None and value is module:
+            result[name] = module
+        else:
+            sys.stderr.write(f"securebench: the candidate's {name} does not replace Python's own\n")
+    return result
+
+
+def new_module(name: str, content: dict[str, Any]) -> ModuleType:
+    """Return a new module that can be imported by its name."""
+    module = ModuleType(name)
+    module.__dict__.update(content)
+    sys.modules[name] = module
+    return module
+
+
+def show(error: BaseException) -> None:
+    """Say on stderr what the tests or the candidate raised."""
+    told = getattr(error, "__dict__", {}).get(TRACEBACK)
+    if MODULE in sys.modules:
+        lines: list[str] = traceback.format_exception(type(error), error, error.__traceback__)
+        sys.stderr.write("".join(lines[-TRACE_LINES:]))
+    if isinstance(told, str):
+        sys.stderr.write(f"in the candidate:\n{told}")
+
+
+def say(text: str) -> int:
+    """Say on stderr why the tests did not succeed, and return the exit code for it."""
+    sys.stderr.write(f"securebench: {text}\n")
+    return FAILED
+
+
+def leave(code: int) -> NoReturn:
+    """End at once: threads and exit functions that the tests left have no say."""
+    import os  # noqa: PLC0415  # for this alone
+
+    for stream in (sys.__stdout__, sys.__stderr__):
+        if stream is not None:
+            stream.flush()
+    os._exit(code)

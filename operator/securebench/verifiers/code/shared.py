@@ -1,0 +1,118 @@
+"""Candidate and tests in one interpreter: for tests that need live objects of the candidate.
+
+``shared.main([FOLDER, CANDIDATE, TESTS, NAMES])`` imports the candidate's file and runs the tests
+beside it, as a user that can neither end nor write what supervise keeps. Its exit code is the
+verdict and counts only together with the secret that supervise gave: who ends this process early
+does not give it back. Code in this interpreter can look for the secret, and for the tests; records
+say so (``grading`` is ``in-process``).
+"""
+
+from __future__ import annotations
+
+import builtins
+import json
+import os
+import sys
+import threading
+from collections.abc import Sequence
+from typing import Any
+
+from .judging import (
+    EXIT_AT_IMPORT,
+    FAILED,
+    INCOMPLETE,
+    PASSED,
+    TEST_FILE,
+    TESTS,
+    new_module,
+    say,
+    show,
+    text_of,
+    usable,
+)
+from .loading import load
+
+SECRET, ANSWER = 3, 4
+"""Descriptors, see proof.go of supervise."""
+
+SECRET_BYTES = 64
+"""More than a secret has."""
+
+MUST_HOLD = compile("assert [1] == [1]", TEST_FILE, "exec")
+MUST_FAIL = compile("assert [1] == [2]", TEST_FILE, "exec")
+
+_run = exec
+_own = (sys.settrace, sys.setprofile, threading.settrace, threading.setprofile)
+"""As they are before the candidate's module can replace them."""
+
+
+class TamperedError(Exception):
+    """Assertions mean something else since the candidate was imported."""
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Run the tests and return the verdict.
+
+    Args:
+        arguments: Folder for the candidate's file, path of its text and of the tests as JSON;
+            names of builtins and standard modules that the task asks the candidate to define,
+            with commas.
+    """
+    secret = _secret()
+    code = _judged(*arguments)
+    for stream in (sys.__stdout__, sys.__stderr__):
+        if stream is not None:
+            stream.flush()
+    os.write(ANSWER, secret)
+    return code
+
+
+def _secret() -> bytes:
+    secret = os.read(SECRET, SECRET_BYTES)
+    os.close(SECRET)
+    os.set_inheritable(ANSWER, False)  # noqa: FBT003  # the call takes no name for it
+    return secret
+
+
+def _judged(folder: str, candidate: str, tests: str, declared: str) -> int:
+    own = dict(vars(builtins))
+    with open(tests, encoding="utf-8") as file:  # noqa: PTH123
+        code = compile(json.load(file)["code"], TEST_FILE, "exec")
+    try:
+        module = load(text_of(candidate), folder)
+    except BaseException as error:  # noqa: BLE001  # whatever it is, it is no pass
+        return _failed(error, EXIT_AT_IMPORT)
+    try:
+        names = [(name, value) for name, value in vars(module).items() if name[:2] != "__"]
+        space = {**usable(names, frozenset(declared.split(","))), "__builtins__": own}
+        tested = new_module(TESTS, {**space, "__file__": TEST_FILE})
+        _check_assertions(own)
+        _run(code, vars(tested))
+        _check_assertions(own)
+    except BaseException as error:  # noqa: BLE001  # whatever it is, it is no pass
+        return _failed(error, INCOMPLETE)
+    return PASSED
+
+
+def _failed(error: BaseException, exited: str) -> int:
+    show(error)
+    return say(exited) if isinstance(error, SystemExit) else FAILED
+
+
+def _check_assertions(own: dict[str, Any]) -> None:
+    """Require that assertions still fail when they must, and only then.
+
+    Raises:
+        TamperedError: They do not.
+    """
+    for restore in _own:
+        restore(None)
+    try:
+        _run(MUST_HOLD, {"__builtins__": own})
+    except AssertionError:
+        raise TamperedError("an assertion that holds fails") from None
+    try:
+        _run(MUST_FAIL, {"__builtins__": own})
+    except AssertionError:
+        return
+    raise TamperedError("an assertion that must fail does not")

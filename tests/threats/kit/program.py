@@ -1,0 +1,81 @@
+"""supervise as a program on this machine: the real decoder and the real git, without a Pod."""
+
+from __future__ import annotations
+
+import atexit
+import json
+import os
+import shutil
+import subprocess
+import tempfile
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import cache
+from pathlib import Path
+
+from e2e.release import ROOT, Raw
+from threats.kit.outcomes import not_applicable
+
+SOURCES = ROOT / "images" / "supervise"
+STAGING_FAILED = 90
+TIMED_OUT = 124
+NOTHING: Raw = {"name": "main", "command": ["true"]}
+KIBIBYTE = 1024
+_BOUNDED = ("sh", "-c", 'ulimit -d "$1"; shift; exec "$@"', "sh")
+
+
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """How a run of supervise ended.
+
+    Attributes:
+        code: Its exit code.
+        seconds: How long it took.
+        report: Its message, empty where none was kept.
+    """
+
+    code: int
+    seconds: float
+    report: Raw = field(default_factory=dict)
+
+
+@cache
+def supervise() -> Path:
+    """Build supervise, once per session."""
+    if shutil.which("go") is None:
+        not_applicable("no Go compiler is here to build supervise")
+    folder = Path(tempfile.mkdtemp(prefix="supervise-"))
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    target = folder / "supervise"
+    words = ["go", "build", "-buildvcs=false", "-o", str(target), "."]
+    subprocess.run(words, cwd=SOURCES, env={**os.environ, "CGO_ENABLED": "0"}, check=True)
+    return target
+
+
+def run_supervise(
+    spec: Mapping[str, object], seconds: float = 60, memory_bytes: int | None = None
+) -> Ended:
+    """Run ``supervise run``; one phase that does nothing where the specification names none.
+
+    Args:
+        spec: Without the version.
+        seconds: When the test fails because it still runs.
+        memory_bytes: More of it ends the program; it and its commands have as much each.
+    """
+    text = json.dumps({"version": 1, "phases": [NOTHING], **spec})
+    words = [str(supervise()), "run", "--spec", text]
+    if memory_bytes is not None:
+        words = [*_BOUNDED, str(memory_bytes // KIBIBYTE), *words]
+    begun = time.monotonic()
+    done = subprocess.run(words, stderr=subprocess.DEVNULL, cwd="/", timeout=seconds, check=False)
+    return Ended(done.returncode, time.monotonic() - begun, _report(spec))
+
+
+def _report(spec: Mapping[str, object]) -> Raw:
+    streams = spec.get("streams")
+    if not isinstance(streams, Mapping):
+        return {}
+    path = Path(str(streams["folder"])) / "report.json"
+    report: Raw = json.loads(path.read_bytes()) if path.exists() else {}
+    return report

@@ -1,0 +1,120 @@
+"""Every rule finds the one defect that is planted for it in tests/packs/bad-pack, and no other."""
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+
+from securebench.audit.auditor import Means, audit
+from securebench.audit.findings import Outcome, Rule
+from securebench.audit.images.archive import catalogue
+from securebench.audit.subject import load_subject
+from unit.audit.image_archives import Work, docker_archive
+
+SOURCE = Path(__file__).parents[2] / "packs" / "bad-pack"
+COMMENT = b"    # Twice the number; the sum of a number and itself.\n"
+BASE = b"def double(number):\n" + COMMENT + b"    return number * "
+SYSTEM = {"etc/os-release": b"ID=small\n"}
+
+WANT = {
+    Rule.LINT: "tasks.jsonl:1",
+    Rule.PAYLOAD: "task 'payload-in-base64'",
+    Rule.ALLOW_PATHS: "task 'gold-patch-outside-allow-paths'",
+    Rule.NULL_ANSWERS: "task 'echo-passes'",
+    Rule.COLLISIONS: "task 'options-alike'",
+    Rule.IMAGE: "image 'bad-pack/removed:1'",
+    Rule.HISTORY: "image 'bad-pack/future:1'",
+    Rule.ORACLE: "task 'oracle-fails'",
+    Rule.NOP: "task 'nop-passes'",
+    Rule.BASE_FAILS: "task 'base-passes'",
+    Rule.GOLD_PASSES: "task 'gold-fails'",
+    Rule.FLAKY: "task 'flaky'",
+}
+
+
+@pytest.fixture
+def bad(tmp_path):
+    shutil.copytree(SOURCE, tmp_path / "bad")
+    return tmp_path / "bad"
+
+
+@pytest.fixture
+def fixed(bad):
+    shutil.copytree(bad / "fixed", bad / "pack", dirs_exist_ok=True)
+    shutil.copy(bad / "fixed" / "verdicts.json", bad)
+    return bad
+
+
+def write_images(folder: Path, pack: Path, *, is_bad: bool) -> None:
+    folder.mkdir()
+    work = Work(folder / "work")
+    work.commit({"calc.py": BASE + b"3\n"})
+    work.forget()
+    clean = work.layer("testbed")
+    if is_bad:
+        work.commit({"calc.py": BASE + b"4\n"})
+        work.git("reset", "-q", "--hard", "HEAD~1")
+        work.forget()
+    check = (pack / "hidden" / "image-with-removed-check" / "check.sh").read_bytes()
+    removed = [{"opt/check.sh": check}, {"opt/.wh.check.sh": b""}]
+    layers = {
+        "plain": [SYSTEM],
+        "repository": [SYSTEM, clean],
+        "future": [SYSTEM, work.layer("testbed")],
+        "removed": [SYSTEM, *(removed if is_bad else [])],
+    }
+    for name, content in layers.items():
+        docker_archive(folder / f"{name}.tar", f"docker.io/bad-pack/{name}:1", content)
+
+
+def findings_of(folder: Path, *, is_bad: bool):
+    verdicts = json.loads((folder / "verdicts.json").read_text())
+    write_images(folder / "images", folder / "pack", is_bad=is_bad)
+
+    def run_pack(pack, kind, limit):
+        del limit
+        name = "base" if pack.name.endswith("-base") else kind
+        return [
+            {"task_id": task, "passed": passed, "verifier_metadata": {"phase": "checks"}}
+            for task, passed in verdicts[name].pop(0).items()
+        ]
+
+    subject = load_subject(folder / "pack" / "manifest.yaml", folder / "pack" / "tasks.jsonl")
+    return audit(subject, Means(catalogue(folder / "images"), run_pack, runs=2))
+
+
+def test_each_rule_finds_its_defect_and_no_other(bad):
+    failed = [each for each in findings_of(bad, is_bad=True) if each.outcome is Outcome.FAILED]
+
+    place = f"{bad}/pack/"
+    assert {each.rule: each.object.removeprefix(place) for each in failed} == WANT
+    assert len(failed) == len(WANT)
+    assert all(each.message and each.remedy for each in failed)
+
+
+def test_without_the_defects_every_rule_passes(fixed):
+    found = findings_of(fixed, is_bad=False)
+
+    assert [each for each in found if each.outcome is Outcome.FAILED] == []
+    assert {each.rule for each in found if each.outcome is Outcome.NOT_CHECKED} == {Rule.LINT}
+    assert {each.rule for each in found} == set(Rule)
+
+
+def test_findings_tell_no_hidden_value(bad):
+    text = repr(findings_of(bad, is_bad=True))
+
+    for value in ("nine and twenty", "seven and forty", "number * 2", "double(4) == 8"):
+        assert value not in text
+
+
+@pytest.mark.parametrize("broken", ["pack/tasks.jsonl", "pack/oracle/answers.jsonl"])
+def test_a_pack_with_errors_is_checked_by_lint_only(bad, broken):
+    (bad / broken).write_text("{\n")
+
+    found = findings_of(bad, is_bad=True)
+
+    assert {each.rule for each in found if each.outcome is Outcome.FAILED} == {Rule.LINT}
+    others = [each for each in found if each.rule is not Rule.LINT]
+    assert {each.outcome for each in others} == {Outcome.NOT_CHECKED}
+    assert {each.rule for each in others} == set(Rule) - {Rule.LINT}

@@ -1,0 +1,136 @@
+"""`securebench audit`: exit code, last line, report; and our own packs are clean."""
+
+import json
+import re
+import shutil
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from securebench.audit.findings import Finding, Outcome, Rule
+from securebench.audit.report import Report
+from securebench.cli.main import app
+from unit.audit.audit_packs import choice, short, write_pack
+from unit.audit.image_archives import docker_archive
+
+BENCHMARKS = Path(__file__).parents[3] / "benchmarks"
+PACKS = sorted(path.parent.name for path in BENCHMARKS.glob("*/manifest.yaml"))
+
+
+def call(*arguments):
+    return CliRunner().invoke(app, ["audit", *map(str, arguments)])
+
+
+def failed(report):
+    return [each["message"] for each in report["findings"] if each["outcome"] == "failed"]
+
+
+@pytest.mark.parametrize("pack", PACKS)
+def test_our_packs_are_clean_without_a_cluster(pack, tmp_path):
+    done = call(BENCHMARKS / pack, "--static", "--output-dir", tmp_path)
+
+    report = json.loads((tmp_path / "audit-report.json").read_text())
+    assert failed(report) == []
+    assert done.exit_code == 0
+    assert report["pack"]["id"] == pack
+    unchecked = {each["rule"] for each in report["findings"] if each["outcome"] == "not_checked"}
+    runs = {"oracle", "nop", "base-fails", "gold-passes", "flaky"}
+    assert runs | {"image"} <= unchecked <= runs | {"image", "history", "lint"}
+
+
+def test_a_clean_pack_ends_with_0_and_the_line_of_the_contract(tmp_path):
+    write_pack(tmp_path / "pack", choice(["red", "blue"], "B"))
+    docker_archive(tmp_path / "small.tar", "small:1", [{"a": b"x"}])
+
+    done = call(tmp_path / "pack", "--static", "--images", tmp_path, "--output-dir", tmp_path / "o")
+
+    path = tmp_path / "o" / "audit-report.json"
+    assert done.exit_code == 0
+    assert done.stdout.splitlines()[-1] == (
+        f"securebench audit: pack=small passed=6 failed=0 not_checked=6 report={path}"
+    )
+    report = json.loads(path.read_text())
+    assert list(report) == ["schema_version", "pack", "time", "counts", "findings"]
+    assert re.fullmatch("sha256:[0-9a-f]{64}", report["pack"]["digest"])
+    assert report["pack"]["tasks"] == 1
+    assert report["counts"] == {"passed": 6, "failed": 0, "not_checked": 6}
+    assert [each["rule"] for each in report["findings"]] == [rule.value for rule in Rule]
+    keys = ["rule", "outcome", "object", "message", "remedy"]
+    assert all(list(each) == keys for each in report["findings"])
+
+
+def test_a_defect_ends_with_1_and_says_what_to_do(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    write_pack(tmp_path / "pack", short("Is it 4?", "4"))
+
+    done = call("pack", "--static")
+
+    assert done.exit_code == 1
+    assert "an echo of the question passes" in done.stdout
+    assert "null-answers: change the accepted answers" in done.stdout
+    assert failed(json.loads(Path("audit-small/audit-report.json").read_text()))
+
+
+def test_a_tester_file_names_pack_and_lint_of_the_harness(tmp_path):
+    write_pack(tmp_path / "pack", choice(["red", "blue"], "B"), short("Is it 4?", "4"))
+    (tmp_path / "tester.yaml").write_text(
+        "schema_version: '0.2'\n"
+        "run: {id: a, output_dir: out}\n"
+        "benchmark: {manifest: pack/manifest.yaml, tasks: pack/tasks.jsonl}\n"
+        "harness: {type: command, env: [MY_TOKEN], config: {command: 'true'}}\n"
+    )
+
+    call("--config", tmp_path / "tester.yaml", "--static", "--output-dir", tmp_path, "--limit", 1)
+
+    report = json.loads((tmp_path / "audit-report.json").read_text())
+    assert report["pack"]["tasks"] == 1
+    assert [message.split()[0:2] for message in failed(report)] == [["harness.env", "'MY_TOKEN'"]]
+
+
+@pytest.mark.parametrize("arguments", [[], ["pack", "--config", "x"], ["pack", "--runs", "0"]])
+def test_wrong_usage_ends_with_2(arguments):
+    assert call(*arguments).exit_code == 2
+
+
+def test_a_folder_without_a_pack_is_a_finding(tmp_path):
+    done = call(tmp_path / "nothing", "--static", "--output-dir", tmp_path)
+
+    assert done.exit_code == 1
+    report = json.loads((tmp_path / "audit-report.json").read_text())
+    assert report["pack"] == {"id": "nothing", "digest": None, "tasks": 0}
+    assert "cannot be read" in failed(report)[0]
+
+
+def test_a_folder_of_archives_that_is_no_folder_is_an_error(tmp_path):
+    write_pack(tmp_path / "pack", choice(["red", "blue"], "B"))
+
+    done = call(
+        tmp_path / "pack", "--static", "--images", tmp_path / "no", "--output-dir", tmp_path
+    )
+
+    assert done.exit_code == 1
+    assert "securebench: error:" in done.stdout
+
+
+def test_a_pack_with_an_odd_id_stays_in_the_current_folder(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    write_pack(tmp_path / "pack", choice(["red", "blue"], "B"))
+    text = "id: ../../\x41/b\nversion: 1\n"
+    (tmp_path / "pack" / "manifest.yaml").write_text(text)
+
+    call("pack", "--static")
+
+    (folder,) = (path for path in tmp_path.iterdir() if path.name != "pack")
+    assert folder.name.startswith("audit-")
+    shutil.rmtree(folder)
+
+
+def test_remedies_are_told_once_with_their_rules():
+    findings = [
+        Finding(Rule.ORACLE, Outcome.NOT_CHECKED, "pack", "a", "do it"),
+        Finding(Rule.NOP, Outcome.NOT_CHECKED, "pack", "b", "do it"),
+        Finding(Rule.LINT, Outcome.PASSED, "pack", "c"),
+    ]
+
+    assert Report("p", None, 0, "", tuple(findings)).remedies() == ("oracle, nop: do it",)

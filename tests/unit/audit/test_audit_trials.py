@@ -1,0 +1,126 @@
+"""A pack with its own answers and with none."""
+
+from __future__ import annotations
+
+import asyncio
+import shutil
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+
+from securebench.audit import trials
+from securebench.audit.trials import Trial, TrialKind, run_trial
+from securebench.errors import ConfigErrors, SecureBenchError
+from securebench.names import AUDIT, PURPOSE_LABEL
+from securebench.tester import config as tester
+from securebench.tester.connection import Place
+from securebench.tester.link import OperatorLink
+from securebench.tester.prepare import Prepared
+from securebench.tester.progress import Reporter
+from securebench.tester.run import RunSession, Surroundings
+from unit.cli.fake_operator import Namespace, OperatorRun, record, write_tester
+
+PLACE = Place("bench")
+ANSWERS = "".join(f'{{"id": "{name}", "candidate": "x"}}\n' for name in "abc")
+
+
+class Cluster:
+    """Stands for the cluster: each session meets the fake operator."""
+
+    def __init__(self, folder: Path) -> None:
+        self.namespace = Namespace(folder)
+        self.end = ("Completed", "")
+        self.run: OperatorRun | None = None
+        self.place: Place | None = None
+
+    @asynccontextmanager
+    async def open_session(
+        self, config: tester.TesterConfig, prepared: Prepared, reporter: Reporter, place: Place
+    ) -> AsyncIterator[RunSession]:
+        self.place = place
+        link, sleep = OperatorLink(self.namespace.execute), self.namespace.sleep
+        around = Surroundings(self.namespace.cluster, link, {}, reporter, sleep, lambda: "00000a")
+        operator = asyncio.create_task(self._operate())
+        try:
+            yield RunSession(config, prepared, around)
+        finally:
+            operator.cancel()
+
+    async def _operate(self) -> None:
+        self.run = run = await self.namespace.next_run()
+        run.bind()
+        run.write(record("a"), record("b", passed=False), record("c", passed=None, outcome=None))
+        await run.end(*self.end)
+
+
+@pytest.fixture
+def cluster(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Cluster:
+    made = Cluster(tmp_path / "volume")
+    monkeypatch.setattr(trials, "open_session", made.open_session)
+    return made
+
+
+@pytest.fixture
+def pack(tmp_path: Path) -> Path:
+    """A pack whose tester YAML lies in its own folder, as those of benchmarks/."""
+    tester = write_tester(tmp_path)
+    folder = tmp_path / "pack"
+    text = tester.read_text().replace("pack/", "")
+    (folder / "tester.yaml").write_text(text + "verification: {deny_commands: [chroot]}\n")
+    (folder / "oracle").mkdir()
+    (folder / "oracle/answers.jsonl").write_text(ANSWERS)
+    return folder
+
+
+@pytest.mark.parametrize("kind", ["oracle", "nop"])
+async def test_a_trial(kind: TrialKind, cluster: Cluster, pack: Path) -> None:
+    trial = await run_trial(PLACE, pack, kind)
+    assert (trial.pack_id, trial.kind) == ("capitals", kind)
+    assert (trial.passed, trial.scored, trial.tasks) == (1, 2, 3)
+    assert trial.family_by_task == dict.fromkeys("abc", "short_answer")
+    assert [each["task_id"] for each in trial.records] == ["a", "b", "c"]
+    assert trial.score == 1 / 3
+    assert trial.seconds > 0
+    assert cluster.place == PLACE
+    assert cluster.run is not None
+    assert cluster.run.spec["harness"] == {"type": kind, "config": {}}
+    assert cluster.run.spec["runId"] == f"My run-{kind}"
+    assert cluster.run.spec["verification"] == {
+        "disallowDangerousCommands": True,
+        "denyCommands": ["chroot"],
+    }
+    assert cluster.run.run["metadata"]["labels"][PURPOSE_LABEL] == AUDIT  # type: ignore[index]
+
+
+@pytest.mark.usefixtures("cluster")
+async def test_the_folder_of_the_testers_own_results_stays(pack: Path) -> None:
+    await run_trial(PLACE, pack, "nop")
+    assert not (pack / "out").exists()
+
+
+async def test_a_pack_without_a_tester_yaml_and_a_limit(cluster: Cluster, pack: Path) -> None:
+    (pack / "tester.yaml").unlink()
+    trial = await run_trial(PLACE, pack, "oracle", limit=2)
+    assert trial.tasks == 2
+    assert cluster.run is not None
+    assert cluster.run.spec["taskSelector"] == {"limit": 2}
+    assert cluster.run.spec["runId"] == "pack-oracle"
+
+
+async def test_a_run_that_does_not_finish_is_an_error(cluster: Cluster, pack: Path) -> None:
+    cluster.end = ("PodRefused", "no")
+    with pytest.raises(SecureBenchError, match=r"ended with PodRefused: no"):
+        await run_trial(PLACE, pack, "nop")
+
+
+async def test_an_oracle_needs_answers(cluster: Cluster, pack: Path) -> None:
+    shutil.rmtree(pack / "oracle")
+    with pytest.raises(ConfigErrors, match="the pack has no such file"):
+        await run_trial(PLACE, pack, "oracle")
+    assert cluster.run is None
+
+
+def test_nothing_has_no_score() -> None:
+    assert Trial("p", {}, "nop", 0, 0, 0, 1.0, ()).score is None

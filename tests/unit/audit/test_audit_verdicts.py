@@ -1,0 +1,230 @@
+"""What records of runs say, and patches without effect."""
+
+import pytest
+
+from securebench.audit.auditor import RUN_RULES, Means, audit
+from securebench.audit.base_pack import patch_without_effect, write_base_pack
+from securebench.audit.findings import Outcome, Rule
+from securebench.audit.rules.verdicts import (
+    check_base_fails,
+    check_flaky,
+    check_gold_passes,
+    check_nop,
+    check_oracle,
+)
+from securebench.audit.subject import load_subject
+from securebench.errors import ClusterError
+from securebench.verifiers.patch.judgement import judge_patch
+from securebench.verifiers.patch.policy import CandidatePolicy
+from unit.audit.audit_packs import GOLD, code, deferred, repo, write_pack
+
+
+@pytest.fixture
+def subject(tmp_path):
+    return write_pack(tmp_path / "pack", code(), repo(allow_paths=["src"]), deferred())
+
+
+def record(task, *, passed, phase="checks", **more):
+    return {"task_id": task, "passed": passed, "verifier_metadata": {"phase": phase}, **more}
+
+
+DEFERRED = ("not_checked", "task 'tool'", "the family 'tool_call' has no verifier")
+CASES = {
+    "oracle passes": (check_oracle, [record("add", passed=True)], [DEFERRED]),
+    "oracle fails": (
+        check_oracle,
+        [record("add", passed=False, failure_reason="tests_failed")],
+        [
+            ("failed", "task 'add'", "it fails with the pack's reference answer (tests_failed)"),
+            DEFERRED,
+        ],
+    ),
+    "no record": (
+        check_oracle,
+        [],
+        [("not_checked", "task 'add'", "the run has no verdict for it: no record"), DEFERRED],
+    ),
+    "no verdict": (
+        check_oracle,
+        [record("add", passed=None, failure_reason="evicted")],
+        [("not_checked", "task 'add'", "the run has no verdict for it: evicted"), DEFERRED],
+    ),
+    "gold passes": (check_gold_passes, [record("fix", passed=True)], []),
+    "gold fails": (
+        check_gold_passes,
+        [{"task_id": "fix", "passed": False, "verifier_metadata": {"failure_reason": "x"}}],
+        [("failed", "task 'fix'", "its tests fail with the gold patch (x)")],
+    ),
+    "nop fails": (
+        check_nop,
+        [record("add", passed=False), record("fix", passed=False)],
+        [DEFERRED],
+    ),
+    "nop passes": (
+        check_nop,
+        [record("add", passed=True), record("fix", passed=False)],
+        [("failed", "task 'add'", "it passes although nothing is handed in"), DEFERRED],
+    ),
+    "base fails": (check_base_fails, [record("fix", passed=False)], []),
+    "base passes": (
+        check_base_fails,
+        [record("fix", passed=True)],
+        [("failed", "task 'fix'", "its tests pass on the base, without any fix")],
+    ),
+    "tests did not run": (
+        check_base_fails,
+        [record("fix", passed=False, phase="test_patch", failure_reason="test_patch_failed")],
+        [("failed", "task 'fix'", "its tests did not run on the base (test_patch_failed)")],
+    ),
+}
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_records_are_judged(case, subject):
+    check, records, want = CASES[case]
+
+    found = check(subject, records)
+
+    if want:
+        assert [(each.outcome.value, each.object, each.message) for each in found] == want
+    else:
+        assert [each.outcome for each in found] == [Outcome.PASSED]
+
+
+@pytest.mark.parametrize(
+    ("verdicts", "want"),
+    [
+        ([True, True, True], []),
+        ([False, False, False], []),
+        ([True, False, True], ["with the oracle it passes in 2 and fails in 1 runs"]),
+        ([True, None, True], ["not every run with the oracle has a verdict"]),
+    ],
+)
+def test_runs_are_compared(verdicts, want, subject):
+    runs = [[record("add", passed=passed), record("fix", passed=True)] for passed in verdicts]
+
+    found = check_flaky(
+        subject,
+        {"oracle": runs, "nop": [[record("add", passed=False), record("fix", passed=False)]] * 3},
+    )
+
+    assert [each.message for each in found if each.outcome is not Outcome.PASSED] == want
+
+
+def test_one_run_is_nothing_to_compare(subject):
+    (found,) = check_flaky(subject, {"oracle": [[]], "nop": [[]]})
+
+    assert found.outcome is Outcome.NOT_CHECKED
+
+
+MODE = """diff --git a/src/a.py b/src/a.py
+old mode 100644
+new mode 100755
+"""
+PROGRAM = GOLD.replace("b03e1c6 100644", "b03e1c6 100755")
+NEW = """diff --git a/src/b.py b/src/b.py
+new file mode 100644
+--- /dev/null
++++ b/src/b.py
+@@ -0,0 +1 @@
++x
+"""
+PATCHES = {
+    "the changed file": (repo(allow_paths=["src"]), MODE),
+    "a program": (
+        repo(gold=PROGRAM, allow_paths=["src"]),
+        MODE.replace("old mode 100644", "old mode 1")
+        .replace("100755", "100644")
+        .replace("mode 1\n", "mode 100755\n"),
+    ),
+    "behind a new file": (repo(gold=NEW + GOLD, allow_paths=["src"]), MODE),
+    "only new files": (repo(gold=NEW, allow_paths=["src"]), None),
+    "not allowed": (repo(allow_paths=["docs"]), None),
+    "no gold patch": (repo(gold=None), None),
+    "no patch": (repo(gold="nothing"), None),
+}
+
+
+@pytest.mark.parametrize("case", PATCHES)
+def test_a_patch_without_effect(case, tmp_path):
+    row, want = PATCHES[case]
+    subject = write_pack(tmp_path, row)
+
+    patch = patch_without_effect(subject, subject.tasks[0])
+
+    assert patch == want
+    if patch is not None:
+        assert judge_patch(patch, CandidatePolicy.of({})).problem is None
+
+
+def test_the_pack_of_the_bases_holds_their_rows_and_answers(tmp_path):
+    rows = (code(), repo("fix", allow_paths=["src"]), repo("new", gold=NEW))
+    subject = write_pack(tmp_path / "pack", *rows)
+    (tmp_path / "base").mkdir()
+
+    tasks = write_base_pack(subject, tmp_path / "base")
+
+    written = load_subject(tmp_path / "base/manifest.yaml", tmp_path / "base/tasks.jsonl")
+    assert [task.id for task in tasks] == [task.id for task in written.tasks] == ["fix"]
+    assert written.checked.errors == written.answer_errors == ()
+    assert written.answers["fix"].text == MODE
+
+
+def test_a_base_without_a_patch_is_not_checked(tmp_path):
+    subject = write_pack(tmp_path, repo("new", gold=NEW))
+
+    (found,) = check_base_fails(subject, [], subject.tasks)
+
+    assert (found.outcome, found.object) == (Outcome.NOT_CHECKED, "task 'new'")
+
+
+class Cluster:
+    """Remembers what was run; every oracle passes and every nop and base fails."""
+
+    def __init__(self):
+        self.runs = []
+
+    def run_pack(self, folder, kind, limit):
+        names = sorted(path.name for path in folder.iterdir())
+        self.runs.append((folder.name, kind, limit, names))
+        passed = kind == "oracle" and not folder.name.endswith("-base")
+        return [record(task, passed=passed) for task in ("add", "fix")]
+
+
+def test_the_pack_is_run_as_often_as_asked(subject):
+    cluster = Cluster()
+
+    found = audit(subject, Means(run_pack=cluster.run_pack, runs=2))
+
+    assert [run[:3] for run in cluster.runs] == [
+        *[("pack", "oracle", None)] * 2,
+        *[("pack", "nop", None)] * 2,
+        ("pack-base", "oracle", None),
+    ]
+    assert cluster.runs[-1][3] == ["manifest.yaml", "oracle", "tasks.jsonl"]
+    assert not [each for each in found if each.outcome is Outcome.FAILED]
+    assert {each.rule for each in found} == set(Rule)
+
+
+def test_a_pack_under_other_names_is_run_from_a_copy(tmp_path):
+    folder = tmp_path / "pack"
+    write_pack(folder, code())
+    (folder / "tasks.jsonl").rename(folder / "few.jsonl")
+    cluster = Cluster()
+
+    audit(
+        load_subject(folder / "manifest.yaml", folder / "few.jsonl", limit=1),
+        Means(run_pack=cluster.run_pack),
+    )
+
+    assert cluster.runs[0] == ("pack", "oracle", None, ["manifest.yaml", "tasks.jsonl"])
+
+
+def test_a_cluster_that_refuses_leaves_the_run_rules_unchecked(subject):
+    def run_pack(*_):
+        raise ClusterError("the API server\nrefused")
+
+    found = [each for each in audit(subject, Means(run_pack=run_pack)) if each.rule in RUN_RULES]
+
+    assert {each.outcome for each in found} == {Outcome.NOT_CHECKED}
+    assert {each.message for each in found} == {"the pack could not be run: the API server refused"}
