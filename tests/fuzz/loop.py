@@ -36,8 +36,6 @@ WALL_SECONDS = 60.0
 MEMORY_BYTES = 512 * 1024**2
 """Address space that inputs may take beyond what the process has at the start."""
 
-MAX_INPUT_BYTES = 16 * 1024
-
 TRACED_SHARE = 0.4
 """Share of the inputs whose lines are looked at; it makes them several times slower."""
 
@@ -210,7 +208,7 @@ class Campaign:
         newest = self.pool[-8:] if self._random.random() < 0.3 else self.pool
         base = self._random.choice(newest)
         other = self._random.choice(self.pool)
-        data = mutated(self._random, base, other, self.target.tokens)[:MAX_INPUT_BYTES]
+        data = mutated(self._random, base, other, self.target.tokens)
         return self.target.repair(data, self._random)
 
     def _try(self, data: bytes, root: Path, *, is_traced: bool) -> None:

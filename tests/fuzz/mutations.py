@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from random import Random
 
 MAX_STEPS = 5
+MAX_INPUT_BYTES = 16 * 1024
 
 BYTES = b"\x00\x01\x07\t\n\r \"#%&'*+,-./0179:;<=>?@AZ[\\]_`az{|}~\x7f\x80\xbf\xc3\xff"
 NUMBERS = [
@@ -20,7 +21,7 @@ Change = Callable[[Random, bytearray, bytes, Sequence[bytes]], bytearray]
 
 
 def mutated(rng: Random, base: bytes, other: bytes, tokens: Sequence[bytes]) -> bytes:
-    """Return an input with some random changes.
+    """Return an input with some random changes, at most ``MAX_INPUT_BYTES`` long.
 
     Args:
         rng: Decides everything.
@@ -31,6 +32,7 @@ def mutated(rng: Random, base: bytes, other: bytes, tokens: Sequence[bytes]) -> 
     data = bytearray(base)
     for _ in range(rng.choice([1, 1, 1, 2, 3, MAX_STEPS])):
         data = rng.choice(CHANGES)(rng, data, other, tokens)
+        del data[MAX_INPUT_BYTES:]
     return bytes(data)
 
 

@@ -7,11 +7,13 @@ import os
 import tarfile
 from dataclasses import replace
 from pathlib import Path
+from random import Random
 
 import pytest
 
 from fuzz import archives, loop, texts
 from fuzz.loop import Campaign, Target, replay
+from fuzz.mutations import MAX_INPUT_BYTES, mutated
 from securebench.errors import StorageError
 
 
@@ -93,3 +95,11 @@ def test_the_same_seed_makes_the_same_inputs() -> None:
         return [campaign._next() for _ in range(50)]
 
     assert inputs() == inputs()
+
+
+def test_inputs_stay_short_however_often_they_double() -> None:
+    base = b"x" * MAX_INPUT_BYTES
+
+    sizes = [len(mutated(Random(seed), base, base, (b"word",))) for seed in range(500)]
+
+    assert max(sizes) == MAX_INPUT_BYTES
