@@ -318,6 +318,7 @@ def settings_of(root: Path, **changes: object) -> Settings:
         "node_address": "192.0.2.1",
         "pod_image": "securebench-pod:0.1.0",
         "volume_claim": "securebench-results",
+        "runs_account": "securebench-runs",
         "data_root": root,
         "relist_seconds": 60.0,
     }

@@ -179,6 +179,8 @@ class Settings(_Part):
     """Mount point of the results volume in the operator."""
     volume_claim: Annotated[str, Field(min_length=1)]
     """Claim of the results volume; no default, the chart sets it."""
+    runs_account: Annotated[str, Field(min_length=1)]
+    """Service account of all Pods of runs, without rights and token; the chart makes it."""
     access_mode: AccessMode = AccessMode.READ_WRITE_MANY
     """Of the claim; with ReadWriteOnce launch Pods are kept on the operator's node."""
     user_namespaces: UserNamespaces = UserNamespaces.AUTO

@@ -68,6 +68,7 @@ def pods(**changes: Any) -> PodPolicy:
             image="securebench-pod:0.1.0",
             image_pull_policy="IfNotPresent",
             claim="securebench-results",
+            service_account="securebench-runs",
             requests={"cpu": "100m", "memory": "256Mi"},
             limits={"memory": "1Gi"},
             workspace_size="1Gi",

@@ -100,6 +100,7 @@ def test_the_default_values_are_the_default_settings() -> None:
     want = Settings(
         pod_image="securebench-pod:0.1.0",
         volume_claim="demo-securebench-results",
+        runs_account="demo-securebench-runs",
         metrics_port=0,
         **PLACE,
     )

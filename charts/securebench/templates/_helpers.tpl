@@ -43,10 +43,15 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version }}
 {{- default (include "securebench.fullname" .) .Values.serviceAccount.name -}}
 {{- end -}}
 
+{{- define "securebench.runsAccount" -}}
+{{- printf "%s-runs" (include "securebench.fullname" .) -}}
+{{- end -}}
+
 {{- define "securebench.settings" -}}
 podImage: {{ include "securebench.image" (dict "root" . "part" "pod") | quote }}
 imagePullPolicy: {{ .Values.image.pullPolicy }}
 volumeClaim: {{ include "securebench.claim" . }}
+runsAccount: {{ include "securebench.runsAccount" . }}
 accessMode: {{ .Values.persistence.accessMode }}
 metricsPort: {{ ternary .Values.metrics.port 0 .Values.metrics.enabled }}
 {{ toYaml .Values.settings }}

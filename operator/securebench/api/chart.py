@@ -18,6 +18,7 @@ CHART_MADE = frozenset(
         "nodeName",
         "nodeAddress",
         "podImage",
+        "runsAccount",
         "imagePullPolicy",
         "dataRoot",
         "volumeClaim",

@@ -33,6 +33,7 @@ def pod_policy(
         image=settings.pod_image,
         image_pull_policy=settings.image_pull_policy.value,
         claim=settings.volume_claim,
+        service_account=settings.runs_account,
         requests=resources.requested(),
         limits=resources.limited(),
         workspace_size=resources.workspace,

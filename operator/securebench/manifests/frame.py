@@ -130,6 +130,7 @@ def pod(plan: RunPlan, frame: Frame, containers: Containers) -> Manifest:
         "restartPolicy": "Never",
         "activeDeadlineSeconds": frame.deadline_seconds,
         "terminationGracePeriodSeconds": plan.pods.grace_seconds,
+        "serviceAccountName": plan.pods.service_account,
         "automountServiceAccountToken": False,
         "enableServiceLinks": False,
         "dnsPolicy": "None",

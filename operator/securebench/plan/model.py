@@ -78,6 +78,7 @@ class PodPolicy:
         image: Our Pod image (courier, text verifier).
         image_pull_policy: As in Kubernetes.
         claim: Name of the PersistentVolumeClaim of the results volume.
+        service_account: Name of an account without rights and token.
         requests: Resource requests of the harness and check containers.
         limits: Resource limits of the harness and check containers.
         workspace_size: Size limit of the workspace emptyDir, a Kubernetes quantity.
@@ -97,6 +98,7 @@ class PodPolicy:
     image: str
     image_pull_policy: str
     claim: str
+    service_account: str
     requests: Mapping[str, str]
     limits: Mapping[str, str]
     workspace_size: str

@@ -8,7 +8,7 @@ from pydantic import ValidationError
 from securebench.errors import ConfigError
 from securebench.settings import VARIABLES, AccessMode, Settings, load_settings
 
-TEXT = "podImage: pod:1\nvolumeClaim: results\n"
+TEXT = "podImage: pod:1\nvolumeClaim: results\nrunsAccount: runs\n"
 PLACE = {"namespace": "bench", "node_name": "n1", "node_address": "10.0.0.1"}
 ENVIRONMENT = {VARIABLES[field]: value for field, value in PLACE.items()}
 
@@ -42,7 +42,7 @@ def test_settings_are_frozen() -> None:
         (TEXT + "typo: 1\n", "settings.typo: Extra inputs are not permitted"),
         (TEXT + "bounds: {textBytes: 0}\n", "settings.bounds.textBytes: "),
         (TEXT + "accessMode: ReadWriteOncePod\n", "settings.accessMode: "),
-        ("volumeClaim: results\n", "settings.podImage: Field required"),
+        ("volumeClaim: results\nrunsAccount: runs\n", "settings.podImage: Field required"),
     ],
 )
 def test_a_wrong_file_is_refused_with_the_place(text: str, want: str) -> None:
