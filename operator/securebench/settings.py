@@ -12,7 +12,7 @@ from types import MappingProxyType
 from typing import Annotated, Self
 
 import yaml
-from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError, model_validator
 from pydantic.alias_generators import to_camel
 
 from securebench.api.choices import TaintEffect, TolerationOperator
@@ -123,12 +123,25 @@ class PodTemplateRules(_Part):
 
     runtime_class_names: tuple[str, ...] = ()
     """Runtime classes; empty: only the cluster's default."""
+    sandboxed_runtime_class_names: tuple[str, ...] = ()
+    """Those of runtimeClassNames whose Pods must run in gVisor; a run whose canary finds an
+    ordinary kernel there does not start. None."""
     priority_class_names: tuple[str, ...] = ()
     """Priority classes; empty: only the default, so that runs cannot push others away."""
     node_selector_keys: tuple[str, ...] = ()
     """Keys of node selectors; empty: none, so that runs cannot choose control plane nodes."""
     tolerations: tuple[TolerationRule, ...] = ()
     """Tolerations; empty: none."""
+
+    @model_validator(mode="after")
+    def _sandboxed_are_allowed(self) -> Self:
+        odd = sorted({*self.sandboxed_runtime_class_names} - {*self.runtime_class_names})
+        if odd:
+            raise ValueError(
+                f"sandboxedRuntimeClassNames: {', '.join(odd)} is not in runtimeClassNames; "
+                "add it there or correct the name"
+            )
+        return self
 
 
 class Canary(_Part):

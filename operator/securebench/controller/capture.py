@@ -12,12 +12,14 @@ from securebench.engine.messages import (
     BadMessageError,
     collected_streams,
     command_report,
+    kernel_release,
     sealed_candidate,
     text_verdict,
 )
 from securebench.engine.model import (
     CommandReport,
     Lost,
+    PodFacts,
     Production,
     SealedCandidate,
     StreamInfo,
@@ -60,7 +62,7 @@ def _production(store: RunStore, task: TaskPlan, job: Capture) -> Production:
         launch=job.launch.launch,
         command=_report(job.view, "harness", job.ended.code),
         candidate=candidate,
-        facts=job.view.facts,
+        facts=_facts(job.view),
         stdout=stdout,
         stderr=stderr,
         problem=job.ended.problem,
@@ -91,7 +93,7 @@ def _verification(store: RunStore, task: TaskPlan, job: Capture) -> Verification
         passed=False,
         metadata={},
         command=CommandReport(),
-        facts=job.view.facts,
+        facts=_facts(job.view),
         problem=job.ended.problem,
         message=job.ended.message,
     )
@@ -136,6 +138,10 @@ def _checking(view: PodView, kind: VerifierKind) -> str:
 def _report(view: PodView, container: str, code: int) -> CommandReport:
     report = command_report(_message(view, container))
     return replace(report, timed_out=code == Code.TIMED_OUT)
+
+
+def _facts(view: PodView) -> PodFacts:
+    return replace(view.facts, kernel=kernel_release(_message(view, "courier")))
 
 
 def _message(view: PodView, container: str) -> str:

@@ -6,14 +6,16 @@ import asyncio
 import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from securebench.clock import Clock
 from securebench.controller.mirror import PodMirror
 from securebench.engine.entries import Isolated
-from securebench.engine.messages import BadMessageError, decode
+from securebench.engine.messages import BadMessageError, decode, kernel_release
 from securebench.engine.observe import PodView
 from securebench.errors import TransientClusterError
 from securebench.kube.port import AlreadyExists, Cluster, Kind, Raw
+from securebench.ledger.labels import Runtime, runtime_of
 from securebench.manifests.canary import ProbeTarget, canary_pod, control_pod
 from securebench.manifests.layout import policy_name, probe_name
 from securebench.manifests.policy import deny_policy
@@ -37,11 +39,25 @@ class IsolationCheck:
         targets: What no Pod of a run may reach.
         user_namespaces: The operator's setting.
         timeout_seconds: For the whole check.
+        must_be_sandboxed: Whether the administrator requires a sandbox of the run's runtime class.
     """
 
     targets: Sequence[ProbeTarget]
     user_namespaces: UserNamespaceSetting
     timeout_seconds: float
+    must_be_sandboxed: bool = False
+
+
+class Answer(NamedTuple):
+    """What a probing Pod found.
+
+    Attributes:
+        states: State by target.
+        kernel: Release of the kernel below it, or empty.
+    """
+
+    states: Mapping[str, str]
+    kernel: str
 
 
 async def ensure_policy(cluster: Cluster, plan: RunPlan) -> None:
@@ -76,14 +92,14 @@ class Prober:
 
         Returns:
             The finding; ``verified`` only where at least one target answered the control and
-            none answered the canary.
+            none answered the canary, and where a required sandbox was seen.
         """
         try:
             async with asyncio.timeout(check.timeout_seconds):
                 return await self._prove(check)
         except TimeoutError:
             message = f"the canary gave no answer within {check.timeout_seconds:g} seconds"
-            return Isolated(verified=False, user_namespaces=False, message=message)
+            return self._refused(check, message)
         finally:
             await self._clean()
 
@@ -92,38 +108,57 @@ class Prober:
             self._run(control_pod(self._plan, 1, check.targets), Role.CONTROL, 1)
         )
         try:
-            states, namespaced = await self._canary(check)
-            if states is None:
+            answer, namespaced = await self._canary(check)
+            if answer is None:
                 message = "Pods with a user namespace do not start here, and the setting is Require"
-                return Isolated(verified=False, user_namespaces=False, message=message)
-            return judge(await control, states, user_namespaces=namespaced)
+                return self._refused(check, message)
+            if check.must_be_sandboxed and runtime_of(answer.kernel) is not Runtime.GVISOR:
+                return self._refused(check, self._no_sandbox(answer.kernel))
+            found = await control
+            return judge(found.states, answer.states, user_namespaces=namespaced)
         finally:
             control.cancel()
 
-    async def _canary(self, check: IsolationCheck) -> tuple[Mapping[str, str] | None, bool]:
+    @staticmethod
+    def _refused(check: IsolationCheck, message: str) -> Isolated:
+        return Isolated(
+            verified=False,
+            user_namespaces=False,
+            message=message,
+            sandboxed=not check.must_be_sandboxed,
+        )
+
+    def _no_sandbox(self, kernel: str) -> str:
+        return (
+            f"Pods of runtime class {self._plan.pods.runtime_class!r} must run in gVisor, but the "
+            f"canary found the kernel {kernel or '(unknown)'}; correct the handler of the "
+            "RuntimeClass, or take it off settings.podTemplate.sandboxedRuntimeClassNames"
+        )
+
+    async def _canary(self, check: IsolationCheck) -> tuple[Answer | None, bool]:
         setting = check.user_namespaces
         if setting is not UserNamespaceSetting.NEVER:
             body = canary_pod(self._plan, 1, check.targets, UserNamespaces.ON)
-            states = await self._try(body, Role.CANARY, 1, START_SECONDS)
-            if states is not None or setting is UserNamespaceSetting.REQUIRE:
-                return states, True
+            answer = await self._try(body, Role.CANARY, 1, START_SECONDS)
+            if answer is not None or setting is UserNamespaceSetting.REQUIRE:
+                return answer, True
         body = canary_pod(self._plan, 2, check.targets, UserNamespaces.OFF)
         return await self._run(body, Role.CANARY, 2), False
 
-    async def _run(self, body: Raw, role: Role, number: int) -> Mapping[str, str]:
+    async def _run(self, body: Raw, role: Role, number: int) -> Answer:
         """Run one probing Pod that has to give an answer.
 
         Raises:
             TransientClusterError: It broke or went away; that is no finding.
         """
-        states = await self._try(body, role, number, None)
-        if states is None:
+        answer = await self._try(body, role, number, None)
+        if answer is None:
             raise TransientClusterError(f"the {role.value} Pod ended without an answer")
-        return states
+        return answer
 
     async def _try(
         self, body: Raw, role: Role, number: int, start_seconds: float | None
-    ) -> Mapping[str, str] | None:
+    ) -> Answer | None:
         """Run one probing Pod; None when it does not start in time or breaks."""
         try:
             self._mirror.saw(await self._cluster.create(Kind.POD, body))
@@ -134,7 +169,7 @@ class Prober:
         while True:
             view = self._mirror.pods.get(name)
             if view is not None and view.is_terminal:
-                return probe_states(view)
+                return probe_answer(view)
             if name in self._mirror.vanished:
                 raise TransientClusterError(f"Pod {name} went away before it gave an answer")
             is_up = view is not None and view.containers.get("probe") is not None
@@ -149,18 +184,20 @@ class Prober:
                 await self._cluster.delete(Kind.POD, view.name, uid=view.uid, grace_seconds=1)
 
 
-def probe_states(view: PodView) -> Mapping[str, str] | None:
-    """Return what a probing Pod found by target, or None when it broke."""
+def probe_answer(view: PodView) -> Answer | None:
+    """Return what a probing Pod found, or None when it broke."""
     container = view.containers.get("probe")
     if container is None or container.terminated is None or container.terminated.exit_code != 0:
         return None
+    message = container.terminated.message
     try:
-        targets = decode(container.terminated.message).get("targets")
+        targets = decode(message).get("targets")
     except BadMessageError:
         return None
     if not isinstance(targets, Mapping):
         return None
-    return {str(name): str(state) for name, state in targets.items()}
+    states = {str(name): str(state) for name, state in targets.items()}
+    return Answer(states, kernel_release(message))
 
 
 def judge(

@@ -170,18 +170,27 @@ class RunLoop:
         processes = self._context.settings.launch.process_limit if found.user_namespaces else 0
         pods = replace(self._plan.pods, user_namespaces=on, max_processes=processes)
         self._plan = replace(self._plan, pods=pods)
-        return found.verified or self._wishes.is_isolation_declared
+        return self._is_isolated(found)
+
+    def _is_isolated(self, found: Isolated) -> bool:
+        return found.sandboxed and (found.verified or self._wishes.is_isolation_declared)
 
     async def _probe(self) -> Isolated:
         settings = self._context.settings
-        if self._wishes.is_isolation_declared:
+        must_be_sandboxed = (
+            self._plan.pods.runtime_class in settings.pod_template.sandboxed_runtime_class_names
+        )
+        if self._wishes.is_isolation_declared and not must_be_sandboxed:
             message = "spec.isolation.require is Declared: no canary ran"
             return Isolated(verified=False, user_namespaces=False, message=message, declared=True)
         await self._publisher.announce(Reason.PROBING, "the canary probes the network")
         prober = Prober(self._context.cluster, self._plan, self._mirror, self._context.clock)
         return await prober.prove(
             IsolationCheck(
-                self._context.targets, settings.user_namespaces, settings.canary.timeout_seconds
+                self._context.targets,
+                settings.user_namespaces,
+                settings.canary.timeout_seconds,
+                must_be_sandboxed=must_be_sandboxed,
             )
         )
 
@@ -293,7 +302,7 @@ class RunLoop:
         if ended is not None:
             return Reason(ended.reason), ended.message
         found = self._book.history.isolation
-        if found is not None and not found.verified and not self._wishes.is_isolation_declared:
+        if found is not None and not self._is_isolated(found):
             return Reason.ISOLATION_NOT_VERIFIED, found.message
         counts = tally(self._book.history.attempts.values())
         if self._launcher.state.refusal:

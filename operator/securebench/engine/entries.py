@@ -38,12 +38,14 @@ class Isolated:
         user_namespaces: Whether launch Pods get a user namespace.
         message: One plain sentence.
         declared: Whether no canary ran because the user does without it.
+        sandboxed: Whether the runtime is the sandbox that the administrator requires, if any.
     """
 
     verified: bool
     user_namespaces: bool
     message: str
     declared: bool = False
+    sandboxed: bool = True
 
 
 @dataclass(frozen=True, slots=True)

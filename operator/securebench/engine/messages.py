@@ -11,7 +11,7 @@ from securebench.protocol import VERSION, decode_object
 CANDIDATE_FILES = frozenset({TEXT_FILE, WORKSPACE_FILE})
 CANDIDATE_PROBLEMS = frozenset(Problem)
 
-COLLECTED_FIELDS = frozenset({"v", "stdout", "stderr"})
+COLLECTED_FIELDS = frozenset({"v", "stdout", "stderr", "kernel"})
 SEALED_FIELDS = COLLECTED_FIELDS | {
     "problem",
     "message",
@@ -21,6 +21,8 @@ SEALED_FIELDS = COLLECTED_FIELDS | {
     "candidate_sha256",
     "dropped_entries",
 }
+MAX_KERNEL = 64
+"""Characters of a kernel's release; Linux keeps no more."""
 VERDICT_FIELDS = frozenset({"v", "passed", "score", "metadata"})
 
 
@@ -76,6 +78,18 @@ def collected_streams(message: str) -> tuple[StreamInfo, StreamInfo]:
         BadMessageError: The courier did not write this.
     """
     return streams(_trusted(message, COLLECTED_FIELDS))
+
+
+def kernel_release(message: str) -> str:
+    """Return the kernel's release that a courier or a probe measured, or empty.
+
+    It is evidence about the Pod, so a message that cannot be read only says nothing of it.
+    """
+    try:
+        release = _text(decode(message), "kernel")
+    except BadMessageError:
+        return ""
+    return release[:MAX_KERNEL]
 
 
 def text_verdict(message: str) -> tuple[bool, Mapping[str, object]]:

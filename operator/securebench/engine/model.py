@@ -106,7 +106,7 @@ class SealedCandidate:
 
 @dataclass(frozen=True, slots=True)
 class PodFacts:
-    """What the kubelet reported about a launch.
+    """What the kubelet, and the courier from inside the Pod, reported about a launch.
 
     Attributes:
         image_id: Resolved image of the untrusted container.
@@ -115,6 +115,7 @@ class PodFacts:
         user_namespace: Whether the Pod had a user namespace of its own.
         started_at: Start of the untrusted container, seconds since the epoch, or None.
         finished_at: Its end, or None.
+        kernel: Release of the kernel that a courier measured inside the Pod, or empty.
     """
 
     image_id: str = ""
@@ -123,6 +124,7 @@ class PodFacts:
     user_namespace: bool = False
     started_at: float | None = None
     finished_at: float | None = None
+    kernel: str = ""
 
 
 @dataclass(frozen=True, slots=True)

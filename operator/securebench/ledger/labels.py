@@ -15,8 +15,8 @@ if TYPE_CHECKING:
 
     from securebench.engine.model import AttemptHistory, PodFacts
 
-DEFAULT_RUNTIME = "default"
-"""The node's own runtime: the Pods named no runtime class."""
+SANDBOX_KERNEL = "gvisor"
+"""Stands in the release of the kernel that gVisor shows to a Pod."""
 
 
 class Grading(StrEnum):
@@ -40,6 +40,16 @@ class Credentials(StrEnum):
 
     NONE = "none"
     EXPOSED = "exposed"
+
+
+class Runtime(StrEnum):
+    """What ran the containers of a Pod, as seen from inside."""
+
+    GVISOR = "gvisor"
+    RUNC = "runc"
+    """An ordinary kernel: no sandbox was seen, whatever the runtime class promises."""
+    UNKNOWN = "unknown"
+    """No Pod said what it saw."""
 
 
 NETWORK = "none"
@@ -67,8 +77,8 @@ def record_labels(
     Args:
         plan: The run.
         task: The task.
-        history: Runtime and user namespace are what the harness Pod really had, or what the plan
-            says where none ended.
+        history: The runtime is what was measured in its Pods; the user namespace is what the
+            harness Pod really had, or what the plan says where none ended.
         isolation: What is known about the network.
     """
     facts = None if history.production is None else history.production.facts
@@ -77,7 +87,7 @@ def record_labels(
         "network": NETWORK,
         "credentials": credentials(plan).value,
         "isolation": isolation.value,
-        "runtime": _runtime(plan, facts),
+        "runtime": _runtime(history).value,
         "user_namespace": _user_namespace(plan, facts),
         "external_tools": False,
         "audit": plan.audit,
@@ -115,9 +125,23 @@ def record_digests(plan: RunPlan, task: TaskPlan, history: AttemptHistory) -> di
     }
 
 
-def _runtime(plan: RunPlan, facts: PodFacts | None) -> str:
-    runtime = plan.pods.runtime_class if facts is None else facts.runtime_class
-    return runtime or DEFAULT_RUNTIME
+def runtime_of(kernel: str) -> Runtime:
+    """Return the runtime of a Pod.
+
+    Args:
+        kernel: Release of the kernel that was measured inside it; empty: none was.
+    """
+    if not kernel:
+        return Runtime.UNKNOWN
+    return Runtime.GVISOR if SANDBOX_KERNEL in kernel else Runtime.RUNC
+
+
+def _runtime(history: AttemptHistory) -> Runtime:
+    """Return the weakest runtime of an attempt's Pods."""
+    launches = (history.production, history.verification)
+    measured = {runtime_of(launch.facts.kernel) for launch in launches if launch is not None}
+    weakest_first = (Runtime.RUNC, Runtime.GVISOR)
+    return next((runtime for runtime in weakest_first if runtime in measured), Runtime.UNKNOWN)
 
 
 def _user_namespace(plan: RunPlan, facts: PodFacts | None) -> bool:

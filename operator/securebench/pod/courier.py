@@ -34,6 +34,7 @@ from securebench.pod.messages import (
     TERMINATION_LOG,
     decode_object,
     encode_message,
+    kernel_release,
     require_fields,
     require_version,
     section,
@@ -144,7 +145,7 @@ def seal_once(job: Job, extraction: Extraction, volumes: Path) -> bytes:
     sealed = seal(places, extraction, job.bounds, job.exclude, outputs["stdout"])
     streams = _keep(outputs, producer, job.bounds)
     candidate = {**asdict(sealed), "message": sealed.message[:MESSAGE_CHARACTERS]}
-    message = encode_message({**candidate, **streams})
+    message = encode_message({**candidate, **streams, "kernel": kernel_release()})
     write_file(producer, SEALED, message)
     return message
 
@@ -152,7 +153,8 @@ def seal_once(job: Job, extraction: Extraction, volumes: Path) -> bytes:
 def collect(job: Job, volumes: Path) -> bytes:
     """Keep the streams of a check and the changed paths of a patch; return the message."""
     _keep_changes(volumes, job.bounds)
-    return encode_message(_keep(_outputs(job, volumes), volumes / "verification", job.bounds))
+    streams = _keep(_outputs(job, volumes), volumes / "verification", job.bounds)
+    return encode_message({**streams, "kernel": kernel_release()})
 
 
 def _keep(

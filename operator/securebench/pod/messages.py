@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -70,6 +71,11 @@ def encode_message(fields: Mapping[str, object]) -> bytes:
     """
     message = json.dumps({"v": VERSION, **fields}, separators=(",", ":"), allow_nan=False)
     return message.encode("ascii")
+
+
+def kernel_release() -> str:
+    """Return the release of the kernel below this Pod; a sandboxed runtime has one of its own."""
+    return os.uname().release
 
 
 def write_message(message: bytes, log: Path) -> None:

@@ -1,6 +1,7 @@
 """Try to reach addresses and say which answered. Runs in canary and control Pods.
 
-Termination message: ``{"v":1,"targets":{"api-server":"open","dns":"closed"}}``, exit code 0.
+Termination message, with exit code 0:
+``{"v":1,"targets":{"api-server":"open","dns":"closed"},"kernel":"6.1.0"}``.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from securebench.pod.messages import (
     TERMINATION_LOG,
     decode_object,
     encode_message,
+    kernel_release,
     require_version,
     write_message,
 )
@@ -74,7 +76,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--spec", required=True)
     spec = decode(parser.parse_args(arguments).spec)
     states = probe(spec, reachable, time.sleep)
-    write_message(encode_message({"targets": states}), TERMINATION_LOG)
+    found = {"targets": states, "kernel": kernel_release()}
+    write_message(encode_message(found), TERMINATION_LOG)
     return 0
 
 
