@@ -54,7 +54,11 @@ def namespace(level: str) -> Iterator[str]:
     body = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name, "labels": labels}}
     made = kubectl("create", "-f", "-", body=body)
     assert made.returncode == 0, made.stderr
-    account = {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": "securebench-runs"}}
+    account = {
+        "apiVersion": "v1",
+        "kind": "ServiceAccount",
+        "metadata": {"name": "securebench-runs"},
+    }
     kubectl("-n", name, "create", "-f", "-", body=account)
     yield name
     kubectl("delete", "namespace", name, "--wait=false")
