@@ -82,6 +82,9 @@ def supervise_message(code: int = 0, **changes: object) -> str:
     return json.dumps(body | changes)
 
 
+KERNEL = "6.1.0-test"
+
+
 def seal_message(**changes: object) -> str:
     body = {
         "v": 1,
@@ -94,13 +97,14 @@ def seal_message(**changes: object) -> str:
         "dropped_entries": 0,
         "stdout": {"bytes": 10, "truncated": False},
         "stderr": {"bytes": 0, "truncated": False},
+        "kernel": KERNEL,
     }
     return json.dumps(body | changes)
 
 
 def collect_message(**changes: object) -> str:
     streams = {"stdout": {"bytes": 5, "truncated": True}, "stderr": {"bytes": 0}}
-    return json.dumps({"v": 1} | streams | changes)
+    return json.dumps({"v": 1, "kernel": KERNEL} | streams | changes)
 
 
 def text_message(*, passed: bool = True, **changes: object) -> str:

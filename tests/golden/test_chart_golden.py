@@ -112,6 +112,7 @@ def test_values_reach_the_settings() -> None:
     assert local.pod_image == "example.test/pod:local"
     assert local.access_mode is AccessMode.READ_WRITE_ONCE
     assert local.pod_template.runtime_class_names == ("gvisor",)
+    assert local.pod_template.sandboxed_runtime_class_names == ("gvisor",)
     assert local.bounds.workspace_bytes == 100 * 1024**3
     assert full.pod_image == "example.test/team/securebench-pod:1.2.3"
     assert full.volume_claim == "results"

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import pytest
 
-from e2e.release import Raw, call
+from e2e.release import Raw, call, condition
+from securebench.engine.entries import LaunchBegun
 from threats.honest import APP, CHECK_ANSWER, TERMINAL, WRITE_ANSWER, assert_passed
-from threats.kit.arena import RUNC_CLASS, Arena
+from threats.kit.arena import FALSE_CLASS, RUNC_CLASS, Arena
 from threats.kit.batch import Batch, Trial, Weakening
-from threats.kit.outcomes import not_applicable, not_built
+from threats.kit.outcomes import not_applicable
 
 CONNECT = """\
 import json, os, socket, ssl
@@ -144,23 +145,34 @@ def test_a_156_honest(arena: Arena) -> None:
 SHOW_KERNEL = f"{WRITE_ANSWER}import os\nprint(os.uname().release)\n"
 
 
-def in_class(name: str) -> Trial:
-    """Return an honest trial that asks for a runtime class."""
-    spec = {"podTemplate": {"runtimeClassName": name}}
-    batch = Batch(f"f8-in-{name}", "terminal_task", defaults=APP, spec=spec)
-    return batch.task("kernel", agent=SHOW_KERNEL, grading=CHECK_ANSWER)
+def in_class(name: str, **batch: Any) -> Trial:
+    """Return an honest trial that asks for a runtime class, in a run that wants it verified."""
+    require = batch.pop("require", "Verified")
+    spec = {"podTemplate": {"runtimeClassName": name}, "isolation": {"require": require}}
+    title = f"f8-in-{name}-{require.lower()}"
+    return Batch(title, "terminal_task", defaults=APP, spec=spec, **batch).task(
+        "kernel", agent=SHOW_KERNEL, grading=CHECK_ANSWER
+    )
 
 
 SANDBOXED, NOT_SANDBOXED = in_class("gvisor"), in_class(RUNC_CLASS)
+FALSE = {
+    require: in_class(FALSE_CLASS, require=require, ended="False")
+    for require in ("Verified", "Declared")
+}
 
 
 @pytest.fixture(scope="session")
-def runc_class() -> Iterator[None]:
+def unsandboxed(arena: Arena) -> Iterator[None]:
+    """Runs in classes that are no sandboxes, under way."""
     kind = {"apiVersion": "node.k8s.io/v1", "kind": "RuntimeClass", "handler": "runc"}
-    body = json.dumps({**kind, "metadata": {"name": RUNC_CLASS}}).encode()
+    names = (RUNC_CLASS, FALSE_CLASS)
+    items = [{**kind, "metadata": {"name": name}} for name in names]
+    body = json.dumps({"apiVersion": "v1", "kind": "List", "items": items}).encode()
     call("kubectl", "create", "-f", "-", stdin=body)
+    arena.start([NOT_SANDBOXED, *FALSE.values()])
     yield
-    call("kubectl", "delete", "runtimeclass", RUNC_CLASS)
+    call("kubectl", "delete", "runtimeclass", *names)
 
 
 @pytest.fixture(scope="session")
@@ -177,29 +189,62 @@ def kernel(arena: Arena, trial: Trial) -> str:
     return release
 
 
+def runtime(arena: Arena, trial: Trial) -> str:
+    said: str = arena.record(trial)["labels"]["runtime"]
+    return said
+
+
+def has_started(arena: Arena, trial: Trial) -> bool:
+    """Return whether a run began a launch or had a Pod of a task."""
+    place, run = arena.place(trial.batch), trial.batch.name
+    arena.run(trial.batch)
+    labels = [state["metadata"].get("labels", {}) for state in place.pods.states()]
+    roles = {
+        found["securebench.dev/role"] for found in labels if found.get("securebench.dev/run") == run
+    }
+    assert "canary" in roles
+    begun = [entry for entry in place.release.entries(run) if isinstance(entry, LaunchBegun)]
+    assert bool(begun) == bool(roles - {"canary", "control"})
+    return bool(begun)
+
+
 def test_a_168_attack_in_a_sandbox(arena: Arena, sandboxed: Trial) -> None:
     assert "gvisor" in kernel(arena, sandboxed)
-    assert arena.record(sandboxed)["labels"]["runtime"] == "gvisor"
+    assert runtime(arena, sandboxed) == "gvisor"
 
 
-@pytest.mark.usefixtures("runc_class")
-def test_a_176_attack(arena: Arena) -> None:
-    arena.start([NOT_SANDBOXED])
-    said = arena.record(NOT_SANDBOXED)["labels"]["runtime"]
+@pytest.mark.usefixtures("unsandboxed")
+@pytest.mark.parametrize("require", FALSE)
+def test_a_176_attack(arena: Arena, require: str) -> None:
+    trial = FALSE[require]
+    ended = condition(arena.run(trial.batch))
 
+    assert (ended["status"], ended["reason"]) == ("False", "IsolationNotVerified")
+    assert f"runtime class '{FALSE_CLASS}' must run in gVisor" in ended["message"]
+    assert "sandboxedRuntimeClassNames" in ended["message"]
+    assert not has_started(arena, trial)
+
+
+@pytest.mark.usefixtures("unsandboxed")
+def test_a_176_attack_on_the_record(arena: Arena) -> None:
+    (pod,) = arena.pods(NOT_SANDBOXED, "harness")
+
+    assert pod["spec"]["runtimeClassName"] == RUNC_CLASS
     assert "gvisor" not in kernel(arena, NOT_SANDBOXED)
-    if said == RUNC_CLASS:
-        not_built("the runtime is recorded by the name of its class; no Pod measures it")
-    assert said == "runc"
+    assert runtime(arena, NOT_SANDBOXED) == "runc"
 
 
-def test_a_176_twin(arena: Arena, sandboxed: Trial) -> None:
-    (pod,) = arena.pods(sandboxed, "harness")
-
-    assert pod["spec"]["runtimeClassName"] == "gvisor"
-    assert "gvisor" in kernel(arena, sandboxed)
-    assert arena.record(sandboxed)["labels"]["runtime"] == "gvisor"
+@pytest.mark.usefixtures("unsandboxed")
+def test_a_176_twin(arena: Arena) -> None:
+    """The same handler in a class that is not listed: nothing holds the run back."""
+    assert has_started(arena, NOT_SANDBOXED)
+    assert_passed(arena, NOT_SANDBOXED)
 
 
 def test_a_176_honest(arena: Arena, sandboxed: Trial) -> None:
+    (pod,) = arena.pods(sandboxed, "harness")
+
+    assert pod["spec"]["runtimeClassName"] == "gvisor"
+    assert has_started(arena, sandboxed)
+    assert runtime(arena, sandboxed) == "gvisor"
     assert_passed(arena, sandboxed)

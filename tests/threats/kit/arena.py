@@ -15,10 +15,13 @@ from threats.kit.podlog import PodLog, watched
 
 RUNC_CLASS = f"threats-runc-{uuid.uuid4().hex[:6]}"
 """A runtime class that runs may name and that is no sandbox; a test makes it."""
+FALSE_CLASS = f"{RUNC_CLASS}-listed"
+"""The same, listed among those that must be sandboxes."""
 VALUES = {
     "settings.bounds.workspaceBytes": 64 * 1024 * 1024,
     "settings.launch.retryBackoffSeconds": 1,
-    "settings.podTemplate.runtimeClassNames": ["gvisor", RUNC_CLASS],
+    "settings.podTemplate.runtimeClassNames": ["gvisor", RUNC_CLASS, FALSE_CLASS],
+    "settings.podTemplate.sandboxedRuntimeClassNames": ["gvisor", FALSE_CLASS],
 }
 """Small bounds and short waits, so that reaching them takes seconds."""
 PRIVILEGED = {"pod-security.kubernetes.io/enforce": "privileged"}

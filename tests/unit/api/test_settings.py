@@ -6,7 +6,13 @@ import pytest
 from pydantic import ValidationError
 
 from securebench.errors import ConfigError
-from securebench.settings import VARIABLES, AccessMode, Settings, load_settings
+from securebench.settings import (
+    VARIABLES,
+    AccessMode,
+    PodTemplateRules,
+    Settings,
+    load_settings,
+)
 
 TEXT = "podImage: pod:1\nvolumeClaim: results\nrunsAccount: runs\n"
 PLACE = {"namespace": "bench", "node_name": "n1", "node_address": "10.0.0.1"}
@@ -61,6 +67,17 @@ def test_load_reads_the_file_and_the_environment(tmp_path: Path) -> None:
     path.write_text(TEXT, encoding="utf-8")
     settings = load_settings(ENVIRONMENT, path)
     assert (settings.pod_image, settings.node_name) == ("pod:1", "n1")
+
+
+def test_a_sandboxed_class_must_be_allowed() -> None:
+    rules = PodTemplateRules(
+        runtime_class_names=("a", "gvisor"), sandboxed_runtime_class_names=("gvisor",)
+    )
+    assert rules.sandboxed_runtime_class_names == ("gvisor",)
+    with pytest.raises(ValidationError, match="gviser is not in runtimeClassNames"):
+        PodTemplateRules(
+            runtime_class_names=("gvisor",), sandboxed_runtime_class_names=("gviser", "gvisor")
+        )
 
 
 def test_a_missing_variable_is_named(tmp_path: Path) -> None:

@@ -4,6 +4,7 @@ import pytest
 
 from build import (
     HARNESS,
+    KERNEL,
     NOW,
     VERIFIER,
     check_task,
@@ -75,6 +76,7 @@ def test_a_candidate_is_taken_and_hashed_again(store):
     assert (found.candidate.digest, found.candidate.is_blank) == (DIGEST, False)
     assert found.command == CommandReport(exit_code=3, duration_seconds=1.5, phase="harness")
     assert (found.stdout, found.problem) == (StreamInfo(10), "")
+    assert found.facts.kernel == KERNEL
 
 
 def test_a_blank_candidate_is_known_as_such(store):
@@ -116,6 +118,7 @@ def test_the_time_limit_is_told_by_the_exit_code_alone(store):
 def test_a_limit_that_left_no_word_has_no_candidate(store):
     found = produced(harness(store, "", 137, "oom_killed"))
     assert (found.candidate, found.problem) == (None, "oom_killed")
+    assert found.facts.kernel == ""
 
 
 def test_a_limit_keeps_what_was_sealed(store):
@@ -161,6 +164,7 @@ def test_a_check_is_judged_by_the_exit_code_of_supervise(code, passed):
     assert (found.passed, found.problem) == (passed, "")
     assert found.command.timed_out is (code == 124)
     assert found.stdout == StreamInfo(5, truncated=True)
+    assert found.facts.kernel == KERNEL
 
 
 def test_a_phase_before_the_check_that_failed():

@@ -6,12 +6,14 @@ from unittest import mock
 import pytest
 
 from build import NOW, FakeClock, VirtualLoop, ended, plan_of, pod_status, running, waiting
+from golden.manifest_samples import pods, run_plan, text_task
 from securebench.controller.isolation import (
+    Answer,
     IsolationCheck,
     Prober,
     ensure_policy,
     judge,
-    probe_states,
+    probe_answer,
 )
 from securebench.controller.mirror import PodMirror
 from securebench.engine.entries import Isolated
@@ -98,8 +100,8 @@ def probe(code=0, message=""):
     return pod_status("Succeeded", ended("probe", code, message=message))
 
 
-def answer(states):
-    return probe(0, json.dumps({"v": 1, "targets": states}))
+def answer(states, kernel="6.1.0"):
+    return probe(0, json.dumps({"v": 1, "targets": states, "kernel": kernel}))
 
 
 def canary_view(status):
@@ -110,7 +112,8 @@ def canary_view(status):
 
 
 STATES = {
-    "an answer": (answer(CLOSED), CLOSED),
+    "an answer": (answer(CLOSED), Answer(CLOSED, "6.1.0")),
+    "no kernel": (probe(0, json.dumps({"v": 1, "targets": CLOSED})), Answer(CLOSED, "")),
     "a broken probe": (probe(1, json.dumps({"v": 1, "targets": CLOSED})), None),
     "no message": (probe(0), None),
     "no targets": (probe(0, '{"v": 1}'), None),
@@ -122,7 +125,7 @@ STATES = {
 @pytest.mark.parametrize("name", STATES)
 def test_what_a_probe_said(name):
     status, want = STATES[name]
-    assert probe_states(canary_view(status)) == want
+    assert probe_answer(canary_view(status)) == want
 
 
 # The probing Pods
@@ -137,13 +140,13 @@ class World:
         self.mirror = PodMirror(self.cluster, "", self.clock, 60.0, lambda: None)
         self.runner = asyncio.Runner(loop_factory=lambda: VirtualLoop(self.clock))
 
-    def prove(self, kubelet, setting=UserNamespaces.AUTO):
+    def prove(self, kubelet, setting=UserNamespaces.AUTO, plan=PLAN, **check):
         async def prove():
             follower = asyncio.create_task(self.mirror.follow(await self.mirror.list()))
             helper = asyncio.create_task(self.play(kubelet))
-            prober = Prober(self.cluster, PLAN, self.mirror, self.clock)
+            prober = Prober(self.cluster, plan, self.mirror, self.clock)
             try:
-                return await prober.prove(IsolationCheck(TARGETS, setting, 120))
+                return await prober.prove(IsolationCheck(TARGETS, setting, 120, **check))
             finally:
                 for task in (follower, helper):
                     task.cancel()
@@ -167,8 +170,8 @@ class World:
         return [call.name for call in self.cluster.calls if call.verb == "create"]
 
 
-def says(states):
-    return lambda cluster, name: cluster.set_pod_status(name, answer(states))
+def says(states, kernel="6.1.0"):
+    return lambda cluster, name: cluster.set_pod_status(name, answer(states, kernel))
 
 
 def stuck(cluster, name):
@@ -230,6 +233,43 @@ def test_no_answer_in_time_fails_closed(world):
         message="the canary gave no answer within 120 seconds",
     )
     assert world.clock.now() == pytest.approx(NOW + 120, abs=1)
+
+
+SANDBOXED = run_plan(text_task(), pods=pods(runtime_class="gvisor"))
+GVISOR = "4.19.0-gvisor"
+
+
+def test_a_required_sandbox_that_was_seen_verifies(world):
+    kubelet = {CONTROL: says(OPEN), FIRST: says(CLOSED, GVISOR)}
+    found = world.prove(kubelet, plan=SANDBOXED, must_be_sandboxed=True)
+    assert (found.verified, found.sandboxed) == (True, True)
+
+
+@pytest.mark.parametrize(("kernel", "shown"), [("6.1.0", "6.1.0"), ("", "(unknown)")])
+def test_an_ordinary_kernel_below_a_required_sandbox_fails_closed(world, kernel, shown):
+    kubelet = {CONTROL: says(OPEN, GVISOR), FIRST: says(CLOSED, kernel)}
+    found = world.prove(kubelet, plan=SANDBOXED, must_be_sandboxed=True)
+    assert found == Isolated(
+        verified=False,
+        user_namespaces=False,
+        message="Pods of runtime class 'gvisor' must run in gVisor, but the canary found the "
+        f"kernel {shown}; correct the handler of the RuntimeClass, or take it off "
+        "settings.podTemplate.sandboxedRuntimeClassNames",
+        sandboxed=False,
+    )
+
+
+SILENT = {
+    "no answer in time": UserNamespaces.AUTO,
+    "no user namespaces": UserNamespaces.REQUIRE,
+}
+
+
+@pytest.mark.parametrize("name", SILENT)
+def test_a_required_sandbox_that_was_not_measured_fails_closed(world, name):
+    kubelet = {CONTROL: says(OPEN), FIRST: stuck}
+    found = world.prove(kubelet, SILENT[name], plan=SANDBOXED, must_be_sandboxed=True)
+    assert (found.verified, found.sandboxed) == (False, False)
 
 
 TROUBLE = {

@@ -37,6 +37,7 @@ from securebench.kube.fake import FakeCluster
 from securebench.kube.port import Kind
 from securebench.ledger.index import RunIndex
 from securebench.plan.model import Role
+from securebench.settings import PodTemplateRules
 
 
 class World:
@@ -316,6 +317,32 @@ def test_a_refused_pod_ends_the_run_with_the_servers_words(world):
     assert world.condition()["reason"] == "PodRefused"
     assert words in world.condition()["message"]
     assert world.pods() == []
+
+
+MUST_BE_SANDBOXED = {
+    "a listed class": ("listed", "IsolationNotVerified"),
+    "another class": ("plain", "Running"),
+}
+
+
+@pytest.mark.parametrize("name", MUST_BE_SANDBOXED)
+def test_a_required_sandbox_is_proven_also_where_isolation_is_declared(name, world):
+    runtime_class, reason = MUST_BE_SANDBOXED[name]
+    rules = PodTemplateRules(
+        runtime_class_names=("listed", "plain"), sandboxed_runtime_class_names=("listed",)
+    )
+    context = context_of(world.cluster, world.clock, world.root, pod_template=rules)
+    world.supervisor = Supervisor(context)
+    world.apply(podTemplate={"runtimeClassName": runtime_class})
+    message = json.dumps({"v": 1, "targets": {}, "kernel": "6.1.0"})
+    for pod in world.pods():
+        if "canary" in pod:
+            world.cluster.set_pod_status(
+                pod, pod_status("Succeeded", ended("probe", 0, message=message))
+            )
+    world.wait(5)
+    assert world.condition()["reason"] == reason
+    assert any("h1" in pod for pod in world.pods()) is (reason == "Running")
 
 
 # The user

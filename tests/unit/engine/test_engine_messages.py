@@ -2,12 +2,13 @@ import json
 
 import pytest
 
-from build import collect_message, seal_message, sealed, supervise_message, text_message
+from build import KERNEL, collect_message, seal_message, sealed, supervise_message, text_message
 from securebench.engine.messages import (
     BadMessageError,
     collected_streams,
     command_report,
     decode,
+    kernel_release,
     sealed_candidate,
     text_verdict,
 )
@@ -101,6 +102,21 @@ def test_collected_streams():
     assert collected_streams(collect_message()) == (StreamInfo(5, truncated=True), StreamInfo(0))
     with pytest.raises(BadMessageError):
         collected_streams("")
+
+
+@pytest.mark.parametrize(
+    ("message", "want"),
+    [
+        (seal_message(), KERNEL),
+        (collect_message(), KERNEL),
+        (collect_message(kernel="k" * 100), "k" * 64),
+        (collect_message(kernel=["gvisor"]), ""),
+        ('{"v":1}', ""),
+        ("", ""),
+    ],
+)
+def test_the_kernel_below_a_courier(message, want):
+    assert kernel_release(message) == want
 
 
 @pytest.mark.parametrize("passed", [True, False])

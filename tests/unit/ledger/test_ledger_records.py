@@ -408,6 +408,9 @@ class TestOther:
             record(history(finish=None))
 
 
+GVISOR, ORDINARY = "4.19.0-gvisor", "6.1.0-30-amd64"
+
+
 class TestLabels:
     def test_of_a_text_task(self) -> None:
         assert record(history())["labels"] == {
@@ -415,7 +418,7 @@ class TestLabels:
             "network": "none",
             "credentials": "none",
             "isolation": "verified",
-            "runtime": "default",
+            "runtime": "unknown",
             "user_namespace": True,
             "external_tools": False,
             "audit": False,
@@ -431,15 +434,39 @@ class TestLabels:
         made = record(replace(checked(), production=production), terminal_task())
 
         assert made["labels"]["grading"] == "in-workspace"
-        assert made["labels"]["runtime"] == "gvisor"
         assert made["labels"]["user_namespace"] is False
 
-    def test_without_a_launch_they_say_what_was_planned(self) -> None:
+    @pytest.mark.parametrize(
+        ("harness", "verifier", "runtime"),
+        [
+            (GVISOR, GVISOR, "gvisor"),
+            (GVISOR, "", "gvisor"),
+            (GVISOR, ORDINARY, "runc"),
+            (ORDINARY, GVISOR, "runc"),
+            (ORDINARY, "", "runc"),
+            ("", "", "unknown"),
+        ],
+    )
+    def test_the_runtime_is_what_was_measured_whatever_the_class_says(
+        self, harness: str, verifier: str, runtime: str
+    ) -> None:
+        past = checked()
+        assert past.verification is not None
+        classed = PodFacts(runtime_class="gvisor")
+        past = replace(
+            past,
+            production=replace(WORKSPACE_PRODUCTION, facts=replace(classed, kernel=harness)),
+            verification=replace(past.verification, facts=replace(classed, kernel=verifier)),
+        )
+
+        assert record(past, terminal_task())["labels"]["runtime"] == runtime
+
+    def test_without_a_launch_no_runtime_was_seen(self) -> None:
         finish = Finish(AttemptKey(0, 1), Outcome.CANCELLED, "cancelled", "queued", "cancelled")
         past = history(production=None, verification=None, finish=finish)
         made = record(past, pods=pods(runtime_class="kata", user_namespaces=UserNamespaces.ON))
 
-        assert made["labels"]["runtime"] == "kata"
+        assert made["labels"]["runtime"] == "unknown"
         assert made["labels"]["user_namespace"] is True
 
     def test_forwarded_variables_are_exposed_credentials(self) -> None:

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import os
 import socket
 from pathlib import Path
 from typing import Any, Self
@@ -126,7 +127,7 @@ def test_bad_specification_is_refused(changes: dict[str, Any]) -> None:
 def test_largest_message_fits() -> None:
     states = dict.fromkeys((f"{number:02}-{'n' * 60}" for number in range(32)), "closed")
 
-    assert len(encode_message({"targets": states})) <= 4096
+    assert len(encode_message({"targets": states, "kernel": "k" * 64})) <= 4096
 
 
 def test_query_is_a_dns_question() -> None:
@@ -215,4 +216,5 @@ def test_program_leaves_its_findings(tmp_path: Path, monkeypatch: pytest.MonkeyP
     )
 
     assert probe.main(["--spec", text]) == 0
-    assert json.loads(log.read_text()) == {"v": 1, "targets": {"a": "open"}}
+    kernel = os.uname().release
+    assert json.loads(log.read_text()) == {"v": 1, "targets": {"a": "open"}, "kernel": kernel}

@@ -21,6 +21,7 @@ LIMITS = {
     "workspace_files": 10,
     "stream_bytes": 10,
 }
+KERNEL = os.uname().release
 FILE = {"mode": "file", "path": "answer.txt", "kind": "text"}
 STDOUT = {"mode": "stdout", "path": None, "kind": "text"}
 WORKSPACE = {"mode": "workspace", "path": None, "kind": "workspace"}
@@ -83,6 +84,7 @@ def test_a_file_is_sealed_with_its_streams(volumes: Path) -> None:
         "dropped_entries": 0,
         "stdout": {"bytes": 3, "truncated": False},
         "stderr": {"bytes": 13, "truncated": True},
+        "kernel": KERNEL,
     }
     assert (volumes / "candidate/candidate.txt").read_text() == "42\n"
     assert (volumes / "producer/stdout").read_text() == "out"
@@ -184,6 +186,7 @@ def test_collect_keeps_the_streams_only(volumes: Path) -> None:
         "v": 1,
         "stdout": {"bytes": 13, "truncated": True},
         "stderr": {"bytes": 0, "truncated": False},
+        "kernel": KERNEL,
     }
     assert (volumes / "verification/stderr").read_text() == ""
     assert not list((volumes / "candidate").iterdir())
