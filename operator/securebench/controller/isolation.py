@@ -13,6 +13,7 @@ from securebench.controller.mirror import PodMirror
 from securebench.engine.entries import Isolated
 from securebench.engine.messages import BadMessageError, decode, kernel_release
 from securebench.engine.observe import PodView
+from securebench.engine.stage import CONTAINER_WAITS
 from securebench.errors import TransientClusterError
 from securebench.kube.port import AlreadyExists, Cluster, Kind, Raw
 from securebench.ledger.labels import Runtime, runtime_of
@@ -26,7 +27,7 @@ from securebench.settings import UserNamespaces as UserNamespaceSetting
 logger = logging.getLogger(__name__)
 
 START_SECONDS = 30.0
-"""A canary with a user namespace that does not start within this time cannot start at all."""
+"""A canary with a user namespace that its node could not start for so long cannot start at all."""
 
 POLL_SECONDS = 0.2
 
@@ -139,7 +140,7 @@ class Prober:
         setting = check.user_namespaces
         if setting is not UserNamespaceSetting.NEVER:
             body = canary_pod(self._plan, 1, check.targets, UserNamespaces.ON)
-            answer = await self._try(body, Role.CANARY, 1, START_SECONDS)
+            answer = await self._try(body, Role.CANARY, 1, may_not_start=True)
             if answer is not None or setting is UserNamespaceSetting.REQUIRE:
                 return answer, True
         body = canary_pod(self._plan, 2, check.targets, UserNamespaces.OFF)
@@ -151,30 +152,33 @@ class Prober:
         Raises:
             TransientClusterError: It broke or went away; that is no finding.
         """
-        answer = await self._try(body, role, number, None)
+        answer = await self._try(body, role, number)
         if answer is None:
             raise TransientClusterError(f"the {role.value} Pod ended without an answer")
         return answer
 
     async def _try(
-        self, body: Raw, role: Role, number: int, start_seconds: float | None
+        self, body: Raw, role: Role, number: int, *, may_not_start: bool = False
     ) -> Answer | None:
-        """Run one probing Pod; None when it does not start in time or breaks."""
+        """Run one probing Pod; None when it breaks, or when it may fail to start and does."""
         try:
             self._mirror.saw(await self._cluster.create(Kind.POD, body))
         except AlreadyExists:
             logger.debug("probe %s %d exists", role, number)
         name = probe_name(self._plan.identity.uid, role, number)
-        began = self._clock.now()
+        stuck_since: float | None = None
         while True:
             view = self._mirror.pods.get(name)
             if view is not None and view.is_terminal:
                 return probe_answer(view)
             if name in self._mirror.vanished:
                 raise TransientClusterError(f"Pod {name} went away before it gave an answer")
-            is_up = view is not None and view.containers.get("probe") is not None
-            late = start_seconds is not None and self._clock.now() - began > start_seconds
-            if late and not (is_up and view is not None and view.containers["probe"].running):
+            now = self._clock.now()
+            if view is None or not cannot_start(view):
+                stuck_since = None
+            elif stuck_since is None:
+                stuck_since = now
+            elif may_not_start and now - stuck_since > START_SECONDS:
                 return None
             await asyncio.sleep(POLL_SECONDS)
 
@@ -182,6 +186,16 @@ class Prober:
         for view in list(self._mirror.pods.values()):
             if view.role in {Role.CANARY, Role.CONTROL}:
                 await self._cluster.delete(Kind.POD, view.name, uid=view.uid, grace_seconds=1)
+
+
+def cannot_start(view: PodView) -> bool:
+    """Return whether a probing Pod has a node that has no sandbox for it or refuses its container.
+
+    A Pod that waits for a node or an image says nothing of what the node can do.
+    """
+    container = view.containers.get("probe")
+    is_refused = container is not None and container.waiting_reason in CONTAINER_WAITS
+    return view.without_sandbox_since is not None or is_refused
 
 
 def probe_answer(view: PodView) -> Answer | None:

@@ -7,7 +7,9 @@ import pytest
 
 from build import NOW, FakeClock, VirtualLoop, ended, plan_of, pod_status, running, waiting
 from golden.manifest_samples import pods, run_plan, text_task
+from securebench.clock import rfc3339
 from securebench.controller.isolation import (
+    START_SECONDS,
     Answer,
     IsolationCheck,
     Prober,
@@ -178,6 +180,25 @@ def stuck(cluster, name):
     cluster.set_pod_status(name, pod_status("Pending", waiting("probe", "CreateContainerError")))
 
 
+def without_sandbox(cluster, name):
+    conditions = (
+        {"type": "PodScheduled", "status": "True", "lastTransitionTime": rfc3339(NOW)},
+        {"type": "PodReadyToStartContainers", "status": "False"},
+    )
+    cluster.set_pod_status(name, pod_status("Pending", conditions=conditions))
+
+
+def late(kubelet):
+    """Let a Pod wait for a node, longer than one that has a node may take to start."""
+
+    def queued(cluster, name):
+        condition = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable"}
+        cluster.set_pod_status(name, pod_status("Pending", conditions=[condition]))
+        asyncio.get_running_loop().call_later(2 * START_SECONDS, kubelet, cluster, name)
+
+    return queued
+
+
 def vanishes(cluster, name):
     cluster.remove(Kind.POD, name)
 
@@ -206,10 +227,17 @@ def test_a_canary_that_gets_out_does_not(world):
     assert world.cluster.objects(Kind.POD) == {}
 
 
-def test_without_user_namespaces_where_they_do_not_start(world):
-    found = world.prove({CONTROL: says(OPEN), FIRST: stuck, SECOND: says(CLOSED)})
+@pytest.mark.parametrize("kubelet", [stuck, without_sandbox])
+def test_without_user_namespaces_where_they_do_not_start(world, kubelet):
+    found = world.prove({CONTROL: says(OPEN), FIRST: kubelet, SECOND: says(CLOSED)})
     assert (found.verified, found.user_namespaces) == (True, False)
     assert world.made()[-1] == SECOND
+
+
+def test_a_full_cluster_takes_no_user_namespace_away(world):
+    found = world.prove({CONTROL: says(OPEN), FIRST: late(says(CLOSED)), SECOND: says(CLOSED)})
+    assert (found.verified, found.user_namespaces) == (True, True)
+    assert SECOND not in world.made()
 
 
 def test_never_does_not_even_try_them(world):
