@@ -187,7 +187,7 @@ class Settings(_Part):
     pod_image: Annotated[str, Field(min_length=1)]
     """Image of courier, verifiers and canary; no default, the chart sets it."""
     image_pull_policy: ImagePullPolicy = ImagePullPolicy.IF_NOT_PRESENT
-    """For all containers of launch Pods; IfNotPresent, so that preloaded images work."""
+    """For our containers in Pods of runs; those of task images have IfNotPresent."""
     data_root: Path = Path("/var/lib/securebench")
     """Mount point of the results volume in the operator."""
     volume_claim: Annotated[str, Field(min_length=1)]
