@@ -162,6 +162,10 @@ def code_task(**changes: Any) -> TaskPlan:
     )
 
 
+def repeat_code_task() -> TaskPlan:
+    return code_task(code=CodePlan(12.5, "separate", (), 2))
+
+
 def shared_code_task() -> TaskPlan:
     return code_task(code=CodePlan(12.5, "shared", ()))
 
@@ -282,6 +286,9 @@ def golden() -> dict[str, dict[str, object]]:
         ),
         "code_verifier": verifier_pod(
             closed, code_task(), LaunchKey(3, 1, Role.VERIFIER, 1), LANES, candidate()
+        ),
+        "repeat_code_verifier": verifier_pod(
+            closed, repeat_code_task(), LaunchKey(3, 1, Role.VERIFIER, 1), LANES, candidate()
         ),
         "shared_code_verifier": verifier_pod(
             closed, shared_code_task(), LaunchKey(3, 1, Role.VERIFIER, 1), LANES, candidate()

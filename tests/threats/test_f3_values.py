@@ -244,6 +244,9 @@ def test_a_052_honest():
     assert judge(candidate, tests).code == 0
 
 
+ALL_CALLS = 8
+"""As many as the tests below make, or more."""
+
 MEMORY = {
     "a count": (
         """\
@@ -286,18 +289,38 @@ MEMORY = {
 }
 
 
-@pytest.mark.parametrize("name", MEMORY)
+@pytest.mark.parametrize("name", cases(MEMORY, "a file"))
 def test_a_054_attack(name):
-    assert judge(*MEMORY[name]).code == 1
+    judged = judge(*MEMORY[name], repeat=ALL_CALLS)
+    assert judged.code == 1
+    assert "a repeated call disagrees" in judged.stderr
 
 
 @pytest.mark.parametrize("name", MEMORY)
 def test_a_054_twin(name):
-    assert naive(*MEMORY[name]).code == 0
+    assert judge(*MEMORY[name]).code == 0
 
 
 def test_a_054_honest():
-    """State is the task where the tests ask for it."""
+    candidate = """\
+        import functools
+        @functools.lru_cache(None)
+        def fibonacci(number):
+            return number if number < 2 else fibonacci(number - 1) + fibonacci(number - 2)
+        def encode(text): return text[::-1]
+        def decode(text): return text[::-1]
+    """
+    tests = """\
+        assert [fibonacci(number) for number in (1, 10, 50)] == [1, 55, 12586269025]
+        assert decode(encode("hello")) == "hello"
+    """
+    judged = judge(candidate, tests, repeat=ALL_CALLS)
+    assert judged.code == 0
+    assert "5 repeated calls agree" in judged.stderr
+
+
+def test_a_054_honest_state():
+    """State is the task where the tests ask for it; such a pack has no calls repeated."""
     candidate = """\
         import itertools
         numbers = itertools.count(1)

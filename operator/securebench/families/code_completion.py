@@ -12,6 +12,8 @@ from securebench.resources import Lane
 LANGUAGE = "python"
 SEPARATE, SHARED = ISOLATIONS = ("separate", "shared")
 """Values of ``tests.isolation``: candidate and tests in containers of their own, or in one."""
+REPEATS = 8
+"""``tests.repeat`` is at most so much."""
 
 
 def configuration_problem(task: TaskView) -> str | None:
@@ -30,6 +32,15 @@ def configuration_problem(task: TaskView) -> str | None:
         return "code_completion tests.timeout_seconds must be a positive number"
     if tests.get("isolation", SEPARATE) not in ISOLATIONS:
         return f"code_completion tests.isolation must be one of {', '.join(ISOLATIONS)}"
+    return _repeat_problem(tests)
+
+
+def _repeat_problem(tests: Mapping[str, object]) -> str | None:
+    repeat = tests.get("repeat", 0)
+    if type(repeat) is not int or not 0 <= repeat <= REPEATS:
+        return f"code_completion tests.repeat must be a whole number from 0 to {REPEATS}"
+    if repeat and tests.get("isolation") == SHARED:
+        return f"code_completion tests.repeat needs tests.isolation: {SEPARATE}"
     return None
 
 

@@ -61,6 +61,8 @@ SERVED = f"{SOCKET_FOLDER}/tests"
 """Made by the courier, so no process of the task image can make them again: the candidate's
 container takes the first away when it starts, the tests' one holds a lock on the second."""
 COURIER_SOCKET = "/work/socket"
+QUEUES = "/dev/mqueue"
+"""Where runtimes show the Pod's message queues, as files that anybody may make."""
 INPUTS = "/opt/securebench/evaluation_inputs"
 TEST_FILE = f"{INPUTS}/tests.json"
 TEXT_CANDIDATE = "candidate.txt"
@@ -239,7 +241,8 @@ def _test_spec(job: _Job) -> dict[str, object]:
 def _test_phases(job: _Job) -> list[Phase]:
     workdir = job.task.workspace
     wait = (*PROGRAM, "wait", SOCKET, str(CONNECT_SECONDS))
-    tests = (*PROGRAM, "test", SOCKET, *_what_is_tested(job))
+    again = (str(job.code.repeat),) if job.code.repeat else ()
+    tests = (*PROGRAM, "test", SOCKET, *_what_is_tested(job), *again)
     return [
         Phase(WAITING, wait, workdir, None),
         Phase(TESTS, tests, workdir, job.code.timeout_seconds),
@@ -258,7 +261,7 @@ def _what_is_tested(job: _Job) -> tuple[str, str, str]:
 
 
 def _worker_spec(job: _Job) -> dict[str, object]:
-    worker = (*PROGRAM, "worker", SOCKET, job.task.workspace)
+    worker = (*PROGRAM, "worker", SOCKET, job.task.workspace, *_again(job))
     none = {"folder": "", "head_bytes": 0, "tail_bytes": 0}
     return {
         **base_spec(job.plan, 0),
@@ -271,6 +274,14 @@ def _worker_spec(job: _Job) -> dict[str, object]:
         "streams": none,
         "open_modes": [],
     }
+
+
+def _again(job: _Job) -> tuple[str, ...]:
+    """Return how many workers follow the first, and all that candidate code can write."""
+    if not job.code.repeat:
+        return ()
+    folders = (job.task.workspace, layout.HOME, layout.TEMPORARY, layout.SHARED_MEMORY)
+    return (str(job.code.repeat), *folders, SOCKET_FOLDER, QUEUES)
 
 
 def _run_spec(phases: list[Phase]) -> dict[str, object]:

@@ -27,6 +27,7 @@ def code_plan(task: SecureBenchTask) -> CodePlan:
         ),
         isolation=str(fields.get("isolation", SEPARATE)),
         declared=declared_names(task),
+        repeat=_repeat(fields.get("repeat")),
     )
 
 
@@ -39,6 +40,10 @@ def declared_names(task: SecureBenchTask) -> tuple[str, ...]:
     texts = (task.resources.value(name) for name in ("prompt", "starter_code"))
     found = {name for text in texts if isinstance(text, str) for name in DEFINITION.findall(text)}
     return tuple(sorted(found & (SAFE_MODULES | set(dir(builtins)))))
+
+
+def _repeat(number: object) -> int:
+    return number if isinstance(number, int) else 0
 
 
 def _limit(*limits: object) -> float:

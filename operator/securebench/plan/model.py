@@ -200,11 +200,13 @@ class CodePlan:
         isolation: ``separate``: candidate and tests in containers of their own; ``shared``: in
             one interpreter.
         declared: Names of builtins and standard modules that the task asks the candidate to define.
+        repeat: So many calls of the tests are made again in fresh workers.
     """
 
     timeout_seconds: float
     isolation: str
     declared: tuple[str, ...]
+    repeat: int = 0
 
     @property
     def is_shared(self) -> bool:

@@ -284,6 +284,16 @@ CONFIGURATION = {
     "isolation": (
         "code_completion", {}, {"tests": {"source": "inline", "code": "x", "isolation": "no"}},
         "separate, shared"),
+    **{
+        f"repeat {value}": (
+            "code_completion", {}, {"tests": {"source": "inline", "code": "x", "repeat": value}},
+            "tests.repeat must be a whole number from 0 to 8")
+        for value in (-1, 9, 1.0, True, "2", None)
+    },
+    "repeat in one process": (
+        "code_completion", {},
+        {"tests": {"source": "inline", "code": "x", "isolation": "shared", "repeat": 1}},
+        "tests.repeat needs tests.isolation: separate"),
     "repo timeout 0": ("repo_patch", {}, {"tests": {**REPO, "timeout_seconds": 0}},
                        "timeout_seconds"),
     "repo workdir": ("repo_patch", {}, {"tests": REPO}, "environment.workdir"),

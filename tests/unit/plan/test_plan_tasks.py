@@ -147,6 +147,7 @@ CODE_PLANS = {
     ),
     "separate": (coding(isolation="separate"), CodePlan(30.0, "separate", ())),
     "shared": (coding(isolation="shared"), CodePlan(30.0, "shared", ())),
+    "repeat": (coding(repeat=3), CodePlan(30.0, "separate", (), 3)),
     "declared": (
         coding("def sum(a, b):", "class json:\n    def other(): len(x)"),
         CodePlan(30.0, "separate", ("json", "sum")),

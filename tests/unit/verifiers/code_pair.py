@@ -27,11 +27,13 @@ class Judged(NamedTuple):
     stderr: str
 
 
-def judge(candidate: str, tests: str, *, declared: str = "", folder: Path | None = None) -> Judged:
+def judge(
+    candidate: str, tests: str, *, declared: str = "", folder: Path | None = None, repeat: int = 0
+) -> Judged:
     """Run tests against a candidate; texts are dedented."""
     if folder is None:
         with tempfile.TemporaryDirectory() as made:
-            return judge(candidate, tests, declared=declared, folder=Path(made))
+            return judge(candidate, tests, declared=declared, folder=Path(made), repeat=repeat)
     tools, work = folder / "tools", folder / "work"
     work.mkdir()
     tools.mkdir()
@@ -40,9 +42,11 @@ def judge(candidate: str, tests: str, *, declared: str = "", folder: Path | None
     body = {"source": "inline", "code": textwrap.dedent(tests)}
     (folder / "tests.json").write_text(json.dumps(body))
     path = str(folder / "s")
+    again = [str(repeat)] if repeat else []
     worker = subprocess.Popen(
-        program(tools, "worker", path, str(work)), cwd=work, stdin=subprocess.DEVNULL
-    )
+        program(tools, "worker", path, str(work), *again, *([str(work)] if repeat else [])),
+        cwd=work, stdin=subprocess.DEVNULL,
+    )  # fmt: skip
     try:
         deadline = time.monotonic() + SECONDS
         while not Path(path).exists():
@@ -50,7 +54,7 @@ def judge(candidate: str, tests: str, *, declared: str = "", folder: Path | None
             time.sleep(0.01)
         files = (str(folder / "candidate.txt"), str(folder / "tests.json"))
         done = subprocess.run(
-            program(tools, "test", path, *files, declared),
+            program(tools, "test", path, *files, declared, *again),
             capture_output=True, check=False, cwd="/", timeout=SECONDS, text=True,
         )  # fmt: skip
     finally:

@@ -3,12 +3,15 @@
 ``runner.wait([SOCKET, SECONDS])`` returns when a worker answers. ``runner.main([SOCKET, CANDIDATE,
 TESTS, NAMES])`` imports the candidate's file over there and runs the tests here. Its exit code is
 the verdict: 0 only when the whole test source has finished, nothing was refused on the way and the
-candidate is still there.
+candidate is still there. With a number as fifth argument so many calls are made again at the end,
+and must agree.
 """
 
 from __future__ import annotations
 
+import contextlib
 import json
+import os
 import socket
 import sys
 import time
@@ -32,6 +35,7 @@ from .judging import (
     usable,
 )
 from .links import MODULE
+from .samples import Call, NotPlainError, Sample, outcome_of
 from .session import BrokenError, Session
 
 POLL_SECONDS = 0.02
@@ -44,14 +48,18 @@ def main(arguments: Sequence[str]) -> int:
 
     Args:
         arguments: Path of the socket, of the candidate's text and of the tests as JSON; names of
-            builtins and standard modules that the task asks the candidate to define, with commas.
+            builtins and standard modules that the task asks the candidate to define, with commas;
+            how many calls are made again, nothing for none.
     """
-    path, candidate, tests, declared = arguments
+    path, candidate, tests, declared, *repeat = arguments
     source = text_of(candidate)
     with open(tests, encoding="utf-8") as file:  # noqa: PTH123
         code = json.load(file)["code"]
     sys.setrecursionlimit(max(DEPTH, sys.getrecursionlimit()))
-    session = Session(Channel(connected(path)))
+    sample = Sample(int(repeat[0])) if repeat else None
+    # Who connects now cannot be led to a worker that the candidate made.
+    first, *spare = [connected(path) for _ in range(1 + int(repeat[0] if repeat else 0))]
+    session = Session(Channel(first), sample)
     try:
         run(session, source, code, frozenset(declared.split(",")))
     except BaseException as error:  # noqa: BLE001  # whatever it is, it is no pass
@@ -59,7 +67,35 @@ def main(arguments: Sequence[str]) -> int:
         return FAILED
     if session.violation is not None:
         return say(session.violation)
+    return PASSED if sample is None else repeated(sample.calls(), spare, source)
+
+
+def repeated(calls: Sequence[Call], connections: Sequence[socket.socket], source: bytes) -> int:
+    """Make calls again, each in a worker of its own, and return the verdict."""
+    for call, connection in zip(calls, connections):  # noqa: B905  # Python 3.8
+        told = call.told()
+        if not _agrees(call, Session(Channel(connection)), source):
+            return say(f"a repeated call disagrees: {told}")
+    sys.stderr.write(f"securebench: {len(calls)} repeated calls agree\n")
     return PASSED
+
+
+def _agrees(call: Call, session: Session, source: bytes) -> bool:
+    result, error = None, None
+    with contextlib.ExitStack() as silent:
+        nowhere = silent.enter_context(open(os.devnull, "w", encoding="utf-8"))  # noqa: PTH123
+        silent.enter_context(contextlib.redirect_stdout(nowhere))
+        silent.enter_context(contextlib.redirect_stderr(nowhere))
+        try:
+            function = dict(session.import_candidate(source))[call.name]
+            result = session.request("call", function, call.arguments, call.names)
+        except BaseException as raised:  # noqa: BLE001  # it is compared
+            error = raised
+    try:
+        outcome = outcome_of(result, error, (call.arguments, call.names))
+    except NotPlainError:
+        return False
+    return session.violation is None and outcome == call.outcome
 
 
 def wait(arguments: Sequence[str]) -> int:
@@ -121,6 +157,8 @@ def run(session: Session, source: bytes, code: str, declared: frozenset[str]) ->
         BaseException: The tests or the import did not succeed.
     """
     names = usable(session.import_candidate(source), declared)
+    if session.sample is not None:
+        session.sample.know(names)
     sys.modules[MODULE] = RemoteModule(session, names)
     space = new_module(TESTS, {**names, "__file__": TEST_FILE}).__dict__
     exec(compile(code, TEST_FILE, "exec"), space)  # noqa: S102  # the pack's tests, trusted

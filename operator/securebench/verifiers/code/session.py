@@ -22,6 +22,7 @@ from .judging import INCOMPLETE
 from .links import LINK, TEXT, Link, RemoteMethod, RemoteType, link_of, mark_of
 from .plain import is_error, safe_module
 from .remote import remote_class, stand_in
+from .samples import Sample
 
 IDENTITY_BYTES = 16
 OBJECTS = 1_000_000
@@ -59,10 +60,12 @@ class Session:
 
     Args:
         channel: To the worker.
+        sample: Gets calls of the tests, or None.
     """
 
-    def __init__(self, channel: Channel) -> None:
+    def __init__(self, channel: Channel, sample: Sample | None = None) -> None:
         self._channel = channel
+        self.sample = sample
         self._heap = Heap(self)
         self._lock = threading.RLock()
         self._depth = 0
@@ -87,6 +90,12 @@ class Session:
             BrokenError: The candidate is gone or breaks the protocol.
             BaseException: What the candidate raised.
         """
+        make = partial(self._request, operation, *operands)
+        if self.sample is None or operation != "call" or self._depth > 0:
+            return make()
+        return self.sample.watch(make, *operands)
+
+    def _request(self, operation: str, *operands: object) -> Any:
         with self._lock, self._exchange():
             frame = self._asked(operation, operands)
             with self._heap.brief():

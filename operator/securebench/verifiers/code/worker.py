@@ -1,7 +1,8 @@
 """The candidate's side: imports its module and does what the tests ask of it.
 
 ``worker.main([SOCKET, FOLDER])`` listens on a socket, takes the candidate's source from the first
-connection that brings one, and serves that connection to its end. Nothing here is trusted once the
+connection that brings one, and serves that connection to its end. With more arguments the tests may
+make calls again, see ``fresh``. Nothing here is trusted once the
 candidate's module has begun to run; whatever it sends is checked on the other side.
 """
 
@@ -260,9 +261,19 @@ def main(arguments: Sequence[str]) -> int:
     """Serve one candidate; return the exit code, which says nothing about it.
 
     Args:
-        arguments: Path of the socket to make, folder for the candidate's file.
+        arguments: Path of the socket to make, folder for the candidate's file; where calls are
+            made again, how many, and all folders that candidate code can write.
     """
-    path, folder = arguments
+    path, folder, *repeated = arguments
+    if repeated:
+        from . import fresh  # noqa: PLC0415  # for this alone
+
+        repeats = int(repeated[0])
+        waiting = listening(path, 1 + repeats)
+        fresh.serve(
+            waiting, repeats, repeated[1:], lambda peer: Worker(Channel(peer), folder).serve()
+        )
+        return 0
     listener = listening(path)
     while True:
         connection, _ = listener.accept()
@@ -276,12 +287,12 @@ def main(arguments: Sequence[str]) -> int:
             return 0
 
 
-def listening(path: str) -> socket.socket:
-    """Return a socket that everybody in the Pod may connect to."""
+def listening(path: str, connections: int = 1) -> socket.socket:
+    """Return a socket that everybody in the Pod may connect to, so many at once."""
     if os.path.lexists(path):
         os.unlink(path)  # noqa: PTH108
     listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     listener.bind(path)
     os.chmod(path, 0o666)  # noqa: PTH101, S103  # the tests' container has another user
-    listener.listen(1)
+    listener.listen(connections)
     return listener

@@ -1,0 +1,194 @@
+"""A sample of the tests' calls, to be made again in fresh workers.
+
+A call can be drawn where the tests call a top-level function of the candidate with plain data and
+get plain data or an exception. Made again where nothing of the first calls is left, it must do the
+same: a candidate that carries knowledge from one call to the next does not.
+"""
+
+from __future__ import annotations
+
+import collections
+import copy
+import random
+import threading
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+from .links import RemoteType
+from .plain import taken_apart
+
+ITEMS = 100_000
+"""Calls with more items in arguments or result are not drawn."""
+
+TOLD_CHARACTERS = 200
+
+_MAPPINGS = (dict, collections.OrderedDict, collections.Counter, collections.defaultdict)
+_ROWS = (list, tuple, collections.deque)
+_SETS = (set, frozenset)
+_SCALARS = (type(None), bool, float, complex, str, bytes, bytearray)
+
+
+class NotPlainError(Exception):
+    """A value that is not compared with that of another worker."""
+
+
+class Call(NamedTuple):
+    """A call and what came of it.
+
+    Attributes:
+        name: Of the function.
+        arguments: Copies made before the call, by position.
+        names: Copies made before the call, by name.
+        outcome: See outcome_of.
+    """
+
+    name: str
+    arguments: list[Any]
+    names: dict[str, Any]
+    outcome: str
+
+    def told(self) -> str:
+        """Return the call in one line of bounded length."""
+        try:
+            values = [repr(value) for value in self.arguments]
+            values += [f"{name}={value!r}" for name, value in self.names.items()]
+        except ValueError:
+            values = ["..."]  # an integer with more digits than Python writes
+        text = ", ".join(values)
+        rest = "..." if len(text) > TOLD_CHARACTERS else ""
+        return f"{self.name}({text[:TOLD_CHARACTERS]}{rest})"
+
+
+class Sample:
+    """Calls drawn alike from all, however many there will be; no candidate can tell which.
+
+    Args:
+        size: At most so many.
+    """
+
+    def __init__(self, size: int) -> None:
+        self._size = size
+        self._seen = 0
+        self._calls: list[Call] = []
+        self._random = random.SystemRandom()
+        self._lock = threading.Lock()
+        self._functions: dict[int, str] = {}
+
+    def know(self, names: dict[str, Any]) -> None:
+        """Take the candidate's top-level names, whose values stay alive."""
+        self._functions = {id(value): name for name, value in names.items()}
+
+    def calls(self) -> list[Call]:
+        """Return the calls that were drawn, in no order."""
+        self._random.shuffle(self._calls)
+        return self._calls
+
+    def watch(self, make: Callable[[], Any], function: object, *arguments: Any) -> Any:
+        """Make a call, return its result and perhaps draw it.
+
+        Args:
+            make: Makes the call.
+            function: The stand-in that is called.
+            arguments: By position as a list, by name as a dictionary.
+
+        Raises:
+            BaseException: What the call raised.
+        """
+        name = self._functions.get(id(function))
+        place = None if name is None else self._place()
+        if name is None or place is None or not _is_plain(arguments):
+            return make()
+        copies = copy.deepcopy(arguments)
+        try:
+            result = make()
+        except BaseException as error:
+            self._draw(place, name, copies, (None, error, arguments))
+            raise
+        self._draw(place, name, copies, (result, None, arguments))
+        return result
+
+    def _place(self) -> int | None:
+        """Return where the next call goes, None where it is not drawn."""
+        with self._lock:
+            if self._seen < self._size:
+                return self._seen
+            self._seen += 1
+            place = self._random.randrange(self._seen)
+        return place if place < self._size else None
+
+    def _draw(self, place: int, name: str, copies: Any, ended: Any) -> None:
+        try:
+            call = Call(name, copies[0], copies[1], outcome_of(*ended))
+        except NotPlainError:
+            return
+        with self._lock:
+            if len(self._calls) < self._size:
+                self._calls.append(call)
+                self._seen = max(self._seen, len(self._calls))
+            else:
+                self._calls[place] = call
+
+
+def outcome_of(result: object, error: BaseException | None, arguments: object) -> str:
+    """Return what came of a call; equal texts mean the same.
+
+    Args:
+        result: What was returned.
+        error: What was raised, or None.
+        arguments: As the call left them.
+
+    Raises:
+        NotPlainError: There is more to it than plain data.
+    """
+    kind = None if error is None else f"{type(error).__module__}.{type(error).__qualname__}"
+    return f"{kind} {form_of(result)} {form_of(arguments)}"
+
+
+def form_of(value: object) -> str:
+    """Return a text that equal plain values share, and no others; NaN equals NaN.
+
+    Raises:
+        NotPlainError: It is no plain value, or too large.
+    """
+    try:
+        return _Former().form(value)
+    except RecursionError:
+        raise NotPlainError from None
+
+
+def _is_plain(value: object) -> bool:
+    try:
+        form_of(value)
+    except NotPlainError:
+        return False
+    return True
+
+
+class _Former:
+    def __init__(self) -> None:
+        self._left = ITEMS
+
+    def form(self, value: Any) -> str:
+        self._left -= 1
+        kind = type(value)
+        if self._left < 0 or isinstance(kind, RemoteType):
+            raise NotPlainError
+        if kind in _SCALARS:
+            return f"{kind.__name__}:{value!r}"
+        if kind is int:
+            return hex(value)
+        items = self._items(kind, value)
+        return f"{kind.__name__}[{','.join(items)}]"
+
+    def _items(self, kind: type, value: Any) -> list[str]:
+        if kind in _MAPPINGS:
+            pairs = [f"{self.form(key)}={self.form(item)}" for key, item in value.items()]
+            return pairs if kind is collections.OrderedDict else sorted(pairs)
+        if kind in _SETS:
+            return sorted(map(self.form, value))
+        if kind in _ROWS or (issubclass(kind, tuple) and hasattr(kind, "_fields")):
+            return list(map(self.form, value))
+        taken = taken_apart(value)
+        if taken is None:
+            raise NotPlainError
+        return list(map(self.form, taken[2]))
