@@ -154,7 +154,8 @@ def check(task, lanes, workspace):
 
 
 def is_right(task, text):
-    return judge(text, task.resources.value("tests")["code"]).code == 0
+    tests = task.resources.value("tests")
+    return judge(text, tests["code"], repeat=tests.get("repeat", 0)).code == 0
 
 
 def check_by_command(checker):

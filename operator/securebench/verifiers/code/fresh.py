@@ -28,6 +28,9 @@ CHILDREN = "/proc/thread-self/children"
 RESOURCES = range(16)
 """Numbers of all resource limits."""
 
+IPC = ("/proc/sysvipc/shm", "/proc/sysvipc/sem", "/proc/sysvipc/msg")
+"""What outlives processes and is no file."""
+
 END_SECONDS = 20.0
 PAUSE_SECONDS = 0.002
 
@@ -65,7 +68,7 @@ def serve(
         for folder in filter(os.path.isdir, folders):
             empty(folder)
         if _surroundings() != surroundings:
-            raise LeftoverError("a limit of this process was changed")
+            raise LeftoverError("a limit of this process or a memory that lasts")
         with contextlib.suppress(OSError):
             os.sched_setaffinity(0, range(os.cpu_count() or 1))
         worker = os.fork()
@@ -148,8 +151,17 @@ def _be_worker(
 
 
 def _surroundings() -> object:
-    """Return what processes of this user can change of this one, and its children get."""
-    return os.nice(0), [resource.getrlimit(number) for number in RESOURCES]
+    """Return what processes of this user can change and later ones find, other than files."""
+    limits = [resource.getrlimit(number) for number in RESOURCES]
+    return os.nice(0), limits, [_keys(path) for path in IPC]
+
+
+def _keys(path: str) -> list[list[str]]:
+    try:
+        with open(path, encoding="ascii") as file:  # noqa: PTH123
+            return [line.split()[:2] for line in file]
+    except OSError:
+        return []  # this kernel has none
 
 
 def _control(option: int, value: int) -> None:
