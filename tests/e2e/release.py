@@ -192,7 +192,8 @@ def release(
 
 
 def install(name: str, flags: Sequence[str]) -> None:
-    """Install the chart and wait until the operator is ready."""
+    """Install the chart, with its CRDs as they are now, and wait until the operator is ready."""
+    call("kubectl", "apply", "--server-side", "--force-conflicts", "-f", str(CHART / "crds"))
     helm = shutil.which("helm")
     assert helm is not None, "helm is not in PATH"
     words = ["upgrade", "--install", RELEASE, str(CHART), "-n", name, "--wait", "--timeout=3m"]
