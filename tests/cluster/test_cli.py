@@ -516,6 +516,7 @@ def test_the_programs_of_the_image(place: Release, user: Callable[..., Shell]) -
         "run",
         "results",
         "logs",
+        "audit",
         "operator",
         "pack",
     ]
