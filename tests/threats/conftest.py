@@ -21,9 +21,9 @@ OUTCOMES = Outcomes()
 
 @pytest.fixture(scope="session")
 def arena(request: pytest.FixtureRequest) -> Iterator[Arena]:
-    """The arena, with the trials of all chosen tests under way (``@pytest.mark.trials``)."""
+    """The arena, which runs the trials of all chosen tests (``@pytest.mark.trials``)."""
     with open_arena() as opened:
-        opened.start(
+        opened.queue(
             trial
             for item in request.session.items
             for mark in item.iter_markers("trials")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import uuid
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
@@ -26,6 +27,8 @@ VALUES = {
 """Small bounds and short waits, so that reaching them takes seconds."""
 PRIVILEGED = {"pod-security.kubernetes.io/enforce": "privileged"}
 RUN_SECONDS = 900
+AT_ONCE = 3
+"""Runs that go side by side; more of them would only wait for the node."""
 
 
 @dataclass(slots=True)
@@ -46,20 +49,27 @@ class Arena:
 
     stack: ExitStack
     _places: dict[bool, Place] = field(default_factory=dict)
+    _waiting: dict[Batch, list[Trial]] = field(default_factory=dict)
     _started: dict[Batch, list[Trial]] = field(default_factory=dict)
     _ended: dict[Batch, list[Record]] = field(default_factory=dict)
 
+    def queue(self, trials: Iterable[Trial]) -> None:
+        """Have these trials run, those of one batch together, a few runs at a time."""
+        self._waiting |= _by_batch(trials)
+        self._fill()
+
     def start(self, trials: Iterable[Trial]) -> None:
-        """Start the runs of these trials, those of one batch together."""
-        batches: dict[Batch, list[Trial]] = defaultdict(list)
-        for trial in trials:
-            if trial not in batches[trial.batch]:
-                batches[trial.batch].append(trial)
-        for batch, chosen in batches.items():
+        """Start the runs of these trials now, those of one batch together."""
+        for batch, chosen in _by_batch(trials).items():
             self._start(batch, chosen)
 
     def place(self, batch: Batch) -> Place:
-        """Return where a batch runs."""
+        """Return where a batch runs; its run is under way."""
+        if batch in self._waiting:
+            self._start(batch, self._waiting.pop(batch))
+        return self._place(batch)
+
+    def _place(self, batch: Batch) -> Place:
         is_weakened = batch.weakening is not None
         if is_weakened not in self._places:
             self._places[is_weakened] = self._install(is_weakened=is_weakened)
@@ -70,8 +80,7 @@ class Arena:
         batch = trial.batch
         if batch not in self._ended:
             place = self.place(batch)
-            run = place.release.wait_ended(batch.name, RUN_SECONDS)
-            ended = condition(run)
+            ended = condition(place.release.wait(batch.name, self._is_over, RUN_SECONDS))
             assert ended["status"] == batch.ended, ended
             self._ended[batch] = place.release.records(batch.name)
         return [record for record in self._ended[batch] if record["task_id"] == trial.name]
@@ -89,7 +98,7 @@ class Arena:
 
     def run(self, batch: Batch) -> Raw:
         """Return a batch's BenchmarkRun when it has ended."""
-        return self.place(batch).release.wait_ended(batch.name, RUN_SECONDS)
+        return self.place(batch).release.wait(batch.name, self._is_over, RUN_SECONDS)
 
     def file(self, trial: Trial, path: str) -> bytes:
         """Return a file of the run's folder on the volume.
@@ -103,8 +112,26 @@ class Arena:
         place = path.format(task=f"tasks/{index}")
         return self.place(trial.batch).release.file(trial.batch.name, place)
 
+    def _is_over(self, run: Raw) -> bool:
+        self._fill()
+        return _has_ended(run)
+
+    def _fill(self) -> None:
+        """Start runs that wait, as long as few are under way."""
+        free = AT_ONCE - self._under_way() if self._waiting else 0
+        for batch in list(self._waiting)[: max(0, free)]:
+            self._start(batch, self._waiting.pop(batch))
+
+    def _under_way(self) -> int:
+        runs = (
+            run
+            for place in self._places.values()
+            for run in json.loads(place.release.kubectl("get", "brun", "-o", "json"))["items"]
+        )
+        return sum(not _has_ended(run) for run in runs)
+
     def _start(self, batch: Batch, trials: Sequence[Trial]) -> None:
-        place = self.place(batch)
+        place = self._place(batch)
         if batch.weakening is not None:
             weaken.weaken(place.release, batch)
         files = batch.pack([trial.row for trial in trials])
@@ -119,6 +146,18 @@ class Arena:
         if is_weakened:
             self.stack.callback(weaken.remove, installed.namespace)
         return Place(installed, self.stack.enter_context(watched(installed.namespace)))
+
+
+def _by_batch(trials: Iterable[Trial]) -> dict[Batch, list[Trial]]:
+    batches: dict[Batch, list[Trial]] = defaultdict(list)
+    for trial in trials:
+        if trial not in batches[trial.batch]:
+            batches[trial.batch].append(trial)
+    return dict(batches)
+
+
+def _has_ended(run: Raw) -> bool:
+    return bool(condition(run)["status"] != "Unknown")
 
 
 @contextmanager
