@@ -32,9 +32,10 @@ class Outcome(StrEnum):
     NOT_APPLICABLE = "not applicable"
     NOT_BUILT = "not built"
     MISSING = "missing"
+    IN_PART = "run in part"
 
 
-EXPLAINED = frozenset({Outcome.HELD, Outcome.NOT_APPLICABLE, Outcome.NOT_BUILT})
+EXPLAINED = frozenset({Outcome.HELD, Outcome.NOT_APPLICABLE, Outcome.NOT_BUILT, Outcome.IN_PART})
 """Unproven counts as explained only with a reason."""
 
 
@@ -81,7 +82,7 @@ class Case:
             return Outcome.MISSING, odd[0]
         missing = [run for run in RUNS if not self.results[run]]
         if missing:
-            return Outcome.MISSING, f"no test of: {', '.join(missing)}"
+            return Outcome.IN_PART, f"not run: {', '.join(missing)}"
         return Outcome.HELD, ""
 
 
@@ -105,17 +106,19 @@ class Outcomes:
             is_whole: Whether cases without any result are listed too.
         """
         return {
-            case: self._row(case)
+            case: self._row(case, is_whole=is_whole)
             for case in CATALOGUE
             if case in self._cases or (is_whole and case in CATALOGUE)
         }
 
-    def _row(self, case: str) -> dict[str, str]:
+    def _row(self, case: str, *, is_whole: bool) -> dict[str, str]:
         later = LATER.get(str(CATALOGUE[case]["group"]))
         if case not in self._cases and later:
             outcome, reason = Outcome.NOT_BUILT, later
         else:
             outcome, reason = self._cases[case].outcome()
+        if outcome is Outcome.IN_PART and is_whole:
+            outcome = Outcome.MISSING
         return {"group": str(CATALOGUE[case]["group"]), "outcome": outcome.value, "reason": reason}
 
 
