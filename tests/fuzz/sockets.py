@@ -83,7 +83,7 @@ def is_answer(trace: TracebackType | None) -> bool:
     """Tell whether an exception is what the candidate answered, and not a failure of the reader."""
     while trace is not None and trace.tb_next is not None:
         trace = trace.tb_next
-    return trace is not None and trace.tb_frame.f_code.co_name in {"request", "import_candidate"}
+    return trace is not None and trace.tb_frame.f_code.co_name in {"_request", "import_candidate"}
 
 
 PLAIN = (str, int, float, complex, bytes, bytearray, bool, range, slice, type(None), type(...))
