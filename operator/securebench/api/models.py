@@ -296,8 +296,7 @@ class Isolation(ApiModel):
 
     require: IsolationRequirement = IsolationRequirement.VERIFIED
     """Verified: a canary Pod shows before the first task that nothing can be reached. Declared: no
-    canary, unless the administrator requires a sandbox of the run's runtime class, and every record
-    says so."""
+    canary, unless the runtime class has to be a sandbox; every record says so."""
     allow: Annotated[
         tuple[IsolationGap, ...],
         Field(max_length=4, json_schema_extra={"x-kubernetes-list-type": "set"}),

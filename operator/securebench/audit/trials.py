@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -13,6 +12,7 @@ from typing import Literal
 from securebench.api.models import MANIFEST_FILE, TASKS_FILE
 from securebench.errors import SecureBenchError
 from securebench.ledger.store import CANDIDATES
+from securebench.protocol import decode_object
 from securebench.tester.config import (
     BenchmarkSection,
     HarnessSection,
@@ -103,7 +103,7 @@ async def run_trial(
 
 
 def _read_records(path: Path) -> tuple[Record, ...]:
-    return tuple(json.loads(line) for line in path.read_bytes().splitlines())
+    return tuple(decode_object(line) for line in path.read_bytes().splitlines())
 
 
 def _trial_config(pack: Path, kind: TrialKind, output: Path, limit: int | None) -> TesterConfig:

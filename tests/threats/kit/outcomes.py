@@ -108,7 +108,7 @@ class Outcomes:
         return {
             case: self._row(case, is_whole=is_whole)
             for case in CATALOGUE
-            if case in self._cases or (is_whole and case in CATALOGUE)
+            if is_whole or case in self._cases
         }
 
     def _row(self, case: str, *, is_whole: bool) -> dict[str, str]:

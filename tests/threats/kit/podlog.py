@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
 from e2e.release import Raw
+
+_CONTENT = re.compile(r"\S")
 
 
 class PodLog:
@@ -18,20 +21,24 @@ class PodLog:
     def __init__(self, path: Path) -> None:
         """Read from the file that a watch writes."""
         self._path = path
+        self._states: list[Raw] = []
+        self._end = 0
 
-    def states(self) -> Iterator[Raw]:
-        """Yield the states, oldest first; one that is being written is left out."""
-        text = self._path.read_text(encoding="utf-8")
+    def states(self) -> Sequence[Raw]:
+        """Return the states, oldest first; one that is being written is left out."""
+        with self._path.open("rb") as file:
+            file.seek(self._end)
+            text = file.read().decode("utf-8", "replace")
         decoder = json.JSONDecoder()
         at = 0
-        while True:
-            while at < len(text) and text[at].isspace():
-                at += 1
+        while found := _CONTENT.search(text, at):
             try:
-                event, at = decoder.raw_decode(text, at)
+                event, at = decoder.raw_decode(text, found.start())
             except json.JSONDecodeError:
-                return
-            yield event["object"]
+                break
+            self._states.append(event["object"])
+        self._end += len(text[:at].encode())
+        return tuple(self._states)
 
     def last(self, run: str, role: str, task: int) -> list[Raw]:
         """Return the last state of each Pod of a task, in the order of their creation."""
