@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 
+from securebench.egress.report import LaunchReport
 from securebench.plan.model import AttemptKey, LaunchKey
 
 
@@ -140,6 +141,7 @@ class Production:
         stderr: Captured stderr.
         problem: ``oom_killed``, ``disk_limit_exceeded`` or ``supervisor_killed`` where that
             ended it, else empty.
+        egress: What the gateway says of the launch; None without a network.
     """
 
     launch: int
@@ -149,6 +151,7 @@ class Production:
     stdout: StreamInfo = StreamInfo()
     stderr: StreamInfo = StreamInfo()
     problem: str = ""
+    egress: LaunchReport | None = None
 
 
 @dataclass(frozen=True, slots=True)

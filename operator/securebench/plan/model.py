@@ -20,6 +20,7 @@ class Role(StrEnum):
     VERIFIER = "verifier"
     CANARY = "canary"
     CONTROL = "control"
+    GATEWAY = "gateway"
 
 
 class VerifierKind(StrEnum):
@@ -127,6 +128,7 @@ class HarnessPlan:
         env: Names of variables that enter the harness container.
         secret: Name of the Secret with their values, or empty.
         digest: ``sha256:…`` of contract 15.6.
+        agent: Present for codex and claude_code; their command is the task's.
     """
 
     type: str
@@ -136,6 +138,66 @@ class HarnessPlan:
     env: tuple[str, ...]
     secret: str
     digest: str
+    agent: AgentPlan | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ProviderPlan:
+    """The model provider of codex and claude_code.
+
+    Attributes:
+        name: ``openai`` or ``anthropic``.
+        host: The provider's host.
+        secret: Name of the Secret with its key; mounted in the gateway only.
+        key: Name of the key's entry in that Secret.
+        allow_external_tools: Whether the provider's own tools may be used.
+        max_requests: Budget of one launch, or None.
+        max_tokens: Budget of one launch, or None.
+    """
+
+    name: str
+    host: str
+    secret: str
+    key: str
+    allow_external_tools: bool = False
+    max_requests: int | None = None
+    max_tokens: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class EgressPlan:
+    """The way out of a run's harness Pods; a run without one has no network at all.
+
+    Attributes:
+        domains: Configured ``allowed_domains``; empty: the proxy route is closed.
+        provider: Present for codex and claude_code.
+        gateway: Cluster address of the run's gateway, known only when its Service is made.
+    """
+
+    domains: tuple[str, ...]
+    provider: ProviderPlan | None
+    gateway: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class AgentPlan:
+    """How the command line tool of a model provider runs in a task's image.
+
+    Attributes:
+        overlay: Image with the tool, mounted read-only at ``overlay_path``.
+        overlay_path: Absolute folder.
+        home: Absolute folder: an empty, writable volume.
+        version: Of the tool, resolved.
+        environment: Variables of the harness container besides those of the proxy.
+        preflight: Argv that must succeed before the tool itself is started.
+    """
+
+    overlay: str
+    overlay_path: str
+    home: str
+    version: str
+    environment: Mapping[str, str]
+    preflight: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -252,6 +314,7 @@ class TaskPlan:
         refusal: Present where the task is decided without a Pod before the harness.
         denial: Present where the verifier refuses after the harness has ended.
         row_digest: ``sha256:…`` of the row.
+        command: What the harness container runs; empty: the harness's own command.
     """
 
     index: int
@@ -268,6 +331,7 @@ class TaskPlan:
     denial: Refusal | None
     row_digest: str
     code: CodePlan | None = None
+    command: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -287,6 +351,7 @@ class RunPolicy:
     Attributes:
         attempts: Logical attempts of every task.
         infrastructure_retries: Launches beyond the first.
+        provider_retries: The same after an outage of the model provider.
         backoff_seconds: Wait before the first repeated launch; doubled for each further one.
         backoff_limit_seconds: Longest wait between launches.
         lost_after_seconds: Margin after which a Pod that stays Terminating counts as lost.
@@ -298,6 +363,7 @@ class RunPolicy:
 
     attempts: int = 1
     infrastructure_retries: int = 2
+    provider_retries: int = 2
     backoff_seconds: float = 2.0
     backoff_limit_seconds: float = 60.0
     lost_after_seconds: float = 60.0
@@ -325,6 +391,7 @@ class RunPlan:
         policy_digest: ``sha256:…`` over verification policy, limits and isolation.
         digest: ``sha256:…`` over everything that may change an outcome; binds the journal.
         audit: Whether the run examines a pack; its records say so.
+        egress: The way out, or None for no network at all.
     """
 
     identity: RunIdentity
@@ -340,6 +407,7 @@ class RunPlan:
     policy_digest: str
     digest: str
     audit: bool = False
+    egress: EgressPlan | None = None
 
 
 def pod_name(run_uid: str, launch: LaunchKey) -> str:
