@@ -65,7 +65,12 @@ class Trial:
 
 
 async def run_trial(
-    place: Place, pack: Path, kind: TrialKind, *, limit: int | None = None
+    place: Place,
+    pack: Path,
+    kind: TrialKind,
+    *,
+    limit: int | None = None,
+    parallelism: int | None = None,
 ) -> Trial:
     """Run a pack with an oracle or a nop on the cluster.
 
@@ -75,6 +80,7 @@ async def run_trial(
             and what its verifiers may do.
         kind: What stands in for the agent.
         limit: Only the first rows; None for all.
+        parallelism: Attempts at the same time; None leaves it to the API's default.
 
     Raises:
         ConfigErrors: The pack or its reference answers are wrong; nothing was created.
@@ -84,7 +90,7 @@ async def run_trial(
         config = _trial_config(pack, kind, Path(folder), limit)
         prepared = prepare(config)
         begun = time.monotonic()
-        async with open_session(config, prepared, NullReporter(), place) as session:
+        async with open_session(config, prepared, NullReporter(), place, parallelism) as session:
             end = await session.execute()
         seconds = time.monotonic() - begun
         if end.exit_code != 0 or end.summary is None:
