@@ -1,0 +1,129 @@
+#!/bin/bash
+# Builds the images that put codex and Claude Code beside a task image, from the npm packages that packages.lock pins.
+# Archives and names are kept in overlays/ and overlays.env below the user's cache; what is there already is not built
+# again. Claude Code may not be passed on: its image is for the cluster of the one who builds it.
+# usage: build.sh           builds
+#        build.sh archives  prints the archives instead
+set -euo pipefail
+HERE=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
+# shellcheck source=images/lib.sh
+. "$HERE/lib.sh"
+
+OVERLAYS=$IMAGES/overlays
+LOCK=$HERE/overlays/packages.lock
+
+# locked AGENT: version, npm package and its integrity for this machine.
+locked() {
+  awk -v agent="$1" -v machine="$(uname -m)" '$1 == agent && $3 == machine { print $2, $4, $5 }' "$LOCK"
+}
+
+require_npm() {
+  if command -v npm >/dev/null; then return; fi
+  command -v apt-get >/dev/null && [ "$(id -u)" -eq 0 ] || die "npm is missing: install it"
+  say "installing npm"
+  apt-get update -qq
+  DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends npm >/dev/null
+}
+
+# unpack PACKAGE INTEGRITY FOLDER: downloads and checks an npm package and unpacks it.
+unpack() {
+  local file=$3/package.tgz found
+  mkdir -p "$3"
+  (cd "$3" && npm pack --silent --loglevel=error "$1" >/dev/null && mv ./*-*.tgz package.tgz)
+  found=sha512-$(openssl dgst -sha512 -binary "$file" | base64 -w0)
+  [ "$found" = "$2" ] || die "$1 is not the package of packages.lock: its integrity is $found"
+  tar -xzf "$file" -C "$3" --strip-components=1
+  rm "$file"
+}
+
+# unpack_locked AGENT FOLDER
+unpack_locked() {
+  local package integrity
+  read -r _ package integrity < <(locked "$1")
+  unpack "$package" "$integrity" "$2"
+}
+
+# unpack_debian PACKAGE FOLDER
+unpack_debian() {
+  mkdir -p "$2"
+  (cd "$2" && { apt-get download -qq "$1" || { apt-get update -qq && apt-get download -qq "$1"; }; } >&2)
+  dpkg-deb -x "$2/$1"_*.deb "$2"
+  rm "$2/$1"_*.deb
+}
+
+# put TARGET FILE: copies a program.
+put() { install -D -m 0755 "$2" "$1"; }
+
+fill_codex() {
+  local vendor
+  unpack_locked codex "$1/npm"
+  vendor=$(find "$1/npm/vendor" -mindepth 1 -maxdepth 1 -name '*-linux-musl')
+  put "$2/bin/codex" "$vendor/bin/codex"
+  put "$2/bin/codex-code-mode-host" "$vendor/bin/codex-code-mode-host"
+  put "$2/codex-path/rg" "$vendor/codex-path/rg"
+}
+
+# The vendor's file stays as it is: the loader beside it starts it in any image, with a shell and a ripgrep of ours.
+fill_claude_code() {
+  unpack_locked claude-code "$1/npm"
+  unpack_locked codex "$1/codex"
+  unpack_debian musl "$1/musl"
+  unpack_debian bash-static "$1/bash"
+  put "$2/claude" "$1/npm/claude"
+  put "$2/lib/ld-musl.so.1" "$(find "$1/musl" -name libc.so -type f -print -quit)"
+  ln -s ld-musl.so.1 "$2/lib/libc.musl-$(uname -m).so.1"
+  put "$2/bin/bash" "$(find "$1/bash" -name bash-static -type f -print -quit)"
+  put "$2/bin/rg" "$(find "$1/codex" -path '*/codex-path/rg' -print -quit)"
+}
+
+# assemble AGENT VERSION IMAGE
+assemble() {
+  local work
+  work=$(mktemp -d "$IMAGES/overlay.XXXXXX")
+  mkdir "$work/context"
+  "fill_${1//-/_}" "$work/packages" "$work/context"
+  if has_docker; then
+    DOCKER_BUILDKIT=1 docker build -q -f "$HERE/overlays/Dockerfile" --build-arg "AGENT=$1" --build-arg "VERSION=$2" \
+      -t "$3" "$work/context"
+  else
+    buildah_here bud --isolation chroot -q -f "$HERE/overlays/Dockerfile" --build-arg "AGENT=$1" \
+      --build-arg "VERSION=$2" -t "$3" "$work/context"
+  fi
+  rm -rf "$work"
+}
+
+# build AGENT: prints the image's reference.
+build() {
+  local name=overlay-$1 version image archive log=$IMAGES/overlay-$1.log
+  read -r version _ < <(locked "$1") || die "packages.lock has no $1 for $(uname -m)"
+  image=securebench/$name:$version-$(digest images/overlays)
+  archive=$OVERLAYS/$name-${image##*:}.tar
+  if [ ! -f "$archive" ]; then
+    require_npm
+    say "building $image"
+    assemble "$1" "$version" "docker.io/$image" > "$log" 2>&1 ||
+      { tail -n 30 "$log" >&2; die "building $image failed: $log"; }
+    find "$OVERLAYS" -name "$name-*.tar" -delete
+    save "docker.io/$image" "docker.io/$image" "$archive"
+    if ! has_docker; then buildah_here rmi -f "docker.io/$image" >/dev/null; fi
+  fi
+  say "$image  $(du -h --apparent-size "$archive" | cut -f1)"
+  echo "$image"
+}
+
+main() {
+  local codex claude
+  mkdir -p "$OVERLAYS"
+  if [ "${1:-}" = archives ]; then find "$OVERLAYS" -name '*.tar' | sort; return; fi
+  exec 9> "$OVERLAYS/lock"
+  flock 9
+  if ! has_docker; then "$ROOT/tests/cluster/packages.sh" node; fi
+  codex=$(build codex)
+  claude=$(build claude-code)
+  printf 'SECUREBENCH_OVERLAY_CODEX=%s\nSECUREBENCH_OVERLAY_CODEX_VERSION=%s\n' \
+    "$codex" "$(locked codex | cut -d' ' -f1)" > "$IMAGES/overlays.env"
+  printf 'SECUREBENCH_OVERLAY_CLAUDE_CODE=%s\nSECUREBENCH_OVERLAY_CLAUDE_CODE_VERSION=%s\n' \
+    "$claude" "$(locked claude-code | cut -d' ' -f1)" >> "$IMAGES/overlays.env"
+}
+
+main "$@"
