@@ -48,6 +48,7 @@ class LaunchReport:
     Attributes:
         pod: Name of the harness Pod.
         pod_uid: Its uid.
+        address: Of the Pod, as the gateway saw it first; its token is good from there only.
         closed: Whether the sidecar said that the harness has ended; then the numbers are final.
         requests: Connections and requests of the proxy route that were allowed.
         blocked: Those that were refused, cut for a wrong server name included.
@@ -59,6 +60,7 @@ class LaunchReport:
 
     pod: str
     pod_uid: str
+    address: str = ""
     closed: bool = False
     requests: int = 0
     blocked: int = 0

@@ -1,0 +1,66 @@
+"""Which addresses of a name a gateway may connect to (contract 11.3)."""
+
+from __future__ import annotations
+
+from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_address
+
+_GLOBAL_UNICAST = IPv6Network("2000::/3")
+"""The only part of the IPv6 space that is given out for the public internet."""
+
+_NAT64 = IPv6Network("64:ff9b::/96")
+"""RFC 6052: the last 32 bits are the IPv4 address that a translator connects to."""
+
+_REFUSED_V4 = (
+    IPv4Network("192.0.0.0/24"),  # protocol assignments
+    IPv4Network("192.88.99.0/24"),  # 6to4 relays, withdrawn
+)
+_REFUSED_V6 = (
+    IPv6Network("2001::/23"),  # protocol assignments: Teredo, benchmarking, ORCHID
+    IPv6Network("2001:db8::/32"),  # documentation
+    IPv6Network("2002::/16"),  # 6to4: an IPv4 address behind a relay
+    IPv6Network("3fff::/20"),  # documentation
+)
+
+
+def is_public(address: str) -> bool:
+    """Tell whether an address is unicast of the public internet.
+
+    Addresses that hold an IPv4 address (mapped, NAT64) are judged by that one; other tunnels are
+    never public.
+
+    Args:
+        address: In numbers; with a zone it is never public.
+    """
+    try:
+        parsed = ip_address(address)
+    except ValueError:
+        return False
+    if isinstance(parsed, IPv4Address):
+        return _is_public_v4(parsed)
+    inner = _inner(parsed)
+    return _is_public_v6(parsed) if inner is None else _is_public_v4(inner)
+
+
+def _inner(address: IPv6Address) -> IPv4Address | None:
+    if address.scope_id is not None:
+        return None
+    if address in _NAT64:
+        return IPv4Address(int(address) & 0xFFFF_FFFF)
+    return address.ipv4_mapped
+
+
+def _is_public_v4(address: IPv4Address) -> bool:
+    return (
+        address.is_global
+        and not address.is_multicast
+        and not address.is_reserved
+        and not any(address in network for network in _REFUSED_V4)
+    )
+
+
+def _is_public_v6(address: IPv6Address) -> bool:
+    return (
+        address.scope_id is None
+        and address in _GLOBAL_UNICAST
+        and not any(address in network for network in _REFUSED_V6)
+    )

@@ -1,0 +1,83 @@
+"""The log of a launch's decisions: one JSON line each, bounded, never with a secret in it."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from enum import StrEnum
+
+from securebench.clock import rfc3339
+from securebench.egress.protocol import Route
+
+HOST_CHARACTERS = 253
+PATH_CHARACTERS = 512
+METHOD_CHARACTERS = 32
+"""What is kept of what the agent wrote."""
+
+
+class Verdict(StrEnum):
+    """What the gateway did."""
+
+    ALLOWED = "allowed"
+    REFUSED = "refused"
+    """Nothing of the agent's went out for it."""
+    CUT = "cut"
+    """Allowed, and ended by the gateway."""
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """One connection or request and what became of it, written when it has ended.
+
+    Attributes:
+        route: Which of the two ways out.
+        method: Of HTTP; ``CONNECT`` for a tunnel.
+        host: As the agent asked for it.
+        port: 0 where none was understood.
+        verdict: What the gateway did.
+        reason: A ``Cause``, or empty.
+        path: Without the query; empty for tunnels.
+        bytes_up: From the agent.
+        bytes_down: To the agent.
+        seconds: From the request to its end.
+        status: Of the answer that the agent got, or None.
+    """
+
+    route: Route
+    method: str
+    host: str
+    port: int
+    verdict: Verdict
+    reason: str = ""
+    path: str = ""
+    bytes_up: int = 0
+    bytes_down: int = 0
+    seconds: float = 0.0
+    status: int | None = None
+
+
+def line_of(decision: Decision, at: float) -> bytes:
+    """Return the line of a decision; ASCII only, so that nothing in it moves a terminal's cursor.
+
+    Args:
+        decision: What happened.
+        at: Seconds since the epoch.
+    """
+    entry: dict[str, object] = {
+        "at": rfc3339(at),
+        "route": decision.route.value,
+        "method": decision.method[:METHOD_CHARACTERS],
+        "host": decision.host[:HOST_CHARACTERS],
+        "port": decision.port,
+        "verdict": decision.verdict.value,
+        "reason": decision.reason,
+        "bytes_up": decision.bytes_up,
+        "bytes_down": decision.bytes_down,
+        "seconds": round(decision.seconds, 3),
+    }
+    if decision.path:
+        entry["path"] = decision.path.partition("?")[0][:PATH_CHARACTERS]
+    if decision.status is not None:
+        entry["status"] = decision.status
+    text = json.dumps(entry, ensure_ascii=True, separators=(",", ":"))
+    return text.replace("\x7f", "\\u007f").encode("ascii") + b"\n"

@@ -1,0 +1,94 @@
+"""What the routes of a gateway share."""
+
+from __future__ import annotations
+
+import ssl
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+
+import certifi
+
+from securebench.clock import Clock, SystemClock
+from securebench.egress.config import GatewayConfig
+from securebench.egress.domains import is_listed
+from securebench.egress.gateway.dial import Dialer
+from securebench.egress.gateway.launches import Launch
+from securebench.egress.gateway.streams import Stream
+from securebench.errors import ConfigError
+
+KEY_BYTES = 4096
+"""Most that a provider's key has."""
+
+
+@dataclass
+class Gateway:
+    """The gateway of a run.
+
+    Attributes:
+        config: What the operator said.
+        dialer: Resolves names, checks addresses, connects.
+        clock: Time of the log.
+        monotonic: Seconds of a clock that never goes back, for durations.
+    """
+
+    config: GatewayConfig
+    dialer: Dialer
+    clock: Clock = SystemClock()
+    monotonic: Callable[[], float] = time.monotonic
+
+    def is_listed(self, host: str) -> bool:
+        """Tell whether the tester lists a canonical host or a parent of it."""
+        return is_listed(host, self.config.domains)
+
+    async def dial(
+        self, launch: Launch, host: str, port: int, tls: ssl.SSLContext | None = None
+    ) -> Stream:
+        """Resolve a name once, check all its addresses and connect to one of them.
+
+        Args:
+            launch: Who asks; look-ups are shared fairly among launches.
+            host: Canonical name; whether it is listed was decided before.
+            port: Of the target.
+            tls: Speak TLS and require a certificate of the host.
+
+        Raises:
+            RefusedError: 403, an address of the name is not public.
+            UnreachableError: 502, no address, no connection or no valid certificate.
+        """
+        return await self.dialer.dial(launch.lookups, host, port, tls)
+
+    def provider_key(self) -> str:
+        """Return the provider's key as it is on the disk now: a Secret can be renewed.
+
+        Raises:
+            ConfigError: There is no provider, or no usable key in its file.
+        """
+        provider = self.config.provider
+        if provider is None:
+            raise ConfigError("the run has no model provider")
+        try:
+            with Path(provider.key_file).open("rb") as file:
+                key = file.read(KEY_BYTES + 1).decode("ascii").strip()
+        except (OSError, ValueError):
+            key = ""
+        if not key or len(key) > KEY_BYTES or not key.isprintable():
+            raise ConfigError(
+                f"the file with the key of provider {provider.name} has no usable key"
+            )
+        return key
+
+    @cached_property
+    def provider_tls(self) -> ssl.SSLContext:
+        """TLS towards the provider: the public authorities and those of the configuration.
+
+        Raises:
+            OSError: The file of the authorities is missing or holds no certificate.
+        """
+        context = ssl.create_default_context(cafile=certifi.where())
+        context.minimum_version = ssl.TLSVersion.TLSv1_2
+        if self.config.authorities:
+            context.load_verify_locations(cafile=self.config.authorities)
+        return context

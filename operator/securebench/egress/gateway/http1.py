@@ -1,0 +1,416 @@
+"""HTTP/1.1 on streams: stricter than h11 where parsers disagree; the framing is h11's.
+
+Every request and every answer has a parser of its own, so that nothing of one message decides how
+the next one is read. What is sent on is written anew and never copied from what was received.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import AsyncIterator, Iterable
+from dataclasses import dataclass
+from typing import Final, NamedTuple
+
+import h11
+
+from securebench.egress.causes import BAD_REQUEST, Cause, RefusedError, UnreachableError
+from securebench.egress.gateway.streams import AgentStream, Stream
+
+HEAD_BYTES: Final = 64 * 1024
+"""Request line and headers together, or one line of a chunked body; common servers take 8 to 80."""
+
+LENGTH_DIGITS: Final = 15
+"""Of a Content-Length; a petabyte."""
+
+Headers = tuple[tuple[bytes, bytes], ...]
+"""Pairs of lower-case name and value, in the order of the wire."""
+
+HOP_BY_HOP: Final = frozenset(
+    {
+        *(b"connection", b"keep-alive", b"proxy-connection", b"proxy-authorization"),
+        *(b"proxy-authenticate", b"proxy-authentication-info", b"te", b"transfer-encoding"),
+        *(b"upgrade", b"expect"),
+    }
+)
+"""Headers that speak of one connection only (RFC 9110 section 7.6.1)."""
+
+_CONTROL: Final = "The request has a bare line feed or a control character."
+_LONG: Final = "The headers of the request are too long."
+_END: Final = b"\r\n\r\n"
+_FORBIDDEN = re.compile(rb"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f]|(?<!\r)\n|\r[^\n]")
+_REQUEST_LINE = re.compile(rb"([!#$%&'*+.^_`|~0-9A-Za-z-]+) ([\x21-\x7e]+) HTTP/1\.([01])")
+_FIELD = re.compile(rb"([!#$%&'*+.^_`|~0-9A-Za-z-]+):[ \t]*(.*?)[ \t]*", re.DOTALL)
+_LENGTH = re.compile(rb"[0-9]{1,%d}" % LENGTH_DIGITS)
+_NOT_IN_TRAILERS = HOP_BY_HOP | {b"content-length", b"host", b"trailer"}
+
+
+@dataclass(frozen=True, slots=True)
+class RequestHead:
+    """A request without its body.
+
+    Attributes:
+        method: As it was sent; methods are case-sensitive.
+        target: Of the request line: visible ASCII characters.
+        version: 10 or 11.
+        headers: All of them.
+        length: Bytes of the body, or None where it is chunked.
+    """
+
+    method: str
+    target: str
+    version: int
+    headers: Headers
+    length: int | None
+
+    def values(self, name: bytes) -> list[bytes]:
+        """Return what the headers of a lower-case name say, in their order."""
+        return values(self.headers, name)
+
+    @property
+    def has_body(self) -> bool:
+        """Tell whether bytes follow."""
+        return self.length != 0
+
+
+class _HeadBytes(NamedTuple):
+    head: bytes
+    """With the empty line."""
+    rest: bytes
+
+
+def values(headers: Headers, name: bytes) -> list[bytes]:
+    """Return what the headers of a lower-case name say, in their order."""
+    return [value for key, value in headers if key == name]
+
+
+def words(headers: Headers, name: bytes) -> set[bytes]:
+    """Return the lower-case members of a comma-separated header."""
+    lists = (value.lower().split(b",") for value in values(headers, name))
+    return {word.strip() for members in lists for word in members}
+
+
+def end_to_end(headers: Iterable[tuple[bytes, bytes]]) -> Headers:
+    """Return the headers that are meant for the other end of a chain.
+
+    Those that ``Connection`` names go as well; the framing is to be made anew.
+
+    Args:
+        headers: Pairs of lower-case name and value.
+    """
+    every = tuple(headers)
+    dropped = (HOP_BY_HOP | words(every, b"connection")) - {b"content-length", b"host"}
+    return tuple((name, value) for name, value in every if name not in dropped)
+
+
+def request_head(data: bytes) -> RequestHead:
+    """Parse a request line and headers.
+
+    Args:
+        data: With the empty line at the end.
+
+    Raises:
+        RefusedError: Two parsers might read it in two ways.
+    """
+    if _FORBIDDEN.search(data):
+        raise _bad(_CONTROL)
+    first, *lines = data.removesuffix(_END).split(b"\r\n")
+    line = _REQUEST_LINE.fullmatch(first)
+    if line is None:
+        raise _bad("The request line is malformed.")
+    headers = tuple(_field(text) for text in lines)
+    version = 10 + int(line[3])
+    length = _body_length(headers, version)
+    return RequestHead(line[1].decode("ascii"), line[2].decode("ascii"), version, headers, length)
+
+
+def _field(line: bytes) -> tuple[bytes, bytes]:
+    found = _FIELD.fullmatch(line)
+    if found is None:
+        raise _bad("A header line is malformed or folded.")
+    return found[1].lower(), found[2]
+
+
+def _body_length(headers: Headers, version: int) -> int | None:
+    lengths, codings = values(headers, b"content-length"), values(headers, b"transfer-encoding")
+    if len(lengths) + len(codings) > 1:
+        raise _bad("The request says more than once how long its body is.")
+    if codings:
+        if version == 10 or codings[0].lower() != b"chunked":  # noqa: PLR2004 - HTTP/1.0
+            raise _bad("The request's Transfer-Encoding is not just chunked.")
+        return None
+    if lengths and _LENGTH.fullmatch(lengths[0]) is None:
+        raise _bad("The request's Content-Length is no plain number.")
+    expected = words(headers, b"expect")
+    if expected - {b"100-continue"}:
+        raise _bad("The request expects more than 100-continue.", 417)
+    return int(lengths[0]) if lengths else 0
+
+
+async def next_exchange(agent: AgentStream) -> Exchange | None:
+    """Read the head of the agent's next request; the exchange before is over and was reusable.
+
+    Returns:
+        None where the agent has ended the connection.
+
+    Raises:
+        RefusedError: It is no request; send ``refusal`` and close.
+        CutError: The launch's byte limit is reached.
+    """
+    found = await _head_bytes(agent)
+    return None if found is None else Exchange(agent, request_head(found.head), found)
+
+
+async def _head_bytes(agent: AgentStream) -> _HeadBytes | None:
+    buffer, searched = bytearray(), 0
+    while (end := buffer.find(_END, max(0, searched - len(_END)))) < 0:
+        if _FORBIDDEN.search(buffer, max(0, searched - 1)):
+            raise _bad(_CONTROL)
+        if len(buffer) > HEAD_BYTES:
+            raise _bad(_LONG, 431)
+        searched = len(buffer)
+        data = await agent.read()
+        if not data and buffer:
+            raise _bad("The connection ended inside the head of a request.")
+        if not data:
+            return None
+        buffer += data
+    end += len(_END)
+    if end > HEAD_BYTES:
+        raise _bad(_LONG, 431)
+    return _HeadBytes(bytes(buffer[:end]), bytes(buffer[end:]))
+
+
+class Exchange:
+    """One request of the agent and its answer.
+
+    Args:
+        agent: Its connection.
+        head: Of the request.
+        received: The same as bytes, and what came with it.
+
+    Attributes:
+        head: Of the request.
+        trailers: After the body; complete when ``body`` has ended.
+        status: Of the final answer as soon as it has begun, else None.
+    """
+
+    def __init__(self, agent: AgentStream, head: RequestHead, received: _HeadBytes) -> None:
+        self.head = head
+        self.trailers: Headers = ()
+        self.status: int | None = None
+        self._agent = agent
+        self._http = h11.Connection(h11.SERVER, max_incomplete_event_size=HEAD_BYTES)
+        self._http.receive_data(received.head)
+        if not isinstance(self._event(), h11.Request):
+            raise _bad("The request is malformed.")
+        if received.rest:
+            self._http.receive_data(received.rest)
+
+    async def body(self) -> AsyncIterator[bytes]:
+        """Yield the request's body; says 100 Continue first to an agent that waits for it.
+
+        Raises:
+            RefusedError: The body is malformed or ends too early.
+        """
+        if self._http.they_are_waiting_for_100_continue:
+            await self.inform(100)
+        while True:
+            event = self._event()
+            if event is h11.NEED_DATA:
+                self._http.receive_data(await self._agent.read())
+            elif isinstance(event, h11.Data):
+                yield bytes(event.data)
+            else:
+                if isinstance(event, h11.EndOfMessage):
+                    self.trailers = _safe_trailers(event)
+                return
+
+    async def whole_body(self, limit: int) -> bytes:
+        """Return the request's body.
+
+        Raises:
+            RefusedError: It is malformed, or longer than the limit (413).
+        """
+        found = bytearray()
+        async for data in self.body():
+            found += data
+            if len(found) > limit:
+                raise RefusedError(
+                    f"The body of the request is longer than {limit} bytes.", Cause.TOO_LARGE, 413
+                )
+        return bytes(found)
+
+    async def inform(self, status: int, headers: Headers = ()) -> None:
+        """Send an answer before the answer (1xx); an agent of HTTP/1.0 gets none."""
+        event = h11.InformationalResponse(status_code=status, headers=list(headers))
+        data = self._http.send(event)
+        if self.head.version > 10:  # noqa: PLR2004 - HTTP/1.0
+            await self._agent.write(data)
+
+    async def start(self, status: int, headers: Headers, reason: bytes = b"") -> None:
+        """Send the head of the answer: framing and keep-alive are added.
+
+        Args:
+            status: 200 or above.
+            headers: End to end. Without a Content-Length the body is chunked, or ends with the
+                connection for HTTP/1.0.
+            reason: Text behind the status.
+        """
+        self.status = status
+        event = h11.Response(status_code=status, headers=list(headers), reason=reason)
+        await self._agent.write(self._http.send(event))
+
+    async def send(self, data: bytes) -> None:
+        """Send a piece of the answer's body.
+
+        Raises:
+            UnreachableError: It is more than the answer's Content-Length.
+        """
+        await self._agent.write(_sent(self._http, h11.Data(data=data)))
+
+    async def finish(self, trailers: Headers = ()) -> None:
+        """End the answer; trailers are dropped where the framing has none.
+
+        Raises:
+            UnreachableError: It is less than the answer's Content-Length.
+        """
+        event = h11.EndOfMessage(headers=list(trailers))
+        await self._agent.write(_sent(self._http, event))
+
+    async def answer(self, status: int, message: str, headers: Headers = ()) -> None:
+        """Answer with one line of text. Where the request's body was not read, it is the last one.
+
+        Args:
+            status: 200 or above.
+            message: One sentence.
+            headers: Further ones.
+        """
+        body = f"{message}\n".encode()
+        unread = ((b"connection", b"close"),) if self.head.has_body else ()
+        await self.start(status, (*_text_headers(body), *headers, *unread))
+        if self.head.method != "HEAD":
+            await self.send(body)
+        await self.finish()
+
+    def is_reusable(self) -> bool:
+        """Tell whether another request may follow, and hand over what is there of it."""
+        http = self._http
+        if not self.head.has_body and http.their_state is h11.SEND_BODY:
+            self._event()
+        if (http.our_state, http.their_state) != (h11.DONE, h11.DONE):
+            return False
+        self._agent.unread(self.rest)
+        return True
+
+    @property
+    def rest(self) -> bytes:
+        """What was received and belongs to no part of the request."""
+        return self._http.trailing_data[0]
+
+    def _event(self) -> h11.Event | type[h11.NEED_DATA] | type[h11.PAUSED]:
+        try:
+            return self._http.next_event()
+        except h11.RemoteProtocolError as error:
+            raise _bad("The request is malformed.", error.error_status_hint) from error
+
+
+class OriginConnection:
+    """The origin's end: one request and its answer.
+
+    Args:
+        stream: To the origin.
+
+    Attributes:
+        trailers: After the answer's body; complete when ``body`` has ended.
+    """
+
+    def __init__(self, stream: Stream) -> None:
+        self.trailers: Headers = ()
+        self._stream = stream
+        self._http = h11.Connection(h11.CLIENT, max_incomplete_event_size=HEAD_BYTES)
+
+    async def start(self, method: str, target: str, headers: Headers) -> None:
+        """Send the head of the request.
+
+        Args:
+            method: In its usual case.
+            target: Path and query.
+            headers: With Host and, where there is a body, its Content-Length or
+                ``Transfer-Encoding: chunked``.
+        """
+        event = h11.Request(method=method, target=target, headers=list(headers))
+        await self._stream.write(self._http.send(event))
+
+    async def send(self, data: bytes) -> None:
+        """Send a piece of the request's body."""
+        await self._stream.write(self._http.send(h11.Data(data=data)))
+
+    async def finish(self, trailers: Headers = ()) -> None:
+        """End the request; trailers only where it is chunked."""
+        await self._stream.write(self._http.send(h11.EndOfMessage(headers=list(trailers))))
+
+    async def next_head(self) -> h11.InformationalResponse | h11.Response:
+        """Return the head of the next answer; the one with a status of 200 or above is the last.
+
+        Raises:
+            UnreachableError: It is malformed, or the origin ended the connection.
+        """
+        event = await self._next()
+        if not isinstance(event, h11.InformationalResponse | h11.Response):
+            raise UnreachableError("The origin did not answer.", Cause.BROKEN)
+        return event
+
+    async def body(self) -> AsyncIterator[bytes]:
+        """Yield the answer's body.
+
+        Raises:
+            UnreachableError: It is malformed or ends too early.
+        """
+        while isinstance(event := await self._next(), h11.Data):
+            yield bytes(event.data)
+        if isinstance(event, h11.EndOfMessage):
+            self.trailers = _safe_trailers(event)
+
+    @property
+    def rest(self) -> bytes:
+        """What was received after a change of protocols."""
+        return self._http.trailing_data[0]
+
+    async def _next(self) -> object:
+        try:
+            while (event := self._http.next_event()) is h11.NEED_DATA:
+                self._http.receive_data(await self._stream.read())
+        except h11.RemoteProtocolError as error:
+            raise UnreachableError(
+                "The origin's answer is malformed or ended too early.", Cause.BROKEN
+            ) from error
+        return event
+
+
+def _bad(reason: str, status: int = BAD_REQUEST) -> RefusedError:
+    return RefusedError(reason, Cause.BAD_REQUEST, status)
+
+
+def refusal(status: int, message: str) -> bytes:
+    """Return an answer to bytes that are no request; the connection is to be closed after it."""
+    body = f"{message}\n".encode()
+    http = h11.Connection(h11.SERVER)
+    headers = [*_text_headers(body), (b"connection", b"close")]
+    head = http.send(h11.Response(status_code=status, headers=headers))
+    return head + http.send(h11.Data(data=body)) + http.send(h11.EndOfMessage())
+
+
+def _text_headers(body: bytes) -> Headers:
+    length = str(len(body)).encode()
+    return ((b"content-type", b"text/plain; charset=utf-8"), (b"content-length", length))
+
+
+def _safe_trailers(event: h11.EndOfMessage) -> Headers:
+    return tuple((name, value) for name, value in event.headers if name not in _NOT_IN_TRAILERS)
+
+
+def _sent(http: h11.Connection, event: h11.Data | h11.EndOfMessage) -> bytes:
+    try:
+        return http.send(event)
+    except h11.LocalProtocolError as error:
+        raise UnreachableError("The answer is not as long as it says.", Cause.BROKEN) from error

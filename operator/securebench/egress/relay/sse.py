@@ -1,0 +1,66 @@
+"""Server-sent events, read beside the bytes that are passed on.
+
+Source: the HTML standard, "Interpreting an event stream"; only the data of events is kept.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+EVENT_BYTES: Final = 8 * 1024**2
+"""Largest event that is read; OpenAI's last one repeats the whole answer, about 100 kB."""
+
+
+class EventReader:
+    """Cuts a stream into events; longer events are skipped.
+
+    Args:
+        limit_bytes: Of one event's lines.
+    """
+
+    def __init__(self, limit_bytes: int = EVENT_BYTES) -> None:
+        self._limit = limit_bytes
+        self._line: list[bytes] = []
+        self._data: list[bytes] = []
+        self._size = 0
+        self._after_return = False
+
+    def feed(self, piece: bytes) -> list[bytes]:
+        """Return the data of the events that end in this piece, in their order."""
+        if self._after_return and piece.startswith(b"\n"):
+            piece = piece[1:]
+            self._after_return = False
+        if not piece:
+            return []
+        self._after_return = piece.endswith(b"\r")
+        *ends, begun = piece.replace(b"\r\n", b"\n").replace(b"\r", b"\n").split(b"\n")
+        events = []
+        for end in ends:
+            self._take(end)
+            line = b"".join(self._line)
+            self._line.clear()
+            event = self._line_ended(line)
+            if event:
+                events.append(event)
+        self._take(begun)
+        return events
+
+    def _take(self, part: bytes) -> None:
+        """Keep a part of a line while the event is within its bound."""
+        self._size += len(part)
+        if self._size > self._limit:
+            self._line.clear()
+            self._data.clear()
+        if part:
+            self._line.append(part)
+
+    def _line_ended(self, line: bytes) -> bytes:
+        if line:
+            name, _, value = line.partition(b":")
+            if name == b"data":
+                self._data.append(value.removeprefix(b" "))
+            return b""
+        event = b"" if self._size > self._limit else b"\n".join(self._data)
+        self._data.clear()
+        self._size = 0
+        return event
