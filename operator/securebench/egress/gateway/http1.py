@@ -19,6 +19,9 @@ from securebench.egress.gateway.streams import AgentStream, Stream
 HEAD_BYTES: Final = 64 * 1024
 """Request line and headers together, or one line of a chunked body; common servers take 8 to 80."""
 
+HTTP_1_0: Final = 10
+HTTP_1_1: Final = 11
+
 LENGTH_DIGITS: Final = 15
 """Of a Content-Length; a petabyte."""
 
@@ -41,6 +44,7 @@ _FORBIDDEN = re.compile(rb"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f]|(?<!\r)\n|\r[^\n]")
 _REQUEST_LINE = re.compile(rb"([!#$%&'*+.^_`|~0-9A-Za-z-]+) ([\x21-\x7e]+) HTTP/1\.([01])")
 _FIELD = re.compile(rb"([!#$%&'*+.^_`|~0-9A-Za-z-]+):[ \t]*(.*?)[ \t]*", re.DOTALL)
 _LENGTH = re.compile(rb"[0-9]{1,%d}" % LENGTH_DIGITS)
+_WITHOUT_BODY = frozenset({204, 304})
 _NOT_IN_TRAILERS = HOP_BY_HOP | {b"content-length", b"host", b"trailer"}
 
 
@@ -51,7 +55,7 @@ class RequestHead:
     Attributes:
         method: As it was sent; methods are case-sensitive.
         target: Of the request line: visible ASCII characters.
-        version: 10 or 11.
+        version: ``HTTP_1_0`` or ``HTTP_1_1``.
         headers: All of them.
         length: Bytes of the body, or None where it is chunked.
     """
@@ -118,8 +122,10 @@ def request_head(data: bytes) -> RequestHead:
     if line is None:
         raise _bad("The request line is malformed.")
     headers = tuple(_field(text) for text in lines)
-    version = 10 + int(line[3])
+    version = HTTP_1_1 if line[3] == b"1" else HTTP_1_0
     length = _body_length(headers, version)
+    if words(headers, b"expect") - {b"100-continue"}:
+        raise _bad("The request expects more than 100-continue.", 417)
     return RequestHead(line[1].decode("ascii"), line[2].decode("ascii"), version, headers, length)
 
 
@@ -135,14 +141,11 @@ def _body_length(headers: Headers, version: int) -> int | None:
     if len(lengths) + len(codings) > 1:
         raise _bad("The request says more than once how long its body is.")
     if codings:
-        if version == 10 or codings[0].lower() != b"chunked":  # noqa: PLR2004 - HTTP/1.0
+        if version == HTTP_1_0 or codings[0].lower() != b"chunked":
             raise _bad("The request's Transfer-Encoding is not just chunked.")
         return None
     if lengths and _LENGTH.fullmatch(lengths[0]) is None:
         raise _bad("The request's Content-Length is no plain number.")
-    expected = words(headers, b"expect")
-    if expected - {b"100-continue"}:
-        raise _bad("The request expects more than 100-continue.", 417)
     return int(lengths[0]) if lengths else 0
 
 
@@ -198,6 +201,7 @@ class Exchange:
         self.head = head
         self.trailers: Headers = ()
         self.status: int | None = None
+        self._is_chunked = False
         self._agent = agent
         self._http = h11.Connection(h11.SERVER, max_incomplete_event_size=HEAD_BYTES)
         self._http.receive_data(received.head)
@@ -231,20 +235,23 @@ class Exchange:
         Raises:
             RefusedError: It is malformed, or longer than the limit (413).
         """
+        too_large = RefusedError(
+            f"The body of the request is longer than {limit} bytes.", Cause.TOO_LARGE, 413
+        )
+        if (self.head.length or 0) > limit:
+            raise too_large
         found = bytearray()
         async for data in self.body():
             found += data
             if len(found) > limit:
-                raise RefusedError(
-                    f"The body of the request is longer than {limit} bytes.", Cause.TOO_LARGE, 413
-                )
+                raise too_large
         return bytes(found)
 
     async def inform(self, status: int, headers: Headers = ()) -> None:
         """Send an answer before the answer (1xx); an agent of HTTP/1.0 gets none."""
         event = h11.InformationalResponse(status_code=status, headers=list(headers))
         data = self._http.send(event)
-        if self.head.version > 10:  # noqa: PLR2004 - HTTP/1.0
+        if self.head.version > HTTP_1_0:
             await self._agent.write(data)
 
     async def start(self, status: int, headers: Headers, reason: bytes = b"") -> None:
@@ -257,6 +264,12 @@ class Exchange:
             reason: Text behind the status.
         """
         self.status = status
+        self._is_chunked = (
+            self.head.version > HTTP_1_0
+            and self.head.method != "HEAD"
+            and status not in _WITHOUT_BODY
+            and not values(headers, b"content-length")
+        )
         event = h11.Response(status_code=status, headers=list(headers), reason=reason)
         await self._agent.write(self._http.send(event))
 
@@ -274,7 +287,7 @@ class Exchange:
         Raises:
             UnreachableError: It is less than the answer's Content-Length.
         """
-        event = h11.EndOfMessage(headers=list(trailers))
+        event = h11.EndOfMessage(headers=list(trailers) if self._is_chunked else [])
         await self._agent.write(_sent(self._http, event))
 
     async def answer(self, status: int, message: str, headers: Headers = ()) -> None:
@@ -307,7 +320,7 @@ class Exchange:
         """What was received and belongs to no part of the request."""
         return self._http.trailing_data[0]
 
-    def _event(self) -> h11.Event | type[h11.NEED_DATA] | type[h11.PAUSED]:
+    def _event(self) -> object:
         try:
             return self._http.next_event()
         except h11.RemoteProtocolError as error:
