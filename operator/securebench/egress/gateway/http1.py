@@ -1,4 +1,4 @@
-"""HTTP/1.1 on streams: stricter than h11 where parsers disagree; the framing is h11's.
+"""HTTP/1.1 on streams: both ends of an exchange; h11 does the framing, ``heads`` is stricter.
 
 Every request and every answer has a parser of its own, so that nothing of one message decides how
 the next one is read. What is sent on is written anew and never copied from what was received.
@@ -6,147 +6,31 @@ the next one is read. What is sent on is written anew and never copied from what
 
 from __future__ import annotations
 
-import re
-from collections.abc import AsyncIterator, Iterable
-from dataclasses import dataclass
+from collections.abc import AsyncIterator
 from typing import Final, NamedTuple
 
 import h11
 
-from securebench.egress.causes import BAD_REQUEST, Cause, RefusedError, UnreachableError
+from securebench.egress.causes import Cause, RefusedError, UnreachableError
+from securebench.egress.gateway.heads import (
+    END,
+    HOP_BY_HOP,
+    HTTP_1_0,
+    Headers,
+    RequestHead,
+    bad_request,
+    check_characters,
+    request_head,
+    values,
+)
 from securebench.egress.gateway.streams import AgentStream, Stream
 
 HEAD_BYTES: Final = 64 * 1024
 """Request line and headers together, or one line of a chunked body; common servers take 8 to 80."""
 
-HTTP_1_0: Final = 10
-HTTP_1_1: Final = 11
-
-LENGTH_DIGITS: Final = 15
-"""Of a Content-Length; a petabyte."""
-
-Headers = tuple[tuple[bytes, bytes], ...]
-"""Pairs of lower-case name and value, in the order of the wire."""
-
-HOP_BY_HOP: Final = frozenset(
-    {
-        *(b"connection", b"keep-alive", b"proxy-connection", b"proxy-authorization"),
-        *(b"proxy-authenticate", b"proxy-authentication-info", b"te", b"transfer-encoding"),
-        *(b"upgrade", b"expect"),
-    }
-)
-"""Headers that speak of one connection only (RFC 9110 section 7.6.1)."""
-
-_CONTROL: Final = "The request has a bare line feed or a control character."
 _LONG: Final = "The headers of the request are too long."
-_END: Final = b"\r\n\r\n"
-_FORBIDDEN = re.compile(rb"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f]|(?<!\r)\n|\r[^\n]")
-_REQUEST_LINE = re.compile(rb"([!#$%&'*+.^_`|~0-9A-Za-z-]+) ([\x21-\x7e]+) HTTP/1\.([01])")
-_FIELD = re.compile(rb"([!#$%&'*+.^_`|~0-9A-Za-z-]+):[ \t]*(.*?)[ \t]*", re.DOTALL)
-_LENGTH = re.compile(rb"[0-9]{1,%d}" % LENGTH_DIGITS)
 _WITHOUT_BODY = frozenset({204, 304})
 _NOT_IN_TRAILERS = HOP_BY_HOP | {b"content-length", b"host", b"trailer"}
-
-
-@dataclass(frozen=True, slots=True)
-class RequestHead:
-    """A request without its body.
-
-    Attributes:
-        method: As it was sent; methods are case-sensitive.
-        target: Of the request line: visible ASCII characters.
-        version: ``HTTP_1_0`` or ``HTTP_1_1``.
-        headers: All of them.
-        length: Bytes of the body, or None where it is chunked.
-    """
-
-    method: str
-    target: str
-    version: int
-    headers: Headers
-    length: int | None
-
-    def values(self, name: bytes) -> list[bytes]:
-        """Return what the headers of a lower-case name say, in their order."""
-        return values(self.headers, name)
-
-    @property
-    def has_body(self) -> bool:
-        """Tell whether bytes follow."""
-        return self.length != 0
-
-
-class _HeadBytes(NamedTuple):
-    head: bytes
-    """With the empty line."""
-    rest: bytes
-
-
-def values(headers: Headers, name: bytes) -> list[bytes]:
-    """Return what the headers of a lower-case name say, in their order."""
-    return [value for key, value in headers if key == name]
-
-
-def words(headers: Headers, name: bytes) -> set[bytes]:
-    """Return the lower-case members of a comma-separated header."""
-    lists = (value.lower().split(b",") for value in values(headers, name))
-    return {word.strip() for members in lists for word in members}
-
-
-def end_to_end(headers: Iterable[tuple[bytes, bytes]]) -> Headers:
-    """Return the headers that are meant for the other end of a chain.
-
-    Those that ``Connection`` names go as well; the framing is to be made anew.
-
-    Args:
-        headers: Pairs of lower-case name and value.
-    """
-    every = tuple(headers)
-    dropped = (HOP_BY_HOP | words(every, b"connection")) - {b"content-length", b"host"}
-    return tuple((name, value) for name, value in every if name not in dropped)
-
-
-def request_head(data: bytes) -> RequestHead:
-    """Parse a request line and headers.
-
-    Args:
-        data: With the empty line at the end.
-
-    Raises:
-        RefusedError: Two parsers might read it in two ways.
-    """
-    if _FORBIDDEN.search(data):
-        raise _bad(_CONTROL)
-    first, *lines = data.removesuffix(_END).split(b"\r\n")
-    line = _REQUEST_LINE.fullmatch(first)
-    if line is None:
-        raise _bad("The request line is malformed.")
-    headers = tuple(_field(text) for text in lines)
-    version = HTTP_1_1 if line[3] == b"1" else HTTP_1_0
-    length = _body_length(headers, version)
-    if words(headers, b"expect") - {b"100-continue"}:
-        raise _bad("The request expects more than 100-continue.", 417)
-    return RequestHead(line[1].decode("ascii"), line[2].decode("ascii"), version, headers, length)
-
-
-def _field(line: bytes) -> tuple[bytes, bytes]:
-    found = _FIELD.fullmatch(line)
-    if found is None:
-        raise _bad("A header line is malformed or folded.")
-    return found[1].lower(), found[2]
-
-
-def _body_length(headers: Headers, version: int) -> int | None:
-    lengths, codings = values(headers, b"content-length"), values(headers, b"transfer-encoding")
-    if len(lengths) + len(codings) > 1:
-        raise _bad("The request says more than once how long its body is.")
-    if codings:
-        if version == HTTP_1_0 or codings[0].lower() != b"chunked":
-            raise _bad("The request's Transfer-Encoding is not just chunked.")
-        return None
-    if lengths and _LENGTH.fullmatch(lengths[0]) is None:
-        raise _bad("The request's Content-Length is no plain number.")
-    return int(lengths[0]) if lengths else 0
 
 
 async def next_exchange(agent: AgentStream) -> Exchange | None:
@@ -165,21 +49,20 @@ async def next_exchange(agent: AgentStream) -> Exchange | None:
 
 async def _head_bytes(agent: AgentStream) -> _HeadBytes | None:
     buffer, searched = bytearray(), 0
-    while (end := buffer.find(_END, max(0, searched - len(_END)))) < 0:
-        if _FORBIDDEN.search(buffer, max(0, searched - 1)):
-            raise _bad(_CONTROL)
+    while (end := buffer.find(END, max(0, searched - len(END)))) < 0:
+        check_characters(buffer, max(0, searched - 1))
         if len(buffer) > HEAD_BYTES:
-            raise _bad(_LONG, 431)
+            raise bad_request(_LONG, 431)
         searched = len(buffer)
         data = await agent.read()
         if not data and buffer:
-            raise _bad("The connection ended inside the head of a request.")
+            raise bad_request("The connection ended inside the head of a request.")
         if not data:
             return None
         buffer += data
-    end += len(_END)
+    end += len(END)
     if end > HEAD_BYTES:
-        raise _bad(_LONG, 431)
+        raise bad_request(_LONG, 431)
     return _HeadBytes(bytes(buffer[:end]), bytes(buffer[end:]))
 
 
@@ -206,7 +89,7 @@ class Exchange:
         self._http = h11.Connection(h11.SERVER, max_incomplete_event_size=HEAD_BYTES)
         self._http.receive_data(received.head)
         if not isinstance(self._event(), h11.Request):
-            raise _bad("The request is malformed.")
+            raise bad_request("The request is malformed.")
         if received.rest:
             self._http.receive_data(received.rest)
 
@@ -324,7 +207,7 @@ class Exchange:
         try:
             return self._http.next_event()
         except h11.RemoteProtocolError as error:
-            raise _bad("The request is malformed.", error.error_status_hint) from error
+            raise bad_request("The request is malformed.", error.error_status_hint) from error
 
 
 class OriginConnection:
@@ -398,10 +281,6 @@ class OriginConnection:
                 "The origin's answer is malformed or ended too early.", Cause.BROKEN
             ) from error
         return event
-
-
-def _bad(reason: str, status: int = BAD_REQUEST) -> RefusedError:
-    return RefusedError(reason, Cause.BAD_REQUEST, status)
 
 
 def refusal(status: int, message: str) -> bytes:
