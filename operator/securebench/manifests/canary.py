@@ -2,7 +2,8 @@
 
 The same targets are tried from a canary, which the policy selects, and from a control, which it
 does not select. A target counts as proven when the control reaches it and the canary does not; one
-that the control does not reach proves nothing.
+that the control does not reach proves nothing. The run's gateway, where it has one, is the only
+address that the canary must reach; no control tries it.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Literal
 
+from securebench.egress.protocol import GATEWAY_PORT
 from securebench.manifests import layout, sizes, volumes
 from securebench.manifests.commands import module_argv
 from securebench.manifests.containers import trusted_container
@@ -25,6 +27,9 @@ ROUNDS = 4
 
 TIMEOUT_SECONDS = 2
 """Of one try; targets are inside the cluster or answer within this time."""
+
+GATEWAY_TARGET = "gateway"
+"""Name of the target that must be open; that of no other one."""
 
 PROBE_SECONDS = 60
 """Longer than all rounds take, whatever the number of targets: they are tried side by side."""
@@ -57,7 +62,7 @@ def canary_pod(
     """Return the Pod that is as closed in as a harness Pod.
 
     Args:
-        plan: The run.
+        plan: The run; where its gateway's address is known, that is a target besides the others.
         number: Counts from 1.
         targets: What it tries to reach.
         user_namespaces: ON also shows that a Pod with a sub-path of the volume, this runtime class
@@ -90,12 +95,14 @@ def _probe_pod(
         deadline_seconds=plan.pods.startup_allowance_seconds + PROBE_SECONDS,
         user_namespaces=user_namespaces,
     )
-    spec = {
+    spec: Manifest = {
         "want": CLOSED if role is Role.CANARY else OPEN,
         "rounds": ROUNDS,
         "timeout_seconds": TIMEOUT_SECONDS,
         "targets": [asdict(target) for target in targets],
     }
+    if role is Role.CANARY and plan.egress is not None and plan.egress.gateway:
+        spec["must_open"] = [_gateway_target(plan.egress.gateway)]
     main = trusted_container(
         plan.pods,
         layout.PROBE,
@@ -112,3 +119,7 @@ def _probe_pod(
     main["command"] = module_argv("probe", spec)
     volume_list = (volumes.claim(plan.pods.claim), volumes.shared_memory(layout.PROBE))
     return pod(plan, frame, Containers(main, volume_list))
+
+
+def _gateway_target(address: str) -> dict[str, object]:
+    return asdict(ProbeTarget(GATEWAY_TARGET, address, GATEWAY_PORT, "tcp"))

@@ -58,6 +58,8 @@ class Frame:
         deadline_seconds: After which the kubelet ends it.
         annotations: Which launch it is; empty for probes.
         user_namespaces: Whether it gets a user namespace of its own.
+        dns: How it resolves names; by default not at all.
+        host_aliases: Further lines of its hosts file.
     """
 
     name: str
@@ -65,6 +67,8 @@ class Frame:
     deadline_seconds: int
     user_namespaces: UserNamespaces
     annotations: Mapping[str, str] = field(default_factory=dict)
+    dns: Manifest = field(default_factory=lambda: resolvers([NO_RESOLVER]))
+    host_aliases: Sequence[Manifest] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,17 +137,23 @@ def pod(plan: RunPlan, frame: Frame, containers: Containers) -> Manifest:
         "serviceAccountName": plan.pods.service_account,
         "automountServiceAccountToken": False,
         "enableServiceLinks": False,
-        "dnsPolicy": "None",
-        "dnsConfig": {"nameservers": [NO_RESOLVER]},
+        **frame.dns,
         "securityContext": pod_security(),
         **_placement(plan.pods),
         **({"initContainers": list(containers.init)} if containers.init else {}),
         "containers": [containers.main],
         "volumes": list(containers.volumes),
     }
+    if frame.host_aliases:
+        spec["hostAliases"] = list(frame.host_aliases)
     if frame.user_namespaces is UserNamespaces.ON:
         spec["hostUsers"] = False
     return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec}
+
+
+def resolvers(addresses: Sequence[str]) -> Manifest:
+    """Return the part of a Pod by which it asks only these name servers."""
+    return {"dnsPolicy": "None", "dnsConfig": {"nameservers": list(addresses)}}
 
 
 def labels(identity: RunIdentity, role: Role) -> dict[str, str]:

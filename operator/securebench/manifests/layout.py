@@ -21,6 +21,8 @@ CONTROL_CHECK = "control-check"
 VERIFIER = "verifier"
 CANDIDATE_CONTAINER = "candidate"
 PROBE = "probe"
+EGRESS_PROXY = "egress-proxy"
+GATEWAY = "gateway"
 
 TOOLS = "/opt/securebench/tools"
 SUPERVISE = TOOLS + "/supervise"
@@ -59,6 +61,17 @@ COURIER_VERIFICATION = "/work/verification"
 VERIFIER_CANDIDATE = "/work/candidate"
 VERIFIER_HIDDEN = "/work/hidden"
 PROBE_VOLUME = "/work/probe"
+EGRESS_TOKEN = "/work/token"  # noqa: S105 - a folder
+"""In the sidecar only."""
+EGRESS_TOKEN_FILE = "token"  # noqa: S105 - a file's name
+GATEWAY_WORK = "/work/gateway"
+"""Configuration and reports, in the gateway."""
+GATEWAY_PROVIDER = "/work/provider"
+GATEWAY_KEY_FILE = "key"
+GATEWAY_AUTHORITIES = "/work/authorities"
+GATEWAY_AUTHORITIES_FILE = "ca.crt"
+GATEWAY_READY = TEMPORARY + "/ready"
+"""The gateway writes it when it listens."""
 
 LANE_PUBLIC = Lane.PUBLIC.value
 LANE_EVALUATION_INPUTS = Lane.EVALUATION_INPUTS.value
@@ -114,8 +127,33 @@ def launch_folder(run_uid: str, launch: LaunchKey) -> str:
 
 
 def policy_name(run_uid: str) -> str:
-    """Return the name of the run's NetworkPolicy."""
+    """Return the name of the run's NetworkPolicy that closes everything."""
     return f"sb-{short_uid(run_uid)}-deny"
+
+
+def egress_policy_name(run_uid: str) -> str:
+    """Return the name of the NetworkPolicy that lets harness Pods reach the gateway."""
+    return f"sb-{short_uid(run_uid)}-egress"
+
+
+def gateway_policy_name(run_uid: str) -> str:
+    """Return the name of the NetworkPolicy of the gateway itself."""
+    return f"sb-{short_uid(run_uid)}-gateway"
+
+
+def gateway_name(run_uid: str) -> str:
+    """Return the name of the Service of the run's gateway."""
+    return f"sb-{short_uid(run_uid)}-gateway"
+
+
+def gateway_pod_name(run_uid: str, number: int) -> str:
+    """Return the name of a gateway Pod; numbers count from 1, a replacement has the next."""
+    return f"{gateway_name(run_uid)}-{number}"
+
+
+def gateway_folder(run_uid: str) -> str:
+    """Return the folder of the run's gateway, relative to the volume's root."""
+    return f"{run_folder(run_uid)}/{GATEWAY}"
 
 
 def probe_name(run_uid: str, role: Role, number: int) -> str:

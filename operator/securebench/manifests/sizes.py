@@ -37,6 +37,15 @@ VERIFIER_LIMITS = {CPU: "1", MEMORY: "256Mi", STORAGE: "64Mi"}
 PROBE_REQUESTS = {CPU: "10m", MEMORY: "32Mi", STORAGE: "16Mi"}
 PROBE_LIMITS = {CPU: "500m", MEMORY: "128Mi", STORAGE: "64Mi"}
 
+SIDECAR_REQUESTS = {CPU: "10m", MEMORY: "32Mi", STORAGE: "16Mi"}
+SIDECAR_LIMITS = {CPU: "1", MEMORY: "128Mi", STORAGE: "64Mi"}
+"""Python and the buffers of as many connections as the sidecar accepts."""
+
+GATEWAY_REQUESTS = {CPU: "50m", MEMORY: "128Mi", STORAGE: "16Mi"}
+GATEWAY_LIMITS = {CPU: "2", STORAGE: "128Mi"}
+"""Its memory is a setting."""
+GATEWAY_TEMPORARY_BYTES = 16 * MIB
+
 STORAGE_REQUEST = "64Mi"
 """Reserved disk of a task container; its limit says what it may use."""
 
@@ -78,6 +87,13 @@ def task_resources(policy: PodPolicy, storage_bytes: int) -> dict[str, object]:
 def fixed_resources(requests: Mapping[str, str], limits: Mapping[str, str]) -> dict[str, object]:
     """Return requests and limits of a container of ours."""
     return _resources(requests, limits)
+
+
+def lowered(requests: Mapping[str, str], limits: Mapping[str, str]) -> dict[str, str]:
+    """Return requests of which none is above its limit."""
+    return {
+        name: min(value, limits.get(name, value), key=quantity) for name, value in requests.items()
+    }
 
 
 def workspace_bytes(policy: PodPolicy) -> int:

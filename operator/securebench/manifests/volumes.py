@@ -11,6 +11,12 @@ OUTPUT = "output"
 TOOLS = "tools"
 TEMPORARY = "temporary"
 HOME = "home"
+EGRESS_TOKEN = "egress-token"  # noqa: S105 - a volume's name
+PROVIDER = "provider"
+AUTHORITIES = "authorities"
+
+READABLE = 0o444
+"""For containers that are not root: without fsGroup such files belong to root."""
 
 
 def claim(name: str) -> dict[str, object]:
@@ -21,6 +27,33 @@ def claim(name: str) -> dict[str, object]:
 def empty_dir(name: str, size_bytes: int) -> dict[str, object]:
     """Return a folder on the node's disk that lives as long as the Pod."""
     return {"name": name, "emptyDir": {"sizeLimit": mebibytes(size_bytes)}}
+
+
+def service_account_token(
+    name: str, file: str, audience: str, expiration_seconds: int
+) -> dict[str, object]:
+    """Return a token of the Pod's service account for one audience; the kubelet renews it.
+
+    Args:
+        name: Of the volume.
+        file: Name of the token's file.
+        audience: The only one that the token is good for.
+        expiration_seconds: At least 600; the API server may give less.
+    """
+    token = {"path": file, "audience": audience, "expirationSeconds": expiration_seconds}
+    return {"name": name, "projected": {"sources": [{"serviceAccountToken": token}]}}
+
+
+def secret_key(name: str, secret: str, key: str, file: str) -> dict[str, object]:
+    """Return one entry of a Secret as a file; the others of the Secret are left out."""
+    items = [{"key": key, "path": file}]
+    return {"name": name, "secret": {"secretName": secret, "items": items, "defaultMode": READABLE}}
+
+
+def config_map_key(name: str, config_map: str, key: str) -> dict[str, object]:
+    """Return one entry of a ConfigMap as a file of the same name."""
+    items = [{"key": key, "path": key}]
+    return {"name": name, "configMap": {"name": config_map, "items": items}}
 
 
 def shared_memory(container: str) -> dict[str, object]:

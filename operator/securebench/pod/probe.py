@@ -58,12 +58,14 @@ class Spec(NamedTuple):
         rounds: Most rounds.
         timeout_seconds: Of one try.
         targets: With different names.
+        must_open: Further targets of a canary, which end its rounds when they are open.
     """
 
     want: str
     rounds: int
     timeout_seconds: float
     targets: tuple[Target, ...]
+    must_open: tuple[Target, ...] = ()
 
 
 Try = Callable[[Target, float], bool]
@@ -92,41 +94,44 @@ def decode(text: str) -> Spec:
     require_version(raw)
     if raw["want"] not in {OPEN, CLOSED}:
         raise ValueError("want must be open or closed")
-    targets = tuple(
-        Target(item["name"], item["host"], int(item["port"]), item["protocol"])
-        for item in raw["targets"]
-    )
-    if not 0 < len({target.name for target in targets}) == len(targets) <= MAX_TARGETS:
+    targets, must_open = _targets(raw["targets"]), _targets(raw.get("must_open", []))
+    names = [target.name for target in (*targets, *must_open)]
+    if not targets or not len(set(names)) == len(names) <= MAX_TARGETS:
         raise ValueError(f"between 1 and {MAX_TARGETS} targets with different names are needed")
-    return Spec(raw["want"], int(raw["rounds"]), float(raw["timeout_seconds"]), targets)
+    if must_open and raw["want"] == OPEN:
+        raise ValueError("must_open is for a spec that wants closed targets")
+    return Spec(raw["want"], int(raw["rounds"]), float(raw["timeout_seconds"]), targets, must_open)
 
 
 def probe(spec: Spec, attempt: Try, pause: Pause) -> dict[str, str]:
     """Return the state of every target.
 
     A canary's targets are all tried again in every round, until two rounds in a row found them
-    closed; what is open in the last round is open. A control's open targets stay open; one round
-    after the first of them its network is known to be up, and what is closed then stays so.
+    closed, and open those that must be; the last round counts. A control's open targets stay open;
+    one round after the first of them its network is known to be up, and what is closed then stays
+    so.
 
     Args:
         spec: Targets and rounds.
         attempt: Tells whether a target can be reached.
         pause: Waits for some seconds.
     """
-    states = dict.fromkeys((target.name for target in spec.targets), CLOSED)
-    closed_rounds = 0
-    with ThreadPoolExecutor(len(spec.targets)) as pool:
+    everything = (*spec.targets, *spec.must_open)
+    wanted = {target.name: OPEN if target in spec.must_open else spec.want for target in everything}
+    states = dict.fromkeys(wanted, CLOSED)
+    good_rounds = 0
+    with ThreadPoolExecutor(len(everything)) as pool:
         for number in range(spec.rounds):
             if number:
                 pause(PAUSE_SECONDS)
             is_up = OPEN in states.values()
-            targets = _to_try(spec, states)
+            targets = _to_try(spec, everything, states)
             answers = pool.map(lambda target: attempt(target, spec.timeout_seconds), targets)
             for target, is_open in zip(targets, answers, strict=True):
                 states[target.name] = OPEN if is_open else CLOSED
-            closed_rounds = 0 if OPEN in states.values() else closed_rounds + 1
-            is_answered = is_up or CLOSED not in states.values()
-            if is_answered if spec.want == OPEN else closed_rounds >= CONFIRMATIONS:
+            good_rounds = good_rounds + 1 if states == wanted else 0
+            is_answered = is_up or states == wanted
+            if is_answered if spec.want == OPEN else good_rounds >= CONFIRMATIONS:
                 break
     return states
 
@@ -150,10 +155,14 @@ def dns_query(identity: bytes) -> bytes:
     return identity + header + name + b"\0" + struct.pack("!2H", 1, 1)
 
 
-def _to_try(spec: Spec, states: Mapping[str, str]) -> list[Target]:
-    return [
-        target for target in spec.targets if spec.want == CLOSED or states[target.name] == CLOSED
-    ]
+def _targets(items: list[dict[str, Any]]) -> tuple[Target, ...]:
+    return tuple(
+        Target(item["name"], item["host"], int(item["port"]), item["protocol"]) for item in items
+    )
+
+
+def _to_try(spec: Spec, targets: Sequence[Target], states: Mapping[str, str]) -> list[Target]:
+    return [target for target in targets if spec.want == CLOSED or states[target.name] == CLOSED]
 
 
 def _answers_dns(target: Target, timeout_seconds: float) -> bool:
