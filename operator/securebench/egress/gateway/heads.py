@@ -67,22 +67,6 @@ class RequestHead:
         return self.length != 0
 
 
-def values(self, name: bytes) -> list[bytes]:
-        """Return what the headers of a lower-case name say, in their order."""
-        return values(self.headers, name)
-
-    @property
-    def has_body(self) -> bool:
-        """Tell whether bytes follow."""
-        return self.length != 0
-
-
-class _HeadBytes(NamedTuple):
-    head: bytes
-    """With the empty line."""
-    rest: bytes
-
-
 def values(headers: Headers, name: bytes) -> list[bytes]:
     """Return what the headers of a lower-case name say, in their order."""
     return [value for key, value in headers if key == name]

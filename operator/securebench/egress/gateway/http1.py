@@ -33,6 +33,12 @@ _WITHOUT_BODY = frozenset({204, 304})
 _NOT_IN_TRAILERS = HOP_BY_HOP | {b"content-length", b"host", b"trailer"}
 
 
+class _HeadBytes(NamedTuple):
+    head: bytes
+    """With the empty line."""
+    rest: bytes
+
+
 async def next_exchange(agent: AgentStream) -> Exchange | None:
     """Read the head of the agent's next request; the exchange before is over and was reusable.
 
