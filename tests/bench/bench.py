@@ -1,7 +1,8 @@
 """Measures whole runs on the local node; `make bench` prints one table and one JSON object.
 
-For each shape (tasks, parallelism) a BenchmarkRun of short_answer tasks goes from creation to its
-condition Succeeded. Needs an installed chart in the namespace SECUREBENCH_NAMESPACE.
+For each shape (tasks, parallelism, with or without a way out) a BenchmarkRun of short_answer tasks
+goes from creation to its condition Succeeded. Needs an installed chart in the namespace
+SECUREBENCH_NAMESPACE.
 """
 
 from __future__ import annotations
@@ -13,10 +14,34 @@ import re
 import subprocess
 import time
 import uuid
+from typing import NamedTuple
 
 SAMPLE = re.compile(r"^([a-z_]+)(?:\{(.*)\})? ([0-9.e+-]+)$")
 IMAGE = "python:3.11-slim"
 COMMAND = 'python3 -c \'import json; print(len(json.load(open("task.json"))["question"]))\''
+
+DOMAIN = "docs.example.com"
+"""Allowed where a shape asks for a way out; no task goes there."""
+
+
+class Shape(NamedTuple):
+    """One measured run: ``TASKSxPARALLELISM``, with ``+egress`` through sidecar and gateway."""
+
+    tasks: int
+    parallelism: int
+    has_egress: bool
+
+    def __str__(self) -> str:
+        return f"{self.tasks}x{self.parallelism}{'+egress' if self.has_egress else ''}"
+
+
+def shape(text: str) -> Shape:
+    """Return the shape that a text names."""
+    size, plus, extra = text.partition("+")
+    tasks, _, parallelism = size.partition("x")
+    if plus and extra != "egress":
+        raise argparse.ArgumentTypeError(f"{text}: after + only egress is known")
+    return Shape(int(tasks), int(parallelism), bool(plus))
 
 
 def kubectl(*args: str, stdin: str | None = None) -> str:
@@ -65,24 +90,26 @@ def pack(name: str, tasks: int) -> dict[str, object]:
     }
 
 
-def run(name: str, parallelism: int) -> dict[str, object]:
+def run(name: str, wanted: Shape) -> dict[str, object]:
+    domains = {"allowed_domains": [DOMAIN]} if wanted.has_egress else {}
     return {
         "apiVersion": "securebench.dev/v1alpha1",
         "kind": "BenchmarkRun",
         "metadata": {"name": name},
         "spec": {
             "pack": {"configMap": {"name": name}},
-            "harness": {"type": "command", "config": {"command": COMMAND}},
-            "parallelism": parallelism,
+            "harness": {"type": "command", "config": {"command": COMMAND, **domains}},
+            "parallelism": wanted.parallelism,
         },
     }
 
 
-def measure(namespace: str, pod: str, tasks: int, parallelism: int) -> dict[str, float]:
+def measure(namespace: str, pod: str, wanted: Shape) -> dict[str, object]:
+    tasks = wanted.tasks
     name = f"bench-{uuid.uuid4().hex[:6]}"
     before = metrics(namespace, pod)
     began = time.monotonic()
-    for body in (pack(name, tasks), run(name, parallelism)):
+    for body in (pack(name, tasks), run(name, wanted)):
         kubectl("apply", "-n", namespace, "-f", "-", stdin=json.dumps(body))
     kubectl("wait", "-n", namespace, "--for=condition=Succeeded", f"brun/{name}", "--timeout=900s")
     seconds = time.monotonic() - began
@@ -97,8 +124,7 @@ def measure(namespace: str, pod: str, tasks: int, parallelism: int) -> dict[str,
         return after.get(sample, 0.0) - before.get(sample, 0.0)
 
     return {
-        "tasks": tasks,
-        "parallelism": parallelism,
+        "shape": str(wanted),
         "seconds": round(seconds, 2),
         "seconds_per_task": round(seconds / tasks, 3),
         "api_requests_per_task": round(delta("securebench_api_requests_total") / tasks, 2),
@@ -113,12 +139,12 @@ def main() -> None:
     namespace = os.environ.get("SECUREBENCH_NAMESPACE", "securebench")
     parser.add_argument("--namespace", default=namespace)
     parser.add_argument("--pod", default="securebench-0")
-    parser.add_argument("--shapes", default="4x1,32x8", help="TASKSxPARALLELISM, comma separated")
+    parser.add_argument("--shapes", default="4x1,32x8", help="TASKSxPARALLELISM[+egress], comma separated")
     chosen = parser.parse_args()
-    shapes = [tuple(map(int, shape.split("x"))) for shape in chosen.shapes.split(",")]
-    results = [measure(chosen.namespace, chosen.pod, *shape) for shape in shapes]
+    shapes = [shape(text) for text in chosen.shapes.split(",")]
+    results = [measure(chosen.namespace, chosen.pod, each) for each in shapes]
     for key in results[0]:
-        print(f"{key:32}", *(f"{result[key]:>10}" for result in results))
+        print(f"{key:32}", *(f"{result[key]!s:>13}" for result in results))
     print(json.dumps(results))
 
 
