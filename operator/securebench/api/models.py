@@ -376,25 +376,3 @@ class BenchmarkRunSpec(ApiModel):
         if self.provider is None and needs_key:
             raise ValueError(f"harness type {self.harness.type.value} needs provider.secretRef")
         return self
-
-
-def unsupported(spec: BenchmarkRunSpec) -> list[str]:
-    """Return what the API accepts but this version does not run yet, one line each.
-
-    A run with such a field is refused with ``InvalidSpec``, never run without it.
-
-    Args:
-        spec: A spec that passed all checks.
-    """
-    problems = []
-    if spec.harness.type in PROVIDER_TYPES:
-        kind = spec.harness.type.value
-        problems.append(f"spec.harness.type: {kind} is not supported by this version; use command")
-    if spec.provider is not None:
-        problems.append("spec.provider: is not supported by this version")
-    if spec.harness.config.get("allowed_domains"):
-        problems.append(
-            "spec.harness.config.allowed_domains: network access is not supported by this version; "
-            "remove the list or leave it empty"
-        )
-    return problems

@@ -10,7 +10,7 @@ from pathlib import Path
 from pydantic import TypeAdapter
 
 from securebench.api.choices import HarnessType
-from securebench.api.models import BenchmarkRunSpec, unsupported
+from securebench.api.models import BenchmarkRunSpec
 from securebench.clock import rfc3339
 from securebench.controller.context import Context
 from securebench.controller.packs import (
@@ -42,9 +42,9 @@ from securebench.packs.task import SecureBenchTask
 from securebench.plan.build import (
     PlanInputs,
     build_plan,
-    command_harness,
     require_audit,
     selected,
+    spec_harness,
 )
 from securebench.plan.model import Limits, RunIdentity, RunPlan
 from securebench.version import VERSION
@@ -114,9 +114,6 @@ async def bind(context: Context, run: RunObject) -> BoundRun:
         OSError: The volume did not do what was asked.
     """
     spec = BenchmarkRunSpec.parse(run.spec)
-    refused = unsupported(spec)
-    if refused:
-        raise ConfigErrors([SpecError(line) for line in refused])
     await _check_secret(context, spec)
     root = context.settings.data_root
     store = RunStore(root, run.uid)
@@ -230,7 +227,7 @@ def _plan(
     pack: FrozenPack,
     given: _Given,
 ) -> tuple[RunPlan, Answers]:
-    harness = command_harness(spec)
+    harness = spec_harness(spec)
     loaded = _load(pack, spec, harness.task_file, given.kept)
     answers = _answers(spec, loaded.tasks, given.answers)
     probes = tuple(

@@ -190,15 +190,6 @@ def harness_config(type: str, config: Mapping[str, object]) -> Harness:  # noqa:
     return harness
 
 
-def unsupported_reason(harness: Harness) -> str | None:
-    """Return why this version refuses to run a harness that is well configured, or None."""
-    if not isinstance(harness, CommandHarness):
-        return f"harness type {harness.type} is not supported by this version; use command"
-    if harness.allowed_domains:
-        return "harness.config.allowed_domains is not supported by this version; leave it empty"
-    return None
-
-
 def _command(reader: _Reader) -> Harness | None:
     reader.only(("command", "artifact_path", *_COMMON_KEYS))
     task_file, artifact = reader.path("task_file"), reader.path("artifact_path")

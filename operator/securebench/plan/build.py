@@ -3,22 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from fnmatch import fnmatchcase
 
 from securebench.api.models import BenchmarkRunSpec, TaskSelector
 from securebench.digests import json_digest
 from securebench.errors import ConfigErrors, InvalidInputError, SpecError
+from securebench.harnesses.agents import PROVIDER_KEYS
 from securebench.harnesses.config import (
     AUDIT_TYPES,
     CommandHarness,
+    Harness,
+    ProviderHarness,
     harness_config,
-    unsupported_reason,
 )
 from securebench.harnesses.digest import harness_digest
 from securebench.names import AUDIT, PURPOSE_LABEL
 from securebench.packs.manifest import BenchmarkManifest
 from securebench.packs.task import SecureBenchTask
+from securebench.plan.agents import Overlays, agent_plan, egress_plan
 from securebench.plan.model import (
     HarnessPlan,
     Limits,
@@ -50,6 +53,9 @@ class PlanInputs:
         answers_digest: Of the reference answers that an oracle hands in, else empty.
         kept: Indexes of tasks whose records come from an earlier run; part of the plan unless the
             pack has fewer tasks, and then its digest differs.
+        overlays: Images of the tools of model providers.
+        agent_version: Version of the tool that this run, or the one that it continues, began with;
+            empty where none was chosen yet.
     """
 
     identity: RunIdentity
@@ -63,20 +69,17 @@ class PlanInputs:
     audit: bool = False
     answers_digest: str = ""
     kept: frozenset[int] = frozenset()
+    overlays: Overlays = field(default_factory=dict)
+    agent_version: str = ""
 
 
-def command_harness(spec: BenchmarkRunSpec) -> CommandHarness:
+def spec_harness(spec: BenchmarkRunSpec) -> Harness:
     """Return the checked harness of a spec.
 
     Raises:
         ConfigErrors: Its configuration does not hold.
-        SpecError: This version does not run it.
     """
-    harness = harness_config(spec.harness.type.value, spec.harness.config)
-    reason = unsupported_reason(harness)
-    if reason is not None or not isinstance(harness, CommandHarness):
-        raise SpecError(f"spec.harness: {reason}")
-    return harness
+    return harness_config(spec.harness.type.value, spec.harness.config)
 
 
 def require_audit(spec: BenchmarkRunSpec, *, audit: bool) -> None:
@@ -107,7 +110,7 @@ def build_plan(inputs: PlanInputs) -> RunPlan:
         ConfigErrors: Tasks or harness do not hold, all defects together.
     """
     require_audit(inputs.spec, audit=inputs.audit)
-    harness = command_harness(inputs.spec)
+    harness = spec_harness(inputs.spec)
     verification = VerificationPolicy(
         inputs.spec.verification.disallow_dangerous_commands,
         tuple(command.value for command in inputs.spec.verification.deny_commands),
@@ -128,6 +131,7 @@ def build_plan(inputs: PlanInputs) -> RunPlan:
         verifier_version=VERIFIER_VERSION,
         policy_digest=policy_digest,
         audit=inputs.audit,
+        egress=egress_plan(harness, inputs.spec),
         digest=json_digest(
             {
                 "run_id": inputs.identity.run_id,
@@ -137,9 +141,15 @@ def build_plan(inputs: PlanInputs) -> RunPlan:
                 "policy": policy_digest,
                 "attempts": inputs.policy.attempts,
                 "tasks": [task.index for task in tasks],
+                **_agent_part(harness_part),
             }
         ),
     )
+
+
+def _agent_part(harness: HarnessPlan) -> dict[str, object]:
+    """Return what ``latest`` meant; the harness's own digest has the word as it was written."""
+    return {} if harness.agent is None else {"agent": harness.agent.version}
 
 
 def _policy_digest(inputs: PlanInputs, verification: VerificationPolicy) -> str:
@@ -166,9 +176,7 @@ def _matches(task_id: str, patterns: Iterable[str]) -> bool:
     return any(fnmatchcase(task_id, pattern) for pattern in patterns)
 
 
-def _task_plans(
-    inputs: PlanInputs, harness: CommandHarness, policy: VerificationPolicy
-) -> list[TaskPlan]:
+def _task_plans(inputs: PlanInputs, harness: Harness, policy: VerificationPolicy) -> list[TaskPlan]:
     plans: list[TaskPlan] = []
     errors: list[InvalidInputError] = []
     chosen = selected(inputs.spec.task_selector, [task.id for task in inputs.tasks])
@@ -183,16 +191,27 @@ def _task_plans(
     return plans
 
 
-def _harness_plan(inputs: PlanInputs, harness: CommandHarness) -> HarnessPlan:
+def _harness_plan(inputs: PlanInputs, harness: Harness) -> HarnessPlan:
     spec = inputs.spec
+    agent = None
+    env = spec.harness.env
+    if isinstance(harness, ProviderHarness):
+        agent = agent_plan(harness, inputs.overlays, inputs.agent_version)
+        env = _without_keys(env)
     return HarnessPlan(
         type=harness.type,
-        command=harness.argv,
+        command=harness.argv if isinstance(harness, CommandHarness) else (),
         task_file=harness.task_file,
         config=harness.filled_config(),
-        env=spec.harness.env,
+        env=env,
         secret=spec.harness.secret_ref.name if spec.harness.secret_ref is not None else "",
         digest=harness_digest(
             harness, spec.harness.env, audit=inputs.audit, answers=inputs.answers_digest
         ),
+        agent=agent,
     )
+
+
+def _without_keys(names: Iterable[str]) -> tuple[str, ...]:
+    """Return the variables that enter the Pod: a provider's key never does (contract 12.4)."""
+    return tuple(name for name in names if name not in PROVIDER_KEYS)

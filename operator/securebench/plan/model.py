@@ -188,8 +188,9 @@ class AgentPlan:
         overlay_path: Absolute folder.
         home: Absolute folder: an empty, writable volume.
         version: Of the tool, resolved.
-        environment: Variables of the harness container besides those of the proxy.
+        environment: Variables of its commands besides those of the proxy.
         preflight: Argv that must succeed before the tool itself is started.
+        search: Folders with programs, looked into after those of the image's PATH.
     """
 
     overlay: str
@@ -198,6 +199,7 @@ class AgentPlan:
     version: str
     environment: Mapping[str, str]
     preflight: tuple[str, ...]
+    search: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from securebench.candidates.extraction import Extraction
 from securebench.families.registry import verifier_configuration_problem
 from securebench.families.repo_patch import candidate_policy
-from securebench.harnesses.config import SHELL, CommandHarness
+from securebench.harnesses.agents import agent_command
+from securebench.harnesses.config import SHELL, CommandHarness, Harness, ProviderHarness
 from securebench.harnesses.extraction import extraction_for
+from securebench.harnesses.prompts import task_prompt
 from securebench.harnesses.time_limit import agent_time_limit
 from securebench.names import CODE_COMPLETION, REPO_PATCH, TERMINAL_TASK
 from securebench.packs.digest import row_digest
@@ -15,6 +18,7 @@ from securebench.packs.environment import MATERIALIZE, workspace_target
 from securebench.packs.materialize import check_task_file, materialization_plan
 from securebench.packs.references import checker_reference
 from securebench.packs.task import SecureBenchTask
+from securebench.plan.agents import PROVIDER_URL
 from securebench.plan.code import code_plan
 from securebench.plan.model import (
     CheckPlan,
@@ -42,7 +46,7 @@ CHECK_SECONDS = 300.0
 
 
 def task_plan(
-    index: int, task: SecureBenchTask, harness: CommandHarness, policy: VerificationPolicy
+    index: int, task: SecureBenchTask, harness: Harness, policy: VerificationPolicy
 ) -> TaskPlan:
     """Plan one task.
 
@@ -55,29 +59,59 @@ def task_plan(
     Raises:
         PackError: This version cannot judge the task, or the harness's file collides with it.
     """
-    if harness.artifact_path is not None:
-        agent = materialization_plan(task, "agent")
-        check_task_file(agent, harness.artifact_path, "harness.config.artifact_path")
+    extraction = extraction_for(task.task_type, harness)
+    if extraction.path is not None:
+        check_task_file(materialization_plan(task, "agent"), extraction.path, _file_name(harness))
     environment = task.environment
     workspace = workspace_target(task)
     kind = _verifier_kind(task)
     decision = command_decision(task, policy)
+    check = _check_plan(task, workspace, decision) if kind is VerifierKind.CHECK else None
     return TaskPlan(
         index=index,
         task=task,
         image=str(environment["image"]),
         workspace=workspace,
-        workdir=workspace,
+        workdir=_workdir(extraction, check, task.environment, workspace),
         timeout_seconds=agent_time_limit(environment, harness),
         materialize_from=workspace if environment.get(MATERIALIZE) else "",
-        extraction=extraction_for(task.task_type, harness),
+        extraction=extraction,
         verifier=kind,
-        check=_check_plan(task, workspace, decision) if kind is VerifierKind.CHECK else None,
+        check=check,
         refusal=_refusal(task),
         denial=_denial(task, decision, policy),
         row_digest=row_digest(task),
         code=code_plan(task) if kind is VerifierKind.CODE else None,
+        command=_agent_command(task, harness, extraction, workspace),
     )
+
+
+def _file_name(harness: Harness) -> str:
+    """Return how messages call the file of the answer."""
+    is_command = isinstance(harness, CommandHarness)
+    return "harness.config.artifact_path" if is_command else "the file of the answer"
+
+
+def _workdir(
+    extraction: Extraction,
+    check: CheckPlan | None,
+    environment: Mapping[str, object],
+    workspace: str,
+) -> str:
+    """Return the working folder; it is the checkout where the agent changes one (12.1)."""
+    if extraction.mode != "git_diff" or check is None:
+        return workspace
+    workdir = environment.get("workdir")
+    return workdir if isinstance(workdir, str) else check.workdir
+
+
+def _agent_command(
+    task: SecureBenchTask, harness: Harness, extraction: Extraction, workspace: str
+) -> tuple[str, ...]:
+    if not isinstance(harness, ProviderHarness):
+        return ()
+    prompt = task_prompt(task.task_type, extraction, workspace, harness.task_file)
+    return agent_command(harness, prompt, PROVIDER_URL)
 
 
 def _verifier_kind(task: SecureBenchTask) -> VerifierKind:

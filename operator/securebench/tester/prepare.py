@@ -9,13 +9,12 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from securebench.api.models import MANIFEST_FILE, TASKS_FILE
-from securebench.errors import ConfigError, ConfigErrors, InvalidInputError, PackError
+from securebench.errors import ConfigErrors, InvalidInputError, PackError
 from securebench.harnesses.config import (
     AUDIT_TYPES,
     ORACLE,
     Harness,
     harness_config,
-    unsupported_reason,
 )
 from securebench.harnesses.digest import harness_digest
 from securebench.packs.digest import pack_digest
@@ -133,11 +132,9 @@ def _checked_harness(
     config: TesterConfig,
 ) -> tuple[Harness | None, tuple[InvalidInputError, ...]]:
     try:
-        harness = harness_config(config.harness.type, config.harness.config)
+        return harness_config(config.harness.type, config.harness.config), ()
     except ConfigErrors as broken:
         return None, config.placed(broken).errors
-    refusal = unsupported_reason(harness)
-    return harness, () if refusal is None else (ConfigError(refusal),)
 
 
 def _plain_files(folder: Path) -> Iterator[tuple[str, Path]]:

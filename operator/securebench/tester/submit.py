@@ -6,7 +6,7 @@ import base64
 from collections.abc import Mapping
 
 from securebench.api.base import API_VERSION, KIND
-from securebench.api.models import MANIFEST_FILE, TASKS_FILE, BenchmarkRunSpec, unsupported
+from securebench.api.models import MANIFEST_FILE, TASKS_FILE, BenchmarkRunSpec
 from securebench.digests import PREFIX
 from securebench.errors import ConfigError, ConfigErrors, SpecError
 from securebench.harnesses.config import AUDIT_TYPES
@@ -70,7 +70,7 @@ def build_spec(
         resume_from: Name of the run whose results are continued, or None.
 
     Raises:
-        ConfigErrors: The API or this version refuses it.
+        ConfigErrors: The API refuses it.
     """
     harness: dict[str, object] = {
         "type": config.harness.type,
@@ -155,8 +155,7 @@ def env_values(names: tuple[str, ...], environ: Mapping[str, str]) -> dict[str, 
 
 def _check(spec: Raw) -> None:
     try:
-        problems = unsupported(BenchmarkRunSpec.parse(spec))
+        BenchmarkRunSpec.parse(spec)
     except SpecError as error:
         problems = error.reason.splitlines()
-    if problems:
-        raise ConfigErrors([ConfigError(problem) for problem in problems])
+        raise ConfigErrors([ConfigError(problem) for problem in problems]) from None
