@@ -13,6 +13,7 @@ from typing import Any, ParamSpec, TypeVar
 from golden.manifest_samples import RUN_UID, digest, run_plan, terminal_task, text_task
 from securebench.clock import rfc3339
 from securebench.controller.context import Context
+from securebench.egress.report import LaunchReport, RelayReport
 from securebench.engine.model import (
     AttemptHistory,
     CommandReport,
@@ -27,7 +28,9 @@ from securebench.kube.port import Cluster
 from securebench.kube.retry import TokenBucket
 from securebench.plan.model import (
     AttemptKey,
+    EgressPlan,
     LaunchKey,
+    ProviderPlan,
     Role,
     RunPlan,
     RunPolicy,
@@ -146,7 +149,7 @@ def pod_status(
     conditions: Sequence[Mapping[str, str]] = (),
 ) -> Status:
     """Return a Pod's status; init containers are those of real Pods."""
-    names = {"courier", "materialize", "control-check", "candidate"}
+    names = {"courier", "egress-proxy", "materialize", "control-check", "candidate"}
     init = [item for item in containers if item["name"] in names]
     main = [item for item in containers if item not in init]
     status: Status = {"phase": phase, "conditions": list(conditions)}
@@ -271,6 +274,27 @@ def lost_launch(launch: LaunchKey = HARNESS, at: float = NOW, reason: str = "pod
     return Lost(launch, reason, "Pod was evicted", at)
 
 
+# The way out
+
+
+DOMAINS = EgressPlan(domains=("docs.example.org",), provider=None)
+OPENAI = EgressPlan(
+    domains=(), provider=ProviderPlan("openai", "api.openai.com", "openai-key", "OPENAI_API_KEY")
+)
+
+
+def egress_report(launch: LaunchKey = HARNESS, **changes: Any) -> LaunchReport:
+    """Return what a gateway says of a launch that has ended."""
+    name = pod_name(RUN_UID, launch)
+    return replace(LaunchReport(name, f"uid-of-{name}", closed=True), **changes)
+
+
+def relayed(**relay: Any) -> LaunchReport:
+    """Return the same of a launch that asked its model provider."""
+    known = {"requests": 4, "input_tokens": 1000, "cached_tokens": 200, "output_tokens": 50}
+    return egress_report(relay=RelayReport(**(known | relay)))
+
+
 # The operator's surroundings
 
 
@@ -321,6 +345,7 @@ def settings_of(root: Path, **changes: object) -> Settings:
         "node_name": "node-1",
         "node_address": "192.0.2.1",
         "pod_image": "securebench-pod:0.1.0",
+        "gateway_image": "securebench-operator:0.1.0",
         "volume_claim": "securebench-results",
         "runs_account": "securebench-runs",
         "data_root": root,

@@ -7,17 +7,28 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from enum import StrEnum
+from ipaddress import ip_address
 from pathlib import Path
 from types import MappingProxyType
 from typing import Annotated, Self
 
 import yaml
-from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError, model_validator
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    ConfigDict,
+    Field,
+    TypeAdapter,
+    ValidationError,
+    model_validator,
+)
 from pydantic.alias_generators import to_camel
 
 from securebench.api.choices import TaintEffect, TolerationOperator
+from securebench.api.shapes import quantity
 from securebench.candidates.bounds import GIB, RECORD_BYTES
 from securebench.candidates.bounds import Bounds as CaptureBounds
+from securebench.egress.config import GatewayLimits
 from securebench.errors import ConfigError
 from securebench.protocol import HEARTBEAT_PATH
 
@@ -34,6 +45,22 @@ VARIABLES: Mapping[str, str] = MappingProxyType(
 """Settings that describe the operator's own Pod; the downward API sets their variables."""
 
 _CAPTURE = CaptureBounds()
+_GATEWAY = GatewayLimits()
+
+LATEST = "latest"
+"""Version of a tool that stands for the one that the administrator calls so."""
+
+
+def _address(value: str) -> str:
+    ip_address(value)
+    return value
+
+
+def _quantity(value: str) -> str:
+    if quantity(value) <= 0:
+        raise ValueError("must be above zero")
+    return value
+
 
 Positive = Annotated[int, Field(ge=1)]
 PositiveFloat = Annotated[float, Field(gt=0)]
@@ -175,6 +202,71 @@ class Launch(_Part):
     """Processes of a task container; 256 (contract 10)."""
 
 
+class Gateway(_Part):
+    """The one Pod of a run that has a way out, and what a launch may do through it."""
+
+    nameservers: tuple[Annotated[str, AfterValidator(_address)], ...] = ()
+    """Addresses that it asks for names; empty: the Pods of the cluster's DNS (k8s-app: kube-dns in
+    kube-system), so a node-local cache has to be named here."""
+    ca_config_map: str = ""
+    """ConfigMap of the namespace whose ca.crt it trusts besides the public authorities; none."""
+    start_seconds: Positive = 180
+    """Seconds until it is ready; 180, an image pull included. Beyond it: the run waits and says
+    so."""
+    memory: Annotated[str, AfterValidator(_quantity)] = "1Gi"
+    """Memory limit of its container; 1Gi, about 2,000 connections with their buffers."""
+    idle_seconds: PositiveFloat = _GATEWAY.idle_seconds
+    """Seconds without a byte after which a tunnel or an answer is cut; 600, models think long."""
+    connect_seconds: PositiveFloat = _GATEWAY.connect_seconds
+    """Seconds for resolving and connecting; 10."""
+    connections: Positive = _GATEWAY.connections
+    """Connections of one launch, open at once; 64."""
+    all_connections: Positive = _GATEWAY.all_connections
+    """Connections of one run, open at once; 2,048."""
+    connections_per_second: PositiveFloat = _GATEWAY.connections_per_second
+    """New connections of one launch, sustained; 50, four times as many in a burst."""
+    bytes_per_launch: Positive = _GATEWAY.bytes
+    """Bytes of one launch, both ways together; 2 GiB."""
+    request_bytes: Positive = _GATEWAY.request_bytes
+    """Bytes of the body of one request to a model provider; 16 MiB."""
+
+
+class Overlay(_Part):
+    """The images of one command line tool, by its version; images/overlays builds them."""
+
+    images: Mapping[str, str] = Field(default_factory=dict)
+    """Image by version; none: runs with this harness are refused."""
+    latest: str = ""
+    """The version that stands for ``latest``; none."""
+
+    @model_validator(mode="after")
+    def _latest_is_there(self) -> Self:
+        if self.latest and self.latest not in self.images:
+            raise ValueError(
+                f"latest: {self.latest} is not among the versions of images; "
+                "add its image or correct the version"
+            )
+        return self
+
+    def version(self, asked: str) -> str:
+        """Return the version that a run gets, or nothing where there is no image of it.
+
+        Args:
+            asked: A version, or ``latest``.
+        """
+        found = self.latest if asked == LATEST else asked
+        return found if found in self.images else ""
+
+
+class Overlays(_Part):
+    """The command line tools that codex and claude_code run."""
+
+    codex: Overlay = Overlay()
+    """Codex."""
+    claude_code: Overlay = Overlay()
+    """Claude Code."""
+
+
 class Settings(_Part):
     """All settings of one operator."""
 
@@ -186,6 +278,8 @@ class Settings(_Part):
     """Address of that node, a target of the canary (its kubelet); from the Pod."""
     pod_image: Annotated[str, Field(min_length=1)]
     """Image of courier, verifiers and canary; no default, the chart sets it."""
+    gateway_image: Annotated[str, Field(min_length=1)]
+    """Image of gateways, the operator's own; no default, the chart sets it."""
     image_pull_policy: ImagePullPolicy = ImagePullPolicy.IF_NOT_PRESENT
     """For our containers in Pods of runs; those of task images have IfNotPresent."""
     data_root: Path = Path("/var/lib/securebench")
@@ -216,6 +310,10 @@ class Settings(_Part):
     """The network check."""
     launch: Launch = Launch()
     """Limits of launch Pods."""
+    gateway: Gateway = Gateway()
+    """The way out of runs that ask for one."""
+    overlays: Overlays = Overlays()
+    """Images of the command line tools of model providers."""
 
     @classmethod
     def from_text(cls, text: str, place: Mapping[str, str]) -> Self:

@@ -40,6 +40,8 @@ OPERATOR_RIGHTS = {
     ("delete", "pods"),
     ("create", "networkpolicies"),
     ("get", "networkpolicies"),
+    ("create", "services"),
+    ("get", "services"),
     ("get", "configmaps"),
     ("get", "secrets"),
 }

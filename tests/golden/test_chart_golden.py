@@ -99,6 +99,7 @@ def test_there_are_three_cases() -> None:
 def test_the_default_values_are_the_default_settings() -> None:
     want = Settings(
         pod_image="securebench-pod:0.1.0",
+        gateway_image="securebench-operator:0.1.0",
         volume_claim="demo-securebench-results",
         runs_account="demo-securebench-runs",
         metrics_port=0,
@@ -111,6 +112,10 @@ def test_values_reach_the_settings() -> None:
     local, full = settings("local"), settings("full")
     assert local.pod_image == "example.test/pod:local"
     assert local.access_mode is AccessMode.READ_WRITE_ONCE
+    assert local.gateway_image == "example.test/operator:local"
+    assert local.gateway.nameservers == ("10.96.0.10",)
+    assert local.gateway.ca_config_map == "our-authority"
+    assert local.overlays.codex.version("latest") == "0.169.0"
     assert local.pod_template.runtime_class_names == ("gvisor",)
     assert local.pod_template.sandboxed_runtime_class_names == ("gvisor",)
     assert local.bounds.workspace_bytes == 100 * 1024**3
@@ -150,6 +155,7 @@ def test_nothing_is_cluster_wide(case: str) -> None:
         ("settings.bounds.textBytes=0", "/settings/bounds/textBytes"),
         ("settings.bounds.text=1", "additional properties 'text' not allowed"),
         ("settings.podImage=x", "additional properties 'podImage' not allowed"),
+        ("settings.gateway.connections=0", "/settings/gateway/connections"),
         ("settings.userNamespaces=Maybe", "/settings/userNamespaces"),
         ("image.pullPolicy=Sometimes", "/image/pullPolicy"),
     ],

@@ -49,6 +49,7 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version }}
 
 {{- define "securebench.settings" -}}
 podImage: {{ include "securebench.image" (dict "root" . "part" "pod") | quote }}
+gatewayImage: {{ include "securebench.image" (dict "root" . "part" "operator") | quote }}
 imagePullPolicy: {{ .Values.image.pullPolicy }}
 volumeClaim: {{ include "securebench.claim" . }}
 runsAccount: {{ include "securebench.runsAccount" . }}

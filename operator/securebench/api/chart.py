@@ -18,6 +18,7 @@ CHART_MADE = frozenset(
         "nodeName",
         "nodeAddress",
         "podImage",
+        "gatewayImage",
         "runsAccount",
         "imagePullPolicy",
         "dataRoot",

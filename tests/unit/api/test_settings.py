@@ -5,16 +5,20 @@ from pathlib import Path
 import pytest
 from pydantic import ValidationError
 
+from securebench.controller.gateway_rules import gateway_rules
+from securebench.egress.config import GatewayLimits
 from securebench.errors import ConfigError
+from securebench.manifests.gateway import GatewayPolicy
 from securebench.settings import (
     VARIABLES,
     AccessMode,
+    Overlay,
     PodTemplateRules,
     Settings,
     load_settings,
 )
 
-TEXT = "podImage: pod:1\nvolumeClaim: results\nrunsAccount: runs\n"
+TEXT = "podImage: pod:1\ngatewayImage: operator:1\nvolumeClaim: results\nrunsAccount: runs\n"
 PLACE = {"namespace": "bench", "node_name": "n1", "node_address": "10.0.0.1"}
 ENVIRONMENT = {VARIABLES[field]: value for field, value in PLACE.items()}
 
@@ -49,6 +53,11 @@ def test_settings_are_frozen() -> None:
         (TEXT + "bounds: {textBytes: 0}\n", "settings.bounds.textBytes: "),
         (TEXT + "accessMode: ReadWriteOncePod\n", "settings.accessMode: "),
         ("volumeClaim: results\nrunsAccount: runs\n", "settings.podImage: Field required"),
+        ("volumeClaim: results\nrunsAccount: runs\n", "settings.gatewayImage: Field required"),
+        (TEXT + "gateway: {nameservers: [dns.test]}\n", "settings.gateway.nameservers.0: "),
+        (TEXT + "gateway: {memory: 0Gi}\n", "settings.gateway.memory: "),
+        (TEXT + "gateway: {memory: much}\n", "settings.gateway.memory: "),
+        (TEXT + "overlays: {codex: {latest: '1'}}\n", "1 is not among the versions of images"),
     ],
 )
 def test_a_wrong_file_is_refused_with_the_place(text: str, want: str) -> None:
@@ -78,6 +87,42 @@ def test_a_sandboxed_class_must_be_allowed() -> None:
         PodTemplateRules(
             runtime_class_names=("gvisor",), sandboxed_runtime_class_names=("gviser", "gvisor")
         )
+
+
+def test_the_gateway_of_the_settings_is_the_gateway_of_a_run() -> None:
+    gateway = (
+        "gateway: {nameservers: [192.0.2.53], caConfigMap: ca, memory: 2Gi, idleSeconds: 1,"
+        " connectSeconds: 2, connections: 3, allConnections: 4, connectionsPerSecond: 5,"
+        " bytesPerLaunch: 6, requestBytes: 7}\n"
+    )
+    rules = gateway_rules(Settings.from_text(TEXT + gateway, PLACE))
+    limits = GatewayLimits(
+        idle_seconds=1,
+        connect_seconds=2,
+        connections=3,
+        all_connections=4,
+        connections_per_second=5,
+        bytes=6,
+        request_bytes=7,
+    )
+    assert rules == GatewayPolicy("operator:1", "2Gi", limits, ("192.0.2.53",), "ca")
+
+
+def test_the_gateway_has_the_limits_of_its_own_by_default() -> None:
+    rules = gateway_rules(Settings.from_text(TEXT, PLACE))
+    assert rules == GatewayPolicy("operator:1", "1Gi", GatewayLimits())
+
+
+@pytest.mark.parametrize(
+    ("asked", "want"), [("latest", "2.0.0"), ("1.0.0", "1.0.0"), ("3.0.0", "")]
+)
+def test_a_version_of_a_tool_is_found(asked: str, want: str) -> None:
+    overlay = Overlay(images={"1.0.0": "a:1", "2.0.0": "a:2"}, latest="2.0.0")
+    assert overlay.version(asked) == want
+
+
+def test_without_images_there_is_no_version() -> None:
+    assert Overlay().version("latest") == ""
 
 
 def test_a_missing_variable_is_named(tmp_path: Path) -> None:
