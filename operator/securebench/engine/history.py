@@ -18,9 +18,10 @@ from securebench.engine.entries import (
     RunEnded,
     Verified,
 )
-from securebench.engine.model import AttemptHistory
+from securebench.engine.model import AttemptHistory, Lost, usage_of
 from securebench.errors import InvariantViolationError
 from securebench.plan.model import AttemptKey, RunPlan
+from securebench.reasons import PROVIDER_REASONS
 
 
 @dataclass(slots=True)
@@ -113,15 +114,24 @@ def _advance(known: AttemptHistory, entry: AttemptEntry) -> AttemptHistory:
                 known, live=launch, live_since=at, launches=launch.launch, started_at=started_at
             )
         case LaunchLost(lost):
-            return replace(known, live=None, retries=known.retries + 1, last_lost=lost)
+            return _without(known, lost)
         case Produced(_, production):
-            return replace(known, live=None, production=production)
+            usage = known.usage + usage_of(production.egress)
+            return replace(known, live=None, production=production, usage=usage)
         case Verified(_, verification):
             return replace(known, live=None, verification=verification)
         case Finished(finish, sha256, at):
             return replace(known, live=None, finish=finish, record_sha256=sha256, finished_at=at)
         case _:
             return replace(known, finish=entry.finish, record_sha256=entry.record_sha256)
+
+
+def _without(known: AttemptHistory, lost: Lost) -> AttemptHistory:
+    """Return an attempt after the loss of a launch; an outage takes what it produced along."""
+    kept = replace(known, live=None, last_lost=lost, usage=known.usage + lost.usage)
+    if lost.reason in PROVIDER_REASONS:
+        return replace(kept, provider_retries=known.provider_retries + 1, production=None)
+    return replace(kept, retries=known.retries + 1)
 
 
 def open_attempts(attempts: Mapping[AttemptKey, AttemptHistory]) -> int:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from pathlib import PurePosixPath
 
 from securebench.candidates.extraction import Problem
 from securebench.engine.model import (
@@ -18,6 +19,7 @@ from securebench.engine.model import (
 )
 from securebench.engine.observe import PodView
 from securebench.engine.stage import (
+    PREFLIGHT,
     Ended,
     InProgress,
     Interrupted,
@@ -28,22 +30,38 @@ from securebench.plan.model import (
     LaunchKey,
     Refusal,
     Role,
+    RunPlan,
     RunPolicy,
     TaskPlan,
     VerifierKind,
 )
 from securebench.reasons import (
+    BUDGET_EXHAUSTED,
     DISK_LIMIT_EXCEEDED,
     EMPTY_CANDIDATE,
     IMAGE_CHANGED,
     OOM_KILLED,
+    PREFLIGHT_FAILED,
     PRODUCER_TIMEOUT,
+    PROVIDER_AUTH,
+    PROVIDER_QUOTA,
+    PROVIDER_UNAVAILABLE,
     SUPERVISOR_KILLED,
     VERIFIER_TIMEOUT,
 )
 
 WITH_TASK_IMAGE = frozenset({VerifierKind.CHECK, VerifierKind.CODE})
 """Verifiers that run in the task's image."""
+
+OUTAGES: Mapping[str, str] = {
+    PROVIDER_AUTH: "the model provider {provider} refused the key",
+    PROVIDER_QUOTA: "the model provider {provider} refused for its quota or rate limit",
+    PROVIDER_UNAVAILABLE: "the model provider {provider} did not answer as it should",
+}
+"""What a record says of an outage, by reason."""
+
+OWN_PHASES: Mapping[str, str] = {PREFLIGHT_FAILED: PREFLIGHT}
+"""failure_phase of reasons that have one of their own."""
 
 PHASE_OF_ROLE = {Role.HARNESS: "producer", Role.VERIFIER: "verification"}
 
@@ -74,44 +92,44 @@ class Capture:
 Step = Wait | Begin | Capture | Lost | Finish
 
 
-def attempt_step(
-    task: TaskPlan, history: AttemptHistory, view: PodView | None, policy: RunPolicy, now: float
-) -> Step:
+def attempt_step(plan: RunPlan, history: AttemptHistory, view: PodView | None, now: float) -> Step:
     """Decide about one unfinished attempt of a run that goes on.
 
     Args:
-        task: Its task.
+        plan: The run.
         history: What the journal knows; not finished.
         view: The Pod of the live launch, None when the cluster shows none.
-        policy: Numbers of the loop.
         now: Seconds since the epoch.
 
     Returns:
-        ``Lost`` only for a live launch whose Pod is seen and was interrupted; whether a Pod
-        that is not seen is lost is decided where the listing is known.
+        ``Lost`` only for a live launch whose Pod is seen and was interrupted, and for a production
+        during which the model provider failed; whether a Pod that is not seen is lost is decided
+        where the listing is known.
     """
+    task, policy = plan.tasks[history.key.task], plan.policy
     if history.live is not None:
-        return _live_step(task, history, view, policy, now)
+        return _live_step(plan, history, view, now)
     if history.verification is not None:
         return after_verification(task, history, history.verification)
     if history.production is not None:
-        judged = after_production(task, history, history.production)
+        outage = _outage(plan, history, history.production, now)
+        judged = outage or after_production(task, history, history.production)
         return judged if judged is not None else _next_launch(history, Role.VERIFIER, policy, now)
     if task.refusal is not None and history.launches == 0:
         return _refused(history, task.refusal)
     return _next_launch(history, Role.HARNESS, policy, now)
 
 
-def _live_step(
-    task: TaskPlan, history: AttemptHistory, view: PodView | None, policy: RunPolicy, now: float
-) -> Step:
+def _live_step(plan: RunPlan, history: AttemptHistory, view: PodView | None, now: float) -> Step:
     live = history.live
     if live is None or view is None:
         return Wait()
-    kind = task.verifier if live.role is Role.VERIFIER else None
-    match launch_stage(view, kind, history.live_since, policy, now):
+    kind = plan.tasks[live.task].verifier if live.role is Role.VERIFIER else None
+    match launch_stage(view, kind, history.live_since, plan.policy, now):
         case InProgress(wake_at):
             return Wait(wake_at)
+        case Interrupted(reason, message) if reason == PREFLIGHT_FAILED:
+            return Lost(live, reason, f"{_preflight(plan)} failed: {message}", now)
         case Interrupted(reason, message):
             return Lost(live, reason, message, now)
         case ended:
@@ -121,19 +139,61 @@ def _live_step(
 def _next_launch(history: AttemptHistory, role: Role, policy: RunPolicy, now: float) -> Step:
     lost = history.last_lost
     if lost is None:
-        return Begin(LaunchKey(*history.key, role, history.retries + 1))
+        return Begin(LaunchKey(*history.key, role, history.lost + 1))
     if history.retries > policy.infrastructure_retries:
-        phase = PHASE_OF_ROLE[lost.launch.role]
+        phase = OWN_PHASES.get(lost.reason, PHASE_OF_ROLE[lost.launch.role])
         return Finish(history.key, Outcome.INFRASTRUCTURE, lost.reason, phase, lost.message)
-    ready_at = lost.at + backoff(policy, history.retries)
+    ready_at = lost.at + backoff(policy, history.lost)
     if now < ready_at:
         return Wait(ready_at)
-    return Begin(LaunchKey(*history.key, role, history.retries + 1))
+    return Begin(LaunchKey(*history.key, role, history.lost + 1))
 
 
-def backoff(policy: RunPolicy, retries: int) -> float:
-    """Return the wait in seconds before launch ``retries`` + 1; retries counts from 1."""
-    return min(policy.backoff_seconds * 2.0 ** (retries - 1), policy.backoff_limit_seconds)
+def backoff(policy: RunPolicy, lost: int) -> float:
+    """Return the wait in seconds before launch ``lost`` + 1; lost counts from 1."""
+    return min(policy.backoff_seconds * 2.0 ** (lost - 1), policy.backoff_limit_seconds)
+
+
+def _outage(
+    plan: RunPlan, history: AttemptHistory, production: Production, now: float
+) -> Lost | Finish | None:
+    """Return what an outage of the model provider makes of a production, or None.
+
+    A text or patch that was handed in all the same is judged. A workspace is always there and
+    shows nothing. A budget that was used up is the agent's.
+
+    Source: contract 15.1; it comes before a producer timeout, which an outage may cause.
+    """
+    relay = production.egress.relay if production.egress is not None else None
+    if relay is None or not relay.failure or relay.budget_exhausted:
+        return None
+    task = plan.tasks[history.key.task]
+    is_handed_in = (
+        task.extraction.mode != "workspace"
+        and not (production.command.timed_out or production.problem)
+        and _judged(task, history.key, production.candidate) is None
+    )
+    if is_handed_in:
+        return None
+    launch = LaunchKey(*history.key, Role.HARNESS, production.launch)
+    message = OUTAGES[relay.failure].format(provider=_provider(plan))
+    message += f"; {relay.failures} of {relay.requests} requests failed"
+    if history.provider_retries < plan.policy.provider_retries:
+        return Lost(launch, relay.failure, message, now)
+    return Finish(history.key, Outcome.PROVIDER, relay.failure, "producer", message)
+
+
+def _provider(plan: RunPlan) -> str:
+    provider = plan.egress.provider if plan.egress is not None else None
+    return provider.name if provider is not None else "(unknown)"
+
+
+def _preflight(plan: RunPlan) -> str:
+    """Return the words of an agent's preflight without the folder of its program."""
+    agent = plan.harness.agent
+    if agent is None or not agent.preflight:
+        return "the preflight"
+    return " ".join((PurePosixPath(agent.preflight[0]).name, *agent.preflight[1:]))
 
 
 def _refused(history: AttemptHistory, refusal: Refusal) -> Finish:
@@ -158,6 +218,7 @@ def after_production(
     Source: contract 13.1, 14.7, 15.1; a producer timeout comes before everything else.
     """
     key = history.key
+    relay = production.egress.relay if production.egress is not None else None
     if production.command.timed_out:
         message = f"candidate production timed out after {task.timeout_seconds or 0.0:g} seconds"
         return _agent(key, PRODUCER_TIMEOUT, "producer", message)
@@ -167,6 +228,9 @@ def after_production(
     if production.problem:
         message = _limit_message(production.problem, "harness")
         return Finish(key, Outcome.RESOURCE, production.problem, "producer", message, passed=False)
+    if relay is not None and relay.budget_exhausted:
+        message = "the agent used up the budget of its launch for the model provider"
+        return _agent(key, BUDGET_EXHAUSTED, "producer", message)
     if task.verifier is VerifierKind.NONE:
         return Finish(key, Outcome.NOT_VERIFIED)
     return _judged(task, key, production.candidate)

@@ -129,6 +129,40 @@ class PodFacts:
 
 
 @dataclass(frozen=True, slots=True)
+class Usage:
+    """What was asked of a model provider, by one launch or by several.
+
+    Attributes:
+        requests: Sent to the provider, failed ones included.
+        input_tokens: Cached ones included.
+        cached_tokens: Part of the input.
+        output_tokens: Of all answers.
+    """
+
+    requests: int = 0
+    input_tokens: int = 0
+    cached_tokens: int = 0
+    output_tokens: int = 0
+
+    def __add__(self, other: Usage) -> Usage:
+        """Return the sum."""
+        return Usage(
+            self.requests + other.requests,
+            self.input_tokens + other.input_tokens,
+            self.cached_tokens + other.cached_tokens,
+            self.output_tokens + other.output_tokens,
+        )
+
+
+def usage_of(report: LaunchReport | None) -> Usage:
+    """Return what a launch asked its model provider; nothing where there is none."""
+    relay = report.relay if report is not None else None
+    if relay is None:
+        return Usage()
+    return Usage(relay.requests, relay.input_tokens, relay.cached_tokens, relay.output_tokens)
+
+
+@dataclass(frozen=True, slots=True)
 class Production:
     """A harness launch that ended definitely.
 
@@ -219,12 +253,14 @@ class Lost:
         reason: failure_reason of outcome infrastructure (or provider).
         message: One plain sentence.
         at: When it was decided, seconds since the epoch.
+        usage: What it asked its model provider, as far as nothing else in the journal says so.
     """
 
     launch: LaunchKey
     reason: str
     message: str
     at: float
+    usage: Usage = Usage()
 
 
 @dataclass(frozen=True, slots=True)
@@ -236,7 +272,8 @@ class AttemptHistory:
         live: The launch that the cluster may know, or None.
         live_since: When that launch was journalled, seconds since the epoch.
         launches: How many launches were begun, of either role.
-        retries: Launches lost so far.
+        retries: Launches lost to infrastructure trouble so far.
+        provider_retries: Launches lost to an outage of the model provider so far.
         last_lost: The latest lost launch, or None.
         production: The harness's result, or None.
         verification: The verifier's result, or None.
@@ -244,6 +281,7 @@ class AttemptHistory:
         record_sha256: Digest of the record's line, empty until finished.
         started_at: When the first launch was journalled, seconds since the epoch, or None.
         finished_at: When the attempt was finished, or None.
+        usage: What all its launches asked the model provider, lost ones included.
     """
 
     key: AttemptKey
@@ -251,6 +289,7 @@ class AttemptHistory:
     live_since: float = 0.0
     launches: int = 0
     retries: int = 0
+    provider_retries: int = 0
     last_lost: Lost | None = None
     production: Production | None = None
     verification: Verification | None = None
@@ -258,3 +297,9 @@ class AttemptHistory:
     record_sha256: str = ""
     started_at: float | None = None
     finished_at: float | None = None
+    usage: Usage = Usage()
+
+    @property
+    def lost(self) -> int:
+        """Launches lost so far, for whatever reason; the next one has the number after it."""
+        return self.retries + self.provider_retries

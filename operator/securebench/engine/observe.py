@@ -50,6 +50,7 @@ class ContainerView:
         restarts: How often it was started again.
         image_id: Resolved image, or empty.
         previous: How it ended before it was started again, or None.
+        ready: Whether it runs and its readiness probe, if it has one, succeeded.
     """
 
     name: str
@@ -60,6 +61,7 @@ class ContainerView:
     restarts: int
     image_id: str
     previous: Terminated | None = None
+    ready: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,6 +172,7 @@ def _container(raw: Raw) -> ContainerView:
         restarts=_number(raw, "restartCount"),
         image_id=_text(raw, "imageID"),
         previous=_terminated(_mapping(_mapping(raw, "lastState"), "terminated")),
+        ready=raw.get("ready") is True,
     )
 
 

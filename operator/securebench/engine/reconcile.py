@@ -17,6 +17,9 @@ from securebench.engine.observe import PodView
 from securebench.plan.model import AttemptKey, LaunchKey, Role, RunPlan, pod_name
 from securebench.reasons import POD_LOST
 
+BROKEN = frozenset({Outcome.INFRASTRUCTURE, Outcome.PROVIDER, Outcome.VERIFIER})
+"""Outcomes whose Pods stay with ``retention.pods: Failed``."""
+
 
 class Halt(StrEnum):
     """Why a run begins nothing new."""
@@ -36,12 +39,15 @@ class Controls:
         halt: ``DRAINING`` ends what is queued, ``STOPPED`` ends everything.
         halt_message: One plain sentence for the records of what was ended.
         max_unschedulable: Unschedulable Pods of this run at which nothing new begins.
+        has_way_out: Whether the run's gateway is there, or none is needed; without it no harness
+            begins.
     """
 
     parallelism: int
     halt: Halt = Halt.NONE
     halt_message: str = ""
     max_unschedulable: int = 4
+    has_way_out: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,8 +170,7 @@ def _consider(
     if history.live is not None and view is None:
         _unseen(draft, situation, history.live, name)
         return
-    task = situation.plan.tasks[history.key.task]
-    match attempt_step(task, history, view, situation.plan.policy, situation.now):
+    match attempt_step(situation.plan, history, view, situation.now):
         case Begin(launch):
             draft.candidates.append(launch)
         case Capture() as capture:
@@ -203,7 +208,12 @@ def _admit(draft: _Draft, situation: Situation, controls: Controls) -> tuple[Lau
     free = controls.parallelism - draft.active
     if stuck >= controls.max_unschedulable or free <= 0:
         return ()
-    ordered = sorted(draft.candidates, key=lambda launch: launch.role is not Role.VERIFIER)
+    fit = [
+        launch
+        for launch in draft.candidates
+        if controls.has_way_out or launch.role is not Role.HARNESS
+    ]
+    ordered = sorted(fit, key=lambda launch: launch.role is not Role.VERIFIER)
     return tuple(ordered[:free])
 
 
@@ -225,7 +235,4 @@ def _is_kept(situation: Situation, history: AttemptHistory, view: PodView) -> bo
     if keep == "All":
         return True
     was_lost = history.last_lost is not None and history.last_lost.launch == view.launch
-    return was_lost or (
-        history.finish is not None
-        and history.finish.outcome in {Outcome.INFRASTRUCTURE, Outcome.VERIFIER}
-    )
+    return was_lost or (history.finish is not None and history.finish.outcome in BROKEN)

@@ -8,6 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import IntEnum
 
+from securebench.engine.messages import command_report
 from securebench.engine.observe import ContainerView, PodView, Terminated
 from securebench.plan.model import RunPolicy, VerifierKind
 from securebench.reasons import (
@@ -19,11 +20,16 @@ from securebench.reasons import (
     NODE_LOST,
     OOM_KILLED,
     POD_LOST,
+    PREFLIGHT_FAILED,
     SUPERVISOR_KILLED,
     VERIFIER_ERROR,
 )
 
 COURIER = "courier"
+EGRESS_PROXY = "egress-proxy"
+"""Sidecar of a harness with a way out; it ends with 0 only when the gateway has its last word."""
+PREFLIGHT = "preflight"
+"""Phase of supervise before that of an agent's own command."""
 MATERIALIZE = "materialize"
 CONTROL_CHECK = "control-check"
 """Runs before ``check`` with a test that must fail; when it ends with an error, so does the Pod."""
@@ -140,6 +146,8 @@ def _main(view: PodView, kind: VerifierKind | None) -> ContainerView | None:
 
 def _after_main(view: PodView, kind: VerifierKind | None, end: Terminated) -> Stage:
     verdict = _text_end(view, end) if kind is VerifierKind.TEXT else _supervised_end(view, end)
+    if kind is None:
+        verdict = _preflight_end(end) or verdict
     if kind is VerifierKind.CODE and verdict in {Ended(Code.DONE), Ended(Code.FAILED)}:
         verdict = _candidate_end(view, verdict)
     if isinstance(verdict, Interrupted) or kind is VerifierKind.TEXT:
@@ -149,16 +157,55 @@ def _after_main(view: PodView, kind: VerifierKind | None, end: Terminated) -> St
 
 def _after_courier(view: PodView, verdict: Ended) -> Stage:
     courier = view.containers.get(COURIER)
-    has_ended = view.is_terminal or (courier is not None and courier.terminated is not None)
-    if not has_ended:
+    if not view.is_terminal and not _have_ended(view, COURIER, EGRESS_PROXY):
         return InProgress()
     end = courier.terminated if courier is not None else None
+    proxy_end = _proxy_end(view)
+    if proxy_end is not None:
+        return _disk_limit(view, verdict.code) or proxy_end
     is_limit = verdict.problem not in {"", SUPERVISOR_KILLED}
     if is_limit or (end is not None and end.exit_code == 0):
         return verdict
     how = "was gone" if end is None else f"ended with exit code {end.exit_code} ({end.reason})"
     message = f"the courier {how} before it sealed"
     return _disk_limit(view, verdict.code) or Interrupted(EXTRACTION_FAILED, message)
+
+
+def _have_ended(view: PodView, *sidecars: str) -> bool:
+    """Whether those of the sidecars that the Pod has were ended, and it has one."""
+    found = [view.containers[name] for name in sidecars if name in view.containers]
+    return bool(found) and all(container.terminated is not None for container in found)
+
+
+def _proxy_end(view: PodView) -> Interrupted | None:
+    """Return the trouble of the way out of a Pod that has ended, or None."""
+    proxy = view.containers.get(EGRESS_PROXY)
+    if proxy is None:
+        return None
+    if proxy.restarts:
+        return _proxy_restarted(proxy)
+    if proxy.terminated is None:
+        return Interrupted(EGRESS_SETUP_FAILED, "the egress proxy was gone before it reported")
+    if proxy.terminated.exit_code:
+        words = f"the egress proxy failed: {_words(proxy.terminated)}"
+        return Interrupted(EGRESS_SETUP_FAILED, words)
+    return None
+
+
+def _proxy_restarted(proxy: ContainerView) -> Interrupted:
+    how = f": {_words(proxy.previous)}" if proxy.previous is not None else ""
+    return Interrupted(EGRESS_SETUP_FAILED, f"the egress proxy did not stay up{how}")
+
+
+def _preflight_end(end: Terminated) -> Interrupted | None:
+    """Return the end of a harness whose own command was never started, or None."""
+    if end.exit_code == Code.PHASE_FAILED:
+        report = command_report(end.message)
+        words = report.error or f"exit code {report.exit_code}"
+        return Interrupted(PREFLIGHT_FAILED, words)
+    if end.exit_code == Code.TIMED_OUT and command_report(end.message).phase == PREFLIGHT:
+        return Interrupted(PREFLIGHT_FAILED, "it ran into the time limit")
+    return None
 
 
 def _text_end(view: PodView, end: Terminated) -> Interrupted | Ended:
@@ -255,6 +302,8 @@ def _waiting(view: PodView, since: float, policy: RunPolicy, now: float) -> Stag
             return _pull_failed(container)
         if container.name == COURIER and container.restarts >= SIDECAR_RESTARTS:
             return Interrupted(MATERIALIZATION_FAILED, "the courier does not stay up")
+        if container.name == EGRESS_PROXY and container.restarts:
+            return _proxy_restarted(container)
         stuck = container.waiting_reason in IMAGE_WAITS | CONTAINER_WAITS
         if stuck and now >= give_up_at:
             return _pull_failed(container)

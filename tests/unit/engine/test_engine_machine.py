@@ -23,7 +23,7 @@ from build import (
     view_of,
     waiting,
 )
-from golden.manifest_samples import text_task
+from golden.manifest_samples import run_plan, text_task
 from securebench.candidates.extraction import Extraction
 from securebench.engine.machine import (
     Begin,
@@ -47,7 +47,7 @@ DENIAL = Refusal(
 
 
 def step(history, view=None, task=None, now=NOW):
-    return attempt_step(task or text_task(), history, view, POLICY, now)
+    return attempt_step(run_plan(task or text_task(), policy=POLICY), history, view, now)
 
 
 def produced(task=None, **changes):

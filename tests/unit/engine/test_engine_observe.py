@@ -96,7 +96,7 @@ def test_containers_of_both_kinds():
     }
 
 
-@pytest.mark.parametrize("labels", [{}, {"securebench.dev/role": "gateway"}, {"app": "x"}, None])
+@pytest.mark.parametrize("labels", [{}, {"securebench.dev/role": "other"}, {"app": "x"}, None])
 def test_a_foreign_pod_has_no_view(labels):
     assert pod_view({"metadata": {"labels": labels}}) is None
 

@@ -34,7 +34,11 @@ HARNESS_CASES = {
     # fact 1: the codes of supervise's table, and no other
     "completed": (harness_done(0), Ended(0)),
     "an exit of 1": (harness_done(1), Ended(1)),
-    "first phase failed": (harness_done(64), Ended(64)),
+    "preflight failed": (
+        harness_done(64, exit_code=127),
+        Interrupted("preflight_failed", "exit code 127"),
+    ),
+    "second phase failed": (harness_done(65), Ended(65)),
     "last phase failed": (harness_done(89), Ended(89)),
     "time limit": (harness_done(124), Ended(124)),
     "staging failed": (
