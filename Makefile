@@ -30,7 +30,8 @@ STAGES := setup lint type unit property wiring supervise cluster golden contract
 
 .NOTPARALLEL:
 .PHONY: help setup cluster cluster-down images load load-core install run test verify lint type unit property golden contract \
-	wiring supervise cluster-tests threats threats-short e2e bench packs kills fuzz generate clean
+	wiring supervise cluster-tests threats threats-short e2e bench packs kills fuzz generate clean \
+	outside run-agents provider-failures
 
 help: ## List the targets
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  %-14s %s\n", $$1, $$2}'
@@ -134,6 +135,15 @@ bench: setup install ## Measure seconds, requests and memory per task
 
 packs: setup install load ## Every runnable pack with its own answers and with none: 1.0 and 0.0
 	@$(WITH_CLUSTER); python tests/packs/packs.py --namespace $(NAMESPACE)
+
+outside: setup cluster ## Start the fake internet of the local node (tests/outside)
+	@tests/outside/outside up
+
+run-agents: setup load outside ## Real codex and Claude Code solve two packs; the provider is a fake
+	@$(WITH_CLUSTER); PYTHONPATH=$(PYTHONPATH):tests python -m outside.run_agents
+
+provider-failures: setup load outside ## A provider that fails in the middle of a run: what each failure becomes
+	@$(WITH_CLUSTER); PYTHONPATH=$(PYTHONPATH):tests python -m outside.provider_failures
 
 kills: setup load ## Kill the operator 20 times in a 40-task run and compare the records
 	@$(WITH_CLUSTER); pytest tests/cluster/test_kills.py -m slow -s

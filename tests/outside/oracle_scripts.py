@@ -1,0 +1,124 @@
+"""What the fake model does: it reads the task with its shell and solves it by real tool calls.
+
+The reference answers lie in the packs' ``oracle/`` folders, on the provider's side only; the task
+is known by the text that the shell printed. A model is named ``script-<name>`` or
+``script-<name>+<task>+<task>``: then the script's failure befalls these tasks only, after the task
+was read, and the others are solved.
+"""
+
+from __future__ import annotations
+
+import functools
+import json
+import re
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from outside.model_wire import Asked, Step
+
+BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
+PREFIX = "script-"
+END = "SECUREBENCH_END_OF_ANSWER"
+TEXT_KEYS = ("instructions", "prompt", "question")
+"""Of a row's input: the one that holds the task's text."""
+SIGN_KEYS = (*TEXT_KEYS, "starter_code")
+"""Their texts together tell one task from all others."""
+PRINTED_PATCH = "cat <<'EOF'\ndiff --git"
+"""How a reference answer begins that prints a patch, as harnesses of the type command do."""
+
+
+class Solution(NamedTuple):
+    """The reference answer of one task.
+
+    Attributes:
+        task: Id.
+        signs: Texts of the task, as JSON writes them.
+        command: Puts the answer where it belongs.
+    """
+
+    task: str
+    signs: tuple[str, ...]
+    command: str
+
+
+class Script(NamedTuple):
+    """A model's name, taken apart.
+
+    Attributes:
+        name: What happens.
+        tasks: The tasks that it happens to; empty: all, from the first request on.
+    """
+
+    name: str
+    tasks: tuple[str, ...]
+
+
+def script_of(model: str) -> Script:
+    """Return the script that a model's name asks for; an unknown name is an honest model."""
+    name, *tasks = model.removeprefix(PREFIX).split("+")
+    return Script(name, tuple(tasks))
+
+
+def solve(asked: Asked) -> tuple[Step, str]:
+    """Return the next step of an honest model, and the task's id as soon as it is known."""
+    if not asked.outputs:
+        return Step(f"cat {task_file(asked.prompt)}"), ""
+    shown = asked.outputs[0]
+    solution = next(
+        (each for each in solutions() if all(sign in shown for sign in each.signs)), None
+    )
+    if solution is None:
+        return Step(message="I do not know this task."), ""
+    if len(asked.outputs) == 1:
+        return Step(solution.command), solution.task
+    return Step(), solution.task
+
+
+def obey(asked: Asked) -> Step:
+    """Return the next step of a model that runs the task's own text as a shell command."""
+    if not asked.outputs:
+        return Step(f"cat {task_file(asked.prompt)}")
+    if len(asked.outputs) > 1:
+        return Step()
+    text = asked.outputs[0]
+    task = json.loads(text[text.index("{") : text.rindex("}") + 1])
+    return Step(next(str(task[key]) for key in TEXT_KEYS if key in task))
+
+
+def task_file(prompt: str) -> str:
+    """Return the path of the task file that the prompt names."""
+    found = re.search(r"/[\w./-]+\.json", prompt)
+    return found[0] if found else "task.json"
+
+
+@functools.cache
+def solutions() -> tuple[Solution, ...]:
+    """Return the reference answers of all packs that have some."""
+    found: list[Solution] = []
+    for answers in sorted(BENCHMARKS.glob("*/oracle/answers.jsonl")):
+        rows = {row["id"]: row for row in _lines(answers.parents[1] / "tasks.jsonl")}
+        for answer in _lines(answers):
+            given = rows[answer["id"]]["input"]
+            signs = tuple(json.dumps(given[key]) for key in SIGN_KEYS if key in given)
+            found.append(Solution(answer["id"], signs, _command(answer, given)))
+    return tuple(found)
+
+
+def _command(answer: dict[str, str], given: dict[str, object]) -> str:
+    if "command" in answer:
+        command = answer["command"]
+        is_printed = command.startswith(PRINTED_PATCH)
+        return "git apply" + command.removeprefix("cat") if is_printed else command
+    text = answer["candidate"]
+    if text.startswith("diff --git"):
+        return _here(f"git apply <<'{END}'", text)
+    name = "candidate.py" if "language" in given or "starter_code" in given else "candidate.txt"
+    return _here(f"cat > {name} <<'{END}'", text)
+
+
+def _here(begin: str, text: str) -> str:
+    return f"{begin}\n{text.rstrip(chr(10))}\n{END}\n"
+
+
+def _lines(path: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines() if line]
