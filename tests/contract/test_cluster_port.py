@@ -2,6 +2,8 @@
 
 import asyncio
 import hashlib
+import ipaddress
+import json
 from contextlib import aclosing
 
 import pytest
@@ -275,6 +277,30 @@ async def test_a_status_patch_without_a_change_is_no_change(world):
 
 async def test_the_status_of_what_is_gone(world):
     assert not await world.cluster.patch_status(Kind.POD, "none", {"status": {"message": "x"}})
+
+
+async def test_a_service_gets_an_address(world):
+    manifest = {
+        "apiVersion": "v1",
+        "kind": "Service",
+        "metadata": {"name": "a"},
+        "spec": {"selector": {"app": "x"}, "ports": [{"port": 8443}]},
+    }
+    created = await world.cluster.create(Kind.SERVICE, manifest)
+
+    assert ipaddress.ip_address(created["spec"]["clusterIP"])
+    found = await world.cluster.get(Kind.SERVICE, "a")
+    assert found["spec"]["clusterIP"] == created["spec"]["clusterIP"]
+    uid = created["metadata"]["uid"]
+    assert await world.cluster.delete(Kind.SERVICE, "a", uid=uid, grace_seconds=None)
+    assert await world.cluster.get(Kind.SERVICE, "a") is None
+
+
+async def test_signing_keys_are_a_key_set(world):
+    keys = json.loads(await world.cluster.signing_keys())["keys"]
+
+    assert keys
+    assert all({"kty", "kid", "alg"} <= key.keys() for key in keys)
 
 
 async def test_delete_many_takes_what_matches(world):

@@ -22,7 +22,6 @@ from kubernetes.aio.config import (
     load_kube_config,
 )
 
-from securebench.api.base import API_VERSION, PLURAL
 from securebench.errors import ConfigError, InvariantViolationError, TransientClusterError
 from securebench.kube.objects import metadata
 from securebench.kube.port import (
@@ -35,7 +34,9 @@ from securebench.kube.port import (
     WatchExpired,
 )
 from securebench.kube.wire import (
+    CORE,
     classify,
+    collection_path,
     decode,
     is_precondition_conflict,
     split_lines,
@@ -55,23 +56,10 @@ _WATCH_CLIENT_SECONDS = 330.0
 
 _MERGE_PATCH = "application/merge-patch+json"
 _JSON = "application/json"
+_ANY = "*/*"
+_SIGNING_KEYS = "/openid/v1/jwks"
+"""Answered as ``application/jwk-set+json`` only; every service account may read it."""
 _KUBECONFIG = "KUBECONFIG"
-
-
-class _Resource(NamedTuple):
-    prefix: str
-    plural: str
-
-
-_CORE = "/api/v1"
-_RESOURCES: Mapping[Kind, _Resource] = {
-    Kind.POD: _Resource(_CORE, "pods"),
-    Kind.NETWORK_POLICY: _Resource("/apis/networking.k8s.io/v1", "networkpolicies"),
-    Kind.CONFIG_MAP: _Resource(_CORE, "configmaps"),
-    Kind.SECRET: _Resource(_CORE, "secrets"),
-    Kind.BENCHMARK_RUN: _Resource(f"/apis/{API_VERSION}", PLURAL),
-    Kind.EVENT: _Resource(_CORE, "events"),
-}
 
 
 class _Request(NamedTuple):
@@ -80,6 +68,7 @@ class _Request(NamedTuple):
     query: Mapping[str, str] = {}
     body: Raw | None = None
     content_type: str = _JSON
+    accept: str = _JSON
     timeout_seconds: float = _REQUEST_TIMEOUT_SECONDS
 
 
@@ -206,6 +195,12 @@ class ApiCluster:
         )
         (await self._exchange("delete_many", kind, request)).json()
 
+    async def signing_keys(self) -> bytes:
+        """Return the keys with which the cluster signs tokens of service accounts."""
+        answer = await self._answered(_Request("GET", _SIGNING_KEYS, accept=_ANY))
+        answer.json()
+        return answer.body
+
     @asynccontextmanager
     async def websocket(
         self, path: str, query: Sequence[tuple[str, str]], protocol: str
@@ -224,7 +219,7 @@ class ApiCluster:
             TransientClusterError: No connection.
             PermanentClusterError: The server refused.
         """
-        request = _Request("GET", f"{_CORE}/namespaces/{self.namespace}/{path}")
+        request = _Request("GET", f"{CORE}/namespaces/{self.namespace}/{path}")
         _, url, headers, *_ = await self._api.param_serialize(
             "GET", request.path, query_params=list(query), auth_settings=["BearerToken"]
         )
@@ -271,6 +266,9 @@ class ApiCluster:
     async def _exchange(self, verb: str, kind: Kind, request: _Request) -> _Answer:
         """Send a request and read the whole answer, whatever its status."""
         self.requests[verb, kind] += 1
+        return await self._answered(request)
+
+    async def _answered(self, request: _Request) -> _Answer:
         with _connection_troubles(request):
             response = await self._send(request)
             async with response:
@@ -282,7 +280,7 @@ class ApiCluster:
             request.method,
             request.path,
             query_params=[(key, value) for key, value in request.query.items() if value],
-            header_params={"Accept": _JSON, "Content-Type": request.content_type},
+            header_params={"Accept": request.accept, "Content-Type": request.content_type},
             body=request.body,
             auth_settings=["BearerToken"],
         )
@@ -293,8 +291,7 @@ class ApiCluster:
         return cast("aiohttp.ClientResponse", wrapped.response)
 
     def _path(self, kind: Kind, name: str = "") -> str:
-        resource = _RESOURCES[kind]
-        path = f"{resource.prefix}/namespaces/{self.namespace}/{resource.plural}"
+        path = collection_path(kind, self.namespace)
         return f"{path}/{name}" if name else path
 
     def _session(self) -> aiohttp.ClientSession:

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, NamedTuple, cast
 from securebench.clock import Clock, rfc3339
 from securebench.errors import ClusterError, InvariantViolationError
 from securebench.kube.objects import grace_seconds as granted_grace
-from securebench.kube.objects import labels, matcher, merge_patch, metadata
+from securebench.kube.objects import labels, listed, matcher, merge_patch, metadata
 from securebench.kube.port import AlreadyExists, Kind, Listing, Raw, WatchEvent, WatchExpired
 
 if TYPE_CHECKING:
@@ -76,6 +76,7 @@ class FakeCluster:
         self.watch_waits = watch_waits
         self.calls: list[Call] = []
         self.requests: Counter[tuple[str, Kind]] = Counter()
+        self.keys = b'{"keys":[{"kty":"RSA","kid":"fake","alg":"RS256","n":"AQAB","e":"AQAB"}]}'
         self._clock: Clock = clock or _StoppedClock()
         self._objects: dict[Kind, dict[str, Raw]] = {kind: {} for kind in Kind}
         self._version = 100
@@ -94,7 +95,10 @@ class FakeCluster:
         """Return all objects that match, by name."""
         with self._call("list", kind, ""):
             found = self._select(kind, selector)
-            return Listing(tuple(_listed(kind, item) for item in found), str(self._version))
+            return Listing(
+                tuple(listed(item) if kind is not Kind.BENCHMARK_RUN else item for item in found),
+                str(self._version),
+            )
 
     async def watch(
         self, kind: Kind, selector: str, resource_version: str
@@ -156,6 +160,10 @@ class FakeCluster:
             status = merge_patch(item.get("status", {}), body.get("status", {}))
             self._replace(kind, item, {**item, "status": status})
             return True
+
+    async def signing_keys(self) -> bytes:
+        """Return a key set; ``keys`` holds what a test wants instead."""
+        return self.keys
 
     async def delete_many(
         self, kind: Kind, selector: str, *, grace_seconds: int | None = None
@@ -307,6 +315,9 @@ class FakeCluster:
         item.pop("status", None)
         if kind is Kind.POD:
             item["status"] = {"phase": "Pending"}
+        if kind is Kind.SERVICE:
+            spec = cast("Raw", item.get("spec", {}))
+            item["spec"] = {"clusterIP": f"10.96.1.{self._created % 256}", **spec}
         return item
 
     def _replace(self, kind: Kind, item: Raw, changed: Raw) -> Raw:
@@ -369,13 +380,6 @@ class FakeCluster:
             await waiter
         finally:
             self._waiters.remove(waiter)
-
-
-def _listed(kind: Kind, item: Raw) -> Raw:
-    """Return an item as lists hold it: of the built-in kinds without apiVersion and kind."""
-    if kind is Kind.BENCHMARK_RUN:
-        return item
-    return {key: value for key, value in item.items() if key not in ("apiVersion", "kind")}
 
 
 def _event(change: _Change, matches: Callable[[Mapping[str, str]], bool]) -> WatchEvent | None:

@@ -35,6 +35,11 @@ def labels(item: Raw) -> Mapping[str, str]:
     return cast("Mapping[str, str]", metadata(item).get("labels", {}))
 
 
+def listed(item: Raw) -> Raw:
+    """Return an object of a built-in kind as lists hold it: without apiVersion and kind."""
+    return {key: value for key, value in item.items() if key not in ("apiVersion", "kind")}
+
+
 def merge_patch(target: object, patch: object) -> object:
     """Return the target after a JSON merge patch (RFC 7396), without changing it."""
     if not isinstance(patch, Mapping):

@@ -29,6 +29,7 @@ class Kind(StrEnum):
     """The kinds of objects that SecureBench reads or makes; all are namespaced."""
 
     POD = "Pod"
+    SERVICE = "Service"
     NETWORK_POLICY = "NetworkPolicy"
     CONFIG_MAP = "ConfigMap"
     SECRET = "Secret"  # noqa: S105 - the name of a kind
@@ -90,7 +91,7 @@ class Cluster(Protocol):
 
     @property
     def requests(self) -> Mapping[tuple[str, Kind], int]:
-        """Requests sent so far, by verb and kind."""
+        """Requests sent so far, by verb and kind; those for signing keys are not among them."""
         ...
 
     async def list(self, kind: Kind, selector: str) -> Listing:
@@ -154,6 +155,14 @@ class Cluster(Protocol):
 
         Returns:
             False when the object is gone.
+        """
+        ...
+
+    async def signing_keys(self) -> bytes:
+        """Return the keys with which the cluster signs tokens of service accounts.
+
+        Returns:
+            A JSON Web Key Set (RFC 7517), as the API server gives it.
         """
         ...
 

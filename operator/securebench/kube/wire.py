@@ -7,13 +7,26 @@ from collections.abc import Mapping
 from http import HTTPStatus
 from typing import TYPE_CHECKING, cast
 
+from securebench.api.base import API_VERSION, PLURAL
 from securebench.errors import ClusterError, PermanentClusterError, TransientClusterError
-from securebench.kube.port import AlreadyExists, QuotaExceeded, WatchEvent, WatchExpired
+from securebench.kube.port import AlreadyExists, Kind, QuotaExceeded, WatchEvent, WatchExpired
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
     from securebench.kube.port import Raw
+
+CORE = "/api/v1"
+
+_COLLECTIONS: Mapping[Kind, tuple[str, str]] = {
+    Kind.POD: (CORE, "pods"),
+    Kind.SERVICE: (CORE, "services"),
+    Kind.NETWORK_POLICY: ("/apis/networking.k8s.io/v1", "networkpolicies"),
+    Kind.CONFIG_MAP: (CORE, "configmaps"),
+    Kind.SECRET: (CORE, "secrets"),
+    Kind.BENCHMARK_RUN: (f"/apis/{API_VERSION}", PLURAL),
+    Kind.EVENT: (CORE, "events"),
+}
 
 _TRANSIENT_STATUSES = frozenset({401, 408, 409, 425, 429, 500, 502, 503, 504})
 """401 is transient because tokens rotate and authenticators time out; 409 is a lost write race."""
@@ -26,6 +39,12 @@ _MAX_EVENT_BYTES = 8 * 1024 * 1024
 
 _MESSAGE_LIMIT = 2048
 """Characters of the server's message that are kept: admission webhooks may write any amount."""
+
+
+def collection_path(kind: Kind, namespace: str) -> str:
+    """Return where the objects of a kind are."""
+    group, plural = _COLLECTIONS[kind]
+    return f"{group}/namespaces/{namespace}/{plural}"
 
 
 def classify(status: int, body: bytes | str | Raw, retry_after: str | None = None) -> ClusterError:

@@ -87,6 +87,28 @@ def cluster_of(*answers):
     return ApiCluster(api, "sb"), api
 
 
+async def test_signing_keys_are_asked_for_without_a_type():
+    keys = b'{"keys":[]}'
+    cluster, api = cluster_of((200, keys))
+    assert await cluster.signing_keys() == keys
+    (request,) = api.requests
+    assert (request.method, request.path) == ("GET", "/openid/v1/jwks")
+    assert request.headers["Accept"] == "*/*"
+
+
+@pytest.mark.parametrize(
+    ("answer", "error"),
+    [
+        ((403, {"reason": "Forbidden"}), PermanentClusterError),
+        ((503, {}), TransientClusterError),
+        ((200, b"<html>"), TransientClusterError),
+    ],
+)
+async def test_signing_keys_that_are_refused(answer, error):
+    with pytest.raises(error):
+        await cluster_of(answer)[0].signing_keys()
+
+
 def page(*names, version="7", **metadata):
     items = [{"metadata": {"name": name}} for name in names]
     return 200, {"metadata": {"resourceVersion": version, **metadata}, "items": items}
@@ -95,6 +117,7 @@ def page(*names, version="7", **metadata):
 async def test_paths_of_all_kinds():
     want = {
         Kind.POD: PODS,
+        Kind.SERVICE: "/api/v1/namespaces/sb/services",
         Kind.NETWORK_POLICY: "/apis/networking.k8s.io/v1/namespaces/sb/networkpolicies",
         Kind.CONFIG_MAP: "/api/v1/namespaces/sb/configmaps",
         Kind.SECRET: "/api/v1/namespaces/sb/secrets",
