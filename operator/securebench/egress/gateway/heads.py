@@ -75,7 +75,7 @@ def values(headers: Headers, name: bytes) -> list[bytes]:
 def words(headers: Headers, name: bytes) -> set[bytes]:
     """Return the lower-case members of a comma-separated header."""
     lists = (value.lower().split(b",") for value in values(headers, name))
-    return {word.strip() for members in lists for word in members}
+    return {word.strip() for members in lists for word in members} - {b""}
 
 
 def end_to_end(headers: Iterable[tuple[bytes, bytes]]) -> Headers:

@@ -29,6 +29,7 @@ HEAD_BYTES: Final = 64 * 1024
 """Request line and headers together, or one line of a chunked body; common servers take 8 to 80."""
 
 _LONG: Final = "The headers of the request are too long."
+_BROKEN: Final = "The connection to the origin broke."
 _WITHOUT_BODY = frozenset({204, 304})
 _NOT_IN_TRAILERS = HOP_BY_HOP | {b"content-length", b"host", b"trailer"}
 
@@ -217,7 +218,7 @@ class Exchange:
 
 
 class OriginConnection:
-    """The origin's end: one request and its answer.
+    """The origin's end: one request and its answer; UnreachableError when the connection breaks.
 
     Args:
         stream: To the origin.
@@ -241,15 +242,15 @@ class OriginConnection:
                 ``Transfer-Encoding: chunked``.
         """
         event = h11.Request(method=method, target=target, headers=list(headers))
-        await self._stream.write(self._http.send(event))
+        await self._write(self._http.send(event))
 
     async def send(self, data: bytes) -> None:
         """Send a piece of the request's body."""
-        await self._stream.write(self._http.send(h11.Data(data=data)))
+        await self._write(self._http.send(h11.Data(data=data)))
 
     async def finish(self, trailers: Headers = ()) -> None:
         """End the request; trailers only where it is chunked."""
-        await self._stream.write(self._http.send(h11.EndOfMessage(headers=list(trailers))))
+        await self._write(self._http.send(h11.EndOfMessage(headers=list(trailers))))
 
     async def next_head(self) -> h11.InformationalResponse | h11.Response:
         """Return the head of the next answer; the one with a status of 200 or above is the last.
@@ -286,7 +287,15 @@ class OriginConnection:
             raise UnreachableError(
                 "The origin's answer is malformed or ended too early.", Cause.BROKEN
             ) from error
+        except OSError as error:
+            raise UnreachableError(_BROKEN, Cause.BROKEN) from error
         return event
+
+    async def _write(self, data: bytes) -> None:
+        try:
+            await self._stream.write(data)
+        except OSError as error:
+            raise UnreachableError(_BROKEN, Cause.BROKEN) from error
 
 
 def refusal(status: int, message: str) -> bytes:

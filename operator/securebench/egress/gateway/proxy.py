@@ -1,0 +1,99 @@
+"""The proxy route: one request after the other, each decided anew (contract 11.3)."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import suppress
+
+from securebench.egress.authority import HTTPS_PORT, connect_target, host_target
+from securebench.egress.causes import BAD_REQUEST, Cause, CutError, RefusedError
+from securebench.egress.gateway.context import Gateway
+from securebench.egress.gateway.entries import Entry
+from securebench.egress.gateway.forward import Forward
+from securebench.egress.gateway.heads import RequestHead
+from securebench.egress.gateway.http1 import Exchange, next_exchange, refusal
+from securebench.egress.gateway.launches import Launch
+from securebench.egress.gateway.streams import AgentStream, IdleLimit
+from securebench.egress.gateway.tunnel import serve_tunnel
+
+LINGER_SECONDS = 2.0
+"""How long the rest of an unread request is taken in, so that the agent can read its answer."""
+
+
+async def serve_proxy(agent: AgentStream, launch: Launch, gateway: Gateway) -> None:
+    """Serve an agent's connection until it ends; every decision is recorded.
+
+    Args:
+        agent: Positioned after the preface; the caller closes it.
+        launch: Who asks.
+        gateway: What the routes share.
+
+    Raises:
+        OSError: The agent's connection broke.
+    """
+    while await _serve_next(agent, launch, gateway):
+        pass
+    await _linger(agent)
+
+
+async def _serve_next(agent: AgentStream, launch: Launch, gateway: Gateway) -> bool:
+    """Serve one request; tell whether another may follow."""
+    entry = Entry(agent, launch, gateway.monotonic)
+    try:
+        async with IdleLimit(gateway.config.limits.idle_seconds):
+            exchange = await next_exchange(agent)
+        if exchange is None:
+            return False
+        if exchange.head.method == "CONNECT":
+            entry.ask(exchange.head)
+            require_plain_connect(exchange.head)
+    except RefusedError as error:
+        entry.fail(error)
+        entry.record(error.status)
+        with suppress(CutError):
+            await agent.write(refusal(error.status, error.reason))
+        return False
+    except CutError as error:
+        if error.cause is not Cause.IDLE:
+            entry.fail(error)
+            entry.record(None)
+        return False
+    return await _serve(exchange, Forward(exchange, agent, launch, gateway, entry))
+
+
+async def _serve(exchange: Exchange, forward: Forward) -> bool:
+    if exchange.head.method != "CONNECT":
+        await forward.serve()
+        return exchange.is_reusable()
+    authority, early = exchange.head.target, exchange.rest
+    await serve_tunnel(forward.agent, forward.launch, forward.gateway, authority, early)
+    return False
+
+
+def require_plain_connect(head: RequestHead) -> None:
+    """Require that a CONNECT has no body, and no Host field that names another host.
+
+    Clients of HTTP/1.0 send no Host field; some leave the port out of it.
+
+    Raises:
+        RefusedError: 400; or what is wrong with the target itself.
+    """
+    if head.has_body:
+        raise RefusedError("A CONNECT request has no body.", Cause.BAD_REQUEST, BAD_REQUEST)
+    target = connect_target(head.target)
+    for field in head.values(b"host"):
+        if host_target(field.decode("latin-1"), HTTPS_PORT).host != target.host:
+            raise RefusedError(
+                f"The Host header of the request does not name {target.host}.",
+                Cause.HOST_MISMATCH,
+                BAD_REQUEST,
+            )
+
+
+async def _linger(agent: AgentStream) -> None:
+    """End orderly: a connection that is closed on unread bytes loses the answer before them."""
+    with suppress(OSError, CutError, TimeoutError):
+        async with asyncio.timeout(LINGER_SECONDS):
+            await agent.end()
+            while await agent.read():
+                pass
