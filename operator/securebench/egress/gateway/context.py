@@ -5,7 +5,7 @@ from __future__ import annotations
 import ssl
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 
@@ -36,7 +36,7 @@ class Gateway:
 
     config: GatewayConfig
     dialer: Dialer
-    clock: Clock = SystemClock()
+    clock: Clock = field(default_factory=SystemClock)
     monotonic: Callable[[], float] = time.monotonic
 
     def is_listed(self, host: str) -> bool:

@@ -5,19 +5,39 @@ from __future__ import annotations
 import asyncio
 import socket
 import ssl
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from functools import partial
+from typing import NamedTuple
 
 from securebench.egress.addresses import is_public
 from securebench.egress.causes import Cause, RefusedError, UnreachableError
 from securebench.egress.gateway.streams import CHUNK_BYTES, SocketStream, Stream
 
-Resolve = Callable[[str], Awaitable[Sequence[str]]]
+Resolve = Callable[[str], Coroutine[None, None, Sequence[str]]]
 """Returns all addresses of a canonical name; OSError when there is none."""
-Connect = Callable[[str, int, ssl.SSLContext | None, str], Awaitable[Stream]]
-"""Connects to (address, port), with TLS for the host name where there is a context."""
-
 RESOLVER_THREADS = 64
+
+
+class Place(NamedTuple):
+    """Where to connect to.
+
+    Attributes:
+        address: In numbers, checked.
+        port: Of the target.
+        host: Canonical name; TLS asks for it and requires its certificate.
+        tls: None: no TLS.
+    """
+
+    address: str
+    port: int
+    host: str
+    tls: ssl.SSLContext | None
+
+
+Connect = Callable[[Place], Awaitable[Stream]]
+"""Connects; OSError where that fails."""
 
 
 class SystemResolver:
@@ -70,4 +90,59 @@ class Dialer:
             RefusedError: An address of the name is not public.
             UnreachableError: No address, no connection or no valid certificate in time.
         """
-        raise NotImplementedError
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + self._seconds
+        addresses = await self._look_up(lookups, host, deadline)
+        if not all(is_public(address) for address in addresses):
+            raise RefusedError(
+                f"{host} has an address that is not of the public internet.", Cause.NOT_PUBLIC
+            )
+        for position, address in enumerate(addresses):
+            share = (deadline - loop.time()) / (len(addresses) - position)
+            with suppress(OSError):
+                async with asyncio.timeout(share):
+                    return await self._connect(Place(address, port, host, tls))
+        raise UnreachableError(f"{host} takes no connection on port {port}.", Cause.UNREACHABLE)
+
+    async def _look_up(
+        self, lookups: asyncio.Semaphore, host: str, deadline: float
+    ) -> Sequence[str]:
+        try:
+            async with asyncio.timeout_at(deadline):
+                await lookups.acquire()
+                # A thread of the resolver cannot be stopped: the launch is charged until it ends.
+                task = asyncio.ensure_future(self._resolve(host))
+                task.add_done_callback(partial(_looked_up, lookups))
+                addresses = await asyncio.shield(task)
+        except OSError:
+            addresses = []
+        if not addresses:
+            raise UnreachableError(f"{host} has no address.", Cause.UNRESOLVED)
+        return addresses
+
+
+async def connect_socket(place: Place) -> Stream:
+    """Connect to a numeric address; no name is looked up.
+
+    Raises:
+        OSError: Nothing takes the connection, or the certificate is not the host's.
+    """
+    reader, writer = await asyncio.open_connection(
+        place.address,
+        place.port,
+        limit=CHUNK_BYTES,
+        ssl=place.tls,
+        server_hostname=None if place.tls is None else place.host,
+    )
+    return SocketStream(reader, writer)
+
+
+def _addresses(host: str) -> list[str]:
+    answers = socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)
+    return [str(address[0]) for *_, address in answers]
+
+
+def _looked_up(lookups: asyncio.Semaphore, task: asyncio.Task[Sequence[str]]) -> None:
+    lookups.release()
+    if not task.cancelled():
+        task.exception()  # after a time-out nobody else takes it

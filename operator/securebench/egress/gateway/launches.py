@@ -1,17 +1,15 @@
-"""The launches that a gateway serves: who they are, what they used, what is written down of them."""
+"""A launch that a gateway serves: who it is, what it used, what is to be written down of it."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable
-from dataclasses import dataclass, field, replace
-from pathlib import Path
+from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 from securebench.clock import Clock
-from securebench.egress.config import GatewayLimits
-from securebench.egress.gateway import records
-from securebench.egress.gateway.audit import Decision, Verdict, line_of
 from securebench.egress.causes import Cause, CutError, RefusedError
+from securebench.egress.config import GatewayLimits
+from securebench.egress.gateway.audit import Decision, Verdict, line_of
 from securebench.egress.gateway.limits import Bucket
 from securebench.egress.protocol import Route
 from securebench.egress.report import LaunchReport, RelayReport
@@ -36,6 +34,18 @@ class Identity:
     uid: str
 
 
+class Changes(NamedTuple):
+    """What the disk does not have yet.
+
+    Attributes:
+        report: To replace the one there.
+        lines: To append to the log.
+    """
+
+    report: LaunchReport
+    lines: bytes
+
+
 class Launch:
     """One harness Pod and everything that is counted for it.
 
@@ -44,6 +54,13 @@ class Launch:
         limits: Bounds of a launch.
         clock: Time of the log.
         log_lines: Lines that its log has already.
+
+    Attributes:
+        identity: Its Pod.
+        lookups: Names that it may have in the resolver at once.
+        bucket: Rate of its new connections.
+        connections: Tasks that serve it now.
+        is_closing: Whether its harness has ended; then nothing new is served.
     """
 
     def __init__(
@@ -138,13 +155,13 @@ class Launch:
         """Mark the launch as closed; its numbers are final when no connection is left."""
         self._change(replace(self._report, closed=True))
 
-    def take_changes(self) -> tuple[LaunchReport, bytes] | None:
+    def take_changes(self) -> Changes | None:
         """Return report and log lines that the disk does not have, or None."""
         if not self._is_dirty:
             return None
         lines, self._pending = b"".join(self._pending), []
         self._is_dirty = False
-        return self._report, lines
+        return Changes(self._report, lines)
 
     def put_back(self, lines: bytes) -> None:
         """Keep lines that the disk did not take."""

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from contextlib import suppress
-from typing import Protocol
+from typing import Protocol, Self
 
 from securebench.egress.causes import Cause, CutError
 
 CHUNK_BYTES = 64 * 1024
 """Most that one read returns, and what a stream holds back before it stops reading."""
+
+LINGER_SECONDS = 10.0
+"""How long a closed connection may take to send its last bytes."""
 
 
 class Stream(Protocol):
@@ -81,12 +84,11 @@ class SocketStream:
             self._writer.write_eof()
 
     async def close(self) -> None:
-        """Close; what was written is still sent while the other side takes it."""
-        self._writer.close()
-
-    def abort(self) -> None:
-        """Close at once; what was written may be lost."""
-        self._writer.transport.abort()
+        """Close; what was written is still sent while the other side takes it, not for long."""
+        transport = self._writer.transport
+        if not transport.is_closing():
+            self._writer.close()
+            asyncio.get_running_loop().call_later(LINGER_SECONDS, transport.abort)
 
 
 class AgentStream:
@@ -154,7 +156,7 @@ class IdleLimit:
         self._seconds = seconds
         self._timeout = asyncio.timeout(seconds)
 
-    async def __aenter__(self) -> IdleLimit:
+    async def __aenter__(self) -> Self:
         await self._timeout.__aenter__()
         return self
 
@@ -192,7 +194,7 @@ async def _copy(source: Stream, target: Stream, touch: Callable[[], None]) -> No
         await target.end()
 
 
-async def _both(*copies: asyncio._CoroutineLike[None]) -> None:
+async def _both(*copies: Coroutine[None, None, None]) -> None:
     tasks = [asyncio.ensure_future(copy) for copy in copies]
     try:
         await asyncio.gather(*tasks)
