@@ -103,3 +103,18 @@ func programs(name string, environment []string) []string {
 	}
 	return files
 }
+
+// extended is an environment whose PATH goes on with further folders.
+func extended(environment, folders []string) []string {
+	if len(folders) == 0 {
+		return environment
+	}
+	further := ":" + strings.Join(folders, ":")
+	for index, entry := range environment {
+		if strings.HasPrefix(entry, "PATH=") {
+			environment[index] = entry + further
+			return environment
+		}
+	}
+	return append(environment, "PATH="+searchPath+further)
+}

@@ -15,6 +15,8 @@ const runtimeThreads = spareThreads + 12
 
 var streamNames = [2]string{"stdout", "stderr"}
 
+var errOpen = errors.New("the network is open: an address that must be closed accepts connections")
+
 // keptFolders are the folders that are used again after the commands ran. They stay open, so that no
 // command can exchange one of their parents.
 type keptFolders struct {
@@ -74,6 +76,9 @@ func runStaged(spec runSpec, stop <-chan struct{}) message {
 			openModes(folder, 0)
 		}
 	}
+	if result.Code != codeStopped && !allClosed(spec.Probes) {
+		result.Code, result.Error = codeNetwork, errOpen.Error()
+	}
 	writeStreams(folders.streams, kept, &result)
 	if spec.Linger {
 		<-stop
@@ -129,7 +134,7 @@ func stage(spec runSpec, stop <-chan struct{}) (int, error) {
 			return codeStopped, errStopped
 		default:
 		}
-		return codeNetwork, errors.New("the network is open: an address that must be closed accepts connections")
+		return codeNetwork, errOpen
 	}
 	if spec.Candidate != nil {
 		if err := unpackCandidate(*spec.Candidate, spec.Protected); err != nil {
@@ -228,13 +233,14 @@ func runPhases(spec runSpec, streams *os.File, stop <-chan struct{}) (message, [
 }
 
 // phaseCode is the one place where the end of a command becomes a verdict: a pass needs a
-// last phase that was started, ended by itself and returned 0.
+// last phase that was started, ended by itself and returned 0. Without a verdict the time limit of the last
+// phase alone is the agent's; the phases before it are ours.
 func phaseCode(end ending, number int, last, verdict bool) int {
 	failed := end.exitCode != 0 || end.signal != 0 || end.fault != ""
 	switch {
 	case end.stopped:
 		return codeStopped
-	case end.timedOut:
+	case end.timedOut && (last || verdict):
 		return codeTimeout
 	case failed && !last:
 		return codePhase + number
@@ -261,7 +267,7 @@ func describe(phase phaseSpec, end ending, kept [2]*capture) message {
 
 // surroundings is a phase's environment; beside a candidate no program of its folder is found.
 func surroundings(spec runSpec, phase phaseSpec) []string {
-	result := environment(spec.Home, phase.Env)
+	result := extended(environment(spec.Home, phase.Env), phase.Search)
 	if spec.Candidate != nil {
 		result = searchable(result, spec.Candidate.To)
 	}

@@ -33,6 +33,8 @@ func TestExitCodes(t *testing.T) {
 		"an early phase fails in a harness":   {false, []map[string]any{shell("exit 5"), shell("true")}, 64, 5, "main"},
 		"the time limit of the last phase":    {true, []map[string]any{phase("main", 0.2, "sleep", "60")}, 124, 124, "main"},
 		"the time limit of an earlier phase":  {true, []map[string]any{phase("setup", 0.2, "sleep", "60"), shell("true")}, 124, 124, "setup"},
+		"a harness that reaches its limit":    {false, []map[string]any{shell("true"), phase("main", 0.2, "sleep", "60")}, 124, 124, "main"},
+		"an early limit in a harness":         {false, []map[string]any{phase("preflight", 0.2, "sleep", "60"), shell("true")}, 64, 124, "preflight"},
 		"all phases succeed":                  {true, []map[string]any{shell("true"), shell("true")}, 0, 0, "main"},
 		"a check that returns the limit code": {true, []map[string]any{shell("exit 124")}, 1, 124, "main"},
 	}
@@ -44,7 +46,7 @@ func TestExitCodes(t *testing.T) {
 			if got.code != test.want || got.message.ExitCode != test.wantExit || got.message.Phase != test.wantName {
 				t.Errorf("got code %d, %+v", got.code, got.message)
 			}
-			if got.message.TimedOut != (test.want == codeTimeout) {
+			if got.message.TimedOut != (test.wantExit == codeTimeout && test.want != codeFailed) {
 				t.Errorf("timed_out is %v", got.message.TimedOut)
 			}
 		})
@@ -77,6 +79,41 @@ func TestPhaseGetsItsSurroundings(t *testing.T) {
 	want := f.path("workspace") + "|image|phase|" + f.path("home") + "|"
 	if got := f.read("output/stdout"); got != want {
 		t.Errorf("got %q, want %q", got, want)
+	}
+}
+
+func TestProgramsBesideTheImage(t *testing.T) {
+	own, image := t.TempDir(), t.TempDir()
+	for _, place := range []string{own + "/both", own + "/only-ours", image + "/both"} {
+		if err := os.WriteFile(place, []byte("#!/bin/sh\necho "+place+"\n"), 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	cases := map[string]struct{ path, want string }{
+		"the image's program comes first": {image + ":/usr/bin:/bin", image + "/both\n" + own + "/only-ours\n"},
+		"an image without a PATH":         {"", own + "/both\n" + own + "/only-ours\n"},
+	}
+	for name, test := range cases {
+		t.Run(name, func(t *testing.T) {
+			t.Setenv("PATH", test.path)
+			if test.path == "" {
+				os.Unsetenv("PATH")
+			}
+			started := phase("main", nil, "/bin/sh", "-c", "both; only-ours")
+			started["search"] = []string{own}
+			f := newFixture(t).phases(started)
+			if got := f.run(); got.code != codeDone || f.read("output/stdout") != test.want {
+				t.Errorf("got code %d, %q", got.code, f.read("output/stdout"))
+			}
+		})
+	}
+}
+
+func TestStandardInputIsEmpty(t *testing.T) {
+	// Codex waits for the end of an open one.
+	f := newFixture(t).phases(phase("main", 5, "cat"))
+	if got := f.run(); got.code != codeDone || f.read("output/stdout") != "" {
+		t.Errorf("got code %d, %+v", got.code, got.message)
 	}
 }
 
@@ -324,6 +361,32 @@ func TestProbes(t *testing.T) {
 	f.spec["probes"] = []any{"kubernetes.default:443"}
 	if got := f.run(); got.code != codeOwnFault {
 		t.Errorf("a name: %+v", got.message)
+	}
+}
+
+func TestNetworkThatOpensMeanwhile(t *testing.T) {
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	address := listener.Addr().String()
+	if err := listener.Close(); err != nil {
+		t.Fatal(err)
+	}
+	f := newFixture(t)
+	f.spec["probes"] = []any{address}
+	begun, opened := f.path("begun"), f.path("opened")
+	f.phases(shell(fmt.Sprintf("touch %s; until [ -e %s ]; do sleep 0.01; done", begun, opened)))
+	go func() {
+		for _, missing := os.Stat(begun); missing != nil; _, missing = os.Stat(begun) {
+			time.Sleep(time.Millisecond)
+		}
+		if _, err := net.Listen("tcp", address); err == nil {
+			_ = os.WriteFile(opened, nil, 0o600)
+		}
+	}()
+	if got := f.run(); got.code != codeNetwork {
+		t.Errorf("opened while the command ran: %+v", got.message)
 	}
 }
 

@@ -89,6 +89,8 @@ type phaseSpec struct {
 	Script         bool              `json:"script"` // the command's file is started by its #! line
 	// User and group of the command; 0 for our own. Only root with some capabilities becomes another.
 	User uint32 `json:"user"`
+	// Search are folders that programs are looked for in after those of the PATH.
+	Search []string `json:"search"`
 	// Proof is what stderr gets when the command ends without giving its secret back; empty for a
 	// command that gets none.
 	Proof string `json:"proof"`
@@ -262,6 +264,9 @@ func (s *runSpec) paths() []string {
 	paths := append(append([]string{}, s.Protected...), s.OpenModes...)
 	for _, lane := range s.Lanes {
 		paths = append(paths, lane.Path)
+	}
+	for _, phase := range s.Phases {
+		paths = append(paths, phase.Search...)
 	}
 	for _, transfer := range s.Copies {
 		paths = append(paths, transfer.From, transfer.To)

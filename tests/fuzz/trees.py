@@ -133,7 +133,7 @@ def change_mode(path: bytes, mode: int) -> None:
 
 
 def check(data: bytes, root: Path) -> None:
-    places = Places(root / "workspace", root / "candidate")
+    places = Places(root / "workspace", root / "candidate", root / "output")
     outside = root / "outside"
     for folder in (*places, outside):
         folder.mkdir()

@@ -39,7 +39,7 @@ def sealed_file(root: Path, path: str) -> Crossed:
 
 def _sealed(root: Path, extraction: Extraction, name: str, bounds: Bounds | None) -> Crossed:
     with tempfile.TemporaryDirectory() as folder:
-        result = seal(Places(root, Path(folder)), extraction, bounds or Bounds(), (), None)
+        result = seal(Places(root, Path(folder), root), extraction, bounds or Bounds(), (), None)
         made = Path(folder, name)
         return Crossed(result, made.read_bytes() if made.exists() else b"")
 

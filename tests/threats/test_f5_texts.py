@@ -167,7 +167,7 @@ PRINTED = Extraction("stdout", "text")
 def sealed(folder: Path, content: bytes) -> Problem | None:
     folder.mkdir()
     return seal(
-        Places(folder, folder), PRINTED, LIMITS, [], Output(content, b"", len(content))
+        Places(folder, folder, folder), PRINTED, LIMITS, [], Output(content, b"", len(content))
     ).problem
 
 

@@ -13,6 +13,9 @@ TEXT_FILE = "candidate.txt"
 WORKSPACE_FILE = "workspace.tar"
 """Names of sealed candidates."""
 
+DIFF_FILE = "diff"
+"""Beside the captured streams: what supervise found changed in the checkout. Untrusted text."""
+
 
 class Problem(StrEnum):
     """Why there is no candidate: failure reasons of outcome ``agent`` (contract 13.1)."""

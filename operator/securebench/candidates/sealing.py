@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from io import BufferedIOBase
 from typing import TYPE_CHECKING, NamedTuple
 
-from securebench.candidates.extraction import TEXT_FILE, WORKSPACE_FILE, Problem
+from securebench.candidates.extraction import DIFF_FILE, TEXT_FILE, WORKSPACE_FILE, Problem
 from securebench.candidates.untrusted import (
     RefusedError,
     new_file,
@@ -65,6 +65,7 @@ class Places(NamedTuple):
 
     workspace: Path
     candidate: Path
+    output: Path
 
 
 def seal(
@@ -77,7 +78,7 @@ def seal(
     """Seal a candidate; blocks until it is on the disk.
 
     Args:
-        places: The agent's workspace, and a folder that only we write to.
+        places: The agent's workspace, a folder that only we write to, and what supervise left.
         extraction: What the candidate is.
         bounds: How large it may be.
         exclude: Relative paths that never belong to a workspace candidate.
@@ -91,7 +92,7 @@ def seal(
             return Sealed()
         if extraction.mode == "workspace":
             return _seal_workspace(places, bounds, exclude)
-        content = _text(places.workspace, extraction, bounds, stdout)
+        content = _text(places, extraction, bounds, stdout)
     except RefusedError as refused:
         return Sealed(refused.problem, refused.message)
     write_file(places.candidate, TEXT_FILE, content)
@@ -99,18 +100,32 @@ def seal(
     return Sealed(file=TEXT_FILE, digest=digest, size_bytes=len(content), candidate_sha256=digest)
 
 
-def _text(workspace: Path, extraction: Extraction, bounds: Bounds, stdout: Output | None) -> bytes:
+def _text(places: Places, extraction: Extraction, bounds: Bounds, stdout: Output | None) -> bytes:
     limit = text_limit(extraction.kind, bounds)
     if extraction.mode == "stdout":
         name, content = "stdout", _whole(stdout, limit)
     elif extraction.mode == "file" and extraction.path is not None:
         name = extraction.path
-        with open_root(workspace) as root:
+        with open_root(places.workspace) as root:
             content = read_regular(root, name, limit)
+    elif extraction.mode == "git_diff":
+        name, content = DIFF_FILE, _diff(places.output, limit)
     else:
         raise RefusedError(Problem.MISSING, f"nothing was made by extraction {extraction.mode}")
     _check_text(name, content)
     return content
+
+
+def _diff(output: Path, limit: int) -> bytes:
+    """Return the diff of the checkout; without one the agent left no repository (21.3)."""
+    try:
+        with open_root(output) as root:
+            return read_regular(root, DIFF_FILE, limit)
+    except RefusedError as refused:
+        if refused.problem is not Problem.MISSING:
+            raise
+        message = "git could not tell what changed in the checkout"
+        raise RefusedError(Problem.INVALID, message) from None
 
 
 def text_limit(kind: CandidateKind, bounds: Bounds) -> int:

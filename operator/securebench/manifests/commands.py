@@ -66,6 +66,7 @@ class Phase:
         user: User and group; 0 for those of supervise.
         proof: What stderr says when the command ends without proof that it completed; empty for
             one that gives none.
+        search: Folders with programs, looked into after those of the PATH.
     """
 
     name: str
@@ -76,6 +77,7 @@ class Phase:
     is_script: bool = False
     user: int = 0
     proof: str = ""
+    search: tuple[str, ...] = ()
 
 
 def phase_spec(phase: Phase) -> dict[str, object]:
@@ -87,7 +89,12 @@ def phase_spec(phase: Phase) -> dict[str, object]:
         "timeout_seconds": phase.timeout_seconds,
         "env": dict(phase.env),
     }
-    optional = {"script": phase.is_script, "user": phase.user, "proof": phase.proof}
+    optional: dict[str, object] = {
+        "script": phase.is_script,
+        "user": phase.user,
+        "proof": phase.proof,
+        "search": list(phase.search),
+    }
     return spec | {name: value for name, value in optional.items() if value}
 
 

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from dataclasses import replace
+from typing import TYPE_CHECKING, Final
 
 from securebench.harnesses.config import ORACLE
 from securebench.manifests import layout, sizes, volumes
-from securebench.manifests.commands import Phase, base_spec, lane_spec, phase_spec, seal_spec
+from securebench.manifests.commands import base_spec, lane_spec, phase_spec, seal_spec
 from securebench.manifests.containers import (
     CourierJob,
     TaskContainer,
@@ -14,7 +15,13 @@ from securebench.manifests.containers import (
     task_container,
     temporary_mount,
 )
-from securebench.manifests.frame import Containers, Manifest, launch_frame, pod
+from securebench.manifests.egress import (
+    egress_sidecar,
+    egress_volumes,
+    host_aliases,
+    proxy_environment,
+)
+from securebench.manifests.frame import Containers, Frame, Manifest, launch_frame, pod
 from securebench.manifests.mounts import (
     asset_mounts,
     asset_places,
@@ -23,11 +30,22 @@ from securebench.manifests.mounts import (
     lane_mount,
     parent_folders,
 )
+from securebench.manifests.overlay import (
+    harness_phases,
+    harness_seconds,
+    overlay_mounts,
+    overlay_volumes,
+)
 from securebench.protocol import FRAMEWORK_FOLDER
 
 if TYPE_CHECKING:
     from securebench.packs.materialize import LaneSet
-    from securebench.plan.model import HarnessPlan, LaunchKey, RunPlan, TaskPlan
+    from securebench.plan.model import LaunchKey, RunPlan, TaskPlan
+
+DIFF_SECONDS: Final = 120.0
+"""Of one git command on the checkout, before and after the agent."""
+
+BASELINE: Final = "baseline"
 
 
 def harness_pod(plan: RunPlan, task: TaskPlan, launch: LaunchKey, lanes: LaneSet) -> Manifest:
@@ -43,13 +61,23 @@ def harness_pod(plan: RunPlan, task: TaskPlan, launch: LaunchKey, lanes: LaneSet
         lanes: What lies on the volume for the task.
     """
     init = [_courier(plan, task, launch, lanes)]
+    if plan.egress is not None:
+        init.append(egress_sidecar(plan))
     if task.materialize_from:
         init.append(_materialize(plan, task))
     return pod(
         plan,
-        launch_frame(plan, launch, task.timeout_seconds),
+        _frame(plan, task, launch),
         Containers(_harness(plan, task, lanes), _volumes(plan, task), init),
     )
+
+
+def _frame(plan: RunPlan, task: TaskPlan, launch: LaunchKey) -> Frame:
+    seconds = harness_seconds(plan, task)
+    if seconds is not None and _works_on_checkout(task):
+        seconds += 2 * DIFF_SECONDS
+    frame = launch_frame(plan, launch, seconds)
+    return frame if plan.egress is None else replace(frame, host_aliases=host_aliases())
 
 
 def _courier(plan: RunPlan, task: TaskPlan, launch: LaunchKey, lanes: LaneSet) -> Manifest:
@@ -95,17 +123,33 @@ def _harness(plan: RunPlan, task: TaskPlan, lanes: LaneSet) -> Manifest:
             *(lane_mount(plan, task, lane, path) for lane, path, _ in _lanes(plan, lanes)),
             volumes.mount(volumes.OUTPUT, layout.OUTPUT),
             temporary_mount(),
+            *_own_mounts(plan, task),
         ),
         shared_memory=layout.HARNESS,
+        read_only_root=not _works_on_checkout(task),
     )
     result = task_container(container, "run", _run_spec(plan, task, lanes))
-    if plan.harness.env:
-        result["env"] = _environment(plan.harness)
+    environment = _environment(plan)
+    if environment:
+        result["env"] = environment
     return result
 
 
+def _works_on_checkout(task: TaskPlan) -> bool:
+    """Whether the agent changes the repository of the image, which lies in its root file system."""
+    return task.extraction.mode == "git_diff"
+
+
+def _own_mounts(plan: RunPlan, task: TaskPlan) -> list[Manifest]:
+    agent = plan.harness.agent
+    mounts = [] if agent is None else overlay_mounts(agent)
+    if _works_on_checkout(task):
+        mounts.append(volumes.mount(BASELINE, layout.BASELINE))
+    return mounts
+
+
 def _run_spec(plan: RunPlan, task: TaskPlan, lanes: LaneSet) -> dict[str, object]:
-    phase = Phase("harness", plan.harness.command, task.workdir, task.timeout_seconds)
+    diff = {"diff": _diff_spec(plan, task)} if _works_on_checkout(task) else {}
     return {
         **base_spec(plan, sizes.head_bytes(task, plan.limits)),
         "verdict": False,
@@ -114,8 +158,18 @@ def _run_spec(plan: RunPlan, task: TaskPlan, lanes: LaneSet) -> dict[str, object
         "copies": [{"from": layout.PUBLIC_FILES, "to": task.workspace}],
         "protected": [inside(task, place) for place in asset_places(lanes)],
         "home": "",
-        "phases": [phase_spec(phase)],
+        "phases": [phase_spec(phase) for phase in harness_phases(plan, task)],
         "open_modes": [task.workspace, layout.OUTPUT],
+        **diff,
+    }
+
+
+def _diff_spec(plan: RunPlan, task: TaskPlan) -> dict[str, object]:
+    return {
+        "workdir": task.workdir,
+        "scratch": layout.BASELINE,
+        "timeout_seconds": DIFF_SECONDS,
+        "bytes": plan.limits.patch_bytes,
     }
 
 
@@ -127,15 +181,17 @@ def _lanes(plan: RunPlan, lanes: LaneSet) -> list[tuple[str, str, str]]:
     return [public, (layout.LANE_ORACLE, layout.ORACLE, lanes.oracle_digest)]
 
 
-def _environment(harness: HarnessPlan) -> list[Manifest]:
-    """Names without a value are skipped silently (contract 12.2)."""
-    return [
-        {
-            "name": name,
-            "valueFrom": {"secretKeyRef": {"name": harness.secret, "key": name, "optional": True}},
-        }
-        for name in harness.env
-    ]
+def _environment(plan: RunPlan) -> list[Manifest]:
+    """Names without a value are skipped silently (contract 12.2); the proxy's are ours alone."""
+    proxy = proxy_environment(plan)
+    taken = {variable["name"] for variable in proxy}
+    names = [name for name in plan.harness.env if name not in taken]
+    return [*(_from_secret(plan.harness.secret, name) for name in names), *proxy]
+
+
+def _from_secret(secret: str, name: str) -> Manifest:
+    reference = {"name": secret, "key": name, "optional": True}
+    return {"name": name, "valueFrom": {"secretKeyRef": reference}}
 
 
 def _volumes(plan: RunPlan, task: TaskPlan) -> list[Manifest]:
@@ -147,7 +203,18 @@ def _volumes(plan: RunPlan, task: TaskPlan) -> list[Manifest]:
         volumes.empty_dir(volumes.TOOLS, sizes.TOOLS_BYTES),
         volumes.shared_memory(layout.COURIER),
         volumes.shared_memory(layout.HARNESS),
+        *_own_volumes(plan, task),
     ]
+
+
+def _own_volumes(plan: RunPlan, task: TaskPlan) -> list[Manifest]:
+    agent = plan.harness.agent
+    own = [] if agent is None else overlay_volumes(agent)
+    if plan.egress is not None:
+        own.extend(egress_volumes(plan))
+    if _works_on_checkout(task):
+        own.append(volumes.empty_dir(BASELINE, sizes.workspace_bytes(plan.pods)))
+    return own
 
 
 def _resources(plan: RunPlan, task: TaskPlan) -> Manifest:
@@ -157,9 +224,17 @@ def _resources(plan: RunPlan, task: TaskPlan) -> Manifest:
         + sizes.TEMPORARY_BYTES
         + sizes.TOOLS_BYTES
         + sizes.MARGIN_BYTES
+        + (sizes.AGENT_HOME_BYTES if plan.harness.agent is not None else 0)
+        + (_checkout_bytes(plan) if _works_on_checkout(task) else 0)
     )
     return sizes.task_resources(plan.pods, storage)
 
 
+def _checkout_bytes(plan: RunPlan) -> int:
+    """Return the size of what the agent may add to the root, and of the checkout's objects."""
+    return sizes.ROOT_BYTES + sizes.workspace_bytes(plan.pods)
+
+
 def _output_bytes(plan: RunPlan, task: TaskPlan) -> int:
-    return sizes.output_bytes(sizes.head_bytes(task, plan.limits), plan.limits)
+    streams = sizes.output_bytes(sizes.head_bytes(task, plan.limits), plan.limits)
+    return streams + (plan.limits.patch_bytes if _works_on_checkout(task) else 0)

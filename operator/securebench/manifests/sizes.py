@@ -54,6 +54,8 @@ TOOLS_BYTES = 64 * MIB
 
 TEMPORARY_BYTES = 1024 * MIB
 HOME_BYTES = 256 * MIB
+AGENT_HOME_BYTES = 512 * MIB
+"""State and temporary files of codex and Claude Code."""
 SHARED_MEMORY_BYTES = 64 * MIB
 """As Docker gives; counts as memory of the container that writes it."""
 

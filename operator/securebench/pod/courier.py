@@ -141,7 +141,7 @@ def seal_once(job: Job, extraction: Extraction, volumes: Path) -> bytes:
             if refused.problem is not Problem.MISSING:
                 raise
     outputs = _outputs(job, volumes)
-    places = Places(volumes / "workspace", volumes / "candidate")
+    places = Places(volumes / "workspace", volumes / "candidate", volumes / "output")
     sealed = seal(places, extraction, job.bounds, job.exclude, outputs["stdout"])
     streams = _keep(outputs, producer, job.bounds)
     candidate = {**asdict(sealed), "message": sealed.message[:MESSAGE_CHARACTERS]}

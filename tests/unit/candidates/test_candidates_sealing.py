@@ -19,9 +19,9 @@ BOUNDS = replace(Bounds(), text_bytes=10, patch_bytes=20)
 
 @pytest.fixture
 def places(tmp_path: Path) -> Places:
-    for name in ("workspace/out", "candidate"):
+    for name in ("workspace/out", "candidate", "output"):
         (tmp_path / name).mkdir(parents=True)
-    return Places(tmp_path / "workspace", tmp_path / "candidate")
+    return Places(tmp_path / "workspace", tmp_path / "candidate", tmp_path / "output")
 
 
 def sealed(places: Places, extraction: Extraction = FILE, stdout: Output | None = None) -> Sealed:
@@ -173,3 +173,29 @@ def test_sealing_again_replaces_what_a_crash_left(places: Places) -> None:
     assert not (places.candidate / "candidate.txt").is_symlink()
     assert [path.name for path in places.candidate.iterdir()] == ["candidate.txt"]
     assert (places.candidate / "candidate.txt").stat().st_mode & 0o777 == 0o644
+
+
+DIFF = Extraction("git_diff", "patch")
+
+
+def test_a_diff_is_what_supervise_left_beside_the_streams(places: Places) -> None:
+    (places.workspace / "diff").write_text("of the agent")
+    (places.output / "diff").write_text("of supervise")
+    result = sealed(places, DIFF, Output(b"printed", b"", 7))
+    assert (result.problem, result.size_bytes) == (None, 12)
+    assert (places.candidate / "candidate.txt").read_text() == "of supervise"
+
+
+def test_a_checkout_without_a_diff_is_invalid(places: Places) -> None:
+    assert sealed(places, DIFF).problem is Problem.INVALID
+
+
+def test_a_diff_has_the_bound_of_a_patch(places: Places) -> None:
+    (places.output / "diff").write_bytes(b"x" * 21)
+    assert sealed(places, DIFF).problem is Problem.TOO_LARGE
+
+
+def test_a_diff_that_is_a_link_is_not_followed(places: Places) -> None:
+    (places.workspace / "answer").write_text("x")
+    (places.output / "diff").symlink_to(places.workspace / "answer")
+    assert sealed(places, DIFF).problem is Problem.INVALID

@@ -20,7 +20,7 @@ WORKSPACE = Extraction("workspace", "workspace")
 def places(tmp_path: Path) -> Places:
     for name in ("workspace", "candidate"):
         (tmp_path / name).mkdir()
-    return Places(tmp_path / "workspace", tmp_path / "candidate")
+    return Places(tmp_path / "workspace", tmp_path / "candidate", tmp_path / "output")
 
 
 def sealed(places: Places, bounds: Bounds | None = None, exclude: tuple[str, ...] = ()) -> Sealed:
