@@ -10,6 +10,9 @@ from typing import Final
 EVENT_BYTES: Final = 8 * 1024**2
 """Largest event that is read; OpenAI's last one repeats the whole answer, about 100 kB."""
 
+_COMMENT: Final = b":"
+"""Stands for the lines of an event that is skipped: an empty line would end it."""
+
 
 class EventReader:
     """Cuts a stream into events; longer events are skipped.
@@ -48,11 +51,11 @@ class EventReader:
     def _take(self, part: bytes) -> None:
         """Keep a part of a line while the event is within its bound."""
         self._size += len(part)
-        if self._size > self._limit:
-            self._line.clear()
-            self._data.clear()
         if part:
             self._line.append(part)
+        if self._size > self._limit:
+            self._data.clear()
+            self._line = [_COMMENT] if self._line else []
 
     def _line_ended(self, line: bytes) -> bytes:
         if line:

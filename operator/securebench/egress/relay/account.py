@@ -1,0 +1,79 @@
+"""The sums of one launch, and what they allow; every step returns a new report."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from typing import Final
+
+from securebench.egress.config import ProviderConfig
+from securebench.egress.relay.answers import Usage
+from securebench.egress.relay.providers import Refusal
+from securebench.egress.report import RelayReport
+from securebench.reasons import PROVIDER_AUTH
+
+KINDS: Final = 32
+"""Kinds of stripped tools that a report names; an agent may make up any number."""
+
+
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """How one request to the provider ended.
+
+    Attributes:
+        usage: Tokens, as far as they are known.
+        failure: A reason of the provider, or empty.
+        is_abandoned: The agent left or the launch closed before the end: says nothing of the
+            provider unless it had failed by then.
+    """
+
+    usage: Usage = field(default_factory=Usage)
+    failure: str = ""
+    is_abandoned: bool = False
+
+
+def obstacle(report: RelayReport, config: ProviderConfig) -> Refusal | None:
+    """Return why the next request is not sent, or None.
+
+    Requests are counted when they are sent, so concurrent ones never exceed their budget; tokens
+    are known when answers end, so the request that passes the bound is the last one begun before.
+    """
+    if report.failure == PROVIDER_AUTH:
+        return Refusal.KEY_REFUSED
+    tokens = report.input_tokens + report.output_tokens
+    is_spent = config.max_requests is not None and report.requests >= config.max_requests
+    is_spent |= config.max_tokens is not None and tokens >= config.max_tokens
+    return Refusal.BUDGET if is_spent else None
+
+
+def sent(report: RelayReport, stripped: tuple[str, ...] = ()) -> RelayReport:
+    """Count a request that goes to the provider now."""
+    return _noted(replace(report, requests=report.requests + 1), stripped)
+
+
+def refused(report: RelayReport, reason: Refusal, kinds: tuple[str, ...] = ()) -> RelayReport:
+    """Count a request that the gateway answered itself."""
+    counted = replace(
+        report,
+        blocked=report.blocked + 1,
+        budget_exhausted=report.budget_exhausted or reason is Refusal.BUDGET,
+    )
+    return _noted(counted, kinds)
+
+
+def ended(report: RelayReport, end: Ended) -> RelayReport:
+    """Add how a request ended; the failure is that of the latest one that came to an end."""
+    is_known = bool(end.failure) or not end.is_abandoned
+    return replace(
+        report,
+        input_tokens=report.input_tokens + end.usage.input_tokens,
+        cached_tokens=report.cached_tokens + end.usage.cached_tokens,
+        output_tokens=report.output_tokens + end.usage.output_tokens,
+        failures=report.failures + bool(end.failure),
+        failure=end.failure if is_known else report.failure,
+    )
+
+
+def _noted(report: RelayReport, kinds: tuple[str, ...]) -> RelayReport:
+    fresh = [kind for kind in kinds if kind not in report.stripped_tools]
+    room = KINDS - len(report.stripped_tools)
+    return replace(report, stripped_tools=tuple(sorted({*report.stripped_tools, *fresh[:room]})))

@@ -1,0 +1,236 @@
+"""What an answer of the provider says of tokens, and whether it came to its end.
+
+The bytes go to the agent as they are; this reads a copy.
+
+Source: providers.md 7, 8.5.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Final, Protocol
+
+from securebench.egress.relay.sse import EventReader
+from securebench.protocol import decode_object
+from securebench.reasons import PROVIDER_AUTH, PROVIDER_QUOTA, PROVIDER_UNAVAILABLE
+
+DOCUMENT_BYTES: Final = 8 * 1024**2
+"""Largest answer that is no stream."""
+CHARACTERS_PER_TOKEN: Final = 4
+"""A rule of thumb, for answers that the agent did not wait for."""
+_COUNT_MAX: Final = 10**9
+
+
+@dataclass(frozen=True, slots=True)
+class Usage:
+    """Tokens of one answer; ``input_tokens`` has the cached ones in it."""
+
+    input_tokens: int = 0
+    cached_tokens: int = 0
+    output_tokens: int = 0
+
+
+@dataclass(slots=True)
+class Meter:
+    """What was read so far.
+
+    Attributes:
+        usage: Tokens that the provider named.
+        is_complete: Whether the answer came to its end.
+        failure: Reason that the provider gave for a failure, as a word of records, or empty.
+        characters: Of the model's words, whether counted by the provider or not.
+    """
+
+    usage: Usage = field(default_factory=Usage)
+    is_complete: bool = False
+    failure: str = ""
+    characters: int = 0
+
+    def event(self, event: Mapping[str, object]) -> None:
+        """Take an event of a stream."""
+        raise NotImplementedError
+
+    def document(self, document: Mapping[str, object]) -> None:
+        """Take a whole answer."""
+        raise NotImplementedError
+
+
+class Reader(Protocol):
+    """Reads one answer."""
+
+    def feed(self, piece: bytes) -> None:
+        """Take the next bytes of the body."""
+        ...
+
+    def end(self) -> None:
+        """The body is over."""
+        ...
+
+
+class StreamReader:
+    """Reads a stream of events into a meter."""
+
+    def __init__(self, meter: Meter) -> None:
+        self._meter = meter
+        self._events = EventReader()
+
+    def feed(self, piece: bytes) -> None:
+        """Take the next bytes of the body; an event that is no object says nothing."""
+        for data in self._events.feed(piece):
+            try:
+                event = decode_object(data)
+            except ValueError:
+                continue
+            self._meter.event(event)
+
+    def end(self) -> None:
+        """Return; events count when they end."""
+
+
+class DocumentReader:
+    """Reads one JSON object into a meter."""
+
+    def __init__(self, meter: Meter) -> None:
+        self._meter = meter
+        self._pieces: list[bytes] = []
+        self._size = 0
+
+    def feed(self, piece: bytes) -> None:
+        """Take the next bytes of the body; a longer one than the bound is not read."""
+        self._size += len(piece)
+        if self._size <= DOCUMENT_BYTES:
+            self._pieces.append(piece)
+
+    def end(self) -> None:
+        """Read what came."""
+        if self._size > DOCUMENT_BYTES:
+            return
+        try:
+            document = decode_object(b"".join(self._pieces))
+        except ValueError:
+            return
+        self._meter.document(document)
+
+
+class OpenAIMeter(Meter):
+    """Reads answers of the Responses API."""
+
+    def event(self, event: Mapping[str, object]) -> None:
+        """Take an event; the last one has the usage."""
+        delta = event.get("delta")
+        self.characters += len(delta) if isinstance(delta, str) else 0
+        match event.get("type"):
+            case "response.completed" | "response.incomplete" | "response.failed":
+                self.document(_object(event, "response"))
+            case "error":
+                self.failure = _openai_failure(event.get("code"))
+                self.is_complete = True
+
+    def document(self, document: Mapping[str, object]) -> None:
+        """Take a response."""
+        usage = _object(document, "usage")
+        details = _object(usage, "input_tokens_details")
+        self.usage = Usage(
+            _count(usage, "input_tokens"),
+            _count(details, "cached_tokens"),
+            _count(usage, "output_tokens"),
+        )
+        status = document.get("status")
+        self.is_complete = status in ("completed", "incomplete", "failed")
+        if status == "failed":
+            self.failure = _openai_failure(_object(document, "error").get("code"))
+
+
+class AnthropicMeter(Meter):
+    """Reads answers of the Messages API."""
+
+    def event(self, event: Mapping[str, object]) -> None:
+        """Take an event; the first has the input's usage, later ones the output's so far."""
+        match event.get("type"):
+            case "message_start":
+                self._merge(_object(_object(event, "message"), "usage"))
+            case "content_block_delta":
+                words = _object(event, "delta").values()
+                self.characters += sum(len(word) for word in words if isinstance(word, str))
+            case "message_delta":
+                self._merge(_object(event, "usage"))
+                self.is_complete |= isinstance(_object(event, "delta").get("stop_reason"), str)
+            case "message_stop":
+                self.is_complete = True
+            case "error":
+                self.failure = _anthropic_failure(_object(event, "error").get("type"))
+                self.is_complete = True
+
+    def document(self, document: Mapping[str, object]) -> None:
+        """Take a message."""
+        self._merge(_object(document, "usage"))
+        self.is_complete = document.get("type") == "message"
+
+    def _merge(self, usage: Mapping[str, object]) -> None:
+        cached = _count(usage, "cache_read_input_tokens")
+        asked = _count(usage, "input_tokens") + _count(usage, "cache_creation_input_tokens")
+        self.usage = Usage(
+            max(self.usage.input_tokens, asked + cached),
+            max(self.usage.cached_tokens, cached),
+            max(self.usage.output_tokens, _count(usage, "output_tokens")),
+        )
+
+
+def failure_of_status(status: int) -> str:
+    """Return what a status says of the provider: a word of records, or empty.
+
+    Refusals of the request itself (400, 404, 413, 422 and their like) are the agent's.
+    """
+    if status in {401, 403}:
+        return PROVIDER_AUTH
+    if status in {402, 429}:
+        return PROVIDER_QUOTA
+    if status == _TIMEOUT or not (_OK <= status < _REDIRECT or _CLIENT <= status < _SERVER):
+        return PROVIDER_UNAVAILABLE
+    return ""
+
+
+_OK, _REDIRECT, _CLIENT, _TIMEOUT, _SERVER = 200, 300, 400, 408, 500
+
+_OPENAI_QUOTA: Final = frozenset(
+    {"insufficient_quota", "rate_limit_exceeded", "usage_limit_reached", "usage_not_included"}
+)
+_OPENAI_OWN: Final = frozenset(
+    {"server_error", "server_is_overloaded", "slow_down", "internal_error", "timeout"}
+)
+_ANTHROPIC_QUOTA: Final = frozenset({"rate_limit_error", "billing_error"})
+_ANTHROPIC_AUTH: Final = frozenset({"authentication_error", "permission_error"})
+_ANTHROPIC_ASKED: Final = frozenset(
+    {"invalid_request_error", "not_found_error", "request_too_large"}
+)
+
+
+def _openai_failure(code: object) -> str:
+    """Codes that name neither the account nor the server blame the request."""
+    if not isinstance(code, str):
+        return PROVIDER_UNAVAILABLE
+    if code in _OPENAI_QUOTA:
+        return PROVIDER_QUOTA
+    return PROVIDER_UNAVAILABLE if code in _OPENAI_OWN else ""
+
+
+def _anthropic_failure(kind: object) -> str:
+    if not isinstance(kind, str):
+        return PROVIDER_UNAVAILABLE
+    if kind in _ANTHROPIC_QUOTA:
+        return PROVIDER_QUOTA
+    if kind in _ANTHROPIC_AUTH:
+        return PROVIDER_AUTH
+    return "" if kind in _ANTHROPIC_ASKED else PROVIDER_UNAVAILABLE
+
+
+def _object(value: Mapping[str, object], name: str) -> Mapping[str, object]:
+    inner = value.get(name)
+    return inner if isinstance(inner, dict) else {}
+
+
+def _count(usage: Mapping[str, object], name: str) -> int:
+    value = usage.get(name)
+    is_count = isinstance(value, int) and not isinstance(value, bool)
+    return min(max(value, 0), _COUNT_MAX) if is_count and isinstance(value, int) else 0

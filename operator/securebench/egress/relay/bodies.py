@@ -1,0 +1,174 @@
+"""What a request may ask for: a closed list per provider, so that nothing but the model answers.
+
+The body is read strictly and written anew: the provider sees what was judged. Tools that the
+provider would run are taken out; what would make it fetch something is refused.
+
+Source: providers.md 3.5 and 4.3; contract 11.4; threats A-181.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass, field
+from typing import Final, NoReturn
+
+from securebench.errors import SecureBenchError
+
+JsonObject = dict[str, object]
+
+UNNAMED: Final = "unnamed"
+"""Stands for a kind that is no plain word: kinds come from the agent."""
+
+_KIND: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}")
+
+
+@dataclass(frozen=True, slots=True)
+class RelayedBody:
+    """What is sent instead of a request's body.
+
+    Attributes:
+        data: JSON.
+        stripped: Kinds of what was taken out, sorted: types of tools and names of fields.
+    """
+
+    data: bytes
+    stripped: tuple[str, ...] = ()
+
+
+class RefusedBodyError(SecureBenchError):
+    """A request that is not relayed.
+
+    Args:
+        reason: For the agent; quotes nothing but plain words.
+        kinds: What was asked for, sorted; empty where the body is just broken.
+    """
+
+    def __init__(self, reason: str, kinds: tuple[str, ...] = ()) -> None:
+        super().__init__(reason, kinds=kinds)
+        self.kinds = kinds
+
+
+@dataclass(slots=True)
+class Findings:
+    """What was met in one body.
+
+    Attributes:
+        kinds: Of what was taken out.
+        given: Tools in the request, at every place.
+        kept: Tools that stay.
+        kept_names: Their names.
+    """
+
+    kinds: set[str] = field(default_factory=set)
+    given: int = 0
+    kept: int = 0
+    kept_names: set[str] = field(default_factory=set)
+
+    def refuse(self, reason: str, kind: object) -> NoReturn:
+        """End with a refusal that names the kind.
+
+        Raises:
+            RefusedBodyError: Always.
+        """
+        self.kinds.add(plain(kind))
+        raise RefusedBodyError(reason, tuple(sorted(self.kinds)))
+
+    def malformed(self, what: str) -> NoReturn:
+        """End with a refusal of something that has another form than the API asks for.
+
+        Raises:
+            RefusedBodyError: Always.
+        """
+        raise RefusedBodyError(
+            f"{what} of the request has no known form", tuple(sorted(self.kinds))
+        )
+
+    def check_tools(self) -> None:
+        """End where tools were asked for and none is left.
+
+        Raises:
+            RefusedBodyError: So it is.
+        """
+        if self.given and not self.kept:
+            reason = (
+                "tools that the provider runs are not allowed in this run, and no other is left"
+            )
+            raise RefusedBodyError(reason, tuple(sorted(self.kinds)))
+
+
+Close = Callable[[JsonObject, Findings], JsonObject]
+"""Returns what is left of a body, or raises RefusedBodyError."""
+
+
+def relayed_body(body: JsonObject, close: Close | None) -> RelayedBody:
+    """Return what is sent.
+
+    Args:
+        body: As decoded; duplicate keys were refused before.
+        close: The provider's closed list; None lets everything through.
+
+    Raises:
+        RefusedBodyError: It asks for something that is neither allowed nor can be taken out.
+    """
+    findings = Findings()
+    kept = body if close is None else close(body, findings)
+    data = json.dumps(kept, ensure_ascii=False, separators=(",", ":")).encode()
+    return RelayedBody(data, tuple(sorted(findings.kinds)))
+
+
+def plain(kind: object) -> str:
+    """Return a kind that may stand in reports and messages."""
+    return kind if isinstance(kind, str) and _KIND.fullmatch(kind) else UNNAMED
+
+
+def known_fields(body: JsonObject, known: Collection[str], findings: Findings) -> JsonObject:
+    """Return the fields that are listed; others that say something are noted."""
+    findings.kinds |= {
+        plain(name) for name, value in body.items() if name not in known and value not in _UNSET
+    }
+    return {name: value for name, value in body.items() if name in known}
+
+
+def refuse_fields(body: JsonObject, refused: Mapping[str, str], findings: Findings) -> None:
+    """End where a field is set that changes what the answer rests on.
+
+    Args:
+        body: Of the request.
+        refused: What a field would do, by name.
+        findings: Of the request.
+
+    Raises:
+        RefusedBodyError: One is set.
+    """
+    for name, effect in refused.items():
+        if body.get(name) not in _UNSET:
+            findings.refuse(f"the field {name} is not relayed: {effect}", name)
+
+
+def check_model(body: JsonObject, findings: Findings) -> None:
+    """End where the model itself looks things up: search and deep-research models.
+
+    Raises:
+        RefusedBodyError: So it does, or the model is no text.
+    """
+    model = body.get("model")
+    if not isinstance(model, str):
+        findings.malformed("the field model")
+    if "search" in model.lower():
+        findings.refuse("models that search by themselves are not allowed in this run", "model")
+
+
+def objects(value: object, what: str, findings: Findings) -> list[JsonObject]:
+    """Return a list of objects.
+
+    Raises:
+        RefusedBodyError: It is something else.
+    """
+    if not isinstance(value, list):
+        findings.malformed(what)
+    return [each if isinstance(each, dict) else findings.malformed(what) for each in value]
+
+
+_UNSET: Final[tuple[object, ...]] = (None, False, [], {})

@@ -1,0 +1,196 @@
+"""The closed list for OpenAI's Responses API.
+
+Source: providers.md 3.3 to 3.5.
+"""
+
+from __future__ import annotations
+
+from types import MappingProxyType
+from typing import Final
+
+from securebench.egress.relay.bodies import (
+    Findings,
+    JsonObject,
+    check_model,
+    known_fields,
+    objects,
+    plain,
+    refuse_fields,
+)
+
+_FIELDS: Final = frozenset(
+    {
+        "client_metadata",
+        "include",
+        "input",
+        "instructions",
+        "max_output_tokens",
+        "max_tool_calls",
+        "metadata",
+        "model",
+        "parallel_tool_calls",
+        "prompt_cache_key",
+        "prompt_cache_retention",
+        "reasoning",
+        "safety_identifier",
+        "service_tier",
+        "store",
+        "stream",
+        "stream_options",
+        "temperature",
+        "text",
+        "tool_choice",
+        "tools",
+        "top_logprobs",
+        "top_p",
+        "truncation",
+        "user",
+    }
+)
+_REFUSED: Final = MappingProxyType(
+    {
+        "background": "the answer would come outside this request",
+        "conversation": "the provider would read what is stored there",
+        "previous_response_id": "the provider would read what is stored there",
+        "prompt": "the provider would read what is stored there",
+    }
+)
+_ITEMS: Final = frozenset(
+    {
+        "additional_tools",
+        "agent_message",
+        "compaction",
+        "compaction_summary",
+        "compaction_trigger",
+        "context_compaction",
+        "custom_tool_call",
+        "custom_tool_call_output",
+        "function_call",
+        "function_call_output",
+        "image_generation_call",
+        "local_shell_call",
+        "local_shell_call_output",
+        "message",
+        "reasoning",
+        "tool_search_call",
+        "tool_search_output",
+        "web_search_call",
+    }
+)
+"""Of ``input``; calls of hosted tools are history, the tools themselves are not offered."""
+_PARTS: Final = frozenset(
+    {
+        "encrypted_content",
+        "input_audio",
+        "input_file",
+        "input_image",
+        "input_text",
+        "output_text",
+        "reasoning_text",
+        "refusal",
+        "summary_text",
+        "text",
+    }
+)
+_LOCAL_TOOLS: Final = frozenset({"custom", "function"})
+_CLIENT: Final = "client"
+_CHOICES: Final = frozenset({"auto", "none", "required"})
+_NAMESPACE_DEPTH: Final = 4
+"""Levels of namespaces; codex nests one."""
+
+
+def closed(body: JsonObject, findings: Findings) -> JsonObject:
+    """Return what is left of a request.
+
+    Raises:
+        RefusedBodyError: As of ``bodies.relayed_body``.
+    """
+    refuse_fields(body, _REFUSED, findings)
+    check_model(body, findings)
+    kept = known_fields(body, _FIELDS, findings)
+    if kept.get("store"):
+        findings.kinds.add("store")
+        kept["store"] = False
+    if kept.get("tools") is not None:
+        kept["tools"] = _tools(kept["tools"], findings)
+    if kept.get("input") is not None and not isinstance(kept["input"], str):
+        items = objects(kept["input"], "the field input", findings)
+        kept["input"] = [_item(item, findings) for item in items]
+    findings.check_tools()
+    _check_choice(kept.get("tool_choice"), findings)
+    return kept
+
+
+def _tools(value: object, findings: Findings, depth: int = 0) -> list[object]:
+    if not isinstance(value, list):
+        findings.malformed("a list of tools")
+    kept = []
+    for tool in value:
+        local = _tool(tool, findings, depth)
+        if local is not None:
+            kept.append(local)
+    return kept
+
+
+def _tool(tool: object, findings: Findings, depth: int) -> object:
+    """Return a tool that the agent's side runs, or None."""
+    kind = tool.get("type") if isinstance(tool, dict) else None
+    if isinstance(tool, dict) and kind == "namespace" and depth < _NAMESPACE_DEPTH:
+        inner = _tools(tool.get("tools"), findings, depth + 1)
+        return {**tool, "tools": inner} if inner else None
+    findings.given += 1
+    is_local = kind in _LOCAL_TOOLS if isinstance(kind, str) else False
+    if isinstance(tool, dict) and kind == "tool_search":
+        is_local = tool.get("execution") == _CLIENT
+    if not is_local:
+        findings.kinds.add(plain(kind))
+        return None
+    findings.kept += 1
+    return tool
+
+
+def _item(item: JsonObject, findings: Findings) -> JsonObject:
+    kind = item.get("type")
+    if kind is None and "role" in item:
+        kind = "message"
+    if not isinstance(kind, str) or kind not in _ITEMS:
+        findings.refuse(f"input of type {plain(kind)} is not relayed in this run", kind)
+    for name in ("content", "output", "summary"):
+        _check_parts(item.get(name), findings)
+    if "tools" not in item:
+        return item
+    return {**item, "tools": _tools(item["tools"], findings)}
+
+
+def _check_parts(value: object, findings: Findings) -> None:
+    if value is None or isinstance(value, str):
+        return
+    for part in objects(value, "content", findings):
+        kind = part.get("type")
+        if not isinstance(kind, str) or kind not in _PARTS:
+            findings.refuse(f"content of type {plain(kind)} is not relayed in this run", kind)
+        for name in ("file_id", "file_url"):
+            if part.get(name) is not None:
+                findings.refuse(f"{name} is not relayed: send the content itself", name)
+        image = part.get("image_url")
+        if image is not None and not (isinstance(image, str) and image[:5].lower() == "data:"):
+            findings.refuse("image_url is not relayed: send a data: URL", "image_url")
+
+
+def _check_choice(choice: object, findings: Findings) -> None:
+    if choice is None or (isinstance(choice, str) and choice in _CHOICES):
+        return
+    if not isinstance(choice, dict):
+        findings.refuse("the tool_choice names a tool that is not allowed in this run", choice)
+    kind = choice.get("type")
+    if kind == "allowed_tools":
+        for each in objects(choice.get("tools"), "the field tool_choice", findings):
+            _check_named(each, findings)
+        return
+    _check_named(choice, findings)
+
+
+def _check_named(choice: JsonObject, findings: Findings) -> None:
+    kind = choice.get("type")
+    if not isinstance(kind, str) or kind not in _LOCAL_TOOLS:
+        findings.refuse("the tool_choice names a tool that is not allowed in this run", kind)

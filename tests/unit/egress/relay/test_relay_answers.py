@@ -1,0 +1,324 @@
+"""What answers say: usage, their end, failures; and the sums of a launch."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from securebench.egress.config import ProviderConfig
+from securebench.egress.relay import answers
+from securebench.egress.relay.account import KINDS, Ended, ended, obstacle, refused, sent
+from securebench.egress.relay.answers import (
+    AnthropicMeter,
+    DocumentReader,
+    Meter,
+    OpenAIMeter,
+    StreamReader,
+    Usage,
+    failure_of_status,
+)
+from securebench.egress.relay.providers import Refusal
+from securebench.egress.relay.sse import EventReader
+from securebench.egress.report import RelayReport
+
+OPENAI_USAGE = {
+    "input_tokens": 1000,
+    "input_tokens_details": {"cached_tokens": 200},
+    "output_tokens": 50,
+}
+START = {
+    "type": "message_start",
+    "message": {
+        "usage": {
+            "input_tokens": 700,
+            "cache_creation_input_tokens": 100,
+            "cache_read_input_tokens": 200,
+            "output_tokens": 1,
+        }
+    },
+}
+DELTA = {
+    "type": "message_delta",
+    "delta": {"stop_reason": "end_turn"},
+    "usage": {"output_tokens": 50},
+}
+WORDS = {"type": "content_block_delta", "delta": {"type": "text_delta", "text": "Done"}}
+
+
+def response(status: str = "completed", **fields: object) -> dict[str, object]:
+    return {
+        "type": f"response.{status}",
+        "response": {"status": status, "usage": OPENAI_USAGE, **fields},
+    }
+
+
+def failed(code: object) -> dict[str, object]:
+    return response("failed", error={"code": code}, usage=None)
+
+
+def error(kind: object) -> dict[str, object]:
+    return {"type": "error", "error": {"type": kind}}
+
+
+STREAMS: dict[str, tuple[type[Meter], list[object], Usage, bool, str]] = {
+    "openai": (
+        OpenAIMeter,
+        [{"type": "response.created"}, response()],
+        Usage(1000, 200, 50),
+        True,
+        "",
+    ),
+    "openai cut": (OpenAIMeter, [{"type": "response.created"}], Usage(), False, ""),
+    "openai incomplete": (
+        OpenAIMeter,
+        [response("incomplete")],
+        Usage(1000, 200, 50),
+        True,
+        "",
+    ),
+    "openai quota": (
+        OpenAIMeter,
+        [failed("insufficient_quota")],
+        Usage(),
+        True,
+        "provider_quota",
+    ),
+    "openai down": (OpenAIMeter, [failed("server_error")], Usage(), True, "provider_unavailable"),
+    "openai no code": (OpenAIMeter, [failed(["x"])], Usage(), True, "provider_unavailable"),
+    "openai asked wrong": (OpenAIMeter, [failed("context_length_exceeded")], Usage(), True, ""),
+    "openai error event": (
+        OpenAIMeter,
+        [{"type": "error", "code": "rate_limit_exceeded"}],
+        Usage(),
+        True,
+        "provider_quota",
+    ),
+    "openai odd": (
+        OpenAIMeter,
+        [
+            [],
+            {"type": ["response.completed"]},
+            {"type": "response.completed", "response": {"usage": {"input_tokens": True}}},
+            {"type": "response.completed", "response": {"usage": {"input_tokens": -5}}},
+        ],
+        Usage(),
+        False,
+        "",
+    ),
+    "anthropic": (AnthropicMeter, [START, WORDS, DELTA], Usage(1000, 200, 50), True, ""),
+    "anthropic by its stop": (
+        AnthropicMeter,
+        [START, {"type": "message_stop"}],
+        Usage(1000, 200, 1),
+        True,
+        "",
+    ),
+    "anthropic cut": (AnthropicMeter, [START, WORDS], Usage(1000, 200, 1), False, ""),
+    "anthropic cut without reason": (
+        AnthropicMeter,
+        [{**DELTA, "delta": {"stop_reason": None}}],
+        Usage(0, 0, 50),
+        False,
+        "",
+    ),
+    "anthropic overloaded": (
+        AnthropicMeter,
+        [START, error("overloaded_error")],
+        Usage(1000, 200, 1),
+        True,
+        "provider_unavailable",
+    ),
+    "anthropic quota": (
+        AnthropicMeter,
+        [error("rate_limit_error")],
+        Usage(),
+        True,
+        "provider_quota",
+    ),
+    "anthropic key": (
+        AnthropicMeter,
+        [error("authentication_error")],
+        Usage(),
+        True,
+        "provider_auth",
+    ),
+    "anthropic asked wrong": (
+        AnthropicMeter,
+        [error("invalid_request_error")],
+        Usage(),
+        True,
+        "",
+    ),
+    "anthropic no kind": (AnthropicMeter, [error({})], Usage(), True, "provider_unavailable"),
+}
+
+
+@pytest.mark.parametrize("name", STREAMS)
+@pytest.mark.parametrize("size", [1, 7, 10_000])
+def test_streams_are_read(name, size):
+    make, events, want, want_complete, want_failure = STREAMS[name]
+    text = b"".join(b"event: x\r\ndata: %b\r\n\r\n" % json.dumps(e).encode() for e in events)
+    meter = make()
+    reader = StreamReader(meter)
+    for start in range(0, len(text), size):
+        reader.feed(text[start : start + size])
+    reader.end()
+    assert (meter.usage, meter.is_complete, meter.failure) == (want, want_complete, want_failure)
+
+
+DOCUMENTS: dict[str, tuple[type[Meter], object, Usage, bool, str]] = {
+    "openai": (OpenAIMeter, response()["response"], Usage(1000, 200, 50), True, ""),
+    "openai failed": (OpenAIMeter, failed(None)["response"], Usage(), True, "provider_unavailable"),
+    "openai running": (OpenAIMeter, {"status": "in_progress"}, Usage(), False, ""),
+    "anthropic": (
+        AnthropicMeter,
+        {"type": "message", "usage": {"input_tokens": 3, "output_tokens": 4}},
+        Usage(3, 0, 4),
+        True,
+        "",
+    ),
+    "anthropic other": (AnthropicMeter, {"type": "else"}, Usage(), False, ""),
+    "no object": (AnthropicMeter, [], Usage(), False, ""),
+}
+
+
+@pytest.mark.parametrize("name", DOCUMENTS)
+def test_documents_are_read(name):
+    make, document, want, want_complete, want_failure = DOCUMENTS[name]
+    meter = make()
+    reader = DocumentReader(meter)
+    text = json.dumps(document).encode()
+    reader.feed(text[:5])
+    reader.feed(text[5:])
+    reader.end()
+    assert (meter.usage, meter.is_complete, meter.failure) == (want, want_complete, want_failure)
+
+
+def test_a_document_beyond_the_bound_is_not_read(monkeypatch):
+    monkeypatch.setattr(answers, "DOCUMENT_BYTES", 3)
+    meter = AnthropicMeter()
+    reader = DocumentReader(meter)
+    reader.feed(b'{"type":"message"}')
+    reader.end()
+    assert not meter.is_complete
+
+
+def test_words_of_the_model_are_counted():
+    first, second = OpenAIMeter(), AnthropicMeter()
+    first.event({"type": "response.output_text.delta", "delta": "four"})
+    first.event({"type": "response.output_text.delta", "delta": {"a": 1}})
+    second.event({"type": "content_block_delta", "delta": {"text": "abcd", "n": 1}})
+    assert (first.characters, second.characters) == (4, len("abcd"))
+
+
+EVENTS = {
+    "line feeds": (b"data: a\n\ndata:b\n\n", [b"a", b"b"]),
+    "returns": (b"data: a\rdata: b\r\rdata: c\r\r", [b"a\nb", b"c"]),
+    "both": (b"event: x\r\ndata: a\r\n\r\n", [b"a"]),
+    "comments and other fields": (b": ping\nid: 1\ndatax: a\n\ndata: b\n\n", [b"b"]),
+    "no end": (b"data: a\n", []),
+    "one space only": (b"data:  a\n\n", [b" a"]),
+}
+
+
+@pytest.mark.parametrize("name", EVENTS)
+@pytest.mark.parametrize("size", [1, 3, 100])
+def test_events_are_cut(name, size):
+    text, want = EVENTS[name]
+    reader = EventReader()
+    pieces = [text[start : start + size] for start in range(0, len(text), size)]
+    assert [event for piece in pieces for event in reader.feed(piece)] == want
+    assert reader.feed(b"") == []
+
+
+@pytest.mark.parametrize("size", [1, 100])
+def test_events_beyond_the_bound_are_skipped(size):
+    text = b"data: " + b"x" * 50 + b"\ndata: y\n\ndata: z\n\n"
+    reader = EventReader(limit_bytes=20)
+    pieces = [text[start : start + size] for start in range(0, len(text), size)]
+    assert [event for piece in pieces for event in reader.feed(piece)] == [b"z"]
+
+
+@given(st.lists(st.binary(max_size=20)))
+def test_no_bytes_break_the_readers(pieces):
+    for meter in (OpenAIMeter(), AnthropicMeter()):
+        stream, document = StreamReader(meter), DocumentReader(meter)
+        for piece in pieces:
+            stream.feed(piece)
+            document.feed(piece)
+        document.end()
+        assert not meter.is_complete
+
+
+STATUS_REASONS = {
+    "": (200, 204, 400, 404, 409, 413, 422, 499),
+    "provider_auth": (401, 403),
+    "provider_quota": (402, 429),
+    "provider_unavailable": (101, 301, 304, 307, 408, 500, 503, 529, 600),
+}
+
+
+@pytest.mark.parametrize("want", STATUS_REASONS)
+def test_statuses_are_judged(want):
+    assert {failure_of_status(status) for status in STATUS_REASONS[want]} == {want}
+
+
+def config(**fields: int) -> ProviderConfig:
+    return ProviderConfig("openai", "api.openai.com", "/key", **fields)
+
+
+OBSTACLES = {
+    "no budget": (config(), RelayReport(requests=10**6, input_tokens=10**9), None),
+    "requests left": (config(max_requests=3), RelayReport(requests=2), None),
+    "requests spent": (config(max_requests=3), RelayReport(requests=3), Refusal.BUDGET),
+    "no request allowed": (config(max_requests=0), RelayReport(), Refusal.BUDGET),
+    "tokens left": (config(max_tokens=10), RelayReport(input_tokens=5, output_tokens=4), None),
+    "tokens spent": (
+        config(max_tokens=10),
+        RelayReport(input_tokens=5, output_tokens=5),
+        Refusal.BUDGET,
+    ),
+    "key refused": (config(), RelayReport(failure="provider_auth"), Refusal.KEY_REFUSED),
+    "was down": (config(), RelayReport(failure="provider_unavailable"), None),
+}
+
+
+@pytest.mark.parametrize("name", OBSTACLES)
+def test_budgets_and_refused_keys_stop_requests(name):
+    provider, report, want = OBSTACLES[name]
+    assert obstacle(report, provider) is want
+
+
+def test_sums_grow_by_every_answer():
+    report = ended(sent(RelayReport(), ("web_search",)), Ended(Usage(1000, 200, 50)))
+    report = ended(sent(report), Ended(Usage(10, 0, 1), failure="provider_quota"))
+    assert report == RelayReport(
+        requests=2,
+        input_tokens=1010,
+        cached_tokens=200,
+        output_tokens=51,
+        failures=1,
+        failure="provider_quota",
+        stripped_tools=("web_search",),
+    )
+    assert ended(report, Ended(is_abandoned=True)).failure == "provider_quota"
+    assert ended(report, Ended()).failure == ""
+    assert ended(RelayReport(), Ended(failure="x", is_abandoned=True)).failure == "x"
+
+
+def test_refusals_are_counted():
+    report = refused(RelayReport(), Refusal.BAD_REQUEST, ("mcp", "a"))
+    assert report == RelayReport(blocked=1, stripped_tools=("a", "mcp"))
+    assert refused(report, Refusal.BUDGET).budget_exhausted
+    assert refused(refused(report, Refusal.BUDGET), Refusal.NOT_RELAYED).budget_exhausted
+
+
+def test_kinds_are_bounded():
+    report = RelayReport()
+    for number in range(2 * KINDS):
+        report = sent(report, (f"kind-{number:03}",))
+    assert len(report.stripped_tools) == KINDS
+    assert sent(report, ("kind-000",)) == sent(report)

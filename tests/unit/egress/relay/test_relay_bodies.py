@@ -1,0 +1,353 @@
+"""What a request may ask of its provider (providers.md 3.5, 4.3; A-181)."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from securebench.egress.relay import anthropic, openai
+from securebench.egress.relay.bodies import (
+    UNNAMED,
+    Close,
+    JsonObject,
+    RefusedBodyError,
+    RelayedBody,
+    relayed_body,
+)
+
+FUNCTION = {"type": "function", "name": "exec_command", "parameters": {"file_url": {}}}
+CUSTOM = {"type": "custom", "name": "apply_patch"}
+CLIENT_SEARCH = {"type": "tool_search", "execution": "client"}
+WEB = {"type": "web_search", "external_web_access": True}
+BASH = {"name": "Bash", "input_schema": {"type": "object"}}
+WEB_FETCH = {"type": "web_fetch_20250910", "name": "web_fetch"}
+WEB_SEARCH = {"type": "web_search_20250305", "name": "web_search", "max_uses": 8}
+
+
+def asked(**fields: object) -> JsonObject:
+    return {"model": "gpt-5.5", "input": "hi", **fields}
+
+
+def message(**fields: object) -> JsonObject:
+    return {"model": "claude", "messages": [{"role": "user", "content": "hi"}], **fields}
+
+
+def parts(*values: object) -> JsonObject:
+    return asked(input=[{"type": "message", "role": "user", "content": list(values)}])
+
+
+def blocks(*values: object) -> JsonObject:
+    return message(messages=[{"role": "user", "content": list(values)}])
+
+
+def relayed(body: JsonObject, close: Close | None) -> tuple[JsonObject, RelayedBody]:
+    result = relayed_body(body, close)
+    return json.loads(result.data), result
+
+
+def namespace(*tools: object) -> JsonObject:
+    return {"type": "namespace", "name": "n", "tools": list(tools)}
+
+
+def additional(*tools: object) -> JsonObject:
+    return {"type": "additional_tools", "role": "developer", "tools": list(tools)}
+
+
+OPENAI_STRIPPED = {
+    "nothing": (
+        asked(tools=[FUNCTION, CUSTOM, CLIENT_SEARCH], store=False),
+        asked(tools=[FUNCTION, CUSTOM, CLIENT_SEARCH], store=False),
+        (),
+    ),
+    "hosted": (asked(tools=[FUNCTION, WEB]), asked(tools=[FUNCTION]), ("web_search",)),
+    "a new kind": (
+        asked(tools=[FUNCTION, {"type": "browse_2027"}]),
+        asked(tools=[FUNCTION]),
+        ("browse_2027",),
+    ),
+    "other spelling": (
+        asked(tools=[FUNCTION, {"type": "Function"}, {"type": ["function"]}, {}, "web_search"]),
+        asked(tools=[FUNCTION]),
+        ("Function", UNNAMED),
+    ),
+    "search run by the server": (
+        asked(tools=[FUNCTION, {"type": "tool_search"}]),
+        asked(tools=[FUNCTION]),
+        ("tool_search",),
+    ),
+    "in a namespace": (
+        asked(tools=[namespace(FUNCTION, WEB, namespace(WEB))]),
+        asked(tools=[namespace(FUNCTION)]),
+        ("web_search",),
+    ),
+    "too deep": (
+        asked(tools=[FUNCTION, namespace(namespace(namespace(namespace(namespace(FUNCTION)))))]),
+        asked(tools=[FUNCTION]),
+        ("namespace",),
+    ),
+    "additional": (
+        asked(input=[additional(CUSTOM, namespace(WEB), WEB)]),
+        asked(input=[additional(CUSTOM)]),
+        ("web_search",),
+    ),
+    "loaded by a search": (
+        asked(input=[{"type": "tool_search_output", "tools": [WEB, FUNCTION]}]),
+        asked(input=[{"type": "tool_search_output", "tools": [FUNCTION]}]),
+        ("web_search",),
+    ),
+    "unknown field": (asked(web_search_options={"a": 1}), asked(), ("web_search_options",)),
+    "unknown field that says nothing": (asked(background=False, extra=None), asked(), ()),
+    "stored": (asked(store=True), asked(store=False), ("store",)),
+    "field with a strange name": (asked(**{"a\nb": 1}), asked(), (UNNAMED,)),
+    "no tools": (asked(tools=[], tool_choice="auto"), asked(tools=[], tool_choice="auto"), ()),
+}
+
+
+@pytest.mark.parametrize("name", OPENAI_STRIPPED)
+def test_openai_tools_of_the_provider_are_taken_out(name):
+    body, want, want_kinds = OPENAI_STRIPPED[name]
+    found, result = relayed(body, openai.closed)
+    assert found == want
+    assert result.stripped == want_kinds
+
+
+OPENAI_REFUSED = {
+    "no other tool": (asked(tools=[WEB]), ("web_search",)),
+    "no other tool in the input": (asked(input=[additional(namespace(WEB))]), ("web_search",)),
+    "hosted choice": (asked(tools=[FUNCTION, WEB], tool_choice=WEB), ("web_search",)),
+    "choice by name": (asked(tools=[FUNCTION], tool_choice="web_search"), ("web_search",)),
+    "one of the choices": (
+        asked(
+            tools=[FUNCTION],
+            tool_choice={"type": "allowed_tools", "tools": [FUNCTION, {"type": "mcp"}]},
+        ),
+        ("mcp",),
+    ),
+    "choices of no form": (
+        asked(tool_choice={"type": "allowed_tools", "tools": "web_search"}),
+        (),
+    ),
+    "background": (asked(background=True), ("background",)),
+    "earlier answer": (asked(previous_response_id="resp_1"), ("previous_response_id",)),
+    "conversation": (asked(conversation={"id": "c"}), ("conversation",)),
+    "stored prompt": (asked(prompt={"id": "p"}), ("prompt",)),
+    "search model": (asked(model="gpt-5-Search-api"), ("model",)),
+    "research model": (asked(model="o4-mini-deep-research"), ("model",)),
+    "no model": ({"input": "hi"}, ()),
+    "item by id": (asked(input=[{"type": "item_reference", "id": "x"}]), ("item_reference",)),
+    "item by id without type": (asked(input=[{"id": "x"}]), (UNNAMED,)),
+    "unknown item": (asked(input=[{"type": "mcp_call"}]), ("mcp_call",)),
+    "file by address": (
+        parts({"type": "input_file", "file_url": "https://x.example/a"}),
+        ("file_url",),
+    ),
+    "file by id": (parts({"type": "input_file", "file_id": "file-1"}), ("file_id",)),
+    "image by id": (parts({"type": "input_image", "file_id": "file-1"}), ("file_id",)),
+    "image by address": (
+        parts({"type": "input_image", "image_url": "https://x.example/a"}),
+        ("image_url",),
+    ),
+    "image as object": (
+        parts({"type": "input_image", "image_url": {"url": "data:,"}}),
+        ("image_url",),
+    ),
+    "unknown part": (parts({"type": "input_link"}), ("input_link",)),
+    "part of no form": (parts("text"), ()),
+    "image in an output": (
+        asked(
+            input=[
+                {
+                    "type": "function_call_output",
+                    "output": [{"type": "input_image", "image_url": " http://x"}],
+                }
+            ]
+        ),
+        ("image_url",),
+    ),
+    "output of no form": (asked(input=[{"type": "function_call_output", "output": {}}]), ()),
+    "input of no form": (asked(input={"type": "message"}), ()),
+    "tools of no form": (asked(tools={"type": "function"}), ()),
+}
+
+
+@pytest.mark.parametrize("name", OPENAI_REFUSED)
+def test_openai_requests_that_fetch_are_refused(name):
+    body, want_kinds = OPENAI_REFUSED[name]
+    with pytest.raises(RefusedBodyError) as error:
+        relayed_body(body, openai.closed)
+    assert error.value.kinds == want_kinds
+
+
+def test_openai_local_content_passes():
+    body = asked(
+        input=[
+            {"role": "user", "content": "text"},
+            {
+                "type": "message",
+                "role": "user",
+                "content": [
+                    {"type": "input_text", "text": "see https://x.example"},
+                    {"type": "input_image", "image_url": "DATA:image/png;base64,AA=="},
+                    {"type": "input_file", "file_data": "AA==", "filename": "a"},
+                ],
+            },
+            {"type": "reasoning", "summary": [], "content": None, "encrypted_content": "x"},
+            {"type": "function_call", "arguments": '{"file_url": 1}', "name": "f", "call_id": "c"},
+            {"type": "function_call_output", "call_id": "c", "output": "ok"},
+        ],
+        tool_choice={"type": "function", "name": "exec_command"},
+        tools=[FUNCTION],
+    )
+    assert relayed(body, openai.closed) == (body, relayed_body(body, openai.closed))
+
+
+ANTHROPIC_STRIPPED = {
+    "nothing": (message(tools=[BASH, {**BASH, "type": "custom"}]), None, ()),
+    "hosted": (message(tools=[BASH, WEB_FETCH]), message(tools=[BASH]), ("web_fetch_20250910",)),
+    "null": (message(tools=[BASH, {**BASH, "type": None}]), message(tools=[BASH]), (UNNAMED,)),
+    "servers": (message(mcp_servers=[{"url": "https://x"}]), message(), ("mcp_servers",)),
+    "chosen": (
+        message(
+            tools=[BASH, WEB_FETCH], tool_choice={"type": "tool", "name": "Bash"}, system="be good"
+        ),
+        message(tools=[BASH], tool_choice={"type": "tool", "name": "Bash"}, system="be good"),
+        ("web_fetch_20250910",),
+    ),
+    "local content": (
+        blocks(
+            {"type": "text", "text": "hi"},
+            {"type": "image", "source": {"type": "base64", "data": "AA=="}},
+            {"type": "document", "source": {"type": "content", "content": [{"type": "text"}]}},
+            {"type": "tool_result", "content": [{"type": "tool_reference", "tool_name": "x"}]},
+            {"type": "search_result", "source": "a label", "content": [{"type": "text"}]},
+        ),
+        None,
+        (),
+    ),
+}
+
+
+@pytest.mark.parametrize("name", ANTHROPIC_STRIPPED)
+def test_anthropic_tools_of_the_provider_are_taken_out(name):
+    body, want, want_kinds = ANTHROPIC_STRIPPED[name]
+    found, result = relayed(body, anthropic.closed)
+    assert found == (body if want is None else want)
+    assert result.stripped == want_kinds
+
+
+def nested(levels: int) -> JsonObject:
+    block: JsonObject = {"type": "text", "text": "x"}
+    for _ in range(levels):
+        block = {"type": "tool_result", "content": [block]}
+    return block
+
+
+ANTHROPIC_REFUSED = {
+    "the search of the CLI": (
+        message(tools=[WEB_SEARCH], tool_choice={"type": "tool", "name": "web_search"}),
+        ("web_search_20250305",),
+    ),
+    "choice of a dropped tool": (
+        message(tools=[BASH, WEB_SEARCH], tool_choice={"type": "tool", "name": "web_search"}),
+        ("tool_choice", "web_search_20250305"),
+    ),
+    "unknown choice": (message(tools=[BASH], tool_choice={"type": "hosted"}), ("tool_choice",)),
+    "choice of no form": (message(tool_choice="auto"), ()),
+    "container": (message(container={"skills": []}), ("container",)),
+    "image by address": (
+        blocks({"type": "image", "source": {"type": "url", "url": "https://x"}}),
+        ("url",),
+    ),
+    "document by id": (
+        blocks({"type": "document", "source": {"type": "file", "file_id": "f"}}),
+        ("file",),
+    ),
+    "image in a result": (
+        blocks({"type": "tool_result", "content": [{"type": "image", "source": {"type": "url"}}]}),
+        ("url",),
+    ),
+    "image in a document": (
+        blocks(
+            {
+                "type": "document",
+                "source": {
+                    "type": "content",
+                    "content": [{"type": "image", "source": {"type": "url"}}],
+                },
+            }
+        ),
+        ("url",),
+    ),
+    "image for the system": (
+        message(system=[{"type": "image", "source": {"type": "url"}}]),
+        ("url",),
+    ),
+    "upload": (blocks({"type": "container_upload", "file_id": "f"}), ("container_upload",)),
+    "block of no form": (blocks("hi"), ()),
+    "source of no form": (blocks({"type": "image", "source": ["url"]}), ()),
+    "too deep": (blocks(nested(20)), ()),
+    "no messages": ({"model": "claude"}, ()),
+    "tools of no form": (message(tools={"type": "custom"}), ()),
+    "research model": (message(model="claude-research"), ("model",)),
+}
+
+
+@pytest.mark.parametrize("name", ANTHROPIC_REFUSED)
+def test_anthropic_requests_that_fetch_are_refused(name):
+    body, want_kinds = ANTHROPIC_REFUSED[name]
+    with pytest.raises(RefusedBodyError) as error:
+        relayed_body(body, anthropic.closed)
+    assert error.value.kinds == want_kinds
+
+
+def test_everything_passes_where_external_tools_are_allowed():
+    body = message(tools=[WEB_SEARCH], mcp_servers=[{"url": "https://x"}], container="c")
+    assert relayed(body, None)[0] == body
+    assert relayed(body, None)[1].stripped == ()
+
+
+LEAVES = st.one_of(
+    st.none(),
+    st.booleans(),
+    st.integers(),
+    st.text(max_size=5),
+    st.sampled_from(["function", "web_search", "namespace", "url", "text", "tool_result", "mcp"]),
+)
+KEYS = st.sampled_from(
+    ["type", "tools", "content", "source", "input", "messages", "name", "output", "role", "x"]
+)
+TREES = st.recursive(
+    LEAVES,
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(KEYS, inner, max_size=4),
+    max_leaves=8,
+)
+
+
+def hosted_kinds(value: object) -> set[object]:
+    """Return the types of all tools at any depth of what is sent."""
+    if isinstance(value, list):
+        return {kind for each in value for kind in hosted_kinds(each)}
+    if not isinstance(value, dict):
+        return set()
+    found = {kind for each in value.values() for kind in hosted_kinds(each)}
+    tools = value.get("tools")
+    for tool in tools if isinstance(tools, list) else ():
+        found.add(str(tool.get("type", "custom") if isinstance(tool, dict) else tool))
+    return found
+
+
+@settings(suppress_health_check=[HealthCheck.too_slow], deadline=None)
+@given(st.dictionaries(KEYS, TREES, max_size=3))
+def test_no_shape_brings_a_hosted_tool_through(fields):
+    for close, known in (
+        (openai.closed, {"function", "custom", "tool_search", "namespace"}),
+        (anthropic.closed, {"custom"}),
+    ):
+        try:
+            found, _ = relayed({**fields, "model": "m"}, close)
+        except RefusedBodyError:
+            continue
+        assert hosted_kinds(found.get("tools") and {"tools": found["tools"]}) <= known
