@@ -42,6 +42,7 @@ OPERATOR_RIGHTS = {
     ("get", "networkpolicies"),
     ("create", "services"),
     ("get", "services"),
+    ("delete", "services"),
     ("get", "configmaps"),
     ("get", "secrets"),
 }
