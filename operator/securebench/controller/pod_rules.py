@@ -6,6 +6,7 @@ from collections.abc import Iterable
 
 from securebench.api.models import BenchmarkRunSpec, Toleration
 from securebench.errors import ConfigErrors, SpecError
+from securebench.plan.agents import LATEST, Overlays
 from securebench.plan.model import Limits, PodPolicy, RunPolicy, UserNamespaces
 from securebench.settings import AccessMode, PodTemplateRules, Settings, TolerationRule
 
@@ -57,12 +58,25 @@ def run_policy(spec: BenchmarkRunSpec, settings: Settings) -> RunPolicy:
     return RunPolicy(
         attempts=spec.attempts,
         infrastructure_retries=spec.infrastructure_retries,
+        provider_retries=spec.provider_retries,
         backoff_seconds=launch.retry_backoff_seconds,
         backoff_limit_seconds=launch.retry_backoff_max_seconds,
         lost_after_seconds=launch.lost_margin_seconds,
         keep_pods=spec.retention.pods.value,
         keep_lanes=spec.retention.lanes.value == "Keep",
     )
+
+
+def overlays(settings: Settings) -> Overlays:
+    """Return the tools of model providers that the administrator offers, by harness type."""
+    offered = {
+        "codex": settings.overlays.codex,
+        "claude_code": settings.overlays.claude_code,
+    }
+    return {
+        kind: {**overlay.images, **({LATEST: overlay.latest} if overlay.latest else {})}
+        for kind, overlay in offered.items()
+    }
 
 
 def limits(settings: Settings) -> Limits:

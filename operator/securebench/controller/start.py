@@ -21,7 +21,7 @@ from securebench.controller.packs import (
     frozen,
     require_usable,
 )
-from securebench.controller.pod_rules import limits, pod_policy, run_policy
+from securebench.controller.pod_rules import limits, overlays, pod_policy, run_policy
 from securebench.durable import make_folder
 from securebench.engine.entries import Finished, Kept
 from securebench.engine.tally import KEPT_ON_RESUME
@@ -151,7 +151,8 @@ def _bind_new(
     bounds = limits(context.settings)
     is_oracle = spec.harness.type is HarnessType.ORACLE
     content = answers_content(root, spec.pack, sources.files) if is_oracle else None
-    given = _Given(frozenset(_tasks(kept)), bounds, run.audit, content)
+    version = _agent_version(RunStore(root, earlier.uid).binding()) if earlier is not None else ""
+    given = _Given(frozenset(_tasks(kept)), bounds, run.audit, content, version)
     plan, answers = _plan(context, run, spec, pack, given)
     if earlier is not None:
         _check_binding(earlier, plan)
@@ -167,6 +168,7 @@ def _bind_new(
             "index": asdict(entry),
             "limits": asdict(plan.limits),
             "audit": plan.audit,
+            "agent_version": plan.harness.agent.version if plan.harness.agent is not None else "",
             "resumed_uid": earlier.uid if earlier is not None else "",
             "operator_version": VERSION,
             "plan_digest": plan.digest,
@@ -185,14 +187,16 @@ def _rebind(context: Context, run: RunObject, spec: BenchmarkRunSpec, store: Run
     kept = _kept_entries(context.settings.data_root, resumed_uid) if resumed_uid else ()
     bounds = Limits(**_numbers(binding["limits"]))
     audit = binding.get("audit") is True
-    given = _Given(frozenset(_tasks(kept)), bounds, audit, _bound_answers(spec, store))
-    plan, answers = _plan(context, run, spec, pack, given)
+    answers = _bound_answers(spec, store)
+    version = _agent_version(binding)
+    given = _Given(frozenset(_tasks(kept)), bounds, audit, answers, version)
+    plan, handed_in = _plan(context, run, spec, pack, given)
     if plan.digest != binding["plan_digest"]:
         raise InvariantViolationError(
             f"the plan of run {run.name} is not the one it was started with; "
             f"this operator is version {VERSION}, the run began with {binding['operator_version']}"
         )
-    return BoundRun(plan, store, pack, entry, kept, answers.by_id)
+    return BoundRun(plan, store, pack, entry, kept, handed_in.by_id)
 
 
 @dataclass(frozen=True, slots=True)
@@ -204,12 +208,19 @@ class _Given:
         bounds: Contract 15.7.
         audit: Whether the run examines a pack.
         answers: Content of the pack's reference answers, for an oracle.
+        agent_version: Of the tool of a model provider; empty: none was chosen yet. What a run
+            continues began with counts too, so that ``latest`` means one version throughout.
     """
 
     kept: frozenset[int]
     bounds: Limits
     audit: bool
     answers: bytes | None
+    agent_version: str
+
+
+def _agent_version(binding: Mapping[str, object]) -> str:
+    return str(binding.get("agent_version") or "")
 
 
 def _tasks(kept: Iterable[Kept]) -> Iterator[int]:
@@ -246,6 +257,8 @@ def _plan(
             audit=given.audit,
             answers_digest=answers.digest,
             kept=given.kept,
+            overlays=overlays(context.settings),
+            agent_version=given.agent_version,
         )
     )
     return plan, answers

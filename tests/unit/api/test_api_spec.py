@@ -9,7 +9,7 @@ from pydantic import ValidationError
 
 from securebench.api.base import ApiModel
 from securebench.api.choices import CancelMode, HarnessType, IsolationRequirement, PodRetention
-from securebench.api.models import BenchmarkRunSpec, unsupported
+from securebench.api.models import BenchmarkRunSpec
 from securebench.api.shapes import quantity
 from securebench.errors import SpecError
 
@@ -193,29 +193,9 @@ def test_what_is_no_quantity(text: str) -> None:
         quantity(text)
 
 
-def test_a_command_run_without_domains_is_supported() -> None:
-    spec = BenchmarkRunSpec.parse(with_value("harness.config", {"allowed_domains": []}))
-    assert unsupported(spec) == []
-
-
-@pytest.mark.parametrize("kind", ["codex", "claude_code"])
-def test_agents_and_providers_are_not_supported_yet(kind: str) -> None:
-    raw = {**MINIMAL, "harness": {"type": kind}, "provider": {"secretRef": {"name": "key"}}}
-    assert unsupported(BenchmarkRunSpec.parse(raw)) == [
-        f"spec.harness.type: {kind} is not supported by this version; use command",
-        "spec.provider: is not supported by this version",
-    ]
-
-
 @pytest.mark.parametrize("kind", ["oracle", "nop"])
 def test_what_examines_a_pack_needs_no_provider(kind: str) -> None:
     raw = {**MINIMAL, "harness": {"type": kind}}
-    assert unsupported(BenchmarkRunSpec.parse(raw)) == []
+    assert BenchmarkRunSpec.parse(raw).provider is None
     with pytest.raises(SpecError, match="provider belongs to harness types codex and claude_code"):
         BenchmarkRunSpec.parse({**raw, "provider": {"secretRef": {"name": "key"}}})
-
-
-def test_domains_are_not_supported_yet() -> None:
-    spec = BenchmarkRunSpec.parse(with_value("harness.config", {"allowed_domains": ["a.test"]}))
-    (line,) = unsupported(spec)
-    assert line.startswith("spec.harness.config.allowed_domains: network access is not supported")

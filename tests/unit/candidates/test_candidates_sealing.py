@@ -161,10 +161,6 @@ def test_families_without_contract_hand_in_nothing(places: Places) -> None:
     assert not list(places.candidate.iterdir())
 
 
-def test_a_diff_that_nobody_made_is_missing(places: Places) -> None:
-    assert sealed(places, Extraction("git_diff", "patch")).problem is Problem.MISSING
-
-
 def test_sealing_again_replaces_what_a_crash_left(places: Places) -> None:
     (places.candidate / ".candidate.txt.new").write_text("half")
     (places.candidate / "candidate.txt").symlink_to("/nowhere")

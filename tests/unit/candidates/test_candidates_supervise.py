@@ -72,7 +72,8 @@ def test_tree_digests_agree(program: Path, tmp_path: Path) -> None:
 
 def test_a_sealed_workspace_is_unpacked_as_it_was(program: Path, tmp_path: Path) -> None:
     places = [
-        Places(tmp_path / f"workspace{n}", tmp_path / f"candidate{n}", tmp_path) for n in range(2)
+        Places(tmp_path / f"workspace{n}", tmp_path / f"candidate{n}", tmp_path / f"output{n}")
+        for n in range(2)
     ]
     for place in (*places[0], *places[1]):
         place.mkdir()

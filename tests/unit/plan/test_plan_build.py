@@ -8,7 +8,7 @@ from securebench.digests import json_digest
 from securebench.errors import ConfigErrors, SpecError
 from securebench.packs.compile import compile_benchmark_row
 from securebench.packs.manifest import parse_manifest
-from securebench.plan.build import PlanInputs, build_plan, command_harness, selected
+from securebench.plan.build import PlanInputs, build_plan, selected
 from securebench.plan.model import (
     AttemptKey,
     LaunchKey,
@@ -238,15 +238,6 @@ def test_a_task_that_is_not_selected_is_not_judged():
     selector = {"exclude": ["t0"]}
     plan = build_plan(inputs(tasks=bad, harness=HANDS_IN_A_FILE, taskSelector=selector))
     assert list(plan.tasks) == [1]
-
-
-def test_a_harness_type_that_is_not_built():
-    provider = spec(
-        harness={"type": "codex", "config": {"model": "m"}},
-        provider={"secretRef": {"name": "key"}},
-    )
-    with pytest.raises(SpecError, match=r"spec\.harness: "):
-        command_harness(provider)
 
 
 def test_a_harness_config_that_does_not_hold():
