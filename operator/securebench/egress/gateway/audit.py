@@ -12,6 +12,7 @@ from securebench.egress.protocol import Route
 HOST_CHARACTERS = 253
 PATH_CHARACTERS = 512
 METHOD_CHARACTERS = 32
+STRIPPED_KINDS = 16
 """What is kept of what the agent wrote."""
 
 
@@ -41,6 +42,9 @@ class Decision:
         bytes_down: To the agent.
         seconds: From the request to its end.
         status: Of the answer that the agent got, or None.
+        tokens: Input and output of a request that went to the model provider, else None.
+        stripped: Kinds of what was taken out of such a request, or why it was refused.
+        echoes: How often the provider's answer had the key in it.
     """
 
     route: Route
@@ -54,6 +58,9 @@ class Decision:
     bytes_down: int = 0
     seconds: float = 0.0
     status: int | None = None
+    tokens: tuple[int, int] | None = None
+    stripped: tuple[str, ...] = ()
+    echoes: int = 0
 
 
 def line_of(decision: Decision, at: float) -> bytes:
@@ -79,5 +86,11 @@ def line_of(decision: Decision, at: float) -> bytes:
         entry["path"] = decision.path.partition("?")[0][:PATH_CHARACTERS]
     if decision.status is not None:
         entry["status"] = decision.status
+    if decision.tokens is not None:
+        entry["input_tokens"], entry["output_tokens"] = decision.tokens
+    if decision.stripped:
+        entry["stripped"] = decision.stripped[:STRIPPED_KINDS]
+    if decision.echoes:
+        entry["echoes"] = decision.echoes
     text = json.dumps(entry, ensure_ascii=True, separators=(",", ":"))
     return text.replace("\x7f", "\\u007f").encode("ascii") + b"\n"

@@ -16,6 +16,7 @@ from securebench.egress.config import GatewayConfig
 from securebench.egress.domains import is_listed
 from securebench.egress.gateway.dial import Dialer
 from securebench.egress.gateway.launches import Launch
+from securebench.egress.gateway.provider_memory import BodyMemory
 from securebench.egress.gateway.streams import Stream
 from securebench.errors import ConfigError
 
@@ -32,12 +33,14 @@ class Gateway:
         dialer: Resolves names, checks addresses, connects.
         clock: Time of the log.
         monotonic: Seconds of a clock that never goes back, for durations.
+        bodies: Room for what agents send to the provider.
     """
 
     config: GatewayConfig
     dialer: Dialer
     clock: Clock = field(default_factory=SystemClock)
     monotonic: Callable[[], float] = time.monotonic
+    bodies: BodyMemory = field(default_factory=BodyMemory)
 
     def is_listed(self, host: str) -> bool:
         """Tell whether the tester lists a canonical host or a parent of it."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from contextlib import suppress
 
 from securebench.egress.authority import HTTPS_PORT, connect_target, host_target
@@ -13,11 +12,8 @@ from securebench.egress.gateway.forward import Forward
 from securebench.egress.gateway.heads import RequestHead
 from securebench.egress.gateway.http1 import Exchange, next_exchange, refusal
 from securebench.egress.gateway.launches import Launch
-from securebench.egress.gateway.streams import AgentStream, IdleLimit
+from securebench.egress.gateway.streams import AgentStream, IdleLimit, linger
 from securebench.egress.gateway.tunnel import serve_tunnel
-
-LINGER_SECONDS = 2.0
-"""How long the rest of an unread request is taken in, so that the agent can read its answer."""
 
 
 async def serve_proxy(agent: AgentStream, launch: Launch, gateway: Gateway) -> None:
@@ -33,7 +29,7 @@ async def serve_proxy(agent: AgentStream, launch: Launch, gateway: Gateway) -> N
     """
     while await _serve_next(agent, launch, gateway):
         pass
-    await _linger(agent)
+    await linger(agent)
 
 
 async def _serve_next(agent: AgentStream, launch: Launch, gateway: Gateway) -> bool:
@@ -88,12 +84,3 @@ def require_plain_connect(head: RequestHead) -> None:
                 Cause.HOST_MISMATCH,
                 BAD_REQUEST,
             )
-
-
-async def _linger(agent: AgentStream) -> None:
-    """End orderly: a connection that is closed on unread bytes loses the answer before them."""
-    with suppress(OSError, CutError, TimeoutError):
-        async with asyncio.timeout(LINGER_SECONDS):
-            await agent.end()
-            while await agent.read():
-                pass

@@ -12,6 +12,8 @@ from securebench.egress.causes import Cause, CutError
 CHUNK_BYTES = 64 * 1024
 """Most that one read returns, and what a stream holds back before it stops reading."""
 
+UNREAD_SECONDS = 2.0
+"""How long the rest of an unread request is taken in, so that the agent can read its answer."""
 LINGER_SECONDS = 10.0
 """How long a closed connection may take to send its last bytes."""
 
@@ -141,6 +143,15 @@ class AgentStream:
     async def close(self) -> None:
         """Close the agent's connection."""
         await self._stream.close()
+
+
+async def linger(agent: AgentStream) -> None:
+    """End orderly: a connection that is closed on unread bytes loses the answer before them."""
+    with suppress(OSError, CutError, TimeoutError):
+        async with asyncio.timeout(UNREAD_SECONDS):
+            await agent.end()
+            while await agent.read():
+                pass
 
 
 class IdleLimit:

@@ -1,0 +1,184 @@
+"""One request that goes to the provider: sent, passed back while it comes, counted."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from types import MappingProxyType
+from typing import Final
+
+import h11
+
+from securebench.egress.causes import Cause, CutError, UnreachableError
+from securebench.egress.gateway.context import Gateway
+from securebench.egress.gateway.http1 import Exchange
+from securebench.egress.gateway.launches import Launch
+from securebench.egress.gateway.provider_upstream import Question, Upstream
+from securebench.egress.relay import account
+from securebench.egress.relay.answers import (
+    CHARACTERS_PER_TOKEN,
+    AnthropicMeter,
+    DocumentReader,
+    Meter,
+    OpenAIMeter,
+    Reader,
+    StreamReader,
+    Usage,
+    failure_of_status,
+)
+from securebench.egress.relay.headers import agent_headers
+from securebench.egress.relay.masking import KeyMask
+from securebench.egress.relay.providers import ANTHROPIC, OPENAI
+from securebench.reasons import PROVIDER_AUTH, PROVIDER_UNAVAILABLE
+
+OK: Final = 200
+_REDIRECTS: Final = range(300, 400)
+_METERS: Final[Mapping[str, Callable[[], Meter]]] = MappingProxyType(
+    {OPENAI.name: OpenAIMeter, ANTHROPIC.name: AnthropicMeter}
+)
+
+
+class KeyRefusedError(Exception):
+    """The provider does not take the key; the agent has no answer yet."""
+
+
+class Call:
+    """One request to the provider; its end is added to the launch's sums however it comes.
+
+    Args:
+        question: What is sent; it was counted as sent.
+        exchange: Takes the answer.
+        launch: Who asks.
+        gateway: What the routes share.
+
+    Attributes:
+        failure: Reason of the provider so far, as a word of records, or empty.
+        usage: Tokens that were added to the launch's sums.
+    """
+
+    def __init__(
+        self, question: Question, exchange: Exchange, launch: Launch, gateway: Gateway
+    ) -> None:
+        self.failure = ""
+        self.usage = Usage()
+        self._question = question
+        self._exchange = exchange
+        self._launch = launch
+        self._gateway = gateway
+        self._meter = _METERS[question.provider]()
+        self._mask = KeyMask(question.key)
+        self._is_judged = False
+        self._has_begun = False
+        self._body_bytes = len(question.body)
+
+    @property
+    def echoes(self) -> int:
+        """How often the answer had the key in it."""
+        return self._mask.found
+
+    async def run(self, sent: Callable[[], None]) -> None:
+        """Ask and pass the answer on; a cancellation gives the request up.
+
+        Args:
+            sent: Called when the body is not needed any more.
+
+        Raises:
+            KeyRefusedError: The agent is to be told so.
+            UnreachableError: The provider failed; the answer may have begun.
+            CutError: The agent took nothing for too long, or has no bytes left.
+            OSError: The agent left.
+        """
+        try:
+            await self._run(sent)
+        except UnreachableError:
+            if not self._is_judged and not self._meter.is_complete:
+                self.failure = PROVIDER_UNAVAILABLE
+            raise
+        finally:
+            end = self._ended()
+            self.failure, self.usage = end.failure, end.usage
+            self._launch.update_relay(account.ended(self._launch.relay, end))
+
+    async def _run(self, sent: Callable[[], None]) -> None:
+        upstream = await Upstream.opened(self._gateway, self._launch, self._question.host)
+        try:
+            await upstream.ask(self._question)
+            self._question = self._question._replace(body=b"")
+            sent()
+            await self._relay(upstream)
+        finally:
+            await upstream.close()
+
+    async def _relay(self, upstream: Upstream) -> None:
+        head = await upstream.head()
+        self._judge(head)
+        headers = agent_headers((name, self._mask.whole(value)) for name, value in head.headers)
+        await self._exchange.start(head.status_code, tuple(headers))
+        reader = self._reader(head)
+        while (piece := await upstream.piece()) is not None:
+            reader.feed(piece)
+            await self._send(self._mask.feed(piece))
+        reader.end()
+        if head.status_code == OK and not self._meter.is_complete:
+            self.failure = PROVIDER_UNAVAILABLE
+        await self._send(self._mask.rest())
+        await self._exchange.finish()
+
+    def _judge(self, head: h11.Response) -> None:
+        """Decide what the status says.
+
+        Raises:
+            KeyRefusedError: The key is not taken.
+            UnreachableError: It is an answer that is not passed on.
+        """
+        status = head.status_code
+        if status in _REDIRECTS:
+            raise UnreachableError(
+                "The provider answered with a redirect, which is not followed.", Cause.BROKEN
+            )
+        if dict(head.headers).get(b"content-encoding", b"identity") != b"identity":
+            raise UnreachableError(
+                "The provider's answer is compressed although it was asked not to be.",
+                Cause.BROKEN,
+            )
+        self.failure = failure_of_status(status)
+        self._is_judged = status != OK
+        self._has_begun = status == OK
+        if self.failure == PROVIDER_AUTH:
+            raise KeyRefusedError
+
+    def _reader(self, head: h11.Response) -> Reader:
+        if head.status_code != OK:
+            return DocumentReader(Meter())
+        kind = dict(head.headers).get(b"content-type", b"").partition(b";")[0].strip().lower()
+        if kind == b"text/event-stream":
+            return StreamReader(self._meter)
+        return DocumentReader(self._meter)
+
+    async def _send(self, piece: bytes) -> None:
+        if not piece:
+            return
+        idle = self._gateway.config.limits.idle_seconds
+        try:
+            async with asyncio.timeout(idle):
+                await self._exchange.send(piece)
+        except TimeoutError:
+            raise CutError(f"The agent took nothing for {idle:g} seconds.", Cause.IDLE) from None
+
+    def _ended(self) -> account.Ended:
+        failure = self.failure or self._meter.failure
+        if failure or self._is_judged or self._meter.is_complete:
+            return account.Ended(self._meter.usage, failure)
+        return account.Ended(self._estimate(), is_abandoned=True)
+
+    def _estimate(self) -> Usage:
+        """Return the tokens of an answer whose end nobody saw: leaving early is no way to save."""
+        seen = self._meter.usage
+        if not self._has_begun:
+            return seen
+        return replace(
+            seen,
+            input_tokens=seen.input_tokens or self._body_bytes // CHARACTERS_PER_TOKEN,
+            output_tokens=max(seen.output_tokens, self._meter.characters // CHARACTERS_PER_TOKEN),
+        )

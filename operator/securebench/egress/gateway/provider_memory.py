@@ -1,0 +1,63 @@
+"""A bound for the bodies of requests that are in memory at once."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Final
+from weakref import WeakKeyDictionary
+
+from securebench.egress.gateway.launches import Launch
+
+BODIES_BYTES: Final = 64 * 1024**2
+"""Of all launches together; a decoded body takes several times its size for a moment."""
+
+
+class BodyMemory:
+    """Lets requests be read while there is room; first come, first served.
+
+    Args:
+        size_bytes: Room for all.
+    """
+
+    def __init__(self, size_bytes: int = BODIES_BYTES) -> None:
+        self._size = size_bytes
+        self._used = 0
+        self._turn = asyncio.Lock()
+        self._freed = asyncio.Event()
+        self._readers: WeakKeyDictionary[Launch, asyncio.Lock] = WeakKeyDictionary()
+
+    def reader(self, launch: Launch) -> asyncio.Lock:
+        """Return the lock under which a launch's bodies are read, one after the other.
+
+        So a launch that sends slowly holds room for one body, whatever it opens.
+        """
+        return self._readers.setdefault(launch, asyncio.Lock())
+
+    async def reserve(self, size_bytes: int) -> Reservation:
+        """Wait for room; what is larger than all of it has it alone."""
+        size = min(size_bytes, self._size)
+        async with self._turn:
+            while self._used + size > self._size:
+                self._freed.clear()
+                await self._freed.wait()
+            self._used += size
+        return Reservation(self, size)
+
+    def free(self, size_bytes: int) -> None:
+        """Take room back."""
+        self._used -= size_bytes
+        self._freed.set()
+
+
+class Reservation:
+    """Room for one body; ``release`` gives it back and may be called again."""
+
+    def __init__(self, memory: BodyMemory, size_bytes: int) -> None:
+        self._memory = memory
+        self._size = size_bytes
+
+    def release(self) -> None:
+        """Give the room back."""
+        size, self._size = self._size, 0
+        if size:
+            self._memory.free(size)

@@ -1,0 +1,347 @@
+"""The provider route: requests to the model provider's API, one after the other.
+
+Source: providers.md section 8; contract 11.4.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Coroutine
+from dataclasses import replace
+
+from securebench.egress.authority import HTTPS_PORT
+from securebench.egress.causes import Cause, CutError, RefusedError, UnreachableError
+from securebench.egress.config import ProviderConfig
+from securebench.egress.gateway.audit import Decision, Verdict
+from securebench.egress.gateway.context import Gateway
+from securebench.egress.gateway.http1 import Exchange, next_exchange, refusal
+from securebench.egress.gateway.launches import Launch
+from securebench.egress.gateway.provider_call import Call, KeyRefusedError
+from securebench.egress.gateway.provider_memory import Reservation
+from securebench.egress.gateway.provider_upstream import Question
+from securebench.egress.gateway.streams import AgentStream, IdleLimit, linger
+from securebench.egress.protocol import Route
+from securebench.egress.relay import account, anthropic, openai
+from securebench.egress.relay.bodies import RefusedBodyError, RelayedBody, relayed_body
+from securebench.egress.relay.headers import RefusedHeadersError, upstream_headers
+from securebench.egress.relay.providers import OPENAI, PROVIDERS, Kind, Refusal
+from securebench.errors import ConfigError, SecureBenchError
+from securebench.protocol import decode_object
+from securebench.reasons import PROVIDER_AUTH
+
+BODY_SECONDS = 60.0
+"""For the body of one request, from the sidecar next door."""
+
+_CAUSES = {
+    Refusal.NOT_RELAYED: Cause.PATH,
+    Refusal.BAD_REQUEST: Cause.BAD_REQUEST,
+    Refusal.TOO_LARGE: Cause.TOO_LARGE,
+    Refusal.BUDGET: Cause.BUDGET,
+}
+_OBSTACLES = {
+    Refusal.BUDGET: "the budget of this task is used up; no further request is sent to the model",
+    Refusal.KEY_REFUSED: "the model provider refuses the key of this run; tell who runs it",
+}
+
+
+class RefusedCallError(SecureBenchError):
+    """A request that is not sent.
+
+    Args:
+        refusal: How it is answered.
+        reason: For the agent.
+        kinds: What was asked for.
+    """
+
+    def __init__(self, refusal: Refusal, reason: str, kinds: tuple[str, ...] = ()) -> None:
+        super().__init__(reason)
+        self.refusal = refusal
+        self.kinds = kinds
+
+
+async def serve_provider(agent: AgentStream, launch: Launch, gateway: Gateway) -> None:
+    """Serve an agent's connection until it ends; every request is counted and recorded.
+
+    Args:
+        agent: Positioned after the preface; the caller closes it.
+        launch: Who asks.
+        gateway: What the routes share.
+
+    Raises:
+        OSError: The agent's connection broke.
+        ConfigError: The run has no provider.
+    """
+    config = gateway.config.provider
+    if config is None:
+        raise ConfigError("the run has no model provider")
+    while await _serve_next(agent, launch, gateway, config):
+        pass
+    await linger(agent)
+
+
+async def _serve_next(
+    agent: AgentStream, launch: Launch, gateway: Gateway, config: ProviderConfig
+) -> bool:
+    """Serve one request; tell whether another may follow."""
+    try:
+        async with IdleLimit(gateway.config.limits.idle_seconds):
+            exchange = await next_exchange(agent)
+    except RefusedError as error:
+        launch.update_relay(account.refused(launch.relay, Refusal.BAD_REQUEST))
+        launch.record(
+            Decision(Route.PROVIDER, "", config.host, 0, Verdict.REFUSED, error.cause.value)
+        )
+        await agent.write(refusal(error.status, error.reason))
+        return False
+    except CutError:
+        return False
+    if exchange is None:
+        return False
+    return await Request(exchange, agent, launch, gateway, config).serve()
+
+
+class Request:
+    """One request of the agent, from its head to its line in the log.
+
+    Args:
+        exchange: The request, and where the answer goes.
+        agent: The connection below; watched while the provider is asked.
+        launch: Who asks.
+        gateway: What the routes share.
+        config: Of the provider.
+    """
+
+    def __init__(
+        self,
+        exchange: Exchange,
+        agent: AgentStream,
+        launch: Launch,
+        gateway: Gateway,
+        config: ProviderConfig,
+    ) -> None:
+        self._exchange = exchange
+        self._agent = agent
+        self._launch = launch
+        self._gateway = gateway
+        self._config = config
+        self._provider = replace(PROVIDERS[config.name], host=config.host)
+        self._call: Call | None = None
+        self._began = gateway.monotonic()
+        self._bytes = agent.bytes_up, agent.bytes_down
+        self._verdict, self._reason = Verdict.CUT, Cause.CLOSED.value
+        self._kinds: tuple[str, ...] = ()
+        self._is_read = False
+
+    async def serve(self) -> bool:
+        """Answer; tell whether another request may follow on the connection.
+
+        Raises:
+            OSError: The agent's connection broke.
+        """
+        try:
+            await self._answer()
+        except RefusedCallError as error:
+            await self._refuse(error)
+        except UnreachableError as error:
+            self._verdict = Verdict.ALLOWED
+            if self._exchange.status is not None:
+                return False
+            await self._reply(Refusal.UNAVAILABLE, error.reason)
+        except CutError as error:
+            self._reason = error.cause.value
+            return False
+        except OSError:
+            self._verdict, self._reason = Verdict.ALLOWED, Cause.BROKEN.value
+            raise
+        finally:
+            self._record()
+        return self._exchange.is_reusable()
+
+    async def _answer(self) -> None:
+        head = self._exchange.head
+        match self._provider.kind(head.method, head.target):
+            case Kind.RELAYED:
+                await self._relay()
+            case Kind.PROBE:
+                await self._exchange.start(200, ((b"content-length", b"0"),))
+                await self._exchange.finish()
+                self._verdict, self._reason = Verdict.ALLOWED, ""
+            case Kind.UNKNOWN:
+                raise RefusedCallError(Refusal.NOT_RELAYED, "this request is not relayed")
+
+    async def _relay(self) -> None:
+        room: Reservation | None = None
+        try:
+            async with self._gateway.bodies.reader(self._launch):
+                room = await self._gateway.bodies.reserve(self._size())
+                question = await self._question()
+            self._call = self._begun(question)
+            del question  # the call gives the body up as soon as it is sent
+            is_served = await _while_there(self._agent, self._call.run(room.release))
+        except KeyRefusedError:
+            self._verdict, self._reason = Verdict.ALLOWED, PROVIDER_AUTH
+            await self._reply(Refusal.KEY_REFUSED, _OBSTACLES[Refusal.KEY_REFUSED])
+            return
+        finally:
+            if room is not None:
+                room.release()
+        self._verdict = Verdict.ALLOWED
+        self._reason = "" if is_served else Cause.BROKEN.value
+        if not is_served:
+            raise ConnectionResetError("the agent left before its answer was complete")
+
+    def _size(self) -> int:
+        limit = self._gateway.config.limits.request_bytes
+        return (
+            limit if self._exchange.head.length is None else min(self._exchange.head.length, limit)
+        )
+
+    async def _question(self) -> Question:
+        """Read the request and make what is sent instead.
+
+        Raises:
+            RefusedCallError: It may not be sent.
+            CutError: It did not come in time.
+        """
+        raw = await self._raw()
+        self._is_read = True
+        self._check_obstacle()
+        body = self._relayed(raw)
+        self._kinds = body.stripped
+        key = self._key()
+        try:
+            headers = upstream_headers(
+                self._provider, self._exchange.head.headers, key, len(body.data)
+            )
+        except RefusedHeadersError as error:
+            raise RefusedCallError(Refusal.BAD_REQUEST, error.reason) from error
+        target = self._exchange.head.target
+        return Question(self._provider.name, self._config.host, target, headers, body.data, key)
+
+    async def _raw(self) -> bytes:
+        try:
+            async with asyncio.timeout(BODY_SECONDS):
+                return await self._exchange.whole_body(self._gateway.config.limits.request_bytes)
+        except TimeoutError:
+            raise CutError(
+                f"The body did not come within {BODY_SECONDS:g} seconds.", Cause.IDLE
+            ) from None
+        except RefusedError as error:
+            is_large = error.cause is Cause.TOO_LARGE
+            kind = Refusal.TOO_LARGE if is_large else Refusal.BAD_REQUEST
+            raise RefusedCallError(kind, error.reason) from error
+
+    def _relayed(self, raw: bytes) -> RelayedBody:
+        close = openai.closed if self._provider.name == OPENAI.name else anthropic.closed
+        try:
+            body = decode_object(raw)
+            return relayed_body(body, None if self._config.allow_external_tools else close)
+        except ValueError as error:
+            reason = f"the body of the request is no plain JSON object: {error}"
+            raise RefusedCallError(Refusal.BAD_REQUEST, reason) from error
+        except RefusedBodyError as error:
+            raise RefusedCallError(Refusal.BAD_REQUEST, error.reason, error.kinds) from error
+
+    def _key(self) -> bytes:
+        """Return the provider's key as it is on the disk now.
+
+        Raises:
+            RefusedCallError: There is none.
+        """
+        try:
+            return self._gateway.provider_key().encode()
+        except ConfigError as error:
+            end = account.Ended(failure=PROVIDER_AUTH)
+            self._launch.update_relay(account.ended(self._launch.relay, end))
+            kind = Refusal.KEY_REFUSED
+            raise RefusedCallError(kind, _OBSTACLES[kind]) from error
+
+    def _check_obstacle(self) -> None:
+        found = account.obstacle(self._launch.relay, self._config)
+        if found is not None:
+            raise RefusedCallError(found, _OBSTACLES[found])
+
+    def _begun(self, question: Question) -> Call:
+        """Count the request; nothing is awaited between the check of the budget and this."""
+        self._check_obstacle()
+        self._launch.update_relay(account.sent(self._launch.relay, self._kinds))
+        return Call(question, self._exchange, self._launch, self._gateway)
+
+    async def _refuse(self, error: RefusedCallError) -> None:
+        self._kinds = tuple(sorted({*self._kinds, *error.kinds}))
+        self._launch.update_relay(account.refused(self._launch.relay, error.refusal, error.kinds))
+        cause = Cause.HOSTED_TOOL if error.kinds else _CAUSES.get(error.refusal)
+        self._verdict = Verdict.REFUSED
+        self._reason = PROVIDER_AUTH if cause is None else cause.value
+        await self._reply(error.refusal, error.reason)
+
+    async def _reply(self, reason: Refusal, message: str) -> None:
+        """Answer in the form of the provider; a request that was not read ends the connection."""
+        reply = self._provider.refusal(reason, f"securebench: {message}")
+        headers = [
+            (b"content-type", b"application/json"),
+            (b"content-length", str(len(reply.body)).encode()),
+        ]
+        if self._exchange.head.has_body and not self._is_read:
+            headers.append((b"connection", b"close"))
+        await self._exchange.start(reply.status, tuple(headers))
+        if self._exchange.head.method != "HEAD":
+            await self._exchange.send(reply.body)
+        await self._exchange.finish()
+
+    def _record(self) -> None:
+        call = self._call
+        if call is not None and call.failure:
+            self._reason = call.failure
+        self._launch.record(
+            Decision(
+                route=Route.PROVIDER,
+                method=self._exchange.head.method,
+                host=self._config.host,
+                port=HTTPS_PORT,
+                verdict=self._verdict,
+                reason=self._reason,
+                path=self._exchange.head.target,
+                bytes_up=self._agent.bytes_up - self._bytes[0],
+                bytes_down=self._agent.bytes_down - self._bytes[1],
+                seconds=self._gateway.monotonic() - self._began,
+                status=self._exchange.status,
+                tokens=None
+                if call is None
+                else (call.usage.input_tokens, call.usage.output_tokens),
+                stripped=self._kinds,
+                echoes=0 if call is None else call.echoes,
+            )
+        )
+
+
+async def _while_there(agent: AgentStream, work: Coroutine[None, None, None]) -> bool:
+    """Do the work while the agent is there; tell whether it came to its end.
+
+    Raises:
+        CutError: The launch's byte limit is reached by what the agent sends meanwhile.
+        Exception: What the work raises.
+    """
+    watching = asyncio.ensure_future(_has_left(agent))
+    working = asyncio.ensure_future(work)
+    both = {watching, working}
+    try:
+        await asyncio.wait(both, return_when=asyncio.FIRST_COMPLETED)
+        if not working.done() and watching.result():
+            return False
+        await working
+    finally:
+        for task in both:
+            task.cancel()
+        await asyncio.gather(*both, return_exceptions=True)
+    return True
+
+
+async def _has_left(agent: AgentStream) -> bool:
+    """Return True when the agent ended the connection, False when it sends on."""
+    try:
+        data = await agent.read()
+    except OSError:
+        return True
+    agent.unread(data)
+    return not data
