@@ -12,22 +12,26 @@ from typing import Any
 import yaml
 
 from securebench.candidates.extraction import Extraction
+from securebench.egress.config import GatewayLimits
 from securebench.engine.model import SealedCandidate, SealedPatch
 from securebench.harnesses.config import CommandHarness, harness_config
 from securebench.manifests.canary import ProbeTarget, canary_pod, control_pod
+from securebench.manifests.gateway import GatewayPolicy, gateway_pod, gateway_service
 from securebench.manifests.harness import harness_pod
-from securebench.manifests.policy import deny_policy
+from securebench.manifests.policy import deny_policy, egress_policy, gateway_policy
 from securebench.manifests.verifier import verifier_pod
 from securebench.packs.materialize import AssetMount, LaneSet
 from securebench.packs.task import SecureBenchTask
 from securebench.plan.model import (
     CheckPlan,
     CodePlan,
+    EgressPlan,
     HarnessPlan,
     LaunchKey,
     Limits,
     PatchPlan,
     PodPolicy,
+    ProviderPlan,
     Role,
     RunIdentity,
     RunPlan,
@@ -260,6 +264,15 @@ def harness_plan(kind: str) -> HarnessPlan:
     return HarnessPlan(kind, harness.argv, harness.task_file, config, (), "", digest("2"))
 
 
+GATEWAY_ADDRESS = "10.96.7.7"
+DOMAINS = EgressPlan(("docs.example.com", "pypi.org"), None, GATEWAY_ADDRESS)
+PROVIDER = EgressPlan(
+    (), ProviderPlan("openai", "api.openai.com", "keys", "OPENAI_API_KEY"), GATEWAY_ADDRESS
+)
+PLAIN_GATEWAY = GatewayPolicy("securebench-operator:0.1.0", "1Gi", GatewayLimits())
+GATEWAY = replace(PLAIN_GATEWAY, nameservers=("192.0.2.53",), ca_config_map="our-authority")
+
+
 def golden() -> dict[str, dict[str, object]]:
     """Return every golden manifest by name."""
     text, terminal = text_task(), terminal_task()
@@ -268,6 +281,7 @@ def golden() -> dict[str, dict[str, object]]:
     closed = replace(plan, pods=USER_NAMESPACE_PODS, harness=secret)
     workspace = candidate("workspace.tar", launch=2)
     return {
+        **egress_golden(plan, text),
         "text_harness": harness_pod(plan, text, LaunchKey(0, 1, Role.HARNESS, 1), LANES),
         "oracle_harness": harness_pod(
             replace(plan, harness=harness_plan("oracle"), audit=True),
@@ -299,6 +313,22 @@ def golden() -> dict[str, dict[str, object]]:
         "deny_policy": deny_policy(plan),
         "canary": canary_pod(plan, 1, TARGETS, UserNamespaces.ON),
         "control": control_pod(plan, 1, TARGETS),
+    }
+
+
+def egress_golden(plan: RunPlan, task: TaskPlan) -> dict[str, dict[str, object]]:
+    """Return the manifests of a run that has a way out."""
+    domains = replace(plan, egress=DOMAINS)
+    provider = replace(plan, egress=PROVIDER, pods=USER_NAMESPACE_PODS)
+    return {
+        "egress_harness": harness_pod(domains, task, LaunchKey(0, 1, Role.HARNESS, 1), LANES),
+        "egress_canary": canary_pod(domains, 1, TARGETS, UserNamespaces.OFF),
+        "egress_policy": egress_policy(domains),
+        "gateway_service": gateway_service(domains),
+        "gateway": gateway_pod(domains, 1, PLAIN_GATEWAY),
+        "gateway_policy": gateway_policy(domains),
+        "provider_gateway": gateway_pod(provider, 2, GATEWAY),
+        "provider_gateway_policy": gateway_policy(provider, GATEWAY.nameservers),
     }
 
 

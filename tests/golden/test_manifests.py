@@ -13,7 +13,10 @@ import pytest
 from golden.manifest_samples import FOLDER, golden, golden_text
 
 MANIFESTS = golden()
-OF_OUR_IMAGE_ONLY = ("text_verifier", "canary", "control")
+OF_OUR_IMAGE_ONLY = (
+    *("text_verifier", "canary", "control"),
+    *("egress_canary", "gateway", "provider_gateway"),
+)
 OF_THE_CLUSTER = ("runtimeClassName", "priorityClassName")
 """Fields whose objects the local node need not have."""
 

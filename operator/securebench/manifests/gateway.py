@@ -23,6 +23,12 @@ if TYPE_CHECKING:
 DEADLINE_SECONDS: Final = 7 * 24 * 3600
 """Last resort, as every Pod has one; a gateway lives as long as its run."""
 
+CLUSTER_DNS: Final[Manifest] = {
+    "dnsPolicy": "ClusterFirst",
+    "dnsConfig": {"options": [{"name": "ndots", "value": "1"}]},
+}
+"""Names are asked for as they are; otherwise those of the cluster would come first."""
+
 PROBE_PERIOD_SECONDS: Final = 2
 PROBE_TIMEOUT_SECONDS: Final = 5
 """A look at one file, on a busy node."""
@@ -85,7 +91,7 @@ def gateway_pod(plan: RunPlan, number: int, policy: GatewayPolicy) -> Manifest:
         role=Role.GATEWAY,
         deadline_seconds=DEADLINE_SECONDS,
         user_namespaces=plan.pods.user_namespaces,
-        dns=resolvers(policy.nameservers) if policy.nameservers else {"dnsPolicy": "ClusterFirst"},
+        dns=resolvers(policy.nameservers) if policy.nameservers else CLUSTER_DNS,
     )
     volume_list = [
         volumes.claim(plan.pods.claim),

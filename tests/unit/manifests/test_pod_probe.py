@@ -88,6 +88,42 @@ def test_control_tries_all_rounds_while_nothing_answers() -> None:
     assert network.tries.count("dns") == 4
 
 
+GATEWAY = probe.Target("gateway", "10.96.7.7", 8443, "tcp")
+
+
+def run_with_gateway(network: Network) -> dict[str, str]:
+    told = spec("closed")._replace(must_open=(GATEWAY,))
+    return probe.probe(told, network, network.pause)
+
+
+def test_canary_is_sure_when_only_the_gateway_answers_twice() -> None:
+    network = Network(api_server=[False], dns=[False], gateway=[True])
+
+    assert run_with_gateway(network) == {"api-server": "closed", "dns": "closed", "gateway": "open"}
+    assert len(network.tries) == 6
+
+
+def test_canary_waits_for_the_gateway() -> None:
+    network = Network(api_server=[False], dns=[False], gateway=[False, True])
+
+    assert run_with_gateway(network)["gateway"] == "open"
+    assert network.tries.count("gateway") == network.tries.count("dns") == 3
+
+
+def test_canary_tells_a_gateway_that_never_answers() -> None:
+    network = Network(api_server=[False], dns=[False], gateway=[False])
+
+    assert run_with_gateway(network)["gateway"] == "closed"
+    assert network.tries.count("gateway") == 4
+
+
+def test_canary_looks_at_what_must_be_closed_while_the_gateway_answers() -> None:
+    network = Network(api_server=[False, True], dns=[False], gateway=[True])
+
+    assert run_with_gateway(network)["api-server"] == "open"
+    assert network.tries.count("api-server") == 4
+
+
 def decoded(**changes: Any) -> probe.Spec:
     raw = {
         "version": 1,
@@ -101,6 +137,7 @@ def decoded(**changes: Any) -> probe.Spec:
 
 def test_specification_is_read() -> None:
     assert decoded() == probe.Spec("closed", 2, 2.0, (probe.Target("a", "10.0.0.1", 443, "tcp"),))
+    assert decoded(must_open=[GATEWAY._asdict()]).must_open == (GATEWAY,)
 
 
 @pytest.mark.parametrize(
@@ -110,6 +147,8 @@ def test_specification_is_read() -> None:
         {"want": "maybe"},
         {"targets": []},
         {"targets": [{"name": "a", "host": "h", "port": 1, "protocol": "tcp"}] * 2},
+        {"must_open": [{"name": "a", "host": "h", "port": 1, "protocol": "tcp"}]},
+        {"want": "open", "must_open": [GATEWAY._asdict()]},
         {
             "targets": [
                 {"name": str(number), "host": "h", "port": 1, "protocol": "tcp"}
@@ -117,10 +156,13 @@ def test_specification_is_read() -> None:
             ]
         },
     ],
-    ids=["version", "want", "no targets", "same name", "too many"],
+    ids=[
+        *("version", "want", "no targets", "same name", "same name of both kinds"),
+        *("a control with a gateway", "too many"),
+    ],
 )
 def test_bad_specification_is_refused(changes: dict[str, Any]) -> None:
-    with pytest.raises((SpecError, ValueError), match=r"must be|are needed"):
+    with pytest.raises((SpecError, ValueError), match=r"must be|are needed|wants closed"):
         decoded(**changes)
 
 
