@@ -14,6 +14,8 @@ MAX_RECORDS = 64
 """Over which a message may be split; one byte each would be work without end."""
 
 _HEADER_BYTES = 5
+_MESSAGE_HEADER_BYTES = 4
+"""Type and length."""
 _HANDSHAKE = 22
 _CLIENT_HELLO = 1
 _MAJOR_VERSION = 3
@@ -47,7 +49,7 @@ class HelloReader:
         self._records += data
         while self._take_record():
             if self._is_complete():
-                return _server_name(_Fields(bytes(self._message[4:])))
+                return _server_name(_Fields(bytes(self._message[_MESSAGE_HEADER_BYTES:])))
         return None
 
     def _take_record(self) -> bool:
@@ -71,10 +73,12 @@ class HelloReader:
         message = self._message
         if message[0] != _CLIENT_HELLO or self._count > MAX_RECORDS:
             raise _no_hello()
-        size = 4 + int.from_bytes(message[1:4], "big")
-        if len(message) >= 4 and (size > MAX_HELLO_BYTES or len(message) > size):  # noqa: PLR2004 - type and length
+        if len(message) < _MESSAGE_HEADER_BYTES:
+            return False
+        size = _MESSAGE_HEADER_BYTES + int.from_bytes(message[1:_MESSAGE_HEADER_BYTES], "big")
+        if size > MAX_HELLO_BYTES or len(message) > size:
             raise _no_hello()
-        return len(message) == size and len(message) > 4  # noqa: PLR2004 - type and length
+        return len(message) == size
 
 
 class _Fields:

@@ -49,7 +49,7 @@ def main(
     _withdraw(ready)
     try:
         config, clock = read_config(folder), SystemClock()
-        launches = Launches(folder / LAUNCHES, config.limits, clock)
+        launches = Launches(folder / LAUNCHES, config, clock)
         gateway = Gateway(config, Dialer(config.limits.connect_seconds), clock)
         server = Server(gateway, Admission(config, folder / KEYS_FILE), launches, routes(config))
         if config.provider is not None:

@@ -10,10 +10,10 @@ from pathlib import Path
 from securebench.clock import Clock
 from securebench.durable import make_folder
 from securebench.egress.causes import Cause, RefusedError
-from securebench.egress.config import GatewayLimits
+from securebench.egress.config import GatewayConfig
 from securebench.egress.gateway.launches import Identity, Launch
 from securebench.egress.gateway.records import read_launches, write_launch
-from securebench.egress.report import LaunchReport
+from securebench.egress.report import LaunchReport, RelayReport
 
 logger = logging.getLogger(__name__)
 
@@ -26,7 +26,7 @@ class Launches:
 
     Args:
         folder: Where reports and logs are kept; what stands there is taken up again.
-        limits: Bounds of each.
+        config: Bounds of each, and whether there is a provider to report on.
         clock: Time of the logs.
 
     Raises:
@@ -34,15 +34,16 @@ class Launches:
         OSError: The volume did not do what was asked.
     """
 
-    def __init__(self, folder: Path, limits: GatewayLimits, clock: Clock) -> None:
+    def __init__(self, folder: Path, config: GatewayConfig, clock: Clock) -> None:
         make_folder(folder)
         self._folder = folder
-        self._limits = limits
+        self._limits = config.limits
+        self._relay = None if config.provider is None else RelayReport()
         self._clock = clock
         self._tasks: set[asyncio.Task[None]] = set()
         self._writing: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
         self._all = {
-            kept.report.pod: Launch(kept.report, limits, clock, kept.log_lines)
+            kept.report.pod: Launch(kept.report, config.limits, clock, kept.log_lines)
             for kept in read_launches(folder)
         }
 
@@ -54,7 +55,7 @@ class Launches:
         """
         launch = self._all.get(identity.pod)
         if launch is None:
-            report = LaunchReport(identity.pod, identity.uid)
+            report = LaunchReport(identity.pod, identity.uid, relay=self._relay)
             launch = self._all[identity.pod] = Launch(report, self._limits, self._clock)
         elif launch.identity != identity:
             raise RefusedError(f"Another Pod had the name {identity.pod}.", Cause.TOKEN)

@@ -5,8 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping
-from contextlib import suppress
-from ipaddress import ip_address
+from functools import partial
 from typing import NamedTuple
 
 from securebench.egress.causes import Cause, GatewayError, RefusedError
@@ -60,25 +59,33 @@ class Server:
         self._open: set[asyncio.Task[None]] = set()
         self._strangers: Counter[str] = Counter()
 
-    async def connected(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    def connected(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         """Serve one connection to its end and close it; for ``asyncio.start_server``."""
-        stream = SocketStream(reader, writer)
-        address = _peer(writer)
-        task = _this_task()
-        is_full = len(self._open) >= self._gateway.config.limits.all_connections
+        if len(self._open) >= self._gateway.config.limits.all_connections:
+            writer.transport.abort()
+            return
+        task = asyncio.create_task(self._connected(reader, writer))
         self._open.add(task)
+        task.add_done_callback(partial(self._gone, writer))
+
+    async def end(self) -> None:
+        """Cut all connections and return when each is recorded."""
+        await _cut(self._open)
+
+    def _gone(self, writer: asyncio.StreamWriter, task: asyncio.Task[None]) -> None:
+        self._open.discard(task)
+        writer.close()  # a task that was cut before it began did not
+
+    async def _connected(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        stream = SocketStream(reader, writer)
         try:
-            if not is_full and self._strangers[address] < STRANGERS:
+            address = _peer(writer)
+            if self._strangers[address] < STRANGERS:
                 await self._serve(reader, stream, address)
         except (GatewayError, OSError):
             pass  # recorded where it was decided, or the connection is gone
         finally:
-            self._open.discard(task)
             await stream.close()
-
-    async def end(self) -> None:
-        """Cut all connections and return when each is recorded."""
-        await _cut(self._open - {_this_task()})
 
     async def _serve(
         self, reader: asyncio.StreamReader, stream: SocketStream, address: str
@@ -159,11 +166,10 @@ async def _cut(tasks: set[asyncio.Task[None]]) -> None:
 
 
 def _peer(writer: asyncio.StreamWriter) -> str:
-    """Return the address of the other side; IPv4 in its own form on sockets of both families."""
-    with suppress(TypeError, IndexError, ValueError):
-        address = ip_address(writer.get_extra_info("peername")[0])
-        return str(getattr(address, "ipv4_mapped", None) or address)
-    raise ConnectionResetError("the connection has no peer any more")
+    name = writer.get_extra_info("peername")
+    if name is None:
+        raise ConnectionResetError("the connection has no peer any more")
+    return str(name[0])
 
 
 def _this_task() -> asyncio.Task[None]:

@@ -1,0 +1,40 @@
+"""Only unicast of the public internet is dialled (contract 11.3, A-133)."""
+
+# ruff: noqa: E501, S104 - tables of inputs
+
+import pytest
+
+from securebench.egress.addresses import is_public
+
+PUBLIC = (
+    "1.1.1.1", "93.184.216.34", "192.31.196.10", "100.63.255.255", "100.128.0.0", "172.15.0.1", "172.32.0.1",
+    "223.255.255.255", "2606:4700::1111", "2a00:1450:4001::1", "2001:200::1", "::ffff:1.1.1.1", "64:ff9b::101:101",
+)  # fmt: skip
+REFUSED = {
+    "unspecified": ("0.0.0.0", "0.1.2.3", "::"),
+    "loopback": ("127.0.0.1", "127.255.255.255", "::1"),
+    "private": ("10.0.0.1", "172.16.0.1", "172.31.255.255", "192.168.0.1", "fc00::1", "fd12::1"),
+    "link-local": ("169.254.169.254", "fe80::1", "fe80::1%eth0", "2606:4700::1%eth0"),
+    "site-local": ("fec0::1",),
+    "shared": ("100.64.0.1", "100.127.255.255"),
+    "documentation": ("192.0.2.1", "198.51.100.1", "203.0.113.1", "2001:db8::1", "3fff::1"),
+    "benchmarking": ("198.18.0.1", "198.19.255.255", "2001:2::1"),
+    "protocol": ("192.0.0.8", "192.0.0.170", "192.0.0.9", "192.88.99.1"),
+    "multicast": ("224.0.0.1", "232.1.1.1", "239.255.255.255", "ff02::1", "ff0e::1"),
+    "reserved": ("240.0.0.1", "255.255.255.255", "4000::1", "5f00::1"),
+    "mapped": ("::ffff:10.0.0.1", "::ffff:169.254.169.254", "::ffff:0:0", "::10.0.0.1"),
+    "nat64": ("64:ff9b::a00:1", "64:ff9b::7f00:1", "64:ff9b:1::1", "64:ff9b::a9fe:a9fe"),
+    "tunnels": ("2002:a00:1::1", "2002:101:101::1", "2001:0:4136:e378:8000:63bf:3fff:fdd2"),
+    "discard": ("100::1",),
+    "no address": ("", "docs.dev", "127.1", "010.0.0.1"),
+}
+
+
+@pytest.mark.parametrize("address", PUBLIC)
+def test_the_public_internet_is_reached(address):
+    assert is_public(address)
+
+
+@pytest.mark.parametrize("address", [one for group in REFUSED.values() for one in group])
+def test_nothing_else_is(address):
+    assert not is_public(address)

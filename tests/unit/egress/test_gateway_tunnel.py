@@ -1,0 +1,206 @@
+"""CONNECT: decided before any look-up, dialled as checked, TLS for the same name only."""
+
+import asyncio
+import json
+
+import pytest
+
+from securebench.egress.gateway.tunnel import serve_tunnel
+from unit.egress.gateways import (
+    PUBLIC,
+    agent_of,
+    client_hello,
+    gateway,
+    launch,
+    outside,
+)
+
+HELLO = client_hello()
+
+
+async def tunnel(peer, someone, authority="docs.dev:443", said=HELLO, early=b"", **limits):
+    """Serve one CONNECT of an agent that says something, ends and reads all that comes."""
+    gate = gateway(peer, **limits)
+    async with agent_of(someone) as (stream, reader, writer):
+        writer.write(said)
+        writer.write_eof()
+        await serve_tunnel(stream, someone, gate, authority, early)
+        await stream.close()
+        return await reader.read()
+
+
+def log(someone):
+    changes = someone.take_changes()
+    return [json.loads(line) for line in changes.lines.splitlines()]
+
+
+async def test_a_tunnel_carries_both_directions_to_their_ends():
+    someone = launch()
+    async with outside() as peer:
+        peer.reply = b"pong"
+        answer = await tunnel(peer, someone)
+    assert answer.startswith(b"HTTP/1.1 200 Connection established\r\n\r\npong")
+    assert answer.endswith(b"bye")
+    assert bytes(peer.received[0]) == HELLO
+    assert (peer.asked, peer.dialled) == (["docs.dev"], [(PUBLIC, 443)])
+    (entry,) = log(someone)
+    want = {"route": "proxy", "method": "CONNECT", "host": "docs.dev", "port": 443,
+            "verdict": "allowed", "reason": "", "bytes_up": len(HELLO), "status": 200}  # fmt: skip
+    assert entry.items() >= want.items()
+    assert entry["bytes_down"] == len(answer)
+    assert (someone.report.requests, someone.report.blocked) == (1, 0)
+    assert (someone.report.bytes_up, someone.report.bytes_down) == (len(HELLO), len(answer))
+
+
+async def test_bytes_behind_the_head_come_first():
+    async with outside() as peer:
+        someone = launch()
+        await tunnel(peer, someone, said=HELLO[50:] + b"tail", early=HELLO[:50])
+    assert bytes(peer.received[0]) == HELLO + b"tail"
+    assert log(someone)[0]["bytes_up"] == len(HELLO) + 4
+
+
+@pytest.mark.parametrize(
+    ("authority", "status", "reason"),
+    [
+        ("evil.example:443", 403, "not_listed"),
+        ("docs.dev:22", 403, "port"),
+        ("192.31.196.10:443", 403, "address_literal"),
+        ("docs.dev:x", 400, "bad_request"),
+    ],
+)
+async def test_a_refused_target_is_never_looked_up(authority, status, reason):
+    someone = launch()
+    async with outside() as peer:
+        answer = await tunnel(peer, someone, authority, b"")
+    assert answer.startswith(b"HTTP/1.1 %d " % status)
+    assert (peer.asked, peer.dialled) == ([], [])
+    (entry,) = log(someone)
+    assert (entry["verdict"], entry["reason"], entry["status"]) == ("refused", reason, status)
+    assert (someone.report.requests, someone.report.blocked) == (0, 1)
+
+
+@pytest.mark.parametrize(
+    "answers",
+    [["10.0.0.1"], [PUBLIC, "169.254.169.254"], ["::ffff:127.0.0.1"], [PUBLIC, "203.0.113.9"]],
+)
+async def test_one_bad_address_refuses_the_name(answers):
+    someone = launch()
+    async with outside({"docs.dev": answers}) as peer:
+        answer = await tunnel(peer, someone, said=b"")
+    assert answer.startswith(b"HTTP/1.1 403 ")
+    assert peer.dialled == []
+    assert log(someone)[0]["reason"] == "address_not_public"
+
+
+@pytest.mark.parametrize("answers", [[], OSError("no such name")])
+async def test_a_name_without_an_address_is_a_bad_gateway(answers):
+    someone = launch()
+    async with outside({"docs.dev": answers}) as peer:
+        answer = await tunnel(peer, someone, said=b"")
+    assert answer.startswith(b"HTTP/1.1 502 ")
+    assert log(someone)[0]["reason"] == "unresolved"
+
+
+NOT_THIS_HOST = {
+    "other name": (client_hello("evil.example"), "sni_mismatch"),
+    "name below": (client_hello("api.docs.dev"), "sni_mismatch"),
+    "no name": (client_hello(None), "no_server_name"),
+    "no TLS": (b"GET / HTTP/1.1\r\nHost: docs.dev\r\n\r\n", "no_client_hello"),
+    "nothing": (b"", "no_client_hello"),
+    "half a hello": (HELLO[:100], "no_client_hello"),
+}
+
+
+@pytest.mark.parametrize(("said", "reason"), NOT_THIS_HOST.values(), ids=NOT_THIS_HOST)
+async def test_no_byte_goes_out_before_the_hello_names_the_host(said, reason):
+    someone = launch()
+    async with outside() as peer:
+        answer = await tunnel(peer, someone, said=said)
+        await peer.ended.wait()
+    assert answer == b"HTTP/1.1 200 Connection established\r\n\r\n"
+    assert peer.received == [b""]
+    (entry,) = log(someone)
+    assert (entry["verdict"], entry["reason"]) == ("refused", reason)
+    assert (someone.report.requests, someone.report.blocked) == (0, 1)
+
+
+async def test_an_agent_without_a_hello_is_not_waited_for():
+    someone = launch()
+    async with outside() as peer, agent_of(someone) as (stream, _, _):
+        await serve_tunnel(stream, someone, gateway(peer, connect_seconds=0.1), "docs.dev", b"")
+    assert log(someone)[0]["reason"] == "no_client_hello"
+
+
+async def test_a_silent_tunnel_is_cut():
+    someone = launch()
+    async with outside() as peer, agent_of(someone) as (stream, _, writer):
+        writer.write(HELLO)
+        await serve_tunnel(stream, someone, gateway(peer, idle_seconds=0.1), "docs.dev", b"")
+    (entry,) = log(someone)
+    assert (entry["verdict"], entry["reason"]) == ("cut", "idle")
+    assert someone.report.requests == 1
+
+
+async def test_bytes_in_one_direction_keep_a_tunnel_open():
+    someone = launch()
+    async with outside() as peer, agent_of(someone) as (stream, _, writer):
+        writer.write(HELLO)
+        task = asyncio.create_task(
+            serve_tunnel(stream, someone, gateway(peer, idle_seconds=0.4), "docs.dev", b"")
+        )
+        for _ in range(8):
+            await asyncio.sleep(0.1)
+            writer.write(b"x")
+        assert not task.done()
+        writer.write_eof()
+        await task
+    assert log(someone)[0]["verdict"] == "allowed"
+
+
+async def test_the_byte_limit_of_a_launch_cuts():
+    someone = launch(bytes=len(HELLO) + 1000)
+    async with outside() as peer:
+        await tunnel(peer, someone, said=HELLO + bytes(200_000))
+    (entry,) = log(someone)
+    assert (entry["verdict"], entry["reason"]) == ("cut", "byte_limit")
+    assert len(peer.received[0]) <= len(HELLO) + 1000
+
+
+async def test_a_slow_reader_holds_the_sender_back():
+    someone = launch()
+    async with outside() as peer, agent_of(someone) as (stream, reader, writer):
+        peer.reply = bytes(4 * 1024**2)
+        writer.write(HELLO)
+        task = asyncio.create_task(
+            serve_tunnel(stream, someone, gateway(peer, idle_seconds=0.5), "docs.dev", b"")
+        )
+        reader._transport.pause_reading()
+        await task
+    assert log(someone)[0]["reason"] == "idle"
+    assert someone.report.bytes_down < 4 * 1024**2 + 200
+
+
+async def test_a_tunnel_that_is_cut_by_the_end_of_its_launch_is_recorded():
+    someone = launch()
+    async with outside() as peer, agent_of(someone) as (stream, reader, writer):
+        writer.write(HELLO)
+        task = asyncio.create_task(serve_tunnel(stream, someone, gateway(peer), "docs.dev", b""))
+        await reader.readuntil(b"\r\n\r\n")
+        await peer.begun.wait()
+        task.cancel()
+        await asyncio.wait([task])
+    (entry,) = log(someone)
+    assert (entry["verdict"], entry["reason"], entry["status"]) == ("cut", "closed", 200)
+
+
+async def test_an_agent_that_breaks_off_is_recorded():
+    someone = launch()
+    async with outside() as peer, agent_of(someone) as (stream, reader, writer):
+        peer.reply = bytes(1000)
+        writer.write(HELLO)
+        task = asyncio.create_task(serve_tunnel(stream, someone, gateway(peer), "docs.dev", b""))
+        await reader.readuntil(b"\r\n\r\n")
+        writer.transport.abort()
+        await task
+    assert log(someone)[0]["verdict"] == "allowed"
