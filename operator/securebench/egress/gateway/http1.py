@@ -7,6 +7,7 @@ the next one is read. What is sent on is written anew and never copied from what
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
+from http import HTTPStatus
 from typing import Final, NamedTuple
 
 import h11
@@ -30,6 +31,7 @@ HEAD_BYTES: Final = 64 * 1024
 
 _LONG: Final = "The headers of the request are too long."
 _BROKEN: Final = "The connection to the origin broke."
+_SWITCHING: Final = 101
 _WITHOUT_BODY = frozenset({204, 304})
 _NOT_IN_TRAILERS = HOP_BY_HOP | {b"content-length", b"host", b"trailer"}
 
@@ -84,7 +86,7 @@ class Exchange:
     Attributes:
         head: Of the request.
         trailers: After the body; complete when ``body`` has ended.
-        status: Of the final answer as soon as it has begun, else None.
+        status: Of the final answer as soon as it has begun (101 is one), else None.
     """
 
     def __init__(self, agent: AgentStream, head: RequestHead, received: _HeadBytes) -> None:
@@ -138,9 +140,11 @@ class Exchange:
         return bytes(found)
 
     async def inform(self, status: int, headers: Headers = ()) -> None:
-        """Send an answer before the answer (1xx); an agent of HTTP/1.0 gets none."""
+        """Send what comes before the answer, or 101 instead of it; HTTP/1.0 has none of it."""
         event = h11.InformationalResponse(status_code=status, headers=list(headers))
         data = self._http.send(event)
+        if status == _SWITCHING:
+            self.status = status
         if self.head.version > HTTP_1_0:
             await self._agent.write(data)
 
@@ -190,7 +194,7 @@ class Exchange:
         """
         body = f"{message}\n".encode()
         unread = ((b"connection", b"close"),) if self.head.has_body else ()
-        await self.start(status, (*_text_headers(body), *headers, *unread))
+        await self.start(status, (*_text_headers(body), *headers, *unread), _phrase(status))
         if self.head.method != "HEAD":
             await self.send(body)
         await self.finish()
@@ -303,8 +307,12 @@ def refusal(status: int, message: str) -> bytes:
     body = f"{message}\n".encode()
     http = h11.Connection(h11.SERVER)
     headers = [*_text_headers(body), (b"connection", b"close")]
-    head = http.send(h11.Response(status_code=status, headers=headers))
+    head = http.send(h11.Response(status_code=status, headers=headers, reason=_phrase(status)))
     return head + http.send(h11.Data(data=body)) + http.send(h11.EndOfMessage())
+
+
+def _phrase(status: int) -> bytes:
+    return HTTPStatus(status).phrase.encode()
 
 
 def _text_headers(body: bytes) -> Headers:
