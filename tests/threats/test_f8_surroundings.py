@@ -13,6 +13,7 @@ from securebench.engine.entries import LaunchBegun
 from threats.honest import APP, CHECK_ANSWER, TERMINAL, WRITE_ANSWER, assert_passed
 from threats.kit.arena import FALSE_CLASS, RUNC_CLASS, Arena
 from threats.kit.batch import Batch, Trial, Weakening
+from threats.kit.network import NO_PROBES, open_policy
 from threats.kit.outcomes import not_applicable
 
 CONNECT = """\
@@ -42,12 +43,6 @@ NEIGHBOUR: Raw = {
 }
 ALWAYS = ["KUBERNETES_SERVICE_HOST"]
 CUT_OFF = Batch("f8-cut-off", "terminal_task", defaults=APP)
-NO_PROBES = (
-    '[JSONPatch{op: "replace", path: "/spec/containers/0/command/3", value:'
-    " object.spec.containers[0].command[3].replace("
-    "object.spec.containers[0].command[3].find('\"probes\":\\\\[[^\\\\]]*\\\\]'),"
-    " '\"probes\":[]')}]"
-)
 WITH_NAME = (
     '[JSONPatch{op: "add", path: "/spec/hostAliases", value: []},'
     ' JSONPatch{op: "add", path: "/spec/hostAliases/-", value: Object.spec.hostAliases{ip: "%s",'
@@ -79,7 +74,7 @@ def callers(arena: Arena) -> Callers:
     connected = Batch("f8-connected", "terminal_task", defaults=APP, weakening=Weakening(patches))
     for batch in (CUT_OFF, connected):
         arena.place(batch).release.create(NEIGHBOUR)
-    arena.place(connected).release.create(_open(connected.name))
+    arena.place(connected).release.create(open_policy(connected.name, "harness"))
     trials = Callers(
         *(
             batch.task(
@@ -97,20 +92,6 @@ def _api_server() -> tuple[str, int]:
     selected = ("-l", "kubernetes.io/service-name=kubernetes")
     (found,) = json.loads(call("kubectl", *words, *selected))["items"]
     return found["endpoints"][0]["addresses"][0], found["ports"][0]["port"]
-
-
-def _open(run: str) -> Raw:
-    selected = {"securebench.dev/run": run, "securebench.dev/role": "harness"}
-    return {
-        "apiVersion": "networking.k8s.io/v1",
-        "kind": "NetworkPolicy",
-        "metadata": {"name": f"open-{run}"},
-        "spec": {
-            "podSelector": {"matchLabels": selected},
-            "policyTypes": ["Egress"],
-            "egress": [{}],
-        },
-    }
 
 
 def seen_by(arena: Arena, trial: Trial) -> Raw:

@@ -10,6 +10,7 @@ from e2e.release import CommandError, Raw, Release, call
 from threats.kit.batch import Batch, Weakening
 
 API = "admissionregistration.k8s.io/v1"
+RUN_LABEL = "securebench.dev/run"
 MARK = "threats.securebench.dev/weakened"
 POLICY_SECONDS = 60
 """How long the API server may take to apply a new policy."""
@@ -29,22 +30,58 @@ def remove(namespace: str) -> None:
     call("kubectl", "delete", kinds, "-l", f"{MARK}={namespace}", "--wait=false")
 
 
+def ignore_policies(release: Release, run: str) -> None:
+    """Have the network policies of a run select nothing, as with a plugin that ignores them."""
+    patch = (
+        '[JSONPatch{op: "replace", path: "/spec/podSelector", value:'
+        ' {"matchLabels": {"threats.securebench.dev/nobody": "here"}}}]'
+    )
+    name, kind = f"{release.namespace}-{run}-policies", ("networking.k8s.io", "networkpolicies")
+    for item in _bound(release.namespace, name, kind, _of_run(run), (patch, _MARKING)):
+        call("kubectl", "create", "-f", "-", stdin=json.dumps(item).encode())
+    metadata = {"name": "probe", "labels": {RUN_LABEL: run}, "annotations": {"probe": "true"}}
+    kind_words = {"apiVersion": "networking.k8s.io/v1", "kind": "NetworkPolicy"}
+    probe = {**kind_words, "metadata": metadata, "spec": {"podSelector": {}}}
+    _wait_until_marked(release, name, probe)
+
+
 def policy(namespace: str, run: str, weakening: Weakening) -> Sequence[Raw]:
     """Return the policy and its binding for one run in one namespace."""
-    metadata = {"name": f"{namespace}-{run}", "labels": {MARK: namespace}}
     chosen = (
-        f"object.metadata.?labels['securebench.dev/run'].orValue('') == '{run}' && "
+        f"{_of_run(run)} && "
         f"object.metadata.?labels['securebench.dev/role'].orValue('') == '{weakening.role}'"
     )
+    expressions = (*weakening.patches, _MARKING)
+    return _bound(namespace, f"{namespace}-{run}", ("", "pods"), chosen, expressions)
+
+
+def _of_run(run: str) -> str:
+    return f"object.metadata.?labels['{RUN_LABEL}'].orValue('') == '{run}'"
+
+
+def _bound(
+    namespace: str, name: str, kind: tuple[str, str], chosen: str, expressions: Sequence[str]
+) -> Sequence[Raw]:
+    """Return an admission policy and its binding.
+
+    Args:
+        namespace: Where it applies.
+        name: Of both objects.
+        kind: API group and resource of what is changed.
+        chosen: CEL expression that says which objects.
+        expressions: CEL expressions of type JSONPatch.
+    """
+    metadata = {"name": name, "labels": {MARK: namespace}}
+    group, resource = kind
     spec = {
         "matchConstraints": {
             "namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": namespace}},
             "resourceRules": [
                 {
-                    "apiGroups": [""],
+                    "apiGroups": [group],
                     "apiVersions": ["v1"],
                     "operations": ["CREATE"],
-                    "resources": ["pods"],
+                    "resources": [resource],
                 }
             ],
         },
@@ -53,7 +90,7 @@ def policy(namespace: str, run: str, weakening: Weakening) -> Sequence[Raw]:
         "reinvocationPolicy": "Never",
         "mutations": [
             {"patchType": "JSONPatch", "jsonPatch": {"expression": expression}}
-            for expression in (*weakening.patches, _MARKING)
+            for expression in expressions
         ],
     }
     binding = {"policyName": metadata["name"]}
@@ -75,7 +112,13 @@ _MARKING = (
 
 
 def _wait_until_applied(release: Release, run: str, weakening: Weakening) -> None:
-    probe = json.dumps(_probe(run, weakening)).encode()
+    name = f"{release.namespace}-{run}"
+    _wait_until_marked(release, name, _probe(run, weakening), f"probe-{run}")
+
+
+def _wait_until_marked(release: Release, name: str, item: Raw, refused: str = "") -> None:
+    """Wait until an admission policy changes an object, or breaks what is ``refused`` then."""
+    probe = json.dumps(item).encode()
     deadline = time.monotonic() + POLICY_SECONDS
     while True:
         words = ("create", "--dry-run=server", "-o", "json", "-f", "-")
@@ -83,19 +126,19 @@ def _wait_until_applied(release: Release, run: str, weakening: Weakening) -> Non
             made = json.loads(release.kubectl(*words, stdin=probe))
         except CommandError as error:
             # A patch may not fit the probe: then the policy is in force too.
-            names = (MARK, f"{release.namespace}-{run}", f'"probe-{run}" is invalid')
-            if not any(name in str(error) for name in names):
+            names = (MARK, name, f'"{refused}" is invalid')
+            if not any(each in str(error) for each in names):
                 raise
             return
         if MARK in made["metadata"].get("annotations", {}):
             return
         if time.monotonic() > deadline:
-            raise CommandError(f"the policy of {run} is not applied after {POLICY_SECONDS} s")
+            raise CommandError(f"the policy {name} is not applied after {POLICY_SECONDS} s")
         time.sleep(0.2)
 
 
 def _probe(run: str, weakening: Weakening) -> Raw:
-    labels = {"securebench.dev/run": run, "securebench.dev/role": weakening.role}
+    labels = {RUN_LABEL: run, "securebench.dev/role": weakening.role}
     container = {"name": "probe", "image": "probe", "securityContext": {}}
     metadata = {"name": f"probe-{run}", "labels": labels, "annotations": {"probe": "true"}}
     spec = {"containers": [container], "securityContext": {}}
