@@ -168,6 +168,7 @@ def test_wrong_values_are_refused_with_their_place(value: str, message: str) -> 
 PLURALS = {
     Kind.POD: "pods",
     Kind.NETWORK_POLICY: "networkpolicies",
+    Kind.SERVICE: "services",
     Kind.CONFIG_MAP: "configmaps",
     Kind.SECRET: "secrets",
     Kind.BENCHMARK_RUN: "benchmarkruns",
