@@ -57,6 +57,8 @@ class Reason(StrEnum):
     QUOTA_EXCEEDED = "QuotaExceeded"
     UNSCHEDULABLE = "Unschedulable"
     PROBING = "Probing"
+    GATEWAY_STARTING = "GatewayStarting"
+    GATEWAY_FAILED = "GatewayFailed"
     VERIFIED = "Verified"
     DECLARED = "Declared"
     NOT_SEALED = "NotSealed"
@@ -81,6 +83,7 @@ END_STATES: Mapping[Reason, EndState] = MappingProxyType(
         Reason.DEADLINE_EXCEEDED: EndState(ConditionStatus.FALSE, 1),
         Reason.CANCELLED: EndState(ConditionStatus.FALSE, 1),
         Reason.POD_REFUSED: EndState(ConditionStatus.FALSE, 1),
+        Reason.GATEWAY_FAILED: EndState(ConditionStatus.FALSE, 1),
         Reason.STORAGE_UNAVAILABLE: EndState(ConditionStatus.FALSE, 1),
         Reason.INTERNAL: EndState(ConditionStatus.FALSE, 1),
     }

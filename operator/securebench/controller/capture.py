@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from securebench.candidates.extraction import TEXT_FILE
+from securebench.controller.egress import ReportMissingError, launch_report, lost_usage
 from securebench.controller.patches import failed_step, seal_patch
 from securebench.engine.entries import LaunchLost, Produced, Verified
 from securebench.engine.machine import Capture
@@ -23,6 +24,7 @@ from securebench.engine.model import (
     Production,
     SealedCandidate,
     StreamInfo,
+    Usage,
     Verification,
 )
 from securebench.engine.observe import PodView
@@ -31,12 +33,14 @@ from securebench.errors import DigestMismatchError
 from securebench.ledger.store import RunStore
 from securebench.manifests.layout import CANDIDATE_NAME
 from securebench.plan.model import Role, TaskPlan, VerifierKind
-from securebench.reasons import EXTRACTION_FAILED, VERIFIER_ERROR
+from securebench.reasons import EGRESS_REPORT_MISSING, EXTRACTION_FAILED, VERIFIER_ERROR
 
 Captured = Produced | Verified | LaunchLost
 
 
-def capture(store: RunStore, task: TaskPlan, job: Capture, now: float) -> Captured:
+def capture(
+    store: RunStore, task: TaskPlan, job: Capture, now: float, *, has_egress: bool = False
+) -> Captured:
     """Turn an ended launch into its journal entry. Blocks: it hashes the candidate again.
 
     Args:
@@ -44,16 +48,27 @@ def capture(store: RunStore, task: TaskPlan, job: Capture, now: float) -> Captur
         task: The launch's task.
         job: What to capture.
         now: Seconds since the epoch.
+        has_egress: Whether the run's harnesses have a way out; then the gateway's last word on
+            the launch is needed.
 
     Returns:
         The result, or the loss of the launch when what it left does not hold together.
     """
     try:
         if job.launch.role is Role.HARNESS:
-            return Produced(job.launch.attempt_key, _production(store, task, job))
+            production = _production(store, task, job)
+            if has_egress:
+                production = replace(
+                    production, egress=launch_report(store, job.view, job.ended.problem)
+                )
+            return Produced(job.launch.attempt_key, production)
         return Verified(job.launch.attempt_key, _verification(store, task, job))
+    except ReportMissingError as error:
+        lost = Lost(job.launch, EGRESS_REPORT_MISSING, str(error), now)
     except (BadMessageError, DigestMismatchError, FileNotFoundError) as error:
-        return LaunchLost(Lost(job.launch, EXTRACTION_FAILED, str(error), now))
+        lost = Lost(job.launch, EXTRACTION_FAILED, str(error), now)
+    usage = lost_usage(store, job.view.name) if has_egress else Usage()
+    return LaunchLost(replace(lost, usage=usage))
 
 
 def _production(store: RunStore, task: TaskPlan, job: Capture) -> Production:

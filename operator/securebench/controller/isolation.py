@@ -17,7 +17,7 @@ from securebench.engine.stage import CONTAINER_WAITS
 from securebench.errors import TransientClusterError
 from securebench.kube.port import AlreadyExists, Cluster, Kind, Raw
 from securebench.ledger.labels import Runtime, runtime_of
-from securebench.manifests.canary import ProbeTarget, canary_pod, control_pod
+from securebench.manifests.canary import GATEWAY_TARGET, ProbeTarget, canary_pod, control_pod
 from securebench.manifests.layout import policy_name, probe_name
 from securebench.manifests.policy import deny_policy
 from securebench.plan.model import Role, RunPlan, UserNamespaces
@@ -93,7 +93,8 @@ class Prober:
 
         Returns:
             The finding; ``verified`` only where at least one target answered the control and
-            none answered the canary, and where a required sandbox was seen.
+            none answered the canary, where the run's gateway, if it has one, did, and where a
+            required sandbox was seen.
         """
         try:
             async with asyncio.timeout(check.timeout_seconds):
@@ -116,7 +117,13 @@ class Prober:
             if check.must_be_sandboxed and runtime_of(answer.kernel) is not Runtime.GVISOR:
                 return self._refused(check, self._no_sandbox(answer.kernel))
             found = await control
-            return judge(found.states, answer.states, user_namespaces=namespaced)
+            egress = self._plan.egress
+            return judge(
+                found.states,
+                answer.states,
+                user_namespaces=namespaced,
+                has_gateway=egress is not None,
+            )
         finally:
             control.cancel()
 
@@ -215,7 +222,11 @@ def probe_answer(view: PodView) -> Answer | None:
 
 
 def judge(
-    control: Mapping[str, str], canary: Mapping[str, str], *, user_namespaces: bool
+    control: Mapping[str, str],
+    canary: Mapping[str, str],
+    *,
+    user_namespaces: bool,
+    has_gateway: bool = False,
 ) -> Isolated:
     """Compare what the control reached with what the canary reached.
 
@@ -223,19 +234,24 @@ def judge(
         control: State by target without the policy.
         canary: State by target with the policy.
         user_namespaces: Whether the canary had a user namespace.
+        has_gateway: Whether the run has a gateway, the only target that the canary must reach.
     """
     proven = sorted(name for name, state in control.items() if state == OPEN)
-    reached = sorted(
-        name for name in {*canary, *proven} if canary.get(name, "not probed") != CLOSED
-    )
+    must_open = {GATEWAY_TARGET} if has_gateway else set()
+    must_close = {*canary, *proven} - must_open
+    reached = sorted(name for name in must_close if canary.get(name, "not probed") != CLOSED)
     if reached:
-        message = f"a Pod under the deny-all policy reached: {', '.join(reached)}"
+        policies = "the run's policies" if has_gateway else "the deny-all policy"
+        message = f"a Pod under {policies} reached: {', '.join(reached)}"
+        return Isolated(verified=False, user_namespaces=user_namespaces, message=message)
+    if any(canary.get(name) != OPEN for name in must_open):
+        message = "a Pod of the run did not reach the run's gateway"
         return Isolated(verified=False, user_namespaces=user_namespaces, message=message)
     if not proven:
         message = "no target answered without the policy, so closed targets prove nothing"
         return Isolated(verified=False, user_namespaces=user_namespaces, message=message)
     unproven = sorted(set(control) - set(proven))
-    message = f"closed: {', '.join(proven)}"
+    message = f"closed: {', '.join(proven)}" + ("; open: gateway" if has_gateway else "")
     if unproven:
         message += f"; unproven (do not answer without the policy either): {', '.join(unproven)}"
     return Isolated(verified=True, user_namespaces=user_namespaces, message=message)

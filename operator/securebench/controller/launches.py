@@ -83,11 +83,20 @@ class Launcher:
             manifest: Prepares the volume and returns the Pod; called in the background.
             saw: Gets the Pod as the server stored it.
         """
-        name = pod_name(self._run_uid, launch)
-        if name in self._busy or self._clock.now() < self.state.pending.get(name, 0.0):
+        self.create_named(pod_name(self._run_uid, launch), manifest, saw)
+
+    def create_named(
+        self, name: str, manifest: Callable[[], Awaitable[Raw]], saw: Callable[[Raw], None]
+    ) -> None:
+        """Do the same for a Pod of another role; the arguments are those of ``create``."""
+        if not self.may_create(name):
             return
         self.state.pending[name] = 0.0
         self._start(name, self._create(name, manifest, saw))
+
+    def may_create(self, name: str) -> bool:
+        """Whether a create of this Pod is neither under way nor has to wait."""
+        return name not in self._busy and self._clock.now() >= self.state.pending.get(name, 0.0)
 
     def delete(self, deletion: Deletion) -> None:
         """Begin to delete a Pod, unless that is under way or was done a moment ago."""
@@ -168,7 +177,7 @@ class Launcher:
             found = await self._cluster.get(Kind.POD, name)
             if found is None:
                 raise TransientClusterError(f"Pod {name} was there and is gone") from None
-            if not _is_owned_by(found, self._run_uid):
+            if not is_owned_by(found, self._run_uid):
                 raise PermanentClusterError(
                     f"a Pod named {name} exists that is not this run's; delete it", status=409
                 ) from None
@@ -186,7 +195,8 @@ class Launcher:
         self._delete_again[deletion.uid] = self._clock.now() + pause
 
 
-def _is_owned_by(raw: Raw, uid: str) -> bool:
+def is_owned_by(raw: Raw, uid: str) -> bool:
+    """Return whether an object belongs to a run."""
     metadata = raw.get("metadata")
     owners = metadata.get("ownerReferences") if isinstance(metadata, Mapping) else None
     return isinstance(owners, list) and any(

@@ -13,6 +13,8 @@ from securebench.api.conditions import Reason
 from securebench.controller.book import RunBook
 from securebench.controller.capture import capture
 from securebench.controller.context import Context
+from securebench.controller.egress import with_usage
+from securebench.controller.gateway import GatewayKeeper
 from securebench.controller.isolation import IsolationCheck, Prober, ensure_policy
 from securebench.controller.lanes import LaneKeeper
 from securebench.controller.launches import Launcher
@@ -21,8 +23,9 @@ from securebench.controller.publish import Obstacle, Publisher
 from securebench.controller.start import BoundRun
 from securebench.controller.wishes import Wishes
 from securebench.engine.entries import Isolated, LaunchBegun, LaunchLost
+from securebench.engine.history import open_attempts
 from securebench.engine.machine import Capture
-from securebench.engine.model import Finish
+from securebench.engine.model import Finish, Lost
 from securebench.engine.reconcile import Controls, Decision, Halt, Situation, reconcile
 from securebench.engine.tally import tally
 from securebench.errors import PermanentClusterError
@@ -39,6 +42,9 @@ FALLBACK_WAKE_SECONDS = 30.0
 
 FINISH_BATCH = 100
 """Records written in one pass; a cancelled run of thousands goes on publishing meanwhile."""
+
+
+_STARTING = Obstacle(Reason.GATEWAY_STARTING, "the run's gateway is being made")
 
 
 class RunLoop:
@@ -83,6 +89,12 @@ class RunLoop:
         self._launcher = Launcher(
             context.cluster, uid, context.bucket, context.clock, self._wake.set
         )
+        self._gateway = (
+            GatewayKeeper(context, bound.plan, bound.store, self._launcher, self._mirror)
+            if bound.plan.egress is not None
+            else None
+        )
+        self._given_up = ""
         wishes.on_change = self._wake.set
 
     async def run(self) -> None:
@@ -93,10 +105,13 @@ class RunLoop:
             ClusterError: The API server did not answer where an answer is needed.
         """
         async with self._following():
-            if self._book.history.ended is None and await self.prepare():
-                while not await self.step():
-                    await self._sleep()
-                await self._sweep()
+            if self._book.history.ended is None:
+                if await self.prepare():
+                    while not await self.step():
+                        await self._sleep()
+                    await self._sweep()
+                if self._gateway is not None:
+                    await self._gateway.close()
             await self._end()
 
     @contextlib.asynccontextmanager
@@ -123,17 +138,42 @@ class RunLoop:
                 self._launcher.expect(live)
         try:
             await ensure_policy(self._context.cluster, self._plan)
-            return await self._isolated()
+            found = self._book.history.isolation
+            if found is not None and not self._is_isolated(found):
+                return False
+            return not await self._has_gateway() or await self._isolated()
         except PermanentClusterError as error:
             self._launcher.state.refusal = error.reason
             return False
 
-    async def step(self) -> bool:
-        """Do one pass: observe, decide, write ahead, act, publish.
+    async def _has_gateway(self) -> bool:
+        """Wait for the run's gateway, where it needs one.
 
         Returns:
-            Whether the run is complete.
+            Whether the run may go on to the canary; otherwise the loop only ends what is open.
         """
+        gateway = self._gateway
+        if gateway is None or not open_attempts(self._book.history.attempts):
+            return True
+        while not gateway.is_ready or gateway.failure:
+            self._observe()
+            await gateway.tend()
+            self._given_up = gateway.failure or self._launcher.state.refusal or self._stop_message()
+            if self._given_up:
+                return False
+            if not gateway.is_ready:
+                await self._publisher.announce(*(self._obstacle() or _STARTING))
+                await self._sleep()
+        self._plan = replace(self._plan, egress=gateway.egress)
+        return True
+
+    def _stop_message(self) -> str:
+        now = self._context.clock.now()
+        stop = self._wishes.stop_reason(self._book.history.started_at, now)
+        return "" if stop is None else stop[1]
+
+    def _observe(self) -> None:
+        """Take in what was done and seen in the background."""
         self._wake.clear()
         if self._follower is not None and self._follower.done():
             self._follower.result()
@@ -141,6 +181,18 @@ class RunLoop:
         if failure is not None:
             raise failure
         self._launcher.settle(self._mirror.pods, self._mirror.vanished)
+
+    async def step(self) -> bool:
+        """Do one pass: observe, decide, write ahead, act, publish.
+
+        Returns:
+            Whether the run is complete.
+        """
+        self._observe()
+        is_open = open_attempts(self._book.history.attempts) > 0
+        if self._gateway is not None and is_open and not self._given_up:
+            await self._gateway.tend()
+            self._plan = replace(self._plan, egress=self._gateway.egress)
         decision = reconcile(self._situation(), self._controls())
         await self._carry_out(decision)
         await self._publish()
@@ -206,18 +258,26 @@ class RunLoop:
 
     def _controls(self) -> Controls:
         controls = self._wishes.controls(self._book.history.started_at, self._context.clock.now())
-        refusal = self._launcher.state.refusal
+        gateway = self._gateway
+        failure = gateway.failure if gateway is not None else ""
+        refusal = self._given_up or self._launcher.state.refusal or failure
         if refusal and controls.halt is not Halt.STOPPED:
             return replace(controls, halt=Halt.STOPPED, halt_message=refusal)
         return replace(
-            controls, max_unschedulable=self._context.settings.creation.max_unschedulable
+            controls,
+            max_unschedulable=self._context.settings.creation.max_unschedulable,
+            has_way_out=gateway is None or gateway.is_ready,
         )
 
     async def _carry_out(self, decision: Decision) -> None:
         now = self._context.clock.now()
+        lost: Sequence[Lost] = decision.lost
+        if lost and self._gateway is not None:
+            attempts, uid = self._book.history.attempts, self._plan.identity.uid
+            lost = await asyncio.to_thread(with_usage, self._bound.store, uid, attempts, lost)
         await self._book.write(
             [
-                *(LaunchLost(lost) for lost in decision.lost),
+                *map(LaunchLost, lost),
                 *(LaunchBegun(launch, now) for launch in decision.begin),
             ]
         )
@@ -233,7 +293,12 @@ class RunLoop:
         results = await asyncio.gather(
             *(
                 asyncio.to_thread(
-                    capture, self._bound.store, self._plan.tasks[job.launch.task], job, now
+                    capture,
+                    self._bound.store,
+                    self._plan.tasks[job.launch.task],
+                    job,
+                    now,
+                    has_egress=self._plan.egress is not None,
                 )
                 for job in captures
             )
@@ -271,6 +336,8 @@ class RunLoop:
         quota = self._launcher.state.quota
         if quota:
             return Obstacle(Reason.QUOTA_EXCEEDED, quota)
+        if self._gateway is not None and not self._gateway.is_ready and self._gateway.trouble:
+            return Obstacle(Reason.GATEWAY_STARTING, self._gateway.trouble)
         for view in self._mirror.pods.values():
             if view.unschedulable:
                 return Obstacle(Reason.UNSCHEDULABLE, view.unschedulable)
@@ -284,6 +351,7 @@ class RunLoop:
             self._launcher.retry_at(),
             deadline if deadline is not None and deadline > now else None,
             self._publisher.due_at(),
+            self._gateway.wake_at() if self._gateway is not None else None,
         )
         wake_at = min((at for at in times if at is not None), default=now + FALLBACK_WAKE_SECONDS)
         seconds = min(max(wake_at - now, 0.0), FALLBACK_WAKE_SECONDS)
@@ -307,6 +375,8 @@ class RunLoop:
         counts = tally(self._book.history.attempts.values())
         if self._launcher.state.refusal:
             return Reason.POD_REFUSED, self._launcher.state.refusal
+        if self._gateway is not None and self._gateway.failure:
+            return Reason.GATEWAY_FAILED, self._gateway.failure
         if counts.has_all_verdicts:
             return Reason.COMPLETED, f"{counts.passed} of {counts.verified} passed"
         stop = self._wishes.stop_reason(self._book.history.started_at, self._context.clock.now())

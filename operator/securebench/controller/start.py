@@ -22,6 +22,7 @@ from securebench.controller.packs import (
     require_usable,
 )
 from securebench.controller.pod_rules import limits, overlays, pod_policy, run_policy
+from securebench.controller.surroundings import KUBELET_TARGET
 from securebench.durable import make_folder
 from securebench.engine.entries import Finished, Kept
 from securebench.engine.tally import KEPT_ON_RESUME
@@ -31,10 +32,12 @@ from securebench.errors import (
     PackError,
     SpecError,
 )
-from securebench.kube.port import Kind
+from securebench.harnesses.agents import AGENT_TOOLS
+from securebench.kube.port import Kind, Raw
 from securebench.ledger.index import IndexEntry, RunIndex, index_entry
 from securebench.ledger.journal import read_entries
 from securebench.ledger.store import JOURNAL, RECORD, RunStore, replace_file
+from securebench.manifests.canary import ProbeTarget
 from securebench.manifests.layout import attempt_folder, run_folder
 from securebench.packs.load import LoadedPack, load_tasks
 from securebench.packs.oracle import Answer, Answers, reference_answers
@@ -114,7 +117,7 @@ async def bind(context: Context, run: RunObject) -> BoundRun:
         OSError: The volume did not do what was asked.
     """
     spec = BenchmarkRunSpec.parse(run.spec)
-    await _check_secret(context, spec)
+    await _check_secrets(context, spec)
     root = context.settings.data_root
     store = RunStore(root, run.uid)
     if store.exists():
@@ -125,11 +128,22 @@ async def bind(context: Context, run: RunObject) -> BoundRun:
     return await asyncio.to_thread(_bind_new, context, run, spec, _Sources(files, earlier))
 
 
-async def _check_secret(context: Context, spec: BenchmarkRunSpec) -> None:
-    if spec.harness.secret_ref is None:
-        return
-    name = spec.harness.secret_ref.name
-    what = f"spec.harness.secretRef: Secret {name!r}"
+async def _check_secrets(context: Context, spec: BenchmarkRunSpec) -> None:
+    """Look whether the run may use the Secrets that it names; no value is looked at."""
+    if spec.harness.secret_ref is not None:
+        name = spec.harness.secret_ref.name
+        await _usable_secret(context, name, f"spec.harness.secretRef: Secret {name!r}")
+    if spec.provider is not None:
+        name = spec.provider.secret_ref.name
+        what = f"spec.provider.secretRef: Secret {name!r}"
+        secret = await _usable_secret(context, name, what)
+        key = AGENT_TOOLS[spec.harness.type.value].key
+        data = secret.get("data")
+        if not isinstance(data, Mapping) or key not in data:
+            raise SpecError(f"{what} has no key {key}; put the model provider's key there")
+
+
+async def _usable_secret(context: Context, name: str, what: str) -> Raw:
     secret = await context.cluster.get(Kind.SECRET, name)
     if secret is None:
         raise SpecError(f"{what} does not exist in this namespace")
@@ -137,6 +151,7 @@ async def _check_secret(context: Context, spec: BenchmarkRunSpec) -> None:
         require_usable(secret, what)
     except PackError as error:
         raise SpecError(error.reason) from None
+    return secret
 
 
 def _bind_new(
@@ -242,7 +257,9 @@ def _plan(
     loaded = _load(pack, spec, harness.task_file, given.kept)
     answers = _answers(spec, loaded.tasks, given.answers)
     probes = tuple(
-        f"{target.host}:{target.port}" for target in context.targets if target.name == "api-server"
+        _authority(target)
+        for target in context.targets
+        if target.protocol == "tcp" and target.name != KUBELET_TARGET
     )
     plan = build_plan(
         PlanInputs(
@@ -262,6 +279,11 @@ def _plan(
         )
     )
     return plan, answers
+
+
+def _authority(target: ProbeTarget) -> str:
+    host = f"[{target.host}]" if ":" in target.host else target.host
+    return f"{host}:{target.port}"
 
 
 def _bound_answers(spec: BenchmarkRunSpec, store: RunStore) -> bytes | None:

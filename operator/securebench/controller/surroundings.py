@@ -16,6 +16,8 @@ from securebench.settings import Settings
 
 RESOLVER_FILE = Path("/etc/resolv.conf")
 KUBELET_PORT = 10250
+KUBELET_TARGET = "kubelet"
+"""Name of the target on the operator's node; a network plugin may let a Pod reach its own node."""
 DNS_PORT = 53
 
 
@@ -56,7 +58,7 @@ def probe_targets(
     if host:
         port = int(environment.get("KUBERNETES_SERVICE_PORT", "443"))
         yield ProbeTarget("api-server", host, port, "tcp")
-    yield ProbeTarget("kubelet", settings.node_address, KUBELET_PORT, "tcp")
+    yield ProbeTarget(KUBELET_TARGET, settings.node_address, KUBELET_PORT, "tcp")
     if resolvers:
         yield ProbeTarget("dns", resolvers[0], DNS_PORT, "udp")
     yield _target("metadata", settings.canary.metadata_address)

@@ -189,11 +189,10 @@ def _provider(plan: RunPlan) -> str:
 
 
 def _preflight(plan: RunPlan) -> str:
-    """Return the words of an agent's preflight without the folder of its program."""
+    """Return the last words of an agent's preflight: its program without folder, its option."""
     agent = plan.harness.agent
-    if agent is None or not agent.preflight:
-        return "the preflight"
-    return " ".join((PurePosixPath(agent.preflight[0]).name, *agent.preflight[1:]))
+    words = agent.preflight[-2:] if agent is not None else ()
+    return " ".join(PurePosixPath(word).name for word in words) or "the preflight"
 
 
 def _refused(history: AttemptHistory, refusal: Refusal) -> Finish:

@@ -50,7 +50,6 @@ class ContainerView:
         restarts: How often it was started again.
         image_id: Resolved image, or empty.
         previous: How it ended before it was started again, or None.
-        ready: Whether it runs and its readiness probe, if it has one, succeeded.
     """
 
     name: str
@@ -61,7 +60,6 @@ class ContainerView:
     restarts: int
     image_id: str
     previous: Terminated | None = None
-    ready: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,6 +81,7 @@ class PodView:
         created_at: Seconds since the epoch.
         containers: By name, init containers and sidecars included.
         facts: For the record; of the untrusted container.
+        is_ready: Whether its condition Ready says so; a lost node takes it away.
     """
 
     name: str
@@ -99,6 +98,7 @@ class PodView:
     created_at: float
     containers: Mapping[str, ContainerView]
     facts: PodFacts
+    is_ready: bool = False
 
     @property
     def is_terminal(self) -> bool:
@@ -143,6 +143,7 @@ def pod_view(raw: Raw) -> PodView | None:
         created_at=_time(metadata.get("creationTimestamp")) or 0.0,
         containers=containers,
         facts=_facts(spec, containers),
+        is_ready=_text(conditions.get("Ready", {}), "status") == "True",
     )
 
 
@@ -172,7 +173,6 @@ def _container(raw: Raw) -> ContainerView:
         restarts=_number(raw, "restartCount"),
         image_id=_text(raw, "imageID"),
         previous=_terminated(_mapping(_mapping(raw, "lastState"), "terminated")),
-        ready=raw.get("ready") is True,
     )
 
 

@@ -78,6 +78,11 @@ class RunStore:
         """Return the folder of a launch."""
         return self._root / layout.launch_folder(self._uid, launch)
 
+    @property
+    def gateway_folder(self) -> Path:
+        """Where the run's gateway reads its configuration and leaves reports and logs."""
+        return self._root / layout.gateway_folder(self._uid)
+
     def remove_lanes(self, task: int) -> None:
         """Remove a task's lanes; nothing happens when there are none."""
         with contextlib.suppress(FileNotFoundError):

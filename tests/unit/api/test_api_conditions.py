@@ -110,6 +110,7 @@ def test_kstatus(succeeded: Finding, ready: ConditionStatus, stalled: ConditionS
         ("DeadlineExceeded", "False", 1),
         ("Cancelled", "False", 1),
         ("PodRefused", "False", 1),
+        ("GatewayFailed", "False", 1),
         ("StorageUnavailable", "False", 1),
         ("Internal", "False", 1),
     ],
@@ -118,7 +119,7 @@ def test_end_states(reason: str, succeeded: str, exit_code: int) -> None:
     state = end_state(reason)
     assert state is not None
     assert (state.succeeded.value, state.exit_code) == (succeeded, exit_code)
-    assert len(END_STATES) == 10
+    assert len(END_STATES) == 11
 
 
 @pytest.mark.parametrize("reason", ["Running", "Starting", "Cancelling", "Unheard"])

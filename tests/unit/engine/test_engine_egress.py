@@ -182,11 +182,12 @@ def test_a_sidecar_that_does_not_stay_up_ends_the_launch():
     assert found == Interrupted(TROUBLE, "the egress proxy did not stay up: exit code 1, no token")
 
 
-def test_readiness_of_a_container_is_seen():
-    status = pod_status("Running", running("gateway") | {"ready": True}, running("other"))
-    view = pod_view(raw_pod(HARNESS, status))
+@pytest.mark.parametrize("ready", [True, False])
+def test_readiness_of_a_pod_is_seen(ready):
+    condition = {"type": "Ready", "status": str(ready)}
+    view = pod_view(raw_pod(HARNESS, pod_status("Running", conditions=[condition])))
     assert view is not None
-    assert [item.ready for item in view.containers.values()] == [True, False]
+    assert view.is_ready is ready
 
 
 # Outages of the model provider

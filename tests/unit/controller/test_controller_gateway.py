@@ -1,0 +1,418 @@
+"""The keeper of a run's gateway, on a cluster in memory."""
+
+import asyncio
+import itertools
+import json
+from dataclasses import replace
+from unittest import mock
+
+import pytest
+
+from build import (
+    DOMAINS,
+    NOW,
+    OPENAI,
+    FakeClock,
+    VirtualLoop,
+    context_of,
+    ended,
+    inline,
+    plan_of,
+    pod_status,
+    running,
+    waiting,
+)
+from golden.manifest_samples import RUN_UID
+from securebench.controller.gateway import (
+    KEYS_SECONDS,
+    RESTART_LIMIT_SECONDS,
+    UNREADY_SECONDS,
+    GatewayKeeper,
+)
+from securebench.controller.launches import Launcher
+from securebench.controller.mirror import PodMirror
+from securebench.egress.codec import decode
+from securebench.egress.config import GatewayConfig
+from securebench.errors import InvariantViolationError, PermanentClusterError, TransientClusterError
+from securebench.kube.fake import FakeCluster
+from securebench.kube.port import Kind, QuotaExceeded
+from securebench.ledger.store import RunStore
+
+PLAN = replace(plan_of(), egress=DOMAINS)
+NAME = "sb-3f2a9c1e5b7d-gateway"
+START_SECONDS = 180
+READY = {"type": "Ready", "status": "True"}
+
+
+def ready():
+    return pod_status("Running", running("gateway"), conditions=[READY])
+
+
+class World:
+    def __init__(self, root, plan=PLAN):
+        self.root = root
+        self.plan = plan
+        self.clock = FakeClock()
+        self.cluster = FakeCluster(clock=self.clock)
+        self.runner = asyncio.Runner(loop_factory=lambda: VirtualLoop(self.clock))
+        self.store = RunStore(root, RUN_UID)
+        self.begin()
+
+    def begin(self):
+        """Start a process that knows nothing."""
+        self.context = context_of(self.cluster, self.clock, self.root)
+        self.mirror = PodMirror(self.cluster, "", self.clock, 60.0, lambda: None)
+        self.launcher = Launcher(
+            self.cluster, RUN_UID, self.context.bucket, self.clock, lambda: None
+        )
+        self.keeper = GatewayKeeper(self.context, self.plan, self.store, self.launcher, self.mirror)
+
+    def passes(self, count=1, seconds=0.0):
+        """Do as the run loop does: look, tend, let the background work."""
+
+        async def turn():
+            for _ in range(count):
+                self.clock.advance(seconds)
+                await self.mirror.list()
+                assert self.launcher.failure() is None
+                self.launcher.settle(self.mirror.pods, self.mirror.vanished)
+                await self.keeper.tend()
+                await asyncio.sleep(0.001)
+            await self.mirror.list()
+
+        self.runner.run(turn())
+
+    def pods(self):
+        return sorted(self.cluster.objects(Kind.POD))
+
+    def set(self, status, number=1):
+        self.cluster.set_pod_status(f"{NAME}-{number}", status)
+
+    def come_up(self):
+        self.passes()
+        self.set(ready())
+        self.passes()
+        assert self.keeper.is_ready
+
+
+@pytest.fixture
+def world(tmp_path):
+    with mock.patch.object(asyncio, "to_thread", inline):
+        world = World(tmp_path)
+        yield world
+        world.runner.run(world.launcher.close())
+        world.runner.close()
+
+
+def gateway_file(world, name):
+    return (world.root / "runs" / RUN_UID / "gateway" / name).read_bytes()
+
+
+# The start
+
+
+def test_everything_is_there_before_the_pod(world):
+    world.passes()
+    created = [(call.kind, call.name) for call in world.cluster.calls if call.verb == "create"]
+    assert created == [
+        (Kind.SERVICE, NAME),
+        (Kind.NETWORK_POLICY, "sb-3f2a9c1e5b7d-egress"),
+        (Kind.NETWORK_POLICY, NAME),
+        (Kind.POD, f"{NAME}-1"),
+    ]
+    config = decode(GatewayConfig, gateway_file(world, "config.json"))
+    assert config.domains == DOMAINS.domains
+    assert gateway_file(world, "keys.json") == world.cluster.keys
+    assert (world.store.gateway_folder / "launches").is_dir()
+
+
+def test_the_gateway_is_ready_when_its_pod_is(world):
+    world.passes()
+    assert not world.keeper.is_ready
+    assert world.keeper.trouble
+    world.set(pod_status("Running", running("gateway")))
+    world.passes()
+    assert not world.keeper.is_ready
+    world.set(ready())
+    world.passes()
+    assert (world.keeper.is_ready, world.keeper.trouble, world.keeper.failure) == (True, "", "")
+    service = world.cluster.objects(Kind.SERVICE)[NAME]
+    assert world.keeper.egress == replace(DOMAINS, gateway=service["spec"]["clusterIP"])
+
+
+def test_a_run_with_a_provider_names_its_secret(tmp_path):
+    with mock.patch.object(asyncio, "to_thread", inline):
+        world = World(tmp_path, replace(plan_of(), egress=OPENAI))
+        world.passes()
+        text = json.dumps(world.cluster.objects(Kind.POD)[f"{NAME}-1"])
+        assert '"secretName": "openai-key"' in text
+        world.runner.close()
+
+
+def test_a_run_without_a_way_out_has_no_keeper(world):
+    world.keeper._plan = plan_of()
+    with pytest.raises(InvariantViolationError):
+        world.keeper.egress  # noqa: B018 - reading raises
+
+
+def test_an_operator_that_starts_again_finds_the_gateway(world):
+    world.come_up()
+    address = world.keeper.egress.gateway
+    world.begin()
+    world.passes()
+    assert world.keeper.is_ready
+    assert world.keeper.egress.gateway == address
+    assert world.pods() == [f"{NAME}-1"]
+
+
+def test_a_pod_that_an_earlier_process_made_unseen_is_taken_over(world):
+    world.passes()
+    world.begin()
+    with mock.patch.object(world.mirror, "list", mock.AsyncMock()):
+        world.runner.run(world.keeper.tend())
+        world.runner.run(asyncio.sleep(0.001))
+    assert f"{NAME}-1" in world.mirror.pods
+
+
+# Trouble at the start
+
+TROUBLES = {
+    "image": (
+        pod_status("Pending", waiting("gateway", "ErrImagePull", "not found")),
+        "ErrImagePull: not found",
+    ),
+    "node": (
+        pod_status(
+            "Pending",
+            conditions=[
+                {
+                    "type": "PodScheduled",
+                    "status": "False",
+                    "reason": "Unschedulable",
+                    "message": "0/1 nodes",
+                }
+            ],
+        ),
+        "0/1 nodes",
+    ),
+    "still pulling": (pod_status("Pending", waiting("gateway", "ContainerCreating")), "starting"),
+    "a restart": (
+        pod_status(
+            "Running",
+            running("gateway") | {"lastState": ended("gateway", 3, message="no key")["state"]},
+        ),
+        "it ended with exit code 3 (no key)",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", TROUBLES)
+def test_a_gateway_that_does_not_start_says_why_and_ends_in_time(world, name):
+    status, words = TROUBLES[name]
+    world.passes()
+    world.set(status)
+    world.passes()
+    assert words in world.keeper.trouble
+    assert world.keeper.failure == ""
+    world.passes(seconds=START_SECONDS)
+    assert world.keeper.failure.startswith("the run had no gateway for 180 seconds: gateway Pod ")
+    assert words in world.keeper.failure
+    assert not world.keeper.is_ready
+
+
+def test_a_full_quota_is_waited_for(world):
+    for _ in range(30):
+        world.cluster.fail_next("create", QuotaExceeded("exceeded quota: pods"), kind=Kind.POD)
+    world.passes(20, seconds=20.0)
+    assert world.launcher.state.quota == "exceeded quota: pods"
+    assert world.keeper.failure == ""
+    world.cluster._failures.clear()
+    world.passes(3, seconds=20.0)
+    assert world.pods() == [f"{NAME}-1"]
+
+
+def test_a_full_quota_for_services_is_waited_for(world):
+    for _ in range(30):
+        error = QuotaExceeded("exceeded quota: services")
+        world.cluster.fail_next("create", error, kind=Kind.SERVICE)
+    world.passes(20, seconds=20.0)
+    assert world.keeper.trouble == "exceeded quota: services"
+    assert world.keeper.failure == ""
+
+
+@pytest.mark.parametrize("kind", [Kind.SERVICE, Kind.NETWORK_POLICY])
+def test_what_admission_refuses_is_never_made(world, kind):
+    world.cluster.fail_next("create", PermanentClusterError("no", status=403), kind=kind)
+    world.passes()
+    assert world.keeper.failure == "the run's gateway cannot be made: no"
+    assert world.pods() == []
+    assert world.keeper.wake_at() is None
+
+
+def test_a_refused_pod_is_the_launchers_refusal(world):
+    error = PermanentClusterError("violates PodSecurity", status=403)
+    world.cluster.fail_next("create", error, kind=Kind.POD)
+    world.passes()
+    assert world.launcher.state.refusal == "violates PodSecurity"
+
+
+def test_a_service_of_somebody_else_is_not_taken(world):
+    service = {"metadata": {"name": NAME}, "spec": {}}
+    world.runner.run(world.cluster.create(Kind.SERVICE, service))
+    world.passes()
+    assert "is not this run's; delete it" in world.keeper.failure
+
+
+@pytest.mark.parametrize("address", ["", "None", 7])
+def test_a_service_without_an_address_is_asked_for_again(world, address):
+    world.passes()
+    world.cluster.edit(Kind.SERVICE, NAME, {"spec": {"clusterIP": address}})
+    world.set(ready())
+    world.begin()
+    world.passes()
+    assert not world.keeper.is_ready
+    assert world.keeper.trouble == "the gateway's Service has no address yet"
+
+
+def test_calls_without_an_answer_are_repeated(world):
+    lost = TransientClusterError("no answer")
+    world.cluster.fail_next("create", lost, before=False, kind=Kind.SERVICE)
+    world.cluster.fail_next("create", lost, before=False, kind=Kind.NETWORK_POLICY)
+    world.cluster.fail_next("create", lost, before=False, kind=Kind.POD)
+    world.passes(6, seconds=5.0)
+    assert world.pods() == [f"{NAME}-1"]
+    assert list(world.cluster.objects(Kind.SERVICE)) == [NAME]
+
+
+# While the run lives
+
+ENDS = {
+    "it ends": lambda world: world.set(pod_status("Failed", ended("gateway", 1))),
+    "the kubelet refuses it": lambda world: world.set(pod_status("Failed", reason="OutOfcpu")),
+    "it vanishes": lambda world: world.cluster.remove(Kind.POD, f"{NAME}-1"),
+}
+
+
+@pytest.mark.parametrize("name", ENDS)
+def test_the_next_number_follows(world, name):
+    world.come_up()
+    ENDS[name](world)
+    world.passes()
+    assert not world.keeper.is_ready
+    assert f"{NAME}-2" not in world.pods()
+    world.passes(seconds=3.0)
+    assert f"{NAME}-2" in world.pods()
+    world.set(ready(), number=2)
+    world.passes(2)
+    assert world.keeper.is_ready
+    assert world.pods() == [f"{NAME}-2"]
+
+
+def test_keys_are_written_anew_for_the_next_pod(world):
+    world.come_up()
+    world.cluster.keys = b'{"keys":[]}'
+    world.set(pod_status("Failed", ended("gateway", 1)))
+    world.passes(2, seconds=3.0)
+    assert gateway_file(world, "keys.json") == world.cluster.keys
+
+
+def test_keys_that_were_rotated_are_written_anew(world):
+    world.come_up()
+    world.cluster.keys = b'{"keys":[]}'
+    world.passes(seconds=1.0)
+    assert gateway_file(world, "keys.json") != world.cluster.keys
+    world.passes(seconds=KEYS_SECONDS)
+    assert gateway_file(world, "keys.json") == world.cluster.keys
+
+
+def test_a_gateway_that_runs_does_without_new_keys(world):
+    world.come_up()
+    error = PermanentClusterError("forbidden", status=403)
+    with mock.patch.object(world.cluster, "signing_keys", side_effect=error):
+        world.passes(3, seconds=KEYS_SECONDS)
+    assert world.keeper.is_ready
+    assert world.keeper.failure == ""
+
+
+def test_pauses_grow_while_it_keeps_ending(world):
+    world.passes()
+    began = []
+    known = 0
+    for _ in range(170):
+        if len(world.pods()) > known:
+            known = len(world.pods())
+            began.append(world.clock.now())
+            world.set(pod_status("Failed", ended("gateway", 2, message="bad config")), known)
+        world.passes(seconds=1.0)
+    pauses = [round(later - earlier) for earlier, later in itertools.pairwise(began)]
+    assert pauses == sorted(pauses)
+    assert pauses[0] <= 4
+    assert max(pauses) <= RESTART_LIMIT_SECONDS + 2
+    world.passes(20, seconds=1.0)
+    assert "it ended with exit code 2 (bad config)" in world.keeper.failure
+
+
+def test_a_gateway_that_is_not_ready_any_more_is_replaced(world):
+    world.come_up()
+    world.set(pod_status("Running", running("gateway")))
+    world.passes(seconds=1.0)
+    world.passes(seconds=UNREADY_SECONDS - 1)
+    assert "deletionTimestamp" not in world.cluster.objects(Kind.POD)[f"{NAME}-1"]["metadata"]
+    world.passes(3, seconds=2.0)
+    assert f"{NAME}-2" in world.pods()
+
+
+def test_one_that_somebody_deletes_is_replaced(world):
+    world.come_up()
+    world.runner.run(world.cluster.delete(Kind.POD, f"{NAME}-1", uid=None, grace_seconds=30))
+    world.passes(2, seconds=3.0)
+    assert f"{NAME}-2" in world.pods()
+
+
+def test_the_newest_of_two_that_are_ready_stays(world):
+    world.come_up()
+    world.set(pod_status("Failed", ended("gateway", 1)))
+    world.passes(2, seconds=3.0)
+    world.set(ready(), number=1)
+    world.set(ready(), number=2)
+    world.passes()
+    gone = [
+        name
+        for name, item in world.cluster.objects(Kind.POD).items()
+        if "deletionTimestamp" in item["metadata"]
+    ]
+    assert gone == [f"{NAME}-1"]
+
+
+def test_an_api_server_that_does_not_answer_ends_no_run(world):
+    world.come_up()
+    world.set(pod_status("Failed", ended("gateway", 1)))
+    for _ in range(100):
+        error = TransientClusterError("no answer")
+        world.cluster.fail_next("create", error, kind=Kind.SERVICE)
+    world.passes(20, seconds=20.0)
+    assert world.keeper.failure == ""
+    assert world.keeper.trouble == "no answer"
+
+
+# When to look again
+
+
+def test_when_to_look_again(world):
+    assert world.keeper.wake_at() == 0.0
+    world.passes()
+    assert world.keeper.wake_at() == pytest.approx(NOW + UNREADY_SECONDS, abs=1)
+    world.set(ready())
+    world.passes()
+    assert world.keeper.wake_at() == pytest.approx(NOW + KEYS_SECONDS, abs=1)
+
+
+# The end
+
+
+def test_pods_and_service_go(world):
+    world.come_up()
+    world.runner.run(world.keeper.close())
+    assert "deletionTimestamp" in world.cluster.objects(Kind.POD)[f"{NAME}-1"]["metadata"]
+    assert world.cluster.objects(Kind.SERVICE) == {}
+    world.runner.run(world.keeper.close())
