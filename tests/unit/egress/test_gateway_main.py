@@ -1,0 +1,124 @@
+"""The gateway as a process: what it refuses to run with, SIGTERM, its probe's file."""
+
+import json
+import signal
+import ssl
+import subprocess
+import sys
+import time
+from contextlib import contextmanager
+
+import pytest
+
+from securebench.egress.codec import encode
+from securebench.egress.config import CONFIG_FILE, ProviderConfig
+from securebench.egress.gateway.__main__ import main, routes
+from securebench.egress.gateway.context import Gateway
+from securebench.egress.gateway.dial import Dialer
+from securebench.egress.protocol import Route
+from securebench.egress.report import LAUNCHES
+from securebench.errors import ConfigError
+from unit.egress.gateways import EC_KEY, POD, PROVIDER, Running, config, jwk, write_keys
+
+PROGRAM = """
+import sys
+from pathlib import Path
+from securebench.egress.gateway.__main__ import main
+sys.exit(main([sys.argv[1]], port=0, ready=Path(sys.argv[2])))
+"""
+
+
+@contextmanager
+def process(folder, ready):
+    """Run a gateway until it listens; yield it."""
+    started = subprocess.Popen([sys.executable, "-c", PROGRAM, folder, ready])
+    try:
+        end = time.monotonic() + 30
+        while not (ready.exists() and ready.read_text()):
+            assert started.poll() is None
+            assert time.monotonic() < end
+            time.sleep(0.02)
+        yield started
+    finally:
+        started.kill()
+        started.wait()
+
+
+@pytest.mark.timeout(60)
+async def test_sigterm_ends_it_with_everything_written_down(tmp_path):
+    ready = tmp_path / "ready"
+    ready.write_text("")
+    (tmp_path / CONFIG_FILE).write_bytes(encode(config()))
+    write_keys(tmp_path, jwk(EC_KEY, "one"))
+    with process(tmp_path, ready) as gateway:
+        run = Running(None, None, int(ready.read_text()))
+        line, reader, writer = await run.knock()
+        assert line == b"OK\n"
+        writer.write(b"CONNECT evil.example:443 HTTP/1.1\r\nHost: evil.example\r\n\r\n")
+        assert (await reader.readline()).startswith(b"HTTP/1.1 403 ")
+        gateway.send_signal(signal.SIGTERM)
+        await reader.read()
+        writer.close()
+        await writer.wait_closed()
+        assert gateway.wait(20) == 0
+    assert not ready.exists()
+    report = json.loads((tmp_path / LAUNCHES / f"{POD}.json").read_text())
+    assert (report["blocked"], report["closed"], report["bytes_up"] > 0) == (1, False, True)
+    (entry,) = (tmp_path / LAUNCHES / f"{POD}.jsonl").read_text().splitlines()
+    assert json.loads(entry)["reason"] == "not_listed"
+
+
+REFUSED = {
+    "no file": (None, "No such file"),
+    "no JSON": (b"{", "not a gateway's configuration"),
+    "nothing allowed": (encode(config(domains=())), "no allowed domains and no provider"),
+    "no authorities": (encode(config(provider=PROVIDER, authorities="/nowhere")), "No such file"),
+}
+
+
+@pytest.mark.parametrize(("text", "want"), REFUSED.values(), ids=REFUSED)
+def test_it_does_not_run_without_a_use(tmp_path, caplog, text, want):
+    if text is not None:
+        (tmp_path / CONFIG_FILE).write_bytes(text)
+    ready = tmp_path / "ready"
+    ready.write_text("stale")
+    assert main([str(tmp_path)], port=0, ready=ready) == 1
+    assert want in caplog.text
+    assert not ready.exists()
+
+
+def test_only_configured_routes_are_open():
+    assert set(routes(config())) == {Route.PROXY}
+    assert set(routes(config(domains=(), provider=PROVIDER))) == {Route.PROVIDER}
+
+
+def gateway_with(tmp_path, key):
+    path = tmp_path / "key"
+    path.write_bytes(key)
+    provider = ProviderConfig("openai", "api.openai.com", str(path))
+    return Gateway(config(provider=provider), Dialer(1))
+
+
+def test_the_key_is_read_each_time(tmp_path):
+    gateway = gateway_with(tmp_path, b"sk-one\n")
+    assert gateway.provider_key() == "sk-one"
+    (tmp_path / "key").write_bytes(b"sk-two")
+    assert gateway.provider_key() == "sk-two"
+
+
+@pytest.mark.parametrize("key", [b"", b"\n", b"a\nb", b"a\x00b", b"\xff", b"x" * 5000])
+def test_an_unusable_key_is_none(tmp_path, key):
+    with pytest.raises(ConfigError, match="provider openai has no usable key"):
+        gateway_with(tmp_path, key).provider_key()
+
+
+def test_without_a_provider_there_is_no_key():
+    with pytest.raises(ConfigError, match="no model provider"):
+        Gateway(config(), Dialer(1)).provider_key()
+
+
+def test_tls_to_the_provider_requires_its_certificate():
+    context = Gateway(config(provider=PROVIDER), Dialer(1)).provider_tls
+    assert (context.check_hostname, context.verify_mode) == (True, ssl.CERT_REQUIRED)
+    assert context.minimum_version >= ssl.TLSVersion.TLSv1_2
+    assert context.cert_store_stats()["x509_ca"] > 50
