@@ -14,6 +14,7 @@ from rich.console import Console
 
 from securebench.api.conditions import Reason
 from securebench.cli.output import INTERRUPTED, print_error, print_line, print_notices
+from securebench.tester.agent_events import agent_name
 from securebench.tester.config import TesterConfig, load_tester_config, with_tester_overrides
 from securebench.tester.connection import Place
 from securebench.tester.env_file import load_env_file
@@ -116,9 +117,9 @@ class RunCommand:
     ) -> Reporter:
         if not self._options.show_agent_output:
             return reporter
-        command = config.harness.config.get("command", config.harness.type)
-        text = " ".join(command) if isinstance(command, list) else str(command)
-        return AgentOutputReporter(reporter, console, text)
+        command = config.harness.config.get("command", "")
+        text = " ".join(map(str, command)) if isinstance(command, list) else str(command)
+        return AgentOutputReporter(reporter, console, agent_name(config.harness.type, text))
 
     def _say_how_to_come_back(self) -> None:
         if self._session is None or self._session.name is None:

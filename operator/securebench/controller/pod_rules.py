@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 from securebench.api.models import BenchmarkRunSpec, Toleration
 from securebench.errors import ConfigErrors, SpecError
 from securebench.plan.agents import LATEST, Overlays
 from securebench.plan.model import Limits, PodPolicy, RunPolicy, UserNamespaces
-from securebench.settings import AccessMode, PodTemplateRules, Settings, TolerationRule
+from securebench.settings import AccessMode, Overlay, PodTemplateRules, Settings, TolerationRule
 
 
 def pod_policy(
@@ -69,14 +69,13 @@ def run_policy(spec: BenchmarkRunSpec, settings: Settings) -> RunPolicy:
 
 def overlays(settings: Settings) -> Overlays:
     """Return the tools of model providers that the administrator offers, by harness type."""
-    offered = {
-        "codex": settings.overlays.codex,
-        "claude_code": settings.overlays.claude_code,
-    }
-    return {
-        kind: {**overlay.images, **({LATEST: overlay.latest} if overlay.latest else {})}
-        for kind, overlay in offered.items()
-    }
+    offered = settings.overlays
+    return {"codex": _versions(offered.codex), "claude_code": _versions(offered.claude_code)}
+
+
+def _versions(overlay: Overlay) -> Mapping[str, str]:
+    latest = {LATEST: overlay.latest} if overlay.latest else {}
+    return {**overlay.images, **latest}
 
 
 def limits(settings: Settings) -> Limits:

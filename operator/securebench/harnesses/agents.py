@@ -10,10 +10,10 @@ import json
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from securebench.harnesses.config import CodexHarness, ProviderHarness
+from securebench.harnesses.config import PROVIDER_HOSTS, CodexHarness, ProviderHarness
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
 
 DUMMY_KEY: Final = "securebench-holds-the-key"
 """What the tools take for their key. It opens nothing: the gateway puts the real one in."""
@@ -45,6 +45,17 @@ _STREAM_RETRIES: Final = 5
 
 _CLAUDE_RETRIES: Final = 4
 """Of Claude Code: about 10 s; its default keeps trying for three minutes."""
+
+
+def forwarded(harness_type: str, names: Iterable[str]) -> tuple[str, ...]:
+    """Return the variables of ``harness.env`` that may enter a harness Pod (contract 12.4).
+
+    Args:
+        harness_type: A provider's key goes to its gateway only; a command may have any.
+        names: As the tester lists them.
+    """
+    hidden = PROVIDER_KEYS if harness_type in PROVIDER_HOSTS else ()
+    return tuple(name for name in names if name not in hidden)
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from securebench.digests import json_digest
+from securebench.harnesses.agents import forwarded
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -21,13 +22,14 @@ def harness_digest(
 
     Args:
         harness: With its defaults filled in, so that a spelled-out default changes nothing.
-        env: Names of ``harness.env``; order and repetitions do not matter, values are not read.
+        env: Names of ``harness.env``; order and repetitions do not matter, values are not read
+            and keys of a provider that its gateway keeps do not count.
         audit: Whether the run examines a pack.
         answers: Digest of the reference answers that an oracle hands in, or empty.
     """
     content: dict[str, object] = {
         "type": harness.type,
-        "env": sorted(set(env)),
+        "env": sorted(set(forwarded(harness.type, env))),
         "config": harness.filled_config(),
         "domains": list(harness.effective_domains),
     }

@@ -9,7 +9,7 @@ from fnmatch import fnmatchcase
 from securebench.api.models import BenchmarkRunSpec, TaskSelector
 from securebench.digests import json_digest
 from securebench.errors import ConfigErrors, InvalidInputError, SpecError
-from securebench.harnesses.agents import PROVIDER_KEYS
+from securebench.harnesses.agents import forwarded
 from securebench.harnesses.config import (
     AUDIT_TYPES,
     CommandHarness,
@@ -194,24 +194,17 @@ def _task_plans(inputs: PlanInputs, harness: Harness, policy: VerificationPolicy
 def _harness_plan(inputs: PlanInputs, harness: Harness) -> HarnessPlan:
     spec = inputs.spec
     agent = None
-    env = spec.harness.env
     if isinstance(harness, ProviderHarness):
         agent = agent_plan(harness, inputs.overlays, inputs.agent_version)
-        env = _without_keys(env)
     return HarnessPlan(
         type=harness.type,
         command=harness.argv if isinstance(harness, CommandHarness) else (),
         task_file=harness.task_file,
         config=harness.filled_config(),
-        env=env,
+        env=forwarded(harness.type, spec.harness.env),
         secret=spec.harness.secret_ref.name if spec.harness.secret_ref is not None else "",
         digest=harness_digest(
             harness, spec.harness.env, audit=inputs.audit, answers=inputs.answers_digest
         ),
         agent=agent,
     )
-
-
-def _without_keys(names: Iterable[str]) -> tuple[str, ...]:
-    """Return the variables that enter the Pod: a provider's key never does (contract 12.4)."""
-    return tuple(name for name in names if name not in PROVIDER_KEYS)

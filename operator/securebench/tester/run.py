@@ -38,9 +38,9 @@ from securebench.tester.mirror import (
 )
 from securebench.tester.prepare import Prepared
 from securebench.tester.progress import Event, Reporter, record_events
+from securebench.tester.secrets import secret_values
 from securebench.tester.submit import (
     build_spec,
-    env_values,
     owner_patch,
     pack_folder,
     run_manifest,
@@ -181,6 +181,7 @@ class RunSession:
         found = joinable_run(runs, binding, wanted)
         if found is not None:
             return found, True
+        self._secrets("")
         earlier = None
         if self._config.run.resume:
             entries = await self._asked(lambda: self._around.link.find_run(run_id))
@@ -206,7 +207,7 @@ class RunSession:
             spec = self._spec(name, resume_from)
             manifest = run_manifest(name, spec, self._prepared.harness_digest)
             try:
-                return await self._create_with_secret(name, manifest)
+                return await self._create_with_secrets(name, manifest)
             except AlreadyExists:
                 continue
         raise ClusterError("no free name for the BenchmarkRun was found; try again")
@@ -220,18 +221,23 @@ class RunSession:
             resume_from=resume_from,
         )
 
-    async def _create_with_secret(self, name: str, manifest: Raw) -> Raw:
-        cluster, names = self._around.cluster, self._config.harness.env
-        if not names:
-            return await self._create_run(name, manifest)
-        values = env_values(names, self._around.environ)
-        await cluster.create(Kind.SECRET, secret_manifest(name, values))
+    def _secrets(self, name: str) -> dict[str, dict[str, str]]:
+        """Return the content of the run's Secrets; missing variables are an error."""
+        return secret_values(name, self._config.harness, self._around.environ)
+
+    async def _create_with_secrets(self, name: str, manifest: Raw) -> Raw:
+        cluster, made = self._around.cluster, list[str]()
         try:
+            for secret, values in self._secrets(name).items():
+                await cluster.create(Kind.SECRET, secret_manifest(secret, values))
+                made.append(secret)
             run = await self._create_run(name, manifest)
         except ClusterError:
-            await cluster.delete(Kind.SECRET, name, uid=None, grace_seconds=None)
+            for secret in made:
+                await cluster.delete(Kind.SECRET, secret, uid=None, grace_seconds=None)
             raise
-        await self._own_secret(name, run)
+        for secret in made:
+            await self._own_secret(secret, run)
         return run
 
     async def _own_secret(self, name: str, run: Raw) -> None:

@@ -9,6 +9,7 @@ from securebench.api.base import API_VERSION, KIND
 from securebench.api.models import MANIFEST_FILE, TASKS_FILE, BenchmarkRunSpec
 from securebench.digests import PREFIX
 from securebench.errors import ConfigError, ConfigErrors, SpecError
+from securebench.harnesses.agents import forwarded
 from securebench.harnesses.config import AUDIT_TYPES
 from securebench.kube.port import Raw
 from securebench.names import (
@@ -23,6 +24,7 @@ from securebench.names import (
 )
 from securebench.tester.config import TesterConfig
 from securebench.tester.prepare import LocalPack
+from securebench.tester.secrets import secret_names
 
 _MANAGED = {NAME_LABEL: APP_NAME, MANAGED_BY_LABEL: f"{APP_NAME}-cli"}
 _SUFFIX_CHARACTERS = 6
@@ -65,7 +67,7 @@ def build_spec(
     Args:
         config: With the command line's overrides.
         pack: Uploaded to its ``pack_folder``.
-        name: Name of the run and of its Secret.
+        name: Name of the run; those of its Secrets begin with it.
         parallelism: Attempts at the same time; None leaves it to the API's default.
         resume_from: Name of the run whose results are continued, or None.
 
@@ -76,9 +78,11 @@ def build_spec(
         "type": config.harness.type,
         "config": dict(config.harness.config),
     }
-    if config.harness.env:
-        harness["env"] = list(dict.fromkeys(config.harness.env))
-        harness["secretRef"] = {"name": name}
+    secrets = secret_names(name, config.harness)
+    if secrets.harness:
+        variables = forwarded(config.harness.type, config.harness.env)
+        harness["env"] = list(dict.fromkeys(variables))
+        harness["secretRef"] = {"name": secrets.harness}
     spec: dict[str, object] = {
         "runId": config.run.id,
         "pack": {
@@ -93,6 +97,8 @@ def build_spec(
             "denyCommands": list(config.verification.deny_commands),
         },
     }
+    if secrets.provider:
+        spec["provider"] = {"secretRef": {"name": secrets.provider}}
     if config.run.limit is not None:
         spec["taskSelector"] = {"limit": config.run.limit}
     if parallelism is not None:
@@ -120,7 +126,7 @@ def run_manifest(name: str, spec: Raw, harness_digest: str) -> Raw:
 
 
 def secret_manifest(name: str, values: Mapping[str, str]) -> Raw:
-    """Return the Secret with the values of ``harness.env``."""
+    """Return a Secret with values of the tester."""
     encoded = {
         key: base64.b64encode(value.encode("utf-8", "surrogateescape")).decode()
         for key, value in values.items()
@@ -146,11 +152,6 @@ def owner_patch(run: Raw) -> Raw:
         "uid": meta["uid"],
     }
     return {"metadata": {"ownerReferences": [reference]}}
-
-
-def env_values(names: tuple[str, ...], environ: Mapping[str, str]) -> dict[str, str]:
-    """Return the variables of ``harness.env`` that are set and not empty (contract 12.2)."""
-    return {name: environ[name] for name in names if environ.get(name)}
 
 
 def _check(spec: Raw) -> None:

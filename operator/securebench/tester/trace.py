@@ -2,34 +2,16 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable
 from pathlib import Path
-from typing import NamedTuple
 
 from rich.console import Console
 
+from securebench.tester.agent_events import AgentName, TraceLine, agent_lines
 from securebench.tester.progress import Event, Reporter
 from securebench.tester.text import printable
 
 TRACE_FILE = "agent-trace.log"
-
-_CODEX = "codex exec"
-_SHOWN_COMMAND = 300
-_TRACED_COMMAND = 220
-"""Characters of a command on the terminal and in the trace (contract 16.3)."""
-
-
-class TraceLine(NamedTuple):
-    """One line about an agent.
-
-    Args:
-        text: Without control characters.
-        is_shown: Whether it goes to the terminal too.
-    """
-
-    text: str
-    is_shown: bool
 
 
 class AgentOutputReporter:
@@ -40,13 +22,13 @@ class AgentOutputReporter:
     Args:
         inner: The reporter behind.
         console: Where shown lines go.
-        command: The harness command; only ``codex exec`` is understood.
+        agent: Whose events they are; None shows nothing.
     """
 
-    def __init__(self, inner: Reporter, console: Console, command: str) -> None:
+    def __init__(self, inner: Reporter, console: Console, agent: AgentName | None) -> None:
         self._inner = inner
         self._console = console
-        self._is_codex = _CODEX in command
+        self._agent = agent
         self._trace: Path | None = None
         self._task = ""
         self._is_producer = False
@@ -62,12 +44,13 @@ class AgentOutputReporter:
             self._is_producer = True
         elif event == Event.PRODUCER_DONE:
             self._is_producer = False
-        elif event == Event.SANDBOX_RESULT and self._is_producer and self._is_codex:
-            self._tell(str(fields.get("stdout") or ""), str(fields.get("stderr") or ""))
+        elif event == Event.SANDBOX_RESULT and self._is_producer and self._agent is not None:
+            output = (str(fields.get(stream) or "") for stream in ("stdout", "stderr"))
+            self._tell(agent_lines(self._agent, *output))
         self._inner.report(event, **fields)
 
-    def _tell(self, stdout: str, stderr: str) -> None:
-        lines = list(agent_lines(stdout, stderr))
+    def _tell(self, told: Iterable[TraceLine]) -> None:
+        lines = list(told)
         for line in lines:
             if line.is_shown:
                 self._console.print(line.text, markup=False, soft_wrap=True)
@@ -75,40 +58,3 @@ class AgentOutputReporter:
             task = printable(self._task)
             with self._trace.open("a", encoding="utf-8") as trace:
                 trace.writelines(f"{task} | {line.text}\n" for line in lines)
-
-
-def agent_lines(stdout: str, stderr: str) -> Iterator[TraceLine]:
-    """Yield what codex said, events of stdout first."""
-    for line in stdout.splitlines():
-        if line.strip():
-            yield from _event_lines(line)
-    for line in stderr.splitlines():
-        if line.strip():
-            yield _line(f"codex stderr: {line}")
-
-
-def _event_lines(line: str) -> Iterator[TraceLine]:
-    try:
-        event = json.loads(line)
-    except ValueError:
-        event = None
-    if not isinstance(event, dict):
-        yield _line(f"codex: {line}")
-        return
-    kind, item = event.get("type"), event.get("item")
-    item = item if isinstance(item, Mapping) else {}
-    command = str(item.get("command") or "")
-    match kind, item.get("type"):
-        case "turn.completed", _:
-            yield _line("codex: turn complete")
-        case "item.started", "command_execution":
-            yield _line(f"codex run: {command[:_SHOWN_COMMAND]}")
-        case "item.completed", "command_execution":
-            done = f"codex done: exit={item.get('exit_code')} {command[:_TRACED_COMMAND]}"
-            yield _line(done, is_shown=False)
-        case "item.completed", "agent_message":
-            yield _line(f"codex: {item.get('text')}")
-
-
-def _line(text: str, *, is_shown: bool = True) -> TraceLine:
-    return TraceLine(printable(text), is_shown)

@@ -146,11 +146,7 @@ REFUSED = {
             "harness": {"type": "codex", "config": {"model": "m"}},
             "provider": {"secretRef": {"name": "k"}},
         },
-        ConfigErrors,
-    ),
-    "domains": (
-        {"harness": {"type": "command", "config": {"command": "x", "allowed_domains": ["a.b"]}}},
-        ConfigErrors,
+        SpecError,
     ),
     "unknown field": ({"nonsense": 1}, InvalidInputError),
     "runtime class": ({"podTemplate": {"runtimeClassName": "gvisor"}}, ConfigErrors),

@@ -1,12 +1,12 @@
 from __future__ import annotations
 
 import io
-import json
 from pathlib import Path
 
 import pytest
 from rich.console import Console
 
+from securebench.tester.agent_events import agent_name
 from securebench.tester.progress import (
     Event,
     LineReporter,
@@ -16,7 +16,7 @@ from securebench.tester.progress import (
     terminal_lines,
 )
 from securebench.tester.text import printable, printable_lines, snippet
-from securebench.tester.trace import AgentOutputReporter, agent_lines
+from securebench.tester.trace import AgentOutputReporter
 
 
 def plain_console() -> tuple[Console, io.StringIO]:
@@ -211,31 +211,6 @@ def test_candidate_kinds(field: str, want: str) -> None:
     assert dict(events)[Event.PRODUCER_DONE]["candidate_kind"] == want
 
 
-CODEX = [
-    {"type": "item.started", "item": {"type": "command_execution", "command": "c" * 400}},
-    {
-        "type": "item.completed",
-        "item": {"type": "command_execution", "command": "d" * 400, "exit_code": 2},
-    },
-    {"type": "item.completed", "item": {"type": "agent_message", "text": "hi\x1b"}},
-    {"type": "turn.completed"},
-    {"type": "thread.started"},
-]
-
-
-def test_codex_events_become_lines() -> None:
-    stdout = "\n".join([*(json.dumps(event) for event in CODEX), "no json", ""])
-    lines = list(agent_lines(stdout, "warn\n"))
-    assert [(line.text, line.is_shown) for line in lines] == [
-        ("codex run: " + "c" * 300, True),
-        ("codex done: exit=2 " + "d" * 220, False),
-        ("codex: hi\ufffd", True),
-        ("codex: turn complete", True),
-        ("codex: no json", True),
-        ("codex stderr: warn", True),
-    ]
-
-
 @pytest.mark.parametrize(
     ("command", "want"),
     [("codex exec --json", "t1 | codex: hello\n"), ("python3 agent.py", "")],
@@ -243,7 +218,7 @@ def test_codex_events_become_lines() -> None:
 def test_the_trace_file(command: str, want: str, tmp_path: Path) -> None:
     (tmp_path / "agent-trace.log").write_text("of an earlier run")
     console, stream = plain_console()
-    reporter = AgentOutputReporter(NullReporter(), console, command)
+    reporter = AgentOutputReporter(NullReporter(), console, agent_name("command", command))
     reporter.report(Event.RUN_START, run_id="r", output_dir=str(tmp_path))
     told = record(producer_stdout="hello", verifier_stdout="not the agent")
     for event, fields in record_events(told, index=1, total=1):

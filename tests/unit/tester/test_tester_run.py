@@ -207,6 +207,56 @@ async def test_the_secret_holds_what_is_set_and_belongs_to_the_run(bench: Bench)
     ]
 
 
+def use_codex(bench: Bench) -> None:
+    bench.edit('{command: "python3 answer.py"}', "{model: gpt-5}")
+    bench.edit("type: command", "type: codex\n  env: [MY_NAME, OPENAI_API_KEY]")
+
+
+async def test_a_provider_key_goes_to_the_gateway_alone(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    use_codex(bench)
+    monkeypatch.setitem(ENV, "OPENAI_API_KEY", "the-key")
+    assert (await bench.run()).exit_code == 0
+    (run,) = bench.namespace.runs()
+    name = str(metadata(run)["name"])
+    spec = run["spec"]
+    assert isinstance(spec, Mapping)
+    assert spec["provider"] == {"secretRef": {"name": f"{name}-provider"}}
+    assert spec["harness"]["env"] == ["MY_NAME"]
+    assert spec["harness"]["secretRef"] == {"name": name}
+    secrets = bench.namespace.cluster.objects(Kind.SECRET)
+    assert {key: list(item["data"]) for key, item in secrets.items()} == {  # type: ignore[call-overload]
+        name: ["MY_NAME"],
+        f"{name}-provider": ["OPENAI_API_KEY"],
+    }
+    for secret in secrets.values():
+        meta = metadata(secret)
+        assert meta["labels"]["securebench.dev/usable-by-runs"] == "true"  # type: ignore[index]
+        assert meta["ownerReferences"][0]["uid"] == metadata(run)["uid"]  # type: ignore[index]
+    assert "the-key" not in json.dumps(run)
+
+
+async def test_a_missing_key_is_told_before_anything_is_made(bench: Bench) -> None:
+    use_codex(bench)
+    with pytest.raises(ConfigError, match=r"codex needs OPENAI_API_KEY: set it"):
+        await bench.start().execute()
+    assert bench.namespace.cluster.objects(Kind.SECRET) == {}
+    assert bench.namespace.operations() == []
+
+
+async def test_a_refused_run_leaves_neither_secret(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    use_codex(bench)
+    monkeypatch.setitem(ENV, "OPENAI_API_KEY", "the-key")
+    refusal = PermanentClusterError("forbidden", status=403)
+    bench.namespace.cluster.fail_next("create", refusal, kind=Kind.BENCHMARK_RUN)
+    with pytest.raises(PermanentClusterError):
+        await bench.start().execute()
+    assert bench.namespace.cluster.objects(Kind.SECRET) == {}
+
+
 async def test_a_secret_that_cannot_be_owned_is_told(bench: Bench) -> None:
     bench.edit("type: command", "type: command\n  env: [MY_NAME]")
     bench.namespace.cluster.fail_next("patch", PermanentClusterError("no", status=403))
@@ -271,13 +321,6 @@ async def test_config_errors_change_nothing(bench: Bench) -> None:
     assert any(line.startswith(f"{tasks}:2: invalid JSON") for line in lines)
     assert bench.namespace.calls == []
     assert not bench.output.exists()
-
-
-async def test_an_unsupported_harness_is_refused_before_anything(bench: Bench) -> None:
-    bench.edit('{command: "python3 answer.py"}', "{model: gpt-5}")
-    bench.edit("type: command", "type: codex")
-    with pytest.raises(ConfigErrors, match="not supported by this version"):
-        bench.start()
 
 
 async def test_a_symlink_in_an_asset_root_is_refused(bench: Bench) -> None:
