@@ -28,10 +28,12 @@ from securebench.egress.config import GatewayLimits
 from securebench.egress.protocol import GATEWAY_PORT
 from securebench.manifests import policy
 from securebench.manifests.canary import canary_pod, control_pod
+from securebench.manifests.commands import module_argv
 from securebench.manifests.gateway import GatewayPolicy, gateway_pod, gateway_service
 from securebench.manifests.harness import harness_pod
 from securebench.manifests.verifier import verifier_pod
 from securebench.plan.model import LaunchKey, Role, RunIdentity, RunPlan, UserNamespaces
+from securebench.protocol import CLOSED
 from threats.kit.network import Listener, listen
 
 API_PORTS = (443, 6443)
@@ -41,6 +43,7 @@ OTHER_PORT = 9000
 ANY_ADDRESS = "192.0.2.1"
 """Stands for the gateway's in the sidecar's arguments; the sidecar is left out here."""
 SECONDS = 120
+ROUNDS = 6
 HARNESS = LaunchKey(0, 1, Role.HARNESS, 1)
 VERIFIER = LaunchKey(0, 1, Role.VERIFIER, 1)
 
@@ -157,9 +160,14 @@ def probing(pod: Raw, kind: str, addresses: Sequence[Address]) -> Raw:
     for number, each in enumerate(addresses):
         target = {"name": str(number), "host": each.host, "port": each.port}
         targets[kind in each.open_from].append(target | {"protocol": each.protocol})
-    spec = {"v": 1, "want": "closed", "rounds": 6, "timeout_seconds": 2, "targets": targets[False]}
-    told = json.dumps({**spec, "must_open": targets[True]})
-    return with_command(pod, ["python3", "-I", "-m", "securebench.pod.probe", "--spec", told])
+    spec = {
+        "want": CLOSED,
+        "rounds": ROUNDS,
+        "timeout_seconds": 2,
+        "targets": targets[False],
+        "must_open": targets[True],
+    }
+    return with_command(pod, module_argv("probe", spec))
 
 
 def addresses_of(
