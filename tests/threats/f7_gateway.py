@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import AsyncIterator, Mapping, Sequence
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
 from securebench.egress.gateway.dial import Resolve
 from securebench.egress.gateway.proxy import serve_proxy
+from securebench.egress.gateway.server import Handler
 from securebench.egress.protocol import Route
 from securebench.egress.report import LAUNCHES
 from unit.egress.gateways import POD, Outside, Running, config, outside, serving, token
@@ -43,14 +44,14 @@ class Way:
             source: Address of the Pod.
         """
         line, reader, writer = await self.gateway.knock(said=said, source=source)
-        if line != b"OK\n":
-            writer.close()
-            return bytes(line)
-        writer.write(data)
-        writer.write_eof()
-        answer: bytes = await reader.read()
+        if line == b"OK\n":
+            writer.write(data)
+            writer.write_eof()
+            line = await reader.read()
         writer.close()
-        return answer
+        with suppress(OSError):
+            await writer.wait_closed()
+        return bytes(line)
 
     async def log(self) -> Sequence[Mapping[str, object]]:
         """Return the lines of the launch's log."""
@@ -69,6 +70,7 @@ async def way(
     answers: Mapping[str, object] | None = None,
     domains: Sequence[str] = (LISTED,),
     zone: Resolve | None = None,
+    route: Handler = serve_proxy,
     **limits: float,
 ) -> AsyncIterator[Way]:
     """Open a gateway; every public address leads to one recording server.
@@ -78,13 +80,14 @@ async def way(
         answers: Addresses by name; other names have one public address.
         domains: Those of the run.
         zone: Looks names up instead.
+        route: Serves the connections; a twin has another.
         limits: Of ``GatewayLimits``.
     """
     async with outside(dict(answers or {})) as origin:
         origin.reply = ANSWER
         origin.resolve = zone or origin.resolve
         settings = config(domains, None, "", **{"connect_seconds": 2, **limits})
-        routes = {Route.PROXY: serve_proxy}
+        routes = {Route.PROXY: route}
         async with serving(folder, routes, settings, origin) as running:
             yield Way(origin, running, folder)
 

@@ -83,7 +83,7 @@ def knock(targets, who, seconds):
             continue
         poll.register(each, select.POLLIN if kind == "udp" else select.POLLOUT)
         waiting[each.fileno()] = (name, kind, each)
-    deadline = time.monotonic() + seconds
+    deadline, resend = time.monotonic() + seconds, time.monotonic() + 0.5
     while waiting and time.monotonic() < deadline:
         for number, _ in poll.poll(100):
             poll.unregister(number)
@@ -95,6 +95,12 @@ def knock(targets, who, seconds):
                 reached.append(name)
             except OSError:
                 pass
+        for _, kind, each in waiting.values() if time.monotonic() > resend else ():
+            try:
+                each.send(who) if kind == "udp" else None
+            except OSError:
+                pass
+        resend += 0.5 * (time.monotonic() > resend)
     return sorted(reached)
 """
 
