@@ -72,7 +72,7 @@ fill_claude_code() {
   put "$2/claude" "$1/npm/claude"
   put "$2/lib/ld-musl.so.1" "$(find "$1/musl" -name libc.so -type f -print -quit)"
   ln -s ld-musl.so.1 "$2/lib/libc.musl-$(uname -m).so.1"
-  put "$2/bin/bash" "$(find "$1/bash" -name bash-static -type f -print -quit)"
+  put "$2/bin/bash" "$(find "$1/bash" -path '*/bin/bash-static' -type f -print -quit)"
   put "$2/bin/rg" "$(find "$1/codex" -path '*/codex-path/rg' -print -quit)"
 }
 
