@@ -29,7 +29,7 @@ tier = if [ -d $(1) ]; then pytest $(1) $(2) || [ $$? -eq 5 ]; else echo "no tes
 STAGES := setup lint type unit property wiring supervise cluster golden contract images cluster-tests threats-short e2e
 
 .NOTPARALLEL:
-.PHONY: help setup cluster cluster-down images load load-core install run test verify lint type unit property golden contract \
+.PHONY: help setup cluster cluster-down images overlays load load-core install run test verify lint type unit property golden contract \
 	wiring supervise cluster-tests threats threats-short e2e bench packs kills fuzz generate clean \
 	outside run-agents provider-failures
 
@@ -61,14 +61,22 @@ images: ## Build the images that are not there yet
 load: cluster images ## Load all images into the local cluster
 	@$(CLUSTER) load $$(images/build.sh archives)
 
+overlays: cluster ## Build and load the images of codex and Claude Code (not published: see images/README.md)
+	@images/overlays/build.sh
+	@$(CLUSTER) load $$(images/overlays/build.sh archives)
+
 load-core: cluster ## Load the images that every run needs; task images of single packs are left out
 	@images/build.sh core
 	@$(CLUSTER) load $$(images/build.sh archives core)
 
+# With the images of make overlays, where they have been built.
+OVERLAYS = archives=$$(images/overlays/build.sh archives); \
+  if [ -n "$$archives" ]; then $(CLUSTER) load $$archives; overlays="--values $(CACHE)/images/overlays.yaml"; fi
+
 install: load-core ## Install or upgrade the chart on the local cluster
 	@$(WITH_TOOLS); kubectl apply --server-side --force-conflicts -f charts/securebench/crds >/dev/null  # Helm updates none
-	@$(WITH_CLUSTER); helm upgrade --install securebench charts/securebench \
-	  --namespace $(NAMESPACE) --create-namespace --wait --timeout 3m --values tests/cluster/values.yaml \
+	@$(WITH_CLUSTER); $(OVERLAYS); helm upgrade --install securebench charts/securebench \
+	  --namespace $(NAMESPACE) --create-namespace --wait --timeout 3m --values tests/cluster/values.yaml $${overlays:-} \
 	  --set image.operator=$$SECUREBENCH_OPERATOR_IMAGE --set image.pod=$$SECUREBENCH_POD_IMAGE
 
 run: setup install ## Run a real pack on the local cluster, from nothing to candidates.jsonl

@@ -1,7 +1,7 @@
 #!/bin/bash
 # Builds the images that put codex and Claude Code beside a task image, from the npm packages that packages.lock pins.
-# Archives and names are kept in overlays/ and overlays.env below the user's cache; what is there already is not built
-# again. Claude Code may not be passed on: its image is for the cluster of the one who builds it.
+# Archives lie in overlays/, names in overlays.env and, as values of the chart, in overlays.yaml, all below the user's
+# cache; what is there already is not built again. Claude Code may not be passed on: its image is for the cluster of the one who builds it.
 # usage: build.sh           builds
 #        build.sh archives  prints the archives instead
 set -euo pipefail
@@ -15,6 +15,13 @@ LOCK=$HERE/overlays/packages.lock
 # locked AGENT: version, npm package and its integrity for this machine.
 locked() {
   awk -v agent="$1" -v machine="$(uname -m)" '$1 == agent && $3 == machine { print $2, $4, $5 }' "$LOCK"
+}
+
+version_of() { locked "$1" | cut -d' ' -f1; }
+
+# values KEY IMAGE AGENT: the chart's values for an agent.
+values() {
+  printf '    %s:\n      images: {"%s": "%s"}\n      latest: "%s"\n' "$1" "$(version_of "$3")" "$2" "$(version_of "$3")"
 }
 
 require_npm() {
@@ -120,10 +127,10 @@ main() {
   if ! has_docker; then "$ROOT/tests/cluster/packages.sh" node; fi
   codex=$(build codex)
   claude=$(build claude-code)
-  printf 'SECUREBENCH_OVERLAY_CODEX=%s\nSECUREBENCH_OVERLAY_CODEX_VERSION=%s\n' \
-    "$codex" "$(locked codex | cut -d' ' -f1)" > "$IMAGES/overlays.env"
-  printf 'SECUREBENCH_OVERLAY_CLAUDE_CODE=%s\nSECUREBENCH_OVERLAY_CLAUDE_CODE_VERSION=%s\n' \
-    "$claude" "$(locked claude-code | cut -d' ' -f1)" >> "$IMAGES/overlays.env"
+  printf 'SECUREBENCH_OVERLAY_%s=%s\n' CODEX "$codex" CODEX_VERSION "$(version_of codex)" \
+    CLAUDE_CODE "$claude" CLAUDE_CODE_VERSION "$(version_of claude-code)" > "$IMAGES/overlays.env"
+  { echo settings: && echo '  overlays:' && values codex "$codex" codex && values claudeCode "$claude" claude-code
+  } > "$IMAGES/overlays.yaml"
 }
 
 main "$@"
