@@ -7,12 +7,19 @@ import sys
 
 import pytest
 
-from fuzz import agents, archives, sockets, texts, trees
+from fuzz import agents, archives, egress, sockets, texts, trees
 from fuzz.loop import Campaign, corpus_of, replay
 
 TARGETS = {
     target.name: target
-    for target in (archives.BUNDLE, trees.TREE, sockets.SOCKET, agents.AGENT, *texts.TARGETS)
+    for target in (
+        archives.BUNDLE,
+        trees.TREE,
+        sockets.SOCKET,
+        agents.AGENT,
+        *egress.TARGETS,
+        *texts.TARGETS,
+    )
 }
 SECONDS = float(os.environ.get("FUZZ_SECONDS", "5"))
 SEED = os.environ.get("FUZZ_SEED", "1")
