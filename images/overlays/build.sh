@@ -83,12 +83,25 @@ fill_claude_code() {
   put "$2/bin/rg" "$(find "$1/codex" -path '*/codex-path/rg' -print -quit)"
 }
 
+# check AGENT FOLDER VERSION: the tool and what comes with it start on this machine.
+check() {
+  local program
+  case $1 in
+    codex) program=("$2/bin/codex") ;;
+    claude-code) program=("$2/lib/ld-musl.so.1" --library-path "$2/lib" "$2/claude"); "$2/bin/bash" -c 'exit 0' ;;
+  esac
+  HOME=$2/../home CODEX_HOME=$2/../home "${program[@]}" --version | grep -qF "$3" || die "$1 does not say that it is $3"
+  find "$2" -name rg -exec {} --version ';' | grep -q ripgrep || die "$1 has no ripgrep"
+}
+
 # assemble AGENT VERSION IMAGE
 assemble() {
   local work
   work=$(mktemp -d "$IMAGES/overlay.XXXXXX")
   mkdir "$work/context"
   "fill_${1//-/_}" "$work/packages" "$work/context"
+  mkdir "$work/home"
+  check "$1" "$work/context" "$2"
   if has_docker; then
     DOCKER_BUILDKIT=1 docker build -q -f "$HERE/overlays/Dockerfile" --build-arg "AGENT=$1" --build-arg "VERSION=$2" \
       -t "$3" "$work/context"
