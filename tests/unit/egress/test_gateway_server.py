@@ -257,3 +257,16 @@ async def test_refusals_of_a_known_launch_are_in_its_log(tmp_path):
     (line,) = (tmp_path / LAUNCHES / f"{POD}.jsonl").read_text().splitlines()
     want = {"route": "provider", "verdict": "refused", "reason": "route", "host": "", "port": 0}
     assert json.loads(line).items() >= want.items()
+
+
+async def test_refused_connections_of_one_pod_leave_room_for_others(tmp_path, routes, monkeypatch):
+    monkeypatch.setattr(server_module, "STRANGERS", 3)
+    monkeypatch.setattr(server_module, "REFUSAL_SECONDS", 60.0)
+    settings = config(connections=1, all_connections=6)
+    async with serving(tmp_path, routes, settings) as run:
+        assert await run.answer() == b"OK\n"
+        for _ in range(8):
+            _, writer = await run.connect()
+            writer.write(f"SB1 proxy {token()}\n".encode())
+        said = f"SB1 proxy {token(pod=POD + 'x', uid='other')}\n".encode()
+        assert await run.answer(said=said, source="127.0.0.2") == b"OK\n"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import logging
+import resource
 import signal
 import socket
 import sys
@@ -47,6 +48,7 @@ def main(
     parser.add_argument("folder", type=Path)
     folder = parser.parse_args(arguments).folder
     _withdraw(ready)
+    _allow_all_files()
     try:
         config, clock = read_config(folder), SystemClock()
         launches = Launches(folder / LAUNCHES, config, clock)
@@ -148,6 +150,12 @@ def _open_socket(family: socket.AddressFamily, address: str, port: int) -> socke
         opened.close()
         raise
     return opened
+
+
+def _allow_all_files() -> None:
+    """A tunnel needs two descriptors; the usual soft limit is below the run's connections."""
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
 
 
 def _announce(ready: Path, port: int) -> None:

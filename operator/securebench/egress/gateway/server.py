@@ -90,6 +90,8 @@ class Server:
     async def _serve(
         self, reader: asyncio.StreamReader, stream: SocketStream, address: str
     ) -> None:
+        # Until it is served, also while it waits for a refusal, a connection is a stranger's: so
+        # one Pod never takes the room of the others.
         self._strangers[address] += 1
         try:
             preface, launch = await self._admitted(reader, address)
@@ -112,26 +114,32 @@ class Server:
             preface = await _preface(reader)
         launch = self._launches.of(self._admission.identity(preface.token))
         launch.admit(address)
+        if preface.route is not Route.CLOSE:
+            self._require_room(preface.route, launch)
         return preface, launch
 
-    async def _carry(self, route: Route, launch: Launch, stream: SocketStream) -> None:
-        if (cause := self._problem(route, launch)) is not None:
-            if cause is not Cause.CLOSED:
-                launch.record(Decision(route, "", "", 0, Verdict.REFUSED, cause))
-            await _refuse(stream, cause)
+    def _require_room(self, route: Route, launch: Launch) -> None:
+        """Refuse what the launch may not open; in its log, unless its numbers are final."""
+        cause = self._problem(route, launch)
+        if cause is None:
             return
-        await asyncio.sleep(launch.bucket.take())
-        await stream.write(ACCEPTED)
-        await self._routes[route](AgentStream(stream, launch), launch, self._gateway)
+        if cause is not Cause.CLOSED:
+            launch.record(Decision(route, "", "", 0, Verdict.REFUSED, cause))
+        raise RefusedError(f"Pod {launch.identity.pod} may not open another connection.", cause)
 
     def _problem(self, route: Route, launch: Launch) -> Cause | None:
         if launch.is_closing:
             return Cause.CLOSED
         if route not in self._routes:
             return Cause.ROUTE
-        if len(launch.connections) > self._gateway.config.limits.connections:
+        if len(launch.connections) >= self._gateway.config.limits.connections:
             return Cause.CONNECTIONS
         return None if launch.bytes_left else Cause.BYTES
+
+    async def _carry(self, route: Route, launch: Launch, stream: SocketStream) -> None:
+        await asyncio.sleep(launch.bucket.take())
+        await stream.write(ACCEPTED)
+        await self._routes[route](AgentStream(stream, launch), launch, self._gateway)
 
     async def _close(self, launch: Launch, stream: SocketStream) -> None:
         """End a launch: cut what is open, write all down, answer; may be asked for again."""
