@@ -69,7 +69,7 @@ class Call:
         self._meter = _METERS[question.provider]()
         self._mask = KeyMask(question.key)
         self._is_judged = False
-        self._has_begun = False
+        self._has_answer = False
         self._body_bytes = len(question.body)
 
     @property
@@ -113,14 +113,16 @@ class Call:
     async def _relay(self, upstream: Upstream) -> None:
         head = await upstream.head()
         self._judge(head)
+        self._has_answer = True
         headers = agent_headers((name, self._mask.whole(value)) for name, value in head.headers)
         await self._exchange.start(head.status_code, tuple(headers))
         reader = self._reader(head)
         while (piece := await upstream.piece()) is not None:
-            reader.feed(piece)
+            if not self._is_judged:
+                reader.feed(piece)
             await self._send(self._mask.feed(piece))
         reader.end()
-        if head.status_code == OK and not self._meter.is_complete:
+        if not (self._is_judged or self._meter.is_complete):
             self.failure = PROVIDER_UNAVAILABLE
         await self._send(self._mask.rest())
         await self._exchange.finish()
@@ -144,13 +146,10 @@ class Call:
             )
         self.failure = failure_of_status(status)
         self._is_judged = status != OK
-        self._has_begun = status == OK
         if self.failure == PROVIDER_AUTH:
             raise KeyRefusedError
 
     def _reader(self, head: h11.Response) -> Reader:
-        if head.status_code != OK:
-            return DocumentReader(Meter())
         kind = dict(head.headers).get(b"content-type", b"").partition(b";")[0].strip().lower()
         if kind == b"text/event-stream":
             return StreamReader(self._meter)
@@ -175,7 +174,7 @@ class Call:
     def _estimate(self) -> Usage:
         """Return the tokens of an answer whose end nobody saw: leaving early is no way to save."""
         seen = self._meter.usage
-        if not self._has_begun:
+        if not self._has_answer:
             return seen
         return replace(
             seen,

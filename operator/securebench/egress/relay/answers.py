@@ -7,6 +7,7 @@ Source: providers.md 7, 8.5.
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final, Protocol
@@ -31,8 +32,8 @@ class Usage:
     output_tokens: int = 0
 
 
-@dataclass(slots=True)
-class Meter:
+@dataclass
+class Meter(ABC):
     """What was read so far.
 
     Attributes:
@@ -47,13 +48,13 @@ class Meter:
     failure: str = ""
     characters: int = 0
 
+    @abstractmethod
     def event(self, event: Mapping[str, object]) -> None:
         """Take an event of a stream."""
-        raise NotImplementedError
 
+    @abstractmethod
     def document(self, document: Mapping[str, object]) -> None:
         """Take a whole answer."""
-        raise NotImplementedError
 
 
 class Reader(Protocol):
@@ -151,7 +152,8 @@ class AnthropicMeter(Meter):
             case "message_start":
                 self._merge(_object(_object(event, "message"), "usage"))
             case "content_block_delta":
-                words = _object(event, "delta").values()
+                delta = _object(event, "delta")
+                words = (delta.get(name) for name in _ANTHROPIC_WORDS)
                 self.characters += sum(len(word) for word in words if isinstance(word, str))
             case "message_delta":
                 self._merge(_object(event, "usage"))
@@ -199,6 +201,7 @@ _OPENAI_QUOTA: Final = frozenset(
 _OPENAI_OWN: Final = frozenset(
     {"server_error", "server_is_overloaded", "slow_down", "internal_error", "timeout"}
 )
+_ANTHROPIC_WORDS: Final = ("text", "thinking", "partial_json")
 _ANTHROPIC_QUOTA: Final = frozenset({"rate_limit_error", "billing_error"})
 _ANTHROPIC_AUTH: Final = frozenset({"authentication_error", "permission_error"})
 _ANTHROPIC_ASKED: Final = frozenset(

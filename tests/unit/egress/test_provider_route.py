@@ -1,0 +1,435 @@
+"""The provider route against a scripted provider over TLS (providers.md section 8, A-179)."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import json
+import ssl
+
+import pytest
+
+from relays import (
+    DUMMY,
+    HOSTS,
+    KEY,
+    PATHS,
+    RESET,
+    TOOL,
+    answer,
+    error,
+    event,
+    events,
+    question,
+    relayed,
+    request,
+    until,
+    world,
+)
+from securebench.egress.config import GatewayLimits
+from securebench.egress.report import RelayReport
+
+BOTH = pytest.mark.parametrize("name", ["openai", "anthropic"])
+FULL = RelayReport(requests=1, input_tokens=1000, cached_tokens=200, output_tokens=50)
+FINAL = {"openai": 400, "anthropic": 403}
+
+
+@BOTH
+async def test_a_turn_is_relayed(name, tmp_path):
+    async with relayed(name, [answer(*events(name))], tmp_path) as relay:
+        got = await relay.ask()
+        assert (got.status, got.body) == (200, b"".join(events(name)))
+        (asked,) = relay.script.asked
+        assert (asked.head.method, asked.head.target) == (b"POST", PATHS[name].encode())
+        assert asked.json == question(name)
+        assert asked.headers["host"] == HOSTS[name]
+        sent_key = asked.headers.get("authorization", "").removeprefix("Bearer ")
+        assert asked.headers.get("x-api-key", sent_key) == KEY
+        assert DUMMY not in str(asked.head)
+        assert asked.headers["accept-encoding"] == "identity"
+        assert relay.script.dialled == [(HOSTS[name], 443)]
+        assert relay.report == FULL
+        (line,) = await relay.log()
+        assert line["verdict"] == "allowed"
+        assert (line["route"], line["host"], line["path"]) == (
+            "provider",
+            HOSTS[name],
+            PATHS[name].partition("?")[0],
+        )
+        assert (line["status"], line["input_tokens"], line["output_tokens"]) == (200, 1000, 50)
+
+
+@BOTH
+async def test_a_connection_serves_many_requests(name, tmp_path):
+    async with relayed(name, [answer(*events(name))], tmp_path) as relay:
+        for _ in range(3):
+            assert (await relay.ask()).status == 200
+        assert (relay.report.requests, relay.report.output_tokens) == (3, 150)
+        assert len(relay.script.dialled) == 3
+
+
+async def test_answers_come_as_they_are_written(tmp_path):
+    go = asyncio.Event()
+    first, *others = events("openai")
+    async with relayed("openai", [answer(first, go, *others)], tmp_path) as relay:
+        relay.writer.write(request("openai"))
+        await relay.reader.readuntil(b"\n\n")
+        assert not relay.report.output_tokens
+        go.set()
+        await relay.reader.readuntil(others[-1])
+
+
+@BOTH
+async def test_answers_that_are_no_streams_are_counted(name, tmp_path):
+    document = {
+        "openai": {
+            "status": "completed",
+            "usage": {
+                "input_tokens": 1000,
+                "input_tokens_details": {"cached_tokens": 200},
+                "output_tokens": 50,
+            },
+        },
+        "anthropic": {
+            "type": "message",
+            "usage": {
+                "input_tokens": 800,
+                "cache_read_input_tokens": 200,
+                "output_tokens": 50,
+            },
+        },
+    }[name]
+    script = answer(json.dumps(document).encode(), kind="application/json")
+    async with relayed(name, [script], tmp_path) as relay:
+        assert json.loads((await relay.ask()).body) == document
+        assert relay.report == FULL
+
+
+@pytest.mark.parametrize("path", ["/", "/api/hello"])
+async def test_probes_are_answered_here(path, tmp_path):
+    async with relayed("anthropic", [answer()], tmp_path) as relay:
+        assert (await relay.ask(b"", method="HEAD", path=path)).status == 200
+        assert relay.report == RelayReport()
+        assert not relay.script.dialled
+
+
+ELSEWHERE = {
+    "models": ("GET", "/v1/models"),
+    "websocket": ("GET", "/v1/responses"),
+    "search": ("POST", "/v1/alpha/search"),
+    "files": ("POST", "/v1/files"),
+    "absolute": ("POST", "https://evil.example/v1/responses"),
+    "probe": ("HEAD", "/v1/messages"),
+}
+
+
+@pytest.mark.parametrize("case", ELSEWHERE)
+@BOTH
+async def test_other_paths_are_refused(name, case, tmp_path):
+    method, path = ELSEWHERE[case]
+    async with relayed(name, [answer()], tmp_path) as relay:
+        got = await relay.ask(b"" if method != "POST" else b"{}", method=method, path=path)
+        assert got.status == 404
+        assert relay.report == RelayReport(blocked=1)
+        assert not relay.script.dialled
+        (line,) = await relay.log()
+        assert (line["verdict"], line["reason"]) == ("refused", "path")
+
+
+@BOTH
+async def test_hosted_tools_are_taken_out(name, tmp_path):
+    hosted = {"type": "web_search_20250305", "name": "web_search"}
+    async with relayed(name, [answer(*events(name))], tmp_path) as relay:
+        body = question(name, tools=[TOOL[name], hosted], mcp_servers=[{"url": "https://x"}])
+        assert (await relay.ask(body)).status == 200
+        assert relay.script.asked[0].json == question(name)
+        assert relay.report.stripped_tools == ("mcp_servers", "web_search_20250305")
+        assert (await relay.log())[0]["stripped"] == ["mcp_servers", "web_search_20250305"]
+
+
+@BOTH
+async def test_requests_for_hosted_tools_alone_are_refused(name, tmp_path):
+    async with relayed(name, [answer(*events(name))], tmp_path) as relay:
+        got = await relay.ask(question(name, tools=[{"type": "web_search"}]))
+        assert got.status == 400
+        assert "not allowed in this run" in got.error["message"]
+        assert relay.report == RelayReport(blocked=1, stripped_tools=("web_search",))
+        assert not relay.script.dialled
+        assert (await relay.log())[0]["reason"] == "hosted_tool"
+        assert (await relay.ask()).status == 200
+
+
+@BOTH
+async def test_hosted_tools_pass_where_they_are_allowed(name, tmp_path):
+    body = question(name, tools=[{"type": "web_search"}])
+    script = [answer(*events(name))]
+    async with relayed(name, script, tmp_path, allow_external_tools=True) as relay:
+        assert (await relay.ask(body)).status == 200
+        assert relay.script.asked[0].json == body
+        assert relay.report == FULL
+
+
+BROKEN = {
+    "no JSON": (b"{", ()),
+    "no object": (b"[]", ()),
+    "twice": (b'{"model": "a", "model": "b", "input": "c"}', ()),
+    "other encoding": ('{"model": "a"}'.encode("utf-16"), ()),
+    "compressed": (b"{}", ("Content-Encoding: gzip",)),
+    "ambiguous head": (b'{"model":"m","input":"","messages":[]}', ("X-Codex-A: 1", "X-Codex-A: 2")),
+}
+
+
+@pytest.mark.parametrize("case", BROKEN)
+@BOTH
+async def test_what_cannot_be_judged_is_refused(name, case, tmp_path):
+    body, headers = BROKEN[case]
+    async with relayed(name, [answer()], tmp_path) as relay:
+        got = await relay.ask(body, *headers)
+        assert got.status == 400
+        assert relay.report == RelayReport(blocked=1)
+        assert not relay.script.dialled
+
+
+@pytest.mark.parametrize("headers", [(), ("Content-Length: 3",)])
+async def test_requests_that_are_none_are_refused(headers, tmp_path):
+    async with relayed("openai", [answer()], tmp_path) as relay:
+        raw = request("openai", b"abc", *headers) if headers else b"\x00\r\n\r\n"
+        assert (await relay.ask(raw=raw)).status == 400
+        assert relay.report == RelayReport(blocked=1)
+        await relay.served()
+
+
+async def test_bodies_are_bounded(tmp_path):
+    limits = GatewayLimits(request_bytes=1000)
+    async with relayed("openai", [answer()], tmp_path, limits) as relay:
+        got = await relay.ask(question("openai", instructions="x" * 2000))
+        assert (got.status, got.headers["connection"]) == (413, "close")
+        assert relay.report == RelayReport(blocked=1)
+        relay.writer.write_eof()
+        await relay.served()
+
+
+async def test_chunked_requests_are_relayed(tmp_path):
+    data = json.dumps(question("openai")).encode()
+    head = b"POST /v1/responses HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n"
+    raw = head + b"Expect: 100-continue\r\n\r\n%x\r\n%b\r\n0\r\n\r\n" % (len(data), data)
+    async with relayed("openai", [answer(*events("openai"))], tmp_path) as relay:
+        assert (await relay.ask(raw=raw)).status == 200
+        assert relay.script.asked[0].json == question("openai")
+
+
+@BOTH
+async def test_a_refused_key_is_final(name, tmp_path):
+    for status in (401, 403):
+        async with relayed(name, [error(status), answer(*events(name))], tmp_path) as relay:
+            for _ in range(2):
+                got = await relay.ask()
+                assert got.status == FINAL[name]
+                assert "refuses the key" in got.error["message"]
+            assert len(relay.script.asked) == 1
+            assert relay.report == RelayReport(
+                requests=1, blocked=1, failures=1, failure="provider_auth"
+            )
+            assert [line["reason"] for line in await relay.log(2)] == ["provider_auth"] * 2
+
+
+@BOTH
+async def test_a_missing_key_is_final(name, tmp_path):
+    async with world(name, [answer()], tmp_path) as around, around.connected() as relay:
+        around.key_file.unlink()
+        assert (await relay.ask()).status == FINAL[name]
+        assert (relay.report.requests, relay.report.failure) == (0, "provider_auth")
+        assert not relay.script.dialled
+
+
+@BOTH
+async def test_a_renewed_key_is_used(name, tmp_path):
+    script = [answer(*events(name))]
+    async with world(name, script, tmp_path) as around, around.connected() as relay:
+        around.key_file.write_text("sk-renewed-0123456789")
+        await relay.ask()
+        assert "sk-renewed-0123456789" in str(relay.script.asked[0].head)
+
+
+@BOTH
+async def test_waiting_is_passed_on(name, tmp_path):
+    script = [error(429, "Retry-After: 2"), answer(*events(name))]
+    async with relayed(name, script, tmp_path) as relay:
+        got = await relay.ask()
+        assert (got.status, got.headers["retry-after"]) == (429, "2")
+        assert (relay.report.failure, relay.report.failures) == ("provider_quota", 1)
+        assert (await relay.ask()).status == 200
+        assert (relay.report.failure, relay.report.failures) == ("", 1)
+        assert relay.report.requests == 2
+
+
+PASSED = {
+    402: "provider_quota",
+    500: "provider_unavailable",
+    503: "provider_unavailable",
+    529: "provider_unavailable",
+    400: "",
+    404: "",
+    413: "",
+    422: "",
+}
+
+
+@pytest.mark.parametrize("status", PASSED)
+@BOTH
+async def test_statuses_are_passed_on_and_judged(name, status, tmp_path):
+    async with relayed(name, [error(status, "Set-Cookie: a=b")], tmp_path) as relay:
+        got = await relay.ask()
+        assert (got.status, got.error) == (status, {"message": "scripted"})
+        assert "set-cookie" not in got.headers
+        assert relay.report.failure == PASSED[status]
+        assert relay.report.failures == bool(PASSED[status])
+
+
+FAILING = {
+    "redirect": error(307, "Location: https://evil.example/v1/responses"),
+    "compressed": answer(b"x", headers=("content-encoding: gzip",)),
+    "no answer": [],
+    "reset": [RESET],
+    "no HTTP": [b"SSH-2.0-x\r\n\r\n"],
+    "upgrade": [b"HTTP/1.1 101 X\r\nupgrade: x\r\nconnection: upgrade\r\n\r\n"],
+}
+
+
+@pytest.mark.parametrize("case", FAILING)
+@BOTH
+async def test_a_provider_that_does_not_answer_is_unavailable(name, case, tmp_path):
+    async with relayed(name, [FAILING[case], answer(*events(name))], tmp_path) as relay:
+        got = await relay.ask()
+        assert (got.status, "location" in got.headers) == (502, False)
+        assert got.error["message"].startswith("securebench: ")
+        assert (relay.report.failure, relay.report.failures) == ("provider_unavailable", 1)
+        assert relay.script.dialled == [(HOSTS[name], 443)]
+        assert (await relay.ask()).status == 200
+        assert relay.report.failure == ""
+
+
+@BOTH
+async def test_a_refused_connection_is_unavailable(name, tmp_path):
+    async with world(name, [answer()], tmp_path) as around, around.connected() as relay:
+        around.script.port = 1
+        assert (await relay.ask()).status == 502
+        assert relay.report == RelayReport(requests=1, failures=1, failure="provider_unavailable")
+
+
+async def test_a_wrong_certificate_is_unavailable(tmp_path):
+    async with relayed("openai", [answer()], tmp_path) as relay:
+        relay.gateway.provider_tls = ssl.create_default_context()
+        assert (await relay.ask()).status == 502
+        assert (relay.report.failure, relay.script.asked) == ("provider_unavailable", [])
+
+
+async def test_a_private_address_of_the_provider_is_not_dialled(tmp_path):
+    async with relayed("openai", [answer()], tmp_path) as relay:
+        relay.script.addresses = ("10.0.0.1",)
+        assert (await relay.ask()).status == 502
+        assert (relay.report.failure, relay.script.dialled) == ("provider_unavailable", [])
+
+
+async def test_a_silent_provider_is_unavailable(tmp_path):
+    script = [answer(asyncio.Event())]
+    async with relayed("openai", script, tmp_path, GatewayLimits(idle_seconds=0.2)) as relay:
+        relay.writer.write(request("openai"))
+        await relay.served()
+        assert relay.report.failure == "provider_unavailable"
+
+
+@BOTH
+@pytest.mark.parametrize("end", [(), (RESET,)])
+async def test_a_cut_stream_is_a_failure_until_the_next_one(name, end, tmp_path):
+    script = [answer(*events(name)[:2], *end), answer(*events(name))]
+    async with world(name, script, tmp_path) as around:
+        async with around.connected() as relay:
+            relay.writer.write(request(name))
+            await around.script.ended.wait()
+            await relay.reader.readuntil(events(name)[1])
+            await until(lambda: relay.report.failure)
+            seen = 0 if name == "openai" else 1000
+            assert relay.report.failure == "provider_unavailable"
+            assert relay.report.input_tokens == seen
+        async with around.connected() as relay:
+            assert (await relay.ask()).status == 200
+            assert (relay.report.failure, relay.report.failures) == ("", 1)
+            assert relay.report.input_tokens == seen + 1000
+
+
+STREAMED = {
+    "openai": event("response.failed", response={"status": "failed", "error": {"code": "x"}}),
+    "openai quota": event(
+        "response.failed", response={"status": "failed", "error": {"code": "insufficient_quota"}}
+    ),
+    "anthropic": event("error", error={"type": "overloaded_error"}),
+}
+
+
+@pytest.mark.parametrize(
+    ("case", "want"),
+    [("openai", ""), ("openai quota", "provider_quota"), ("anthropic", "provider_unavailable")],
+)
+async def test_failures_inside_streams_count(case, want, tmp_path):
+    async with relayed(case.split()[0], [answer(STREAMED[case])], tmp_path) as relay:
+        assert (await relay.ask()).body == STREAMED[case]
+        assert relay.report.failure == want
+
+
+@BOTH
+async def test_the_key_never_comes_back(name, tmp_path):
+    encoded = base64.b64encode(f"Bearer {KEY}".encode()).decode()
+    text = event("x", text=f"{KEY} {encoded}")
+    half = len(text) // 3
+    script = answer(
+        text[:half],
+        text[half:],
+        *events(name),
+        headers=(f"x-request-id: {KEY}", f"x-echo: {KEY}"),
+    )
+    async with relayed(name, [script, error(500, f"x-request-id: {KEY}")], tmp_path) as relay:
+        got = await relay.ask()
+        whole = got.body + str(got.head).encode()
+        assert KEY.encode() not in whole
+        assert encoded.encode()[12:-4] not in whole
+        assert len(got.body) == len(text) + sum(map(len, events(name)))
+        assert got.headers["x-request-id"] == "*" * len(KEY)
+        assert (await relay.log())[0]["echoes"] == 4
+        assert KEY not in str((await relay.ask()).head)
+        assert KEY not in str(await relay.log())
+
+
+@BOTH
+async def test_the_request_budget_is_kept(name, tmp_path):
+    script = [answer(*events(name))]
+    async with relayed(name, script, tmp_path, max_requests=2) as relay:
+        assert [(await relay.ask()).status for _ in range(4)] == [200, 200, *[FINAL[name]] * 2]
+        assert (relay.report.requests, relay.report.blocked) == (2, 2)
+        assert relay.report.budget_exhausted
+        assert [line["reason"] for line in await relay.log(4)] == ["", "", "budget", "budget"]
+
+
+@BOTH
+async def test_the_token_budget_is_kept(name, tmp_path):
+    async with relayed(name, [answer(*events(name))], tmp_path, max_tokens=2000) as relay:
+        assert [(await relay.ask()).status for _ in range(3)] == [200, 200, FINAL[name]]
+        got = await relay.ask()
+        assert "budget" in got.error["message"]
+        assert got.error.get("code", "insufficient_quota") == "insufficient_quota"
+
+
+async def test_concurrent_requests_do_not_exceed_the_budget(tmp_path):
+    go = asyncio.Event()
+    script = [answer(go, *events("openai"))]
+    async with world("openai", script, tmp_path, max_requests=3) as around:
+
+        async def one():
+            async with around.connected() as relay:
+                return (await relay.ask()).status
+
+        asking = [asyncio.ensure_future(one()) for _ in range(8)]
+        await until(lambda: around.launch.relay.blocked == 5)
+        go.set()
+        assert sorted(await asyncio.gather(*asking)) == [200] * 3 + [400] * 5
+        assert len(around.script.asked) == around.launch.relay.requests == 3

@@ -1,0 +1,225 @@
+"""Agents that leave, launches that close, and what is held in memory meanwhile."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import suppress
+
+import pytest
+
+from relays import RESET, answer, error, event, events, question, relayed, request, until, world
+from securebench.clock import SystemClock
+from securebench.egress.config import GatewayLimits
+from securebench.egress.gateway import provider_route
+from securebench.egress.gateway.launches import Launch
+from securebench.egress.gateway.provider_memory import BodyMemory
+from securebench.egress.report import LaunchReport, RelayReport
+
+BOTH = pytest.mark.parametrize("name", ["openai", "anthropic"])
+
+
+@BOTH
+async def test_an_agent_that_leaves_cancels_the_request(name, tmp_path):
+    script = [answer(*events(name, "x" * 400)[:2], asyncio.Event())]
+    async with relayed(name, script, tmp_path) as relay:
+        relay.writer.write(request(name))
+        await relay.reader.readuntil(events(name, "x" * 400)[1])
+        relay.writer.close()
+        await relay.served()
+        await relay.script.ended.wait()
+        assert (relay.report.failure, relay.report.failures) == ("", 0)
+        assert relay.report.output_tokens == 100
+        body = relay.script.asked[0].body
+        assert relay.report.input_tokens == {"openai": len(body) // 4, "anthropic": 1000}[name]
+        (line,) = await relay.log()
+        assert (line["verdict"], line["reason"], line["output_tokens"]) == (
+            "allowed",
+            "broken",
+            100,
+        )
+
+
+@BOTH
+async def test_an_agent_that_leaves_after_the_end_is_served(name, tmp_path):
+    script = [answer(*events(name), asyncio.Event())]
+    async with relayed(name, script, tmp_path) as relay:
+        relay.writer.write(request(name))
+        await relay.reader.readuntil(events(name)[-1])
+        relay.writer.transport.abort()
+        await relay.served()
+        assert relay.report == RelayReport(1, 0, 1000, 200, 50)
+
+
+async def test_an_agent_that_leaves_before_an_answer_costs_nothing(tmp_path):
+    async with relayed("openai", [[asyncio.Event()]], tmp_path) as relay:
+        relay.writer.write(request("openai"))
+        await until(lambda: relay.script.asked)
+        relay.writer.close()
+        await relay.served()
+        assert relay.report == RelayReport(requests=1)
+
+
+@BOTH
+async def test_a_request_in_flight_at_the_end_is_no_failure(name, tmp_path):
+    script = [answer(*events(name)[:2], asyncio.Event())]
+    async with relayed(name, script, tmp_path) as relay:
+        relay.writer.write(request(name))
+        await relay.reader.readuntil(events(name)[1])
+        relay.task.cancel()
+        with suppress(asyncio.CancelledError):
+            await relay.task
+        assert (relay.report.failure, relay.report.failures) == ("", 0)
+        (line,) = await relay.log()
+        assert (line["verdict"], line["reason"]) == ("cut", "closed")
+
+
+async def test_a_request_in_flight_does_not_hide_a_failure(tmp_path):
+    script = [error(500), answer(asyncio.Event())]
+    async with relayed("openai", script, tmp_path) as relay:
+        await relay.ask()
+        relay.writer.write(request("openai"))
+        await until(lambda: len(relay.script.asked) == 2)
+        relay.task.cancel()
+        with suppress(asyncio.CancelledError):
+            await relay.task
+        assert relay.report.failure == "provider_unavailable"
+
+
+async def test_a_failure_inside_a_stream_stands_when_the_launch_closes(tmp_path):
+    failed = event("error", error={"type": "overloaded_error"})
+    script = [answer(failed, asyncio.Event())]
+    async with relayed("anthropic", script, tmp_path) as relay:
+        relay.writer.write(request("anthropic"))
+        await relay.reader.readuntil(failed)
+        relay.task.cancel()
+        with suppress(asyncio.CancelledError):
+            await relay.task
+        assert relay.report.failure == "provider_unavailable"
+
+
+async def test_a_reset_after_the_end_is_no_failure(tmp_path):
+    go = asyncio.Event()
+    script = [answer(*events("openai"), go, RESET)]
+    async with relayed("openai", script, tmp_path) as relay:
+        relay.writer.write(request("openai"))
+        await relay.reader.readuntil(events("openai")[-1])
+        go.set()
+        await relay.log()
+        assert relay.report == RelayReport(1, 0, 1000, 200, 50)
+
+
+async def test_requests_may_follow_before_the_answer(tmp_path):
+    go = asyncio.Event()
+    async with relayed("openai", [answer(go, *events("openai"))], tmp_path) as relay:
+        relay.writer.write(request("openai") * 2)
+        await until(lambda: relay.script.asked)
+        go.set()
+        await until(lambda: relay.report.output_tokens == 100)
+        assert len(relay.script.asked) == 2
+
+
+async def test_budgets_survive_a_restart(tmp_path):
+    script = [answer(*events("openai"))]
+    async with world("openai", script, tmp_path, max_requests=1) as around:
+        async with around.connected() as relay:
+            assert (await relay.ask()).status == 200
+        report = LaunchReport("sb-1", "uid", relay=around.launch.relay)
+        around.launch = Launch(report, GatewayLimits(), SystemClock())
+        async with around.connected() as relay:
+            assert (await relay.ask()).status == 400
+
+
+async def test_an_agent_that_sends_nothing_is_cut(tmp_path):
+    limits = GatewayLimits(idle_seconds=0.05)
+    async with relayed("openai", [answer()], tmp_path, limits) as relay:
+        assert await relay.reader.read() == b""
+        assert relay.report == RelayReport()
+
+
+async def test_an_agent_that_sends_its_body_too_slowly_is_cut(tmp_path, monkeypatch):
+    monkeypatch.setattr(provider_route, "BODY_SECONDS", 0.05)
+    async with relayed("openai", [answer()], tmp_path) as relay:
+        relay.writer.write(request("openai")[:-3])
+        assert await relay.reader.read() == b""
+        assert (await relay.log())[0]["reason"] == "idle"
+        assert not relay.script.asked
+
+
+async def test_an_agent_that_takes_nothing_is_cut(tmp_path):
+    limits = GatewayLimits(idle_seconds=0.3)
+    script = [answer(*[b"x" * 1_000_000] * 40, asyncio.Event())]
+    async with relayed("openai", script, tmp_path, limits) as relay:
+        relay.writer.write(request("openai"))
+        assert (await relay.log())[0]["reason"] == "idle"
+        assert relay.report.failure == ""
+
+
+async def test_the_byte_limit_ends_an_answer(tmp_path):
+    script = [answer(b"x" * 3000, asyncio.Event())]
+    async with relayed("openai", script, tmp_path, GatewayLimits(bytes=2000)) as relay:
+        relay.writer.write(request("openai"))
+        (line,) = await relay.log()
+        assert (line["verdict"], line["reason"]) == ("cut", "byte_limit")
+        assert relay.report.failure == ""
+
+
+async def test_bodies_wait_for_room(tmp_path):
+    go = asyncio.Event()
+    script = [answer(go, *events("openai"))]
+    async with world("openai", script, tmp_path) as around:
+        around.gateway.bodies = BodyMemory(1)
+        async with around.connected() as relay:
+            room = await around.gateway.bodies.reserve(1)
+            relay.writer.write(request("openai"))
+            with pytest.raises(TimeoutError):
+                async with asyncio.timeout(0.1):
+                    await until(lambda: relay.script.asked)
+            room.release()
+            await until(lambda: relay.script.asked)
+            async with asyncio.timeout(4):
+                await around.gateway.bodies.reserve(1)
+            go.set()
+
+
+async def test_room_is_given_in_turn():
+    memory = BodyMemory(10)
+    first = await memory.reserve(6)
+    second = asyncio.ensure_future(memory.reserve(99))
+    third = asyncio.ensure_future(memory.reserve(1))
+    await asyncio.sleep(0)
+    await asyncio.sleep(0)
+    assert not second.done()
+    assert not third.done()
+    first.release()
+    first.release()
+    (await second).release()
+    (await third).release()
+    assert memory._used == 0
+
+
+async def test_a_waiter_that_leaves_lets_the_next_one_in():
+    memory = BodyMemory(1)
+    first = await memory.reserve(1)
+    second = asyncio.ensure_future(memory.reserve(1))
+    await asyncio.sleep(0)
+    second.cancel()
+    await asyncio.gather(second, return_exceptions=True)
+    first.release()
+    async with asyncio.timeout(1):
+        await memory.reserve(1)
+
+
+async def test_one_launch_sends_one_body_at_a_time(tmp_path):
+    script = [answer(*events("openai"))]
+    async with world("openai", script, tmp_path) as around:
+        lock = around.gateway.bodies.reader(around.launch)
+        assert lock is around.gateway.bodies.reader(around.launch)
+        async with around.connected() as slow, around.connected() as other:
+            slow.writer.write(request("openai")[:-3])
+            await until(lock.locked)
+            other.writer.write(request("openai", question("openai", input="second")))
+            await asyncio.sleep(0.05)
+            assert not around.script.asked
+            slow.writer.write(request("openai")[-3:])
+            await until(lambda: len(around.script.asked) == 2)
+            assert around.script.asked[1].json["input"] == "second"
