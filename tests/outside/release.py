@@ -102,11 +102,3 @@ def pack_files(folder: Path) -> dict[str, bytes]:
         for path in paths
         if (len(path.parts) > 1 or path.name in files) and path.parts[0] not in NOT_IN_THE_PACK
     }
-
-
-def relay_numbers(record: Record) -> tuple[int, int]:
-    """Return the requests to the provider and the tokens that a record tells."""
-    metadata = record.get("producer_metadata") or {}
-    usage = metadata.get("usage") or {}
-    requests = int(metadata.get("provider_relay_requests", 0))
-    return requests, int(usage.get("input_tokens", 0)) + int(usage.get("output_tokens", 0))
