@@ -90,6 +90,19 @@ class Score(ApiModel):
     """Absent while nothing is verified."""
 
 
+class Usage(ApiModel):
+    """What the run's launches asked the model provider, lost ones included."""
+
+    requests: Count = 0
+    """Requests sent to the provider."""
+    input_tokens: Count = 0
+    """Tokens of all requests, cached ones included."""
+    cached_tokens: Count = 0
+    """Part of the input that came from the provider's cache."""
+    output_tokens: Count = 0
+    """Tokens of all answers."""
+
+
 class Results(ApiModel):
     """Where the results lie."""
 
@@ -116,6 +129,8 @@ class BenchmarkRunStatus(ApiModel):
     """Attempts of all tasks, by outcome."""
     score: Score | None = None
     """The result so far."""
+    usage: Usage | None = None
+    """What the run's launches asked the model provider; absent without one."""
     results: Results | None = None
     """Where the results lie."""
     failed_tasks: Annotated[

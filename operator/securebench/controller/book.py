@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import platform
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
@@ -12,6 +13,7 @@ from securebench.controller.status import Exported
 from securebench.engine.entries import Entry, Finished, Opened, RunBound, RunEnded
 from securebench.engine.history import run_history
 from securebench.engine.model import Finish, Outcome
+from securebench.engine.tally import total_usage
 from securebench.errors import InvariantViolationError
 from securebench.ledger.journal import Journal
 from securebench.ledger.labels import Isolation
@@ -21,6 +23,9 @@ from securebench.ledger.store import CANDIDATES, SUMMARY
 from securebench.ledger.summary import RecordFacts, run_summary
 from securebench.ledger.texts import read_texts
 from securebench.plan.model import AttemptKey
+
+ARCHITECTURES = {"x86_64": "amd64", "aarch64": "arm64"}
+"""As Kubernetes and image indexes name them."""
 
 EXPORT_SHARE = 10.0
 """Writing candidates.jsonl takes at most one part in so many of the time."""
@@ -106,7 +111,10 @@ class RunBook:
         await self._export()
         self.exported = Exported(self.exported.records, self.exported.sha256, is_sealed=True)
         store = self._bound.store
-        summary = run_summary(self._bound.plan.identity.run_id, self._facts())
+        plan = self._bound.plan
+        has_provider = plan.egress is not None and plan.egress.provider is not None
+        usage = total_usage(self.history.attempts.values()) if has_provider else None
+        summary = run_summary(plan.identity.run_id, self._facts(), usage)
         body = summary.to_json(str(store.folder), str(store.folder / CANDIDATES))
         body["sha256"] = self.exported.sha256
         await asyncio.to_thread(store.write_json, SUMMARY, body)
@@ -153,9 +161,16 @@ class RunBook:
             finished_at=at,
             run_ordinal=self._bound.index.run_ordinal,
             resume_generation=self._bound.index.resume_generation,
+            platform=platform_name(),
         )
         record = candidate_record(plan, plan.tasks[finish.key.task], known, texts, context)
         return self._bound.store.write_record(finish.key, record_line(record, plan.limits))
+
+
+def platform_name() -> str:
+    """Return ``<os>-<arch>`` of this machine; the nodes of a cluster have one architecture."""
+    machine = platform.machine()
+    return f"linux-{ARCHITECTURES.get(machine, machine)}"
 
 
 def record_facts_of(finish: Finish) -> RecordFacts:

@@ -30,6 +30,7 @@ from securebench.engine.reconcile import Controls, Decision, Halt, Situation, re
 from securebench.engine.tally import tally
 from securebench.errors import PermanentClusterError
 from securebench.kube.port import Kind, Raw
+from securebench.ledger.egress_log import merge_logs
 from securebench.manifests.harness import harness_pod
 from securebench.manifests.verifier import verifier_pod
 from securebench.names import RUN_UID_LABEL
@@ -361,6 +362,8 @@ class RunLoop:
 
     async def _end(self) -> None:
         reason, message = self._verdict()
+        if self._plan.egress is not None:
+            await asyncio.to_thread(merge_logs, self._bound.store, self._plan)
         await self._book.seal(reason.value, message)
         await self._publisher.ended(self._book, self._plan, reason, message)
 

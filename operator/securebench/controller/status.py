@@ -24,11 +24,13 @@ from securebench.api.status import (
     Results,
     Score,
     TaskCounts,
+    Usage,
 )
 from securebench.clock import rfc3339
 from securebench.engine.history import RunHistory
 from securebench.engine.model import Finish, Outcome
-from securebench.engine.tally import Tally, tally, wilson
+from securebench.engine.tally import Tally, tally, total_usage, wilson
+from securebench.ledger.producer_metadata import usage_fields
 from securebench.ledger.store import CANDIDATES
 from securebench.manifests.layout import run_folder
 from securebench.plan.model import RunPlan
@@ -104,6 +106,7 @@ class StatusBoard:
             resolved=_resolved(plan),
             tasks=_counts(counts),
             score=_score(counts),
+            usage=_usage(plan, history),
             results=Results(
                 path=f"{run_folder(plan.identity.uid)}/{CANDIDATES}",
                 records=exported.records,
@@ -162,6 +165,12 @@ def _score(counts: Tally) -> Score:
         score_sum=str(float(counts.passed)),
         pass_rate=rate,
     )
+
+
+def _usage(plan: RunPlan, history: RunHistory) -> Usage | None:
+    if plan.egress is None or plan.egress.provider is None:
+        return None
+    return Usage(**usage_fields(total_usage(history.attempts.values())))
 
 
 def _failed(plan: RunPlan, history: RunHistory) -> tuple[str, ...]:

@@ -23,6 +23,7 @@ SEALED_FIELDS = COLLECTED_FIELDS | {
 }
 MAX_KERNEL = 64
 """Characters of a kernel's release; Linux keeps no more."""
+BASELINES = frozenset({"clean", "committed"})
 VERDICT_FIELDS = frozenset({"v", "passed", "score", "metadata"})
 
 
@@ -43,6 +44,7 @@ def command_report(message: str) -> CommandReport:
         phase=_text(fields, "phase"),
         error=_text(fields, "error"),
         commit=_text(fields, "commit"),
+        baseline=_baseline(fields.get("diff")),
     )
 
 
@@ -145,6 +147,11 @@ def _stream(value: object) -> StreamInfo:
     if not isinstance(value, Mapping):
         return StreamInfo()
     return StreamInfo(_integer(value, "bytes") or 0, value.get("truncated") is True)
+
+
+def _baseline(diff: object) -> str:
+    baseline = _text(diff, "baseline") if isinstance(diff, Mapping) else ""
+    return baseline if baseline in BASELINES else ""
 
 
 def _integer(fields: Mapping[str, object], key: str) -> int | None:

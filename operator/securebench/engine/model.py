@@ -47,6 +47,8 @@ class CommandReport:
         phase: Name of the last phase that ran.
         error: One line for the user, or empty.
         commit: Commit of the image's repository, or empty.
+        baseline: ``clean`` or ``committed`` where the command worked in the image's repository:
+            whether that was as committed before; else empty.
     """
 
     exit_code: int | None = None
@@ -55,6 +57,7 @@ class CommandReport:
     phase: str = ""
     error: str = ""
     commit: str = ""
+    baseline: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from math import sqrt
 from typing import NamedTuple
 
-from securebench.engine.model import AttemptHistory, Outcome
+from securebench.engine.model import AttemptHistory, Outcome, Usage
 
 Z_95 = 1.959963984540054
 """Quantile of the standard normal distribution for a 95 % interval."""
@@ -71,6 +71,11 @@ def tally(histories: Iterable[AttemptHistory]) -> Tally:
             outcomes[history.finish.outcome] += 1
             passed += history.finish.passed is True
     return Tally(total, active, outcomes, passed)
+
+
+def total_usage(histories: Iterable[AttemptHistory]) -> Usage:
+    """Return what all launches asked the model provider."""
+    return sum((history.usage for history in histories), Usage())
 
 
 def wilson(passed: int, verified: int) -> Interval | None:

@@ -35,10 +35,19 @@ class Isolation(StrEnum):
     DECLARED = "declared"
 
 
+class Network(StrEnum):
+    """Whether the harness Pods have a way out."""
+
+    NONE = "none"
+    EGRESS = "egress"
+
+
 class Credentials(StrEnum):
     """Which secret values were within the agent's reach."""
 
     NONE = "none"
+    BROKERED = "brokered"
+    """The run's gateway holds the key of the model provider; no harness has it."""
     EXPOSED = "exposed"
 
 
@@ -52,9 +61,6 @@ class Runtime(StrEnum):
     """No Pod said what it saw."""
 
 
-NETWORK = "none"
-"""This version gives no Pod a network."""
-
 _GRADING: Mapping[VerifierKind, Grading] = {
     VerifierKind.TEXT: Grading.OUT_OF_PROCESS,
     VerifierKind.CHECK: Grading.IN_WORKSPACE,
@@ -64,9 +70,26 @@ _GRADING: Mapping[VerifierKind, Grading] = {
 
 
 def credentials(plan: RunPlan) -> Credentials:
-    """Return whether a value that the tester forwarded entered the harness Pods."""
-    is_exposed = bool(plan.harness.env and plan.harness.secret)
-    return Credentials.EXPOSED if is_exposed else Credentials.NONE
+    """Return the worst of what holds: a forwarded value entered the Pods, or a key is held."""
+    if plan.harness.env and plan.harness.secret:
+        return Credentials.EXPOSED
+    is_brokered = plan.egress is not None and plan.egress.provider is not None
+    return Credentials.BROKERED if is_brokered else Credentials.NONE
+
+
+def network(plan: RunPlan) -> Network:
+    """Return whether the run's harness Pods have a way out."""
+    return Network.NONE if plan.egress is None else Network.EGRESS
+
+
+def _confidential(plan: RunPlan) -> dict[str, object]:
+    """Return whether task text stays with the model provider; a tunnel may lead it anywhere."""
+    return {} if plan.egress is None else {"network_confidential": not plan.egress.domains}
+
+
+def _external_tools(plan: RunPlan) -> bool:
+    provider = plan.egress.provider if plan.egress is not None else None
+    return provider is not None and provider.allow_external_tools
 
 
 def record_labels(
@@ -84,12 +107,13 @@ def record_labels(
     facts = None if history.production is None else history.production.facts
     return {
         "grading": _grading(task).value,
-        "network": NETWORK,
+        "network": network(plan).value,
+        **_confidential(plan),
         "credentials": credentials(plan).value,
         "isolation": isolation.value,
         "runtime": _runtime(history).value,
         "user_namespace": _user_namespace(plan, facts),
-        "external_tools": False,
+        "external_tools": _external_tools(plan),
         "audit": plan.audit,
     }
 

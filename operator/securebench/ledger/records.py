@@ -14,13 +14,16 @@ from securebench.engine.model import Outcome
 from securebench.engine.tally import VERIFIED
 from securebench.errors import InvariantViolationError
 from securebench.ledger.labels import (
-    NETWORK,
     Isolation,
-    credentials,
     record_digests,
     record_labels,
 )
 from securebench.ledger.patch_metadata import IN_PROCESS, patch_metadata
+from securebench.ledger.producer_metadata import (
+    command_fields,
+    producer_metadata,
+    stream_fields,
+)
 from securebench.names import logical_name
 from securebench.plan.model import VerifierKind
 from securebench.plan.tasks import VERIFIER_STDERR
@@ -34,10 +37,7 @@ from securebench.resources import REDACTED
 if TYPE_CHECKING:
     from securebench.engine.model import (
         AttemptHistory,
-        CommandReport,
         Finish,
-        Production,
-        StreamInfo,
         Verification,
     )
     from securebench.packs.task import SecureBenchTask
@@ -50,7 +50,6 @@ TIMING_FIELDS = (
 )
 """All fields that differ between two runs whose results are equal."""
 
-TIMEOUT_EXIT_CODE = 124
 CODE_FILES = {
     "test_file": "solution_test.py",
     "candidate_file": "candidate.py",
@@ -88,12 +87,14 @@ class RecordContext:
         finished_at: End of the attempt, seconds since the epoch.
         run_ordinal: How often this run id was started with these digests, from 1.
         resume_generation: 0 for a run that continues none.
+        platform: ``<os>-<arch>`` of the agents' tools.
     """
 
     isolation: Isolation
     finished_at: float
     run_ordinal: int = 1
     resume_generation: int = 0
+    platform: str = "linux-amd64"
 
 
 def candidate_record(
@@ -127,7 +128,7 @@ def candidate_record(
         **_candidate(task, history, finish, texts),
         "producer_stdout": texts.producer_stdout,
         "producer_stderr": texts.producer_stderr,
-        "producer_metadata": producer_metadata(plan, task, history),
+        "producer_metadata": producer_metadata(plan, task, history, context.platform),
         **_verifier_fields(history, finish, verified),
         "labels": record_labels(plan, task, history, context.isolation),
         "digests": record_digests(plan, task, history),
@@ -161,58 +162,6 @@ def verdict_fields(passed: bool | None) -> dict[str, object]:  # noqa: FBT001 - 
         "passed": passed,
         "score": 1.0 if passed else 0.0,
     }
-
-
-def producer_metadata(plan: RunPlan, task: TaskPlan, history: AttemptHistory) -> dict[str, object]:
-    """Return what a record says of the harness (contract 12.2, 13.1, 15.4).
-
-    Args:
-        plan: The run.
-        task: The task.
-        history: Its production is missing where no harness ended.
-    """
-    config = plan.harness.config
-    workspace = f"workspaces/{logical_name(task.task.id)}"
-    result: dict[str, object] = {
-        "harness": plan.harness.type,
-        "exit_code": None,
-        "task_file": plan.harness.task_file,
-        "artifact_path": config.get("artifact_path"),
-        "workspace_root": workspace,
-        "allowed_domains": config.get("allowed_domains", []),
-        "credentials": credentials(plan).value,
-        "network": NETWORK,
-        "candidate_kind": task.extraction.kind,
-        "candidate_extraction": task.extraction.mode,
-    }
-    if task.extraction.mode == "file":
-        result["candidate_path"] = task.extraction.path
-    if task.extraction.mode == "workspace":
-        result["candidate_workspace"] = workspace
-    if history.production is not None:
-        result |= _produced(plan, task, history.production)
-    return result
-
-
-def _produced(plan: RunPlan, task: TaskPlan, production: Production) -> dict[str, object]:
-    result: dict[str, object] = {
-        **_command(production.command),
-        **_streams(production.stdout, production.stderr),
-        "image_id": production.facts.image_id,
-    }
-    if production.command.timed_out:
-        return result | {
-            "timed_out": True,
-            "timeout_seconds": task.timeout_seconds,
-            "command": plan.harness.config.get("command", list(plan.harness.command)),
-            "phase": "producer",
-        }
-    candidate = production.candidate
-    if candidate is not None and candidate.file is not None:
-        result["candidate_sha256"] = candidate.candidate_sha256
-        if task.extraction.mode == "workspace":
-            result["candidate_dropped_entries"] = candidate.dropped_entries
-    return result
 
 
 def _identity(
@@ -287,7 +236,7 @@ def _verifier_metadata(
     common = {
         "verifier": task.task.task_type,
         **verification.metadata,
-        **_streams(verification.stdout, verification.stderr),
+        **stream_fields(verification.stdout, verification.stderr),
         "image_id": verification.facts.image_id,
     }
     if task.verifier is VerifierKind.CHECK and task.check is not None:
@@ -299,8 +248,8 @@ def _verifier_metadata(
 
 def _launched(verification: Verification) -> dict[str, object]:
     return {
-        **_command(verification.command),
-        **_streams(verification.stdout, verification.stderr),
+        **command_fields(verification.command),
+        **stream_fields(verification.stdout, verification.stderr),
         "image_id": verification.facts.image_id,
     }
 
@@ -320,7 +269,7 @@ def _code_metadata(task: TaskPlan, code: CodePlan, verification: Verification) -
         "timeout_seconds": code.timeout_seconds,
     }
     return {
-        **_command(command),
+        **command_fields(command),
         "image": task.image,
         "isolation": code.isolation,
         "language": task.task.resources.value("language") or "python",
@@ -336,7 +285,7 @@ def _check_metadata(
     checker = task.task.resources.value("checker")
     command = checker.get("command") if isinstance(checker, Mapping) else None
     return {
-        **_command(verification.command),
+        **command_fields(verification.command),
         "image": task.image,
         "workspace_root": f"workspaces/{logical_name(task.task.id)}",
         "workdir": check.workdir,
@@ -358,21 +307,6 @@ def _verifier_fields(
         "verifier_stderr": verified.stderr,
         "verifier_metadata": verified.metadata,
     }
-
-
-def _command(command: CommandReport) -> dict[str, object]:
-    exit_code = TIMEOUT_EXIT_CODE if command.timed_out else command.exit_code
-    return {"exit_code": exit_code, "duration_seconds": command.duration_seconds}
-
-
-def _streams(stdout: StreamInfo, stderr: StreamInfo) -> dict[str, object]:
-    """Return the real sizes of streams of which not all was kept."""
-    result: dict[str, object] = {}
-    for name, stream in (("stdout", stdout), ("stderr", stderr)):
-        if stream.truncated:
-            result[f"{name}_truncated"] = True
-            result[f"{name}_bytes"] = stream.size_bytes
-    return result
 
 
 def _timing(history: AttemptHistory, context: RecordContext) -> dict[str, object]:

@@ -9,8 +9,12 @@ from collections import Counter
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
+from securebench.ledger.producer_metadata import usage_fields
+
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
+
+    from securebench.engine.model import Usage
 
 VERIFIED = frozenset({"passed", "failed"})
 NO_OUTCOME = "null"
@@ -38,6 +42,8 @@ class RunSummary:
         score_sum: Sum of the scores.
         verification_status: ``complete``, ``partial`` or ``pending``.
         outcomes: Records by outcome.
+        usage: What this run's launches asked the model provider, lost ones included and records
+            that were taken over from an earlier run not; None without a provider.
     """
 
     run_id: str
@@ -47,6 +53,7 @@ class RunSummary:
     score_sum: float
     verification_status: str
     outcomes: Mapping[str, int]
+    usage: Usage | None = None
 
     def to_json(self, output_dir: str, output_path: str) -> dict[str, object]:
         """Return the content of ``summary.json``.
@@ -65,6 +72,7 @@ class RunSummary:
             "score_sum": self.score_sum,
             "verification_status": self.verification_status,
             "outcomes": dict(self.outcomes),
+            **({} if self.usage is None else {"usage": usage_fields(self.usage)}),
         }
 
 
@@ -80,12 +88,15 @@ def record_facts(record: Mapping[str, object]) -> RecordFacts:
     )
 
 
-def run_summary(run_id: str, records: Iterable[RecordFacts]) -> RunSummary:
+def run_summary(
+    run_id: str, records: Iterable[RecordFacts], usage: Usage | None = None
+) -> RunSummary:
     """Count the records of a run.
 
     Args:
         run_id: As in the records.
         records: One for each attempt of the result.
+        usage: What the run asked its model provider, or None without one.
     """
     facts = list(records)
     verified = sum(item.verification_status in VERIFIED for item in facts)
@@ -98,6 +109,7 @@ def run_summary(run_id: str, records: Iterable[RecordFacts]) -> RunSummary:
         score_sum=float(sum(item.score or 0.0 for item in facts)),
         verification_status=_status(len(facts), verified),
         outcomes=dict(sorted(outcomes.items())),
+        usage=usage,
     )
 
 

@@ -32,6 +32,7 @@ class TesterRunSummary:
         score_sum: Sum of the scores.
         verification_status: ``complete``, ``partial`` or ``pending``.
         outcomes: Attempts by outcome.
+        usage: What the run asked its model provider: requests and tokens; empty without one.
     """
 
     run_id: str
@@ -43,6 +44,7 @@ class TesterRunSummary:
     score_sum: float
     verification_status: str
     outcomes: Mapping[str, int] = field(default_factory=dict)
+    usage: Mapping[str, int] = field(default_factory=dict)
 
     def line(self) -> str:
         """Return the last line of ``securebench run`` (contract 2.1)."""
@@ -91,6 +93,7 @@ def parse_summary(raw: Mapping[str, object]) -> TesterRunSummary:
             score_sum=float(raw["score_sum"]),  # type: ignore[arg-type]
             verification_status=_typed(raw, "verification_status", str),
             outcomes=_typed({"outcomes": {}, **raw}, "outcomes", dict),
+            usage=_typed({"usage": {}, **raw}, "usage", dict),
         )
     except (KeyError, TypeError, ValueError):
         raise StorageError(_DAMAGED) from None

@@ -11,12 +11,12 @@ from jsonschema import Draft202012Validator
 
 from securebench import reasons
 from securebench.candidates.extraction import CandidateKind, ExtractionMode, Problem
-from securebench.engine.machine import PHASE_OF_ROLE
+from securebench.engine.machine import OWN_PHASES, PHASE_OF_ROLE
 from securebench.engine.model import Outcome
 from securebench.engine.patch_steps import PatchStep
 from securebench.families.registry import FAMILIES
 from securebench.harnesses.config import HARNESS_TYPES
-from securebench.ledger.labels import Credentials, Grading, Isolation
+from securebench.ledger.labels import Credentials, Grading, Isolation, Network
 from securebench.ledger.record_line import record_line
 from securebench.manifests.checkers import CHECKER
 from securebench.manifests.code import TESTS
@@ -46,9 +46,15 @@ BY_OUTCOME = {
 
 WORDS = {
     "reasons": (
-        {value for name, value in vars(reasons).items() if name.isupper()},
+        {
+            value
+            for name, value in vars(reasons).items()
+            if name.isupper() and isinstance(value, str)
+        },
         SAID["failure_reason"],
     ),
+    "reasons of providers": ({*reasons.PROVIDER_REASONS}, BY_OUTCOME["provider"]),
+    "reasons of budgets": ({reasons.BUDGET_EXHAUSTED}, BY_OUTCOME["agent"]),
     "reasons of candidates": ({problem.value for problem in Problem}, BY_OUTCOME["agent"]),
     "reasons of patches": ({problem.value for problem in PatchProblem}, BY_OUTCOME["agent"]),
     "reasons of commands": ({dangerous_commands.FAILURE_REASON}, BY_OUTCOME["agent"]),
@@ -61,7 +67,14 @@ WORDS = {
         for outcome in {step.outcome for step in PatchStep}
     },
     "phases": (
-        {*PHASE_OF_ROLE.values(), CHECKER, CHECKS, TESTS, dangerous_commands.FAILURE_PHASE},
+        {
+            *PHASE_OF_ROLE.values(),
+            *OWN_PHASES.values(),
+            CHECKER,
+            CHECKS,
+            TESTS,
+            dangerous_commands.FAILURE_PHASE,
+        },
         SAID["failure_phase"],
     ),
     "phases of patches": (
@@ -77,6 +90,8 @@ WORDS = {
     "kinds": (set(get_args(CandidateKind)), PRODUCER["candidate_kind"]),
     "grading": ({word.value for word in Grading}, SAID["labels"]["properties"]["grading"]),
     "isolation": ({word.value for word in Isolation}, SAID["labels"]["properties"]["isolation"]),
+    "network": ({word.value for word in Network}, SAID["labels"]["properties"]["network"]),
+    "network of the producer": ({word.value for word in Network}, PRODUCER["network"]),
     "credentials": (
         {word.value for word in Credentials},
         SAID["labels"]["properties"]["credentials"],
