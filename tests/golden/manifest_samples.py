@@ -14,7 +14,10 @@ import yaml
 from securebench.candidates.extraction import Extraction
 from securebench.egress.config import GatewayLimits
 from securebench.engine.model import SealedCandidate, SealedPatch
-from securebench.harnesses.config import CommandHarness, harness_config
+from securebench.harnesses.agents import agent_command
+from securebench.harnesses.config import CommandHarness, ProviderHarness, harness_config
+from securebench.harnesses.extraction import extraction_for
+from securebench.harnesses.prompts import task_prompt
 from securebench.manifests.canary import ProbeTarget, canary_pod, control_pod
 from securebench.manifests.gateway import GatewayPolicy, gateway_pod, gateway_service
 from securebench.manifests.harness import harness_pod
@@ -22,6 +25,7 @@ from securebench.manifests.policy import deny_policy, egress_policy, gateway_pol
 from securebench.manifests.verifier import verifier_pod
 from securebench.packs.materialize import AssetMount, LaneSet
 from securebench.packs.task import SecureBenchTask
+from securebench.plan.agents import PROVIDER_URL, agent_plan
 from securebench.plan.model import (
     CheckPlan,
     CodePlan,
@@ -282,6 +286,7 @@ def golden() -> dict[str, dict[str, object]]:
     workspace = candidate("workspace.tar", launch=2)
     return {
         **egress_golden(plan, text),
+        **agent_golden(plan),
         "text_harness": harness_pod(plan, text, LaunchKey(0, 1, Role.HARNESS, 1), LANES),
         "oracle_harness": harness_pod(
             replace(plan, harness=harness_plan("oracle"), audit=True),
@@ -313,6 +318,31 @@ def golden() -> dict[str, dict[str, object]]:
         "deny_policy": deny_policy(plan),
         "canary": canary_pod(plan, 1, TARGETS, UserNamespaces.ON),
         "control": control_pod(plan, 1, TARGETS),
+    }
+
+
+def agent_run(plan: RunPlan, kind: str, task: TaskPlan) -> tuple[RunPlan, TaskPlan]:
+    """Return the same run with the tool of a model provider."""
+    harness = harness_config(kind, {"model": "m-1"})
+    assert isinstance(harness, ProviderHarness)
+    overlays = {kind: {"1.2.3": f"securebench/overlay-{kind}:1.2.3", "latest": "1.2.3"}}
+    agent = agent_plan(harness, overlays)
+    extraction = extraction_for(task.task.task_type, harness)
+    prompt = task_prompt(task.task.task_type, extraction, task.workspace, harness.task_file)
+    command = agent_command(harness, prompt, PROVIDER_URL)
+    planned = replace(plan.harness, type=kind, command=(), agent=agent)
+    return replace(plan, harness=planned, egress=PROVIDER), replace(
+        task, command=command, extraction=extraction
+    )
+
+
+def agent_golden(plan: RunPlan) -> dict[str, dict[str, object]]:
+    """Return harness Pods of both tools: one works in a checkout, one writes an answer."""
+    codex = agent_run(plan, "codex", patch_task(workdir="/testbed"))
+    claude = agent_run(replace(plan, pods=USER_NAMESPACE_PODS), "claude_code", text_task())
+    return {
+        "codex_harness": harness_pod(*codex, LaunchKey(4, 1, Role.HARNESS, 1), LANES),
+        "claude_harness": harness_pod(*claude, LaunchKey(0, 1, Role.HARNESS, 1), LANES),
     }
 
 

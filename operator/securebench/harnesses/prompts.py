@@ -10,8 +10,8 @@ if TYPE_CHECKING:
     from securebench.candidates.extraction import Extraction
 
 _SOLVE: Final = (
-    "Read the task in the file {task_file} and solve it. Use nothing but the files that you find"
-    " in the workspace {workspace}: everything that you need is there."
+    "Read the task in the file {task_file} and solve it. Use nothing but what the workspace"
+    " {workspace} gives you: everything that you need is there."
 )
 _REPOSITORY: Final = (
     "The current working directory is the checkout of the repository: work in it, do not clone it"
