@@ -1,7 +1,7 @@
 """A model provider that fails in the middle of runs; `make provider-failures` prints the table.
 
-Of every run one task fails, after its agent has read it, and the others are solved. The exit code is
-1 where the failure became something else than the table of CASES says, or befell another task.
+Of every run one task fails, after its agent has read it, and the others are solved. The exit code
+is 1 where the failure became something else than the table of CASES says, or befell another task.
 """
 
 from __future__ import annotations

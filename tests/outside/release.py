@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from e2e.release import Raw, Record, Release, benchmark_run, keyed_pack, release
+from e2e.release import Raw, Release, benchmark_run, keyed_pack, release
 from outside import places
 
 IMAGES = places.FOLDER.parent / "images"
