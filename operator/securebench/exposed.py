@@ -1,0 +1,70 @@
+"""Takes the values that a tester exposes to an agent out of what is kept of it.
+
+A value is found as it is and in the encodings that programs print by themselves. What an agent
+splits, encrypts or spells otherwise stays: such a run's records say ``credentials: exposed``.
+
+Source: threats.md A-182 and section 5.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import re
+from collections.abc import Iterable, Iterator
+from typing import Final
+from urllib.parse import quote
+
+FILLER: Final = b"*"
+"""Takes the place of each byte: the bounds of what is kept still hold."""
+
+MINIMUM_BYTES: Final = 8
+"""Shorter values are left alone: their bytes occur anywhere (contract 8.1 draws the same line)."""
+
+_FIRST: Final = (0, 2, 3)
+"""Characters of base64 that also depend on the bytes before, by how many of these there are."""
+
+
+class ExposedValues:
+    """The values of ``harness.env`` that entered a run's harness Pods.
+
+    Args:
+        values: As the Secret has them; blank space around them does not count.
+    """
+
+    def __init__(self, values: Iterable[bytes] = ()) -> None:
+        known = {value.strip() for value in values}
+        forms = {form for value in known if len(value) >= MINIMUM_BYTES for form in _forms(value)}
+        longest_first = sorted(forms, key=lambda form: (-len(form), form))
+        self._pattern = re.compile(b"|".join(map(re.escape, longest_first)) or rb"(?!)")
+        self._is_empty = not forms
+
+    def __bool__(self) -> bool:
+        """Whether there is anything to look for."""
+        return not self._is_empty
+
+    def __repr__(self) -> str:
+        """Return a text without any value."""
+        return f"{type(self).__name__}(...)"
+
+    def without(self, data: bytes) -> bytes:
+        """Return data of the same length in which the values are filled up.
+
+        Args:
+            data: A whole text: what lies across the border of two pieces is not found.
+        """
+        return self._pattern.sub(lambda match: FILLER * len(match[0]), data)
+
+
+def _forms(value: bytes) -> Iterator[bytes]:
+    yield value
+    yield value[::-1]
+    yield value.hex().encode()
+    yield value.hex().upper().encode()
+    yield quote(value, safe="").encode()
+    yield json.dumps(value.decode("utf-8", "replace")).encode()[1:-1]
+    for offset in range(3):
+        padded = b"\0" * offset + value
+        whole = len(padded) // 3 * 4
+        for text in (base64.b64encode(padded), base64.urlsafe_b64encode(padded)):
+            yield text[_FIRST[offset] : whole]
