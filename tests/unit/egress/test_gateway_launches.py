@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import threading
 
 import pytest
 
@@ -152,21 +153,28 @@ async def test_what_the_disk_did_not_take_is_written_later(tmp_path, launches, m
 async def test_a_flush_that_is_cut_still_ends_before_the_next(tmp_path, launches, monkeypatch):
     someone = launches.of(IDENTITY)
     someone.record(ALLOWED)
-    written = []
+    steps, began, go_on = [], asyncio.Event(), threading.Event()
+    loop = asyncio.get_running_loop()
 
     def slow(folder, report, lines):
-        written.append(report.requests)
-        return write_launch(folder, report, lines)
+        steps.append(f"begin {report.requests}")
+        loop.call_soon_threadsafe(began.set)
+        assert go_on.wait(5)
+        write_launch(folder, report, lines)
+        steps.append(f"end {report.requests}")
 
     monkeypatch.setattr("securebench.egress.gateway.registry.write_launch", slow)
     first = asyncio.create_task(launches.flush(someone))
-    await asyncio.sleep(0)
+    await began.wait()
     first.cancel()
+    await asyncio.wait([first])
     someone.record(ALLOWED)
-    await launches.flush_all()
-    await launches.flush_all()
+    second = asyncio.create_task(launches.flush_all())
+    await asyncio.wait([second], timeout=0.05)
+    go_on.set()
+    await second
+    assert steps == ["begin 1", "end 1", "begin 2", "end 2"]
     assert read_launches(tmp_path)[0].report.requests == 2
-    assert written == sorted(written)
     assert read_launches(tmp_path)[0].log_lines == 2
 
 
