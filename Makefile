@@ -147,10 +147,10 @@ packs: setup install load ## Every runnable pack with its own answers and with n
 outside: setup cluster ## Start the fake internet of the local node (tests/outside)
 	@tests/outside/outside up
 
-run-agents: setup load outside ## Real codex and Claude Code solve two packs; the provider is a fake
+run-agents: setup load overlays outside ## Real codex and Claude Code solve two packs; the provider is a fake
 	@$(WITH_CLUSTER); PYTHONPATH=$(PYTHONPATH):tests python -m outside.run_agents
 
-provider-failures: setup load outside ## A provider that fails in the middle of a run: what each failure becomes
+provider-failures: setup load overlays outside ## A provider that fails in the middle of a run: what each failure becomes
 	@$(WITH_CLUSTER); PYTHONPATH=$(PYTHONPATH):tests python -m outside.provider_failures
 
 kills: setup load ## Kill the operator 20 times in a 40-task run and compare the records
