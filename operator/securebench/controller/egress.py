@@ -73,6 +73,8 @@ def _read(store: RunStore, pod: str) -> LaunchReport | None:
     try:
         with path.open("rb") as file:
             text = file.read(REPORT_BYTES + 1)
+        if len(text) > REPORT_BYTES:
+            raise ReportMissingError(f"the gateway's report of Pod {pod} is too long")
         report = decode(LaunchReport, text)
     except FileNotFoundError:
         return None

@@ -25,6 +25,7 @@ from typing import IO, NamedTuple
 
 from securebench.digests import PATTERN
 from securebench.errors import InvalidInputError, SecureBenchError, StorageError, TooLargeError
+from securebench.ledger.egress_log import EGRESS
 from securebench.ledger.index import RunIndex
 from securebench.ledger.store import CANDIDATES, RECORD, RUN, SUMMARY
 from securebench.manifests import layout
@@ -59,7 +60,7 @@ RUN_FILES = frozenset(
         RUN,
         SUMMARY,
         "agent-trace.log",
-        "egress.jsonl",
+        EGRESS,
         "events.jsonl",
     }
 )

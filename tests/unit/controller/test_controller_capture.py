@@ -1,4 +1,5 @@
 import hashlib
+from dataclasses import replace
 
 import pytest
 
@@ -9,9 +10,11 @@ from build import (
     VERIFIER,
     check_task,
     collect_message,
+    egress_report,
     ended,
     harness_done,
     pod_status,
+    relayed,
     seal_message,
     supervise_message,
     verifier_done,
@@ -19,14 +22,16 @@ from build import (
 )
 from golden.manifest_samples import text_task
 from securebench.controller.capture import capture
+from securebench.egress.codec import encode
 from securebench.engine.entries import LaunchLost, Produced, Verified
 from securebench.engine.machine import Capture
-from securebench.engine.model import CommandReport, StreamInfo
+from securebench.engine.model import CommandReport, StreamInfo, Usage
 from securebench.engine.stage import Ended
 from securebench.ledger.store import RunStore
 
 UID = "3f2a9c1e-5b7d-4e80-9a6c-2d1f0e4b8c77"
 TEXT = b"B\n"
+POD = "sb-3f2a9c1e5b7d-0-1h1"
 DIGEST = f"sha256:{hashlib.sha256(TEXT).hexdigest()}"
 
 
@@ -126,6 +131,67 @@ def test_a_limit_keeps_what_was_sealed(store):
     found = produced(harness(store, None, 137, "oom_killed"))
     assert found.candidate is not None
     assert found.problem == "oom_killed"
+
+
+# The gateway's word
+
+
+def connected(store, report, problem="", code=0):
+    """Capture a launch with a way out whose gateway left this."""
+    folder = store.gateway_folder / "launches"
+    folder.mkdir(parents=True, exist_ok=True)
+    if report is not None:
+        content = report if isinstance(report, bytes) else encode(report)
+        (folder / f"{POD}.json").write_bytes(content)
+    leave(store)
+    status = harness_done(code, seal_message(digest=DIGEST))
+    job = Capture(HARNESS, view_of(HARNESS, status), Ended(code, problem))
+    return capture(store, text_task(), job, NOW, has_egress=True)
+
+
+def test_the_last_word_of_the_gateway_is_kept(store):
+    report = relayed(failure="provider_auth", stripped_tools=("web_search",))
+    assert produced(connected(store, report)).egress == report
+
+
+def test_without_a_way_out_no_report_is_looked_for(store):
+    leave(store)
+    assert produced(harness(store)).egress is None
+
+
+REPORTS = {
+    "none": None,
+    "open": relayed(),
+    "of another Pod of the name": egress_report(pod_uid="other"),
+    "of another name": egress_report(pod="other"),
+    "cut": encode(relayed())[:-20],
+    "not JSON": b"closed",
+    "an unknown field": encode(relayed())[:-2] + b',"verdict":true}',
+    "a field twice": encode(relayed())[:-2] + b',"closed":true}',
+    "another type": encode(relayed()).replace(b'"requests": 4', b'"requests": "4"'),
+    "below zero": relayed(requests=-1),
+    "an unknown failure": relayed(failure="verifier_error"),
+    "too long": encode(relayed())[:-1] + b" " * 70_000,
+}
+REPORTS["open"] = replace(REPORTS["open"], closed=False)
+
+
+@pytest.mark.parametrize("name", REPORTS)
+def test_without_its_last_word_a_launch_is_lost(store, name):
+    assert lost(connected(store, REPORTS[name])) == "egress_report_missing"
+
+
+def test_a_lost_launch_keeps_what_it_asked(store):
+    found = connected(store, replace(relayed(), closed=False))
+    assert found.lost.usage == Usage(4, 1000, 200, 50)
+    found = connected(store, b"damaged")
+    assert found.lost.usage == Usage()
+
+
+@pytest.mark.parametrize("report", [None, replace(relayed(), closed=False)])
+def test_an_eviction_for_the_disk_may_have_no_last_word(store, report):
+    found = produced(connected(store, report, "disk_limit_exceeded", 137))
+    assert (found.problem, found.egress) == ("disk_limit_exceeded", report)
 
 
 # Verifier

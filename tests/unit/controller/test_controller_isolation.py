@@ -1,11 +1,12 @@
 import asyncio
 import json
 from contextlib import suppress
+from dataclasses import replace
 from unittest import mock
 
 import pytest
 
-from build import NOW, FakeClock, VirtualLoop, ended, plan_of, pod_status, running, waiting
+from build import DOMAINS, NOW, FakeClock, VirtualLoop, ended, plan_of, pod_status, running, waiting
 from golden.manifest_samples import pods, run_plan, text_task
 from securebench.clock import rfc3339
 from securebench.controller.isolation import (
@@ -96,6 +97,40 @@ def test_judgement(name, namespaced):
     control, canary, verified, message = JUDGEMENTS[name]
     found = judge(control, canary, user_namespaces=namespaced)
     assert found == Isolated(verified=verified, user_namespaces=namespaced, message=message)
+
+
+REACHED = CLOSED | {"gateway": "open"}
+GATEWAY_JUDGEMENTS = {
+    "the gateway alone is open": (REACHED, True, "closed: api-server, dns; open: gateway"),
+    "the gateway is closed": (
+        CLOSED | {"gateway": "closed"},
+        False,
+        "a Pod of the run did not reach the run's gateway",
+    ),
+    "the gateway was not tried": (
+        CLOSED,
+        False,
+        "a Pod of the run did not reach the run's gateway",
+    ),
+    "something else is open too": (
+        REACHED | {"dns": "open"},
+        False,
+        "a Pod under the run's policies reached: dns",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", GATEWAY_JUDGEMENTS)
+def test_judgement_of_a_run_with_a_gateway(name):
+    canary, verified, message = GATEWAY_JUDGEMENTS[name]
+    found = judge(OPEN, canary, user_namespaces=True, has_gateway=True)
+    assert found == Isolated(verified=verified, user_namespaces=True, message=message)
+
+
+def test_a_run_without_a_gateway_may_reach_none():
+    found = judge(OPEN, REACHED, user_namespaces=True)
+    assert found.message == "a Pod under the deny-all policy reached: gateway"
+    assert not found.verified
 
 
 def probe(code=0, message=""):
@@ -219,6 +254,13 @@ def test_a_canary_that_reaches_nothing_verifies(world):
     assert found == Isolated(verified=True, user_namespaces=True, message="closed: api-server, dns")
     assert sorted(world.made()) == [FIRST, CONTROL]
     assert world.cluster.objects(Kind.POD) == {}
+
+
+@pytest.mark.parametrize("states", [REACHED, CLOSED])
+def test_a_canary_of_a_run_with_a_gateway_must_reach_it(world, states):
+    plan = replace(PLAN, egress=replace(DOMAINS, gateway="10.96.0.7"))
+    found = world.prove({CONTROL: says(OPEN), FIRST: says(states)}, plan=plan)
+    assert found.verified is (states is REACHED)
 
 
 def test_a_canary_that_gets_out_does_not(world):

@@ -18,6 +18,7 @@ from securebench.errors import (
 from securebench.kube.fake import FakeCluster
 from securebench.kube.port import Kind
 from securebench.ledger.index import RunIndex
+from securebench.manifests.canary import ProbeTarget
 from securebench.plan.model import AttemptKey, LaunchKey, Role
 
 EARLIER = "11111111-0000-4000-8000-000000000000"
@@ -187,6 +188,57 @@ async def test_the_secret_of_a_harness(world, name):
         with pytest.raises(SpecError, match=words):
             await world.bind(harness=harness)
         assert untouched(world)
+
+
+KEY = {"OPENAI_API_KEY": "c2VjcmV0"}
+PROVIDER_SECRETS = {
+    "absent": (None, None, "does not exist in this namespace"),
+    "not labelled": ({}, KEY, 'lacks the label securebench.dev/usable-by-runs: "true"'),
+    "no data": (LABEL, None, "has no key OPENAI_API_KEY; put the model provider's key there"),
+    "another key": (LABEL, {"ANTHROPIC_API_KEY": "x"}, "has no key OPENAI_API_KEY"),
+    "usable": (LABEL, KEY, None),
+}
+
+
+@pytest.mark.parametrize("name", PROVIDER_SECRETS)
+async def test_the_secret_of_a_provider(world, name):
+    labels, data, words = PROVIDER_SECRETS[name]
+    world.context = context_of(
+        world.cluster,
+        world.clock,
+        world.root,
+        overlays={"codex": {"images": {"1": "overlay-codex:1"}, "latest": "1"}},
+    )
+    if labels is not None:
+        body = {"metadata": {"name": "openai", "labels": labels}, "data": data}
+        await world.cluster.create(Kind.SECRET, body)
+    spec = {
+        "harness": {"type": "codex", "config": {"model": "m"}},
+        "provider": {"secretRef": {"name": "openai"}},
+    }
+    if words is None:
+        provider = (await world.bind(**spec)).plan.egress.provider
+        assert (provider.secret, provider.key) == ("openai", "OPENAI_API_KEY")
+        return
+    with pytest.raises(SpecError) as caught:
+        await world.bind(**spec)
+    assert str(caught.value).startswith("spec.provider.secretRef: Secret 'openai' ")
+    assert words in str(caught.value)
+    assert "\n" not in str(caught.value)
+    assert untouched(world)
+
+
+async def test_supervise_waits_until_every_address_but_the_node_is_closed(world):
+    targets = (
+        ProbeTarget("api-server", "fd00::1", 443, "tcp"),
+        ProbeTarget("kubelet", "192.0.2.1", 10250, "tcp"),
+        ProbeTarget("dns", "10.96.0.10", 53, "udp"),
+        ProbeTarget("metadata", "169.254.169.254", 80, "tcp"),
+        ProbeTarget("extra-1", "10.0.0.9", 5432, "tcp"),
+    )
+    world.context = replace(world.context, targets=targets)
+    plan = (await world.bind()).plan
+    assert plan.pods.probes == ("[fd00::1]:443", "169.254.169.254:80", "10.0.0.9:5432")
 
 
 async def test_a_one_node_volume_keeps_the_pods_on_its_node(world):

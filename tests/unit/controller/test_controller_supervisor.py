@@ -1,7 +1,6 @@
 """The supervisor with everything below it real but time, cluster and threads."""
 
 import asyncio
-import hashlib
 import json
 import logging
 from unittest import mock
@@ -10,19 +9,15 @@ import pytest
 
 from build import (
     NOW,
-    FakeClock,
-    VirtualLoop,
     context_of,
     ended,
     inline,
     pod_status,
     question,
     run_body,
-    seal_message,
-    supervise_message,
-    text_message,
     write_pack,
 )
+from operator_world import World
 from securebench.controller.run_loop import RunLoop
 from securebench.controller.supervisor import Supervisor, is_pack_error, run_object
 from securebench.engine.observe import pod_view
@@ -33,82 +28,9 @@ from securebench.errors import (
     SpecError,
     TransientClusterError,
 )
-from securebench.kube.fake import FakeCluster
 from securebench.kube.port import Kind
 from securebench.ledger.index import RunIndex
-from securebench.plan.model import Role
 from securebench.settings import PodTemplateRules
-
-
-class World:
-    def __init__(self, root):
-        self.root = root
-        self.runs = 0
-        self.clock = FakeClock()
-        self.cluster = FakeCluster(namespace="bench", clock=self.clock)
-        self.supervisor = Supervisor(context_of(self.cluster, self.clock, root))
-        self.runner = asyncio.Runner(loop_factory=lambda: VirtualLoop(self.clock))
-        write_pack(root / "packs/smoke", [question("a"), question("b")])
-
-    def wait(self, seconds=0.01):
-        self.runner.run(asyncio.sleep(seconds))
-
-    def apply(self, name="nightly", **spec):
-        self.runner.run(self.cluster.create(Kind.BENCHMARK_RUN, run_body(name, **spec)))
-        self.runs += 1
-        uid = f"{self.runs:08x}-0000-4000-8000-000000000000"
-        self.cluster.edit(Kind.BENCHMARK_RUN, name, {"metadata": {"uid": uid}})
-        self.observe("ADDED", name)
-        return uid
-
-    def observe(self, kind, name="nightly", body=None):
-        async def observe():
-            self.supervisor.observe(kind, body or self.run(name))
-
-        self.runner.run(observe())
-        self.wait()
-
-    def edit(self, name="nightly", **spec):
-        self.cluster.edit(Kind.BENCHMARK_RUN, name, {"spec": spec})
-        self.observe("MODIFIED", name)
-
-    def run(self, name="nightly"):
-        return self.cluster.objects(Kind.BENCHMARK_RUN)[name]
-
-    def condition(self, kind="Succeeded", name="nightly"):
-        status = self.run(name).get("status", {})
-        return {item["type"]: item for item in status.get("conditions", [])}.get(kind, {})
-
-    def restart(self):
-        self.runner.run(self.supervisor.close())
-        self.supervisor = Supervisor(context_of(self.cluster, self.clock, self.root))
-
-    def pods(self):
-        return sorted(self.cluster.objects(Kind.POD))
-
-    def work(self, uid, rounds=10):
-        """Let every Pod end well until the run has."""
-        for _ in range(rounds):
-            for raw in self.cluster.objects(Kind.POD).values():
-                view = pod_view(raw)
-                if view.is_terminal or view.launch is None:
-                    continue
-                self.cluster.set_pod_status(view.name, self.ending(uid, view.launch))
-            self.wait(5)
-
-    def ending(self, uid, launch):
-        if launch.role is Role.VERIFIER:
-            message = text_message(passed=True)
-            return pod_status("Succeeded", ended("verifier", 0, message=message))
-        digest = f"sha256:{hashlib.sha256(b'B').hexdigest()}"
-        place = f"runs/{uid}/tasks/{launch.task}/attempts/1/launches/{launch.launch}/candidate"
-        (self.root / place / "candidate.txt").write_text("B")
-        seal = seal_message(digest=digest)
-        return pod_status(
-            "Succeeded",
-            ended("courier", 0, message=seal),
-            ended("harness", 0, message=supervise_message()),
-        )
 
 
 @pytest.fixture

@@ -1,0 +1,324 @@
+"""Whole runs with a way out, on an operator in memory."""
+
+import asyncio
+import json
+from unittest import mock
+
+import pytest
+
+from build import ended, pod_status, running, waiting
+from operator_world import World
+from securebench.controller.isolation import Prober
+from securebench.egress.codec import encode
+from securebench.egress.report import LaunchReport, RelayReport
+from securebench.engine.entries import Isolated
+from securebench.engine.observe import pod_view
+from securebench.errors import PermanentClusterError
+from securebench.kube.port import Kind, QuotaExceeded
+
+DOMAINS = {
+    "type": "command",
+    "config": {"command": "echo B", "allowed_domains": ["docs.example.org"]},
+}
+CODEX = {"type": "codex", "config": {"model": "m"}}
+OVERLAYS = {"codex": {"images": {"1": "overlay-codex:1"}, "latest": "1"}}
+READY = {"type": "Ready", "status": "True"}
+PROVEN = Isolated(verified=True, user_namespaces=False, message="closed: dns; open: gateway")
+
+
+class EgressWorld(World):
+    def __init__(self, root):
+        super().__init__(root, overlays=OVERLAYS)
+        self.relay = RelayReport(requests=2, input_tokens=100, output_tokens=5)
+        labels = {"securebench.dev/usable-by-runs": "true"}
+        secret = {
+            "metadata": {"name": "openai", "labels": labels},
+            "data": {"OPENAI_API_KEY": "eA=="},
+        }
+        self.runner.run(self.cluster.create(Kind.SECRET, secret))
+
+    def begin(self, **spec):
+        self.uid = self.apply(**({"harness": DOMAINS, "parallelism": 1} | spec))
+        self.name = f"sb-{self.uid.replace('-', '')[:12]}-gateway"
+        return self.uid
+
+    def begin_codex(self, **spec):
+        return self.begin(harness=CODEX, provider={"secretRef": {"name": "openai"}}, **spec)
+
+    def gateway(self, status, number=1):
+        self.cluster.set_pod_status(f"{self.name}-{number}", status)
+        self.wait(0.1)
+
+    def gateway_up(self, number=1):
+        status = pod_status("Running", running("gateway"), conditions=[READY])
+        self.gateway(status, number)
+
+    def harnesses(self):
+        return [name for name in self.pods() if "gateway" not in name]
+
+    def ending(self, uid, launch):
+        status = super().ending(uid, launch)
+        if launch.role == "harness":
+            self.report(launch)
+            status["initContainerStatuses"].append(ended("egress-proxy"))
+        return status
+
+    def report(self, launch, **changes):
+        for name, raw in self.cluster.objects(Kind.POD).items():
+            if pod_view(raw).launch == launch:
+                folder = self.root / "runs" / self.uid / "gateway/launches"
+                relay = self.relay if self.is_codex() else None
+                known = {"closed": True, "requests": 1, "relay": relay} | changes
+                report = LaunchReport(name, raw["metadata"]["uid"], **known)
+                (folder / f"{name}.json").write_bytes(encode(report))
+                (folder / f"{name}.jsonl").write_text('{"host":"docs.example.org"}\n')
+
+    def is_gateway_gone(self):
+        """Whether Pods of the run are gone or going, and the Service with them."""
+        marks = [raw["metadata"] for raw in self.cluster.objects(Kind.POD).values()]
+        is_going = all("deletionTimestamp" in mark for mark in marks)
+        return is_going and not self.cluster.objects(Kind.SERVICE)
+
+    def is_codex(self):
+        return self.run()["spec"]["harness"]["type"] == "codex"
+
+    def folder(self):
+        return self.root / "runs" / self.uid
+
+    def records(self):
+        lines = (self.folder() / "candidates.jsonl").read_text().splitlines()
+        return [json.loads(line) for line in lines]
+
+
+@pytest.fixture
+def world(tmp_path):
+    with mock.patch.object(asyncio, "to_thread", inline):
+        world = EgressWorld(tmp_path)
+        yield world
+        world.runner.run(world.supervisor.close())
+        world.runner.close()
+
+
+async def inline(work, *args, **kwargs):
+    return work(*args, **kwargs)
+
+
+def succeeded(world):
+    found = world.condition()
+    return found["status"], found["reason"]
+
+
+# From start to end
+
+
+def test_a_run_with_domains(world):
+    world.begin()
+    assert world.pods() == [f"{world.name}-1"]
+    assert succeeded(world) == ("Unknown", "GatewayStarting")
+    assert world.harnesses() == []
+    world.gateway_up()
+    assert len(world.harnesses()) == 1
+    world.work(world.uid)
+    assert succeeded(world) == ("True", "Completed")
+    assert world.is_gateway_gone()
+    lines = (world.folder() / "egress.jsonl").read_text().splitlines()
+    assert [json.loads(line)["task_id"] for line in lines] == ["a", "b"]
+    for record in world.records():
+        assert record["labels"]["network"] == "egress"
+        assert record["producer_metadata"]["egress_requests"] == 1
+
+
+def test_a_run_of_codex(world):
+    world.begin_codex()
+    world.gateway_up()
+    world.work(world.uid)
+    assert succeeded(world) == ("True", "Completed")
+    assert world.run()["status"]["usage"] == {
+        "requests": 4,
+        "inputTokens": 200,
+        "cachedTokens": 0,
+        "outputTokens": 10,
+    }
+    summary = json.loads((world.folder() / "summary.json").read_text())
+    assert summary["usage"]["input_tokens"] == 200
+
+
+def test_the_gateway_is_there_before_the_canary(world):
+    seen = []
+
+    async def prove(prober, _):
+        seen.append((world.pods(), prober._plan.egress.gateway))
+        return PROVEN
+
+    with mock.patch.object(Prober, "prove", prove):
+        world.begin(isolation={"require": "Verified"})
+        assert seen == []
+        world.gateway_up()
+        (((pods, address)),) = seen
+    assert pods == [f"{world.name}-1"]
+    assert address == world.cluster.objects(Kind.SERVICE)[world.name]["spec"]["clusterIP"]
+
+
+def test_a_canary_that_fails_takes_the_gateway_away(world):
+    refused = Isolated(verified=False, user_namespaces=False, message="reached: dns")
+    with mock.patch.object(Prober, "prove", mock.AsyncMock(return_value=refused)):
+        world.begin(isolation={"require": "Verified"})
+        world.gateway_up()
+    world.wait(1)
+    assert succeeded(world) == ("False", "IsolationNotVerified")
+    assert world.is_gateway_gone()
+
+
+def test_an_operator_that_starts_again_goes_on(world):
+    world.begin()
+    world.gateway_up()
+    world.restart()
+    world.observe(None)
+    world.work(world.uid)
+    assert succeeded(world) == ("True", "Completed")
+    made = [call.name for call in world.cluster.calls if call.verb == "create"]
+    assert made.count(f"{world.name}-1") == 1
+
+
+# Trouble with the gateway
+
+
+def test_a_gateway_that_does_not_start_ends_the_run(world):
+    world.begin()
+    world.gateway(pod_status("Pending", waiting("gateway", "ErrImagePull", "no such image")))
+    assert succeeded(world) == ("Unknown", "GatewayStarting")
+    assert "ErrImagePull: no such image" in world.condition()["message"]
+    world.wait(200)
+    assert succeeded(world) == ("False", "GatewayFailed")
+    assert "no such image" in world.condition()["message"]
+    assert world.harnesses() == []
+    assert {record["outcome"] for record in world.records()} == {"cancelled"}
+
+
+def test_a_quota_without_room_for_the_gateway_is_shown(world):
+    for _ in range(40):
+        error = QuotaExceeded("exceeded quota: pods")
+        world.cluster.fail_next("create", error, kind=Kind.POD)
+    world.begin()
+    world.wait(250)
+    assert succeeded(world) == ("Unknown", "QuotaExceeded")
+    assert "exceeded quota: pods" in world.condition()["message"]
+    world.edit(cancel="Immediate")
+    world.wait(5)
+    assert succeeded(world) == ("False", "Cancelled")
+
+
+@pytest.mark.parametrize("kind", [Kind.POD, Kind.SERVICE])
+def test_a_refused_gateway_ends_the_run_with_the_servers_words(world, kind):
+    error = PermanentClusterError("violates PodSecurity", status=403)
+    world.cluster.fail_next("create", error, kind=kind)
+    world.begin()
+    world.wait(5)
+    want = "PodRefused" if kind is Kind.POD else "GatewayFailed"
+    assert succeeded(world) == ("False", want)
+    assert "violates PodSecurity" in world.condition()["message"]
+
+
+STOPS = {
+    "cancel": ({"cancel": "Immediate"}, "Cancelled"),
+    "graceful": ({"cancel": "Graceful"}, "Cancelled"),
+    "deadline": ({"activeDeadlineSeconds": 60}, "DeadlineExceeded"),
+}
+
+
+@pytest.mark.parametrize("name", STOPS)
+def test_a_run_that_waits_for_its_gateway_can_be_ended(world, name):
+    change, reason = STOPS[name]
+    world.begin()
+    world.wait(70)
+    world.edit(**change)
+    world.wait(5)
+    assert succeeded(world) == ("False", reason)
+    assert world.harnesses() == []
+    assert world.is_gateway_gone()
+    assert {record["outcome"] for record in world.records()} == {"cancelled"}
+
+
+def test_a_suspension_is_shown_while_it_waits(world):
+    world.begin()
+    world.edit(suspend=True)
+    assert world.condition("Suspended")["status"] == "True"
+    assert succeeded(world)[1] == "GatewayStarting"
+    world.gateway_up()
+    assert world.harnesses() == []
+    world.edit(suspend=False)
+    assert len(world.harnesses()) == 1
+
+
+def test_no_launch_begins_while_the_gateway_is_replaced(world):
+    world.begin()
+    world.gateway_up()
+    world.gateway(pod_status("Failed", ended("gateway", 1)))
+    (first,) = world.harnesses()
+    world.cluster.remove(Kind.POD, first)
+    world.wait(60)
+    assert world.harnesses() == []
+    assert f"{world.name}-2" in world.pods()
+    assert succeeded(world)[1] == "GatewayStarting"
+    world.gateway_up(2)
+    assert world.harnesses() == [first.replace("h1", "h2")]
+    world.work(world.uid)
+    assert succeeded(world) == ("True", "Completed")
+
+
+def test_a_gateway_that_cannot_be_replaced_ends_the_run(world):
+    world.begin()
+    world.gateway_up()
+    for number in range(1, 30):
+        if f"{world.name}-{number}" in world.pods():
+            world.gateway(pod_status("Failed", ended("gateway", 1)), number)
+        world.wait(15)
+    assert succeeded(world) == ("False", "GatewayFailed")
+
+
+# The gateway's word
+
+
+def test_a_launch_without_a_report_is_launched_again(world):
+    world.begin(infrastructureRetries=0)
+    world.gateway_up()
+    with mock.patch.object(world, "report"):
+        world.work(world.uid)
+    assert succeeded(world) == ("False", "Incomplete")
+    assert {record["failure_reason"] for record in world.records()} == {"egress_report_missing"}
+
+
+def test_an_outage_is_launched_again_and_counted(world):
+    world.relay = RelayReport(requests=2, failures=2, failure="provider_quota", input_tokens=1)
+    world.begin_codex(providerRetries=1, infrastructureRetries=0, taskSelector={"limit": 1})
+    world.gateway_up()
+    with mock.patch("operator_world.seal_message", no_candidate):
+        world.work(world.uid)
+        world.wait(30)
+        world.work(world.uid)
+    assert succeeded(world) == ("False", "Incomplete")
+    (record,) = world.records()
+    assert (record["outcome"], record["failure_reason"]) == ("provider", "provider_quota")
+    assert record["launches"] == 2
+    assert record["producer_metadata"]["usage"]["requests"] == 4
+    assert "2 of 2 requests failed" in record["failure_message"]
+
+
+def no_candidate(**_):
+    body = {"v": 1, "problem": "candidate_missing", "message": "none", "file": None, "digest": ""}
+    return json.dumps(body)
+
+
+def test_what_a_lost_launch_asked_is_counted(world):
+    world.begin_codex(taskSelector={"limit": 1})
+    world.gateway_up()
+    (first,) = world.harnesses()
+    world.report(pod_view(world.cluster.objects(Kind.POD)[first]).launch, closed=False)
+    world.cluster.remove(Kind.POD, first)
+    world.wait(30)
+    world.work(world.uid)
+    assert succeeded(world) == ("True", "Completed")
+    (record,) = world.records()
+    assert record["launches"] == 2
+    assert record["producer_metadata"]["usage"]["requests"] == 4
+    assert record["producer_metadata"]["provider_relay_requests"] == 2
