@@ -101,8 +101,8 @@ def question(name, **fields):
 async def until(condition):
     """Return when the condition holds; nothing says so by itself."""
     async with asyncio.timeout(4):
-        while not condition():
-            await asyncio.sleep(0.005)  # noqa: ASYNC110
+        while not condition():  # noqa: ASYNC110
+            await asyncio.sleep(0.005)
 
 
 @dataclass

@@ -56,6 +56,7 @@ async def test_a_turn_is_relayed(name, tmp_path):
             HOSTS[name],
             PATHS[name].partition("?")[0],
         )
+        assert line["bytes_up"] == len(request(name))
         assert (line["status"], line["input_tokens"], line["output_tokens"]) == (200, 1000, 50)
 
 

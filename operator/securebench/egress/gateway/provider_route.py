@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Coroutine
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from securebench.egress.authority import HTTPS_PORT
 from securebench.egress.causes import Cause, CutError, RefusedError, UnreachableError
@@ -74,30 +74,52 @@ async def serve_provider(agent: AgentStream, launch: Launch, gateway: Gateway) -
     config = gateway.config.provider
     if config is None:
         raise ConfigError("the run has no model provider")
-    while await _serve_next(agent, launch, gateway, config):
+    side = Side(agent, launch, gateway, config)
+    while await _serve_next(side):
         pass
     await linger(agent)
 
 
-async def _serve_next(
-    agent: AgentStream, launch: Launch, gateway: Gateway, config: ProviderConfig
-) -> bool:
+@dataclass(frozen=True)
+class Side:
+    """An agent's connection and what it is served with.
+
+    Attributes:
+        agent: The connection; watched while the provider is asked.
+        launch: Who asks.
+        gateway: What the routes share.
+        config: Of the provider.
+    """
+
+    agent: AgentStream
+    launch: Launch
+    gateway: Gateway
+    config: ProviderConfig
+
+    def refused(self, reason: Refusal, kinds: tuple[str, ...] = ()) -> None:
+        """Count a request that is not sent."""
+        self.launch.update_relay(account.refused(self.launch.relay, reason, kinds))
+
+
+async def _serve_next(side: Side) -> bool:
     """Serve one request; tell whether another may follow."""
+    before = side.agent.bytes_up
     try:
-        async with IdleLimit(gateway.config.limits.idle_seconds):
-            exchange = await next_exchange(agent)
+        async with IdleLimit(side.gateway.config.limits.idle_seconds):
+            exchange = await next_exchange(side.agent)
     except RefusedError as error:
-        launch.update_relay(account.refused(launch.relay, Refusal.BAD_REQUEST))
-        launch.record(
-            Decision(Route.PROVIDER, "", config.host, 0, Verdict.REFUSED, error.cause.value)
-        )
-        await agent.write(refusal(error.status, error.reason))
+        side.refused(Refusal.BAD_REQUEST)
+        side.launch.record(
+            Decision(
+                Route.PROVIDER, "", side.config.host, HTTPS_PORT, Verdict.REFUSED,
+                error.cause.value, status=error.status,
+            )
+        )  # fmt: skip
+        await side.agent.write(refusal(error.status, error.reason))
         return False
     except CutError:
         return False
-    if exchange is None:
-        return False
-    return await Request(exchange, agent, launch, gateway, config).serve()
+    return exchange is not None and await Request(exchange, side, before).serve()
 
 
 class Request:
@@ -105,29 +127,21 @@ class Request:
 
     Args:
         exchange: The request, and where the answer goes.
-        agent: The connection below; watched while the provider is asked.
-        launch: Who asks.
-        gateway: What the routes share.
-        config: Of the provider.
+        side: Where it came from.
+        bytes_before: Of the agent, before the head of the request.
     """
 
-    def __init__(
-        self,
-        exchange: Exchange,
-        agent: AgentStream,
-        launch: Launch,
-        gateway: Gateway,
-        config: ProviderConfig,
-    ) -> None:
+    def __init__(self, exchange: Exchange, side: Side, bytes_before: int) -> None:
         self._exchange = exchange
-        self._agent = agent
-        self._launch = launch
-        self._gateway = gateway
-        self._config = config
-        self._provider = replace(PROVIDERS[config.name], host=config.host)
+        self._agent = side.agent
+        self._side = side
+        self._launch = side.launch
+        self._gateway = side.gateway
+        self._config = side.config
+        self._provider = replace(PROVIDERS[side.config.name], host=side.config.host)
         self._call: Call | None = None
-        self._began = gateway.monotonic()
-        self._bytes = agent.bytes_up, agent.bytes_down
+        self._began = side.gateway.monotonic()
+        self._bytes = bytes_before, side.agent.bytes_down
         self._verdict, self._reason = Verdict.CUT, Cause.CLOSED.value
         self._kinds: tuple[str, ...] = ()
         self._is_read = False
@@ -269,7 +283,7 @@ class Request:
 
     async def _refuse(self, error: RefusedCallError) -> None:
         self._kinds = tuple(sorted({*self._kinds, *error.kinds}))
-        self._launch.update_relay(account.refused(self._launch.relay, error.refusal, error.kinds))
+        self._side.refused(error.refusal, error.kinds)
         cause = Cause.HOSTED_TOOL if error.kinds else _CAUSES.get(error.refusal)
         self._verdict = Verdict.REFUSED
         self._reason = PROVIDER_AUTH if cause is None else cause.value
