@@ -139,7 +139,8 @@ def main() -> None:
     namespace = os.environ.get("SECUREBENCH_NAMESPACE", "securebench")
     parser.add_argument("--namespace", default=namespace)
     parser.add_argument("--pod", default="securebench-0")
-    parser.add_argument("--shapes", default="4x1,32x8", help="TASKSxPARALLELISM[+egress], comma separated")
+    shapes_help = "TASKSxPARALLELISM[+egress], comma separated"
+    parser.add_argument("--shapes", default="4x1,32x8", help=shapes_help)
     chosen = parser.parse_args()
     shapes = [shape(text) for text in chosen.shapes.split(",")]
     results = [measure(chosen.namespace, chosen.pod, each) for each in shapes]

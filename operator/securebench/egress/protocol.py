@@ -1,4 +1,4 @@
-"""What the sidecar of a harness Pod and the run's gateway agree on; standard library only.
+r"""What the sidecar of a harness Pod and the run's gateway agree on; standard library only.
 
 A connection begins with one line of the sidecar, ``SB1 <route> <token>\n``, and one of the gateway,
 ``OK\n`` or ``NO <reason>\n``. After OK the bytes are the agent's own, in both directions; after the
