@@ -14,6 +14,7 @@ from securebench.controller.book import RunBook
 from securebench.controller.capture import capture
 from securebench.controller.context import Context
 from securebench.controller.egress import with_usage
+from securebench.controller.exposure import exposed_values, hide_values
 from securebench.controller.gateway import GatewayKeeper
 from securebench.controller.isolation import IsolationCheck, Prober, ensure_policy
 from securebench.controller.lanes import LaneKeeper
@@ -29,6 +30,7 @@ from securebench.engine.model import Finish, Lost
 from securebench.engine.reconcile import Controls, Decision, Halt, Situation, reconcile
 from securebench.engine.tally import tally
 from securebench.errors import PermanentClusterError
+from securebench.exposed import ExposedValues
 from securebench.kube.port import Kind, Raw
 from securebench.ledger.egress_log import merge_logs
 from securebench.manifests.harness import harness_pod
@@ -96,6 +98,7 @@ class RunLoop:
             else None
         )
         self._given_up = ""
+        self._exposed = ExposedValues()
         wishes.on_change = self._wake.set
 
     async def run(self) -> None:
@@ -137,6 +140,7 @@ class RunLoop:
             live = history.live
             if live is not None and self._name(live) not in self._mirror.pods:
                 self._launcher.expect(live)
+        self._exposed = await exposed_values(self._context.cluster, self._plan.harness)
         try:
             await ensure_policy(self._context.cluster, self._plan)
             found = self._book.history.isolation
@@ -291,6 +295,8 @@ class RunLoop:
 
     async def _capture(self, captures: Sequence[Capture]) -> None:
         now = self._context.clock.now()
+        for job in captures:
+            await asyncio.to_thread(hide_values, self._bound.store, job.launch, self._exposed)
         results = await asyncio.gather(
             *(
                 asyncio.to_thread(

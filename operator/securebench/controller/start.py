@@ -133,6 +133,9 @@ async def _check_secrets(context: Context, spec: BenchmarkRunSpec) -> None:
     if spec.harness.secret_ref is not None:
         name = spec.harness.secret_ref.name
         await _usable_secret(context, name, f"spec.harness.secretRef: Secret {name!r}")
+    for secret_ref in spec.pod_template.image_pull_secrets:
+        what = f"spec.podTemplate.imagePullSecrets: Secret {secret_ref.name!r}"
+        await _usable_secret(context, secret_ref.name, what)
     if spec.provider is not None:
         name = spec.provider.secret_ref.name
         what = f"spec.provider.secretRef: Secret {name!r}"

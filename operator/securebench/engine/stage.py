@@ -54,6 +54,13 @@ ENDED_BY_ITSELF = "Error"
 """The kubelet's reason for a non-zero exit that it saw; what it did not see has other reasons."""
 
 
+NETWORK_WORDS = (
+    "an address that must be closed accepts connections: the network policy was not in force, or "
+    "another policy opens the Pod"
+)
+"""supervise looks before its command and after it."""
+
+
 class Code(IntEnum):
     """Exit codes that supervise alone produces (docs/architecture.md)."""
 
@@ -227,7 +234,7 @@ def _supervised_end(view: PodView, end: Terminated) -> Interrupted | Ended:
     if code == Code.STAGING_FAILED:
         return Interrupted(MATERIALIZATION_FAILED, f"staging failed: {_words(end)}")
     if code == Code.NETWORK_OPEN:
-        return Interrupted(EGRESS_SETUP_FAILED, "the network policy was not in force in time")
+        return Interrupted(EGRESS_SETUP_FAILED, NETWORK_WORDS)
     if code == Code.OWN_FAULT:
         return Interrupted(MATERIALIZATION_FAILED, f"supervise failed: {_words(end)}")
     return _limit(view, end) or _killed_from_inside(view, end) or _interruption(view, end)

@@ -190,6 +190,22 @@ async def test_the_secret_of_a_harness(world, name):
         assert untouched(world)
 
 
+@pytest.mark.parametrize("name", SECRETS)
+async def test_the_secret_of_an_image_registry(world, name):
+    labels, words = SECRETS[name]
+    if labels is not None:
+        body = {"metadata": {"name": "registry", "labels": labels}}
+        await world.cluster.create(Kind.SECRET, body)
+    template = {"imagePullSecrets": [{"name": "registry"}]}
+    if words is None:
+        plan = (await world.bind(podTemplate=template)).plan
+        assert plan.pods.image_pull_secrets == ("registry",)
+    else:
+        with pytest.raises(SpecError, match=words):
+            await world.bind(podTemplate=template)
+        assert untouched(world)
+
+
 KEY = {"OPENAI_API_KEY": "c2VjcmV0"}
 PROVIDER_SECRETS = {
     "absent": (None, None, "does not exist in this namespace"),

@@ -1,6 +1,7 @@
 """Whole runs with a way out, on an operator in memory."""
 
 import asyncio
+import base64
 import json
 from unittest import mock
 
@@ -58,7 +59,7 @@ class EgressWorld(World):
 
     def ending(self, uid, launch):
         status = super().ending(uid, launch)
-        if launch.role == "harness":
+        if launch.role == "harness" and self.cluster.objects(Kind.SERVICE):
             self.report(launch)
             status["initContainerStatuses"].append(ended("egress-proxy"))
         return status
@@ -322,3 +323,28 @@ def test_what_a_lost_launch_asked_is_counted(world):
     assert record["launches"] == 2
     assert record["producer_metadata"]["usage"]["requests"] == 4
     assert record["producer_metadata"]["provider_relay_requests"] == 2
+
+
+# Values that the tester forwards
+
+
+def test_a_forwarded_value_stays_out_of_the_record(world):
+    secret = {
+        "metadata": {"name": "keys", "labels": {"securebench.dev/usable-by-runs": "true"}},
+        "data": {"TOKEN": base64.b64encode(b"tk-5f3a9c1e5b7d").decode()},
+    }
+    world.runner.run(world.cluster.create(Kind.SECRET, secret))
+    config = {"command": "echo $TOKEN"}
+    harness = {
+        "type": "command",
+        "config": config,
+        "env": ["TOKEN"],
+        "secretRef": {"name": "keys"},
+    }
+    uid = world.begin(harness=harness, taskSelector={"limit": 1})
+    stdout = world.folder() / "tasks/0/attempts/1/launches/1/producer/stdout"
+    stdout.write_bytes(b"token tk-5f3a9c1e5b7d")
+    World.work(world, uid)
+    (record,) = world.records()
+    assert record["producer_stdout"] == "token " + "*" * 15
+    assert b"tk-" not in stdout.read_bytes()

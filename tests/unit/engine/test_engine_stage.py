@@ -14,7 +14,7 @@ from build import (
     view_of,
     waiting,
 )
-from securebench.engine.stage import Ended, InProgress, Interrupted, launch_stage
+from securebench.engine.stage import NETWORK_WORDS, Ended, InProgress, Interrupted, launch_stage
 from securebench.plan.model import RunPolicy, VerifierKind
 
 POLICY = RunPolicy(lost_after_seconds=60.0, image_wait_seconds=60.0)
@@ -52,7 +52,7 @@ HARNESS_CASES = {
     ),
     "network open": (
         harness_done(93),
-        Interrupted("egress_setup_failed", "the network policy was not in force in time"),
+        Interrupted("egress_setup_failed", NETWORK_WORDS),
     ),
     "just below the phases": (harness_done(63), killed_from_inside(63)),
     "killed by nobody known": (harness_done(137), killed_from_inside(137)),

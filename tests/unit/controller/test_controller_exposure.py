@@ -1,0 +1,59 @@
+import base64
+from dataclasses import replace
+
+import pytest
+
+from build import HARNESS, VERIFIER, plan_of
+from golden.manifest_samples import RUN_UID
+from securebench.controller.exposure import exposed_values, hide_values
+from securebench.kube.fake import FakeCluster
+from securebench.kube.port import Kind
+from securebench.ledger.store import RunStore
+
+TOKEN = b"tk-5f3a9c1e5b7d"
+PLAN = replace(plan_of().harness, env=("TOKEN", "UNSET"), secret="keys")
+
+
+async def values(harness=PLAN, *, exists=True):
+    cluster = FakeCluster()
+    if exists:
+        data = {"TOKEN": base64.b64encode(TOKEN).decode(), "OTHER": base64.b64encode(b"x" * 9)}
+        await cluster.create(Kind.SECRET, {"metadata": {"name": "keys"}, "data": data})
+    found = await exposed_values(cluster, harness)
+    return found, cluster.requests["get", Kind.SECRET]
+
+
+async def test_the_named_values_of_the_secret_are_looked_for():
+    found, _ = await values()
+    assert found.without(b"a " + TOKEN + b" z") == b"a " + b"*" * len(TOKEN) + b" z"
+    assert found.without(b"x" * 9) == b"x" * 9
+
+
+@pytest.mark.parametrize("changes", [{"env": ()}, {"secret": ""}])
+async def test_no_secret_is_read_without_need(changes):
+    found, requests = await values(replace(PLAN, **changes))
+    assert (bool(found), requests) == (False, 0)
+
+
+async def test_a_secret_that_is_gone_has_no_values():
+    found, requests = await values(exists=False)
+    assert (bool(found), requests) == (False, 1)
+
+
+@pytest.mark.parametrize(("launch", "folder"), [(HARNESS, "producer"), (VERIFIER, "verification")])
+async def test_streams_on_the_volume_lose_the_values(tmp_path, launch, folder):
+    found, _ = await values()
+    store = RunStore(tmp_path, RUN_UID)
+    store.make_launch_folders(launch)
+    place = store.launch_folder(launch)
+    (place / folder / "stdout").write_bytes(b"key=" + TOKEN)
+    (place / "candidate/candidate.txt").write_bytes(TOKEN)
+    hide_values(store, launch, found)
+    assert (place / folder / "stdout").read_bytes() == b"key=" + b"*" * len(TOKEN)
+    assert not (place / folder / "stderr").exists()
+    assert (place / "candidate/candidate.txt").read_bytes() == TOKEN
+
+
+async def test_without_values_no_file_is_touched(tmp_path):
+    found, _ = await values(replace(PLAN, env=()))
+    hide_values(RunStore(tmp_path, RUN_UID), HARNESS, found)
