@@ -17,6 +17,8 @@ from securebench.errors import SpecError
 from securebench.pod import egress_proxy
 from securebench.pod.egress_proxy import Carrier, Spec, decode
 
+pytestmark = pytest.mark.timeout(30)
+
 HOST = "127.0.0.1"
 Stream = tuple[asyncio.StreamReader, asyncio.StreamWriter]
 Behaviour = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
@@ -215,6 +217,20 @@ async def test_a_refusal_is_an_answer(token: Path) -> None:
     assert head.startswith(b"HTTP/1.1 403 Forbidden\r\n")
     assert f"Content-Length: {len(body)}\r\n".encode() in head
     assert body == b"securebench: the gateway refused: closed\n"
+
+
+async def test_an_agent_may_send_on_after_a_refusal(token: Path) -> None:
+    async with gateway_that(echo) as gateway, Carrier(spec(gateway.port, token)) as carrier:
+        gateway.replies = [b"NO closed\n"]
+        reader, writer = await connect(carrier)
+        writer.write(b"x")
+        assert b"the gateway refused" in await reader.read()
+        for _ in range(3):
+            writer.write(b"x" * 1000)
+            await asyncio.sleep(0.02)
+            await writer.drain()
+        writer.close()
+        await writer.wait_closed()
 
 
 @pytest.mark.parametrize(
