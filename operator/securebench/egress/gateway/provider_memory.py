@@ -3,13 +3,19 @@
 from __future__ import annotations
 
 import asyncio
-from typing import Final
+from collections.abc import Callable
+from typing import Final, ParamSpec, TypeVar
 from weakref import WeakKeyDictionary
 
 from securebench.egress.gateway.launches import Launch
 
 BODIES_BYTES: Final = 64 * 1024**2
 """Of all launches together; a decoded body takes several times its size for a moment."""
+SMALL_BYTES: Final = 256 * 1024
+"""Judged at once, within a few milliseconds."""
+
+Parameters = ParamSpec("Parameters")
+Result = TypeVar("Result")
 
 
 class BodyMemory:
@@ -24,6 +30,7 @@ class BodyMemory:
         self._used = 0
         self._turn = asyncio.Lock()
         self._freed = asyncio.Event()
+        self._judging = asyncio.Lock()
         self._readers: WeakKeyDictionary[Launch, asyncio.Lock] = WeakKeyDictionary()
 
     def reader(self, launch: Launch) -> asyncio.Lock:
@@ -32,6 +39,26 @@ class BodyMemory:
         So a launch that sends slowly holds room for one body, whatever it opens.
         """
         return self._readers.setdefault(launch, asyncio.Lock())
+
+    async def judged(
+        self,
+        size_bytes: int,
+        judge: Callable[Parameters, Result],
+        *arguments: Parameters.args,
+        **named: Parameters.kwargs,
+    ) -> Result:
+        """Return what a function makes of a body; large ones one after the other, beside the loop.
+
+        Args:
+            size_bytes: Of the body.
+            judge: Pure.
+            arguments: Of the function.
+            named: Of the function.
+        """
+        if size_bytes <= SMALL_BYTES:
+            return judge(*arguments, **named)
+        async with self._judging:
+            return await asyncio.to_thread(judge, *arguments, **named)
 
     async def reserve(self, size_bytes: int) -> Reservation:
         """Wait for room; what is larger than all of it has it alone."""

@@ -26,7 +26,6 @@ from securebench.egress.relay.bodies import RefusedBodyError, RelayedBody, relay
 from securebench.egress.relay.headers import RefusedHeadersError, upstream_headers
 from securebench.egress.relay.providers import OPENAI, PROVIDERS, Kind, Refusal
 from securebench.errors import ConfigError, SecureBenchError
-from securebench.protocol import decode_object
 from securebench.reasons import PROVIDER_AUTH
 
 BODY_SECONDS = 60.0
@@ -220,7 +219,7 @@ class Request:
         raw = await self._raw()
         self._is_read = True
         self._check_obstacle()
-        body = self._relayed(raw)
+        body = await self._relayed(raw)
         self._kinds = body.stripped
         key = self._key()
         try:
@@ -245,14 +244,12 @@ class Request:
             kind = Refusal.TOO_LARGE if is_large else Refusal.BAD_REQUEST
             raise RefusedCallError(kind, error.reason) from error
 
-    def _relayed(self, raw: bytes) -> RelayedBody:
+    async def _relayed(self, raw: bytes) -> RelayedBody:
         close = openai.closed if self._provider.name == OPENAI.name else anthropic.closed
         try:
-            body = decode_object(raw)
-            return relayed_body(body, None if self._config.allow_external_tools else close)
-        except ValueError as error:
-            reason = f"the body of the request is no plain JSON object: {error}"
-            raise RefusedCallError(Refusal.BAD_REQUEST, reason) from error
+            return await self._gateway.bodies.judged(
+                len(raw), relayed_body, raw, None if self._config.allow_external_tools else close
+            )
         except RefusedBodyError as error:
             raise RefusedCallError(Refusal.BAD_REQUEST, error.reason, error.kinds) from error
 

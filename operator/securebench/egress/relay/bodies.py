@@ -15,11 +15,15 @@ from dataclasses import dataclass, field
 from typing import Final, NoReturn
 
 from securebench.errors import SecureBenchError
+from securebench.protocol import decode_object
 
 JsonObject = dict[str, object]
 
 UNNAMED: Final = "unnamed"
 """Stands for a kind that is no plain word: kinds come from the agent."""
+
+VALUES: Final = 1_000_000
+"""In one body, and signs in its texts that look like it: small values take much memory."""
 
 _KIND: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}")
 
@@ -102,16 +106,23 @@ Close = Callable[[JsonObject, Findings], JsonObject]
 """Returns what is left of a body, or raises RefusedBodyError."""
 
 
-def relayed_body(body: JsonObject, close: Close | None) -> RelayedBody:
+def relayed_body(raw: bytes, close: Close | None) -> RelayedBody:
     """Return what is sent.
 
     Args:
-        body: As decoded; duplicate keys were refused before.
-        close: The provider's closed list; None lets everything through.
+        raw: The request's body.
+        close: The provider's closed list; None lets every JSON object through.
 
     Raises:
-        RefusedBodyError: It asks for something that is neither allowed nor can be taken out.
+        RefusedBodyError: It is no plain JSON object, or asks for something that is neither allowed
+            nor can be taken out.
     """
+    if sum(raw.count(sign) for sign in b"{[,") > VALUES:
+        raise RefusedBodyError(f"the body of the request has more than {VALUES} values")
+    try:
+        body = decode_object(raw)
+    except ValueError as error:
+        raise RefusedBodyError(f"the body of the request is no plain JSON: {error}") from error
     findings = Findings()
     kept = body if close is None else close(body, findings)
     data = json.dumps(kept, ensure_ascii=False, separators=(",", ":")).encode()

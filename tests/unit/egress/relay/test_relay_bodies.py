@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from securebench.egress.relay import anthropic, openai
 from securebench.egress.relay.bodies import (
     UNNAMED,
+    VALUES,
     Close,
     JsonObject,
     RefusedBodyError,
@@ -44,8 +45,12 @@ def blocks(*values: object) -> JsonObject:
 
 
 def relayed(body: JsonObject, close: Close | None) -> tuple[JsonObject, RelayedBody]:
-    result = relayed_body(body, close)
+    result = sent(body, close)
     return json.loads(result.data), result
+
+
+def sent(body: JsonObject, close: Close | None) -> RelayedBody:
+    return relayed_body(json.dumps(body).encode(), close)
 
 
 def namespace(*tools: object) -> JsonObject:
@@ -177,7 +182,7 @@ OPENAI_REFUSED = {
 def test_openai_requests_that_fetch_are_refused(name):
     body, want_kinds = OPENAI_REFUSED[name]
     with pytest.raises(RefusedBodyError) as error:
-        relayed_body(body, openai.closed)
+        sent(body, openai.closed)
     assert error.value.kinds == want_kinds
 
 
@@ -201,7 +206,7 @@ def test_openai_local_content_passes():
         tool_choice={"type": "function", "name": "exec_command"},
         tools=[FUNCTION],
     )
-    assert relayed(body, openai.closed) == (body, relayed_body(body, openai.closed))
+    assert relayed(body, openai.closed) == (body, sent(body, openai.closed))
 
 
 ANTHROPIC_STRIPPED = {
@@ -299,7 +304,7 @@ ANTHROPIC_REFUSED = {
 def test_anthropic_requests_that_fetch_are_refused(name):
     body, want_kinds = ANTHROPIC_REFUSED[name]
     with pytest.raises(RefusedBodyError) as error:
-        relayed_body(body, anthropic.closed)
+        sent(body, anthropic.closed)
     assert error.value.kinds == want_kinds
 
 
@@ -307,6 +312,32 @@ def test_everything_passes_where_external_tools_are_allowed():
     body = message(tools=[WEB_SEARCH], mcp_servers=[{"url": "https://x"}], container="c")
     assert relayed(body, None)[0] == body
     assert relayed(body, None)[1].stripped == ()
+
+
+BROKEN = {
+    "no JSON": b"{",
+    "no object": b"[]",
+    "twice": b'{"model": "a", "model": "b"}',
+    "twice, below": b'{"model": "a", "input": [{"type": "message", "type": "item_reference"}]}',
+    "other encoding": '{"model": "a"}'.encode("utf-16"),
+    "mark": b"\xef\xbb\xbf{}",
+    "no number": b'{"model": "a", "top_p": NaN}',
+    "too deep": b'{"a":' * 100_000,
+    "half a character": b'{"model": "\\ud800"}',
+}
+
+
+@pytest.mark.parametrize("name", BROKEN)
+@pytest.mark.parametrize("close", [None, openai.closed, anthropic.closed])
+def test_bodies_that_two_parsers_could_read_in_two_ways_are_refused(name, close):
+    with pytest.raises(RefusedBodyError, match="no plain JSON"):
+        relayed_body(BROKEN[name], close)
+
+
+@pytest.mark.parametrize("sign", [b"[", b"{", b","])
+def test_bodies_of_very_many_values_are_refused_unread(sign):
+    with pytest.raises(RefusedBodyError, match="values"):
+        relayed_body(sign * (VALUES + 1), None)
 
 
 LEAVES = st.one_of(
