@@ -93,7 +93,7 @@ def test_a_149_attack_with_a_policy_that_never_comes(
 ) -> None:
     record = arena.record(starters.never_closed)
 
-    assert (record["outcome"], record["passed"]) == ("infrastructure", None)
+    assert (record["outcome"], record.get("passed")) == ("infrastructure", None)
     assert record["producer_stdout"] == ""
     assert outside.hits("unclosed") == []
 
@@ -217,11 +217,12 @@ def test_a_150_attack(arena: Arena, outside: Listener, opened: Opened) -> None:
 
 
 def test_a_150_attack_in_the_midst(arena: Arena, outside: Listener, opened: Opened) -> None:
-    """What is launched after the door was opened does not start, and its record says why."""
-    record = arena.record(opened.during[1])
-
-    assert (record["outcome"], record["passed"]) == ("infrastructure", None)
-    assert "network" in record["failure_message"]
+    """The command that runs when the door is opened counts for nothing; none starts after it."""
+    for trial in opened.during:
+        record = arena.record(trial)
+        assert (record["outcome"], record.get("passed")) == ("infrastructure", None)
+        assert "network" in record["failure_message"]
+    assert arena.record(opened.during[1])["producer_stdout"] == ""
     assert outside.hits("during") == []
 
 

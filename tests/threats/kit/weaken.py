@@ -36,10 +36,11 @@ def ignore_policies(release: Release, run: str) -> None:
         '[JSONPatch{op: "replace", path: "/spec/podSelector", value:'
         ' {"matchLabels": {"threats.securebench.dev/nobody": "here"}}}]'
     )
+    marking = _MARKING.replace("annotations", "labels")
     name, kind = f"{release.namespace}-{run}-policies", ("networking.k8s.io", "networkpolicies")
-    for item in _bound(release.namespace, name, kind, _of_run(run), (patch, _MARKING)):
+    for item in _bound(release.namespace, name, kind, _of_run(run), (patch, marking)):
         call("kubectl", "create", "-f", "-", stdin=json.dumps(item).encode())
-    metadata = {"name": "probe", "labels": {RUN_LABEL: run}, "annotations": {"probe": "true"}}
+    metadata = {"name": "probe", "labels": {RUN_LABEL: run}}
     kind_words = {"apiVersion": "networking.k8s.io/v1", "kind": "NetworkPolicy"}
     probe = {**kind_words, "metadata": metadata, "spec": {"podSelector": {}}}
     _wait_until_marked(release, name, probe)
@@ -130,7 +131,7 @@ def _wait_until_marked(release: Release, name: str, item: Raw, refused: str = ""
             if not any(each in str(error) for each in names):
                 raise
             return
-        if MARK in made["metadata"].get("annotations", {}):
+        if MARK in {**made["metadata"].get("annotations", {}), **made["metadata"]["labels"]}:
             return
         if time.monotonic() > deadline:
             raise CommandError(f"the policy {name} is not applied after {POLICY_SECONDS} s")
