@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from fuzz import agents, archives, egress, sockets, texts, trees
+from fuzz import agents, archives, egress, relay, sockets, texts, trees
 from fuzz.loop import Campaign, corpus_of, replay
 
 TARGETS = {
@@ -18,6 +18,7 @@ TARGETS = {
         sockets.SOCKET,
         agents.AGENT,
         *egress.TARGETS,
+        *relay.TARGETS,
         *texts.TARGETS,
     )
 }
