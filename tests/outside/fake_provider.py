@@ -118,7 +118,7 @@ class Provider:
 
     def _fault(self, call: Call) -> Fault | None:
         """Return the failure that this request meets, and count it."""
-        script = script_of(str(call.body.get("model")))
+        script = script_of(str(call.body.get("model")), call.task)
         fault = FAULTS.get(script.name)
         if fault is None or (script.tasks and call.task not in script.tasks):
             return None

@@ -1,9 +1,9 @@
 """What the fake model does: it reads the task with its shell and solves it by real tool calls.
 
 The reference answers lie in the packs' ``oracle/`` folders, on the provider's side only; the task
-is known by the text that the shell printed. A model is named ``script-<name>`` or
+is known by the text that the shell printed. A model is named ``script-<name>``, or
 ``script-<name>+<task>+<task>``: then the script's failure befalls these tasks only, after the task
-was read, and the others are solved.
+was read, and the others are solved. ``_`` parts several failures: ``script-401+a_500+b+c``.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class Solution(NamedTuple):
 
 
 class Script(NamedTuple):
-    """A model's name, taken apart.
+    """One part of a model's name.
 
     Attributes:
         name: What happens.
@@ -53,9 +53,15 @@ class Script(NamedTuple):
     tasks: tuple[str, ...]
 
 
-def script_of(model: str) -> Script:
-    """Return the script that a model's name asks for; an unknown name is an honest model."""
-    name, *tasks = model.removeprefix(PREFIX).split("+")
+def script_of(model: str, task: str = "") -> Script:
+    """Return what a model's name asks for; an unknown name is an honest model.
+
+    Args:
+        model: The name.
+        task: Where the name has several parts: the one that names this task, else the last.
+    """
+    parts = [part.split("+") for part in model.removeprefix(PREFIX).split("_")]
+    name, *tasks = next((part for part in parts if task in part[1:]), parts[-1])
     return Script(name, tuple(tasks))
 
 
@@ -93,9 +99,13 @@ def task_file(prompt: str) -> str:
 
 @functools.cache
 def solutions() -> tuple[Solution, ...]:
-    """Return the reference answers of all packs that have some."""
+    """Return the reference answers of all packs that have some.
+
+    Some tasks stand in two packs; that of a smoke pack gives its name.
+    """
     found: list[Solution] = []
-    for answers in sorted(BENCHMARKS.glob("*/oracle/answers.jsonl")):
+    known = sorted(BENCHMARKS.glob("*/oracle/answers.jsonl"))
+    for answers in sorted(known, key=lambda path: not path.parts[-3].endswith("-smoke")):
         rows = {row["id"]: row for row in _lines(answers.parents[1] / "tasks.jsonl")}
         for answer in _lines(answers):
             given = rows[answer["id"]]["input"]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import uuid
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -78,8 +79,7 @@ def begin_agent(installed: Release, pack: str, agent: str, model: str, **changes
         changes: More of the BenchmarkRun's spec; ``config`` is more of the harness's.
     """
     config: Any = changes.pop("config", {})
-    words = "-".join(re.findall("[a-z0-9]+", f"{agent}-{model.lower()}"))
-    name = f"{words[:50]}-{pack.split('-', maxsplit=1)[0]}".strip("-")
+    name = f"{agent.replace('_', '-')}-{uuid.uuid4().hex[:6]}"
     source_map, source = keyed_pack("ConfigMap", f"{name}-pack", pack_files(BENCHMARKS / pack))
     spec = {
         "pack": source,
