@@ -13,7 +13,6 @@ import logging
 import os
 import tempfile
 from collections import Counter
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 from unittest import mock
@@ -35,27 +34,21 @@ from build import (
     FakeClock,
     VirtualLoop,
     context_of,
-    ended,
     inline,
     pod_status,
     question,
     run_body,
-    running,
-    seal_message,
-    supervise_message,
-    text_message,
     write_pack,
 )
+from property.machine_kubelet import ALL_SCRIPTS, REQUESTS, SCRIPTS, Kubelet
+from property.machine_world import PROVIDER_RETRIES, ErrorLog, Fate, Ledger, MortalCluster
 from securebench.controller.supervisor import Supervisor
-from securebench.engine.entries import Entry, Finished, LaunchBegun, Produced, RunBound, Verified
-from securebench.engine.history import RunHistory
 from securebench.engine.model import AttemptHistory, Finish, Outcome
 from securebench.engine.observe import PodView, pod_view
 from securebench.errors import TransientClusterError
-from securebench.kube.fake import FakeCluster
 from securebench.kube.port import Kind, QuotaExceeded, Raw
 from securebench.ledger.journal import Journal
-from securebench.plan.model import AttemptKey, LaunchKey, Role
+from securebench.plan.model import AttemptKey, Role
 
 NAME = "nightly"
 CHECKS = list(HealthCheck)
@@ -66,129 +59,34 @@ FEWEST_EFFECTS = 30
 FAIR_ROUNDS = 60
 """Rounds of a fair cluster within which a run has to end; each is half a minute."""
 
-SCRIPTS: dict[str, tuple[Outcome, bool]] = {
-    "right": (Outcome.SCORED, True),
-    "wrong": (Outcome.SCORED, False),
-    "slow": (Outcome.AGENT, False),
-    "nothing": (Outcome.AGENT, False),
-    "greedy": (Outcome.RESOURCE, False),
-    "unjudged": (Outcome.VERIFIER, False),
+WAYS_OUT: dict[str, dict[str, object]] = {
+    "": {},
+    "domains": {
+        "harness": {
+            "type": "command",
+            "config": {"command": "echo B", "allowed_domains": ["docs.example.org"]},
+        }
+    },
+    "provider": {
+        "harness": {"type": "codex", "config": {"model": "m"}},
+        "provider": {"secretRef": {"name": "openai"}},
+    },
 }
-"""What the agent of a task does, and how its attempts have to end."""
+"""What the spec says of a run's way out."""
+
+SETTINGS: dict[str, object] = {
+    "overlays": {"codex": {"images": {"1": "overlay-codex:1"}, "latest": "1"}},
+    "gateway": {"start_seconds": 600},
+}
+PROVIDER_SECRET = {
+    "metadata": {"name": "openai", "labels": {"securebench.dev/usable-by-runs": "true"}},
+    "data": {"OPENAI_API_KEY": "eA=="},
+}
 
 
-class OperatorDied(BaseException):
-    """The process was killed."""
-
-
-@dataclass
-class Fate:
-    """Kills the operator at one of its effects; nothing that it tries afterwards happens."""
-
-    fuse: int | None = None
-    is_dead: bool = False
-    is_outside: int = 0
-
-    def point(self) -> None:
-        if self.is_outside:
-            return
-        if self.fuse is not None:
-            self.fuse -= 1
-            self.is_dead = self.is_dead or self.fuse <= 0
-        if self.is_dead:
-            raise OperatorDied
-
-    def outside(self) -> mock._patch[Any]:
-        """Do something that is not the operator's."""
-        return mock.patch.object(self, "is_outside", self.is_outside + 1)
-
-
-class MortalCluster(FakeCluster):
-    """A cluster that sees the operator die before or after each of its calls."""
-
-    def __init__(self, fate: Fate, clock: FakeClock) -> None:
-        super().__init__(namespace="bench", clock=clock)
-        self.fate = fate
-        self.on_create: list[str] = []
-
-    async def list(self, kind: Kind, selector: str) -> Any:
-        self.fate.point()
-        return await super().list(kind, selector)
-
-    async def get(self, kind: Kind, name: str) -> Any:
-        self.fate.point()
-        return await super().get(kind, name)
-
-    async def create(self, kind: Kind, manifest: Raw) -> Raw:
-        self.fate.point()
-        made = await super().create(kind, manifest)
-        if kind is Kind.POD:
-            self.on_create.append(str(made["metadata"]["name"]))  # type: ignore[index]
-        self.fate.point()
-        return made
-
-    async def delete(
-        self, kind: Kind, name: str, *, uid: str | None, grace_seconds: int | None
-    ) -> bool:
-        self.fate.point()
-        found = await super().delete(kind, name, uid=uid, grace_seconds=grace_seconds)
-        self.fate.point()
-        return found
-
-    def begin_deletion(self, name: str) -> None:
-        """Delete a Pod as somebody else would."""
-        self._begin_deletion(Kind.POD, self.objects(Kind.POD)[name], None)
-
-    async def patch_status(self, kind: Kind, name: str, body: Raw) -> bool:
-        self.fate.point()
-        found = await super().patch_status(kind, name, body)
-        self.fate.point()
-        return found
-
-
-class ErrorLog(logging.Handler):
-    """Remembers what only a defect of ours can make the supervisor say."""
-
-    def __init__(self) -> None:
-        super().__init__(logging.ERROR)
-        self.lines: list[str] = []
-
-    def emit(self, record: logging.LogRecord) -> None:
-        self.lines.append(self.format(record))
-
-
-@dataclass
-class Ledger:
-    """What reached the journal, folded by the model itself."""
-
-    parallelism: int
-    may_begin: bool = True
-    begun: set[LaunchKey] = field(default_factory=set)
-    history: RunHistory = field(default_factory=RunHistory)
-    counts: Counter[tuple[str, AttemptKey]] = field(default_factory=Counter)
-    records: dict[AttemptKey, bytes] = field(default_factory=dict)
-
-    def take(self, batch: tuple[Entry, ...]) -> None:
-        for entry in batch:
-            assert not isinstance(entry, RunBound) or self.history.bound is None
-            self._count(entry)
-            self.history.apply(entry)
-        if any(isinstance(entry, LaunchBegun) for entry in batch):
-            live = [known.live for known in self.history.attempts.values() if known.live]
-            assert len(live) <= self.parallelism
-
-    def _count(self, entry: Entry) -> None:
-        match entry:
-            case LaunchBegun(launch):
-                assert self.may_begin
-                assert launch not in self.begun
-                self.begun.add(launch)
-            case Produced(key) | Verified(key):
-                self.counts[type(entry).__name__, key] += 1
-                assert self.counts[type(entry).__name__, key] == 1
-            case Finished(finish):
-                self.counts["Finished", finish.key] += 1
-                assert self.counts["Finished", finish.key] == 1
+def scripts_of(way_out: str) -> list[str]:
+    """Return what agents may do."""
+    return sorted(ALL_SCRIPTS if way_out == "provider" else SCRIPTS)
 
 
 class MachineModel(RuleBasedStateMachine):
@@ -244,11 +142,19 @@ class MachineModel(RuleBasedStateMachine):
     # The start
 
     @initialize(
-        scripts=st.lists(st.sampled_from(sorted(SCRIPTS)), min_size=1, max_size=3),
+        run=st.sampled_from(sorted(WAYS_OUT)).flatmap(
+            lambda way_out: st.tuples(
+                st.lists(st.sampled_from(scripts_of(way_out)), min_size=1, max_size=3),
+                st.just(way_out),
+            )
+        ),
         attempts=st.integers(1, 2),
         parallelism=st.integers(1, 3),
     )
-    def apply(self, scripts: list[str], attempts: int, parallelism: int) -> None:
+    def begin(self, run: tuple[list[str], str], attempts: int, parallelism: int) -> None:
+        self.apply(run[0], attempts, parallelism, run[1])
+
+    def apply(self, scripts: list[str], attempts: int, parallelism: int, way_out: str = "") -> None:
         rows = [question(f"{number}-{script}") for number, script in enumerate(scripts)]
         write_pack(self.root / "packs/smoke", rows)
         self.scripts = scripts
@@ -262,16 +168,21 @@ class MachineModel(RuleBasedStateMachine):
             attempts=attempts,
             parallelism=parallelism,
             infrastructureRetries=RETRIES,
+            providerRetries=PROVIDER_RETRIES,
             retention={"pods": "None"},
+            **WAYS_OUT[way_out],
         )
+        self.way_out = way_out
         with self.fate.outside():
+            self.runner.run(self.cluster.create(Kind.SECRET, PROVIDER_SECRET))
             made = self.runner.run(self.cluster.create(Kind.BENCHMARK_RUN, body))
         self.uid = str(made["metadata"]["uid"])  # type: ignore[index]
+        self.kubelet = Kubelet(self.root, self.uid, scripts, way_out)
         self._start(self.first_fuse)
 
     def _start(self, fuse: int | None = None) -> None:
         self.fate.fuse, self.fate.is_dead = fuse, False
-        context = context_of(self.cluster, self.clock, self.root)
+        context = context_of(self.cluster, self.clock, self.root, **SETTINGS)
         self.supervisor = Supervisor(context)
         self._observe(None)
 
@@ -365,8 +276,7 @@ class MachineModel(RuleBasedStateMachine):
     @rule(data=st.data())
     def a_pod_starts(self, data: st.DataObject) -> None:
         view = data.draw(st.sampled_from(self._going()))
-        main = "harness" if view.role is Role.HARNESS else "verifier"
-        self._report(view, pod_status("Running", running("courier"), running(main)))
+        self._report(view, self.kubelet.started(view))
 
     @precondition(lambda self: self._going())
     @rule(data=st.data())
@@ -404,47 +314,17 @@ class MachineModel(RuleBasedStateMachine):
         self._pass(0.001)
 
     def _count_loss(self, view: PodView) -> None:
-        assert view.launch is not None
-        self.lost[view.launch.attempt_key] += 1
+        if view.launch is not None:
+            self.lost[view.launch.attempt_key] += 1
 
     def _report(self, view: PodView, status: Raw) -> None:
         self.cluster.set_pod_status(view.name, status)
         self._pass(0.001)
 
     def _finish(self, view: PodView) -> None:
-        launch = view.launch
-        assert launch is not None
-        script = self.scripts[launch.task]
         with self.fate.outside():
-            status = self._verdict(script) if launch.role is Role.VERIFIER else None
-            status = status or self._candidate(launch, script)
+            status = self.kubelet.ended(view)
         self._report(view, status)
-
-    def _verdict(self, script: str) -> dict[str, object]:
-        if script == "unjudged":
-            return pod_status("Failed", ended("verifier", 1))
-        message = text_message(passed=script == "right")
-        return pod_status("Succeeded", ended("verifier", 0, message=message))
-
-    def _candidate(self, launch: LaunchKey, script: str) -> dict[str, object]:
-        """Leave on the volume what the agent of a task always leaves."""
-        if script == "greedy":
-            end = ended("harness", 137, "OOMKilled")
-            return pod_status("Failed", ended("courier", 0, message=self._seal(None)), end)
-        code = 124 if script == "slow" else 0
-        text = None if script == "nothing" else f"{script}\n"
-        if text is not None:
-            place = f"tasks/{launch.task}/attempts/{launch.attempt}/launches/{launch.launch}"
-            folder = self.root / "runs" / self.uid / place
-            (folder / "candidate/candidate.txt").write_text(text)
-        courier = ended("courier", 0, message=self._seal(text))
-        harness = ended("harness", code, message=supervise_message(code))
-        return pod_status("Failed" if code else "Succeeded", courier, harness)
-
-    def _seal(self, text: str | None) -> str:
-        if text is None:
-            return seal_message(problem="candidate_missing", file=None, digest="", message="none")
-        return seal_message(digest=f"sha256:{hashlib.sha256(text.encode()).hexdigest()}")
 
     # The user
 
@@ -522,6 +402,8 @@ class MachineModel(RuleBasedStateMachine):
             for view in self._pods():
                 if view.deleting_since is not None:
                     self.cluster.finish_deletion(view.name)
+                elif view.role is Role.GATEWAY and not view.is_terminal:
+                    self._report(view, self.kubelet.started(view))
                 elif not view.is_terminal:
                     self._finish(view)
             self._pass(30.0)
@@ -534,6 +416,7 @@ class MachineModel(RuleBasedStateMachine):
         self.a_finished_attempt_never_changes()
         assert self.ledger.history.ended is not None
         assert [view.name for view in self._going() if view.deleting_since is None] == []
+        assert self.cluster.objects(Kind.SERVICE) == {}
         for key, known in self._attempts().items():
             assert known.finish is not None
             self._check_finish(known.finish, self.scripts[key.task])
@@ -541,13 +424,17 @@ class MachineModel(RuleBasedStateMachine):
         self._check_status()
 
     def _check_finish(self, finish: Finish, script: str) -> None:
-        allowed = {SCRIPTS[script][0]}
+        outcome, passes = ALL_SCRIPTS[script]
+        allowed = {outcome}
         if self.lost[finish.key] > RETRIES:
             allowed.add(Outcome.INFRASTRUCTURE)
-        if self.is_cancelled:
+        ended_as = self.ledger.history.ended
+        has_no_gateway = ended_as is not None and ended_as.reason == "GatewayFailed"
+        if self.is_cancelled or has_no_gateway:
             allowed.add(Outcome.CANCELLED)
+        assert self.way_out or not has_no_gateway
         assert finish.outcome in allowed
-        assert (finish.passed is True) == (finish.outcome is Outcome.SCORED and SCRIPTS[script][1])
+        assert (finish.passed is True) == (finish.outcome is Outcome.SCORED and passes)
 
     def _check_files(self) -> None:
         folder = self.root / "runs" / self.uid
@@ -559,6 +446,19 @@ class MachineModel(RuleBasedStateMachine):
         assert summary["total"] == len(want)
         assert summary["sha256"] == hashlib.sha256(data).hexdigest()
         assert not list(folder.glob("tasks/*/lanes"))
+        self._check_usage(records, summary)
+
+    def _check_usage(self, records: list[dict[str, Any]], summary: dict[str, Any]) -> None:
+        """What was asked is counted once for each launch, also where a launch was lost."""
+        if self.way_out != "provider":
+            assert "usage" not in summary
+            return
+        usages = [record["producer_metadata"]["usage"]["requests"] for record in records]
+        for asked, key in zip(usages, self._attempts(), strict=True):
+            assert asked % REQUESTS == 0
+            produced = self.ledger.counts["Produced", key]
+            assert produced <= asked // REQUESTS <= self.kubelet.reports(*key)
+        assert summary["usage"]["requests"] == sum(usages)
 
     def _check_status(self) -> None:
         status: Any = self._run()["status"]
@@ -580,15 +480,24 @@ def test_machine_model() -> None:
     )
 
 
-@pytest.mark.parametrize("cancel", ["", "Graceful", "Immediate"])
-def test_death_at_any_effect(cancel: str) -> None:
+DEATHS = {
+    "to the end": (["right", "greedy"], "", ""),
+    "graceful": (["right", "greedy"], "", "Graceful"),
+    "immediate": (["right", "greedy"], "", "Immediate"),
+    "with a provider": (["flaky", "thirsty"], "provider", ""),
+}
+
+
+@pytest.mark.parametrize("name", DEATHS)
+def test_death_at_any_effect(name: str) -> None:
     """The first operator dies at each of its effects in turn; the second brings the run home."""
+    scripts, way_out, cancel = DEATHS[name]
     for effects in itertools.count(1):
         model = MachineModel()
         model.first_fuse = effects
         model.spare_fuse = True
         try:
-            model.apply(["right", "greedy"], 1, 1)
+            model.apply(scripts, 1, 1, way_out)
             if cancel:
                 model.the_user_cancels(cancel)
         finally:

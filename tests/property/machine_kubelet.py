@@ -1,0 +1,128 @@
+"""The kubelet and the agents of the machine model: what a Pod that ends leaves behind."""
+
+from __future__ import annotations
+
+import hashlib
+from pathlib import Path
+
+from build import Status, ended, pod_status, running, seal_message, supervise_message, text_message
+from securebench.egress.codec import encode
+from securebench.egress.report import LaunchReport, RelayReport
+from securebench.engine.model import Outcome
+from securebench.engine.observe import PodView
+from securebench.plan.model import LaunchKey, Role
+
+SCRIPTS: dict[str, tuple[Outcome, bool]] = {
+    "right": (Outcome.SCORED, True),
+    "wrong": (Outcome.SCORED, False),
+    "slow": (Outcome.AGENT, False),
+    "nothing": (Outcome.AGENT, False),
+    "greedy": (Outcome.RESOURCE, False),
+    "unjudged": (Outcome.VERIFIER, False),
+}
+"""What the agent of a task does, and how its attempts have to end."""
+
+PROVIDER_SCRIPTS: dict[str, tuple[Outcome, bool]] = {
+    "outage": (Outcome.PROVIDER, False),
+    "flaky": (Outcome.SCORED, True),
+    "stubborn": (Outcome.SCORED, True),
+    "thirsty": (Outcome.AGENT, False),
+}
+"""The same where a model provider is asked: it never answers, not the first launch, not in the end
+although there is a candidate, and not beyond the budget."""
+
+ALL_SCRIPTS = SCRIPTS | PROVIDER_SCRIPTS
+REQUESTS = 3
+"""That every launch sends to its provider."""
+
+PASSING = frozenset(name for name, (_, passes) in ALL_SCRIPTS.items() if passes)
+READY = {"type": "Ready", "status": "True"}
+
+
+class Kubelet:
+    """Ends the Pods of one run.
+
+    Args:
+        root: Where the volume is mounted.
+        uid: The run.
+        scripts: Of the tasks, in pack order.
+        way_out: Empty, ``domains`` or ``provider``.
+    """
+
+    def __init__(self, root: Path, uid: str, scripts: list[str], way_out: str) -> None:
+        self._folder = root / "runs" / uid
+        self._scripts = scripts
+        self._way_out = way_out
+
+    def started(self, view: PodView) -> Status:
+        """Return the status of a Pod whose containers run."""
+        if view.role is Role.GATEWAY:
+            return pod_status("Running", running("gateway"), conditions=[READY])
+        main = "harness" if view.role is Role.HARNESS else "verifier"
+        return pod_status("Running", running("courier"), running(main))
+
+    def ended(self, view: PodView) -> Status:
+        """Return the status of a Pod that ended by itself, and leave what it leaves."""
+        if view.launch is None:
+            return pod_status("Failed", ended("gateway", 1))
+        script = self._scripts[view.launch.task]
+        if view.role is Role.VERIFIER:
+            return _verdict(script)
+        status = self._candidate(view.launch, script)
+        if self._way_out:
+            self._report(view, script)
+            sidecars = status["initContainerStatuses"]
+            assert isinstance(sidecars, list)
+            sidecars.append(ended("egress-proxy"))
+        return status
+
+    def reports(self, task: int, attempt: int) -> int:
+        """Return how many launches of an attempt have the gateway's last word."""
+        return len(list(self._folder.glob(f"gateway/launches/sb-*-{task}-{attempt}h*.json")))
+
+    def _candidate(self, launch: LaunchKey, script: str) -> Status:
+        """Leave on the volume what the agent of a task always leaves."""
+        if script == "greedy":
+            end = ended("harness", 137, "OOMKilled")
+            return pod_status("Failed", ended("courier", 0, message=_seal(None)), end)
+        code = 124 if script == "slow" else 0
+        is_silent = script in {"nothing", "outage"} or self._fails_first(launch, script)
+        text = None if is_silent else f"{script}\n"
+        if text is not None:
+            place = f"tasks/{launch.task}/attempts/{launch.attempt}/launches/{launch.launch}"
+            (self._folder / place / "candidate/candidate.txt").write_text(text)
+        courier = ended("courier", 0, message=_seal(text))
+        harness = ended("harness", code, message=supervise_message(code))
+        return pod_status("Failed" if code else "Succeeded", courier, harness)
+
+    def _report(self, view: PodView, script: str) -> None:
+        assert view.launch is not None
+        fails = script in {"outage", "stubborn"} or self._fails_first(view.launch, script)
+        relay = RelayReport(
+            requests=REQUESTS,
+            failures=int(fails),
+            failure="provider_unavailable" if fails else "",
+            budget_exhausted=script == "thirsty",
+        )
+        known = relay if self._way_out == "provider" else None
+        report = LaunchReport(view.name, view.uid, closed=True, relay=known)
+        folder = self._folder / "gateway/launches"
+        (folder / f"{view.name}.json").write_bytes(encode(report))
+        (folder / f"{view.name}.jsonl").write_text('{"host":"docs.example.org"}\n')
+
+    @staticmethod
+    def _fails_first(launch: LaunchKey, script: str) -> bool:
+        return script == "flaky" and launch.launch == 1
+
+
+def _verdict(script: str) -> Status:
+    if script == "unjudged":
+        return pod_status("Failed", ended("verifier", 1))
+    message = text_message(passed=script in PASSING)
+    return pod_status("Succeeded", ended("verifier", 0, message=message))
+
+
+def _seal(text: str | None) -> str:
+    if text is None:
+        return seal_message(problem="candidate_missing", file=None, digest="", message="none")
+    return seal_message(digest=f"sha256:{hashlib.sha256(text.encode()).hexdigest()}")

@@ -1,0 +1,137 @@
+"""The surroundings of the machine model: a cluster that sees the operator die, and its ledger."""
+
+from __future__ import annotations
+
+import logging
+from collections import Counter
+from dataclasses import dataclass, field
+from typing import Any
+from unittest import mock
+
+from build import FakeClock
+from securebench.engine.entries import Entry, Finished, LaunchBegun, Produced, RunBound, Verified
+from securebench.engine.history import RunHistory
+from securebench.kube.fake import FakeCluster
+from securebench.kube.port import Kind, Raw
+from securebench.plan.model import AttemptKey, LaunchKey
+
+PROVIDER_RETRIES = 2
+
+
+class OperatorDied(BaseException):
+    """The process was killed."""
+
+
+@dataclass
+class Fate:
+    """Kills the operator at one of its effects; nothing that it tries afterwards happens."""
+
+    fuse: int | None = None
+    is_dead: bool = False
+    is_outside: int = 0
+
+    def point(self) -> None:
+        if self.is_outside:
+            return
+        if self.fuse is not None:
+            self.fuse -= 1
+            self.is_dead = self.is_dead or self.fuse <= 0
+        if self.is_dead:
+            raise OperatorDied
+
+    def outside(self) -> mock._patch[Any]:
+        """Do something that is not the operator's."""
+        return mock.patch.object(self, "is_outside", self.is_outside + 1)
+
+
+class MortalCluster(FakeCluster):
+    """A cluster that sees the operator die before or after each of its calls."""
+
+    def __init__(self, fate: Fate, clock: FakeClock) -> None:
+        super().__init__(namespace="bench", clock=clock)
+        self.fate = fate
+        self.on_create: list[str] = []
+
+    async def list(self, kind: Kind, selector: str) -> Any:
+        self.fate.point()
+        return await super().list(kind, selector)
+
+    async def get(self, kind: Kind, name: str) -> Any:
+        self.fate.point()
+        return await super().get(kind, name)
+
+    async def create(self, kind: Kind, manifest: Raw) -> Raw:
+        self.fate.point()
+        made = await super().create(kind, manifest)
+        if kind is Kind.POD:
+            self.on_create.append(str(made["metadata"]["name"]))  # type: ignore[index]
+        self.fate.point()
+        return made
+
+    async def delete(
+        self, kind: Kind, name: str, *, uid: str | None, grace_seconds: int | None
+    ) -> bool:
+        self.fate.point()
+        found = await super().delete(kind, name, uid=uid, grace_seconds=grace_seconds)
+        self.fate.point()
+        return found
+
+    def begin_deletion(self, name: str) -> None:
+        """Delete a Pod as somebody else would."""
+        self._begin_deletion(Kind.POD, self.objects(Kind.POD)[name], None)
+
+    async def patch_status(self, kind: Kind, name: str, body: Raw) -> bool:
+        self.fate.point()
+        found = await super().patch_status(kind, name, body)
+        self.fate.point()
+        return found
+
+
+class ErrorLog(logging.Handler):
+    """Remembers what only a defect of ours can make the supervisor say."""
+
+    def __init__(self) -> None:
+        super().__init__(logging.ERROR)
+        self.lines: list[str] = []
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self.lines.append(self.format(record))
+
+
+@dataclass
+class Ledger:
+    """What reached the journal, folded by the model itself."""
+
+    parallelism: int
+    may_begin: bool = True
+    begun: set[LaunchKey] = field(default_factory=set)
+    history: RunHistory = field(default_factory=RunHistory)
+    counts: Counter[tuple[str, AttemptKey]] = field(default_factory=Counter)
+    records: dict[AttemptKey, bytes] = field(default_factory=dict)
+
+    def take(self, batch: tuple[Entry, ...]) -> None:
+        for entry in batch:
+            assert not isinstance(entry, RunBound) or self.history.bound is None
+            self._count(entry)
+            self.history.apply(entry)
+        if any(isinstance(entry, LaunchBegun) for entry in batch):
+            live = [known.live for known in self.history.attempts.values() if known.live]
+            assert len(live) <= self.parallelism
+
+    def _count(self, entry: Entry) -> None:
+        match entry:
+            case LaunchBegun(launch):
+                assert self.may_begin
+                assert launch not in self.begun
+                self.begun.add(launch)
+            case Produced(key):
+                self.counts["Produced", key] += 1
+                outages = self.history.attempts[key].provider_retries
+                assert self.counts["Produced", key] == 1 + outages
+                assert outages <= PROVIDER_RETRIES
+            case Verified(key):
+                self.counts["Verified", key] += 1
+                assert self.counts["Verified", key] == 1
+            case Finished(finish):
+                self.counts["Finished", finish.key] += 1
+                assert self.counts["Finished", finish.key] == 1
