@@ -6,6 +6,7 @@ import base64
 import copy
 import json
 from collections.abc import Iterator
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
@@ -97,7 +98,11 @@ def test_a_184_honest_name(arena: Arena, field: str) -> None:
 
 SECRET = canary()
 USABLE = {"securebench.dev/usable-by-runs": "true"}
-SHOW_KEY = "import os\nprint(os.environ.get('KEY'))\n"
+SHOW_KEY = """\
+import hashlib, os
+print(hashlib.sha256(os.environ.get("KEY", "").encode()).hexdigest())
+"""
+"""The value itself would be taken out of what is kept."""
 TAKES_KEY: Raw = {
     "harness": {
         "type": "command",
@@ -142,7 +147,7 @@ def test_a_184_attack_by_an_unmarked_secret(stolen: Arena) -> None:
 
 
 def test_a_184_twin_of_an_unmarked_secret(stolen: Arena) -> None:
-    assert stolen.record(GIVE)["producer_stdout"].strip() == SECRET
+    assert stolen.record(GIVE)["producer_stdout"].strip() == sha256(SECRET.encode()).hexdigest()
     assert stolen.record(GIVE)["labels"]["credentials"] == "exposed"
 
 

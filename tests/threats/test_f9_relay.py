@@ -160,12 +160,11 @@ def echo(name: str, shown: bytes, size: int) -> list[bytes]:
 async def test_a_179_attack(tmp_path: Path, name: str, form: str, size: int) -> None:
     answers = [answer(*echo(name, SHOWN[form], size))]
     async with relayed(name, answers, tmp_path) as relay:
-        relay.writer.write(with_keys(name))
-        relay.writer.write_eof()
-        got = await relay.reader.read()
+        got = await relay.ask()
 
-        assert b"HTTP/1.1 200" in got
-        assert hits(got, KEY) == []
+        assert got.status == 200
+        assert b"data: " in got.body
+        assert hits(got.body, KEY) == []
         assert [line["echoes"] for line in await relay.log()] == [1]
 
 
@@ -218,10 +217,7 @@ async def test_a_179_twin(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name:
     monkeypatch.setattr(provider_call, "KeyMask", NoMask)
     answers = [answer(*echo(name, SHOWN["plain"], 7))]
     async with relayed(name, answers, tmp_path) as relay:
-        relay.writer.write(with_keys(name))
-        relay.writer.write_eof()
-
-        assert hits(await relay.reader.read(), KEY) == ["plain"]
+        assert hits((await relay.ask()).body, KEY) == ["plain"]
 
 
 async def test_a_179_twin_of_a_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
