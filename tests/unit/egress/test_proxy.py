@@ -5,11 +5,13 @@
 from __future__ import annotations
 
 import asyncio
+import socket
 
 import pytest
 
 from proxies import LISTED, PUBLIC, status_of, statuses, world
 from securebench.egress.config import GatewayLimits
+from securebench.egress.gateway.__main__ import open_sockets
 
 
 def request(line: str, *headers: str, body: str = "") -> bytes:
@@ -236,3 +238,23 @@ async def test_nothing_is_forwarded_after_a_connect_on_its_connection() -> None:
         answer = await made.talk(request("CONNECT other.org:443 HTTP/1.0") + get)
         assert statuses(answer) == [403]
         assert made.origin.dialled == []
+
+
+async def test_small_pieces_of_an_answer_do_not_wait_for_each_other() -> None:
+    delays = []
+
+    async def connected(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        sock = writer.get_extra_info("socket")
+        delays.append(sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY) == 0)
+        writer.close()
+
+    first, *others = open_sockets(0)
+    for unused in others:
+        unused.close()
+    async with await asyncio.start_server(connected, sock=first) as server:
+        port = server.sockets[0].getsockname()[1]
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        assert await reader.read() == b""
+        writer.close()
+        await writer.wait_closed()
+    assert delays == [False]
