@@ -156,7 +156,7 @@ def _done(agent: AgentName, exit_code: object, command: str) -> TraceLine:
 
 
 def _line(text: str, *, is_shown: bool = True) -> TraceLine:
-    return TraceLine(printable(text[:_LINE]), is_shown)
+    return TraceLine(printable(" ".join(text[:_LINE].splitlines())), is_shown)
 
 
 def _mapping(value: object) -> Mapping[str, object]:

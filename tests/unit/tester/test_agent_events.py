@@ -62,7 +62,7 @@ CLAUDE = [
     assistant(type="tool_use", id="toolu_2", name="Grep", input={"pattern": "x"}),
     result("toolu_2", [{"type": "text", "text": "found"}], failed=False),
     result("toolu_9", "nobody asked", failed=True),
-    assistant(type="text", text="Done\x1b[2J"),
+    assistant(type="text", text="Done\x1b[2J\nAll of it."),
     {"is_error": False, "type": "result", "subtype": "success"},
 ]
 
@@ -76,7 +76,7 @@ def test_claude_events_become_lines() -> None:
         ('claude run: Grep {"pattern": "x"}', True),
         ('claude done: exit=0 Grep {"pattern": "x"}', False),
         ("claude done: exit=1 ", False),
-        ("claude: Done\ufffd[2J", True),
+        ("claude: Done\ufffd[2J All of it.", True),
         ("claude: turn complete", True),
         ("claude: no json", True),
         ("claude stderr: warn", True),
