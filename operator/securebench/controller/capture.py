@@ -5,7 +5,13 @@ from __future__ import annotations
 from dataclasses import replace
 
 from securebench.candidates.extraction import TEXT_FILE
-from securebench.controller.egress import ReportMissingError, launch_report, lost_usage
+from securebench.controller.egress import (
+    GatewayReplacedError,
+    ReportMissingError,
+    launch_report,
+    lost_usage,
+    require_same_gateway,
+)
 from securebench.controller.patches import failed_step, seal_patch
 from securebench.engine.entries import LaunchLost, Produced, Verified
 from securebench.engine.machine import Capture
@@ -33,13 +39,18 @@ from securebench.errors import DigestMismatchError
 from securebench.ledger.store import RunStore
 from securebench.manifests.layout import CANDIDATE_NAME
 from securebench.plan.model import Role, TaskPlan, VerifierKind
-from securebench.reasons import EGRESS_REPORT_MISSING, EXTRACTION_FAILED, VERIFIER_ERROR
+from securebench.reasons import (
+    EGRESS_REPORT_MISSING,
+    EGRESS_SETUP_FAILED,
+    EXTRACTION_FAILED,
+    VERIFIER_ERROR,
+)
 
 Captured = Produced | Verified | LaunchLost
 
 
 def capture(
-    store: RunStore, task: TaskPlan, job: Capture, now: float, *, has_egress: bool = False
+    store: RunStore, task: TaskPlan, job: Capture, now: float, *, gateway_since: float | None = None
 ) -> Captured:
     """Turn an ended launch into its journal entry. Blocks: it hashes the candidate again.
 
@@ -48,8 +59,8 @@ def capture(
         task: The launch's task.
         job: What to capture.
         now: Seconds since the epoch.
-        has_egress: Whether the run's harnesses have a way out; then the gateway's last word on
-            the launch is needed.
+        gateway_since: When the run's gateway Pod was created, in seconds since the epoch; then its
+            last word on the launch is needed. None: the run's harnesses have no way out.
 
     Returns:
         The result, or the loss of the launch when what it left does not hold together.
@@ -57,17 +68,19 @@ def capture(
     try:
         if job.launch.role is Role.HARNESS:
             production = _production(store, task, job)
-            if has_egress:
-                production = replace(
-                    production, egress=launch_report(store, job.view, job.ended.problem)
-                )
+            if gateway_since is not None:
+                require_same_gateway(job.view, gateway_since)
+                report = launch_report(store, job.view, job.ended.problem)
+                production = replace(production, egress=report)
             return Produced(job.launch.attempt_key, production)
         return Verified(job.launch.attempt_key, _verification(store, task, job))
+    except GatewayReplacedError as error:
+        lost = Lost(job.launch, EGRESS_SETUP_FAILED, str(error), now)
     except ReportMissingError as error:
         lost = Lost(job.launch, EGRESS_REPORT_MISSING, str(error), now)
     except (BadMessageError, DigestMismatchError, FileNotFoundError) as error:
         lost = Lost(job.launch, EXTRACTION_FAILED, str(error), now)
-    usage = lost_usage(store, job.view.name) if has_egress else Usage()
+    usage = lost_usage(store, job.view.name) if gateway_since is not None else Usage()
     return LaunchLost(replace(lost, usage=usage))
 
 

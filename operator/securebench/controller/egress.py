@@ -21,6 +21,26 @@ class ReportMissingError(ValueError):
     """The gateway did not say in the end what a launch did."""
 
 
+class GatewayReplacedError(ValueError):
+    """The gateway that a launch began with is gone: what the launch did without it says nothing."""
+
+
+def require_same_gateway(view: PodView, gateway_since: float) -> None:
+    """Check that a launch had one gateway throughout.
+
+    Connections that its end cuts look to the agent like servers that fail, and it may give up.
+
+    Args:
+        view: The launch's Pod.
+        gateway_since: When the run's gateway Pod was created, in seconds since the epoch.
+
+    Raises:
+        GatewayReplacedError: The gateway is younger than the launch.
+    """
+    if view.created_at < gateway_since:
+        raise GatewayReplacedError(f"the run's gateway was replaced while Pod {view.name} ran")
+
+
 def launch_report(store: RunStore, view: PodView, problem: str) -> LaunchReport | None:
     """Return the last word on a launch whose sidecar has ended well.
 

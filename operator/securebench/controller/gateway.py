@@ -99,6 +99,14 @@ class GatewayKeeper:
         views = self._views().values()
         return bool(self.egress.gateway) and any(map(_is_ready, views))
 
+    @property
+    def since(self) -> float:
+        """When the latest gateway Pod was created, in seconds since the epoch; 0.0 without one.
+
+        Launches are older than the gateway only where it was replaced while they ran.
+        """
+        return max((view.created_at for view in self._views().values()), default=0.0)
+
     def wake_at(self) -> float | None:
         """Return when to look again without an event, or None."""
         if self.failure:

@@ -295,6 +295,7 @@ class RunLoop:
 
     async def _capture(self, captures: Sequence[Capture]) -> None:
         now = self._context.clock.now()
+        gateway_since = self._gateway.since if self._gateway is not None else None
         for job in captures:
             await asyncio.to_thread(hide_values, self._bound.store, job.launch, self._exposed)
         results = await asyncio.gather(
@@ -305,7 +306,7 @@ class RunLoop:
                     self._plan.tasks[job.launch.task],
                     job,
                     now,
-                    has_egress=self._plan.egress is not None,
+                    gateway_since=gateway_since,
                 )
                 for job in captures
             )

@@ -136,8 +136,8 @@ def test_a_limit_keeps_what_was_sealed(store):
 # The gateway's word
 
 
-def connected(store, report, problem="", code=0):
-    """Capture a launch with a way out whose gateway left this."""
+def connected(store, report, problem="", code=0, since=0.0):
+    """Capture a launch with a way out whose gateway, which is there since then, left this."""
     folder = store.gateway_folder / "launches"
     folder.mkdir(parents=True, exist_ok=True)
     if report is not None:
@@ -146,7 +146,7 @@ def connected(store, report, problem="", code=0):
     leave(store)
     status = harness_done(code, seal_message(digest=DIGEST))
     job = Capture(HARNESS, view_of(HARNESS, status), Ended(code, problem))
-    return capture(store, text_task(), job, NOW, has_egress=True)
+    return capture(store, text_task(), job, NOW, gateway_since=since)
 
 
 def test_the_last_word_of_the_gateway_is_kept(store):
@@ -179,6 +179,17 @@ REPORTS["open"] = replace(REPORTS["open"], closed=False)
 @pytest.mark.parametrize("name", REPORTS)
 def test_without_its_last_word_a_launch_is_lost(store, name):
     assert lost(connected(store, REPORTS[name])) == "egress_report_missing"
+
+
+@pytest.mark.parametrize(("after", "is_lost"), [(-1, False), (0, False), (1, True)])
+def test_a_launch_whose_gateway_was_replaced_meanwhile_is_lost(store, after, is_lost):
+    created = view_of(HARNESS, harness_done(0, "")).created_at
+    found = connected(store, relayed(), since=created + after)
+    if is_lost:
+        assert lost(found) == "egress_setup_failed"
+        assert found.lost.usage == Usage(4, 1000, 200, 50)
+    else:
+        produced(found)
 
 
 def test_a_lost_launch_keeps_what_it_asked(store):

@@ -12,10 +12,11 @@ from operator_world import World
 from securebench.controller.isolation import Prober
 from securebench.egress.codec import encode
 from securebench.egress.report import LaunchReport, RelayReport
-from securebench.engine.entries import Isolated
+from securebench.engine.entries import Isolated, LaunchLost
 from securebench.engine.observe import pod_view
 from securebench.errors import PermanentClusterError
 from securebench.kube.port import Kind, QuotaExceeded
+from securebench.ledger.journal import read_entries
 
 DOMAINS = {
     "type": "command",
@@ -265,6 +266,27 @@ def test_no_launch_begins_while_the_gateway_is_replaced(world):
     assert world.harnesses() == [first.replace("h1", "h2")]
     world.work(world.uid)
     assert succeeded(world) == ("True", "Completed")
+
+
+def test_a_launch_whose_gateway_is_replaced_is_launched_again(world):
+    world.begin(taskSelector={"limit": 1})
+    world.gateway_up()
+    (first,) = world.harnesses()
+    world.wait(5)
+    world.gateway(pod_status("Failed", ended("gateway", 1)))
+    world.wait(5)
+    world.gateway_up(2)
+    world.work(world.uid)
+    world.wait(10)
+    world.work(world.uid)
+    assert succeeded(world) == ("True", "Completed")
+    (record,) = world.records()
+    assert record["launches"] == 2
+    journal = (world.folder() / "journal.jsonl").read_bytes()
+    entries = read_entries(journal, world.uid).entries
+    (loss,) = (entry.lost for entry in entries if isinstance(entry, LaunchLost))
+    assert loss.reason == "egress_setup_failed"
+    assert loss.message == f"the run's gateway was replaced while Pod {first} ran"
 
 
 def test_a_gateway_that_cannot_be_replaced_ends_the_run(world):
