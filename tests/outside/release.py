@@ -24,7 +24,11 @@ NOT_IN_THE_PACK = {"oracle", "images"}
 
 
 @contextmanager
-def outside_release(prefix: str, values: Mapping[str, object] | None = None) -> Iterator[Release]:
+def outside_release(
+    prefix: str,
+    values: Mapping[str, object] | None = None,
+    labels: Mapping[str, str] | None = None,
+) -> Iterator[Release]:
     """Install the chart for the fake internet, with its authority and the provider's Secret."""
     chosen = {
         "settings.gateway.nameservers": [places.RESOLVER],
@@ -32,7 +36,7 @@ def outside_release(prefix: str, values: Mapping[str, object] | None = None) -> 
         **overlays(),
         **(values or {}),
     }
-    with release(prefix, chosen) as installed:
+    with release(prefix, chosen, labels) as installed:
         installed.create(authority_map(), provider_secret())
         yield installed
 
