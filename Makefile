@@ -129,10 +129,10 @@ supervise: ## Tests of the Go program supervise
 cluster-tests: setup load ## Pods on the local cluster: network, threats, crashes
 	@$(WITH_CLUSTER); $(call tier,tests/cluster,-m "cluster and not slow")
 
-threats-short: setup load ## Threat cases: each mechanism once
+threats-short: setup load overlays outside ## Threat cases: each mechanism once
 	@$(WITH_CLUSTER); $(call tier,tests/threats,-m short)
 
-threats: setup load ## Every threat case with its weakened twin; THREATS_REPORT names a file for the table as JSON
+threats: setup load overlays outside ## Every threat case with its weakened twin; THREATS_REPORT names a file for the table as JSON
 	@$(WITH_CLUSTER); THREATS_WHOLE=1 pytest tests/threats
 
 e2e: setup load ## The chart installed, whole packs run, records compared
