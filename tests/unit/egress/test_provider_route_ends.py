@@ -12,7 +12,7 @@ from securebench.clock import SystemClock
 from securebench.egress.config import GatewayLimits
 from securebench.egress.gateway import provider_route
 from securebench.egress.gateway.launches import Launch
-from securebench.egress.gateway.provider_memory import BodyMemory
+from securebench.egress.gateway.provider_memory import SMALL_BYTES, BodyMemory
 from securebench.egress.report import LaunchReport, RelayReport
 
 BOTH = pytest.mark.parametrize("name", ["openai", "anthropic"])
@@ -99,7 +99,7 @@ async def test_a_failure_inside_a_stream_stands_when_the_launch_closes(tmp_path)
 
 async def test_a_reset_after_the_end_is_no_failure(tmp_path):
     go = asyncio.Event()
-    script = [answer(*events("openai"), go, RESET)]
+    script = [answer(*events("openai"), go, RESET, headers=("content-length: 99999",))]
     async with relayed("openai", script, tmp_path) as relay:
         relay.writer.write(request("openai"))
         await relay.reader.readuntil(events("openai")[-1])
@@ -179,6 +179,13 @@ async def test_bodies_wait_for_room(tmp_path):
             async with asyncio.timeout(4):
                 await around.gateway.bodies.reserve(1)
             go.set()
+
+
+async def test_large_bodies_are_judged_beside_the_loop(tmp_path):
+    body = question("openai", instructions="x" * (SMALL_BYTES + 1))
+    async with relayed("openai", [answer(*events("openai"))], tmp_path) as relay:
+        assert (await relay.ask(body)).status == 200
+        assert relay.script.asked[0].json == body
 
 
 async def test_room_is_given_in_turn():

@@ -23,9 +23,10 @@ class KeyMask:
     """
 
     def __init__(self, key: bytes) -> None:
-        self._forms = _forms(key) if len(key) >= MINIMUM_BYTES else ()
-        self._pattern = re.compile(b"|".join(map(re.escape, self._forms)) or rb"(?!)")
-        self._longest = max(map(len, self._forms), default=1)
+        forms = _forms(key) if len(key) >= MINIMUM_BYTES else ()
+        self._pattern = re.compile(b"|".join(map(re.escape, forms)) or rb"(?!)")
+        self._beginnings = frozenset(form[:size] for form in forms for size in range(1, len(form)))
+        self._longest = max(map(len, self._beginnings), default=0)
         self._held = b""
         self.found = 0
         """How often the key was replaced."""
@@ -49,11 +50,8 @@ class KeyMask:
         return known
 
     def _suspicious(self, data: bytes) -> int:
-        for size in range(min(self._longest - 1, len(data)), 0, -1):
-            tail = data[-size:]
-            if any(form.startswith(tail) for form in self._forms):
-                return size
-        return 0
+        sizes = range(min(self._longest, len(data)), 0, -1)
+        return next((size for size in sizes if data[-size:] in self._beginnings), 0)
 
 
 def _forms(key: bytes) -> tuple[bytes, ...]:
