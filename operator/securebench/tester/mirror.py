@@ -39,12 +39,14 @@ class RecordMirror:
         link: The operator's Pod.
         uid: Uid of the BenchmarkRun.
         path: The local file; its folder exists.
+        file: Its name on the volume.
     """
 
-    def __init__(self, link: OperatorLink, uid: str, path: Path) -> None:
+    def __init__(self, link: OperatorLink, uid: str, path: Path, file: str = CANDIDATES) -> None:
         self._link = link
         self._uid = uid
         self._path = path
+        self._file = file
         self._seen: set[RecordKey] = set()
 
     async def refresh(self) -> list[Record]:
@@ -57,6 +59,14 @@ class RecordMirror:
             DigestMismatchError: The bytes differ from what was sent.
             SecureBenchError: As ``OperatorLink.get_run``.
         """
+        return list(self._unseen()) if await self.fetch() else []
+
+    async def fetch(self) -> bool:
+        """Do the same without a look at the content.
+
+        Returns:
+            Whether the volume has the file.
+        """
         draft = self._path.with_name(f".{self._path.name}.part")
         try:
             with draft.open("wb") as sink:
@@ -65,13 +75,13 @@ class RecordMirror:
                 draft.replace(self._path)
         finally:
             draft.unlink(missing_ok=True)
-        return list(self._unseen()) if arrived else []
+        return arrived
 
     async def _fetch(self, sink: IO[bytes]) -> bool:
         marks = line_marks(self._path)
         content, position = hashlib.sha256(), 0
         while True:
-            part = await self._link.get_run(self._uid, CANDIDATES, marks)
+            part = await self._link.get_run(self._uid, self._file, marks)
             if part is None:
                 return False
             if part.offset != position:
@@ -79,7 +89,7 @@ class RecordMirror:
             sink.write(part.data)
             content.update(part.data)
             position = part.offset + len(part.data)
-            require_digest(CANDIDATES, expected=part.sha256, found=content.hexdigest())
+            require_digest(self._file, expected=part.sha256, found=content.hexdigest())
             if part.is_complete:
                 return True
             marks = (Mark(position, content.hexdigest()),)

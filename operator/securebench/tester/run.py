@@ -18,6 +18,7 @@ from typing import NamedTuple, Protocol, TypeVar
 
 from securebench.errors import ClusterError, StorageError, TransientClusterError
 from securebench.kube.port import AlreadyExists, Cluster, Kind, Raw
+from securebench.ledger.egress_log import EGRESS
 from securebench.ledger.store import CANDIDATES, SUMMARY
 from securebench.packs.bundle import files_receipt
 from securebench.tester.config import TesterConfig
@@ -158,7 +159,8 @@ class RunSession:
         run, joined = await self._run(wanted)
         state = run_state(run)
         self.name = state.name
-        (self._folder / SUMMARY).unlink(missing_ok=True)
+        for name in (SUMMARY, EGRESS):
+            (self._folder / name).unlink(missing_ok=True)
         folder = shown_path(self._folder)
         self._report(Event.RUN_START, run_id=self._config.run.id, output_dir=folder)
         begun = f"{'joined' if joined else 'started'} BenchmarkRun {state.name}"
@@ -291,6 +293,8 @@ class RunSession:
             return RunEnd(state, exit_code, None)
         raw = localized_summary(part.data, self._folder) | self._left_out
         write_summary(raw, self._folder)
+        log = RecordMirror(self._around.link, state.uid, self._folder / EGRESS, EGRESS)
+        await self._follower.patiently(log.fetch, _FINAL_TRIES)
         return RunEnd(state, exit_code, parse_summary(raw))
 
     async def _refresh_if_possible(self, mirror: RecordMirror) -> None:
