@@ -181,7 +181,7 @@ def test_a_194_attack_on_a_run(arena: Arena) -> None:
     record = arena.record(ARGUED)
     argument, is_owned, files = json.loads(record["producer_stdout"])
 
-    assert (argument, is_owned, files) == (ALL, False, ["task.json"])
+    assert (argument, is_owned, files) == (ALL, False, ["securebench", "task.json"])
     assert record["task_id"] == ALL
     assert record["run_id"] == ALL.replace("\n", " ")
     for role in ("harness", "verifier"):
