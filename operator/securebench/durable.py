@@ -1,4 +1,4 @@
-"""Names that are on the disk: a file's content alone does not survive a crash."""
+"""Files and names that are on the disk: a file's content alone does not survive a crash."""
 
 from __future__ import annotations
 
@@ -32,4 +32,15 @@ def make_folder(path: Path) -> None:
     make_folder(path.parent)
     path.mkdir(exist_ok=True)
     path.chmod(FOLDER_MODE)
+    fsync_folder(path.parent)
+
+
+def replace_file(path: Path, data: bytes) -> None:
+    """Replace a file as a whole, 0644, and return when the disk has it."""
+    part = path.with_name(path.name + ".part")
+    with part.open("wb") as file:
+        file.write(data)
+        file.flush()
+        os.fsync(file.fileno())
+    part.replace(path)
     fsync_folder(path.parent)

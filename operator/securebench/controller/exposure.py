@@ -9,9 +9,10 @@ import base64
 import contextlib
 from collections.abc import Mapping
 
+from securebench.durable import replace_file
 from securebench.exposed import ExposedValues
 from securebench.kube.port import Cluster, Kind
-from securebench.ledger.store import RunStore, replace_file
+from securebench.ledger.store import RunStore
 from securebench.manifests.layout import PRODUCER_NAME, VERIFICATION_NAME
 from securebench.plan.model import HarnessPlan, LaunchKey, Role
 

@@ -14,7 +14,7 @@ from securebench.controller.context import Context
 from securebench.controller.gateway_rules import gateway_rules
 from securebench.controller.launches import RETRY_SECONDS, Launcher, is_owned_by
 from securebench.controller.mirror import PodMirror
-from securebench.durable import make_folder
+from securebench.durable import make_folder, replace_file
 from securebench.egress.codec import encode
 from securebench.egress.config import CONFIG_FILE, KEYS_FILE
 from securebench.egress.report import LAUNCHES
@@ -27,7 +27,7 @@ from securebench.errors import (
     TransientClusterError,
 )
 from securebench.kube.port import AlreadyExists, Kind, Raw
-from securebench.ledger.store import RunStore, replace_file
+from securebench.ledger.store import RunStore
 from securebench.manifests.gateway import gateway_config, gateway_pod, gateway_service
 from securebench.manifests.layout import gateway_name, gateway_pod_name
 from securebench.manifests.policy import egress_policy, gateway_policy

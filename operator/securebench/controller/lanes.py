@@ -10,7 +10,8 @@ from pathlib import Path
 
 from pydantic import TypeAdapter
 
-from securebench.ledger.store import RunStore, replace_file
+from securebench.durable import replace_file
+from securebench.ledger.store import RunStore
 from securebench.packs.materialize import LaneSet, write_answer, write_lanes
 from securebench.packs.oracle import Answer
 from securebench.plan.model import TaskPlan

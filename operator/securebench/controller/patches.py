@@ -11,12 +11,13 @@ from dataclasses import replace
 from pathlib import Path
 
 from securebench.candidates.extraction import TEXT_FILE
+from securebench.durable import replace_file
 from securebench.engine.model import Outcome, SealedPatch, Verification
 from securebench.engine.patch_steps import STEP_OF_CODE, PatchStep
 from securebench.engine.stage import Code
 from securebench.errors import DigestMismatchError
 from securebench.ledger.patch_metadata import CHANGED, CHECKS, judged, policy_of
-from securebench.ledger.store import bytes_digest, replace_file
+from securebench.ledger.store import bytes_digest
 from securebench.manifests.repository import APPLIED, DECLARED
 from securebench.plan.model import PatchPlan
 from securebench.reasons import EVALUATOR_TAMPERED, VERIFIER_ERROR

@@ -23,7 +23,7 @@ from securebench.controller.packs import (
 )
 from securebench.controller.pod_rules import limits, overlays, pod_policy, run_policy
 from securebench.controller.surroundings import KUBELET_TARGET
-from securebench.durable import make_folder
+from securebench.durable import make_folder, replace_file
 from securebench.engine.entries import Finished, Kept
 from securebench.engine.tally import KEPT_ON_RESUME
 from securebench.errors import (
@@ -36,7 +36,7 @@ from securebench.harnesses.agents import AGENT_TOOLS
 from securebench.kube.port import Kind, Raw
 from securebench.ledger.index import IndexEntry, RunIndex, index_entry
 from securebench.ledger.journal import read_entries
-from securebench.ledger.store import JOURNAL, RECORD, RunStore, replace_file
+from securebench.ledger.store import JOURNAL, RECORD, RunStore
 from securebench.manifests.canary import ProbeTarget
 from securebench.manifests.layout import attempt_folder, run_folder
 from securebench.packs.load import LoadedPack, load_tasks

@@ -9,8 +9,7 @@ from pathlib import Path
 
 from pydantic import TypeAdapter
 
-from securebench.durable import make_folder
-from securebench.ledger.store import replace_file
+from securebench.durable import make_folder, replace_file
 from securebench.manifests.layout import RUNS
 from securebench.protocol import decode_object
 

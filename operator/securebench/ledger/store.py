@@ -14,7 +14,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from securebench.digests import PREFIX
-from securebench.durable import fsync_folder, make_folder
+from securebench.durable import fsync_folder, make_folder, replace_file
 from securebench.errors import DigestMismatchError
 from securebench.ledger.journal import Journal
 from securebench.manifests import layout
@@ -162,17 +162,6 @@ class RunStore:
         """Return the status of a run that has ended, or None."""
         path = self.folder / FINAL_STATUS
         return read_json(path) if path.exists() else None
-
-
-def replace_file(path: Path, data: bytes) -> None:
-    """Replace a file as a whole, 0644, and return when the disk has it."""
-    part = path.with_name(path.name + ".part")
-    with part.open("wb") as file:
-        file.write(data)
-        file.flush()
-        os.fsync(file.fileno())
-    part.replace(path)
-    fsync_folder(path.parent)
 
 
 def read_json(path: Path) -> Mapping[str, object]:

@@ -7,10 +7,10 @@ import stat
 import pytest
 
 from build import HARNESS, VERIFIER, history_of, production, sealed, verification
-from securebench.durable import make_folder
+from securebench.durable import make_folder, replace_file
 from securebench.errors import DigestMismatchError, StorageError
 from securebench.ledger.records import RecordTexts
-from securebench.ledger.store import RunStore, file_digest, read_json, replace_file
+from securebench.ledger.store import RunStore, file_digest, read_json
 from securebench.ledger.texts import read_texts
 from securebench.plan.model import AttemptKey
 
