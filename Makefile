@@ -34,7 +34,7 @@ STAGES := setup lint type unit property wiring supervise cluster golden contract
 	outside run-agents provider-failures
 
 help: ## List the targets
-	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  %-14s %s\n", $$1, $$2}'
+	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  %-18s %s\n", $$1, $$2}'
 
 setup: $(VENV)/.complete ## Install the Python environment (locked, with hashes)
 	@[ "$$(cat $(VENV)/.source 2>/dev/null)" = "$(SOURCE)" ] || { \
@@ -99,15 +99,15 @@ lint: setup ## Format, lint, import contracts, spelling, YAML, shell and Go
 	@lint-imports
 	@codespell --ignore-words-list notin,caf,comand,abd,ue --skip 'tests/e2e/scenarios/*,tests/fuzz/corpus/*,images/supervise/testdata/*,benchmarks/*/tasks.jsonl,benchmarks/*/oracle/*,tests/packs/bad-pack/*' operator tests docs images charts benchmarks Makefile README.md CHANGELOG.md
 	@yamllint --strict .
-	@shellcheck -x $$(git ls-files --cached --others --exclude-standard -- '*.sh' ':!benchmarks' ':!tests/e2e/scenarios' ':!tests/packs' tests/cluster/cluster .ci/run .ci/stages)
+	@shellcheck -x $$(git ls-files --cached --others --exclude-standard -- '*.sh' ':!benchmarks' ':!tests/e2e/scenarios' ':!tests/packs' tests/cluster/cluster tests/outside/outside .ci/run .ci/stages)
 	@test -z "$$(gofmt -l images/supervise)" || { gofmt -d images/supervise; exit 1; }
 	@cd images/supervise && CGO_ENABLED=0 go vet ./...
 
 type: setup ## Static types (mypy strict)
 	@mypy
 
-unit: setup ## Unit tests
-	@$(call tier,tests/unit)
+unit: setup ## Unit tests, those of the fake internet too
+	@$(call tier,tests/unit,tests/outside)
 
 property: setup ## Property tests and the machine model
 	@$(call tier,tests/property)
