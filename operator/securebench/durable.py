@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
+from collections.abc import Iterator
 from pathlib import Path
+from typing import BinaryIO
 
 FOLDER_MODE = 0o755
 """Folders that Pods of other users enter."""
+
+FILE_MODE = 0o644
+"""Files that Pods of other users read."""
 
 
 def fsync_folder(path: Path) -> None:
@@ -36,10 +42,21 @@ def make_folder(path: Path) -> None:
 
 
 def replace_file(path: Path, data: bytes) -> None:
-    """Replace a file as a whole, 0644, and return when the disk has it."""
+    """Replace a file as a whole, 0644 whatever the umask is, and return when the disk has it."""
+    with replacing(path) as file:
+        file.write(data)
+
+
+@contextlib.contextmanager
+def replacing(path: Path) -> Iterator[BinaryIO]:
+    """Replace a file by what is written in the body, when the body ends without an error.
+
+    Readers see the old content or the whole new one; the disk has it on return.
+    """
     part = path.with_name(path.name + ".part")
     with part.open("wb") as file:
-        file.write(data)
+        os.fchmod(file.fileno(), FILE_MODE)
+        yield file
         file.flush()
         os.fsync(file.fileno())
     part.replace(path)

@@ -6,13 +6,12 @@ Each line is one of the gateway's with ``task_id``, ``task``, ``attempt`` and ``
 from __future__ import annotations
 
 import json
-import os
 import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import BinaryIO, NamedTuple
 
-from securebench.durable import fsync_folder
+from securebench.durable import replacing
 from securebench.egress.report import LAUNCHES
 from securebench.ledger.store import RunStore
 from securebench.plan.model import RunPlan, short_uid
@@ -54,14 +53,8 @@ def merge_logs(store: RunStore, plan: RunPlan) -> None:
     logs = sorted(_logs(store, plan))
     if not logs:
         return
-    target = store.folder / EGRESS
-    part = target.with_name(target.name + ".part")
-    with part.open("wb") as file:
+    with replacing(store.folder / EGRESS) as file:
         _write(file, plan, logs)
-        file.flush()
-        os.fsync(file.fileno())
-    part.replace(target)
-    fsync_folder(store.folder)
 
 
 def _write(file: BinaryIO, plan: RunPlan, logs: list[Log]) -> None:

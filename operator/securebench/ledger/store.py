@@ -14,7 +14,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from securebench.digests import PREFIX
-from securebench.durable import fsync_folder, make_folder, replace_file
+from securebench.durable import make_folder, replace_file, replacing
 from securebench.errors import DigestMismatchError
 from securebench.ledger.journal import Journal
 from securebench.manifests import layout
@@ -136,11 +136,9 @@ class RunStore:
         Raises:
             DigestMismatchError: A record is not what the journal says.
         """
-        path = self.folder / CANDIDATES
-        part = path.with_suffix(".part")
         whole = hashlib.sha256()
         count = 0
-        with part.open("wb") as file:
+        with replacing(self.folder / CANDIDATES) as file:
             for key, digest in finished:
                 line = self.read_record(key)
                 if hashlib.sha256(line).hexdigest() != digest:
@@ -148,10 +146,6 @@ class RunStore:
                 file.write(line + b"\n")
                 whole.update(line + b"\n")
                 count += 1
-            file.flush()
-            os.fsync(file.fileno())
-        part.replace(path)
-        fsync_folder(self.folder)
         return count, whole.hexdigest()
 
     def write_json(self, name: str, value: Mapping[str, object]) -> None:

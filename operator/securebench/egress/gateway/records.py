@@ -6,14 +6,13 @@ import os
 from pathlib import Path
 from typing import NamedTuple
 
-from securebench.durable import fsync_folder
+from securebench.durable import FILE_MODE, replace_file
 from securebench.egress.codec import decode, encode
 from securebench.egress.report import LaunchReport
 from securebench.errors import StorageError
 
 REPORT = ".json"
 LOG = ".jsonl"
-FILE_MODE = 0o644
 
 
 class Kept(NamedTuple):
@@ -39,22 +38,14 @@ def read_launches(folder: Path) -> list[Kept]:
 
 
 def write_launch(folder: Path, report: LaunchReport, lines: bytes) -> None:
-    """Append to a launch's log and replace its report; both are on the disk on return.
+    """Append to a launch's log, then replace its report; both are on the disk on return.
 
     Raises:
         OSError: The volume did not take it.
     """
     if lines:
         _append(folder / (report.pod + LOG), lines)
-    path = folder / (report.pod + REPORT)
-    aside = folder / f".{path.name}.new"
-    with aside.open("wb") as file:
-        os.fchmod(file.fileno(), FILE_MODE)
-        file.write(encode(report))
-        file.flush()
-        os.fsync(file.fileno())
-    aside.replace(path)
-    fsync_folder(folder)
+    replace_file(folder / (report.pod + REPORT), encode(report))
 
 
 def _append(path: Path, lines: bytes) -> None:
