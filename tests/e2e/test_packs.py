@@ -12,7 +12,7 @@ from e2e.release import ROOT, Release, condition
 pytestmark = pytest.mark.e2e
 
 FOR_PROVIDERS = ("swe-bench-verified-codex-smoke",)
-"""Need a harness that this version refuses."""
+"""Need the image of an agent and a model provider: see `make run-agents`."""
 PACKS = [
     path.parent
     for path in sorted((ROOT / "benchmarks").glob("*/kustomization.yaml"))
