@@ -164,6 +164,20 @@ async def test_a_184_attack_by_other_unmarked_secrets(tmp_path: Path, field: str
     assert "usable-by-runs" in said
 
 
+BY_GATEWAY = {"securebench.dev/usable-by-runs": "gateway"}
+
+
+@pytest.mark.parametrize("field", ["pack in a Secret", "harness secret", "pull secret"])
+async def test_a_184_attack_on_the_key_of_a_gateway(tmp_path: Path, field: str) -> None:
+    said = await refused(tmp_path, BY_GATEWAY, **REFERENCES[field]("f9-keys"))
+    assert "usable-by-runs" in said
+
+
+async def test_a_184_honest_key_of_a_gateway(tmp_path: Path) -> None:
+    said = await refused(tmp_path, BY_GATEWAY, **REFERENCES["provider secret"]("f9-keys"))
+    assert "usable-by-runs" not in said
+
+
 @pytest.mark.parametrize("field", OTHER_SECRETS)
 async def test_a_184_twin_of_other_unmarked_secrets(tmp_path: Path, field: str) -> None:
     said = await refused(tmp_path, USABLE, **REFERENCES[field]("f9-keys"))

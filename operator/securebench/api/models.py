@@ -152,8 +152,8 @@ class Provider(ApiModel):
     """The model provider of codex and claude_code."""
 
     secret_ref: LocalReference
-    """Secret with the provider's key, labelled securebench.dev/usable-by-runs: "true". It is
-    mounted in the gateway only."""
+    """Secret with the provider's key, labelled securebench.dev/usable-by-runs: gateway (or "true").
+    It is mounted in the gateway only."""
 
 
 class Verification(ApiModel):

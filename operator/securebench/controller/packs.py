@@ -16,7 +16,7 @@ from securebench.durable import make_folder
 from securebench.errors import PackError
 from securebench.kube.port import Cluster, Kind, Raw
 from securebench.manifests.layout import PACKS
-from securebench.names import USABLE_LABEL
+from securebench.names import USABLE, USABLE_BY_GATEWAY, USABLE_LABEL
 from securebench.packs.digest import pack_digest
 from securebench.packs.load import load_benchmark_manifest, pack_file, read_answers
 from securebench.packs.oracle import ANSWERS_FILE
@@ -58,16 +58,22 @@ async def fetch_keyed(cluster: Cluster, pack: Pack) -> Mapping[str, bytes] | Non
     return None
 
 
-def require_usable(secret: Raw, what: str) -> None:
+def require_usable(secret: Raw, what: str, *, by_gateway: bool = False) -> None:
     """Refuse a Secret that nobody meant for runs: creating a run is no right to read all.
+
+    Args:
+        secret: As the API server has it.
+        what: Begins the message.
+        by_gateway: Whether only a gateway gets its values.
 
     Raises:
         PackError: The label is missing.
     """
     metadata = secret.get("metadata")
     labels = metadata.get("labels") if isinstance(metadata, Mapping) else None
-    if not isinstance(labels, Mapping) or labels.get(USABLE_LABEL) != "true":
-        raise PackError(f'{what} lacks the label {USABLE_LABEL}: "true"')
+    value = labels.get(USABLE_LABEL) if isinstance(labels, Mapping) else None
+    if value != USABLE and not (by_gateway and value == USABLE_BY_GATEWAY):
+        raise PackError(f'{what} lacks the label {USABLE_LABEL}: "{USABLE}"')
 
 
 def answers_content(root: Path, pack: Pack, files: Mapping[str, bytes] | None) -> bytes | None:

@@ -139,19 +139,21 @@ async def _check_secrets(context: Context, spec: BenchmarkRunSpec) -> None:
     if spec.provider is not None:
         name = spec.provider.secret_ref.name
         what = f"spec.provider.secretRef: Secret {name!r}"
-        secret = await _usable_secret(context, name, what)
+        secret = await _usable_secret(context, name, what, by_gateway=True)
         key = AGENT_TOOLS[spec.harness.type.value].key
         data = secret.get("data")
         if not isinstance(data, Mapping) or key not in data:
             raise SpecError(f"{what} has no key {key}; put the model provider's key there")
 
 
-async def _usable_secret(context: Context, name: str, what: str) -> Raw:
+async def _usable_secret(
+    context: Context, name: str, what: str, *, by_gateway: bool = False
+) -> Raw:
     secret = await context.cluster.get(Kind.SECRET, name)
     if secret is None:
         raise SpecError(f"{what} does not exist in this namespace")
     try:
-        require_usable(secret, what)
+        require_usable(secret, what, by_gateway=by_gateway)
     except PackError as error:
         raise SpecError(error.reason) from None
     return secret

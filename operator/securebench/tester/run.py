@@ -39,7 +39,7 @@ from securebench.tester.mirror import (
 )
 from securebench.tester.prepare import Prepared
 from securebench.tester.progress import Event, Reporter, record_events
-from securebench.tester.secrets import secret_values
+from securebench.tester.secrets import secret_names, secret_values
 from securebench.tester.submit import (
     build_spec,
     owner_patch,
@@ -229,9 +229,11 @@ class RunSession:
 
     async def _create_with_secrets(self, name: str, manifest: Raw) -> Raw:
         cluster, made = self._around.cluster, list[str]()
+        provider = secret_names(name, self._config.harness).provider
         try:
             for secret, values in self._secrets(name).items():
-                await cluster.create(Kind.SECRET, secret_manifest(secret, values))
+                body = secret_manifest(secret, values, by_gateway=secret == provider)
+                await cluster.create(Kind.SECRET, body)
                 made.append(secret)
             run = await self._create_run(name, manifest)
         except ClusterError:

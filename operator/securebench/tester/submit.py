@@ -19,6 +19,8 @@ from securebench.names import (
     MANAGED_BY_LABEL,
     NAME_LABEL,
     PURPOSE_LABEL,
+    USABLE,
+    USABLE_BY_GATEWAY,
     USABLE_LABEL,
     kubernetes_name,
 )
@@ -125,8 +127,9 @@ def run_manifest(name: str, spec: Raw, harness_digest: str) -> Raw:
     }
 
 
-def secret_manifest(name: str, values: Mapping[str, str]) -> Raw:
-    """Return a Secret with values of the tester."""
+def secret_manifest(name: str, values: Mapping[str, str], *, by_gateway: bool = False) -> Raw:
+    """Return a Secret with values of the tester; those for a gateway enter no other Pod."""
+    usable = USABLE_BY_GATEWAY if by_gateway else USABLE
     encoded = {
         key: base64.b64encode(value.encode("utf-8", "surrogateescape")).decode()
         for key, value in values.items()
@@ -134,7 +137,7 @@ def secret_manifest(name: str, values: Mapping[str, str]) -> Raw:
     return {
         "apiVersion": "v1",
         "kind": "Secret",
-        "metadata": {"name": name, "labels": {**_MANAGED, USABLE_LABEL: "true"}},
+        "metadata": {"name": name, "labels": {**_MANAGED, USABLE_LABEL: usable}},
         "type": "Opaque",
         "data": encoded,
     }

@@ -230,9 +230,10 @@ async def test_a_provider_key_goes_to_the_gateway_alone(
         name: ["MY_NAME"],
         f"{name}-provider": ["OPENAI_API_KEY"],
     }
-    for secret in secrets.values():
+    for key, secret in secrets.items():
         meta = metadata(secret)
-        assert meta["labels"]["securebench.dev/usable-by-runs"] == "true"  # type: ignore[index]
+        usable = "true" if key == name else "gateway"
+        assert meta["labels"]["securebench.dev/usable-by-runs"] == usable  # type: ignore[index]
         assert meta["ownerReferences"][0]["uid"] == metadata(run)["uid"]  # type: ignore[index]
     assert "the-key" not in json.dumps(run)
 
