@@ -160,17 +160,18 @@ def _outage(
     """Return what an outage of the model provider makes of a production, or None.
 
     A text or patch that was handed in all the same is judged. A workspace is always there and
-    shows nothing. A budget that was used up is the agent's.
+    shows nothing. A budget that was used up is the agent's, and so is a limit of its container that
+    it ran into: neither buys another launch.
 
     Source: contract 15.1; it comes before a producer timeout, which an outage may cause.
     """
     relay = production.egress.relay if production.egress is not None else None
-    if relay is None or not relay.failure or relay.budget_exhausted:
+    if relay is None or not relay.failure or relay.budget_exhausted or production.problem:
         return None
     task = plan.tasks[history.key.task]
     is_handed_in = (
         task.extraction.mode != "workspace"
-        and not (production.command.timed_out or production.problem)
+        and not production.command.timed_out
         and _judged(task, history.key, production.candidate) is None
     )
     if is_handed_in:

@@ -206,13 +206,12 @@ def _proxy_restarted(proxy: ContainerView) -> Interrupted:
 
 def _preflight_end(end: Terminated) -> Interrupted | None:
     """Return the end of a harness whose own command was never started, or None."""
-    if end.exit_code == Code.PHASE_FAILED:
-        report = command_report(end.message)
-        words = report.error or f"exit code {report.exit_code}"
-        return Interrupted(PREFLIGHT_FAILED, words)
-    if end.exit_code == Code.TIMED_OUT and command_report(end.message).phase == PREFLIGHT:
+    if end.exit_code != Code.PHASE_FAILED:
+        return None
+    report = command_report(end.message)
+    if report.timed_out:
         return Interrupted(PREFLIGHT_FAILED, "it ran into the time limit")
-    return None
+    return Interrupted(PREFLIGHT_FAILED, report.error or f"exit code {report.exit_code}")
 
 
 def _text_end(view: PodView, end: Terminated) -> Interrupted | Ended:

@@ -90,7 +90,7 @@ PREFLIGHTS = {
         "codex --version failed: no such file",
     ),
     "its time limit": (
-        failed_preflight(124),
+        failed_preflight(exit_code=124, timed_out=True),
         "codex --version failed: it ran into the time limit",
     ),
 }
@@ -209,7 +209,6 @@ OUTAGES = {
     "no candidate": ({"candidate": MISSING}, None),
     "a blank candidate": ({"candidate": sealed(is_blank=True)}, None),
     "a producer timeout": ({"command": TIMED_OUT}, None),
-    "a memory limit": ({"problem": "oom_killed", "candidate": None}, None),
     "a workspace, which is always there": ({}, check_task()),
     "no verifier": ({"candidate": MISSING}, unverified_task()),
 }
@@ -219,6 +218,19 @@ OUTAGES = {
 def test_an_outage_without_a_usable_candidate_loses_the_launch(name):
     changes, task = OUTAGES[name]
     assert outage(task, **changes) == LOST
+
+
+@pytest.mark.parametrize(
+    ("problem", "want"),
+    [
+        ("oom_killed", Outcome.RESOURCE),
+        ("disk_limit_exceeded", Outcome.RESOURCE),
+        ("supervisor_killed", Outcome.AGENT),
+    ],
+)
+def test_an_outage_excuses_no_limit_that_the_agent_ran_into(problem, want):
+    found = outage(problem=problem, candidate=None)
+    assert (found.outcome, found.reason, found.passed) == (want, problem, False)
 
 
 def test_a_usable_candidate_is_judged_in_spite_of_an_outage():
