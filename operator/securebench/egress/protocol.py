@@ -34,3 +34,5 @@ PROVIDER_PORT: Final = 8081
 """Of the sidecar, on the Pod's loopback (contract 11.3, 11.4)."""
 PROXY_NAME: Final = "securebench-egress-proxy"
 """Resolves to the loopback inside the Pod, by its hosts file."""
+NO_PROXY: Final = "localhost,127.0.0.1,::1"
+"""A proxy of the image or of the run is none for the Pod's own loopback (contract 11.3)."""

@@ -10,6 +10,7 @@ import json
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
+from securebench.egress.protocol import NO_PROXY
 from securebench.harnesses.config import PROVIDER_HOSTS, CodexHarness, ProviderHarness
 
 if TYPE_CHECKING:
@@ -17,9 +18,6 @@ if TYPE_CHECKING:
 
 DUMMY_KEY: Final = "securebench-holds-the-key"
 """What the tools take for their key. It opens nothing: the gateway puts the real one in."""
-
-NO_PROXY: Final = "localhost,127.0.0.1,::1"
-"""A proxy of the image or of the run is none for the Pod's own loopback (contract 11.3)."""
 
 OPENAI_KEY: Final = "OPENAI_API_KEY"
 CODEX_KEY: Final = "CODEX_API_KEY"

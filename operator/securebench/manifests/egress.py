@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Final
 
 from securebench.egress.protocol import (
     GATEWAY_PORT,
+    NO_PROXY,
     PROVIDER_PORT,
     PROXY_NAME,
     PROXY_PORT,
@@ -21,9 +22,6 @@ if TYPE_CHECKING:
     from securebench.plan.model import EgressPlan, RunPlan
 
 LOOPBACK: Final = "127.0.0.1"
-
-NO_PROXY: Final = "localhost,127.0.0.1,::1"
-"""Contract 11.3."""
 
 TOKEN_SECONDS: Final = 24 * 3600
 """Asked for; the API server may give less, and the kubelet renews the token long before its end."""
