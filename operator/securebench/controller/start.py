@@ -19,9 +19,9 @@ from securebench.controller.packs import (
     fetch_keyed,
     freeze,
     frozen,
-    require_usable,
 )
 from securebench.controller.pod_rules import limits, overlays, pod_policy, run_policy
+from securebench.controller.secret_rules import check_secrets
 from securebench.controller.surroundings import KUBELET_TARGET
 from securebench.durable import make_folder, replace_file
 from securebench.engine.entries import Finished, Kept
@@ -32,8 +32,7 @@ from securebench.errors import (
     PackError,
     SpecError,
 )
-from securebench.harnesses.agents import AGENT_TOOLS
-from securebench.kube.port import Kind, Raw
+from securebench.kube.port import Kind
 from securebench.ledger.index import IndexEntry, RunIndex, index_entry
 from securebench.ledger.journal import read_entries
 from securebench.ledger.store import JOURNAL, RECORD, RunStore
@@ -42,6 +41,7 @@ from securebench.manifests.layout import attempt_folder, run_folder
 from securebench.packs.load import LoadedPack, load_tasks
 from securebench.packs.oracle import Answer, Answers, reference_answers
 from securebench.packs.task import SecureBenchTask
+from securebench.plan.agents import Overlays
 from securebench.plan.build import (
     PlanInputs,
     build_plan,
@@ -117,46 +117,15 @@ async def bind(context: Context, run: RunObject) -> BoundRun:
         OSError: The volume did not do what was asked.
     """
     spec = BenchmarkRunSpec.parse(run.spec)
-    await _check_secrets(context, spec)
     root = context.settings.data_root
     store = RunStore(root, run.uid)
     if store.exists():
         return await asyncio.to_thread(_rebind, context, run, spec, store)
+    await check_secrets(context.cluster, spec)
     require_audit(spec, audit=run.audit)
     files = await fetch_keyed(context.cluster, spec.pack)
     earlier = await _earlier(context, spec)
     return await asyncio.to_thread(_bind_new, context, run, spec, _Sources(files, earlier))
-
-
-async def _check_secrets(context: Context, spec: BenchmarkRunSpec) -> None:
-    """Look whether the run may use the Secrets that it names; no value is looked at."""
-    if spec.harness.secret_ref is not None:
-        name = spec.harness.secret_ref.name
-        await _usable_secret(context, name, f"spec.harness.secretRef: Secret {name!r}")
-    for secret_ref in spec.pod_template.image_pull_secrets:
-        what = f"spec.podTemplate.imagePullSecrets: Secret {secret_ref.name!r}"
-        await _usable_secret(context, secret_ref.name, what)
-    if spec.provider is not None:
-        name = spec.provider.secret_ref.name
-        what = f"spec.provider.secretRef: Secret {name!r}"
-        secret = await _usable_secret(context, name, what, by_gateway=True)
-        key = AGENT_TOOLS[spec.harness.type.value].key
-        data = secret.get("data")
-        if not isinstance(data, Mapping) or key not in data:
-            raise SpecError(f"{what} has no key {key}; put the model provider's key there")
-
-
-async def _usable_secret(
-    context: Context, name: str, what: str, *, by_gateway: bool = False
-) -> Raw:
-    secret = await context.cluster.get(Kind.SECRET, name)
-    if secret is None:
-        raise SpecError(f"{what} does not exist in this namespace")
-    try:
-        require_usable(secret, what, by_gateway=by_gateway)
-    except PackError as error:
-        raise SpecError(error.reason) from None
-    return secret
 
 
 def _bind_new(
@@ -183,12 +152,14 @@ def _bind_new(
         make_folder(store.folder)
         replace_file(store.folder / ANSWERS, content)
     entry = RunIndex(root).add(fresh)
+    agent = plan.harness.agent
     store.create(
         {
             "index": asdict(entry),
             "limits": asdict(plan.limits),
             "audit": plan.audit,
-            "agent_version": plan.harness.agent.version if plan.harness.agent is not None else "",
+            "agent_version": agent.version if agent is not None else "",
+            "overlay": agent.overlay if agent is not None else "",
             "resumed_uid": earlier.uid if earlier is not None else "",
             "operator_version": VERSION,
             "plan_digest": plan.digest,
@@ -208,8 +179,8 @@ def _rebind(context: Context, run: RunObject, spec: BenchmarkRunSpec, store: Run
     bounds = Limits(**_numbers(binding["limits"]))
     audit = binding.get("audit") is True
     answers = _bound_answers(spec, store)
-    version = _agent_version(binding)
-    given = _Given(frozenset(_tasks(kept)), bounds, audit, answers, version)
+    version, overlay = _agent_version(binding), str(binding.get("overlay") or "")
+    given = _Given(frozenset(_tasks(kept)), bounds, audit, answers, version, overlay)
     plan, handed_in = _plan(context, run, spec, pack, given)
     if plan.digest != binding["plan_digest"]:
         raise InvariantViolationError(
@@ -230,6 +201,8 @@ class _Given:
         answers: Content of the pack's reference answers, for an oracle.
         agent_version: Of the tool of a model provider; empty: none was chosen yet. What a run
             continues began with counts too, so that ``latest`` means one version throughout.
+        overlay: Image of that version when this run began; empty before that. It counts where
+            the settings offer the version no longer.
     """
 
     kept: frozenset[int]
@@ -237,6 +210,15 @@ class _Given:
     audit: bool
     answers: bytes | None
     agent_version: str
+    overlay: str = ""
+
+
+def _overlays(offered: Overlays, harness_type: str, given: _Given) -> Overlays:
+    """Add to what the settings offer the version that a run began with."""
+    if not given.overlay:
+        return offered
+    begun_with = {given.agent_version: given.overlay}
+    return {**offered, harness_type: begun_with | dict(offered.get(harness_type, {}))}
 
 
 def _agent_version(binding: Mapping[str, object]) -> str:
@@ -279,7 +261,7 @@ def _plan(
             audit=given.audit,
             answers_digest=answers.digest,
             kept=given.kept,
-            overlays=overlays(context.settings),
+            overlays=_overlays(overlays(context.settings), harness.type, given),
             agent_version=given.agent_version,
         )
     )

@@ -15,6 +15,7 @@ from securebench.controller.run_loop import RunLoop
 from securebench.controller.start import BoundRun, RunObject, bind
 from securebench.controller.wishes import Wishes
 from securebench.durable import make_folder
+from securebench.engine.observe import pod_view
 from securebench.errors import (
     ClusterError,
     ConfigErrors,
@@ -23,10 +24,11 @@ from securebench.errors import (
     PackError,
     StorageError,
 )
-from securebench.kube.port import QuotaExceeded
+from securebench.kube.port import Kind, QuotaExceeded
 from securebench.ledger.index import RunIndex
 from securebench.ledger.store import FINAL_STATUS, RunStore
-from securebench.names import AUDIT, PURPOSE_LABEL
+from securebench.manifests.layout import gateway_name
+from securebench.names import AUDIT, PURPOSE_LABEL, RUN_UID_LABEL
 
 logger = logging.getLogger(__name__)
 
@@ -128,7 +130,7 @@ class Supervisor:
         try:
             bound = await bind(self._context, run)
         except InvalidInputError as error:
-            await self._refuse(publisher, store, error)
+            await self._refuse(publisher, store, run.uid, error)
             return
         await self._loop(bound, wishes, publisher)
 
@@ -146,12 +148,24 @@ class Supervisor:
             book.close()
 
     async def _refuse(
-        self, publisher: Publisher, store: RunStore, error: InvalidInputError
+        self, publisher: Publisher, store: RunStore, uid: str, error: InvalidInputError
     ) -> None:
+        """End a run that cannot go; one that went before leaves nothing in the cluster."""
         reason = Reason.PACK_INVALID if is_pack_error(error) else Reason.INVALID_SPEC
+        if await asyncio.to_thread(store.exists):
+            await self._take_away(uid)
+            index = RunIndex(self._context.settings.data_root)
+            await asyncio.to_thread(index.end, uid, reason.value)
         status = await publisher.refused(reason, str(error))
         await asyncio.to_thread(make_folder, store.folder)
         await asyncio.to_thread(store.write_json, FINAL_STATUS, status)
+
+    async def _take_away(self, uid: str) -> None:
+        cluster = self._context.cluster
+        pods = await cluster.list(Kind.POD, f"{RUN_UID_LABEL}={uid}")
+        for pod in filter(None, map(pod_view, pods.items)):
+            await cluster.delete(Kind.POD, pod.name, uid=pod.uid, grace_seconds=None)
+        await cluster.delete(Kind.SERVICE, gateway_name(uid), uid=None, grace_seconds=None)
 
     def _publisher(self, run: RunObject, wishes: Wishes) -> Publisher:
         return Publisher(

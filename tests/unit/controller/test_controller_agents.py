@@ -61,6 +61,25 @@ async def test_another_image_of_the_same_version_is_the_same_plan(world):
     assert again.plan.harness.agent.overlay == "elsewhere/overlay:1"
 
 
+async def test_a_run_goes_on_with_a_version_that_is_gone(world):
+    first = await world.bind()
+    world.offer(NEW, NEW)
+    assert (await world.bind()).plan == first.plan
+
+
+async def test_a_folder_that_names_no_image_still_binds(world):
+    first = await world.bind()
+    binding = {key: each for key, each in first.store.binding().items() if key != "overlay"}
+    first.store.write_json("run.json", binding)
+    assert (await world.bind()).plan == first.plan
+
+
+async def test_a_run_goes_on_without_the_secret_that_it_began_with(world):
+    first = await world.bind()
+    world.cluster.remove(Kind.SECRET, "key")
+    assert (await world.bind()).plan == first.plan
+
+
 async def test_what_is_continued_keeps_its_version(world):
     earlier = await world.earlier(Outcome.SCORED)
     world.offer(NEW, OLD, NEW)

@@ -15,6 +15,7 @@ from build import (
     pod_status,
     question,
     run_body,
+    running,
     write_pack,
 )
 from operator_world import World
@@ -119,6 +120,38 @@ def test_a_mended_pack_does_not_revive_a_refused_run(world):
     world.observe(None)
     assert world.condition()["reason"] == "PackInvalid"
     assert world.pods() == []
+
+
+def test_a_run_that_may_not_go_on_leaves_nothing_in_the_cluster(world):
+    rules = PodTemplateRules(runtime_class_names=("listed",))
+    world.settings = {"pod_template": rules}
+    world.restart()
+    domains = {"command": "echo B", "allowed_domains": ["docs.example.org"]}
+    world.apply(
+        harness={"type": "command", "config": domains},
+        podTemplate={"runtimeClassName": "listed"},
+    )
+    (gateway,) = world.pods()
+    ready = [{"type": "Ready", "status": "True"}]
+    world.cluster.set_pod_status(
+        gateway, pod_status("Running", running("gateway"), conditions=ready)
+    )
+    world.wait(1)
+    assert len(world.pods()) == 3
+    assert len(world.cluster.objects(Kind.SERVICE)) == 1
+    world.settings = {}
+    world.restart()
+    error = TransientClusterError("no route to host")
+    world.cluster.fail_next("delete", error, kind=Kind.SERVICE)
+    world.observe(None)
+    assert world.condition()["status"] == "Unknown"
+    world.wait(60)
+    assert (world.condition()["status"], world.condition()["reason"]) == ("False", "InvalidSpec")
+    assert "'listed' is not allowed" in world.condition()["message"]
+    marks = [raw["metadata"] for raw in world.cluster.objects(Kind.POD).values()]
+    assert all("deletionTimestamp" in mark for mark in marks)
+    assert world.cluster.objects(Kind.SERVICE) == {}
+    assert [entry.outcome for entry in RunIndex(world.root).entries()] == ["InvalidSpec"]
 
 
 # Trouble

@@ -1,0 +1,51 @@
+"""Which Secrets a run may name; no value is looked at."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from securebench.api.models import BenchmarkRunSpec
+from securebench.controller.packs import require_usable
+from securebench.errors import PackError, SpecError
+from securebench.harnesses.agents import AGENT_TOOLS
+from securebench.kube.port import Cluster, Kind, Raw
+
+
+async def check_secrets(cluster: Cluster, spec: BenchmarkRunSpec) -> None:
+    """Look whether a new run may use the Secrets that it names.
+
+    Args:
+        cluster: The run's namespace.
+        spec: Of the run.
+
+    Raises:
+        SpecError: One is absent, lacks its label or the provider's key.
+        ClusterError: The API server did not answer.
+    """
+    if spec.harness.secret_ref is not None:
+        name = spec.harness.secret_ref.name
+        await _usable_secret(cluster, name, f"spec.harness.secretRef: Secret {name!r}")
+    for secret_ref in spec.pod_template.image_pull_secrets:
+        what = f"spec.podTemplate.imagePullSecrets: Secret {secret_ref.name!r}"
+        await _usable_secret(cluster, secret_ref.name, what)
+    if spec.provider is not None:
+        name = spec.provider.secret_ref.name
+        what = f"spec.provider.secretRef: Secret {name!r}"
+        secret = await _usable_secret(cluster, name, what, by_gateway=True)
+        key = AGENT_TOOLS[spec.harness.type.value].key
+        data = secret.get("data")
+        if not isinstance(data, Mapping) or key not in data:
+            raise SpecError(f"{what} has no key {key}; put the model provider's key there")
+
+
+async def _usable_secret(
+    cluster: Cluster, name: str, what: str, *, by_gateway: bool = False
+) -> Raw:
+    secret = await cluster.get(Kind.SECRET, name)
+    if secret is None:
+        raise SpecError(f"{what} does not exist in this namespace")
+    try:
+        require_usable(secret, what, by_gateway=by_gateway)
+    except PackError as error:
+        raise SpecError(error.reason) from None
+    return secret
