@@ -37,14 +37,19 @@ class Cluster:
 
     @asynccontextmanager
     async def open_session(
-        self, config: tester.TesterConfig, prepared: Prepared, reporter: Reporter, place: Place
+        self,
+        config: tester.TesterConfig,
+        prepared: Prepared,
+        reporter: Reporter,
+        place: Place,
+        parallelism: int | None,
     ) -> AsyncIterator[RunSession]:
         self.place = place
         link, sleep = OperatorLink(self.namespace.execute), self.namespace.sleep
         around = Surroundings(self.namespace.cluster, link, {}, reporter, sleep, lambda: "00000a")
         operator = asyncio.create_task(self._operate())
         try:
-            yield RunSession(config, prepared, around)
+            yield RunSession(config, prepared, around, parallelism)
         finally:
             operator.cancel()
 
@@ -107,6 +112,13 @@ async def test_a_pack_without_a_tester_yaml_and_a_limit(cluster: Cluster, pack: 
     assert cluster.run is not None
     assert cluster.run.spec["taskSelector"] == {"limit": 2}
     assert cluster.run.spec["runId"] == "pack-oracle"
+    assert "parallelism" not in cluster.run.spec
+
+
+async def test_a_trial_with_its_own_parallelism(cluster: Cluster, pack: Path) -> None:
+    await run_trial(PLACE, pack, "nop", parallelism=1)
+    assert cluster.run is not None
+    assert cluster.run.spec["parallelism"] == 1
 
 
 async def test_a_run_that_does_not_finish_is_an_error(cluster: Cluster, pack: Path) -> None:
