@@ -216,7 +216,8 @@ async def world(
         "uid", "sb-uid-h-", "ns", "harness", "audience", (LISTED,), None, limits=limits
     )
     launch = Launch(LaunchReport("sb-uid-h-1", "pod-uid"), limits, FakeClock())
-    made = World(origin, launch, Gateway(config, Dialer(2.0, resolve, connect), FakeClock()))
+    dialer = Dialer(2.0, resolve, connect)
+    made = World(origin, launch, Gateway(config, dialer, dialer, FakeClock()))
     made.agents = await asyncio.start_server(made.connected, "127.0.0.1", 0)
     async with server, made.agents:
         try:

@@ -271,7 +271,8 @@ class World:
         self.name = name
         self.script = script
         self.key_file = key_file
-        self.gateway = Gateway(config, Dialer(2, script.resolve, script.connect))
+        dialer = Dialer(2, script.resolve, script.connect)
+        self.gateway = Gateway(config, dialer, dialer)
         self.launch = Launch(LaunchReport("sb-1", "uid"), config.limits, SystemClock())
 
     @asynccontextmanager

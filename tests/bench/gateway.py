@@ -154,7 +154,8 @@ async def serve_gateway(folder: Path, origin: int) -> None:
 
     config, clock = read_config(folder), SystemClock()
     launches = Launches(folder / LAUNCHES, config, clock)
-    gateway = Gateway(config, Dialer(config.limits.connect_seconds, resolve, connect), clock)
+    dialer = Dialer(config.limits.connect_seconds, resolve, connect)
+    gateway = Gateway(config, dialer, dialer, clock)
     server = Server(gateway, Admission(config, folder / KEYS_FILE), launches, routes(config))
     await run_gateway(server, launches, open_sockets(0), folder / READY)
 

@@ -149,7 +149,8 @@ async def serve(data: bytes) -> tuple[Agent, list[Origin], Launch]:
         return origins[-1]
 
     launch = Launch(LaunchReport("sb-1", "pod-uid"), LIMITS, FakeClock())
-    gateway = Gateway(CONFIG, Dialer(10.0, resolve, connect), FakeClock())
+    dialer = Dialer(10.0, resolve, connect)
+    gateway = Gateway(CONFIG, dialer, dialer, FakeClock())
     agent = Agent(data)
     await serve_proxy(AgentStream(agent, launch), launch, gateway)
     return agent, origins, launch

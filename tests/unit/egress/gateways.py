@@ -161,7 +161,8 @@ async def listening(serve):
 
 def gateway(peer, **limits):
     settings = config(**limits)
-    return Gateway(settings, Dialer(2, peer.resolve, peer.connect), FixedClock())
+    dialer = Dialer(2, peer.resolve, peer.connect)
+    return Gateway(settings, dialer, dialer, FixedClock())
 
 
 def launch(**limits):
@@ -231,7 +232,8 @@ async def serving(folder, routes, settings=None, peer=None) -> AsyncIterator[Run
     settings = settings or config()
     peer = peer or Outside()
     write_keys(folder, jwk(EC_KEY, "one"))
-    gate = Gateway(settings, Dialer(2, peer.resolve, peer.connect), FixedClock())
+    dialer = Dialer(2, peer.resolve, peer.connect)
+    gate = Gateway(settings, dialer, dialer, FixedClock())
     launches = Launches(folder / LAUNCHES, settings, FixedClock())
     server = Server(gate, Admission(settings, folder / KEYS_FILE), launches, routes)
     listener = await asyncio.start_server(server.connected, "127.0.0.1", 0)

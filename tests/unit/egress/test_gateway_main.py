@@ -1,24 +1,28 @@
 """The gateway as a process: what it refuses to run with, SIGTERM, its probe's file."""
 
+import asyncio
 import json
 import signal
 import ssl
 import subprocess
 import sys
+import threading
 import time
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 
 import pytest
 
+from securebench.clock import SystemClock
+from securebench.egress.causes import RefusedError
 from securebench.egress.codec import encode
 from securebench.egress.config import CONFIG_FILE, ProviderConfig
-from securebench.egress.gateway.__main__ import main, routes
-from securebench.egress.gateway.context import Gateway
-from securebench.egress.gateway.dial import Dialer
+from securebench.egress.gateway import dial as dial_module
+from securebench.egress.gateway.__main__ import main, make_gateway, routes
+from securebench.egress.gateway.dial import RESOLVER_THREADS
 from securebench.egress.protocol import Route
 from securebench.egress.report import LAUNCHES
 from securebench.errors import ConfigError
-from unit.egress.gateways import EC_KEY, POD, PROVIDER, Running, config, jwk, write_keys
+from unit.egress.gateways import EC_KEY, POD, PROVIDER, Running, config, jwk, launch, write_keys
 
 PROGRAM = """
 import sys
@@ -92,11 +96,36 @@ def test_only_configured_routes_are_open():
     assert set(routes(config(domains=(), provider=PROVIDER))) == {Route.PROVIDER}
 
 
+async def test_names_of_agents_never_keep_that_of_the_provider_waiting(monkeypatch):
+    answer = threading.Event()
+
+    def getaddrinfo(host, *_, **__):
+        if host.startswith("slow"):
+            answer.wait(4)
+        return [(0, 0, 0, "", ("10.0.0.1", 0))]
+
+    async def agent(number):
+        with suppress(RefusedError):
+            await gateway.dial(launch(), f"slow{number}.docs.dev", 443)
+
+    monkeypatch.setattr(dial_module.socket, "getaddrinfo", getaddrinfo)
+    gateway = make_gateway(config(provider=PROVIDER), SystemClock())
+    agents = [asyncio.create_task(agent(number)) for number in range(RESOLVER_THREADS + 8)]
+    try:
+        await asyncio.sleep(0)
+        async with asyncio.timeout(2):
+            with pytest.raises(RefusedError):  # it was looked up; the address is not public
+                await gateway.dial_provider(launch(), PROVIDER.host)
+    finally:
+        answer.set()
+        await asyncio.gather(*agents)
+
+
 def gateway_with(tmp_path, key):
     path = tmp_path / "key"
     path.write_bytes(key)
     provider = ProviderConfig("openai", "api.openai.com", str(path))
-    return Gateway(config(provider=provider), Dialer(1))
+    return make_gateway(config(provider=provider), SystemClock())
 
 
 def test_the_key_is_read_each_time(tmp_path):
@@ -114,11 +143,11 @@ def test_an_unusable_key_is_none(tmp_path, key):
 
 def test_without_a_provider_there_is_no_key():
     with pytest.raises(ConfigError, match="no model provider"):
-        Gateway(config(), Dialer(1)).provider_key()
+        make_gateway(config(), SystemClock()).provider_key()
 
 
 def test_tls_to_the_provider_requires_its_certificate():
-    context = Gateway(config(provider=PROVIDER), Dialer(1)).provider_tls
+    context = make_gateway(config(provider=PROVIDER), SystemClock()).provider_tls
     assert (context.check_hostname, context.verify_mode) == (True, ssl.CERT_REQUIRED)
     assert context.minimum_version >= ssl.TLSVersion.TLSv1_2
     assert context.cert_store_stats()["x509_ca"] > 50

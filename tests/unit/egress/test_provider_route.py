@@ -27,6 +27,7 @@ from relays import (
     world,
 )
 from securebench.egress.config import GatewayLimits
+from securebench.egress.gateway.launches import LOOKUPS
 from securebench.egress.report import RelayReport
 
 BOTH = pytest.mark.parametrize("name", ["openai", "anthropic"])
@@ -285,6 +286,15 @@ async def test_statuses_are_passed_on_and_judged(name, status, tmp_path):
         assert "set-cookie" not in got.headers
         assert relay.report.failure == PASSED[status]
         assert relay.report.failures == bool(PASSED[status])
+
+
+async def test_slow_names_of_the_agent_are_no_outage(tmp_path):
+    async with world("openai", [answer(*events("openai"))], tmp_path) as around:
+        for _ in range(LOOKUPS):
+            await around.launch.lookups.acquire()
+        async with around.connected() as relay:
+            assert (await relay.ask()).status == 200
+            assert relay.report == FULL
 
 
 FAILING = {

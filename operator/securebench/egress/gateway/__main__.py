@@ -12,12 +12,12 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from securebench.clock import SystemClock
+from securebench.clock import Clock, SystemClock
 from securebench.egress.codec import decode
 from securebench.egress.config import CONFIG_FILE, KEYS_FILE, GatewayConfig
 from securebench.egress.gateway.admission import Admission
 from securebench.egress.gateway.context import Gateway
-from securebench.egress.gateway.dial import Dialer
+from securebench.egress.gateway.dial import PROVIDER_THREADS, Dialer, SystemResolver
 from securebench.egress.gateway.provider_route import serve_provider
 from securebench.egress.gateway.proxy import serve_proxy
 from securebench.egress.gateway.registry import Launches
@@ -52,7 +52,7 @@ def main(
     try:
         config, clock = read_config(folder), SystemClock()
         launches = Launches(folder / LAUNCHES, config, clock)
-        gateway = Gateway(config, Dialer(config.limits.connect_seconds), clock)
+        gateway = make_gateway(config, clock)
         server = Server(gateway, Admission(config, folder / KEYS_FILE), launches, routes(config))
         if config.provider is not None:
             gateway.provider_tls.cert_store_stats()  # a missing authority is told now
@@ -108,6 +108,13 @@ async def run(
     await server.end()
     flushing.cancel()
     await launches.flush_all()
+
+
+def make_gateway(config: GatewayConfig, clock: Clock) -> Gateway:
+    """Return what the routes share; agents' names and the provider's have a resolver each."""
+    seconds = config.limits.connect_seconds
+    provider = Dialer(seconds, SystemResolver(PROVIDER_THREADS))
+    return Gateway(config, Dialer(seconds), provider, clock)
 
 
 def routes(config: GatewayConfig) -> dict[Route, Handler]:

@@ -12,6 +12,7 @@ from pathlib import Path
 import certifi
 
 from securebench.clock import Clock, SystemClock
+from securebench.egress.authority import HTTPS_PORT
 from securebench.egress.config import GatewayConfig
 from securebench.egress.domains import is_listed
 from securebench.egress.gateway.dial import Dialer
@@ -30,7 +31,8 @@ class Gateway:
 
     Attributes:
         config: What the operator said.
-        dialer: Resolves names, checks addresses, connects.
+        dialer: Resolves names that agents ask for, checks addresses, connects.
+        provider_dialer: The same for the provider's name, with a resolver of its own.
         clock: Time of the log.
         monotonic: Seconds of a clock that never goes back, for durations.
         bodies: Room for what agents send to the provider.
@@ -38,6 +40,7 @@ class Gateway:
 
     config: GatewayConfig
     dialer: Dialer
+    provider_dialer: Dialer
     clock: Clock = field(default_factory=SystemClock)
     monotonic: Callable[[], float] = time.monotonic
     bodies: BodyMemory = field(default_factory=BodyMemory)
@@ -46,22 +49,35 @@ class Gateway:
         """Tell whether the tester lists a canonical host or a parent of it."""
         return is_listed(host, self.config.domains)
 
-    async def dial(
-        self, launch: Launch, host: str, port: int, tls: ssl.SSLContext | None = None
-    ) -> Stream:
+    async def dial(self, launch: Launch, host: str, port: int) -> Stream:
         """Resolve a name once, check all its addresses and connect to one of them.
 
         Args:
             launch: Who asks; look-ups are shared fairly among launches.
             host: Canonical name; whether it is listed was decided before.
             port: Of the target.
-            tls: Speak TLS and require a certificate of the host.
+
+        Raises:
+            RefusedError: 403, an address of the name is not public.
+            UnreachableError: 502, no address or no connection.
+        """
+        return await self.dialer.dial(launch.lookups, host, port, None)
+
+    async def dial_provider(self, launch: Launch, host: str) -> Stream:
+        """Connect to the provider over TLS, with a certificate of its host.
+
+        Args:
+            launch: Who asks; what it looks up elsewhere does not count.
+            host: Of the provider.
 
         Raises:
             RefusedError: 403, an address of the name is not public.
             UnreachableError: 502, no address, no connection or no valid certificate.
+            OSError: As of ``provider_tls``.
         """
-        return await self.dialer.dial(launch.lookups, host, port, tls)
+        return await self.provider_dialer.dial(
+            launch.provider_lookups, host, HTTPS_PORT, self.provider_tls
+        )
 
     def provider_key(self) -> str:
         """Return the provider's key as it is on the disk now: a Secret can be renewed.

@@ -18,6 +18,8 @@ from securebench.egress.gateway.streams import CHUNK_BYTES, SocketStream, Stream
 Resolve = Callable[[str], Coroutine[None, None, Sequence[str]]]
 """Returns all addresses of a canonical name; OSError when there is none."""
 RESOLVER_THREADS = 64
+PROVIDER_THREADS = 8
+"""For one name that never changes; none of the agents' look-ups is in their way."""
 
 
 class Place(NamedTuple):
@@ -41,10 +43,14 @@ Connect = Callable[[Place], Awaitable[Stream]]
 
 
 class SystemResolver:
-    """The resolver of the Pod, in threads of its own."""
+    """The resolver of the Pod, in threads of its own.
 
-    def __init__(self) -> None:
-        self._threads = ThreadPoolExecutor(RESOLVER_THREADS, thread_name_prefix="resolver")
+    Args:
+        threads: Look-ups at once; more wait.
+    """
+
+    def __init__(self, threads: int = RESOLVER_THREADS) -> None:
+        self._threads = ThreadPoolExecutor(threads, thread_name_prefix="resolver")
 
     async def __call__(self, host: str) -> list[str]:
         """Return the addresses of a name, without duplicates, in the resolver's order.

@@ -58,6 +58,8 @@ class Launch:
     Attributes:
         identity: Its Pod.
         lookups: Names that it may have in the resolver at once.
+        provider_lookups: The same for its provider's name, so that the agent's names, which may be
+            slow on purpose, never look like an outage of the provider.
         bucket: Rate of its new connections.
         connections: Tasks that serve it now.
         is_closing: Whether its harness has ended; then nothing new is served.
@@ -74,6 +76,7 @@ class Launch:
         self._is_dirty = False
         self.identity = Identity(report.pod, report.pod_uid)
         self.lookups = asyncio.Semaphore(LOOKUPS)
+        self.provider_lookups = asyncio.Semaphore(LOOKUPS)
         rate = limits.connections_per_second
         self.bucket = Bucket(rate, rate * BURST_SECONDS)
         self.connections: set[asyncio.Task[None]] = set()

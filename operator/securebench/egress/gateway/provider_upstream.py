@@ -9,7 +9,6 @@ from typing import NamedTuple
 
 import h11
 
-from securebench.egress.authority import HTTPS_PORT
 from securebench.egress.causes import Cause, RefusedError, UnreachableError
 from securebench.egress.gateway.context import Gateway
 from securebench.egress.gateway.http1 import OriginConnection
@@ -59,7 +58,7 @@ class Upstream:
             UnreachableError: No public address, no connection or no valid certificate.
         """
         try:
-            stream = await gateway.dial(launch, host, HTTPS_PORT, gateway.provider_tls)
+            stream = await gateway.dial_provider(launch, host)
         except RefusedError as error:
             raise UnreachableError(error.reason, error.cause) from error
         except OSError as error:
