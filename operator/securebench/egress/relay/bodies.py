@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Final, NoReturn
 
@@ -24,6 +24,10 @@ UNNAMED: Final = "unnamed"
 
 VALUES: Final = 1_000_000
 """In one body, and signs in its texts that look like it: small values take much memory."""
+
+NESTING: Final = 64
+"""Levels of one body; schemas of tools have a dozen. Deeper ones are read by one parser and not by
+the next."""
 
 _KIND: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}")
 
@@ -123,6 +127,8 @@ def relayed_body(raw: bytes, close: Close | None) -> RelayedBody:
         body = decode_object(raw)
     except ValueError as error:
         raise RefusedBodyError(f"the body of the request is no plain JSON: {error}") from error
+    if _is_deep(body):
+        raise RefusedBodyError(f"the body of the request has more than {NESTING} levels")
     findings = Findings()
     kept = body if close is None else close(body, findings)
     data = json.dumps(kept, ensure_ascii=False, separators=(",", ":")).encode()
@@ -180,6 +186,20 @@ def objects(value: object, what: str, findings: Findings) -> list[JsonObject]:
     if not isinstance(value, list):
         findings.malformed(what)
     return [each if isinstance(each, dict) else findings.malformed(what) for each in value]
+
+
+def _is_deep(body: JsonObject) -> bool:
+    """Tell whether a body has more levels than are relayed, without a call per level."""
+    level: list[object] = [body]
+    for _ in range(NESTING):
+        level = [inner for value in level for inner in _inner(value)]
+    return any(isinstance(value, dict | list) for value in level)
+
+
+def _inner(value: object) -> Iterable[object]:
+    if isinstance(value, dict):
+        return value.values()
+    return value if isinstance(value, list) else ()
 
 
 _UNSET: Final[tuple[object, ...]] = (None, False, [], {})

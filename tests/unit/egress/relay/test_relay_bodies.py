@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from securebench.egress.relay import anthropic, openai
 from securebench.egress.relay.bodies import (
+    NESTING,
     UNNAMED,
     VALUES,
     Close,
@@ -338,6 +339,17 @@ def test_bodies_that_two_parsers_could_read_in_two_ways_are_refused(name, close)
 def test_bodies_of_very_many_values_are_refused_unread(sign):
     with pytest.raises(RefusedBodyError, match="values"):
         relayed_body(sign * (VALUES + 1), None)
+
+
+@pytest.mark.parametrize("close", [openai.closed, anthropic.closed])
+@pytest.mark.parametrize("wrapped", [lambda inner: [inner], lambda inner: {"a": inner}])
+def test_bodies_of_many_levels_are_refused(close, wrapped):
+    value: object = "x"
+    for _ in range(NESTING - 1):
+        value = wrapped(value)
+    assert sent({**asked(), **message(), "metadata": value}, close)
+    with pytest.raises(RefusedBodyError, match=f"more than {NESTING} levels"):
+        sent({**asked(), **message(), "metadata": wrapped(value)}, close)
 
 
 LEAVES = st.one_of(
