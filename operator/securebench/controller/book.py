@@ -8,11 +8,12 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from securebench.clock import Clock
+from securebench.controller.egress import lost_usage
 from securebench.controller.start import BoundRun
 from securebench.controller.status import Exported
 from securebench.engine.entries import Entry, Finished, Opened, RunBound, RunEnded
 from securebench.engine.history import run_history
-from securebench.engine.model import Finish, Outcome
+from securebench.engine.model import Finish, Outcome, Usage
 from securebench.engine.tally import total_usage
 from securebench.errors import InvariantViolationError
 from securebench.ledger.journal import Journal
@@ -22,7 +23,7 @@ from securebench.ledger.records import RecordContext, candidate_record
 from securebench.ledger.store import CANDIDATES, SUMMARY
 from securebench.ledger.summary import RecordFacts, run_summary
 from securebench.ledger.texts import read_texts
-from securebench.plan.model import AttemptKey
+from securebench.plan.model import AttemptKey, pod_name
 
 ARCHITECTURES = {"x86_64": "amd64", "aarch64": "arm64"}
 """As Kubernetes and image indexes name them."""
@@ -147,12 +148,21 @@ class RunBook:
         entries = []
         for finish in finishes:
             at = self._clock.now()
-            entries.append(Finished(finish, self._write_record(finish, at), at))
+            usage = self._cut_usage(finish.key)
+            entries.append(Finished(finish, self._write_record(finish, at, usage), at, usage))
         return entries
 
-    def _write_record(self, finish: Finish, at: float) -> str:
+    def _cut_usage(self, key: AttemptKey) -> Usage:
+        """Return what a launch asked that is ended while it runs: nothing captures it."""
+        plan, live = self._bound.plan, self.history.attempts[key].live
+        if plan.egress is None or live is None:
+            return Usage()
+        return lost_usage(self._bound.store, pod_name(plan.identity.uid, live))
+
+    def _write_record(self, finish: Finish, at: float, usage: Usage) -> str:
         plan = self._bound.plan
-        known = replace(self.history.attempts[finish.key], finish=finish)
+        known = self.history.attempts[finish.key]
+        known = replace(known, finish=finish, usage=known.usage + usage)
         texts = read_texts(self._bound.store, known)
         found = self.history.isolation
         is_verified = found is not None and found.verified

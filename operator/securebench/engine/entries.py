@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
-from securebench.engine.model import Finish, Lost, Production, Verification
+from securebench.engine.model import Finish, Lost, Production, Usage, Verification
 from securebench.plan.model import AttemptKey, LaunchKey
 
 
@@ -87,11 +87,14 @@ class Finished:
         finish: How it ended.
         record_sha256: Hex digest of the record's line without its newline.
         at: Seconds since the epoch.
+        usage: What the launch that it ended asked the model provider, as far as that is known;
+            nothing where no launch was running.
     """
 
     finish: Finish
     record_sha256: str
     at: float
+    usage: Usage = field(default_factory=Usage)
 
 
 @dataclass(frozen=True, slots=True)

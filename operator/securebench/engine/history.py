@@ -120,8 +120,10 @@ def _advance(known: AttemptHistory, entry: AttemptEntry) -> AttemptHistory:
             return replace(known, live=None, production=production, usage=usage)
         case Verified(_, verification):
             return replace(known, live=None, verification=verification)
-        case Finished(finish, sha256, at):
-            return replace(known, live=None, finish=finish, record_sha256=sha256, finished_at=at)
+        case Finished(finish, sha256, at, usage):
+            total = known.usage + usage
+            ended = replace(known, live=None, finish=finish, finished_at=at, usage=total)
+            return replace(ended, record_sha256=sha256)
         case _:
             return replace(known, finish=entry.finish, record_sha256=entry.record_sha256)
 

@@ -1,3 +1,5 @@
+from dataclasses import replace
+
 import pytest
 
 from build import (
@@ -25,7 +27,7 @@ from securebench.engine.entries import (
     Verified,
 )
 from securebench.engine.history import open_attempts, run_history
-from securebench.engine.model import Finish, Outcome
+from securebench.engine.model import Finish, Outcome, Usage
 from securebench.errors import InvariantViolationError
 from securebench.plan.model import AttemptKey, LaunchKey, Role
 
@@ -52,6 +54,19 @@ WHOLE = (
 
 def folded(*entries, tasks=1, attempts=1):
     return run_history(plan_of(*many_tasks(tasks), attempts=attempts), entries)
+
+
+def test_what_a_launch_asked_that_was_cut_is_counted():
+    asked, cut = Usage(requests=1, input_tokens=5), Usage(requests=2, input_tokens=7)
+    history = folded(
+        LaunchBegun(HARNESS, NOW),
+        LaunchLost(replace(lost_launch(), usage=asked)),
+        LaunchBegun(SECOND, NOW + 5),
+        Finished(Finish(KEY, Outcome.CANCELLED, "cancelled"), SHA, NOW + 9, cut),
+    )
+    attempt = history.attempts[KEY]
+    assert attempt.usage == asked + cut
+    assert (attempt.live, attempt.record_sha256, attempt.finished_at) == (None, SHA, NOW + 9)
 
 
 def test_a_whole_run():
