@@ -55,7 +55,11 @@ class GatewayPolicy:
 
 
 def gateway_service(plan: RunPlan) -> Manifest:
-    """Return the Service whose address stays when a gateway Pod is replaced."""
+    """Return the Service whose address stays when a gateway Pod is replaced.
+
+    It leads to a gateway that is not ready, too: one that misses a probe on a busy node still
+    serves. The operator waits for readiness by itself, and policies say who may come.
+    """
     identity = plan.identity
     return {
         "apiVersion": "v1",
@@ -68,6 +72,7 @@ def gateway_service(plan: RunPlan) -> Manifest:
         },
         "spec": {
             "type": "ClusterIP",
+            "publishNotReadyAddresses": True,
             "selector": {RUN_UID_LABEL: identity.uid, ROLE_LABEL: Role.GATEWAY.value},
             "ports": [{"name": "gateway", "port": GATEWAY_PORT, "protocol": "TCP"}],
         },

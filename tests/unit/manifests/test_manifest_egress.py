@@ -194,6 +194,7 @@ def test_the_service_leads_to_the_gateway_pods_of_the_run_only() -> None:
     assert service["spec"]["selector"].items() <= pod["metadata"]["labels"].items()
     assert not service["spec"]["selector"].items() <= harness(DOMAINS)["metadata"]["labels"].items()
     assert pod["metadata"]["name"] == f"{service['metadata']['name']}-3"
+    assert service["spec"]["publishNotReadyAddresses"] is True
 
 
 def test_only_agents_and_canaries_reach_only_the_gateway() -> None:
