@@ -2,7 +2,8 @@
 
 ``python3 -I -m securebench.pod.egress_proxy --spec JSON`` listens on the Pod's loopback. When the
 harness has ended the kubelet sends SIGTERM; the gateway is told so, and the exit code is 0 when it
-has written its report, else 1. With ``--wait`` it only waits until the other one listens.
+has written its report and was there for every connection, else 1: then the launch says nothing
+about the agent. With ``--wait`` it only waits until the other one listens.
 """
 
 from __future__ import annotations
@@ -17,30 +18,27 @@ import argparse
 import asyncio
 import contextlib
 import functools
-import socket
-import struct
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
-from securebench.egress.protocol import ACCEPTED, MAGIC, PREFACE_BYTES, REFUSED, Route
+from securebench.egress.protocol import Route
 from securebench.errors import SpecError
+from securebench.pod.dial import (
+    CHUNK_BYTES,
+    AbsentError,
+    RefusedError,
+    Stream,
+    UnreachableError,
+    cut,
+    dial,
+)
 from securebench.pod.messages import decode_object, require_fields, require_version, section, text
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
 LOOPBACK = "127.0.0.1"
-
-CHUNK_BYTES = 16 * 1024
-"""Read at once; twice as much is buffered of each direction before the sender has to wait, and
-what asyncio keeps for the receiver by default."""
-
-REPLY_BYTES = 512
-"""Longest first line of the gateway."""
-
-REPLY_SECONDS = 15.0
-"""For the gateway to answer the preface; it resolves nothing by then."""
 
 FIRST_SECONDS = 600.0
 """For the agent's first byte: what it opens in advance is not sent on."""
@@ -55,11 +53,11 @@ DRAIN_BYTES = 256 * 1024
 RETRY_SECONDS = 0.2
 """Between tries to reach the gateway."""
 
+ABSENT_SECONDS = 10.0
+"""For a gateway to come back, of each connection; clients wait about as long for a proxy."""
+
 LOG_LINES = 1000
 """Kept of one sidecar; the gateway's own log is the one that counts."""
-
-NO_LINGER = struct.pack("ii", 1, 0)
-"""Closing sends a reset, so that a cut answer is not taken for a whole one."""
 
 
 class Spec(NamedTuple):
@@ -82,21 +80,6 @@ class Spec(NamedTuple):
     connections: int
     start_seconds: float
     close_seconds: float
-
-
-class Stream(NamedTuple):
-    """Both directions of one connection."""
-
-    reader: asyncio.StreamReader
-    writer: asyncio.StreamWriter
-
-
-class RefusedError(Exception):
-    """The gateway said no."""
-
-
-class UnreachableError(Exception):
-    """The gateway did not answer as it should."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -150,11 +133,15 @@ async def serve(spec: Spec) -> int:
     if not stop.is_set() and not await reached:
         _say(f"the gateway did not accept a connection within {spec.start_seconds:g} seconds")
         return 1
+    carrier = Carrier(spec)
     if not stop.is_set():
-        async with Carrier(spec):
+        async with carrier:
             await stopped
     reached.cancel()
-    return 0 if await close_launch(spec) else 1
+    is_closed = await close_launch(spec)
+    if carrier.has_missed:
+        _say("a connection of the agent stayed without the gateway: the launch does not count")
+    return 0 if is_closed and not carrier.has_missed else 1
 
 
 async def wait_until_served(spec: Spec) -> int:
@@ -174,54 +161,16 @@ async def close_launch(spec: Spec) -> bool:
         async with asyncio.timeout(spec.close_seconds):
             while True:
                 try:
-                    stream = await dial(spec, Route.CLOSE)
+                    stream = await dial(spec.host, spec.port, spec.token, Route.CLOSE)
                 except (RefusedError, UnreachableError) as error:
                     problem = str(error)
                     await asyncio.sleep(RETRY_SECONDS)
                 else:
-                    _cut(stream)
+                    cut(stream)
                     _say("the gateway closed the launch")
                     return True
     _say(f"the gateway did not close the launch in time: {problem}")
     return False
-
-
-async def dial(spec: Spec, route: Route) -> Stream:
-    """Return a connection to the gateway that it has accepted for a route.
-
-    Raises:
-        RefusedError: It says no.
-        UnreachableError: It says nothing, or what it never says; or there is no token.
-    """
-    try:
-        preface = f"{MAGIC} {route.value} {spec.token.read_text('ascii').strip()}\n".encode("ascii")
-        if len(preface) > PREFACE_BYTES:
-            raise UnreachableError("the token is too long")
-        async with asyncio.timeout(REPLY_SECONDS):
-            stream = Stream(*await asyncio.open_connection(spec.host, spec.port, limit=CHUNK_BYTES))
-            try:
-                await _introduce(stream, preface)
-            except BaseException:
-                _cut(stream)
-                raise
-    except TimeoutError:
-        raise UnreachableError(f"no answer within {REPLY_SECONDS:g} seconds") from None
-    except (OSError, ValueError) as error:
-        raise UnreachableError(str(error) or type(error).__name__) from error
-    return stream
-
-
-async def _introduce(stream: Stream, preface: bytes) -> None:
-    stream.writer.write(preface)
-    try:
-        reply = await stream.reader.readuntil(b"\n")
-    except (asyncio.IncompleteReadError, asyncio.LimitOverrunError) as error:
-        raise UnreachableError("it closed the connection before its answer") from error
-    if reply == ACCEPTED:
-        return
-    if len(reply) > REPLY_BYTES or not reply.startswith(REFUSED):
-        raise UnreachableError("its answer is of another version")
-    raise RefusedError(reply.removeprefix(REFUSED).decode("ascii", "replace").strip())
 
 
 class Carrier:
@@ -229,9 +178,14 @@ class Carrier:
 
     Args:
         spec: Ports, gateway and bounds.
+
+    Attributes:
+        has_missed: Whether the gateway was not there for a connection. No agent brings this about:
+            refusals, limits and slow answers are none of it.
     """
 
     def __init__(self, spec: Spec) -> None:
+        self.has_missed = False
         self._spec = spec
         self._servers: list[asyncio.Server] = []
         self._carrying: set[asyncio.Task[None]] = set()
@@ -267,7 +221,7 @@ class Carrier:
         except OSError as error:
             result = f"broken: {type(error).__name__}"
         finally:
-            _cut(agent)
+            cut(agent)
         self._log(f"{route.value}: {result}")
 
     async def _through(self, route: Route, agent: Stream) -> str:
@@ -278,7 +232,7 @@ class Carrier:
         if not first:
             return "nothing was sent"
         try:
-            gateway = await dial(self._spec, route)
+            gateway = await self._gateway(route)
         except RefusedError as error:
             await _answer(agent, "403 Forbidden", f"the gateway refused: {error}")
             return f"refused: {error}"
@@ -290,8 +244,34 @@ class Carrier:
             up, down = await _both_ways(agent, gateway)
             await _finish(gateway)
         finally:
-            _cut(gateway)
+            cut(gateway)
         return f"done, {up + len(first)} bytes up, {down} bytes down"
+
+    async def _gateway(self, route: Route) -> Stream:
+        """Return an accepted connection; a gateway that is not there is tried again for a while.
+
+        A connection that ends before it comes back is missed too: the agent did not wait so long.
+        """
+        spec, loop = self._spec, asyncio.get_running_loop()
+        give_up = loop.time() + ABSENT_SECONDS
+        is_absent = False
+        try:
+            while True:
+                try:
+                    stream = await dial(spec.host, spec.port, spec.token, route)
+                except AbsentError:
+                    is_absent = True
+                    if loop.time() >= give_up:
+                        raise
+                    await asyncio.sleep(RETRY_SECONDS)
+                else:
+                    is_absent = False
+                    return stream
+        except RefusedError:
+            is_absent = False
+            raise
+        finally:
+            self.has_missed |= is_absent
 
     def _log(self, line: str) -> None:
         self._lines += 1
@@ -376,14 +356,6 @@ async def _finish(stream: Stream) -> None:
     with contextlib.suppress(TimeoutError):
         async with asyncio.timeout(FINISH_SECONDS):
             await stream.writer.wait_closed()
-
-
-def _cut(stream: Stream) -> None:
-    """Close at once, with a reset where it is still open."""
-    with contextlib.suppress(OSError):  # it is closed
-        raw: socket.socket = stream.writer.get_extra_info("socket")
-        raw.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, NO_LINGER)
-    stream.writer.transport.abort()
 
 
 def _say(line: str) -> None:

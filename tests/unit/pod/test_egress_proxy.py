@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import errno
 import json
 import os
 import signal
@@ -14,7 +15,7 @@ import pytest
 
 from securebench.egress.protocol import Route
 from securebench.errors import SpecError
-from securebench.pod import egress_proxy
+from securebench.pod import dial, egress_proxy
 from securebench.pod.egress_proxy import Carrier, Spec, decode
 
 pytestmark = pytest.mark.timeout(30)
@@ -163,7 +164,7 @@ async def test_a_cut_answer_is_no_whole_answer(token: Path) -> None:
         writer.write(b"half")
         await writer.drain()
         await reader.read(1)
-        egress_proxy._cut(egress_proxy.Stream(reader, writer))
+        dial.cut(dial.Stream(reader, writer))
 
     async with gateway_that(break_off) as gateway, Carrier(spec(gateway.port, token)) as carrier:
         reader, writer = await connect(carrier)
@@ -217,6 +218,7 @@ async def test_a_refusal_is_an_answer(token: Path) -> None:
     assert head.startswith(b"HTTP/1.1 403 Forbidden\r\n")
     assert f"Content-Length: {len(body)}\r\n".encode() in head
     assert body == b"securebench: the gateway refused: closed\n"
+    assert not carrier.has_missed
 
 
 async def test_an_agent_may_send_on_after_a_refusal(token: Path) -> None:
@@ -251,23 +253,72 @@ async def test_a_gateway_that_speaks_otherwise_is_unreachable(
         answer = await exchange(carrier, b"GET / HTTP/1.1\r\n\r\n")
     assert answer.startswith(b"HTTP/1.1 502 Bad Gateway\r\n")
     assert want in answer
+    assert not carrier.has_missed
 
 
-async def test_a_gateway_that_is_down_is_unreachable(token: Path) -> None:
+async def test_a_gateway_that_is_down_is_missed(
+    token: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(egress_proxy, "ABSENT_SECONDS", 0.1)
     async with Carrier(spec(free_port(), token)) as carrier:
         answer = await exchange(carrier, b"GET / HTTP/1.1\r\n\r\n")
     assert answer.startswith(b"HTTP/1.1 502 Bad Gateway\r\n")
     assert b"securebench: the gateway cannot be reached: " in answer
+    assert carrier.has_missed
+
+
+@pytest.mark.parametrize(
+    ("reply", "want"), [(b"OK\n", b"x"), (b"NO closed\n", b"HTTP/1.1 403")], ids=["yes", "no"]
+)
+async def test_a_gateway_that_comes_back_in_time_is_not_missed(
+    reply: bytes, want: bytes, token: Path
+) -> None:
+    port = free_port()
+    async with Carrier(spec(port, token)) as carrier:
+        waiting = asyncio.create_task(exchange(carrier, b"x"))
+        await asyncio.sleep(0.1)
+        async with gateway_that(echo, port) as gateway:
+            gateway.replies = [reply]
+            assert (await waiting).startswith(want)
+    assert not carrier.has_missed
+
+
+async def test_an_agent_that_ends_before_the_gateway_comes_back_missed_it(token: Path) -> None:
+    async with Carrier(spec(free_port(), token)) as carrier:
+        _, writer = await connect(carrier)
+        writer.write(b"x")
+        await asyncio.sleep(0.1)
+    writer.close()
+    assert carrier.has_missed
+
+
+@pytest.mark.parametrize(
+    "number", [errno.EADDRNOTAVAIL, errno.EMFILE, errno.ENOBUFS, errno.ETIMEDOUT, errno.ECONNRESET]
+)
+async def test_what_an_agent_can_bring_about_is_not_missed(
+    number: int, token: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def fail(*_: object, **__: object) -> Stream:
+        raise OSError(number, os.strerror(number))
+
+    async with Carrier(spec(free_port(), token)) as carrier:
+        reader, writer = await connect(carrier)
+        monkeypatch.setattr(asyncio, "open_connection", fail)
+        writer.write(b"x")
+        assert b"the gateway cannot be reached" in await reader.read()
+        writer.close()
+    assert not carrier.has_missed
 
 
 async def test_a_gateway_that_is_silent_is_unreachable(
     token: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(egress_proxy, "REPLY_SECONDS", 0.05)
+    monkeypatch.setattr(dial, "REPLY_SECONDS", 0.05)
     with socket.create_server((HOST, 0)) as silent:
         async with Carrier(spec(silent.getsockname()[1], token)) as carrier:
             answer = await exchange(carrier, b"GET / HTTP/1.1\r\n\r\n")
     assert b"no answer within 0.05 seconds" in answer
+    assert not carrier.has_missed
 
 
 @pytest.mark.parametrize("content", [None, "t" * 9000, "töken"], ids=["none", "long", "foreign"])
@@ -277,6 +328,7 @@ async def test_without_a_good_token_nothing_is_sent(content: str | None, token: 
         answer = await exchange(carrier, b"GET / HTTP/1.1\r\n\r\n")
     assert answer.startswith(b"HTTP/1.1 502 Bad Gateway\r\n")
     assert gateway.prefaces == []
+    assert not carrier.has_missed
 
 
 async def test_only_so_many_connections_are_open(token: Path) -> None:
@@ -294,6 +346,7 @@ async def test_only_so_many_connections_are_open(token: Path) -> None:
         assert await exchange(carrier, b"z") == b"z"
         for _, writer in held:
             writer.close()
+    assert not carrier.has_missed
 
 
 async def test_lines_on_stdout_are_bounded(
@@ -356,6 +409,25 @@ async def test_sigterm_cuts_the_agent_and_closes_the_launch(
         writer.close()
     assert gateway.prefaces[0] == b"SB1 proxy first.token\n"
     assert set(gateway.prefaces[1:]) == {b"SB1 close first.token\n"}
+
+
+async def test_a_launch_that_missed_the_gateway_fails_though_it_is_closed(
+    token: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(egress_proxy, "ABSENT_SECONDS", 0.0)
+    port, listen = free_port(), {Route.PROXY: free_port()}
+    told = spec(port, token, listen=listen, close_seconds=5.0)
+    async with gateway_that(end, port):
+        serving = asyncio.create_task(egress_proxy.serve(told))
+        assert await egress_proxy.wait_until_served(told) == 0
+    reader, writer = await asyncio.open_connection(HOST, listen[Route.PROXY])
+    writer.write(b"x")
+    assert (await reader.read()).startswith(b"HTTP/1.1 502 Bad Gateway\r\n")
+    writer.close()
+    async with gateway_that(end, port) as gateway:
+        os.kill(os.getpid(), signal.SIGTERM)
+        assert await serving == 1
+    assert gateway.prefaces == [b"SB1 close first.token\n"]
 
 
 async def test_a_sidecar_that_never_reaches_the_gateway_does_not_listen(token: Path) -> None:
