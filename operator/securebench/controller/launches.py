@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Collection, Coroutine, Mapping
+from collections.abc import Awaitable, Callable, Collection, Coroutine, Iterable, Mapping
 from dataclasses import dataclass, field
 
 from securebench.clock import Clock
+from securebench.engine.observe import PodView
 from securebench.engine.reconcile import Deletion
 from securebench.errors import PermanentClusterError, TransientClusterError
 from securebench.kube.port import AlreadyExists, Cluster, Kind, QuotaExceeded, Raw
@@ -103,6 +104,16 @@ class Launcher:
         again_at = self._delete_again.get(deletion.uid, 0.0)
         if deletion.name not in self._busy and self._clock.now() >= again_at:
             self._start(deletion.name, self._delete(deletion))
+
+    async def sweep(self, views: Iterable[PodView]) -> None:
+        """Delete every launch's Pod that has not ended.
+
+        Raises:
+            ClusterError: The API server did not answer.
+        """
+        for view in list(views):
+            if view.launch is not None and not view.is_terminal:
+                await self._cluster.delete(Kind.POD, view.name, uid=view.uid, grace_seconds=1)
 
     def settle(self, seen: Collection[str], vanished: Collection[str]) -> None:
         """Forget creates whose outcome the cluster shows by now.

@@ -31,12 +31,12 @@ from securebench.engine.reconcile import Controls, Decision, Halt, Situation, re
 from securebench.engine.tally import tally
 from securebench.errors import PermanentClusterError
 from securebench.exposed import ExposedValues
-from securebench.kube.port import Kind, Raw
+from securebench.kube.port import Raw
 from securebench.ledger.egress_log import merge_logs
 from securebench.manifests.harness import harness_pod
 from securebench.manifests.verifier import verifier_pod
 from securebench.names import RUN_UID_LABEL
-from securebench.plan.model import AttemptKey, LaunchKey, Role, RunPlan, UserNamespaces, pod_name
+from securebench.plan.model import AttemptKey, LaunchKey, Role, RunPlan, UserNamespaces
 
 logger = logging.getLogger(__name__)
 
@@ -98,6 +98,7 @@ class RunLoop:
             else None
         )
         self._given_up = ""
+        """Why a run without a canary was ended; its launches stay out if the deadline is moved."""
         self._exposed = ExposedValues()
         wishes.on_change = self._wake.set
 
@@ -137,15 +138,16 @@ class RunLoop:
             Whether tasks may start.
         """
         for history in self._book.history.attempts.values():
-            live = history.live
-            if live is not None and self._name(live) not in self._mirror.pods:
-                self._launcher.expect(live)
+            if history.live is not None:
+                self._launcher.expect(history.live)
         self._exposed = await exposed_values(self._context.cluster, self._plan.harness)
         try:
             await ensure_policy(self._context.cluster, self._plan)
             found = self._book.history.isolation
-            if found is not None and not self._is_isolated(found):
-                return False
+            if found is not None:
+                self._apply(found)
+                if not self._is_isolated(found):
+                    return False
             return not await self._has_gateway() or await self._isolated()
         except PermanentClusterError as error:
             self._launcher.state.refusal = error.reason
@@ -160,22 +162,26 @@ class RunLoop:
         gateway = self._gateway
         if gateway is None or not open_attempts(self._book.history.attempts):
             return True
-        while not gateway.is_ready or gateway.failure:
+        while True:
             self._observe()
-            await gateway.tend()
-            self._given_up = gateway.failure or self._launcher.state.refusal or self._stop_message()
-            if self._given_up:
+            await self._tend()
+            controls = self._controls()
+            if controls.halt in {Halt.DRAINING, Halt.STOPPED}:
+                if self._book.history.isolation is None:
+                    self._given_up = controls.halt_message
                 return False
-            if not gateway.is_ready:
-                await self._publisher.announce(*(self._obstacle() or _STARTING))
-                await self._sleep()
-        self._plan = replace(self._plan, egress=gateway.egress)
-        return True
+            if gateway.is_ready:
+                return True
+            await self._publisher.announce(*(self._obstacle() or _STARTING))
+            await self._sleep()
 
-    def _stop_message(self) -> str:
-        now = self._context.clock.now()
-        stop = self._wishes.stop_reason(self._book.history.started_at, now)
-        return "" if stop is None else stop[1]
+    async def _tend(self) -> None:
+        """Look after the gateway for as long as a launch may need it."""
+        is_open = open_attempts(self._book.history.attempts) > 0
+        if self._gateway is None or not is_open or self._controls().halt is Halt.STOPPED:
+            return
+        await self._gateway.tend()
+        self._plan = replace(self._plan, egress=self._gateway.egress)
 
     def _observe(self) -> None:
         """Take in what was done and seen in the background."""
@@ -194,13 +200,10 @@ class RunLoop:
             Whether the run is complete.
         """
         self._observe()
-        is_open = open_attempts(self._book.history.attempts) > 0
-        if self._gateway is not None and is_open and not self._given_up:
-            await self._gateway.tend()
-            self._plan = replace(self._plan, egress=self._gateway.egress)
+        await self._tend()
         decision = reconcile(self._situation(), self._controls())
         await self._carry_out(decision)
-        await self._publish()
+        await self._publisher.progress(self._book, self._plan, self._obstacle())
         self._wake_at = decision.wake_at
         if decision.captures or decision.finishes or decision.lost:
             self._wake.set()
@@ -209,11 +212,7 @@ class RunLoop:
     async def _sweep(self) -> None:
         """Leave nothing behind that an unfortunate end of a process or a call may have left."""
         await self._mirror.list()
-        for view in list(self._mirror.pods.values()):
-            if view.launch is not None and not view.is_terminal:
-                await self._context.cluster.delete(
-                    Kind.POD, view.name, uid=view.uid, grace_seconds=1
-                )
+        await self._launcher.sweep(self._mirror.pods.values())
         if not self._plan.policy.keep_lanes:
             for task in self._plan.tasks:
                 await self._lanes.remove(task)
@@ -223,11 +222,15 @@ class RunLoop:
         if found is None:
             found = await self._probe()
             await self._book.write([found])
+            self._apply(found)
+        return self._is_isolated(found)
+
+    def _apply(self, found: Isolated) -> None:
+        """Give the run's Pods what the canary proved."""
         on = UserNamespaces.ON if found.user_namespaces else UserNamespaces.OFF
         processes = self._context.settings.launch.process_limit if found.user_namespaces else 0
         pods = replace(self._plan.pods, user_namespaces=on, max_processes=processes)
         self._plan = replace(self._plan, pods=pods)
-        return self._is_isolated(found)
 
     def _is_isolated(self, found: Isolated) -> bool:
         return found.sandboxed and (found.verified or self._wishes.is_isolation_declared)
@@ -288,7 +291,9 @@ class RunLoop:
         )
         await self._capture(decision.captures)
         await self._finish(decision.finishes)
-        for launch in (*decision.begin, *decision.repeat):
+        is_cut_off = self._gateway is not None and not self._gateway.is_ready
+        repeat = [x for x in decision.repeat if x.role is not Role.HARNESS or not is_cut_off]
+        for launch in (*decision.begin, *repeat):
             self._launcher.create(launch, partial(self._manifest, launch), self._mirror.saw)
         for deletion in decision.deletions:
             self._launcher.delete(deletion)
@@ -336,9 +341,6 @@ class RunLoop:
         if production is None or production.candidate is None:
             raise ValueError(f"launch {launch} has no candidate to verify")
         return verifier_pod(self._plan, task, launch, lanes, production.candidate)
-
-    async def _publish(self) -> None:
-        await self._publisher.progress(self._book, self._plan, self._obstacle())
 
     def _obstacle(self) -> Obstacle | None:
         quota = self._launcher.state.quota
@@ -394,6 +396,3 @@ class RunLoop:
             return stop
         missing = counts.total - counts.verified
         return Reason.INCOMPLETE, f"{missing} of {counts.total} attempts have no verdict"
-
-    def _name(self, launch: LaunchKey) -> str:
-        return pod_name(self._plan.identity.uid, launch)

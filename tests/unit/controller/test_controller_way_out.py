@@ -10,11 +10,12 @@ import pytest
 from build import ended, pod_status, running, waiting
 from operator_world import World
 from securebench.controller.isolation import Prober
+from securebench.controller.run_loop import RunLoop
 from securebench.egress.codec import encode
 from securebench.egress.report import LaunchReport, RelayReport
 from securebench.engine.entries import Isolated, LaunchLost
 from securebench.engine.observe import pod_view
-from securebench.errors import PermanentClusterError
+from securebench.errors import PermanentClusterError, TransientClusterError
 from securebench.kube.port import Kind, QuotaExceeded
 from securebench.ledger.journal import read_entries
 
@@ -180,6 +181,55 @@ def test_an_operator_that_starts_again_goes_on(world):
     assert succeeded(world) == ("True", "Completed")
     made = [call.name for call in world.cluster.calls if call.verb == "create"]
     assert made.count(f"{world.name}-1") == 1
+
+
+def test_a_graceful_end_spares_what_runs_while_the_operator_starts_again(world):
+    world.begin()
+    world.gateway_up()
+    world.edit(cancel="Graceful")
+    world.restart()
+    world.observe(None)
+    world.work(world.uid)
+    assert succeeded(world) == ("False", "Cancelled")
+    ends = [(item["outcome"], item.get("failure_phase")) for item in world.records()]
+    assert ends == [("scored", None), ("cancelled", "queued")]
+
+
+def test_a_launch_without_an_answer_is_not_repeated_before_the_gateway_is_there(world):
+    world.begin(taskSelector={"limit": 1})
+    lost = TransientClusterError("no answer")
+    world.cluster.set_pod_status(
+        f"{world.name}-1", pod_status("Running", running("gateway"), conditions=[READY])
+    )
+    world.cluster.fail_next("create", lost, kind=Kind.POD)
+    world.wait(1)
+    world.restart()
+    world.gateway(pod_status("Failed", ended("gateway", 1)))
+    world.edit(cancel="Graceful")
+    world.wait(5)
+    assert world.harnesses() == []
+    world.gateway_up(2)
+    assert len(world.harnesses()) == 1
+    world.work(world.uid)
+    assert [record["outcome"] for record in world.records()] == ["scored"]
+
+
+def test_a_deadline_that_is_moved_lets_nothing_begin_without_a_canary(world):
+    world.begin(activeDeadlineSeconds=60)
+    move = {"activeDeadlineSeconds": 600}
+    real = RunLoop.prepare
+
+    async def prepare(loop):
+        answer = await real(loop)
+        world.cluster.edit(Kind.BENCHMARK_RUN, "nightly", {"spec": move})
+        world.supervisor.observe("MODIFIED", world.run())
+        return answer
+
+    with mock.patch.object(RunLoop, "prepare", prepare):
+        world.restart()
+        world.observe(None)
+        world.wait(70)
+    assert {record["outcome"] for record in world.records()} == {"cancelled"}
 
 
 # Trouble with the gateway
