@@ -171,6 +171,12 @@ async def test_hosted_tools_pass_where_they_are_allowed(name, tmp_path):
         assert relay.report == FULL
 
 
+async def test_answers_outside_of_a_request_are_refused_where_tools_are_allowed(tmp_path):
+    async with relayed("openai", [answer()], tmp_path, allow_external_tools=True) as relay:
+        assert (await relay.ask(question("openai", background=True))).status == 400
+        assert not relay.script.dialled
+
+
 BROKEN = {
     "no JSON": (b"{", ()),
     "no object": (b"[]", ()),

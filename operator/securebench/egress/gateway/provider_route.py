@@ -245,11 +245,10 @@ class Request:
             raise RefusedCallError(kind, error.reason) from error
 
     async def _relayed(self, raw: bytes) -> RelayedBody:
-        close = openai.closed if self._provider.name == OPENAI.name else anthropic.closed
+        rules = openai if self._provider.name == OPENAI.name else anthropic
+        close = rules.opened if self._config.allow_external_tools else rules.closed
         try:
-            return await self._gateway.bodies.judged(
-                len(raw), relayed_body, raw, None if self._config.allow_external_tools else close
-            )
+            return await self._gateway.bodies.judged(len(raw), relayed_body, raw, close)
         except RefusedBodyError as error:
             raise RefusedCallError(Refusal.BAD_REQUEST, error.reason, error.kinds) from error
 

@@ -5,6 +5,7 @@ Source: providers.md 4.2 and 4.3.
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from types import MappingProxyType
 from typing import Final
 
@@ -41,6 +42,8 @@ _FIELDS: Final = frozenset(
         "top_p",
     }
 )
+_HOSTED: Final = frozenset({"mcp_servers"})
+"""Say which tools the provider runs."""
 _REFUSED: Final = MappingProxyType({"container": "the provider would run code in it"})
 _BLOCKS: Final = frozenset(
     {
@@ -63,15 +66,22 @@ _DEPTH: Final = 8
 """Levels of content; a result with a document with an image has three."""
 
 
+def opened(body: JsonObject, findings: Findings) -> JsonObject:
+    """Return what is left of a request where the provider's tools are allowed.
+
+    Raises:
+        RefusedBodyError: As of ``bodies.relayed_body``.
+    """
+    return _known(body, _FIELDS | _HOSTED, findings)
+
+
 def closed(body: JsonObject, findings: Findings) -> JsonObject:
     """Return what is left of a request.
 
     Raises:
         RefusedBodyError: As of ``bodies.relayed_body``.
     """
-    refuse_fields(body, _REFUSED, findings)
-    check_model(body, findings)
-    kept = known_fields(body, _FIELDS, findings)
+    kept = _known(body, _FIELDS, findings)
     _check_content(kept.get("system"), findings)
     for message in objects(kept.get("messages"), "the field messages", findings):
         _check_content(message.get("content"), findings)
@@ -80,6 +90,12 @@ def closed(body: JsonObject, findings: Findings) -> JsonObject:
     findings.check_tools()
     _check_choice(kept.get("tool_choice"), findings)
     return kept
+
+
+def _known(body: JsonObject, known: Collection[str], findings: Findings) -> JsonObject:
+    refuse_fields(body, _REFUSED, findings)
+    check_model(body, findings)
+    return known_fields(body, known, findings)
 
 
 def _tools(value: object, findings: Findings) -> list[JsonObject]:

@@ -110,12 +110,12 @@ Close = Callable[[JsonObject, Findings], JsonObject]
 """Returns what is left of a body, or raises RefusedBodyError."""
 
 
-def relayed_body(raw: bytes, close: Close | None) -> RelayedBody:
+def relayed_body(raw: bytes, close: Close) -> RelayedBody:
     """Return what is sent.
 
     Args:
         raw: The request's body.
-        close: The provider's closed list; None lets every JSON object through.
+        close: The provider's closed list, or its wider one where external tools are allowed.
 
     Raises:
         RefusedBodyError: It is no plain JSON object, or asks for something that is neither allowed
@@ -130,8 +130,7 @@ def relayed_body(raw: bytes, close: Close | None) -> RelayedBody:
     if _is_deep(body):
         raise RefusedBodyError(f"the body of the request has more than {NESTING} levels")
     findings = Findings()
-    kept = body if close is None else close(body, findings)
-    data = json.dumps(kept, ensure_ascii=False, separators=(",", ":")).encode()
+    data = json.dumps(close(body, findings), ensure_ascii=False, separators=(",", ":")).encode()
     return RelayedBody(data, tuple(sorted(findings.kinds)))
 
 

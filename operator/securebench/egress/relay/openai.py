@@ -99,8 +99,8 @@ _NAMESPACE_DEPTH: Final = 4
 """Levels of namespaces; codex nests one."""
 
 
-def closed(body: JsonObject, findings: Findings) -> JsonObject:
-    """Return what is left of a request.
+def opened(body: JsonObject, findings: Findings) -> JsonObject:
+    """Return what is left of a request where the provider's tools are allowed.
 
     Raises:
         RefusedBodyError: As of ``bodies.relayed_body``.
@@ -111,6 +111,16 @@ def closed(body: JsonObject, findings: Findings) -> JsonObject:
     if kept.get("store"):
         findings.kinds.add("store")
         kept["store"] = False
+    return kept
+
+
+def closed(body: JsonObject, findings: Findings) -> JsonObject:
+    """Return what is left of a request.
+
+    Raises:
+        RefusedBodyError: As of ``bodies.relayed_body``.
+    """
+    kept = opened(body, findings)
     if kept.get("tools") is not None:
         kept["tools"] = _tools(kept["tools"], findings)
     if kept.get("input") is not None and not isinstance(kept["input"], str):

@@ -45,12 +45,12 @@ def blocks(*values: object) -> JsonObject:
     return message(messages=[{"role": "user", "content": list(values)}])
 
 
-def relayed(body: JsonObject, close: Close | None) -> tuple[JsonObject, RelayedBody]:
+def relayed(body: JsonObject, close: Close) -> tuple[JsonObject, RelayedBody]:
     result = sent(body, close)
     return json.loads(result.data), result
 
 
-def sent(body: JsonObject, close: Close | None) -> RelayedBody:
+def sent(body: JsonObject, close: Close) -> RelayedBody:
     return relayed_body(json.dumps(body).encode(), close)
 
 
@@ -309,10 +309,51 @@ def test_anthropic_requests_that_fetch_are_refused(name):
     assert error.value.kinds == want_kinds
 
 
-def test_everything_passes_where_external_tools_are_allowed():
-    body = message(tools=[WEB_SEARCH], mcp_servers=[{"url": "https://x"}], container="c")
-    assert relayed(body, None)[0] == body
-    assert relayed(body, None)[1].stripped == ()
+OPENED = {
+    "a tool of Anthropic's": (
+        anthropic.opened,
+        message(tools=[WEB_SEARCH], mcp_servers=[{"url": "https://x"}]),
+        None,
+    ),
+    "an image by address": (
+        anthropic.opened,
+        blocks({"type": "image", "source": {"type": "url", "url": "https://x"}}),
+        None,
+    ),
+    "a tool of OpenAI's": (openai.opened, asked(tools=[WEB], tool_choice=WEB), None),
+    "a file by address": (
+        openai.opened,
+        parts({"type": "input_file", "file_url": "https://x.example/a"}),
+        None,
+    ),
+    "an answer that is stored": (openai.opened, asked(store=True), asked(store=False)),
+    "an unknown field": (openai.opened, asked(mcp_servers=[1]), asked()),
+}
+
+
+@pytest.mark.parametrize("name", OPENED)
+def test_tools_and_content_are_free_where_external_tools_are_allowed(name):
+    close, body, want = OPENED[name]
+    assert relayed(body, close)[0] == (body if want is None else want)
+
+
+NEVER_OPENED = {
+    "background": (openai.opened, asked(background=True)),
+    "earlier answer": (openai.opened, asked(previous_response_id="resp_1")),
+    "conversation": (openai.opened, asked(conversation={"id": "c"})),
+    "stored prompt": (openai.opened, asked(prompt={"id": "p"})),
+    "no model": (openai.opened, {"input": "hi"}),
+    "search model": (openai.opened, asked(model="o4-mini-deep-research")),
+    "container": (anthropic.opened, message(container="c")),
+    "model of no form": (anthropic.opened, message(model=["claude"])),
+}
+
+
+@pytest.mark.parametrize("name", NEVER_OPENED)
+def test_what_leaves_the_request_is_refused_always(name):
+    close, body = NEVER_OPENED[name]
+    with pytest.raises(RefusedBodyError):
+        sent(body, close)
 
 
 BROKEN = {
@@ -329,7 +370,7 @@ BROKEN = {
 
 
 @pytest.mark.parametrize("name", BROKEN)
-@pytest.mark.parametrize("close", [None, openai.closed, anthropic.closed])
+@pytest.mark.parametrize("close", [openai.opened, openai.closed, anthropic.closed])
 def test_bodies_that_two_parsers_could_read_in_two_ways_are_refused(name, close):
     with pytest.raises(RefusedBodyError, match="no plain JSON"):
         relayed_body(BROKEN[name], close)
@@ -338,7 +379,7 @@ def test_bodies_that_two_parsers_could_read_in_two_ways_are_refused(name, close)
 @pytest.mark.parametrize("sign", [b"[", b"{", b","])
 def test_bodies_of_very_many_values_are_refused_unread(sign):
     with pytest.raises(RefusedBodyError, match="values"):
-        relayed_body(sign * (VALUES + 1), None)
+        relayed_body(sign * (VALUES + 1), openai.opened)
 
 
 @pytest.mark.parametrize("close", [openai.closed, anthropic.closed])
