@@ -29,8 +29,6 @@ _FIELDS: Final = frozenset(
         "model",
         "output_config",
         "output_format",
-        "service_tier",
-        "speed",
         "stop_sequences",
         "stream",
         "system",

@@ -33,7 +33,6 @@ _FIELDS: Final = frozenset(
         "prompt_cache_retention",
         "reasoning",
         "safety_identifier",
-        "service_tier",
         "store",
         "stream",
         "stream_options",

@@ -106,6 +106,7 @@ OPENAI_STRIPPED = {
     ),
     "unknown field": (asked(web_search_options={"a": 1}), asked(), ("web_search_options",)),
     "unknown field that says nothing": (asked(background=False, extra=None), asked(), ()),
+    "another tier": (asked(service_tier="flex"), asked(), ("service_tier",)),
     "stored": (asked(store=True), asked(store=False), ("store",)),
     "field with a strange name": (asked(**{"a\nb": 1}), asked(), (UNNAMED,)),
     "no tools": (asked(tools=[], tool_choice="auto"), asked(tools=[], tool_choice="auto"), ()),
@@ -215,6 +216,11 @@ ANTHROPIC_STRIPPED = {
     "hosted": (message(tools=[BASH, WEB_FETCH]), message(tools=[BASH]), ("web_fetch_20250910",)),
     "null": (message(tools=[BASH, {**BASH, "type": None}]), message(tools=[BASH]), (UNNAMED,)),
     "servers": (message(mcp_servers=[{"url": "https://x"}]), message(), ("mcp_servers",)),
+    "another tier": (
+        message(service_tier="auto", speed="fast"),
+        message(),
+        ("service_tier", "speed"),
+    ),
     "chosen": (
         message(
             tools=[BASH, WEB_FETCH], tool_choice={"type": "tool", "name": "Bash"}, system="be good"
@@ -327,6 +333,8 @@ OPENED = {
         None,
     ),
     "an answer that is stored": (openai.opened, asked(store=True), asked(store=False)),
+    "another tier": (openai.opened, asked(service_tier="flex"), asked()),
+    "another speed": (anthropic.opened, message(speed="fast"), message()),
     "an unknown field": (openai.opened, asked(mcp_servers=[1]), asked()),
 }
 
