@@ -14,6 +14,7 @@ from rich.console import Console
 
 from securebench.api.conditions import Reason
 from securebench.cli.output import INTERRUPTED, print_error, print_line, print_notices
+from securebench.harnesses.agents import AGENT_TOOLS, forwarded
 from securebench.tester.agent_events import agent_name
 from securebench.tester.config import TesterConfig, load_tester_config, with_tester_overrides
 from securebench.tester.connection import Place
@@ -94,7 +95,12 @@ class RunCommand:
         options = self._options
         with self._reporter(config) as reporter:
             async with open_session(
-                config, prepared, reporter, options.place, options.parallelism
+                config,
+                prepared,
+                reporter,
+                options.place,
+                options.parallelism,
+                is_watched=options.show_agent_output and not options.quiet and is_live(config),
             ) as session:
                 self._session = session
                 return await session.execute()
@@ -130,6 +136,16 @@ class RunCommand:
             f"securebench: interrupted; BenchmarkRun {self._session.name} goes on."
             f" Follow it again with: {command}\n"
         )
+
+
+def is_live(config: TesterConfig) -> bool:
+    """Whether the agent's output can be seen while it works.
+
+    Values that enter a harness Pod are taken out of whole texts only, so that with any of them
+    nothing is shown before the record.
+    """
+    harness = config.harness
+    return harness.type in AGENT_TOOLS and not forwarded(harness.type, harness.env)
 
 
 def conclude(end: RunEnd) -> int:

@@ -23,6 +23,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import IO, NamedTuple
 
+from securebench.controller.live_output import get_live
 from securebench.digests import PATTERN
 from securebench.errors import InvalidInputError, SecureBenchError, StorageError, TooLargeError
 from securebench.ledger.egress_log import EGRESS
@@ -144,6 +145,8 @@ def _dispatch(arguments: Sequence[str], volume: Volume, streams: Streams) -> Ans
             return find_run(volume.root, run_id, streams.stdout)
         case ["get-log", uid, task_id]:
             return get_log(volume.root, uid, task_id, streams.stdout)
+        case ["get-live", uid, *marks]:
+            return get_live(_run_folder(volume.root, uid), marks, streams.stdout)
         case _:
             raise InvalidInputError("operator-io does not know this operation; the versions differ")
 

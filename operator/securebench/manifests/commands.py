@@ -125,12 +125,16 @@ def lane_spec(path: str, digest: str) -> dict[str, str]:
 def seal_spec(plan: RunPlan, task: TaskPlan, exclude: list[str]) -> dict[str, object]:
     """Return the courier's job in a harness Pod.
 
+    An agent's output can be watched, unless it may hold values that a tester exposes: these are
+    taken out of whole texts only.
+
     Args:
         plan: The run.
         task: The task.
         exclude: Places of the workspace that never belong to a candidate.
     """
     extraction = task.extraction
+    is_live = plan.harness.agent is not None and not plan.harness.env
     return {
         "mode": "seal",
         "extraction": {
@@ -140,6 +144,7 @@ def seal_spec(plan: RunPlan, task: TaskPlan, exclude: list[str]) -> dict[str, ob
         },
         "limits": limits_spec(plan),
         "exclude": exclude,
+        **({"live": True} if is_live else {}),
     }
 
 

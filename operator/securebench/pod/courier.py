@@ -30,6 +30,7 @@ from securebench.candidates.untrusted import (
     write_file,
 )
 from securebench.errors import SpecError
+from securebench.pod.live import LiveCopy
 from securebench.pod.messages import (
     TERMINATION_LOG,
     decode_object,
@@ -56,6 +57,9 @@ seals a second time."""
 
 MESSAGE_CHARACTERS = 500
 
+LIVE_SECONDS = 1.0
+"""Between two looks at what an agent has printed since."""
+
 
 @dataclass(frozen=True, slots=True)
 class Job:
@@ -65,11 +69,13 @@ class Job:
         bounds: How much is kept.
         extraction: What to seal; None collects the streams of a check instead.
         exclude: Paths of the workspace that never belong to a candidate.
+        is_live: Whether stdout is copied while the agent works.
     """
 
     bounds: Bounds
     extraction: Extraction | None
     exclude: tuple[str, ...] = ()
+    is_live: bool = False
 
 
 def main(
@@ -94,7 +100,13 @@ def main(
     parser.add_argument("--spec", required=True)
     job = decode(parser.parse_args(arguments).spec)
     os.umask(0o022)
-    (wait or wait_for_term)()
+    if wait is not None:
+        wait()
+    elif job.is_live:
+        copy = LiveCopy(volumes / "output", "stdout", volumes / "producer")
+        wait_for_term(copy.step)
+    else:
+        wait_for_term()
     if job.extraction is None:
         message = collect(job, volumes)
     else:
@@ -103,10 +115,21 @@ def main(
     return 0
 
 
-def wait_for_term() -> None:
-    """Sleep until the kubelet says that the untrusted container has ended."""
+def wait_for_term(
+    meanwhile: Callable[[], None] | None = None, *, seconds: float = LIVE_SECONDS
+) -> None:
+    """Sleep until the kubelet says that the untrusted container has ended.
+
+    Args:
+        meanwhile: Called again and again until then; None: sleep only.
+        seconds: Between two calls.
+    """
     signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
-    signal.sigwait({signal.SIGTERM})
+    if meanwhile is None:
+        signal.sigwait({signal.SIGTERM})
+        return
+    while signal.sigtimedwait({signal.SIGTERM}, seconds) is None:
+        meanwhile()
 
 
 def decode(spec: str) -> Job:
@@ -122,8 +145,11 @@ def decode(spec: str) -> Job:
             require_fields(raw, ["version", "mode", "limits"])
             return Job(_bounds(raw), None)
         case "seal":
+            live = raw.pop("live", False)
             require_fields(raw, ["version", "mode", "extraction", "limits", "exclude"])
-            return Job(_bounds(raw), _extraction(raw), _exclude(raw["exclude"]))
+            if not isinstance(live, bool):
+                raise SpecError("live must be true or false")
+            return Job(_bounds(raw), _extraction(raw), _exclude(raw["exclude"]), live)
         case _:
             raise SpecError("mode must be seal or collect")
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from enum import StrEnum
 from typing import Final, NamedTuple
@@ -60,15 +61,52 @@ def agent_name(harness_type: str, command: str) -> AgentName | None:
     return AgentName.CODEX if _CODEX_EXEC in command else None
 
 
-def agent_lines(agent: AgentName, stdout: str, stderr: str) -> Iterator[TraceLine]:
-    """Yield what an agent said, events of stdout first."""
-    events = _Claude() if agent is AgentName.CLAUDE else _Codex()
-    for line in filter(str.strip, stdout.splitlines()):
+class EventReader:
+    """Reads one agent's stdout line by line.
+
+    Args:
+        agent: Whose events they are.
+    """
+
+    def __init__(self, agent: AgentName) -> None:
+        self._agent = agent
+        self._events = _Claude() if agent is AgentName.CLAUDE else _Codex()
+
+    def lines(self, line: str) -> Iterator[TraceLine]:
+        """Yield what a line says; most events say nothing."""
         event = _event(line)
-        if event is None:
-            yield _line(f"{agent}: {line}")
+        if event is not None:
+            yield from self._events.lines(event)
+        elif line.strip():
+            yield _line(f"{self._agent}: {line}")
+
+
+def is_event(line: str) -> bool:
+    """Whether a line of stdout is an event of any kind."""
+    return _event(line) is not None
+
+
+def agent_lines(
+    agent: AgentName, stdout: str, stderr: str, told: Counter[str] | None = None
+) -> Iterator[TraceLine]:
+    """Yield what an agent said, events of stdout first.
+
+    Args:
+        agent: Whose events they are.
+        stdout: All of it.
+        stderr: All of it.
+        told: Lines of stdout that were told before, and how often; those that are found are left
+            out once each and taken out of it.
+    """
+    reader, before = EventReader(agent), Counter[str]() if told is None else told
+    for line in stdout.splitlines():
+        said = list(reader.lines(line))
+        if line in before:
+            before.subtract([line])
+            if not before[line]:
+                del before[line]
         else:
-            yield from events.lines(event)
+            yield from said
     for line in filter(str.strip, stderr.splitlines()):
         yield _line(f"{agent} stderr: {line}")
 

@@ -64,8 +64,19 @@ async def open_session(
     reporter: Reporter,
     place: Place,
     parallelism: int | None = None,
+    *,
+    is_watched: bool = False,
 ) -> AsyncIterator[RunSession]:
-    """Connect to the operator and yield a session that is ready to be executed."""
+    """Connect to the operator and yield a session that is ready to be executed.
+
+    Args:
+        config: With the command line's overrides.
+        prepared: What ``prepare`` made of it.
+        reporter: Gets the progress.
+        place: Namespace, context, Pod.
+        parallelism: Attempts at the same time; None leaves it to the API's default.
+        is_watched: Whether what agents print is reported while they work.
+    """
     async with open_connection(place) as connection:
         around = Surroundings(
             cluster=connection.cluster,
@@ -74,5 +85,6 @@ async def open_session(
             reporter=reporter,
             sleep=asyncio.sleep,
             suffix=lambda: secrets.token_hex(_SUFFIX_BYTES),
+            is_watched=is_watched,
         )
         yield RunSession(config, prepared, around, parallelism)

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import IO, NamedTuple, Protocol
 
 from securebench.controller.exec_io import LOG_LIMITS, Mark
+from securebench.controller.live_output import LaunchNumbers
 from securebench.errors import (
     DigestMismatchError,
     InvalidInputError,
@@ -111,6 +112,20 @@ class FilePart(NamedTuple):
         return self.offset + len(self.data) >= self.size
 
 
+class LivePart(NamedTuple):
+    """What an agent has printed since it was asked for the last time.
+
+    Args:
+        launch: Which launch.
+        offset: Where the bytes begin in its output.
+        data: The bytes, cut anywhere.
+    """
+
+    launch: LaunchNumbers
+    offset: int
+    data: bytes
+
+
 class OperatorLink:
     """What a tester asks the operator's Pod for.
 
@@ -198,6 +213,32 @@ class OperatorLink:
         receipt = unpack_bundle(BytesIO(reply.stdout), folder, LOG_LIMITS)
         require_digest("the log", expected=_text(reply.answer, "digest"), found=receipt.digest)
         return receipt
+
+    async def get_live(self, uid: str, known: Mapping[LaunchNumbers, int]) -> list[LivePart]:
+        """Return what the running agents of a run have printed besides.
+
+        Args:
+            uid: Uid of the BenchmarkRun.
+            known: How many bytes of a launch's output are here already.
+
+        Raises:
+            InvalidInputError: The operator is older than this and knows no live output.
+            SecureBenchError: The cluster or the operator's Pod refused.
+        """
+        marks = [
+            f"{task}.{attempt}.{launch}:{size}" for (task, attempt, launch), size in known.items()
+        ]
+        reply = await self._call("get-live", uid, *marks)
+        parts, position = list[LivePart](), 0
+        told = reply.answer.get("parts")
+        for part in told if isinstance(told, list) else []:
+            end = position + _number(part, "sent")
+            launch = LaunchNumbers(*(_number(part, key) for key in LaunchNumbers._fields))
+            parts.append(LivePart(launch, _number(part, "offset"), reply.stdout[position:end]))
+            position = end
+        if position != len(reply.stdout):
+            raise TransientClusterError("the live output arrived incomplete")
+        return parts
 
     async def _call(self, *arguments: str, stdin: IO[bytes] | None = None) -> _Reply:
         result = await self._execute((*COMMAND, *arguments), stdin)

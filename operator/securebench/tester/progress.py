@@ -25,7 +25,11 @@ _COLOURS = {"passed": "green", "failed": "red", "pending": "yellow"}
 
 
 class Event(StrEnum):
-    """Contract 16.1; ``note`` and ``warning`` are ours: messages about the run as a whole."""
+    """Contract 16.1; ``note``, ``warning`` and ``agent_output`` are ours.
+
+    The first two are messages about the run as a whole, the last are whole lines that the agent of
+    a running launch printed.
+    """
 
     RUN_START = "run_start"
     RESUME = "resume"
@@ -39,6 +43,7 @@ class Event(StrEnum):
     SANDBOX_RESULT = "sandbox_result"
     NOTE = "note"
     WARNING = "warning"
+    AGENT_OUTPUT = "agent_output"
 
 
 class ProgressEvent(NamedTuple):

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 from collections.abc import Awaitable, Callable, Coroutine, Mapping
-from contextlib import aclosing
+from contextlib import aclosing, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -30,6 +30,7 @@ from securebench.tester.earlier import (
 )
 from securebench.tester.follow import Follower, RunState, run_state
 from securebench.tester.link import LOCAL_LIMITS, OperatorLink
+from securebench.tester.live import LiveOutput
 from securebench.tester.local_records import Flaw, left_out_lines
 from securebench.tester.mirror import (
     Record,
@@ -87,6 +88,7 @@ class Surroundings:
         reporter: Gets the progress.
         sleep: Waits; ``asyncio.sleep`` outside of tests.
         suffix: Returns six lower case letters and digits, other ones each time.
+        is_watched: Whether somebody wants to see what the agents print while they work.
     """
 
     cluster: TesterCluster
@@ -95,6 +97,7 @@ class Surroundings:
     reporter: Reporter
     sleep: Callable[[float], Awaitable[None]]
     suffix: Callable[[], str]
+    is_watched: bool = False
 
 
 class RunEnd(NamedTuple):
@@ -145,6 +148,7 @@ class RunSession:
         self._done = 0
         self._kept: frozenset[RecordKey] = frozenset()
         self._left_out: Counter[str] = Counter()
+        self._told: Callable[[RecordKey], None] = lambda _: None
 
     async def execute(self) -> RunEnd:
         """Start or join the run and follow it to its end.
@@ -165,12 +169,16 @@ class RunSession:
         self._report(Event.RUN_START, run_id=self._config.run.id, output_dir=folder)
         begun = f"{'joined' if joined else 'started'} BenchmarkRun {state.name}"
         self._report(Event.NOTE, message=begun, total=self._total)
-        mirror = RecordMirror(self._around.link, state.uid, self._folder / CANDIDATES)
+        around = self._around
+        mirror = RecordMirror(around.link, state.uid, self._folder / CANDIDATES)
         if joined:
             await self._catch_up(mirror)
         elif self._kept:
             self._report_resume()
-        end = await self._follow(state, mirror)
+        live = LiveOutput(around.link, state.uid, self._prepared.task_ids, around.reporter)
+        self._told = live.finish
+        async with live.watched(around.sleep) if around.is_watched else nullcontext():
+            end = await self._follow(state, mirror)
         await self._follower.patiently(lambda: self._refresh(mirror), _FINAL_TRIES)
         return await self._finish(end)
 
@@ -307,6 +315,7 @@ class RunSession:
 
     async def _refresh(self, mirror: RecordMirror) -> None:
         for record in await mirror.refresh():
+            self._told(record_key(record))
             if record_key(record) not in self._kept:
                 self._tell(record)
 

@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from rich.console import Console
 
-from securebench.tester.agent_events import AgentName, TraceLine, agent_lines
+from securebench.tester.agent_events import (
+    AgentName,
+    EventReader,
+    TraceLine,
+    agent_lines,
+    is_event,
+)
 from securebench.tester.progress import Event, Reporter
 from securebench.tester.text import printable
 
@@ -17,7 +24,8 @@ TRACE_FILE = "agent-trace.log"
 class AgentOutputReporter:
     """Shows and traces agent output, and hands every event on.
 
-    A task's output is known when its record arrives; it is told then.
+    Events of a running agent are told as they arrive. With the task's record follows what was not
+    told yet: the rest, stderr, and lines that are no events, which a preflight prints too.
 
     Args:
         inner: The reporter behind.
@@ -32,6 +40,8 @@ class AgentOutputReporter:
         self._trace: Path | None = None
         self._task = ""
         self._is_producer = False
+        self._readers: dict[object, EventReader] = {}
+        self._told: defaultdict[str, Counter[str]] = defaultdict(Counter)
 
     def report(self, event: str, **fields: object) -> None:
         """Take notice of one event."""
@@ -45,16 +55,27 @@ class AgentOutputReporter:
         elif event == Event.PRODUCER_DONE:
             self._is_producer = False
         elif event == Event.SANDBOX_RESULT and self._is_producer and self._agent is not None:
-            output = (str(fields.get(stream) or "") for stream in ("stdout", "stderr"))
-            self._tell(agent_lines(self._agent, *output))
+            stdout, stderr = (str(fields.get(stream) or "") for stream in ("stdout", "stderr"))
+            told = self._told[self._task]
+            self._tell(self._task, agent_lines(self._agent, stdout, stderr, told))
+        elif event == Event.AGENT_OUTPUT and self._agent is not None:
+            task = str(fields.get("task_id"))
+            text = str(fields.get("text"))
+            self._tell(task, self._live(self._agent, task, fields.get("launch"), text))
         self._inner.report(event, **fields)
 
-    def _tell(self, told: Iterable[TraceLine]) -> None:
+    def _live(self, agent: AgentName, task: str, launch: object, text: str) -> Iterator[TraceLine]:
+        reader = self._readers.setdefault(launch, EventReader(agent))
+        for line in filter(is_event, text.splitlines()):
+            self._told[task][line] += 1
+            yield from reader.lines(line)
+
+    def _tell(self, task_id: str, told: Iterable[TraceLine]) -> None:
         lines = list(told)
         for line in lines:
             if line.is_shown:
                 self._console.print(line.text, markup=False, soft_wrap=True)
         if self._trace is not None:
-            task = printable(self._task)
+            task = printable(task_id)
             with self._trace.open("a", encoding="utf-8") as trace:
                 trace.writelines(f"{task} | {line.text}\n" for line in lines)

@@ -90,6 +90,15 @@ def test_no_pod_names_the_secret_of_the_key(kind: str) -> None:
     assert f'"{run.egress.provider.secret}"' not in json.dumps(agent_pod(kind))
 
 
+@pytest.mark.parametrize("kind", KINDS)
+def test_an_agent_can_be_watched_unless_values_of_the_tester_enter_the_pod(kind: str) -> None:
+    assert told(agent_pod(kind), "courier")["live"] is True
+    run, _ = agent_run(run_plan(), kind, text_task())
+    exposed = replace(run.harness, env=("TOKEN",), secret="values")
+    assert "live" not in told(agent_pod(kind, harness=exposed), "courier")
+    assert "live" not in told(harness_pod(run_plan(), text_task(), LAUNCH, LANES), "courier")
+
+
 # Proxy variables
 
 
