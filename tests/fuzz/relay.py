@@ -140,7 +140,7 @@ def read(meter: Meter, pieces: list[bytes]) -> tuple[object, ...]:
     usage = meter.usage
     assert min(usage.input_tokens, usage.cached_tokens, usage.output_tokens) >= 0
     assert meter.failure in ("", "provider_auth", "provider_quota", "provider_unavailable")
-    return usage, meter.is_complete, meter.failure, meter.characters
+    return usage, meter.is_complete, meter.failure, meter.characters, meter.has_gap
 
 
 ANSWER = Target(

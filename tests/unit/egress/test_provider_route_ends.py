@@ -13,6 +13,8 @@ from securebench.egress.config import GatewayLimits
 from securebench.egress.gateway import provider_route
 from securebench.egress.gateway.launches import Launch
 from securebench.egress.gateway.provider_memory import SMALL_BYTES, BodyMemory
+from securebench.egress.relay.answers import DOCUMENT_BYTES
+from securebench.egress.relay.sse import EVENT_BYTES
 from securebench.egress.report import LaunchReport, RelayReport
 
 BOTH = pytest.mark.parametrize("name", ["openai", "anthropic"])
@@ -106,6 +108,37 @@ async def test_a_reset_after_the_end_is_no_failure(tmp_path):
         go.set()
         await relay.log()
         assert relay.report == RelayReport(1, 0, 1000, 200, 50)
+
+
+LAST = b'data: {"type":"response.completed","response":{"status":"completed","tools":%b}}\n\n'
+UNREAD = {
+    "long": LAST % (b'["' + b"x" * EVENT_BYTES + b'"]'),
+    "deep": LAST % (b"[" * 5000 + b"]" * 5000),
+}
+
+
+@pytest.mark.parametrize("case", UNREAD)
+async def test_an_end_that_is_not_read_is_estimated_and_no_failure(case, tmp_path):
+    script = [answer(*events("openai", "x" * 400)[:2], UNREAD[case])]
+    async with relayed("openai", script, tmp_path) as relay:
+        got = await relay.ask()
+        assert (got.status, got.body.endswith(UNREAD[case])) == (200, True)
+        asked = len(relay.script.asked[0].body) // 4
+        assert relay.report == RelayReport(requests=1, input_tokens=asked, output_tokens=100)
+
+
+async def test_an_answer_that_is_too_long_to_read_is_estimated(tmp_path):
+    document = b'{"status":"completed","instructions":"' + b"x" * DOCUMENT_BYTES + b'"}'
+    script = [answer(document, kind="application/json")]
+    async with relayed("openai", script, tmp_path) as relay:
+        assert (await relay.ask()).body == document
+        assert (relay.report.failures, relay.report.output_tokens) == (0, len(document) // 4)
+
+
+async def test_an_answer_that_is_none_is_a_failure(tmp_path):
+    async with relayed("openai", [answer(kind="text/html")], tmp_path) as relay:
+        assert (await relay.ask()).status == 200
+        assert relay.report.failure == "provider_unavailable"
 
 
 async def test_requests_may_follow_before_the_answer(tmp_path):

@@ -70,6 +70,7 @@ class Call:
         self._mask = KeyMask(question.key)
         self._is_judged = False
         self._has_answer = False
+        self._is_over = False
         self._body_bytes = len(question.body)
 
     @property
@@ -122,7 +123,8 @@ class Call:
                 reader.feed(piece)
             await self._send(self._mask.feed(piece))
         reader.end()
-        if not (self._is_judged or self._meter.is_complete):
+        self._is_over = True
+        if not (self._is_judged or self._meter.is_complete or self._meter.has_gap):
             self.failure = PROVIDER_UNAVAILABLE
         await self._send(self._mask.rest())
         await self._exchange.finish()
@@ -167,12 +169,13 @@ class Call:
 
     def _ended(self) -> account.Ended:
         failure = self.failure or self._meter.failure
-        if failure or self._is_judged or self._meter.is_complete:
+        is_read = self._meter.is_complete and not self._meter.has_gap
+        if failure or self._is_judged or is_read:
             return account.Ended(self._meter.usage, failure)
-        return account.Ended(self._estimate(), is_abandoned=True)
+        return account.Ended(self._estimate(), is_abandoned=not self._is_over)
 
     def _estimate(self) -> Usage:
-        """Return the tokens of an answer whose end nobody saw: leaving early is no way to save."""
+        """Return the tokens of an answer whose end nobody read: hiding it is no way to save."""
         seen = self._meter.usage
         if not self._has_answer:
             return seen

@@ -40,13 +40,17 @@ class Meter(ABC):
         usage: Tokens that the provider named.
         is_complete: Whether the answer came to its end.
         failure: Reason that the provider gave for a failure, as a word of records, or empty.
-        characters: Of the model's words, whether counted by the provider or not.
+        characters: Of the model's words, whether counted by the provider or not; of an answer that
+            is no stream, all of it.
+        has_gap: Whether an object in it was too long or too deep. Agents can bring that about, as
+            answers repeat what was asked, so it says nothing of the provider.
     """
 
     usage: Usage = field(default_factory=Usage)
     is_complete: bool = False
     failure: str = ""
     characters: int = 0
+    has_gap: bool = False
 
     @abstractmethod
     def event(self, event: Mapping[str, object]) -> None:
@@ -77,13 +81,15 @@ class StreamReader:
         self._events = EventReader()
 
     def feed(self, piece: bytes) -> None:
-        """Take the next bytes of the body; an event that is no object says nothing."""
+        """Take the next bytes of the body; an event in another form says nothing."""
         for data in self._events.feed(piece):
             try:
                 event = decode_object(data)
             except ValueError:
+                self._meter.has_gap |= _is_braced(data)
                 continue
             self._meter.event(event)
+        self._meter.has_gap |= self._events.has_skipped
 
     def end(self) -> None:
         """Return; events count when they end."""
@@ -94,22 +100,25 @@ class DocumentReader:
 
     def __init__(self, meter: Meter) -> None:
         self._meter = meter
-        self._pieces: list[bytes] = []
-        self._size = 0
+        self._text = bytearray()
 
     def feed(self, piece: bytes) -> None:
-        """Take the next bytes of the body; a longer one than the bound is not read."""
-        self._size += len(piece)
-        if self._size <= DOCUMENT_BYTES:
-            self._pieces.append(piece)
+        """Take the next bytes of the body; a longer one than the bound is a gap."""
+        self._meter.characters += len(piece)
+        self._text += piece
+        if len(self._text) > DOCUMENT_BYTES:
+            self._meter.has_gap = True
+        if self._meter.has_gap:
+            self._text.clear()
 
     def end(self) -> None:
         """Read what came."""
-        if self._size > DOCUMENT_BYTES:
+        if self._meter.has_gap:
             return
         try:
-            document = decode_object(b"".join(self._pieces))
+            document = decode_object(bytes(self._text))
         except ValueError:
+            self._meter.has_gap = _is_braced(self._text)
             return
         self._meter.document(document)
 
@@ -226,6 +235,11 @@ def _anthropic_failure(kind: object) -> str:
     if kind in _ANTHROPIC_AUTH:
         return PROVIDER_AUTH
     return "" if kind in _ANTHROPIC_ASKED else PROVIDER_UNAVAILABLE
+
+
+def _is_braced(text: bytes | bytearray) -> bool:
+    """Tell whether something that was not decoded is an object all the same."""
+    return text.lstrip().startswith(b"{") and text.rstrip().endswith(b"}")
 
 
 def _object(value: Mapping[str, object], name: str) -> Mapping[str, object]:

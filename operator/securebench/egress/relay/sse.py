@@ -19,11 +19,15 @@ class EventReader:
 
     Args:
         limit_bytes: Of one event's lines.
+
+    Attributes:
+        has_skipped: Whether an event was longer.
     """
 
     def __init__(self, limit_bytes: int = EVENT_BYTES) -> None:
+        self.has_skipped = False
         self._limit = limit_bytes
-        self._line: list[bytes] = []
+        self._line = bytearray()
         self._data: list[bytes] = []
         self._size = 0
         self._after_return = False
@@ -40,7 +44,7 @@ class EventReader:
         events = []
         for end in ends:
             self._take(end)
-            line = b"".join(self._line)
+            line = bytes(self._line)
             self._line.clear()
             event = self._line_ended(line)
             if event:
@@ -51,11 +55,11 @@ class EventReader:
     def _take(self, part: bytes) -> None:
         """Keep a part of a line while the event is within its bound."""
         self._size += len(part)
-        if part:
-            self._line.append(part)
+        self._line += part
         if self._size > self._limit:
+            self.has_skipped = True
             self._data.clear()
-            self._line = [_COMMENT] if self._line else []
+            self._line = bytearray(_COMMENT if self._line else b"")
 
     def _line_ended(self, line: bytes) -> bytes:
         if line:

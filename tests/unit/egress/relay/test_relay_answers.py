@@ -21,7 +21,7 @@ from securebench.egress.relay.answers import (
     failure_of_status,
 )
 from securebench.egress.relay.providers import Refusal
-from securebench.egress.relay.sse import EventReader
+from securebench.egress.relay.sse import EVENT_BYTES, EventReader
 from securebench.egress.report import RelayReport
 
 OPENAI_USAGE = {
@@ -203,7 +203,38 @@ def test_a_document_beyond_the_bound_is_not_read(monkeypatch):
     reader = DocumentReader(meter)
     reader.feed(b'{"type":"message"}')
     reader.end()
-    assert not meter.is_complete
+    assert (meter.is_complete, meter.has_gap) == (False, True)
+    assert meter.characters == len('{"type":"message"}')
+
+
+GAPS = {
+    "a deep object": (b'{"a":%b}' % (b"[" * 5000 + b"]" * 5000), True),
+    "a name twice": (b'{"a":1,"a":2} ', True),
+    "an object": (b'{"type":"ping"}', False),
+    "no object": (b"[DONE]", False),
+    "a page": (b"<html>", False),
+    "cut": (b'{"type":', False),
+}
+
+
+@pytest.mark.parametrize("name", GAPS)
+def test_what_is_not_understood_is_a_gap(name):
+    text, want = GAPS[name]
+    stream, document = OpenAIMeter(), OpenAIMeter()
+    StreamReader(stream).feed(b"data: " + text + b"\n\n")
+    reader = DocumentReader(document)
+    reader.feed(text)
+    reader.end()
+    assert (stream.has_gap, document.has_gap) == (want, want)
+
+
+def test_an_event_beyond_the_bound_is_a_gap():
+    meter = OpenAIMeter()
+    reader = StreamReader(meter)
+    reader.feed(b"data: " + b"x" * EVENT_BYTES)
+    assert meter.has_gap
+    reader.feed(b"\n\ndata: " + json.dumps(response()).encode() + b"\n\n")
+    assert meter.is_complete
 
 
 def test_words_of_the_model_are_counted():
