@@ -12,10 +12,12 @@ from securebench.errors import SecureBenchError
 Headers = Iterable[tuple[bytes, bytes]]
 """Pairs of lower-case name and value, in the order of the message."""
 
+USER_AGENT: Final = b"securebench"
+"""The agent has no say in it: providers refuse or slow down some."""
+
 _ASKED: Final = frozenset(
     {
         b"accept",
-        b"user-agent",
         b"anthropic-beta",
         b"anthropic-version",
         b"anthropic-dangerous-direct-browser-access",
@@ -80,6 +82,7 @@ def upstream_headers(
         (b"content-type", b"application/json"),
         (b"content-length", str(size_bytes).encode()),
         (b"accept-encoding", b"identity"),
+        (b"user-agent", USER_AGENT),
         (b"connection", b"close"),
         *((name, value) for name, value in pairs if name not in _CHECKED),
     ]

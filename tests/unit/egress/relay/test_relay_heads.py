@@ -81,6 +81,7 @@ def test_request_headers_are_rebuilt():
         (b"accept", b"text/event-stream"),
         (b"accept-encoding", b"gzip"),
         (b"openai-organization", b"org"),
+        (b"user-agent", b"sqlmap/1.0"),
         (b"x-forwarded-host", b"evil.example"),
         (b"anthropic-beta", b"a,b"),
         (b"x-stainless-retry-count", b"1"),
@@ -93,6 +94,7 @@ def test_request_headers_are_rebuilt():
         (b"content-type", b"application/json"),
         (b"content-length", b"12"),
         (b"accept-encoding", b"identity"),
+        (b"user-agent", b"securebench"),
         (b"connection", b"close"),
         (b"accept", b"text/event-stream"),
         (b"anthropic-beta", b"a,b"),
@@ -118,7 +120,7 @@ def test_ambiguous_heads_are_refused(received):
 
 def test_unlisted_headers_may_repeat():
     received = [(b"cookie", b"a"), (b"cookie", b"b"), (b"content-encoding", b"Identity")]
-    assert len(upstream_headers(ANTHROPIC, received, KEY, 1)) == 6
+    assert len(upstream_headers(ANTHROPIC, received, KEY, 1)) == 7
 
 
 def test_answer_headers_are_rebuilt():
