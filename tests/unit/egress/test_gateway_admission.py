@@ -127,6 +127,18 @@ def test_keys_are_read_again_for_an_unknown_one_but_not_all_the_time(admission, 
     assert refused(admission, token(RSA_KEY, "two", "RS256"))
 
 
+@pytest.mark.parametrize("text", [None, "", "[]", '{"keys": []}', "{"])
+def test_known_keys_stay_while_the_file_cannot_be_read(admission, tmp_path, clock, text):
+    admission.identity(token())
+    clock.time += KEYS_SECONDS
+    if text is None:
+        (tmp_path / KEYS_FILE).unlink()
+    else:
+        (tmp_path / KEYS_FILE).write_text(text)
+    assert refused(admission, token(OTHER_KEY, "three"))
+    assert admission.identity(token()).pod == POD
+
+
 UNUSABLE = {
     "for encryption": jwk(EC_KEY, "one", use="enc"),
     "shared": {"kty": "oct", "kid": "one", "k": "AAAA", "alg": "HS256"},

@@ -95,7 +95,7 @@ class Admission:
         if not isinstance(name, str):
             raise _refused()
         if name not in self._keys and self._may_read():
-            self._keys = _read_keys(self._file)
+            self._keys = _read_keys(self._file) or self._keys
         key = self._keys.get(name)
         if key is None:
             raise _refused()
