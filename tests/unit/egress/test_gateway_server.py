@@ -244,10 +244,14 @@ async def test_a_run_with_a_provider_reports_on_it_always(tmp_path, routes):
 
 async def test_the_end_of_the_gateway_cuts_and_forgets_nothing(tmp_path, routes, echo):
     async with serving(tmp_path, routes) as run:
-        _, reader, _ = await run.knock()
+        _, reader, writer = await run.knock()
+        writer.write(b"12345")
+        await reader.readexactly(5)
         await run.server.end()
         assert (echo.ended, await reader.read()) == (1, b"")
-    assert not (tmp_path / LAUNCHES / f"{POD}.json").exists()
+        await run.launches.flush_all()
+    found = report_of(tmp_path)
+    assert (found.bytes_up, found.bytes_down, found.closed) == (5, 5, False)
 
 
 async def test_refusals_of_a_known_launch_are_in_its_log(tmp_path):
