@@ -2,9 +2,12 @@
 
 # ruff: noqa: E501, S104 - tables of inputs
 
+from ipaddress import ip_address, ip_network
+
 import pytest
 
 from securebench.egress.addresses import is_public
+from securebench.manifests.policy import OUTSIDE
 
 PUBLIC = (
     "1.1.1.1", "93.184.216.34", "192.31.196.10", "100.63.255.255", "100.128.0.0", "172.15.0.1", "172.32.0.1",
@@ -38,3 +41,34 @@ def test_the_public_internet_is_reached(address):
 @pytest.mark.parametrize("address", [one for group in REFUSED.values() for one in group])
 def test_nothing_else_is(address):
     assert not is_public(address)
+
+
+def networks():
+    """Return every network of the policy with addresses at its edges and just outside of it."""
+    for outer, reserved in OUTSIDE.items():
+        for text in (outer, *reserved):
+            network = ip_network(text)
+            first, last = int(network[0]), int(network[-1])
+            for number in (first - 1, first, first + 1, last - 1, last, last + 1):
+                if 0 <= number < 1 << network.max_prefixlen:
+                    yield str(type(network[0])(number))
+
+
+def is_open(address):
+    parsed = ip_address(address)
+    return any(
+        parsed in ip_network(outer) and not any(parsed in ip_network(each) for each in reserved)
+        for outer, reserved in OUTSIDE.items()
+    )
+
+
+PLAIN = [
+    one for group in (PUBLIC, *REFUSED.values()) for one in group
+    if one not in REFUSED["no address"] and "%" not in one and not one.startswith(("::ffff", "64:"))
+]  # fmt: skip
+"""Without the forms that the gateway translates to IPv4 before it dials."""
+
+
+@pytest.mark.parametrize("address", sorted({*PLAIN, *networks()}))
+def test_the_network_policy_opens_what_the_gateway_dials(address):
+    assert is_open(address) == is_public(address)
