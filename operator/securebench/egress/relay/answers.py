@@ -16,8 +16,8 @@ from securebench.egress.relay.sse import EventReader
 from securebench.protocol import decode_object
 from securebench.reasons import PROVIDER_AUTH, PROVIDER_QUOTA, PROVIDER_UNAVAILABLE
 
-DOCUMENT_BYTES: Final = 8 * 1024**2
-"""Largest answer that is no stream."""
+DOCUMENT_BYTES: Final = 1024**2
+"""Largest answer that is read and no stream; the agents of the runs ask for streams."""
 CHARACTERS_PER_TOKEN: Final = 4
 """A rule of thumb, for answers that the agent did not wait for."""
 _COUNT_MAX: Final = 10**9

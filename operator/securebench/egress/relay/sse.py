@@ -7,8 +7,11 @@ from __future__ import annotations
 
 from typing import Final
 
-EVENT_BYTES: Final = 8 * 1024**2
-"""Largest event that is read; OpenAI's last one repeats the whole answer, about 100 kB."""
+EVENT_BYTES: Final = 1024**2
+"""Largest event that is read; OpenAI's last one repeats the whole answer, about 100 kB.
+
+Every answer that an agent does not take may hold so much.
+"""
 
 _COMMENT: Final = b":"
 """Stands for the lines of an event that is skipped: an empty line would end it."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import tracemalloc
 
 import pytest
 from hypothesis import given
@@ -235,6 +236,20 @@ def test_an_event_beyond_the_bound_is_a_gap():
     assert meter.has_gap
     reader.feed(b"\n\ndata: " + json.dumps(response()).encode() + b"\n\n")
     assert meter.is_complete
+
+
+@pytest.mark.parametrize("make", [StreamReader, DocumentReader])
+def test_an_answer_that_the_agent_does_not_take_holds_little(make):
+    """So the 64 connections of a launch hold less than 128 MiB, of the gateway's 1 GiB."""
+    piece = b"data: " + bytes(64 * 1024)
+    reader = make(OpenAIMeter())
+    tracemalloc.start()
+    try:
+        for _ in range(128):
+            reader.feed(piece)
+        assert tracemalloc.get_traced_memory()[1] < 2 * 1024**2
+    finally:
+        tracemalloc.stop()
 
 
 def test_words_of_the_model_are_counted():
