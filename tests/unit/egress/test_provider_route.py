@@ -428,6 +428,19 @@ async def test_the_request_budget_is_kept(name, tmp_path):
 
 
 @BOTH
+async def test_an_outage_uses_up_no_budget(name, tmp_path):
+    script = [error(500), error(529), error(500), answer(*events(name))]
+    async with relayed(name, script, tmp_path, max_requests=1) as relay:
+        assert [(await relay.ask()).status for _ in range(3)] == [500, 529, 500]
+        assert (relay.report.failure, relay.report.budget_exhausted) == (
+            "provider_unavailable",
+            False,
+        )
+        assert [(await relay.ask()).status for _ in range(2)] == [200, FINAL[name]]
+        assert relay.report.budget_exhausted
+
+
+@BOTH
 async def test_the_token_budget_is_kept(name, tmp_path):
     async with relayed(name, [answer(*events(name))], tmp_path, max_tokens=2000) as relay:
         assert [(await relay.ask()).status for _ in range(3)] == [200, 200, FINAL[name]]

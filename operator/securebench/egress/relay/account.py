@@ -34,13 +34,15 @@ class Ended:
 def obstacle(report: RelayReport, config: ProviderConfig) -> Refusal | None:
     """Return why the next request is not sent, or None.
 
-    Requests are counted when they are sent, so concurrent ones never exceed their budget; tokens
-    are known when answers end, so the request that passes the bound is the last one begun before.
+    Requests are counted when they are sent, so concurrent ones never exceed their budget; those
+    that the provider failed are given back when they end. Tokens are known when answers end, so the
+    request that passes the bound is the last one begun before.
     """
     if report.failure == PROVIDER_AUTH:
         return Refusal.KEY_REFUSED
     tokens = report.input_tokens + report.output_tokens
-    is_spent = config.max_requests is not None and report.requests >= config.max_requests
+    requests = report.requests - report.failures
+    is_spent = config.max_requests is not None and requests >= config.max_requests
     is_spent |= config.max_tokens is not None and tokens >= config.max_tokens
     return Refusal.BUDGET if is_spent else None
 

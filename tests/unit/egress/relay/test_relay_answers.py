@@ -320,6 +320,16 @@ OBSTACLES = {
     "no budget": (config(), RelayReport(requests=10**6, input_tokens=10**9), None),
     "requests left": (config(max_requests=3), RelayReport(requests=2), None),
     "requests spent": (config(max_requests=3), RelayReport(requests=3), Refusal.BUDGET),
+    "failed requests count nothing": (
+        config(max_requests=3),
+        RelayReport(requests=9, failures=7),
+        None,
+    ),
+    "requests spent beside failures": (
+        config(max_requests=3),
+        RelayReport(requests=9, failures=6),
+        Refusal.BUDGET,
+    ),
     "no request allowed": (config(max_requests=0), RelayReport(), Refusal.BUDGET),
     "tokens left": (config(max_tokens=10), RelayReport(input_tokens=5, output_tokens=4), None),
     "tokens spent": (
