@@ -32,6 +32,12 @@ require_npm() {
   DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends npm >/dev/null
 }
 
+# require_debian: Claude Code's image has files of Debian packages.
+require_debian() {
+  if command -v apt-get >/dev/null && command -v dpkg-deb >/dev/null; then return; fi
+  die "apt-get or dpkg-deb is missing: build the image of Claude Code on Debian or Ubuntu"
+}
+
 # unpack PACKAGE INTEGRITY FOLDER: downloads and checks an npm package and unpacks it.
 unpack() {
   local file=$3/package.tgz found
@@ -94,10 +100,12 @@ check() {
   find "$2" -name rg -exec {} --version ';' | grep -q ripgrep || die "$1 has no ripgrep"
 }
 
-# assemble AGENT VERSION IMAGE
+# assemble AGENT VERSION IMAGE: in a shell of its own.
 assemble() {
   local work
   work=$(mktemp -d "$IMAGES/overlay.XXXXXX")
+  # shellcheck disable=SC2064  # its value of now
+  trap "rm -rf '$work'" EXIT
   mkdir "$work/context"
   "fill_${1//-/_}" "$work/packages" "$work/context"
   mkdir "$work/home"
@@ -109,20 +117,25 @@ assemble() {
     buildah_here bud --isolation chroot -q -f "$HERE/overlays/Dockerfile" --build-arg "AGENT=$1" \
       --build-arg "VERSION=$2" -t "$3" "$work/context"
   fi
-  rm -rf "$work"
 }
 
 # build AGENT: prints the image's reference.
 build() {
-  local name=overlay-$1 version image archive log=$IMAGES/overlay-$1.log
+  local name=overlay-$1 version image archive log=$IMAGES/overlay-$1.log status
   read -r version _ < <(locked "$1") || die "packages.lock has no $1 for $(uname -m)"
   image=securebench/$name:$version-$(digest images/overlays)
   archive=$OVERLAYS/$name-${image##*:}.tar
   if [ ! -f "$archive" ]; then
     require_npm
+    if [ "$1" = claude-code ]; then require_debian; fi
     say "building $image"
-    assemble "$1" "$version" "docker.io/$image" > "$log" 2>&1 ||
-      { tail -n 30 "$log" >&2; die "building $image failed: $log"; }
+    # Not "(...) || ...": behind that a shell goes on after a failure, whatever it sets.
+    set +e
+    (set -e; assemble "$1" "$version" "docker.io/$image") > "$log" 2>&1
+    status=$?
+    set -e
+    if [ "$status" -ne 0 ]; then tail -n 30 "$log" >&2; die "building $image failed: $log"; fi
+    rm -f "$IMAGES/overlays.env" "$IMAGES/overlays.yaml"  # they name what goes now
     find "$OVERLAYS" -name "$name-*.tar" -delete
     save "docker.io/$image" "docker.io/$image" "$archive"
     if ! has_docker; then buildah_here rmi -f "docker.io/$image" >/dev/null; fi
