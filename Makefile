@@ -69,9 +69,9 @@ load-core: cluster ## Load the images that every run needs; task images of singl
 	@images/build.sh core
 	@$(CLUSTER) load $$(images/build.sh archives core)
 
-# With the images of make overlays, where they have been built.
-OVERLAYS = archives=$$(images/overlays/build.sh archives); \
-  if [ -n "$$archives" ]; then $(CLUSTER) load $$archives; overlays="--values $(CACHE)/images/overlays.yaml"; fi
+# With the images of make overlays, where both have been built.
+OVERLAYS = if [ -f "$(CACHE)/images/overlays.yaml" ]; then \
+  $(CLUSTER) load $$(images/overlays/build.sh archives); overlays="--values $(CACHE)/images/overlays.yaml"; fi
 
 install: load-core ## Install or upgrade the chart on the local cluster
 	@$(WITH_TOOLS); kubectl apply --server-side --force-conflicts -f charts/securebench/crds >/dev/null  # Helm updates none
@@ -129,7 +129,7 @@ supervise: ## Tests of the Go program supervise
 cluster-tests: setup load ## Pods on the local cluster: network, threats, crashes
 	@$(WITH_CLUSTER); $(call tier,tests/cluster,-m "cluster and not slow")
 
-threats-short: setup load overlays outside ## Threat cases: each mechanism once
+threats-short: setup load outside ## Threat cases: each mechanism once
 	@$(WITH_CLUSTER); $(call tier,tests/threats,-m short)
 
 threats: setup load overlays outside ## Every threat case with its weakened twin; THREATS_REPORT names a file for the table as JSON
