@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Awaitable, Callable, Coroutine, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from contextlib import aclosing, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
@@ -56,6 +56,7 @@ from securebench.tester.summary import (
     write_summary,
 )
 from securebench.tester.text import shown_path
+from securebench.tester.undisturbed import undisturbed
 from securebench.verifiers.version import VERIFIER_VERSION
 
 T = TypeVar("T")
@@ -64,9 +65,6 @@ _NAME_TRIES = 5
 _TRANSIENT_TRIES = 4
 _FINAL_TRIES = 8
 """Of fetching the results; with their waits about two minutes, enough for a restarted Pod."""
-
-_CREATION_SECONDS = 10.0
-"""How long an interrupted start waits for the answer to what it has begun to create."""
 
 
 class TesterCluster(Cluster, Protocol):
@@ -199,7 +197,7 @@ class RunSession:
         if earlier is not None:
             await self._look_at_earlier(earlier.uid, binding)
         await self._asked(self._push)
-        run = await _undisturbed(self._create(earlier.run if earlier else None))
+        run = await undisturbed(self._create(earlier.run if earlier else None))
         if earlier is None:
             (self._folder / CANDIDATES).write_bytes(b"")
         return run, False
@@ -236,21 +234,35 @@ class RunSession:
         return secret_values(name, self._config.harness, self._around.environ)
 
     async def _create_with_secrets(self, name: str, manifest: Raw) -> Raw:
-        cluster, made = self._around.cluster, list[str]()
+        made = list[str]()
         provider = secret_names(name, self._config.harness).provider
         try:
             for secret, values in self._secrets(name).items():
                 body = secret_manifest(secret, values, by_gateway=secret == provider)
-                await cluster.create(Kind.SECRET, body)
-                made.append(secret)
+                await self._create_secret(secret, body, made)
             run = await self._create_run(name, manifest)
-        except ClusterError:
-            for secret in made:
-                await cluster.delete(Kind.SECRET, secret, uid=None, grace_seconds=None)
+        except BaseException:
+            await self._take_back(made)
             raise
         for secret in made:
             await self._own_secret(secret, run)
         return run
+
+    async def _create_secret(self, name: str, body: Raw, made: list[str]) -> None:
+        made.append(name)
+        try:
+            await self._around.cluster.create(Kind.SECRET, body)
+        except AlreadyExists:
+            made.remove(name)
+            raise
+
+    async def _take_back(self, secrets: Iterable[str]) -> None:
+        """Delete what was made, or perhaps was, for a run that will not be; tell what stays."""
+        for name in secrets:
+            try:
+                await self._around.cluster.delete(Kind.SECRET, name, uid=None, grace_seconds=None)
+            except ClusterError as error:
+                self._warn(f"the Secret {name} may be left; delete it by hand ({error})")
 
     async def _own_secret(self, name: str, run: Raw) -> None:
         """Let the Secret go with the run; the run is there already, so trouble is only told."""
@@ -260,8 +272,11 @@ class RunSession:
 
         try:
             await self._asked(own)
-        except ClusterError as error:
-            self._warn(f"the Secret {name} must be deleted by hand after the run ({error})")
+        except (ClusterError, asyncio.CancelledError) as error:
+            why = str(error) or "interrupted"
+            self._warn(f"the Secret {name} must be deleted by hand after the run ({why})")
+            if isinstance(error, asyncio.CancelledError):
+                raise
 
     async def _create_run(self, name: str, manifest: Raw) -> Raw:
         """Create the run; an answer that got lost is looked up, names are not used twice."""
@@ -371,16 +386,3 @@ class RunSession:
 
     def _warn(self, message: str) -> None:
         self._report(Event.WARNING, message=message)
-
-
-async def _undisturbed(step: Coroutine[object, object, T]) -> T:
-    """Let a step that creates things come to its end, also when the program is interrupted.
-
-    Otherwise a Secret would be left without its run, and nobody would be told of the run.
-    """
-    task = asyncio.create_task(step)
-    try:
-        return await asyncio.shield(task)
-    finally:
-        if not task.done():
-            await asyncio.wait({task}, timeout=_CREATION_SECONDS)

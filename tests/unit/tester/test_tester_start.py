@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from securebench.errors import TransientClusterError
 from securebench.kube.port import Kind, Raw
 from securebench.tester.earlier import Binding, joinable_run
 from securebench.tester.local_records import Flaw
@@ -101,6 +102,65 @@ class SlowCluster(PatchingCluster):
         self.asked.set()
         await self.answers.wait()
         return created
+
+
+class SlowOwner(PatchingCluster):
+    """Creates at once, and never answers to who wants to own a Secret."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.asked = asyncio.Event()
+
+    async def patch(self, kind: Kind, name: str, body: Raw) -> bool:
+        self.asked.set()
+        await asyncio.Event().wait()
+        return await super().patch(kind, name, body)
+
+
+async def interrupted(bench: Bench, cluster: SlowCluster | SlowOwner) -> None:
+    """Start a run, interrupt it and give its creation up, as the end of a program does."""
+    bench.edit("type: command", "type: command\n  env: [MY_NAME]")
+    bench.namespace.cluster = cluster
+    others = asyncio.all_tasks()
+    starting = asyncio.create_task(bench.start().execute())
+    await cluster.asked.wait()
+    begun = asyncio.all_tasks() - others
+    for task in begun:
+        task.cancel()
+    await asyncio.gather(*begun, return_exceptions=True)
+    assert starting.cancelled()
+
+
+async def test_a_creation_that_is_given_up_leaves_no_secret(bench: Bench) -> None:
+    cluster = SlowCluster()
+    await interrupted(bench, cluster)
+    assert cluster.objects(Kind.SECRET) == {}
+
+
+async def test_a_secret_that_stays_is_named(bench: Bench) -> None:
+    cluster = SlowCluster()
+    cluster.fail_next("delete", TransientClusterError("no route"), kind=Kind.SECRET)
+    await interrupted(bench, cluster)
+    (name,) = cluster.objects(Kind.SECRET)
+    assert f"the Secret {name} may be left; delete it by hand (no route)" in bench.reporter.notes()
+
+
+async def test_a_secret_without_its_run_is_named_after_an_interruption(bench: Bench) -> None:
+    cluster = SlowOwner()
+    await interrupted(bench, cluster)
+    (name,) = cluster.objects(Kind.SECRET)
+    told = bench.reporter.notes()
+    assert f"the Secret {name} must be deleted by hand after the run (interrupted)" in told
+
+
+async def test_the_secret_of_another_run_is_left_alone(bench: Bench) -> None:
+    bench.edit("type: command", "type: command\n  env: [MY_NAME]")
+    cluster = bench.namespace.cluster
+    await cluster.create(Kind.SECRET, {"metadata": {"name": "my-run-000000"}})
+    await bench.run()
+    first, second = cluster.objects(Kind.SECRET)
+    assert first == "my-run-000000"
+    assert [second] == list(cluster.objects(Kind.BENCHMARK_RUN))
 
 
 async def test_an_interrupted_creation_comes_to_its_end(bench: Bench) -> None:
