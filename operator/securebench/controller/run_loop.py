@@ -11,7 +11,7 @@ from functools import partial
 
 from securebench.api.conditions import Reason
 from securebench.controller.book import RunBook
-from securebench.controller.capture import capture
+from securebench.controller.capture import Captured, capture
 from securebench.controller.context import Context
 from securebench.controller.egress import with_usage
 from securebench.controller.exposure import exposed_values, hide_values
@@ -137,6 +137,8 @@ class RunLoop:
         Returns:
             Whether tasks may start.
         """
+        if not self._is_open:
+            return True
         for history in self._book.history.attempts.values():
             if history.live is not None:
                 self._launcher.expect(history.live)
@@ -160,7 +162,7 @@ class RunLoop:
             Whether the run may go on to the canary; otherwise the loop only ends what is open.
         """
         gateway = self._gateway
-        if gateway is None or not open_attempts(self._book.history.attempts):
+        if gateway is None:
             return True
         while True:
             self._observe()
@@ -177,11 +179,14 @@ class RunLoop:
 
     async def _tend(self) -> None:
         """Look after the gateway for as long as a launch may need it."""
-        is_open = open_attempts(self._book.history.attempts) > 0
-        if self._gateway is None or not is_open or self._controls().halt is Halt.STOPPED:
-            return
-        await self._gateway.tend()
-        self._plan = replace(self._plan, egress=self._gateway.egress)
+        halt = self._controls().halt
+        if self._gateway is not None and self._is_open and halt is not Halt.STOPPED:
+            await self._gateway.tend()
+            self._plan = replace(self._plan, egress=self._gateway.egress)
+
+    @property
+    def _is_open(self) -> bool:
+        return open_attempts(self._book.history.attempts) > 0
 
     def _observe(self) -> None:
         """Take in what was done and seen in the background."""
@@ -299,24 +304,15 @@ class RunLoop:
             self._launcher.delete(deletion)
 
     async def _capture(self, captures: Sequence[Capture]) -> None:
-        now = self._context.clock.now()
-        gateway_since = self._gateway.since if self._gateway is not None else None
-        for job in captures:
-            await asyncio.to_thread(hide_values, self._bound.store, job.launch, self._exposed)
-        results = await asyncio.gather(
-            *(
-                asyncio.to_thread(
-                    capture,
-                    self._bound.store,
-                    self._plan.tasks[job.launch.task],
-                    job,
-                    now,
-                    gateway_since=gateway_since,
-                )
-                for job in captures
-            )
-        )
-        await self._book.write(results)
+        store, now = self._bound.store, self._context.clock.now()
+        since = self._gateway.since if self._gateway is not None else None
+
+        async def read(job: Capture) -> Captured:
+            await asyncio.to_thread(hide_values, store, job.launch, self._exposed)
+            task = self._plan.tasks[job.launch.task]
+            return await asyncio.to_thread(capture, store, task, job, now, gateway_since=since)
+
+        await self._book.write(await asyncio.gather(*map(read, captures)))
 
     async def _finish(self, finishes: Sequence[Finish]) -> None:
         batch = finishes[:FINISH_BATCH]

@@ -291,6 +291,18 @@ def test_a_run_that_waits_for_its_gateway_can_be_ended(world, name):
     assert {record["outcome"] for record in world.records()} == {"cancelled"}
 
 
+def test_a_run_with_all_its_records_is_only_ended(world):
+    world.begin(isolation={"require": "Verified"})
+    error = TransientClusterError("no answer")
+    world.cluster.fail_next("delete", error, kind=Kind.SERVICE)
+    world.edit(cancel="Immediate")
+    world.wait(10)
+    assert succeeded(world) == ("False", "Cancelled")
+    assert world.is_gateway_gone()
+    made = [call for call in world.cluster.calls if call.verb == "create"]
+    assert [call.name for call in made if call.kind is Kind.POD] == [f"{world.name}-1"]
+
+
 def test_a_suspension_is_shown_while_it_waits(world):
     world.begin()
     world.edit(suspend=True)
