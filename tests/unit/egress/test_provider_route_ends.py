@@ -10,7 +10,7 @@ import pytest
 from relays import RESET, answer, error, event, events, question, relayed, request, until, world
 from securebench.clock import SystemClock
 from securebench.egress.config import GatewayLimits
-from securebench.egress.gateway import provider_route
+from securebench.egress.gateway import provider_call, provider_route
 from securebench.egress.gateway.launches import Launch
 from securebench.egress.gateway.provider_memory import SMALL_BYTES, BodyMemory
 from securebench.egress.relay.answers import DOCUMENT_BYTES
@@ -185,6 +185,35 @@ async def test_an_agent_that_takes_nothing_is_cut(tmp_path):
         relay.writer.write(request("openai"))
         assert (await relay.log())[0]["reason"] == "idle"
         assert relay.report.failure == ""
+
+
+@pytest.mark.parametrize(("seconds", "want"), [(0.0, ""), (60.0, "provider_unavailable")])
+@pytest.mark.parametrize("end", [(), (RESET,)])
+async def test_a_break_after_an_agent_that_waited_is_its_own(
+    seconds, want, end, tmp_path, monkeypatch
+):
+    monkeypatch.setattr(provider_call, "WAIT_SECONDS", seconds)
+    script = [answer(*events("openai", "x" * 400)[:2], *end)]
+    async with relayed("openai", script, tmp_path) as relay:
+        relay.writer.write(request("openai"))
+        await relay.log()
+        assert relay.report.failure == want
+        assert bool(relay.report.output_tokens) == (not want)
+
+
+@pytest.mark.parametrize(
+    ("fields", "want"),
+    [
+        ({"stream": False}, ""),
+        ({"stream": False, "metadata": {"stream": True}}, ""),
+        ({"stream": True}, "provider_unavailable"),
+    ],
+)
+async def test_a_silence_that_the_agent_asked_for_is_no_failure(fields, want, tmp_path):
+    limits = GatewayLimits(idle_seconds=0.3)
+    async with relayed("openai", [[asyncio.Event()]], tmp_path, limits) as relay:
+        assert (await relay.ask(question("openai", **fields))).status == 502
+        assert relay.report.failure == want
 
 
 async def test_the_byte_limit_ends_an_answer(tmp_path):

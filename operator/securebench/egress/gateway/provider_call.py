@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from types import MappingProxyType
@@ -33,6 +34,11 @@ from securebench.egress.relay.providers import ANTHROPIC, OPENAI
 from securebench.reasons import PROVIDER_AUTH, PROVIDER_UNAVAILABLE
 
 OK: Final = 200
+WAIT_SECONDS: Final = 5.0
+"""Longest that an agent may keep its provider waiting before a break is held to be its own doing.
+
+Providers give up a client that takes nothing; a program that reads takes no such time.
+"""
 _REDIRECTS: Final = range(300, 400)
 _METERS: Final[Mapping[str, Callable[[], Meter]]] = MappingProxyType(
     {OPENAI.name: OpenAIMeter, ANTHROPIC.name: AnthropicMeter}
@@ -71,6 +77,8 @@ class Call:
         self._is_judged = False
         self._has_answer = False
         self._is_over = False
+        self._waited_seconds = 0.0
+        self._is_streamed = True
         self._body_bytes = len(question.body)
 
     @property
@@ -92,9 +100,8 @@ class Call:
         """
         try:
             await self._run(sent)
-        except UnreachableError:
-            if not self._is_judged and not self._meter.is_complete:
-                self.failure = PROVIDER_UNAVAILABLE
+        except UnreachableError as error:
+            self._broke(error.cause)
             raise
         finally:
             end = self._ended()
@@ -104,12 +111,17 @@ class Call:
     async def _run(self, sent: Callable[[], None]) -> None:
         upstream = await Upstream.opened(self._gateway, self._launch, self._question.host)
         try:
-            await upstream.ask(self._question)
-            self._question = self._question._replace(body=b"")
+            await self._ask(upstream)
             sent()
             await self._relay(upstream)
         finally:
             await upstream.close()
+
+    async def _ask(self, upstream: Upstream) -> None:
+        body = self._question.body
+        self._is_streamed = await self._gateway.bodies.judged(len(body), _is_streamed, body)
+        await upstream.ask(self._question)
+        self._question = self._question._replace(body=b"")
 
     async def _relay(self, upstream: Upstream) -> None:
         head = await upstream.head()
@@ -123,11 +135,18 @@ class Call:
                 reader.feed(piece)
             await self._send(self._mask.feed(piece))
         reader.end()
-        self._is_over = True
-        if not (self._is_judged or self._meter.is_complete or self._meter.has_gap):
-            self.failure = PROVIDER_UNAVAILABLE
+        if not self._meter.has_gap:
+            self._broke(Cause.BROKEN)
+        self._is_over = self._waited_seconds <= WAIT_SECONDS
         await self._send(self._mask.rest())
         await self._exchange.finish()
+
+    def _broke(self, cause: Cause) -> None:
+        """Blame the provider for an answer without its end, unless the agent brought that about."""
+        is_slow = self._waited_seconds > WAIT_SECONDS
+        is_long = cause is Cause.IDLE and not self._is_streamed
+        if not (self._is_judged or self._meter.is_complete or is_slow or is_long):
+            self.failure = PROVIDER_UNAVAILABLE
 
     def _judge(self, head: h11.Response) -> None:
         """Decide what the status says.
@@ -161,11 +180,14 @@ class Call:
         if not piece:
             return
         idle = self._gateway.config.limits.idle_seconds
+        began = self._gateway.monotonic()
         try:
             async with asyncio.timeout(idle):
                 await self._exchange.send(piece)
         except TimeoutError:
             raise CutError(f"The agent took nothing for {idle:g} seconds.", Cause.IDLE) from None
+        finally:
+            self._waited_seconds += self._gateway.monotonic() - began
 
     def _ended(self) -> account.Ended:
         failure = self.failure or self._meter.failure
@@ -184,3 +206,8 @@ class Call:
             input_tokens=seen.input_tokens or self._body_bytes // CHARACTERS_PER_TOKEN,
             output_tokens=max(seen.output_tokens, self._meter.characters // CHARACTERS_PER_TOKEN),
         )
+
+
+def _is_streamed(body: bytes) -> bool:
+    """Tell whether a body, as it was written here, asks for a stream of events."""
+    return b'"stream":true' in body and json.loads(body).get("stream") is True
