@@ -212,9 +212,7 @@ async def world(
         return await connect_socket(place._replace(address="127.0.0.1", port=port))
 
     limits = limits or GatewayLimits()
-    config = GatewayConfig(
-        "uid", "sb-uid-h-", "ns", "harness", "audience", (LISTED,), None, limits=limits
-    )
+    config = GatewayConfig("sb-uid-h-", "ns", "harness", "audience", (LISTED,), None, limits=limits)
     launch = Launch(LaunchReport("sb-uid-h-1", "pod-uid"), limits, FakeClock())
     dialer = Dialer(2.0, resolve, connect)
     made = World(origin, launch, Gateway(config, dialer, dialer, FakeClock()))

@@ -264,7 +264,7 @@ class World:
         key_file = folder / "key"
         key_file.write_text(f"{KEY}\n")
         config = GatewayConfig(
-            "run", "sb-", "bench", "harness", "audience", (),
+            "sb-", "bench", "harness", "audience", (),
             ProviderConfig(name, HOSTS[name], str(key_file), **provider),
             limits or GatewayLimits(), str(folder / "ca.crt"),
         )  # fmt: skip

@@ -54,7 +54,7 @@ MANY = 1 << 40
 LIMITS = GatewayLimits(
     connections=4096, all_connections=4096, connections_per_second=1e6, bytes=MANY
 )
-CONFIG = GatewayConfig("bench", "sb-bench-", "bench", "harness", "bench", (HOST,), None, LIMITS)
+CONFIG = GatewayConfig("sb-bench-", "bench", "harness", "bench", (HOST,), None, LIMITS)
 
 MEGABYTE = 1024 * 1024
 BLOCK = bytes(64 * 1024)

@@ -21,7 +21,7 @@ from securebench.egress.report import LaunchReport
 LISTED = "a.example"
 ANSWER = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok"
 LIMITS = GatewayLimits()
-CONFIG = GatewayConfig("uid", "sb-", "ns", "sa", "aud", (LISTED,), None, limits=LIMITS)
+CONFIG = GatewayConfig("sb-", "ns", "sa", "aud", (LISTED,), None, limits=LIMITS)
 
 END = b"\r\n\r\n"
 METHODS = {b"GET", b"HEAD", b"POST", b"PUT", b"PATCH", b"DELETE"}

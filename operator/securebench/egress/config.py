@@ -62,7 +62,6 @@ class GatewayConfig:
     """Everything that a gateway is told.
 
     Attributes:
-        run: The run's uid.
         pod_prefix: Names of the run's harness Pods begin with it.
         namespace: Of the run.
         service_account: Of the harness Pods.
@@ -73,7 +72,6 @@ class GatewayConfig:
         authorities: Absolute path of a file with further certificate authorities, or empty.
     """
 
-    run: str
     pod_prefix: str
     namespace: str
     service_account: str

@@ -121,7 +121,6 @@ def gateway_config(plan: RunPlan, policy: GatewayPolicy) -> GatewayConfig:
     identity = plan.identity
     authorities = f"{layout.GATEWAY_AUTHORITIES}/{layout.GATEWAY_AUTHORITIES_FILE}"
     return GatewayConfig(
-        run=identity.uid,
         pod_prefix=f"sb-{short_uid(identity.uid)}-",
         namespace=identity.namespace,
         service_account=plan.pods.service_account,

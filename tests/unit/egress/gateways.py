@@ -41,7 +41,7 @@ class FixedClock:
 
 def config(domains=("docs.dev",), provider=None, authorities="", **limits):
     return GatewayConfig(
-        RUN, "sb-0f1e2d3caaaa-", "bench", "securebench-harness", AUDIENCE,
+        "sb-0f1e2d3caaaa-", "bench", "securebench-harness", AUDIENCE,
         tuple(domains), provider, GatewayLimits(**limits), authorities,
     )  # fmt: skip
 

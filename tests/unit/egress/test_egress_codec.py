@@ -33,8 +33,8 @@ def changed(**fields):
 WRONG = {
     "no JSON": "{",
     "a list": "[]",
-    "twice": '{"run": "a", "run": "b"}',
-    "missing": '{"run": "a"}',
+    "twice": '{"namespace": "a", "namespace": "b"}',
+    "missing": '{"namespace": "a"}',
     "other type": changed(run=1),
     "text for a list": changed(domains="docs.dev"),
     "a number as text": changed(limits={"connections": "64"}),

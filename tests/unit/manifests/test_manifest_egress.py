@@ -127,7 +127,6 @@ def test_the_gateway_is_told_what_the_run_may_do() -> None:
     egress = replace(PROVIDER, domains=("a.test",))
     plan = plan_with(egress)
     assert gateway_config(plan, GATEWAY) == GatewayConfig(
-        run=RUN_UID,
         pod_prefix="sb-3f2a9c1e5b7d-",
         namespace="bench",
         service_account="securebench-runs",
