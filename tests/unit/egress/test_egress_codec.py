@@ -54,6 +54,6 @@ def test_anything_else_is_refused(text):
 
 
 def test_a_value_is_not_repeated_in_the_message():
-    with pytest.raises(ValueError, match="run") as caught:
-        decode(GatewayConfig, changed(run=["s3cret"]))
+    with pytest.raises(ValueError, match="namespace") as caught:
+        decode(GatewayConfig, changed(namespace=["s3cret"]))
     assert "s3cret" not in str(caught.value)
