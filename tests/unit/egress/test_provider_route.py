@@ -6,6 +6,7 @@ import asyncio
 import base64
 import json
 import ssl
+from dataclasses import replace
 
 import pytest
 
@@ -26,8 +27,9 @@ from relays import (
     until,
     world,
 )
+from securebench.clock import SystemClock
 from securebench.egress.config import GatewayLimits
-from securebench.egress.gateway.launches import LOOKUPS
+from securebench.egress.gateway.launches import LOOKUPS, Launch
 from securebench.egress.report import RelayReport
 
 BOTH = pytest.mark.parametrize("name", ["openai", "anthropic"])
@@ -239,6 +241,38 @@ async def test_a_refused_key_is_final(name, tmp_path):
                 requests=1, blocked=1, failures=1, failure="provider_auth"
             )
             assert [line["reason"] for line in await relay.log(2)] == ["provider_auth"] * 2
+
+
+@BOTH
+@pytest.mark.parametrize("is_restarted", [False, True])
+async def test_a_403_that_the_agent_brings_about_is_its_own(name, is_restarted, tmp_path):
+    script = [answer(*events(name)), error(403), answer(*events(name)), error(401)]
+    statuses = []
+    async with world(name, script, tmp_path) as around:
+        async with around.connected() as relay:
+            statuses.append((await relay.ask()).status)
+        if is_restarted:
+            around.launch = Launch(around.launch.report, GatewayLimits(), SystemClock())
+        async with around.connected() as relay:
+            statuses += [(await relay.ask()).status for _ in range(2)]
+            assert statuses == [200, 403, 200]
+            assert (relay.report.failure, relay.report.failures) == ("", 0)
+            assert (await relay.ask()).status == FINAL[name]
+            assert relay.report.failure == "provider_auth"
+
+
+async def test_a_403_is_the_agents_own_while_the_first_answer_comes(tmp_path):
+    more = asyncio.Event()
+    first, *rest = events("openai")
+    script = [answer(first, more, *rest), error(403)]
+    async with world("openai", script, tmp_path) as around:
+        async with around.connected() as relay, around.connected() as other:
+            asking = asyncio.create_task(relay.ask())
+            await until(lambda: around.launch.is_key_taken)
+            assert (await other.ask()).status == 403
+            more.set()
+            assert (await asking).status == 200
+        assert relay.report == replace(FULL, requests=2)
 
 
 @BOTH

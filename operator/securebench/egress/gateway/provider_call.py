@@ -165,7 +165,8 @@ class Call:
                 "The provider's answer is compressed although it was asked not to be.",
                 Cause.BROKEN,
             )
-        self.failure = failure_of_status(status)
+        self._launch.is_key_taken |= status == OK
+        self.failure = failure_of_status(status, is_key_taken=self._launch.is_key_taken)
         self._is_judged = status != OK
         if self.failure == PROVIDER_AUTH:
             raise KeyRefusedError
