@@ -74,6 +74,7 @@ class GatewayKeeper:
         self._store = store
         self._launcher = launcher
         self._mirror = mirror
+        self._tended_at = 0.0
         self._down_since: float | None = None
         self._next_at = 0.0
         self._last_failed = 0
@@ -108,14 +109,14 @@ class GatewayKeeper:
         return max((view.created_at for view in self._views().values()), default=0.0)
 
     def wake_at(self) -> float | None:
-        """Return when to look again without an event, or None."""
+        """Return when to look again without an event, or None; it is later than the last pass."""
         if self.failure:
             return None
         if self._down_since is None:
             return self._keys_at
-        now = self._clock.now()
-        times = (self._next_at, self._down_since + self._start_seconds, now + UNREADY_SECONDS)
-        return min(at for at in times if at > now)
+        tended_at = self._tended_at
+        times = (self._next_at, self._down_since + self._start_seconds, tended_at + UNREADY_SECONDS)
+        return min(at for at in times if at > tended_at)
 
     async def tend(self) -> None:
         """Do one pass: make what is missing, replace what ended, take away what was replaced.
@@ -125,11 +126,11 @@ class GatewayKeeper:
         """
         if self.failure:
             return
-        now = self._clock.now()
+        now = self._tended_at = self._clock.now()
         try:
             await self._tend_pods(now)
         except TransientClusterError as error:
-            self._hold_up(error.reason, now)
+            self._hold_up(error.reason, self._clock.now())
             self._down_since = now
         except PermanentClusterError as error:
             self.failure = f"the run's gateway cannot be made: {error.reason}"

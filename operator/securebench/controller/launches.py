@@ -65,6 +65,7 @@ class Launcher:
         self._on_change = on_change
         self._busy: dict[str, asyncio.Task[None]] = {}
         self._delete_again: dict[str, float] = {}
+        self._settled_at = 0.0
         self.state = LaunchState()
 
     def expect(self, launch: LaunchKey) -> None:
@@ -122,13 +123,18 @@ class Launcher:
             seen: Names of Pods that are there.
             vanished: Names of Pods that were there.
         """
+        self._settled_at = self._clock.now()
         for name in list(self.state.pending):
             if name in seen or name in vanished:
                 del self.state.pending[name]
 
     def retry_at(self) -> float | None:
-        """Return when the next create has to be repeated, or None."""
-        return min((at for at in self.state.pending.values() if at > 0.0), default=None)
+        """Return when the next create has to be repeated, or None.
+
+        One that could have been at the time of ``settle`` and was not is nobody's for now.
+        """
+        times = self.state.pending.values()
+        return min((at for at in times if at > self._settled_at), default=None)
 
     @property
     def is_idle(self) -> bool:

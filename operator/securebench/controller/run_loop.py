@@ -43,6 +43,9 @@ logger = logging.getLogger(__name__)
 FALLBACK_WAKE_SECONDS = 30.0
 """The loop looks at least this often, so that a lost event cannot stop it for long."""
 
+LEAST_SLEEP_SECONDS = 0.05
+"""The loop waits at least so long for an event, so that a time in the past cannot make it spin."""
+
 FINISH_BATCH = 100
 """Records written in one pass; a cancelled run of thousands goes on publishing meanwhile."""
 
@@ -83,6 +86,7 @@ class RunLoop:
         )
         self._wake = asyncio.Event()
         self._wake_at: float | None = None
+        self._tend_at: float | None = None
         self._follower: asyncio.Task[None] | None = None
         settings, uid = context.settings, bound.plan.identity.uid
         selector = f"{RUN_UID_LABEL}={uid}"
@@ -179,9 +183,11 @@ class RunLoop:
 
     async def _tend(self) -> None:
         """Look after the gateway for as long as a launch may need it."""
+        self._tend_at = None
         halt = self._controls().halt
         if self._gateway is not None and self._is_open and halt is not Halt.STOPPED:
             await self._gateway.tend()
+            self._tend_at = self._gateway.wake_at()
             self._plan = replace(self._plan, egress=self._gateway.egress)
 
     @property
@@ -357,10 +363,10 @@ class RunLoop:
             self._launcher.retry_at(),
             deadline if deadline is not None and deadline > now else None,
             self._publisher.due_at(),
-            self._gateway.wake_at() if self._gateway is not None else None,
+            self._tend_at,
         )
         wake_at = min((at for at in times if at is not None), default=now + FALLBACK_WAKE_SECONDS)
-        seconds = min(max(wake_at - now, 0.0), FALLBACK_WAKE_SECONDS)
+        seconds = min(max(wake_at - now, LEAST_SLEEP_SECONDS), FALLBACK_WAKE_SECONDS)
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(seconds):
                 await self._wake.wait()

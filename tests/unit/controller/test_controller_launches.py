@@ -209,6 +209,18 @@ def test_a_pod_that_came_and_went_settles_its_create_too(world):
     assert world.state.pending == {"sb-3f2a9c1e5b7d-0-1v1": 0.0}
 
 
+def test_a_create_that_nobody_repeats_wakes_nobody(world):
+    world.cluster.fail_next("create", transient(), before=True)
+    world.create()
+    world.clock.advance(RETRY_SECONDS - 1)
+    world.launcher.settle({}, set())
+    assert world.launcher.retry_at() == pytest.approx(NOW + RETRY_SECONDS, abs=0.01)
+    world.clock.advance(2)
+    assert world.launcher.retry_at() == pytest.approx(NOW + RETRY_SECONDS, abs=0.01)
+    world.launcher.settle({}, set())
+    assert world.launcher.retry_at() is None
+
+
 def test_an_expected_launch_may_be_created_at_once(world):
     world.launcher.expect(HARNESS)
     assert world.state.pending == {NAME: 0.0}

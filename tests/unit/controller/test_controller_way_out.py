@@ -102,6 +102,20 @@ def world(tmp_path):
         world.runner.close()
 
 
+@pytest.fixture
+def sleeps():
+    """Counts how often the loop went to sleep."""
+    counter = mock.Mock()
+    real = RunLoop._sleep
+
+    async def sleep(loop):
+        counter()
+        await real(loop)
+
+    with mock.patch.object(RunLoop, "_sleep", sleep):
+        yield counter
+
+
 async def inline(work, *args, **kwargs):
     return work(*args, **kwargs)
 
@@ -349,6 +363,34 @@ def test_a_launch_whose_gateway_is_replaced_is_launched_again(world):
     (loss,) = (entry.lost for entry in entries if isinstance(entry, LaunchLost))
     assert loss.reason == "egress_setup_failed"
     assert loss.message == f"the run's gateway was replaced while Pod {first} ran"
+
+
+def test_an_api_server_that_fails_now_and_then_is_asked_seldom(world, sleeps):
+    lost = TransientClusterError("no answer")
+    world.begin()
+    for _ in range(2):
+        world.cluster.fail_next("create", lost, kind=Kind.POD)
+    world.gateway(pod_status("Failed", ended("gateway", 1)))
+    world.wait(2.05)
+    for _ in range(3):
+        world.cluster.fail_next("create", lost, kind=Kind.SERVICE)
+    world.wait(30)
+    assert f"{world.name}-2" in world.pods()
+    assert sleeps.call_count < 25
+
+
+def test_a_run_that_is_stopped_sleeps_while_its_pods_go(world, sleeps):
+    world.begin()
+    world.gateway_up()
+    lost = TransientClusterError("no answer")
+    for _ in range(10):
+        world.cluster.fail_next("delete", lost, kind=Kind.POD)
+    world.edit(cancel="Immediate")
+    world.restart()
+    world.observe(None)
+    world.wait(700)
+    assert succeeded(world) == ("False", "Cancelled")
+    assert sleeps.call_count < 40
 
 
 def test_a_gateway_that_cannot_be_replaced_ends_the_run(world):
