@@ -295,6 +295,8 @@ class World:
         finally:
             relay.writer.close()
             relay.task.cancel()
+            await asyncio.wait({relay.task}, timeout=0.05)
+            relay.task.cancel()
             await asyncio.gather(relay.task, return_exceptions=True)
             await stream.close()
             writer.transport.abort()

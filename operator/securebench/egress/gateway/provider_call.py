@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import replace
 from types import MappingProxyType
 from typing import Final
@@ -39,6 +40,8 @@ WAIT_SECONDS: Final = 5.0
 
 Providers give up a client that takes nothing; a program that reads takes no such time.
 """
+READ_ON_SECONDS: Final = 5.0
+"""For the end of an answer whose agent left: it has the usage, and often comes soon after."""
 _REDIRECTS: Final = range(300, 400)
 _METERS: Final[Mapping[str, Callable[[], Meter]]] = MappingProxyType(
     {OPENAI.name: OpenAIMeter, ANTHROPIC.name: AnthropicMeter}
@@ -76,6 +79,8 @@ class Call:
         self._mask = KeyMask(question.key)
         self._is_judged = False
         self._has_answer = False
+        self._reader: Reader | None = None
+        self._reading: asyncio.Future[bytes | None] | None = None
         self._is_over = False
         self._waited_seconds = 0.0
         self._is_streamed = True
@@ -115,7 +120,12 @@ class Call:
             sent()
             await self._relay(upstream)
         finally:
-            await upstream.close()
+            try:
+                await self._read_on(upstream)
+            finally:
+                if self._reading is not None:
+                    self._reading.cancel()
+                await upstream.close()
 
     async def _ask(self, upstream: Upstream) -> None:
         body = self._question.body
@@ -129,17 +139,38 @@ class Call:
         self._has_answer = True
         headers = agent_headers((name, self._mask.whole(value)) for name, value in head.headers)
         await self._exchange.start(head.status_code, tuple(headers))
-        reader = self._reader(head)
-        while (piece := await upstream.piece()) is not None:
-            if not self._is_judged:
-                reader.feed(piece)
+        self._reader = None if self._is_judged else self._reader_of(head)
+        while (piece := await self._next(upstream)) is not None:
             await self._send(self._mask.feed(piece))
-        reader.end()
         if not self._meter.has_gap:
             self._broke(Cause.BROKEN)
         self._is_over = self._waited_seconds <= WAIT_SECONDS
         await self._send(self._mask.rest())
         await self._exchange.finish()
+
+    async def _next(self, upstream: Upstream) -> bytes | None:
+        """Return the next bytes of the answer when they are read, None at its end.
+
+        A cancellation does not end the answer: the next call goes on.
+        """
+        self._reading = self._reading or asyncio.ensure_future(upstream.piece())
+        piece = await asyncio.shield(self._reading)
+        self._reading = None
+        if self._reader is not None and piece is not None:
+            self._reader.feed(piece)
+        elif self._reader is not None:
+            self._reader.end()
+            self._reader = None
+        return piece
+
+    async def _read_on(self, upstream: Upstream) -> None:
+        """Read what the agent did not wait for; the end of a launch waits for nothing."""
+        if self._launch.is_closing:
+            return
+        with suppress(UnreachableError, TimeoutError):
+            async with asyncio.timeout(READ_ON_SECONDS):
+                while self._reader is not None and not self._meter.is_complete:
+                    await self._next(upstream)
 
     def _broke(self, cause: Cause) -> None:
         """Blame the provider for an answer without its end, unless the agent brought that about."""
@@ -171,7 +202,7 @@ class Call:
         if self.failure == PROVIDER_AUTH:
             raise KeyRefusedError
 
-    def _reader(self, head: h11.Response) -> Reader:
+    def _reader_of(self, head: h11.Response) -> Reader:
         kind = dict(head.headers).get(b"content-type", b"").partition(b";")[0].strip().lower()
         if kind == b"text/event-stream":
             return StreamReader(self._meter)
@@ -193,9 +224,10 @@ class Call:
     def _ended(self) -> account.Ended:
         failure = self.failure or self._meter.failure
         is_read = self._meter.is_complete and not self._meter.has_gap
-        if failure or self._is_judged or is_read:
-            return account.Ended(self._meter.usage, failure)
-        return account.Ended(self._estimate(), is_abandoned=not self._is_over)
+        is_unbegun = bool(failure) and not self._meter.characters
+        is_counted = is_unbegun or self._is_judged or (is_read and not failure)
+        usage = self._meter.usage if is_counted else self._estimate()
+        return account.Ended(usage, failure, not (is_counted or self._is_over))
 
     def _estimate(self) -> Usage:
         """Return the tokens of an answer whose end nobody read: hiding it is no way to save."""
