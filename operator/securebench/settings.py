@@ -211,8 +211,8 @@ class Gateway(_Part):
     ca_config_map: str = ""
     """ConfigMap of the namespace whose ca.crt it trusts besides the public authorities; none."""
     start_seconds: Positive = 180
-    """Seconds until it is ready; 180, an image pull included. Beyond it: the run waits and says
-    so."""
+    """Seconds until it is ready; 180, an image pull included. Beyond it: the run ends with
+    GatewayFailed; a full quota is waited for."""
     memory: Annotated[str, AfterValidator(_quantity)] = "1Gi"
     """Memory limit of its container; 1Gi, about 2,000 connections with their buffers."""
     idle_seconds: PositiveFloat = _GATEWAY.idle_seconds

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 from dataclasses import replace
 
 from securebench.controller.context import Context
@@ -42,8 +43,18 @@ RESTART_LIMIT_SECONDS = 30.0
 UNREADY_SECONDS = 30.0
 """A gateway that was ready and is not for so long is replaced: its node may be lost."""
 
+STUCK_SECONDS = 60.0
+"""A gateway that runs for so long and was never seen ready is replaced, too; an operator that
+started again does not know whether it was."""
+
 KEYS_SECONDS = 600.0
 """Between two looks at the cluster's signing keys, which may be rotated while a run lives."""
+
+END_SECONDS = 10.0
+"""What a gateway needs to end, with a margin; one on a node that is lost never says that it has."""
+
+LOOK_SECONDS = 0.2
+"""Between two looks whether it has ended."""
 
 
 class GatewayKeeper:
@@ -80,6 +91,9 @@ class GatewayKeeper:
         self._last_failed = 0
         self._failures = 0
         self._ready_uid = ""
+        self._running_uid = ""
+        self._running_since = 0.0
+        self._replace_at = 0.0
         self._keys_at = 0.0
         self._keys = b""
         self.trouble = ""
@@ -115,7 +129,12 @@ class GatewayKeeper:
         if self._down_since is None:
             return self._keys_at
         tended_at = self._tended_at
-        times = (self._next_at, self._down_since + self._start_seconds, tended_at + UNREADY_SECONDS)
+        times = (
+            self._next_at,
+            self._replace_at,
+            self._down_since + self._start_seconds,
+            tended_at + UNREADY_SECONDS,
+        )
         return min(at for at in times if at > tended_at)
 
     async def tend(self) -> None:
@@ -139,6 +158,8 @@ class GatewayKeeper:
     async def close(self) -> None:
         """Delete Pods and Service; the policies go with the run.
 
+        Returns when the gateway has written its last lines down, or ``END_SECONDS`` later.
+
         Raises:
             ClusterError: The API server did not answer.
         """
@@ -146,6 +167,12 @@ class GatewayKeeper:
             await self._cluster.delete(Kind.POD, view.name, uid=view.uid, grace_seconds=None)
         name = gateway_name(self._uid)
         await self._cluster.delete(Kind.SERVICE, name, uid=None, grace_seconds=None)
+        until = self._clock.now() + END_SECONDS
+        while self._is_writing() and self._clock.now() < until:
+            await asyncio.sleep(LOOK_SECONDS)
+
+    def _is_writing(self) -> bool:
+        return any(not view.is_terminal for view in self._views().values())
 
     async def _tend_pods(self, now: float) -> None:
         views = self._views()
@@ -170,8 +197,8 @@ class GatewayKeeper:
         view = views.get(newest)
         if view is not None and is_living(view):
             self.trouble = f"gateway Pod {view.name}: {pod_trouble(view)}"
-            is_late = now >= self._down_since + UNREADY_SECONDS
-            if view.uid == self._ready_uid and is_late:
+            self._replace_at = self._patience(view, self._down_since, now)
+            if now >= self._replace_at:
                 self._delete(view)
             return
         if newest > self._last_failed:
@@ -182,6 +209,17 @@ class GatewayKeeper:
             self._hold_up(f"gateway Pod {gateway_pod_name(self._uid, newest)}: {words}", now, pause)
         if now >= self._next_at:
             await self._start(newest + 1)
+
+    def _patience(self, view: PodView, down_since: float, now: float) -> float:
+        """Return when a Pod is replaced that is not ready by then."""
+        if view.uid == self._ready_uid:
+            return down_since + UNREADY_SECONDS
+        if not any(container.running for container in view.containers.values()):
+            self._running_uid = ""
+            return math.inf
+        if view.uid != self._running_uid:
+            self._running_uid, self._running_since = view.uid, now
+        return self._running_since + STUCK_SECONDS
 
     async def _start(self, number: int) -> None:
         name = gateway_pod_name(self._uid, number)

@@ -26,6 +26,7 @@ from golden.manifest_samples import RUN_UID
 from securebench.controller.gateway import (
     KEYS_SECONDS,
     RESTART_LIMIT_SECONDS,
+    STUCK_SECONDS,
     UNREADY_SECONDS,
     GatewayKeeper,
 )
@@ -360,6 +361,31 @@ def test_a_gateway_that_is_not_ready_any_more_is_replaced(world):
     assert "deletionTimestamp" not in world.cluster.objects(Kind.POD)[f"{NAME}-1"]["metadata"]
     world.passes(3, seconds=2.0)
     assert f"{NAME}-2" in world.pods()
+
+
+def test_one_that_was_ready_for_an_earlier_process_is_replaced(world):
+    world.come_up()
+    world.set(pod_status("Running", running("gateway")))
+    world.begin()
+    world.passes()
+    assert world.keeper.wake_at() == pytest.approx(NOW + UNREADY_SECONDS, abs=1)
+    world.passes(seconds=STUCK_SECONDS - 5)
+    assert world.keeper.wake_at() == pytest.approx(NOW + STUCK_SECONDS, abs=1)
+    assert "deletionTimestamp" not in world.cluster.objects(Kind.POD)[f"{NAME}-1"]["metadata"]
+    world.passes(3, seconds=5.0)
+    assert f"{NAME}-2" in world.pods()
+    assert world.keeper.failure == ""
+
+
+def test_one_that_does_not_run_yet_is_waited_for(world):
+    world.passes()
+    world.set(pod_status("Running", running("gateway")))
+    world.passes(seconds=STUCK_SECONDS - 5)
+    world.set(pod_status("Pending", waiting("gateway", "ContainerCreating")))
+    world.passes(seconds=STUCK_SECONDS)
+    world.set(pod_status("Running", running("gateway")))
+    world.passes(5, seconds=1.0)
+    assert world.pods() == [f"{NAME}-1"]
 
 
 def test_one_that_somebody_deletes_is_replaced(world):

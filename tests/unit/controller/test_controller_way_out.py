@@ -160,6 +160,22 @@ def test_a_run_of_codex(world):
     assert summary["usage"]["input_tokens"] == 200
 
 
+def test_what_a_gateway_writes_while_it_ends_is_kept(world):
+    world.begin(taskSelector={"limit": 1})
+    world.gateway_up()
+    (first,) = world.harnesses()
+    world.work(world.uid, rounds=2)
+    assert world.is_gateway_gone()
+    assert succeeded(world) == ("Unknown", "Running")
+    log = world.folder() / f"gateway/launches/{first}.jsonl"
+    log.write_text(log.read_text() + '{"host":"last.example.org"}\n')
+    world.cluster.remove(Kind.POD, f"{world.name}-1")
+    world.wait(1)
+    assert succeeded(world) == ("True", "Completed")
+    lines = (world.folder() / "egress.jsonl").read_text().splitlines()
+    assert [json.loads(line)["host"] for line in lines] == ["docs.example.org", "last.example.org"]
+
+
 def test_the_gateway_is_there_before_the_canary(world):
     seen = []
 
@@ -181,7 +197,7 @@ def test_a_canary_that_fails_takes_the_gateway_away(world):
     with mock.patch.object(Prober, "prove", mock.AsyncMock(return_value=refused)):
         world.begin(isolation={"require": "Verified"})
         world.gateway_up()
-    world.wait(1)
+    world.wait(15)
     assert succeeded(world) == ("False", "IsolationNotVerified")
     assert world.is_gateway_gone()
 
@@ -340,6 +356,21 @@ def test_no_launch_begins_while_the_gateway_is_replaced(world):
     assert succeeded(world)[1] == "GatewayStarting"
     world.gateway_up(2)
     assert world.harnesses() == [first.replace("h1", "h2")]
+    world.work(world.uid)
+    assert succeeded(world) == ("True", "Completed")
+
+
+def test_a_gateway_that_was_lost_before_the_operator_started_is_replaced(world):
+    world.begin()
+    world.gateway_up()
+    world.restart()
+    world.gateway(pod_status("Running", running("gateway")))
+    world.observe(None)
+    world.wait(100)
+    assert f"{world.name}-2" in world.pods()
+    world.gateway_up(2)
+    world.work(world.uid)
+    world.wait(10)
     world.work(world.uid)
     assert succeeded(world) == ("True", "Completed")
 
