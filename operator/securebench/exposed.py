@@ -63,6 +63,8 @@ def _forms(value: bytes) -> Iterator[bytes]:
     yield value.hex().upper().encode()
     yield quote(value, safe="").encode()
     yield json.dumps(value.decode("utf-8", "replace")).encode()[1:-1]
+    yield base64.b64encode(value)
+    yield base64.urlsafe_b64encode(value)
     for offset in range(3):
         padded = b"\0" * offset + value
         whole = len(padded) // 3 * 4

@@ -40,6 +40,14 @@ def test_a_value_is_removed_in_its_common_forms(form: str) -> None:
     assert ExposedValues([VALUE]).without(kept) == kept
 
 
+@pytest.mark.parametrize("encode", [base64.b64encode, base64.urlsafe_b64encode])
+def test_nothing_is_left_of_a_value_that_was_encoded_alone(
+    encode: Callable[[bytes], bytes],
+) -> None:
+    for value in (VALUE, VALUE[:-1], VALUE[:-2]):
+        assert ExposedValues([value]).without(encode(value)).strip(FILLER) == b""
+
+
 def test_every_occurrence_of_every_value_is_removed() -> None:
     data = b"\n".join([VALUE, OTHER, VALUE + VALUE, b"word"])
 
