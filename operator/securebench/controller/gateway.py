@@ -7,6 +7,7 @@ replaced by one with the next number; the Service keeps its address.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import math
 from dataclasses import replace
@@ -52,9 +53,6 @@ KEYS_SECONDS = 600.0
 
 END_SECONDS = 10.0
 """What a gateway needs to end, with a margin; one on a node that is lost never says that it has."""
-
-LOOK_SECONDS = 0.2
-"""Between two looks whether it has ended."""
 
 
 class GatewayKeeper:
@@ -155,10 +153,13 @@ class GatewayKeeper:
             self.failure = f"the run's gateway cannot be made: {error.reason}"
         self._give_up(now)
 
-    async def close(self) -> None:
+    async def close(self, changed: asyncio.Event) -> None:
         """Delete Pods and Service; the policies go with the run.
 
         Returns when the gateway has written its last lines down, or ``END_SECONDS`` later.
+
+        Args:
+            changed: Set when the mirror shows something new.
 
         Raises:
             ClusterError: The API server did not answer.
@@ -168,8 +169,11 @@ class GatewayKeeper:
         name = gateway_name(self._uid)
         await self._cluster.delete(Kind.SERVICE, name, uid=None, grace_seconds=None)
         until = self._clock.now() + END_SECONDS
-        while self._is_writing() and self._clock.now() < until:
-            await asyncio.sleep(LOOK_SECONDS)
+        while self._is_writing() and (left := until - self._clock.now()) > 0:
+            changed.clear()
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(left):
+                    await changed.wait()
 
     def _is_writing(self) -> bool:
         return any(not view.is_terminal for view in self._views().values())

@@ -120,7 +120,7 @@ class RunLoop:
                         await self._sleep()
                     await self._sweep()
                 if self._gateway is not None:
-                    await self._gateway.close()
+                    await self._gateway.close(self._wake)
             await self._end()
 
     @contextlib.asynccontextmanager

@@ -438,7 +438,7 @@ def test_when_to_look_again(world):
 
 def test_pods_and_service_go(world):
     world.come_up()
-    world.runner.run(world.keeper.close())
+    world.runner.run(world.keeper.close(asyncio.Event()))
     assert "deletionTimestamp" in world.cluster.objects(Kind.POD)[f"{NAME}-1"]["metadata"]
     assert world.cluster.objects(Kind.SERVICE) == {}
-    world.runner.run(world.keeper.close())
+    world.runner.run(world.keeper.close(asyncio.Event()))
