@@ -39,7 +39,8 @@ logger = logging.getLogger(__name__)
 
 RESTART_SECONDS = 2.0
 RESTART_LIMIT_SECONDS = 30.0
-"""Pause before a gateway Pod that ended is replaced; doubled each time up to the limit."""
+"""Pause before a gateway Pod that ended is replaced; doubled each time up to the limit. It is short
+again after one that was ready for at least the limit."""
 
 UNREADY_SECONDS = 30.0
 """A gateway that was ready and is not for so long is replaced: its node may be lost."""
@@ -89,6 +90,7 @@ class GatewayKeeper:
         self._last_failed = 0
         self._failures = 0
         self._ready_uid = ""
+        self._ready_since = 0.0
         self._running_uid = ""
         self._running_since = 0.0
         self._replace_at = 0.0
@@ -187,7 +189,9 @@ class GatewayKeeper:
         ready = views[newest]
         if not self.egress.gateway:
             await self._make_surroundings()
-        self._down_since, self._failures, self._ready_uid = None, 0, ready.uid
+        if ready.uid != self._ready_uid:
+            self._ready_uid, self._ready_since = ready.uid, now
+        self._down_since = None
         self.trouble = ""
         for view in views.values():
             if view is not ready and view.deleting_since is None:
@@ -197,6 +201,8 @@ class GatewayKeeper:
     async def _bring_up(self, views: dict[int, PodView], now: float) -> None:
         if self._down_since is None:
             self._down_since = now
+            if now >= self._ready_since + RESTART_LIMIT_SECONDS:
+                self._failures = 0
         newest = max(self._numbers(), default=0)
         view = views.get(newest)
         if view is not None and is_living(view):

@@ -353,6 +353,33 @@ def test_pauses_grow_while_it_keeps_ending(world):
     assert "it ended with exit code 2 (bad config)" in world.keeper.failure
 
 
+def lives(world, seconds):
+    """Let five gateways be ready for so long and end; return the seconds until the next each."""
+    pauses = []
+    world.passes()
+    for number in range(1, 6):
+        world.set(ready(), number)
+        world.passes()
+        world.passes(seconds=seconds)
+        world.set(pod_status("Failed", ended("gateway", 1)), number)
+        before = world.clock.now()
+        while f"{NAME}-{number + 1}" not in world.pods():
+            world.passes(seconds=1.0)
+        pauses.append(round(world.clock.now() - before))
+    return pauses
+
+
+def test_pauses_grow_while_it_ends_soon_after_it_was_ready(world):
+    pauses = lives(world, 5.0)
+    assert pauses == sorted(pauses)
+    assert pauses[0] <= 4
+    assert pauses[-1] >= RESTART_LIMIT_SECONDS
+
+
+def test_pauses_stay_short_where_it_was_ready_for_long(world):
+    assert max(lives(world, RESTART_LIMIT_SECONDS + 1)) <= 4
+
+
 def test_a_gateway_that_is_not_ready_any_more_is_replaced(world):
     world.come_up()
     world.set(pod_status("Running", running("gateway")))
