@@ -146,7 +146,7 @@ def check(data: bytes, root: Path) -> None:
     result = seal(places, extraction, BOUNDS, EXCLUDE, None)
     assert result == seal(places, extraction, BOUNDS, EXCLUDE, None)
     assert (outside / "secret").read_text() == "secret of another"
-    assert sorted(path.name for path in root.iterdir()) == ["candidate", "outside", "workspace"]
+    assert {path.name for path in root.iterdir()} == {path.name for path in (*places, outside)}
     found = [path.name for path in places.candidate.iterdir() if not path.name.startswith(".")]
     assert found == ([result.file] if result.file else [])
     if extraction.mode == "file":
