@@ -40,6 +40,10 @@ if TYPE_CHECKING:
 
 LOOPBACK = "127.0.0.1"
 
+ANSWERED_SHARE = 2
+"""Connections above the limit are answered up to so many times the limit; more are cut at once, so
+that a flood costs no memory."""
+
 FIRST_SECONDS = 600.0
 """For the agent's first byte: what it opens in advance is not sent on."""
 
@@ -210,6 +214,9 @@ class Carrier:
     def _accept(
         self, route: Route, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
     ) -> None:
+        if len(self._carrying) >= ANSWERED_SHARE * self._spec.connections:
+            writer.transport.abort()
+            return
         task = asyncio.create_task(self._carry(route, Stream(reader, writer)))
         self._carrying.add(task)
         task.add_done_callback(self._carrying.discard)

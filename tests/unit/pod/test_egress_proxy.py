@@ -349,6 +349,19 @@ async def test_only_so_many_connections_are_open(token: Path) -> None:
     assert not carrier.has_missed
 
 
+async def test_a_flood_of_connections_is_cut_without_an_answer(token: Path) -> None:
+    async with gateway_that(echo) as gateway, Carrier(spec(gateway.port, token)) as carrier:
+        held = [await connect(carrier) for _ in range(4)]
+        answered = [await connect(carrier) for _ in range(4)]
+        for reader, _ in answered:
+            assert await reader.readexactly(12) == b"HTTP/1.1 503"
+        surplus = await connect(carrier)
+        assert await surplus[0].read() == b""
+        for _, writer in (*held, *answered, surplus):
+            writer.close()
+    assert not carrier.has_missed
+
+
 async def test_lines_on_stdout_are_bounded(
     token: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
