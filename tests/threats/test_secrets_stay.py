@@ -85,10 +85,16 @@ AGENT: Raw = {
     "retention": {"pods": "All", "lanes": "Keep"},
     "isolation": {"require": "Verified"},
 }
+HAND_IN = 'open("answer.txt", "w").write("200")\n'
+"""What is printed would be the candidate else, and a candidate stays as it is."""
 COMMAND: Raw = {
     "harness": {
         "type": "command",
-        "config": {"command": ["python3", "-c", RUN_AGENT], "allowed_domains": [LISTED]},
+        "config": {
+            "command": ["python3", "-c", RUN_AGENT],
+            "allowed_domains": [LISTED],
+            "artifact_path": "answer.txt",
+        },
         "env": ["TOKEN"],
         "secretRef": {"name": EXPOSED_SECRET},
     },
@@ -107,8 +113,8 @@ def codex_trial() -> Trial:
     )
 
 
-CALLS = FORWARDED.task("calls", agent=CALL, grading={"accepted_answers": ["200"]})
-FINDS = FORWARDED.task("finds", agent=seeking(PREFIX), grading=ANSWERS)
+CALLS = FORWARDED.task("calls", agent=CALL + HAND_IN, grading={"accepted_answers": ["200"]})
+FINDS = FORWARDED.task("finds", agent=seeking(PREFIX) + HAND_IN, grading=ANSWERS)
 
 
 @dataclass(slots=True)
