@@ -74,7 +74,8 @@ async def test_the_end_of_an_answer_is_read_when_the_agent_has_left(name, tmp_pa
 
 
 @BOTH
-async def test_the_end_of_a_launch_does_not_wait_for_answers(name, tmp_path):
+async def test_the_end_of_a_launch_does_not_wait_for_answers(name, tmp_path, monkeypatch):
+    monkeypatch.setattr(provider_call, "READ_ON_SECONDS", 60.0)
     script = [answer(*events(name)[:2], asyncio.Event())]
     for has_left in (False, True):
         async with relayed(name, script, tmp_path) as relay:
@@ -320,11 +321,40 @@ async def test_a_waiter_that_leaves_lets_the_next_one_in():
         await memory.reserve(1)
 
 
+@pytest.mark.parametrize(
+    ("max_tokens", "want_at_once", "want_served"), [(2000, 1, 2), (100_000, 3, 8), (None, 8, 8)]
+)
+async def test_concurrent_requests_use_no_more_tokens_than_are_left(
+    max_tokens, want_at_once, want_served, tmp_path, monkeypatch
+):
+    monkeypatch.setattr(provider_call, "ANSWER_TOKENS", 40_000)
+    go = asyncio.Event()
+    script = [answer(go, *events("openai"))]
+    async with world("openai", script, tmp_path, max_tokens=max_tokens) as around:
+
+        async def one():
+            async with around.connected() as relay:
+                return (await relay.ask()).status
+
+        asking = [asyncio.ensure_future(one()) for _ in range(8)]
+        await until(lambda: len(around.script.asked) == want_at_once)
+        await asyncio.sleep(0.1)
+        assert len(around.script.asked) == want_at_once
+        go.set()
+        assert (await asyncio.gather(*asking)).count(200) == want_served
+        assert around.launch.relay.input_tokens == 1000 * want_served
+
+
+async def test_a_request_that_failed_gives_its_tokens_back(tmp_path):
+    script = [error(500), [], answer(*events("openai"))]
+    async with relayed("openai", script, tmp_path, max_tokens=2000) as relay:
+        assert [(await relay.ask()).status for _ in range(4)] == [500, 502, 200, 200]
+
+
 async def test_one_launch_sends_one_body_at_a_time(tmp_path):
     script = [answer(*events("openai"))]
     async with world("openai", script, tmp_path) as around:
-        lock = around.gateway.bodies.reader(around.launch)
-        assert lock is around.gateway.bodies.reader(around.launch)
+        lock = around.gateway.bodies.turn(around.launch).reading
         async with around.connected() as slow, around.connected() as other:
             slow.writer.write(request("openai")[:-3])
             await until(lock.locked)

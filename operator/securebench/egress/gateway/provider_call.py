@@ -40,6 +40,8 @@ WAIT_SECONDS: Final = 5.0
 
 Providers give up a client that takes nothing; a program that reads takes no such time.
 """
+ANSWER_TOKENS: Final = 32_000
+"""Reserved for an answer that is not there yet: the most that Claude Code asks for."""
 READ_ON_SECONDS: Final = 5.0
 """For the end of an answer whose agent left: it has the usage, and often comes soon after."""
 _REDIRECTS: Final = range(300, 400)
@@ -85,6 +87,8 @@ class Call:
         self._waited_seconds = 0.0
         self._is_streamed = True
         self._body_bytes = len(question.body)
+        self._turn = gateway.bodies.turn(launch)
+        self._reserve(1)
 
     @property
     def echoes(self) -> int:
@@ -112,6 +116,14 @@ class Call:
             end = self._ended()
             self.failure, self.usage = end.failure, end.usage
             self._launch.update_relay(account.ended(self._launch.relay, end))
+            self._reserve(-1)
+
+    def _reserve(self, sign: int) -> None:
+        """Reserve what the request may use, or give it back."""
+        tokens = self._body_bytes // CHARACTERS_PER_TOKEN + ANSWER_TOKENS
+        config = self._gateway.config.provider
+        left = None if config is None else account.tokens_left(self._launch.relay, config)
+        self._turn.reserve(sign * tokens, left)
 
     async def _run(self, sent: Callable[[], None]) -> None:
         upstream = await Upstream.opened(self._gateway, self._launch, self._question.host)
@@ -137,9 +149,9 @@ class Call:
         head = await upstream.head()
         self._judge(head)
         self._has_answer = True
+        self._reader = None if self._is_judged else self._reader_of(head)
         headers = agent_headers((name, self._mask.whole(value)) for name, value in head.headers)
         await self._exchange.start(head.status_code, tuple(headers))
-        self._reader = None if self._is_judged else self._reader_of(head)
         while (piece := await self._next(upstream)) is not None:
             await self._send(self._mask.feed(piece))
         if not self._meter.has_gap:

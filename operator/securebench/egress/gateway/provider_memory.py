@@ -1,9 +1,10 @@
-"""A bound for the bodies of requests that are in memory at once."""
+"""Bounds for the requests of agents: bodies in memory at once, and tokens used at once."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
 from typing import Final, ParamSpec, TypeVar
 from weakref import WeakKeyDictionary
 
@@ -16,6 +17,36 @@ SMALL_BYTES: Final = 256 * 1024
 
 Parameters = ParamSpec("Parameters")
 Result = TypeVar("Result")
+
+
+class Turn:
+    """Lets a launch begin its requests one after the other.
+
+    Attributes:
+        reading: Held while a body is read. So a launch that sends slowly holds room for one body,
+            whatever it opens.
+        is_free: Cleared while the requests in flight may use up the launch's budget.
+    """
+
+    def __init__(self) -> None:
+        self.reading = asyncio.Lock()
+        self.is_free = asyncio.Event()
+        self.is_free.set()
+        self._reserved = 0
+
+    def reserve(self, tokens: int, left: int | None) -> None:
+        """Note that requests in flight may use more tokens, or less.
+
+        Args:
+            tokens: The change; negative at the end of a request.
+            left: Of the budget beside them, or None where there is none. With nothing left the
+                next request is refused, not delayed.
+        """
+        self._reserved += tokens
+        if left is not None and 0 < left <= self._reserved:
+            self.is_free.clear()
+        else:
+            self.is_free.set()
 
 
 class BodyMemory:
@@ -31,14 +62,19 @@ class BodyMemory:
         self._turn = asyncio.Lock()
         self._freed = asyncio.Event()
         self._judging = asyncio.Lock()
-        self._readers: WeakKeyDictionary[Launch, asyncio.Lock] = WeakKeyDictionary()
+        self._turns: WeakKeyDictionary[Launch, Turn] = WeakKeyDictionary()
 
-    def reader(self, launch: Launch) -> asyncio.Lock:
-        """Return the lock under which a launch's bodies are read, one after the other.
+    def turn(self, launch: Launch) -> Turn:
+        """Return what orders the requests of a launch."""
+        return self._turns.setdefault(launch, Turn())
 
-        So a launch that sends slowly holds room for one body, whatever it opens.
-        """
-        return self._readers.setdefault(launch, asyncio.Lock())
+    @asynccontextmanager
+    async def reader(self, launch: Launch) -> AsyncIterator[None]:
+        """Wait until a launch may send its next request, whose body is read inside."""
+        turn = self.turn(launch)
+        async with turn.reading:
+            await turn.is_free.wait()
+            yield
 
     async def judged(
         self,

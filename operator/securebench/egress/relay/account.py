@@ -36,15 +36,22 @@ def obstacle(report: RelayReport, config: ProviderConfig) -> Refusal | None:
 
     Requests are counted when they are sent, so concurrent ones never exceed their budget; those
     that the provider failed are given back when they end. Tokens are known when answers end, so the
-    request that passes the bound is the last one begun before.
+    request that passes the bound is the last one begun before (``tokens_left``).
     """
     if report.failure == PROVIDER_AUTH:
         return Refusal.KEY_REFUSED
-    tokens = report.input_tokens + report.output_tokens
+    left = tokens_left(report, config)
     requests = report.requests - report.failures
     is_spent = config.max_requests is not None and requests >= config.max_requests
-    is_spent |= config.max_tokens is not None and tokens >= config.max_tokens
+    is_spent |= left is not None and left <= 0
     return Refusal.BUDGET if is_spent else None
+
+
+def tokens_left(report: RelayReport, config: ProviderConfig) -> int | None:
+    """Return what is left of the budget when no request is in flight, None where there is none."""
+    if config.max_tokens is None:
+        return None
+    return config.max_tokens - report.input_tokens - report.output_tokens
 
 
 def sent(report: RelayReport, stripped: tuple[str, ...] = ()) -> RelayReport:
