@@ -42,8 +42,11 @@ def outside_release(
 
 
 def overlays() -> dict[str, object]:
-    """Return the chart's values for the overlay images that ``make images`` built."""
-    text = (IMAGES / "overlays.env").read_text(encoding="utf-8")
+    """Return the chart's values for the overlay images; none where `make overlays` never ran."""
+    file = IMAGES / "overlays.env"
+    if not file.exists():
+        return {}
+    text = file.read_text(encoding="utf-8")
     known = dict(re.findall(r"(?m)^(\w+)=(\S+)$", text))
     found: dict[str, object] = {}
     for value, name in (("codex", "CODEX"), ("claudeCode", "CLAUDE_CODE")):
