@@ -62,7 +62,7 @@ def test_an_archive_is_clean_and_complete(
     tree: list[tuple[list[bytes], tuple[str, bytes]]],
 ) -> None:
     with tempfile.TemporaryDirectory() as folder:
-        places = Places(Path(folder, "workspace"), Path(folder, "candidate"), Path(folder))
+        places = Places(*(Path(folder, name) for name in Places._fields))
         for place in places:
             place.mkdir()
         for parts, (kind, content) in tree:
