@@ -7,13 +7,16 @@ from collections.abc import Iterator
 import pytest
 
 from e2e.release import Release, release
-from e2e.scenario import scenarios
+from e2e.scenario import Starter, scenarios
 
 VALUES = {
     "settings.bounds.workspaceBytes": 64 * 1024 * 1024,
     "settings.launch.retryBackoffSeconds": 1,
 }
 """Small bounds and short waits, so that reaching them takes seconds."""
+
+AT_ONCE = 12
+"""Scenarios that begin before the first test; more would keep two cores from meeting limits."""
 
 
 @pytest.fixture(scope="session")
@@ -23,12 +26,23 @@ def shared() -> Iterator[Release]:
         yield installed
 
 
-@pytest.fixture(scope="session", autouse=True)
-def _started(request: pytest.FixtureRequest) -> None:
-    """Create the runs of all chosen scenarios before the first test of any kind."""
+@pytest.fixture(scope="session")
+def starter(request: pytest.FixtureRequest, shared: Release) -> Starter:
+    """What creates the runs of the chosen scenarios; the first of them are under way."""
     ids = {item.name for item in request.session.items}
     chosen = [item for item in scenarios() if f"test_scenario[{item.name}]" in ids]
-    if chosen:
-        installed: Release = request.getfixturevalue("shared")
-        for scenario in chosen:
-            scenario.start(installed)
+    made = Starter(shared, chosen)
+    for _ in range(AT_ONCE):
+        made.start_next()
+    return made
+
+
+@pytest.fixture(autouse=True)
+def _side_by_side(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Let scenarios run beside the tests of every kind: a further one begins after each test."""
+    ids = [item.name for item in request.session.items]
+    has_scenarios = any(name.startswith("test_scenario[") for name in ids)
+    made: Starter | None = request.getfixturevalue("starter") if has_scenarios else None
+    yield
+    if made is not None:
+        made.start_next()

@@ -97,6 +97,30 @@ class Scenario:
         return [made], {"pack": source}
 
 
+class Starter:
+    """Creates the runs of scenarios, each once.
+
+    Args:
+        release: Where they go.
+        waiting: In the order in which they begin.
+    """
+
+    def __init__(self, release: Release, waiting: list[Scenario]) -> None:
+        self.release = release
+        self._waiting = waiting
+
+    def start_next(self) -> None:
+        """Begin the next one, if there is one."""
+        if self._waiting:
+            self._waiting.pop(0).start(self.release)
+
+    def require(self, scenario: Scenario) -> None:
+        """Begin a scenario now, unless it was begun before."""
+        if scenario in self._waiting:
+            self._waiting.remove(scenario)
+            scenario.start(self.release)
+
+
 def scenarios() -> list[Scenario]:
     """Return all scenarios; those that take long come first."""
     found = [Scenario(path.parent.name) for path in sorted(FOLDER.glob("*/run.yaml"))]
