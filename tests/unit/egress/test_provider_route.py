@@ -245,7 +245,7 @@ async def test_a_refused_key_is_final(name, tmp_path):
 
 @BOTH
 @pytest.mark.parametrize("is_restarted", [False, True])
-async def test_a_403_that_the_agent_brings_about_is_its_own(name, is_restarted, tmp_path):
+async def test_a_403_after_an_answer_is_final_for_nobody(name, is_restarted, tmp_path):
     script = [answer(*events(name)), error(403), answer(*events(name)), error(401)]
     statuses = []
     async with world(name, script, tmp_path) as around:
@@ -254,14 +254,16 @@ async def test_a_403_that_the_agent_brings_about_is_its_own(name, is_restarted, 
         if is_restarted:
             around.launch = Launch(around.launch.report, GatewayLimits(), SystemClock())
         async with around.connected() as relay:
-            statuses += [(await relay.ask()).status for _ in range(2)]
+            statuses.append((await relay.ask()).status)
+            assert (relay.report.failure, relay.report.failures) == ("provider_auth", 1)
+            statuses.append((await relay.ask()).status)
             assert statuses == [200, 403, 200]
-            assert (relay.report.failure, relay.report.failures) == ("", 0)
+            assert (relay.report.failure, relay.report.failures) == ("", 1)
             assert (await relay.ask()).status == FINAL[name]
             assert relay.report.failure == "provider_auth"
 
 
-async def test_a_403_is_the_agents_own_while_the_first_answer_comes(tmp_path):
+async def test_a_403_while_the_first_answer_comes_is_forgotten_with_it(tmp_path):
     more = asyncio.Event()
     first, *rest = events("openai")
     script = [answer(first, more, *rest), error(403)]
@@ -272,7 +274,7 @@ async def test_a_403_is_the_agents_own_while_the_first_answer_comes(tmp_path):
             assert (await other.ask()).status == 403
             more.set()
             assert (await asking).status == 200
-        assert relay.report == replace(FULL, requests=2)
+        assert relay.report == replace(FULL, requests=2, failures=1)
 
 
 @BOTH

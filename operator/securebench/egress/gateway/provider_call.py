@@ -20,6 +20,7 @@ from securebench.egress.gateway.provider_upstream import Question, Upstream
 from securebench.egress.relay import account
 from securebench.egress.relay.answers import (
     CHARACTERS_PER_TOKEN,
+    FORBIDDEN,
     AnthropicMeter,
     DocumentReader,
     Meter,
@@ -209,9 +210,11 @@ class Call:
                 Cause.BROKEN,
             )
         self._launch.is_key_taken |= status == OK
-        self.failure = failure_of_status(status, is_key_taken=self._launch.is_key_taken)
+        self.failure = failure_of_status(status)
         self._is_judged = status != OK
-        if self.failure == PROVIDER_AUTH:
+        # A key that was taken may be refused for what is asked: nothing is final before a 401.
+        is_final = status != FORBIDDEN or not self._launch.is_key_taken
+        if self.failure == PROVIDER_AUTH and is_final:
             raise KeyRefusedError
 
     def _reader_of(self, head: h11.Response) -> Reader:

@@ -36,9 +36,10 @@ def obstacle(report: RelayReport, config: ProviderConfig) -> Refusal | None:
 
     Requests are counted when they are sent, so concurrent ones never exceed their budget; those
     that the provider failed are given back when they end. Tokens are known when answers end, so the
-    request that passes the bound is the last one begun before (``tokens_left``).
+    request that passes the bound is the last one begun before (``tokens_left``). A key that was
+    never taken is not tried again; one that was may have been refused for what was asked.
     """
-    if report.failure == PROVIDER_AUTH:
+    if report.failure == PROVIDER_AUTH and not report.input_tokens:
         return Refusal.KEY_REFUSED
     left = tokens_left(report, config)
     requests = report.requests - report.failures

@@ -188,17 +188,15 @@ class AnthropicMeter(Meter):
         )
 
 
-def failure_of_status(status: int, *, is_key_taken: bool) -> str:
+def failure_of_status(status: int) -> str:
     """Return what a status says of the provider: a word of records, or empty.
 
     Refusals of the request itself (400, 404, 413, 422 and their like) are the agent's.
 
     Args:
         status: Of the answer.
-        is_key_taken: Whether an earlier request had an answer; then 403 is of what is asked for,
-            as of a model that the key may not use.
     """
-    if status == _UNAUTHORIZED or (status == _FORBIDDEN and not is_key_taken):
+    if status in {UNAUTHORIZED, FORBIDDEN}:
         return PROVIDER_AUTH
     if status in {402, 429}:
         return PROVIDER_QUOTA
@@ -208,7 +206,8 @@ def failure_of_status(status: int, *, is_key_taken: bool) -> str:
 
 
 _OK, _REDIRECT, _CLIENT, _TIMEOUT, _SERVER = 200, 300, 400, 408, 500
-_UNAUTHORIZED, _FORBIDDEN = 401, 403
+UNAUTHORIZED: Final = 401
+FORBIDDEN: Final = 403
 
 _OPENAI_QUOTA: Final = frozenset(
     {"insufficient_quota", "rate_limit_exceeded", "usage_limit_reached", "usage_not_included"}

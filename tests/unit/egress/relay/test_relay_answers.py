@@ -309,13 +309,8 @@ STATUS_REASONS = {
 
 @pytest.mark.parametrize("want", STATUS_REASONS)
 def test_statuses_are_judged(want):
-    reasons = {failure_of_status(status, is_key_taken=False) for status in STATUS_REASONS[want]}
+    reasons = {failure_of_status(status) for status in STATUS_REASONS[want]}
     assert reasons == {want}
-
-
-def test_a_taken_key_is_refused_by_401_only():
-    assert failure_of_status(403, is_key_taken=True) == ""
-    assert failure_of_status(401, is_key_taken=True) == "provider_auth"
 
 
 def config(**fields: int) -> ProviderConfig:
