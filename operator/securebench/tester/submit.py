@@ -24,7 +24,7 @@ from securebench.names import (
     USABLE_LABEL,
     kubernetes_name,
 )
-from securebench.tester.config import TesterConfig
+from securebench.tester.config import HarnessSection, TesterConfig
 from securebench.tester.prepare import LocalPack
 from securebench.tester.secrets import secret_names
 
@@ -76,15 +76,7 @@ def build_spec(
     Raises:
         ConfigErrors: The API refuses it.
     """
-    harness: dict[str, object] = {
-        "type": config.harness.type,
-        "config": dict(config.harness.config),
-    }
     secrets = secret_names(name, config.harness)
-    if secrets.harness:
-        variables = forwarded(config.harness.type, config.harness.env)
-        harness["env"] = list(dict.fromkeys(variables))
-        harness["secretRef"] = {"name": secrets.harness}
     spec: dict[str, object] = {
         "runId": config.run.id,
         "pack": {
@@ -93,7 +85,7 @@ def build_spec(
             "tasks": TASKS_FILE,
             "digest": pack.digest,
         },
-        "harness": harness,
+        "harness": _harness(config.harness, secrets.harness),
         "verification": {
             "disallowDangerousCommands": config.verification.disallow_dangerous_commands,
             "denyCommands": list(config.verification.deny_commands),
@@ -109,6 +101,14 @@ def build_spec(
         spec["resumeFrom"] = {"run": resume_from}
     _check(spec)
     return spec
+
+
+def _harness(section: HarnessSection, secret: str) -> Raw:
+    harness: dict[str, object] = {"type": section.type, "config": dict(section.config)}
+    if secret:
+        harness["env"] = list(dict.fromkeys(forwarded(section.type, section.env)))
+        harness["secretRef"] = {"name": secret}
+    return harness
 
 
 def run_manifest(name: str, spec: Raw, harness_digest: str) -> Raw:
