@@ -302,9 +302,7 @@ class RunLoop:
         )
         await self._capture(decision.captures)
         await self._finish(decision.finishes)
-        is_cut_off = self._gateway is not None and not self._gateway.is_ready
-        repeat = [x for x in decision.repeat if x.role is not Role.HARNESS or not is_cut_off]
-        for launch in (*decision.begin, *repeat):
+        for launch in (*decision.begin, *decision.repeat):
             self._launcher.create(launch, partial(self._manifest, launch), self._mirror.saw)
         for deletion in decision.deletions:
             self._launcher.delete(deletion)

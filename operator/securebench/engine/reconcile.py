@@ -40,7 +40,7 @@ class Controls:
         halt_message: One plain sentence for the records of what was ended.
         max_unschedulable: Unschedulable Pods of this run at which nothing new begins.
         has_way_out: Whether the run's gateway is there, or none is needed; without it no harness
-            begins.
+            Pod is created.
     """
 
     parallelism: int
@@ -148,7 +148,7 @@ def reconcile(situation: Situation, controls: Controls) -> Decision:
     return Decision(
         lost=tuple(draft.lost),
         begin=begin,
-        repeat=tuple(draft.repeat),
+        repeat=tuple(_with_a_way_out(draft.repeat, controls)),
         captures=tuple(draft.captures),
         finishes=tuple(draft.finishes),
         deletions=deletions,
@@ -208,13 +208,13 @@ def _admit(draft: _Draft, situation: Situation, controls: Controls) -> tuple[Lau
     free = controls.parallelism - draft.active
     if stuck >= controls.max_unschedulable or free <= 0:
         return ()
-    fit = [
-        launch
-        for launch in draft.candidates
-        if controls.has_way_out or launch.role is not Role.HARNESS
-    ]
+    fit = _with_a_way_out(draft.candidates, controls)
     ordered = sorted(fit, key=lambda launch: launch.role is not Role.VERIFIER)
     return tuple(ordered[:free])
+
+
+def _with_a_way_out(launches: Iterable[LaunchKey], controls: Controls) -> Iterable[LaunchKey]:
+    return (x for x in launches if controls.has_way_out or x.role is not Role.HARNESS)
 
 
 def _deletions(situation: Situation) -> Iterable[Deletion]:

@@ -36,7 +36,7 @@ from securebench.engine.model import CommandReport, Finish, Lost, Outcome, Usage
 from securebench.engine.observe import pod_view
 from securebench.engine.reconcile import Controls, Situation, reconcile
 from securebench.engine.stage import Ended, InProgress, Interrupted, launch_stage
-from securebench.plan.model import AgentPlan, LaunchKey, Role, RunPolicy
+from securebench.plan.model import AgentPlan, LaunchKey, Role, RunPolicy, pod_name
 
 POLICY = RunPolicy(
     infrastructure_retries=1,
@@ -350,14 +350,21 @@ def test_no_harness_begins_without_a_way_out(has_way_out, want):
     assert decided({KEY: history_of()}, has_way_out=has_way_out).begin == want
 
 
+@pytest.mark.parametrize(("has_way_out", "want"), [(True, (HARNESS,)), (False, ())])
+def test_no_create_of_a_harness_is_repeated_without_a_way_out(has_way_out, want):
+    begun = {KEY: live()}
+    pending = {pod_name(plan().identity.uid, HARNESS)}
+    assert decided(begun, has_way_out=has_way_out, pending=pending).repeat == want
+
+
 @pytest.mark.parametrize("has_way_out", [True, False])
 def test_a_verifier_needs_none(has_way_out):
     known = {KEY: history_of(launches=1, production=production(egress=relayed()))}
     assert decided(known, has_way_out=has_way_out).begin == (VERIFIER,)
 
 
-def decided(history, *, has_way_out):
+def decided(history, *, has_way_out, pending=()):
     known = plan(egress=DOMAINS)
     return reconcile(
-        Situation(known, history, {}, (), (), NOW), Controls(1, has_way_out=has_way_out)
+        Situation(known, history, {}, pending, (), NOW), Controls(1, has_way_out=has_way_out)
     )
