@@ -30,7 +30,7 @@ STAGES := setup lint type unit property wiring supervise cluster golden contract
 
 .NOTPARALLEL:
 .PHONY: help setup cluster cluster-down images overlays load load-core install run test verify lint type unit property golden contract \
-	wiring supervise cluster-tests threats threats-short e2e bench packs kills fuzz generate clean \
+	wiring supervise cluster-tests threats threats-short e2e bench packs audits kills fuzz generate clean \
 	outside run-agents provider-failures
 
 help: ## List the targets
@@ -145,6 +145,11 @@ bench: setup install ## Measure seconds, requests and memory per task, the gatew
 
 packs: setup install load ## Every runnable pack with its own answers and with none: 1.0 and 0.0
 	@$(WITH_CLUSTER); python tests/packs/packs.py --namespace $(NAMESPACE)
+
+audits: setup install load ## Audit every pack of ours, which must be clean, and a bad one, which must not be
+	@images/build.sh bad-pack
+	@$(CLUSTER) load $$(images/build.sh archives)
+	@$(WITH_CLUSTER); python tests/packs/audits.py --namespace $(NAMESPACE) --images "$(CACHE)/images/archives"
 
 outside: setup cluster ## Start the fake internet of the local node (tests/outside)
 	@tests/outside/outside up

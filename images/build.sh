@@ -2,7 +2,7 @@
 # Builds the operator's and the Pods' image, and the task images where a registry cannot be reached. An image's tag is
 # the digest of its inputs; what is there already is not built again. Names are kept in tags.env, archives for the
 # cluster in archives/, both below the user's cache.
-# usage: build.sh [core|all]           core leaves out the task images of the packs
+# usage: build.sh [core|all|bad-pack]  core leaves out the task images of the packs; bad-pack adds those of tests/packs
 #        build.sh archives [core|all]  prints the archives instead
 set -euo pipefail
 HERE=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
@@ -57,11 +57,12 @@ build() {
 # The task images of our packs have fixed names, because rows name them: securebench/<pack>-<folder>:1.
 # A folder has a Dockerfile of its own, or a file build.args for the Dockerfile that its neighbours share.
 build_task() {
-  local folder=$1 name tag image archive log
+  local folder=$1 name tag image archive log sdist
   local -a inputs=("$folder" images/standins)
   name=$(basename "$(dirname "$(dirname "$folder")")")-$(basename "$folder")
   if [ -f "$ROOT/$folder/build.args" ]; then
-    inputs+=("${folder%/*}/Dockerfile" "${folder%/*}/sdists/$(sed -n 's/^SDIST=//p' "$ROOT/$folder/build.args")")
+    sdist=$(sed -n 's/^SDIST=//p' "$ROOT/$folder/build.args")
+    inputs+=("${folder%/*}/Dockerfile" ${sdist:+"${folder%/*}/sdists/$sdist"})
   fi
   tag=$(digest "${inputs[@]}")
   image=docker.io/securebench/$name:1
@@ -92,8 +93,9 @@ task_base() {
   else echo "$PYTHON_IMAGE"; fi
 }
 
+# task_folders PACKS: the folders of task images of all packs in a folder.
 task_folders() {
-  (cd "$ROOT" && find benchmarks -mindepth 4 -maxdepth 4 \( -path '*/images/*/Dockerfile' -o -path '*/images/*/build.args' \) \
+  (cd "$ROOT" && find "$1" -mindepth 4 -maxdepth 4 \( -path '*/images/*/Dockerfile' -o -path '*/images/*/build.args' \) \
     -printf '%h\n' | sort)
 }
 
@@ -117,8 +119,11 @@ main() {
   operator=$(build operator "${inputs[@]}")
   mapfile -t inputs < <(pod_inputs)
   pod=$(build pod "${inputs[@]}")
-  if [ "${1:-all}" = all ]; then
-    while read -r folder; do build_task "$folder"; done < <(task_folders)
+  if [ "${1:-all}" != core ]; then
+    while read -r folder; do build_task "$folder"; done < <(task_folders benchmarks)
+  fi
+  if [ "${1:-all}" = bad-pack ]; then
+    while read -r folder; do build_task "$folder"; done < <(task_folders tests/packs)
   fi
   printf 'SECUREBENCH_OPERATOR_IMAGE=%s\nSECUREBENCH_POD_IMAGE=%s\n' "$operator" "$pod" > "$IMAGES/tags.env"
 }

@@ -1,0 +1,2 @@
+# Check of nop-passes.
+test "$(cat answer.txt)" = "three and thirty"
