@@ -22,7 +22,7 @@ from securebench.egress.gateway.dial import Dialer, connect_socket
 from securebench.egress.gateway.launches import Launch
 from securebench.egress.gateway.provider_route import serve_provider
 from securebench.egress.gateway.streams import AgentStream, SocketStream
-from securebench.egress.report import LaunchReport
+from securebench.egress.report import LaunchReport, RelayReport
 
 KEY = "sk-canary-0123456789-abcdefgh"
 DUMMY = "securebench-dummy"
@@ -31,6 +31,11 @@ PATHS = {"openai": "/v1/responses", "anthropic": "/v1/messages?beta=true"}
 PUBLIC = "192.31.196.10"
 RESET = object()
 """Step of a script: the connection breaks."""
+
+FULL = RelayReport(
+    requests=1, input_tokens=1000, cached_tokens=200, output_tokens=50, is_key_taken=True
+)
+"""After one whole answer."""
 
 TOOL = {
     "openai": {"type": "function", "name": "exec_command"},

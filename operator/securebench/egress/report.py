@@ -26,6 +26,7 @@ class RelayReport:
         failures: Requests that the provider did not answer as it should.
         failure: ``provider_unavailable``, ``provider_auth`` or ``provider_quota`` while the latest
             request ended so, else empty.
+        is_key_taken: Whether the provider answered a request with 200, so took the key.
         budget_exhausted: Whether a request was refused because the budget was used up.
         stripped_tools: Kinds of hosted tools that were taken out, sorted.
     """
@@ -37,6 +38,7 @@ class RelayReport:
     output_tokens: int = 0
     failures: int = 0
     failure: str = ""
+    is_key_taken: bool = False
     budget_exhausted: bool = False
     stripped_tools: tuple[str, ...] = ()
 

@@ -7,7 +7,19 @@ from contextlib import suppress
 
 import pytest
 
-from relays import RESET, answer, error, event, events, question, relayed, request, until, world
+from relays import (
+    FULL,
+    RESET,
+    answer,
+    error,
+    event,
+    events,
+    question,
+    relayed,
+    request,
+    until,
+    world,
+)
 from securebench.clock import SystemClock
 from securebench.egress.config import GatewayLimits
 from securebench.egress.gateway import provider_call, provider_route
@@ -55,7 +67,7 @@ async def test_an_agent_that_leaves_after_the_end_is_served(name, tmp_path):
         await relay.reader.readuntil(events(name)[-1])
         relay.writer.transport.abort()
         await relay.served()
-        assert relay.report == RelayReport(1, 0, 1000, 200, 50)
+        assert relay.report == FULL
 
 
 @BOTH
@@ -70,7 +82,7 @@ async def test_the_end_of_an_answer_is_read_when_the_agent_has_left(name, tmp_pa
         assert not relay.task.done()
         go.set()
         await relay.served()
-        assert relay.report == RelayReport(1, 0, 1000, 200, 50)
+        assert relay.report == FULL
 
 
 @BOTH
@@ -150,7 +162,7 @@ async def test_a_reset_after_the_end_is_no_failure(tmp_path):
         await relay.reader.readuntil(events("openai")[-1])
         go.set()
         await relay.log()
-        assert relay.report == RelayReport(1, 0, 1000, 200, 50)
+        assert relay.report == FULL
 
 
 LAST = b'data: {"type":"response.completed","response":{"status":"completed","tools":%b}}\n\n'
@@ -167,7 +179,9 @@ async def test_an_end_that_is_not_read_is_estimated_and_no_failure(case, tmp_pat
         got = await relay.ask()
         assert (got.status, got.body.endswith(UNREAD[case])) == (200, True)
         asked = len(relay.script.asked[0].body) // 4
-        assert relay.report == RelayReport(requests=1, input_tokens=asked, output_tokens=100)
+        assert relay.report == RelayReport(
+            requests=1, input_tokens=asked, output_tokens=100, is_key_taken=True
+        )
 
 
 async def test_an_answer_that_is_too_long_to_read_is_estimated(tmp_path):

@@ -60,7 +60,6 @@ class Launch:
         lookups: Names that it may have in the resolver at once.
         provider_lookups: The same for its provider's name, so that the agent's names, which may be
             slow on purpose, never look like an outage of the provider.
-        is_key_taken: Whether the provider answered one of its requests, so took the key.
         bucket: Rate of its new connections.
         connections: Tasks that serve it now.
         is_closing: Whether its harness has ended; then nothing new is served.
@@ -78,7 +77,6 @@ class Launch:
         self.identity = Identity(report.pod, report.pod_uid)
         self.lookups = asyncio.Semaphore(LOOKUPS)
         self.provider_lookups = asyncio.Semaphore(LOOKUPS)
-        self.is_key_taken = self.relay.input_tokens > 0
         rate = limits.connections_per_second
         self.bucket = Bucket(rate, rate * BURST_SECONDS)
         self.connections: set[asyncio.Task[None]] = set()

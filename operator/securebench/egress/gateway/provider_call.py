@@ -209,11 +209,12 @@ class Call:
                 "The provider's answer is compressed although it was asked not to be.",
                 Cause.BROKEN,
             )
-        self._launch.is_key_taken |= status == OK
         self.failure = failure_of_status(status)
         self._is_judged = status != OK
+        if status == OK:
+            self._launch.update_relay(account.key_taken(self._launch.relay))
         # A key that was taken may be refused for what is asked: nothing is final before a 401.
-        is_final = status != FORBIDDEN or not self._launch.is_key_taken
+        is_final = status != FORBIDDEN or not self._launch.relay.is_key_taken
         if self.failure == PROVIDER_AUTH and is_final:
             raise KeyRefusedError
 

@@ -39,7 +39,7 @@ def obstacle(report: RelayReport, config: ProviderConfig) -> Refusal | None:
     request that passes the bound is the last one begun before (``tokens_left``). A key that was
     never taken is not tried again; one that was may have been refused for what was asked.
     """
-    if report.failure == PROVIDER_AUTH and not report.input_tokens:
+    if report.failure == PROVIDER_AUTH and not report.is_key_taken:
         return Refusal.KEY_REFUSED
     left = tokens_left(report, config)
     requests = report.requests - report.failures
@@ -58,6 +58,11 @@ def tokens_left(report: RelayReport, config: ProviderConfig) -> int | None:
 def sent(report: RelayReport, stripped: tuple[str, ...] = ()) -> RelayReport:
     """Count a request that goes to the provider now."""
     return _noted(replace(report, requests=report.requests + 1), stripped)
+
+
+def key_taken(report: RelayReport) -> RelayReport:
+    """Note that the provider took the key; it stays so whatever it answers later."""
+    return replace(report, is_key_taken=True)
 
 
 def refused(report: RelayReport, reason: Refusal, kinds: tuple[str, ...] = ()) -> RelayReport:

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from securebench.egress.config import ProviderConfig
 from securebench.egress.relay import answers
-from securebench.egress.relay.account import KINDS, Ended, ended, obstacle, refused, sent
+from securebench.egress.relay.account import KINDS, Ended, ended, key_taken, obstacle, refused, sent
 from securebench.egress.relay.answers import (
     AnthropicMeter,
     DocumentReader,
@@ -339,6 +339,16 @@ OBSTACLES = {
         Refusal.BUDGET,
     ),
     "key refused": (config(), RelayReport(failure="provider_auth"), Refusal.KEY_REFUSED),
+    "refused after it was taken": (
+        config(),
+        RelayReport(failure="provider_auth", is_key_taken=True),
+        None,
+    ),
+    "refused, with tokens of nobody": (
+        config(),
+        RelayReport(failure="provider_auth", input_tokens=1),
+        Refusal.KEY_REFUSED,
+    ),
     "was down": (config(), RelayReport(failure="provider_unavailable"), None),
 }
 
@@ -364,6 +374,12 @@ def test_sums_grow_by_every_answer():
     assert ended(report, Ended(is_abandoned=True)).failure == "provider_quota"
     assert ended(report, Ended()).failure == ""
     assert ended(RelayReport(), Ended(failure="x", is_abandoned=True)).failure == "x"
+
+
+def test_a_key_that_was_taken_stays_so():
+    report = key_taken(RelayReport(requests=1))
+    assert report == RelayReport(requests=1, is_key_taken=True)
+    assert ended(sent(report), Ended(failure="provider_auth")).is_key_taken
 
 
 def test_refusals_are_counted():
