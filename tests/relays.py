@@ -32,10 +32,7 @@ PUBLIC = "192.31.196.10"
 RESET = object()
 """Step of a script: the connection breaks."""
 
-FULL = RelayReport(
-    requests=1, input_tokens=1000, cached_tokens=200, output_tokens=50, is_key_taken=True
-)
-"""After one whole answer."""
+MODELS = {"openai": "gpt-5.5", "anthropic": "claude"}
 
 TOOL = {
     "openai": {"type": "function", "name": "exec_command"},
@@ -97,10 +94,15 @@ def request(name, body=None, *headers, method="POST", path=None):
 
 
 def question(name, **fields):
+    known = {"model": MODELS[name], "tools": [TOOL[name]]}
     if name == "openai":
-        return {"model": "gpt-5.5", "input": "hi", "stream": True, "tools": [TOOL[name]], **fields}
-    messages = [{"role": "user", "content": "hi"}]
-    return {"model": "claude", "messages": messages, "tools": [TOOL[name]], **fields}
+        return {**known, "input": "hi", "stream": True, **fields}
+    return {**known, "messages": [{"role": "user", "content": "hi"}], **fields}
+
+
+def report_of_one(name):
+    """Return what a launch's report says after one whole answer."""
+    return RelayReport(1, 0, 1000, 200, 50, is_key_taken=True, models=(MODELS[name],))
 
 
 async def until(condition):

@@ -11,14 +11,30 @@ from typing import Any
 
 import pytest
 
+from build import history_of, production
 from golden.manifest_samples import run_plan, text_task
-from relays import DUMMY, HOSTS, KEY, PATHS, TOOL, answer, error, event, events, question, relayed
+from relays import (
+    DUMMY,
+    HOSTS,
+    KEY,
+    MODELS,
+    PATHS,
+    TOOL,
+    Relay,
+    answer,
+    error,
+    event,
+    events,
+    question,
+    relayed,
+)
 from securebench.egress.gateway import provider_call, provider_route
-from securebench.egress.relay import anthropic, openai
+from securebench.egress.relay import account, anthropic, openai
 from securebench.egress.relay.headers import upstream_headers
 from securebench.egress.relay.providers import Kind, Provider
 from securebench.engine.model import AttemptHistory
 from securebench.ledger.labels import Isolation, record_labels
+from securebench.ledger.producer_metadata import producer_metadata
 from securebench.plan.model import AttemptKey, EgressPlan, ProviderPlan
 from threats.kit.canaries import hits
 
@@ -326,6 +342,49 @@ async def test_a_181_honest_with_tools_that_a_tester_allows(tmp_path: Path, name
     async with relayed(name, script, tmp_path, allow_external_tools=True) as relay:
         assert (await relay.ask(body)).status == 200
         assert relay.script.asked[0].json["tools"] == [HOSTED["search"]]
+
+
+# Of no case: another model than the tester's (decision 0015)
+
+OTHER = "other-model-2"
+
+
+def recorded_models(relay: Relay) -> object:
+    """Return the models that the record of the launch would name."""
+    plan = replace(run_plan(text_task()), egress=EgressPlan((), PROVIDER))
+    history = history_of(production=production(egress=relay.launch.report))
+    return producer_metadata(plan, text_task(), history, "linux-amd64")["provider_models"]
+
+
+@BOTH
+async def test_an_agent_that_asks_for_another_model_is_seen(tmp_path: Path, name: str) -> None:
+    async with relayed(name, [answer(*events(name))], tmp_path) as relay:
+        for model in (MODELS[name], OTHER):
+            assert (await relay.ask(question(name, model=model))).status == 200
+
+        assert [asked.json["model"] for asked in relay.script.asked] == [MODELS[name], OTHER]
+        assert recorded_models(relay) == sorted([MODELS[name], OTHER])
+
+
+@BOTH
+async def test_an_agent_that_asks_for_another_model_twin(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    monkeypatch.setattr(account, "MODELS", 1)
+    async with relayed(name, [answer(*events(name))], tmp_path) as relay:
+        for model in (MODELS[name], OTHER):
+            assert (await relay.ask(question(name, model=model))).status == 200
+
+        assert recorded_models(relay) == [MODELS[name]]
+
+
+@BOTH
+async def test_an_agent_that_asks_for_its_model_only(tmp_path: Path, name: str) -> None:
+    async with relayed(name, [answer(*events(name))], tmp_path) as relay:
+        for _ in range(2):
+            await relay.ask()
+
+        assert recorded_models(relay) == [MODELS[name]]
 
 
 # A-178: keys at the gateway only (the Pods of a run: test_f9_keys.py)

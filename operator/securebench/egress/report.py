@@ -29,6 +29,7 @@ class RelayReport:
         is_key_taken: Whether the provider answered a request with 200, so took the key.
         budget_exhausted: Whether a request was refused because the budget was used up.
         stripped_tools: Kinds of hosted tools that were taken out, sorted.
+        models: Names of models in requests that were sent to the provider, sorted.
     """
 
     requests: int = 0
@@ -41,6 +42,7 @@ class RelayReport:
     is_key_taken: bool = False
     budget_exhausted: bool = False
     stripped_tools: tuple[str, ...] = ()
+    models: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -157,4 +157,5 @@ def _way_out(report: LaunchReport | None) -> dict[str, object]:
         result["provider_relay_requests"] = report.relay.requests
         result["provider_relay_blocked"] = report.relay.blocked
         result["provider_relay_stripped_tools"] = list(report.relay.stripped_tools)
+        result["provider_models"] = list(report.relay.models)
     return result

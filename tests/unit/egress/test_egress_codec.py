@@ -14,6 +14,7 @@ RECORDS = (
     config(provider=PROVIDER, authorities="/a", idle_seconds=300.0),
     LaunchReport("p", "u"),
     LaunchReport("p", "u", "192.0.2.1", closed=True, relay=RelayReport(stripped_tools=("a", "b"))),
+    LaunchReport("p", "u", relay=RelayReport(is_key_taken=True, models=("a", "b"))),
 )
 
 

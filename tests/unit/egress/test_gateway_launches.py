@@ -112,7 +112,7 @@ def test_a_bucket_gives_its_burst_and_then_its_rate():
 async def test_reports_come_back(tmp_path, launches):
     someone = launches.of(IDENTITY)
     someone.record(ALLOWED)
-    someone.update_relay(RelayReport(requests=3, is_key_taken=True, stripped_tools=("web_search",)))
+    someone.update_relay(RelayReport(requests=3, is_key_taken=True, models=("m",)))
     await launches.flush(someone)
     again = Launches(tmp_path, config(log_lines=2), FixedClock()).of(IDENTITY)
     assert again.report == someone.report

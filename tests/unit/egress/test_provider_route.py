@@ -12,9 +12,9 @@ import pytest
 
 from relays import (
     DUMMY,
-    FULL,
     HOSTS,
     KEY,
+    MODELS,
     PATHS,
     RESET,
     TOOL,
@@ -24,6 +24,7 @@ from relays import (
     events,
     question,
     relayed,
+    report_of_one,
     request,
     until,
     world,
@@ -51,7 +52,7 @@ async def test_a_turn_is_relayed(name, tmp_path):
         assert DUMMY not in str(asked.head)
         assert asked.headers["accept-encoding"] == "identity"
         assert relay.script.dialled == [(HOSTS[name], 443)]
-        assert relay.report == FULL
+        assert relay.report == report_of_one(name)
         (line,) = await relay.log()
         assert line["verdict"] == "allowed"
         assert (line["route"], line["host"], line["path"]) == (
@@ -106,7 +107,7 @@ async def test_answers_that_are_no_streams_are_counted(name, tmp_path):
     script = answer(json.dumps(document).encode(), kind="application/json")
     async with relayed(name, [script], tmp_path) as relay:
         assert json.loads((await relay.ask()).body) == document
-        assert relay.report == FULL
+        assert relay.report == report_of_one(name)
 
 
 @pytest.mark.parametrize("path", ["/", "/api/hello"])
@@ -170,7 +171,28 @@ async def test_hosted_tools_pass_where_they_are_allowed(name, tmp_path):
     async with relayed(name, script, tmp_path, allow_external_tools=True) as relay:
         assert (await relay.ask(body)).status == 200
         assert relay.script.asked[0].json == body
-        assert relay.report == FULL
+        assert relay.report == report_of_one(name)
+
+
+@BOTH
+async def test_models_that_were_asked_are_named(name, tmp_path):
+    script = [error(404), answer(*events(name))]
+    async with relayed(name, script, tmp_path) as relay:
+        for model in ("z-1", "b-2[1m]", "z-1", "a.3"):
+            await relay.ask(question(name, model=model))
+        await relay.ask(question(name, model="deep-search"))
+        await relay.ask(question(name, model=1))
+        assert relay.report.models == ("a.3", "unnamed", "z-1")
+        assert [asked.json["model"] for asked in relay.script.asked] == [
+            "z-1", "b-2[1m]", "z-1", "a.3",
+        ]  # fmt: skip
+
+
+async def test_models_that_no_request_reached_are_not_named(tmp_path):
+    async with relayed("openai", [answer(*events("openai"))], tmp_path, max_requests=1) as relay:
+        await relay.ask()
+        assert (await relay.ask(question("openai", model="later"))).status == 400
+        assert relay.report.models == (MODELS["openai"],)
 
 
 async def test_answers_outside_of_a_request_are_refused_where_tools_are_allowed(tmp_path):
@@ -238,7 +260,7 @@ async def test_a_refused_key_is_final(name, tmp_path):
                 assert "refuses the key" in got.error["message"]
             assert len(relay.script.asked) == 1
             assert relay.report == RelayReport(
-                requests=1, blocked=1, failures=1, failure="provider_auth"
+                requests=1, blocked=1, failures=1, failure="provider_auth", models=(MODELS[name],)
             )
             assert [line["reason"] for line in await relay.log(2)] == ["provider_auth"] * 2
 
@@ -274,7 +296,7 @@ async def test_a_403_while_the_first_answer_comes_is_forgotten_with_it(tmp_path)
             assert [(await other.ask()).status for _ in range(2)] == [403, 403]
             more.set()
             assert (await asking).status == 200
-        assert relay.report == replace(FULL, requests=3, failures=2)
+        assert relay.report == replace(report_of_one("openai"), requests=3, failures=2)
 
 
 @BOTH
@@ -336,7 +358,7 @@ async def test_slow_names_of_the_agent_are_no_outage(tmp_path):
             await around.launch.lookups.acquire()
         async with around.connected() as relay:
             assert (await relay.ask()).status == 200
-            assert relay.report == FULL
+            assert relay.report == report_of_one("openai")
 
 
 FAILING = {
@@ -367,7 +389,9 @@ async def test_a_refused_connection_is_unavailable(name, tmp_path):
     async with world(name, [answer()], tmp_path) as around, around.connected() as relay:
         around.script.port = 1
         assert (await relay.ask()).status == 502
-        assert relay.report == RelayReport(requests=1, failures=1, failure="provider_unavailable")
+        assert relay.report == RelayReport(
+            requests=1, failures=1, failure="provider_unavailable", models=(MODELS[name],)
+        )
 
 
 async def test_a_wrong_certificate_is_unavailable(tmp_path):

@@ -8,7 +8,7 @@ from contextlib import suppress
 import pytest
 
 from relays import (
-    FULL,
+    MODELS,
     RESET,
     answer,
     error,
@@ -16,6 +16,7 @@ from relays import (
     events,
     question,
     relayed,
+    report_of_one,
     request,
     until,
     world,
@@ -67,7 +68,7 @@ async def test_an_agent_that_leaves_after_the_end_is_served(name, tmp_path):
         await relay.reader.readuntil(events(name)[-1])
         relay.writer.transport.abort()
         await relay.served()
-        assert relay.report == FULL
+        assert relay.report == report_of_one(name)
 
 
 @BOTH
@@ -82,7 +83,7 @@ async def test_the_end_of_an_answer_is_read_when_the_agent_has_left(name, tmp_pa
         assert not relay.task.done()
         go.set()
         await relay.served()
-        assert relay.report == FULL
+        assert relay.report == report_of_one(name)
 
 
 @BOTH
@@ -110,7 +111,7 @@ async def test_an_agent_that_leaves_before_an_answer_costs_nothing(tmp_path):
         await until(lambda: relay.script.asked)
         relay.writer.close()
         await relay.served()
-        assert relay.report == RelayReport(requests=1)
+        assert relay.report == RelayReport(requests=1, models=(MODELS["openai"],))
 
 
 @BOTH
@@ -162,7 +163,7 @@ async def test_a_reset_after_the_end_is_no_failure(tmp_path):
         await relay.reader.readuntil(events("openai")[-1])
         go.set()
         await relay.log()
-        assert relay.report == FULL
+        assert relay.report == report_of_one("openai")
 
 
 LAST = b'data: {"type":"response.completed","response":{"status":"completed","tools":%b}}\n\n'
@@ -180,7 +181,11 @@ async def test_an_end_that_is_not_read_is_estimated_and_no_failure(case, tmp_pat
         assert (got.status, got.body.endswith(UNREAD[case])) == (200, True)
         asked = len(relay.script.asked[0].body) // 4
         assert relay.report == RelayReport(
-            requests=1, input_tokens=asked, output_tokens=100, is_key_taken=True
+            requests=1,
+            input_tokens=asked,
+            output_tokens=100,
+            is_key_taken=True,
+            models=(MODELS["openai"],),
         )
 
 

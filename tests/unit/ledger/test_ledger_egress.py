@@ -20,6 +20,7 @@ from build import (
     verification,
 )
 from golden.manifest_samples import RUN_UID, run_plan, text_task
+from securebench.egress.relay.account import MODELS
 from securebench.engine import messages
 from securebench.engine.model import CommandReport, Finish, Outcome, Usage
 from securebench.ledger import egress_log
@@ -122,6 +123,7 @@ def test_metadata_of_an_agent():
         "provider_relay_requests": 4,
         "provider_relay_blocked": 0,
         "provider_relay_stripped_tools": [],
+        "provider_models": [],
         "egress_requests": 0,
         "egress_blocked": 0,
         "usage": {
@@ -160,6 +162,31 @@ def test_what_was_stripped_is_named():
     metadata = record(agent_plan(), production=made)["producer_metadata"]
     assert metadata["provider_relay_stripped_tools"] == ["web_search"]
     assert metadata["provider_relay_blocked"] == 3
+
+
+def test_the_models_that_were_asked_are_named():
+    made = record(agent_plan(), production=production(egress=relayed(models=("haiku", "opus"))))
+    metadata = made["producer_metadata"]
+    assert metadata["claude_code_model"] == "opus"
+    assert metadata["provider_models"] == ["haiku", "opus"]
+
+
+OTHER_MODELS = {
+    "twice": ["a", "a"],
+    "no plain word": ["a b"],
+    "empty": [""],
+    "long": ["m" * 65],
+    "a number": [1],
+    "no list": "a",
+    "many": [f"m-{number}" for number in range(MODELS + 1)],
+}
+
+
+@pytest.mark.parametrize("models", OTHER_MODELS.values(), ids=OTHER_MODELS)
+def test_other_models_are_no_record(models):
+    made = record(agent_plan())
+    made["producer_metadata"]["provider_models"] = models
+    assert not VALIDATOR.is_valid(made)
 
 
 def test_an_outage_keeps_what_the_last_launch_left():

@@ -142,6 +142,7 @@ class Request:
         self._began = side.gateway.monotonic()
         self._bytes = bytes_before, side.agent.bytes_down
         self._verdict, self._reason = Verdict.CUT, Cause.CLOSED.value
+        self._model = ""
         self._kinds: tuple[str, ...] = ()
         self._is_read = False
 
@@ -220,7 +221,7 @@ class Request:
         self._is_read = True
         self._check_obstacle()
         body = await self._relayed(raw)
-        self._kinds = body.stripped
+        self._model, self._kinds = body.model, body.stripped
         key = self._key()
         try:
             headers = upstream_headers(
@@ -274,7 +275,7 @@ class Request:
     def _begun(self, question: Question) -> Call:
         """Count the request; nothing is awaited between the check of the budget and this."""
         self._check_obstacle()
-        self._launch.update_relay(account.sent(self._launch.relay, self._kinds))
+        self._launch.update_relay(account.sent(self._launch.relay, self._model, self._kinds))
         return Call(question, self._exchange, self._launch, self._gateway)
 
     async def _refuse(self, error: RefusedCallError) -> None:

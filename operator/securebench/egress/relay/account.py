@@ -14,6 +14,9 @@ from securebench.reasons import PROVIDER_AUTH
 KINDS: Final = 32
 """Kinds of stripped tools that a report names; an agent may make up any number."""
 
+MODELS: Final = 8
+"""Models that a report names; an honest launch has one or two."""
+
 
 @dataclass(frozen=True, slots=True)
 class Ended:
@@ -55,9 +58,11 @@ def tokens_left(report: RelayReport, config: ProviderConfig) -> int | None:
     return config.max_tokens - report.input_tokens - report.output_tokens
 
 
-def sent(report: RelayReport, stripped: tuple[str, ...] = ()) -> RelayReport:
-    """Count a request that goes to the provider now."""
-    return _noted(replace(report, requests=report.requests + 1), stripped)
+def sent(report: RelayReport, model: str, stripped: tuple[str, ...] = ()) -> RelayReport:
+    """Count a request that goes to the provider now, and name the model that it asks."""
+    models = _joined(report.models, (model,), MODELS)
+    counted = replace(report, requests=report.requests + 1, models=models)
+    return _noted(counted, stripped)
 
 
 def key_taken(report: RelayReport) -> RelayReport:
@@ -89,6 +94,10 @@ def ended(report: RelayReport, end: Ended) -> RelayReport:
 
 
 def _noted(report: RelayReport, kinds: tuple[str, ...]) -> RelayReport:
-    fresh = [kind for kind in kinds if kind not in report.stripped_tools]
-    room = KINDS - len(report.stripped_tools)
-    return replace(report, stripped_tools=tuple(sorted({*report.stripped_tools, *fresh[:room]})))
+    return replace(report, stripped_tools=_joined(report.stripped_tools, kinds, KINDS))
+
+
+def _joined(known: tuple[str, ...], more: tuple[str, ...], most: int) -> tuple[str, ...]:
+    """Return all words sorted, without those that there is no room for."""
+    fresh = [word for word in more if word not in known]
+    return tuple(sorted({*known, *fresh[: most - len(known)]}))

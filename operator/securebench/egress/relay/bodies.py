@@ -38,10 +38,12 @@ class RelayedBody:
 
     Attributes:
         data: JSON.
+        model: Whom it asks; ``unnamed`` where that is no plain word.
         stripped: Kinds of what was taken out, sorted: types of tools and names of fields.
     """
 
     data: bytes
+    model: str
     stripped: tuple[str, ...] = ()
 
 
@@ -130,8 +132,9 @@ def relayed_body(raw: bytes, close: Close) -> RelayedBody:
     if _is_deep(body):
         raise RefusedBodyError(f"the body of the request has more than {NESTING} levels")
     findings = Findings()
-    data = json.dumps(close(body, findings), ensure_ascii=False, separators=(",", ":")).encode()
-    return RelayedBody(data, tuple(sorted(findings.kinds)))
+    kept = close(body, findings)
+    data = json.dumps(kept, ensure_ascii=False, separators=(",", ":")).encode()
+    return RelayedBody(data, plain(kept.get("model")), tuple(sorted(findings.kinds)))
 
 
 def plain(kind: object) -> str:

@@ -11,7 +11,16 @@ from hypothesis import strategies as st
 
 from securebench.egress.config import ProviderConfig
 from securebench.egress.relay import answers
-from securebench.egress.relay.account import KINDS, Ended, ended, key_taken, obstacle, refused, sent
+from securebench.egress.relay.account import (
+    KINDS,
+    MODELS,
+    Ended,
+    ended,
+    key_taken,
+    obstacle,
+    refused,
+    sent,
+)
 from securebench.egress.relay.answers import (
     AnthropicMeter,
     DocumentReader,
@@ -360,8 +369,8 @@ def test_budgets_and_refused_keys_stop_requests(name):
 
 
 def test_sums_grow_by_every_answer():
-    report = ended(sent(RelayReport(), ("web_search",)), Ended(Usage(1000, 200, 50)))
-    report = ended(sent(report), Ended(Usage(10, 0, 1), failure="provider_quota"))
+    report = ended(sent(RelayReport(), "m", ("web_search",)), Ended(Usage(1000, 200, 50)))
+    report = ended(sent(report, "a"), Ended(Usage(10, 0, 1), failure="provider_quota"))
     assert report == RelayReport(
         requests=2,
         input_tokens=1010,
@@ -370,6 +379,7 @@ def test_sums_grow_by_every_answer():
         failures=1,
         failure="provider_quota",
         stripped_tools=("web_search",),
+        models=("a", "m"),
     )
     assert ended(report, Ended(is_abandoned=True)).failure == "provider_quota"
     assert ended(report, Ended()).failure == ""
@@ -379,7 +389,7 @@ def test_sums_grow_by_every_answer():
 def test_a_key_that_was_taken_stays_so():
     report = key_taken(RelayReport(requests=1))
     assert report == RelayReport(requests=1, is_key_taken=True)
-    assert ended(sent(report), Ended(failure="provider_auth")).is_key_taken
+    assert ended(sent(report, "m"), Ended(failure="provider_auth")).is_key_taken
 
 
 def test_refusals_are_counted():
@@ -392,6 +402,14 @@ def test_refusals_are_counted():
 def test_kinds_are_bounded():
     report = RelayReport()
     for number in range(2 * KINDS):
-        report = sent(report, (f"kind-{number:03}",))
+        report = sent(report, "m", (f"kind-{number:03}",))
     assert len(report.stripped_tools) == KINDS
-    assert sent(report, ("kind-000",)) == sent(report)
+    assert sent(report, "m", ("kind-000",)) == sent(report, "m")
+
+
+def test_models_are_bounded():
+    report = RelayReport()
+    for number in range(2 * MODELS, 0, -1):
+        report = sent(report, f"model-{number:02}")
+    assert report.models == tuple(f"model-{number:02}" for number in range(9, 17))
+    assert sent(report, "model-12").models == report.models

@@ -401,6 +401,27 @@ def test_bodies_of_many_levels_are_refused(close, wrapped):
         sent({**asked(), **message(), "metadata": wrapped(value)}, close)
 
 
+MODELS = {
+    "gpt-5.5": "gpt-5.5",
+    "claude-opus-4_1.x": "claude-opus-4_1.x",
+    "m" * 64: "m" * 64,
+    "m" * 65: UNNAMED,
+    "": UNNAMED,
+    "gpt-5.5\n": UNNAMED,
+    "other/model": UNNAMED,
+    "gpt\u20115.5": UNNAMED,
+}
+
+
+@pytest.mark.parametrize("model", MODELS)
+@pytest.mark.parametrize("rules", [openai, anthropic])
+def test_the_model_is_named_by_a_plain_word(rules, model):
+    body = asked(model=model) if rules is openai else message(model=model)
+    for close in (rules.closed, rules.opened):
+        found, result = relayed(body, close)
+        assert (found["model"], result.model) == (model, MODELS[model])
+
+
 LEAVES = st.one_of(
     st.none(),
     st.booleans(),
