@@ -5,18 +5,15 @@ Source: providers.md 4.2 and 4.3.
 
 from __future__ import annotations
 
-from collections.abc import Collection
 from types import MappingProxyType
 from typing import Final
 
 from securebench.egress.relay.bodies import (
     Findings,
     JsonObject,
-    check_model,
-    known_fields,
     objects,
+    permitted_fields,
     plain,
-    refuse_fields,
 )
 
 _FIELDS: Final = frozenset(
@@ -70,7 +67,7 @@ def opened(body: JsonObject, findings: Findings) -> JsonObject:
     Raises:
         RefusedBodyError: As of ``bodies.relayed_body``.
     """
-    return _known(body, _FIELDS | _HOSTED, findings)
+    return permitted_fields(body, _FIELDS | _HOSTED, _REFUSED, findings)
 
 
 def closed(body: JsonObject, findings: Findings) -> JsonObject:
@@ -79,7 +76,7 @@ def closed(body: JsonObject, findings: Findings) -> JsonObject:
     Raises:
         RefusedBodyError: As of ``bodies.relayed_body``.
     """
-    kept = _known(body, _FIELDS, findings)
+    kept = permitted_fields(body, _FIELDS, _REFUSED, findings)
     _check_content(kept.get("system"), findings)
     for message in objects(kept.get("messages"), "the field messages", findings):
         _check_content(message.get("content"), findings)
@@ -88,12 +85,6 @@ def closed(body: JsonObject, findings: Findings) -> JsonObject:
     findings.check_tools()
     _check_choice(kept.get("tool_choice"), findings)
     return kept
-
-
-def _known(body: JsonObject, known: Collection[str], findings: Findings) -> JsonObject:
-    refuse_fields(body, _REFUSED, findings)
-    check_model(body, findings)
-    return known_fields(body, known, findings)
 
 
 def _tools(value: object, findings: Findings) -> list[JsonObject]:

@@ -142,41 +142,27 @@ def plain(kind: object) -> str:
     return kind if isinstance(kind, str) and _KIND.fullmatch(kind) else UNNAMED
 
 
-def known_fields(body: JsonObject, known: Collection[str], findings: Findings) -> JsonObject:
-    """Return the fields that are listed; others that say something are noted."""
-    findings.kinds |= {
-        plain(name) for name, value in body.items() if name not in known and value not in _UNSET
-    }
-    return {name: value for name, value in body.items() if name in known}
-
-
-def refuse_fields(body: JsonObject, refused: Mapping[str, str], findings: Findings) -> None:
-    """End where a field is set that changes what the answer rests on.
+def permitted_fields(
+    body: JsonObject, known: Collection[str], refused: Mapping[str, str], findings: Findings
+) -> JsonObject:
+    """Return the fields that are listed; others that say something are noted.
 
     Args:
         body: Of the request.
+        known: Names that are sent on.
         refused: What a field would do, by name.
         findings: Of the request.
 
     Raises:
-        RefusedBodyError: One is set.
+        RefusedBodyError: A field is set that changes what the answer rests on, or the model looks
+            things up by itself, or is no text.
     """
-    for name, effect in refused.items():
-        if body.get(name) not in _UNSET:
-            findings.refuse(f"the field {name} is not relayed: {effect}", name)
-
-
-def check_model(body: JsonObject, findings: Findings) -> None:
-    """End where the model itself looks things up: search and deep-research models.
-
-    Raises:
-        RefusedBodyError: So it does, or the model is no text.
-    """
-    model = body.get("model")
-    if not isinstance(model, str):
-        findings.malformed("the field model")
-    if "search" in model.lower():
-        findings.refuse("models that search by themselves are not allowed in this run", "model")
+    _refuse_fields(body, refused, findings)
+    _check_model(body, findings)
+    findings.kinds |= {
+        plain(name) for name, value in body.items() if name not in known and value not in _UNSET
+    }
+    return {name: value for name, value in body.items() if name in known}
 
 
 def objects(value: object, what: str, findings: Findings) -> list[JsonObject]:
@@ -188,6 +174,21 @@ def objects(value: object, what: str, findings: Findings) -> list[JsonObject]:
     if not isinstance(value, list):
         findings.malformed(what)
     return [each if isinstance(each, dict) else findings.malformed(what) for each in value]
+
+
+def _refuse_fields(body: JsonObject, refused: Mapping[str, str], findings: Findings) -> None:
+    for name, effect in refused.items():
+        if body.get(name) not in _UNSET:
+            findings.refuse(f"the field {name} is not relayed: {effect}", name)
+
+
+def _check_model(body: JsonObject, findings: Findings) -> None:
+    """End where the model itself looks things up: search and deep-research models."""
+    model = body.get("model")
+    if not isinstance(model, str):
+        findings.malformed("the field model")
+    if "search" in model.lower():
+        findings.refuse("models that search by themselves are not allowed in this run", "model")
 
 
 def _is_deep(body: JsonObject) -> bool:

@@ -11,11 +11,9 @@ from typing import Final
 from securebench.egress.relay.bodies import (
     Findings,
     JsonObject,
-    check_model,
-    known_fields,
     objects,
+    permitted_fields,
     plain,
-    refuse_fields,
 )
 
 _FIELDS: Final = frozenset(
@@ -104,9 +102,7 @@ def opened(body: JsonObject, findings: Findings) -> JsonObject:
     Raises:
         RefusedBodyError: As of ``bodies.relayed_body``.
     """
-    refuse_fields(body, _REFUSED, findings)
-    check_model(body, findings)
-    kept = known_fields(body, _FIELDS, findings)
+    kept = permitted_fields(body, _FIELDS, _REFUSED, findings)
     if kept.get("store"):
         findings.kinds.add("store")
         kept["store"] = False
