@@ -132,7 +132,8 @@ WAYS_OUT: Mapping[str, tuple[EgressPlan | None, object]] = {
 def test_a_144_attack_on_the_label(kind: str) -> None:
     way, is_confidential = WAYS_OUT[kind]
     plan = replace(run_plan(text_task()), egress=way)
-    labels = record_labels(plan, text_task(), AttemptHistory(AttemptKey(0, 1)), Isolation.VERIFIED)
+    history = AttemptHistory(AttemptKey(0, 1))
+    labels = record_labels(plan, text_task(), history, Isolation.VERIFIED, node_reachable=False)
 
     assert labels["network"] == ("none" if way is None else "egress")
     assert labels.get("network_confidential") == is_confidential

@@ -301,7 +301,13 @@ class Isolation(ApiModel):
         tuple[IsolationGap, ...],
         Field(max_length=4, json_schema_extra={"x-kubernetes-list-type": "set"}),
     ] = ()
-    """Node: accept a network plugin that lets a Pod reach its own node."""
+    """Node: TCP addresses of the operator's node may be open, where a network plugin lets a Pod
+    reach its own node; every record says whether they were."""
+
+    @property
+    def is_node_allowed(self) -> bool:
+        """Whether Pods of the run may reach the node."""
+        return IsolationGap.NODE in self.allow
 
 
 class Retention(ApiModel):

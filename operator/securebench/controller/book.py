@@ -172,6 +172,7 @@ class RunBook:
             run_ordinal=self._bound.index.run_ordinal,
             resume_generation=self._bound.index.resume_generation,
             platform=platform_name(),
+            node_reachable=found is not None and found.node_reachable,
         )
         record = candidate_record(plan, plan.tasks[finish.key.task], known, texts, context)
         return self._bound.store.write_record(finish.key, record_line(record, plan.limits))

@@ -9,7 +9,9 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from securebench.clock import Clock
+from securebench.controller.context import Context
 from securebench.controller.mirror import PodMirror
+from securebench.controller.wishes import Wishes
 from securebench.engine.entries import Isolated
 from securebench.engine.messages import BadMessageError, decode, kernel_release
 from securebench.engine.observe import PodView
@@ -31,6 +33,18 @@ START_SECONDS = 30.0
 
 POLL_SECONDS = 0.2
 
+NO_CANARY = Isolated(
+    verified=False,
+    user_namespaces=False,
+    message="spec.isolation.require is Declared: no canary ran",
+    declared=True,
+)
+
+NODE_ADVICE = (
+    "; spec.isolation.allow: [Node] accepts addresses of the node, and every record then says"
+    " labels.node_reachable: true"
+)
+
 
 @dataclass(frozen=True, slots=True)
 class IsolationCheck:
@@ -41,12 +55,27 @@ class IsolationCheck:
         user_namespaces: The operator's setting.
         timeout_seconds: For the whole check.
         must_be_sandboxed: Whether the administrator requires a sandbox of the run's runtime class.
+        is_node_allowed: Whether targets of the node may be reached all the same.
     """
 
     targets: Sequence[ProbeTarget]
     user_namespaces: UserNamespaceSetting
     timeout_seconds: float
     must_be_sandboxed: bool = False
+    is_node_allowed: bool = False
+
+
+def isolation_check(context: Context, plan: RunPlan, wishes: Wishes) -> IsolationCheck:
+    """Return what to prove for a run."""
+    settings = context.settings
+    sandboxed = settings.pod_template.sandboxed_runtime_class_names
+    return IsolationCheck(
+        context.targets,
+        settings.user_namespaces,
+        settings.canary.timeout_seconds,
+        must_be_sandboxed=plan.pods.runtime_class in sandboxed,
+        is_node_allowed=wishes.is_node_allowed,
+    )
 
 
 class Answer(NamedTuple):
@@ -92,9 +121,9 @@ class Prober:
             check: What to prove.
 
         Returns:
-            The finding; ``verified`` only where at least one target answered the control and
-            none answered the canary, where the run's gateway, if it has one, did, and where a
-            required sandbox was seen.
+            The finding; ``verified`` only where at least one target answered the control alone and
+            none answered the canary but those of the node that may, where the run's gateway, if it
+            has one, did, and where a required sandbox was seen.
         """
         try:
             async with asyncio.timeout(check.timeout_seconds):
@@ -117,12 +146,13 @@ class Prober:
             if check.must_be_sandboxed and runtime_of(answer.kernel) is not Runtime.GVISOR:
                 return self._refused(check, self._no_sandbox(answer.kernel))
             found = await control
-            egress = self._plan.egress
             return judge(
                 found.states,
                 answer.states,
                 user_namespaces=namespaced,
-                has_gateway=egress is not None,
+                has_gateway=self._plan.egress is not None,
+                node=[target for target in check.targets if target.is_node],
+                is_node_allowed=check.is_node_allowed,
             )
         finally:
             control.cancel()
@@ -227,6 +257,8 @@ def judge(
     *,
     user_namespaces: bool,
     has_gateway: bool = False,
+    node: Sequence[ProbeTarget] = (),
+    is_node_allowed: bool = False,
 ) -> Isolated:
     """Compare what the control reached with what the canary reached.
 
@@ -235,23 +267,48 @@ def judge(
         canary: State by target with the policy.
         user_namespaces: Whether the canary had a user namespace.
         has_gateway: Whether the run has a gateway, the only target that the canary must reach.
+        node: The targets of the node.
+        is_node_allowed: Whether the canary may reach these.
     """
-    proven = sorted(name for name, state in control.items() if state == OPEN)
+    at_node = [target for target in node if canary.get(target.name) == OPEN]
+    names = {target.name for target in at_node}
+    may_open = names if is_node_allowed else set()
     must_open = {GATEWAY_TARGET} if has_gateway else set()
-    must_close = {*canary, *proven} - must_open
+    proven = sorted({name for name, state in control.items() if state == OPEN} - may_open)
+    must_close = {*canary, *proven} - must_open - may_open
     reached = sorted(name for name in must_close if canary.get(name, "not probed") != CLOSED)
+    problem = ""
     if reached:
         policies = "the run's policies" if has_gateway else "the deny-all policy"
-        message = f"a Pod under {policies} reached: {', '.join(reached)}"
-        return Isolated(verified=False, user_namespaces=user_namespaces, message=message)
-    if any(canary.get(name) != OPEN for name in must_open):
-        message = "a Pod of the run did not reach the run's gateway"
-        return Isolated(verified=False, user_namespaces=user_namespaces, message=message)
-    if not proven:
-        message = "no target answered without the policy, so closed targets prove nothing"
-        return Isolated(verified=False, user_namespaces=user_namespaces, message=message)
-    unproven = sorted(set(control) - set(proven))
-    message = f"closed: {', '.join(proven)}" + ("; open: gateway" if has_gateway else "")
+        advice = NODE_ADVICE if names.issuperset(reached) else ""
+        problem = f"a Pod under {policies} reached: {', '.join(reached)}{advice}"
+    elif any(canary.get(name) != OPEN for name in must_open):
+        problem = "a Pod of the run did not reach the run's gateway"
+    elif not proven:
+        problem = "no target answered without the policy, so closed targets prove nothing"
+    unproven = sorted({*control}.difference(proven, may_open))
+    return Isolated(
+        verified=not problem,
+        user_namespaces=user_namespaces,
+        message=problem or _proof(proven, unproven, at_node, has_gateway=has_gateway),
+        node_reachable=bool(at_node),
+    )
+
+
+def _proof(
+    proven: Sequence[str],
+    unproven: Sequence[str],
+    at_node: Sequence[ProbeTarget],
+    *,
+    has_gateway: bool,
+) -> str:
+    """Return the sentence of a run whose Pods are cut off."""
+    parts = [f"closed: {', '.join(proven)}"]
+    if has_gateway:
+        parts.append("open: gateway")
+    if at_node:
+        places = ", ".join(f"{target.name} ({target.authority})" for target in at_node)
+        parts.append(f"open on the node, which spec.isolation.allow accepts: {places}")
     if unproven:
-        message += f"; unproven (do not answer without the policy either): {', '.join(unproven)}"
-    return Isolated(verified=True, user_namespaces=user_namespaces, message=message)
+        parts.append(f"unproven (do not answer without the policy either): {', '.join(unproven)}")
+    return "; ".join(parts)

@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 
 from securebench.api.models import BenchmarkRunSpec, Toleration
+from securebench.controller.surroundings import KUBELET_TARGET
 from securebench.errors import ConfigErrors, SpecError
+from securebench.manifests.canary import ProbeTarget
 from securebench.plan.agents import LATEST, Overlays
 from securebench.plan.model import Limits, PodPolicy, RunPolicy, UserNamespaces
 from securebench.settings import AccessMode, Overlay, PodTemplateRules, Settings, TolerationRule
@@ -49,6 +51,26 @@ def pod_policy(
         startup_allowance_seconds=settings.launch.startup_seconds,
         grace_seconds=settings.launch.seal_seconds,
         max_processes=0,
+    )
+
+
+def launch_probes(spec: BenchmarkRunSpec, targets: Iterable[ProbeTarget]) -> tuple[str, ...]:
+    """Return the addresses that must be closed for a harness before and after its command.
+
+    The kubelet is never one of them: it is the operator's, and another node's Pods may be cut off
+    from it where the Pods of its own node are not.
+
+    Args:
+        spec: May allow its Pods to reach the node.
+        targets: What the canary tries.
+    """
+    is_node_allowed = spec.isolation.is_node_allowed
+    return tuple(
+        target.authority
+        for target in targets
+        if target.protocol == "tcp"
+        and target.name != KUBELET_TARGET
+        and not (is_node_allowed and target.is_node)
     )
 
 

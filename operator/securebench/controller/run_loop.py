@@ -16,7 +16,7 @@ from securebench.controller.context import Context
 from securebench.controller.egress import with_usage
 from securebench.controller.exposure import exposed_values, hide_values
 from securebench.controller.gateway import GatewayKeeper
-from securebench.controller.isolation import IsolationCheck, Prober, ensure_policy
+from securebench.controller.isolation import NO_CANARY, Prober, ensure_policy, isolation_check
 from securebench.controller.lanes import LaneKeeper
 from securebench.controller.launches import Launcher
 from securebench.controller.mirror import PodMirror
@@ -247,23 +247,12 @@ class RunLoop:
         return found.sandboxed and (found.verified or self._wishes.is_isolation_declared)
 
     async def _probe(self) -> Isolated:
-        settings = self._context.settings
-        must_be_sandboxed = (
-            self._plan.pods.runtime_class in settings.pod_template.sandboxed_runtime_class_names
-        )
-        if self._wishes.is_isolation_declared and not must_be_sandboxed:
-            message = "spec.isolation.require is Declared: no canary ran"
-            return Isolated(verified=False, user_namespaces=False, message=message, declared=True)
+        check = isolation_check(self._context, self._plan, self._wishes)
+        if self._wishes.is_isolation_declared and not check.must_be_sandboxed:
+            return NO_CANARY
         await self._publisher.announce(Reason.PROBING, "the canary probes the network")
         prober = Prober(self._context.cluster, self._plan, self._mirror, self._context.clock)
-        return await prober.prove(
-            IsolationCheck(
-                self._context.targets,
-                settings.user_namespaces,
-                settings.canary.timeout_seconds,
-                must_be_sandboxed=must_be_sandboxed,
-            )
-        )
+        return await prober.prove(check)
 
     def _situation(self) -> Situation:
         return Situation(

@@ -20,9 +20,14 @@ from securebench.controller.packs import (
     freeze,
     frozen,
 )
-from securebench.controller.pod_rules import limits, overlays, pod_policy, run_policy
+from securebench.controller.pod_rules import (
+    launch_probes,
+    limits,
+    overlays,
+    pod_policy,
+    run_policy,
+)
 from securebench.controller.secret_rules import check_secrets
-from securebench.controller.surroundings import KUBELET_TARGET
 from securebench.durable import make_folder, replace_file
 from securebench.engine.entries import Finished, Kept
 from securebench.engine.tally import KEPT_ON_RESUME
@@ -36,7 +41,6 @@ from securebench.kube.port import Kind
 from securebench.ledger.index import IndexEntry, RunIndex, index_entry
 from securebench.ledger.journal import read_entries
 from securebench.ledger.store import JOURNAL, RECORD, RunStore
-from securebench.manifests.canary import ProbeTarget
 from securebench.manifests.layout import attempt_folder, run_folder
 from securebench.packs.load import LoadedPack, load_tasks
 from securebench.packs.oracle import Answer, Answers, reference_answers
@@ -243,11 +247,6 @@ def _plan(
     harness = spec_harness(spec)
     loaded = _load(pack, spec, harness.task_file, given.kept)
     answers = _answers(spec, loaded.tasks, given.answers)
-    probes = tuple(
-        _authority(target)
-        for target in context.targets
-        if target.protocol == "tcp" and target.name != KUBELET_TARGET
-    )
     plan = build_plan(
         PlanInputs(
             identity=RunIdentity(run.uid, run.name, run.namespace, spec.run_id or run.name),
@@ -255,7 +254,9 @@ def _plan(
             manifest=loaded.pack.manifest,
             tasks=loaded.tasks,
             pack_digest=pack.digest,
-            pods=pod_policy(spec, context.settings, context.node_name, probes),
+            pods=pod_policy(
+                spec, context.settings, context.node_name, launch_probes(spec, context.targets)
+            ),
             policy=run_policy(spec, context.settings),
             limits=given.bounds,
             audit=given.audit,
@@ -266,11 +267,6 @@ def _plan(
         )
     )
     return plan, answers
-
-
-def _authority(target: ProbeTarget) -> str:
-    host = f"[{target.host}]" if ":" in target.host else target.host
-    return f"{host}:{target.port}"
 
 
 def _bound_answers(spec: BenchmarkRunSpec, store: RunStore) -> bytes | None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import AsyncIterator, Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Literal
 
@@ -49,11 +50,22 @@ def probe_targets(
 ) -> Iterator[ProbeTarget]:
     """Yield what no Pod of a run may reach.
 
+    The node counts by its address: a Service in front of it does not, and neither does a name
+    server, which leads out of the cluster wherever it is.
+
     Args:
         settings: Names metadata service, an outside address and further ones.
         environment: Names the API server.
         resolvers: Addresses of the operator's own name servers.
     """
+    for target in _targets(settings, environment, resolvers):
+        is_at_node = target.host == settings.node_address
+        yield replace(target, is_node=is_at_node and target.protocol == "tcp")
+
+
+def _targets(
+    settings: Settings, environment: Mapping[str, str], resolvers: tuple[str, ...]
+) -> Iterator[ProbeTarget]:
     host = environment.get("KUBERNETES_SERVICE_HOST", "")
     if host:
         port = int(environment.get("KUBERNETES_SERVICE_PORT", "443"))

@@ -48,6 +48,11 @@ class Wishes:
         """Whether the user does without the canary."""
         return self._spec.isolation.require is IsolationRequirement.DECLARED
 
+    @property
+    def is_node_allowed(self) -> bool:
+        """Whether Pods of the run may reach the node."""
+        return self._spec.isolation.is_node_allowed
+
     def deadline(self, started_at: float | None) -> float | None:
         """Return when the run is ended, seconds since the epoch."""
         return None if started_at is None else started_at + self._spec.active_deadline_seconds

@@ -39,6 +39,7 @@ class Isolated:
         message: One plain sentence.
         declared: Whether no canary ran because the user does without it.
         sandboxed: Whether the runtime is the sandbox that the administrator requires, if any.
+        node_reachable: Whether the canary reached the node.
     """
 
     verified: bool
@@ -46,6 +47,7 @@ class Isolated:
     message: str
     declared: bool = False
     sandboxed: bool = True
+    node_reachable: bool = False
 
 
 @dataclass(frozen=True, slots=True)

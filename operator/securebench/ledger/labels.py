@@ -93,7 +93,12 @@ def _external_tools(plan: RunPlan) -> bool:
 
 
 def record_labels(
-    plan: RunPlan, task: TaskPlan, history: AttemptHistory, isolation: Isolation
+    plan: RunPlan,
+    task: TaskPlan,
+    history: AttemptHistory,
+    isolation: Isolation,
+    *,
+    node_reachable: bool,
 ) -> dict[str, object]:
     """Return a record's labels.
 
@@ -103,6 +108,7 @@ def record_labels(
         history: The runtime is what was measured in its Pods; the user namespace is what the
             harness Pod really had, or what the plan says where none ended.
         isolation: What is known about the network.
+        node_reachable: Whether the canary reached the node.
     """
     facts = None if history.production is None else history.production.facts
     return {
@@ -111,6 +117,7 @@ def record_labels(
         **_confidential(plan),
         "credentials": credentials(plan).value,
         "isolation": isolation.value,
+        "node_reachable": node_reachable,
         "runtime": _runtime(history).value,
         "user_namespace": _user_namespace(plan, facts),
         "external_tools": _external_tools(plan),

@@ -88,6 +88,7 @@ class RecordContext:
         run_ordinal: How often this run id was started with these digests, from 1.
         resume_generation: 0 for a run that continues none.
         platform: ``<os>-<arch>`` of the agents' tools.
+        node_reachable: Whether the canary reached the node.
     """
 
     isolation: Isolation
@@ -95,6 +96,7 @@ class RecordContext:
     run_ordinal: int = 1
     resume_generation: int = 0
     platform: str = "linux-amd64"
+    node_reachable: bool = False
 
 
 def candidate_record(
@@ -130,7 +132,9 @@ def candidate_record(
         "producer_stderr": texts.producer_stderr,
         "producer_metadata": producer_metadata(plan, task, history, context.platform),
         **_verifier_fields(history, finish, verified),
-        "labels": record_labels(plan, task, history, context.isolation),
+        "labels": record_labels(
+            plan, task, history, context.isolation, node_reachable=context.node_reachable
+        ),
         "digests": record_digests(plan, task, history),
         "timing": _timing(history, context),
     }

@@ -8,7 +8,7 @@ address that the canary must reach; no control tries it.
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
 from securebench.egress.protocol import GATEWAY_PORT
@@ -45,12 +45,20 @@ class ProbeTarget:
         port: From 1 to 65535.
         protocol: ``tcp`` (open when a connection is accepted) or ``udp`` (a DNS server; open
             when it answers a query).
+        is_node: Whether it is the operator's node, which a run may allow its Pods to reach.
     """
 
     name: str
     host: str
     port: int
     protocol: Literal["tcp", "udp"]
+    is_node: bool = False
+
+    @property
+    def authority(self) -> str:
+        """Host and port as one word."""
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        return f"{host}:{self.port}"
 
 
 def canary_pod(
@@ -99,7 +107,7 @@ def _probe_pod(
         "want": CLOSED if role is Role.CANARY else OPEN,
         "rounds": ROUNDS,
         "timeout_seconds": TIMEOUT_SECONDS,
-        "targets": [asdict(target) for target in targets],
+        "targets": [_told(target) for target in targets],
     }
     if role is Role.CANARY and plan.egress is not None and plan.egress.gateway:
         spec["must_open"] = [_gateway_target(plan.egress.gateway)]
@@ -122,4 +130,14 @@ def _probe_pod(
 
 
 def _gateway_target(address: str) -> dict[str, object]:
-    return asdict(ProbeTarget(GATEWAY_TARGET, address, GATEWAY_PORT, "tcp"))
+    return _told(ProbeTarget(GATEWAY_TARGET, address, GATEWAY_PORT, "tcp"))
+
+
+def _told(target: ProbeTarget) -> dict[str, object]:
+    """Return what a probing Pod is told of a target."""
+    return {
+        "name": target.name,
+        "host": target.host,
+        "port": target.port,
+        "protocol": target.protocol,
+    }

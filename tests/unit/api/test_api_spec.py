@@ -38,6 +38,7 @@ def test_a_minimal_spec_gets_the_defaults_of_the_design() -> None:
     assert (spec.attempts, spec.parallelism) == (1, 4)
     assert (spec.infrastructure_retries, spec.provider_retries) == (2, 2)
     assert spec.isolation.require is IsolationRequirement.VERIFIED
+    assert not spec.isolation.is_node_allowed
     assert spec.active_deadline_seconds == 86_400
     assert spec.cancel is CancelMode.NONE
     assert spec.retention.pods is PodRetention.FAILED
@@ -85,6 +86,8 @@ def test_tolerations(toleration: dict[str, str]) -> None:
         ("attempts", True, "spec.attempts: must be an integer"),
         ("attempts", 101, "spec.attempts: Input should be less than or equal to 100"),
         ("suspend", "yes", "spec.suspend: must be true or false"),
+        ("isolation.allow", ["Internet"], "spec.isolation.allow[0]: Input should be 'Node'"),
+        ("isolation.allow", "Node", "spec.isolation.allow: must be a list"),
         ("taskSelector.include", "a", "spec.taskSelector.include: must be a list"),
         ("podTemplate", [], "spec.podTemplate: must be an object"),
         ("hostNetwork", True, "spec.hostNetwork: unknown field"),
@@ -118,6 +121,19 @@ def test_a_wrong_field_is_named_with_what_is_wrong(path: str, value: object, wan
     with pytest.raises(SpecError) as caught:
         BenchmarkRunSpec.parse(with_value(path, value))
     assert want in caught.value.reason
+
+
+@pytest.mark.parametrize("require", ["Verified", "Declared"])
+def test_the_node_may_be_allowed(require: str) -> None:
+    spec = BenchmarkRunSpec.parse(with_value("isolation", {"require": require, "allow": ["Node"]}))
+    assert spec.isolation.require.value == require
+    assert spec.isolation.is_node_allowed
+
+
+def test_another_gap_is_refused_in_one_line() -> None:
+    with pytest.raises(SpecError) as caught:
+        BenchmarkRunSpec.parse(with_value("isolation.allow", ["Node", "Internet"]))
+    assert caught.value.reason == "spec.isolation.allow[1]: Input should be 'Node'"
 
 
 def test_all_problems_come_in_one_go_one_per_line() -> None:

@@ -133,6 +133,103 @@ def test_a_run_without_a_gateway_may_reach_none():
     assert not found.verified
 
 
+# The node
+
+NODE = (
+    ProbeTarget("kubelet", "192.0.2.1", 10250, "tcp", is_node=True),
+    ProbeTarget("extra-1", "fd00::1", 22, "tcp", is_node=True),
+)
+BESIDE = OPEN | {"kubelet": "open", "extra-1": "open"}
+SHUT = dict.fromkeys(BESIDE, "closed")
+WAY = (
+    "; spec.isolation.allow: [Node] accepts addresses of the node, and every record then says"
+    " labels.node_reachable: true"
+)
+REACHED_NODE = "a Pod under the deny-all policy reached: "
+ACCEPTED = "; open on the node, which spec.isolation.allow accepts: "
+UNPROVEN = "; unproven (do not answer without the policy either): "
+KUBELET = {"kubelet": "open"}
+NODE_JUDGEMENTS = {
+    "refused": (False, BESIDE, SHUT | KUBELET, f"{REACHED_NODE}kubelet{WAY}"),
+    "refused beside another target": (
+        False,
+        BESIDE,
+        SHUT | KUBELET | {"dns": "open"},
+        f"{REACHED_NODE}dns, kubelet",
+    ),
+    "closed": (False, BESIDE, SHUT, "closed: api-server, dns, extra-1, kubelet"),
+    "closed where it may be open": (
+        True,
+        BESIDE,
+        SHUT,
+        "closed: api-server, dns, extra-1, kubelet",
+    ),
+    "accepted": (
+        True,
+        BESIDE,
+        SHUT | KUBELET,
+        f"closed: api-server, dns, extra-1{ACCEPTED}kubelet (192.0.2.1:10250)",
+    ),
+    "all of it accepted": (
+        True,
+        BESIDE,
+        SHUT | KUBELET | {"extra-1": "open"},
+        f"closed: api-server, dns{ACCEPTED}kubelet (192.0.2.1:10250), extra-1 ([fd00::1]:22)",
+    ),
+    "accepted, not reached by the control": (
+        True,
+        OPEN | {"kubelet": "closed", "extra-1": "closed"},
+        SHUT | KUBELET,
+        f"closed: api-server, dns{ACCEPTED}kubelet (192.0.2.1:10250){UNPROVEN}extra-1",
+    ),
+    "accepted beside another target": (
+        True,
+        BESIDE,
+        SHUT | KUBELET | {"api-server": "open"},
+        f"{REACHED_NODE}api-server",
+    ),
+    "a state that nobody knows": (
+        True,
+        BESIDE,
+        SHUT | {"kubelet": "maybe"},
+        f"{REACHED_NODE}kubelet",
+    ),
+    "nothing but the node answers the control": (
+        True,
+        dict.fromkeys(BESIDE, "closed") | KUBELET,
+        SHUT | KUBELET,
+        "no target answered without the policy, so closed targets prove nothing",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", NODE_JUDGEMENTS)
+def test_judgement_of_the_node(name):
+    allowed, control, canary, message = NODE_JUDGEMENTS[name]
+    found = judge(control, canary, user_namespaces=True, node=NODE, is_node_allowed=allowed)
+    assert found == Isolated(
+        verified=message.startswith("closed: "),
+        user_namespaces=True,
+        message=message,
+        node_reachable=canary["kubelet"] == "open",
+    )
+
+
+def test_a_node_that_is_reached_beside_the_gateway():
+    canary = SHUT | KUBELET | {"gateway": "open"}
+    refused, accepted = (
+        judge(
+            BESIDE, canary, user_namespaces=True, has_gateway=True, node=NODE, is_node_allowed=each
+        )
+        for each in (False, True)
+    )
+    assert refused.message == f"a Pod under the run's policies reached: kubelet{WAY}"
+    assert accepted.verified
+    assert accepted.message == (
+        f"closed: api-server, dns, extra-1; open: gateway{ACCEPTED}kubelet (192.0.2.1:10250)"
+    )
+
+
 def probe(code=0, message=""):
     return pod_status("Succeeded", ended("probe", code, message=message))
 
@@ -177,13 +274,13 @@ class World:
         self.mirror = PodMirror(self.cluster, "", self.clock, 60.0, lambda: None)
         self.runner = asyncio.Runner(loop_factory=lambda: VirtualLoop(self.clock))
 
-    def prove(self, kubelet, setting=UserNamespaces.AUTO, plan=PLAN, **check):
+    def prove(self, kubelet, setting=UserNamespaces.AUTO, plan=PLAN, targets=TARGETS, **check):
         async def prove():
             follower = asyncio.create_task(self.mirror.follow(await self.mirror.list()))
             helper = asyncio.create_task(self.play(kubelet))
             prober = Prober(self.cluster, plan, self.mirror, self.clock)
             try:
-                return await prober.prove(IsolationCheck(TARGETS, setting, 120, **check))
+                return await prober.prove(IsolationCheck(targets, setting, 120, **check))
             finally:
                 for task in (follower, helper):
                     task.cancel()
@@ -267,6 +364,13 @@ def test_a_canary_that_gets_out_does_not(world):
     found = world.prove({CONTROL: says(OPEN), FIRST: says(OPEN)})
     assert not found.verified
     assert world.cluster.objects(Kind.POD) == {}
+
+
+@pytest.mark.parametrize("allowed", [True, False])
+def test_a_canary_that_reaches_its_node(world, allowed):
+    kubelet = {CONTROL: says(BESIDE), FIRST: says(SHUT | KUBELET)}
+    found = world.prove(kubelet, targets=(*TARGETS, *NODE), is_node_allowed=allowed)
+    assert (found.verified, found.node_reachable) == (allowed, True)
 
 
 @pytest.mark.parametrize("kubelet", [stuck, without_sandbox])

@@ -257,6 +257,19 @@ async def test_supervise_waits_until_every_address_but_the_node_is_closed(world)
     assert plan.pods.probes == ("[fd00::1]:443", "169.254.169.254:80", "10.0.0.9:5432")
 
 
+async def test_supervise_leaves_the_node_out_where_it_may_be_open(world):
+    targets = (
+        ProbeTarget("api-server", "192.0.2.1", 6443, "tcp", is_node=True),
+        ProbeTarget("extra-1", "192.0.2.1", 22, "tcp", is_node=True),
+        ProbeTarget("extra-2", "10.0.0.9", 5432, "tcp"),
+    )
+    world.context = replace(world.context, targets=targets)
+    allowed = (await world.bind(isolation={"allow": ["Node"]})).plan
+    assert allowed.pods.probes == ("10.0.0.9:5432",)
+    plan = (await world.bind("second", "33333333-0000-4000-8000-000000000000")).plan
+    assert plan.pods.probes == ("192.0.2.1:6443", "192.0.2.1:22", "10.0.0.9:5432")
+
+
 async def test_a_one_node_volume_keeps_the_pods_on_its_node(world):
     world.context = context_of(world.cluster, world.clock, world.root, access_mode="ReadWriteOnce")
     assert (await world.bind()).plan.pods.node_name == "node-1"

@@ -90,6 +90,11 @@ def test_isolation_may_be_declared():
     assert not wishes(isolation={"require": "Verified"}).is_isolation_declared
 
 
+def test_the_node_may_be_allowed():
+    assert wishes(isolation={"allow": ["Node"]}).is_node_allowed
+    assert not wishes().is_node_allowed
+
+
 def test_suspension_is_known_of_a_spec_that_does_not_hold():
     assert Wishes({"suspend": True, "nonsense": 1}, 1).is_suspended
     assert not Wishes({"suspend": "true"}, 1).is_suspended

@@ -51,6 +51,7 @@ ENTRIES = (
     RunBound("uid", "sha256:plan"),
     Opened(1, NOW + 0.1),
     Isolated(verified=False, user_namespaces=True, message="reached: dns", declared=True),
+    Isolated(verified=True, user_namespaces=True, message="closed: dns", node_reachable=True),
     LaunchBegun(HARNESS, NOW),
     LaunchLost(lost_launch()),
     Produced(KEY, PRODUCTION),
@@ -96,6 +97,14 @@ def test_every_entry_comes_back_equal(entry):
     assert found.entries == (entry,)
     assert found.size_bytes == len(line)
     assert found.link == line[9:17]
+
+
+def test_a_finding_of_an_earlier_version_reached_no_node():
+    found = Isolated(verified=True, user_namespaces=True, message="closed: dns")
+    body = encode(found, FIRST).split(b" ", 2)[2].strip()
+    older = body.replace(b',"node_reachable":false', b"")
+    assert older != body
+    assert replayed(resealed(older, FIRST)) == (found,)
 
 
 def test_a_journal_keeps_what_was_appended(path):

@@ -418,11 +418,18 @@ class TestLabels:
             "network": "none",
             "credentials": "none",
             "isolation": "verified",
+            "node_reachable": False,
             "runtime": "unknown",
             "user_namespace": True,
             "external_tools": False,
             "audit": False,
         }
+
+    def test_of_a_node_that_was_reached(self) -> None:
+        task, context = text_task(), replace(CONTEXT, node_reachable=True)
+        made = candidate_record(run_plan(task), task, history(), TEXTS, context)
+        VALIDATOR.validate(json.loads(record_line(made, Limits())))
+        assert made["labels"]["node_reachable"] is True
 
     def test_of_an_audit(self) -> None:
         assert record(history(), audit=True)["labels"]["audit"] is True

@@ -149,12 +149,19 @@ CHANGES = {
     "policy": {"verification": {"disallowDangerousCommands": False}},
     "limits": {"resources": {"limits": {"memory": "2Gi"}}},
     "isolation": {"isolation": {"require": "Declared"}},
+    "an open node": {"isolation": {"allow": ["Node"]}},
 }
 
 
 @pytest.mark.parametrize("name", CHANGES)
 def test_what_may_change_an_outcome_changes_the_digest(name):
     assert build_plan(inputs(**CHANGES[name])).digest != build_plan(inputs()).digest
+
+
+@pytest.mark.parametrize("isolation", [{"require": "Declared"}, {"allow": ["Node"]}])
+def test_isolation_is_part_of_the_policy(isolation):
+    changed = build_plan(inputs(isolation=isolation))
+    assert changed.policy_digest != build_plan(inputs()).policy_digest
 
 
 OTHER = {
