@@ -26,11 +26,10 @@ from securebench.engine.model import (
 from securebench.engine.observe import PodView, pod_view
 from securebench.kube.port import Cluster
 from securebench.kube.retry import TokenBucket
+from securebench.plan.egress import EgressPlan, ProviderPlan
 from securebench.plan.model import (
     AttemptKey,
-    EgressPlan,
     LaunchKey,
-    ProviderPlan,
     Role,
     RunPlan,
     RunPolicy,

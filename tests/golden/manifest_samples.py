@@ -26,16 +26,15 @@ from securebench.manifests.verifier import verifier_pod
 from securebench.packs.materialize import AssetMount, LaneSet
 from securebench.packs.task import SecureBenchTask
 from securebench.plan.agents import PROVIDER_URL, agent_plan
+from securebench.plan.egress import EgressPlan, ProviderPlan
 from securebench.plan.model import (
     CheckPlan,
     CodePlan,
-    EgressPlan,
     HarnessPlan,
     LaunchKey,
     Limits,
     PatchPlan,
     PodPolicy,
-    ProviderPlan,
     Role,
     RunIdentity,
     RunPlan,

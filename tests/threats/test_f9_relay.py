@@ -35,7 +35,8 @@ from securebench.egress.relay.providers import Kind, Provider
 from securebench.engine.model import AttemptHistory
 from securebench.ledger.labels import Isolation, record_labels
 from securebench.ledger.producer_metadata import producer_metadata
-from securebench.plan.model import AttemptKey, EgressPlan, ProviderPlan
+from securebench.plan.egress import EgressPlan, ProviderPlan
+from securebench.plan.model import AttemptKey
 from threats.kit.canaries import hits
 
 pytestmark = pytest.mark.short

@@ -33,7 +33,8 @@ from securebench.ledger.store import RunStore
 from securebench.manifests.gateway import gateway_config, gateway_pod, gateway_service
 from securebench.manifests.layout import gateway_name, gateway_pod_name
 from securebench.manifests.policy import egress_policy, gateway_policy
-from securebench.plan.model import EgressPlan, Role, RunPlan
+from securebench.plan.egress import EgressPlan
+from securebench.plan.model import Role, RunPlan
 
 logger = logging.getLogger(__name__)
 

@@ -20,7 +20,8 @@ if TYPE_CHECKING:
         StreamInfo,
         Usage,
     )
-    from securebench.plan.model import AgentPlan, EgressPlan, ProviderPlan, RunPlan, TaskPlan
+    from securebench.plan.egress import AgentPlan, EgressPlan, ProviderPlan
+    from securebench.plan.model import RunPlan, TaskPlan
 
 TIMEOUT_EXIT_CODE = 124
 

@@ -19,7 +19,8 @@ from securebench.manifests.containers import trusted_container
 
 if TYPE_CHECKING:
     from securebench.manifests.frame import Manifest
-    from securebench.plan.model import EgressPlan, RunPlan
+    from securebench.plan.egress import EgressPlan
+    from securebench.plan.model import RunPlan
 
 LOOPBACK: Final = "127.0.0.1"
 

@@ -18,7 +18,7 @@ from securebench.names import ROLE_LABEL, RUN_UID_LABEL
 from securebench.plan.model import Role, RunPlan, short_uid
 
 if TYPE_CHECKING:
-    from securebench.plan.model import EgressPlan, ProviderPlan
+    from securebench.plan.egress import EgressPlan, ProviderPlan
 
 DEADLINE_SECONDS: Final = 7 * 24 * 3600
 """Last resort, as every Pod has one; a gateway lives as long as its run."""

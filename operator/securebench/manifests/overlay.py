@@ -10,7 +10,8 @@ from securebench.manifests.frame import TASK_IMAGE_PULL_POLICY
 
 if TYPE_CHECKING:
     from securebench.manifests.frame import Manifest
-    from securebench.plan.model import AgentPlan, RunPlan, TaskPlan
+    from securebench.plan.egress import AgentPlan
+    from securebench.plan.model import RunPlan, TaskPlan
 
 OVERLAY: Final = "overlay"
 HARNESS_PHASE: Final = "harness"

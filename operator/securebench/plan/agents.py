@@ -10,7 +10,7 @@ from securebench.egress.protocol import PROVIDER_PORT
 from securebench.errors import SpecError
 from securebench.harnesses.agents import AGENT_TOOLS, agent_environment, agent_preflight
 from securebench.harnesses.config import PROVIDER_HOSTS, Harness, ProviderHarness
-from securebench.plan.model import AgentPlan, EgressPlan, ProviderPlan
+from securebench.plan.egress import AgentPlan, EgressPlan, ProviderPlan
 
 LATEST: Final = "latest"
 """In a harness: the version that the administrator names under this word."""

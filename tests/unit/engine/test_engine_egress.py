@@ -36,7 +36,8 @@ from securebench.engine.model import CommandReport, Finish, Lost, Outcome, Usage
 from securebench.engine.observe import pod_view
 from securebench.engine.reconcile import Controls, Situation, reconcile
 from securebench.engine.stage import Ended, InProgress, Interrupted, launch_stage
-from securebench.plan.model import AgentPlan, LaunchKey, Role, RunPolicy, pod_name
+from securebench.plan.egress import AgentPlan
+from securebench.plan.model import LaunchKey, Role, RunPolicy, pod_name
 
 POLICY = RunPolicy(
     infrastructure_retries=1,

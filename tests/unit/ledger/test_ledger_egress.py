@@ -29,7 +29,7 @@ from securebench.ledger.labels import Isolation
 from securebench.ledger.records import RecordContext, RecordTexts, candidate_record
 from securebench.ledger.store import RunStore
 from securebench.ledger.summary import run_summary
-from securebench.plan.model import AgentPlan, EgressPlan
+from securebench.plan.egress import AgentPlan, EgressPlan
 
 SCHEMA = json.loads(
     (Path(next(iter(schemas_folder.__path__))) / "record.schema.json").read_text(encoding="utf-8")

@@ -19,7 +19,8 @@ from golden.manifest_samples import (
 from securebench.egress.protocol import PROXY_NAME
 from securebench.harnesses.agents import AGENT_TOOLS, DUMMY_KEY
 from securebench.manifests.harness import DIFF_SECONDS, harness_pod
-from securebench.plan.model import EgressPlan, LaunchKey, Role, TaskPlan
+from securebench.plan.egress import EgressPlan
+from securebench.plan.model import LaunchKey, Role, TaskPlan
 from unit.manifests.test_manifest_launches import container, told
 
 LAUNCH = LaunchKey(0, 1, Role.HARNESS, 1)

@@ -28,7 +28,8 @@ from securebench.manifests.gateway import gateway_config, gateway_pod, gateway_s
 from securebench.manifests.harness import harness_pod
 from securebench.manifests.policy import deny_policy, egress_policy, gateway_policy
 from securebench.names import ROLE_LABEL, RUN_UID_LABEL
-from securebench.plan.model import EgressPlan, LaunchKey, Role, RunPlan, UserNamespaces, pod_name
+from securebench.plan.egress import EgressPlan
+from securebench.plan.model import LaunchKey, Role, RunPlan, UserNamespaces, pod_name
 from securebench.pod import egress_proxy, probe
 
 HARNESS = LaunchKey(0, 1, Role.HARNESS, 1)

@@ -7,7 +7,7 @@ import pytest
 from securebench.api.models import BenchmarkRunSpec
 from securebench.errors import SpecError
 from securebench.plan.build import build_plan
-from securebench.plan.model import EgressPlan, ProviderPlan
+from securebench.plan.egress import EgressPlan, ProviderPlan
 from unit.plan.test_plan_build import TASKS, inputs, task
 
 OVERLAYS = {
