@@ -213,6 +213,8 @@ BOUNDS: Mapping[str, tuple[str, Any, Any]] = {
     "cancel": ("cancel", "Graceful", "Later"),
     "retention": ("retention.pods", "None", "Some"),
     "isolation": ("isolation.require", "Declared", "None"),
+    "isolation gap": ("isolation.allow", ["Node"], ["Internet"]),
+    "isolation gap twice": ("isolation.allow", [], ["Node", "Node"]),
     "deny": ("verification.denyCommands", ["chroot"], ["mount"]),
     "deny twice": ("verification.denyCommands", [], ["chroot", "chroot"]),
     "harness type": ("harness.type", "command", "bash"),

@@ -9,10 +9,11 @@ from typing import NamedTuple
 
 import pytest
 
-from e2e.release import OPERATOR, Raw, namespace
+from e2e.release import OPERATOR, Raw, condition, namespace
 from threats.honest import APP, RIGHT_CODE, TERMINAL, TEXT, assert_passed
 from threats.kit.arena import Arena
 from threats.kit.batch import Batch, Trial, Weakening
+from threats.kit.live import has_started
 from threats.kit.network import (
     NO_PROBES,
     ROUTER,
@@ -29,6 +30,9 @@ NODE_PORTS = (22, 53, 80, 443, 2379, 5000, 6443, 9090, *range(10248, 10260), 300
 OTHER_NAMESPACES = 4
 FREE = Weakening((NO_PROBES,))
 FREE_CHECK = Weakening((NO_PROBES,), role="verifier")
+AS_IS = Weakening(())
+"""Only puts a batch in the namespace where policies may be made."""
+KUBELET_PORT = 10250
 
 
 class World(NamedTuple):
@@ -180,6 +184,77 @@ def test_a_148_attack(arena: Arena, knockers: Knockers) -> None:
 @pytest.mark.usefixtures("world")
 def test_a_148_twin(arena: Arena, knockers: Knockers) -> None:
     assert of_node(reached(arena, knockers.free)) >= {"node/6443", "node/10250"}
+
+
+class Residue(NamedTuple):
+    """Runs whose Pods reach the kubelet, as with some plugins; only the second accepts that."""
+
+    refused: Trial
+    accepted: Trial
+
+
+VERIFIED = {"require": "Verified"}
+REFUSED = Batch(
+    "f7-node-refused",
+    "terminal_task",
+    defaults=APP,
+    spec={"isolation": VERIFIED},
+    weakening=AS_IS,
+    ended="False",
+)
+ACCEPTED = Batch(
+    "f7-node-accepted",
+    "terminal_task",
+    defaults=APP,
+    spec={"isolation": {**VERIFIED, "allow": ["Node"]}},
+    weakening=AS_IS,
+)
+
+
+@pytest.fixture(scope="session")
+def residue(arena: Arena, world: World) -> Residue:
+    """Open the kubelet's port to canary and harness, then have the agents knock at everything."""
+    check = {"checker": {"command": "true"}}
+    targets = [*world.outside.ports(), *around(arena, REFUSED, world.free, world)]
+    trials = Residue(
+        *(
+            batch.task("agent", agent=knocking(targets, batch.name), grading=check)
+            for batch in (REFUSED, ACCEPTED)
+        )
+    )
+    roles = ("canary", "harness")
+    arena.place(REFUSED).release.create(
+        *(open_policy(batch.name, *roles, ports=[KUBELET_PORT]) for batch in (REFUSED, ACCEPTED))
+    )
+    arena.start(trials)
+    return trials
+
+
+@pytest.mark.short
+def test_a_148_attack_on_an_open_node(arena: Arena, residue: Residue) -> None:
+    run = arena.run(REFUSED)
+    verified = condition(run, "IsolationVerified")
+
+    assert condition(run)["reason"] == "IsolationNotVerified"
+    assert verified["status"] == "False"
+    assert "reached: kubelet; spec.isolation.allow: [Node] accepts" in verified["message"]
+    assert not has_started(arena, residue.refused)
+
+
+@pytest.mark.short
+def test_a_148_attack_on_an_accepted_node(arena: Arena, world: World, residue: Residue) -> None:
+    """What is open is stated, in the condition and in the record, and nothing else is open."""
+    said = reached(arena, residue.accepted)
+    labels = arena.record(residue.accepted)["labels"]
+    verified = condition(arena.run(ACCEPTED), "IsolationVerified")
+    operator = arena.place(ACCEPTED).release.get("pod", OPERATOR)
+
+    assert f"node/{KUBELET_PORT}" in said
+    assert said <= {f"node/{KUBELET_PORT}", f"bridge/{KUBELET_PORT}"}
+    assert world.outside.hits(ACCEPTED.name) == []
+    assert verified["status"] == "True"
+    assert f"kubelet ({operator['status']['hostIP']}:{KUBELET_PORT})" in verified["message"]
+    assert (labels["isolation"], labels["node_reachable"]) == ("verified", True)
 
 
 @pytest.mark.short

@@ -177,13 +177,21 @@ def listen(namespaces: Sequence[str], name: str = "listener") -> list[Listener]:
     return [_ready(namespace, name) for namespace in namespaces]
 
 
-def open_policy(run: str, *roles: str, name: str = "open") -> Raw:
-    """Return the policy that lets the Pods of a run out; none of the roles named: all of them."""
+def open_policy(run: str, *roles: str, name: str = "open", ports: Sequence[int] = ()) -> Raw:
+    """Return the policy that lets the Pods of a run out.
+
+    Args:
+        run: Name of the run.
+        roles: Of its Pods; none: all of them.
+        name: Distinguishes several policies of a run.
+        ports: TCP ports that they may reach, wherever; none: everything.
+    """
     chosen: Raw = {"matchLabels": {"securebench.dev/run": run}}
     if roles:
         values = {"key": "securebench.dev/role", "operator": "In", "values": list(roles)}
         chosen["matchExpressions"] = [values]
-    spec = {"podSelector": chosen, "policyTypes": ["Egress"], "egress": [{}]}
+    way: Raw = {"ports": [{"port": port, "protocol": "TCP"} for port in ports]} if ports else {}
+    spec = {"podSelector": chosen, "policyTypes": ["Egress"], "egress": [way]}
     kind = {"apiVersion": "networking.k8s.io/v1", "kind": "NetworkPolicy"}
     return {**kind, "metadata": {"name": f"{name}-{run}"}, "spec": spec}
 
