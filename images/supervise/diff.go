@@ -15,6 +15,9 @@ import (
 // diffFile is where the courier finds the diff, beside the streams. It is untrusted text.
 const diffFile = "diff"
 
+// diffStderrBytes of what git says on stderr stand in the message. One byte can take six there.
+const diffStderrBytes = 400
+
 // States of the checkout before the command (contract 12.5).
 const (
 	baselineClean     = "clean"
@@ -29,11 +32,13 @@ type diffSpec struct {
 	Bytes          int     `json:"bytes"`
 }
 
-// diffReport stands in the message.
+// diffReport stands in the message. There is a diff if the exit code is 0 and nothing else went wrong;
+// without an exit code no program of git is to blame.
 type diffReport struct {
 	Baseline string `json:"baseline"`
 	Bytes    int    `json:"bytes"`
-	Error    string `json:"error"`
+	ExitCode *int   `json:"exit_code"`
+	Stderr   string `json:"stderr"`
 }
 
 // worktree is a repository between the moment before the command and the one after it. What is
@@ -119,6 +124,7 @@ func (w *worktree) snapshot() (string, error) {
 // diff returns what changed since record as a canonical patch. Every process of the command is
 // dead by now.
 func (w *worktree) diff() ([]byte, error) {
+	w.git.heard = capture{headLimit: diffStderrBytes}
 	if err := w.git.restore(w.index); err != nil {
 		return nil, err
 	}
@@ -145,7 +151,6 @@ func (w *worktree) diff() ([]byte, error) {
 
 // write leaves the diff beside the streams and says how that went.
 func (w *worktree) write(streams *os.File) *diffReport {
-	report := &diffReport{Baseline: w.baseline}
 	text, err := w.diff()
 	if err == nil && len(text) > w.spec.Bytes {
 		// One byte more than the bound is enough for the courier to see it.
@@ -154,11 +159,28 @@ func (w *worktree) write(streams *os.File) *diffReport {
 	if err == nil {
 		err = replaceFileAt(streams, diffFile, text)
 	}
-	if err != nil {
-		report.Error = cutText(err.Error(), gitErrorBytes)
+	return &diffReport{Baseline: w.baseline, Bytes: len(text), ExitCode: diffExitCode(err), Stderr: w.stderr(err)}
+}
+
+func diffExitCode(err error) *int {
+	var failed *gitError
+	switch {
+	case err == nil:
+		return new(int)
+	case errors.As(err, &failed):
+		return &failed.end.exitCode
+	default:
+		return nil
 	}
-	report.Bytes = len(text)
-	return report
+}
+
+// stderr is what git said; where it said nothing, why there is no diff.
+func (w *worktree) stderr(err error) string {
+	text := string(w.git.heard.head)
+	if text == "" && err != nil {
+		text = err.Error()
+	}
+	return cutText(strings.ToValidUTF8(text, "\uFFFD"), diffStderrBytes)
 }
 
 var hunkHeader = regexp.MustCompile(`^@@ -\d+(?:,(\d+))? \+\d+(?:,(\d+))? @@`)

@@ -1,10 +1,13 @@
 package main
 
 import (
+	"encoding/json"
 	"os"
 	"os/exec"
+	"strconv"
 	"strings"
 	"testing"
+	"unicode/utf8"
 )
 
 // changedBy runs a script in a repository and returns what supervise says and the diff.
@@ -42,6 +45,15 @@ func (c *checkout) apply(diff string) {
 	}
 }
 
+func (d *diffReport) isMade() bool { return d != nil && d.ExitCode != nil && *d.ExitCode == 0 }
+
+func (d *diffReport) exitCode() string {
+	if d.ExitCode == nil {
+		return "none"
+	}
+	return strconv.Itoa(*d.ExitCode)
+}
+
 func TestDiffHasWhatChanged(t *testing.T) {
 	const work = `echo more >> hello; rm gone; chmod +x tool; printf '\000\001' > binary; echo new > "a b"; echo ü > 'ü "q"'
 		mkdir -p deep/er; echo x > deep/er/file; mv sub/other sub/moved; ln -s hello link; echo o > x.o; echo change >> kept.o; : > empty`
@@ -65,7 +77,7 @@ func TestDiffHasWhatChanged(t *testing.T) {
 	for name, more := range cases {
 		t.Run(name, func(t *testing.T) {
 			_, got, diff := changedBy(t, nil, work+"\n"+more)
-			if got.code != codeDone || got.message.Diff == nil || got.message.Diff.Error != "" || got.message.Diff.Baseline != baselineClean {
+			if got.code != codeDone || !got.message.Diff.isMade() || got.message.Diff.Stderr != "" || got.message.Diff.Baseline != baselineClean {
 				t.Fatalf("got code %d, %+v, %+v", got.code, got.message, got.message.Diff)
 			}
 			for _, part := range want {
@@ -117,31 +129,73 @@ func TestDiffRunsNothingOfTheRepository(t *testing.T) {
 	if _, err := os.Stat(c.path("marker")); err == nil {
 		t.Error("a program of the repository ran")
 	}
-	if got.message.Diff.Error != "" || !strings.Contains(diff, "b/new") {
+	if !got.message.Diff.isMade() || !strings.Contains(diff, "b/new") {
 		t.Errorf("got %+v", got.message.Diff)
 	}
 }
 
 func TestADiffThatCannotBeMade(t *testing.T) {
-	for name, script := range map[string]string{
-		"folder gone":   "cd /; rm -rf \"$OLDPWD\"",
-		"objects gone":  "rm -rf ../scratch/*/git/objects/*",
-		"scratch gone":  "rm -rf ../scratch/*",
-		"larger than 1": "head -c 3000000 /dev/zero | tr '\\0' 'x' > big",
+	for name, made := range map[string]struct{ script, exitCode, stderr string }{
+		"folder gone":   {"cd /; rm -rf \"$OLDPWD\"", "126", "cannot be used"},
+		"objects gone":  {"rm -rf ../scratch/*/git/objects/*", "128", "fatal: "},
+		"scratch gone":  {"rm -rf ../scratch/*", "none", "no such file"},
+		"larger than 1": {"head -c 3000000 /dev/zero | tr '\\0' 'x' > big", "0", ""},
 	} {
 		t.Run(name, func(t *testing.T) {
-			_, got, diff := changedBy(t, nil, "echo x >> hello; "+script)
+			_, got, diff := changedBy(t, nil, "echo x >> hello; "+made.script)
 			if got.code != codeDone || got.message.Diff == nil {
 				t.Fatalf("got code %d, %+v", got.code, got.message)
 			}
 			tooLarge := len(diff) == 1<<20+1
-			if (got.message.Diff.Error == "") != tooLarge {
-				t.Errorf("got %+v with %d bytes", got.message.Diff, len(diff))
+			if report := got.message.Diff; report.isMade() != tooLarge || report.exitCode() != made.exitCode || !strings.Contains(report.Stderr, made.stderr) {
+				t.Errorf("got %+v with exit code %s and %d bytes", report, report.exitCode(), len(diff))
 			}
 		})
 	}
 	c, got, _ := changedBy(t, func(c *checkout) { _ = os.RemoveAll(c.path("repo/.git")) }, "true")
 	if got.code != codeStaging {
 		t.Errorf("without a repository: code %d in %s", got.code, c.root)
+	}
+}
+
+func TestNoDiffWithoutAnEndOfItsOwn(t *testing.T) {
+	c := newCheckout(t)
+	c.fixture.spec["verdict"] = false
+	c.fixture.spec["diff"] = map[string]any{"workdir": c.path("repo"), "scratch": c.path("scratch"), "timeout_seconds": 20, "bytes": 1 << 20}
+	phase := phaseIn(c.path("repo"), "sleep", "60")
+	phase["timeout_seconds"] = 0.2
+	c.fixture.spec["phases"] = []any{phase}
+	if got := c.fixture.run(); got.code != codeTimeout || got.message.Diff != nil {
+		t.Errorf("got code %d, %+v", got.code, got.message.Diff)
+	}
+}
+
+// Names of files stand in what git says, so the agent chooses these bytes.
+func TestWhatGitSaysOfADiffIsBounded(t *testing.T) {
+	_, got, diff := changedBy(t, nil, `for n in $(seq 40); do
+			name=$(printf 'nested%d\033\001\377<' $n); git init -q "$name"
+			git -C "$name" -c user.name=a -c user.email=a@a commit -q --allow-empty -m x
+		done`)
+	report := got.message.Diff
+	if !report.isMade() || !strings.Contains(diff, "nested") || !strings.Contains(report.Stderr, "nested") {
+		t.Fatalf("got %+v", report)
+	}
+	if len(report.Stderr) > diffStderrBytes || !utf8.ValidString(report.Stderr) {
+		t.Errorf("got %d bytes: %q", len(report.Stderr), report.Stderr)
+	}
+}
+
+func TestTheWorstWordsOfGitFitIntoTheMessage(t *testing.T) {
+	for name, said := range map[string]string{"escaped": "\x01", "not UTF-8": "\xff", "cut in a character": "aü"} {
+		t.Run(name, func(t *testing.T) {
+			w := worktree{git: &trustedGit{heard: capture{headLimit: diffStderrBytes}}}
+			w.git.heard.add([]byte(strings.Repeat(said, 10000)))
+			stderr := w.stderr(nil)
+			encoded := message{V: 1, Commit: strings.Repeat("a", 64), Error: strings.Repeat("e", messageBytes), Diff: &diffReport{Stderr: stderr}}.encode()
+			var back message
+			if err := json.Unmarshal(encoded, &back); err != nil || len(encoded) > messageBytes || back.Diff.Stderr != stderr || back.Error == "" {
+				t.Errorf("%d bytes, %v: %s", len(encoded), err, encoded)
+			}
+		})
 	}
 }

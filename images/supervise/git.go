@@ -58,6 +58,7 @@ type trustedGit struct {
 	limit        float64
 	outputBytes  int
 	kept         [2]*capture
+	heard        capture // stderr of several runs
 	stop         <-chan struct{}
 }
 
@@ -191,6 +192,7 @@ func (g *trustedGit) run(folder string, input []byte, arguments ...string) (stri
 	}
 	phase := phaseSpec{Name: "git", Command: append([]string{g.program}, arguments...), Workdir: folder, TimeoutSeconds: &g.limit}
 	end, err := runCommand(phase, g.environment, file, g.kept, g.stop)
+	g.heard.add(g.kept[1].head)
 	if err != nil {
 		return "", err
 	}

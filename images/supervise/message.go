@@ -40,11 +40,11 @@ func (m message) encode() []byte {
 	m.Error = strings.ToValidUTF8(m.Error, "\uFFFD")
 	for {
 		text, err := json.Marshal(m)
-		if err != nil {
-			return []byte(`{"v":1,"code":92,"error":"message not encodable"}`)
-		}
-		if len(text) <= messageBytes {
+		if err == nil && len(text) <= messageBytes {
 			return text
+		}
+		if err != nil || m.Error == "" {
+			return []byte(`{"v":1,"code":92,"error":"message not encodable"}`)
 		}
 		m.Error = cut(m.Error, len(m.Error)/2)
 	}

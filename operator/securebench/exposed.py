@@ -55,6 +55,10 @@ class ExposedValues:
         """
         return self._pattern.sub(lambda match: FILLER * len(match[0]), data)
 
+    def without_text(self, text: str) -> str:
+        """Return a text in which the values are filled up, as ``without`` does."""
+        return self.without(text.encode()).decode("utf-8", "replace")
+
 
 def _forms(value: bytes) -> Iterator[bytes]:
     yield value

@@ -12,6 +12,7 @@ from securebench.controller.egress import (
     lost_usage,
     require_same_gateway,
 )
+from securebench.controller.exposure import hide_values, without_values
 from securebench.controller.patches import failed_step, seal_patch
 from securebench.engine.entries import LaunchLost, Produced, Verified
 from securebench.engine.machine import Capture
@@ -36,6 +37,7 @@ from securebench.engine.model import (
 from securebench.engine.observe import PodView
 from securebench.engine.stage import CONTROL_CHECK, MAIN, Code
 from securebench.errors import DigestMismatchError
+from securebench.exposed import ExposedValues
 from securebench.ledger.store import RunStore
 from securebench.manifests.layout import CANDIDATE_NAME
 from securebench.plan.model import Role, TaskPlan, VerifierKind
@@ -48,9 +50,17 @@ from securebench.reasons import (
 
 Captured = Produced | Verified | LaunchLost
 
+_NOTHING = ExposedValues()
+
 
 def capture(
-    store: RunStore, task: TaskPlan, job: Capture, now: float, *, gateway_since: float | None = None
+    store: RunStore,
+    task: TaskPlan,
+    job: Capture,
+    now: float,
+    *,
+    gateway_since: float | None = None,
+    exposed: ExposedValues = _NOTHING,
 ) -> Captured:
     """Turn an ended launch into its journal entry. Blocks: it hashes the candidate again.
 
@@ -61,13 +71,17 @@ def capture(
         now: Seconds since the epoch.
         gateway_since: When the run's gateway Pod was created, in seconds since the epoch; then its
             last word on the launch is needed. None: the run's harnesses have no way out.
+        exposed: What is filled up in the launch's streams and in what git said of its diff.
 
     Returns:
         The result, or the loss of the launch when what it left does not hold together.
     """
+    hide_values(store, job.launch, exposed)
     try:
         if job.launch.role is Role.HARNESS:
             production = _production(store, task, job)
+            command = without_values(production.command, exposed)
+            production = replace(production, command=command)
             if gateway_since is not None:
                 require_same_gateway(job.view, gateway_since)
                 report = launch_report(store, job.view, job.ended.problem)

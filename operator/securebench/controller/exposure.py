@@ -8,8 +8,10 @@ from __future__ import annotations
 import base64
 import contextlib
 from collections.abc import Mapping
+from dataclasses import replace
 
 from securebench.durable import replace_file
+from securebench.engine.model import CommandReport
 from securebench.exposed import ExposedValues
 from securebench.kube.port import Cluster, Kind
 from securebench.ledger.store import RunStore
@@ -62,3 +64,16 @@ def hide_values(store: RunStore, launch: LaunchKey, values: ExposedValues) -> No
             hidden = values.without(content)
             if hidden != content:
                 replace_file(folder / name, hidden)
+
+
+def without_values(report: CommandReport, values: ExposedValues) -> CommandReport:
+    """Fill the values up in what git said in a harness Pod.
+
+    Args:
+        report: As its supervise wrote it.
+        values: What to look for.
+    """
+    if report.diff is None:
+        return report
+    diff = replace(report.diff, stderr=values.without_text(report.diff.stderr))
+    return replace(report, diff=diff)

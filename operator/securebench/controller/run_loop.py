@@ -14,7 +14,7 @@ from securebench.controller.book import RunBook
 from securebench.controller.capture import Captured, capture
 from securebench.controller.context import Context
 from securebench.controller.egress import with_usage
-from securebench.controller.exposure import exposed_values, hide_values
+from securebench.controller.exposure import exposed_values
 from securebench.controller.gateway import GatewayKeeper
 from securebench.controller.isolation import NO_CANARY, Prober, ensure_policy, isolation_check
 from securebench.controller.lanes import LaneKeeper
@@ -299,11 +299,11 @@ class RunLoop:
     async def _capture(self, captures: Sequence[Capture]) -> None:
         store, now = self._bound.store, self._context.clock.now()
         since = self._gateway.since if self._gateway is not None else None
+        take = partial(capture, gateway_since=since, exposed=self._exposed)
 
         async def read(job: Capture) -> Captured:
-            await asyncio.to_thread(hide_values, store, job.launch, self._exposed)
             task = self._plan.tasks[job.launch.task]
-            return await asyncio.to_thread(capture, store, task, job, now, gateway_since=since)
+            return await asyncio.to_thread(take, store, task, job, now)
 
         await self._book.write(await asyncio.gather(*map(read, captures)))
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from securebench.candidates.extraction import TEXT_FILE, WORKSPACE_FILE, Problem
-from securebench.engine.model import CommandReport, SealedCandidate, StreamInfo
+from securebench.engine.model import CommandReport, DiffReport, SealedCandidate, StreamInfo
 from securebench.protocol import VERSION, decode_object
 
 CANDIDATE_FILES = frozenset({TEXT_FILE, WORKSPACE_FILE})
@@ -45,6 +45,7 @@ def command_report(message: str) -> CommandReport:
         error=_text(fields, "error"),
         commit=_text(fields, "commit"),
         baseline=_baseline(fields.get("diff")),
+        diff=_diff(fields.get("diff")),
     )
 
 
@@ -152,6 +153,12 @@ def _stream(value: object) -> StreamInfo:
 def _baseline(diff: object) -> str:
     baseline = _text(diff, "baseline") if isinstance(diff, Mapping) else ""
     return baseline if baseline in BASELINES else ""
+
+
+def _diff(diff: object) -> DiffReport | None:
+    if not isinstance(diff, Mapping):
+        return None
+    return DiffReport(_integer(diff, "exit_code"), _text(diff, "stderr"))
 
 
 def _integer(fields: Mapping[str, object], key: str) -> int | None:

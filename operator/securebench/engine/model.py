@@ -37,6 +37,19 @@ class StreamInfo:
 
 
 @dataclass(frozen=True, slots=True)
+class DiffReport:
+    """What supervise said of the diff of a checkout; evidence, never a verdict.
+
+    Attributes:
+        exit_code: Of git, or None where no program of git is to blame.
+        stderr: What git said, or why there is no diff; bounded by supervise, else as it came.
+    """
+
+    exit_code: int | None
+    stderr: str
+
+
+@dataclass(frozen=True, slots=True)
 class CommandReport:
     """What supervise said of the command that ended; evidence, never a verdict.
 
@@ -49,6 +62,7 @@ class CommandReport:
         commit: Commit of the image's repository, or empty.
         baseline: ``clean`` or ``committed`` where the command worked in the image's repository:
             whether that was as committed before; else empty.
+        diff: How the diff of that repository was made, None where none was.
     """
 
     exit_code: int | None = None
@@ -58,6 +72,7 @@ class CommandReport:
     error: str = ""
     commit: str = ""
     baseline: str = ""
+    diff: DiffReport | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -130,6 +130,9 @@ def _produced(plan: RunPlan, task: TaskPlan, production: Production) -> dict[str
     }
     if production.command.baseline:
         result["repo_patch_baseline"] = production.command.baseline
+    if task.extraction.mode == "git_diff" and production.command.diff is not None:
+        result["candidate_diff_exit_code"] = production.command.diff.exit_code
+        result["candidate_diff_stderr"] = production.command.diff.stderr
     if production.command.timed_out:
         command = list(task.command or plan.harness.command)
         return result | {

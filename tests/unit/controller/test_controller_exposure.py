@@ -3,9 +3,13 @@ from dataclasses import replace
 
 import pytest
 
-from build import HARNESS, VERIFIER, plan_of
-from golden.manifest_samples import RUN_UID
+from build import HARNESS, NOW, VERIFIER, harness_done, plan_of, seal_message, view_of
+from golden.manifest_samples import RUN_UID, text_task
+from securebench.controller.capture import capture
 from securebench.controller.exposure import exposed_values, hide_values
+from securebench.engine.machine import Capture
+from securebench.engine.model import DiffReport
+from securebench.engine.stage import Ended
 from securebench.kube.fake import FakeCluster
 from securebench.kube.port import Kind
 from securebench.ledger.store import RunStore
@@ -57,3 +61,18 @@ async def test_streams_on_the_volume_lose_the_values(tmp_path, launch, folder):
 async def test_without_values_no_file_is_touched(tmp_path):
     found, _ = await values(replace(PLAN, env=()))
     hide_values(RunStore(tmp_path, RUN_UID), HARNESS, found)
+
+
+async def test_what_git_said_loses_the_values(tmp_path):
+    found, _ = await values()
+    store = RunStore(tmp_path, RUN_UID)
+    store.make_launch_folders(HARNESS)
+    (store.launch_folder(HARNESS) / "producer/stdout").write_bytes(TOKEN)
+    said = f"error: é{TOKEN.decode()}: short read"
+    seal = seal_message(file=None, problem="candidate_invalid")
+    status = harness_done(0, seal, diff={"exit_code": 128, "stderr": said})
+    job = Capture(HARNESS, view_of(HARNESS, status), Ended(0))
+    captured = capture(store, text_task(), job, NOW, exposed=found)
+    want = said.replace(TOKEN.decode(), "*" * len(TOKEN))
+    assert captured.production.command.diff == DiffReport(128, want)
+    assert TOKEN not in (store.launch_folder(HARNESS) / "producer/stdout").read_bytes()

@@ -12,7 +12,7 @@ from securebench.engine.messages import (
     sealed_candidate,
     text_verdict,
 )
-from securebench.engine.model import CommandReport, StreamInfo
+from securebench.engine.model import CommandReport, DiffReport, StreamInfo
 
 BAD = {
     "empty": "",
@@ -54,6 +54,25 @@ def test_a_command_report():
     assert found == CommandReport(
         exit_code=137, timed_out=True, duration_seconds=1.5, phase="harness", error="killed"
     )
+
+
+@pytest.mark.parametrize(
+    ("diff", "want"),
+    [
+        ({"baseline": "clean", "bytes": 3, "exit_code": 0, "stderr": ""}, DiffReport(0, "")),
+        (
+            {"exit_code": 128, "stderr": "fatal: \x1b\0\ufffd"},
+            DiffReport(128, "fatal: \x1b\0\ufffd"),
+        ),
+        ({"exit_code": None, "stderr": "no folder"}, DiffReport(None, "no folder")),
+        ({"exit_code": True, "stderr": ["x"]}, DiffReport(None, "")),
+        ([0], None),
+        (None, None),
+    ],
+)
+def test_how_a_diff_was_made_is_read(diff, want):
+    report = command_report(json.dumps({"v": 1, "diff": diff}))
+    assert (report.diff, report.exit_code) == (want, None)
 
 
 @pytest.mark.parametrize("message", ["", '{"v":3}', "x" * 4096])

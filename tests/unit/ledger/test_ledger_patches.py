@@ -1,12 +1,14 @@
 """Contract 14.5.1 and 15: what a record says of a candidate patch."""
 
 import json
+from dataclasses import replace
 
 import pytest
 
 from build import KEY, history_of, production, sealed, verification
 from golden.manifest_samples import BASE_COMMIT, PATCH, TEST_PATCH, patch_task, run_plan
-from securebench.engine.model import CommandReport, Finish, Outcome, SealedPatch
+from securebench.candidates.extraction import Extraction
+from securebench.engine.model import CommandReport, DiffReport, Finish, Outcome, SealedPatch
 from securebench.ledger.records import RecordTexts, candidate_record
 from unit.ledger.test_ledger_records import CONTEXT, VALIDATOR
 
@@ -16,11 +18,11 @@ DOCS = "diff --git a/docs/x b/docs/x\nold mode 100644\nnew mode 100755\n"
 REPORT = CommandReport(exit_code=0, phase="checks", commit=BASE_COMMIT, duration_seconds=1.5)
 
 
-def record_of(text, finish, patch=PATCH, checked=None):
-    made = production(candidate=sealed(patch=patch))
+def record_of(text, finish, patch=PATCH, checked=None, *, task=TASK, **changes):
+    made = production(candidate=sealed(patch=patch), **changes)
     history = history_of(production=made, verification=checked, finish=finish, launches=1)
     texts = RecordTexts(candidate=text, verifier_stdout=f"before {TEST_PATCH} after")
-    record = candidate_record(run_plan(TASK), TASK, history, texts, CONTEXT)
+    record = candidate_record(run_plan(task), task, history, texts, CONTEXT)
     VALIDATOR.validate(json.loads(json.dumps(record)))
     return record
 
@@ -93,3 +95,28 @@ def test_what_really_changed_is_said_only_when_it_is_known(end, checked, want):
     metadata = record_of(GOOD, finish, checked=checked)["verifier_metadata"]
     assert {key: metadata[key] for key in want} == want
     assert "actual_candidate_patch_paths" not in metadata
+
+
+BY_GIT = replace(TASK, extraction=Extraction("git_diff", "patch"))
+DIFF_KEYS = ("candidate_diff_exit_code", "candidate_diff_stderr")
+
+
+@pytest.mark.parametrize(
+    ("task", "diff", "want"),
+    [
+        (BY_GIT, DiffReport(0, ""), (0, "")),
+        (BY_GIT, DiffReport(128, "\x1b[2J\0\ufffd"), (128, "\x1b[2J\0\ufffd")),
+        (BY_GIT, DiffReport(None, "no folder"), (None, "no folder")),
+        (BY_GIT, None, None),
+        (TASK, DiffReport(0, ""), None),
+    ],
+)
+def test_how_the_diff_was_made_decides_nothing(task, diff, want):
+    finish = Finish(KEY, Outcome.SCORED, passed=True)
+    command = CommandReport(exit_code=0, diff=diff)
+    checked = verification(command=REPORT)
+    record = record_of(GOOD, finish, checked=checked, task=task, command=command)
+    metadata = record["producer_metadata"]
+    found = {name: metadata[name] for name in DIFF_KEYS if name in metadata}
+    assert found == ({} if want is None else dict(zip(DIFF_KEYS, want, strict=True)))
+    assert record["passed"] is True
