@@ -46,7 +46,7 @@ build() {
   archive=$(archive_of "$name" "$tag")
   if [ ! -f "$archive" ]; then
     say "building $image"
-    run_build "$name" "docker.io/$image" > "$log" 2>&1 || { tail -n 30 "$log" >&2; die "building $image failed: $log"; }
+    logged "$image" "$log" run_build "$name" "docker.io/$image"
     save "docker.io/$image" "docker.io/$image" "$archive"
     keep_only "$name" "$tag"
   fi
@@ -70,7 +70,7 @@ build_task() {
   log=$IMAGES/task-$name.log
   if [ -f "$archive" ]; then return; fi
   say "building $image"
-  run_task_build "$ROOT/$folder" "$image" > "$log" 2>&1 || { tail -n 30 "$log" >&2; die "building $image failed: $log"; }
+  logged "$image" "$log" run_task_build "$ROOT/$folder" "$image"
   save "$image" "$image" "$archive"
   keep_only "task-$name" "$tag"
 }

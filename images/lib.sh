@@ -40,6 +40,17 @@ archive_of() { printf '%s/%s-%s.tar' "$ARCHIVES" "$1" "$2"; }
 # keep_only NAME TAG: removes the archives of earlier tags of that image.
 keep_only() { find "$ARCHIVES" -name "$1-[0-9a-f]*.tar" ! -name "$1-$2.tar" -delete; }
 
+# logged IMAGE LOG COMMAND...: runs a command that builds an image, with a log of its own.
+logged() {
+  local image=$1 log=$2 status; shift 2
+  # Not "(...) || ...": behind that a shell goes on after a failure, whatever it sets.
+  set +e
+  (set -e; "$@") > "$log" 2>&1
+  status=$?
+  set -e
+  if [ "$status" -ne 0 ]; then tail -n 30 "$log" >&2; die "building $image failed: $log"; fi
+}
+
 # save IMAGE REFERENCE ARCHIVE: exports a built image under the name that Pods use.
 save() {
   mkdir -p "$ARCHIVES"
