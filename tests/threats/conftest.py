@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from threats.kit.arena import Arena, open_arena
-from threats.kit.outcomes import Outcomes, is_explained
+from threats.kit.outcomes import Outcomes, is_explained, wants_all
 
 OUTCOMES = Outcomes()
 
@@ -66,4 +66,4 @@ def pytest_terminal_summary(
 
 
 def _is_whole(config: pytest.Config) -> bool:
-    return os.environ.get("THREATS_WHOLE") == "1" and not config.option.keyword
+    return wants_all() and not config.option.keyword

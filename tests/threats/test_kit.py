@@ -11,7 +11,7 @@ import sys
 import pytest
 
 from threats.kit.canaries import PREFIX, SEARCH, canary, forms, hits
-from threats.kit.outcomes import EXPLAINED, Outcome, Outcomes, is_explained
+from threats.kit.outcomes import EXPLAINED, Outcome, Outcomes, is_explained, not_prepared
 
 pytestmark = pytest.mark.short
 
@@ -101,3 +101,14 @@ def test_a_whole_table_names_what_has_no_test() -> None:
         "reason": "not run: attack, twin, honest",
     }
     assert {row["outcome"] for row in table.values()} == {"missing"}
+
+
+@pytest.mark.parametrize(
+    ("whole", "want"), [("1", pytest.fail.Exception), ("", pytest.skip.Exception)]
+)
+def test_what_is_not_prepared_fails_the_whole_suite_alone(
+    monkeypatch: pytest.MonkeyPatch, whole: str, want: type[BaseException]
+) -> None:
+    monkeypatch.setenv("THREATS_WHOLE", whole)
+    with pytest.raises(want, match="make overlays"):
+        not_prepared("run make overlays")

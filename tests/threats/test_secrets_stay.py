@@ -27,10 +27,11 @@ from e2e.release import (
     condition,
     keyed_pack,
 )
-from outside.release import PROVIDER_SECRET, key, outside_release
+from outside.release import PROVIDER_SECRET, key, outside_release, overlays
 from threats.kit.batch import RUN_AGENT, Batch, Trial
 from threats.kit.canaries import PREFIX, SEARCH, canary, hits
 from threats.kit.cells import containers, text
+from threats.kit.outcomes import not_prepared
 from threats.kit.podlog import PodLog, watched
 
 LISTED = "allowed.test"
@@ -173,6 +174,8 @@ def begin(release: Release, batch: Batch, *trials: Trial) -> None:
 @pytest.fixture(scope="module")
 def kept() -> Iterator[Kept]:
     """Both runs, and all that is left of them."""
+    if not overlays():
+        not_prepared("the overlay images of the agents were never built: run make overlays")
     subprocess.run([ROOT / "tests" / "outside" / "outside", "up"], check=True, timeout=120)
     with outside_release("sb-secrets") as release, watched(release.namespace) as pods:
         value = base64.b64encode(EXPOSED.encode()).decode()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections import defaultdict
 from collections.abc import Mapping
@@ -50,6 +51,18 @@ def unproven(reason: str) -> NoReturn:
 def not_built(reason: str) -> NoReturn:
     """End a test: the part that the case is about does not exist yet."""
     pytest.skip(f"{Outcome.NOT_BUILT}: {reason}")
+
+
+def wants_all() -> bool:
+    """Return whether the session was told to leave nothing out (``make threats``)."""
+    return os.environ.get("THREATS_WHOLE") == "1"
+
+
+def not_prepared(reason: str) -> NoReturn:
+    """End a test whose images were not built; where nothing may be left out, as a failure."""
+    if wants_all():
+        pytest.fail(reason)
+    pytest.skip(reason)
 
 
 @dataclass(slots=True)
