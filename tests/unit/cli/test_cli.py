@@ -1,24 +1,17 @@
 from __future__ import annotations
 
-import asyncio
 import json
 import re
 import signal
 import subprocess
 import sys
 import time
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from pathlib import Path
 from types import ModuleType
-from typing import NamedTuple
 
 import pytest
-from typer.testing import CliRunner
 
-from securebench.candidates.digest import tree_digest
 from securebench.cli import output
-from securebench.cli.main import app
 from securebench.errors import (
     ClusterError,
     ConfigError,
@@ -33,69 +26,10 @@ from securebench.kube.port import Kind
 from securebench.settings import Bounds, Settings
 from securebench.tester import connection
 from securebench.tester.config import load_tester_config, with_tester_overrides
-from securebench.tester.connection import Connection, Place, PodExec, operator_pod
+from securebench.tester.connection import Place, PodExec, operator_pod
 from securebench.tester.facade import run_tester_config
-from securebench.tester.link import OperatorLink
-from unit.cli.fake_operator import (
-    Namespace,
-    OperatorRun,
-    Script,
-    complete,
-    record,
-    write_pack,
-    write_tester,
-)
-
-
-class Outcome(NamedTuple):
-    code: int
-    stdout: str
-    stderr: str
-
-    @property
-    def last(self) -> str:
-        return self.stdout.splitlines()[-1]
-
-
-class Shell:
-    """A terminal in front of a fake namespace."""
-
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
-        self.yaml = write_tester(folder)
-        self.namespace = Namespace(folder / "volume")
-        self.script: Script = complete
-        self.places: list[Place] = []
-
-    @asynccontextmanager
-    async def connect(self, place: Place) -> AsyncIterator[Connection]:
-        self.places.append(place)
-
-        async def operate() -> None:
-            await self.script(await self.namespace.next_run())
-
-        operator = asyncio.create_task(operate())
-        link = OperatorLink(self.namespace.execute)
-        yield Connection(self.namespace.cluster, link)  # type: ignore[arg-type]
-        operator.cancel()
-
-    def __call__(self, *arguments: str) -> Outcome:
-        result = CliRunner().invoke(app, list(arguments), env={"COLUMNS": "200"})
-        if result.exception is not None and not isinstance(result.exception, SystemExit):
-            raise result.exception
-        return Outcome(result.exit_code, result.stdout, result.stderr)
-
-    def run(self, *arguments: str) -> Outcome:
-        return self("run", "--config", str(self.yaml), *arguments)
-
-
-@pytest.fixture
-def shell(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Shell:
-    made = Shell(tmp_path)
-    monkeypatch.chdir(tmp_path)
-    for module in ("tester.facade", "cli.pack", "cli.results"):
-        monkeypatch.setattr(f"securebench.{module}.open_connection", made.connect)
-    return made
+from unit.cli.fake_operator import OperatorRun, record
+from unit.cli.shell import Shell
 
 
 def test_a_whole_run(shell: Shell) -> None:
@@ -313,91 +247,6 @@ def test_errors_of_several_lines_are_several_lines(capsys: pytest.CaptureFixture
     with pytest.raises(BaseException, match="1"):
         output.end_with(fail)
     assert capsys.readouterr().out == ("securebench: error: one\ufffd\nsecurebench: error: two\n")
-
-
-def test_lint_of_a_good_pack(shell: Shell) -> None:
-    result = shell("pack", "lint", "--config", str(shell.yaml))
-    assert result.code == 0
-    assert "warning: " in result.stdout
-    assert "environment.image has no digest" in result.stdout
-    assert result.last == "securebench: pack lint errors=0 warnings=1"
-    assert shell("pack", "lint", "--config", str(shell.yaml), "--strict").code == 1
-
-
-def test_lint_of_a_bad_pack(shell: Shell) -> None:
-    pack = shell.folder / "pack"
-    (pack / "tasks.jsonl").write_text('{"id": "a"}\nx\n')
-    files = ("--manifest", str(pack / "manifest.yaml"), "--tasks", str(pack / "tasks.jsonl"))
-    result = shell("pack", "lint", *files)
-    assert result.code == 1
-    assert f"securebench: error: {pack}/tasks.jsonl:2: invalid JSON" in result.stdout
-
-
-def test_lint_warns_about_names_that_look_like_secrets(shell: Shell) -> None:
-    shell.yaml.write_text(
-        shell.yaml.read_text().replace("type: command", "type: command\n  env: [MY_TOKEN]")
-    )
-    result = shell("pack", "lint", "--config", str(shell.yaml))
-    assert "harness.env 'MY_TOKEN' looks like a secret" in result.stdout
-
-
-def test_lint_needs_a_pack(shell: Shell) -> None:
-    result = shell("pack", "lint")
-    assert (result.code, result.last) == (
-        1,
-        "securebench: error: name the pack with --config, or with --manifest and --tasks",
-    )
-
-
-def test_push_and_show(shell: Shell) -> None:
-    first = shell("pack", "push", "--config", str(shell.yaml))
-    assert first.code == 0
-    match = re.fullmatch(
-        r"securebench: pack capitals path=(capitals-[0-9a-f]{12}) digest=sha256:[0-9a-f]{64}"
-        r" uploaded=true",
-        first.last,
-    )
-    assert match is not None
-    assert shell("pack", "push", "--config", str(shell.yaml)).last.endswith("uploaded=false")
-    shown = shell("pack", "show", match[1])
-    assert shown.code == 0
-    assert shown.last.startswith(f"securebench: pack {match[1]} content=sha256:")
-    content = shown.last.split()[3]
-    named = shell("pack", "push", "--config", str(shell.yaml), "--name", "mine")
-    assert "path=mine " in named.last
-    assert (shell.namespace.root / "packs" / "mine" / "manifest.yaml").exists()
-    assert content in shell("pack", "show", "--config", str(shell.yaml)).stdout
-
-
-def test_show_of_a_local_pack_and_of_none(shell: Shell) -> None:
-    shown = shell("pack", "show", "--config", str(shell.yaml))
-    assert shown.code == 0
-    assert shown.stdout.splitlines()[1:] == [
-        (
-            f"securebench: content={tree_digest(shell.folder / 'pack')} files=2"
-            f" size_bytes={_size(shell.folder / 'pack')} tasks=3"
-        ),
-        "securebench: short_answer=3",
-    ]
-    none = shell("pack", "show", "nothing")
-    assert (none.code, none.last) == (
-        1,
-        "securebench: error: there is no pack 'nothing' on the results volume",
-    )
-
-
-def _size(folder: Path) -> int:
-    return sum(path.stat().st_size for path in folder.iterdir())
-
-
-def test_push_refuses_a_bad_pack_and_name(shell: Shell) -> None:
-    bad_name = shell("pack", "push", "--config", str(shell.yaml), "--name", "../x")
-    assert bad_name.code == 1
-    assert "is no pack name" in bad_name.last
-    write_pack(shell.folder, tasks=("a", "a"))
-    bad_pack = shell("pack", "push", "--config", str(shell.yaml))
-    assert bad_pack.code == 1
-    assert "duplicate task id 'a'" in bad_pack.last
 
 
 def test_results_of_a_finished_run(shell: Shell) -> None:

@@ -21,7 +21,7 @@ from securebench.tester.mirror import RecordKey
 from securebench.tester.progress import Event, NullReporter, record_events
 from securebench.tester.trace import AgentOutputReporter
 from unit.cli.fake_operator import Namespace, OperatorRun, record
-from unit.cli.test_cli import Shell
+from unit.cli.shell import Shell
 
 FIRST = LaunchNumbers(1, 1, 1)
 SECOND = LaunchNumbers(1, 1, 2)

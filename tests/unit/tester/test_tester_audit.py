@@ -9,7 +9,7 @@ import pytest
 
 from securebench.errors import ConfigErrors
 from securebench.kube.objects import metadata
-from unit.tester.test_tester_run import Bench
+from unit.tester.bench import Bench
 
 COMMAND = 'type: command\n  config: {command: "python3 answer.py"}'
 ANSWERS = [{"id": name, "candidate": f"answer {name}"} for name in "abc"]

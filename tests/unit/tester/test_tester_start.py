@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-from pathlib import Path
 
 import pytest
 
@@ -14,15 +13,10 @@ from securebench.tester.earlier import Binding, joinable_run
 from securebench.tester.local_records import Flaw
 from securebench.tester.progress import Event
 from unit.cli.fake_operator import PatchingCluster, record
-from unit.tester.test_tester_run import Bench
+from unit.tester.bench import Bench
 
 BINDING = Binding("r", "sha256:p", "sha256:h", "1")
 POLICY = {"disallowDangerousCommands": True, "denyCommands": []}
-
-
-@pytest.fixture
-def bench(tmp_path: Path) -> Bench:
-    return Bench(tmp_path)
 
 
 def spec(**changes: object) -> Raw:

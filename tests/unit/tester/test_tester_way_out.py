@@ -1,17 +1,8 @@
 """What the command line brings home of a run with a way out."""
 
-from pathlib import Path
-
-import pytest
-
 from securebench.tester.summary import parse_summary
 from unit.cli.fake_operator import OperatorRun, Script, record
-from unit.tester.test_tester_run import Bench
-
-
-@pytest.fixture
-def bench(tmp_path: Path) -> Bench:
-    return Bench(tmp_path)
+from unit.tester.bench import Bench
 
 
 def script(*lines: str) -> Script:

@@ -8,8 +8,9 @@ import sys
 import tempfile
 import textwrap
 import time
+from collections.abc import Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 FOLDER = Path(__file__).parents[3] / "operator" / "securebench" / "verifiers"
 BOOT = (
@@ -61,6 +62,13 @@ def judge(
         worker.kill()
         worker.wait()
     return Judged(done.returncode, done.stdout, done.stderr)
+
+
+def assert_judged(case: Sequence[Any]) -> None:
+    """Judge a case: candidate, tests, whether it passes, and declared names if any."""
+    candidate, tests, passes, *declared = case
+    judged = judge(candidate, tests, declared="".join(declared))
+    assert (judged.code == 0) == passes, judged.stderr
 
 
 def program(tools: Path, *words: str) -> list[str]:
