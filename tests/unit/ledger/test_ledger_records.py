@@ -30,16 +30,15 @@ from securebench.engine.model import (
     StreamInfo,
     Verification,
 )
-from securebench.errors import InvariantViolationError, TooLargeError
+from securebench.errors import InvariantViolationError
 from securebench.ledger.labels import Isolation
-from securebench.ledger.record_line import cut, record_line
+from securebench.ledger.record_line import record_line
 from securebench.ledger.records import (
     TIMING_FIELDS,
     RecordContext,
     RecordTexts,
     candidate_record,
 )
-from securebench.ledger.summary import RecordFacts, record_facts, run_summary
 from securebench.packs.task import SecureBenchTask
 from securebench.plan.model import AttemptKey, Limits, UserNamespaces, VerifierKind
 from securebench.resources import Lane, Resource, ResourceBundle
@@ -527,136 +526,3 @@ def test_only_timing_fields_depend_on_time() -> None:
 
     assert first != second
     assert without_timing(first) == without_timing(second)
-
-
-class TestLine:
-    def test_form(self) -> None:
-        line = record_line({"b": "ä", "a": [1, 2]}, Limits())
-
-        assert line == '{"a": [1, 2], "b": "\\u00e4"}'
-
-    def big(self, **changes: Any) -> dict[str, Any]:
-        texts = RecordTexts(
-            producer_stdout="o" * 300_000,
-            producer_stderr="small",
-            verifier_stdout="ä" * 100_000,
-            candidate="c" * 200_000,
-        )
-        return {**record(history(), texts=texts), **changes}
-
-    def shortened(self, made: dict[str, Any], bound: int) -> dict[str, Any]:
-        line = record_line(made, Limits(record_bytes=bound))
-        assert len(line) < bound
-        result: dict[str, Any] = json.loads(line)
-        VALIDATOR.validate(result)
-        return result
-
-    def test_a_line_that_fits_is_whole(self) -> None:
-        made = self.big()
-
-        assert json.loads(record_line(made, Limits())) == made
-
-    def test_outputs_go_first(self) -> None:
-        found = self.shortened(self.big(), 800_000)
-
-        assert found["record_truncated"] is True
-        assert len(found["producer_stdout"].encode()) < 66_000
-        assert "[securebench: 234464 of 300000 bytes omitted]" in found["producer_stdout"]
-        assert found["producer_metadata"]["stdout_bytes"] == 300_000
-        assert found["producer_metadata"]["stdout_truncated"] is True
-        assert found["producer_stderr"] == "small"
-        assert found["verifier_stdout"].startswith("ää")
-        assert found["verifier_metadata"]["candidate_answer_truncated"] is True
-        assert found["candidate_text"] == "c" * 200_000
-
-    def test_the_real_size_survives_a_second_cut(self) -> None:
-        made = self.big()
-        made["producer_metadata"] = {
-            **made["producer_metadata"],
-            "stdout_truncated": True,
-            "stdout_bytes": 9_000_000,
-        }
-        found = self.shortened(made, 800_000)
-
-        assert "of 9000000 bytes omitted]" in found["producer_stdout"]
-        assert found["producer_metadata"]["stdout_bytes"] == 9_000_000
-
-    def test_public_values_go_second(self) -> None:
-        summary = [
-            {"name": "q", "visibility": "public", "kind": "text", "value": "q" * 200_000},
-            {"name": "a", "visibility": "hidden", "kind": "text", "redacted": True},
-        ]
-        found = self.shortened(self.big(resource_summary=summary), 700_000)
-
-        assert found["resource_summary"] == [
-            {**summary[0], "value": {"omitted": True, "bytes": 200_002}},
-            summary[1],
-        ]
-        assert found["candidate_text"] == "c" * 200_000
-
-    def test_the_candidate_goes_last(self) -> None:
-        found = self.shortened(self.big(), 400_000)
-
-        assert found["candidate_text"] is None
-        assert found["producer_metadata"]["candidate_sha256"] == digest("9")
-
-    def test_outputs_of_a_record_without_verifier(self) -> None:
-        finish = failed(Outcome.AGENT, "producer_timeout", "producer")
-        production = replace(PRODUCTION, command=CommandReport(timed_out=True))
-        past = history(production=production, verification=None, finish=finish)
-        made = record(past, texts=RecordTexts(producer_stdout="o" * 300_000))
-        found = self.shortened(made, 200_000)
-
-        assert len(found["producer_stdout"]) < 66_000
-        assert "verifier_metadata" not in found
-
-    def test_what_still_does_not_fit_is_an_error(self) -> None:
-        with pytest.raises(TooLargeError):
-            record_line(self.big(), Limits(record_bytes=1000))
-
-    def test_cuts_keep_characters_whole(self) -> None:
-        text = cut("äöü" * 10, 9, 60)
-
-        assert text == "äö\n[securebench: 52 of 60 bytes omitted]\nöü"
-
-
-class TestSummary:
-    PASSED = RecordFacts("passed", passed=True, score=1.0, outcome="scored")
-    FAILED = RecordFacts("failed", passed=False, score=0.0, outcome="agent")
-    PENDING = RecordFacts("pending", passed=None, score=None, outcome=None)
-
-    @pytest.mark.parametrize(
-        ("facts", "want"),
-        [
-            ([], "complete"),
-            ([PENDING], "pending"),
-            ([PASSED, FAILED], "complete"),
-            ([PASSED, PENDING], "partial"),
-        ],
-        ids=["empty", "nothing verified", "all verified", "some verified"],
-    )
-    def test_status(self, facts: list[RecordFacts], want: str) -> None:
-        assert run_summary("r", facts).verification_status == want
-
-    def test_counts(self) -> None:
-        found = run_summary("r", [self.PASSED, self.FAILED, self.PENDING, self.PASSED])
-
-        assert found.to_json("/out", "/out/candidates.jsonl") == {
-            "run_id": "r",
-            "output_dir": "/out",
-            "output_path": "/out/candidates.jsonl",
-            "total": 4,
-            "verified": 3,
-            "passed": 2,
-            "score_sum": 2.0,
-            "verification_status": "partial",
-            "outcomes": {"agent": 1, "null": 1, "scored": 2},
-        }
-
-    def test_facts_of_a_record(self) -> None:
-        assert record_facts(record(history())) == self.PASSED
-
-    def test_a_bool_is_no_score(self) -> None:
-        made = {"verification_status": "passed", "passed": 1, "score": True, "outcome": "scored"}
-
-        assert record_facts(made) == RecordFacts("passed", None, None, "scored")
