@@ -287,6 +287,15 @@ async def test_the_byte_limit_ends_an_answer(tmp_path):
         assert relay.report.failure == ""
 
 
+async def test_a_refusal_that_no_byte_is_left_for_ends_the_connection(tmp_path):
+    async with relayed("openai", [answer()], tmp_path, GatewayLimits(bytes=20)) as relay:
+        relay.writer.write(b"\x00\r\n\r\n")
+        relay.writer.write_eof()
+        await relay.served()
+        assert relay.task.exception() is None
+        assert relay.report == RelayReport(blocked=1)
+
+
 async def test_bodies_wait_for_room(tmp_path):
     go = asyncio.Event()
     script = [answer(go, *events("openai"))]

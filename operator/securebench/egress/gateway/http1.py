@@ -6,13 +6,14 @@ the next one is read. What is sent on is written anew and never copied from what
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
+from contextlib import suppress
 from http import HTTPStatus
 from typing import Final, NamedTuple
 
 import h11
 
-from securebench.egress.causes import Cause, RefusedError, UnreachableError
+from securebench.egress.causes import Cause, CutError, RefusedError, UnreachableError
 from securebench.egress.gateway.heads import (
     END,
     HOP_BY_HOP,
@@ -24,7 +25,7 @@ from securebench.egress.gateway.heads import (
     request_head,
     values,
 )
-from securebench.egress.gateway.streams import AgentStream, Stream
+from securebench.egress.gateway.streams import AgentStream, IdleLimit, Stream
 
 HEAD_BYTES: Final = 64 * 1024
 """Request line and headers together, or one line of a chunked body; common servers take 8 to 80."""
@@ -40,6 +41,36 @@ class _HeadBytes(NamedTuple):
     head: bytes
     """With the empty line."""
     rest: bytes
+
+
+async def receive_exchange(
+    agent: AgentStream, idle_seconds: float, failed: Callable[[RefusedError | CutError], None]
+) -> Exchange | None:
+    """Wait for the agent's next request; bytes that are none are answered.
+
+    Args:
+        agent: The exchange before is over and was reusable.
+        idle_seconds: Longest time that the head may take.
+        failed: Takes down why there is no request, before the agent is told.
+
+    Returns:
+        None where no request follows on the connection.
+    """
+    try:
+        async with IdleLimit(idle_seconds):
+            return await next_exchange(agent)
+    except RefusedError as error:
+        failed(error)
+        await refuse(agent, error)
+    except CutError as error:
+        failed(error)
+    return None
+
+
+async def refuse(agent: AgentStream, error: RefusedError) -> None:
+    """Answer what is no request, as far as the launch has bytes left; close the connection then."""
+    with suppress(CutError):
+        await agent.write(refusal(error.status, error.reason))
 
 
 async def next_exchange(agent: AgentStream) -> Exchange | None:

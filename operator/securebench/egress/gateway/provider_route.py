@@ -14,12 +14,12 @@ from securebench.egress.causes import Cause, CutError, RefusedError, Unreachable
 from securebench.egress.config import ProviderConfig
 from securebench.egress.gateway.audit import Decision, Verdict
 from securebench.egress.gateway.context import Gateway
-from securebench.egress.gateway.http1 import Exchange, next_exchange, refusal
+from securebench.egress.gateway.http1 import Exchange, receive_exchange
 from securebench.egress.gateway.launches import Launch
 from securebench.egress.gateway.provider_call import Call, KeyRefusedError
 from securebench.egress.gateway.provider_memory import Reservation
 from securebench.egress.gateway.provider_upstream import Question
-from securebench.egress.gateway.streams import AgentStream, IdleLimit, linger
+from securebench.egress.gateway.streams import AgentStream, linger
 from securebench.egress.protocol import Route
 from securebench.egress.relay import account, anthropic, openai
 from securebench.egress.relay.bodies import RefusedBodyError, RelayedBody, relayed_body
@@ -99,25 +99,25 @@ class Side:
         """Count a request that is not sent."""
         self.launch.update_relay(account.refused(self.launch.relay, reason, kinds))
 
+    def failed(self, error: RefusedError | CutError) -> None:
+        """Count and record what is no request; a connection that was cut asked for nothing."""
+        if isinstance(error, CutError):
+            return
+        self.refused(Refusal.BAD_REQUEST)
+        self.launch.record(
+            Decision(
+                Route.PROVIDER, "", self.config.host, HTTPS_PORT, Verdict.REFUSED,
+                error.cause.value, status=error.status,
+            )
+        )  # fmt: skip
+
 
 async def _serve_next(side: Side) -> bool:
     """Serve one request; tell whether another may follow."""
     before = side.agent.bytes_up
-    try:
-        async with IdleLimit(side.gateway.config.limits.idle_seconds):
-            exchange = await next_exchange(side.agent)
-    except RefusedError as error:
-        side.refused(Refusal.BAD_REQUEST)
-        side.launch.record(
-            Decision(
-                Route.PROVIDER, "", side.config.host, HTTPS_PORT, Verdict.REFUSED,
-                error.cause.value, status=error.status,
-            )
-        )  # fmt: skip
-        await side.agent.write(refusal(error.status, error.reason))
-        return False
-    except CutError:
-        return False
+    exchange = await receive_exchange(
+        side.agent, side.gateway.config.limits.idle_seconds, side.failed
+    )
     return exchange is not None and await Request(exchange, side, before).serve()
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from contextlib import suppress
+from functools import partial
 
 from securebench.egress.authority import HTTPS_PORT, connect_target, host_target
 from securebench.egress.causes import BAD_REQUEST, Cause, CutError, RefusedError
@@ -10,9 +10,9 @@ from securebench.egress.gateway.context import Gateway
 from securebench.egress.gateway.entries import Entry
 from securebench.egress.gateway.forward import Forward
 from securebench.egress.gateway.heads import RequestHead
-from securebench.egress.gateway.http1 import Exchange, next_exchange, refusal
+from securebench.egress.gateway.http1 import receive_exchange, refuse
 from securebench.egress.gateway.launches import Launch
-from securebench.egress.gateway.streams import AgentStream, IdleLimit, linger
+from securebench.egress.gateway.streams import AgentStream, linger
 from securebench.egress.gateway.tunnel import serve_tunnel
 
 
@@ -35,35 +35,29 @@ async def serve_proxy(agent: AgentStream, launch: Launch, gateway: Gateway) -> N
 async def _serve_next(agent: AgentStream, launch: Launch, gateway: Gateway) -> bool:
     """Serve one request; tell whether another may follow."""
     entry = Entry(agent, launch, gateway.monotonic)
-    try:
-        async with IdleLimit(gateway.config.limits.idle_seconds):
-            exchange = await next_exchange(agent)
-        if exchange is None:
-            return False
-        if exchange.head.method == "CONNECT":
-            entry.ask(exchange.head)
-            require_plain_connect(exchange.head)
-    except RefusedError as error:
-        entry.fail(error)
-        entry.record(error.status)
-        with suppress(CutError):
-            await agent.write(refusal(error.status, error.reason))
+    exchange = await receive_exchange(
+        agent, gateway.config.limits.idle_seconds, partial(_record_failure, entry)
+    )
+    if exchange is None:
         return False
-    except CutError as error:
-        if error.cause is not Cause.IDLE:
-            entry.fail(error)
-            entry.record(None)
-        return False
-    return await _serve(exchange, Forward(exchange, agent, launch, gateway, entry))
-
-
-async def _serve(exchange: Exchange, forward: Forward) -> bool:
     if exchange.head.method != "CONNECT":
-        await forward.serve()
+        await Forward(exchange, agent, launch, gateway, entry).serve()
         return exchange.is_reusable()
-    authority, early = exchange.head.target, exchange.rest
-    await serve_tunnel(forward.agent, forward.launch, forward.gateway, authority, early)
+    entry.ask(exchange.head)
+    try:
+        require_plain_connect(exchange.head)
+    except RefusedError as error:
+        _record_failure(entry, error)
+        await refuse(agent, error)
+        return False
+    await serve_tunnel(agent, launch, gateway, exchange.head.target, exchange.rest)
     return False
+
+
+def _record_failure(entry: Entry, error: RefusedError | CutError) -> None:
+    if error.cause is not Cause.IDLE:
+        entry.fail(error)
+        entry.record(error.status if isinstance(error, RefusedError) else None)
 
 
 def require_plain_connect(head: RequestHead) -> None:
