@@ -7,7 +7,7 @@ import re
 
 import pytest
 
-from e2e.release import Raw, condition
+from e2e.release import Raw
 from threats import honest
 from threats.honest import APP, CHECK_ANSWER, assert_passed
 from threats.kit.arena import Arena
@@ -168,6 +168,7 @@ import urllib.request
 with urllib.request.urlopen("http://%s:8000/answers?by=%s", timeout=5) as reply:
     open("answer.txt", "wb").write(reply.read())
 """
+ANSWERS_HOST = "answers.example.org"
 OFFLINE = Batch("f1-offline", "terminal_task", defaults=APP)
 ONLINE = Batch("f1-online", "terminal_task", defaults=APP, weakening=Weakening(()))
 LISTED = Batch(
@@ -177,10 +178,9 @@ LISTED = Batch(
     spec={
         "harness": {
             "type": "command",
-            "config": {"command": "true", "allowed_domains": ["answers.example.org"]},
+            "config": {"command": "true", "allowed_domains": [ANSWERS_HOST]},
         }
     },
-    ended="False",
 ).task("listed", grading=CHECK_ANSWER)
 
 
@@ -229,10 +229,11 @@ def test_a_009_attack(arena: Arena, fetchers: tuple[Trial, Trial]) -> None:
 
 @pytest.mark.trials(LISTED)
 def test_a_009_attack_with_its_domain_listed(arena: Arena) -> None:
-    ended = condition(arena.run(LISTED.batch))
+    record = arena.record(LISTED)
 
-    assert ended["reason"] == "InvalidSpec"
-    assert "allowed_domains" in ended["message"]
+    assert record["passed"] is False
+    assert record["labels"]["network"] == "egress"
+    assert record["producer_metadata"]["allowed_domains"] == [ANSWERS_HOST]
 
 
 def test_a_009_twin(arena: Arena, fetchers: tuple[Trial, Trial]) -> None:

@@ -14,6 +14,8 @@ from threats.kit.arena import Arena
 from threats.kit.batch import Batch
 from threats.kit.specs import replaced
 
+SEAL_SECONDS = 10.0
+"""Enough on a busy node for the twin's courier to seal before the answer is made wrong."""
 DAEMON = (
     WRITE
     + """
@@ -33,10 +35,10 @@ if os.fork() == 0:
         time.sleep(0.001)
 write("answer.txt", "42\\n")
 write("done", "")
-time.sleep(1.5)
+time.sleep(SEAL_SECONDS)
 write("answer.txt", "41\\n")
 write("last.txt", "")
-"""
+""".replace("SEAL_SECONDS", f"{SEAL_SECONDS:g}")
 )
 DAEMON_ENDS = DAEMON
 DAEMON_HOGS = DAEMON + 'hog = [bytearray(b"x") * (1 << 24) for _ in range(64)]\n'

@@ -16,7 +16,6 @@ LAUNCH_LIMIT = 16
 RUN_LIMIT = 160
 NEIGHBOUR_SECONDS = 3.0
 OTHER_POD = "127.0.0.2"
-OTHER_LAUNCH = preface(pod="sb-0f1e2d3caaaa-1-1-1", uid="99999999-2222-3333-4444-555555555555")
 LIMITS = {"connections_per_second": 10_000.0, "all_connections": RUN_LIMIT}
 
 
@@ -34,10 +33,10 @@ async def silent(out: Way, count: int) -> None:
 
 
 async def neighbour(out: Way) -> int:
-    """Return the status of another launch's request, 0 where none came in time."""
+    """Return the status of another launch's request, 0 where it was refused. Its token is fresh."""
+    other = preface(pod="sb-0f1e2d3caaaa-1-1-1", uid="99999999-2222-3333-4444-555555555555")
     async with asyncio.timeout(NEIGHBOUR_SECONDS):
-        request = get(f"http://{LISTED}/")
-        return status(await out.say(request, said=OTHER_LAUNCH, source=OTHER_POD))
+        return status(await out.say(get(f"http://{LISTED}/"), said=other, source=OTHER_POD))
 
 
 @pytest.mark.short
