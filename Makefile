@@ -154,7 +154,7 @@ audits: setup install load ## Audit every pack of ours, which must be clean, and
 outside: setup cluster ## Start the fake internet of the local node (tests/outside)
 	@tests/outside/outside up
 
-run-agents: setup load overlays outside ## Real codex and Claude Code solve two packs; the provider is a fake
+run-agents: setup load overlays outside ## Real codex and Claude Code solve tasks of three packs; the provider is a fake
 	@$(WITH_CLUSTER); PYTHONPATH=$(PYTHONPATH):tests python -m outside.run_agents
 
 provider-failures: setup load overlays outside ## A provider that fails in the middle of a run: what each failure becomes

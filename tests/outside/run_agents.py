@@ -1,4 +1,4 @@
-"""Real codex and real Claude Code solve two packs; `make run-agents` prints the table.
+"""Real codex and real Claude Code solve tasks of three packs; `make run-agents` prints the table.
 
 The provider is the fake of tests/outside, which knows the reference answers; all else is real: the
 tools in their overlay images, their shell calls, the sidecar, the gateway, the verifiers. The exit
@@ -22,7 +22,21 @@ from outside.journal import Entry
 from outside.model_wire import CACHED_TOKENS, INPUT_TOKENS, OUTPUT_TOKENS
 from outside.release import begin_agent, key, outside_release
 
-PACKS = (("codex", "code-completion-smoke"), ("claude_code", "terminal-task-smoke"))
+
+class Job(NamedTuple):
+    """What an agent is to solve: so many tasks of a pack; no agent gets a task twice."""
+
+    agent: str
+    pack: str
+    limit: int
+
+
+JOBS = (
+    Job("codex", "code-completion-smoke", 5),
+    Job("codex", "real-bugs-mini", 2),
+    Job("claude_code", "terminal-task-smoke", 5),
+    Job("claude_code", "real-bugs-mini", 2),
+)
 MODEL = "script-oracle"
 STEPS = 3
 """Requests of a task: read it, write the answer, say that it is done."""
@@ -47,6 +61,12 @@ class Finished(NamedTuple):
     records: list[Record]
     asked: list[Entry]
     """What the provider wrote down of it."""
+
+
+def begin(installed: Release, job: Job) -> str:
+    """Start a run and return its name."""
+    chosen = {"limit": job.limit}
+    return begin_agent(installed, job.pack, job.agent, MODEL, taskSelector=chosen)
 
 
 def finish(installed: Release, agent: str, name: str, since: float) -> Finished:
@@ -78,11 +98,29 @@ def problems(installed: Release, run: Finished) -> list[str]:
     found = [f"{each['task_id']}: {why(each)}" for each in run.records if not each.get("passed")]
     return [
         *found,
+        *diff_problems(run.records),
         *usage_problems(run.records),
         *provider_problems(run),
         *key_problems(installed, run.name),
         *log_problems(installed, run),
     ]
+
+
+def diff_problems(records: Sequence[Record]) -> list[str]:
+    """Return the records of checkouts that do not say that git made their diff without a word."""
+    told = {each["task_id"]: each["producer_metadata"] for each in records if is_patch(each)}
+    return [
+        f"{task}: git ended with {metadata.get('candidate_diff_exit_code')}:"
+        f" {metadata.get('candidate_diff_stderr')}"
+        for task, metadata in told.items()
+        if (metadata.get("candidate_diff_exit_code"), metadata.get("candidate_diff_stderr"))
+        != (0, "")
+    ]
+
+
+def is_patch(record: Record) -> bool:
+    """Return whether what was graded is what an agent changed in a checkout."""
+    return bool(record["task_type"] == "repo_patch")
 
 
 def usage_problems(records: Sequence[Record]) -> list[str]:
@@ -129,12 +167,14 @@ def log_problems(installed: Release, run: Finished) -> list[str]:
 
 
 def main() -> int:
-    """Run both packs, print the table and return the exit code."""
+    """Do all jobs, print the table and return the exit code."""
     console = Console(width=140)
     since = time.time()
     with outside_release("sb-agents") as installed:
-        names = {agent: begin_agent(installed, pack, agent, MODEL) for agent, pack in PACKS}
-        runs = [finish(installed, agent, name, since) for agent, name in names.items()]
+        names = [begin(installed, job) for job in JOBS]
+        runs = [
+            finish(installed, job.agent, name, since) for job, name in zip(JOBS, names, strict=True)
+        ]
         found = [problem for run in runs for problem in problems(installed, run)]
     table = Table(*COLUMNS)
     for run in runs:
