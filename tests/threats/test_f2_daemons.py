@@ -16,6 +16,7 @@ from threats.kit.specs import replaced
 
 SEAL_SECONDS = 10.0
 """Enough on a busy node for the twin's courier to seal before the answer is made wrong."""
+# The twin's courier refuses files that change while it copies them: the daemon is still meanwhile.
 DAEMON = (
     WRITE
     + """
@@ -31,9 +32,12 @@ if os.fork() == 0:
             gone += 1
         if gone > 200:
             write("answer.txt", "42\\n")
-        write("beat.txt", str(time.time()))
+        if os.path.exists("last.txt") or not os.path.exists("still"):
+            write("beat.txt", str(time.time()))
         time.sleep(0.001)
 write("answer.txt", "42\\n")
+write("still", "")
+time.sleep(1)
 write("done", "")
 time.sleep(SEAL_SECONDS)
 write("answer.txt", "41\\n")

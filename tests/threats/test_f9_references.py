@@ -387,6 +387,7 @@ def test_a_186_attack_by_a_patch(stored: Release, field: str) -> None:
     assert "is fixed once the run exists" in changed(stored, "benchmarkrun", field)
 
 
+@pytest.mark.usefixtures("without_rules")
 @pytest.mark.parametrize("field", CHANGES)
 def test_a_186_twin_of_a_patch(twin_stored: Release, field: str) -> None:
     assert changed(twin_stored, "benchmarkruns.twins.securebench.dev", field) == ""
