@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import signal
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -14,3 +16,11 @@ def shell(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Shell:
     for module in ("tester.facade", "cli.pack", "cli.results"):
         monkeypatch.setattr(f"securebench.{module}.open_connection", made.connect)
     return made
+
+
+@pytest.fixture(autouse=True)
+def interrupt() -> Iterator[None]:
+    """Let Ctrl-C interrupt, also where the tests were started in the background of a shell."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
