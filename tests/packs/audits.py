@@ -11,6 +11,7 @@ import json
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -73,20 +74,16 @@ def audited(folder: Path, images: Path, namespace: str | None, runs: int) -> Aud
             said = ended.stdout + ended.stderr
             return Audited(ended.returncode, frozenset(), 0, (), seconds, said)
         found = json.loads(path.read_text())["findings"]
-    place_of_pack = f"{folder.resolve()}/"
-    of = {
-        outcome: [
-            (each["rule"], each["object"].removeprefix(place_of_pack), each["message"])
-            for each in found
-            if each["outcome"] == outcome
-        ]
+    failed, passed, not_checked = (
+        [each for each in found if each["outcome"] == outcome]
         for outcome in ("failed", "passed", "not_checked")
-    }
+    )
+    place = f"{folder.resolve()}/"
     return Audited(
         code=ended.returncode,
-        failed=frozenset((rule, name) for rule, name, _ in of["failed"]),
-        passed=len(of["passed"]),
-        not_checked=tuple((rule, message) for rule, _, message in of["not_checked"]),
+        failed=frozenset((each["rule"], each["object"].removeprefix(place)) for each in failed),
+        passed=len(passed),
+        not_checked=tuple((each["rule"], each["message"]) for each in not_checked),
         seconds=seconds,
     )
 
@@ -97,27 +94,43 @@ def bad_findings() -> frozenset[Finding]:
     return frozenset((each["rule"], each["object"]) for each in listed)
 
 
-def main(images: Path, namespace: str | None) -> int:
-    """Audit all packs, print the table and return the exit code."""
-    console = Console()
-    table = Table("pack", "passed", "failed", "not checked", "seconds", "")
+def folders() -> dict[Path, int]:
+    """Return all packs, and how often each is run."""
     ours = sorted(path.parent for path in BENCHMARKS.glob("*/manifest.yaml"))
     runs = {path: RUNS if path.name in RUNNABLE else 0 for path in ours}
+    return {**runs, BAD: RUNS_OF_CHANCE}
+
+
+def cells(name: str, found: Audited, *, is_right: bool) -> tuple[str, ...]:
+    """Return a row of the table."""
+    numbers = (found.passed, len(found.failed), len(found.not_checked), round(found.seconds))
+    return (name, *map(str, numbers), "ok" if is_right else "[red]wrong[/]")
+
+
+def lines(name: str, found: Audited, want: frozenset[Finding]) -> Iterator[str]:
+    """Yield what was not looked at, and every finding that is not as it must be."""
+    for rule, message in found.not_checked:
+        yield f"{name}: {rule} not checked: {message}"
+    for rule, place in sorted(found.failed ^ want):
+        which = "found" if (rule, place) in found.failed else "not found"
+        yield f"{name}: {which}: {rule}: {place}"
+    if found.said:
+        yield f"{name}: {found.said}"
+
+
+def main(names: list[str], images: Path, namespace: str | None) -> int:
+    """Audit the packs with these names, or all; print the table and return the exit code."""
+    console = Console()
+    table = Table("pack", "passed", "failed", "not checked", "seconds", "")
     right = []
-    for folder, count in {**runs, BAD / "pack": RUNS_OF_CHANCE}.items():
-        want = frozenset() if folder in runs else bad_findings()
-        found = audited(folder, images, namespace, count)
+    chosen = {path: runs for path, runs in folders().items() if not names or path.name in names}
+    for folder, runs in chosen.items():
+        want = bad_findings() if folder == BAD else frozenset()
+        found = audited(folder / "pack" if folder == BAD else folder, images, namespace, runs)
         right.append(found.is_as(want))
-        name = folder.name if folder in runs else BAD.name
-        cells = (found.passed, len(found.failed), len(found.not_checked), f"{found.seconds:.0f}")
-        table.add_row(name, *map(str, cells), "ok" if right[-1] else "[red]wrong[/]")
-        for rule, message in found.not_checked:
-            console.print(f"{name}: {rule} not checked: {message}", markup=False, highlight=False)
-        for rule, of in sorted(found.failed ^ want):
-            which = "found" if (rule, of) in found.failed else "not found"
-            console.print(f"{name}: {which}: {rule}: {of}", markup=False, highlight=False)
-        if found.said:
-            console.print(f"{name}: {found.said}", markup=False, highlight=False)
+        table.add_row(*cells(folder.name, found, is_right=right[-1]))
+        for line in lines(folder.name, found, want):
+            console.print(line, markup=False, highlight=False)
     console.print(table)
     console.print(f"audits: {sum(right)} of {len(right)} packs as they must be")
     return 0 if all(right) else 1
@@ -125,7 +138,8 @@ def main(images: Path, namespace: str | None) -> int:
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("packs", nargs="*", choices=[path.name for path in folders()])
     parser.add_argument("--images", type=Path, required=True)
     parser.add_argument("--namespace")
     options = parser.parse_args()
-    sys.exit(main(options.images, options.namespace))
+    sys.exit(main(options.packs, options.images, options.namespace))
