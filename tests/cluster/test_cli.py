@@ -137,7 +137,10 @@ def lines(stderr: str) -> list[str]:
 def created(place: Release) -> str:
     """Return the names of everything that a tester's command could have created."""
     objects = place.kubectl("get", "benchmarkruns,secrets", "-o", "name")
-    return objects + place.operator("find", f"{DATA}/packs", "-maxdepth", "1").decode()
+    return (
+        objects
+        + place.operator("find", DATA, "-maxdepth", "2", "-path", f"{DATA}/packs/*").decode()
+    )
 
 
 def test_a_whole_run(begun: dict[str, Begun], place: Release) -> None:
