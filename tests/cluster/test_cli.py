@@ -137,10 +137,8 @@ def lines(stderr: str) -> list[str]:
 def created(place: Release) -> str:
     """Return the names of everything that a tester's command could have created."""
     objects = place.kubectl("get", "benchmarkruns,secrets", "-o", "name")
-    return (
-        objects
-        + place.operator("find", DATA, "-maxdepth", "2", "-path", f"{DATA}/packs/*").decode()
-    )
+    packs = place.operator("find", DATA, "-maxdepth", "2", "-path", f"{DATA}/packs/*")
+    return objects + packs.decode()
 
 
 def test_a_whole_run(begun: dict[str, Begun], place: Release) -> None:
