@@ -134,11 +134,19 @@ def lines(stderr: str) -> list[str]:
     return [line for line in stderr.splitlines() if "securebench: Unschedulable: " not in line]
 
 
+def listed(place: Release, folder: str) -> str:
+    """Return what lies in a folder of the volume, "" also where the folder is still to be made."""
+    found = place.operator(
+        *("find", DATA, "-ignore_readdir_race", "-maxdepth", str(folder.count("/") + 2)),
+        *("-path", f"{DATA}/{folder}/*"),
+    )
+    return found.decode()
+
+
 def created(place: Release) -> str:
     """Return the names of everything that a tester's command could have created."""
     objects = place.kubectl("get", "benchmarkruns,secrets", "-o", "name")
-    packs = place.operator("find", DATA, "-maxdepth", "2", "-path", f"{DATA}/packs/*")
-    return objects + packs.decode()
+    return objects + listed(place, "packs")
 
 
 def test_a_whole_run(begun: dict[str, Begun], place: Release) -> None:
@@ -446,11 +454,10 @@ def test_a_killed_push_leaves_nothing(user: Callable[..., Shell], place: Release
         push = ("pack", "push", "--config", "tester.yaml", "--name", "large")
         command = shell.start(*push)
         assert way.is_dry.wait(60)
-        incoming = ("find", f"{DATA}/packs/.incoming", "-mindepth", "1")
-        until(lambda: place.operator(*incoming), "a begun upload", 30)
+        until(lambda: bool(listed(place, "packs/.incoming")), "a begun upload", 30)
         assert command.send(signal.SIGKILL).code == -signal.SIGKILL
-        assert b"large" not in place.operator("ls", f"{DATA}/packs").split()
-    until(lambda: not place.operator(*incoming), "the unfinished upload is removed", 30)
+        assert f"{DATA}/packs/large" not in listed(place, "packs").split()
+    until(lambda: not listed(place, "packs/.incoming"), "the unfinished upload is removed", 30)
     kubeconfig(shell.kubeconfig, token=token(place, "tester"))
     assert shell(*push).stdout.endswith("uploaded=true\n")
     shown = shell("pack", "show", "large")

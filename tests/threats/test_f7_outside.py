@@ -137,6 +137,7 @@ def place() -> Iterator[Release]:
     subprocess.run([ROOT / "tests" / "outside" / "outside", "up"], check=True, timeout=120)
     with outside_release("sb-way-out") as installed:
         yield installed
+        weaken.remove(installed.namespace)
 
 
 WAY = Batch("f7-way", "terminal_task", defaults=APP, spec=WITH_DOMAIN)

@@ -50,8 +50,6 @@ from securebench.reasons import (
 
 Captured = Produced | Verified | LaunchLost
 
-_NOTHING = ExposedValues()
-
 
 def capture(
     store: RunStore,
@@ -60,7 +58,7 @@ def capture(
     now: float,
     *,
     gateway_since: float | None = None,
-    exposed: ExposedValues = _NOTHING,
+    exposed: ExposedValues,
 ) -> Captured:
     """Turn an ended launch into its journal entry. Blocks: it hashes the candidate again.
 

@@ -44,7 +44,6 @@ def command_report(message: str) -> CommandReport:
         phase=_text(fields, "phase"),
         error=_text(fields, "error"),
         commit=_text(fields, "commit"),
-        baseline=_baseline(fields.get("diff")),
         diff=_diff(fields.get("diff")),
     )
 
@@ -150,15 +149,15 @@ def _stream(value: object) -> StreamInfo:
     return StreamInfo(_integer(value, "bytes") or 0, value.get("truncated") is True)
 
 
-def _baseline(diff: object) -> str:
-    baseline = _text(diff, "baseline") if isinstance(diff, Mapping) else ""
-    return baseline if baseline in BASELINES else ""
-
-
 def _diff(diff: object) -> DiffReport | None:
     if not isinstance(diff, Mapping):
         return None
-    return DiffReport(_integer(diff, "exit_code"), _text(diff, "stderr"))
+    baseline = _text(diff, "baseline")
+    return DiffReport(
+        exit_code=_integer(diff, "exit_code"),
+        stderr=_text(diff, "stderr"),
+        baseline=baseline if baseline in BASELINES else "",
+    )
 
 
 def _integer(fields: Mapping[str, object], key: str) -> int | None:

@@ -43,10 +43,13 @@ class DiffReport:
     Attributes:
         exit_code: Of git, or None where no program of git is to blame.
         stderr: What git said, or why there is no diff; bounded by supervise, else as it came.
+        baseline: ``clean`` or ``committed``: whether the checkout was as committed before the
+            command; else empty.
     """
 
     exit_code: int | None
     stderr: str
+    baseline: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,9 +63,7 @@ class CommandReport:
         phase: Name of the last phase that ran.
         error: One line for the user, or empty.
         commit: Commit of the image's repository, or empty.
-        baseline: ``clean`` or ``committed`` where the command worked in the image's repository:
-            whether that was as committed before; else empty.
-        diff: How the diff of that repository was made, None where none was.
+        diff: How the diff of the image's repository was made, None where none was.
     """
 
     exit_code: int | None = None
@@ -71,7 +72,6 @@ class CommandReport:
     phase: str = ""
     error: str = ""
     commit: str = ""
-    baseline: str = ""
     diff: DiffReport | None = None
 
 

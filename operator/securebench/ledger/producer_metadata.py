@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from securebench.engine.model import (
         AttemptHistory,
         CommandReport,
+        DiffReport,
         Production,
         StreamInfo,
         Usage,
@@ -121,6 +122,14 @@ def _provider(provider: ProviderPlan, usage: Usage) -> dict[str, object]:
     }
 
 
+def _diff_fields(task: TaskPlan, diff: DiffReport) -> dict[str, object]:
+    result: dict[str, object] = {"repo_patch_baseline": diff.baseline} if diff.baseline else {}
+    if task.extraction.mode == "git_diff":
+        result["candidate_diff_exit_code"] = diff.exit_code
+        result["candidate_diff_stderr"] = diff.stderr
+    return result
+
+
 def _produced(plan: RunPlan, task: TaskPlan, production: Production) -> dict[str, object]:
     result: dict[str, object] = {
         **command_fields(production.command),
@@ -128,11 +137,8 @@ def _produced(plan: RunPlan, task: TaskPlan, production: Production) -> dict[str
         "image_id": production.facts.image_id,
         **_way_out(production.egress),
     }
-    if production.command.baseline:
-        result["repo_patch_baseline"] = production.command.baseline
-    if task.extraction.mode == "git_diff" and production.command.diff is not None:
-        result["candidate_diff_exit_code"] = production.command.diff.exit_code
-        result["candidate_diff_stderr"] = production.command.diff.stderr
+    if production.command.diff is not None:
+        result |= _diff_fields(task, production.command.diff)
     if production.command.timed_out:
         command = list(task.command or plan.harness.command)
         return result | {

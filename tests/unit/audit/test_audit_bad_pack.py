@@ -15,6 +15,7 @@ from unit.audit.image_archives import Work, docker_archive
 SOURCE = Path(__file__).parents[2] / "packs" / "bad-pack"
 COMMENT = b"    # Twice the number; the sum of a number and itself.\n"
 BASE = b"def double(number):\n" + COMMENT + b"    return number * "
+CHECK = Path("hidden") / "image-with-removed-check" / "check.sh"
 SYSTEM = {"etc/os-release": b"ID=small\n"}
 
 WANT = {
@@ -46,7 +47,7 @@ def write_images(folder: Path, pack: Path, *, is_bad: bool) -> None:
         work.commit({"calc.py": BASE + b"4\n"})
         work.git("reset", "-q", "--hard", "HEAD~1")
         work.forget()
-    check = (pack / "hidden" / "image-with-removed-check" / "check.sh").read_bytes()
+    check = (pack / CHECK).read_bytes()
     removed = [{"opt/check.sh": check}, {"opt/.wh.check.sh": b""}]
     layers = {
         "plain": [SYSTEM],
@@ -83,6 +84,12 @@ def test_each_rule_finds_its_defect_and_no_other(bad):
     assert {rule for rule, _ in WANT} == set(Rule)
     assert len(failed) == len(WANT)
     assert all(each.message and each.remedy for each in failed)
+
+
+def test_the_image_that_the_cluster_runs_removes_the_packs_own_check():
+    assert (SOURCE / "images" / "removed" / "check.sh").read_bytes() == (
+        SOURCE / "pack" / CHECK
+    ).read_bytes()
 
 
 def test_without_the_defects_every_rule_passes(fixed):

@@ -27,8 +27,10 @@ from securebench.engine.entries import LaunchLost, Produced, Verified
 from securebench.engine.machine import Capture
 from securebench.engine.model import CommandReport, StreamInfo, Usage
 from securebench.engine.stage import Ended
+from securebench.exposed import ExposedValues
 from securebench.ledger.store import RunStore
 
+NOTHING = ExposedValues()
 UID = "3f2a9c1e-5b7d-4e80-9a6c-2d1f0e4b8c77"
 TEXT = b"B\n"
 POD = "sb-3f2a9c1e5b7d-0-1h1"
@@ -49,12 +51,12 @@ def leave(store, data=TEXT, name="candidate.txt"):
 def harness(store, seal=None, code=0, problem="", **report):
     status = harness_done(code, seal_message(digest=DIGEST) if seal is None else seal, **report)
     job = Capture(HARNESS, view_of(HARNESS, status), Ended(code, problem))
-    return capture(store, text_task(), job, NOW)
+    return capture(store, text_task(), job, NOW, exposed=NOTHING)
 
 
 def verifier(status, code=0, problem="", task=None):
     job = Capture(VERIFIER, view_of(VERIFIER, status), Ended(code, problem, "why"))
-    found = capture(RunStore.__new__(RunStore), task or text_task(), job, NOW)
+    found = capture(RunStore.__new__(RunStore), task or text_task(), job, NOW, exposed=NOTHING)
     assert isinstance(found, Verified)
     return found.verification
 
@@ -146,7 +148,7 @@ def connected(store, report, problem="", code=0, since=0.0):
     leave(store)
     status = harness_done(code, seal_message(digest=DIGEST))
     job = Capture(HARNESS, view_of(HARNESS, status), Ended(code, problem))
-    return capture(store, text_task(), job, NOW, gateway_since=since)
+    return capture(store, text_task(), job, NOW, gateway_since=since, exposed=NOTHING)
 
 
 def test_the_last_word_of_the_gateway_is_kept(store):
@@ -253,5 +255,5 @@ def test_a_phase_before_the_check_that_failed():
 def test_a_check_without_a_courier_is_lost():
     status = pod_status("Succeeded", ended("check", 0, message=supervise_message()))
     job = Capture(VERIFIER, view_of(VERIFIER, status), Ended(0))
-    found = capture(RunStore.__new__(RunStore), check_task(), job, NOW)
+    found = capture(RunStore.__new__(RunStore), check_task(), job, NOW, exposed=NOTHING)
     assert isinstance(found, LaunchLost)

@@ -59,7 +59,12 @@ def test_a_command_report():
 @pytest.mark.parametrize(
     ("diff", "want"),
     [
-        ({"baseline": "clean", "bytes": 3, "exit_code": 0, "stderr": ""}, DiffReport(0, "")),
+        (
+            {"baseline": "clean", "bytes": 3, "exit_code": 0, "stderr": ""},
+            DiffReport(0, "", "clean"),
+        ),
+        ({"baseline": "committed"}, DiffReport(None, "", "committed")),
+        ({"baseline": "/etc"}, DiffReport(None, "")),
         (
             {"exit_code": 128, "stderr": "fatal: \x1b\0\ufffd"},
             DiffReport(128, "fatal: \x1b\0\ufffd"),

@@ -21,8 +21,7 @@ from build import (
 )
 from golden.manifest_samples import RUN_UID, run_plan, text_task
 from securebench.egress.relay.account import MODELS
-from securebench.engine import messages
-from securebench.engine.model import CommandReport, Finish, Outcome, Usage
+from securebench.engine.model import CommandReport, DiffReport, Finish, Outcome, Usage
 from securebench.ledger import egress_log
 from securebench.ledger.egress_log import EGRESS, merge_logs
 from securebench.ledger.labels import Isolation
@@ -213,22 +212,12 @@ def test_the_command_of_an_agent_that_ran_out_of_time_is_the_tasks():
     assert metadata["command"] == ["claude", "-p", "Read task.json"]
 
 
-@pytest.mark.parametrize(
-    ("diff", "want"),
-    [
-        ({"baseline": "committed"}, "committed"),
-        ({"baseline": "clean"}, "clean"),
-        ({"baseline": "/etc"}, ""),
-        ("clean", ""),
-        (None, ""),
-    ],
-)
-def test_the_baseline_of_a_repository_is_read_from_supervise(diff, want):
-    report = messages.command_report(json.dumps({"v": 1, "diff": diff}))
-    assert report.baseline == want
+@pytest.mark.parametrize("baseline", ["committed", "clean", ""])
+def test_the_baseline_of_a_repository_is_shown(baseline):
+    report = CommandReport(diff=DiffReport(0, "", baseline))
     made = production(command=report, egress=relayed())
     metadata = record(agent_plan(), production=made)["producer_metadata"]
-    assert metadata.get("repo_patch_baseline", "") == want
+    assert metadata.get("repo_patch_baseline", "") == baseline
 
 
 # Summary
