@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"path/filepath"
 	"regexp"
 	"strconv"
 	"strings"
@@ -50,7 +49,7 @@ type worktree struct {
 	root     string
 	commit   string
 	tree     string
-	index    []byte
+	entries  string
 	baseline string
 }
 
@@ -93,24 +92,31 @@ func (w *worktree) record() error {
 		return err
 	}
 	// Without its objects: adding every file stores them in our own folder.
-	if _, err := w.git.run(w.root, withoutSubmodules(tracked), "update-index", "-z", "--index-info"); err != nil {
+	if err := w.fill(withoutSubmodules(tracked)); err != nil {
 		return err
 	}
 	if w.tree, err = w.snapshot(); err != nil {
 		return err
 	}
-	w.index, err = os.ReadFile(filepath.Join(w.git.folder(), "index"))
+	w.entries, err = w.git.run(w.root, nil, "ls-files", "--stage", "-z")
 	return err
 }
 
-func withoutSubmodules(entries string) []byte {
-	var kept bytes.Buffer
+// fill makes the index anew from names of objects. It says nothing of times and sizes, so git reads
+// every file: two versions of one length, written within a second, look the same to it otherwise.
+func (w *worktree) fill(entries string) error {
+	_, err := w.git.run(w.root, []byte(entries), "update-index", "-z", "--index-info")
+	return err
+}
+
+func withoutSubmodules(entries string) string {
+	var kept strings.Builder
 	for _, entry := range strings.SplitAfter(entries, "\x00") {
 		if !strings.HasPrefix(entry, "160000 ") {
 			kept.WriteString(entry)
 		}
 	}
-	return kept.Bytes()
+	return kept.String()
 }
 
 func (w *worktree) snapshot() (string, error) {
@@ -125,7 +131,10 @@ func (w *worktree) snapshot() (string, error) {
 // dead by now.
 func (w *worktree) diff() ([]byte, error) {
 	w.git.heard = capture{headLimit: diffStderrBytes}
-	if err := w.git.restore(w.index); err != nil {
+	if err := w.git.restore(); err != nil {
+		return nil, err
+	}
+	if err := w.fill(w.entries); err != nil {
 		return nil, err
 	}
 	tree, err := w.snapshot()

@@ -7,6 +7,7 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+	"time"
 	"unicode/utf8"
 )
 
@@ -114,6 +115,17 @@ func TestDiffLeavesOutWhatWasThereBefore(t *testing.T) {
 		t.Fatalf("got %+v", got.message)
 	}
 	if strings.Contains(diff, "dirty") || strings.Contains(diff, "hello") || !strings.Contains(diff, "b/new") {
+		t.Errorf("got %s", diff)
+	}
+}
+
+// The file is written well after a second begins: the clock of files lags by a tick of the kernel.
+func TestDiffReadsWhatKeptItsLengthAndItsSecond(t *testing.T) {
+	_, _, diff := changedBy(t, func(c *checkout) {
+		time.Sleep(time.Until(time.Now().Truncate(time.Second).Add(1050 * time.Millisecond)))
+		c.write("repo/tool", "#!/bin/ed\n")
+	}, `echo '#!/bin/vi' > tool; second=$(date +%s); while [ "$(date +%s)" = "$second" ]; do sleep 0.05; done`)
+	if !strings.Contains(diff, "-#!/bin/ed\n+#!/bin/vi\n") {
 		t.Errorf("got %s", diff)
 	}
 }

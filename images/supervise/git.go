@@ -145,8 +145,9 @@ func commitFormat(commit string) string {
 // folder is the git directory of our own.
 func (g *trustedGit) folder() string { return filepath.Join(g.scratch, "git") }
 
-// restore makes everything but the objects new, after a command that may have reached it.
-func (g *trustedGit) restore(index []byte) error {
+// restore makes everything but the objects new, after a command that may have reached it; the index
+// is empty then.
+func (g *trustedGit) restore() error {
 	entries, err := os.ReadDir(g.folder())
 	if err != nil {
 		return err
@@ -157,8 +158,7 @@ func (g *trustedGit) restore(index []byte) error {
 		}
 	}
 	return errors.Join(err,
-		os.RemoveAll(filepath.Join(g.folder(), "objects", "info")), g.writeSettings(), g.makeFolder(),
-		os.WriteFile(filepath.Join(g.folder(), "index"), index, 0o600))
+		os.RemoveAll(filepath.Join(g.folder(), "objects", "info")), g.writeSettings(), g.makeFolder())
 }
 
 func (g *trustedGit) setAttributes(text string) error {
