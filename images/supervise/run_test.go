@@ -182,7 +182,7 @@ func TestForkBombEnds(t *testing.T) {
 	f.init = true
 	f.become(64123)
 	f.spec["max_processes"] = 150
-	bomb := phase("main", 1.0, "sh", "-c", `echo up; exec 2>/dev/null; b() { b & b & sleep 1; }; b & b & b & exec sleep 60`)
+	bomb := phase("main", 1.0, "sh", "-c", `echo up; exec 2>/dev/null; b() { b & b & sleep 1; }; b & exec sleep 60`)
 	got := f.phases(bomb).run()
 	if got.code != codeTimeout || got.took > 10*time.Second || f.read("output/stdout") != "up\n" {
 		t.Errorf("code %d after %v", got.code, got.took)
