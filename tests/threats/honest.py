@@ -7,7 +7,7 @@ from pathlib import Path
 
 from e2e.release import Raw
 from threats.kit.arena import Arena
-from threats.kit.batch import Batch, Trial
+from threats.kit.batch import IMAGE, TASK_SECONDS, Batch, Trial
 
 BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
 REPO_TASK = "pathspec-match-file-none"
@@ -15,7 +15,7 @@ CODE_TESTS = {
     "tests": {"source": "inline", "code": "assert answer(6) == 42\nassert answer(0) == 0\n"}
 }
 RIGHT_CODE = "def answer(number):\n    return number * 7\n"
-APP = {"environment": {"image": "python:3.11-slim", "workdir": "/app", "timeout_seconds": 60}}
+APP = {"environment": {"image": IMAGE, "workdir": "/app", "timeout_seconds": TASK_SECONDS}}
 CHECK_ANSWER = {"checker": {"command": 'test "$(cat answer.txt)" = 42'}}
 WRITE_ANSWER = 'open("answer.txt", "w").write("42\\n")\n'
 

@@ -10,6 +10,8 @@ from typing import Any
 from e2e.release import Raw
 
 IMAGE = "python:3.11-slim"
+TASK_SECONDS = 180
+"""Time limit of an agent: seconds of work, beside runs that take both cores of a small node."""
 RUN_AGENT = """\
 import json
 task = json.load(open("task.json"))
@@ -92,7 +94,11 @@ class Batch:
     def pack(self, rows: Sequence[Raw]) -> Mapping[str, bytes]:
         """Return the files of the pack with these rows."""
         defaults: Raw = {"family": self.family, **self.defaults}
-        environment = {"image": IMAGE, "timeout_seconds": 60, **defaults.get("environment", {})}
+        environment = {
+            "image": IMAGE,
+            "timeout_seconds": TASK_SECONDS,
+            **defaults.get("environment", {}),
+        }
         manifest = {
             "id": self.name,
             "version": 1,

@@ -114,7 +114,7 @@ class Target(NamedTuple):
     port: int
 
 
-def knocking(targets: Iterable[Target], who: str, seconds: float = 4) -> str:
+def knocking(targets: Iterable[Target], who: str, seconds: float = 10) -> str:
     """Return a Python program that sends its name to all targets and prints whom it reached."""
     told = json.dumps([list(target) for target in targets])
     words = f"knock(json.loads({told!r}), {who.encode()!r}, {seconds})"
