@@ -454,7 +454,7 @@ def test_a_killed_push_leaves_nothing(user: Callable[..., Shell], place: Release
         push = ("pack", "push", "--config", "tester.yaml", "--name", "large")
         command = shell.start(*push)
         assert way.is_dry.wait(60)
-        until(lambda: bool(listed(place, "packs/.incoming")), "a begun upload", 30)
+        until(lambda: listed(place, "packs/.incoming"), "a begun upload", 30)
         assert command.send(signal.SIGKILL).code == -signal.SIGKILL
         assert f"{DATA}/packs/large" not in listed(place, "packs").split()
     until(lambda: not listed(place, "packs/.incoming"), "the unfinished upload is removed", 30)

@@ -72,6 +72,7 @@ def test_a_command_report():
         ({"exit_code": None, "stderr": "no folder"}, DiffReport(None, "no folder")),
         ({"exit_code": True, "stderr": ["x"]}, DiffReport(None, "")),
         ([0], None),
+        ("clean", None),
         (None, None),
     ],
 )
