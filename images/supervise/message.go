@@ -16,18 +16,22 @@ var errStopped = errors.New("told to stop")
 
 // message is the termination message: evidence beside the exit code.
 type message struct {
-	V               int         `json:"v"`
-	Code            int         `json:"code"`
-	Phase           string      `json:"phase"`
-	ExitCode        int         `json:"exit_code"`
-	Signal          int         `json:"signal"`
-	TimedOut        bool        `json:"timed_out"`
-	DurationSeconds float64     `json:"duration_seconds"`
-	StdoutBytes     int64       `json:"stdout_bytes"`
-	StderrBytes     int64       `json:"stderr_bytes"`
-	Error           string      `json:"error"`
-	Commit          string      `json:"commit,omitempty"`
-	Diff            *diffReport `json:"diff,omitempty"`
+	V               int     `json:"v"`
+	Code            int     `json:"code"`
+	Phase           string  `json:"phase"`
+	ExitCode        int     `json:"exit_code"`
+	Signal          int     `json:"signal"`
+	TimedOut        bool    `json:"timed_out"`
+	DurationSeconds float64 `json:"duration_seconds"`
+	StdoutBytes     int64   `json:"stdout_bytes"`
+	StderrBytes     int64   `json:"stderr_bytes"`
+	Error           string  `json:"error"`
+	// Unstarted: the command does not exist or cannot be executed; Error says which.
+	Unstarted bool `json:"unstarted,omitempty"`
+	// MemoryKills are the processes that were killed at the memory limit while the phases ran.
+	MemoryKills int         `json:"memory_kills,omitempty"`
+	Commit      string      `json:"commit,omitempty"`
+	Diff        *diffReport `json:"diff,omitempty"`
 }
 
 // failure is the message of a job that ended before or beside its phases.

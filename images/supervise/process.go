@@ -30,6 +30,7 @@ type ending struct {
 	signal   int
 	timedOut bool
 	stopped  bool
+	refused  bool   // the command could not be started
 	fault    string // why the command could not be started, or did not complete
 	duration time.Duration
 }
@@ -139,7 +140,7 @@ func runCommand(phase phaseSpec, environment []string, input *os.File, kept [2]*
 	completion.started()
 	var refused *startError
 	if errors.As(err, &refused) {
-		return ending{exitCode: refused.exitCode, fault: refused.text}, nil
+		return ending{exitCode: refused.exitCode, refused: true, fault: refused.text}, nil
 	}
 	if err != nil {
 		return ending{}, err

@@ -70,7 +70,9 @@ func runStaged(spec runSpec, stop <-chan struct{}) message {
 	if err := limitProcesses(spec.MaxProcesses); err != nil {
 		return failure(codeOwnFault, fmt.Errorf("process limit: %w", err))
 	}
+	kills := countMemoryKills()
 	result, kept := work(spec, folders.streams, stop)
+	result.MemoryKills = kills()
 	if result.Code != codeStopped {
 		for _, folder := range folders.open {
 			openModes(folder, 0)
@@ -262,6 +264,7 @@ func describe(phase phaseSpec, end ending, kept [2]*capture) message {
 		StdoutBytes:     kept[0].total,
 		StderrBytes:     kept[1].total,
 		Error:           end.fault,
+		Unstarted:       end.refused,
 	}
 }
 

@@ -11,6 +11,10 @@ from typing import Final
 PRODUCER_TIMEOUT: Final = "producer_timeout"
 VERIFIER_TIMEOUT: Final = "verifier_timeout"
 EMPTY_CANDIDATE: Final = "empty_candidate"
+HARNESS_NOT_STARTED: Final = "harness_not_started"
+"""The program of the harness does not exist in the task's image or cannot be executed."""
+HARNESS_FAILED: Final = "harness_failed"
+"""The harness ended with an exit code that is not 0 and handed nothing in."""
 
 OOM_KILLED: Final = "oom_killed"
 DISK_LIMIT_EXCEEDED: Final = "disk_limit_exceeded"

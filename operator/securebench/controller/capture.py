@@ -35,10 +35,11 @@ from securebench.engine.model import (
     Verification,
 )
 from securebench.engine.observe import PodView
-from securebench.engine.stage import CONTROL_CHECK, MAIN, Code
+from securebench.engine.stage import CONTROL_CHECK, MAIN, Code, memory_kills
 from securebench.errors import DigestMismatchError
 from securebench.exposed import ExposedValues
 from securebench.ledger.store import RunStore
+from securebench.ledger.texts import last_words
 from securebench.manifests.layout import CANDIDATE_NAME
 from securebench.plan.model import Role, TaskPlan, VerifierKind
 from securebench.reasons import (
@@ -106,6 +107,7 @@ def _production(store: RunStore, task: TaskPlan, job: Capture) -> Production:
         stdout=stdout,
         stderr=stderr,
         problem=job.ended.problem,
+        last_words=last_words(store, job.launch),
     )
 
 
@@ -176,8 +178,10 @@ def _checking(view: PodView, kind: VerifierKind) -> str:
 
 
 def _report(view: PodView, container: str, code: int) -> CommandReport:
+    seen = view.containers.get(container)
+    kills = memory_kills(seen.terminated) if seen is not None and seen.terminated is not None else 0
     report = command_report(_message(view, container))
-    return replace(report, timed_out=code == Code.TIMED_OUT)
+    return replace(report, timed_out=code == Code.TIMED_OUT, memory_kills=kills)
 
 
 def _facts(view: PodView) -> PodFacts:

@@ -67,12 +67,13 @@ def hide_values(store: RunStore, launch: LaunchKey, values: ExposedValues) -> No
 
 
 def without_values(report: CommandReport, values: ExposedValues) -> CommandReport:
-    """Fill the values up in what git said in a harness Pod.
+    """Fill the values up in what supervise and git said in a harness Pod.
 
     Args:
         report: As its supervise wrote it.
         values: What to look for.
     """
+    report = replace(report, error=values.without_text(report.error))
     if report.diff is None:
         return report
     diff = replace(report.diff, stderr=values.without_text(report.diff.stderr))

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from pathlib import PurePosixPath
 
 from securebench.candidates.extraction import Problem
+from securebench.engine.empty_handed import not_started, with_cause
 from securebench.engine.model import (
     AttemptHistory,
     Finish,
@@ -231,9 +232,12 @@ def after_production(
     if relay is not None and relay.budget_exhausted:
         message = "the agent used up the budget of its launch for the model provider"
         return _agent(key, BUDGET_EXHAUSTED, "producer", message)
+    unstarted = not_started(key, production)
+    if unstarted is not None:
+        return unstarted
     if task.verifier is VerifierKind.NONE:
         return Finish(key, Outcome.NOT_VERIFIED)
-    return _judged(task, key, production.candidate)
+    return with_cause(_judged(task, key, production.candidate), production)
 
 
 def _judged(task: TaskPlan, key: AttemptKey, candidate: SealedCandidate | None) -> Finish | None:
@@ -288,6 +292,9 @@ def after_verification(
         message = "the check ran into its time limit"
         phase = verification.command.phase or "checker"
         return Finish(key, Outcome.SCORED, VERIFIER_TIMEOUT, phase, message, passed=False)
+    if verification.command.memory_kills and not verification.passed:
+        message = "the check failed and a process in it was killed at the memory limit"
+        return Finish(key, Outcome.RESOURCE, OOM_KILLED, "verification", message, passed=False)
     return Finish(key, Outcome.SCORED, passed=verification.passed)
 
 

@@ -45,6 +45,8 @@ def command_report(message: str) -> CommandReport:
         error=_text(fields, "error"),
         commit=_text(fields, "commit"),
         diff=_diff(fields.get("diff")),
+        unstarted=fields.get("unstarted") is True,
+        memory_kills=_integer(fields, "memory_kills") or 0,
     )
 
 

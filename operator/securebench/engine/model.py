@@ -63,6 +63,9 @@ class CommandReport:
         phase: Name of the last phase that ran.
         error: One line for the user, or empty.
         commit: Commit of the image's repository, or empty.
+        unstarted: Whether the command does not exist or cannot be executed; ``error`` says which.
+        memory_kills: Processes that were killed at the memory limit while it ran; 0 also where the
+            container cannot tell.
         diff: How the diff of the image's repository was made, None where none was.
     """
 
@@ -73,6 +76,8 @@ class CommandReport:
     error: str = ""
     commit: str = ""
     diff: DiffReport | None = None
+    unstarted: bool = False
+    memory_kills: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -194,6 +199,7 @@ class Production:
         problem: ``oom_killed``, ``disk_limit_exceeded`` or ``supervisor_killed`` where that
             ended it, else empty.
         egress: What the gateway says of the launch; None without a network.
+        last_words: Last line of stderr, cut and printable; empty where nothing was said.
     """
 
     launch: int
@@ -204,6 +210,7 @@ class Production:
     stderr: StreamInfo = StreamInfo()
     problem: str = ""
     egress: LaunchReport | None = None
+    last_words: str = ""
 
 
 @dataclass(frozen=True, slots=True)

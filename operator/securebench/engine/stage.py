@@ -50,6 +50,7 @@ CONTAINER_WAITS = frozenset(
     {"CreateContainerConfigError", "CreateContainerError", "RunContainerError"}
 )
 SIDECAR_RESTARTS = 3
+OOM_REASON = "OOMKilled"
 ENDED_BY_ITSELF = "Error"
 """The kubelet's reason for a non-zero exit that it saw; what it did not see has other reasons."""
 
@@ -217,7 +218,7 @@ def _preflight_end(end: Terminated) -> Interrupted | None:
 def _text_end(view: PodView, end: Terminated) -> Interrupted | Ended:
     if end.exit_code == 0:
         return Ended(0)
-    if end.reason == "OOMKilled" or view.disrupted or view.deleting_since is not None:
+    if end.reason == OOM_REASON or view.disrupted or view.deleting_since is not None:
         return _interruption(view, end)
     return Ended(
         end.exit_code,
@@ -252,7 +253,7 @@ def _killed_from_inside(view: PodView, end: Terminated) -> Ended | None:
 
 
 def _limit(view: PodView, end: Terminated) -> Ended | None:
-    if end.reason == "OOMKilled":
+    if end.reason == OOM_REASON:
         return Ended(end.exit_code, OOM_KILLED, "the memory limit ended the container")
     return _disk_limit(view, end.exit_code)
 
@@ -265,10 +266,19 @@ def _candidate_end(view: PodView, verdict: Ended) -> Ended:
     if any(end.exit_code == Code.TAMPERED for end in ends):
         message = "the candidate told the supervise of its container to stop"
         return Ended(Code.TAMPERED, SUPERVISOR_KILLED, message)
-    is_full = any(end.reason == "OOMKilled" and end.exit_code for end in ends)
-    if is_full and verdict.code == Code.FAILED:
-        return Ended(Code.FAILED, OOM_KILLED, "the memory limit ended the candidate's container")
+    if verdict.code == Code.FAILED and any(memory_kills(end) for end in ends):
+        message = "the memory limit ended the candidate or a process of it"
+        return Ended(Code.FAILED, OOM_KILLED, message)
     return verdict
+
+
+def memory_kills(end: Terminated) -> int:
+    """Return how many processes of a container were killed at its memory limit, at least.
+
+    supervise counts them where it can read the events of its cgroup. The kubelet says ``OOMKilled``
+    also where PID 1 outlived them.
+    """
+    return max(command_report(end.message).memory_kills, int(end.reason == OOM_REASON))
 
 
 def _disk_limit(view: PodView, code: int) -> Ended | None:

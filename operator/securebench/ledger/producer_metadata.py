@@ -77,7 +77,9 @@ def usage_fields(usage: Usage) -> dict[str, int]:
 def command_fields(command: CommandReport) -> dict[str, object]:
     """Return how a command ended; at its time limit with the code of ``timeout``."""
     exit_code = TIMEOUT_EXIT_CODE if command.timed_out else command.exit_code
-    return {"exit_code": exit_code, "duration_seconds": command.duration_seconds}
+    ended = {"exit_code": exit_code, "duration_seconds": command.duration_seconds}
+    kills = {"memory_kills": command.memory_kills} if command.memory_kills else {}
+    return {**ended, **kills}
 
 
 def stream_fields(stdout: StreamInfo, stderr: StreamInfo) -> dict[str, object]:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
+from typing import Final
 
 from securebench.candidates.extraction import TEXT_FILE
 from securebench.engine.model import AttemptHistory
@@ -10,6 +12,12 @@ from securebench.ledger.records import RecordTexts
 from securebench.ledger.store import RunStore
 from securebench.manifests.layout import CANDIDATE_NAME, PRODUCER_NAME, VERIFICATION_NAME
 from securebench.plan.model import LaunchKey, Role
+
+LAST_WORDS: Final = 300
+"""Characters of a last line that a failure_message repeats; a record has the whole stream."""
+
+_END_BYTES: Final = 16 * 1024
+"""How much of the end of a stream is looked at for its last line."""
 
 
 def read_texts(store: RunStore, history: AttemptHistory) -> RecordTexts:
@@ -38,6 +46,27 @@ def read_texts(store: RunStore, history: AttemptHistory) -> RecordTexts:
         verifier_stderr=verifier_stderr,
         candidate=_text(folder / CANDIDATE_NAME / TEXT_FILE) if is_text else None,
     )
+
+
+def last_words(store: RunStore, launch: LaunchKey) -> str:
+    """Return the last line of a harness's stderr that is not blank. Blocks.
+
+    Args:
+        store: The run's folder.
+        launch: A harness launch whose courier has ended.
+
+    Returns:
+        At most ``LAST_WORDS`` characters, all printable; empty where nothing was said.
+    """
+    try:
+        with (store.launch_folder(launch) / PRODUCER_NAME / "stderr").open("rb") as file:
+            file.seek(max(0, file.seek(0, os.SEEK_END) - _END_BYTES))
+            lines = file.read().decode("utf-8", errors="replace").splitlines()
+    except FileNotFoundError:
+        return ""
+    last = next((line.strip() for line in reversed(lines) if line.strip()), "")
+    shown = "".join(each if each.isprintable() else "\ufffd" for each in last)
+    return shown if len(shown) <= LAST_WORDS else f"{shown[:LAST_WORDS]}…"
 
 
 def _streams(folder: Path) -> tuple[str, str]:

@@ -86,6 +86,51 @@ def test_a_candidate_is_taken_and_hashed_again(store):
     assert found.facts.kernel == KERNEL
 
 
+@pytest.mark.parametrize(
+    ("stderr", "want"),
+    [
+        (b"start\n\x1b[31mTraceback\n  KeyError: 'x'\r\n\n \n", "KeyError: 'x'"),
+        (b"\x1b[31mno\xff\n", "\ufffd[31mno\ufffd"),
+        (b"a" * 20_000, "a" * 300 + "…"),
+        (b"\n \n", ""),
+        (b"", ""),
+        (None, ""),
+    ],
+)
+def test_the_last_line_of_stderr_is_kept_with_the_result(store, stderr, want):
+    leave(store)
+    if stderr is not None:
+        (store.launch_folder(HARNESS) / "producer" / "stderr").write_bytes(stderr)
+    assert produced(harness(store)).last_words == want
+
+
+def test_the_last_line_of_stderr_is_without_exposed_values(store):
+    leave(store)
+    (store.launch_folder(HARNESS) / "producer" / "stderr").write_bytes(b"key is hunter2-hunter2\n")
+    status = harness_done(0, seal_message(digest=DIGEST), error="no hunter2-hunter2")
+    job = Capture(HARNESS, view_of(HARNESS, status), Ended(0))
+    values = ExposedValues([b"hunter2-hunter2"])
+    found = produced(capture(store, text_task(), job, NOW, exposed=values))
+    assert found.last_words == f"key is {'*' * 15}"
+    assert found.command.error == f"no {'*' * 15}"
+
+
+@pytest.mark.parametrize(
+    ("reason", "said", "want"),
+    [("Completed", 0, 0), ("Completed", 2, 2), ("OOMKilled", 0, 1), ("OOMKilled", 2, 2)],
+)
+def test_processes_killed_for_memory_are_counted(store, reason, said, want):
+    leave(store)
+    status = pod_status(
+        "Succeeded",
+        ended("courier", 0, message=seal_message(digest=DIGEST)),
+        ended("harness", 0, reason, message=supervise_message(memory_kills=said)),
+    )
+    job = Capture(HARNESS, view_of(HARNESS, status), Ended(0))
+    found = produced(capture(store, text_task(), job, NOW, exposed=NOTHING))
+    assert found.command.memory_kills == want
+
+
 def test_a_blank_candidate_is_known_as_such(store):
     leave(store, b" \n\t")
     digest = f"sha256:{hashlib.sha256(b' ' + bytes([10, 9])).hexdigest()}"

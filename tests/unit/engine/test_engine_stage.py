@@ -261,6 +261,7 @@ def again(name, code, reason):
 DISTURBED = Ended(
     94, "supervisor_killed", "the candidate told the supervise of its container to stop"
 )
+MEMORY = "the memory limit ended the candidate or a process of it"
 CODE_CASES = {
     "pass": (0, running("candidate"), Ended(0)),
     "fail": (1, ended("candidate", 91), Ended(1)),
@@ -269,12 +270,12 @@ CODE_CASES = {
     "candidate out of memory": (
         1,
         again("candidate", 137, "OOMKilled"),
-        Ended(1, "oom_killed", "the memory limit ended the candidate's container"),
+        Ended(1, "oom_killed", MEMORY),
     ),
     "a part of the candidate out of memory": (
         1,
         again("candidate", 0, "OOMKilled"),
-        Ended(1),
+        Ended(1, "oom_killed", MEMORY),
     ),
     "passed all the same": (0, again("candidate", 137, "OOMKilled"), Ended(0)),
     "PID 1 told to stop": (1, ended("candidate", 94), DISTURBED),

@@ -20,6 +20,7 @@ from golden.manifest_samples import (
     text_task,
 )
 from securebench.candidates.extraction import Extraction
+from securebench.engine.machine import after_production
 from securebench.engine.model import (
     AttemptHistory,
     CommandReport,
@@ -355,6 +356,30 @@ class TestOther:
         assert made["candidate_text"] is None
         assert "candidate_sha256" not in made["producer_metadata"]
         assert made["failure_phase"] == "candidate_extraction"
+
+    @pytest.mark.parametrize(
+        ("command", "reason", "status"),
+        [
+            ({"exit_code": 3}, "harness_failed", "failed"),
+            ({"exit_code": 127, "unstarted": True, "error": "x"}, "harness_not_started", "failed"),
+            ({"exit_code": 0, "memory_kills": 1}, "oom_killed", "failed"),
+        ],
+    )
+    def test_why_nothing_was_handed_in(
+        self, command: dict[str, Any], reason: str, status: str
+    ) -> None:
+        blank = replace(candidate("candidate.txt"), is_blank=True)
+        production = replace(
+            PRODUCTION, command=CommandReport(**command), candidate=blank, last_words="no model"
+        )
+        past = history(production=production, verification=None, finish=None)
+        made = record(replace(past, finish=after_production(text_task(), past, production)))
+
+        assert (made["failure_reason"], made["verification_status"]) == (reason, status)
+        assert made["failure_phase"] == "producer"
+        assert ("no model" in made["failure_message"]) == (reason != "harness_not_started")
+        kills = command.get("memory_kills")
+        assert made["producer_metadata"].get("memory_kills") == kills
 
     def test_no_workspace_without_a_file(self) -> None:
         production = replace(PRODUCTION, candidate=candidate(None, problem="candidate_too_large"))
