@@ -111,7 +111,7 @@ def measure(namespace: str, pod: str, wanted: Shape) -> dict[str, object]:
     began = time.monotonic()
     for body in (pack(name, tasks), run(name, wanted)):
         kubectl("apply", "-n", namespace, "-f", "-", stdin=json.dumps(body))
-    kubectl("wait", "-n", namespace, "--for=condition=Succeeded", f"brun/{name}", "--timeout=900s")
+    kubectl("wait", "-n", namespace, "--for=condition=Complete", f"brun/{name}", "--timeout=900s")
     seconds = time.monotonic() - began
     after = metrics(namespace, pod)
     uid = kubectl("get", "-n", namespace, "brun", name, "-o", "jsonpath={.metadata.uid}")

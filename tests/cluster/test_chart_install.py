@@ -70,7 +70,7 @@ class Release(NamedTuple):
     def wait(self, run: str) -> None:
         self.kubectl(
             "wait",
-            "--for=condition=Succeeded",
+            "--for=condition=Complete",
             f"brun/{run}",
             f"--timeout={RUN_SECONDS}s",
             timeout=RUN_SECONDS + 10,

@@ -485,7 +485,7 @@ def test_what_submitters_and_viewers_may_do(
     )
     assert viewer.kubectl("apply", "-f", "-", stdin=body).code == 1
     assert submitter.kubectl("apply", "-f", "-", stdin=body).code == 0
-    waited = ("wait", "--for=condition=Succeeded", "brun/submitted", "--timeout=120s")
+    waited = ("wait", "--for=condition=Complete", "brun/submitted", "--timeout=120s")
     assert submitter.kubectl(*waited).code == 0
     run = json.loads(viewer.kubectl("get", "brun", "submitted", "-o", "json").stdout)
     assert run["status"]["tasks"]["done"] == 1

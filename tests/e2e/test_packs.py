@@ -32,7 +32,7 @@ def applied(shared: Release) -> Release:
 @pytest.mark.parametrize("pack", PACKS, ids=lambda pack: pack.name)
 def test_a_pack_is_applied_and_ends_with_a_score(pack: Path, applied: Release) -> None:
     applied.kubectl(
-        "wait", "--for=condition=Succeeded", f"brun/{pack.name}", "--timeout=300s", seconds=320
+        "wait", "--for=condition=Complete", f"brun/{pack.name}", "--timeout=300s", seconds=320
     )
     rows = len((pack / "tasks.jsonl").read_text(encoding="utf-8").splitlines())
     run = applied.get("brun", pack.name)

@@ -8,7 +8,7 @@ from enum import StrEnum
 from types import MappingProxyType
 from typing import Annotated
 
-from pydantic import Field
+from pydantic import Field, TypeAdapter, ValidationError
 
 from securebench.api.base import ApiModel
 from securebench.clock import rfc3339
@@ -21,6 +21,7 @@ class ConditionType(StrEnum):
     """What a condition speaks of."""
 
     SUCCEEDED = "Succeeded"
+    COMPLETE = "Complete"
     READY = "Ready"
     STALLED = "Stalled"
     SUSPENDED = "Suspended"
@@ -88,7 +89,11 @@ END_STATES: Mapping[Reason, EndState] = MappingProxyType(
         Reason.INTERNAL: EndState(ConditionStatus.FALSE, 1),
     }
 )
-"""The reasons with which a run ends; every other reason of ``Succeeded`` means that it goes on."""
+"""The reasons with which a run ends. While ``Succeeded`` is Unknown it goes on, whatever the
+reason is: ``Internal`` and ``StorageUnavailable`` are also said of what is tried again.
+
+Source: contract 21.20.
+"""
 
 
 class Condition(ApiModel):
@@ -176,19 +181,50 @@ def get_condition(conditions: Sequence[Condition], kind: ConditionType) -> Condi
 
 
 def end_state(reason: str) -> EndState | None:
-    """Return how a run with this reason of ``Succeeded`` ended, or None while it goes on."""
+    """Return how a run ends with this reason of ``Succeeded``, or None: no run does."""
     return next((state for key, state in END_STATES.items() if key.value == reason), None)
 
 
-def kstatus_findings(succeeded: Finding) -> tuple[Finding, Finding]:
-    """Return ``Ready`` and ``Stalled`` as kstatus readers expect them.
+def run_end(status: str, reason: str) -> EndState | None:
+    """Return how a run ended, or None while it goes on.
 
-    A run that goes on is neither ready nor stalled (in progress), one that succeeded is ready
-    (current), one that ended otherwise is stalled (failed).
+    Args:
+        status: Of the condition ``Succeeded``; it alone decides. Empty before there is one.
+        reason: Of the same; one that this version does not know ends with 0 or 1 by the status.
+
+    Source: contract 21.20.
+    """
+    if status not in {ConditionStatus.TRUE, ConditionStatus.FALSE}:
+        return None
+    succeeded = ConditionStatus(status)
+    return end_state(reason) or EndState(succeeded, 0 if succeeded is ConditionStatus.TRUE else 1)
+
+
+def read_conditions(raw: object) -> tuple[Condition, ...]:
+    """Return the conditions of a status, or none where they cannot be read.
+
+    Args:
+        raw: ``status.conditions`` as the API server has it.
+    """
+    try:
+        return TypeAdapter(tuple[Condition, ...]).validate_python(raw, strict=False)
+    except ValidationError:
+        return ()
+
+
+def derived_findings(succeeded: Finding) -> tuple[Finding, Finding, Finding]:
+    """Return ``Complete``, and ``Ready`` and ``Stalled`` as kstatus readers expect them.
+
+    A run that goes on is neither complete nor ready nor stalled (in progress), one that succeeded
+    is ready (current), one that ended otherwise is stalled (failed); both are complete.
 
     Args:
         succeeded: What the condition ``Succeeded`` says.
+
+    Source: contract 21.20.
     """
+    has_ended = succeeded.status is not ConditionStatus.UNKNOWN
+    complete = ConditionStatus.TRUE if has_ended else ConditionStatus.FALSE
     ready = ConditionStatus.TRUE
     stalled = ConditionStatus.FALSE
     if succeeded.status is not ConditionStatus.TRUE:
@@ -196,6 +232,7 @@ def kstatus_findings(succeeded: Finding) -> tuple[Finding, Finding]:
     if succeeded.status is ConditionStatus.FALSE:
         stalled = ConditionStatus.TRUE
     return (
+        Finding(ConditionType.COMPLETE, complete, succeeded.reason, succeeded.message),
         Finding(ConditionType.READY, ready, succeeded.reason, succeeded.message),
         Finding(ConditionType.STALLED, stalled, succeeded.reason, succeeded.message),
     )

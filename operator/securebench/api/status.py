@@ -148,4 +148,4 @@ class BenchmarkRunStatus(ApiModel):
             },
         ),
     ] = ()
-    """Succeeded, Ready, Stalled, Suspended, IsolationVerified, ResultsSealed."""
+    """Succeeded, Complete, Ready, Stalled, Suspended, IsolationVerified, ResultsSealed."""

@@ -6,10 +6,16 @@ import logging
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from securebench.api.conditions import ConditionStatus, ConditionType, Finding, Reason
+from securebench.api.conditions import (
+    Condition,
+    ConditionStatus,
+    ConditionType,
+    Finding,
+    Reason,
+)
 from securebench.clock import Clock
 from securebench.controller.book import RunBook
-from securebench.controller.status import Observed, StatusBoard, succeeded
+from securebench.controller.status import Observed, StatusBoard, succeeded, with_generation
 from securebench.controller.wishes import Wishes
 from securebench.engine.entries import Isolated
 from securebench.errors import TransientClusterError
@@ -32,7 +38,7 @@ class Obstacle(NamedTuple):
 
 
 class Publisher:
-    """The one writer of a run's status.
+    """The one writer of a run's status, from the run's first look to its end.
 
     Args:
         cluster: The run's namespace.
@@ -40,17 +46,24 @@ class Publisher:
         wishes: For generation and suspension.
         clock: The wall clock.
         interval_seconds: Between two writes that change no condition.
+        conditions: As an earlier process left them.
     """
 
     def __init__(
-        self, cluster: Cluster, name: str, wishes: Wishes, clock: Clock, interval_seconds: float
+        self,
+        cluster: Cluster,
+        name: str,
+        wishes: Wishes,
+        clock: Clock,
+        interval_seconds: float,
+        conditions: tuple[Condition, ...] = (),
     ) -> None:
         self._cluster = cluster
         self._name = name
         self._wishes = wishes
         self._clock = clock
         self._interval = interval_seconds
-        self._board = StatusBoard()
+        self._board = StatusBoard(conditions)
         self.written: Raw = {}
         self._written_at = 0.0
         self._findings: Sequence[Finding] = ()
@@ -106,8 +119,8 @@ class Publisher:
         return status
 
     async def repeat(self, status: Raw) -> None:
-        """Write a final status again that may not have reached the API server."""
-        await self._write_surely(status)
+        """Write a final status again: the API server may lack it, or the spec has changed since."""
+        await self._write_surely(with_generation(status, self._wishes.generation))
 
     def _observed(self, findings: Sequence[Finding]) -> Observed:
         return Observed(self._wishes.generation, findings, self._clock.now())

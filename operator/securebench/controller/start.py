@@ -10,6 +10,7 @@ from pathlib import Path
 from pydantic import TypeAdapter
 
 from securebench.api.choices import HarnessType
+from securebench.api.conditions import Condition
 from securebench.api.models import BenchmarkRunSpec
 from securebench.clock import rfc3339
 from securebench.controller.context import Context
@@ -71,6 +72,7 @@ class RunObject:
         generation: Of the spec.
         spec: As the API server has it.
         audit: Whether its label says that it examines a pack.
+        conditions: Of its status as it was seen; only their transition times are used.
     """
 
     name: str
@@ -79,6 +81,7 @@ class RunObject:
     generation: int
     spec: Mapping[str, object]
     audit: bool = False
+    conditions: tuple[Condition, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

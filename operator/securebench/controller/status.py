@@ -11,8 +11,8 @@ from securebench.api.conditions import (
     ConditionType,
     Finding,
     Reason,
+    derived_findings,
     end_state,
-    kstatus_findings,
     set_conditions,
 )
 from securebench.api.status import (
@@ -79,10 +79,14 @@ class Observed:
 
 
 class StatusBoard:
-    """Keeps the conditions of one run between two writes."""
+    """Keeps the conditions of one run between two writes.
 
-    def __init__(self) -> None:
-        self._conditions: tuple[Condition, ...] = ()
+    Args:
+        conditions: As they were written last, so that their transition times stay.
+    """
+
+    def __init__(self, conditions: tuple[Condition, ...] = ()) -> None:
+        self._conditions = conditions
 
     def bare(self, observed: Observed, *, is_over: bool) -> dict[str, object]:
         """Return the status of a run without a plan; what was written of one before stays."""
@@ -121,11 +125,25 @@ class StatusBoard:
         succeeded = next(f for f in observed.findings if f.type is ConditionType.SUCCEEDED)
         self._conditions = set_conditions(
             self._conditions,
-            (*observed.findings, *kstatus_findings(succeeded)),
+            (*observed.findings, *derived_findings(succeeded)),
             observed_generation=observed.generation,
             now=observed.now,
         )
         return self._conditions
+
+
+def with_generation(status: Mapping[str, object], generation: int) -> dict[str, object]:
+    """Return a final status that speaks of a later spec: no change of it alters how a run ended.
+
+    Args:
+        status: ``{"status": {...}}`` as it was written when the run ended.
+        generation: Of the spec that was looked at now.
+    """
+    body = status["status"]
+    if not isinstance(body, Mapping):
+        return dict(status)
+    conditions = [{**item, "observedGeneration": generation} for item in body["conditions"]]
+    return {"status": {**body, "observedGeneration": generation, "conditions": conditions}}
 
 
 def succeeded(reason: Reason, message: str) -> Finding:

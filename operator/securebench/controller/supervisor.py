@@ -7,7 +7,7 @@ import logging
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from securebench.api.conditions import Reason
+from securebench.api.conditions import Reason, read_conditions
 from securebench.controller.book import RunBook
 from securebench.controller.context import Context
 from securebench.controller.publish import Publisher
@@ -81,10 +81,11 @@ class Supervisor:
             del self._runs[run.uid]
         elif not is_gone and known is None:
             wishes = Wishes(run.spec, run.generation)
-            task = asyncio.create_task(self._supervise(run, wishes), name=f"run {run.name}")
-            self._runs[run.uid] = ActiveRun(task, wishes)
-        elif known is not None:
+            self._runs[run.uid] = ActiveRun(self._start(run, wishes), wishes)
+        elif known is not None and run.generation > known.wishes.generation:
             known.wishes.update(run.spec, run.generation)
+            if known.task.done():
+                known.task = self._start(run, known.wishes)
 
     async def close(self) -> None:
         """Stop all loops; what they began goes on in the cluster and is taken up again."""
@@ -93,12 +94,17 @@ class Supervisor:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
 
+    def _start(self, run: RunObject, wishes: Wishes) -> asyncio.Task[None]:
+        return asyncio.create_task(self._supervise(run, wishes), name=f"run {run.name}")
+
     async def _supervise(self, run: RunObject, wishes: Wishes) -> None:
         """Keep one run going until it has ended, whatever breaks in between."""
+        publisher = self._publisher(run, wishes)
         pause = RESTART_SECONDS
         while True:
+            generation = wishes.generation
             try:
-                await self._run(run, wishes)
+                await self._run(run, wishes, publisher)
             except (ClusterError, StorageError, OSError) as error:
                 reason, message = _trouble(error)
                 logger.warning("run %s is held up: %s", run.name, message)
@@ -109,8 +115,10 @@ class Supervisor:
                 reason, message = Reason.INTERNAL, "the run loop failed; see the operator's log"
                 logger.exception("run %s: loop failed", run.name)
             else:
-                return
-            await self._announce(self._publisher(run, wishes), reason, message)
+                if wishes.generation == generation:
+                    return
+                continue
+            await self._announce(publisher, reason, message)
             await asyncio.sleep(pause)
             pause = min(pause * 2, RESTART_LIMIT_SECONDS)
 
@@ -120,10 +128,9 @@ class Supervisor:
         except ClusterError as error:
             logger.warning("status: %s", error)
 
-    async def _run(self, run: RunObject, wishes: Wishes) -> None:
+    async def _run(self, run: RunObject, wishes: Wishes, publisher: Publisher) -> None:
         store = RunStore(self._context.settings.data_root, run.uid)
         final = await asyncio.to_thread(store.read_final_status)
-        publisher = self._publisher(run, wishes)
         if final is not None:
             await publisher.repeat(final)
             return
@@ -174,6 +181,7 @@ class Supervisor:
             wishes,
             self._context.clock,
             self._context.settings.status_interval_seconds,
+            run.conditions,
         )
 
 
@@ -188,7 +196,7 @@ def run_object(body: Mapping[str, object]) -> RunObject:
     """Return the parts of a BenchmarkRun that the controller works with."""
     metadata = body.get("metadata")
     fields = metadata if isinstance(metadata, Mapping) else {}
-    spec = body.get("spec")
+    spec, status = body.get("spec"), body.get("status")
     generation, labels = fields.get("generation"), fields.get("labels")
     return RunObject(
         name=str(fields.get("name")),
@@ -197,6 +205,7 @@ def run_object(body: Mapping[str, object]) -> RunObject:
         generation=generation if isinstance(generation, int) else 0,
         spec=dict(spec) if isinstance(spec, Mapping) else {},
         audit=isinstance(labels, Mapping) and labels.get(PURPOSE_LABEL) == AUDIT,
+        conditions=read_conditions(status.get("conditions") if isinstance(status, Mapping) else ()),
     )
 
 

@@ -7,7 +7,7 @@ from contextlib import aclosing
 from dataclasses import dataclass
 from typing import TypeVar, cast
 
-from securebench.api.conditions import ConditionType, EndState, Reason, end_state
+from securebench.api.conditions import ConditionType, EndState, Reason, run_end
 from securebench.errors import ClusterError, TransientClusterError
 from securebench.kube.port import Cluster, Kind, Raw, WatchExpired
 
@@ -37,6 +37,7 @@ class RunState:
     Attributes:
         name: Its name.
         uid: Its uid.
+        succeeded: Status of the condition ``Succeeded``; empty before there is one.
         reason: Reason of the condition ``Succeeded``; empty before there is one.
         message: Its message.
         total: Attempts of the run, 0 while unknown.
@@ -45,6 +46,7 @@ class RunState:
 
     name: str
     uid: str
+    succeeded: str
     reason: str
     message: str
     total: int
@@ -53,7 +55,7 @@ class RunState:
     @property
     def end(self) -> EndState | None:
         """How it ended, or None while it goes on."""
-        return end_state(self.reason)
+        return run_end(self.succeeded, self.reason)
 
     @property
     def note(self) -> str:
@@ -73,6 +75,7 @@ def run_state(run: Raw) -> RunState:
     return RunState(
         name=str(meta.get("name")),
         uid=str(meta.get("uid")),
+        succeeded=str(succeeded.get("status") or ""),
         reason=str(succeeded.get("reason") or ""),
         message=str(succeeded.get("message") or ""),
         total=cast("int", tasks.get("total") or 0),

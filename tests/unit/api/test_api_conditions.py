@@ -12,9 +12,9 @@ from securebench.api.conditions import (
     ConditionType,
     Finding,
     Reason,
+    derived_findings,
     end_state,
     get_condition,
-    kstatus_findings,
     set_condition,
     set_conditions,
 )
@@ -93,7 +93,7 @@ def test_a_long_message_is_cut() -> None:
     ],
 )
 def test_kstatus(succeeded: Finding, ready: ConditionStatus, stalled: ConditionStatus) -> None:
-    found = kstatus_findings(succeeded)
+    _, *found = derived_findings(succeeded)
     assert [item.type for item in found] == [ConditionType.READY, ConditionType.STALLED]
     assert [item.status for item in found] == [ready, stalled]
     assert {item.reason for item in found} == {succeeded.reason}

@@ -9,7 +9,9 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from pathlib import Path
 from typing import IO
 
+from securebench.api.conditions import Reason
 from securebench.controller.exec_io import Streams, Volume, serve
+from securebench.controller.status import succeeded
 from securebench.errors import SecureBenchError, TransientClusterError
 from securebench.kube.fake import FakeCluster
 from securebench.kube.objects import metadata
@@ -154,7 +156,7 @@ class OperatorRun:
 
     async def status(self, reason: str, message: str = "", *, total: int = 3) -> None:
         """Publish a status and let everybody else work for a while."""
-        state = {"Running": "Unknown", "Completed": "True"}.get(reason, "False")
+        state = succeeded(Reason(reason), message).status
         condition = {"type": "Succeeded", "status": state, "reason": reason, "message": message}
         body = {
             "status": {
