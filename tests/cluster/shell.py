@@ -17,6 +17,8 @@ from typing import Any, NamedTuple
 
 import yaml
 
+from interrupts import interruptible
+
 SOURCES = Path(__file__).parents[2] / "operator"
 IMAGE = "python:3.11-slim"
 SECONDS = 240
@@ -48,7 +50,11 @@ class Command:
         count = len(list(folder.glob("stdout*")))
         self._stdout = folder / f"stdout{count}"
         self._stderr = folder / f"stderr{count}"
-        with self._stdout.open("wb") as stdout, self._stderr.open("wb") as stderr:
+        with (
+            self._stdout.open("wb") as stdout,
+            self._stderr.open("wb") as stderr,
+            interruptible(),
+        ):
             self._process = subprocess.Popen(
                 words, cwd=folder, env=env, stdin=subprocess.DEVNULL, stdout=stdout, stderr=stderr
             )

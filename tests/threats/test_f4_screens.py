@@ -69,7 +69,7 @@ def test_a_081_attack_on_progress(arena: Arena) -> None:
     assert not obeyed("\n".join(lines))
     assert sum("securebench: PASS hostile" in line for line in lines) > 0
     assert not any(line.startswith("securebench: PASS") for line in lines)
-    assert "securebench: FAIL hostile score=0.0" in lines
+    assert any(line.startswith("securebench: FAIL hostile score=0.0") for line in lines)
 
 
 @pytest.mark.trials(SHOWN)

@@ -19,7 +19,6 @@ from securebench.protocol import HEARTBEAT_PATH
 app = typer.Typer(
     name="securebench",
     help="Run AI agent benchmarks on Kubernetes and grade them safely.",
-    add_completion=False,
     no_args_is_help=True,
     rich_markup_mode=None,
     pretty_exceptions_enable=False,
@@ -49,6 +48,27 @@ OptionalConfig = Annotated[
 Manifest = Annotated[Path | None, typer.Option("--manifest", help="Manifest of the pack.")]
 Tasks = Annotated[Path | None, typer.Option("--tasks", help="Task file of the pack.")]
 OutputDir = Annotated[Path | None, typer.Option("--output-dir", help="Output folder.")]
+
+
+def _show_version(*, is_wanted: bool) -> None:
+    if is_wanted:
+        from securebench.version import VERSION
+
+        typer.echo(f"securebench {VERSION}")
+        raise typer.Exit
+
+
+@app.callback()
+def program(
+    *,
+    version: Annotated[
+        bool,
+        typer.Option(
+            "--version", is_eager=True, callback=_show_version, help="Show the version and end."
+        ),
+    ] = False,
+) -> None:
+    """Run AI agent benchmarks on Kubernetes and grade them safely."""
 
 
 @app.command()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
@@ -33,7 +34,7 @@ def end_with(command: Callable[[], int]) -> NoReturn:
 
 @contextmanager
 def errors_as_lines() -> Iterator[None]:
-    """End the program with exit code 1 and one line on stdout for each error (contract 2.1)."""
+    """End the program with exit code 1 and one line for each error (contract 2.1)."""
     try:
         yield
     except (SecureBenchError, OSError, ValueError, ImportError) as error:
@@ -58,8 +59,11 @@ def error_lines(error: Exception) -> tuple[str, ...]:
 
 
 def print_error(message: str) -> None:
-    """Print an error line on stdout."""
+    """Print an error line on stdout and, where that is another place, on stderr (decision 0037)."""
     print_line(f"error: {message}")
+    if not _have_one_place():
+        sys.stderr.write(f"securebench: error: {printable(message)}\n")
+        sys.stderr.flush()
 
 
 def print_line(message: str) -> None:
@@ -73,6 +77,20 @@ def print_notices(messages: Iterable[object]) -> None:
     for message in messages:
         sys.stderr.write(f"securebench: warning: {printable(str(message))}\n")
     sys.stderr.flush()
+
+
+def print_note(message: str) -> None:
+    """Print a line on stderr that is no result."""
+    sys.stderr.write(f"securebench: {printable(message)}\n")
+    sys.stderr.flush()
+
+
+def _have_one_place() -> bool:
+    """Whether stdout and stderr are the same terminal, file or pipe."""
+    try:
+        return os.path.sameopenfile(sys.stdout.fileno(), sys.stderr.fileno())
+    except (OSError, ValueError):
+        return False
 
 
 def _lines(text: str) -> tuple[str, ...]:

@@ -73,7 +73,7 @@ def lint(files: PackFiles, *, strict: bool) -> int:
     findings = _findings(_source(files))
     for finding in findings:
         if finding.severity is Severity.ERROR:
-            print_error(str(finding))
+            print_line(f"error: {finding}")
         else:
             print_line(f"warning: {finding}")
     errors = sum(1 for finding in findings if finding.severity is Severity.ERROR)

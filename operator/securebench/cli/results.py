@@ -4,18 +4,25 @@ from __future__ import annotations
 
 import asyncio
 import sys
+from collections import Counter
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from securebench.cli.output import print_line
+from securebench.cli.output import print_error, print_line, print_note
 from securebench.errors import InvalidInputError
 from securebench.kube.port import Kind
 from securebench.ledger.store import CANDIDATES, SUMMARY
 from securebench.packs.bundle import folder_files
 from securebench.tester.connection import Connection, Place, open_connection
+from securebench.tester.failures import counts_line, reason_counts
 from securebench.tester.follow import RunState, run_state
-from securebench.tester.mirror import RecordMirror
-from securebench.tester.summary import localized_summary, parse_summary, write_summary
+from securebench.tester.mirror import RecordMirror, read_records
+from securebench.tester.summary import (
+    TesterRunSummary,
+    localized_summary,
+    parse_summary,
+    write_summary,
+)
 from securebench.tester.text import printable_lines, shown_path
 
 
@@ -38,18 +45,45 @@ def logs(run: str, task_id: str, place: Place) -> int:
 async def _results(run: str, folder: Path, place: Place) -> int:
     async with open_connection(place) as connection:
         state = await _state(connection, run)
-        records = await _mirror(connection, state.uid, folder).refresh()
+        await _mirror(connection, state.uid, folder).fetch()
         part = await connection.link.get_run(state.uid, SUMMARY)
     if part is None:
-        place_of = shown_path(folder / CANDIDATES)
-        print_line(
-            f"run={run} state={state.reason or 'new'} records={len(records)} output={place_of}"
-        )
-        return 0
+        return _unfinished(state, run, folder)
     raw = localized_summary(part.data, folder)
     write_summary(raw, folder)
-    print_line(parse_summary(raw).line().removeprefix("securebench: "))
-    return 0
+    print_reasons(folder / CANDIDATES)
+    return print_result(parse_summary(raw))
+
+
+def print_reasons(candidates: Path) -> None:
+    """Print on stderr how many attempts have no pass, by reason."""
+    total, counts = 0, Counter[str]()
+    for record in read_records(candidates):
+        total += 1
+        counts += reason_counts([record])
+    if counts:
+        print_note(counts_line(total, counts))
+
+
+def print_result(summary: TesterRunSummary) -> int:
+    """Print the last line and return the exit code: 0 when there is a result."""
+    missing = summary.missing_result()
+    if missing:
+        print_error(missing)
+    print_line(summary.line().removeprefix("securebench: "))
+    return 1 if missing else 0
+
+
+def _unfinished(state: RunState, run: str, folder: Path) -> int:
+    reason = state.reason or "new"
+    candidates = folder / CANDIDATES
+    records = sum(1 for _ in read_records(candidates)) if candidates.exists() else 0
+    if records:
+        print_line(f"run={run} state={reason} records={records} output={shown_path(candidates)}")
+        return 0
+    told = f": {state.message}" if state.message else ""
+    print_error(f"BenchmarkRun {run} has no record yet; it is {reason}{told}")
+    return 1
 
 
 def _mirror(connection: Connection, uid: str, folder: Path) -> RecordMirror:

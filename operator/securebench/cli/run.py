@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import shlex
 import sys
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -13,7 +14,8 @@ from pathlib import Path
 from rich.console import Console
 
 from securebench.api.conditions import Reason
-from securebench.cli.output import INTERRUPTED, print_error, print_line, print_notices
+from securebench.cli.output import INTERRUPTED, print_error, print_notices
+from securebench.cli.results import print_reasons, print_result
 from securebench.harnesses.agents import AGENT_TOOLS, forwarded
 from securebench.tester.agent_events import agent_name
 from securebench.tester.config import TesterConfig, load_tester_config, with_tester_overrides
@@ -89,7 +91,7 @@ class RunCommand:
         except KeyboardInterrupt:
             self._say_how_to_come_back()
             return INTERRUPTED
-        return conclude(end)
+        return conclude(end, is_quiet=options.quiet)
 
     async def _execute(self, config: TesterConfig, prepared: Prepared) -> RunEnd:
         options = self._options
@@ -115,7 +117,7 @@ class RunCommand:
             with LiveReporter(console, show_command_output=show_output) as live:
                 yield self._with_agent_output(live, console, config)
         else:
-            lines = LineReporter(console, show_command_output=show_output)
+            lines = LineReporter(console, show_command_output=show_output, clock=time.monotonic)
             yield self._with_agent_output(lines, console, config)
 
     def _with_agent_output(
@@ -148,14 +150,15 @@ def is_live(config: TesterConfig) -> bool:
     return harness.type in AGENT_TOOLS and not forwarded(harness.type, harness.env)
 
 
-def conclude(end: RunEnd) -> int:
+def conclude(end: RunEnd, *, is_quiet: bool = False) -> int:
     """Print how a run ended and return the exit code."""
     summary = end.summary
+    if summary is not None and not is_quiet:
+        print_reasons(Path(summary.output_path))
     if end.exit_code != 0 or summary is None:
         print_error(end.failure())
         return end.exit_code or 1
     if end.state.reason == Reason.INCOMPLETE:
         missing = summary.total - summary.verified
         print_notices([f"{missing} of {summary.total} attempts have no verdict"])
-    print_line(summary.line().removeprefix("securebench: "))
-    return 0
+    return print_result(summary)

@@ -59,8 +59,9 @@ class RunState:
 
     @property
     def note(self) -> str:
-        """A line for the user while the run waits for something, else empty."""
-        if self.reason not in _WORTH_A_NOTE:
+        """What the run waits for, or does before its first attempt has ended; else empty."""
+        is_early = self.done == 0 and bool(self.message)
+        if self.end is not None or not (is_early or self.reason in _WORTH_A_NOTE):
             return ""
         return f"{self.reason}: {self.message}" if self.message else self.reason
 

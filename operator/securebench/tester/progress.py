@@ -8,7 +8,7 @@ whole sequence of the task at once (``record_events``).
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from enum import StrEnum
 from types import TracebackType
 from typing import NamedTuple, Protocol, Self
@@ -17,6 +17,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
 from securebench.reasons import PRODUCER_TIMEOUT
+from securebench.tester.failures import failure
 from securebench.tester.text import printable, snippet
 from securebench.verifiers.dangerous_commands import FAILURE_REASON
 
@@ -95,17 +96,28 @@ class LineReporter:
     Args:
         console: Where they go.
         show_command_output: Whether command output is shown.
+        clock: Seconds; lines that tell of progress end with the time since this was made. None
+            shows no times.
     """
 
-    def __init__(self, console: Console, *, show_command_output: bool = False) -> None:
+    def __init__(
+        self,
+        console: Console,
+        *,
+        show_command_output: bool = False,
+        clock: Callable[[], float] | None = None,
+    ) -> None:
         self._console = console
         self._show_command_output = show_command_output
+        self._clock = clock
+        self._began_at = 0.0 if clock is None else clock()
 
     def report(self, event: str, **fields: object) -> None:
         """Print the event's lines, if it has any."""
         if event == Event.SANDBOX_RESULT and not self._show_command_output:
             return
-        for line in terminal_lines(event, fields):
+        elapsed = None if self._clock is None else self._clock() - self._began_at
+        for line in terminal_lines(event, fields, elapsed):
             self._console.print(line.text, style=line.style, markup=False, soft_wrap=True)
 
 
@@ -167,11 +179,19 @@ def stderr_console() -> Console:
     return Console(file=sys.stderr, highlight=False, emoji=False)
 
 
-def terminal_lines(event: str, fields: Mapping[str, object]) -> tuple[Line, ...]:
+def terminal_lines(
+    event: str, fields: Mapping[str, object], elapsed_seconds: float | None = None
+) -> tuple[Line, ...]:
     """Return the lines of an event; most events are silent.
 
-    Source: contract 16.2.
+    Args:
+        event: Its name.
+        fields: Its fields.
+        elapsed_seconds: Since the command began; None leaves it out.
+
+    Source: contract 16.2, decision 0037.
     """
+    at = "" if elapsed_seconds is None else f" ({_minutes(elapsed_seconds)})"
     name = printable(str(fields.get("task_id")))
     match event:
         case Event.TASK_START:
@@ -181,12 +201,12 @@ def terminal_lines(event: str, fields: Mapping[str, object]) -> tuple[Line, ...]
             counts = f"completed={fields.get('completed')} remaining={fields.get('remaining')}"
             return (Line(f"securebench: resume {counts}", "dim"),)
         case Event.TASK_DONE:
-            return (_task_done(name, fields),)
+            return (_task_done(name, fields, at),)
         case Event.WARNING:
             text = f"securebench: warning: {printable(str(fields.get('message')))}"
             return (Line(text, "yellow"),)
         case Event.NOTE:
-            return (Line(f"securebench: {printable(str(fields.get('message')))}", "dim"),)
+            return (Line(f"securebench: {printable(str(fields.get('message')))}{at}", "dim"),)
         case Event.SANDBOX_RESULT:
             texts = ((key, snippet(str(fields.get(key) or ""))) for key in ("stdout", "stderr"))
             return tuple(Line(f"{key}: {text}", "dim") for key, text in texts if text)
@@ -216,6 +236,7 @@ def record_events(
     yield ProgressEvent(Event.PRODUCER_DONE, done)
     if record.get("failure_phase") not in ("queued", "producer", "candidate_extraction"):
         yield from _verifier_events(record, task)
+    why = failure(record)
     yield ProgressEvent(
         Event.TASK_DONE,
         {
@@ -224,6 +245,7 @@ def record_events(
             "passed": record.get("passed"),
             "score": record.get("score"),
             "outcome": record.get("outcome"),
+            **({} if why is None else {"failure_reason": why.reason, "said": why.said}),
         },
     )
 
@@ -271,13 +293,24 @@ def _candidate_kind(record: Mapping[str, object]) -> str:
     return next((kind for key, kind in kinds.items() if record.get(key) is not None), "none")
 
 
-def _task_done(name: str, fields: Mapping[str, object]) -> Line:
+def _task_done(name: str, fields: Mapping[str, object], at: str) -> Line:
     status = str(fields.get("status"))
     text = f"securebench: {_WORDS.get(status, status.upper())} {name} score={fields.get('score')}"
-    outcome = fields.get("outcome")
+    outcome, reason, said = (fields.get(key) for key in ("outcome", "failure_reason", "said"))
     if outcome not in (None, "scored"):
         text += f" outcome={outcome}"
+    text += at
+    if reason:
+        text += f" {printable(str(reason))}"
+    if said:
+        text += f": {printable(str(said))}"
     return Line(text, _COLOURS.get(status, ""))
+
+
+def _minutes(seconds: float) -> str:
+    whole = int(seconds)
+    hours, minutes = divmod(whole // 60, 60)
+    return f"{hours}:{minutes:02}:{whole % 60:02}" if hours else f"{minutes}:{whole % 60:02}"
 
 
 def _mapping(value: object) -> Mapping[str, object]:

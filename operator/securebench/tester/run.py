@@ -55,7 +55,7 @@ from securebench.tester.summary import (
     parse_summary,
     write_summary,
 )
-from securebench.tester.text import shown_path
+from securebench.tester.text import shown_path, without_numbers
 from securebench.tester.undisturbed import undisturbed
 from securebench.verifiers.version import VERIFIER_VERSION
 
@@ -298,9 +298,9 @@ class RunSession:
                 self._total = max(self._total, current.total)
                 if current.end is not None:
                     return current
-                if current.note not in ("", last_note):
+                if current.note and without_numbers(current.note) != last_note:
                     self._note(current.note)
-                last_note = current.note
+                last_note = without_numbers(current.note)
                 if current.done != last_done:
                     last_done = current.done
                     await self._refresh_if_possible(mirror)

@@ -10,6 +10,7 @@ from typing import TypeVar
 
 from securebench.errors import StorageError
 from securebench.ledger.store import CANDIDATES, SUMMARY
+from securebench.ledger.summary import NO_OUTCOME
 from securebench.protocol import decode_object
 from securebench.tester.text import shown_path
 
@@ -53,6 +54,14 @@ class TesterRunSummary:
             f" verification={self.verification_status} verified={self.verified}"
             f" passed={self.passed} output={self.output_path}"
         )
+
+    def missing_result(self) -> str:
+        """Return why there is no result, or an empty text when there is one (decision 0037)."""
+        if self.total == 0:
+            return "nothing was graded: the run has no attempt"
+        if self.verified == 0 and self.outcomes.get(NO_OUTCOME, 0) < self.total:
+            return f"nothing was graded: none of {self.total} attempts has a verdict"
+        return ""
 
 
 def localized_summary(text: bytes, folder: Path) -> dict[str, object]:

@@ -12,6 +12,7 @@ SNIPPET_CHARACTERS = 1000
 _UNSAFE = r"\x7f-\x9f\u061c\u200e\u200f\u2028\u2029\u202a-\u202e\u2066-\u2069"
 _CONTROL = re.compile(rf"[\x00-\x1f{_UNSAFE}]")
 _CONTROL_IN_LINES = re.compile(rf"[\x00-\x08\x0b-\x1f{_UNSAFE}]")
+_NUMBERS = re.compile(r"\d+")
 _SPACES = re.compile(r"\s+")
 
 
@@ -28,6 +29,11 @@ def printable_lines(text: str) -> str:
 def snippet(text: str) -> str:
     """Return command output on one line, at most ``SNIPPET_CHARACTERS`` long."""
     return printable(_SPACES.sub(" ", text).strip())[:SNIPPET_CHARACTERS]
+
+
+def without_numbers(text: str) -> str:
+    """Return what two messages have in common that differ in seconds or counts only."""
+    return _NUMBERS.sub("", text)
 
 
 def shown_path(path: Path) -> str:

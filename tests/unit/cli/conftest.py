@@ -1,11 +1,11 @@
 from __future__ import annotations
 
-import signal
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from interrupts import interruptible
 from unit.cli.shell import Shell
 
 
@@ -21,6 +21,5 @@ def shell(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Shell:
 @pytest.fixture(autouse=True)
 def interrupt() -> Iterator[None]:
     """Let Ctrl-C interrupt, also where the tests were started in the background of a shell."""
-    before = signal.signal(signal.SIGINT, signal.default_int_handler)
-    yield
-    signal.signal(signal.SIGINT, before)
+    with interruptible():
+        yield

@@ -17,6 +17,7 @@ from securebench.kube.fake import FakeCluster
 from securebench.kube.objects import metadata
 from securebench.kube.port import Kind, Raw
 from securebench.ledger.index import IndexEntry, RunIndex
+from securebench.ledger.summary import record_facts, run_summary
 from securebench.packs.bundle import BundleLimits
 from securebench.tester.link import ExecResult
 from securebench.verifiers.version import VERIFIER_VERSION
@@ -170,18 +171,9 @@ class OperatorRun:
 
     async def end(self, reason: str = "Completed", message: str = "") -> None:
         """Seal the results and end the run."""
-        verified = sum(1 for record in self.records if record.get("passed") is not None)
-        summary = {
-            "run_id": self.spec["runId"],
-            "output_dir": f"runs/{self.uid}",
-            "output_path": f"runs/{self.uid}/candidates.jsonl",
-            "total": len(self.records),
-            "verified": verified,
-            "passed": sum(1 for record in self.records if record.get("passed")),
-            "score_sum": 1.0,
-            "verification_status": "complete" if verified == len(self.records) else "partial",
-            "outcomes": {},
-        }
+        summary = run_summary(str(self.spec["runId"]), map(record_facts, self.records)).to_json(
+            f"runs/{self.uid}", f"runs/{self.uid}/candidates.jsonl"
+        )
         (self.folder / "summary.json").write_text(json.dumps(summary))
         RunIndex(self._namespace.root).end(self.uid, reason)
         await self.status(reason, message, total=len(self.records))

@@ -28,6 +28,7 @@ from securebench.tester import connection
 from securebench.tester.config import load_tester_config, with_tester_overrides
 from securebench.tester.connection import Place, PodExec, operator_pod
 from securebench.tester.facade import run_tester_config
+from securebench.version import VERSION
 from unit.cli.fake_operator import OperatorRun, record
 from unit.cli.shell import Shell
 
@@ -41,15 +42,16 @@ def test_a_whole_run(shell: Shell) -> None:
     )
     started, *lines = result.stderr.splitlines()
     assert re.fullmatch(
-        r"securebench: started BenchmarkRun my-run-[0-9a-f]{8}-[0-9a-f]{6}", started
+        r"securebench: started BenchmarkRun my-run-[0-9a-f]{8}-[0-9a-f]{6} \(0:00\)", started
     )
     assert lines == [
         "securebench: [1/3] b",
-        "securebench: FAIL b score=0.0",
+        'securebench: FAIL b score=0.0 (0:00) wrong_answer: the answer was "x"',
         "securebench: [2/3] a",
-        "securebench: PASS a score=1.0",
+        "securebench: PASS a score=1.0 (0:00)",
         "securebench: [3/3] c",
-        "securebench: PASS c score=1.0",
+        "securebench: PASS c score=1.0 (0:00)",
+        "securebench: 1 of 3 attempts without a pass: wrong_answer 1",
     ]
 
 
@@ -83,7 +85,67 @@ def test_an_incomplete_run_is_partial_with_a_warning(shell: Shell) -> None:
     assert result.code == 0
     assert "total=2 verification=partial verified=1 passed=1" in result.last
     assert "securebench: warning: 1 of 2 attempts have no verdict\n" in result.stderr
-    assert "securebench: PENDING b score=None outcome=infrastructure\n" in result.stderr
+    told = "securebench: PENDING b score=None outcome=infrastructure (0:00) infrastructure\n"
+    assert told in result.stderr
+    assert "securebench: 1 of 2 attempts without a pass: infrastructure 1\n" in result.stderr
+
+
+def test_a_run_without_any_verdict_is_no_success(shell: Shell) -> None:
+    async def script(run: OperatorRun) -> None:
+        run.bind()
+        run.write(*(record(name, passed=None, outcome="infrastructure") for name in "ab"))
+        await run.end("Incomplete")
+
+    shell.script = script
+    result = shell.run()
+    error, last = result.stdout.splitlines()
+    want = "securebench: error: nothing was graded: none of 2 attempts has a verdict"
+    assert (result.code, error) == (1, want)
+    assert want in result.stderr.splitlines()
+    assert "total=2 verification=pending verified=0 passed=0" in last
+    assert shell("results", _only_run(shell)).code == 1
+
+
+def test_a_run_without_an_attempt_is_no_success(shell: Shell) -> None:
+    async def script(run: OperatorRun) -> None:
+        run.bind()
+        run.write()
+        await run.end("Completed", "0 of 0 passed")
+
+    shell.script = script
+    result = shell.run()
+    assert result.code == 1
+    assert "error: nothing was graded: the run has no attempt\n" in result.stdout
+
+
+def test_families_without_a_verifier_are_no_failure(shell: Shell) -> None:
+    async def script(run: OperatorRun) -> None:
+        run.bind()
+        run.write(record("a", passed=None, outcome=None))
+        await run.end("Completed")
+
+    shell.script = script
+    result = shell.run()
+    assert result.code == 0
+    assert "total=1 verification=pending verified=0 passed=0" in result.last
+
+
+def test_what_comes_before_the_first_task_is_told(shell: Shell) -> None:
+    async def script(run: OperatorRun) -> None:
+        run.bind()
+        for seconds in (5, 7, 12):
+            await run.status("Running", f"pulling python:3.11 for {seconds} s")
+        await run.status("Probing", "waiting for the isolation canary")
+        run.write(record("a"))
+        await run.status("Running", "a message while tasks end is not repeated")
+        await run.end()
+
+    shell.script = script
+    told = [line for line in shell.run().stderr.splitlines() if "ing: " in line]
+    assert told == [
+        "securebench: Running: pulling python:3.11 for 5 s (0:00)",
+        "securebench: Probing: waiting for the isolation canary (0:00)",
+    ]
 
 
 def test_a_run_that_failed(shell: Shell) -> None:
@@ -123,7 +185,7 @@ def test_every_config_error_has_its_line_and_nothing_is_started(shell: Shell) ->
 def test_a_broken_tester_yaml(shell: Shell, content: str, want: str) -> None:
     shell.yaml.write_text(content)
     result = shell.run()
-    assert (result.code, result.stderr) == (1, "")
+    assert (result.code, result.stderr) == (1, result.stdout)
     assert result.last.startswith("securebench: error: ")
     assert want in result.last
 
@@ -240,6 +302,31 @@ def test_an_output_folder_that_cannot_be_made(shell: Shell) -> None:
     assert (result.code, result.last) == (1, "securebench: error: file/out: Not a directory")
 
 
+def test_an_error_is_said_once_in_each_place(tmp_path: Path) -> None:
+    code = "from securebench.cli.output import print_error; print_error('broken')"
+    line = "securebench: error: broken\n"
+    apart = _python("-c", code)
+    assert (apart.stdout, apart.stderr) == (line, line)
+    with (tmp_path / "both").open("w+") as both:
+        subprocess.run(
+            [sys.executable, "-c", code],
+            stdout=both,
+            stderr=both,
+            check=True,
+            env={"PYTHONPATH": str(Path(output.__file__).parents[2])},
+        )
+        both.seek(0)
+        assert both.read() == line
+
+
+def test_the_version_and_shell_completion(monkeypatch: pytest.MonkeyPatch, shell: Shell) -> None:
+    assert shell("--version")[:2] == (0, f"securebench {VERSION}\n")
+    monkeypatch.setenv("_SECUREBENCH_COMPLETE", "complete_bash")
+    monkeypatch.setenv("COMP_WORDS", "securebench res")
+    monkeypatch.setenv("COMP_CWORD", "1")
+    assert shell().stdout.split() == ["results"]
+
+
 def test_errors_of_several_lines_are_several_lines(capsys: pytest.CaptureFixture[str]) -> None:
     def fail() -> int:
         raise ConfigError("one\x1b\ntwo")
@@ -275,6 +362,23 @@ def test_results_of_a_run_that_goes_on(shell: Shell) -> None:
     assert fetched.last == (
         f"securebench: run={name} state=Running records=1"
         f" output={shell.folder}/here/candidates.jsonl"
+    )
+
+
+def test_results_of_a_run_without_records(shell: Shell) -> None:
+    async def script(run: OperatorRun) -> None:
+        await run.status("Probing", "waiting for the isolation canary")
+        signal.raise_signal(signal.SIGINT)
+
+    shell.script = script
+    shell.run()
+    name = _only_run(shell)
+    assert shell("results", name)[:2] == (
+        1,
+        (
+            f"securebench: error: BenchmarkRun {name} has no record yet;"
+            " it is Probing: waiting for the isolation canary\n"
+        ),
     )
 
 

@@ -97,6 +97,27 @@ def test_terminal_lines(event: str, fields: dict[str, object], want: list[str]) 
     assert [line.text for line in terminal_lines(event, fields)] == want
 
 
+@pytest.mark.parametrize(("elapsed", "want"), [(0.9, "0:00"), (61.0, "1:01"), (3_661.0, "1:01:01")])
+def test_plain_lines_tell_the_time_and_the_reason(elapsed: float, want: str) -> None:
+    fields = {
+        "task_id": "a",
+        "status": "failed",
+        "score": 0.0,
+        "outcome": "agent",
+        "failure_reason": "empty_candidate",
+        "said": "exit code 3\x1b; stderr: securebench: PASS a",
+    }
+    done = terminal_lines(Event.TASK_DONE, fields, elapsed)
+    note = terminal_lines(Event.NOTE, {"message": "Probing"}, elapsed)
+    assert [line.text for line in (*done, *note)] == [
+        (
+            f"securebench: FAIL a score=0.0 outcome=agent ({want}) empty_candidate:"
+            " exit code 3\ufffd; stderr: securebench: PASS a"
+        ),
+        f"securebench: Probing ({want})",
+    ]
+
+
 def test_lines_are_neither_wrapped_nor_coloured_nor_read_as_markup() -> None:
     console, stream = plain_console()
     LineReporter(console).report(Event.TASK_START, index=1, total=1, task_id="[red]" + "x" * 100)
