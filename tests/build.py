@@ -123,10 +123,16 @@ def running(name: str, *, restarts: int = 0) -> Status:
 
 
 def waiting(
-    name: str, reason: str = "PodInitializing", message: str = "", *, restarts: int = 0
+    name: str,
+    reason: str = "PodInitializing",
+    message: str = "",
+    *,
+    restarts: int = 0,
+    image: str = "",
 ) -> Status:
     state = {"waiting": {"reason": reason, "message": message}}
-    return {"name": name, "state": state, "restartCount": restarts, "imageID": ""}
+    status = {"name": name, "state": state, "restartCount": restarts, "imageID": ""}
+    return status | ({"image": image} if image else {})
 
 
 def ended(name: str, code: int = 0, reason: str = "", message: str = "") -> Status:

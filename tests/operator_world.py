@@ -81,6 +81,13 @@ class World:
     def pods(self) -> list[str]:
         return sorted(self.cluster.objects(Kind.POD))
 
+    def launch(self, name: str) -> LaunchKey:
+        """Return the launch of a Pod."""
+        view = pod_view(self.cluster.objects(Kind.POD)[name])
+        assert view is not None
+        assert view.launch is not None
+        return view.launch
+
     def work(self, uid: str, rounds: int = 10) -> None:
         """Let every Pod end well until the run has."""
         for _ in range(rounds):

@@ -22,6 +22,7 @@ from securebench.egress.config import CONFIG_FILE, KEYS_FILE
 from securebench.egress.report import LAUNCHES
 from securebench.engine.observe import PodView
 from securebench.engine.reconcile import Deletion
+from securebench.engine.waiting import pod_waiting
 from securebench.errors import (
     ClusterError,
     InvariantViolationError,
@@ -207,7 +208,7 @@ class GatewayKeeper:
         newest = max(self._numbers(), default=0)
         view = views.get(newest)
         if view is not None and is_living(view):
-            self.trouble = f"gateway Pod {view.name}: {pod_trouble(view)}"
+            self.trouble = f"gateway Pod {view.name}: {pod_trouble(view, now)}"
             self._replace_at = self._patience(view, self._down_since, now)
             if now >= self._replace_at:
                 self._delete(view)
@@ -215,7 +216,7 @@ class GatewayKeeper:
         if newest > self._last_failed:
             self._last_failed = newest
             self._failures += 1
-            words = pod_trouble(view) if view is not None else "it disappeared"
+            words = pod_trouble(view, now) if view is not None else "it disappeared"
             pause = min(RESTART_SECONDS * 2.0 ** (self._failures - 1), RESTART_LIMIT_SECONDS)
             self._hold_up(f"gateway Pod {gateway_pod_name(self._uid, newest)}: {words}", now, pause)
         if now >= self._next_at:
@@ -332,7 +333,7 @@ def is_living(view: PodView) -> bool:
     return not view.is_terminal and view.deleting_since is None
 
 
-def pod_trouble(view: PodView) -> str:
+def pod_trouble(view: PodView, now: float) -> str:
     """Return in a few words why a Pod is not ready, as the cluster says it."""
     if view.unschedulable:
         return view.unschedulable
@@ -344,7 +345,8 @@ def pod_trouble(view: PodView) -> str:
             return f"it ended with exit code {end.exit_code} ({end.message or end.reason})"
     if view.is_terminal:
         return f"{view.reason}: {view.message}" if view.reason else "it ended"
-    return "it is starting"
+    found = pod_waiting(view, now)
+    return found.words if found is not None else "it is starting"
 
 
 def _is_ready(view: PodView) -> bool:

@@ -11,6 +11,7 @@ from typing import NamedTuple
 from securebench.clock import Clock
 from securebench.controller.context import Context
 from securebench.controller.mirror import PodMirror
+from securebench.controller.obstacles import canary_words
 from securebench.controller.wishes import Wishes
 from securebench.engine.entries import Isolated
 from securebench.engine.messages import BadMessageError, decode, kernel_release
@@ -130,6 +131,8 @@ class Prober:
                 return await self._prove(check)
         except TimeoutError:
             message = f"the canary gave no answer within {check.timeout_seconds:g} seconds"
+            words = canary_words(self._mirror.pods.values(), self._clock.now())
+            message += f": {words}" if words else ""
             return self._refused(check, message)
         finally:
             await self._clean()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
-from typing import NamedTuple
+from dataclasses import replace
 
 from securebench.api.conditions import (
     Condition,
@@ -15,6 +15,7 @@ from securebench.api.conditions import (
 )
 from securebench.clock import Clock
 from securebench.controller.book import RunBook
+from securebench.controller.obstacles import Obstacle
 from securebench.controller.status import Observed, StatusBoard, succeeded, with_generation
 from securebench.controller.wishes import Wishes
 from securebench.engine.entries import Isolated
@@ -23,18 +24,6 @@ from securebench.kube.port import Cluster, Kind, Raw
 from securebench.plan.model import RunPlan
 
 logger = logging.getLogger(__name__)
-
-
-class Obstacle(NamedTuple):
-    """What keeps a run from going on for now.
-
-    Attributes:
-        reason: Reason of ``Succeeded``.
-        message: The words of the cluster.
-    """
-
-    reason: Reason
-    message: str
 
 
 class Publisher:
@@ -87,7 +76,7 @@ class Publisher:
             *self._always(book.history.isolation),
             Finding(ConditionType.RESULTS_SEALED, ConditionStatus.FALSE, Reason.NOT_SEALED),
         ]
-        is_urgent = findings != self._findings
+        is_urgent = [_state(each) for each in findings] != [_state(each) for each in self._findings]
         now = self._clock.now()
         self._is_late = not is_urgent and now < self._written_at + self._interval
         if not self._is_late:
@@ -151,8 +140,15 @@ class Publisher:
         self.written = status
 
 
+def _state(finding: Finding) -> Finding:
+    """Return what of a finding is written at once; new words wait for their turn."""
+    return replace(finding, message="")
+
+
 def _under_way(obstacle: Obstacle | None) -> Finding:
-    return succeeded(*obstacle) if obstacle is not None else succeeded(Reason.RUNNING, "")
+    if obstacle is None:
+        return succeeded(Reason.RUNNING, "")
+    return succeeded(obstacle.reason, obstacle.message)
 
 
 def _isolation(found: Isolated) -> Finding:

@@ -20,15 +20,22 @@ from securebench.controller.isolation import NO_CANARY, Prober, ensure_policy, i
 from securebench.controller.lanes import LaneKeeper
 from securebench.controller.launches import Launcher
 from securebench.controller.mirror import PodMirror
-from securebench.controller.publish import Obstacle, Publisher
+from securebench.controller.obstacles import (
+    CANARY_WORDS,
+    Obstacle,
+    canary_words,
+    pods_obstacle,
+    while_telling,
+)
+from securebench.controller.publish import Publisher
 from securebench.controller.start import BoundRun
+from securebench.controller.verdict import Obituary
 from securebench.controller.wishes import Wishes
 from securebench.engine.entries import Isolated, LaunchBegun, LaunchLost
 from securebench.engine.history import open_attempts
 from securebench.engine.machine import Capture
 from securebench.engine.model import Finish, Lost
 from securebench.engine.reconcile import Controls, Decision, Halt, Situation, reconcile
-from securebench.engine.tally import tally
 from securebench.errors import PermanentClusterError
 from securebench.exposed import ExposedValues
 from securebench.kube.port import Raw
@@ -87,6 +94,7 @@ class RunLoop:
         self._wake = asyncio.Event()
         self._wake_at: float | None = None
         self._tend_at: float | None = None
+        self._words_at: float | None = None
         self._follower: asyncio.Task[None] | None = None
         settings, uid = context.settings, bound.plan.identity.uid
         selector = f"{RUN_UID_LABEL}={uid}"
@@ -178,7 +186,8 @@ class RunLoop:
                 return False
             if gateway.is_ready:
                 return True
-            await self._publisher.announce(*(self._obstacle() or _STARTING))
+            obstacle = self._obstacle() or _STARTING
+            await self._publisher.announce(obstacle.reason, obstacle.message)
             await self._sleep()
 
     async def _tend(self) -> None:
@@ -214,8 +223,10 @@ class RunLoop:
         await self._tend()
         decision = reconcile(self._situation(), self._controls())
         await self._carry_out(decision)
-        await self._publisher.progress(self._book, self._plan, self._obstacle())
+        obstacle = self._obstacle()
+        await self._publisher.progress(self._book, self._plan, obstacle)
         self._wake_at = decision.wake_at
+        self._words_at = obstacle.changes_at if obstacle is not None else None
         if decision.captures or decision.finishes or decision.lost:
             self._wake.set()
         return decision.is_complete and self._launcher.is_idle
@@ -250,9 +261,13 @@ class RunLoop:
         check = isolation_check(self._context, self._plan, self._wishes)
         if self._wishes.is_isolation_declared and not check.must_be_sandboxed:
             return NO_CANARY
-        await self._publisher.announce(Reason.PROBING, "the canary probes the network")
         prober = Prober(self._context.cluster, self._plan, self._mirror, self._context.clock)
-        return await prober.prove(check)
+        return await while_telling(prober.prove(check), self._tell_of_canary)
+
+    async def _tell_of_canary(self) -> None:
+        words = canary_words(self._mirror.pods.values(), self._context.clock.now())
+        message = f"{CANARY_WORDS}: {words}" if words else CANARY_WORDS
+        await self._publisher.announce(Reason.PROBING, message)
 
     def _situation(self) -> Situation:
         return Situation(
@@ -337,10 +352,8 @@ class RunLoop:
             return Obstacle(Reason.QUOTA_EXCEEDED, quota)
         if self._gateway is not None and not self._gateway.is_ready and self._gateway.trouble:
             return Obstacle(Reason.GATEWAY_STARTING, self._gateway.trouble)
-        for view in self._mirror.pods.values():
-            if view.unschedulable:
-                return Obstacle(Reason.UNSCHEDULABLE, view.unschedulable)
-        return None
+        attempts, now = self._book.history.attempts, self._context.clock.now()
+        return pods_obstacle(self._mirror.pods.values(), attempts.values(), now)
 
     async def _sleep(self) -> None:
         now = self._context.clock.now()
@@ -351,6 +364,7 @@ class RunLoop:
             deadline if deadline is not None and deadline > now else None,
             self._publisher.due_at(),
             self._tend_at,
+            self._words_at,
         )
         wake_at = min((at for at in times if at is not None), default=now + FALLBACK_WAKE_SECONDS)
         seconds = min(max(wake_at - now, LEAST_SLEEP_SECONDS), FALLBACK_WAKE_SECONDS)
@@ -370,18 +384,13 @@ class RunLoop:
         ended = self._book.history.ended
         if ended is not None:
             return Reason(ended.reason), ended.message
-        found = self._book.history.isolation
-        if found is not None and not self._is_isolated(found):
-            return Reason.ISOLATION_NOT_VERIFIED, found.message
-        counts = tally(self._book.history.attempts.values())
-        if self._launcher.state.refusal:
-            return Reason.POD_REFUSED, self._launcher.state.refusal
-        if self._gateway is not None and self._gateway.failure:
-            return Reason.GATEWAY_FAILED, self._gateway.failure
-        if counts.has_all_verdicts:
-            return Reason.COMPLETED, f"{counts.passed} of {counts.verified} passed"
-        stop = self._wishes.stop_reason(self._book.history.started_at, self._context.clock.now())
-        if stop is not None:
-            return stop
-        missing = counts.total - counts.verified
-        return Reason.INCOMPLETE, f"{missing} of {counts.total} attempts have no verdict"
+        history = self._book.history
+        found, gateway = history.isolation, self._gateway
+        is_open = found is not None and not self._is_isolated(found)
+        return Obituary(
+            not_isolated=found.message if found is not None and is_open else None,
+            refusal=self._launcher.state.refusal,
+            gateway_failure=gateway.failure if gateway is not None else "",
+            stop=self._wishes.stop_reason(history.started_at, self._context.clock.now()),
+            attempts=history.attempts.values(),
+        ).verdict()

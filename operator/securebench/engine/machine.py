@@ -129,6 +129,9 @@ def _live_step(plan: RunPlan, history: AttemptHistory, view: PodView | None, now
     match launch_stage(view, kind, history.live_since, plan.policy, now):
         case InProgress(wake_at):
             return Wait(wake_at)
+        case Interrupted(reason, message, is_final=True):
+            phase = PHASE_OF_ROLE[live.role]
+            return Finish(history.key, Outcome.INFRASTRUCTURE, reason, phase, message)
         case Interrupted(reason, message) if reason == PREFLIGHT_FAILED:
             return Lost(live, reason, f"{_preflight(plan)} failed: {message}", now)
         case Interrupted(reason, message):

@@ -50,6 +50,8 @@ class ContainerView:
         restarts: How often it was started again.
         image_id: Resolved image, or empty.
         previous: How it ended before it was started again, or None.
+        image: As the Pod names it, or empty.
+        started_at: Since when it runs, seconds since the epoch, or None.
     """
 
     name: str
@@ -60,6 +62,8 @@ class ContainerView:
     restarts: int
     image_id: str
     previous: Terminated | None = None
+    image: str = ""
+    started_at: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,6 +86,7 @@ class PodView:
         containers: By name, init containers and sidecars included.
         facts: For the record; of the untrusted container.
         is_ready: Whether its condition Ready says so; a lost node takes it away.
+        sandbox_since: When the Pod got its sandbox, seconds since the epoch, or None.
     """
 
     name: str
@@ -99,6 +104,7 @@ class PodView:
     containers: Mapping[str, ContainerView]
     facts: PodFacts
     is_ready: bool = False
+    sandbox_since: float | None = None
 
     @property
     def is_terminal(self) -> bool:
@@ -144,6 +150,7 @@ def pod_view(raw: Raw) -> PodView | None:
         containers=containers,
         facts=_facts(spec, containers),
         is_ready=_text(conditions.get("Ready", {}), "status") == "True",
+        sandbox_since=_sandbox_since(conditions),
     )
 
 
@@ -173,6 +180,8 @@ def _container(raw: Raw) -> ContainerView:
         restarts=_number(raw, "restartCount"),
         image_id=_text(raw, "imageID"),
         previous=_terminated(_mapping(_mapping(raw, "lastState"), "terminated")),
+        image=_text(raw, "image"),
+        started_at=_time(_mapping(state, "running").get("startedAt")),
     )
 
 
@@ -200,6 +209,13 @@ def _without_sandbox_since(conditions: Mapping[str, Raw]) -> float | None:
     if _text(scheduled, "status") != "True" or _text(sandbox, "status") != "False":
         return None
     return _time(scheduled.get("lastTransitionTime"))
+
+
+def _sandbox_since(conditions: Mapping[str, Raw]) -> float | None:
+    sandbox = conditions.get("PodReadyToStartContainers", {})
+    if _text(sandbox, "status") != "True":
+        return None
+    return _time(sandbox.get("lastTransitionTime"))
 
 
 def _launch(annotations: Raw, role: Role) -> LaunchKey | None:

@@ -5,6 +5,7 @@ Source: design.md section 12, facts 1 to 4.
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from enum import IntEnum
 
@@ -45,10 +46,18 @@ CANDIDATE = "candidate"
 """Sidecar of code_completion; the kubelet starts it again when candidate code ends it."""
 
 HOPELESS_WAITS = frozenset({"InvalidImageName", "ErrImageNeverPull"})
+"""Nothing but a change of the pack, or of the node by hand, can end these: no further launch."""
 IMAGE_WAITS = frozenset({"ImagePullBackOff", "ErrImagePull", "ImageInspectError"}) | HOPELESS_WAITS
 CONTAINER_WAITS = frozenset(
     {"CreateContainerConfigError", "CreateContainerError", "RunContainerError"}
 )
+NO_SUCH_IMAGE = re.compile(
+    r"code = NotFound|manifest unknown|manifest for \S+ not found|name unknown|pull access denied",
+    re.IGNORECASE,
+)
+"""What registries say, through containerd, CRI-O or cri-dockerd, of an image that is not there or
+that they hide: an answer, and no trouble on the way to one. Source: decision 0033."""
+
 SIDECAR_RESTARTS = 3
 OOM_REASON = "OOMKilled"
 ENDED_BY_ITSELF = "Error"
@@ -97,10 +106,12 @@ class Interrupted:
     Attributes:
         reason: A failure_reason of outcome infrastructure.
         message: One plain sentence.
+        is_final: Whether another launch would meet the same.
     """
 
     reason: str
     message: str
+    is_final: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -314,7 +325,7 @@ def _waiting(view: PodView, since: float, policy: RunPolicy, now: float) -> Stag
     if view.without_sandbox_since is not None and not view.is_terminal:
         return _without_sandbox(view, view.without_sandbox_since + policy.sandbox_wait_seconds, now)
     for container in view.containers.values():
-        if container.waiting_reason in HOPELESS_WAITS:
+        if container.waiting_reason in HOPELESS_WAITS or _is_no_such_image(container):
             return _pull_failed(container)
         if container.name == COURIER and container.restarts >= SIDECAR_RESTARTS:
             return Interrupted(MATERIALIZATION_FAILED, "the courier does not stay up")
@@ -334,10 +345,19 @@ def _without_sandbox(view: PodView, lost_at: float, now: float) -> Stage:
     return InProgress(wake_at=lost_at)
 
 
+def _is_no_such_image(container: ContainerView) -> bool:
+    is_pull = container.waiting_reason in IMAGE_WAITS
+    return is_pull and NO_SUCH_IMAGE.search(container.waiting_message) is not None
+
+
 def _pull_failed(container: ContainerView) -> Interrupted:
     words = f"{container.waiting_reason}: {container.waiting_message}"
     if container.waiting_reason in IMAGE_WAITS:
-        return Interrupted(IMAGE_PULL_FAILED, f"container {container.name}: {words}")
+        return Interrupted(
+            IMAGE_PULL_FAILED,
+            f"container {container.name}: {words}",
+            is_final=container.waiting_reason in HOPELESS_WAITS,
+        )
     return Interrupted(MATERIALIZATION_FAILED, f"container {container.name}: {words}")
 
 

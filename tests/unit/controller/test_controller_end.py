@@ -34,7 +34,7 @@ def test_transition_times_survive_an_error_of_the_loop(world):
         assert world.condition()["reason"] == "StorageUnavailable"
         assert transitions(world) == before
     world.wait(3)
-    assert world.condition()["reason"] == "Running"
+    assert world.condition()["reason"] == "Starting"
     assert transitions(world) == before
     world.work(uid)
     assert world.condition()["reason"] == "Completed"
@@ -46,7 +46,7 @@ def test_transition_times_survive_another_process(world):
     world.wait(100)
     world.restart()
     world.observe(None)
-    assert world.condition()["reason"] == "Running"
+    assert world.condition()["reason"] == "Starting"
     assert transitions(world) == before
 
 

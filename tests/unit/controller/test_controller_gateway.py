@@ -196,7 +196,10 @@ TROUBLES = {
         ),
         "0/1 nodes",
     ),
-    "still pulling": (pod_status("Pending", waiting("gateway", "ContainerCreating")), "starting"),
+    "still pulling": (
+        pod_status("Pending", waiting("gateway", "ContainerCreating", image="operator:1")),
+        "pulling operator:1",
+    ),
     "a restart": (
         pod_status(
             "Running",

@@ -404,7 +404,8 @@ def test_no_answer_in_time_fails_closed(world):
     assert found == Isolated(
         verified=False,
         user_namespaces=False,
-        message="the canary gave no answer within 120 seconds",
+        message="the canary gave no answer within 120 seconds: "
+        "cannot start container probe: CreateContainerError",
     )
     assert world.clock.now() == pytest.approx(NOW + 120, abs=1)
 

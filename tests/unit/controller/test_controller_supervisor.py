@@ -276,7 +276,7 @@ def test_a_refused_pod_ends_the_run_with_the_servers_words(world):
 
 MUST_BE_SANDBOXED = {
     "a listed class": ("listed", "IsolationNotVerified"),
-    "another class": ("plain", "Running"),
+    "another class": ("plain", "Starting"),
 }
 
 
@@ -297,7 +297,7 @@ def test_a_required_sandbox_is_proven_also_where_isolation_is_declared(name, wor
             )
     world.wait(5)
     assert world.condition()["reason"] == reason
-    assert any("h1" in pod for pod in world.pods()) is (reason == "Running")
+    assert any("h1" in pod for pod in world.pods()) is (reason == "Starting")
 
 
 # The user

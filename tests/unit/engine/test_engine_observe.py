@@ -83,6 +83,7 @@ def test_containers_of_both_kinds():
             terminated=None,
             restarts=1,
             image_id=IMAGE_ID,
+            started_at=NOW,
         ),
         "harness": ContainerView(
             name="harness",

@@ -168,14 +168,39 @@ HARNESS_CASES = {
     "running": (pod_status("Running", LIVE_COURIER, running("harness")), InProgress()),
     "image cannot be named": (
         pod_status("Pending", waiting("harness", "InvalidImageName", "bad reference")),
-        Interrupted("image_pull_failed", "container harness: InvalidImageName: bad reference"),
+        Interrupted(
+            "image_pull_failed", "container harness: InvalidImageName: bad reference", is_final=True
+        ),
     ),
     "image never pulled": (
         pod_status("Pending", waiting("harness", "ErrImageNeverPull")),
-        Interrupted("image_pull_failed", "container harness: ErrImageNeverPull: "),
+        Interrupted("image_pull_failed", "container harness: ErrImageNeverPull: ", is_final=True),
     ),
     "image pull backs off": (
         pod_status("Pending", waiting("harness", "ImagePullBackOff")),
+        InProgress(wake_at=NOW + 60),
+    ),
+    **{
+        f"no such image: {words}": (
+            pod_status("Pending", waiting("harness", reason, words)),
+            Interrupted("image_pull_failed", f"container harness: {reason}: {words}"),
+        )
+        for reason, words in (
+            ("ErrImagePull", "rpc error: code = NotFound desc = x:1: not found"),
+            ("ImagePullBackOff", 'Back-off pulling image "x:1": ErrImagePull: manifest unknown'),
+            ("ErrImagePull", "manifest for x:1 not found: manifest unknown"),
+            ("ErrImagePull", "pull access denied, repository does not exist"),
+        )
+    },
+    **{
+        f"perhaps an image: {words}": (
+            pod_status("Pending", waiting("harness", "ErrImagePull", words)),
+            InProgress(wake_at=NOW + 60),
+        )
+        for words in ("dial tcp: lookup registry.example: no such host", "host not found", "EOF")
+    },
+    "words of another trouble": (
+        pod_status("Pending", waiting("harness", "CreateContainerError", "code = NotFound")),
         InProgress(wake_at=NOW + 60),
     ),
     "container cannot be made yet": (

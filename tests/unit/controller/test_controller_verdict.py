@@ -1,0 +1,32 @@
+"""The words at the end of a run."""
+
+from securebench.controller.verdict import Obituary
+from securebench.engine.model import AttemptHistory, Finish, Outcome
+from securebench.plan.model import AttemptKey
+
+
+def attempts(*ends):
+    keys = [AttemptKey(number, 1) for number in range(len(ends))]
+    return [
+        AttemptHistory(key, finish=Finish(key, *end)) for key, end in zip(keys, ends, strict=True)
+    ]
+
+
+def message(*ends):
+    return Obituary(None, "", "", None, attempts(*ends)).verdict()[1]
+
+
+LOST = (Outcome.INFRASTRUCTURE, "pod_lost", "producer", "gone")
+PULL = (Outcome.INFRASTRUCTURE, "image_pull_failed", "producer", "first words")
+PULL_LATER = (Outcome.INFRASTRUCTURE, "image_pull_failed", "producer", "later words")
+
+
+def test_the_commonest_trouble_has_the_words_of_its_first_attempt():
+    assert message(LOST, PULL, PULL_LATER) == (
+        "3 of 3 attempts have no verdict; image_pull_failed (2): first words"
+    )
+
+
+def test_the_words_of_a_verifier_stay_out():
+    broken = (Outcome.VERIFIER, "verifier_error", "verification", "hidden: 42")
+    assert message(broken) == "1 of 1 attempts have no verdict"

@@ -1,0 +1,179 @@
+"""What a status says before the first task works."""
+
+from dataclasses import replace
+
+import pytest
+
+from build import (
+    HARNESS,
+    NOW,
+    UNSCHEDULABLE,
+    ended,
+    harness_done,
+    pod_status,
+    raw_pod,
+    running,
+    view_of,
+    waiting,
+)
+from securebench.clock import rfc3339
+from securebench.engine.model import AttemptHistory, Finish, Lost, Outcome
+from securebench.engine.observe import pod_view
+from securebench.engine.waiting import Waiting, pod_waiting, run_waiting
+from securebench.plan.model import AttemptKey, LaunchKey, Role
+
+IMAGE = "registry.example/agent:1"
+SANDBOX = {
+    "type": "PodReadyToStartContainers",
+    "status": "True",
+    "lastTransitionTime": rfc3339(NOW),
+}
+NO_SANDBOX = (
+    {"type": "PodScheduled", "status": "True", "lastTransitionTime": rfc3339(NOW)},
+    {"type": "PodReadyToStartContainers", "status": "False"},
+)
+PULLING = pod_status(
+    "Pending", running("courier"), waiting("harness", image=IMAGE), conditions=[SANDBOX]
+)
+
+
+def on_node(status, **changes):
+    return view_of(HARNESS, status, nodeName="node-1", **changes)
+
+
+PODS = {
+    "no node yet": (view_of(), "waiting for a node"),
+    "no room": (
+        view_of(HARNESS, pod_status("Pending", conditions=[UNSCHEDULABLE])),
+        "unschedulable: 0/1 nodes are available: 1 Insufficient cpu.",
+    ),
+    "no sandbox": (
+        on_node(pod_status("Pending", conditions=NO_SANDBOX)),
+        "waiting for node node-1 to make a sandbox",
+    ),
+    "nothing known of its containers": (
+        on_node(pod_status("Pending", conditions=[SANDBOX])),
+        "starting on node node-1",
+    ),
+    "first image": (
+        on_node(pod_status("Pending", waiting("courier", image="pod:1"), waiting("harness"))),
+        "pulling pod:1",
+    ),
+    "task image": (on_node(PULLING), f"pulling {IMAGE}"),
+    "image without a name": (
+        on_node(pod_status("Pending", running("courier"), waiting("harness"))),
+        "pulling the image of container harness",
+    ),
+    "image is copied": (
+        on_node(pod_status("Pending", running("materialize"), waiting("harness", image=IMAGE))),
+        "init container materialize runs",
+    ),
+    "registry refuses": (
+        on_node(pod_status("Pending", waiting("harness", "ErrImagePull", "manifest", image=IMAGE))),
+        f"cannot pull {IMAGE}: ErrImagePull: manifest",
+    ),
+    "image without words": (
+        on_node(pod_status("Pending", waiting("harness", "ErrImageNeverPull"))),
+        "cannot pull the image: ErrImageNeverPull",
+    ),
+    "container refused": (
+        on_node(pod_status("Pending", waiting("harness", "CreateContainerError", "no device"))),
+        "cannot start container harness: CreateContainerError: no device",
+    ),
+    "works": (on_node(pod_status("Running", running("courier"), running("harness"))), None),
+    "has worked": (on_node(pod_status("Running", running("courier"), ended("harness"))), None),
+    "over": (on_node(harness_done()), None),
+    "going": (on_node(PULLING, deleting_at=NOW), None),
+}
+
+
+@pytest.mark.parametrize("name", PODS)
+def test_what_a_pod_waits_for(name):
+    view, want = PODS[name]
+    found = pod_waiting(view, NOW)
+    assert (found.words if found is not None else None) == want
+
+
+AGES = {
+    0: ("", 5),
+    4.9: ("", 5),
+    5: (" for 5 s", 10),
+    19: (" for 10 s", 20),
+    39.9: (" for 20 s", 40),
+    40: (" for 40 s", 60),
+    60: (" for 1 min", 120),
+    299: (" for 4 min", 300),
+}
+
+
+@pytest.mark.parametrize("age", AGES)
+def test_how_long_an_image_has_been_pulled(age):
+    words, changes = AGES[age]
+    found = pod_waiting(on_node(PULLING), NOW + age)
+    assert found == Waiting(f"pulling {IMAGE}{words}", NOW + changes)
+
+
+def test_a_pull_begins_when_the_container_before_has_ended():
+    status = pod_status(
+        "Pending", ended("materialize"), waiting("harness", image=IMAGE), conditions=[SANDBOX]
+    )
+    found = pod_waiting(on_node(status), NOW + 7)
+    assert found == Waiting(f"pulling {IMAGE}", NOW + 3 + 5)
+
+
+def attempt(task=0, **changes):
+    return AttemptHistory(AttemptKey(task, 1), **changes)
+
+
+def at_work(task=0):
+    return attempt(task, live=LaunchKey(task, 1, Role.HARNESS, 1))
+
+
+def lost(at, message="no such image"):
+    return Lost(LaunchKey(0, 1, Role.HARNESS, 1), "image_pull_failed", message, at)
+
+
+def test_the_oldest_pod_speaks_for_the_run():
+    young = on_node(PULLING, created_at=NOW + 5)
+    old = pod_view(raw_pod(LaunchKey(1, 1, Role.HARNESS, 1), created_at=NOW))
+    found = run_waiting([young, old], [at_work(), at_work(1)], NOW)
+    assert found == Waiting("waiting for a node")
+
+
+def test_a_run_with_a_launch_at_work_waits_for_nothing():
+    busy = on_node(pod_status("Running", running("courier"), running("harness")))
+    other = pod_view(raw_pod(LaunchKey(1, 1, Role.HARNESS, 1)))
+    assert run_waiting([other, busy], [at_work(), at_work(1)], NOW) is None
+    over = on_node(harness_done())
+    assert run_waiting([other, over], [at_work(), at_work(1)], NOW) is None
+
+
+def test_other_pods_of_the_run_do_not_count():
+    canary = replace(view_of(), launch=None)
+    assert run_waiting([canary], [at_work()], NOW) is None
+    given_up = view_of(LaunchKey(0, 1, Role.HARNESS, 7))
+    assert run_waiting([given_up], [at_work()], NOW) is None
+
+
+def test_between_two_launches_the_last_words_stay():
+    done = Finish(AttemptKey(2, 1), Outcome.INFRASTRUCTURE, "pod_lost")
+    attempts = [
+        attempt(last_lost=lost(NOW, "older")),
+        attempt(1, last_lost=lost(NOW + 1)),
+        attempt(2, last_lost=lost(NOW + 2, "of a finished one"), finish=done),
+    ]
+    found = run_waiting([], attempts, NOW + 2)
+    assert found == Waiting("is launched again after image_pull_failed: no such image")
+
+
+def test_a_run_that_has_not_begun_waits_for_nothing_yet():
+    assert run_waiting([], [attempt()], NOW) is None
+
+
+def test_a_later_launch_says_why_the_one_before_ended():
+    again = LaunchKey(0, 1, Role.HARNESS, 2)
+    mine = attempt(last_lost=lost(NOW), live=again)
+    found = run_waiting([pod_view(raw_pod(again))], [attempt(1), mine], NOW)
+    assert found == Waiting(
+        "waiting for a node; the launch before ended with image_pull_failed: no such image"
+    )
