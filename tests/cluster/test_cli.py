@@ -367,7 +367,7 @@ def lost(user: Callable[..., Shell]) -> Callable[[str], Shell]:
     [
         ("no kubeconfig", "no cluster: not inside a Pod, and there is no kubeconfig at "),
         ("broken kubeconfig", "the kubeconfig cannot be used: while parsing a flow node"),
-        ("no answer", "the cluster of the kubeconfig cannot be reached; is it up? (no connection"),
+        ("no answer", "the cluster at https://127.0.0.1:1 (context "),
         ("old token", "the cluster does not accept the credentials of the kubeconfig (API server"),
         ("no right", "your account lacks a right here; ask for the role 'tester' of the chart ("),
     ],
@@ -528,6 +528,8 @@ def test_the_programs_of_the_image(place: Release, user: Callable[..., Shell]) -
     commands = program.partition("Commands:")[2]
     assert [line.split()[0] for line in commands.splitlines() if line.strip()] == [
         "run",
+        "list",
+        "cancel",
         "results",
         "logs",
         "audit",

@@ -13,7 +13,8 @@ from typing import IO, NamedTuple
 import pytest
 
 from build import seal_message, text_message
-from securebench.controller.exec_io import Streams, Volume, serve
+from securebench.controller.exec_io import Streams, serve
+from securebench.controller.exec_packs import Volume
 from securebench.engine import messages
 from securebench.errors import SecureBenchError, TransientClusterError
 from securebench.ledger.journal import encode_all, first_link, read_entries

@@ -170,6 +170,35 @@ def pack_show(  # noqa: PLR0913 - flags
     end_with(lambda: pack.show_local(pack.PackFiles(config, manifest, tasks)))
 
 
+@packs.command("list")
+def pack_list(
+    *,
+    namespace: Namespace = None,
+    context: Context = None,
+    operator_pod: OperatorPod = None,
+) -> None:
+    """List the packs on the results volume and the runs that read them."""
+    from securebench.cli import pack
+    from securebench.tester.connection import Place
+
+    end_with(lambda: pack.list_uploaded(Place(namespace, context, operator_pod)))
+
+
+@packs.command("rm")
+def pack_rm(
+    name: Annotated[str, typer.Argument(help="Pack on the results volume.")],
+    *,
+    namespace: Namespace = None,
+    context: Context = None,
+    operator_pod: OperatorPod = None,
+) -> None:
+    """Remove a pack from the results volume, unless a run that goes on reads it."""
+    from securebench.cli import pack
+    from securebench.tester.connection import Place
+
+    end_with(lambda: pack.remove(name, Place(namespace, context, operator_pod)))
+
+
 @imports.command("terminal-bench")
 def import_terminal_bench(
     folder: Annotated[Path, typer.Argument(help="Task folder, or a folder of task folders.")],
@@ -192,16 +221,42 @@ def import_terminal_bench(
     end_with(lambda: command.import_terminal_bench(wanted))
 
 
+@app.command("list")
+def list_command(*, namespace: Namespace = None, context: Context = None) -> None:
+    """List the runs of the namespace, the newest last."""
+    from securebench.cli import runs
+    from securebench.tester.connection import Place
+
+    end_with(lambda: runs.list_runs(Place(namespace, context)))
+
+
+@app.command()
+def cancel(
+    run: Annotated[str, typer.Argument(help="Name of the BenchmarkRun.")],
+    *,
+    now: Annotated[
+        bool, typer.Option("--now", help="End what is running too, instead of waiting for it.")
+    ] = False,
+    namespace: Namespace = None,
+    context: Context = None,
+) -> None:
+    """Cancel a run; finished attempts keep their records."""
+    from securebench.cli import runs
+    from securebench.tester.connection import Place
+
+    end_with(lambda: runs.cancel(run, Place(namespace, context), is_immediate=now))
+
+
 @app.command()
 def results(
-    run: Annotated[str, typer.Argument(help="Name of the BenchmarkRun.")],
+    run: Annotated[str, typer.Argument(help="Name of a BenchmarkRun, also a gone one, or run id.")],
     *,
     output_dir: OutputDir = None,
     namespace: Namespace = None,
     context: Context = None,
     operator_pod: OperatorPod = None,
 ) -> None:
-    """Fetch records and summary of a run into a folder (default: named like the run)."""
+    """Fetch records and summary of a run into a folder."""
     from securebench.cli import results as command
     from securebench.tester.connection import Place
 

@@ -6,7 +6,8 @@ import os
 import sys
 from collections.abc import Sequence
 
-from securebench.controller.exec_io import Streams, Volume, serve
+from securebench.controller.exec_io import Streams, serve
+from securebench.controller.exec_packs import Volume
 from securebench.packs.bundle import BundleLimits
 from securebench.settings import load_settings
 

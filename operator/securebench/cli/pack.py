@@ -1,27 +1,29 @@
-"""``securebench pack lint|push|show|import``."""
+"""``securebench pack lint|push|show|list|rm|import``."""
 
 from __future__ import annotations
 
 import asyncio
-from collections import Counter
-from collections.abc import Mapping
+from collections import Counter, defaultdict
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from securebench.cli.output import print_error, print_line
+from securebench.cli.output import print_error, print_line, print_table
 from securebench.errors import ConfigErrors, InvalidInputError
 from securebench.harnesses.config import (
     CommandHarness,
     Harness,
     harness_config,
 )
+from securebench.kube.port import Kind
 from securebench.packs.bundle import files_receipt
 from securebench.packs.importers import terminal_bench
 from securebench.packs.lint import LintFinding, Severity, lint_harness, lint_pack
 from securebench.packs.load import CheckedPack, check_pack
 from securebench.packs.materialize import TASK_FILE
 from securebench.tester.config import TesterConfig, load_tester_config
-from securebench.tester.connection import Place, open_connection
+from securebench.tester.connection import Connection, Place, open_connection
+from securebench.tester.follow import pack_path, run_state
 from securebench.tester.link import LOCAL_LIMITS
 from securebench.tester.prepare import LocalPack, local_pack
 from securebench.tester.submit import pack_folder
@@ -112,6 +114,29 @@ def show_uploaded(name: str, place: Place) -> int:
     return 0
 
 
+def list_uploaded(place: Place) -> int:
+    """Print a table of the packs on the results volume."""
+    packs, readers = asyncio.run(_listed(place))
+    rows = [
+        (str(pack.get("name")), str(pack.get("files")), str(pack.get("size_bytes")))
+        for pack in packs
+    ]
+    print_table(
+        ("NAME", "FILES", "BYTES", "ACTIVE RUNS"),
+        [(*row, " ".join(readers.get(row[0], ()))) for row in rows],
+    )
+    return 0
+
+
+def remove(name: str, place: Place) -> int:
+    """Remove a pack from the results volume, unless a run that goes on names it."""
+    if asyncio.run(_remove(name, place)):
+        print_line(f"pack {name} removed")
+        return 0
+    print_error(f"there is no pack {name!r} on the results volume")
+    return 1
+
+
 def push(files: PackFiles, name: str | None, place: Place) -> int:
     """Upload a pack and print where it lies.
 
@@ -143,6 +168,35 @@ def import_terminal_bench(wanted: Import) -> int:
         print_error(str(error))
     print_line(f"pack {wanted.pack_id} path={wanted.pack} tasks={len(result.tasks)}")
     return 0
+
+
+async def _listed(
+    place: Place,
+) -> tuple[Sequence[Mapping[str, object]], Mapping[str, Sequence[str]]]:
+    async with open_connection(place) as connection:
+        return await connection.link.list_packs(), await _readers(connection)
+
+
+async def _remove(name: str, place: Place) -> bool:
+    async with open_connection(place) as connection:
+        readers = (await _readers(connection)).get(name)
+        if readers:
+            raise InvalidInputError(
+                f"the pack {name!r} is read by {', '.join(readers)}; wait for it, or end it with"
+                " securebench cancel"
+            )
+        return await connection.link.remove_pack(name)
+
+
+async def _readers(connection: Connection) -> Mapping[str, Sequence[str]]:
+    """Return the names of the runs that go on by the folder of their pack."""
+    readers: defaultdict[str, list[str]] = defaultdict(list)
+    for run in (await connection.cluster.list(Kind.BENCHMARK_RUN, "")).items:
+        state = run_state(run)
+        path = pack_path(run)
+        if state.end is None and path:
+            readers[path.split("/")[0]].append(state.name)
+    return readers
 
 
 async def _ask(name: str, place: Place) -> Mapping[str, object]:

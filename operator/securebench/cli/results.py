@@ -17,6 +17,7 @@ from securebench.tester.connection import Connection, Place, open_connection
 from securebench.tester.failures import counts_line, reason_counts
 from securebench.tester.follow import RunState, run_state
 from securebench.tester.mirror import RecordMirror, read_records
+from securebench.tester.output_folder import make_output_folder
 from securebench.tester.summary import (
     TesterRunSummary,
     localized_summary,
@@ -30,7 +31,7 @@ def results(run: str, output_dir: Path | None, place: Place) -> int:
     """Fetch the records and the summary of a run, finished or not.
 
     Args:
-        run: Name of the BenchmarkRun.
+        run: Name of the BenchmarkRun, which may be gone, or run id.
         output_dir: Output folder; None takes a folder with the run's name.
         place: The run's namespace.
     """
@@ -82,12 +83,12 @@ def _unfinished(state: RunState, run: str, folder: Path) -> int:
         print_line(f"run={run} state={reason} records={records} output={shown_path(candidates)}")
         return 0
     told = f": {state.message}" if state.message else ""
-    print_error(f"BenchmarkRun {run} has no record yet; it is {reason}{told}")
+    print_error(f"run {run} has no record; it is {reason}{told}")
     return 1
 
 
 def _mirror(connection: Connection, uid: str, folder: Path) -> RecordMirror:
-    folder.mkdir(parents=True, exist_ok=True)
+    make_output_folder(folder)
     return RecordMirror(connection.link, uid, folder / CANDIDATES)
 
 
@@ -111,7 +112,15 @@ def _print_file(name: str, path: Path) -> None:
 
 
 async def _state(connection: Connection, run: str) -> RunState:
+    """Find a run by its BenchmarkRun, or on the volume by the name or run id that it had."""
     found = await connection.cluster.get(Kind.BENCHMARK_RUN, run)
-    if found is None:
-        raise InvalidInputError(f"there is no BenchmarkRun {run!r} in this namespace")
-    return run_state(found)
+    if found is not None:
+        return run_state(found)
+    entries = await connection.link.find_named(run)
+    if not entries:
+        raise InvalidInputError(
+            f"there is no BenchmarkRun {run!r} in this namespace, and the results volume knows no"
+            " run with this name or run id"
+        )
+    last = entries[-1]
+    return RunState(last.run, last.uid, "", last.outcome, "", total=0, done=0)

@@ -14,43 +14,36 @@ import hashlib
 import json
 import os
 import re
-import shutil
 import stat
-import time
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import IO, NamedTuple
 
+from securebench.controller.exec_packs import (
+    PACK_OPERATIONS,
+    UNKNOWN_OPERATION,
+    Answer,
+    Volume,
+    checked,
+    pack_answer,
+)
 from securebench.controller.live_output import get_live
-from securebench.digests import PATTERN
-from securebench.errors import InvalidInputError, SecureBenchError, StorageError, TooLargeError
+from securebench.errors import InvalidInputError, SecureBenchError, StorageError
 from securebench.ledger.egress_log import EGRESS
-from securebench.ledger.index import RunIndex
+from securebench.ledger.index import IndexEntry, RunIndex
 from securebench.ledger.store import CANDIDATES, RECORD, RUN, SUMMARY
 from securebench.manifests import layout
 from securebench.packs.bundle import (
     CHUNK_BYTES,
     BundleLimits,
-    files_receipt,
     folder_files,
-    received_folder,
-    require_digest,
-    unpack_bundle,
     write_bundle,
 )
 
 LOG_LIMITS = BundleLimits(files=1_000, size_bytes=64 * 1024**2)
 
 _STREAMS = frozenset({"stdout", "stderr"})
-
-_INCOMING = ".incoming"
-_STALE_SECONDS = 24 * 3600
-"""No upload takes so long; what an end of the Pod left behind is removed after that."""
-
-_TAR_OVERHEAD_BYTES = 4096
-"""Of one entry: header, extended header for long names, padding."""
 
 MAX_ANSWER_BYTES = 64 * 1024**2
 """Most bytes of one ``get-run`` answer; the rest is asked for again."""
@@ -67,12 +60,8 @@ RUN_FILES = frozenset(
 )
 """What may be fetched of a run; the journal, lanes and candidates stay on the volume."""
 
-_PACK_NAME = re.compile(r"[a-z0-9]([-a-z0-9]{0,126}[a-z0-9])?")
 _RUN_UID = re.compile(r"[0-9a-f]([-0-9a-f]{0,62}[0-9a-f])?")
-_DIGEST = re.compile(PATTERN)
 _MARK = re.compile(r"(0|[1-9][0-9]{0,14}):([0-9a-f]{64})")
-
-Answer = Mapping[str, object]
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,19 +71,6 @@ class Streams:
     stdin: IO[bytes]
     stdout: IO[bytes]
     stderr: IO[bytes]
-
-
-@dataclass(frozen=True, slots=True)
-class Volume:
-    """The results volume and what an upload may take of it.
-
-    Attributes:
-        root: Where it is mounted.
-        pack_limits: Bounds of one uploaded pack.
-    """
-
-    root: Path
-    pack_limits: BundleLimits
 
 
 class Mark(NamedTuple):
@@ -135,65 +111,20 @@ def serve(arguments: Sequence[str], *, volume: Volume, streams: Streams) -> int:
 
 def _dispatch(arguments: Sequence[str], volume: Volume, streams: Streams) -> Answer:
     match list(arguments):
-        case ["put-pack", name, digest, size]:
-            return put_pack(volume, name, digest, _size(size), streams.stdin)
-        case ["show-pack", name]:
-            return show_pack(volume, name)
         case ["get-run", uid, file, *marks]:
             return get_run(volume.root, uid, file, marks, streams.stdout)
         case ["find-run", run_id]:
             return find_run(volume.root, run_id, streams.stdout)
+        case ["find-named", name]:
+            return find_named(volume.root, name, streams.stdout)
         case ["get-log", uid, task_id]:
             return get_log(volume.root, uid, task_id, streams.stdout)
         case ["get-live", uid, *marks]:
             return get_live(_run_folder(volume.root, uid), marks, streams.stdout)
+        case [operation, *_] if operation in PACK_OPERATIONS:
+            return pack_answer(arguments, volume, streams.stdin, streams.stdout)
         case _:
-            raise InvalidInputError("operator-io does not know this operation; the versions differ")
-
-
-def put_pack(volume: Volume, name: str, digest: str, size: int, source: IO[bytes]) -> Answer:
-    """Receive a pack; a folder of that name appears, or is replaced, when all of it is right.
-
-    Args:
-        volume: The results volume.
-        name: Folder below ``packs/``.
-        digest: Tree digest of what is sent.
-        size: Bytes of the tar; the stream need not end there.
-        source: The tar.
-
-    Raises:
-        InvalidInputError: A bad argument or a bad entry.
-        StorageError: Damaged on the way, or too large.
-    """
-    packs, limits = volume.root / layout.PACKS, volume.pack_limits
-    incoming, bounded = packs / _INCOMING, _BoundedReader(source, size)
-    try:
-        target = packs / _checked(_PACK_NAME, name, "pack name")
-        _checked(_DIGEST, digest, "digest")
-        if size > limits.size_bytes + (limits.files + 1) * _TAR_OVERHEAD_BYTES:
-            raise TooLargeError(f"the pack has more than {limits.size_bytes} bytes")
-        _remove_stale(incoming)
-        with received_folder(target, incoming) as folder:
-            receipt = unpack_bundle(bounded, folder, limits)
-            bounded.finish()
-            require_digest("the pack", expected=digest, found=receipt.digest)
-    finally:
-        bounded.drain()
-    return {"digest": receipt.digest, "files": receipt.files, "size_bytes": receipt.size_bytes}
-
-
-def show_pack(volume: Volume, name: str) -> Answer:
-    """Say what lies in a pack's folder, its digest computed now."""
-    folder = volume.root / layout.PACKS / _checked(_PACK_NAME, name, "pack name")
-    if not folder.is_dir():
-        return {"present": False}
-    receipt = files_receipt(folder_files(folder), volume.pack_limits)
-    return {
-        "present": True,
-        "digest": receipt.digest,
-        "files": receipt.files,
-        "size_bytes": receipt.size_bytes,
-    }
+            raise InvalidInputError(UNKNOWN_OPERATION)
 
 
 def get_run(root: Path, uid: str, file: str, marks: Sequence[str], sink: IO[bytes]) -> Answer:
@@ -242,13 +173,19 @@ def find_run(root: Path, run_id: str, sink: IO[bytes]) -> Answer:
     Raises:
         StorageError: The index of runs is damaged.
     """
-    try:
-        known = RunIndex(root).entries()
-    except (ValueError, TypeError):
-        raise StorageError("the index of runs on the results volume is damaged") from None
-    entries = [asdict(entry) for entry in known if entry.run_id == run_id]
-    sink.write(json.dumps(entries, sort_keys=True).encode() + b"\n")
-    return {"runs": len(entries)}
+    return _send_entries([entry for entry in _indexed(root) if entry.run_id == run_id], sink)
+
+
+def find_named(root: Path, name: str, sink: IO[bytes]) -> Answer:
+    """Send the entries of the runs whose BenchmarkRun or run id has this name, as ``find_run``.
+
+    They outlive their BenchmarkRuns.
+
+    Raises:
+        StorageError: The index of runs is damaged.
+    """
+    found = [entry for entry in _indexed(root) if name in (entry.run, entry.run_id)]
+    return _send_entries(found, sink)
 
 
 def get_log(root: Path, uid: str, task_id: str, sink: IO[bytes]) -> Answer:
@@ -281,37 +218,16 @@ def get_log(root: Path, uid: str, task_id: str, sink: IO[bytes]) -> Answer:
     return {"digest": receipt.digest, "files": receipt.files, "attempt": int(attempt.name)}
 
 
-class _BoundedReader:
-    """At most so many bytes of a stream that may never end."""
-
-    def __init__(self, source: IO[bytes], size: int) -> None:
-        self._source = source
-        self._left = size
-
-    def read(self, size: int = -1) -> bytes:
-        wanted = self._left if size < 0 else min(size, self._left)
-        data = self._source.read(wanted) if wanted else b""
-        self._left -= len(data)
-        return data
-
-    def drain(self) -> None:
-        """Read on to the end: a command that ends with unread input is never seen to end."""
-        while self.read(CHUNK_BYTES):
-            pass
-
-    def finish(self) -> None:
-        self.drain()
-        if self._left:
-            raise StorageError(f"the upload ended {self._left} bytes early; send it again")
+def _indexed(root: Path) -> list[IndexEntry]:
+    try:
+        return RunIndex(root).entries()
+    except (ValueError, TypeError):
+        raise StorageError("the index of runs on the results volume is damaged") from None
 
 
-def _remove_stale(incoming: Path) -> None:
-    if not incoming.is_dir():
-        return
-    for work in incoming.iterdir():
-        with suppress(FileNotFoundError):
-            if time.time() - work.lstat().st_mtime > _STALE_SECONDS:
-                shutil.rmtree(work, ignore_errors=True)
+def _send_entries(entries: Sequence[IndexEntry], sink: IO[bytes]) -> Answer:
+    sink.write(json.dumps([asdict(entry) for entry in entries], sort_keys=True).encode() + b"\n")
+    return {"runs": len(entries)}
 
 
 def _longest_prefix(
@@ -378,11 +294,7 @@ def _open_if_present(path: Path) -> IO[bytes] | None:
 
 
 def _run_folder(root: Path, uid: str) -> Path:
-    return root / layout.RUNS / _checked(_RUN_UID, uid, "run uid")
-
-
-def _size(text: str) -> int:
-    return int(_checked(re.compile(r"[0-9]{1,15}"), text, "size"))
+    return root / layout.RUNS / checked(_RUN_UID, uid, "run uid")
 
 
 def _parse_mark(text: str) -> Mark:
@@ -390,9 +302,3 @@ def _parse_mark(text: str) -> Mark:
     if match is None:
         raise InvalidInputError("a mark must be OFFSET:SHA256")
     return Mark(int(match[1]), match[2])
-
-
-def _checked(pattern: re.Pattern[str], text: str, what: str) -> str:
-    if pattern.fullmatch(text) is None:
-        raise InvalidInputError(f"{text!r} is no {what}")
-    return text

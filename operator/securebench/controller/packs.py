@@ -118,7 +118,10 @@ def freeze(root: Path, pack: Pack, files: Mapping[str, bytes] | None) -> FrozenP
             _write_files(copy, files)
         digest = _digest(pack, copy)
         if pack.digest is not None and pack.digest != digest:
-            raise PackError(f"the pack has digest {digest}, spec.pack.digest says {pack.digest}")
+            raise PackError(
+                f"the pack has digest {digest}, spec.pack.digest says {pack.digest}; push the pack"
+                " again, or pin the digest that it has"
+            )
         final = _content_folder(root, pack, digest)
         if not final.exists():
             copy.rename(final)

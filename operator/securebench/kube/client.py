@@ -7,6 +7,8 @@ these would only add a table of methods by kind and the validation of every argu
 from __future__ import annotations
 
 import os
+import socket
+import ssl
 from collections import Counter
 from contextlib import asynccontextmanager, contextmanager
 from http import HTTPStatus
@@ -97,6 +99,11 @@ class ApiCluster:
         self.requests: Counter[tuple[str, Kind]] = Counter()
         """Requests sent, by verb (list, watch, create, …) and kind; every page counts."""
         self._api = api
+
+    @property
+    def server(self) -> str:
+        """Address of the API server."""
+        return str(self._api.configuration.host)
 
     async def list(self, kind: Kind, selector: str) -> Listing:
         """Return all objects that match, read in pages of one snapshot."""
@@ -322,6 +329,17 @@ async def connect(namespace: str, context: str | None = None) -> AsyncIterator[A
         yield ApiCluster(api, namespace)
 
 
+def context_name(context: str | None = None) -> str:
+    """Return the name of the context that is used; empty inside a Pod."""
+    if context is not None:
+        return context
+    try:
+        _, active = list_kube_config_contexts(_kubeconfig())  # type: ignore[no-untyped-call]
+    except (ConfigException, ConfigError):
+        return ""
+    return str(active["name"])
+
+
 def default_namespace(context: str | None = None) -> str:
     """Return the namespace that a context of the kubeconfig names, or ``default``.
 
@@ -389,4 +407,29 @@ def _connection_troubles(request: _Request) -> Iterator[None]:
     except TimeoutError as error:
         raise TransientClusterError(f"no answer in time: {what}") from error
     except (aiohttp.ClientError, OSError) as error:
-        raise TransientClusterError(f"no connection: {what}: {type(error).__name__}") from error
+        trouble = _trouble(error)
+        raise TransientClusterError(
+            f"no connection: {what}: {trouble.said}", tls=trouble.is_tls
+        ) from error
+
+
+class _Trouble(NamedTuple):
+    said: str
+    is_tls: bool
+
+
+def _trouble(error: Exception) -> _Trouble:
+    """Return what an error says of the connection, without addresses that the client tried."""
+    inner = error
+    if isinstance(error, aiohttp.ClientConnectorCertificateError):
+        inner = error.certificate_error
+    elif isinstance(error, aiohttp.ClientConnectorError):
+        inner = error.os_error
+    if isinstance(inner, ssl.SSLError):
+        said = getattr(inner, "verify_message", None) or inner.reason or type(inner).__name__
+        return _Trouble(str(said).lower().replace("_", " "), is_tls=True)
+    if isinstance(inner, socket.gaierror):
+        return _Trouble("its name cannot be resolved", is_tls=False)
+    if isinstance(inner, OSError) and inner.errno:
+        return _Trouble(os.strerror(inner.errno).lower(), is_tls=False)
+    return _Trouble(type(error).__name__, is_tls=False)

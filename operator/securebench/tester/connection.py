@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Mapping, Sequence
-from contextlib import AsyncExitStack, asynccontextmanager
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from typing import IO, NamedTuple
 
@@ -18,7 +18,7 @@ from securebench.errors import (
     TooLargeError,
     TransientClusterError,
 )
-from securebench.kube.client import ApiCluster, connect, default_namespace
+from securebench.kube.client import ApiCluster, connect, context_name, default_namespace
 from securebench.kube.podexec import run_exec
 from securebench.kube.port import Cluster, Kind, Raw
 from securebench.names import APP_NAME, COMPONENT_LABEL, NAME_LABEL
@@ -70,11 +70,23 @@ async def open_connection(place: Place) -> AsyncIterator[Connection]:
     """
     async with AsyncExitStack() as stack:
         cluster = await _opened(place, stack)
-        try:
+        with _reaching(cluster, place):
             pod = await operator_pod(cluster, cluster.namespace, place.operator_pod)
-        except TransientClusterError as error:
-            raise TransientClusterError(_unreachable(error)) from error
         yield Connection(cluster, OperatorLink(PodExec(cluster, pod)))
+
+
+@asynccontextmanager
+async def open_cluster(place: Place) -> AsyncIterator[ApiCluster]:
+    """Open the cluster alone, for what needs no operator.
+
+    Raises:
+        ConfigError: There is no usable kubeconfig.
+        ClusterError: The cluster cannot be reached.
+    """
+    async with AsyncExitStack() as stack:
+        cluster = await _opened(place, stack)
+        with _reaching(cluster, place):
+            yield cluster
 
 
 async def operator_pod(cluster: Cluster, namespace: str, name: str | None) -> str:
@@ -161,10 +173,26 @@ async def _opened(place: Place, stack: AsyncExitStack) -> ApiCluster:
         raise ConfigError(f"the kubeconfig cannot be used: {reason}") from error
 
 
-def _unreachable(error: TransientClusterError) -> str:
+@contextmanager
+def _reaching(cluster: ApiCluster, place: Place) -> Iterator[None]:
+    """Say which cluster it is that cannot be reached, and in which way."""
+    try:
+        yield
+    except TransientClusterError as error:
+        context = context_name(place.context)
+        where = f"{cluster.server} (context {context})" if context else cluster.server
+        raise TransientClusterError(f"{_unreachable(error, where)} ({error})") from error
+
+
+def _unreachable(error: TransientClusterError, where: str) -> str:
     if error.facts.get("status") == _UNAUTHORIZED:
-        return f"the cluster does not accept the credentials of the kubeconfig ({error})"
-    return f"the cluster of the kubeconfig cannot be reached; is it up? ({error})"
+        return "the cluster does not accept the credentials of the kubeconfig"
+    if error.facts.get("tls"):
+        return (
+            f"TLS error with the cluster at {where}: something answers, but not with a certificate"
+            " that the kubeconfig trusts; check its certificate-authority and the server's name"
+        )
+    return f"the cluster at {where} cannot be reached; is it up, is its address right?"
 
 
 async def _candidates(cluster: Cluster, name: str | None) -> tuple[Raw, ...]:

@@ -84,6 +84,12 @@ def run_state(run: Raw) -> RunState:
     )
 
 
+def pack_path(run: Raw) -> str:
+    """Return the folder below ``packs/`` that a run reads, or an empty text."""
+    volume = _mapping(_mapping(_mapping(run, "spec"), "pack"), "volume")
+    return str(volume.get("path") or "")
+
+
 class Follower:
     """Follows one BenchmarkRun.
 

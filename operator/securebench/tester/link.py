@@ -190,16 +190,19 @@ class OperatorLink:
 
     async def find_run(self, run_id: str) -> tuple[RunEntry, ...]:
         """Return the runs with this run id, oldest first."""
-        reply = await self._call("find-run", run_id)
-        try:
-            entries = decode_value(reply.stdout)
-        except ValueError:
-            entries = None
-        if not isinstance(entries, list):
-            raise TransientClusterError("the list of runs arrived damaged")
-        return tuple(
-            RunEntry(*(str(entry.get(key) or "") for key in RunEntry._fields)) for entry in entries
-        )
+        return _entries(await self._call("find-run", run_id))
+
+    async def find_named(self, name: str) -> tuple[RunEntry, ...]:
+        """Return the runs whose BenchmarkRun or run id is called so, oldest first."""
+        return _entries(await self._call("find-named", name))
+
+    async def list_packs(self) -> list[Mapping[str, object]]:
+        """Return ``name``, ``files`` and ``size_bytes`` of every uploaded pack, by name."""
+        return _objects(await self._call("list-packs"), "packs")
+
+    async def remove_pack(self, name: str) -> bool:
+        """Remove an uploaded pack; False when there is none."""
+        return bool((await self._call("remove-pack", name)).answer.get("present"))
 
     async def get_log(self, uid: str, task_id: str, folder: Path) -> BundleReceipt:
         """Fetch what a task's last launches printed into a new folder.
@@ -264,6 +267,23 @@ def _answer(result: ExecResult) -> Mapping[str, object]:
     raise TransientClusterError(
         f"the operator's Pod could not answer (exit code {result.exit_code}){last}"
     )
+
+
+def _entries(reply: _Reply) -> tuple[RunEntry, ...]:
+    return tuple(
+        RunEntry(*(str(entry.get(key) or "") for key in RunEntry._fields))
+        for entry in _objects(reply, "runs")
+    )
+
+
+def _objects(reply: _Reply, what: str) -> list[Mapping[str, object]]:
+    try:
+        found = decode_value(reply.stdout)
+    except ValueError:
+        found = None
+    if not isinstance(found, list) or not all(isinstance(item, Mapping) for item in found):
+        raise TransientClusterError(f"the list of {what} arrived damaged")
+    return found
 
 
 def _text(answer: Mapping[str, object], key: str) -> str:

@@ -38,6 +38,7 @@ from securebench.tester.mirror import (
     RecordMirror,
     record_key,
 )
+from securebench.tester.output_folder import make_output_folder
 from securebench.tester.prepare import Prepared
 from securebench.tester.progress import Event, Reporter, record_events
 from securebench.tester.secrets import secret_names, secret_values
@@ -157,7 +158,7 @@ class RunSession:
             OSError: The output folder cannot be written.
         """
         wanted = self._spec(run_name(self._config.run.id, "check"), resume_from=None)
-        self._folder.mkdir(parents=True, exist_ok=True)
+        make_output_folder(self._folder)
         run, joined = await self._run(wanted)
         state = run_state(run)
         self.name = state.name

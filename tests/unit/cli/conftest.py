@@ -15,6 +15,7 @@ def shell(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Shell:
     monkeypatch.chdir(tmp_path)
     for module in ("tester.facade", "cli.pack", "cli.results"):
         monkeypatch.setattr(f"securebench.{module}.open_connection", made.connect)
+    monkeypatch.setattr("securebench.cli.runs.open_cluster", made.open_cluster)
     return made
 
 

@@ -10,7 +10,8 @@ from pathlib import Path
 from typing import IO
 
 from securebench.api.conditions import Reason
-from securebench.controller.exec_io import Streams, Volume, serve
+from securebench.controller.exec_io import Streams, serve
+from securebench.controller.exec_packs import Volume
 from securebench.controller.status import succeeded
 from securebench.errors import SecureBenchError, TransientClusterError
 from securebench.kube.fake import FakeCluster

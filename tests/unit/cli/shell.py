@@ -11,7 +11,7 @@ from typer.testing import CliRunner
 from securebench.cli.main import app
 from securebench.tester.connection import Connection, Place
 from securebench.tester.link import OperatorLink
-from unit.cli.fake_operator import Namespace, Script, complete, write_tester
+from unit.cli.fake_operator import Namespace, PatchingCluster, Script, complete, write_tester
 
 
 class Outcome(NamedTuple):
@@ -45,6 +45,10 @@ class Shell:
         link = OperatorLink(self.namespace.execute)
         yield Connection(self.namespace.cluster, link)  # type: ignore[arg-type]
         operator.cancel()
+
+    @asynccontextmanager
+    async def open_cluster(self, _place: Place) -> AsyncIterator[PatchingCluster]:
+        yield self.namespace.cluster
 
     def __call__(self, *arguments: str) -> Outcome:
         result = CliRunner().invoke(app, list(arguments), env={"COLUMNS": "200"})

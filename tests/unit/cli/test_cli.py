@@ -299,7 +299,14 @@ def test_no_kubeconfig(shell: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
 def test_an_output_folder_that_cannot_be_made(shell: Shell) -> None:
     (shell.folder / "file").write_text("")
     result = shell.run("--output-dir", "file/out")
-    assert (result.code, result.last) == (1, "securebench: error: file/out: Not a directory")
+    assert result[:2] == (
+        1,
+        (
+            f"securebench: error: the output folder {shell.folder}/file/out cannot be made:"
+            f" {shell.folder}/file is a file; choose another with --output-dir\n"
+        ),
+    )
+    assert shell.namespace.runs() == []
 
 
 def test_an_error_is_said_once_in_each_place(tmp_path: Path) -> None:
@@ -376,7 +383,7 @@ def test_results_of_a_run_without_records(shell: Shell) -> None:
     assert shell("results", name)[:2] == (
         1,
         (
-            f"securebench: error: BenchmarkRun {name} has no record yet;"
+            f"securebench: error: run {name} has no record;"
             " it is Probing: waiting for the isolation canary\n"
         ),
     )
@@ -386,7 +393,10 @@ def test_results_of_an_unknown_run(shell: Shell) -> None:
     result = shell("results", "none")
     assert (result.code, result.last) == (
         1,
-        "securebench: error: there is no BenchmarkRun 'none' in this namespace",
+        (
+            "securebench: error: there is no BenchmarkRun 'none' in this namespace, and the results"
+            " volume knows no run with this name or run id"
+        ),
     )
     assert not (shell.folder / "none").exists()
 

@@ -13,7 +13,8 @@ import pytest
 
 from securebench.candidates.digest import tree_digest
 from securebench.controller import exec_io
-from securebench.controller.exec_io import Streams, Volume, serve
+from securebench.controller.exec_io import Streams, serve
+from securebench.controller.exec_packs import Volume
 from securebench.ledger.index import IndexEntry, RunIndex
 from securebench.packs.bundle import BundleLimits, folder_files, unpack_bundle, write_bundle
 

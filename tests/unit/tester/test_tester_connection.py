@@ -46,7 +46,10 @@ async def test_a_damaged_kubeconfig_is_a_config_error(
 @pytest.mark.parametrize(
     ("status", "want"),
     [
-        (None, r"cannot be reached; is it up\? \(no connection\)"),
+        (
+            None,
+            r"the cluster at https://api:6443 \(context c\) cannot be reached; is it up.*no conn",
+        ),
         (401, r"does not accept the credentials of the kubeconfig \(no connection\)"),
     ],
 )
@@ -58,11 +61,11 @@ async def test_a_cluster_that_cannot_be_used_is_said(
     cluster.fail_next("list", TransientClusterError("no connection", **facts))  # type: ignore[arg-type]
 
     async def give(*_: object) -> Any:
-        return SimpleNamespace(namespace="ns", list=cluster.list)
+        return SimpleNamespace(namespace="ns", list=cluster.list, server="https://api:6443")
 
     monkeypatch.setattr(connection, "_opened", give)
     with pytest.raises(TransientClusterError, match=want):
-        await opened(Place())
+        await opened(Place(context="c"))
 
 
 class Silence:
