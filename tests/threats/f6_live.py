@@ -7,7 +7,7 @@ import json
 
 from e2e.release import Raw
 from threats.f6_patches import new_file, new_link
-from threats.honest import APP, REPO_DEFAULTS, REPO_INPUT, REPO_ROW, WRITE_ANSWER
+from threats.honest import APP, CHECK_ANSWER, REPO_DEFAULTS, REPO_INPUT, REPO_ROW, WRITE_ANSWER
 from threats.kit.arena import Arena
 from threats.kit.batch import RUN_AGENT, Batch, Trial, Weakening
 
@@ -78,6 +78,37 @@ ODD_ENTRIES = WORKSPACES.task("odd", agent=WRITE_ANSWER + ODD, grading=SHOW)
 WITH_SET_ID = WORKSPACES.task("set-id", agent=WRITE_ANSWER + SET_ID, grading=SHOW)
 HUGE = WORKSPACES.task("huge", agent=WRITE_ANSWER + SPARSE, grading=SHOW)
 NAMED = WORKSPACES.task("names", agent=WRITE_ANSWER + NAME_TRAPS, grading=SHOW)
+
+DISPUTED = """\
+import os
+os.makedirs("a/b/c")
+os.symlink("a/b/c", "x")
+os.symlink("x/../../..", "l")
+"""
+DISPUTED_WRONG = WORKSPACES.task("disputed-wrong", agent=DISPUTED, grading=CHECK_ANSWER)
+DISPUTED_RIGHT = WORKSPACES.task(
+    "disputed-right", agent=WRITE_ANSWER + DISPUTED, grading=CHECK_ANSWER
+)
+NAMES = """\
+import os
+name = "n" * 240
+folder = os.open(".", os.O_RDONLY)
+for _ in range(15):
+    os.mkdir(name, dir_fd=folder)
+    folder = os.open(name, os.O_RDONLY, dir_fd=folder)
+for number in range(95000):
+    os.close(os.open("%06d" % number + "f" * 180, os.O_CREAT | os.O_WRONLY, dir_fd=folder))
+"""
+LONG_NAMES = WORKSPACES.task("long-names", agent=NAMES, grading=CHECK_ANSWER)
+FILES_OF_A_BUILD = """\
+import os
+for number in range(5000):
+    os.makedirs("node_modules/package-%d/dist" % number)
+    open("node_modules/package-%d/dist/index.js" % number, "w").write("x")
+"""
+MANY_FILES = WORKSPACES.task(
+    "many-files", agent=WRITE_ANSWER + FILES_OF_A_BUILD, grading=CHECK_ANSWER
+)
 
 FILE_SPEC = {
     "harness": {

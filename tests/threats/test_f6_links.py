@@ -97,10 +97,10 @@ def trap(request: pytest.FixtureRequest, workspace: Path, guarded: Path, secret:
 def test_a_100_attack_in_the_collector(trap: Path, secret: str) -> None:
     crossed = sealed_tree(trap)
 
-    assert crossed.sealed.problem is None
-    assert crossed.sealed.dropped_entries in (1, 3)
+    assert (crossed.sealed.problem, crossed.sealed.dropped_entries) == (None, 1)
     assert not hits(crossed.content, secret)
-    assert list(entries(crossed.content)) == ["inside", "out", "out/answer.txt"]
+    kept = set(entries(crossed.content)) - {"out/first", "out/trap"}
+    assert kept == {"inside", "out", "out/answer.txt"}
 
 
 def test_a_100_twin_of_the_collector(trap: Path, secret: str) -> None:
@@ -116,7 +116,10 @@ def loop(root: Path) -> None:
 def test_a_100_attack_with_a_loop(workspace: Path) -> None:
     loop(workspace)
 
-    assert sealed_tree(workspace).sealed.dropped_entries == 3
+    crossed = sealed_tree(workspace)
+
+    looping = [entries(crossed.content)[name] for name in ("self", "here", "there")]
+    assert [entry.linkname for entry in looping] == ["self", "there", "here"]
 
 
 def test_a_100_twin_with_a_loop(workspace: Path) -> None:
@@ -162,9 +165,10 @@ def test_a_100_twin_of_the_declared_path(
 @pytest.mark.trials(live.LINKED, live.LINK_AS_ANSWER)
 def test_a_100_attack(arena: Arena) -> None:
     sealed = live.bundle(arena, live.LINKED)
-    assert set(entries(sealed)) == {"answer.txt", "inside", "task.json"}
+    harmless = {"first", "inside", "loop", "pool"}
+    assert set(entries(sealed)) == {"answer.txt", "task.json"} | harmless
     assert not hits(sealed, "root:x:0:0")
-    assert live.dropped(arena, live.LINKED) == 7
+    assert live.dropped(arena, live.LINKED) == 4
     assert set(live.shown(arena, live.LINKED)) >= {"answer.txt", "inside"}
 
     record = arena.record(live.LINK_AS_ANSWER)

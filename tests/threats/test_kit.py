@@ -94,7 +94,7 @@ def test_a_case_whose_tests_did_not_run_is_missing() -> None:
 def test_a_whole_table_names_what_has_no_test() -> None:
     table = Outcomes().table(is_whole=True)
 
-    assert len(table) == 110
+    assert len(table) >= 110
     assert table["A-001"] == {
         "group": "F1",
         "outcome": "missing",

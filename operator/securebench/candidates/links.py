@@ -1,71 +1,39 @@
-"""Which symbolic links of a workspace may cross into a verifier. Pure."""
+"""Which symbolic links of a workspace may cross into a verifier. Pure.
+
+supervise keeps to the same rule when it unpacks (``images/supervise/links.go``), both to one table
+of cases, ``images/supervise/testdata/links.json``.
+"""
 
 from __future__ import annotations
 
-from collections import deque
-from typing import TYPE_CHECKING
-
-from securebench.candidates.extraction import Problem
-from securebench.candidates.untrusted import RefusedError
 from securebench.protocol import FRAMEWORK_FOLDER
 
-if TYPE_CHECKING:
-    from collections.abc import Mapping
 
-MAX_FOLLOWED = 40
-"""Links on the way to a target; the kernel gives up at the same number."""
+def stays_inside(path: str, target: str) -> bool:
+    """Tell whether a link stays in its tree and out of our folder, whatever else lies in the tree.
 
-MAX_STEPS = 5_000_000
-"""Path components that are looked at for a whole workspace, some seconds of work."""
-
-
-def escaping(links: Mapping[str, str]) -> frozenset[str]:
-    """Return the links that are absolute, lead out of the tree or into our folder, or never end.
-
-    Where a link leads is worked out over the other links, as the kernel would: a chain of links
-    that each look harmless may lead out.
+    It may climb only at its beginning and not above the root, and must not name our folder. Then it
+    leads from a real folder downwards, through other links that do the same. Where another link, or
+    a file of the pack in place of one, could turn a later ``..`` (``x/../..`` where ``x`` leads to
+    ``a/b``), neither the text nor today's tree says where it leads in the verifier.
 
     Args:
-        links: Target by path; paths are relative to the tree's root.
+        path: Of the link, from the tree's root; clean, its parents are folders.
+        target: Its text.
 
-    Raises:
-        RefusedError: The links are too tangled to be judged.
+    Source: contract 13.3, 21.2; decision 0043.
     """
-    judge = _Judge(links)
-    return frozenset(path for path in links if not judge.stays(path))
-
-
-class _Judge:
-    def __init__(self, links: Mapping[str, str]) -> None:
-        self._links = links
-        self._steps = 0
-
-    def stays(self, path: str) -> bool:
-        """Tell whether a link resolves inside the tree and outside our folder."""
-        place: list[str] = []
-        ahead = deque(path.split("/"))
-        followed = 0
-        while ahead:
-            self._count()
-            component = ahead.popleft()
-            if component == "..":
-                if not place:
-                    return False
-                place.pop()
-            elif component not in {"", "."}:
-                place.append(component)
-                target = self._links.get("/".join(place))
-                if target is not None:
-                    followed += 1
-                    if not target or target.startswith("/") or followed > MAX_FOLLOWED:
-                        return False
-                    place.pop()
-                    ahead.extendleft(reversed(target.split("/")))
-            if place and place[0] == FRAMEWORK_FOLDER:
+    if not target or target.startswith("/"):
+        return False
+    depth = path.count("/")
+    goes_down = False
+    for component in target.split("/"):
+        if component == "..":
+            depth -= 1
+            if goes_down or depth < 0:
                 return False
-        return True
-
-    def _count(self) -> None:
-        self._steps += 1
-        if self._steps > MAX_STEPS:
-            raise RefusedError(Problem.TOO_LARGE, "the workspace has too many tangled links")
+        elif component not in {"", "."}:
+            goes_down = True
+            if component == FRAMEWORK_FOLDER:
+                return False
+    return True

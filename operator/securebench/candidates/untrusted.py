@@ -71,7 +71,7 @@ def open_regular(root: int, path: str) -> Iterator[BinaryIO]:
         yield file
 
 
-def open_file_at(parent: int, name: str, path: str) -> int:
+def open_file_at(parent: int, name: str | bytes, path: str) -> int:
     """Open a regular file in a folder and return its descriptor.
 
     Args:
@@ -153,7 +153,7 @@ def _enter(parent: int, name: str, path: str) -> int:
         raise _refusal(error, path) from error
 
 
-def _mode_at(parent: int, name: str, path: str) -> int:
+def _mode_at(parent: int, name: str | bytes, path: str) -> int:
     try:
         return os.stat(name, dir_fd=parent, follow_symlinks=False).st_mode
     except OSError as error:

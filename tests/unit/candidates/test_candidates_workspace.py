@@ -2,15 +2,17 @@ from __future__ import annotations
 
 import os
 import tarfile
+from collections.abc import Callable, Collection
 from dataclasses import replace
+from io import BytesIO
 from pathlib import Path
 
 import pytest
 
+from securebench.candidates import tree
 from securebench.candidates import workspace as module
 from securebench.candidates.bounds import Bounds
 from securebench.candidates.extraction import Extraction, Problem
-from securebench.candidates.links import escaping
 from securebench.candidates.sealing import Places, Sealed, seal
 
 WORKSPACE = Extraction("workspace", "workspace")
@@ -154,6 +156,20 @@ def test_bytes_are_bounded_with_names(places: Places) -> None:
     assert sealed(places, replace(Bounds(), workspace_bytes=9)).problem is Problem.TOO_LARGE
 
 
+def test_bytes_of_names_are_bounded(places: Places, monkeypatch: pytest.MonkeyPatch) -> None:
+    (places.workspace / "four").mkdir()
+    (places.workspace / "four/five5").touch()
+    (places.workspace / "link").symlink_to("target")
+    monkeypatch.setattr(tree, "MAX_NAMES_BYTES", 4 + 10 + 4 + 6)
+    assert sealed(places).problem is None
+    monkeypatch.setattr(tree, "MAX_NAMES_BYTES", 4 + 10 + 4 + 5)
+    result = sealed(places)
+    assert (result.problem, result.message) == (
+        Problem.TOO_LARGE,
+        "the workspace has more than 23 bytes of names",
+    )
+
+
 def test_a_sparse_workspace_counts_in_full(places: Places) -> None:
     with (places.workspace / "sparse").open("wb") as file:
         file.truncate(1 << 40)
@@ -165,14 +181,14 @@ def test_counting_stops_at_the_bound(places: Places, monkeypatch: pytest.MonkeyP
     for number in range(300):
         (places.workspace / str(number)).touch()
     read = 0
-    real = module._Scan.add
+    real = os.fsencode
 
-    def counting(*arguments: object) -> str | None:
+    def counting(name: str) -> bytes:
         nonlocal read
         read += 1
-        return real(*arguments)  # type: ignore[arg-type]
+        return real(name)
 
-    monkeypatch.setattr(module._Scan, "add", counting)
+    monkeypatch.setattr(tree.os, "fsencode", counting)
     assert sealed(places, replace(Bounds(), workspace_files=10)).problem is Problem.TOO_LARGE
     assert read == 11
 
@@ -216,6 +232,26 @@ def test_deep_trees(places: Places, name: str, levels: int, want: Problem | None
         shallow(places.workspace, name)
 
 
+def test_the_bytes_are_those_of_tarfile(places: Places) -> None:
+    """Archives of earlier versions and this one are the same."""
+    long = "n" * 200
+    for name in ("a/b/c", "a-b/x", "a.b", "ü/" + long, long + "/" + long, "empty"):
+        (places.workspace / name).parent.mkdir(parents=True, exist_ok=True)
+        (places.workspace / name).write_text(name * 400 if name != "empty" else "")
+    (places.workspace / "a/link").symlink_to("b/" + "t" * 150)
+    (places.workspace / "a.b").chmod(0o755)
+    assert sealed(places).problem is None
+
+    again = BytesIO()
+    with (
+        tarfile.open(places.candidate / "workspace.tar") as archive,
+        tarfile.open(fileobj=again, mode="w", format=tarfile.PAX_FORMAT) as copy,
+    ):
+        for member in archive:
+            copy.addfile(member, archive.extractfile(member) if member.isreg() else None)
+    assert again.getvalue() == (places.candidate / "workspace.tar").read_bytes()
+
+
 def test_descriptors_are_released(places: Places) -> None:
     deep(places.workspace, "d", 50)
     before = len(list(Path("/proc/self/fd").iterdir()))
@@ -230,8 +266,8 @@ def test_unreadable_entries_are_dropped(places: Places, monkeypatch: pytest.Monk
     (places.workspace / "kept").write_text("x")
     real = os.open
 
-    def refuse(path: str, flags: int, *rest: int, dir_fd: int | None = None) -> int:
-        if path in {"closed", "secret"}:
+    def refuse(path: str | bytes, flags: int, *rest: int, dir_fd: int | None = None) -> int:
+        if path in {b"closed", b"secret"}:
             raise PermissionError(13, "no")
         return real(path, flags, *rest, dir_fd=dir_fd)
 
@@ -241,18 +277,29 @@ def test_unreadable_entries_are_dropped(places: Places, monkeypatch: pytest.Monk
     assert list(members(places)) == ["kept"]
 
 
+def between_the_readings(monkeypatch: pytest.MonkeyPatch, change: Callable[[], object]) -> None:
+    real = module._measure
+
+    def measure(root: int, bounds: Bounds, exclude: Collection[str]) -> None:
+        real(root, bounds, exclude)
+        change()
+
+    monkeypatch.setattr(module, "_measure", measure)
+
+
 @pytest.mark.parametrize("replacement", ["longer", "x"])
 def test_a_file_that_changes_is_invalid(
     places: Places, monkeypatch: pytest.MonkeyPatch, replacement: str
 ) -> None:
     file = places.workspace / "file"
     file.write_text("four")
+    real = module.open_file_at
 
-    def change(links: dict[str, str]) -> frozenset[str]:
+    def change(parent: int, name: bytes, path: str) -> int:
         file.write_text(replacement)
-        return escaping(links)
+        return real(parent, name, path)
 
-    monkeypatch.setattr("securebench.candidates.workspace.escaping", change)
+    monkeypatch.setattr(module, "open_file_at", change)
     result = sealed(places)
     assert result.problem is Problem.INVALID
     assert not list(places.candidate.glob("*.tar"))
@@ -266,17 +313,55 @@ def test_a_file_that_becomes_a_link_is_never_followed(
     (places.workspace / "folder/secret").write_text("mine")
     (places.workspace / "file").write_text("mine")
 
-    def change(links: dict[str, str]) -> frozenset[str]:
+    def change() -> None:
         (places.workspace / "file").unlink()
         (places.workspace / "file").symlink_to(tmp_path / "secret")
         (places.workspace / "folder").rename(tmp_path / "moved")
         (places.workspace / "folder").symlink_to(tmp_path)
-        return escaping(links)
 
-    monkeypatch.setattr("securebench.candidates.workspace.escaping", change)
+    between_the_readings(monkeypatch, change)
     result = sealed(places)
     assert result.dropped_entries == 2
     assert b"four" not in (places.candidate / "workspace.tar").read_bytes()
+
+
+@pytest.mark.parametrize("name", ["file", "folder"])
+def test_what_changes_between_listing_and_opening_is_never_followed(
+    places: Places, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, name: str
+) -> None:
+    (tmp_path / "outside").mkdir()
+    (tmp_path / "outside/secret").write_text("four")
+    (places.workspace / "folder").mkdir()
+    (places.workspace / "folder/secret").write_text("mine")
+    (places.workspace / "file").write_text("mine")
+    target = {"file": tmp_path / "outside/secret", "folder": tmp_path / "outside"}[name]
+    real = os.open
+
+    def swap(path: str | bytes, flags: int, *rest: int, dir_fd: int | None = None) -> int:
+        place = places.workspace / name
+        if path == name.encode() and not place.is_symlink():
+            place.rename(tmp_path / "moved")
+            place.symlink_to(target)
+        return real(path, flags, *rest, dir_fd=dir_fd)
+
+    monkeypatch.setattr(module, "_measure", lambda *_: None)
+    monkeypatch.setattr(os, "open", swap)
+    assert sealed(places).dropped_entries == 1
+    assert b"four" not in (places.candidate / "workspace.tar").read_bytes()
+
+
+def test_a_workspace_that_grows_meanwhile_is_bounded(
+    places: Places, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (places.workspace / "file").write_text("x")
+
+    def grow() -> None:
+        with (places.workspace / "file").open("wb") as file:
+            file.truncate(1 << 40)
+
+    between_the_readings(monkeypatch, grow)
+    assert sealed(places).problem is Problem.TOO_LARGE
+    assert not list(places.candidate.glob("*.tar"))
 
 
 def test_every_file_has_its_own_content(places: Places) -> None:

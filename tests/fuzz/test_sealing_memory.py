@@ -1,0 +1,154 @@
+"""Whatever an agent leaves: the courier needs a fraction of its memory limit, and says what it is.
+
+Peaks are the high-water mark of a process of its own, which the kernel counts.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from dataclasses import asdict
+from pathlib import Path
+
+import pytest
+
+from securebench.api.shapes import quantity
+from securebench.candidates.bounds import Bounds
+from securebench.candidates.tree import MAX_NAMES_BYTES
+from securebench.manifests.sizes import COURIER_LIMITS, MEMORY
+
+LIMIT = int(quantity(COURIER_LIMITS[MEMORY]))
+BOUNDS = Bounds()
+ENTRIES = BOUNDS.workspace_files
+SOME = ENTRIES // 10
+"""Of shapes that need less for each entry than the worst, which is there in full."""
+
+COURIER = """\
+import re, sys
+from pathlib import Path
+from securebench.pod import courier
+volumes, spec = Path(sys.argv[1]), sys.argv[2]
+courier.main(["--spec", spec], volumes=volumes, log=volumes / "log", wait=lambda: None)
+print(re.search(r"VmHWM:\\s+(\\d+)", Path("/proc/self/status").read_text())[1])
+"""
+
+
+@pytest.fixture
+def volumes(tmp_path: Path) -> Iterator[Path]:
+    for name in ("workspace", "candidate", "output", "producer"):
+        (tmp_path / name).mkdir()
+    yield tmp_path
+    shutil.rmtree(tmp_path)
+
+
+def courier(volumes: Path, mode: str, kind: str) -> tuple[int, dict[str, object]]:
+    """Seal; return the peak in bytes and the termination message."""
+    spec = {
+        "version": 1,
+        "mode": "seal",
+        "extraction": {"mode": mode, "path": None, "kind": kind},
+        "limits": asdict(BOUNDS),
+        "exclude": ["securebench"],
+    }
+    words = [sys.executable, "-c", COURIER, str(volumes), json.dumps(spec)]
+    done = subprocess.run(words, check=True, capture_output=True, timeout=300)
+    return int(done.stdout) * 1024, json.loads((volumes / "log").read_bytes())
+
+
+def nested(root: Path, levels: int, name: str) -> int:
+    """Make folders inside each other; return a descriptor of the innermost."""
+    folder = os.open(root, os.O_RDONLY)
+    for _ in range(levels):
+        os.mkdir(name, dir_fd=folder)
+        inner = os.open(name, os.O_RDONLY, dir_fd=folder)
+        os.close(folder)
+        folder = inner
+    return folder
+
+
+def touch(folder: int, name: str) -> None:
+    os.close(os.open(name, os.O_CREAT | os.O_WRONLY, dir_fd=folder))
+
+
+def long_names_below_a_long_path(root: Path) -> None:
+    folder = nested(root, 15, "n" * 240)
+    for number in range(2 * MAX_NAMES_BYTES // 3800):
+        touch(folder, f"{number:06d}" + "f" * 180)
+    os.close(folder)
+
+
+def long_links_below_a_long_path(root: Path) -> None:
+    folder = nested(root, 15, "n" * 240)
+    for number in range(2 * MAX_NAMES_BYTES // 7900):
+        os.symlink("t" * 4095, f"{number:06d}" + "l" * 180, dir_fd=folder)
+    os.close(folder)
+
+
+def folders_of_the_longest_names(root: Path) -> None:
+    for number in range(ENTRIES):
+        (root / (f"{number:06d}" + "d" * 249)).mkdir()
+
+
+def many_links(root: Path) -> None:
+    for number in range(SOME):
+        (root / f"{number:06d}").symlink_to("t" * 310)
+
+
+def names_of_wide_characters(root: Path) -> None:
+    for number in range(SOME):
+        (root / (f"{number:06d}" + "😀" * 62)).touch()
+
+
+def as_deep_as_may_be(root: Path) -> None:
+    os.close(nested(root, 255, "d" * 15))
+
+
+def one_large_file(root: Path) -> None:
+    with (root / "large").open("wb") as file:
+        file.truncate(64 << 20)
+
+
+SHAPES: dict[str, tuple[Callable[[Path], None], str | None]] = {
+    "long names below a long path": (long_names_below_a_long_path, "candidate_too_large"),
+    "long links below a long path": (long_links_below_a_long_path, "candidate_too_large"),
+    "folders of the longest names": (folders_of_the_longest_names, None),
+    "many links": (many_links, None),
+    "names of wide characters": (names_of_wide_characters, None),
+    "as deep as may be": (as_deep_as_may_be, None),
+    "one large file": (one_large_file, None),
+}
+
+
+@pytest.mark.parametrize("name", SHAPES)
+def test_a_workspace_takes_a_fraction_of_the_couriers_memory(name: str, volumes: Path) -> None:
+    make, problem = SHAPES[name]
+    make(volumes / "workspace")
+
+    peak, message = courier(volumes, "workspace", "workspace")
+
+    print(f"{name}: {peak / 2**20:.0f} MiB")  # noqa: T201 - the figure is what is asked for
+    assert message["problem"] == problem
+    assert peak < LIMIT / 2
+
+
+TEXTS: dict[str, bytes] = {
+    "plain": b"x" * BOUNDS.patch_bytes,
+    "one wide character": b"x" * (BOUNDS.patch_bytes - 4) + "😀".encode(),
+    "wide characters": "😀".encode() * (BOUNDS.patch_bytes // 4),
+}
+
+
+@pytest.mark.parametrize("name", TEXTS)
+def test_streams_and_a_patch_take_less_than_the_couriers_memory(name: str, volumes: Path) -> None:
+    for stream in ("stdout", "stdout.tail", "stderr", "stderr.tail", "diff"):
+        (volumes / "output" / stream).write_bytes(TEXTS[name])
+
+    peak, message = courier(volumes, "git_diff", "patch")
+
+    print(f"{name}: {peak / 2**20:.0f} MiB")  # noqa: T201 - the figure is what is asked for
+    assert message["problem"] is None
+    assert peak < LIMIT
