@@ -17,6 +17,7 @@ from securebench.harnesses.config import (
 )
 from securebench.kube.port import Kind
 from securebench.packs.bundle import files_receipt
+from securebench.packs.graders.check import lint_graders
 from securebench.packs.importers import terminal_bench
 from securebench.packs.lint import LintFinding, Severity, lint_harness, lint_pack
 from securebench.packs.load import CheckedPack, check_pack
@@ -232,7 +233,7 @@ def _findings(source: _Source) -> list[LintFinding]:
     harness, findings = _harness(source.config)
     task_file = harness.task_file if harness is not None else TASK_FILE
     checked = check_pack(source.manifest, source.tasks, task_file=task_file)
-    findings += lint_pack(checked)
+    findings += (*lint_pack(checked), *lint_graders(checked))
     if source.config is not None:
         artifact = harness.artifact_path if isinstance(harness, CommandHarness) else None
         findings += lint_harness(

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from securebench.families.fields import is_positive, is_text
 from securebench.names import TERMINAL_TASK
+from securebench.packs.image_reference import image_problem
 from securebench.packs.paths import PathError, is_at_or_below
 
 if TYPE_CHECKING:
@@ -27,8 +28,11 @@ WITHOUT_EFFECT = ("packages", "env", "setup", "network", "resources")
 def environment_problems(task: SecureBenchTask) -> Iterator[str]:
     """Yield what is wrong with a task's environment, without its context."""
     environment = task.environment
-    if not is_text(environment.get("image")):
+    image = environment.get("image")
+    if not isinstance(image, str) or not is_text(image):
         yield "benchmark environment.image is required: a non-empty string"
+    elif (problem := image_problem(image)) is not None:
+        yield f"environment.image {problem}"
     timeout = environment.get("timeout_seconds")
     if timeout is not None and not is_positive(timeout):
         yield TIMEOUT_PROBLEM

@@ -43,6 +43,7 @@ class Rule(StrEnum):
     ASSET_ROOTS = "asset-roots"
     SECRET_NAME = "secret-name"  # noqa: S105 - a rule's name
     ARTIFACT_PATH = "artifact-path"
+    GRADER = "grader"
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,6 +18,7 @@ from securebench.harnesses.config import (
 )
 from securebench.harnesses.digest import harness_digest
 from securebench.packs.digest import pack_digest
+from securebench.packs.graders.check import lint_graders
 from securebench.packs.lint import LintFinding, Rule, lint_pack
 from securebench.packs.load import check_pack, read_answers
 from securebench.packs.manifest import BenchmarkManifest
@@ -53,7 +54,7 @@ class Prepared:
         pack: The pack.
         families: Family of each selected row by task id, in pack order.
         harness_digest: ``sha256:…`` of contract 15.6.
-        warnings: Unknown keys, for stderr.
+        warnings: Unknown keys and what is wrong with graders, for stderr.
     """
 
     pack: LocalPack
@@ -89,7 +90,10 @@ def prepare(config: TesterConfig) -> Prepared:
         harness_digest=harness_digest(
             harness, config.harness.env, audit=audit, answers=pack.answers_digest
         ),
-        warnings=tuple(item for item in lint_pack(checked) if item.rule is Rule.UNKNOWN_KEY),
+        warnings=(
+            *(item for item in lint_pack(checked) if item.rule is Rule.UNKNOWN_KEY),
+            *lint_graders(checked),
+        ),
     )
 
 

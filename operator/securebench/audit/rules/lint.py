@@ -5,6 +5,7 @@ from __future__ import annotations
 from securebench.audit.findings import PACK, Finding, Problem, Rule, findings
 from securebench.audit.subject import Subject
 from securebench.errors import InvalidInputError
+from securebench.packs.graders.check import lint_graders
 from securebench.packs.lint import LintFinding, Severity, lint_pack
 from securebench.packs.lint import Rule as LintRule
 from securebench.packs.oracle import ANSWERS_FILE
@@ -15,7 +16,11 @@ _ELSEWHERE = frozenset({LintRule.ALLOW_PATHS})
 
 def check_lint(subject: Subject) -> tuple[Finding, ...]:
     """Return errors and warnings; an image without a digest is something that cannot be checked."""
-    everything = (*lint_pack(subject.checked), *subject.further_lint)
+    everything = (
+        *lint_pack(subject.checked),
+        *lint_graders(subject.checked),
+        *subject.further_lint,
+    )
     found = [each for each in everything if each.rule not in _ELSEWHERE]
     problems = [*map(_problem, found), *map(_answer_problem, subject.answer_errors)]
     return findings(Rule.LINT, problems, f"{len(subject.tasks)} rows have no error and no warning")

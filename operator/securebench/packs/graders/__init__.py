@@ -1,0 +1,1 @@
+"""What is wrong with what grades a task, as far as it shows without running it."""

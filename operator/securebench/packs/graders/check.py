@@ -1,0 +1,146 @@
+"""Looks at everything that grades the tasks of a pack. Reads files of the pack, runs nothing."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from securebench.errors import PackError
+from securebench.names import CODE_COMPLETION, REPO_PATCH, TERMINAL_TASK
+from securebench.packs.assets import asset_source
+from securebench.packs.graders.patches import patch_problem
+from securebench.packs.graders.problem import GraderProblem
+from securebench.packs.graders.sources import has_no_test, is_test_module, source_problem
+from securebench.packs.lint import LintFinding, Rule, Severity
+from securebench.packs.materialize import materialization_plan
+from securebench.packs.paths import EVALUATION_ROOT, is_at_or_below
+from securebench.packs.references import FileReference, asset_root, checker_reference
+from securebench.resources import Component
+
+if TYPE_CHECKING:
+    from securebench.packs.load import CheckedPack
+    from securebench.packs.task import SecureBenchTask
+
+PATCHES: Final = ("setup_patch", "test_patch", "control")
+PYTEST: Final = "pytest"
+CONFTEST: Final = "conftest.py"
+_PYTHON_LINE: Final = re.compile(rb"#!.*\bpython[0-9.]*\b")
+_PLACE: Final = re.compile(rf"(?<![\w.-]){re.escape(EVALUATION_ROOT)}/([\w./-]*\w)")
+"""A path of a command that can only be a file which the pack brings for the check."""
+
+
+def lint_graders(checked: CheckedPack) -> tuple[LintFinding, ...]:
+    """Return what is wrong with tests, checkers and patches, in file order.
+
+    Args:
+        checked: What ``check_pack`` found; rows that do not hold are left out.
+
+    Returns:
+        Errors for what is certain in every image, warnings for the rest.
+    """
+    if checked.pack is None:
+        return ()
+    root = Path(checked.pack.manifest.path or "").parent
+    path = checked.pack.tasks_path
+    return tuple(
+        LintFinding(
+            Severity.ERROR if problem.is_certain else Severity.WARNING,
+            path,
+            item.row.line,
+            f"task {item.task.id!r} ({item.task.task_type}): {problem.message}",
+            Rule.GRADER,
+        )
+        for item in checked.tasks
+        for problem in _problems(item.task, root)
+    )
+
+
+def _problems(task: SecureBenchTask, root: Path) -> Iterator[GraderProblem]:
+    if task.task_type == CODE_COMPLETION:
+        yield from _inline_tests(task.resources.value("tests"))
+    if task.task_type == REPO_PATCH:
+        yield from _patches(task.resources.value("tests"))
+    if task.task_type == TERMINAL_TASK:
+        try:
+            yield from _checker(task, root)
+        except PackError:
+            return  # an error of the pack itself, which check_pack names
+
+
+def _inline_tests(tests: object) -> Iterator[GraderProblem]:
+    code = tests.get("code") if isinstance(tests, Mapping) else None
+    if isinstance(code, str):
+        found = source_problem(code, "eval.tests.code")
+        if found is not None:
+            yield found
+
+
+def _patches(tests: object) -> Iterator[GraderProblem]:
+    written = tests if isinstance(tests, Mapping) else {}
+    for name in PATCHES:
+        value = written.get(name)
+        text = value.get("patch") if isinstance(value, Mapping) else value
+        found = patch_problem(text) if isinstance(text, str) else None
+        if found is not None:
+            yield GraderProblem(f"eval.tests.{name}, {found}")
+
+
+def _checker(task: SecureBenchTask, root: Path) -> Iterator[GraderProblem]:
+    checker = task.resources.value("checker")
+    if not isinstance(checker, Mapping):
+        return
+    reference = checker_reference(task)
+    if reference is None:
+        yield from _command_places(task, checker.get("command"))
+        return
+    source = asset_source(root, asset_root(task, reference.lane), reference)
+    if checker.get("source") == PYTEST:
+        yield from _pytest_sources(reference, source)
+    elif _is_python(source):
+        yield from _compiled(source, reference.source)
+
+
+def _command_places(task: SecureBenchTask, command: object) -> Iterator[GraderProblem]:
+    """Yield files below the evaluation inputs that a command names and the task does not bring."""
+    words = command if isinstance(command, list) else [command]
+    known = materialization_plan(task, Component.TEST_SANDBOX).paths
+    named = {match[0] for word in words if isinstance(word, str) for match in _PLACE.finditer(word)}
+    for place in sorted(named):
+        if not any(is_at_or_below(place, path) or is_at_or_below(path, place) for path in known):
+            yield GraderProblem(f"eval.checker.command names {place!r}, which the task has not")
+
+
+def _pytest_sources(reference: FileReference, source: Path) -> Iterator[GraderProblem]:
+    if source.is_file():
+        found = list(_compiled(source, reference.source))
+        yield from found
+        if not found and has_no_test(source.read_bytes()):
+            yield GraderProblem(f"{reference.source} holds no test that pytest could find")
+        return
+    names = sorted(path.relative_to(source).as_posix() for path in source.rglob("*.py"))
+    tests = [name for name in names if is_test_module(name)]
+    found = [
+        problem
+        for name in names
+        for problem in _compiled(source / name, f"{reference.source}/{name}", is_test=name in tests)
+    ]
+    yield from found
+    is_plain = not found and not any(name.rpartition("/")[2] == CONFTEST for name in names)
+    if is_plain and all(has_no_test((source / name).read_bytes()) for name in tests):
+        yield GraderProblem(f"{reference.source} holds no test that pytest could find")
+
+
+def _compiled(path: Path, name: str, *, is_test: bool = True) -> Iterator[GraderProblem]:
+    found = source_problem(path.read_bytes(), name)
+    if found is not None:
+        yield found._replace(is_certain=found.is_certain and is_test)
+
+
+def _is_python(path: Path) -> bool:
+    if not path.is_file():
+        return False
+    with path.open("rb") as file:
+        first = file.readline(256)
+    return _PYTHON_LINE.match(first) is not None
