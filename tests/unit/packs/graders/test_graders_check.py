@@ -113,9 +113,9 @@ BAD = {
         "c, line 2: ",
     ),
     "a file that the task has not": (
-        terminal({"command": f"python3 {PLACE}/chek.py"}, run_tests={"path": "check.py"}),
+        terminal({"command": f"python3 {PLACE}/checks.py"}, run_tests={"path": "check.py"}),
         {"check.py": ""},
-        "names 'securebench/evaluation_inputs/chek.py', which the task has not",
+        "names 'securebench/evaluation_inputs/checks.py', which the task has not",
     ),
 }
 
