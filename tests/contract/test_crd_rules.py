@@ -209,7 +209,7 @@ BOUNDS: Mapping[str, tuple[str, Any, Any]] = {
     "infrastructureRetries": ("infrastructureRetries", 0, 11),
     "providerRetries": ("providerRetries", 10, -1),
     "activeDeadlineSeconds": ("activeDeadlineSeconds", 1, 0),
-    "limit": ("taskSelector.limit", 0, -1),
+    "limit": ("taskSelector.limit", 1, 0),
     "cancel": ("cancel", "Graceful", "Later"),
     "retention": ("retention.pods", "None", "Some"),
     "isolation": ("isolation.require", "Declared", "None"),

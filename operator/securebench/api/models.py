@@ -171,7 +171,7 @@ class Verification(ApiModel):
 class TaskSelector(ApiModel):
     """Which rows of the pack run."""
 
-    limit: Annotated[int, Field(ge=0, le=MAX_LIMIT)] | None = None
+    limit: Annotated[int, Field(ge=1, le=MAX_LIMIT)] | None = None
     """Only the first rows of the task file; without it all."""
     include: Annotated[
         tuple[Glob, ...],

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import shlex
 import sys
 import time
@@ -31,6 +32,7 @@ from securebench.tester.progress import (
     stderr_console,
 )
 from securebench.tester.run import RunEnd, RunSession
+from securebench.tester.secrets import without_value
 from securebench.tester.trace import AgentOutputReporter
 
 
@@ -86,12 +88,22 @@ class RunCommand:
         )
         prepared = prepare(config)
         print_notices(prepared.warnings)
+        print_notices(self._missing_variables(config))
         try:
             end = asyncio.run(self._execute(config, prepared))
         except KeyboardInterrupt:
             self._say_how_to_come_back()
             return INTERRUPTED
         return conclude(end, is_quiet=options.quiet)
+
+    def _missing_variables(self, config: TesterConfig) -> Iterator[str]:
+        if config.harness.type in AGENT_TOOLS:
+            return
+        for name in without_value(config.harness, os.environ):
+            yield (
+                f"harness.env: {name} has no value, the harness goes without it;"
+                f" set it in the environment or in {self._options.env_file}"
+            )
 
     async def _execute(self, config: TesterConfig, prepared: Prepared) -> RunEnd:
         options = self._options

@@ -5,7 +5,16 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from securebench.families.base import Family, FamilyContract, TaskView
-from securebench.families.fields import OBJECT, STRING, TEXT, Field, Section, is_positive, is_text
+from securebench.families.fields import (
+    ANYTHING,
+    STRING,
+    TEXT,
+    Field,
+    Section,
+    is_positive,
+    is_text,
+    object_rule,
+)
 from securebench.names import CODE_COMPLETION
 from securebench.resources import Lane
 
@@ -14,6 +23,17 @@ SEPARATE, SHARED = ISOLATIONS = ("separate", "shared")
 """Values of ``tests.isolation``: candidate and tests in containers of their own, or in one."""
 REPEATS = 8
 """``tests.repeat`` is at most so much."""
+
+_TESTS = object_rule(
+    Section(
+        "tests",
+        tuple(
+            Field(name, ANYTHING)
+            for name in ("source", "code", "timeout_seconds", "isolation", "repeat")
+        ),
+    )
+)
+"""Values that do not hold are a verifier's configuration error (VC of contract 14.4)."""
 
 
 def configuration_problem(task: TaskView) -> str | None:
@@ -57,7 +77,7 @@ FAMILY = Family(
     eval=Section(
         "eval",
         (
-            Field("tests", OBJECT, required=True, lane=Lane.EVALUATION_INPUTS),
+            Field("tests", _TESTS, required=True, lane=Lane.EVALUATION_INPUTS),
             Field("reference_solution", STRING, lane=Lane.HIDDEN),
             Field("canonical_solution", STRING, lane=Lane.HIDDEN),
         ),

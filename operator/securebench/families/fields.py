@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from math import isfinite
 
 from securebench.resources import Lane
+from securebench.spelling import meant, near_words
 
 TEXT_SCHEMA: Mapping[str, object] = {"type": "string", "pattern": "\\S"}
 
@@ -44,12 +45,17 @@ class Section:
     Args:
         name: As messages show it.
         fields: In the order of the contract.
-        closed: Whether other keys are refused.
+        closed: Whether other keys are refused; a message then names the nearest known one.
     """
 
     name: str
     fields: Sequence[Field] = field(default=())
     closed: bool = True
+
+    @property
+    def names(self) -> frozenset[str]:
+        """The known keys."""
+        return frozenset(known.name for known in self.fields)
 
     def problems(self, value: Mapping[str, object]) -> Problems:
         """Yield a message per defect: missing and wrong keys first, then unknown ones."""
@@ -57,14 +63,15 @@ class Section:
 
     def problems_at(self, name: str, value: Mapping[str, object]) -> Problems:
         """Yield the messages of ``problems`` under another name."""
+        unknown = sorted(value.keys() - self.names) if self.closed else []
+        misspelt = set(near_words(unknown, self.names).values())
         for known in self.fields:
             if known.name in value:
                 yield from known.rule.problems(f"{name}.{known.name}", value[known.name])
-            elif known.required:
+            elif known.required and known.name not in misspelt:
                 yield f"{name}.{known.name} is required"
-        unknown = sorted(value.keys() - {known.name for known in self.fields})
-        if unknown and self.closed:
-            yield f"{name} has unknown field(s): {', '.join(unknown)}"
+        if unknown:
+            yield f"{name} has unknown field(s): {', '.join(unknown)}{meant(unknown, self.names)}"
 
     def schema(self) -> dict[str, object]:
         """Return the section as JSON Schema."""

@@ -15,6 +15,7 @@ from securebench.families import (
     terminal_task,
 )
 from securebench.resources import Lane
+from securebench.spelling import meant_or_known
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -74,13 +75,19 @@ def contract_for(family: str) -> FamilyContract:
     return FAMILIES[family].contract
 
 
+def family_problems(family: str) -> Iterator[str]:
+    """Yield why rows of a family cannot run: nobody knows its name (contract 21.18)."""
+    if family not in EVAL_VISIBILITY:
+        yield f"unknown family {family!r}{meant_or_known(family, EVAL_VISIBILITY)}"
+
+
 def row_problems(
-    task_id: str, family: str, row_input: Mapping[str, object], row_eval: Mapping[str, object]
+    family: str, row_input: Mapping[str, object], row_eval: Mapping[str, object]
 ) -> Iterator[str]:
-    """Yield what is wrong with a row of an active family; other rows are permissive."""
+    """Yield what is wrong with a row, without its context; deferred families are permissive."""
+    yield from family_problems(family)
     if family in FAMILIES:
-        for problem in FAMILIES[family].row_problems(row_input, row_eval):
-            yield f"task {task_id!r} ({family}): {problem}"
+        yield from FAMILIES[family].row_problems(row_input, row_eval)
 
 
 def validate_benchmark_row_family(
@@ -92,7 +99,8 @@ def validate_benchmark_row_family(
         ConfigErrors: One PackError per defect.
     """
     problems = [
-        PackError(problem) for problem in row_problems(task_id, family, row_input, row_eval)
+        PackError(f"task {task_id!r} ({family}): {problem}")
+        for problem in row_problems(family, row_input, row_eval)
     ]
     if problems:
         raise ConfigErrors(problems)

@@ -72,9 +72,7 @@ _TESTS_SECTION = Section(
         Field("control", _PATCH),
         Field("candidate_policy", CANDIDATE_POLICY),
     ),
-    closed=False,
 )
-TESTS_KEYS = frozenset(known.name for known in _TESTS_SECTION.fields)
 _TESTS = object_rule(_TESTS_SECTION)
 
 

@@ -13,6 +13,7 @@ from securebench.packs import oracle
 from securebench.packs.materialize import TASK_FILE
 from securebench.packs.paths import PathError, author_path
 from securebench.resources import Component
+from securebench.spelling import meant
 
 PROVIDER_TIMEOUT_SECONDS = 900.0
 """Time limit of codex and claude_code where neither task nor tester gives one."""
@@ -257,7 +258,8 @@ class _Reader:
     def only(self, keys: tuple[str, ...]) -> None:
         unknown = sorted(str(key) for key in self._config if key not in keys)
         if unknown:
-            message = f"harness.config contains unsupported field(s): {', '.join(unknown)}"
+            names = f"{', '.join(unknown)}{meant(unknown, keys)}"
+            message = f"harness.config contains unsupported field(s): {names}"
             self.fail(message, ("harness", "config", unknown[0]))
 
     def command(self) -> str | tuple[str, ...] | None:
@@ -326,7 +328,8 @@ class _Reader:
             return None, None
         unknown = sorted(str(key) for key in value if key not in _BUDGET_KEYS)
         if unknown:
-            self.fail_at("budget", f"contains unsupported field(s): {', '.join(unknown)}")
+            names = f"{', '.join(unknown)}{meant(unknown, _BUDGET_KEYS)}"
+            self.fail_at("budget", f"contains unsupported field(s): {names}")
         requests, tokens = (self._count(value, name) for name in _BUDGET_KEYS)
         return requests, tokens
 

@@ -9,7 +9,9 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from securebench.errors import ConfigErrors, PackError
 from securebench.families.registry import EVAL_VISIBILITY, eval_visibility_for, row_problems
+from securebench.packs.environment import unknown_environment_keys
 from securebench.packs.manifest import in_file_order
+from securebench.packs.row_errors import row_error
 from securebench.packs.rows import BenchmarkRow, RawLine, parse_rows, row_from_object
 from securebench.packs.task import SecureBenchTask, resource_kind, task_from_spec
 from securebench.resources import Lane, Resource, ResourceBundle
@@ -77,7 +79,9 @@ def compile_rows(pack: BenchmarkPack, *, limit: int | None = None) -> Compiled:
     errors = list(parsed.errors)
     for row in parsed.rows:
         problems = list(_row_problems(row))
-        errors += [PackError(text, path=pack.tasks_path, line=row.line) for text in problems]
+        errors += [
+            row_error(row.context, text, path=pack.tasks_path, line=row.line) for text in problems
+        ]
         if not problems:
             tasks.append(CompiledTask(row, _task(row, pack.manifest)))
     return Compiled(tuple(tasks), tuple(in_file_order(errors)))
@@ -119,17 +123,19 @@ def compile_benchmark_row(
     else:
         parsed, problems = row_from_object(row, manifest)
     if parsed is not None:
-        problems += _row_problems(parsed)
+        problems += [f"{parsed.context}{problem}" for problem in _row_problems(parsed)]
     if parsed is None or problems:
         raise ConfigErrors([PackError(problem) for problem in problems])
     return _task(parsed, manifest)
 
 
 def _row_problems(row: BenchmarkRow) -> Iterator[str]:
-    yield from row_problems(row.id, row.family, row.input, row.eval)
+    yield from row_problems(row.family, row.input, row.eval)
+    for unknown in unknown_environment_keys(row.environment):
+        yield unknown.reason
     names = Counter([*row.input, *([ASSETS] if row.assets else []), *row.eval])
     for name in sorted(name for name, count in names.items() if count > 1):
-        yield f"task {row.id!r} ({row.family}): Duplicate compiled resource name {name!r}"
+        yield f"Duplicate compiled resource name {name!r}"
 
 
 def _task(row: BenchmarkRow, manifest: BenchmarkManifest) -> SecureBenchTask:

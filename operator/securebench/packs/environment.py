@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 from pathlib import PurePosixPath
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from securebench.families.fields import is_positive, is_text
 from securebench.names import TERMINAL_TASK
 from securebench.packs.image_reference import image_problem
 from securebench.packs.paths import PathError, is_at_or_below
+from securebench.spelling import meant_or_known
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
 
     from securebench.packs.task import SecureBenchTask
 
+IMAGE = "image"
+IMAGE_PROBLEM = "benchmark environment.image is required: a non-empty string"
 TIMEOUT_PROBLEM = "environment.timeout_seconds must be a positive number"
 MATERIALIZE = "materialize_workdir_from_image"
 DEFAULT_TARGET = "/workspace"
@@ -24,27 +27,55 @@ MOUNT_TARGETS = (DEFAULT_TARGET, "/app", "/securebench-workspace", "/testbed")
 WITHOUT_EFFECT = ("packages", "env", "setup", "network", "resources")
 """Known names that nothing reads."""
 
+ENVIRONMENT_KEYS = frozenset({IMAGE, "workdir", "timeout_seconds", MATERIALIZE, *WITHOUT_EFFECT})
 
-def environment_problems(task: SecureBenchTask) -> Iterator[str]:
-    """Yield what is wrong with a task's environment, without its context."""
+
+class EnvironmentProblem(NamedTuple):
+    """What is wrong with one key of an environment, without its context."""
+
+    key: str
+    reason: str
+
+
+def environment_schema() -> dict[str, object]:
+    """Return which keys an environment may have, as JSON Schema."""
+    properties: dict[str, object] = {key: {} for key in ENVIRONMENT_KEYS}
+    return {"type": "object", "properties": properties, "additionalProperties": False}
+
+
+def unknown_environment_keys(environment: Mapping[str, object]) -> Iterator[EnvironmentProblem]:
+    """Yield the keys that nobody knows (contract 21.18).
+
+    Args:
+        environment: Of a row, or the manifest's default.
+    """
+    for key in environment:
+        if key not in ENVIRONMENT_KEYS:
+            hint = meant_or_known(key, ENVIRONMENT_KEYS)
+            yield EnvironmentProblem(key, f"unknown key {key!r} in environment{hint}")
+
+
+def environment_problems(task: SecureBenchTask) -> Iterator[EnvironmentProblem]:
+    """Yield what is wrong with the values of a task's environment."""
     environment = task.environment
-    image = environment.get("image")
+    image = environment.get(IMAGE)
     if not isinstance(image, str) or not is_text(image):
-        yield "benchmark environment.image is required: a non-empty string"
+        yield EnvironmentProblem(IMAGE, IMAGE_PROBLEM)
     elif (problem := image_problem(image)) is not None:
-        yield f"environment.image {problem}"
+        yield EnvironmentProblem(IMAGE, f"environment.{IMAGE} {problem}")
     timeout = environment.get("timeout_seconds")
     if timeout is not None and not is_positive(timeout):
-        yield TIMEOUT_PROBLEM
+        yield EnvironmentProblem("timeout_seconds", TIMEOUT_PROBLEM)
     copy = environment.get(MATERIALIZE)
     if copy is not None and not isinstance(copy, bool):
-        yield f"environment.{MATERIALIZE} must be a boolean"
+        yield EnvironmentProblem(MATERIALIZE, f"environment.{MATERIALIZE} must be a boolean")
     elif copy and task.task_type != TERMINAL_TASK:
-        yield f"environment.{MATERIALIZE} is for {TERMINAL_TASK} only"
+        reason = f"environment.{MATERIALIZE} is for {TERMINAL_TASK} only"
+        yield EnvironmentProblem(MATERIALIZE, reason)
     try:
         workspace_target(task)
     except PathError as error:
-        yield error.reason
+        yield EnvironmentProblem("workdir", error.reason)
 
 
 def workspace_target(task: SecureBenchTask) -> str:

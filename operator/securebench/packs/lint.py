@@ -7,18 +7,28 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING
 
-from securebench.families.registry import verifier_configuration_problem
-from securebench.families.repo_patch import TESTS_KEYS, candidate_policy
+from securebench.families.registry import (
+    EVAL_VISIBILITY,
+    FAMILIES,
+    verifier_configuration_problem,
+)
+from securebench.families.repo_patch import candidate_policy
 from securebench.names import REPO_PATCH, TERMINAL_TASK
 from securebench.packs.environment import WITHOUT_EFFECT
 from securebench.packs.paths import is_at_or_below, safe_relative_path
-from securebench.packs.rows import ASSET_KEYS
+from securebench.packs.rows import ASSET_KEYS, ASSET_KEYS_WITHOUT_EFFECT
+from securebench.spelling import meant
+from securebench.verifiers.free_response import RUBRIC_KEYS
 
 if TYPE_CHECKING:
     from securebench.packs.compile import CompiledTask
     from securebench.packs.load import CheckedPack
     from securebench.packs.manifest import BenchmarkManifest
     from securebench.packs.plain import KeyPath
+    from securebench.packs.rows import BenchmarkRow
+
+_CLOSED = ("checker", "tests", "candidate_policy")
+"""Eval keys whose own keys the row schema checks."""
 
 SECRET_SUFFIXES = ("_KEY", "_TOKEN", "_SECRET", "_PASSWORD")
 
@@ -157,8 +167,9 @@ def _task_messages(item: CompiledTask) -> Iterator[tuple[Rule, str]]:
     for key in row.unknown_keys:
         yield Rule.UNKNOWN_KEY, f"unknown row key {key!r}"
     for index, asset in enumerate(row.assets):
-        for key in sorted(asset.keys() - ASSET_KEYS):
+        for key in sorted(asset.keys() & ASSET_KEYS_WITHOUT_EFFECT):
             yield Rule.ASSET_KEY, f"assets[{index}].{key} has no effect"
+    yield from _eval_messages(row)
     problem = verifier_configuration_problem(task)
     if problem is not None:
         yield Rule.VERIFIER_CONFIGURATION, f"this task can never score: {problem}"
@@ -166,11 +177,27 @@ def _task_messages(item: CompiledTask) -> Iterator[tuple[Rule, str]]:
         yield from _repo_patch_messages(row.eval)
 
 
+def _eval_messages(row: BenchmarkRow) -> Iterator[tuple[Rule, str]]:
+    """Yield the keys without a meaning that stay hidden (contract 21.18)."""
+    known = EVAL_VISIBILITY[row.family]
+    for key in sorted(row.eval.keys() - known.keys()):
+        yield Rule.UNKNOWN_KEY, f"unknown key eval.{key}, it stays hidden{meant([key], known)}"
+    rubric = row.eval.get("rubric")
+    if row.family in FAMILIES and isinstance(rubric, Mapping):
+        for key in sorted(rubric.keys() - RUBRIC_KEYS):
+            yield Rule.UNKNOWN_KEY, f"unknown key eval.rubric.{key}{meant([key], RUBRIC_KEYS)}"
+    for name, value in row.eval.items():
+        if isinstance(value, Mapping) and "path" in value and name not in _CLOSED:
+            for key in sorted(value.keys() - ASSET_KEYS):
+                hint = meant([key], ASSET_KEYS)
+                message = (
+                    f"unknown key eval.{name}.{key}: the value is data and names no file{hint}"
+                )
+                yield Rule.UNKNOWN_KEY, message
+
+
 def _repo_patch_messages(row_eval: Mapping[str, object]) -> Iterator[tuple[Rule, str]]:
-    tests = row_eval["tests"]
-    for key in sorted(set(tests) - TESTS_KEYS if isinstance(tests, dict) else ()):
-        yield Rule.UNKNOWN_KEY, f"unknown key eval.tests.{key}"
-    if not candidate_policy(tests, row_eval.get("candidate_policy")).get("allow_paths"):
+    if not candidate_policy(row_eval["tests"], row_eval.get("candidate_policy")).get("allow_paths"):
         yield Rule.ALLOW_PATHS, "without allow_paths only the default deny list protects the tests"
 
 

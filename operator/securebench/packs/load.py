@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
@@ -9,19 +10,25 @@ from typing import TYPE_CHECKING, NamedTuple
 from securebench.errors import ConfigErrors, InvalidInputError, PackError
 from securebench.packs.assets import asset_source
 from securebench.packs.compile import BenchmarkPack, CompiledTask, compile_rows
-from securebench.packs.environment import environment_problems
+from securebench.packs.environment import EnvironmentProblem, environment_problems
 from securebench.packs.manifest import BenchmarkManifest, in_file_order, parse_manifest
 from securebench.packs.materialize import TASK_FILE, check_task_file, materialization_plan
 from securebench.packs.oracle import ANSWERS_FILE
 from securebench.packs.paths import PathError, safe_relative_path
+from securebench.packs.plain import PlainProblem, check_encoding, decoded
 from securebench.packs.references import asset_root, each_reference
-from securebench.packs.rows import RawLine, split_lines
+from securebench.packs.row_errors import once_per_cause, row_error
+from securebench.packs.rows import RawLine, lines_problem, split_lines
 from securebench.resources import Component
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from securebench.packs.task import SecureBenchTask
+
+
+_MARK_BYTES = 4
+"""Bytes at the beginning of a file that tell its encoding."""
 
 
 class CheckedPack(NamedTuple):
@@ -57,11 +64,11 @@ def load_benchmark_manifest(manifest: Path | str, *, shown: str | None = None) -
     """
     name = str(manifest) if shown is None else shown
     try:
-        text = Path(manifest).read_bytes().decode("utf-8")
+        text = decoded(Path(manifest).read_bytes())
     except OSError as error:
         raise ConfigErrors([_unreadable(name, error)]) from None
-    except UnicodeDecodeError:
-        raise ConfigErrors([PackError("not UTF-8 text", path=name)]) from None
+    except PlainProblem as problem:
+        raise ConfigErrors([PackError(problem.reason, path=name, line=problem.line)]) from None
     return parse_manifest(text, path=name)
 
 
@@ -101,13 +108,19 @@ def check_pack(
         pack = load_benchmark_pack(manifest, tasks, limit=limit)
     except ConfigErrors as broken:
         return CheckedPack(None, (), tuple(_pack_error(error) for error in broken.errors))
+    empty = _without_rows(pack, limit)
+    if empty is not None:
+        return CheckedPack(pack, (), (empty,))
     compiled = compile_rows(pack, limit=limit)
     errors = list(compiled.errors)
     for row, task in compiled.tasks:
-        for problem in task_problems(task, Path(manifest).parent, task_file=task_file):
-            reason = f"task {task.id!r} ({task.task_type}): {problem}"
-            errors.append(PackError(reason, path=pack.tasks_path, line=row.line))
-    return CheckedPack(pack, compiled.tasks, tuple(in_file_order(errors)))
+        errors += (
+            row_error(row.context, problem, path=pack.tasks_path, line=row.line)
+            for problem in task_problems(task, Path(manifest).parent, task_file=task_file)
+        )
+    placed = _environment_errors(pack, compiled.tasks)
+    rows = once_per_cause(in_file_order([*errors, *placed.rows]))
+    return CheckedPack(pack, compiled.tasks, (*placed.manifest, *rows))
 
 
 def load_tasks(
@@ -171,14 +184,13 @@ def read_answers(folder: Path) -> bytes | None:
 def task_problems(
     task: SecureBenchTask, pack_root: Path, *, task_file: str = TASK_FILE
 ) -> Iterator[str]:
-    """Yield what stops a run because of one compiled task, without its context.
+    """Yield what stops a run because of the files of one compiled task, without its context.
 
     Args:
         task: A compiled task.
         pack_root: Folder of the manifest.
         task_file: Workspace path of the public payload.
     """
-    yield from environment_problems(task)
     found = False
     for reference in each_reference(task):
         try:
@@ -203,12 +215,63 @@ def _plan_problems(task: SecureBenchTask, task_file: str) -> Iterator[str]:
             return
 
 
+class _EnvironmentErrors(NamedTuple):
+    manifest: tuple[PackError, ...]
+    rows: tuple[PackError, ...]
+
+
+def _environment_errors(
+    pack: BenchmarkPack, compiled: tuple[CompiledTask, ...]
+) -> _EnvironmentErrors:
+    """Return what is wrong with the tasks' environments, at the file that is the cause."""
+    manifest = pack.manifest
+    rows: list[PackError] = []
+    inherited: Counter[EnvironmentProblem] = Counter()
+    of_rows = {key for row, _ in compiled for key in row.environment}
+    of_manifest = manifest.default_environment.keys()
+    for row, task in compiled:
+        for problem in environment_problems(task):
+            is_shared = problem.key in of_manifest or problem.key not in of_rows
+            if problem.key not in row.environment and is_shared:
+                inherited[problem] += 1
+            else:
+                context, place = row.context, pack.tasks_path
+                rows.append(row_error(context, problem.reason, path=place, line=row.line))
+    return _EnvironmentErrors(
+        tuple(
+            PackError(
+                f"{problem.reason} (defaults.environment.{problem.key}; rows: {count})",
+                path=manifest.path,
+                line=manifest.line_of("defaults", "environment", problem.key),
+            )
+            for problem, count in inherited.items()
+        ),
+        tuple(rows),
+    )
+
+
+def _without_rows(pack: BenchmarkPack, limit: int | None) -> PackError | None:
+    """Return what is wrong with a pack that no task comes from (contract 21.19)."""
+    if limit is not None and limit < 1:
+        return PackError(f"a limit of {limit} leaves no task", path=pack.tasks_path)
+    if not pack.lines:
+        reason = "the file has no task; write one JSON object per line"
+        return PackError(reason, path=pack.tasks_path)
+    problem = lines_problem(pack.lines)
+    line = pack.lines[0].number
+    return None if problem is None else PackError(problem, path=pack.tasks_path, line=line)
+
+
 def _read_lines(path: Path, shown: str, limit: int | None) -> tuple[RawLine, ...]:
     try:
         with path.open("rb") as stream:
+            check_encoding(stream.read(_MARK_BYTES))
+            stream.seek(0)
             return tuple(islice(split_lines(stream), limit))
     except OSError as error:
         raise ConfigErrors([_unreadable(shown, error)]) from None
+    except PlainProblem as problem:
+        raise ConfigErrors([PackError(problem.reason, path=shown, line=problem.line)]) from None
 
 
 def _unreadable(name: str, error: OSError) -> PackError:

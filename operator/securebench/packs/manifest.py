@@ -8,8 +8,11 @@ from typing import TypeVar
 
 from securebench.errors import ConfigErrors, PackError
 from securebench.families.fields import TEXT_SCHEMA
+from securebench.families.registry import EVAL_VISIBILITY, family_problems
+from securebench.packs.environment import environment_schema, unknown_environment_keys
 from securebench.packs.paths import PathError, safe_relative_path
 from securebench.packs.plain import KeyPath, PlainProblem, YamlDocument, parse_yaml
+from securebench.spelling import near_words
 
 T = TypeVar("T")
 
@@ -54,6 +57,10 @@ class BenchmarkManifest:
     unknown_keys: tuple[tuple[str, int | None], ...] = ()
     lines: Mapping[KeyPath, int] = field(default_factory=dict)
 
+    def line_of(self, *key: str) -> int:
+        """Return the line of a key, or of the nearest section around a missing one."""
+        return _line_of(key, self.lines)
+
 
 def parse_manifest(text: str, *, path: str | None = None) -> BenchmarkManifest:
     """Return the manifest that a text holds.
@@ -86,7 +93,9 @@ def in_file_order(errors: Iterable[PackError]) -> list[PackError]:
 def manifest_schema() -> dict[str, object]:
     """Return the manifest as JSON Schema."""
     optional: dict[str, object] = {
-        "defaults": _section_schema({"family": TEXT_SCHEMA, "environment": {"type": "object"}}),
+        "defaults": _section_schema(
+            {"family": {"enum": sorted(EVAL_VISIBILITY)}, "environment": environment_schema()}
+        ),
         "asset_roots": _section_schema({"public": TEXT_SCHEMA, "eval": TEXT_SCHEMA}),
         "asset_defaults": _section_schema({"read_only": {"type": "boolean"}}),
     }
@@ -97,6 +106,11 @@ def manifest_schema() -> dict[str, object]:
         "properties": {"id": TEXT_SCHEMA, "version": {"type": "integer"}, **optional},
         "required": ["id", "version"],
     }
+
+
+def _line_of(key: KeyPath, lines: Mapping[KeyPath, int]) -> int:
+    around = (key[:end] for end in range(len(key), 0, -1))
+    return next((lines[part] for part in around if part in lines), 1)
 
 
 def _section_schema(properties: Mapping[str, Mapping[str, object]]) -> dict[str, object]:
@@ -110,25 +124,31 @@ class _Reader:
     def __init__(self, document: YamlDocument, path: str | None) -> None:
         self._lines = document.lines
         self._path = path
+        self._misspelt: set[KeyPath] = set()
         self.errors: list[PackError] = []
 
     def read(self, root: Mapping[str, object]) -> BenchmarkManifest:
+        unknown_keys = self._unknown(root)
         defaults = self._section(root, "defaults")
         roots = self._section(root, "asset_roots")
         asset_defaults = self._section(root, "asset_defaults")
         read_only = self._typed(asset_defaults, ("asset_defaults", "read_only"), bool, "a boolean")
+        family = self._text(defaults, ("defaults", "family"))
+        self._check_family(family)
+        environment = self._section(defaults, "defaults", "environment")
+        self._check_environment(environment)
         return BenchmarkManifest(
             id=self._text(root, ("id",), required=True) or "",
             version=self._version(root),
-            default_family=self._text(defaults, ("defaults", "family")),
-            default_environment=self._section(defaults, "defaults", "environment"),
+            default_family=family,
+            default_environment=environment,
             asset_roots=AssetRoots(
                 public=self._root(roots, "public", AssetRoots().public),
                 eval=self._root(roots, "eval", AssetRoots().eval),
             ),
             asset_read_only=read_only is not False,
             path=self._path,
-            unknown_keys=self._unknown(root),
+            unknown_keys=unknown_keys,
             lines=self._lines,
         )
 
@@ -139,7 +159,7 @@ class _Reader:
         self, section: Mapping[str, object], key: KeyPath, *, required: bool = False
     ) -> str | None:
         if required and section.get(key[-1]) is None:
-            self._fail(key, "must be a non-empty string" if key[-1] in section else "is required")
+            self._fail_missing(key, section, "must be a non-empty string")
             return None
         text = self._typed(section, key, str, "a non-empty string")
         if text is not None and not text.strip():
@@ -150,7 +170,7 @@ class _Reader:
         version = root.get("version")
         if isinstance(version, int) and not isinstance(version, bool):
             return version
-        self._fail(("version",), "must be an integer" if "version" in root else "is required")
+        self._fail_missing(("version",), root, "must be an integer")
         return 0
 
     def _root(self, roots: Mapping[str, object], name: str, default: str) -> str:
@@ -174,18 +194,43 @@ class _Reader:
         return None
 
     def _unknown(self, root: Mapping[str, object]) -> tuple[tuple[str, int | None], ...]:
-        keys: list[KeyPath] = [(key,) for key in root if key not in ROOT_KEYS]
+        """Return unknown keys and refuse those that misspell one that is not there."""
+        keys = self._unknown_below((), root, ROOT_KEYS)
         for section, known in SECTION_KEYS.items():
             value = root.get(section)
             if isinstance(value, Mapping):
-                keys += [(section, key) for key in value if key not in known]
+                keys += self._unknown_below((section,), value, known)
         return tuple((".".join(key), self._lines.get(key)) for key in keys)
 
+    def _unknown_below(
+        self, parent: KeyPath, section: Mapping[str, object], known: frozenset[str]
+    ) -> list[KeyPath]:
+        unknown = [key for key in section if key not in known]
+        for key, word in near_words(unknown, known - section.keys()).items():
+            self._misspelt.add((*parent, word))
+            written, wanted = ".".join((*parent, key)), ".".join((*parent, word))
+            problem = f"unknown manifest key {written!r}, did you mean {wanted!r}?"
+            self._add((*parent, key), problem)
+        return [(*parent, key) for key in unknown]
+
+    def _check_family(self, family: str | None) -> None:
+        if family is not None and family.strip():
+            for problem in family_problems(family):
+                self._add(("defaults", "family"), problem)
+
+    def _check_environment(self, environment: Mapping[str, object]) -> None:
+        for problem in unknown_environment_keys(environment):
+            self._add(("defaults", "environment", problem.key), problem.reason)
+
+    def _fail_missing(self, key: KeyPath, section: Mapping[str, object], wanted: str) -> None:
+        if key[-1] in section:
+            self._fail(key, wanted)
+        elif key not in self._misspelt:
+            self._fail(key, "is required")
+
     def _fail(self, key: KeyPath, problem: str) -> None:
-        line = next(
-            (self._lines[key[:end]] for end in range(len(key), 0, -1) if key[:end] in self._lines),
-            1,
-        )
-        self.errors.append(
-            PackError(f"manifest {'.'.join(key)} {problem}", path=self._path, line=line)
-        )
+        self._add(key, f"manifest {'.'.join(key)} {problem}")
+
+    def _add(self, key: KeyPath, reason: str) -> None:
+        line = _line_of(key, self._lines)
+        self.errors.append(PackError(reason, path=self._path, line=line))

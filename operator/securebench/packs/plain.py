@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 from collections.abc import Mapping
 from json import JSONDecodeError, loads
 from math import isfinite
@@ -19,6 +20,28 @@ MAX_NUMBER_CHARACTERS = 1000
 """Longest number in YAML: hexadecimal ones have no limit of Python's, their decimal form has."""
 
 KeyPath = tuple[str, ...]
+
+_OTHER_ENCODINGS: Mapping[bytes, str] = {
+    codecs.BOM_UTF32_LE: "UTF-32",
+    codecs.BOM_UTF32_BE: "UTF-32",
+    codecs.BOM_UTF16_LE: "UTF-16",
+    codecs.BOM_UTF16_BE: "UTF-16",
+}
+"""By the bytes that a file begins with; UTF-32 first, because its mark begins with the other's."""
+
+_YAML_CAUSES: Mapping[str, str] = {
+    "found character '\\t'": "a tab in the indentation; indent with spaces",
+    "mapping values are not allowed": (
+        "a key cannot stand here; indent the line like those beside it, put a blank behind every"
+        " ':' and quotes around text that holds ': '"
+    ),
+    "expected <block end>": "the line is indented otherwise than those that it belongs to",
+    "expected '<document start>'": "the line is indented otherwise than those before it",
+    "found unexpected end of stream": "the quote that is opened here is never closed",
+    "found undefined alias": "a value that begins with '*' needs quotes",
+    "while scanning an alias": "a value that begins with '*' needs quotes",
+}
+"""What people most likely did, by the beginning of PyYAML's words."""
 
 
 class PlainProblem(Exception):  # noqa: N818 - callers turn it into the error of their input
@@ -63,9 +86,7 @@ def parse_yaml(text: str) -> YamlDocument:
     try:
         node, value = _read_yaml(text, lines)
     except yaml.MarkedYAMLError as error:
-        mark = error.problem_mark
-        reason = f"invalid YAML: {error.problem or 'unreadable'}"
-        raise PlainProblem(reason, None if mark is None else mark.line + 1) from None
+        raise _yaml_problem(error) from None
     except (yaml.YAMLError, ValueError, ArithmeticError, LookupError, AttributeError):
         # PyYAML's constructors trust the tag of a value: ``!!int ''`` is an IndexError.
         raise PlainProblem("invalid YAML: unreadable character or value", None) from None
@@ -77,6 +98,47 @@ def parse_yaml(text: str) -> YamlDocument:
         raise PlainProblem(f"invalid YAML: more than {MAX_DEPTH} nested values", 1)
     _check_plain(value, node)
     return YamlDocument(value, lines)
+
+
+def decoded(data: bytes) -> str:
+    """Return the text of a file; a mark of UTF-8 at its beginning is left out.
+
+    Raises:
+        PlainProblem: It is not UTF-8.
+    """
+    check_encoding(data)
+    try:
+        return data.removeprefix(codecs.BOM_UTF8).decode("utf-8")
+    except UnicodeDecodeError as error:
+        line = data.count(b"\n", 0, error.start) + 1
+        raise PlainProblem("not UTF-8 text; save the file as UTF-8", line) from None
+
+
+def check_encoding(head: bytes) -> None:
+    """Refuse the encodings that editors mark.
+
+    Args:
+        head: The beginning of a file, at least 4 bytes where it has so many.
+
+    Raises:
+        PlainProblem: It is UTF-16 or UTF-32.
+    """
+    for mark, name in _OTHER_ENCODINGS.items():
+        if head.startswith(mark):
+            raise PlainProblem(f"the file is {name}; save it as UTF-8", 1)
+    if head[:2].count(0) == 1:
+        raise PlainProblem("the file is UTF-16 without a mark; save it as UTF-8", 1)
+
+
+def _yaml_problem(error: yaml.MarkedYAMLError) -> PlainProblem:
+    words = error.problem or "unreadable"
+    mark = error.problem_mark
+    for beginning, cause in _YAML_CAUSES.items():
+        if words.startswith(beginning) or error.context == beginning:
+            words = cause
+    if error.context == "while scanning a quoted scalar":
+        mark = error.context_mark
+    return PlainProblem(f"invalid YAML: {words}", None if mark is None else mark.line + 1)
 
 
 def _read_yaml(text: str, lines: dict[KeyPath, int]) -> tuple[yaml.Node | None, object]:

@@ -2,20 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from codecs import BOM_UTF8
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
+from json import JSONDecoder
 from typing import TYPE_CHECKING, NamedTuple
 
 from securebench.errors import PackError
 from securebench.families.fields import is_text
 from securebench.packs.plain import PlainProblem, parse_json
+from securebench.packs.row_errors import row_error
+from securebench.spelling import meant, near_words
 
 if TYPE_CHECKING:
     from securebench.packs.manifest import BenchmarkManifest
 
 ROW_KEYS = frozenset({"id", "family", "input", "eval", "assets", "environment", "metadata"})
 ASSET_KEYS = frozenset({"path", "mount", "read_only"})
+ASSET_KEYS_WITHOUT_EFFECT = frozenset({"type", "mode"})
+"""Known names that nothing reads (contract 6)."""
 
 
 class RawLine(NamedTuple):
@@ -51,6 +57,11 @@ class BenchmarkRow:
     line: int | None = None
     unknown_keys: tuple[str, ...] = ()
 
+    @property
+    def context(self) -> str:
+        """What begins a message about the row."""
+        return f"task {self.id!r} ({self.family}): "
+
 
 class ParsedRows(NamedTuple):
     """Rows that hold and the defects of the others, both in file order."""
@@ -63,10 +74,11 @@ def split_lines(chunks: Iterable[bytes]) -> Iterator[RawLine]:
     """Yield the lines that are not blank.
 
     Args:
-        chunks: Lines of a file, as iterating over it gives them.
+        chunks: Lines of a file, as iterating over it gives them; a mark of UTF-8 at the beginning
+            of the first is left out.
     """
     for number, chunk in enumerate(chunks, start=1):
-        content = chunk.strip()
+        content = (chunk.removeprefix(BOM_UTF8) if number == 1 else chunk).strip()
         if content:
             yield RawLine(number, content)
 
@@ -91,7 +103,7 @@ def parse_rows(
     first_lines: dict[str, int] = {}
     for line in islice(lines, limit):
         row, problems = _parse_line(line, manifest)
-        errors += [PackError(problem, path=path, line=line.number) for problem in problems]
+        errors += [_error(problem, path, line.number) for problem in problems]
         if row is None:
             continue
         first = first_lines.setdefault(row.id, line.number)
@@ -100,6 +112,35 @@ def parse_rows(
             errors.append(PackError(reason, path=path, line=line.number))
         rows.append(row)
     return ParsedRows(tuple(rows), tuple(errors))
+
+
+def lines_problem(lines: Sequence[RawLine]) -> str | None:
+    """Return that a task file is written otherwise than in one object per line, or None.
+
+    Args:
+        lines: At least one, not blank, in file order.
+    """
+    first = lines[0].content
+    is_array = first.startswith(b"[")
+    if not first.startswith((b"[", b"{")) or (_is_json(first) and (len(lines) > 1 or not is_array)):
+        return None
+    if is_array:
+        return "benchmark row must be an object: write one object per line, not one JSON array"
+    text = b"\n".join(line.content for line in lines).decode("utf-8", "replace")
+    try:
+        value, _ = JSONDecoder(strict=False).raw_decode(text)
+    except (ValueError, RecursionError):
+        return None
+    is_row = isinstance(value, dict)
+    return "a row lies on several lines; write one object per line" if is_row else None
+
+
+def _is_json(content: bytes) -> bool:
+    try:
+        parse_json(content)
+    except PlainProblem:
+        return False
+    return True
 
 
 def row_from_object(
@@ -112,9 +153,19 @@ def row_from_object(
         manifest: Gives the default family.
         line: Number in the task file; stands in the messages.
     """
-    reader = _RowReader("benchmark row" if line is None else f"benchmark row line {line}")
+    reader = _RowReader(_context(line), value)
     row = reader.read(value, manifest, line)
     return (None if reader.problems else row), reader.problems
+
+
+def _context(line: int | None) -> str:
+    return "benchmark row" if line is None else f"benchmark row line {line}"
+
+
+def _error(reason: str, path: str | None, line: int) -> PackError:
+    context = _context(line)
+    problem = reason.removeprefix(context)
+    return row_error(reason.removesuffix(problem), problem, path=path, line=line)
 
 
 def _parse_line(
@@ -132,9 +183,14 @@ def _parse_line(
 class _RowReader:
     """Reads the top level of one row and collects what is wrong with it."""
 
-    def __init__(self, context: str) -> None:
+    def __init__(self, context: str, value: Mapping[str, object]) -> None:
         self._context = context
-        self.problems: list[str] = []
+        self.unknown = tuple(key for key in value if key not in ROW_KEYS)
+        self._misspelt = near_words(self.unknown, ROW_KEYS - value.keys())
+        self.problems = [
+            f"{context}: unknown key {key!r}, did you mean {word!r}?"
+            for key, word in self._misspelt.items()
+        ]
 
     def read(
         self, value: Mapping[str, object], manifest: BenchmarkManifest, line: int | None
@@ -148,13 +204,13 @@ class _RowReader:
             environment=self._object(value, "environment"),
             metadata=self._object(value, "metadata"),
             line=line,
-            unknown_keys=tuple(key for key in value if key not in ROW_KEYS),
+            unknown_keys=self.unknown,
         )
 
     def _id(self, value: Mapping[str, object]) -> str:
         task_id = value.get("id")
         if "id" not in value:
-            self._fail("id", "is required")
+            self._fail_if_missed("id", ".id is required")
         elif not isinstance(task_id, str) or not task_id.strip():
             self._fail("id", "must be a non-empty string")
         elif any("\ud800" <= character <= "\udfff" for character in task_id):
@@ -168,7 +224,7 @@ class _RowReader:
         if family is None:
             family = manifest.default_family
         if family is None:
-            self.problems.append(f"{self._context}: family is required")
+            self._fail_if_missed("family", ": family is required")
         elif isinstance(family, str) and is_text(family):
             return family
         else:
@@ -199,6 +255,10 @@ class _RowReader:
         for problem in asset_problems(asset):
             self.problems.append(f"{self._context}.{key}{problem}")
 
+    def _fail_if_missed(self, key: str, problem: str) -> None:
+        if key not in self._misspelt.values():
+            self.problems.append(f"{self._context}{problem}")
+
     def _fail(self, key: str, problem: str) -> None:
         self.problems.append(f"{self._context}.{key} {problem}")
 
@@ -216,3 +276,7 @@ def asset_problems(asset: object) -> Iterator[str]:
         yield ".mount must be a non-empty string"
     if asset.get("read_only") is not None and not isinstance(asset["read_only"], bool):
         yield ".read_only must be a boolean"
+    known = ASSET_KEYS | ASSET_KEYS_WITHOUT_EFFECT
+    unknown = sorted(asset.keys() - known)
+    if unknown:
+        yield f" has unknown field(s): {', '.join(unknown)}{meant(unknown, known)}"

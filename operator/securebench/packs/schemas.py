@@ -8,7 +8,9 @@ from typing import TYPE_CHECKING
 
 from securebench.families.fields import TEXT_SCHEMA
 from securebench.families.registry import FAMILIES
+from securebench.packs.environment import environment_schema
 from securebench.packs.manifest import manifest_schema
+from securebench.packs.rows import ASSET_KEYS_WITHOUT_EFFECT
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -18,6 +20,9 @@ if TYPE_CHECKING:
 FOLDER = Path(__file__).parent.parent / "schemas"
 
 _OPEN_OBJECT: Mapping[str, object] = {"type": ["object", "null"]}
+_ENVIRONMENT: Mapping[str, object] = {
+    "anyOf": [environment_schema(), {"type": "null"}],
+}
 _ASSETS: Mapping[str, object] = {
     "type": ["array", "null"],
     "items": {
@@ -26,8 +31,10 @@ _ASSETS: Mapping[str, object] = {
             "path": TEXT_SCHEMA,
             "mount": {"anyOf": [TEXT_SCHEMA, {"type": "null"}]},
             "read_only": {"type": ["boolean", "null"]},
+            **{key: {} for key in ASSET_KEYS_WITHOUT_EFFECT},
         },
         "required": ["path"],
+        "additionalProperties": False,
     },
 }
 
@@ -44,7 +51,7 @@ def row_schema(family: Family) -> dict[str, object]:
             "input": family.input.schema(),
             "eval": family.eval.schema(),
             "assets": _ASSETS,
-            "environment": _OPEN_OBJECT,
+            "environment": _ENVIRONMENT,
             "metadata": _OPEN_OBJECT,
         },
         "required": ["eval", "id", "input"],

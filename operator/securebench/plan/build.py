@@ -180,6 +180,8 @@ def _task_plans(inputs: PlanInputs, harness: Harness, policy: VerificationPolicy
     plans: list[TaskPlan] = []
     errors: list[InvalidInputError] = []
     chosen = selected(inputs.spec.task_selector, [task.id for task in inputs.tasks])
+    if not chosen:
+        raise SpecError(f"spec.taskSelector matches none of {len(inputs.tasks)} tasks")
     known = {index for index in inputs.kept if index < len(inputs.tasks)}
     for index in sorted(known.union(chosen)):
         try:

@@ -8,7 +8,8 @@ from pathlib import Path
 
 from securebench.errors import ConfigError, ConfigErrors, InvalidInputError
 from securebench.harnesses.config import HARNESS_TYPES, WRONG_TYPE
-from securebench.packs.plain import KeyPath, PlainProblem, YamlDocument, parse_yaml
+from securebench.packs.plain import KeyPath, PlainProblem, YamlDocument, decoded, parse_yaml
+from securebench.spelling import meant, near_words
 from securebench.verifiers.dangerous_commands import KNOWN_COMMANDS, VerificationPolicy
 
 SCHEMA_VERSION = "0.2"
@@ -92,9 +93,15 @@ class _Problems:
 
     def __init__(self) -> None:
         self.found: list[ConfigError] = []
+        self._misspelt: set[KeyPath] = set()
 
     def add(self, key: KeyPath, message: str) -> None:
         self.found.append(ConfigError(message, key=key))
+
+    def missing(self, key: KeyPath, message: str) -> None:
+        """Add a message about a missing key unless a misspelt one was named for it."""
+        if key not in self._misspelt:
+            self.add(key, message)
 
     def section(
         self, data: Mapping[str, object], name: str, keys: Sequence[str]
@@ -102,18 +109,21 @@ class _Problems:
         """Return a required section, checked for unknown keys; None when it is none."""
         value = data.get(name)
         if not isinstance(value, Mapping):
-            self.add((name,), f"root.{name} must be an object")
+            self.missing((name,), f"root.{name} must be an object")
             return None
         self.only(value, name, keys)
         return value
 
     def only(self, data: Mapping[str, object], section: str, keys: Sequence[str]) -> None:
-        """Refuse unknown keys of a section."""
+        """Refuse unknown keys of a section; what they misspell is not missed any more."""
         unknown = [str(key) for key in data if key not in keys]
         if unknown:
-            first = (unknown[0],) if section == "root" else (section, unknown[0])
-            names = ", ".join(sorted(unknown))
-            self.add(first, f"{section} contains unsupported field(s): {names}")
+            parent = () if section == "root" else (section,)
+            missing = [key for key in keys if key not in data]
+            near = near_words(unknown, missing)
+            self._misspelt |= {(*parent, word) for word in near.values()}
+            names = f"{', '.join(sorted(unknown))}{meant(sorted(unknown), keys)}"
+            self.add((*parent, unknown[0]), f"{section} contains unsupported field(s): {names}")
 
     def text(self, data: Mapping[str, object] | None, section: str, name: str) -> str:
         """Return a required non-empty string; says nothing about a missing section."""
@@ -125,7 +135,7 @@ class _Problems:
         if name in data:
             self.add((section, name), f"{section}.{name} must be a non-empty string")
         else:
-            self.add((section, name), f"{section}.{name} is required")
+            self.missing((section, name), f"{section}.{name} is required")
         return ""
 
 
@@ -183,14 +193,14 @@ def with_tester_overrides(
     Args:
         config: From the file.
         output_dir: Replaces ``run.output_dir``, used as given; None keeps it.
-        limit: Only the first rows, 0 or more; None for all.
+        limit: Only the first rows, 1 or more; None for all.
         resume: Whether finished records are kept.
 
     Raises:
-        ConfigError: The limit is negative.
+        ConfigError: The limit leaves no row.
     """
-    if limit is not None and limit < 0:
-        raise ConfigError(f"limit must not be negative: {limit}")
+    if limit is not None and limit < 1:
+        raise ConfigError(f"limit must be at least 1: {limit}")
     folder = config.run.output_dir if output_dir is None else Path(output_dir)
     return replace(config, run=replace(config.run, output_dir=folder, limit=limit, resume=resume))
 
@@ -198,7 +208,7 @@ def with_tester_overrides(
 def _check_version(data: Mapping[str, object], problems: _Problems) -> None:
     version = data.get("schema_version")
     if "schema_version" not in data:
-        problems.add(("schema_version",), "schema_version is required")
+        problems.missing(("schema_version",), "schema_version is required")
     elif not isinstance(version, str):
         problems.add(
             ("schema_version",),
@@ -315,11 +325,9 @@ def _line_of(key: object, lines: Mapping[KeyPath, int]) -> int:
 
 def _read(path: Path) -> YamlDocument:
     try:
-        return parse_yaml(path.read_text(encoding="utf-8"))
+        return parse_yaml(decoded(path.read_bytes()))
     except OSError as error:
         reason = f"{path}: cannot be read: {error.strerror}"
-    except UnicodeDecodeError:
-        reason = f"{path}: cannot be read: it is not UTF-8 text"
     except PlainProblem as problem:
         place = path if problem.line is None else f"{path}:{problem.line}"
         reason = f"{place}: {problem.reason}"

@@ -60,6 +60,16 @@ def secret_values(
     return found
 
 
+def without_value(harness: HarnessSection, environ: Mapping[str, str]) -> tuple[str, ...]:
+    """Return the names of ``harness.env`` that have no value, each once, in order.
+
+    Args:
+        harness: Which variables are named.
+        environ: Variables of this process, the env file's among them.
+    """
+    return tuple(dict.fromkeys(name for name in harness.env if not environ.get(name)))
+
+
 def _require(harness: HarnessSection, environ: Mapping[str, str]) -> None:
     needed = dict.fromkeys((*harness.env, AGENT_TOOLS[harness.type].key))
     missing: Sequence[str] = [name for name in needed if not _value(name, environ)]

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 
 NAME = "free_response"
 RUBRIC_TYPE = "contains_any"
+RUBRIC_KEYS = frozenset({"type", "accepted_answers", "rejected_answers", "min_token_f1"})
 
 _STOP_TEXT = (
     "a an and are as at be because been before being by did do does due for from how if in into is"

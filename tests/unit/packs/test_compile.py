@@ -77,17 +77,30 @@ def test_payloads_of_a_task():
     }
 
 
-def test_deferred_and_unknown_families_compile_with_their_lanes():
-    rows = [
-        {"id": "1", "family": "browser_task", "eval": {"credentials": "c", "other": 1}},
-        {"id": "2", "family": "code_generation", "eval": {"tests": "t"}},
-    ]
-    first, second = compile_benchmark_pack(pack(*rows))
-    assert lanes(first) == [
+def test_deferred_families_compile_with_their_lanes():
+    row = {"id": "1", "family": "browser_task", "eval": {"credentials": "c", "other": 1}}
+    (task,) = compile_benchmark_pack(pack(row))
+    assert lanes(task) == [
         ("credentials", "evaluation_inputs", "text"),
         ("other", "hidden", "json"),
     ]
-    assert lanes(second) == [("tests", "hidden", "text")]
+
+
+UNKNOWN = {
+    "family": (
+        {"family": "short-answer"}, "unknown family 'short-answer', did you mean 'short_answer'?"),
+    "environment": (
+        {"family": "tool_call", "environment": {"imgae": "x"}},
+        "unknown key 'imgae' in environment, did you mean 'image'?"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", UNKNOWN)
+def test_unknown_words_are_refused(case):
+    row, want = UNKNOWN[case]
+    with pytest.raises(ConfigErrors) as caught:
+        compile_benchmark_row({"id": "a", **row}, manifest=MANIFEST)
+    assert str(caught.value) == f"task 'a' ({row['family']}): {want}"
 
 
 def test_limit():
@@ -206,7 +219,7 @@ def test_roots_of_the_manifest_reach_the_metadata():
     manifest = BenchmarkManifest(
         "m", 1, asset_roots=AssetRoots("files/", "private"), asset_read_only=False
     )
-    task = compile_benchmark_row({"id": "a", "family": "x"}, manifest=manifest)
+    task = compile_benchmark_row({"id": "a", "family": "tool_call"}, manifest=manifest)
     assert task.metadata["asset_roots"] == {"public": "files/", "eval": "private"}
     assert task.metadata["asset_defaults"] == {"read_only": False}
     assert task.metadata["benchmark_pack"]["manifest_path"] is None

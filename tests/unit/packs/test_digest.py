@@ -93,7 +93,7 @@ def test_row_digest_does_not_depend_on_the_place_of_the_pack():
 def test_row_digest_depends_on_values_lanes_and_defaults():
     others = [
         row_digest_of({**ROW, "input": {"x": 2}}),
-        row_digest_of({**ROW, "family": "other"}),
+        row_digest_of({**ROW, "family": "browser_task"}),
         row_digest_of({**ROW, "metadata": {"m": 1}}),
         row_digest_of(default_environment={"image": "i"}),
     ]

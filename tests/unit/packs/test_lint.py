@@ -47,12 +47,23 @@ ROWS = {
     "configuration": (
         {**QUIET, "family": "free_response", "input": {"prompt": "p"}, "eval": {"rubric": "x"}},
         Rule.VERIFIER_CONFIGURATION, "structured rubric"),
+    "deferred eval key": (
+        {"id": "x", "family": "tool_call", "input": {}, "eval": {"expected_cals": []}},
+        Rule.UNKNOWN_KEY,
+        "unknown key eval.expected_cals, it stays hidden, did you mean 'expected_calls'?"),
+    "rubric key": (
+        {**QUIET, "family": "free_response", "input": {"prompt": "p"},
+         "eval": {"rubric": {"accepted_answers": ["x"], "rejected_answer": ["y"]}}},
+        Rule.UNKNOWN_KEY,
+        "unknown key eval.rubric.rejected_answer, did you mean 'rejected_answers'?"),
+    "file with another key": (
+        {**QUIET, "eval": {"checker": {"command": "true"}, "test_files": {"path": "x", "mnt": 1}}},
+        Rule.UNKNOWN_KEY,
+        ("unknown key eval.test_files.mnt: the value is data and names no file, did you mean"
+        " 'mount'?")),
     "allow paths": (
         {**REPO, "eval": {"tests": {"source": "command", "command": "x", "workdir": "/w"}}},
         Rule.ALLOW_PATHS, "without allow_paths"),
-    "tests key": (
-        {**REPO, "eval": {"tests": {**REPO["eval"]["tests"], "retries": 1}}},
-        Rule.UNKNOWN_KEY, "unknown key eval.tests.retries"),
 }  # fmt: skip
 
 

@@ -59,7 +59,7 @@ UNREADABLE = {
     "missing manifest": ("no.yaml", "tasks.jsonl", "no.yaml: cannot be read: No such file"),
     "missing tasks": ("manifest.yaml", "no.jsonl", "no.jsonl: cannot be read: No such file"),
     "folder": (".", "tasks.jsonl", ": cannot be read: Is a directory"),
-    "bytes": ("bytes.yaml", "tasks.jsonl", "bytes.yaml: not UTF-8 text"),
+    "bytes": ("bytes.yaml", "tasks.jsonl", "bytes.yaml:1: not UTF-8 text; save the file as UTF-8"),
     "broken": ("broken.yaml", "tasks.jsonl", "broken.yaml:1: manifest id is required"),
 }
 
@@ -94,20 +94,13 @@ def test_all_errors_with_lines_in_file_order(pack):
     )
     missing = "asset source does not exist: assets[0].path 'no' below 'assets/'"
     assert [(error.line, error.reason) for error in checked.errors] == [
+        (1, f"task 'a' (terminal_task): {missing} (the same in 1 more row: line 4)"),
+        (1, "task 'a' (terminal_task): assets[1].path must not contain '..'"),
         (
             1,
             "task 'a' (terminal_task): benchmark environment.image is required: a non-empty string",
         ),
-        (
-            1,
-            f"task 'a' (terminal_task): {missing}",
-        ),
-        (1, "task 'a' (terminal_task): assets[1].path must not contain '..'"),
         (3, "task 'b' (terminal_task): input.instructions is required"),
-        (
-            4,
-            f"task 'c' (terminal_task): {missing}",
-        ),
     ]
 
 

@@ -12,14 +12,14 @@ defaults:
   family: terminal_task
   environment:
     image: python:3.11-slim
-    extra: [1]
+    resources: [1]
 asset_roots:
   public: files/
   eval: private
 asset_defaults:
   read_only: false
 owner: me
-defaults2: x
+licence: x
 """
 
 
@@ -27,10 +27,45 @@ def test_full_manifest():
     manifest = parse_manifest(FULL, path="m.yaml")
     assert (manifest.id, manifest.version, manifest.path) == ("demo", 2, "m.yaml")
     assert manifest.default_family == "terminal_task"
-    assert manifest.default_environment == {"image": "python:3.11-slim", "extra": [1]}
+    assert manifest.default_environment == {"image": "python:3.11-slim", "resources": [1]}
     assert manifest.asset_roots == AssetRoots("files/", "private")
     assert manifest.asset_read_only is False
-    assert manifest.unknown_keys == (("owner", 13), ("defaults2", 14))
+    assert manifest.unknown_keys == (("owner", 13), ("licence", 14))
+
+
+MISSPELT = {
+    "section": ("id: a\nversion: 1\ndefault: {family: x}",
+                "m:3: unknown manifest key 'default', did you mean 'defaults'?"),
+    "required": ("idd: a\nversion: 1", "m:1: unknown manifest key 'idd', did you mean 'id'?"),
+    "version": (
+        "id: a\nverison: 1", "m:2: unknown manifest key 'verison', did you mean 'version'?"),
+    "key of a section": (
+        "id: a\nversion: 1\ndefaults:\n  environmentt: {}",
+        "m:4: unknown manifest key 'defaults.environmentt', did you mean 'defaults.environment'?"),
+    "environment": (
+        "id: a\nversion: 1\ndefaults:\n  environment:\n    imgae: x",
+        "m:5: unknown key 'imgae' in environment, did you mean 'image'?"),
+    "environment, no near one": (
+        "id: a\nversion: 1\ndefaults: {environment: {gpu: 1}}",
+        ("m:3: unknown key 'gpu' in environment; known are env, image,"
+        " materialize_workdir_from_image, network, packages, resources, setup, timeout_seconds,"
+        " workdir")),
+    "family": (
+        "id: a\nversion: 1\ndefaults:\n  family: short-answer",
+        "m:4: unknown family 'short-answer', did you mean 'short_answer'?"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", MISSPELT)
+def test_what_is_misspelt_is_named_once_with_the_nearest_word(case):
+    text, want = MISSPELT[case]
+    with pytest.raises(ConfigErrors) as caught:
+        parse_manifest(text, path="m")
+    assert [str(error) for error in caught.value.errors] == [want]
+
+
+def test_a_key_near_one_that_is_there_is_a_warning():
+    assert parse_manifest("id: a\nidx: 1\nversion: 1").unknown_keys == (("idx", 2),)
 
 
 MINIMAL = {

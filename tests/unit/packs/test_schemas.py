@@ -3,8 +3,11 @@ import json
 import jsonschema
 import pytest
 
+from securebench.errors import ConfigErrors
 from securebench.families.registry import FAMILIES, row_problems
 from securebench.packs import schemas
+from securebench.packs.compile import compile_benchmark_row
+from securebench.packs.manifest import BenchmarkManifest
 from securebench.packs.schemas import FOLDER, rendered_schemas, row_schema
 
 
@@ -64,8 +67,32 @@ def test_schema_and_validator_agree_on_every_field(family):
         for value in VALUES:
             row = {"id": "a", "family": family, "input": {**row_input}, "eval": {**row_eval}}
             row[section][name] = value
-            mine = not list(row_problems("a", family, row["input"], row["eval"]))
+            mine = not list(row_problems(family, row["input"], row["eval"]))
             assert validator.is_valid(row) is mine, (section, name, value)
+
+
+SHARED = {
+    "asset": ({"assets": [{"path": "x", "mnt": "y"}]}, False),
+    "asset keys without effect": ({"assets": [{"path": "x", "type": "image", "mode": 1}]}, True),
+    "environment": ({"environment": {"imgae": "x"}}, False),
+    "environment keys without effect": ({"environment": {"network": "none"}}, True),
+    "free": ({"metadata": {"x": 1}, "note": 1, "environment": None}, True),
+}
+
+
+@pytest.mark.parametrize("case", SHARED)
+def test_keys_that_all_families_share(case):
+    extra, want = SHARED[case]
+    row_input, row_eval = BASE["free_response"]
+    row = {"id": "a", "family": "free_response", "input": row_input, "eval": row_eval, **extra}
+    validator = jsonschema.Draft202012Validator(row_schema(FAMILIES["free_response"]))
+    assert validator.is_valid(row) is want
+    manifest = BenchmarkManifest("m", 1)
+    if want:
+        compile_benchmark_row(row, manifest=manifest)
+    else:
+        with pytest.raises(ConfigErrors, match=r"did you mean|unknown field"):
+            compile_benchmark_row(row, manifest=manifest)
 
 
 @pytest.mark.parametrize("family", FAMILIES)
@@ -77,4 +104,4 @@ def test_schema_requires_what_the_validator_requires(family):
         fewer_input = {key: value for key, value in row_input.items() if key != name}
         fewer_eval = {key: value for key, value in row_eval.items() if key != name}
         assert not validator.is_valid({"id": "a", "input": fewer_input, "eval": fewer_eval})
-        assert list(row_problems("a", family, fewer_input, fewer_eval))
+        assert list(row_problems(family, fewer_input, fewer_eval))

@@ -64,12 +64,11 @@ def inputs(*, kept=(), tasks=TASKS, audit=False, answers="", **changes):
 SELECTIONS = {
     "all": ({}, (0, 1, 2, 3, 4)),
     "limit": ({"limit": 2}, (0, 1)),
-    "no limit is no zero": ({"limit": 0}, ()),
     "include": ({"include": ["t1", "t[34]"]}, (1, 3, 4)),
-    "exclude wins": ({"include": ["*"], "exclude": ["t?"]}, ()),
+    "exclude wins": ({"include": ["*"], "exclude": ["t[0-3]"]}, (4,)),
     "exclude": ({"exclude": ["t0", "x*"]}, (1, 2, 3, 4)),
     "limit counts rows, not choices": ({"limit": 2, "include": ["t1", "t4"]}, (1,)),
-    "case matters": ({"include": ["T*"]}, ()),
+    "case matters": ({"include": ["T*", "t1"]}, (1,)),
 }
 
 
@@ -79,6 +78,21 @@ def test_selection(name):
     ids = [item.id for item in TASKS]
     assert selected(TaskSelector.parse(fields), ids) == want
     assert tuple(build_plan(inputs(taskSelector=fields)).tasks) == want
+
+
+NOTHING = {
+    "excluded": ({"exclude": ["t?"]}, 5),
+    "other case": ({"include": ["T*"]}, 5),
+    "behind the limit": ({"limit": 2, "include": ["t4"]}, 5),
+}
+
+
+@pytest.mark.parametrize("kept", [(), (0,)])
+@pytest.mark.parametrize("name", NOTHING)
+def test_a_selection_of_nothing_is_refused(name, kept):
+    fields, count = NOTHING[name]
+    with pytest.raises(SpecError, match=rf"spec\.taskSelector matches none of {count} tasks"):
+        build_plan(inputs(kept=kept, taskSelector=fields))
 
 
 def test_kept_tasks_are_part_of_the_plan_beyond_the_selection():

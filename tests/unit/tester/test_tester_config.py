@@ -190,6 +190,53 @@ limit: 3
     ]
 
 
+MISSPELT = {
+    "section": (
+        "run:", "runs:", "2: root contains unsupported field(s): runs, did you mean 'run'?"),
+    "key": ("id:", "idd:", "2: run contains unsupported field(s): idd, did you mean 'id'?"),
+    "version": (
+        "schema_version", "schema-version",
+        "1: root contains unsupported field(s): schema-version, did you mean 'schema_version'?"),
+}  # fmt: skip
+RIGHT = """\
+schema_version: "0.2"
+run: {id: r, output_dir: out}
+benchmark: {manifest: m, tasks: t}
+harness: {type: command, config: {command: x, task_file: t.json}}
+"""
+
+
+@pytest.mark.parametrize("case", MISSPELT)
+def test_a_misspelt_key_is_named_once_with_the_nearest_known_one(write, case):
+    right, wrong, want = MISSPELT[case]
+    path = write(RIGHT.replace(right, wrong))
+    with pytest.raises(ConfigErrors) as caught:
+        load_tester_config(path)
+    assert [error.reason for error in caught.value.errors] == [f"{path}:{want}"]
+
+
+ENCODINGS = {
+    "UTF-8 with a mark": ("utf-8-sig", None),
+    "UTF-16": ("utf-16", ":1: the file is UTF-16; save it as UTF-8"),
+    "UTF-16 without a mark": (
+        "utf-16-le", ":1: the file is UTF-16 without a mark; save it as UTF-8"),
+    "UTF-32": ("utf-32", ":1: the file is UTF-32; save it as UTF-8"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", ENCODINGS)
+def test_encodings(write, case):
+    encoding, want = ENCODINGS[case]
+    path = write("")
+    path.write_bytes(RIGHT.encode(encoding))
+    if want is None:
+        assert load_tester_config(path).run.id == "r"
+        return
+    with pytest.raises(ConfigErrors) as caught:
+        load_tester_config(path)
+    assert str(caught.value) == f"{path}{want}"
+
+
 @pytest.mark.parametrize(
     ("text", "want"),
     [
@@ -245,9 +292,10 @@ def test_errors_of_the_harness_get_their_place(write):
 def test_overrides():
     config = parse_tester_config(good(), base_dir="base")
     assert with_tester_overrides(config) == config
-    changed = with_tester_overrides(config, output_dir="here", limit=0, resume=True)
+    changed = with_tester_overrides(config, output_dir="here", limit=1, resume=True)
     assert changed.run.output_dir == Path("here")
-    assert (changed.run.limit, changed.run.resume) == (0, True)
+    assert (changed.run.limit, changed.run.resume) == (1, True)
     assert changed.run.id == config.run.id
-    with pytest.raises(ConfigError, match="limit"):
-        with_tester_overrides(config, limit=-1)
+    for limit in (0, -1):
+        with pytest.raises(ConfigError, match=f"limit must be at least 1: {limit}"):
+            with_tester_overrides(config, limit=limit)

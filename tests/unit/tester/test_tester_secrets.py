@@ -4,7 +4,7 @@ import pytest
 
 from securebench.errors import ConfigError
 from securebench.tester.config import HarnessSection
-from securebench.tester.secrets import SecretNames, secret_names, secret_values
+from securebench.tester.secrets import SecretNames, secret_names, secret_values, without_value
 
 CODEX = HarnessSection("codex", ("TOKEN", "OPENAI_API_KEY"))
 CLAUDE = HarnessSection("claude_code")
@@ -45,3 +45,9 @@ def test_a_command_goes_without_what_is_not_set() -> None:
         "run": {"OPENAI_API_KEY": "k"}
     }
     assert secret_names("run", HarnessSection("command")) == SecretNames("", "")
+
+
+def test_names_without_a_value_are_listed_once() -> None:
+    harness = HarnessSection("command", ("ONE", "SET", "ONE", "EMPTY", "OPENAI_API_KEY"))
+    environ = {"SET": "x", "EMPTY": "", "CODEX_API_KEY": "no mirror without a tool"}
+    assert without_value(harness, environ) == ("ONE", "EMPTY", "OPENAI_API_KEY")

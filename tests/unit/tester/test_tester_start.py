@@ -34,7 +34,7 @@ def run(**changes: object) -> Raw:
         ({}, {}, True),
         ({"attempts": 1, "parallelism": 9}, {}, True),
         ({"taskSelector": {"limit": 2, "include": ["*"]}}, {"taskSelector": {"limit": 2}}, True),
-        ({"taskSelector": {"limit": 0}}, {}, False),
+        ({"taskSelector": {"limit": 1}}, {}, False),
         ({"taskSelector": {"include": ["a"]}}, {}, False),
         ({"taskSelector": {"exclude": ["a"]}}, {}, False),
         ({"attempts": 2}, {}, False),

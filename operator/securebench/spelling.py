@@ -1,0 +1,47 @@
+"""Known words that an unknown one could have meant, for the messages that refuse it."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from difflib import get_close_matches
+
+_CUTOFF = 0.7
+"""Similarity of ``difflib`` from 0 to 1: `runs` and `run` have 0.86, `meta` and `metadata` 0.67."""
+
+
+def nearest(word: str, known: Collection[str]) -> str | None:
+    """Return the known word that a word most likely misspells, or None.
+
+    Args:
+        word: As written; case, ``-`` and blanks for ``_`` make no difference.
+        known: All words that have a meaning.
+    """
+    plain = word.strip().lower().replace("-", "_").replace(" ", "_")
+    return next(iter(get_close_matches(plain, sorted(known), n=1, cutoff=_CUTOFF)), None)
+
+
+def near_words(unknown: Collection[str], known: Collection[str]) -> dict[str, str]:
+    """Return the nearest known word of every unknown one that has one."""
+    found = {word: nearest(word, known) for word in unknown}
+    return {word: near for word, near in found.items() if near is not None}
+
+
+def meant(unknown: Sequence[str], known: Collection[str]) -> str:
+    """Return the end of a message about unknown words: what they could have meant, or nothing.
+
+    Args:
+        unknown: At least one word, as written.
+        known: All words that have a meaning.
+    """
+    near = near_words(unknown, known)
+    if not near:
+        return ""
+    if len(unknown) == 1:
+        return f", did you mean {near[unknown[0]]!r}?"
+    pairs = (f"{word!r} for {written!r}" for written, word in near.items())
+    return f", did you mean {', '.join(pairs)}?"
+
+
+def meant_or_known(unknown: str, known: Collection[str]) -> str:
+    """Return the end of a message about an unknown word: the nearest known one, else all."""
+    return meant([unknown], known) or f"; known are {', '.join(sorted(known))}"
