@@ -24,6 +24,7 @@ const (
 	codeOwnFault = 92
 	codeNetwork  = 93
 	codeTampered = 94 // the checks succeeded although a test was added that must fail; told to stop from inside
+	codeUnfit    = 95 // what decides cannot work, found before the candidate was there
 	codeTimeout  = 124
 )
 

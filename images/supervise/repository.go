@@ -42,6 +42,8 @@ type repositorySpec struct {
 	Declared       fileSpec   `json:"declared"`
 	Test           *patchSpec `json:"test_patch"`
 	Control        *patchSpec `json:"control"`
+	// Compile is a precheck that gets the names of the Python tests that the test patch brings.
+	Compile *phaseSpec `json:"compile"`
 }
 
 // patchSpec is a field of a JSON file: a patch, or an object whose key patch is one.
@@ -191,13 +193,36 @@ type repository struct {
 	git     *trustedGit
 	root    string
 	commit  string
+	// examine looks at the repository with the author's patches and without the candidate.
+	examine func(files []string) error
 }
+
+// unfitError is the end of a check that its author has to mend.
+type unfitError struct {
+	result *message
+	kept   [2]*capture
+}
+
+func (e *unfitError) Error() string { return e.result.Error }
 
 // prepareRepository brings the repository into the state in which the checks run. The result
 // is never nil and holds the commit also when a step failed; an error that is no stepError is our
 // own fault.
-func prepareRepository(spec repositorySpec, content patches, kept [2]*capture, stop <-chan struct{}) (*repository, error) {
+func prepareRepository(whole runSpec, content patches, kept [2]*capture, streams *os.File, stop <-chan struct{}) (*repository, error) {
+	spec := *whole.Repository
 	result := &repository{spec: spec, patches: content}
+	result.examine = func(files []string) error {
+		prechecks := whole.Prechecks
+		if spec.Compile != nil && len(files) > 0 {
+			phase := *spec.Compile
+			phase.Command = append(append([]string{}, phase.Command...), files...)
+			prechecks = append(append([]phaseSpec{}, prechecks...), phase)
+		}
+		if unfit, kept := precheck(whole, prechecks, streams, stop); unfit != nil {
+			return &unfitError{unfit, kept}
+		}
+		return nil
+	}
 	program, err := findGit(spec.Workdir)
 	if err != nil {
 		text, end := err.Error(), ending{exitCode: codeNotFound}
@@ -246,23 +271,51 @@ func (r *repository) readCommit() error {
 }
 
 // tryTests applies the author's patches to the repository without the candidate: when that
-// fails, the row is to blame. The repository is as before afterwards.
+// fails, or what they bring cannot work, the row is to blame. The repository is as before afterwards.
 func (r *repository) tryTests() error {
 	if r.patches.test == nil && r.patches.control == nil {
-		return nil
+		return r.examine(nil)
 	}
 	for _, words := range [][]string{{"--check"}, {}} {
 		if err := r.run("test_patch", stepTestAlone, r.patches.test, words...); err != nil {
 			return err
 		}
-		if r.patches.control == nil {
-			return nil
-		}
 	}
 	if err := r.run("test_patch", stepTestAlone, r.patches.control, "--check"); err != nil {
 		return err
 	}
+	files, err := r.pythonTests()
+	if err != nil {
+		return err
+	}
+	if err := r.examine(files); err != nil {
+		return err
+	}
 	return r.run("test_patch", stepTestAlone, r.patches.test, "--reverse")
+}
+
+// pythonTests are the files of the test patch that a test tool loads by their names.
+func (r *repository) pythonTests() ([]string, error) {
+	if r.patches.test == nil || r.spec.Compile == nil {
+		return nil, nil
+	}
+	list, err := r.git.run(r.root, r.patches.test, "apply", "--numstat", "-z", "-")
+	if err != nil {
+		return nil, failedStep(err, "test_patch", stepTestAlone)
+	}
+	var files []string
+	for _, entry := range strings.Split(list, "\x00") {
+		// added, deleted, path
+		if fields := strings.SplitN(entry, "\t", 3); len(fields) == 3 && isPythonTest(fields[2]) {
+			files = append(files, filepath.Join(r.root, fields[2]))
+		}
+	}
+	return files, nil
+}
+
+func isPythonTest(name string) bool {
+	stem, isPython := strings.CutSuffix(filepath.Base(name), ".py")
+	return isPython && (strings.HasPrefix(stem, "test_") || strings.HasSuffix(stem, "_test") || stem == "conftest")
 }
 
 // applyCandidate applies the candidate and compares what it changed with what it declares.

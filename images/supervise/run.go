@@ -70,6 +70,15 @@ func runStaged(spec runSpec, stop <-chan struct{}) message {
 	if err := limitProcesses(spec.MaxProcesses); err != nil {
 		return failure(codeOwnFault, fmt.Errorf("process limit: %w", err))
 	}
+	if spec.Repository == nil {
+		if unfit, kept := precheck(spec, spec.Prechecks, folders.streams, stop); unfit != nil {
+			writeStreams(folders.streams, kept, unfit)
+			return *unfit
+		}
+	}
+	if err := bring(spec); err != nil {
+		return failure(codeStaging, err)
+	}
 	kills := countMemoryKills()
 	result, kept := work(spec, folders.streams, stop)
 	result.MemoryKills = kills()
@@ -119,7 +128,7 @@ func ownFolder(folder *os.File, phases []phaseSpec) error {
 	return nil
 }
 
-// stage checks and places everything that the phases need; it returns the code of a failure.
+// stage checks everything that the phases need; it returns the code of a failure.
 func stage(spec runSpec, stop <-chan struct{}) (int, error) {
 	for _, lane := range spec.Lanes {
 		digest, err := treeDigest(lane.Path)
@@ -138,17 +147,22 @@ func stage(spec runSpec, stop <-chan struct{}) (int, error) {
 		}
 		return codeNetwork, errOpen
 	}
+	return codeDone, nil
+}
+
+// bring puts the candidate and what is copied where the phases find it.
+func bring(spec runSpec) error {
 	if spec.Candidate != nil {
 		if err := unpackCandidate(*spec.Candidate, spec.Protected); err != nil {
-			return codeStaging, err
+			return err
 		}
 	}
 	for _, each := range spec.Copies {
 		if err := transfer(each, spec.Protected); err != nil {
-			return codeStaging, fmt.Errorf("copy %s: %w", each.From, err)
+			return fmt.Errorf("copy %s: %w", each.From, err)
 		}
 	}
-	return codeDone, nil
+	return nil
 }
 
 // work makes the repository ready, where there is one, and runs the phases.
@@ -164,10 +178,15 @@ func work(spec runSpec, streams *os.File, stop <-chan struct{}) (message, [2]*ca
 	if err != nil {
 		return failure(codeStaging, err), kept
 	}
-	ready, err := prepareRepository(*spec.Repository, content, kept, stop)
+	ready, err := prepareRepository(spec, content, kept, streams, stop)
 	var failed *stepError
 	if errors.As(err, &failed) {
 		return failed.message(ready, streams, kept), kept
+	}
+	var refused *unfitError
+	if errors.As(err, &refused) {
+		refused.result.Commit = ready.commit
+		return *refused.result, refused.kept
 	}
 	if err != nil {
 		return failure(codeOwnFault, err), kept
@@ -216,11 +235,7 @@ func runPhases(spec runSpec, streams *os.File, stop <-chan struct{}) (message, [
 	for number, phase := range spec.Phases {
 		kept = newCaptures(spec.Streams, streams)
 		end, err := runPhase(phase, surroundings(spec, phase), kept, stop)
-		for _, each := range kept {
-			if each.live != nil {
-				_ = each.live.Close()
-			}
-		}
+		closeLive(kept)
 		result = describe(phase, end, kept)
 		last := number == len(spec.Phases)-1
 		result.Code = phaseCode(end, number, last && !(phase.Script && end.fault != ""), spec.Verdict)

@@ -38,19 +38,21 @@ type copySpec struct {
 }
 
 type runSpec struct {
-	Version             int            `json:"version"`
-	Verdict             bool           `json:"verdict"`
-	Lanes               []laneSpec     `json:"lanes"`
-	Candidate           *candidateSpec `json:"candidate"`
-	Copies              []transferSpec `json:"copies"`
-	Protected           []string       `json:"protected"`
-	Home                string         `json:"home"`
-	Phases              []phaseSpec    `json:"phases"`
-	Streams             streamsSpec    `json:"streams"`
-	OpenModes           []string       `json:"open_modes"`
-	Probes              []string       `json:"probes"`
-	ProbeTimeoutSeconds float64        `json:"probe_timeout_seconds"`
-	MaxProcesses        uint64         `json:"max_processes"`
+	Version   int            `json:"version"`
+	Verdict   bool           `json:"verdict"`
+	Lanes     []laneSpec     `json:"lanes"`
+	Candidate *candidateSpec `json:"candidate"`
+	Copies    []transferSpec `json:"copies"`
+	Protected []string       `json:"protected"`
+	Home      string         `json:"home"`
+	// Prechecks examine the trusted inputs before the candidate is there.
+	Prechecks           []phaseSpec `json:"prechecks"`
+	Phases              []phaseSpec `json:"phases"`
+	Streams             streamsSpec `json:"streams"`
+	OpenModes           []string    `json:"open_modes"`
+	Probes              []string    `json:"probes"`
+	ProbeTimeoutSeconds float64     `json:"probe_timeout_seconds"`
+	MaxProcesses        uint64      `json:"max_processes"`
 	// Linger keeps the program until it is told to stop: a sidecar that ends is started again.
 	Linger bool `json:"linger"`
 	// Once is an empty folder of another user that the first start takes away, or empty: a later
@@ -94,6 +96,11 @@ type phaseSpec struct {
 	// Proof is what stderr gets when the command ends without giving its secret back; empty for a
 	// command that gets none.
 	Proof string `json:"proof"`
+	// Ready means that the command's program must be there before the candidate is.
+	Ready bool `json:"ready"`
+	// Sources is a program for the option -c of a script's Python that compiles the script before
+	// the candidate is there; empty for none.
+	Sources string `json:"sources"`
 }
 
 type streamsSpec struct {
@@ -238,9 +245,11 @@ func (s *runSpec) validate() error {
 	if len(s.Phases) == 0 || len(s.Phases) > maxPhases {
 		return fmt.Errorf("specification: %d phases, 1 to %d are possible", len(s.Phases), maxPhases)
 	}
-	for index := range s.Phases {
-		if err := s.Phases[index].validate(); err != nil {
-			return err
+	for _, phases := range [][]phaseSpec{s.Prechecks, s.Phases} {
+		for index := range phases {
+			if err := phases[index].validate(); err != nil {
+				return err
+			}
 		}
 	}
 	streams := s.Streams

@@ -22,6 +22,8 @@ SUPERVISOR_KILLED: Final = "supervisor_killed"
 """What ran in a container ended its PID 1."""
 
 VERIFIER_ERROR: Final = "verifier_error"
+VERIFIER_CONFIGURATION: Final = "verifier_configuration"
+"""What decides cannot work: found in the row, or before the candidate was there."""
 
 EXTRACTION_FAILED: Final = "extraction_failed"
 MATERIALIZATION_FAILED: Final = "materialization_failed"

@@ -46,6 +46,7 @@ from securebench.reasons import (
     EGRESS_REPORT_MISSING,
     EGRESS_SETUP_FAILED,
     EXTRACTION_FAILED,
+    VERIFIER_CONFIGURATION,
     VERIFIER_ERROR,
 )
 
@@ -163,6 +164,9 @@ def _check_verification(
     known = replace(base, command=report, stdout=stdout, stderr=stderr)
     if job.ended.code in {Code.DONE, Code.FAILED, Code.TIMED_OUT}:
         return replace(known, passed=job.ended.code == Code.DONE)
+    if job.ended.code == Code.UNFIT:
+        reason = f"{report.phase}: {report.error or f'exit code {report.exit_code}'}"
+        return replace(known, problem=VERIFIER_CONFIGURATION, message=reason)
     if task.check is not None and task.check.patch is not None:
         folder = store.launch_folder(job.launch) / "verification"
         return failed_step(task.check.patch, known, job.ended.code, folder)

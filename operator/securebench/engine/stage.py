@@ -82,9 +82,11 @@ class Code(IntEnum):
     OWN_FAULT = 92
     NETWORK_OPEN = 93
     TAMPERED = 94
+    UNFIT = 95
     TIMED_OUT = 124
 
 
+VERDICTS = frozenset({Code.DONE, Code.FAILED, Code.TAMPERED, Code.UNFIT, Code.TIMED_OUT})
 PHASES = range(Code.PHASE_FAILED, Code.STAGING_FAILED)
 
 
@@ -240,7 +242,7 @@ def _text_end(view: PodView, end: Terminated) -> Interrupted | Ended:
 
 def _supervised_end(view: PodView, end: Terminated) -> Interrupted | Ended:
     code = end.exit_code
-    if code in {Code.DONE, Code.FAILED, Code.TAMPERED, Code.TIMED_OUT} or code in PHASES:
+    if code in VERDICTS or code in PHASES:
         return Ended(code)
     if code == Code.STAGING_FAILED:
         return Interrupted(MATERIALIZATION_FAILED, f"staging failed: {_words(end)}")

@@ -126,7 +126,7 @@ def record_labels(
 
 
 def _grading(task: TaskPlan) -> Grading:
-    if task.check is not None and task.check.patch is not None:
+    if task.check is not None and (task.check.patch is not None or task.check.is_pytest):
         return Grading.IN_PROCESS
     if task.code is not None and task.code.is_shared:
         return Grading.IN_PROCESS

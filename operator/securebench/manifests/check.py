@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from securebench.manifests import layout, sizes, volumes
-from securebench.manifests.checkers import checker_phases, needs_pytest
+from securebench.manifests.checkers import checker_phases, checker_prechecks
 from securebench.manifests.commands import base_spec, collect_spec, lane_spec, phase_spec
 from securebench.manifests.containers import (
     CourierJob,
@@ -87,7 +87,7 @@ def _courier(plan: RunPlan, check: CheckPlan, launch: LaunchKey, lanes: LaneSet)
                 sub_path=f"{own}/{layout.VERIFICATION_NAME}",
             ),
         ),
-        copies=[BUNDLE] if needs_pytest(check.source) else [],
+        copies=[BUNDLE] if check.is_pytest else [],
     )
     return courier(plan.pods, job)
 
@@ -136,6 +136,7 @@ def _run_spec(
             *(inside(task, place) for place in asset_places(lanes)),
         ],
         "home": layout.HOME,
+        "prechecks": [phase_spec(phase) for phase in checker_prechecks(task, check, lanes)],
         "phases": [phase_spec(phase) for phase in checker_phases(task, check, lanes)],
         "open_modes": [layout.OUTPUT],
     }

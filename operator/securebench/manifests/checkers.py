@@ -2,31 +2,35 @@
 
 from __future__ import annotations
 
-import inspect
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from securebench.manifests import layout
 from securebench.manifests.commands import PYTHON, Phase
-from securebench.verifiers import pytest_runner
+from securebench.manifests.prechecks import (
+    PRECHECK_SECONDS,
+    SOURCES,
+    command_prechecks,
+    is_of_candidate,
+    runner_text,
+)
 
 if TYPE_CHECKING:
     from securebench.packs.materialize import LaneSet
-    from securebench.plan.model import CheckPlan, SourcePlan, TaskPlan
+    from securebench.plan.model import CheckPlan, TaskPlan
 
 CHECKER = "checker"
 """Name of the phase, and the ``phase`` of the record (contract 14.6)."""
 
-PYTEST = "pytest"
-"""The other kind of a checker's file is ``script``."""
+TESTS = "tests of the pack"
+"""Precheck: what it finds is the pack's fault, whatever the candidate is."""
 
-FIND_PYTEST = "finding pytest in the task image"
-"""Phase that fails before any test: then the verifier cannot work, whatever the candidate did."""
+COLLECTED = f"{layout.OUTPUT}/collected.json"
+"""What pytest collects before the candidate is there."""
 
-FIND_SECONDS = 120.0
-"""Python starts and looks into a few folders: far more than a busy node needs."""
-
-RUNNER = (PYTHON, "-I", "-B", "-c", inspect.getsource(pytest_runner))
-"""Isolated mode: no variable, no folder of the user and no working folder adds a module."""
+RUNNER = (PYTHON, "-I", "-S", "-B", "-c", runner_text())
+"""Isolated mode without ``site``: no variable, no folder of the user, no working folder and no
+file among the packages adds a module."""
 
 
 def checker_phases(task: TaskPlan, check: CheckPlan, lanes: LaneSet) -> list[Phase]:
@@ -38,20 +42,32 @@ def checker_phases(task: TaskPlan, check: CheckPlan, lanes: LaneSet) -> list[Pha
         lanes: Tells whether the checker's file is a folder.
     """
     if check.source is None:
-        return [Phase(CHECKER, check.command, check.workdir, check.timeout_seconds)]
+        is_ready = not is_of_candidate(check, task.workspace)
+        phase = Phase(CHECKER, check.command, check.workdir, check.timeout_seconds)
+        return [replace(phase, is_ready=is_ready)]
     path = f"{layout.EVALUATOR}/{check.source.path}"
-    env = _variables(task, path, lanes)
-    if check.source.kind != PYTEST:
-        return [Phase(CHECKER, (path,), check.workdir, check.timeout_seconds, env, is_script=True)]
-    places = (task.workspace, layout.PYTEST_BUNDLE)
-    find = Phase(FIND_PYTEST, (*RUNNER, "find", *places), check.workdir, FIND_SECONDS)
-    tests = (*RUNNER, "run", *places, layout.EVALUATOR, path)
-    return [find, Phase(CHECKER, tests, check.workdir, check.timeout_seconds, env)]
+    phase = Phase(
+        CHECKER, (path,), check.workdir, check.timeout_seconds, _variables(task, path, lanes)
+    )
+    if not check.is_pytest:
+        return [replace(phase, is_script=True, is_ready=True, sources=SOURCES)]
+    return [replace(phase, command=_pytest(task, "run", path), is_ready=True)]
 
 
-def needs_pytest(source: SourcePlan | None) -> bool:
-    """Return whether a check may need a pytest of ours."""
-    return source is not None and source.kind == PYTEST
+def checker_prechecks(task: TaskPlan, check: CheckPlan, lanes: LaneSet) -> list[Phase]:
+    """Return what examines the pack's own part before the candidate is there."""
+    if check.source is None:
+        return command_prechecks(check, task.workspace)
+    if not check.is_pytest:
+        return []
+    path = f"{layout.EVALUATOR}/{check.source.path}"
+    command = _pytest(task, "check", path)
+    return [Phase(TESTS, command, check.workdir, PRECHECK_SECONDS, _variables(task, path, lanes))]
+
+
+def _pytest(task: TaskPlan, verb: str, path: str) -> tuple[str, ...]:
+    places = (task.workspace, layout.PYTEST_BUNDLE, layout.EVALUATOR, path, COLLECTED)
+    return (*RUNNER, verb, *places)
 
 
 def _variables(task: TaskPlan, path: str, lanes: LaneSet) -> dict[str, str]:

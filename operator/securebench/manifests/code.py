@@ -29,6 +29,7 @@ from securebench.manifests.containers import (
 )
 from securebench.manifests.frame import Containers, Manifest
 from securebench.manifests.mounts import Sealed, candidate_mount, lane_mount
+from securebench.manifests.prechecks import inline_compiler
 from securebench.verifiers.code.judging import INCOMPLETE
 
 if TYPE_CHECKING:
@@ -225,11 +226,13 @@ def _worker_mounts() -> list[Manifest]:
 
 
 def _test_spec(job: _Job) -> dict[str, object]:
+    user = WORKER_USER_ID if job.code.is_shared else 0
     return {
         **base_spec(job.plan, job.plan.limits.stream_bytes),
         **_run_spec(_shared_phases(job) if job.code.is_shared else _test_phases(job)),
         **({} if job.code.is_shared else {"holds": SERVED}),
         "verdict": True,
+        "prechecks": [phase_spec(inline_compiler(TEST_FILE, job.task.workspace, user))],
         "lanes": [
             lane_spec(INPUTS, job.lanes.evaluation_inputs_digest),
             lane_spec(layout.CANDIDATE, folder_digest(TEXT_CANDIDATE, job.candidate.digest)),

@@ -67,6 +67,8 @@ class Phase:
         proof: What stderr says when the command ends without proof that it completed; empty for
             one that gives none.
         search: Folders with programs, looked into after those of the PATH.
+        is_ready: Whether its program must be there before the candidate is.
+        sources: Text for ``-c`` of a script's own Python: it compiles the script before that.
     """
 
     name: str
@@ -78,6 +80,8 @@ class Phase:
     user: int = 0
     proof: str = ""
     search: tuple[str, ...] = ()
+    is_ready: bool = False
+    sources: str = ""
 
 
 def phase_spec(phase: Phase) -> dict[str, object]:
@@ -94,6 +98,8 @@ def phase_spec(phase: Phase) -> dict[str, object]:
         "user": phase.user,
         "proof": phase.proof,
         "search": list(phase.search),
+        "ready": phase.is_ready,
+        "sources": phase.sources,
     }
     return spec | {name: value for name, value in optional.items() if value}
 

@@ -21,6 +21,7 @@ from securebench.manifests.containers import (
 )
 from securebench.manifests.frame import Containers, Manifest
 from securebench.manifests.mounts import PatchDigests, Sealed, candidate_mount, lane_mount
+from securebench.manifests.prechecks import command_prechecks, is_of_candidate, test_compiler
 
 if TYPE_CHECKING:
     from securebench.packs.materialize import LaneSet
@@ -127,7 +128,9 @@ def _container(job: _Job, place: _Place) -> Manifest:
 
 def _run_spec(job: _Job, *, has_control: bool) -> dict[str, object]:
     check = job.check
-    phase = Phase(CHECKS, check.command, check.workdir, check.timeout_seconds)
+    is_ready = not is_of_candidate(check, check.workdir)
+    phase = Phase(CHECKS, check.command, check.workdir, check.timeout_seconds, is_ready=is_ready)
+    compiler = test_compiler(check) if job.patch.has_test else None
     inputs = lane_spec(layout.REPOSITORY_INPUTS, job.lanes.evaluation_inputs_digest)
     return {
         **base_spec(job.plan, job.plan.limits.stream_bytes),
@@ -147,7 +150,9 @@ def _run_spec(job: _Job, *, has_control: bool) -> dict[str, object]:
             "declared": lane_spec(f"{layout.CANDIDATE}/{DECLARED}", job.digests.declared_digest),
             "test_patch": _field("test_patch", is_given=job.patch.has_test),
             "control": _field("control", is_given=has_control),
+            "compile": None if compiler is None else phase_spec(compiler),
         },
+        "prechecks": [phase_spec(each) for each in command_prechecks(check, check.workdir)],
         "phases": [phase_spec(phase)],
         "open_modes": [layout.OUTPUT],
     }

@@ -161,6 +161,10 @@ class PatchPlan:
     has_control: bool
 
 
+PYTEST = "pytest"
+"""Kind of a checker's file; the other one is ``script``."""
+
+
 @dataclass(frozen=True, slots=True)
 class SourcePlan:
     """A check by a file of the pack (contract 14.6, source form).
@@ -193,6 +197,11 @@ class CheckPlan:
     capabilities: tuple[str, ...]
     patch: PatchPlan | None = None
     source: SourcePlan | None = None
+
+    @property
+    def is_pytest(self) -> bool:
+        """Whether pytest files of the pack check: they may import candidate code."""
+        return self.source is not None and self.source.kind == PYTEST
 
 
 @dataclass(frozen=True, slots=True)

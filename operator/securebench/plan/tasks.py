@@ -28,6 +28,7 @@ from securebench.plan.model import (
     TaskPlan,
     VerifierKind,
 )
+from securebench.reasons import VERIFIER_CONFIGURATION
 from securebench.verifiers.dangerous_commands import (
     FAILURE_PHASE,
     FAILURE_REASON,
@@ -128,7 +129,7 @@ def _refusal(task: SecureBenchTask) -> Refusal | None:
     if problem is None:
         return None
     message = f"the verifier cannot work with this task: {problem}"
-    return Refusal("verifier", "verifier_configuration", "verification", message, {})
+    return Refusal("verifier", VERIFIER_CONFIGURATION, "verification", message, {})
 
 
 def needed_commands(task: SecureBenchTask) -> Sequence[str]:

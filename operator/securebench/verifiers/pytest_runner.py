@@ -1,24 +1,40 @@
-"""Runs the pack's tests with pytest beside a candidate's workspace.
+"""Runs tests with pytest beside a candidate, and judges by what became of each test.
 
-The ``python3`` of a task image gets this text by ``-c``, in isolated mode: standard library of
-Python 3.8 only, and nothing else of ours.
+The ``python3`` of a task image gets this text by ``-c``, in isolated mode and without ``site``:
+standard library of Python 3.8 only, and nothing else of ours.
 
-``find WORKSPACE BUNDLE`` ends with 0 when there is a pytest. ``run WORKSPACE BUNDLE ROOT PATH``
-runs the tests at PATH in a process of its own. That process hands over pytest's result as its last
-act; code of the candidate that ends it earlier, with whatever exit code, makes the run fail.
+``check WORKSPACE BUNDLE ROOT PATH KNOWN``, before the candidate is there: PATH exists, there is a
+pytest, the Python files that pytest loads compile, they hold a test. What can be collected without
+the candidate is written to KNOWN. ``run`` with the same words runs the tests. ``patch DECLARED
+ARGUMENT…`` runs ``pytest ARGUMENT…`` as the repository's own interpreter does it.
+
+The parent never runs candidate code. Its child writes down what pytest collects and what becomes of
+each test; candidate code that the tests import can reach that child, and nothing else.
+
+Source: contract 21.13 to 21.15, docs/reference/checks.md, decision 0020.
 """
 
 from __future__ import annotations
 
+import ast
+import contextlib
 import importlib.util
+import json
 import os
+import site
 import sys
+import tempfile
+from collections.abc import Iterator
 from pathlib import Path
+from typing import IO, Any
 
-INCOMPLETE = 1
-NOTHING = 1
-NONCE_BYTES = 16
+from securebench.verifiers.pytest_report import LAST_CODE, OK, Report, events_of, judged
+
+FAILED = 1
+NO_TESTS = 5
 AUTHORS_VARIABLES = ("PYTEST_ADDOPTS", "PYTEST_PLUGINS")
+PR_SET_DUMPABLE = 4
+WRITES_NAMES = {"globals", "locals", "vars", "exec", "eval", "setattr"}
 
 
 def is_below(path: str, folder: str) -> bool:
@@ -27,62 +43,171 @@ def is_below(path: str, folder: str) -> bool:
     return real == parent or real.startswith(parent.rstrip("/") + "/")
 
 
-def find_pytest(workspace: str, bundle: str) -> bool:
-    """Make sure that pytest comes from the image, or else from the bundle.
+def package_folders(workspace: str) -> list[str]:
+    """Return the interpreter's folders of packages; nothing in them runs, as ``site`` would do."""
+    programs = Path(sys.executable).absolute().parent
+    prefixes = [sys.prefix]
+    for config in (programs / "pyvenv.cfg", programs.parent / "pyvenv.cfg"):
+        if config.is_file():
+            words = config.read_text(encoding="utf-8", errors="replace").lower().replace(" ", "")
+            inherited = [sys.base_prefix] if "include-system-site-packages=true" in words else []
+            sys.prefix = sys.exec_prefix = str(programs.parent)
+            prefixes = [sys.prefix, *inherited]
+            break
+    found = site.getsitepackages(prefixes)
+    return [folder for folder in found if Path(folder).is_dir() and not is_below(folder, workspace)]
 
-    An image may have installed its workspace in place; modules from there are never pytest.
-    """
+
+def find_pytest(workspace: str, bundle: str) -> bool:
+    """Make sure that pytest comes from the image, or else from the bundle."""
     sys.path[:] = [entry for entry in sys.path if entry and not is_below(entry, workspace)]
+    sys.path += [entry for entry in package_folders(workspace) if entry not in sys.path]
     if importlib.util.find_spec("pytest") is None and Path(bundle).is_dir():
         sys.path.insert(0, bundle)
     return importlib.util.find_spec("pytest") is not None
 
 
-def run_tests(workspace: str, bundle: str, root: str, path: str) -> int:
+def add_installed(workspace: str) -> None:
+    """Do what path files say, after pytest is loaded: first imports, then folders."""
+    folders = []
+    for packages in package_folders(workspace):
+        for file in sorted(Path(packages).glob("*.pth")):
+            for line in file.read_text(encoding="utf-8", errors="replace").splitlines():
+                if line.startswith(("import ", "import\t")):
+                    with contextlib.suppress(Exception):
+                        exec(line)  # noqa: S102  # of the image; no folder of a candidate is in the path
+                elif line.strip() and not line.startswith("#"):
+                    folders.append(os.path.join(packages, line.rstrip()))  # noqa: PTH118
+    sys.path += [each for each in folders if Path(each).exists() and each not in sys.path]
+
+
+def loaded_files(path: str) -> list[Path]:
+    """Return the Python files that pytest loads by their names."""
+    start = Path(path)
+    if start.is_file():
+        beside = start.parent / "conftest.py"
+        return [start, *([beside] if beside.is_file() else [])]
+    names = ("test_*.py", "*_test.py", "conftest.py")
+    return sorted({file for name in names for file in start.rglob(name)})
+
+
+def uncompiled(files: list[Path]) -> Iterator[str]:
+    """Yield the compiler's words for each file that it refuses."""
+    for file in files:
+        try:
+            compile(file.read_bytes(), str(file), "exec", dont_inherit=True)
+        except (SyntaxError, ValueError) as error:
+            place = f"{file}:{getattr(error, 'lineno', None) or 1}"
+            yield f"{place}: {type(error).__name__}: {getattr(error, 'msg', None) or error}"
+
+
+def may_hold_tests(file: Path) -> bool:
+    """Return whether a module binds any name that pytest may take for a test."""
+    for node in ast.walk(ast.parse(file.read_bytes())):
+        if isinstance(node, ast.ClassDef):
+            return True
+        names = [getattr(node, "name", None), getattr(node, "id", None)]
+        names += [getattr(node, "asname", None), getattr(node, "attr", None)]
+        for name in names:
+            if isinstance(name, str) and (
+                name == "*" or name in WRITES_NAMES or name[:4] == "test"
+            ):
+                return True
+    return False
+
+
+def checked(workspace: str, bundle: str, root: str, path: str, known: str) -> str:
+    """Return why the tests cannot judge any candidate, or an empty text."""
+    if not Path(path).exists():
+        return f"{path} is not there"
+    files = loaded_files(path)
+    refused = list(uncompiled(files))
+    if refused:
+        return "\n".join(refused)
+    if not any(may_hold_tests(file) for file in files if file.name != "conftest.py"):
+        return f"{path} holds no test"
+    if not find_pytest(workspace, bundle):
+        return "there is no pytest for this python3"
+    events, code = observed([workspace, bundle, root, path], "--collect-only")
+    told = [event for event in events if event[0] == "collected"]
+    if code == NO_TESTS and told and not any(event[0] == "uncollected" for event in events):
+        return f"{path} holds no test: pytest collects none"
+    if code == OK and told:
+        Path(known).write_text(json.dumps(told[-1][1]), encoding="utf-8")
+    return ""
+
+
+def observed(words: list[str], *options: str) -> tuple[list[list[Any]], int]:
+    """Run pytest on a pack's tests in a child, and return what it wrote and its exit code."""
+    with tempfile.TemporaryFile() as file:
+        child = os.fork()
+        if child == 0:
+            code = FAILED
+            try:
+                code = run_pack(file, words, options)
+            finally:
+                flush()
+                os._exit(code)
+        return events_of(file, child)
+
+
+def run_pack(file: IO[bytes], words: list[str], options: tuple[str, ...]) -> int:
     """Run pytest with nothing but what the pack gives it, and return its exit code."""
-    search = list(sys.path)
+    workspace, bundle, root, path = words
     if not find_pytest(workspace, bundle):
         sys.stderr.write("there is no pytest for this python3\n")
-        return NOTHING
+        return FAILED
     for name in AUTHORS_VARIABLES:
         os.environ.pop(name, None)
     os.environ["PYTEST_DISABLE_PLUGIN_AUTOLOAD"] = "1"
     import pytest  # noqa: PLC0415 - found only now
 
-    sys.path += [entry for entry in search if entry and entry not in sys.path]
-    options: list[str] = ["-c", os.devnull, "--rootdir", root, "--confcutdir", root]
-    options += ["-p", "no:cacheprovider", "--color=no", "-ra"]
-    return int(pytest.main([*options, path]))
+    site.setquit()
+    add_installed(workspace)
+    given = ["-c", os.devnull, "--rootdir", root, "--confcutdir", root]
+    given += ["-p", "no:cacheprovider", "--color=no", "-ra", *options]
+    return int(pytest.main([*given, path], plugins=[Report.of(pytest, file, None)]))
 
 
-def guarded(arguments: list[str]) -> int:
-    """Run the tests in a child and return its result, which must be complete."""
-    nonce = os.urandom(NONCE_BYTES)
-    reader, writer = os.pipe()
-    child = os.fork()
-    if child == 0:
-        code = run_tests(*arguments)
-        sys.stdout.flush()
-        sys.stderr.flush()
-        os.write(writer, nonce + bytes([code]))
-        os._exit(code)
-    os.waitpid(child, 0)
-    os.set_blocking(reader, False)
-    try:
-        answer = os.read(reader, NONCE_BYTES + 2)
-    except BlockingIOError:
-        answer = b""
-    if len(answer) == NONCE_BYTES + 1 and answer[:NONCE_BYTES] == nonce:
-        return answer[NONCE_BYTES]
-    sys.stderr.write("the tests ended before they were complete\n")
-    return INCOMPLETE
+def flush() -> None:
+    """Write out what was printed."""
+    for stream in (sys.stdout, sys.stderr):
+        with contextlib.suppress(Exception):
+            stream.flush()
+
+
+def ended(why: str, code: int) -> int:
+    """Return the exit code of a run, and say why it is no pass."""
+    if not why:
+        return OK
+    flush()
+    sys.stderr.write(f"securebench: {why}\n")
+    return code if OK < code <= LAST_CODE else FAILED
+
+
+def run(words: list[str], known: str) -> int:
+    """Run a pack's tests and return 0 when they pass."""
+    before = Path(known)
+    names = json.loads(before.read_text(encoding="utf-8")) if before.is_file() else []
+    events, code = observed(words)
+    return ended(judged(events, code, names), code)
 
 
 def main(words: list[str]) -> int:
     """Do what the arguments say."""
-    if words[0] == "find":
-        return 0 if find_pytest(*words[1:]) else NOTHING
-    return guarded(words[1:])
+    hide_memory()
+    verb, *rest = words
+    if verb == "check":
+        return ended(checked(*rest), FAILED)
+    return run(rest[:-1], rest[-1])
+
+
+def hide_memory() -> None:
+    """Keep processes of the same user from reading or changing this one, its child included."""
+    with contextlib.suppress(Exception):
+        import ctypes  # noqa: PLC0415  # not every Python has it
+
+        ctypes.CDLL(None).prctl(PR_SET_DUMPABLE, 0, 0, 0, 0)
 
 
 if __name__ == "__main__":

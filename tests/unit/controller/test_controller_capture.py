@@ -297,6 +297,13 @@ def test_a_phase_before_the_check_that_failed():
     assert found.message == "the check's preparation failed: the patch does not apply"
 
 
+def test_what_is_found_before_the_candidate_is_the_packs_fault():
+    found = check(95, phase="tests of the pack", error="test_a.py:1: SyntaxError: x")
+    assert (found.passed, found.problem) == (False, "verifier_configuration")
+    assert found.message == "tests of the pack: test_a.py:1: SyntaxError: x"
+    assert check(95, phase="p", exit_code=1, error="").message == "p: exit code 1"
+
+
 def test_a_check_without_a_courier_is_lost():
     status = pod_status("Succeeded", ended("check", 0, message=supervise_message()))
     job = Capture(VERIFIER, view_of(VERIFIER, status), Ended(0))

@@ -1,5 +1,4 @@
 import json
-import os
 import subprocess
 import sys
 from dataclasses import replace
@@ -9,11 +8,12 @@ import pytest
 
 from golden.manifest_samples import LANES, candidate, run_plan, terminal_task
 from securebench.manifests import layout
-from securebench.manifests.checkers import FIND_PYTEST, checker_phases, needs_pytest
+from securebench.manifests.checkers import TESTS, checker_phases
 from securebench.manifests.commands import phase_spec
 from securebench.manifests.verifier import verifier_pod
-from securebench.plan.model import CheckPlan, LaunchKey, Role, SourcePlan
+from securebench.plan.model import LaunchKey, Role
 from securebench.resources import Lane, Resource, ResourceBundle
+from unit.manifests.pytest_place import IMPORTING, phases, prechecks, task
 
 FAILING = "def test_it():\n    assert False\n"
 PASSING = "def test_it():\n    assert True\n"
@@ -23,22 +23,6 @@ ANSWER = (
     "    folder = pathlib.Path(os.environ['SECUREBENCH_WORKSPACE'])\n"
     "    assert (folder / 'answer.txt').read_text() == '42'\n"
 )
-IMPORTING = (
-    "import os, sys\n"
-    "sys.path.insert(0, os.environ['SECUREBENCH_WORKSPACE'])\n"
-    "def test_it():\n"
-    "    import solution\n"
-    "    assert solution.answer() == 42\n"
-)
-
-
-def task(kind="pytest", path="lab/tests", workspace="/app"):
-    check = CheckPlan((), workspace, 40.0, (), source=SourcePlan(kind, path))
-    return terminal_task(check=check, workspace=workspace, workdir=workspace)
-
-
-def phases(one, *, is_folder=False):
-    return checker_phases(one, one.check, replace(LANES, checker_is_folder=is_folder))
 
 
 def test_a_command_is_one_phase_with_the_variables_of_the_image():
@@ -71,16 +55,20 @@ def test_a_script_is_started_by_its_first_line():
     (phase,) = phases(task("script", "lab/check.sh"))
     assert phase.command == ("/opt/securebench/evaluator/lab/check.sh",)
     assert phase_spec(phase)["script"] is True
-    assert not needs_pytest(task("script").check.source)
+    assert not task("script").check.is_pytest
 
 
-def test_pytest_is_looked_for_before_the_tests():
-    find, tests = phases(task())
-    assert find.name == FIND_PYTEST
-    assert find.command[:4] == tests.command[:4] == ("python3", "-I", "-B", "-c")
-    assert find.command[5:] == ("find", "/app", "/opt/securebench/tools/pytest")
-    assert tests.command[-1] == "/opt/securebench/evaluator/lab/tests"
-    assert needs_pytest(task().check.source)
+def test_the_packs_tests_are_looked_at_before_the_candidate_is_there():
+    (tests,) = phases(task())
+    (look,) = prechecks(task())
+    assert look.name == TESTS
+    assert look.command[:5] == tests.command[:5] == ("python3", "-I", "-S", "-B", "-c")
+    words = ("/app", "/opt/securebench/tools/pytest", "/opt/securebench/evaluator")
+    words += ("/opt/securebench/evaluator/lab/tests", "/opt/securebench/output/collected.json")
+    assert look.command[6:] == ("check", *words)
+    assert tests.command[6:] == ("run", *words)
+    assert look.env == tests.env
+    assert task().check.is_pytest
 
 
 @pytest.mark.parametrize(("kind", "want"), [("pytest", True), ("script", False)])
@@ -107,50 +95,11 @@ def test_the_checkers_files_are_mounted_read_only_at_both_places():
         assert mounts[path]["subPath"].endswith("lanes/evaluation_inputs")
 
 
-@pytest.fixture
-def place(tmp_path, monkeypatch):
-    """A candidate's workspace beside the pack's evaluation files, as in a verifier Pod."""
-    evaluator, workspace = tmp_path / "evaluator", tmp_path / "app"
-    evaluator.mkdir()
-    workspace.mkdir()
-    monkeypatch.setattr(layout, "EVALUATOR", str(evaluator))
-    return Place(evaluator, workspace)
-
-
-class Place:
-    """Runs the exact command lines of a Pod."""
-
-    def __init__(self, evaluator: Path, workspace: Path) -> None:
-        self.evaluator = evaluator
-        self.workspace = workspace
-
-    def add(self, name: str, text: str, folder: Path | None = None) -> None:
-        target = (folder or self.evaluator) / name
-        target.parent.mkdir(parents=True, exist_ok=True)
-        target.write_text(text, encoding="utf-8")
-
-    def candidate(self, name: str, text: str) -> None:
-        self.add(name, text, self.workspace)
-
-    def run(self, path: str, *, phase: int = -1) -> subprocess.CompletedProcess[str]:
-        one = phases(task(path=path, workspace=str(self.workspace)))[phase]
-        environment = {**os.environ, **one.env, "HOME": str(self.workspace.parent)}
-        return subprocess.run(
-            [sys.executable, *one.command[1:]],
-            cwd=self.workspace,
-            env=environment,
-            capture_output=True,
-            text=True,
-            check=False,
-            timeout=30,
-        )
-
-
 @pytest.mark.parametrize("path", ["tests", "tests/test_a.py"])
 @pytest.mark.parametrize(("text", "want"), [(PASSING, 0), (FAILING, 1)])
 def test_the_verdict_is_that_of_the_tests(place, path, text, want):
     place.add("tests/test_a.py", text)
-    assert place.run("tests", phase=0).returncode == 0
+    assert place.run("tests", is_precheck=True).returncode == 0
     assert place.run(path).returncode == want
     assert list(place.workspace.iterdir()) == []
     assert [entry.name for entry in (place.evaluator / "tests").iterdir()] == ["test_a.py"]
@@ -293,7 +242,8 @@ class TestWhereTheImageHasNoPytest:
         return str(tmp_path / "bare/bin/python3")
 
     def code(self, python, place, phase):
-        one = phases(task(path="tests", workspace=str(place.workspace)))[phase]
+        made = (prechecks, phases)[phase]
+        (one,) = made(task(path="tests", workspace=str(place.workspace)))
         return subprocess.run(
             [python, *one.command[1:]],
             cwd=place.workspace,
