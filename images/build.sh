@@ -42,7 +42,7 @@ run_build() {
 build() {
   local name=$1 tag image archive log=$IMAGES/$1.log; shift
   tag=$(digest "$@")
-  image=securebench/$name:$tag
+  image=securebench/securebench-$name:$tag
   archive=$(archive_of "$name" "$tag")
   if [ ! -f "$archive" ]; then
     say "building $image"

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from math import isfinite
-from pathlib import Path
 from typing import NoReturn
 
 VERSION = 1
@@ -15,10 +14,6 @@ MAX_MESSAGE_BYTES = 4096
 
 FRAMEWORK_FOLDER = "securebench"
 """Below every workspace; ours alone, never part of a candidate."""
-
-HEARTBEAT_PATH = Path("/tmp/securebench/heartbeat.json")  # noqa: S108 - an emptyDir
-HEARTBEAT_FIELD = "lists_at"
-"""Seconds since the epoch, in the object that the operator writes for its own probes."""
 
 OPEN = "open"
 CLOSED = "closed"

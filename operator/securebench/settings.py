@@ -30,7 +30,6 @@ from securebench.candidates.bounds import GIB, RECORD_BYTES
 from securebench.candidates.bounds import Bounds as CaptureBounds
 from securebench.egress.config import GatewayLimits
 from securebench.errors import ConfigError
-from securebench.protocol import HEARTBEAT_PATH
 
 SETTINGS_PATH = Path("/etc/securebench/settings.yaml")
 """Where the chart mounts the file."""
@@ -282,6 +281,8 @@ class Settings(_Part):
     """Image of gateways, the operator's own; no default, the chart sets it."""
     image_pull_policy: ImagePullPolicy = ImagePullPolicy.IF_NOT_PRESENT
     """For our containers in Pods of runs; those of task images have IfNotPresent."""
+    image_pull_secrets: tuple[str, ...] = ()
+    """Secrets of the namespace for pulling images, of all Pods of runs; none."""
     data_root: Path = Path("/var/lib/securebench")
     """Mount point of the results volume in the operator."""
     volume_claim: Annotated[str, Field(min_length=1)]
@@ -296,8 +297,10 @@ class Settings(_Part):
     """Seconds between two status writes of one run; 2, conditions are written at once."""
     relist_seconds: PositiveFloat = 300.0
     """Seconds between two full lists of a run's Pods; 300, a watch may lose events."""
-    heartbeat_path: Path = HEARTBEAT_PATH
-    """File whose time the probes compare; in the operator's own /tmp."""
+    health_port: Annotated[int, Field(ge=0, le=65535)] = 8081
+    """Port where the kubelet's probes are answered; 0 turns it off."""
+    health_max_age_seconds: PositiveFloat = 90.0
+    """Age of the last list at which the operator counts as dead; 90, several lists missed."""
     metrics_port: Annotated[int, Field(ge=0, le=65535)] = 9090
     """Port of the metrics endpoint; 0 turns it off."""
     bounds: Bounds = Bounds()

@@ -26,6 +26,7 @@ POD = "pod/securebench-0"
 OWN_KINDS = (
     "statefulsets,pods,services,configmaps,serviceaccounts,roles,rolebindings,networkpolicies"
 )
+EVERYTHING = f"{OWN_KINDS},benchmarkruns,persistentvolumeclaims,secrets"
 RUN_SECONDS = 240
 
 
@@ -143,6 +144,11 @@ def test_a_release_runs_a_pack_and_is_upgraded_under_a_run(
 
     assert refusals(release) == []
 
+    objects = release.names(EVERYTHING)
+    said = release.helm("test", "--logs", "--timeout", f"{RUN_SECONDS}s")
+    assert "one task was run, verified and passed" in said
+    until(lambda: release.names(EVERYTHING) == objects, "nothing of the test is left")
+
     second = release.start(slow_copy(tmp_path / "pack", "upgraded", seconds=5))
     before = release.get(POD)["metadata"]["uid"]
     until(lambda: _done(release, second) >= 1, "a finished task")
@@ -179,9 +185,11 @@ def test_an_uninstalled_release_leaves_results_and_nothing_that_hangs(
     release.install("settings.userNamespaces=Never")
     run = release.start(slow_copy(tmp_path / "pack", "cut-off", seconds=60))
     until(lambda: bool(harness_pods(release)), "a harness Pod")
-    release.helm("uninstall", "--wait")
+    assert CLAIM.removeprefix("pvc/") in release.helm("uninstall", "--wait")
     own = (OWN_KINDS, "-l", "app.kubernetes.io/instance=securebench")
     until(lambda: not release.names(*own), "the release's objects are gone")
+    claims = release.names("persistentvolumeclaims", "-l", own[-1])
+    assert claims == ["persistentvolumeclaim/securebench-results"]
     assert harness_pods(release)
     assert release.get(CLAIM)["status"]["phase"] == "Bound"
 

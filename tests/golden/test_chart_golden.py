@@ -51,8 +51,8 @@ def objects(case: str) -> dict[tuple[str, str], Any]:
 def settings(case: str) -> Settings:
     (text,) = (
         item["data"]["settings.yaml"]
-        for (kind, _), item in objects(case).items()
-        if kind == "ConfigMap"
+        for (kind, name), item in objects(case).items()
+        if kind == "ConfigMap" and name.endswith("-settings")
     )
     return Settings.from_text(text, PLACE)
 
@@ -122,6 +122,8 @@ def test_values_reach_the_settings() -> None:
     assert full.pod_image == "example.test/team/securebench-pod:1.2.3"
     assert full.volume_claim == "results"
     assert full.metrics_port == 9100
+    assert (full.health_port, full.health_max_age_seconds) == (8081, 60)
+    assert full.image_pull_secrets == ("registry",)
     assert full.user_namespaces is UserNamespaces.REQUIRE
     assert full.pod_template.tolerations[0].key == "gpu"
 
@@ -138,6 +140,25 @@ def test_changed_settings_replace_the_pod() -> None:
         for case in CASES
     }
     assert len(sums) == len(CASES)
+
+
+def test_the_test_pod_starts_after_all_that_it_watches_and_nothing_of_it_stays() -> None:
+    hooks = {
+        kind: item["metadata"]["annotations"]
+        for (kind, name), item in objects("full").items()
+        if name.endswith("-test")
+    }
+    assert set(hooks) == {
+        "ServiceAccount", "Role", "RoleBinding", "ConfigMap", "BenchmarkRun", "Pod"
+    }  # fmt: skip
+    weights = {kind: int(item["helm.sh/hook-weight"]) for kind, item in hooks.items()}
+    pod = weights.pop("Pod")
+    assert pod > max(weights.values())
+    for item in hooks.values():
+        assert item["helm.sh/hook"] == "test"
+        assert {"hook-succeeded", "hook-failed"} <= set(
+            item["helm.sh/hook-delete-policy"].split(",")
+        )
 
 
 @pytest.mark.parametrize("case", CASES)
@@ -158,6 +179,8 @@ def test_nothing_is_cluster_wide(case: str) -> None:
         ("settings.gateway.connections=0", "/settings/gateway/connections"),
         ("settings.userNamespaces=Maybe", "/settings/userNamespaces"),
         ("image.pullPolicy=Sometimes", "/image/pullPolicy"),
+        ("imagePullSecrets[0]=registry", "/imagePullSecrets/0"),
+        ("metrics.enabled=true,metrics.port=8081", "metrics.port and probes.port are the same"),
     ],
 )
 def test_wrong_values_are_refused_with_their_place(value: str, message: str) -> None:

@@ -11,10 +11,10 @@ from contextlib import ExitStack, contextmanager
 from urllib.request import urlopen
 
 import pytest
-from prometheus_client import start_http_server
+from prometheus_client import make_wsgi_app, start_http_server
 
 from e2e.release import OPERATOR, Raw, Record, Release, benchmark_run, keyed_pack, release
-from securebench.controller.metrics_port import serve_metrics
+from securebench.controller.http_port import serve
 from threats.kit.batch import IMAGE, Batch, Trial
 
 PORT = 9090
@@ -72,7 +72,7 @@ def idle_connections(port: int) -> Iterator[None]:
 
 
 def test_a_202_attack_on_the_threads() -> None:
-    server = serve_metrics(0)
+    server = serve("metrics", 0, make_wsgi_app())
     before = threading.active_count()
     try:
         with idle_connections(server.server_address[1]):

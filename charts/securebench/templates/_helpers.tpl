@@ -25,6 +25,25 @@ app.kubernetes.io/managed-by: {{ .Release.Service }}
 helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version }}
 {{- end -}}
 
+{{- define "securebench.testName" -}}
+{{- printf "%s-test" (include "securebench.fullname" .) -}}
+{{- end -}}
+
+{{- /* Helm waits for each hook before it makes the next one, so the Pod that watches comes after the run. */ -}}
+{{- define "securebench.testMetadata" -}}
+name: {{ include "securebench.testName" .root }}
+namespace: {{ .root.Release.Namespace }}
+labels:
+  app.kubernetes.io/name: {{ include "securebench.name" .root }}
+  app.kubernetes.io/instance: {{ .root.Release.Name }}
+  app.kubernetes.io/component: test
+  app.kubernetes.io/managed-by: {{ .root.Release.Service }}
+annotations:
+  helm.sh/hook: test
+  helm.sh/hook-weight: {{ .weight | quote }}
+  helm.sh/hook-delete-policy: before-hook-creation,hook-succeeded,hook-failed
+{{- end -}}
+
 {{- define "securebench.image" -}}
 {{- $image := .root.Values.image -}}
 {{- $tag := default .root.Chart.AppVersion $image.tag -}}
@@ -51,9 +70,17 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version }}
 podImage: {{ include "securebench.image" (dict "root" . "part" "pod") | quote }}
 gatewayImage: {{ include "securebench.image" (dict "root" . "part" "operator") | quote }}
 imagePullPolicy: {{ .Values.image.pullPolicy }}
+{{- with .Values.imagePullSecrets }}
+imagePullSecrets:
+  {{- range . }}
+  - {{ .name | quote }}
+  {{- end }}
+{{- end }}
 volumeClaim: {{ include "securebench.claim" . }}
 runsAccount: {{ include "securebench.runsAccount" . }}
 accessMode: {{ .Values.persistence.accessMode }}
+healthPort: {{ .Values.probes.port }}
+healthMaxAgeSeconds: {{ .Values.probes.maxAgeSeconds }}
 metricsPort: {{ ternary .Values.metrics.port 0 .Values.metrics.enabled }}
 {{ toYaml .Values.settings }}
 {{- end -}}

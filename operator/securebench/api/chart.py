@@ -21,10 +21,12 @@ CHART_MADE = frozenset(
         "gatewayImage",
         "runsAccount",
         "imagePullPolicy",
+        "imagePullSecrets",
         "dataRoot",
         "volumeClaim",
         "accessMode",
-        "heartbeatPath",
+        "healthPort",
+        "healthMaxAgeSeconds",
         "metricsPort",
     }
 )

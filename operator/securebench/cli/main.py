@@ -12,7 +12,6 @@ from typing import Annotated
 import typer
 
 from securebench.cli.output import end_with, errors_as_lines
-from securebench.protocol import HEARTBEAT_PATH
 
 # ruff: noqa: PLC0415
 
@@ -329,16 +328,17 @@ def operator_io_command(arguments: Annotated[list[str], typer.Argument()]) -> No
     end_with(lambda: operator_io(arguments))
 
 
-@app.command("probe", hidden=True)
-def probe_command(
+@app.command("release-test", hidden=True)
+def release_test_command(
+    run: Annotated[str, typer.Argument()],
     *,
-    heartbeat: Annotated[Path, typer.Option("--file")] = HEARTBEAT_PATH,
-    max_age: Annotated[float, typer.Option("--max-age")] = 90.0,
+    namespace: Annotated[str, typer.Option(envvar="SECUREBENCH_NAMESPACE")],
+    timeout: Annotated[float, typer.Option("--timeout")] = 300.0,
 ) -> None:
-    """Tell the kubelet whether the operator still looks at its runs."""
-    from securebench.cli.probe import probe
+    """Wait for the run of ``helm test`` and judge it."""
+    from securebench.cli.release_test import release_test
 
-    end_with(lambda: probe(heartbeat, max_age))
+    end_with(lambda: release_test(namespace, run, timeout))
 
 
 def main() -> None:

@@ -1,30 +1,84 @@
-"""Shows that the loops are alive: a heartbeat file for the probes and metrics."""
+"""Shows that the loops are alive: the answers to the kubelet's probes, and metrics."""
 
 from __future__ import annotations
 
 import asyncio
-import json
 import logging
 from collections.abc import Iterable
+from http import HTTPStatus
+from typing import TYPE_CHECKING
 
-from prometheus_client import REGISTRY, Gauge
+from prometheus_client import REGISTRY, Gauge, make_wsgi_app
 from prometheus_client.core import CounterMetricFamily
 from prometheus_client.registry import Collector
 
+from securebench.clock import Clock
 from securebench.controller.context import Context
-from securebench.controller.metrics_port import serve_metrics
+from securebench.controller.http_port import serve
 from securebench.controller.supervisor import Supervisor
 from securebench.errors import ClusterError
 from securebench.kube.port import Cluster, Kind
-from securebench.protocol import HEARTBEAT_FIELD
+
+if TYPE_CHECKING:
+    from wsgiref.types import StartResponse, WSGIApplication, WSGIEnvironment
 
 logger = logging.getLogger(__name__)
 
 HEARTBEAT_SECONDS = 10.0
 """Between two heartbeats; the probes allow several to be missed."""
 
+HEALTH_PATH = "/healthz"
+"""Where the kubelet asks; the chart names it too."""
+
 ACTIVE_RUNS = Gauge("securebench_active_runs", "Runs that have a loop in this operator.")
 LISTED_AT = Gauge("securebench_last_list_timestamp_seconds", "Time of the last answered list.")
+
+
+class Liveness:
+    """Knows when the API server answered the operator last.
+
+    The event loop that everything else runs on calls ``listed`` after a list: a blocked loop and a
+    lost API server both let the last list grow old. The thread that answers probes only reads.
+
+    Args:
+        clock: The wall clock.
+        max_age_seconds: Oldest last list that counts as alive.
+    """
+
+    def __init__(self, clock: Clock, max_age_seconds: float) -> None:
+        self._clock = clock
+        self._max_age_seconds = max_age_seconds
+        self._listed_at: float | None = None
+
+    def listed(self) -> None:
+        """Note that a list was answered now."""
+        self._listed_at = self._clock.now()
+        LISTED_AT.set(self._listed_at)
+
+    def problem(self) -> str:
+        """Return why the operator counts as dead, or an empty text."""
+        if self._listed_at is None:
+            return "the API server has not answered a list yet"
+        age = self._clock.now() - self._listed_at
+        if age > self._max_age_seconds:
+            return f"the API server answered the last list {age:.0f} s ago"
+        return ""
+
+
+def probe_application(liveness: Liveness) -> WSGIApplication:
+    """Return what answers the kubelet's probes at ``/healthz``: 200, or 503 with the reason."""
+
+    def answer(environ: WSGIEnvironment, start_response: StartResponse) -> Iterable[bytes]:
+        if environ["PATH_INFO"] != HEALTH_PATH:
+            status, text = HTTPStatus.NOT_FOUND, f"only {HEALTH_PATH} is served"
+        elif problem := liveness.problem():
+            status, text = HTTPStatus.SERVICE_UNAVAILABLE, problem
+        else:
+            status, text = HTTPStatus.OK, "ok"
+        start_response(f"{status.value} {status.phrase}", [("Content-Type", "text/plain")])
+        return [f"{text}\n".encode()]
+
+    return answer
 
 
 class RequestCollector(Collector):
@@ -50,26 +104,20 @@ class RequestCollector(Collector):
 
 
 async def heartbeat(context: Context, supervisor: Supervisor) -> None:
-    """List the runs for ever and write when the API server answered last.
-
-    The file is written by the loop that everything else runs on, after a list: a blocked loop, a
-    lost API server and a lost volume of the operator's own all let it grow old.
-    """
-    if context.settings.metrics_port:
+    """Serve metrics and the answers to probes, and list the runs for ever."""
+    settings = context.settings
+    liveness = Liveness(context.clock, settings.health_max_age_seconds)
+    if settings.metrics_port:
         REGISTRY.register(RequestCollector(context.cluster))
-        serve_metrics(context.settings.metrics_port)
-    path = context.settings.heartbeat_path
-    path.parent.mkdir(parents=True, exist_ok=True)
+        serve("metrics", settings.metrics_port, make_wsgi_app())
+    if settings.health_port:
+        serve("health", settings.health_port, probe_application(liveness))
     while True:
         try:
             await context.cluster.list(Kind.BENCHMARK_RUN, "")
         except ClusterError as error:
             logger.warning("heartbeat: %s", error)
         else:
-            now = context.clock.now()
-            part = path.with_suffix(".part")
-            part.write_text(json.dumps({HEARTBEAT_FIELD: now}), encoding="ascii")
-            part.replace(path)
-            LISTED_AT.set(now)
+            liveness.listed()
         ACTIVE_RUNS.set(supervisor.active)
         await asyncio.sleep(HEARTBEAT_SECONDS)

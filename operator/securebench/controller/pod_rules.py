@@ -31,6 +31,7 @@ def pod_policy(
     if problems:
         raise ConfigErrors([SpecError(problem) for problem in problems])
     template, resources = spec.pod_template, spec.resources
+    own_secrets = (secret.name for secret in template.image_pull_secrets)
     is_bound = settings.access_mode is AccessMode.READ_WRITE_ONCE
     return PodPolicy(
         image=settings.pod_image,
@@ -45,7 +46,7 @@ def pod_policy(
         priority_class=template.priority_class_name,
         node_selector=template.node_selector,
         tolerations=tuple(_toleration(item) for item in template.tolerations),
-        image_pull_secrets=tuple(secret.name for secret in template.image_pull_secrets),
+        image_pull_secrets=tuple(dict.fromkeys((*settings.image_pull_secrets, *own_secrets))),
         node_name=node_name if is_bound else "",
         probes=probes,
         startup_allowance_seconds=settings.launch.startup_seconds,

@@ -21,12 +21,10 @@ FALSE_CLASS = f"{RUNC_CLASS}-listed"
 VALUES = {
     "settings.bounds.workspaceBytes": 64 * 1024 * 1024,
     "settings.launch.retryBackoffSeconds": 1,
-    "probes.timeoutSeconds": 60,
     "settings.podTemplate.runtimeClassNames": ["gvisor", RUNC_CLASS, FALSE_CLASS],
     "settings.podTemplate.sandboxedRuntimeClassNames": ["gvisor", FALSE_CLASS],
 }
-"""Small bounds and short waits, so that reaching them takes seconds. Only the operator's probe may
-wait long for a core: a restart means that an attack stopped it."""
+"""Small bounds and short waits, so that reaching them takes seconds."""
 PRIVILEGED = {"pod-security.kubernetes.io/enforce": "privileged"}
 RUN_SECONDS = 900
 AT_ONCE = 2

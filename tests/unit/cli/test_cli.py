@@ -5,7 +5,6 @@ import re
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 from types import ModuleType
 
@@ -490,33 +489,15 @@ def test_the_operator_command_runs_the_operator(
     assert started == [True]
 
 
-@pytest.mark.parametrize(
-    ("content", "want"),
-    {
-        "fresh": (f'{{"lists_at": {time.time() + 1000}}}', 0),
-        "old": ('{"lists_at": 1000}', 1),
-        "empty": ("", 1),
-        "list": ("[]", 1),
-        "missing": (None, 1),
-    }.values(),
-)
-def test_probe(shell: Shell, content: str | None, want: int) -> None:
-    path = shell.folder / "heartbeat.json"
-    if content is not None:
-        path.write_text(content)
-    assert shell("probe", "--file", str(path), "--max-age", "90").code == want
-
-
-def test_the_module_is_the_program_and_loads_no_cluster_library(tmp_path: Path) -> None:
-    (tmp_path / "heartbeat.json").write_text(f'{{"lists_at": {time.time()}}}')
+def test_the_module_is_the_program_and_loads_no_cluster_library() -> None:
     code = (
         "import sys, atexit; from securebench.cli.main import main;"
         "import securebench.cli.operator_io;"
         "atexit.register(lambda: print(sorted({'kopf', 'kubernetes'} & set(sys.modules))));"
-        f"sys.argv = ['securebench', 'probe', '--file', '{tmp_path}/heartbeat.json']; main()"
+        "sys.argv = ['securebench', '--help']; main()"
     )
     done = _python("-c", code)
-    assert (done.returncode, done.stdout) == (0, "[]\n")
+    assert (done.returncode, done.stdout.splitlines()[-1]) == (0, "[]")
     assert _python("-m", "securebench.cli", "nonsense").returncode == 2
 
 

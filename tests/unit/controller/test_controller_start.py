@@ -206,6 +206,15 @@ async def test_the_secret_of_an_image_registry(world, name):
         assert untouched(world)
 
 
+async def test_pull_secrets_of_the_release_and_of_the_run_are_used_together(world):
+    changed = world.context.settings.model_copy(update={"image_pull_secrets": ("ours", "registry")})
+    world.context = replace(world.context, settings=changed)
+    body = {"metadata": {"name": "registry", "labels": LABEL}}
+    await world.cluster.create(Kind.SECRET, body)
+    plan = (await world.bind(podTemplate={"imagePullSecrets": [{"name": "registry"}]})).plan
+    assert plan.pods.image_pull_secrets == ("ours", "registry")
+
+
 KEY = {"OPENAI_API_KEY": "c2VjcmV0"}
 PROVIDER_SECRETS = {
     "absent": (None, None, "does not exist in this namespace"),

@@ -1,4 +1,4 @@
-"""Serves metrics to one reader at a time, so that connections cost the operator no threads."""
+"""Serves HTTP to one reader at a time, so that connections cost the operator no threads."""
 
 from __future__ import annotations
 
@@ -6,15 +6,14 @@ from threading import Thread
 from typing import TYPE_CHECKING
 from wsgiref.simple_server import WSGIRequestHandler, WSGIServer, make_server
 
-from prometheus_client import make_wsgi_app
-
 if TYPE_CHECKING:
     from socket import socket
     from socketserver import BaseServer
+    from wsgiref.types import WSGIApplication
 
 SILENCE_SECONDS = 2.0
-"""How long a reader may keep silent before its connection is closed; a scrape is asked for at
-once."""
+"""How long a reader may keep silent before its connection is closed; kubelets and scrapers
+ask at once."""
 
 
 class _Handler(WSGIRequestHandler):
@@ -29,17 +28,19 @@ class _Server(WSGIServer):
         """Drop a connection that failed; its reader knows."""
 
 
-def serve_metrics(port: int) -> BaseServer:
-    """Serve the registered metrics on a port of every address, by one thread.
+def serve(name: str, port: int, application: WSGIApplication) -> BaseServer:
+    """Serve an application on a port of every address, by one thread.
 
     Further connections wait in the kernel's short queue; beyond it they are not accepted.
 
     Args:
+        name: Of the thread.
         port: 0 for any free one.
+        application: What answers.
 
     Returns:
         The server; it lives as long as the process unless it is shut down.
     """
-    server = make_server("", port, make_wsgi_app(), _Server, _Handler)
-    Thread(target=server.serve_forever, name="metrics", daemon=True).start()
+    server = make_server("", port, application, _Server, _Handler)
+    Thread(target=server.serve_forever, name=name, daemon=True).start()
     return server

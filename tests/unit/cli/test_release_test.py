@@ -1,0 +1,37 @@
+from __future__ import annotations
+
+import pytest
+
+from build import FakeClock, run_body
+from securebench.cli.release_test import judge
+from securebench.kube.fake import FakeCluster
+from securebench.kube.port import Kind, Raw
+
+NAME = "nightly"
+
+
+def status(succeeded: str, reason: str, **more: object) -> Raw:
+    condition = {"type": "Succeeded", "status": succeeded, "reason": reason, "message": "said so"}
+    return {"conditions": [condition], **more}
+
+
+@pytest.mark.parametrize(
+    ("end", "want", "line"),
+    [
+        (
+            status("True", "Completed", score={"passed": 1, "verified": 1}),
+            0,
+            "one task was run, verified and passed",
+        ),
+        (status("True", "Completed", score={"passed": 0, "verified": 1}), 1, "Completed: said so"),
+        (status("False", "IsolationNotVerified"), 1, "IsolationNotVerified: said so"),
+    ],
+)
+async def test_the_run_of_one_task_decides(
+    end: Raw, want: int, line: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    cluster = FakeCluster(clock=FakeClock())
+    await cluster.create(Kind.BENCHMARK_RUN, run_body(NAME))
+    await cluster.patch_status(Kind.BENCHMARK_RUN, NAME, {"status": end})
+    assert await judge(cluster, NAME) == want
+    assert line in capsys.readouterr().out
