@@ -37,6 +37,8 @@ class Resolved(ApiModel):
     """Version of the verifiers."""
     operator_version: ShortText | None = None
     """Version of the operator."""
+    pack_audit: ShortText | None = None
+    """What the newest audit of this pack said when the run started: passed, failed or none."""
 
 
 class TaskCounts(ApiModel):

@@ -12,11 +12,15 @@ from rich.box import SIMPLE
 from rich.table import Table
 from rich.text import Text
 
-from securebench.audit.findings import Finding, Outcome
+from securebench.audit.findings import Finding, Outcome, Rule
+from securebench.plan.model import PackAudit
 from securebench.tester.text import printable
 
 REPORT_FILE = "audit-report.json"
 SCHEMA_VERSION = "1"
+
+DECIDING = frozenset({Rule.ORACLE, Rule.NOP, Rule.GOLD_PASSES})
+"""Rules without which no audit passed: right answers pass, and nothing does not."""
 
 _STYLES: Mapping[Outcome, str] = {
     Outcome.PASSED: "green",
@@ -42,6 +46,14 @@ class Report:
     tasks: int
     time: str
     findings: tuple[Finding, ...]
+
+    @property
+    def verdict(self) -> PackAudit:
+        """Return what runs of this pack may say of it: ``none`` where not enough was looked at."""
+        if self.has_failed:
+            return PackAudit.FAILED
+        unchecked = {f.rule for f in self.findings if f.outcome is Outcome.NOT_CHECKED}
+        return PackAudit.NONE if unchecked & DECIDING else PackAudit.PASSED
 
     @property
     def has_failed(self) -> bool:

@@ -17,12 +17,15 @@ from securebench.audit.rules.verdicts import Records
 from securebench.audit.subject import Subject, load_subject
 from securebench.audit.trials import TESTER_FILE, run_trial
 from securebench.clock import SystemClock, rfc3339
+from securebench.errors import SecureBenchError
 from securebench.harnesses.config import CommandHarness, harness_config
+from securebench.ledger.audits import AuditResult
 from securebench.names import logical_name
 from securebench.packs.digest import pack_digest
 from securebench.packs.lint import LintFinding, lint_harness
+from securebench.plan.model import PackAudit
 from securebench.tester.config import TesterConfig, load_tester_config
-from securebench.tester.connection import Place
+from securebench.tester.connection import Place, open_connection
 from securebench.tester.text import printable
 
 PLAIN_WIDTH = 160
@@ -57,9 +60,10 @@ class AuditOptions:
 def run_audit(options: AuditOptions) -> int:
     """Audit a pack, print and write what is found and return the exit code."""
     subject = _subject(options)
+    versions: set[str] = set()
     means = Means(
         archives=None if options.images is None else catalogue(options.images),
-        run_pack=None if options.static else _runner(options.place),
+        run_pack=None if options.static else _runner(options.place, versions),
         runs=options.runs,
     )
     report = Report(
@@ -72,6 +76,7 @@ def run_audit(options: AuditOptions) -> int:
     folder = options.output_dir or Path(f"audit-{logical_name(subject.id)}")
     path = write_report(report, folder)
     _show(report)
+    _say(_leave(options, report, versions))
     sys.stdout.write(f"securebench audit: {printable(report.line(path))}\n")
     sys.stdout.flush()
     return 1 if report.has_failed else 0
@@ -123,8 +128,49 @@ def _digest(subject: Subject) -> str | None:
     return pack_digest(subject.manifest, subject.tasks_file, pack.manifest.asset_roots)
 
 
-def _runner(place: Place) -> RunPack:
+def _leave(options: AuditOptions, report: Report, versions: set[str]) -> str:
+    """Leave the result on the results volume, and return what runs of the pack will say."""
+    digest = report.pack_digest
+    is_whole = options.limit is None or report.has_failed
+    why = ""
+    if not versions or digest is None:
+        why = "nothing was run"
+    elif len(versions) > 1:
+        why = f"verifiers of versions {', '.join(sorted(versions))} judged"
+    elif not is_whole or report.verdict is PackAudit.NONE:
+        why = "not all of the pack was checked"
+    if why or digest is None:
+        return f"{why}: labels.pack_audit of its runs stays as it was"
+    result = AuditResult(
+        pack_digest=digest,
+        verifier_version=versions.pop(),
+        result=report.verdict,
+        time=report.time,
+        tasks=report.tasks,
+        counts=report.counts(),
+    )
+    try:
+        asyncio.run(_put(options.place, result))
+    except SecureBenchError as error:
+        return f"the result could not be left on the results volume: {error}"
+    return f"runs of this pack say labels.pack_audit={result.result} from now on"
+
+
+async def _put(place: Place, result: AuditResult) -> None:
+    async with open_connection(place) as connection:
+        await connection.link.put_audit(result)
+
+
+def _say(text: str) -> None:
+    sys.stdout.write(f"securebench audit: {text}\n")
+
+
+def _runner(place: Place, versions: set[str]) -> RunPack:
+    """Return what runs a pack and collects the versions of the verifiers that judged it."""
+
     def run_pack(folder: Path, kind: Kind, limit: int | None) -> Records:
-        return asyncio.run(run_trial(place, folder, kind, limit=limit)).records
+        records = asyncio.run(run_trial(place, folder, kind, limit=limit)).records
+        versions.update(str(record.get("verifier_version")) for record in records)
+        return records
 
     return run_pack

@@ -30,6 +30,7 @@ from securebench.controller.exec_packs import (
 )
 from securebench.controller.live_output import get_live
 from securebench.errors import InvalidInputError, SecureBenchError, StorageError
+from securebench.ledger.audits import MAX_BYTES, decode_audit, write_audit
 from securebench.ledger.egress_log import EGRESS
 from securebench.ledger.index import IndexEntry, RunIndex
 from securebench.ledger.store import CANDIDATES, RECORD, RUN, SUMMARY
@@ -121,10 +122,31 @@ def _dispatch(arguments: Sequence[str], volume: Volume, streams: Streams) -> Ans
             return get_log(volume.root, uid, task_id, streams.stdout)
         case ["get-live", uid, *marks]:
             return get_live(_run_folder(volume.root, uid), marks, streams.stdout)
+        case ["put-audit", size]:
+            return put_audit(volume.root, size, streams.stdin)
         case [operation, *_] if operation in PACK_OPERATIONS:
             return pack_answer(arguments, volume, streams.stdin, streams.stdout)
         case _:
             raise InvalidInputError(UNKNOWN_OPERATION)
+
+
+def put_audit(root: Path, size: str, source: IO[bytes]) -> Answer:
+    """Keep the result of an audit.
+
+    Args:
+        root: Root of the volume.
+        size: Bytes of the result; the stream need not end there.
+        source: The result as JSON.
+
+    Raises:
+        InvalidInputError: This is no result.
+    """
+    wanted = int(size) if size.isdecimal() else 0
+    if not 0 < wanted <= MAX_BYTES:
+        raise InvalidInputError(f"the result of an audit has at most {MAX_BYTES} bytes")
+    result = decode_audit(source.read(wanted))
+    write_audit(root, result)
+    return {"digest": result.pack_digest, "result": result.result.value}
 
 
 def get_run(root: Path, uid: str, file: str, marks: Sequence[str], sink: IO[bytes]) -> Answer:

@@ -39,6 +39,7 @@ from securebench.errors import (
     SpecError,
 )
 from securebench.kube.port import Kind
+from securebench.ledger.audits import pack_audit
 from securebench.ledger.index import IndexEntry, RunIndex, index_entry
 from securebench.ledger.journal import read_entries
 from securebench.ledger.store import JOURNAL, RECORD, RunStore
@@ -54,7 +55,8 @@ from securebench.plan.build import (
     selected,
     spec_harness,
 )
-from securebench.plan.model import Limits, RunIdentity, RunPlan
+from securebench.plan.model import Limits, PackAudit, RunIdentity, RunPlan
+from securebench.verifiers.version import VERIFIER_VERSION
 from securebench.version import VERSION
 
 ANSWERS = "oracle.jsonl"
@@ -148,7 +150,14 @@ def _bind_new(
     is_oracle = spec.harness.type is HarnessType.ORACLE
     content = answers_content(root, spec.pack, sources.files) if is_oracle else None
     version = _agent_version(RunStore(root, earlier.uid).binding()) if earlier is not None else ""
-    given = _Given(frozenset(_tasks(kept)), bounds, run.audit, content, version)
+    given = _Given(
+        kept=frozenset(_tasks(kept)),
+        bounds=bounds,
+        audit=run.audit,
+        answers=content,
+        agent_version=version,
+        pack_audit=pack_audit(root, pack.digest, VERIFIER_VERSION),
+    )
     plan, answers = _plan(context, run, spec, pack, given)
     if earlier is not None:
         _check_binding(earlier, plan)
@@ -165,6 +174,7 @@ def _bind_new(
             "index": asdict(entry),
             "limits": asdict(plan.limits),
             "audit": plan.audit,
+            "pack_audit": plan.pack_audit,
             "agent_version": agent.version if agent is not None else "",
             "overlay": agent.overlay if agent is not None else "",
             "resumed_uid": earlier.uid if earlier is not None else "",
@@ -187,7 +197,8 @@ def _rebind(context: Context, run: RunObject, spec: BenchmarkRunSpec, store: Run
     audit = binding.get("audit") is True
     answers = _bound_answers(spec, store)
     version, overlay = _agent_version(binding), str(binding.get("overlay") or "")
-    given = _Given(frozenset(_tasks(kept)), bounds, audit, answers, version, overlay)
+    audited = PackAudit(str(binding.get("pack_audit", PackAudit.NONE)))
+    given = _Given(frozenset(_tasks(kept)), bounds, audit, answers, version, audited, overlay)
     plan, handed_in = _plan(context, run, spec, pack, given)
     if plan.digest != binding["plan_digest"]:
         raise InvariantViolationError(
@@ -208,6 +219,8 @@ class _Given:
         answers: Content of the pack's reference answers, for an oracle.
         agent_version: Of the tool of a model provider; empty: none was chosen yet. What a run
             continues began with counts too, so that ``latest`` means one version throughout.
+        pack_audit: What the newest audit of the pack said when the run began; ``none`` for runs of
+            operators that did not ask.
         overlay: Image of that version when this run began; empty before that. It counts where
             the settings offer the version no longer.
     """
@@ -217,6 +230,7 @@ class _Given:
     audit: bool
     answers: bytes | None
     agent_version: str
+    pack_audit: PackAudit
     overlay: str = ""
 
 
@@ -263,6 +277,7 @@ def _plan(
             policy=run_policy(spec, context.settings),
             limits=given.bounds,
             audit=given.audit,
+            pack_audit=given.pack_audit,
             answers_digest=answers.digest,
             kept=given.kept,
             overlays=_overlays(overlays(context.settings), harness.type, given),

@@ -162,6 +162,7 @@ def _resolved(plan: RunPlan) -> Resolved:
         policy_digest=plan.policy_digest,
         verifier_version=plan.verifier_version,
         operator_version=VERSION,
+        pack_audit=plan.pack_audit.value,
     )
 
 

@@ -122,6 +122,7 @@ def record_labels(
         "user_namespace": _user_namespace(plan, facts),
         "external_tools": _external_tools(plan),
         "audit": plan.audit,
+        "pack_audit": plan.pack_audit.value,
     }
 
 

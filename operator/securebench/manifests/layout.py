@@ -83,6 +83,8 @@ LANE_ORACLE = materialize.ORACLE
 
 PACKS = "packs"
 """Folder of the packs, relative to the volume's root."""
+AUDITS = "audits"
+"""Folder of the results of audits."""
 RUNS = "runs"
 TASKS = "tasks"
 LAUNCHES = "launches"

@@ -25,6 +25,7 @@ from securebench.plan.agents import Overlays, agent_plan, egress_plan
 from securebench.plan.model import (
     HarnessPlan,
     Limits,
+    PackAudit,
     PodPolicy,
     RunIdentity,
     RunPlan,
@@ -50,6 +51,7 @@ class PlanInputs:
         policy: Numbers of the loop.
         limits: Bounds.
         audit: Whether the run says that it examines a pack.
+        pack_audit: What the newest audit of the pack said when the run started.
         answers_digest: Of the reference answers that an oracle hands in, else empty.
         kept: Indexes of tasks whose records come from an earlier run; part of the plan unless the
             pack has fewer tasks, and then its digest differs.
@@ -67,6 +69,7 @@ class PlanInputs:
     policy: RunPolicy
     limits: Limits
     audit: bool = False
+    pack_audit: PackAudit = PackAudit.NONE
     answers_digest: str = ""
     kept: frozenset[int] = frozenset()
     overlays: Overlays = field(default_factory=dict)
@@ -131,6 +134,7 @@ def build_plan(inputs: PlanInputs) -> RunPlan:
         verifier_version=VERIFIER_VERSION,
         policy_digest=policy_digest,
         audit=inputs.audit,
+        pack_audit=inputs.pack_audit,
         egress=egress_plan(harness, inputs.spec),
         digest=json_digest(
             {

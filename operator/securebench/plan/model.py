@@ -324,6 +324,15 @@ class RunPolicy:
     keep_lanes: bool = False
 
 
+class PackAudit(StrEnum):
+    """What the newest audit of a pack said (contract 21.22)."""
+
+    PASSED = "passed"
+    FAILED = "failed"
+    NONE = "none"
+    """Nobody audited this pack with these verifiers on this volume."""
+
+
 @dataclass(frozen=True, slots=True)
 class RunPlan:
     """A whole run.
@@ -343,6 +352,7 @@ class RunPlan:
         digest: ``sha256:…`` over everything that may change an outcome; binds the journal.
         audit: Whether the run examines a pack; its records say so.
         egress: The way out, or None for no network at all.
+        pack_audit: What the newest audit said when the run started; its records say so.
     """
 
     identity: RunIdentity
@@ -359,6 +369,7 @@ class RunPlan:
     digest: str
     audit: bool = False
     egress: EgressPlan | None = None
+    pack_audit: PackAudit = PackAudit.NONE
 
 
 def pod_name(run_uid: str, launch: LaunchKey) -> str:

@@ -23,6 +23,7 @@ from securebench.errors import (
     TooLargeError,
     TransientClusterError,
 )
+from securebench.ledger.audits import AuditResult
 from securebench.packs.bundle import (
     BundleLimits,
     BundleReceipt,
@@ -199,6 +200,16 @@ class OperatorLink:
     async def list_packs(self) -> list[Mapping[str, object]]:
         """Return ``name``, ``files`` and ``size_bytes`` of every uploaded pack, by name."""
         return _objects(await self._call("list-packs"), "packs")
+
+    async def put_audit(self, result: AuditResult) -> None:
+        """Leave the result of an audit on the volume.
+
+        Raises:
+            InvalidInputError: The operator is older than this and knows no results of audits.
+            SecureBenchError: The cluster or the operator's Pod refused.
+        """
+        data = result.encode()
+        await self._call("put-audit", str(len(data)), stdin=BytesIO(data))
 
     async def remove_pack(self, name: str) -> bool:
         """Remove an uploaded pack; False when there is none."""

@@ -17,9 +17,10 @@ from securebench.errors import (
 )
 from securebench.kube.fake import FakeCluster
 from securebench.kube.port import Kind
+from securebench.ledger.audits import AuditResult, write_audit
 from securebench.ledger.index import RunIndex
 from securebench.manifests.canary import ProbeTarget
-from securebench.plan.model import AttemptKey, LaunchKey, Role
+from securebench.plan.model import AttemptKey, LaunchKey, PackAudit, Role
 
 EARLIER = "11111111-0000-4000-8000-000000000000"
 LATER = "22222222-0000-4000-8000-000000000000"
@@ -107,6 +108,43 @@ async def test_fields_that_may_change_do_not_matter(world):
     first = await world.bind()
     again = await world.bind(parallelism=9, suspend=True, activeDeadlineSeconds=5)
     assert again.plan.digest == first.plan.digest
+
+
+def audited(world, bound, result=PackAudit.PASSED):
+    digest, version = bound.plan.pack_digest, bound.plan.verifier_version
+    write_audit(world.root, AuditResult(digest, version, result, "2026-11-23T03:00:00Z", 3, {}))
+
+
+async def test_a_run_says_what_the_newest_audit_of_its_pack_said(world):
+    first = await world.bind()
+    assert first.plan.pack_audit is PackAudit.NONE
+    audited(world, first)
+    second = await world.bind("second", LATER, runId="nightly")
+    assert second.plan.pack_audit is PackAudit.PASSED
+    assert second.plan.digest == first.plan.digest
+
+
+async def test_what_an_audit_said_at_the_start_stays(world):
+    audited(world, await world.bind())
+    await world.bind("second", LATER)
+    audited(world, await world.bind(), PackAudit.FAILED)
+    assert (await world.bind("second", LATER)).plan.pack_audit is PackAudit.PASSED
+
+
+async def test_an_audit_of_another_pack_says_nothing(world):
+    audited(world, await world.bind())
+    world.rows("a", "b")
+    assert (await world.bind("second", LATER)).plan.pack_audit is PackAudit.NONE
+
+
+async def test_a_run_of_an_operator_that_did_not_ask_goes_on(world):
+    first = await world.bind()
+    audited(world, first)
+    path = first.store.folder / "run.json"
+    binding = json.loads(path.read_text())
+    del binding["pack_audit"]
+    path.write_text(json.dumps(binding))
+    assert (await world.bind()).plan == first.plan
 
 
 async def test_another_plan_for_a_bound_run_is_our_bug(world):

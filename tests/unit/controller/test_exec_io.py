@@ -15,8 +15,10 @@ from securebench.candidates.digest import tree_digest
 from securebench.controller import exec_io
 from securebench.controller.exec_io import Streams, serve
 from securebench.controller.exec_packs import Volume
+from securebench.ledger.audits import AuditResult, pack_audit
 from securebench.ledger.index import IndexEntry, RunIndex
 from securebench.packs.bundle import BundleLimits, folder_files, unpack_bundle, write_bundle
+from securebench.plan.model import PackAudit
 
 LIMITS = BundleLimits(files=10, size_bytes=100_000)
 UID = "0f6b2c1e-0000-4000-8000-000000000001"
@@ -298,3 +300,22 @@ def test_trouble_of_the_volume_is_an_answer(root: Path) -> None:
     reply = call(root, "get-run", UID, "summary.json")
     assert (reply.code, reply.answer["kind"]) == (1, "StorageError")
     assert str(reply.answer["error"]).startswith("the results volume refused: ")
+
+
+def test_the_result_of_an_audit_arrives(root: Path) -> None:
+    digest = "sha256:" + "0a" * 32
+    result = AuditResult(digest, "1", PackAudit.PASSED, "2026-11-23T03:00:00Z", 3, {"passed": 12})
+    data = result.encode()
+
+    reply = call(root, "put-audit", str(len(data)), stdin=data + b"more")
+
+    assert reply.answer == {"ok": True, "digest": digest, "result": "passed"}
+    assert pack_audit(root, digest, "1") is PackAudit.PASSED
+
+
+@pytest.mark.parametrize("size", ["0", "-1", "x", "16385", "10"])
+def test_what_is_no_result_of_an_audit_leaves_nothing(root: Path, size: str) -> None:
+    reply = call(root, "put-audit", size, stdin=b'{"result": "passed"}' * 1000)
+
+    assert (reply.code, reply.answer["kind"]) == (1, "InvalidInputError")
+    assert not (root / "audits").exists()

@@ -41,7 +41,7 @@ from securebench.ledger.records import (
     candidate_record,
 )
 from securebench.packs.task import SecureBenchTask
-from securebench.plan.model import AttemptKey, Limits, UserNamespaces, VerifierKind
+from securebench.plan.model import AttemptKey, Limits, PackAudit, UserNamespaces, VerifierKind
 from securebench.resources import Lane, Resource, ResourceBundle
 
 SCHEMA = json.loads(
@@ -447,6 +447,7 @@ class TestLabels:
             "user_namespace": True,
             "external_tools": False,
             "audit": False,
+            "pack_audit": "none",
         }
 
     def test_of_a_node_that_was_reached(self) -> None:
@@ -454,6 +455,15 @@ class TestLabels:
         made = candidate_record(run_plan(task), task, history(), TEXTS, context)
         VALIDATOR.validate(json.loads(record_line(made, Limits())))
         assert made["labels"]["node_reachable"] is True
+
+    @pytest.mark.parametrize("known", PackAudit)
+    def test_of_an_audited_pack(self, known: PackAudit) -> None:
+        assert record(history(), pack_audit=known)["labels"]["pack_audit"] == known.value
+
+    def test_of_a_record_before_audits_left_results(self) -> None:
+        made = record(history())
+        del made["labels"]["pack_audit"]
+        VALIDATOR.validate(json.loads(record_line(made, Limits())))
 
     def test_of_an_audit(self) -> None:
         assert record(history(), audit=True)["labels"]["audit"] is True
