@@ -53,7 +53,10 @@ class ExposedValues:
         Args:
             data: A whole text: what lies across the border of two pieces is not found.
         """
-        return self._pattern.sub(lambda match: FILLER * len(match[0]), data)
+        result = bytearray(data)
+        for match in self._pattern.finditer(data):
+            result[match.start() : match.end()] = FILLER * (match.end() - match.start())
+        return bytes(result)
 
     def without_text(self, text: str) -> str:
         """Return a text in which the values are filled up, as ``without`` does."""

@@ -5,8 +5,10 @@ Source: contract 8.1.
 
 from __future__ import annotations
 
+import heapq
 from collections.abc import Iterable, Iterator, Mapping
-from typing import NamedTuple
+from io import StringIO
+from typing import AnyStr, NamedTuple
 
 from securebench.resources import REDACTED, Lane, ResourceBundle
 
@@ -34,8 +36,8 @@ STRUCTURAL_VALUES = frozenset({"needed_commands", "candidate_policy"})
 class RedactedVerification(NamedTuple):
     """Verifier output without secrets."""
 
-    stdout: str
-    stderr: str
+    stdout: str | bytes
+    stderr: str | bytes
     metadata: dict[str, object]
     failure_message: str | None
 
@@ -53,8 +55,8 @@ def task_secrets(resources: ResourceBundle) -> frozenset[str]:
 
 def redact_verification(
     task_secrets: Iterable[str],
-    stdout: str,
-    stderr: str,
+    stdout: str | bytes,
+    stderr: str | bytes,
     metadata: Mapping[str, object],
     failure_message: str | None,
 ) -> RedactedVerification:
@@ -62,8 +64,8 @@ def redact_verification(
 
     Args:
         task_secrets: What ``task_secrets()`` gave for the task.
-        stdout: Whole text; redaction comes before truncation.
-        stderr: Whole text.
+        stdout: Whole text or its UTF-8; redaction comes before truncation.
+        stderr: The same.
         metadata: JSON object; keys are kept, values are redacted at any depth.
         failure_message: One sentence, or None.
     """
@@ -88,18 +90,33 @@ class _Secrets:
         self._trimmed = frozenset(secret.strip() for secret in self._exact)
         self._inside = tuple(secret for secret in self._exact if len(secret) >= SUBSTRING_MINIMUM)
 
-    def redact_output(self, text: str) -> str:
-        return REDACTED if text.strip() in self._trimmed else self.redact_text(text)
+    def redact_output(self, text: str | bytes) -> str | bytes:
+        shown = text if isinstance(text, str) else text.decode("utf-8", "replace")
+        if shown.strip() in self._trimmed:
+            return REDACTED
+        return self.redact_text(text) if isinstance(text, str) else self._redact_bytes(text)
 
     def redact_text(self, text: str) -> str:
         if text in self._exact:
             return REDACTED
-        pieces: list[str] = []
+        result = StringIO()
         position = 0
-        for start, end in _merged(self._occurrences(text)):
-            pieces += (text[position:start], REDACTED)
+        for start, end in _merged(heapq.merge(*(_places(secret, text) for secret in self._inside))):
+            result.write(text[position:start])
+            result.write(REDACTED)
             position = end
-        return "".join((*pieces, text[position:]))
+        result.write(text[position:])
+        return result.getvalue() if position else text
+
+    def _redact_bytes(self, data: bytes) -> bytes:
+        secrets = [secret.encode("utf-8", "surrogatepass") for secret in self._inside]
+        view, result = memoryview(data), bytearray()
+        position = 0
+        for start, end in _merged(heapq.merge(*(_places(secret, data) for secret in secrets))):
+            result += view[position:start]
+            result += REDACTED.encode()
+            position = end
+        return bytes(result + view[position:]) if position else data
 
     def redact_entry(self, key: str, value: object) -> object:
         return REDACTED if key == EXPECTED_ANSWER else self.redact_value(value)
@@ -113,28 +130,34 @@ class _Secrets:
             return [self.redact_value(item) for item in value]
         return value
 
-    def _occurrences(self, text: str) -> Iterator[tuple[int, int]]:
-        for secret in self._inside:
-            start = text.find(secret)
-            while start >= 0:
-                end = start + len(secret)
-                yield start, end
-                start = text.find(secret, end)
+
+def _places(secret: AnyStr, text: AnyStr) -> Iterator[tuple[int, int]]:
+    start = text.find(secret)
+    while start >= 0:
+        end = start + len(secret)
+        yield start, end
+        start = text.find(secret, end)
 
 
-def _merged(spans: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
-    """Return sorted spans in which overlapping ones are one.
+def _merged(spans: Iterable[tuple[int, int]]) -> Iterator[tuple[int, int]]:
+    """Yield spans in which overlapping ones are one.
 
     Replacing longer secrets first would leave the rest of a shorter secret that overlaps
     them; a union of the places leaves nothing.
+
+    Args:
+        spans: Sorted.
     """
-    merged: list[tuple[int, int]] = []
-    for start, end in sorted(spans):
-        if merged and start < merged[-1][1]:
-            merged[-1] = (merged[-1][0], max(end, merged[-1][1]))
-        else:
-            merged.append((start, end))
-    return merged
+    first = last = 0
+    for start, end in spans:
+        if start < last:
+            last = max(end, last)
+            continue
+        if last:
+            yield first, last
+        first, last = start, end
+    if last:
+        yield first, last
 
 
 def _leaves(key: str, value: object, *, top: bool = False) -> Iterator[str]:

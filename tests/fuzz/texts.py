@@ -341,18 +341,19 @@ def check_patch(data: bytes, root: Path) -> None:
         assert judgement.problem is not None
         return
     end = sections[-1].end
-    assert "".join(text[each.start : each.end] for each in sections) == text[:end]
+    data = text.encode()
+    assert b"".join(data[each.start : each.end] for each in sections) == data[:end]
     if judgement.problem is None:
         seen = git_paths(judgement.text, root)
         assert seen is None or seen <= set(judgement.applied), (seen, judgement.applied)
         assert not any(path.startswith("kept/") for path in seen or ())
 
 
-def git_paths(text: str, root: Path) -> set[str] | None:
+def git_paths(text: bytes, root: Path) -> set[str] | None:
     """Return the paths that git would touch; None where it refuses the patch."""
     arguments = ("apply", "--numstat", "-z", "--unsafe-paths", "--directory=", "-")
     result = subprocess.run(
-        ["git", *arguments], cwd=root, input=text.encode(), capture_output=True, check=False
+        ["git", *arguments], cwd=root, input=text, capture_output=True, check=False
     )
     if result.returncode:
         return None

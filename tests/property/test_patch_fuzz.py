@@ -46,10 +46,10 @@ def test_the_reader_decides_about_any_text(text):
     if isinstance(found, int):
         assert 1 <= found <= text.count("\n") + 2
         return
-    sections = found
+    sections, data = found, text.encode()
     end = sections[-1].end
-    assert "".join(text[each.start : each.end] for each in sections) == text[:end]
-    assert not text[end:].strip(" \t\r\n")
+    assert b"".join(data[each.start : each.end] for each in sections) == data[:end]
+    assert not data[end:].strip(b" \t\r\n")
     assert read_patch(render(text, sections))[0].paths == sections[0].paths
 
 
@@ -84,7 +84,7 @@ def test_what_was_written_is_read(files):
     text = "".join(written(name, old, new) for name, (old, new) in files.items())
     sections = read_patch(text)
     assert [each.old_path for each in sections] == list(files)
-    assert render(text, sections) == text
+    assert render(text, sections) == text.encode()
 
 
 LONG = 200_000

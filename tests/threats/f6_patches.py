@@ -110,7 +110,7 @@ def _read(step: _Step, line: str) -> None:
 
 
 def _plain(name: str) -> str:
-    return decoded(name) or name
+    return decoded(name.encode()) or name
 
 
 def _name(name: str) -> str:

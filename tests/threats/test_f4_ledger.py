@@ -108,8 +108,8 @@ def store(tmp_path: Path) -> RunStore:
 def exported(store: RunStore, shown: Record) -> Record:
     """Return what is published when a finished record's file is replaced by another record."""
     key = AttemptKey(0, 1)
-    digest = store.write_record(key, json.dumps(MINE))
-    store.write_record(key, json.dumps(shown))
+    digest = store.write_record(key, [json.dumps(MINE).encode()])
+    store.write_record(key, [json.dumps(shown).encode()])
     store.export([(key, digest)])
     record = parse_record((store.folder / "candidates.jsonl").read_bytes())
     assert record is not None
@@ -124,9 +124,9 @@ def test_a_075_attack_on_records(store: RunStore) -> None:
 
 def test_a_075_twin_of_records(store: RunStore) -> None:
     key = AttemptKey(0, 1)
-    store.write_record(key, json.dumps(MINE))
+    store.write_record(key, [json.dumps(MINE).encode()])
 
-    now = store.write_record(key, json.dumps(GOOD))
+    now = store.write_record(key, [json.dumps(GOOD).encode()])
 
     assert store.export([(key, now)])[0] == 1
 

@@ -37,7 +37,9 @@ def patch_without_effect(subject: Subject, task: SecureBenchTask) -> str | None:
         sections = read_patch(gold)
     except NoncanonicalPatchError:
         return None
-    texts = (_flip(gold, section) for section in sections if _stays(gold, section))
+    data = gold.encode()
+    headed = ((data[each.start : each.end].decode(), each) for each in sections)
+    texts = (_flip(text, section) for text, section in headed if _stays(text, section))
     return next((text for text in texts if judge_patch(text, policy).problem is None), None)
 
 
@@ -81,9 +83,9 @@ def write_pack(subject: Subject, folder: Path, task_ids: set[str]) -> None:
             shutil.copytree(subject.root / name, folder / name, symlinks=True, dirs_exist_ok=True)
 
 
-def _stays(patch: str, section: Section) -> bool:
+def _stays(text: str, section: Section) -> bool:
     """Tell whether a section changes the content of a file that is there, and nothing else."""
-    header = patch[section.start : section.end].partition("\n@@")[0]
+    header = text.partition("\n@@")[0]
     return (
         "\nnew file mode" not in header
         and section.old_path == section.new_path
@@ -94,8 +96,8 @@ def _stays(patch: str, section: Section) -> bool:
     )
 
 
-def _flip(patch: str, section: Section) -> str:
-    header = patch[section.start : section.end].splitlines()[0]
+def _flip(text: str, section: Section) -> str:
+    header = text.splitlines()[0]
     old, new = Mode.FILE.value, Mode.PROGRAM.value
     if Mode.PROGRAM in section.modes:
         old, new = new, old

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
+from pathlib import Path
 
 from securebench.candidates.extraction import TEXT_FILE
 from securebench.controller.egress import (
@@ -49,6 +51,8 @@ from securebench.reasons import (
     VERIFIER_CONFIGURATION,
     VERIFIER_ERROR,
 )
+
+PIECE_BYTES = 1 << 20
 
 Captured = Produced | Verified | LaunchLost
 
@@ -123,11 +127,16 @@ def _sealed(
         path = store.launch_folder(job.launch) / CANDIDATE_NAME / candidate.file
         store.check_file(path, candidate.digest)
         if candidate.file == TEXT_FILE:
-            candidate = replace(candidate, is_blank=not path.read_bytes().strip())
+            candidate = replace(candidate, is_blank=_is_blank(path))
             if task.check is not None and task.check.patch is not None:
                 patch = seal_patch(task.check.patch, path.parent)
                 candidate = replace(candidate, patch=patch)
     return candidate, stdout, stderr
+
+
+def _is_blank(path: Path) -> bool:
+    with path.open("rb") as file:
+        return not any(piece.strip() for piece in iter(partial(file.read, PIECE_BYTES), b""))
 
 
 def _verification(store: RunStore, task: TaskPlan, job: Capture) -> Verification:

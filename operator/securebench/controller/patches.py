@@ -21,12 +21,13 @@ from securebench.ledger.store import bytes_digest
 from securebench.manifests.repository import APPLIED, DECLARED
 from securebench.plan.model import PatchPlan
 from securebench.reasons import EVALUATOR_TAMPERED, VERIFIER_ERROR
-from securebench.verifiers.patch.judgement import PatchJudgement, judge_changes
+from securebench.verifiers.patch.judgement import PatchJudgement, judge_changes, listed
 
 TAMPERED_WORDS = "the checks succeeded although a test was added that must fail"
 
-CHANGED_BYTES = 16 * 1024 * 1024
-"""Bound of the list of changed paths; supervise writes less."""
+CHANGED_BYTES = 256 * 1024
+"""What is read of a list of changed paths; beyond it the patch counts as one that does not do what
+it declares, without a list."""
 
 
 def seal_patch(plan: PatchPlan, folder: Path) -> SealedPatch:
@@ -36,11 +37,11 @@ def seal_patch(plan: PatchPlan, folder: Path) -> SealedPatch:
         plan: How patches of the task are judged.
         folder: The candidate's folder; writing there again writes the same.
     """
-    judgement = judged(plan, (folder / TEXT_FILE).read_bytes().decode())
+    judgement = judged(plan, (folder / TEXT_FILE).read_bytes())
     if judgement.problem is not None:
         problem = judgement.problem
         return SealedPatch(problem.value, problem.phase, judgement.message)
-    applied, declared = judgement.text.encode(), _declared(judgement)
+    applied, declared = judgement.text, _declared(judgement)
     replace_file(folder / APPLIED, applied)
     replace_file(folder / DECLARED, declared)
     return SealedPatch(applied_digest=bytes_digest(applied), declared_digest=bytes_digest(declared))
@@ -87,19 +88,22 @@ def failed_step(plan: PatchPlan, base: Verification, code: int, folder: Path) ->
 def _denied(plan: PatchPlan, known: Verification, folder: Path) -> Verification:
     """Tell a policy violation from a patch that changes other paths than it declares."""
     changed = _changed(folder / CHANGED)
+    if changed is None:
+        return known
     judgement = judge_changes(changed, policy_of(plan))
-    metadata: dict[str, object] = {"actual_candidate_patch_paths": sorted(changed)}
+    metadata = listed("actual_candidate_patch_paths", sorted(changed))
     if judgement.denied:
-        metadata["denied_candidate_patch_paths"] = sorted(judgement.denied)
+        metadata |= listed("denied_candidate_patch_paths", sorted(judgement.denied))
     reason = judgement.problem.value if judgement.problem is not None else known.problem
     return replace(known, problem=reason, message=judgement.message, metadata=metadata)
 
 
-def _changed(path: Path) -> Mapping[str, str | None]:
-    """Read the list that supervise wrote before any candidate code ran."""
+def _changed(path: Path) -> Mapping[str, str | None] | None:
+    """Read the list that supervise wrote before any candidate code ran; None for a long one."""
     try:
-        size = path.stat().st_size
-        value = json.loads(path.read_bytes()) if size <= CHANGED_BYTES else None
+        if path.stat().st_size > CHANGED_BYTES:
+            return None
+        value = json.loads(path.read_bytes())
     except FileNotFoundError:
         return {}
     except ValueError as error:

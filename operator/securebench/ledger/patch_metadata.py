@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from securebench.plan.tasks import VERIFIER_STDERR
 from securebench.reasons import VERIFIER_TIMEOUT
-from securebench.verifiers.patch.judgement import judge_patch
+from securebench.verifiers.patch.judgement import judge_patch, listed
 from securebench.verifiers.patch.policy import CandidatePolicy
 
 if TYPE_CHECKING:
@@ -30,13 +30,13 @@ def policy_of(plan: PatchPlan) -> CandidatePolicy:
     return CandidatePolicy.of(plan.policy)
 
 
-def judged(plan: PatchPlan, text: str) -> PatchJudgement:
+def judged(plan: PatchPlan, text: str | bytes) -> PatchJudgement:
     """Return what a patch's text says of it."""
     return judge_patch(text, policy_of(plan))
 
 
 def patch_metadata(
-    task: TaskPlan, check: CheckPlan, patch: PatchPlan, history: AttemptHistory, text: str
+    task: TaskPlan, check: CheckPlan, patch: PatchPlan, history: AttemptHistory, text: str | bytes
 ) -> dict[str, object]:
     """Return verifier metadata of a judged patch, before redaction.
 
@@ -76,7 +76,7 @@ def patch_metadata(
         "image_commit": command.commit or None,
     }
     if not verification.problem and not command.timed_out:
-        common["actual_candidate_patch_paths"] = sorted(judgement.changed)
+        common |= listed("actual_candidate_patch_paths", sorted(judgement.changed))
     reason = verification.problem or (VERIFIER_TIMEOUT if command.timed_out else "")
     if reason:
         common["failure_reason"] = reason

@@ -61,7 +61,7 @@ CODE_FILES = {
 
 @dataclass(frozen=True, slots=True)
 class RecordTexts:
-    """Texts of an attempt as they lie on the volume, decoded and bounded by the courier.
+    """Texts of an attempt as they lie on the volume, bounded by the courier; bytes are UTF-8.
 
     Attributes:
         producer_stdout: Of the harness.
@@ -71,11 +71,11 @@ class RecordTexts:
         candidate: Content of ``candidate.txt``, or None.
     """
 
-    producer_stdout: str = ""
-    producer_stderr: str = ""
-    verifier_stdout: str = ""
-    verifier_stderr: str = ""
-    candidate: str | None = None
+    producer_stdout: str | bytes = ""
+    producer_stderr: str | bytes = ""
+    verifier_stdout: str | bytes = ""
+    verifier_stderr: str | bytes = ""
+    candidate: str | bytes | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -217,11 +217,12 @@ def _redacted(
     task: TaskPlan, history: AttemptHistory, finish: Finish, texts: RecordTexts
 ) -> RedactedVerification:
     metadata = _verifier_metadata(task, history, finish, texts)
-    stderr = metadata.pop(VERIFIER_STDERR, texts.verifier_stderr)
+    said = metadata.pop(VERIFIER_STDERR, None)
+    stderr = texts.verifier_stderr if said is None else str(said)
     return redact_verification(
         task_secrets(task.task.resources),
         texts.verifier_stdout,
-        str(stderr),
+        stderr,
         metadata,
         finish.message or None,
     )
@@ -259,7 +260,8 @@ def _launched(verification: Verification) -> dict[str, object]:
 
 
 def _text_metadata(task: TaskPlan, texts: RecordTexts) -> dict[str, object]:
-    answer: dict[str, object] = {"candidate_answer": (texts.candidate or "").strip()}
+    given = texts.candidate if isinstance(texts.candidate, str) else ""
+    answer: dict[str, object] = {"candidate_answer": given.strip()}
     if task.task.task_type == "multiple_choice":
         answer["expected_answer"] = REDACTED
     return answer

@@ -103,21 +103,24 @@ class RunStore:
                 sealed=digest,
             )
 
-    def write_record(self, key: AttemptKey, line: str) -> str:
+    def write_record(self, key: AttemptKey, line: Iterable[bytes]) -> str:
         """Write a finished record.
 
         Args:
             key: Its attempt.
-            line: JSON without a newline.
+            line: JSON without a newline, in pieces.
 
         Returns:
             Hex SHA-256 of the line.
         """
-        data = line.encode()
         folder = self._root / layout.attempt_folder(self._uid, key.task, key.attempt)
         make_folder(folder)
-        replace_file(folder / RECORD, data)
-        return hashlib.sha256(data).hexdigest()
+        digest = hashlib.sha256()
+        with replacing(folder / RECORD) as file:
+            for piece in line:
+                file.write(piece)
+                digest.update(piece)
+        return digest.hexdigest()
 
     def read_record(self, key: AttemptKey) -> bytes:
         """Return a finished record's line without a newline."""
@@ -143,8 +146,9 @@ class RunStore:
                 line = self.read_record(key)
                 if hashlib.sha256(line).hexdigest() != digest:
                     raise DigestMismatchError(f"the record of attempt {key} was changed")
-                file.write(line + b"\n")
-                whole.update(line + b"\n")
+                for piece in (line, b"\n"):
+                    file.write(piece)
+                    whole.update(piece)
                 count += 1
         return count, whole.hexdigest()
 

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Final
 
 from securebench.candidates.extraction import TEXT_FILE
-from securebench.engine.model import AttemptHistory
+from securebench.engine.model import AttemptHistory, SealedCandidate
 from securebench.ledger.records import RecordTexts
 from securebench.ledger.store import RunStore
 from securebench.manifests.layout import CANDIDATE_NAME, PRODUCER_NAME, VERIFICATION_NAME
@@ -31,11 +31,9 @@ def read_texts(store: RunStore, history: AttemptHistory) -> RecordTexts:
     if produced is None:
         return RecordTexts()
     folder = store.launch_folder(LaunchKey(*history.key, Role.HARNESS, produced.launch))
-    candidate = produced.candidate
-    is_text = candidate is not None and candidate.file == TEXT_FILE
     stdout, stderr = _streams(folder / PRODUCER_NAME)
     verified = history.verification
-    verifier_stdout = verifier_stderr = ""
+    verifier_stdout = verifier_stderr = b""
     if verified is not None:
         key = LaunchKey(*history.key, Role.VERIFIER, verified.launch)
         verifier_stdout, verifier_stderr = _streams(store.launch_folder(key) / VERIFICATION_NAME)
@@ -44,7 +42,7 @@ def read_texts(store: RunStore, history: AttemptHistory) -> RecordTexts:
         producer_stderr=stderr,
         verifier_stdout=verifier_stdout,
         verifier_stderr=verifier_stderr,
-        candidate=_text(folder / CANDIDATE_NAME / TEXT_FILE) if is_text else None,
+        candidate=_candidate(produced.candidate, folder / CANDIDATE_NAME / TEXT_FILE),
     )
 
 
@@ -69,8 +67,15 @@ def last_words(store: RunStore, launch: LaunchKey) -> str:
     return shown if len(shown) <= LAST_WORDS else f"{shown[:LAST_WORDS]}…"
 
 
-def _streams(folder: Path) -> tuple[str, str]:
-    return _text(folder / "stdout"), _text(folder / "stderr")
+def _candidate(candidate: SealedCandidate | None, path: Path) -> str | bytes | None:
+    """Read a text; a patch, which may be ten times as long, stays the bytes that it is."""
+    if candidate is None or candidate.file != TEXT_FILE:
+        return None
+    return path.read_bytes() if candidate.patch is not None else _text(path)
+
+
+def _streams(folder: Path) -> tuple[bytes, bytes]:
+    return _text(folder / "stdout").encode(), _text(folder / "stderr").encode()
 
 
 def _text(path: Path) -> str:

@@ -95,7 +95,7 @@ def test_a_row_fits_its_repository(task_id, testbed):
     assert git(folder, "rev-parse", "HEAD").strip() == task.resources.value("base_commit")
     judgement = judge_patch(GOLD[task_id], policy_of(task))
     assert judgement.problem is None, judgement.message
-    for patch in (judgement.text, tests["test_patch"], tests["control"]):
+    for patch in (judgement.text.decode(), tests["test_patch"], tests["control"]):
         git(folder, "apply", "--binary", "-", stdin=patch)
     changed = git(folder, "diff", "--name-only", "HEAD").split()
     assert set(judgement.changed) <= set(changed)

@@ -7,7 +7,7 @@ import pytest
 
 from build import verification
 from golden.manifest_samples import patch_task
-from securebench.controller.patches import failed_step, seal_patch
+from securebench.controller.patches import CHANGED_BYTES, failed_step, seal_patch
 from securebench.engine.model import CommandReport
 from securebench.engine.patch_steps import PatchStep
 from securebench.engine.stage import PHASES, Code
@@ -115,3 +115,11 @@ def test_a_damaged_list_of_changes_loses_the_launch(text, tmp_path):
     (tmp_path / "changed.json").write_text(text, errors="surrogateescape")
     with pytest.raises(DigestMismatchError):
         failed_step(PLAN, BASE, PatchStep.PATHS.code, tmp_path)
+
+
+def test_a_list_of_changed_paths_that_is_too_long_is_the_candidates(tmp_path):
+    (tmp_path / "changed.json").write_text(" " * (CHANGED_BYTES + 1))
+    base = verification(passed=False)
+    found = failed_step(PLAN, base, PatchStep.PATHS.code, tmp_path)
+    assert (found.problem, found.outcome) == ("candidate_patch_path_mismatch", "agent")
+    assert found.metadata == {}

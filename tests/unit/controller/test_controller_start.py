@@ -50,7 +50,7 @@ class World:
         journal.append([RunBound(EARLIER, bound.plan.digest), Opened(1, NOW)])
         for task, outcome in enumerate(outcomes):
             key = AttemptKey(task, 1)
-            sha256 = bound.store.write_record(key, json.dumps({"task": task}))
+            sha256 = bound.store.write_record(key, [json.dumps({"task": task}).encode()])
             finish = Finish(key, outcome, passed=outcome is Outcome.SCORED)
             journal.append(
                 [LaunchBegun(LaunchKey(*key, Role.HARNESS, 1), NOW), Finished(finish, sha256, NOW)]

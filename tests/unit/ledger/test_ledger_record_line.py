@@ -4,11 +4,8 @@ import json
 from dataclasses import replace
 from typing import Any
 
-import pytest
-
 from golden.manifest_samples import digest
 from securebench.engine.model import CommandReport, Outcome
-from securebench.errors import TooLargeError
 from securebench.ledger.record_line import cut, record_line
 from securebench.ledger.records import RecordTexts
 from securebench.plan.model import Limits
@@ -17,9 +14,9 @@ from unit.ledger.test_ledger_records import PRODUCTION, VALIDATOR, failed, histo
 
 class TestLine:
     def test_form(self) -> None:
-        line = record_line({"b": "ä", "a": [1, 2]}, Limits())
+        line = b"".join(record_line({"b": "ä", "a": [1, 2]}, Limits()))
 
-        assert line == '{"a": [1, 2], "b": "\\u00e4"}'
+        assert line == b'{"a": [1, 2], "b": "\\u00e4"}'
 
     def big(self, **changes: Any) -> dict[str, Any]:
         texts = RecordTexts(
@@ -31,7 +28,7 @@ class TestLine:
         return {**record(history(), texts=texts), **changes}
 
     def shortened(self, made: dict[str, Any], bound: int) -> dict[str, Any]:
-        line = record_line(made, Limits(record_bytes=bound))
+        line = b"".join(record_line(made, Limits(record_bytes=bound)))
         assert len(line) < bound
         result: dict[str, Any] = json.loads(line)
         VALIDATOR.validate(result)
@@ -40,7 +37,7 @@ class TestLine:
     def test_a_line_that_fits_is_whole(self) -> None:
         made = self.big()
 
-        assert json.loads(record_line(made, Limits())) == made
+        assert json.loads(b"".join(record_line(made, Limits()))) == made
 
     def test_outputs_go_first(self) -> None:
         found = self.shortened(self.big(), 800_000)
@@ -96,9 +93,35 @@ class TestLine:
         assert len(found["producer_stdout"]) < 66_000
         assert "verifier_metadata" not in found
 
-    def test_what_still_does_not_fit_is_an_error(self) -> None:
-        with pytest.raises(TooLargeError):
-            record_line(self.big(), Limits(record_bytes=1000))
+    def test_what_still_does_not_fit_has_no_outputs_and_no_lists(self) -> None:
+        made = self.big(failure_message="m" * 90_000)
+        lists = {"candidate_patch_paths": ["x" * 60_000] * 300, "note": "n" * 20_000}
+        made["verifier_metadata"] = {**made["verifier_metadata"], **lists}
+        found = self.shortened(made, 40_000)
+
+        assert found["record_truncated"] is True
+        assert found["passed"] is True
+        assert found["failure_message"] == "m" * 1024
+        assert found["resource_summary"] == []
+        assert (found["producer_stdout"], found["verifier_stdout"]) == ("", "")
+        assert found["verifier_metadata"]["candidate_patch_paths"] == []
+        assert found["verifier_metadata"]["note"] == "n" * 1024
+        assert found["verifier_metadata"]["verifier"] == "short_answer"
+        assert {name: found[name] for name in ("labels", "digests")} == {
+            name: made[name] for name in ("labels", "digests")
+        }
+
+    def test_a_record_is_written_however_small_the_bound(self) -> None:
+        line = b"".join(record_line(self.big(), Limits(record_bytes=1)))
+
+        assert json.loads(line)["record_truncated"] is True
+
+    def test_bytes_are_the_same_text(self) -> None:
+        text = 'a"\x01\u00e4\U0001f600' * 30_000
+        plain = record_line(self.big(candidate_patch=text), Limits())
+        data = record_line(self.big(candidate_patch=text.encode()), Limits())
+
+        assert b"".join(plain) == b"".join(data)
 
     def test_cuts_keep_characters_whole(self) -> None:
         text = cut("äöü" * 10, 9, 60)

@@ -141,7 +141,7 @@ def test_the_schema_knows_what_text_verifiers_say(family: str, answer: str) -> N
 
 
 def line(made: dict[str, Any]) -> dict[str, Any]:
-    found: dict[str, Any] = json.loads(record_line(made, Limits()))
+    found: dict[str, Any] = json.loads(b"".join(record_line(made, Limits())))
     return found
 
 

@@ -96,7 +96,7 @@ def unchecked(
 
 def record(past: AttemptHistory, *given: Any, **changes: Any) -> dict[str, Any]:
     made = unchecked(past, *given, **changes)
-    VALIDATOR.validate(json.loads(record_line(made, Limits())))
+    VALIDATOR.validate(json.loads(b"".join(record_line(made, Limits()))))
     return made
 
 
@@ -227,7 +227,7 @@ class TestRedaction:
         assert made["verifier_metadata"]["note"] == "want <redacted>!"
         assert made["verifier_stderr"] == "got x, want <redacted>\n"
         assert made["failure_message"] == "<redacted>"
-        assert HIDDEN_ANSWER not in record_line(made, Limits())
+        assert HIDDEN_ANSWER not in b"".join(record_line(made, Limits())).decode()
 
     def test_what_the_agent_said_stays_as_it_is(self) -> None:
         texts = RecordTexts(producer_stdout=HIDDEN_ANSWER, candidate=HIDDEN_ANSWER)
@@ -272,7 +272,7 @@ class TestCheck:
             "stdout_truncated": True,
             "stdout_bytes": 3_000_000,
         }
-        assert CHECK_COMMAND not in record_line(made, Limits())
+        assert CHECK_COMMAND not in b"".join(record_line(made, Limits())).decode()
 
     def test_every_word_of_an_argv_is_redacted(self) -> None:
         base = terminal_task()
@@ -453,7 +453,7 @@ class TestLabels:
     def test_of_a_node_that_was_reached(self) -> None:
         task, context = text_task(), replace(CONTEXT, node_reachable=True)
         made = candidate_record(run_plan(task), task, history(), TEXTS, context)
-        VALIDATOR.validate(json.loads(record_line(made, Limits())))
+        VALIDATOR.validate(json.loads(b"".join(record_line(made, Limits()))))
         assert made["labels"]["node_reachable"] is True
 
     @pytest.mark.parametrize("known", PackAudit)

@@ -87,12 +87,13 @@ KEYS = (AttemptKey(0, 1), AttemptKey(0, 2), AttemptKey(1, 1))
 
 def written(store, keys=KEYS):
     return [
-        (key, store.write_record(key, json.dumps({"task": key[0], "n": key[1]}))) for key in keys
+        (key, store.write_record(key, [json.dumps({"task": key[0], "n": key[1]}).encode()]))
+        for key in keys
     ]
 
 
 def test_a_record_is_one_line_with_its_digest(store):
-    digest = store.write_record(KEYS[0], '{"a": 1}')
+    digest = store.write_record(KEYS[0], [b'{"a"', b": 1}"])
     assert digest == sha(b'{"a": 1}')
     assert store.read_record(KEYS[0]) == b'{"a": 1}'
     assert mode(store.folder / "tasks/0/attempts/1/record.json") == 0o644
@@ -144,7 +145,7 @@ def match_call(store, finished, call):
         case "export":
             store.export(finished[:1])
         case "record":
-            store.write_record(KEYS[0], "{}")
+            store.write_record(KEYS[0], [b"{}"])
         case _:
             store.write_json("summary.json", {"a": 2})
 
@@ -195,7 +196,9 @@ def test_texts_of_an_attempt(store):
     (folder / "producer/stdout").write_bytes(b"out")
     (folder / "producer/stderr").write_bytes(b"caf\xe9")
     (folder / "verification/stdout").write_bytes(b"1 passed")
-    assert read_texts(store, history) == RecordTexts("out", "caf\ufffd", "1 passed", "", "B\n")
+    assert read_texts(store, history) == RecordTexts(
+        b"out", "caf\ufffd".encode(), b"1 passed", b"", "B\n"
+    )
 
 
 def test_no_production_no_texts(store):
@@ -203,7 +206,9 @@ def test_no_production_no_texts(store):
 
 
 def test_what_a_launch_did_not_leave_is_empty(store):
-    assert read_texts(store, history_of(production=production())) == RecordTexts(candidate="")
+    assert read_texts(store, history_of(production=production())) == RecordTexts(
+        b"", b"", b"", b"", candidate=""
+    )
 
 
 @pytest.mark.parametrize("file", [None, "workspace.tar"])

@@ -2,7 +2,12 @@
 
 import pytest
 
-from securebench.verifiers.patch.judgement import PatchProblem, judge_changes, judge_patch
+from securebench.verifiers.patch.judgement import (
+    LISTED_PATHS,
+    PatchProblem,
+    judge_changes,
+    judge_patch,
+)
 from securebench.verifiers.patch.policy import (
     CandidatePolicy,
     Decision,
@@ -226,7 +231,7 @@ def test_preserved_sections_are_left_out():
     text = touching("src/x", "tests/a", "src/y")
     judgement = judge_patch(text, policy(preserved=["tests"]))
     assert judgement.problem is None
-    assert judgement.text == touching("src/x", "src/y")
+    assert judgement.text == touching("src/x", "src/y").encode()
     assert judgement.metadata() == {
         "candidate_patch_paths": ["src/x", "tests/a", "src/y"],
         "stripped_candidate_patch_paths": ["tests/a"],
@@ -237,7 +242,7 @@ def test_preserved_sections_are_left_out():
 def test_a_rename_out_of_a_preserved_folder_is_left_out_whole():
     text = "diff --git a/tests/a b/src/a\nrename from tests/a\nrename to src/a\n"
     judgement = judge_patch(text + touching("src/x"), policy(preserved=["tests"]))
-    assert judgement.text == touching("src/x")
+    assert judgement.text == touching("src/x").encode()
 
 
 def test_something_must_remain():
@@ -249,7 +254,7 @@ def test_something_must_remain():
 def test_a_denied_path_denies_the_patch():
     judgement = judge_patch(touching("src/x", "tests/a", "setup.py"), policy())
     assert judgement.problem is PatchProblem.POLICY
-    assert judgement.text == ""
+    assert judgement.text == b""
     assert judgement.metadata()["denied_candidate_patch_paths"] == ["tests/a", "setup.py"]
     assert "tests/a: " in judgement.stderr
     assert "'setup.py'" in judgement.message
@@ -295,3 +300,31 @@ def test_what_really_changed_is_judged_again(changed, want, denied):
     judgement = judge_changes(changed, policy())
     assert judgement.problem is want
     assert list(judgement.denied) == denied
+
+
+def test_a_patch_beyond_the_bounds_is_the_candidates():
+    judgement = judge_patch("diff --git a/" + "x" * 50_000 + " b/x\n", policy())
+    assert judgement.problem is PatchProblem.TOO_LARGE
+    assert judgement.problem.value == "candidate_too_large"
+    assert judgement.problem.phase == "candidate_extraction"
+    assert judgement.message == (
+        "the candidate patch is not read to its end: line 1: a path has more than 4096 bytes"
+    )
+
+
+def test_long_lists_are_cut():
+    paths = [f"tests/{number}" for number in range(LISTED_PATHS + 2)]
+    judgement = judge_patch(touching(*paths), policy())
+    metadata = judgement.metadata()
+    assert metadata["denied_candidate_patch_paths"] == paths[:LISTED_PATHS]
+    assert metadata["denied_candidate_patch_paths_total"] == LISTED_PATHS + 2
+    assert metadata["candidate_patch_paths"] == paths[:LISTED_PATHS]
+    assert judgement.stderr.splitlines()[-1] == "and 2 more"
+
+
+def test_lists_of_long_paths_are_cut_by_their_bytes():
+    paths = [f"tests/{number}/" + "ä" * 2000 for number in range(100)]
+    judgement = judge_patch(touching(*paths), policy())
+    assert len(judgement.metadata()["denied_candidate_patch_paths"]) == 16
+    assert len(judgement.message) < 20 * 250
+    assert len(judgement.stderr.encode()) < 80_000

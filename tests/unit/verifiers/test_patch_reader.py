@@ -5,15 +5,17 @@ import subprocess
 
 import pytest
 
-from securebench.verifiers.patch.body import MAX_BINARY_BYTES
+from securebench.verifiers.patch.body import LINK_BYTES, MAX_BINARY_BYTES
+from securebench.verifiers.patch.lines import PATH_BYTES
 from securebench.verifiers.patch.model import (
     Content,
     Mode,
     NoncanonicalPatchError,
+    PatchTooLargeError,
     changed_paths,
     unique_paths,
 )
-from securebench.verifiers.patch.reader import read_patch, render
+from securebench.verifiers.patch.reader import PATHS_BYTES, SECTIONS, read_patch, render
 
 HUNK = "@@ -1 +1 @@\n-old\n+new\n"
 
@@ -114,11 +116,10 @@ def test_a_canonical_patch_is_read_and_rendered_as_it_is(text, want):
     sections = read_patch(text)
     assert list(unique_paths(sections)) == want
     body = text.rstrip("\n\t ") + "\n" if "trailing" not in text else text
-    assert render(text, sections).startswith(body.rstrip("\n"))
-    assert (
-        "".join(text[section.start : section.end] for section in sections)
-        == text[: sections[-1].end]
-    )
+    assert render(text, sections).startswith(body.rstrip("\n").encode())
+    data = text.encode()
+    pieces = [data[section.start : section.end] for section in sections]
+    assert b"".join(pieces) == data[: sections[-1].end]
 
 
 REFUSED = {
@@ -191,6 +192,35 @@ def test_everything_else_is_refused(text):
         read_patch(text)
 
 
+def many(number, path="d/{}"):
+    names = map(path.format, range(number))
+    return "".join(f"diff --git a/{name} b/{name}\nnew file mode 100644\n" for name in names)
+
+
+TOO_LARGE = {
+    "sections": many(SECTIONS + 1),
+    "a path": many(1, "x" * (PATH_BYTES + 1)),
+    "a path that is quoted": many(1, "x")
+    .replace("a/x b/x", '"a/{0}" "b/{0}"')
+    .format("\\141" * 5000),
+    "all paths": many(PATHS_BYTES // 4000 + 1, "{:06}" + "x" * 3994),
+    "a path of a rename": "diff --git a/x b/y\nrename from " + "x" * 20_000 + "\nrename to y\n",
+}
+
+
+@pytest.mark.parametrize("text", TOO_LARGE.values(), ids=TOO_LARGE)
+def test_a_patch_beyond_the_bounds_is_not_read_on(text):
+    with pytest.raises(PatchTooLargeError):
+        read_patch(text)
+
+
+def test_what_the_bounds_let_through():
+    assert len(read_patch(many(SECTIONS))) == SECTIONS
+    assert len(read_patch(many(PATHS_BYTES // 4000, "{:06}" + "x" * 3994))) == PATHS_BYTES // 4000
+    (section,) = read_patch(many(1, "x" * PATH_BYTES))
+    assert len(section.new_path) == PATH_BYTES
+
+
 def test_the_error_names_the_line():
     with pytest.raises(NoncanonicalPatchError) as raised:
         read_patch(changed() + "prose\n")
@@ -218,6 +248,8 @@ def test_sections_say_what_they_do():
     [
         "diff --git a/l b/l\nnew file mode 120000\nindex 0000000..1de5659\n",
         LINK.replace("@@ -0,0 +1 @@", "@@ -3,0 +3 @@"),
+        LINK.replace("docs/x", "x" * (LINK_BYTES + 1)),
+        LINK.replace("+1 @@", "+1,9000 @@").replace("+docs/x", "+\n" * 8999 + "+x"),
         RELINKED + "@@ -9 +9 @@\n-a\n+b\n",
         BINARY.replace("100644", "120000"),
     ],
@@ -230,8 +262,8 @@ def test_a_link_whose_target_is_not_seen_has_none(text):
 
 def test_the_end_of_a_patch_is_completed():
     text = BINARY.rstrip("\n")
-    assert render(text, read_patch(text)) == BINARY.removesuffix("\n\n") + "\n\n"
-    assert render(changed().rstrip(), read_patch(changed().rstrip())) == changed()
+    assert render(text, read_patch(text)) == (BINARY.removesuffix("\n\n") + "\n\n").encode()
+    assert render(changed().rstrip(), read_patch(changed().rstrip())) == changed().encode()
 
 
 def git(folder, *words):
@@ -266,5 +298,5 @@ def test_what_git_writes_is_read(tmp_path):
         names = git(tmp_path, "diff", "--name-only", "--no-renames", "-z").split("\0")[:-1]
         sections = read_patch(text)
         assert sorted(changed_paths(sections)) == sorted(names)
-        assert render(text, sections) == text
+        assert render(text, sections) == text.encode()
         assert [each.target for each in sections if each.is_link] == ["no-end"]

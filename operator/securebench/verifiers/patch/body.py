@@ -6,16 +6,19 @@ import re
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from securebench.verifiers.patch.lines import Lines
+from securebench.verifiers.patch.lines import PATH_BYTES, Lines
 
-NO_NEWLINE = "\\ No newline at end of file"
+NO_NEWLINE = b"\\ No newline at end of file"
 MAX_BINARY_BYTES = 1 << 27
 """Largest size, 128 MiB, that a binary part may declare: git allocates it before it looks on."""
 
-_NUMBERS = r"(\d{1,10})(?:,(\d{1,10}))?"
-_HUNK = re.compile(rf"@@ -{_NUMBERS} \+{_NUMBERS} @@(?: .*)?", re.ASCII)
-_BINARY_SIZE = re.compile(r"(?:literal|delta) (\d{1,10})", re.ASCII)
-_BINARY_LINE = re.compile(r"([A-Za-z])([0-9A-Za-z!#$%&()*+\-;<=>?@^_`{|}~]{5,65})")
+LINK_BYTES = PATH_BYTES
+"""What is read of the text of a symlink; Linux makes none that is longer."""
+
+_NUMBERS = rb"(\d{1,10})(?:,(\d{1,10}))?"
+_HUNK = re.compile(rb"@@ -" + _NUMBERS + rb" \+" + _NUMBERS + rb" @@(?: .*+)?")
+_BINARY_SIZE = re.compile(rb"(?:literal|delta) (\d{1,10})")
+_BINARY_LINE = re.compile(rb"([A-Za-z])([0-9A-Za-z!#$%&()*+\-;<=>?@^_`{|}~]{5,65})")
 _ENCODED, _PLAIN = 5, 4
 """So many characters stand for so many bytes in base 85."""
 
@@ -31,11 +34,25 @@ class NewSide:
 
     Attributes:
         lines: Context and added lines of the first hunk, with their ends.
-        is_whole: Whether they are all there is.
+        is_whole: Whether they are all there is; nothing is added beyond ``LINK_BYTES``.
     """
 
-    lines: list[str] = field(default_factory=list)
+    lines: list[bytes] = field(default_factory=list)
     is_whole: bool = True
+    _room: int = LINK_BYTES
+
+    def add(self, lines: Lines) -> None:
+        """Take the current line in, without its sign."""
+        self._room -= lines.end - lines.at + 1
+        if self._room < 0:
+            self.is_whole = False
+        else:
+            self.lines.append(lines.peek(1) + b"\n")
+
+    def cut(self) -> None:
+        """Take the end of the last line away."""
+        if self.lines:
+            self.lines[-1] = self.lines[-1].removesuffix(b"\n")
 
 
 def read_hunks(lines: Lines, new: NewSide | None) -> None:
@@ -49,7 +66,7 @@ def read_hunks(lines: Lines, new: NewSide | None) -> None:
         NoncanonicalPatchError: The lines do not agree with the numbers, or nothing is changed.
     """
     count = 0
-    while lines.starts("@@ "):
+    while lines.starts(b"@@ "):
         _read_hunk(lines, new if count == 0 else None)
         count += 1
     if count == 0:
@@ -59,7 +76,7 @@ def read_hunks(lines: Lines, new: NewSide | None) -> None:
 
 
 def _read_hunk(lines: Lines, new: NewSide | None) -> None:
-    match = _HUNK.fullmatch(lines.peek())
+    match = lines.match(_HUNK)
     if match is None:
         raise lines.error("a hunk begins with other numbers than @@ -m,n +m,n @@")
     old_range = _Range(int(match[1]), int(match[2] or 1))
@@ -73,40 +90,40 @@ def _read_hunk(lines: Lines, new: NewSide | None) -> None:
 def _read_lines(lines: Lines, old_left: int, new_left: int, new: NewSide | None) -> None:
     """Read the lines that the numbers announce; a blank context line may lack its blank."""
     is_change = False
-    sign = ""
+    sign = b""
     while old_left or new_left:
         if lines.is_at_end:
             raise lines.error("the patch ends within a hunk")
-        sign = lines.first() or " "
-        if sign == "\\":
+        sign = lines.first() or b" "
+        if sign == b"\\":
             _read_mark(lines)
             _cut_end(new)
             continue
-        old_left -= sign in " -"
-        new_left -= sign in " +"
-        if sign not in " -+" or old_left < 0 or new_left < 0:
+        old_left -= sign in b" -"
+        new_left -= sign in b" +"
+        if sign not in b" -+" or old_left < 0 or new_left < 0:
             raise lines.error("a line does not fit the numbers of its hunk")
-        is_change = is_change or sign != " "
-        if new is not None and sign != "-":
-            new.lines.append(lines.peek()[1:] + "\n")
+        is_change = is_change or sign != b" "
+        if new is not None and sign != b"-":
+            new.add(lines)
         lines.skip()
-    if lines.starts("\\"):
+    if lines.starts(b"\\"):
         _read_mark(lines)
-        if sign != "-":
+        if sign != b"-":
             _cut_end(new)
     if not is_change:
         raise lines.error("a hunk changes nothing")
 
 
 def _read_mark(lines: Lines) -> None:
-    if lines.peek() != NO_NEWLINE:
+    if not lines.equals(NO_NEWLINE):
         raise lines.error("a line does not fit the numbers of its hunk")
     lines.skip()
 
 
 def _cut_end(new: NewSide | None) -> None:
-    if new is not None and new.lines:
-        new.lines[-1] = new.lines[-1].removesuffix("\n")
+    if new is not None:
+        new.cut()
 
 
 def read_binary(lines: Lines) -> None:
@@ -117,24 +134,24 @@ def read_binary(lines: Lines) -> None:
     """
     lines.skip()
     _read_part(lines)
-    if _BINARY_SIZE.fullmatch(lines.peek()):
+    if lines.match(_BINARY_SIZE):
         _read_part(lines)
 
 
 def _read_part(lines: Lines) -> None:
-    match = _BINARY_SIZE.fullmatch(lines.peek())
+    match = lines.match(_BINARY_SIZE)
     if match is None:
         raise lines.error("binary data begins with literal or delta and a size")
     if int(match[1]) > MAX_BINARY_BYTES:
         raise lines.error(f"a binary part declares more than {MAX_BINARY_BYTES} bytes")
     lines.skip()
-    while not lines.is_at_end and lines.peek():
+    while not lines.is_at_end and lines.first():
         _read_data(lines)
     lines.skip()
 
 
 def _read_data(lines: Lines) -> None:
-    match = _BINARY_LINE.fullmatch(lines.peek())
+    match = lines.match(_BINARY_LINE)
     if match is None:
         raise lines.error("a line of binary data is damaged")
     letter = match[1]

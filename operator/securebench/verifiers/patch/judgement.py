@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import codecs
 from dataclasses import dataclass, field
 from enum import Enum
-from itertools import compress
+from itertools import accumulate, compress, islice, takewhile
 from operator import not_
 from typing import TYPE_CHECKING
 
+from securebench.candidates.bounds import utf8
 from securebench.verifiers.patch.model import (
     NoncanonicalPatchError,
+    PatchTooLargeError,
     changed_paths,
     unique_paths,
 )
@@ -17,22 +20,31 @@ from securebench.verifiers.patch.policy import Decision
 from securebench.verifiers.patch.reader import read_patch, render
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Collection, Mapping
 
     from securebench.verifiers.patch.model import Section
     from securebench.verifiers.patch.policy import CandidatePolicy
 
+CANDIDATE_EXTRACTION = "candidate_extraction"
 CANDIDATE_PATCH = "candidate_patch"
 CANDIDATE_POLICY = "candidate_policy"
-"""Phases of contract 14.5.1."""
+"""Phases of contract 14.5.1 and 15.1."""
 
 SHOWN_PATHS = 20
-"""So many denied paths stand in a message; the metadata has all."""
+"""So many denied paths stand in a message; the metadata has more."""
+SHOWN_CHARACTERS = 200
+"""So much of a path stands in a message."""
+LISTED_PATHS = 1000
+LISTED_BYTES = 1 << 16
+"""So many paths, and bytes of them, stand in each list of the metadata and in what is said."""
+
+_BLANK_PIECE = 1 << 16
 
 
 class PatchProblem(Enum):
     """Why a candidate patch is not applied; the value is the failure_reason."""
 
+    TOO_LARGE = "candidate_too_large"
     EMPTY = "empty_candidate_patch"
     NONCANONICAL = "noncanonical_candidate_patch"
     EMPTY_FILTERED = "empty_filtered_candidate_patch"
@@ -42,7 +54,11 @@ class PatchProblem(Enum):
     @property
     def phase(self) -> str:
         """Return the phase of contract 14.5.1 in which it is found."""
-        return CANDIDATE_PATCH if self is PatchProblem.EMPTY else CANDIDATE_POLICY
+        phases = {
+            PatchProblem.TOO_LARGE: CANDIDATE_EXTRACTION,
+            PatchProblem.EMPTY: CANDIDATE_PATCH,
+        }
+        return phases.get(self, CANDIDATE_POLICY)
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +68,7 @@ class PatchJudgement:
     Attributes:
         problem: Why it is not applied, or None.
         message: One plain sentence where there is a problem.
-        text: What is applied; empty where there is a problem.
+        text: What is applied, in UTF-8; empty where there is a problem.
         paths: Declared paths of the whole patch.
         stripped: Paths of the sections that ``patch_preserved_paths`` left out.
         applied: Declared paths of the sections that are left.
@@ -63,7 +79,7 @@ class PatchJudgement:
 
     problem: PatchProblem | None = None
     message: str = ""
-    text: str = ""
+    text: bytes = b""
     paths: tuple[str, ...] = ()
     stripped: tuple[str, ...] = ()
     applied: tuple[str, ...] = ()
@@ -74,40 +90,73 @@ class PatchJudgement:
     @property
     def stderr(self) -> str:
         """Return what the verifier says on its error stream."""
-        lines = [self.message, *(f"{path}: {why.value}" for path, why in self.denied.items())]
+        shown = _first(self.denied)
+        left_out = len(self.denied) - len(shown)
+        more = f"and {left_out} more" if left_out else ""
+        lines = (self.message, *(f"{path}: {self.denied[path].value}" for path in shown), more)
         return "".join(f"{line}\n" for line in lines if line)
 
     def metadata(self) -> dict[str, object]:
         """Return the keys of contract 14.5.1 that are known without running anything."""
-        lists: dict[str, object] = {
-            "candidate_patch_paths": list(self.paths),
-            "stripped_candidate_patch_paths": list(self.stripped),
-            "applied_candidate_patch_paths": list(self.applied),
-        }
+        lists = listed("candidate_patch_paths", self.paths)
+        lists |= listed("stripped_candidate_patch_paths", self.stripped)
+        lists |= listed("applied_candidate_patch_paths", self.applied)
         if self.denied:
-            lists["denied_candidate_patch_paths"] = list(self.denied)
+            lists |= listed("denied_candidate_patch_paths", self.denied)
         return lists
 
 
-def judge_patch(text: str, policy: CandidatePolicy) -> PatchJudgement:
+def listed(name: str, paths: Collection[str]) -> dict[str, object]:
+    """Return a list of paths for the metadata; a long one is cut and its length stands beside it.
+
+    Args:
+        name: Key of the list.
+        paths: All of them, in their order.
+    """
+    shown = _first(paths)
+    cut: dict[str, object] = {name: shown}
+    return cut if len(shown) == len(paths) else {**cut, f"{name}_total": len(paths)}
+
+
+def _first(paths: Collection[str]) -> list[str]:
+    """Return the paths that stand in a list."""
+    ends = accumulate(len(path.encode()) for path in paths)
+    fit = islice(
+        takewhile(lambda pair: pair[1] <= LISTED_BYTES, zip(paths, ends, strict=True)), LISTED_PATHS
+    )
+    return [path for path, _ in fit]
+
+
+def judge_patch(text: str | bytes, policy: CandidatePolicy) -> PatchJudgement:
     """Judge a candidate patch by its text; never raises.
 
     Args:
-        text: The candidate.
+        text: The candidate; a text stands for its UTF-8.
         policy: The task's policy.
     """
-    if not text.strip():
+    data = utf8(text)
+    if _is_blank(data):
         return PatchJudgement(PatchProblem.EMPTY, "empty candidate patch")
     try:
-        sections = read_patch(text)
+        sections = read_patch(data)
+    except PatchTooLargeError as error:
+        message = f"the candidate patch is not read to its end: {error}"
+        return PatchJudgement(PatchProblem.TOO_LARGE, message)
     except NoncanonicalPatchError as error:
         message = f"the candidate is not a canonical patch: {error}"
         return PatchJudgement(PatchProblem.NONCANONICAL, message)
-    return _judge_sections(text, sections, policy)
+    return _judge_sections(data, sections, policy)
+
+
+def _is_blank(data: bytes) -> bool:
+    """Tell whether a text has nothing but what Unicode calls white space."""
+    decoder = codecs.getincrementaldecoder("utf-8")("replace")
+    pieces = (data[at : at + _BLANK_PIECE] for at in range(0, len(data), _BLANK_PIECE))
+    return not any(decoder.decode(piece).strip() for piece in pieces)
 
 
 def _judge_sections(
-    text: str, sections: tuple[Section, ...], policy: CandidatePolicy
+    data: bytes, sections: tuple[Section, ...], policy: CandidatePolicy
 ) -> PatchJudgement:
     is_kept = [not any(map(policy.preserved.matches, section.paths)) for section in sections]
     kept = tuple(compress(sections, is_kept))
@@ -130,7 +179,7 @@ def _judge_sections(
             denied=denied,
         )
     return PatchJudgement(
-        text=render(text, kept),
+        text=render(data, kept),
         paths=paths,
         stripped=stripped,
         applied=applied,
@@ -139,12 +188,16 @@ def _judge_sections(
     )
 
 
-def denial_message(denied: Iterable[str]) -> str:
+def denial_message(denied: Collection[str]) -> str:
     """Return one sentence about denied paths."""
-    paths = list(denied)
-    shown = ", ".join(repr(path) for path in paths[:SHOWN_PATHS])
-    more = f" and {len(paths) - SHOWN_PATHS} more" if len(paths) > SHOWN_PATHS else ""
+    shown = ", ".join(map(_shown, islice(denied, SHOWN_PATHS)))
+    more = f" and {len(denied) - SHOWN_PATHS} more" if len(denied) > SHOWN_PATHS else ""
     return f"the candidate patch touches paths that the policy denies: {shown}{more}"
+
+
+def _shown(path: str) -> str:
+    """Return a path in quotes, cut where it is long."""
+    return repr(path if len(path) <= SHOWN_CHARACTERS else f"{path[:SHOWN_CHARACTERS]}…")
 
 
 def _links(sections: tuple[Section, ...]) -> dict[str, str]:

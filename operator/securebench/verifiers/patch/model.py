@@ -20,6 +20,10 @@ class NoncanonicalPatchError(ValueError):
         self.line = line
 
 
+class PatchTooLargeError(NoncanonicalPatchError):
+    """The patch has more sections or longer paths than are read."""
+
+
 class Mode(Enum):
     """The modes that git gives to entries of a tree."""
 
@@ -42,7 +46,7 @@ class Section:
     """What a patch does to one file.
 
     Attributes:
-        start: Where it begins in the text.
+        start: The byte at which it begins.
         end: Where it ends, exclusive.
         old_path: Decoded, without its prefix.
         new_path: Decoded, without its prefix; equal to ``old_path`` unless the file moves.

@@ -1,6 +1,7 @@
 """Reads a patch: a sequence of ``diff --git`` sections and nothing else (contract 14.5.2).
 
-Reading takes time linear in the text and memory linear in the number of sections.
+Reading takes time linear in the text. The memory for it depends on the number of sections and on
+the length of paths, and both are bounded.
 """
 
 from __future__ import annotations
@@ -8,22 +9,33 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass, field
 
+from securebench.candidates.bounds import utf8
 from securebench.verifiers.patch.body import NewSide, read_binary, read_hunks
-from securebench.verifiers.patch.lines import NAME, Lines, decoded
+from securebench.verifiers.patch.lines import NAME, Lines
 from securebench.verifiers.patch.model import Content, Mode, Section
 
-HEADER = "diff --git "
-BINARY = "GIT binary patch"
-NULL = "/dev/null"
+HEADER = b"diff --git "
+BINARY = b"GIT binary patch"
+NULL = b"/dev/null"
 OLD_PREFIX, NEW_PREFIX = "a/", "b/"
 
-_HEADER = re.compile(rf"diff --git ({NAME}) ({NAME})")
-_INDEX = re.compile(r"index [0-9a-f]{4,64}\.\.[0-9a-f]{4,64}(?: ([0-7]{6}))?")
-_PERCENT = re.compile(r"\d{1,3}%", re.ASCII)
+SECTIONS = 10_000
+"""Sections of one patch; a patch of 10 MiB has them when each is 1 KiB long."""
+
+PATHS_BYTES = 1 << 20
+"""Bytes of the paths of all sections together; 1 MiB, about 100 for each of 10,000 sections."""
+
+_HEADER = re.compile(b"diff --git (" + NAME + b") (" + NAME + b")")
+_NAME = re.compile(NAME)
+_MODE = re.compile(rb"[0-7]{6}")
+_BODY_NAME = re.compile(b"(" + NAME + b")\t?")
+_INDEX = re.compile(rb"index [0-9a-f]{4,64}\.\.[0-9a-f]{4,64}(?: ([0-7]{6}))?")
+_PERCENT = re.compile(rb"\d{1,3}%")
 _MODE_KEYS = ("old mode", "new mode", "new file mode", "deleted file mode")
 _NAME_KEYS = ("rename from", "rename to", "copy from", "copy to")
 _PERCENT_KEYS = ("similarity index", "dissimilarity index")
 _KEYS = (*_MODE_KEYS, *_NAME_KEYS, *_PERCENT_KEYS)
+_STARTS = {key: f"{key} ".encode() for key in _KEYS}
 _PAIRS = (("old mode", "new mode"), ("rename from", "rename to"), ("copy from", "copy to"))
 _EXCLUSIVE = ("new file mode", "deleted file mode", "old mode", "rename from", "copy from")
 
@@ -42,36 +54,47 @@ class _Extended:
         return any(key in self.seen for key in _EXCLUSIVE)
 
 
-def read_patch(text: str) -> tuple[Section, ...]:
+def read_patch(text: str | bytes) -> tuple[Section, ...]:
     """Read a patch.
 
     Args:
-        text: The candidate; not blank.
+        text: The candidate; not blank. A text stands for its UTF-8.
 
     Returns:
-        Its sections, in order; together they are the whole text but for blank lines at its end.
+        Its sections, in order; together they are all of its bytes but for blank lines at its end.
 
     Raises:
+        PatchTooLargeError: It has more than ``SECTIONS`` sections, or longer paths.
         NoncanonicalPatchError: It is anything else.
     """
-    end = len(text.rstrip(" \t\r\n"))
-    lines = Lines(text)
-    sections = []
+    data = utf8(text)
+    end = len(data.rstrip(b" \t\r\n"))
+    lines = Lines(data)
+    sections: list[Section] = []
+    paths_bytes = 0
     while lines.at < end:
+        if len(sections) == SECTIONS:
+            raise lines.too_large(f"the patch has more than {SECTIONS} sections")
         sections.append(_read_section(lines))
+        paths_bytes += sum(len(path.encode()) for path in sections[-1].paths)
+        if paths_bytes > PATHS_BYTES:
+            raise lines.too_large(f"its paths have more than {PATHS_BYTES} bytes together")
     if not sections:
         raise lines.error("there is no diff --git section")
     return tuple(sections)
 
 
-def render(text: str, sections: tuple[Section, ...]) -> str:
+def render(text: str | bytes, sections: tuple[Section, ...]) -> bytes:
     """Return a patch of some of the sections of a text, complete at its end as git wants it."""
-    result = "".join(text[section.start : section.end] for section in sections)
-    if result and not result.endswith("\n"):
-        result += "\n"
-    if sections and sections[-1].content is Content.BINARY and not result.endswith("\n\n"):
-        result += "\n"
-    return result
+    view = memoryview(utf8(text))
+    result = bytearray()
+    for section in sections:
+        result += view[section.start : section.end]
+    if result and not result.endswith(b"\n"):
+        result += b"\n"
+    if sections and sections[-1].content is Content.BINARY and not result.endswith(b"\n\n"):
+        result += b"\n"
+    return bytes(result)
 
 
 def _read_section(lines: Lines) -> Section:
@@ -99,10 +122,9 @@ def _read_section(lines: Lines) -> Section:
 
 
 def _read_header(lines: Lines) -> tuple[str, str]:
-    line = lines.peek()
-    if not line.startswith(HEADER):
+    if not lines.starts(HEADER):
         raise lines.error("text outside of diff --git sections")
-    match = _HEADER.fullmatch(line)
+    match = lines.match(_HEADER)
     if match is None:
         raise lines.error("the header is not diff --git a/… b/… with names quoted as git does")
     paths = _path(lines, match[1], OLD_PREFIX), _path(lines, match[2], NEW_PREFIX)
@@ -110,39 +132,32 @@ def _read_header(lines: Lines) -> tuple[str, str]:
     return paths
 
 
-def _path(lines: Lines, name: str, prefix: str) -> str:
-    path = _decoded(lines, name)
+def _path(lines: Lines, name: bytes, prefix: str) -> str:
+    path = lines.path(name)
     if not path.startswith(prefix) or path == prefix:
         raise lines.error(f"a name does not begin with {prefix}")
     return path[len(prefix) :]
 
 
-def _decoded(lines: Lines, name: str) -> str:
-    path = decoded(name)
-    if path is None:
-        raise lines.error("a name is not UTF-8 text")
-    return path
-
-
 def _read_extended(lines: Lines) -> _Extended:
     result = _Extended()
     while not lines.is_at_end:
-        if lines.starts("index "):
+        if lines.starts(b"index "):
             _read_index(lines, result)
             continue
-        key = next((key for key in _KEYS if lines.starts(key + " ")), None)
+        key = next((key for key, start in _STARTS.items() if lines.starts(start)), None)
         if key is None:
             break
         if key in result.seen:
             raise lines.error(f"{key} stands twice")
         result.seen.add(key)
-        _read_value(lines, key, lines.peek()[len(key) + 1 :], result)
+        _read_value(lines, key, result)
         lines.skip()
     return result
 
 
 def _read_index(lines: Lines, result: _Extended) -> None:
-    match = _INDEX.fullmatch(lines.peek())
+    match = lines.match(_INDEX)
     if match is None or "index" in result.seen:
         raise lines.error("the index line is damaged or stands twice")
     result.seen.add("index")
@@ -151,20 +166,23 @@ def _read_index(lines: Lines, result: _Extended) -> None:
     lines.skip()
 
 
-def _read_value(lines: Lines, key: str, value: str, result: _Extended) -> None:
+def _read_value(lines: Lines, key: str, result: _Extended) -> None:
+    skipped = len(_STARTS[key])
     if key in _MODE_KEYS:
-        result.modes[key] = _mode(lines, value)
+        value = lines.match(_MODE, skipped)
+        result.modes[key] = _mode(lines, value[0] if value is not None else b"")
     elif key in _NAME_KEYS:
-        if re.fullmatch(NAME, value) is None:
+        name = lines.match(_NAME, skipped)
+        if name is None:
             raise lines.error(f"the name after {key} is not quoted as git does")
-        result.names[key] = _decoded(lines, value)
-    elif _PERCENT.fullmatch(value) is None:
+        result.names[key] = lines.path(name[0])
+    elif lines.match(_PERCENT, skipped) is None:
         raise lines.error(f"{key} is no percentage")
 
 
-def _mode(lines: Lines, value: str) -> Mode:
+def _mode(lines: Lines, value: bytes) -> Mode:
     try:
-        return Mode(value)
+        return Mode(value.decode())
     except ValueError:
         raise lines.error("a mode that git does not give to files") from None
 
@@ -186,28 +204,28 @@ def _check_extended(lines: Lines, extended: _Extended, old_path: str, new_path: 
 
 
 def _read_body(lines: Lines, old_path: str, new_path: str, new: NewSide | None) -> Content:
-    if lines.peek() == BINARY:
+    if lines.equals(BINARY):
         read_binary(lines)
         return Content.BINARY
-    if not lines.starts("--- "):
+    if not lines.starts(b"--- "):
         return Content.NONE
-    old_is_null = _read_body_name(lines, "--- ", OLD_PREFIX, old_path)
-    new_is_null = _read_body_name(lines, "+++ ", NEW_PREFIX, new_path)
+    old_is_null = _read_body_name(lines, b"--- ", OLD_PREFIX, old_path)
+    new_is_null = _read_body_name(lines, b"+++ ", NEW_PREFIX, new_path)
     if old_is_null and new_is_null:
         raise lines.error("both names of a section are /dev/null")
     read_hunks(lines, new)
     return Content.HUNKS
 
 
-def _read_body_name(lines: Lines, sign: str, prefix: str, path: str) -> bool:
+def _read_body_name(lines: Lines, sign: bytes, prefix: str, path: str) -> bool:
     """Read a ``---`` or ``+++`` line; git puts a tab behind names with blanks."""
-    line = lines.peek()
-    name = line[len(sign) :].removesuffix("\t")
-    if not line.startswith(sign):
-        raise lines.error(f"a line that begins with {sign.strip()} is missing")
-    is_null = name == NULL
-    if not is_null and (re.fullmatch(NAME, name) is None or _path(lines, name, prefix) != path):
-        raise lines.error(f"the name after {sign.strip()} is not the header's")
+    shown = sign.decode().strip()
+    if not lines.starts(sign):
+        raise lines.error(f"a line that begins with {shown} is missing")
+    name = lines.match(_BODY_NAME, len(sign))
+    is_null = name is not None and name[1] == NULL
+    if name is None or (not is_null and _path(lines, name[1], prefix) != path):
+        raise lines.error(f"the name after {shown} is not the header's")
     lines.skip()
     return is_null
 
@@ -215,4 +233,7 @@ def _read_body_name(lines: Lines, sign: str, prefix: str, path: str) -> bool:
 def _target(new: NewSide | None, content: Content) -> str | None:
     if new is None or content is not Content.HUNKS or not new.is_whole:
         return None
-    return "".join(new.lines) or None
+    try:
+        return b"".join(new.lines).decode() or None
+    except UnicodeDecodeError:
+        return None
