@@ -19,11 +19,6 @@ UTF8_CONTINUATIONS = 3
 CONTINUATION_BYTES = range(0x80, 0xC0)
 
 
-def utf8(text: str | bytes) -> bytes:
-    """Return a text as the bytes that it stands for; what is no Unicode stays invalid."""
-    return text if isinstance(text, bytes) else text.encode("utf-8", "surrogatepass")
-
-
 @dataclass(frozen=True, slots=True)
 class Bounds:
     """Bounds in bytes, and of a workspace also in entries."""

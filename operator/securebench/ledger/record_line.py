@@ -11,7 +11,8 @@ from collections.abc import Callable, Iterator, Mapping
 from json.encoder import encode_basestring_ascii
 from typing import TYPE_CHECKING
 
-from securebench.candidates.bounds import bounded_text, utf8
+from securebench.candidates.bounds import bounded_text
+from securebench.verifiers.patch.lines import utf8
 
 if TYPE_CHECKING:
     from securebench.plan.model import Limits

@@ -9,7 +9,7 @@ from itertools import accumulate, compress, islice, takewhile
 from operator import not_
 from typing import TYPE_CHECKING
 
-from securebench.candidates.bounds import utf8
+from securebench.verifiers.patch.lines import utf8
 from securebench.verifiers.patch.model import (
     NoncanonicalPatchError,
     PatchTooLargeError,

@@ -118,6 +118,11 @@ class Lines:
         return path
 
 
+def utf8(text: str | bytes) -> bytes:
+    """Return a text as the bytes that it stands for; what is no Unicode stays invalid."""
+    return text if isinstance(text, bytes) else text.encode("utf-8", "surrogatepass")
+
+
 def decoded(name: bytes) -> str | None:
     """Return the path behind a name that ``NAME`` matches; None when it is none."""
     try:

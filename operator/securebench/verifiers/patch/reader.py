@@ -9,9 +9,8 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass, field
 
-from securebench.candidates.bounds import utf8
 from securebench.verifiers.patch.body import NewSide, read_binary, read_hunks
-from securebench.verifiers.patch.lines import NAME, Lines
+from securebench.verifiers.patch.lines import NAME, Lines, utf8
 from securebench.verifiers.patch.model import Content, Mode, Section
 
 HEADER = b"diff --git "
