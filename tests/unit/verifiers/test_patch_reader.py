@@ -204,6 +204,9 @@ TOO_LARGE = {
     .replace("a/x b/x", '"a/{0}" "b/{0}"')
     .format("\\141" * 5000),
     "all paths": many(PATHS_BYTES // 4000 + 1, "{:06}" + "x" * 3994),
+    "texts of links": "".join(
+        LINK.replace("/l", f"/{number}").replace("docs/x", "x" * 4000) for number in range(300)
+    ),
     "a path of a rename": "diff --git a/x b/y\nrename from " + "x" * 20_000 + "\nrename to y\n",
 }
 

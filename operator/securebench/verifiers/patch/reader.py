@@ -22,7 +22,8 @@ SECTIONS = 10_000
 """Sections of one patch; a patch of 10 MiB has them when each is 1 KiB long."""
 
 PATHS_BYTES = 1 << 20
-"""Bytes of the paths of all sections together; 1 MiB, about 100 for each of 10,000 sections."""
+"""Bytes of the paths of all sections together, with what symlinks lead to; 1 MiB, about 100 for
+each of 10,000 sections."""
 
 _HEADER = re.compile(b"diff --git (" + NAME + b") (" + NAME + b")")
 _NAME = re.compile(NAME)
@@ -75,7 +76,8 @@ def read_patch(text: str | bytes) -> tuple[Section, ...]:
         if len(sections) == SECTIONS:
             raise lines.too_large(f"the patch has more than {SECTIONS} sections")
         sections.append(_read_section(lines))
-        paths_bytes += sum(len(path.encode()) for path in sections[-1].paths)
+        named = (*sections[-1].paths, sections[-1].target or "")
+        paths_bytes += sum(len(path.encode()) for path in named)
         if paths_bytes > PATHS_BYTES:
             raise lines.too_large(f"its paths have more than {PATHS_BYTES} bytes together")
     if not sections:
@@ -86,14 +88,12 @@ def read_patch(text: str | bytes) -> tuple[Section, ...]:
 def render(text: str | bytes, sections: tuple[Section, ...]) -> bytes:
     """Return a patch of some of the sections of a text, complete at its end as git wants it."""
     view = memoryview(utf8(text))
-    result = bytearray()
-    for section in sections:
-        result += view[section.start : section.end]
-    if result and not result.endswith(b"\n"):
-        result += b"\n"
-    if sections and sections[-1].content is Content.BINARY and not result.endswith(b"\n\n"):
-        result += b"\n"
-    return bytes(result)
+    pieces = [view[section.start : section.end] for section in sections]
+    end = bytes(pieces[-1][-2:]) if pieces else b"\n"
+    missing = b"" if end.endswith(b"\n") else b"\n"
+    if sections and sections[-1].content is Content.BINARY and end + missing != b"\n\n":
+        missing += b"\n"
+    return b"".join((*pieces, missing))
 
 
 def _read_section(lines: Lines) -> Section:
