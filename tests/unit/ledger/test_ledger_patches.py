@@ -9,7 +9,9 @@ from build import KEY, history_of, production, sealed, verification
 from golden.manifest_samples import BASE_COMMIT, PATCH, TEST_PATCH, patch_task, run_plan
 from securebench.candidates.extraction import Extraction
 from securebench.engine.model import CommandReport, DiffReport, Finish, Outcome, SealedPatch
+from securebench.ledger.record_line import record_line
 from securebench.ledger.records import RecordTexts, candidate_record
+from securebench.plan.model import Limits
 from unit.ledger.test_ledger_records import CONTEXT, VALIDATOR
 
 TASK = patch_task(index=0)
@@ -23,7 +25,7 @@ def record_of(text, finish, patch=PATCH, checked=None, *, task=TASK, **changes):
     history = history_of(production=made, verification=checked, finish=finish, launches=1)
     texts = RecordTexts(candidate=text, verifier_stdout=f"before {TEST_PATCH} after")
     record = candidate_record(run_plan(task), task, history, texts, CONTEXT)
-    VALIDATOR.validate(json.loads(json.dumps(record)))
+    VALIDATOR.validate(json.loads(b"".join(record_line(record, Limits()))))
     return record
 
 
@@ -120,3 +122,22 @@ def test_how_the_diff_was_made_decides_nothing(task, diff, want):
     found = {name: metadata[name] for name in DIFF_KEYS if name in metadata}
     assert found == ({} if want is None else dict(zip(DIFF_KEYS, want, strict=True)))
     assert record["passed"] is True
+
+
+def test_a_record_of_long_lists_is_one_without_lists():
+    patch = SealedPatch("candidate_patch_policy_violation", "candidate_policy", "denied")
+    finish = Finish(
+        KEY, Outcome.AGENT, patch.problem, patch.phase, patch.message, passed=False,
+        metadata={"phase": patch.phase, "failure_reason": patch.problem},
+    )  # fmt: skip
+    names = [f"lib/{number}" + "x" * 900 for number in range(1000)]
+    text = "".join(f"diff --git a/{name} b/{name}\nnew file mode 100644\n" for name in names)
+    record = record_of(text.encode(), finish, patch)
+    assert record["verifier_metadata"]["denied_candidate_patch_paths_total"] == 1000
+    line = b"".join(record_line(record, Limits(record_bytes=60_000)))
+    found = json.loads(line)
+    VALIDATOR.validate(found)
+    assert len(line) < 6000
+    assert found["record_truncated"] is True
+    assert found["failure_reason"] == "candidate_patch_policy_violation"
+    assert found["verifier_metadata"]["denied_candidate_patch_paths"] == []

@@ -97,7 +97,7 @@ class TestLine:
         made = self.big(failure_message="m" * 90_000)
         lists = {"candidate_patch_paths": ["x" * 60_000] * 300, "note": "n" * 20_000}
         made["verifier_metadata"] = {**made["verifier_metadata"], **lists}
-        found = self.shortened(made, 40_000)
+        found = json.loads(b"".join(record_line(made, Limits(record_bytes=40_000))))
 
         assert found["record_truncated"] is True
         assert found["passed"] is True
