@@ -463,7 +463,7 @@ class TestLabels:
     def test_of_a_record_before_audits_left_results(self) -> None:
         made = record(history())
         del made["labels"]["pack_audit"]
-        VALIDATOR.validate(json.loads(record_line(made, Limits())))
+        VALIDATOR.validate(json.loads(b"".join(record_line(made, Limits()))))
 
     def test_of_an_audit(self) -> None:
         assert record(history(), audit=True)["labels"]["audit"] is True
