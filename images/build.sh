@@ -2,8 +2,9 @@
 # Builds the operator's and the Pods' image, and the task images where a registry cannot be reached. An image's tag is
 # the digest of its inputs; what is there already is not built again. Names are kept in tags.env, archives for the
 # cluster in archives/, both below the user's cache.
-# usage: build.sh [core|all|bad-pack]  core leaves out the task images of the packs; bad-pack adds those of tests/packs
-#        build.sh archives [core|all]  prints the archives instead
+# usage: build.sh [core|docs|all|bad-pack]  core leaves out the task images of the packs, docs all but those of the docs'
+#                                           examples; bad-pack adds those of tests/packs
+#        build.sh archives [core|all]       prints the archives instead
 set -euo pipefail
 HERE=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 # shellcheck source=images/lib.sh
@@ -54,7 +55,7 @@ build() {
   echo "$image"
 }
 
-# The task images of our packs have fixed names, because rows name them: securebench/<pack>-<folder>:1.
+# The task images of our packs and of the examples in docs have fixed names, because rows name them: securebench/<pack>-<folder>:1.
 # A folder has a Dockerfile of its own, or a file build.args for the Dockerfile that its neighbours share.
 build_task() {
   local folder=$1 name tag image archive log sdist
@@ -99,6 +100,16 @@ task_folders() {
     -printf '%h\n' | sort)
 }
 
+# packs_of core|docs|all|bad-pack: the folders of packs whose task images are built.
+packs_of() {
+  case $1 in
+    core) ;;
+    docs) echo docs/examples ;;
+    bad-pack) echo benchmarks docs/examples tests/packs ;;
+    *) echo benchmarks docs/examples ;;
+  esac
+}
+
 archives() {
   local options=()
   if [ "$1" = core ]; then options=(! -name 'task-*'); fi
@@ -106,7 +117,7 @@ archives() {
 }
 
 main() {
-  local operator pod inputs folder
+  local operator pod inputs packs folder
   if [ "${1:-}" = archives ]; then archives "${2:-all}"; return; fi
   mkdir -p "$IMAGES"
   exec 9> "$IMAGES/lock"
@@ -119,12 +130,9 @@ main() {
   operator=$(build operator "${inputs[@]}")
   mapfile -t inputs < <(pod_inputs)
   pod=$(build pod "${inputs[@]}")
-  if [ "${1:-all}" != core ]; then
-    while read -r folder; do build_task "$folder"; done < <(task_folders benchmarks)
-  fi
-  if [ "${1:-all}" = bad-pack ]; then
-    while read -r folder; do build_task "$folder"; done < <(task_folders tests/packs)
-  fi
+  for packs in $(packs_of "${1:-all}"); do
+    while read -r folder; do build_task "$folder"; done < <(task_folders "$packs")
+  done
   printf 'SECUREBENCH_OPERATOR_IMAGE=%s\nSECUREBENCH_POD_IMAGE=%s\n' "$operator" "$pod" > "$IMAGES/tags.env"
 }
 

@@ -286,6 +286,12 @@ def golden() -> dict[str, dict[str, object]]:
     return {
         **egress_golden(plan, text),
         **agent_golden(plan),
+        "checkout_harness": harness_pod(
+            plan,
+            patch_task(workdir="/testbed", extraction=Extraction("git_diff", "patch")),
+            LaunchKey(4, 1, Role.HARNESS, 1),
+            LANES,
+        ),
         "text_harness": harness_pod(plan, text, LaunchKey(0, 1, Role.HARNESS, 1), LANES),
         "oracle_harness": harness_pod(
             replace(plan, harness=harness_plan("oracle"), audit=True),

@@ -6,6 +6,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from math import isfinite
+from typing import Final
 
 from securebench.errors import ConfigError, ConfigErrors
 from securebench.harnesses.domains import normalize_domains
@@ -26,6 +27,10 @@ AUDIT_TYPES = (NOP, ORACLE)
 HARNESS_TYPES = ("claude_code", "codex", "command", *AUDIT_TYPES)
 WRONG_TYPE = f"harness.type must be one of {', '.join(HARNESS_TYPES)}"
 SHELL = ("sh", "-lc")
+STDOUT: Final = "stdout"
+GIT_DIFF: Final = "git_diff"
+EXTRACTIONS: Final = (STDOUT, GIT_DIFF)
+"""Of a command on a repo_patch task; the first is the default (docs/decisions/0027)."""
 ORACLE_FOLDER = "/opt/securebench/oracle"
 """In the harness container of an oracle: the task's reference answer as one file, named by form."""
 PROVIDER_HOSTS = {"codex": "api.openai.com", "claude_code": "api.anthropic.com"}
@@ -83,11 +88,14 @@ class CommandHarness(Harness):
     Args:
         command: A string for the shell, or an argv.
         artifact_path: Workspace-relative file that is the candidate, or None.
+        extraction: What is the candidate of a repo_patch task: what the command prints, or
+            ``git_diff``, what it changed in the checkout.
     """
 
     type: str = "command"
     command: str | tuple[str, ...]
     artifact_path: str | None = None
+    extraction: str = STDOUT
 
     @property
     def argv(self) -> tuple[str, ...]:
@@ -95,12 +103,18 @@ class CommandHarness(Harness):
         return (*SHELL, self.command) if isinstance(self.command, str) else self.command
 
     def filled_config(self) -> dict[str, object]:
-        """Return the configuration as JSON with every default filled in."""
+        """Return the configuration as JSON with every default filled in.
+
+        ``extraction`` stands there only where it is not the default: digests of harnesses that do
+        not know it stay.
+        """
         command = self.command if isinstance(self.command, str) else list(self.command)
+        extraction = {} if self.extraction == STDOUT else {"extraction": self.extraction}
         return {
             **Harness.filled_config(self),
             "command": command,
             "artifact_path": self.artifact_path,
+            **extraction,
         }
 
 
@@ -192,10 +206,13 @@ def harness_config(type: str, config: Mapping[str, object]) -> Harness:  # noqa:
 
 
 def _command(reader: _Reader) -> Harness | None:
-    reader.only(("command", "artifact_path", *_COMMON_KEYS))
+    reader.only(("command", "artifact_path", "extraction", *_COMMON_KEYS))
     task_file, artifact = reader.path("task_file"), reader.path("artifact_path")
     if artifact is not None and artifact == (task_file or TASK_FILE):
         reader.fail_at("artifact_path", "must not be the task file")
+    extraction = reader.word("extraction", EXTRACTIONS)
+    if artifact is not None and extraction == GIT_DIFF:
+        reader.fail_at("artifact_path", f"and extraction: {GIT_DIFF} name two candidates: keep one")
     timeout = reader.timeout(default=None)
     domains = reader.domains()
     command = reader.command()
@@ -204,6 +221,7 @@ def _command(reader: _Reader) -> Harness | None:
     return CommandHarness(
         command=command,
         artifact_path=artifact,
+        extraction=extraction,
         task_file=task_file or TASK_FILE,
         timeout_seconds=timeout,
         is_default_timeout=not reader.has("timeout_seconds"),
@@ -314,6 +332,14 @@ class _Reader:
         else:
             self.fail_at(key, "must hold only letters, digits, '.', '_', '+' and '-'")
         return ""
+
+    def word(self, name: str, known: tuple[str, ...]) -> str:
+        """Return one of some words; the first is the default."""
+        value = self._config.get(name, known[0])
+        if isinstance(value, str) and value in known:
+            return value
+        self.fail_at(name, f"must be one of {', '.join(known)}")
+        return known[0]
 
     def flag(self, name: str) -> bool:
         value = self._config.get(name, False)

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from securebench.candidates.extraction import Extraction
 from securebench.families.registry import FAMILIES
-from securebench.harnesses.config import CommandHarness
+from securebench.harnesses.config import GIT_DIFF, CommandHarness
 
 if TYPE_CHECKING:
     from securebench.families.base import CandidateKind
@@ -21,8 +21,8 @@ def extraction_for(family: str, harness: Harness) -> Extraction:
 
     Args:
         family: Task type; nothing is taken for one without a contract.
-        harness: A command hands in on stdout unless it names a file or works on a workspace;
-            the provider CLIs' stdout is never a candidate.
+        harness: A command hands in on stdout unless it names a file, works on a workspace or asks
+            for the diff of a checkout; the provider CLIs' stdout is never a candidate.
     """
     known = FAMILIES.get(family)
     if known is None:
@@ -39,6 +39,8 @@ def _from_command(kind: CandidateKind, harness: CommandHarness) -> Extraction:
         return Extraction(mode="file", kind=text_kind, path=harness.artifact_path)
     if kind == "workspace":
         return Extraction(mode="workspace", kind=kind, path=None)
+    if kind == "patch" and harness.extraction == GIT_DIFF:
+        return Extraction(mode="git_diff", kind=kind, path=None)
     return Extraction(mode="stdout", kind=kind, path=None)
 
 

@@ -22,13 +22,17 @@ FILES = ("manifest.yaml", "tasks.jsonl", "tester.yaml", "oracle/answers.jsonl", 
 """In the order in which the chapter shows them."""
 
 
-@pytest.fixture
-def pack(tmp_path: Path) -> Path:
-    folder = tmp_path / "unit-conversion"
+def write_readme_pack(folder: Path) -> None:
+    """Write the files that the chapter shows."""
     (folder / "oracle").mkdir(parents=True)
     for name, (_, content) in zip(FILES, BLOCKS, strict=True):
         (folder / name).write_text(content, encoding="utf-8")
-    return folder
+
+
+@pytest.fixture
+def pack(tmp_path: Path) -> Path:
+    write_readme_pack(tmp_path / "unit-conversion")
+    return tmp_path / "unit-conversion"
 
 
 def invoke(*words: object) -> list[str]:

@@ -159,6 +159,21 @@ def test_the_oracle_hands_in_the_file(name, tmp_path):
         ("command", {"command": "x", "task_file": "/t"}, "harness.config.task_file must be rel"),
         ("command", {"command": "x", "task_file": ""}, "harness.config.task_file must be a non"),
         ("command", {"command": "x", "artifact_path": "../x"}, "harness.config.artifact_path"),
+        (
+            "command",
+            {"command": "x", "extraction": "workspace"},
+            "harness.config.extraction must be one of stdout, git_diff",
+        ),
+        (
+            "command",
+            {"command": "x", "extraction": "git_diff", "artifact_path": "a"},
+            "harness.config.artifact_path and extraction: git_diff name two candidates",
+        ),
+        (
+            "codex",
+            {"model": "m", "extraction": "git_diff"},
+            "harness.config contains unsupported field(s): extraction",
+        ),
         ("command", {"command": "x", "artifact_path": "eval/x"}, "harness.config.artifact_path"),
         (
             "command",
@@ -221,3 +236,12 @@ def test_all_defects_come_together_with_their_keys():
         ("harness", "config", "timeout_seconds"),
         ("harness", "config", "command"),
     ]
+
+
+def test_the_default_extraction_leaves_digests_as_they_were():
+    plain = harness_config("command", {"command": "x"})
+    said = harness_config("command", {"command": "x", "extraction": "stdout"})
+    other = harness_config("command", {"command": "x", "extraction": "git_diff"})
+    assert said.filled_config() == plain.filled_config()
+    assert "extraction" not in plain.filled_config()
+    assert other.filled_config() == {**plain.filled_config(), "extraction": "git_diff"}

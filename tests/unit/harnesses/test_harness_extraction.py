@@ -8,6 +8,7 @@ from securebench.harnesses.extraction import extraction_for
 TEXT = ["multiple_choice", "short_answer", "free_response"]
 STDOUT = CommandHarness(command="x")
 FILE = CommandHarness(command="x", artifact_path="out/a.txt")
+CHECKOUT = CommandHarness(command="x", extraction="git_diff")
 PROVIDERS = [CodexHarness(model="m"), ClaudeCodeHarness()]
 
 
@@ -29,6 +30,12 @@ def test_commands(family, want):
     assert taken(family, STDOUT) == want
     kind = "text" if want[1] == "workspace" else want[1]
     assert taken(family, FILE) == ("file", kind, "out/a.txt")
+
+
+@pytest.mark.parametrize("family", [*TEXT, "code_completion", "repo_patch", "terminal_task"])
+def test_a_command_may_hand_in_what_it_changed_in_a_checkout(family):
+    want = taken(family, STDOUT) if family != "repo_patch" else ("git_diff", "patch", None)
+    assert taken(family, CHECKOUT) == want
 
 
 @pytest.mark.parametrize("harness", PROVIDERS)

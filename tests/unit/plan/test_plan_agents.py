@@ -189,6 +189,19 @@ def test_an_agent_works_in_the_checkout(environment, want):
     assert "do not clone" in planned.command[-1]
 
 
+@pytest.mark.parametrize(
+    ("environment", "want"), [({"workdir": "/testbed"}, "/testbed"), ({}, "/repo")]
+)
+def test_a_command_may_work_in_the_checkout(environment, want):
+    harness = {"type": "command", "config": {"command": "x", "extraction": "git_diff"}}
+    spec = BenchmarkRunSpec.parse({"pack": {"volume": {"path": "p"}}, "harness": harness})
+    given = replace(inputs(), spec=spec, tasks=(patch_task(**environment),))
+    planned = build_plan(given).tasks[0]
+    assert (planned.workdir, planned.extraction.mode) == (want, "git_diff")
+    assert planned.workspace == "/workspace"
+    assert planned.command == ()
+
+
 def test_a_command_prints_its_patch_and_works_in_the_workspace():
     given = replace(inputs(), tasks=(patch_task(workdir="/testbed"),))
     planned = build_plan(given).tasks[0]
