@@ -12,6 +12,9 @@ from securebench.api.conditions import Condition
 MAX_FAILED_TASKS = 20
 """Failed task ids shown in status; the records have all of them."""
 
+MAX_REASONS = 64
+"""More than there are values of failure_reason."""
+
 MAX_TASK_ID = 256
 """Characters of a task id in status; longer ids are cut by the writer."""
 
@@ -92,6 +95,15 @@ class Score(ApiModel):
     """Absent while nothing is verified."""
 
 
+class ReasonCount(ApiModel):
+    """How often attempts ended for a reason."""
+
+    reason: ShortText
+    """The failure_reason of their records."""
+    count: Count
+    """So many attempts."""
+
+
 class Usage(ApiModel):
     """What the run's launches asked the model provider, lost ones included."""
 
@@ -140,6 +152,17 @@ class BenchmarkRunStatus(ApiModel):
         Field(max_length=MAX_FAILED_TASKS, json_schema_extra={"x-kubernetes-list-type": "atomic"}),
     ] = ()
     """Ids of the first failed tasks."""
+    failure_reasons: Annotated[
+        tuple[ReasonCount, ...],
+        Field(
+            max_length=MAX_REASONS,
+            json_schema_extra={
+                "x-kubernetes-list-type": "map",
+                "x-kubernetes-list-map-keys": ["reason"],
+            },
+        ),
+    ] = ()
+    """Why attempts have no pass, where their records have a failure_reason; the commonest first."""
     conditions: Annotated[
         tuple[Condition, ...],
         Field(

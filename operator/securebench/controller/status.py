@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -17,9 +18,11 @@ from securebench.api.conditions import (
 )
 from securebench.api.status import (
     MAX_FAILED_TASKS,
+    MAX_REASONS,
     MAX_TASK_ID,
     BenchmarkRunStatus,
     PassRate,
+    ReasonCount,
     Resolved,
     Results,
     Score,
@@ -95,7 +98,7 @@ class StatusBoard:
             completion_time=rfc3339(observed.now) if is_over else None,
             conditions=self._set(observed),
         )
-        return _dump(status, exclude={"failed_tasks"})
+        return _dump(status, exclude={"failed_tasks", "failure_reasons"})
 
     def running(
         self, plan: RunPlan, history: RunHistory, exported: Exported, observed: Observed
@@ -117,6 +120,7 @@ class StatusBoard:
                 sha256=exported.sha256 if exported.is_sealed else None,
             ),
             failed_tasks=_failed(plan, history),
+            failure_reasons=_reasons(history),
             conditions=self._set(observed),
         )
         return _dump(status)
@@ -190,6 +194,13 @@ def _usage(plan: RunPlan, history: RunHistory) -> Usage | None:
     if plan.egress is None or plan.egress.provider is None:
         return None
     return Usage(**usage_fields(total_usage(history.attempts.values())))
+
+
+def _reasons(history: RunHistory) -> tuple[ReasonCount, ...]:
+    finishes = (attempt.finish for attempt in history.attempts.values())
+    counts = Counter(end.reason for end in finishes if end is not None and end.reason)
+    ordered = sorted(counts.items(), key=lambda item: (-item[1], item[0]))
+    return tuple(ReasonCount(reason=reason, count=count) for reason, count in ordered[:MAX_REASONS])
 
 
 def _failed(plan: RunPlan, history: RunHistory) -> tuple[str, ...]:

@@ -20,9 +20,11 @@ from securebench.api.conditions import (
 )
 from securebench.api.status import (
     MAX_FAILED_TASKS,
+    MAX_REASONS,
     MAX_TASK_ID,
     BenchmarkRunStatus,
     PassRate,
+    ReasonCount,
     Resolved,
     Results,
     Score,
@@ -154,6 +156,7 @@ def test_the_largest_status_stays_below_32_kib() -> None:
         ),
         results=Results(path="p" * 512, records=big, sha256="s" * 256),
         failed_tasks=("t" * MAX_TASK_ID,) * MAX_FAILED_TASKS,
+        failure_reasons=(ReasonCount(reason="r" * 64, count=big),) * MAX_REASONS,
         conditions=conditions,
     )
     assert len(json.dumps(status.to_json()).encode()) < 32 * 1024

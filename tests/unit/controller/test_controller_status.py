@@ -4,11 +4,13 @@ from dataclasses import replace
 from build import NOW, many_tasks, plan_of
 from golden.manifest_samples import text_task
 from securebench.api.conditions import ConditionStatus, ConditionType, Finding, Reason
+from securebench.api.status import MAX_REASONS
 from securebench.controller.status import Exported, Observed, StatusBoard, succeeded
 from securebench.engine.entries import Isolated, RunEnded
 from securebench.engine.history import RunHistory, run_history
 from securebench.engine.model import Finish, Outcome
 from securebench.plan.model import RunPlan
+from unit.ledger.test_ledger_records import SCHEMA
 
 LIMIT_BYTES = 32 * 1024
 
@@ -89,6 +91,25 @@ def test_failed_tasks_are_named_once_each_and_twenty_at_most():
     keys = list(run_history(plan, ()).attempts)
     history = finished(plan, *(outcome_of(key, Outcome.SCORED, passed=False) for key in keys))
     assert running(plan, history)["failedTasks"] == [f"task-{n}" for n in range(20)]
+
+
+def test_reasons_are_counted_the_commonest_first():
+    plan = plan_of(*many_tasks(6))
+    keys = list(run_history(plan, ()).attempts)
+    reasons = ["oom_killed", "harness_failed", "harness_failed", "", "", "api_error"]
+    ends = [
+        replace(outcome_of(key, Outcome.AGENT, passed=False), reason=reason)
+        for key, reason in zip(keys, reasons, strict=True)
+    ]
+    assert running(plan, finished(plan, *ends))["failureReasons"] == [
+        {"reason": "harness_failed", "count": 2},
+        {"reason": "api_error", "count": 1},
+        {"reason": "oom_killed", "count": 1},
+    ]
+
+
+def test_every_reason_fits():
+    assert len(SCHEMA["properties"]["failure_reason"]["enum"]) < MAX_REASONS
 
 
 def named(number, text="task-"):
