@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 
 from threats.honest import TEXT, assert_passed
@@ -63,6 +65,15 @@ def test_a_320_attack(arena: Arena, name: str) -> None:
     assert (record["outcome"], record["failure_reason"]) == (outcome, reason)
     assert (record["passed"], record["launches"]) == (False, 1)
     assert words in record["failure_message"]
+
+
+@pytest.mark.short
+@pytest.mark.trials(ATTACKS["memory"][0])
+def test_a_320_attack_is_counted_by_supervise(arena: Arena) -> None:
+    """The kubelet may say it too, but not on every runtime: supervise reads its own cgroup."""
+    (pod,) = arena.pods(ATTACKS["memory"][0], "harness")
+    ends = {each["name"]: each["state"] for each in pod["status"]["containerStatuses"]}
+    assert json.loads(ends["harness"]["terminated"]["message"])["memory_kills"] >= 1
 
 
 @pytest.mark.trials(ENOUGH)
