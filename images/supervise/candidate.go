@@ -7,10 +7,38 @@ import (
 	"io"
 	"path"
 	"strings"
+
+	"golang.org/x/sys/unix"
 )
 
 // tarBlock is the least that an entry takes in an archive.
 const tarBlock = 512
+
+// phaseCandidate is the phase of a message whose failure what the agent left may have caused.
+const phaseCandidate = "candidate"
+
+// candidateError is a failure at what a candidate holds: with the same candidate it comes again.
+type candidateError struct{ error }
+
+func (e candidateError) Unwrap() error { return e.error }
+
+// lacks are errors of the node; a candidate that fits its bounds does not cause them.
+var lacks = []error{
+	unix.ENOSPC, unix.EDQUOT, unix.EIO, unix.EROFS, unix.ESTALE, unix.ENOMEM, unix.EMFILE, unix.ENFILE,
+}
+
+// ofCandidate marks a failure as one at what the candidate holds, unless the node lacks something.
+func ofCandidate(err error) error {
+	for _, lack := range lacks {
+		if errors.Is(err, lack) {
+			return err
+		}
+	}
+	if err == nil {
+		return nil
+	}
+	return candidateError{err}
+}
 
 // unpackCandidate checks the digest of a sealed workspace and unpacks it into its place.
 func unpackCandidate(spec candidateSpec, protected []string) error {
@@ -42,7 +70,7 @@ func unpackCandidate(spec candidateSpec, protected []string) error {
 	if err != nil {
 		return err
 	}
-	return errors.Join(unpack(archive, size, target), target.close())
+	return ofCandidate(errors.Join(unpack(archive, size, target), target.close()))
 }
 
 // unpack reads entries until the archive ends. What they hold together is bounded by the

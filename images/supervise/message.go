@@ -36,7 +36,12 @@ type message struct {
 
 // failure is the message of a job that ended before or beside its phases.
 func failure(code int, err error) message {
-	return message{V: 1, Code: code, Error: err.Error()}
+	result := message{V: 1, Code: code, Error: err.Error()}
+	var ofCandidate candidateError
+	if errors.As(err, &ofCandidate) {
+		result.Phase = phaseCandidate
+	}
+	return result
 }
 
 // encode returns the message as JSON of at most messageBytes; only the error text is cut.

@@ -110,7 +110,7 @@ func (s *repositorySpec) load() (patches, error) {
 		return result, err
 	}
 	if result.declared, err = decodeDeclared(declared); err != nil {
-		return result, err
+		return result, ofCandidate(err)
 	}
 	for _, each := range []struct {
 		spec *patchSpec

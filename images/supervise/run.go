@@ -159,7 +159,11 @@ func bring(spec runSpec) error {
 	}
 	for _, each := range spec.Copies {
 		if err := transfer(each, spec.Protected); err != nil {
-			return fmt.Errorf("copy %s: %w", each.From, err)
+			err = fmt.Errorf("copy %s: %w", each.From, err)
+			if spec.Candidate != nil {
+				err = ofCandidate(err)
+			}
+			return err
 		}
 	}
 	return nil

@@ -211,13 +211,29 @@ func TestHostileCandidatesAreRefused(t *testing.T) {
 			if members == nil {
 				f.write("candidate/workspace.tar", "no archive at all"+strings.Repeat("x", 1000))
 			}
-			if got := f.phases(shell("true")).run(); got.code != codeStaging {
+			got := f.phases(shell("true")).run()
+			// What is no candidate of the expected digest is not the agent's.
+			if got.code != codeStaging || (got.message.Phase == phaseCandidate) != (members != nil) {
 				t.Errorf("got %+v", got.message)
 			}
 			if _, err := os.Lstat(f.path("outside")); err == nil {
 				t.Error("something was written outside")
 			}
 		})
+	}
+}
+
+func TestWhatTheNodeLacksIsNotTheCandidates(t *testing.T) {
+	for _, lack := range lacks {
+		if got := failure(codeStaging, ofCandidate(fmt.Errorf("unpack: %w", lack))); got.Phase != "" {
+			t.Errorf("%v: got %+v", lack, got)
+		}
+	}
+	if got := failure(codeStaging, ofCandidate(syscall.ENAMETOOLONG)); got.Phase != phaseCandidate {
+		t.Errorf("got %+v", got)
+	}
+	if err := ofCandidate(nil); err != nil {
+		t.Error(err)
 	}
 }
 

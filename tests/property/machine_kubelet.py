@@ -19,8 +19,13 @@ SCRIPTS: dict[str, tuple[Outcome, bool]] = {
     "nothing": (Outcome.AGENT, False),
     "greedy": (Outcome.RESOURCE, False),
     "unjudged": (Outcome.VERIFIER, False),
+    "unsealable": (Outcome.AGENT, False),
+    "unjudgeable": (Outcome.AGENT, False),
+    "hiccup": (Outcome.SCORED, True),
 }
-"""What the agent of a task does, and how its attempts have to end."""
+"""What the agent of a task does, and how its attempts have to end. Of the last ones the courier
+never seals, the verifier never ends, and both fail once."""
+
 
 PROVIDER_SCRIPTS: dict[str, tuple[Outcome, bool]] = {
     "outage": (Outcome.PROVIDER, False),
@@ -53,6 +58,7 @@ class Kubelet:
         self._folder = root / "runs" / uid
         self._scripts = scripts
         self._way_out = way_out
+        self._failed: set[str] = set()
 
     def started(self, view: PodView) -> Status:
         """Return the status of a Pod whose containers run."""
@@ -67,7 +73,7 @@ class Kubelet:
             return pod_status("Failed", ended("gateway", 1))
         script = self._scripts[view.launch.task]
         if view.role is Role.VERIFIER:
-            return _verdict(script)
+            return self._verdict(script)
         status = self._candidate(view.launch, script)
         if self._way_out:
             self._report(view, script)
@@ -82,6 +88,8 @@ class Kubelet:
 
     def _candidate(self, launch: LaunchKey, script: str) -> Status:
         """Leave on the volume what the agent of a task always leaves."""
+        if script == "unsealable" or self._hiccups(script, "courier"):
+            return pod_status("Failed", ended("courier", 137, "OOMKilled"), ended("harness", 0))
         if script == "greedy":
             end = ended("harness", 137, "OOMKilled")
             return pod_status("Failed", ended("courier", 0, message=_seal(None)), end)
@@ -110,16 +118,24 @@ class Kubelet:
         (folder / f"{view.name}.json").write_bytes(encode(report))
         (folder / f"{view.name}.jsonl").write_text('{"host":"docs.example.org"}\n')
 
+    def _verdict(self, script: str) -> Status:
+        if script == "unjudged":
+            return pod_status("Failed", ended("verifier", 1))
+        if script == "unjudgeable" or self._hiccups(script, "verifier"):
+            return pod_status("Failed", ended("verifier", 137, "OOMKilled"))
+        message = text_message(passed=script in PASSING)
+        return pod_status("Succeeded", ended("verifier", 0, message=message))
+
+    def _hiccups(self, script: str, container: str) -> bool:
+        """Whether a container fails for no reason of its own: once in a run."""
+        if script != "hiccup" or container in self._failed:
+            return False
+        self._failed.add(container)
+        return True
+
     @staticmethod
     def _fails_first(launch: LaunchKey, script: str) -> bool:
         return script == "flaky" and launch.launch == 1
-
-
-def _verdict(script: str) -> Status:
-    if script == "unjudged":
-        return pod_status("Failed", ended("verifier", 1))
-    message = text_message(passed=script in PASSING)
-    return pod_status("Succeeded", ended("verifier", 0, message=message))
 
 
 def _seal(text: str | None) -> str:

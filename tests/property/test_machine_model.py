@@ -484,6 +484,7 @@ DEATHS = {
     "to the end": (["right", "greedy"], "", ""),
     "graceful": (["right", "greedy"], "", "Graceful"),
     "immediate": (["right", "greedy"], "", "Immediate"),
+    "at what the agent left": (["hiccup"], "", ""),
     "with a provider": (["flaky", "thirsty"], "provider", ""),
 }
 

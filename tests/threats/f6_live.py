@@ -219,6 +219,40 @@ PATCHES = tuple(
 )
 
 
+KEEPS_EVERY_LINK = """\
+import signal, sys
+signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
+from securebench.candidates import tree
+from securebench.pod import courier
+tree.stays_inside = lambda path, target: True
+courier.main(sys.argv[1:])
+"""
+READS_ALL_AT_ONCE = """\
+import os, signal, sys
+signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
+from securebench.pod import courier
+courier.wait_for_term()
+held = [bytearray(1 << 20) for _ in range(1024)] if os.path.exists("/work/workspace/l") else []
+courier.main(sys.argv[1:], wait=lambda: None)
+"""
+UNSTAGED = Batch(
+    "f6-unstaged", "terminal_task", defaults=APP, weakening=_as_courier(KEEPS_EVERY_LINK)
+)
+UNSEALED = Batch(
+    "f6-unsealed", "terminal_task", defaults=APP, weakening=_as_courier(READS_ALL_AT_ONCE)
+)
+SPOILED = tuple(
+    (
+        batch.task("wrong", agent=DISPUTED, grading=CHECK_ANSWER),
+        batch.task("beside", agent=WRITE_ANSWER, grading=CHECK_ANSWER),
+        phase,
+    )
+    for batch, phase in ((UNSTAGED, "verification"), (UNSEALED, "candidate_extraction"))
+)
+"""Workspaces that a weakened courier cannot take, or that cannot be unpacked after it, and an
+honest neighbour in the same run."""
+
+
 def bundle(arena: Arena, trial: Trial) -> bytes:
     """Return the sealed workspace of a trial, as it lies on the volume."""
     return arena.file(trial, CANDIDATE + "workspace.tar")

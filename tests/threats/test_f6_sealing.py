@@ -5,11 +5,19 @@ from __future__ import annotations
 import io
 import json
 import tarfile
+from dataclasses import replace
 from pathlib import Path, PurePosixPath
 
 import pytest
 
+from build import NOW
+from golden.manifest_samples import run_plan, text_task
 from securebench.candidates import tree
+from securebench.engine.entries import LaunchBegun, LaunchLost
+from securebench.engine.history import run_history
+from securebench.engine.machine import attempt_step
+from securebench.engine.model import Finish, Lost, Outcome
+from securebench.plan.model import AttemptKey, LaunchKey, Role
 from threats import f6_live as live
 from threats.f6_bundle import archived, entries, link, sealed_tree, unpack
 from threats.honest import assert_passed
@@ -176,3 +184,46 @@ def test_a_372_twin(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.trials(live.MANY_FILES)
 def test_a_372_honest(arena: Arena) -> None:
     assert_passed(arena, live.MANY_FILES)
+
+
+@pytest.mark.short
+@pytest.mark.parametrize("number", range(2))
+@pytest.mark.trials(*(trial for wrong, beside, _ in live.SPOILED for trial in (wrong, beside)))
+def test_a_373_attack(arena: Arena, number: int) -> None:
+    wrong, _, phase = live.SPOILED[number]
+
+    record = arena.record(wrong)
+
+    seen = (record["outcome"], record["failure_reason"], record["failure_phase"])
+    assert seen == ("agent", "candidate_invalid", phase), record["failure_message"]
+    assert (record["passed"], record["launches"]) == (False, 2)
+
+
+def without_suspicion(lost: Lost) -> Lost:
+    return replace(lost, is_suspect=False)
+
+
+def test_a_373_twin() -> None:
+    """Where every loss is the cluster's, the attempt leaves the pass rate."""
+    lost = Lost(LaunchKey(0, 1, Role.HARNESS, 1), "extraction_failed", "x", NOW, is_suspect=True)
+    ends = {}
+    for kind in (without_suspicion, lambda known: known):
+        plan = run_plan(text_task())
+        entries = []
+        for number in range(1, plan.policy.infrastructure_retries + 2):
+            launch = lost.launch._replace(launch=number)
+            entries += [LaunchBegun(launch, NOW), LaunchLost(kind(replace(lost, launch=launch)))]
+        history = run_history(plan, entries).attempts[AttemptKey(0, 1)]
+        step = attempt_step(plan, history, None, NOW)
+        assert isinstance(step, Finish)
+        ends[kind] = step.outcome
+    assert list(ends.values()) == [Outcome.INFRASTRUCTURE, Outcome.AGENT]
+
+
+@pytest.mark.parametrize("number", range(2))
+@pytest.mark.trials(*(beside for _, beside, _ in live.SPOILED))
+def test_a_373_honest(arena: Arena, number: int) -> None:
+    _, beside, _ = live.SPOILED[number]
+
+    assert_passed(arena, beside)
+    assert arena.record(beside)["launches"] == 1

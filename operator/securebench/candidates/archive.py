@@ -8,7 +8,7 @@ import tarfile
 from typing import TYPE_CHECKING
 
 from securebench.candidates.extraction import Problem
-from securebench.candidates.untrusted import RefusedError
+from securebench.candidates.untrusted import DISK_ERRORS, RefusedError
 
 if TYPE_CHECKING:
     from io import BufferedIOBase
@@ -89,4 +89,6 @@ def _read(file: BinaryIO, count: int) -> bytes:
     try:
         return file.read(count)
     except OSError as error:
+        if error.errno in DISK_ERRORS:
+            raise
         raise RefusedError(Problem.INVALID, "a file cannot be read") from error

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from securebench.candidates.bounds import MIB
 from securebench.candidates.extraction import Problem
 from securebench.candidates.links import stays_inside
-from securebench.candidates.untrusted import FOLDER, RefusedError
+from securebench.candidates.untrusted import DISK_ERRORS, FOLDER, RefusedError
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Generator
@@ -167,14 +167,19 @@ class Walk:
             raise _too_large(f"{MAX_DEPTH} folders inside each other")
         try:
             descriptor = os.open(name[:-1], FOLDER, dir_fd=parent.descriptor)
-        except OSError:
-            return  # ``_entry`` has dropped and counted it
+        except OSError as error:
+            _ignore(error)  # ``_entry`` has dropped and counted it
+            return
         self._list(descriptor, parent.prefix + name)
 
     def _entry(self, folder: _Folder, name: bytes) -> Entry | None:
         try:
             return self._classified(folder, name)
-        except (OSError, UnicodeDecodeError):
+        except UnicodeDecodeError:
+            self.dropped += 1
+            return None
+        except OSError as error:
+            _ignore(error)
             self.dropped += 1
             return None
 
@@ -196,6 +201,12 @@ class Walk:
                 return Entry(path, Kind.LINK, parent, name, target=target.decode("utf-8"))
         self.dropped += 1
         return None
+
+
+def _ignore(error: OSError) -> None:
+    """Raise an error of the disk again; every other is one of the entry, which is left out."""
+    if error.errno in DISK_ERRORS:
+        raise error
 
 
 def _too_large(bound: str) -> RefusedError:

@@ -21,6 +21,9 @@ FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
 
 FILE_MODE = 0o644
 
+DISK_ERRORS = frozenset({errno.EIO, errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.ESTALE})
+"""Errors of a disk, whatever lies on it: they say nothing about what the agent left."""
+
 
 class RefusedError(Exception):
     """What the agent left is no candidate; the sealing turns this into data.
@@ -160,7 +163,9 @@ def _mode_at(parent: int, name: str | bytes, path: str) -> int:
         raise _refusal(error, path) from error
 
 
-def _refusal(error: OSError, path: str) -> RefusedError:
+def _refusal(error: OSError, path: str) -> Exception:
+    if error.errno in DISK_ERRORS:
+        return error
     if error.errno in {errno.ENOENT, errno.ENOTDIR}:
         return RefusedError(Problem.MISSING, f"{path} does not exist")
     return RefusedError(Problem.INVALID, f"{path} cannot be read: {os.strerror(error.errno or 0)}")

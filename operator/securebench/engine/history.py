@@ -133,6 +133,8 @@ def _without(known: AttemptHistory, lost: Lost) -> AttemptHistory:
     kept = replace(known, live=None, last_lost=lost, usage=known.usage + lost.usage)
     if lost.reason in PROVIDER_REASONS:
         return replace(kept, provider_retries=known.provider_retries + 1, production=None)
+    if lost.is_suspect:
+        return replace(kept, suspect=(*known.suspect, lost.launch.role))
     return replace(kept, retries=known.retries + 1)
 
 

@@ -64,6 +64,9 @@ OUTAGES: Mapping[str, str] = {
 OWN_PHASES: Mapping[str, str] = {PREFLIGHT_FAILED: PREFLIGHT}
 """failure_phase of reasons that have one of their own."""
 
+SUSPECT_LAUNCHES = 2
+"""Launches of one role that fail at what the agent left; then it is the agent's (21.16)."""
+
 PHASE_OF_ROLE = {Role.HARNESS: "producer", Role.VERIFIER: "verification"}
 
 
@@ -134,8 +137,8 @@ def _live_step(plan: RunPlan, history: AttemptHistory, view: PodView | None, now
             return Finish(history.key, Outcome.INFRASTRUCTURE, reason, phase, message)
         case Interrupted(reason, message) if reason == PREFLIGHT_FAILED:
             return Lost(live, reason, f"{_preflight(plan)} failed: {message}", now)
-        case Interrupted(reason, message):
-            return Lost(live, reason, message, now)
+        case Interrupted(reason, message, is_suspect=is_suspect):
+            return Lost(live, reason, message, now, is_suspect=is_suspect)
         case ended:
             return Capture(live, view, ended)
 
@@ -144,6 +147,8 @@ def _next_launch(history: AttemptHistory, role: Role, policy: RunPolicy, now: fl
     lost = history.last_lost
     if lost is None:
         return Begin(LaunchKey(*history.key, role, history.lost + 1))
+    if history.suspect.count(role) >= SUSPECT_LAUNCHES:
+        return _spoiled(history.key, lost, role)
     if history.retries > policy.infrastructure_retries:
         phase = OWN_PHASES.get(lost.reason, PHASE_OF_ROLE[lost.launch.role])
         return Finish(history.key, Outcome.INFRASTRUCTURE, lost.reason, phase, lost.message)
@@ -151,6 +156,16 @@ def _next_launch(history: AttemptHistory, role: Role, policy: RunPolicy, now: fl
     if now < ready_at:
         return Wait(ready_at)
     return Begin(LaunchKey(*history.key, role, history.lost + 1))
+
+
+def _spoiled(key: AttemptKey, lost: Lost, role: Role) -> Finish:
+    """End an attempt whose workspace or candidate cannot be taken or staged.
+
+    Source: contract 21.16, decision 0044.
+    """
+    phase = "candidate_extraction" if role is Role.HARNESS else PHASE_OF_ROLE[role]
+    message = f"{lost.message}; what the agent left does that each time ({lost.reason})"
+    return _agent(key, Problem.INVALID.value, phase, message)
 
 
 def backoff(policy: RunPolicy, lost: int) -> float:

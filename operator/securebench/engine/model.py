@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 
 from securebench.egress.report import LaunchReport
-from securebench.plan.model import AttemptKey, LaunchKey
+from securebench.plan.model import AttemptKey, LaunchKey, Role
 
 
 class Outcome(StrEnum):
@@ -279,6 +279,7 @@ class Lost:
         message: One plain sentence.
         at: When it was decided, seconds since the epoch.
         usage: What it asked its model provider, as far as nothing else in the journal says so.
+        is_suspect: Whether what the agent left may have caused it, rather than the cluster.
     """
 
     launch: LaunchKey
@@ -286,6 +287,7 @@ class Lost:
     message: str
     at: float
     usage: Usage = Usage()
+    is_suspect: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -299,6 +301,7 @@ class AttemptHistory:
         launches: How many launches were begun, of either role.
         retries: Launches lost to infrastructure trouble so far.
         provider_retries: Launches lost to an outage of the model provider so far.
+        suspect: Roles of the launches lost so far to what the agent may have left, one each.
         last_lost: The latest lost launch, or None.
         production: The harness's result, or None.
         verification: The verifier's result, or None.
@@ -315,6 +318,7 @@ class AttemptHistory:
     launches: int = 0
     retries: int = 0
     provider_retries: int = 0
+    suspect: tuple[Role, ...] = ()
     last_lost: Lost | None = None
     production: Production | None = None
     verification: Verification | None = None
@@ -327,4 +331,4 @@ class AttemptHistory:
     @property
     def lost(self) -> int:
         """Launches lost so far, for whatever reason; the next one has the number after it."""
-        return self.retries + self.provider_retries
+        return self.retries + self.provider_retries + len(self.suspect)

@@ -6,12 +6,13 @@ Source: design.md section 12, facts 1 to 4.
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import IntEnum
 
 from securebench.engine.messages import command_report
 from securebench.engine.observe import ContainerView, PodView, Terminated
 from securebench.plan.model import RunPolicy, VerifierKind
+from securebench.protocol import STORAGE_FAILED
 from securebench.reasons import (
     DISK_LIMIT_EXCEEDED,
     EGRESS_SETUP_FAILED,
@@ -29,6 +30,8 @@ from securebench.reasons import (
 COURIER = "courier"
 EGRESS_PROXY = "egress-proxy"
 """Sidecar of a harness with a way out; it ends with 0 only when the gateway has its last word."""
+STAGED_CANDIDATE = "candidate"
+"""Phase in supervise's message when staging failed at what a candidate holds: before it ran."""
 PREFLIGHT = "preflight"
 """Phase of supervise before that of an agent's own command."""
 MATERIALIZE = "materialize"
@@ -41,6 +44,7 @@ MAIN = {
     VerifierKind.CODE: "verifier",
 }
 """Container whose end is the launch's end, by kind of verifier; None for a harness."""
+MAINS = frozenset(MAIN.values())
 
 CANDIDATE = "candidate"
 """Sidecar of code_completion; the kubelet starts it again when candidate code ends it."""
@@ -103,17 +107,19 @@ class InProgress:
 
 @dataclass(frozen=True, slots=True)
 class Interrupted:
-    """The launch ended without a result; not the candidate's doing.
+    """The launch ended without a result.
 
     Attributes:
         reason: A failure_reason of outcome infrastructure.
         message: One plain sentence.
         is_final: Whether another launch would meet the same.
+        is_suspect: Whether what the agent left may have caused it, rather than the cluster.
     """
 
     reason: str
     message: str
     is_final: bool = False
+    is_suspect: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -187,9 +193,22 @@ def _after_courier(view: PodView, verdict: Ended) -> Stage:
     is_limit = verdict.problem not in {"", SUPERVISOR_KILLED}
     if is_limit or (end is not None and end.exit_code == 0):
         return verdict
-    how = "was gone" if end is None else f"ended with exit code {end.exit_code} ({end.reason})"
-    message = f"the courier {how} before it sealed"
-    return _disk_limit(view, verdict.code) or Interrupted(EXTRACTION_FAILED, message)
+    return _disk_limit(view, verdict.code) or _unsealed(view, end)
+
+
+def _unsealed(view: PodView, end: Terminated | None) -> Interrupted:
+    if end is None:
+        return Interrupted(EXTRACTION_FAILED, "the courier was gone before it sealed")
+    if end.exit_code == STORAGE_FAILED:
+        return Interrupted(EXTRACTION_FAILED, f"the courier could not seal: {end.message}")
+    message = f"the courier ended with exit code {end.exit_code} ({end.reason}) before it sealed"
+    return Interrupted(EXTRACTION_FAILED, message, is_suspect=_ended_alone(view, end))
+
+
+def _ended_alone(view: PodView, end: Terminated) -> bool:
+    """Whether nothing but what a container does, or its memory limit, ended it."""
+    is_asked_for = view.deleting_since is not None or view.disrupted or bool(view.reason)
+    return not is_asked_for and end.reason in {OOM_REASON, ENDED_BY_ITSELF}
 
 
 def _have_ended(view: PodView, *sidecars: str) -> bool:
@@ -232,7 +251,7 @@ def _text_end(view: PodView, end: Terminated) -> Interrupted | Ended:
     if end.exit_code == 0:
         return Ended(0)
     if end.reason == OOM_REASON or view.disrupted or view.deleting_since is not None:
-        return _interruption(view, end)
+        return replace(_interruption(view, end), is_suspect=_ended_alone(view, end))
     return Ended(
         end.exit_code,
         VERIFIER_ERROR,
@@ -245,7 +264,9 @@ def _supervised_end(view: PodView, end: Terminated) -> Interrupted | Ended:
     if code in VERDICTS or code in PHASES:
         return Ended(code)
     if code == Code.STAGING_FAILED:
-        return Interrupted(MATERIALIZATION_FAILED, f"staging failed: {_words(end)}")
+        is_suspect = command_report(end.message).phase == STAGED_CANDIDATE
+        words = f"staging failed: {_words(end)}"
+        return Interrupted(MATERIALIZATION_FAILED, words, is_suspect=is_suspect)
     if code == Code.NETWORK_OPEN:
         return Interrupted(EGRESS_SETUP_FAILED, NETWORK_WORDS)
     if code == Code.OWN_FAULT:
@@ -258,8 +279,7 @@ def _killed_from_inside(view: PodView, end: Terminated) -> Ended | None:
 
     It must not buy another launch: what ran in the container did it (threats A-076).
     """
-    is_asked_for = view.deleting_since is not None or view.disrupted or view.reason
-    if is_asked_for or end.reason != ENDED_BY_ITSELF:
+    if not _ended_alone(view, end):
         return None
     message = f"supervise was ended from inside its container (exit code {end.exit_code})"
     return Ended(end.exit_code, SUPERVISOR_KILLED, message)
@@ -330,7 +350,11 @@ def _waiting(view: PodView, since: float, policy: RunPolicy, now: float) -> Stag
         if container.waiting_reason in HOPELESS_WAITS or _is_no_such_image(container):
             return _pull_failed(container)
         if container.name == COURIER and container.restarts >= SIDECAR_RESTARTS:
-            return Interrupted(MATERIALIZATION_FAILED, "the courier does not stay up")
+            has_begun = any(
+                view.containers[name].running for name in MAINS & view.containers.keys()
+            )
+            words = "the courier does not stay up"
+            return Interrupted(MATERIALIZATION_FAILED, words, is_suspect=has_begun)
         if container.name == EGRESS_PROXY and container.restarts:
             return _proxy_restarted(container)
         stuck = container.waiting_reason in IMAGE_WAITS | CONTAINER_WAITS

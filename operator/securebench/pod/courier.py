@@ -23,6 +23,7 @@ from securebench.candidates.bounds import Bounds, bounded_text
 from securebench.candidates.extraction import CandidateKind, Extraction, ExtractionMode, Problem
 from securebench.candidates.sealing import Output, Places, seal
 from securebench.candidates.untrusted import (
+    DISK_ERRORS,
     RefusedError,
     open_regular,
     open_root,
@@ -42,6 +43,7 @@ from securebench.pod.messages import (
     text,
     write_message,
 )
+from securebench.protocol import STORAGE_FAILED
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -87,6 +89,8 @@ def main(
 ) -> int:
     """Wait for SIGTERM, work, write the termination message and return 0.
 
+    When a disk fails, not what the agent left, the message is its error and the answer 74.
+
     Args:
         arguments: Command line without the program.
         volumes: Where the Pod's volumes are mounted.
@@ -107,12 +111,21 @@ def main(
         wait_for_term(copy.step)
     else:
         wait_for_term()
-    if job.extraction is None:
-        message = collect(job, volumes)
-    else:
-        message = seal_once(job, job.extraction, volumes)
+    try:
+        message = _work(job, volumes)
+    except OSError as error:
+        if error.errno not in DISK_ERRORS:
+            raise
+        write_message(os.strerror(error.errno or 0).encode(), log)
+        return STORAGE_FAILED
     write_message(message, log)
     return 0
+
+
+def _work(job: Job, volumes: Path) -> bytes:
+    if job.extraction is None:
+        return collect(job, volumes)
+    return seal_once(job, job.extraction, volumes)
 
 
 def wait_for_term(

@@ -1,11 +1,13 @@
 from __future__ import annotations
 
+import errno
 import json
 import os
 import signal
 import subprocess
 import sys
 import tarfile
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -241,3 +243,31 @@ def test_the_program_sleeps_until_it_is_told(volumes: Path) -> None:
         running.send_signal(signal.SIGTERM)
         assert running.wait(timeout=10) == 0
     assert json.loads((volumes / "log").read_text())["v"] == 1
+
+
+def _failing(number: int) -> Callable[..., object]:
+    def fail(*_: object, **__: object) -> object:
+        raise OSError(number, os.strerror(number))
+
+    return fail
+
+
+@pytest.mark.parametrize("name", ["fsync", "scandir", "readlink", "stat"])
+def test_a_disk_that_fails_is_not_the_agents(
+    volumes: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    (volumes / "workspace/link").symlink_to("x")
+    monkeypatch.setattr(os, name, _failing(errno.ENOSPC if name == "fsync" else errno.EIO))
+    log = volumes / "log"
+    words = ["--spec", seal_spec(WORKSPACE)]
+    assert courier.main(words, volumes=volumes, log=log, wait=lambda: None) == 74
+    wanted = "No space left on device" if name == "fsync" else "Input/output error"
+    assert log.read_text() == wanted
+
+
+def test_every_other_error_ends_the_courier(volumes: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "fsync", _failing(errno.EPERM))
+    with pytest.raises(PermissionError):
+        courier.main(
+            ["--spec", seal_spec(STDOUT)], volumes=volumes, log=volumes / "log", wait=lambda: None
+        )
