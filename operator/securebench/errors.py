@@ -4,7 +4,9 @@ SecureBenchError(reason, facts)
 ├── InvalidInput               the user must change something
 │   ├── ConfigError            tester YAML, env file, harness configuration
 │   ├── PackError              manifest, row, asset; carries path and line
+│   │   └── PackMissingError   its ConfigMap, Secret or folder may still come
 │   └── SpecError              a BenchmarkRun that this version refuses
+│       └── SecretMissingError a Secret that it names may still come
 ├── ClusterError
 │   ├── TransientClusterError  worth repeating; may carry retry_after_seconds
 │   └── PermanentClusterError  the same request would be refused again
@@ -70,6 +72,19 @@ class PackError(InvalidInputError):
         return f"{place}: {self.reason}"
 
 
+class PackMissingError(PackError):
+    """A pack whose ConfigMap, Secret or folder may still come.
+
+    Args:
+        missing: What is missing, as a sentence without its end.
+        remedy: What to do when it has not come in time.
+    """
+
+    def __init__(self, missing: str, remedy: str) -> None:
+        super().__init__(f"{missing}; {remedy}")
+        self.missing = missing
+
+
 class ConfigErrors(InvalidInputError):
     """All defects of one input, in file order.
 
@@ -84,6 +99,19 @@ class ConfigErrors(InvalidInputError):
 
 class SpecError(InvalidInputError):
     """A BenchmarkRun that this version refuses."""
+
+
+class SecretMissingError(SpecError):
+    """A Secret that a BenchmarkRun names and that may still come, or get its label.
+
+    Args:
+        missing: What is missing, as a sentence without its end.
+        remedy: What to do when it has not come in time.
+    """
+
+    def __init__(self, missing: str, remedy: str) -> None:
+        super().__init__(f"{missing}; {remedy}")
+        self.missing = missing
 
 
 class ClusterError(SecureBenchError):

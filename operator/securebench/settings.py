@@ -115,9 +115,9 @@ class Bounds(_Part):
     record_bytes: Positive = RECORD_BYTES
     """Bytes of one line of candidates.jsonl; 16 MiB. Beyond it the record is cut."""
     pack_bytes: Positive = GIB
-    """Bytes of an uploaded pack; 1 GiB, so that one upload cannot fill the volume."""
+    """Bytes of a pack, uploaded or copied for a run; 1 GiB, so that none can fill the volume."""
     pack_files: Positive = 100_000
-    """Files of an uploaded pack; 100,000, so that one upload cannot use up the inodes."""
+    """Files of a pack, uploaded or copied for a run; 100,000, so that none uses up the inodes."""
 
 
 class Creation(_Part):
@@ -301,6 +301,12 @@ class Settings(_Part):
     """Port where the kubelet's probes are answered; 0 turns it off."""
     health_max_age_seconds: PositiveFloat = 90.0
     """Age of the last list at which the operator counts as dead; 90, several lists missed."""
+    max_active_runs: Positive = 50
+    """Runs that are worked on at the same time; 50, each holds its tasks in memory and a watch.
+    Further ones wait as Queued; suspended ones with nothing under way do not count."""
+    input_wait_seconds: Annotated[float, Field(ge=0)] = 60.0
+    """Seconds that a new run waits for its ConfigMap, Secrets and pack folder; 60, for those who
+    apply all of them together."""
     metrics_port: Annotated[int, Field(ge=0, le=65535)] = 9090
     """Port of the metrics endpoint; 0 turns it off."""
     bounds: Bounds = Bounds()

@@ -110,6 +110,7 @@ class Case(NamedTuple):
 
 NAME = "must be the name of an object in this namespace"
 PATH = "must be a relative path without empty, '.' or '..' parts and without backslashes"
+PACK_PATH = "must be a relative path without empty parts, parts that begin with '.'"
 QUANTITY = "must be a quantity above zero such as 500m, 2, 256Mi or 1Gi"
 SOURCE = "exactly one of volume, configMap and secret is needed"
 OPTIONAL_NAME = "must be empty or the name of an object"
@@ -117,7 +118,8 @@ OPTIONAL_NAME = "must be empty or the name of an object"
 CASES: Mapping[str, Case] = {
     "runId": Case(minimal_spec, "runId", "Lab 3/ä", "a\nb", "must not be blank"),
     "pack": Case(minimal_spec, "pack.configMap", None, {"name": "pack"}, SOURCE),
-    "pack.volume.path": Case(minimal_spec, "pack.volume.path", "a/..b", "a/../b", PATH),
+    "pack.volume.path": Case(minimal_spec, "pack.volume.path", "a/b..", "a/../b", PACK_PATH),
+    "hidden pack": Case(minimal_spec, "pack.volume.path", "a.content", ".content", PACK_PATH),
     "pack.configMap.name": Case(full_spec, "pack.configMap.name", "a.b", "other/pack", NAME),
     "pack.configMap.items[].key": Case(
         full_spec, "pack.configMap.items[].key", "a_B.c", "a/b", "must be a key of the object"

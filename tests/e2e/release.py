@@ -184,7 +184,7 @@ def release(
     prefix: str, values: Mapping[str, object], labels: Mapping[str, str] | None = None
 ) -> Iterator[Release]:
     """Install the chart in a namespace of its own; both are gone afterwards."""
-    chosen = {**images(), **values}
+    chosen = {**images(), "settings.inputWaitSeconds": 5, **values}
     with namespace(prefix, labels) as name:
         flags = [f"--set-json={key}={json.dumps(value)}" for key, value in chosen.items()]
         install(name, flags)

@@ -150,12 +150,12 @@ BAD_SPECS: dict[str, tuple[list[Raw], Raw, str]] = {
     "no-secret": (
         [],
         CODEX,
-        "spec.provider.secretRef: Secret 'no-secret' does not exist in this namespace",
+        "spec.provider.secretRef: Secret 'no-secret' does not exist in this namespace or lacks the",
     ),
     "unmarked": (
         [secret("unmarked", "OPENAI_API_KEY", is_usable=False)],
         CODEX,
-        "spec.provider.secretRef: Secret 'unmarked' lacks the label securebench.dev/usable-by-runs",
+        "spec.provider.secretRef: Secret 'unmarked' does not exist in this namespace or lacks the",
     ),
     "no-entry": (
         [secret("no-entry", "ANTHROPIC_API_KEY")],

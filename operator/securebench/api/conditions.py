@@ -57,6 +57,8 @@ class Reason(StrEnum):
     NOT_SUSPENDED = "NotSuspended"
     QUOTA_EXCEEDED = "QuotaExceeded"
     UNSCHEDULABLE = "Unschedulable"
+    QUEUED = "Queued"
+    INPUT_MISSING = "InputMissing"
     PROBING = "Probing"
     GATEWAY_STARTING = "GatewayStarting"
     GATEWAY_FAILED = "GatewayFailed"

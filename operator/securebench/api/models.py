@@ -31,6 +31,7 @@ from securebench.api.shapes import (
     LabelValue,
     ObjectName,
     OptionalName,
+    PackPath,
     Quantity,
     RunId,
     SafePath,
@@ -74,8 +75,8 @@ class KeyToPath(ApiModel):
 class VolumePack(ApiModel):
     """A pack that was uploaded to the namespace's volume."""
 
-    path: SafePath
-    """Folder of the pack below packs/ on the namespace's volume."""
+    path: PackPath
+    """Folder of the pack below packs/ on the namespace's volume; no part begins with a dot."""
 
 
 class KeyedPack(ApiModel):

@@ -26,6 +26,9 @@ MAX_PATH = 512
 MAX_QUANTITY = 32
 """Characters of a quantity; no real one has more than a dozen."""
 
+HIDDEN_NAME = r"(^|/)\."
+"""Finds a part of a path that begins with a dot."""
+
 _SUBDOMAIN = r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*"
 _QUANTITY = r"[0-9]{1,15}(\.[0-9]{1,9})?(m|k|M|G|T|Ki|Mi|Gi|Ti)?"
 _SUFFIXES = {
@@ -159,6 +162,17 @@ SafePath = Annotated[
     ),
 ]
 """Relative path that stays below its root."""
+
+PackPath = Annotated[
+    str,
+    Field(min_length=1, max_length=MAX_PATH),
+    Matching(
+        rf"{HIDDEN_NAME}|(^|/)(/|$)|[\x00-\x1f\x7f\\]",
+        "must be a relative path without empty parts, parts that begin with '.' and backslashes",
+        whole=False,
+    ),
+]
+"""Folder below the volume's packs; names that begin with a dot are the operator's own."""
 
 ConfigKey = Annotated[
     str,

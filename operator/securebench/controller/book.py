@@ -94,9 +94,9 @@ class RunBook:
             await self.write(await asyncio.to_thread(self._write_records, finishes))
             self._is_dirty = True
 
-    async def export(self) -> None:
+    async def export(self, *, at_once: bool = False) -> None:
         """Write candidates.jsonl anew when records were added; a long file less often."""
-        if self._is_dirty and self._clock.now() >= self._export_at:
+        if self._is_dirty and (at_once or self._clock.now() >= self._export_at):
             await self._export()
 
     async def _export(self) -> None:

@@ -8,10 +8,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from securebench.api.conditions import Reason
 from securebench.clock import Clock
 from securebench.controller.context import Context
 from securebench.controller.mirror import PodMirror
-from securebench.controller.obstacles import canary_words
+from securebench.controller.obstacles import CANARY_WORDS, canary_words, while_telling
+from securebench.controller.publish import Publisher
 from securebench.controller.wishes import Wishes
 from securebench.engine.entries import Isolated
 from securebench.engine.messages import BadMessageError, decode, kernel_release
@@ -79,6 +81,21 @@ def isolation_check(context: Context, plan: RunPlan, wishes: Wishes) -> Isolatio
     )
 
 
+async def probed(
+    context: Context, wishes: Wishes, mirror: PodMirror, publisher: Publisher, plan: RunPlan
+) -> Isolated:
+    """Find out how far the run's Pods are cut off, and say meanwhile what that waits for."""
+    check = isolation_check(context, plan, wishes)
+    if wishes.is_isolation_declared and not check.must_be_sandboxed:
+        return NO_CANARY
+    prober = Prober(context.cluster, plan, mirror, context.clock)
+
+    async def tell() -> None:
+        await publisher.announce(Reason.PROBING, prober.words())
+
+    return await while_telling(prober.prove(check), tell)
+
+
 class Answer(NamedTuple):
     """What a probing Pod found.
 
@@ -115,6 +132,11 @@ class Prober:
         self._mirror = mirror
         self._clock = clock
 
+    def words(self) -> str:
+        """Return what is waited for."""
+        words = canary_words(self._mirror.pods.values(), self._clock.now())
+        return f"{CANARY_WORDS}: {words}" if words else CANARY_WORDS
+
     async def prove(self, check: IsolationCheck) -> Isolated:
         """Probe and decide; the probing Pods are deleted afterwards.
 
@@ -130,9 +152,7 @@ class Prober:
             async with asyncio.timeout(check.timeout_seconds):
                 return await self._prove(check)
         except TimeoutError:
-            message = f"the canary gave no answer within {check.timeout_seconds:g} seconds"
-            words = canary_words(self._mirror.pods.values(), self._clock.now())
-            message += f": {words}" if words else ""
+            message = f"no answer within {check.timeout_seconds:g} seconds: {self.words()}"
             return self._refused(check, message)
         finally:
             await self._clean()

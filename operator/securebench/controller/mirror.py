@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 
 from securebench.clock import Clock
 from securebench.engine.observe import PodView, pod_view
@@ -45,6 +45,7 @@ class PodMirror:
         self._pods: dict[str, PodView] = {}
         self._created: dict[str, int] = {}
         self._lists = 0
+        self._follower: asyncio.Task[None] | None = None
         self.vanished: set[str] = set()
         self.listed_at: float | None = None
 
@@ -99,6 +100,27 @@ class PodMirror:
                 logger.warning("watch of %s broke: %s", self._selector, error)
                 await asyncio.sleep(RELIST_PAUSE_SECONDS)
             resource_version = await self._list_until_answered()
+
+    @contextlib.asynccontextmanager
+    async def following(self) -> AsyncIterator[None]:
+        """List, and watch in the background until the block ends.
+
+        Raises:
+            ClusterError: The API server did not answer the list.
+        """
+        follower = asyncio.create_task(self.follow(await self.list()))
+        follower.add_done_callback(lambda _: self._on_change())
+        self._follower = follower
+        try:
+            yield
+        finally:
+            follower.cancel()
+            await asyncio.gather(follower, return_exceptions=True)
+
+    def check(self) -> None:
+        """Raise what ended the watch, if it has ended."""
+        if self._follower is not None and self._follower.done():
+            self._follower.result()
 
     def _until_relist(self) -> float:
         listed_at = self.listed_at if self.listed_at is not None else self._clock.now()

@@ -5,23 +5,27 @@ from __future__ import annotations
 import base64
 import binascii
 import hashlib
-import shutil
+import re
 import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
 from securebench.api.models import KeyedPack, Pack
+from securebench.api.shapes import HIDDEN_NAME
+from securebench.controller.copies import copy_folder
 from securebench.durable import make_folder
-from securebench.errors import PackError
+from securebench.errors import PackError, PackMissingError
 from securebench.kube.port import Cluster, Kind, Raw
 from securebench.manifests.layout import PACKS
 from securebench.names import USABLE, USABLE_BY_GATEWAY, USABLE_LABEL
+from securebench.packs.bundle import BundleLimits
 from securebench.packs.digest import pack_digest
 from securebench.packs.load import load_benchmark_manifest, pack_file, read_answers
 from securebench.packs.oracle import ANSWERS_FILE
 
 CONTENT = f"{PACKS}/.content"
+LIMITS = BundleLimits()
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,35 +49,46 @@ async def fetch_keyed(cluster: Cluster, pack: Pack) -> Mapping[str, bytes] | Non
     """Return the files of a ConfigMap or Secret pack by path, None for a pack on the volume.
 
     Raises:
-        PackError: The object does not exist, may not be used, or a path is named twice.
+        PackMissingError: The object does not exist or may not be used.
+        PackError: A path is named twice, or a key is not there.
     """
     if pack.config_map is not None:
-        raw = await cluster.get(Kind.CONFIG_MAP, pack.config_map.name)
-        return _files(pack.config_map, _found(raw, f"ConfigMap {pack.config_map.name!r}"))
+        name = pack.config_map.name
+        raw = await cluster.get(Kind.CONFIG_MAP, name)
+        if raw is None:
+            missing = f"ConfigMap {name!r} does not exist in this namespace"
+            raise PackMissingError(missing, "create it, then a new run")
+        return _files(pack.config_map, raw)
     if pack.secret is not None:
-        what = f"Secret {pack.secret.name!r}"
-        raw = _found(await cluster.get(Kind.SECRET, pack.secret.name), what)
-        require_usable(raw, what)
-        return _files(pack.secret, raw)
+        secret = await cluster.get(Kind.SECRET, pack.secret.name)
+        if secret is None or not is_usable(secret):
+            raise PackMissingError(*no_secret(f"Secret {pack.secret.name!r}"))
+        return _files(pack.secret, secret)
     return None
 
 
-def require_usable(secret: Raw, what: str, *, by_gateway: bool = False) -> None:
-    """Refuse a Secret that nobody meant for runs: creating a run is no right to read all.
+def is_usable(secret: Raw, *, by_gateway: bool = False) -> bool:
+    """Return whether a Secret is meant for runs: creating a run is no right to read all.
 
     Args:
         secret: As the API server has it.
-        what: Begins the message.
         by_gateway: Whether only a gateway gets its values.
-
-    Raises:
-        PackError: The label is missing.
     """
     metadata = secret.get("metadata")
     labels = metadata.get("labels") if isinstance(metadata, Mapping) else None
     value = labels.get(USABLE_LABEL) if isinstance(labels, Mapping) else None
-    if value != USABLE and not (by_gateway and value == USABLE_BY_GATEWAY):
-        raise PackError(f'{what} lacks the label {USABLE_LABEL}: "{USABLE}"')
+    return value == USABLE or (by_gateway and value == USABLE_BY_GATEWAY)
+
+
+def no_secret(what: str) -> tuple[str, str]:
+    """Return what is missing and the remedy; both are the same whether the Secret exists or not.
+
+    Args:
+        what: Names the Secret.
+    """
+    label = f'{USABLE_LABEL}: "{USABLE}"'
+    missing = f"{what} does not exist in this namespace or lacks the label {label}"
+    return missing, "create or label it, then create a new run"
 
 
 def answers_content(root: Path, pack: Pack, files: Mapping[str, bytes] | None) -> bytes | None:
@@ -96,16 +111,20 @@ def answers_content(root: Path, pack: Pack, files: Mapping[str, bytes] | None) -
     return read_answers(root / PACKS / path / folder)
 
 
-def freeze(root: Path, pack: Pack, files: Mapping[str, bytes] | None) -> FrozenPack:
+def freeze(
+    root: Path, pack: Pack, files: Mapping[str, bytes] | None, limits: BundleLimits = LIMITS
+) -> FrozenPack:
     """Copy a pack to the place that its content names. Blocks.
 
     Args:
         root: Where the volume is mounted.
         pack: The source.
         files: Content of a keyed pack by path, None for a folder of the volume.
+        limits: Bounds of a folder of the volume.
 
     Raises:
-        PackError: There is no such folder or file, or the pinned digest differs.
+        PackMissingError: There is no such folder.
+        PackError: There is no such file, it is too large, or the pinned digest differs.
         ConfigErrors: The manifest does not hold.
     """
     content = root / CONTENT
@@ -113,7 +132,7 @@ def freeze(root: Path, pack: Pack, files: Mapping[str, bytes] | None) -> FrozenP
     with tempfile.TemporaryDirectory(dir=content, prefix=".incoming-") as scratch:
         copy = Path(scratch) / "pack"
         if files is None:
-            _copy_folder(root, pack, copy)
+            _copy_pack(root, pack, copy, limits)
         else:
             _write_files(copy, files)
         digest = _digest(pack, copy)
@@ -144,12 +163,6 @@ def _content_folder(root: Path, pack: Pack, digest: str) -> Path:
     """Return the place of a content; the digest does not cover the two files' names."""
     names = f"{digest}\0{pack.manifest}\0{pack.tasks}"
     return root / CONTENT / hashlib.sha256(names.encode()).hexdigest()
-
-
-def _found(raw: Raw | None, what: str) -> Raw:
-    if raw is None:
-        raise PackError(f"{what} does not exist in this namespace; create it, then a new run")
-    return raw
 
 
 def _files(pack: KeyedPack, raw: Raw) -> dict[str, bytes]:
@@ -188,14 +201,15 @@ def _decode(value: str) -> bytes:
         raise PackError("a value is not base64") from error
 
 
-def _copy_folder(root: Path, pack: Pack, copy: Path) -> None:
+def _copy_pack(root: Path, pack: Pack, copy: Path, limits: BundleLimits) -> None:
     path = pack.volume.path if pack.volume is not None else ""
     source = root / PACKS / path
+    if re.search(HIDDEN_NAME, path):
+        raise PackError(f"pack folder {path!r}: names that begin with a dot are the operator's own")
     if not source.is_dir() or source.resolve() != (root / PACKS).resolve() / path:
-        raise PackError(
-            f"there is no pack folder {path!r} on the volume; push it with 'securebench pack push'"
-        )
-    shutil.copytree(source, copy, symlinks=True)
+        missing = f"there is no pack folder {path!r} on the volume"
+        raise PackMissingError(missing, "push it with 'securebench pack push', then a new run")
+    copy_folder(source, copy, limits, path)
 
 
 def _write_files(copy: Path, files: Mapping[str, bytes]) -> None:

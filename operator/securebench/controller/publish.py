@@ -26,6 +26,9 @@ from securebench.plan.model import RunPlan
 logger = logging.getLogger(__name__)
 
 
+SUSPENDED_WORDS = "spec.suspend is true: nothing of the run is under way"
+
+
 class Publisher:
     """The one writer of a run's status, from the run's first look to its end.
 
@@ -85,6 +88,17 @@ class Publisher:
                 plan, book.history, book.exported, self._observed(findings)
             )
             await self._write(status, findings)
+
+    async def parked(self, book: RunBook, plan: RunPlan) -> None:
+        """Say that the run is suspended and nothing of it runs any more."""
+        findings = [
+            succeeded(Reason.SUSPENDED, SUSPENDED_WORDS),
+            *self._always(book.history.isolation),
+            Finding(ConditionType.RESULTS_SEALED, ConditionStatus.FALSE, Reason.NOT_SEALED),
+        ]
+        await book.export(at_once=True)
+        status = self._board.running(plan, book.history, book.exported, self._observed(findings))
+        await self._write(status, findings)
 
     async def ended(self, book: RunBook, plan: RunPlan, reason: Reason, message: str) -> None:
         """Say how the run ended; returns when the API server knows or the run is gone."""

@@ -16,17 +16,11 @@ from securebench.controller.context import Context
 from securebench.controller.egress import with_usage
 from securebench.controller.exposure import exposed_values
 from securebench.controller.gateway import GatewayKeeper
-from securebench.controller.isolation import NO_CANARY, Prober, ensure_policy, isolation_check
+from securebench.controller.isolation import ensure_policy, probed
 from securebench.controller.lanes import LaneKeeper
 from securebench.controller.launches import Launcher
 from securebench.controller.mirror import PodMirror
-from securebench.controller.obstacles import (
-    CANARY_WORDS,
-    Obstacle,
-    canary_words,
-    pods_obstacle,
-    while_telling,
-)
+from securebench.controller.obstacles import Obstacle, pods_obstacle
 from securebench.controller.publish import Publisher
 from securebench.controller.start import BoundRun
 from securebench.controller.verdict import Obituary
@@ -95,7 +89,6 @@ class RunLoop:
         self._wake_at: float | None = None
         self._tend_at: float | None = None
         self._words_at: float | None = None
-        self._follower: asyncio.Task[None] | None = None
         settings, uid = context.settings, bound.plan.identity.uid
         selector = f"{RUN_UID_LABEL}={uid}"
         self._mirror = PodMirror(
@@ -109,39 +102,60 @@ class RunLoop:
             if bound.plan.egress is not None
             else None
         )
+        self._is_parked = self._is_calm = False
+        self._is_prepared = True
+        """A loop that found the run at rest begins nothing, whatever the user wants meanwhile."""
         self._given_up = ""
         """Why a run without a canary was ended; its launches stay out if the deadline is moved."""
         self._exposed = ExposedValues()
+        self._probe = partial(probed, context, wishes, self._mirror, publisher)
         wishes.on_change = self._wake.set
 
-    async def run(self) -> None:
-        """Run until every attempt has its record and the results are sealed.
+    async def run(self) -> bool:
+        """Run until every attempt has its record and the results are sealed, or all is quiet.
+
+        Returns:
+            Whether the run has ended. Otherwise it is suspended, nothing of it is under way, and a
+            new loop goes on where this one stopped.
 
         Raises:
             OSError: The volume did not do what was asked; may be called again from the start.
             ClusterError: The API server did not answer where an answer is needed.
         """
         async with self._following():
-            if self._book.history.ended is None:
-                if await self.prepare():
-                    while not await self.step():
-                        await self._sleep()
-                    await self._sweep()
-                if self._gateway is not None:
-                    await self._gateway.close(self._wake)
+            if self._book.history.ended is None and not await self._work():
+                await self._publisher.parked(self._book, self._plan)
+                return False
             await self._end()
+            return True
+
+    async def _work(self) -> bool:
+        """Do what there is to do; return whether the run may be ended."""
+        self._is_prepared = not self._is_resting()
+        if not self._is_prepared or await self.prepare():
+            while not await self.step():
+                self._is_parked = self._is_calm and self._is_resting() and self._launcher.is_idle
+                if self._is_parked:
+                    break
+                await self._sleep()
+            else:
+                await self._sweep()
+        if self._gateway is not None:
+            await self._gateway.close(self._wake)
+        return not self._is_parked
+
+    def _is_resting(self) -> bool:
+        """Whether the run is suspended and none of its launches is under way."""
+        is_idle = not any(each.live for each in self._book.history.attempts.values())
+        return is_idle and self._controls().halt is Halt.SUSPENDED
 
     @contextlib.asynccontextmanager
     async def _following(self) -> AsyncIterator[None]:
-        version = await self._mirror.list()
-        self._follower = asyncio.create_task(self._mirror.follow(version))
-        self._follower.add_done_callback(lambda _: self._wake.set())
-        try:
-            yield
-        finally:
-            self._follower.cancel()
-            await self._launcher.close()
-            await asyncio.gather(self._follower, return_exceptions=True)
+        async with self._mirror.following():
+            try:
+                yield
+            finally:
+                await self._launcher.close()
 
     async def prepare(self) -> bool:
         """Do what comes before the first pass.
@@ -173,8 +187,7 @@ class RunLoop:
         Returns:
             Whether the run may go on to the canary; otherwise the loop only ends what is open.
         """
-        gateway = self._gateway
-        if gateway is None:
+        if (gateway := self._gateway) is None:
             return True
         while True:
             self._observe()
@@ -184,8 +197,9 @@ class RunLoop:
                 if self._book.history.isolation is None:
                     self._given_up = controls.halt_message
                 return False
-            if gateway.is_ready:
-                return True
+            self._is_parked = self._is_resting()
+            if gateway.is_ready or self._is_parked:
+                return not self._is_parked
             obstacle = self._obstacle() or _STARTING
             await self._publisher.announce(obstacle.reason, obstacle.message)
             await self._sleep()
@@ -193,8 +207,8 @@ class RunLoop:
     async def _tend(self) -> None:
         """Look after the gateway for as long as a launch may need it."""
         self._tend_at = None
-        halt = self._controls().halt
-        if self._gateway is not None and self._is_open and halt is not Halt.STOPPED:
+        is_over = self._controls().halt is Halt.STOPPED or self._is_resting()
+        if self._gateway is not None and self._is_open and not is_over:
             await self._gateway.tend()
             self._tend_at = self._gateway.wake_at()
             self._plan = replace(self._plan, egress=self._gateway.egress)
@@ -206,8 +220,7 @@ class RunLoop:
     def _observe(self) -> None:
         """Take in what was done and seen in the background."""
         self._wake.clear()
-        if self._follower is not None and self._follower.done():
-            self._follower.result()
+        self._mirror.check()
         failure = self._launcher.failure()
         if failure is not None:
             raise failure
@@ -227,7 +240,9 @@ class RunLoop:
         await self._publisher.progress(self._book, self._plan, obstacle)
         self._wake_at = decision.wake_at
         self._words_at = obstacle.changes_at if obstacle is not None else None
-        if decision.captures or decision.finishes or decision.lost:
+        is_news = bool(decision.captures or decision.finishes or decision.lost)
+        self._is_calm = not (is_news or decision.deletions)
+        if is_news:
             self._wake.set()
         return decision.is_complete and self._launcher.is_idle
 
@@ -242,7 +257,7 @@ class RunLoop:
     async def _isolated(self) -> bool:
         found = self._book.history.isolation
         if found is None:
-            found = await self._probe()
+            found = await self._probe(self._plan)
             await self._book.write([found])
             self._apply(found)
         return self._is_isolated(found)
@@ -256,18 +271,6 @@ class RunLoop:
 
     def _is_isolated(self, found: Isolated) -> bool:
         return found.sandboxed and (found.verified or self._wishes.is_isolation_declared)
-
-    async def _probe(self) -> Isolated:
-        check = isolation_check(self._context, self._plan, self._wishes)
-        if self._wishes.is_isolation_declared and not check.must_be_sandboxed:
-            return NO_CANARY
-        prober = Prober(self._context.cluster, self._plan, self._mirror, self._context.clock)
-        return await while_telling(prober.prove(check), self._tell_of_canary)
-
-    async def _tell_of_canary(self) -> None:
-        words = canary_words(self._mirror.pods.values(), self._context.clock.now())
-        message = f"{CANARY_WORDS}: {words}" if words else CANARY_WORDS
-        await self._publisher.announce(Reason.PROBING, message)
 
     def _situation(self) -> Situation:
         return Situation(
@@ -288,6 +291,7 @@ class RunLoop:
             return replace(controls, halt=Halt.STOPPED, halt_message=refusal)
         return replace(
             controls,
+            halt=controls.halt if self._is_prepared else controls.halt or Halt.SUSPENDED,
             max_unschedulable=self._context.settings.creation.max_unschedulable,
             has_way_out=gateway is None or gateway.is_ready,
         )

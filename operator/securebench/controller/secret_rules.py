@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from securebench.api.models import BenchmarkRunSpec
-from securebench.controller.packs import require_usable
-from securebench.errors import PackError, SpecError
+from securebench.controller.packs import is_usable, no_secret
+from securebench.errors import SecretMissingError, SpecError
 from securebench.harnesses.agents import AGENT_TOOLS
 from securebench.kube.port import Cluster, Kind, Raw
 
@@ -19,7 +19,8 @@ async def check_secrets(cluster: Cluster, spec: BenchmarkRunSpec) -> None:
         spec: Of the run.
 
     Raises:
-        SpecError: One is absent, lacks its label or the provider's key.
+        SecretMissingError: One is absent or lacks its label; which of both is not told.
+        SpecError: One lacks the provider's key.
         ClusterError: The API server did not answer.
     """
     if spec.harness.secret_ref is not None:
@@ -42,10 +43,6 @@ async def _usable_secret(
     cluster: Cluster, name: str, what: str, *, by_gateway: bool = False
 ) -> Raw:
     secret = await cluster.get(Kind.SECRET, name)
-    if secret is None:
-        raise SpecError(f"{what} does not exist in this namespace")
-    try:
-        require_usable(secret, what, by_gateway=by_gateway)
-    except PackError as error:
-        raise SpecError(error.reason) from None
+    if secret is None or not is_usable(secret, by_gateway=by_gateway):
+        raise SecretMissingError(*no_secret(what))
     return secret

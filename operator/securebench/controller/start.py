@@ -44,6 +44,7 @@ from securebench.ledger.index import IndexEntry, RunIndex, index_entry
 from securebench.ledger.journal import read_entries
 from securebench.ledger.store import JOURNAL, RECORD, RunStore
 from securebench.manifests.layout import attempt_folder, run_folder
+from securebench.packs.bundle import BundleLimits
 from securebench.packs.load import LoadedPack, load_tasks
 from securebench.packs.oracle import Answer, Answers, reference_answers
 from securebench.packs.task import SecureBenchTask
@@ -144,7 +145,7 @@ def _bind_new(
     sources: _Sources,
 ) -> BoundRun:
     root, earlier = context.settings.data_root, sources.earlier
-    pack = freeze(root, spec.pack, sources.files)
+    pack = freeze(root, spec.pack, sources.files, _pack_limits(context))
     kept = _kept_entries(root, earlier.uid) if earlier is not None else ()
     bounds = limits(context.settings)
     is_oracle = spec.harness.type is HarnessType.ORACLE
@@ -185,6 +186,11 @@ def _bind_new(
         }
     )
     return BoundRun(plan, store, pack, entry, kept, answers.by_id)
+
+
+def _pack_limits(context: Context) -> BundleLimits:
+    bounds = context.settings.bounds
+    return BundleLimits(bounds.pack_files, bounds.pack_bytes)
 
 
 def _rebind(context: Context, run: RunObject, spec: BenchmarkRunSpec, store: RunStore) -> BoundRun:

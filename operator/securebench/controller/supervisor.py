@@ -3,38 +3,16 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from securebench.api.conditions import Reason, read_conditions
-from securebench.controller.book import RunBook
+from securebench.api.conditions import read_conditions
 from securebench.controller.context import Context
-from securebench.controller.publish import Publisher
-from securebench.controller.run_loop import RunLoop
-from securebench.controller.start import BoundRun, RunObject, bind
+from securebench.controller.life import RunLife
+from securebench.controller.places import Places
+from securebench.controller.start import RunObject
 from securebench.controller.wishes import Wishes
-from securebench.durable import make_folder
-from securebench.engine.observe import pod_view
-from securebench.errors import (
-    ClusterError,
-    ConfigErrors,
-    InvalidInputError,
-    InvariantViolationError,
-    PackError,
-    StorageError,
-)
-from securebench.kube.port import Kind, QuotaExceeded
-from securebench.ledger.index import RunIndex
-from securebench.ledger.store import FINAL_STATUS, RunStore
-from securebench.manifests.layout import gateway_name
-from securebench.names import AUDIT, PURPOSE_LABEL, RUN_UID_LABEL
-
-logger = logging.getLogger(__name__)
-
-RESTART_SECONDS = 2.0
-RESTART_LIMIT_SECONDS = 60.0
-"""Back-off of a run loop that ended with an error; doubled each time up to the limit."""
+from securebench.names import AUDIT, PURPOSE_LABEL
 
 
 @dataclass(slots=True)
@@ -60,6 +38,7 @@ class Supervisor:
     def __init__(self, context: Context) -> None:
         self._context = context
         self._runs: dict[str, ActiveRun] = {}
+        self._places = Places(context.settings.max_active_runs)
 
     @property
     def active(self) -> int:
@@ -81,11 +60,12 @@ class Supervisor:
             del self._runs[run.uid]
         elif not is_gone and known is None:
             wishes = Wishes(run.spec, run.generation)
-            self._runs[run.uid] = ActiveRun(self._start(run, wishes), wishes)
+            task = self._start(run, wishes, is_known=kind is None)
+            self._runs[run.uid] = ActiveRun(task, wishes)
         elif known is not None and run.generation > known.wishes.generation:
             known.wishes.update(run.spec, run.generation)
             if known.task.done():
-                known.task = self._start(run, known.wishes)
+                known.task = self._start(run, known.wishes, is_known=False)
 
     async def close(self) -> None:
         """Stop all loops; what they began goes on in the cluster and is taken up again."""
@@ -94,102 +74,9 @@ class Supervisor:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
 
-    def _start(self, run: RunObject, wishes: Wishes) -> asyncio.Task[None]:
-        return asyncio.create_task(self._supervise(run, wishes), name=f"run {run.name}")
-
-    async def _supervise(self, run: RunObject, wishes: Wishes) -> None:
-        """Keep one run going until it has ended, whatever breaks in between."""
-        publisher = self._publisher(run, wishes)
-        pause = RESTART_SECONDS
-        while True:
-            generation = wishes.generation
-            try:
-                await self._run(run, wishes, publisher)
-            except (ClusterError, StorageError, OSError) as error:
-                reason, message = _trouble(error)
-                logger.warning("run %s is held up: %s", run.name, message)
-            except InvariantViolationError as error:
-                reason, message = Reason.INTERNAL, error.reason
-                logger.exception("run %s: loop failed", run.name)
-            except Exception:
-                reason, message = Reason.INTERNAL, "the run loop failed; see the operator's log"
-                logger.exception("run %s: loop failed", run.name)
-            else:
-                if wishes.generation == generation:
-                    return
-                continue
-            await self._announce(publisher, reason, message)
-            await asyncio.sleep(pause)
-            pause = min(pause * 2, RESTART_LIMIT_SECONDS)
-
-    async def _announce(self, publisher: Publisher, reason: Reason, message: str) -> None:
-        try:
-            await publisher.announce(reason, message)
-        except ClusterError as error:
-            logger.warning("status: %s", error)
-
-    async def _run(self, run: RunObject, wishes: Wishes, publisher: Publisher) -> None:
-        store = RunStore(self._context.settings.data_root, run.uid)
-        final = await asyncio.to_thread(store.read_final_status)
-        if final is not None:
-            await publisher.repeat(final)
-            return
-        try:
-            bound = await bind(self._context, run)
-        except InvalidInputError as error:
-            await self._refuse(publisher, store, run.uid, error)
-            return
-        await self._loop(bound, wishes, publisher)
-
-    async def _loop(self, bound: BoundRun, wishes: Wishes, publisher: Publisher) -> None:
-        book = await RunBook.open(bound, self._context.clock)
-        try:
-            await RunLoop(self._context, bound, book, wishes, publisher).run()
-            ended = book.history.ended
-            if ended is not None:
-                index = RunIndex(self._context.settings.data_root)
-                uid = bound.plan.identity.uid
-                await asyncio.to_thread(index.end, uid, ended.reason)
-            await asyncio.to_thread(bound.store.write_json, FINAL_STATUS, publisher.written)
-        finally:
-            book.close()
-
-    async def _refuse(
-        self, publisher: Publisher, store: RunStore, uid: str, error: InvalidInputError
-    ) -> None:
-        """End a run that cannot go; one that went before leaves nothing in the cluster."""
-        reason = Reason.PACK_INVALID if is_pack_error(error) else Reason.INVALID_SPEC
-        if await asyncio.to_thread(store.exists):
-            await self._take_away(uid)
-            index = RunIndex(self._context.settings.data_root)
-            await asyncio.to_thread(index.end, uid, reason.value)
-        status = await publisher.refused(reason, str(error))
-        await asyncio.to_thread(make_folder, store.folder)
-        await asyncio.to_thread(store.write_json, FINAL_STATUS, status)
-
-    async def _take_away(self, uid: str) -> None:
-        cluster = self._context.cluster
-        pods = await cluster.list(Kind.POD, f"{RUN_UID_LABEL}={uid}")
-        for pod in filter(None, map(pod_view, pods.items)):
-            await cluster.delete(Kind.POD, pod.name, uid=pod.uid, grace_seconds=None)
-        await cluster.delete(Kind.SERVICE, gateway_name(uid), uid=None, grace_seconds=None)
-
-    def _publisher(self, run: RunObject, wishes: Wishes) -> Publisher:
-        return Publisher(
-            self._context.cluster,
-            run.name,
-            wishes,
-            self._context.clock,
-            self._context.settings.status_interval_seconds,
-            run.conditions,
-        )
-
-
-def is_pack_error(error: InvalidInputError) -> bool:
-    """Whether the pack, and not the spec, has to change."""
-    if isinstance(error, ConfigErrors):
-        return all(is_pack_error(item) for item in error.errors)
-    return isinstance(error, PackError)
+    def _start(self, run: RunObject, wishes: Wishes, *, is_known: bool) -> asyncio.Task[None]:
+        life = RunLife(self._context, self._places, run, wishes, is_known=is_known)
+        return asyncio.create_task(life.live(), name=f"run {run.name}")
 
 
 def run_object(body: Mapping[str, object]) -> RunObject:
@@ -212,13 +99,3 @@ def run_object(body: Mapping[str, object]) -> RunObject:
 def _is_deleting(body: Mapping[str, object]) -> bool:
     metadata = body.get("metadata")
     return isinstance(metadata, Mapping) and bool(metadata.get("deletionTimestamp"))
-
-
-def _trouble(error: Exception) -> tuple[Reason, str]:
-    if isinstance(error, QuotaExceeded):
-        return Reason.QUOTA_EXCEEDED, error.reason
-    if isinstance(error, ClusterError):
-        return Reason.INTERNAL, f"the API server: {error}"
-    if isinstance(error, OSError):
-        return Reason.STORAGE_UNAVAILABLE, f"the results volume: {error.strerror or error}"
-    return Reason.STORAGE_UNAVAILABLE, f"the results volume: {error}"

@@ -8,6 +8,7 @@ from securebench.api.choices import CancelMode, IsolationRequirement
 from securebench.api.conditions import Reason
 from securebench.api.models import BenchmarkRunSpec
 from securebench.engine.reconcile import Controls, Halt
+from securebench.errors import InvalidInputError
 
 
 class Wishes:
@@ -66,6 +67,13 @@ class Wishes:
             seconds = self._spec.active_deadline_seconds
             return Reason.DEADLINE_EXCEEDED, f"the run took longer than {seconds} seconds"
         return None
+
+    def is_ending(self, started_at: float | None, now: float) -> bool:
+        """Whether the run only has to be ended; a spec that does not hold has to be refused."""
+        try:
+            return self.stop_reason(started_at, now) is not None
+        except InvalidInputError:
+            return True
 
     def controls(self, started_at: float | None, now: float) -> Controls:
         """Return what the loop may do."""

@@ -6,6 +6,7 @@ these would only add a table of methods by kind and the validation of every argu
 
 from __future__ import annotations
 
+import copy
 import os
 import socket
 import ssl
@@ -56,6 +57,9 @@ _WATCH_SERVER_SECONDS = 300
 _WATCH_CLIENT_SECONDS = 330.0
 """Above the server's: only a dead connection ever reaches it."""
 
+_NO_LIMIT = 0
+"""aiohttp's word for it. The number of watches has its own bound: ``settings.maxActiveRuns``."""
+
 _MERGE_PATCH = "application/merge-patch+json"
 _JSON = "application/json"
 _ANY = "*/*"
@@ -92,13 +96,16 @@ class ApiCluster:
     Args:
         api: Open client; its owner closes it.
         namespace: The one namespace that is spoken to.
+        watches: Open client of the watches, which hold their connections for minutes; None takes
+            ``api``, whose connections they then use up.
     """
 
-    def __init__(self, api: ApiClient, namespace: str) -> None:
+    def __init__(self, api: ApiClient, namespace: str, watches: ApiClient | None = None) -> None:
         self.namespace = namespace
         self.requests: Counter[tuple[str, Kind]] = Counter()
         """Requests sent, by verb (list, watch, create, …) and kind; every page counts."""
         self._api = api
+        self._watches = watches or api
 
     @property
     def server(self) -> str:
@@ -126,7 +133,7 @@ class ApiCluster:
         request = _Request("GET", self._path(kind), query, timeout_seconds=_WATCH_CLIENT_SECONDS)
         self.requests["watch", kind] += 1
         with _connection_troubles(request):
-            response = await self._send(request)
+            response = await self._send(request, self._watches)
             try:
                 if response.status != HTTPStatus.OK:
                     raise classify(
@@ -277,13 +284,13 @@ class ApiCluster:
 
     async def _answered(self, request: _Request) -> _Answer:
         with _connection_troubles(request):
-            response = await self._send(request)
+            response = await self._send(request, self._api)
             async with response:
                 body = await response.read()
             return _Answer(response.status, body, response.headers.get("Retry-After"))
 
-    async def _send(self, request: _Request) -> aiohttp.ClientResponse:
-        parts = await self._api.param_serialize(
+    async def _send(self, request: _Request, api: ApiClient) -> aiohttp.ClientResponse:
+        parts = await api.param_serialize(
             request.method,
             request.path,
             query_params=[(key, value) for key, value in request.query.items() if value],
@@ -294,7 +301,7 @@ class ApiCluster:
         timeout = aiohttp.ClientTimeout(
             total=request.timeout_seconds, sock_connect=_CONNECT_TIMEOUT_SECONDS
         )
-        wrapped = await self._api.call_api(*parts, _request_timeout=timeout)
+        wrapped = await api.call_api(*parts, _request_timeout=timeout)
         return cast("aiohttp.ClientResponse", wrapped.response)
 
     def _path(self, kind: Kind, name: str = "") -> str:
@@ -325,8 +332,15 @@ async def connect(namespace: str, context: str | None = None) -> AsyncIterator[A
         ConfigError: There is no usable configuration.
     """
     configuration = await _configuration(context)
-    async with ApiClient(configuration) as api:
-        yield ApiCluster(api, namespace)
+    async with ApiClient(configuration) as api, ApiClient(_unbounded(configuration)) as watches:
+        yield ApiCluster(api, namespace, watches)
+
+
+def _unbounded(configuration: Configuration) -> Configuration:
+    """Return the same configuration for a client whose requests never wait for a connection."""
+    result = copy.copy(configuration)
+    result.connection_pool_maxsize = _NO_LIMIT
+    return result
 
 
 def context_name(context: str | None = None) -> str:

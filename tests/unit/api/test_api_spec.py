@@ -73,6 +73,8 @@ def test_tolerations(toleration: dict[str, str]) -> None:
         ("pack.volume.path", "/x", "spec.pack.volume.path: must be a relative path"),
         ("pack.volume.path", "a/", "spec.pack.volume.path: must be a relative path"),
         ("pack.volume.path", "a\n", "spec.pack.volume.path: must be a relative path"),
+        ("pack.volume.path", ".content", "spec.pack.volume.path: must be a relative path"),
+        ("pack.volume.path", "a/.git", "spec.pack.volume.path: must be a relative path"),
         ("pack.volume.path", 3, "spec.pack.volume.path: must be a string"),
         ("pack.digest", "sha256:x", "spec.pack.digest: must be sha256:"),
         ("pack.secret", {"name": "a"}, "spec.pack: exactly one of volume, configMap and secret"),

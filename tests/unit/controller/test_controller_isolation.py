@@ -404,7 +404,7 @@ def test_no_answer_in_time_fails_closed(world):
     assert found == Isolated(
         verified=False,
         user_namespaces=False,
-        message="the canary gave no answer within 120 seconds: "
+        message="no answer within 120 seconds: waiting for the isolation canary: "
         "cannot start container probe: CreateContainerError",
     )
     assert world.clock.now() == pytest.approx(NOW + 120, abs=1)

@@ -10,9 +10,10 @@ from build import FakeClock, context_of, question, run_body, write_pack
 from securebench.api.models import Pack
 from securebench.candidates.digest import tree_digest
 from securebench.controller.lanes import LaneKeeper
+from securebench.controller.life import is_pack_error
 from securebench.controller.packs import answers_content
 from securebench.controller.start import bind
-from securebench.controller.supervisor import is_pack_error, run_object
+from securebench.controller.supervisor import run_object
 from securebench.errors import ConfigErrors, PackError, SpecError
 from securebench.kube.fake import FakeCluster
 from securebench.ledger.index import RunIndex

@@ -1,13 +1,19 @@
 import base64
+import os
+import re
+import shutil
+from pathlib import Path
+from unittest import mock
 
 import pytest
 
 from build import MANIFEST, question, write_pack
-from securebench.api.models import Pack
+from securebench.api.models import Pack, VolumePack
 from securebench.controller.packs import fetch_keyed, freeze, frozen
 from securebench.errors import ConfigErrors, PackError
 from securebench.kube.fake import FakeCluster
 from securebench.kube.port import Kind
+from securebench.packs.bundle import BundleLimits
 
 TASKS = (
     '{"id": "a", "input": {"question": "Which?", "choices": ["x", "y"]}, "eval": {"answer": 1}}\n'
@@ -201,3 +207,57 @@ async def test_keys_that_make_no_pack(name):
     items, manifest, words = BAD[name]
     with pytest.raises(PackError, match=words):
         await fetched(keyed("configMap", *items), Kind.CONFIG_MAP, **manifest)
+
+
+# Hostile folders
+
+
+@pytest.mark.parametrize("path", [".content", "smoke/.hidden"])
+def test_a_hidden_folder_is_refused_without_the_rule_of_the_api(root, path):
+    (root / "packs" / path).mkdir(parents=True, exist_ok=True)
+    (root / "packs/.content/marker").mkdir(parents=True, exist_ok=True)
+    pack = Pack.model_construct(
+        **{**dict(volume()), "volume": VolumePack.model_construct(path=path)}
+    )
+    with pytest.raises(PackError, match="begin with a dot"):
+        freeze(root, pack, None)
+    assert [each.name for each in (root / "packs/.content").iterdir()] == ["marker"]
+
+
+TOO_MUCH = {
+    "entries": (BundleLimits(files=4), "more than 4 entries (settings.bounds.packFiles)"),
+    "bytes": (BundleLimits(size_bytes=4096), "more than 4096 bytes (settings.bounds.packBytes)"),
+}
+
+
+@pytest.mark.parametrize("name", TOO_MUCH)
+def test_a_folder_that_is_too_large_is_not_copied(root, name):
+    limits, words = TOO_MUCH[name]
+    folder = root / "packs/smoke/data"
+    folder.mkdir()
+    with (folder / "sparse").open("wb") as file:
+        file.truncate(4097)
+    (folder / "link").symlink_to("sparse")
+    with (
+        mock.patch.object(shutil, "copy2", side_effect=AssertionError),
+        pytest.raises(PackError, match=re.escape(words)),
+    ):
+        freeze(root, volume(), None, limits)
+    assert list((root / "packs/.content").iterdir()) == []
+
+
+def test_what_is_no_file_is_refused_by_name(root):
+    os.mkfifo(root / "packs/smoke/pipe")
+    with pytest.raises(PackError, match="'pipe' is no file, folder or symlink"):
+        freeze(root, volume(), None)
+
+
+def test_links_folders_and_modes_are_copied_as_they_are(root):
+    folder = root / "packs/smoke/data"
+    (folder / "deep").mkdir(parents=True)
+    (folder / "deep/run").write_text("x")
+    (folder / "deep/run").chmod(0o755)
+    (folder / "link").symlink_to("/nowhere")
+    copied = freeze(root, volume(), None).folder / "data"
+    assert (copied / "deep/run").stat().st_mode & 0o777 == 0o755
+    assert (copied / "link").readlink() == Path("/nowhere")

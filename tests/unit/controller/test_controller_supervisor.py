@@ -19,8 +19,9 @@ from build import (
     write_pack,
 )
 from operator_world import World
+from securebench.controller.life import is_pack_error
 from securebench.controller.run_loop import RunLoop
-from securebench.controller.supervisor import Supervisor, is_pack_error, run_object
+from securebench.controller.supervisor import Supervisor, run_object
 from securebench.engine.observe import pod_view
 from securebench.errors import (
     ConfigErrors,

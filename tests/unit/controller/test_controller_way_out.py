@@ -337,10 +337,13 @@ def test_a_suspension_is_shown_while_it_waits(world):
     world.begin()
     world.edit(suspend=True)
     assert world.condition("Suspended")["status"] == "True"
-    assert succeeded(world)[1] == "GatewayStarting"
-    world.gateway_up()
-    assert world.harnesses() == []
+    world.wait(15)
+    assert succeeded(world)[1] == "Suspended"
+    assert world.is_gateway_gone()
     world.edit(suspend=False)
+    assert succeeded(world)[1] == "GatewayStarting"
+    assert world.harnesses() == []
+    world.gateway_up()
     assert len(world.harnesses()) == 1
 
 

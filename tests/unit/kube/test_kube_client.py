@@ -483,3 +483,20 @@ async def test_a_service_account_unless_a_kubeconfig_is_named(
 
     async with connect("sb") as cluster:
         assert cluster._api.configuration.host == want
+
+
+async def test_watches_take_no_connection_of_the_other_requests(kubeconfig):
+    assert kubeconfig.is_file()
+    async with connect("sb", context="two") as cluster:
+        calls, watches = cluster._api.configuration, cluster._watches.configuration
+    assert watches.host == calls.host
+    assert watches.connection_pool_maxsize == 0
+    assert calls.connection_pool_maxsize > 0
+
+
+async def test_a_watch_goes_through_its_own_client():
+    api, watches = Api((200, {"items": [], "metadata": {}})), Api((200, b""))
+    cluster = ApiCluster(api, "sb", watches)
+    await cluster.list(Kind.POD, "")
+    assert [event async for event in cluster.watch(Kind.POD, "", "1")] == []
+    assert (len(api.answers), len(watches.answers)) == (0, 0)

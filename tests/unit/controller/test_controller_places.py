@@ -1,0 +1,238 @@
+"""How many runs are worked on, and what suspended ones cost."""
+
+import asyncio
+import json
+from unittest import mock
+
+import pytest
+
+from build import NOW, inline, pod_status, running
+from operator_world import World
+from securebench.controller.places import ENDING_PLACES, Places
+from securebench.engine.observe import pod_view
+from securebench.kube.port import Kind
+
+FLOOD = 120
+
+
+def world_of(tmp_path, **settings):
+    with mock.patch.object(asyncio, "to_thread", inline):
+        world = World(tmp_path, **settings)
+        yield world
+        world.runner.run(world.supervisor.close())
+        world.runner.close()
+
+
+@pytest.fixture
+def world(tmp_path):
+    yield from world_of(tmp_path)
+
+
+@pytest.fixture
+def small(tmp_path):
+    yield from world_of(tmp_path, max_active_runs=2)
+
+
+def reason(world, name="nightly"):
+    return world.condition(name=name)["reason"]
+
+
+def short(uid):
+    return uid.replace("-", "")[:12]
+
+
+def pods_of(world, uid):
+    return [name for name in world.pods() if name.startswith(f"sb-{short(uid)}-")]
+
+
+def end_all(world, uid, rounds=10):
+    """Let the Pods of one run end well."""
+    for _ in range(rounds):
+        for name in pods_of(world, uid):
+            view = pod_view(world.cluster.objects(Kind.POD)[name])
+            if view.launch is not None and not view.is_terminal:
+                world.cluster.set_pod_status(name, world.ending(uid, view.launch))
+        world.wait(5)
+
+
+# Suspended runs
+
+
+def test_suspended_runs_hold_nothing(world):
+    for number in range(FLOOD):
+        world.apply(f"flood-{number}", suspend=True, isolation={"require": "Verified"})
+    world.wait(100)
+    assert {reason(world, f"flood-{number}") for number in range(FLOOD)} == {"Suspended"}
+    for kind in (Kind.POD, Kind.NETWORK_POLICY):
+        assert world.cluster.objects(kind) == {}
+    for verb in ("list", "watch"):
+        assert world.cluster.requests[verb, Kind.POD] == 0
+    assert not (world.root / "packs/.content").exists()
+    uid = world.apply("honest")
+    world.work(uid)
+    assert reason(world, "honest") == "Completed"
+
+
+def test_a_run_that_is_suspended_ends_what_it_began_and_rests(world):
+    uid = world.apply(parallelism=1)
+    world.edit(suspend=True)
+    assert reason(world) == "Starting"
+    end_all(world, uid)
+    assert reason(world) == "Suspended"
+    status = world.run()["status"]
+    assert (status["tasks"]["done"], status["results"]["records"]) == (0, 0)
+    requests = dict(world.cluster.requests)
+    world.wait(200)
+    assert world.cluster.requests == requests
+    world.edit(suspend=False)
+    world.work(uid)
+    assert reason(world) == "Completed"
+
+
+def test_what_was_finished_is_published_before_the_rest(world):
+    uid = world.apply(parallelism=1)
+    end_all(world, uid, rounds=2)
+    world.edit(suspend=True)
+    end_all(world, uid)
+    assert reason(world) == "Suspended"
+    status = world.run()["status"]
+    assert (status["tasks"]["done"], status["results"]["records"]) == (1, 1)
+
+
+def test_a_suspended_run_with_a_launch_is_looked_after_by_the_next_process(world):
+    uid = world.apply(parallelism=1)
+    (name,) = pods_of(world, uid)
+    world.cluster.set_pod_status(name, pod_status("Running", running("harness")))
+    world.edit(suspend=True)
+    world.restart()
+    world.observe(None)
+    assert pods_of(world, uid) == [name]
+    end_all(world, uid)
+    assert (reason(world), world.pods()) == ("Suspended", [])
+    journal = (world.root / "runs" / uid / "journal.jsonl").read_text()
+    assert '"type":"Produced"' in journal
+
+
+def test_the_deadline_of_a_suspended_run_ends_it(world):
+    world.apply(activeDeadlineSeconds=60)
+    world.edit(suspend=True)
+    world.cluster.end_watches()
+    for name in world.pods():
+        world.cluster.remove(Kind.POD, name)
+    world.wait(5)
+    assert reason(world) == "Suspended"
+    world.wait(NOW + 63 - world.clock.now())
+    assert reason(world) == "DeadlineExceeded"
+
+
+def test_a_suspended_run_can_be_cancelled(world):
+    world.apply(suspend=True)
+    world.edit(cancel="Graceful")
+    world.wait(5)
+    assert reason(world) == "Cancelled"
+    assert world.pods() == []
+
+
+def test_a_suspended_run_with_a_wrong_spec_is_refused(world):
+    world.apply(suspend=True, nonsense=1)
+    assert reason(world) == "InvalidSpec"
+
+
+# Places
+
+
+def test_a_run_without_a_place_waits_and_says_so(small):
+    first, _, third = (small.apply(name) for name in ("one", "two", "three"))
+    assert reason(small, "three") == "Queued"
+    assert small.condition(name="three")["status"] == "Unknown"
+    assert small.condition(name="three")["message"] == (
+        "waiting for a place: 2 runs are active, and settings.maxActiveRuns allows no more"
+    )
+    assert pods_of(small, third) == []
+    end_all(small, first)
+    assert reason(small, "one") == "Completed"
+    assert len(pods_of(small, third)) == 2
+
+
+def test_a_suspended_run_gives_its_place_away(small):
+    first, second, third = (small.apply(name) for name in ("one", "two", "three"))
+    small.edit("one", suspend=True)
+    end_all(small, first, rounds=3)
+    assert reason(small, "one") == "Suspended"
+    assert len(pods_of(small, third)) == 2
+    small.edit("one", suspend=False)
+    assert reason(small, "one") == "Queued"
+    end_all(small, second)
+    end_all(small, first)
+    assert reason(small, "one") == "Completed"
+
+
+@pytest.mark.parametrize("how", ["cancel", "delete"])
+def test_a_waiting_run_can_be_ended(small, how):
+    for name in ("one", "two", "three", "four"):
+        small.apply(name)
+    if how == "cancel":
+        small.edit("three", cancel="Immediate")
+        small.wait(5)
+        assert reason(small, "three") == "Cancelled"
+    else:
+        small.observe("DELETED", "three")
+    small.edit("one", cancel="Immediate")
+    small.wait(5)
+    assert reason(small, "one") == "Cancelled"
+    assert reason(small, "four") == "Starting"
+
+
+def test_runs_that_had_a_place_have_it_again_after_a_restart(small):
+    begun = [small.apply("later"), small.apply("latest")]
+    small.apply("early")
+    before = small.pods()
+    small.restart()
+    for name in ("early", "later", "latest"):
+        small.observe(None, name)
+    assert {reason(small, name) for name in ("later", "latest")} == {"Starting"}
+    assert small.pods()[: len(before)] == before
+    for uid in begun:
+        end_all(small, uid)
+    assert {reason(small, name) for name in ("later", "latest")} == {"Completed"}
+
+
+def test_a_run_that_is_held_up_for_long_gives_its_place_away(small):
+    uid = small.apply("broken")
+    path = small.root / "runs" / uid / "journal.jsonl"
+    whole = path.read_bytes()
+    small.restart()
+    path.write_bytes(b"\n".join(whole.splitlines()[1:]) + b"\n")
+    small.observe(None, "broken")
+    small.apply("one")
+    small.apply("two")
+    assert reason(small, "two") == "Queued"
+    small.wait(100)
+    assert reason(small, "two") == "Starting"
+    assert json.loads(json.dumps(small.condition(name="broken")))["status"] == "Unknown"
+
+
+def test_places_are_served_in_the_order_of_the_queue():
+    places, woken = Places(1), []
+    assert places.take("a", lambda: woken.append("a"))
+    assert not places.take("b", lambda: woken.append("b"))
+    assert not places.take("c", lambda: woken.append("c"))
+    places.leave("a")
+    assert set(woken) == {"b", "c"}
+    assert not places.take("c", lambda: None)
+    assert places.take("b", lambda: None)
+    assert (places.taken, places.limit) == (1, 1)
+
+
+def test_runs_to_be_ended_have_some_places_more():
+    places = Places(1)
+    assert places.take("a", lambda: None)
+    assert not places.take("waits", lambda: None)
+    ending = [places.take(f"e{n}", lambda: None, is_ending=True) for n in range(9)]
+    assert ending.count(True) == ENDING_PLACES
+
+
+def test_what_had_its_place_does_not_queue():
+    places = Places(1)
+    assert places.take("a", lambda: None)
+    assert places.take("b", lambda: None, is_due=True)
