@@ -66,6 +66,7 @@ build_kubernetes() {
 # kubectl alone, for the kind flavour.
 build_kubectl() {
   new_module kubectl
+  rm -f "$BIN/kubectl"  # the node flavour has a link to its one binary there
   printf 'package main\n\nimport (\n\t"os"\n\n\t"k8s.io/component-base/cli"\n\tkubectl "k8s.io/kubectl/pkg/cmd"\n)\n\nfunc main() { os.Exit(cli.Run(kubectl.NewDefaultKubectlCommand())) }\n' > main.go
   go get "k8s.io/kubectl@v0.${KUBERNETES_VERSION#1.}"
   go mod tidy

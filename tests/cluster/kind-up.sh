@@ -16,7 +16,7 @@ small_volumes() {
   local i node=$KIND_CLUSTER-control-plane path
   for i in $(seq "$SMALL_VOLUMES"); do
     path=/var/securebench-volumes/small-$i
-    docker exec "$node" sh -c "mkdir -p $path && mount -t tmpfs -o size=${SMALL_VOLUME_SIZE%i},mode=0777 small $path"
+    or_node docker exec "$node" sh -c "mkdir -p $path && mount -t tmpfs -o size=${SMALL_VOLUME_SIZE%i},mode=0777 small $path"
     cat <<MANIFEST
 ---
 apiVersion: v1
@@ -33,10 +33,10 @@ MANIFEST
 }
 
 start_cluster() {
-  kind delete cluster --name "$KIND_CLUSTER"
-  kind create cluster --config <(sed "s#@BIN@#$BIN#g" "$HERE/kind.yaml") --kubeconfig "$KUBECONFIG" --wait 180s
-  kubectl apply -f "$HERE/config/runtimeclass.yaml" -f "$HERE/config/class-small.yaml" >/dev/null
-  small_volumes | kubectl apply -f - >/dev/null
+  or_node kind delete cluster --name "$KIND_CLUSTER"
+  or_node kind create cluster --config <(sed "s#@BIN@#$BIN#g" "$HERE/kind.yaml") --kubeconfig "$KUBECONFIG" --wait 180s
+  or_node kubectl apply -f "$HERE/config/runtimeclass.yaml" -f "$HERE/config/class-small.yaml" >/dev/null
+  small_volumes | or_node kubectl apply -f - >/dev/null
 }
 
 main() {
@@ -46,7 +46,7 @@ main() {
     say "the cluster is up"
     return
   fi
-  "$HERE/build.sh" "${PARTS[@]}"
+  or_node "$HERE/build.sh" "${PARTS[@]}"
   start_cluster
 }
 

@@ -11,6 +11,11 @@ STRAYS=(containerd-shim-runc-v2 containerd-shim-runsc-v1 runsc runc cilium-cni)
 say() { printf '%s\n' "$*" >&2; }
 die() { say "error: $*"; exit 1; }
 
+# or_node COMMAND...: runs a step of the kind flavour; when it fails, says how to do without Docker.
+or_node() {
+  "$@" || die "$1 $2 failed (see above); SECUREBENCH_CLUSTER=node uses a node built from Go modules, without Docker"
+}
+
 # wait_for SECONDS COMMAND...: polls until the command succeeds.
 wait_for() {
   local deadline=$((SECONDS + $1)); shift

@@ -23,7 +23,7 @@ main() {
   local archive
   for archive in "$@"; do
     if [ "$SECUREBENCH_CLUSTER" = kind ]; then
-      kind load image-archive --name "$KIND_CLUSTER" "$archive"
+      or_node kind load image-archive --name "$KIND_CLUSTER" "$archive"
     else
       load_node "$archive"
     fi

@@ -16,7 +16,7 @@ PRIVATE_PREFIX = "PRIVATE-"
 
 NAMES = st.from_regex(r"[a-z][a-z_]{0,8}", fullmatch=True)
 KNOWN_KEYS = sorted({key for lanes in EVAL_VISIBILITY.values() for key in lanes})
-FAMILY_NAMES = st.sampled_from([*sorted(EVAL_VISIBILITY.keys() - FAMILIES.keys()), "invented"])
+FAMILY_NAMES = st.sampled_from(sorted(EVAL_VISIBILITY.keys() - FAMILIES.keys()))
 PRIVATE_TEXT = st.text(st.characters(codec="utf-8"), max_size=8).map(PRIVATE_PREFIX.__add__)
 PUBLIC_TEXT = st.text(st.characters(codec="utf-8"), max_size=12).filter(
     lambda text: PRIVATE_PREFIX not in text

@@ -170,8 +170,8 @@ def check_by_file(checker, evaluator):
     variables = {"SECUREBENCH_EVALUATOR": str(evaluator), "TEST_DIR": str(folder)}
     if checker["source"] == "pytest":
         workspace = str(evaluator.parents[1])
-        argv = [sys.executable, *RUNNER[1:], "run", workspace, "", str(evaluator), str(path)]
-        return argv, variables
+        words = [workspace, "", str(evaluator), str(path), f"{workspace}/../collected.json"]
+        return [sys.executable, *RUNNER[1:], "run", *words], variables
     first = path.read_text(encoding="utf-8").partition("\n")[0]
     return [*first.removeprefix("#!").split(), str(path)], variables
 
