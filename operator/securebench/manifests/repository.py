@@ -7,18 +7,19 @@ the run that counts, and nothing of that run the control.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from securebench.errors import InvariantViolationError
 from securebench.manifests import layout, sizes, volumes
-from securebench.manifests.commands import Phase, base_spec, collect_spec, lane_spec, phase_spec
+from securebench.manifests.commands import base_spec, collect_spec, lane_spec, phase_spec
 from securebench.manifests.containers import (
     CourierJob,
     TaskContainer,
     courier,
     task_container,
 )
+from securebench.manifests.counting import counted
 from securebench.manifests.frame import Containers, Manifest
 from securebench.manifests.mounts import PatchDigests, Sealed, candidate_mount, lane_mount
 from securebench.manifests.prechecks import command_prechecks, is_of_candidate, test_compiler
@@ -32,9 +33,6 @@ DECLARED = "declared.json"
 """Written by the operator beside the sealed candidate: what is applied and what that declares."""
 
 TESTS = "tests.json"
-CHECKS = "checks"
-"""Name of the phase, and the ``phase`` of the record."""
-
 RUNS_PER_CONTAINER = 2
 """The Pod's deadline gives all steps of a container together as much time again as the checks."""
 
@@ -129,7 +127,7 @@ def _container(job: _Job, place: _Place) -> Manifest:
 def _run_spec(job: _Job, *, has_control: bool) -> dict[str, object]:
     check = job.check
     is_ready = not is_of_candidate(check, check.workdir)
-    phase = Phase(CHECKS, check.command, check.workdir, check.timeout_seconds, is_ready=is_ready)
+    phase = replace(counted(check, f"{layout.CANDIDATE}/{DECLARED}"), is_ready=is_ready)
     compiler = test_compiler(check) if job.patch.has_test else None
     inputs = lane_spec(layout.REPOSITORY_INPUTS, job.lanes.evaluation_inputs_digest)
     return {

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import os
+import sys
 import unittest
 from collections.abc import Iterator
 from typing import IO, Any
@@ -19,7 +20,23 @@ PHASES = {"setup", "call", "teardown"}
 """Of each test; pytest reports them one by one.
 
 An event is ``collected`` and the tests' ids; ``uncollected``, id, outcome; ``test``, id, phase,
-result; ``end`` and pytest's exit status."""
+result; ``changed`` and an id; ``end`` and pytest's exit status."""
+
+TOOLS = (
+    ("unittest.case", "TestCase", "run"),
+    ("unittest.case", "TestCase", "__call__"),
+    ("unittest.case", "TestCase", "fail"),
+    ("_pytest.python", "Function", "runtest"),
+    ("_pytest.python", "pytest_pyfunc_call"),
+    ("_pytest.unittest", "TestCaseFunction", "runtest"),
+    ("_pytest.runner", "call_runtest_hook"),
+    ("_pytest.runner", "call_and_report"),
+    ("_pytest.runner", "pytest_runtest_call"),
+    ("_pytest.runner", "pytest_runtest_makereport"),
+    ("_pytest.runner", "CallInfo", "from_call"),
+    ("_pytest.reports", "TestReport", "from_item_and_call"),
+)
+"""Module, then names: replaced by candidate code, every test passes."""
 
 
 class Report:
@@ -28,7 +45,10 @@ class Report:
     def __init__(self, pytest: Any, descriptor: int, changed: set[str] | None) -> None:
         self.pytest = pytest
         self.descriptor = descriptor
+        # Tests may replace what modules hold while they run.
+        self.emit, self.encode, self.own_id = os.write, json.dumps, os.getpid
         self.owner = os.getpid()
+        self.tools: list[Any] = []
         self.changed = changed
         self.declared: dict[str, set[str]] = {}
         self.reached: set[str] = set()
@@ -44,6 +64,7 @@ class Report:
                 its callers. None: only decorators and marks declare one.
         """
         kinds = {
+            "pytest_load_initial_conftests": {"tryfirst": True},
             "pytest_make_collect_report": {"hookwrapper": True},
             "pytest_runtest_makereport": {"hookwrapper": True},
             "pytest_sessionfinish": {"trylast": True},
@@ -54,8 +75,8 @@ class Report:
 
     def write(self, *event: Any) -> None:
         """Write one event, but not in a process that a test has forked."""
-        if os.getpid() == self.owner:
-            os.write(self.descriptor, json.dumps(event).encode() + b"\n")
+        if self.own_id() == self.owner:
+            self.emit(self.descriptor, self.encode(event).encode() + b"\n")
 
     def is_own(self, excinfo: Any) -> bool:
         """Return whether no file of the candidate is among the callers, where these are known."""
@@ -74,14 +95,23 @@ class Report:
             known = bool(names & {"xfail", "unittest-xfail"})
         return "declared" if known or self.is_own(excinfo) else "raised"
 
+    def pytest_load_initial_conftests(self) -> None:
+        """Remember what runs tests when all plugins are loaded, and no test is."""
+        self.tools = tools()
+
     def pytest_collection_finish(self, session: Any) -> None:
         """Remember what the tests declare before any of them runs."""
         self.declared = {item.nodeid: declarations(item) for item in session.items}
         self.write("collected", [item.nodeid for item in session.items])
 
     def pytest_runtest_setup(self, item: Any) -> None:
-        """Note that no mark has skipped the test: pytest looks at marks before."""
+        """Note that no mark has skipped the test, and that what runs tests is still the same.
+
+        pytest looks at marks before this hook and prepares fixtures after it.
+        """
         self.reached.add(item.nodeid)
+        if tools() != self.tools:
+            self.write("changed", item.nodeid)
 
     def pytest_make_collect_report(self, collector: Any) -> Iterator[None]:
         """Note what cannot be collected, and modules that skip themselves."""
@@ -110,6 +140,17 @@ class Report:
     def pytest_sessionfinish(self, exitstatus: int) -> None:
         """Write down that pytest came to its end."""
         self.write("end", int(exitstatus))
+
+
+def tools() -> list[Any]:
+    """Return the functions by which a test runs and its result comes to be."""
+    found = []
+    for place, *names in TOOLS:
+        holder = sys.modules.get(place)
+        for name in names:
+            holder = getattr(holder, name, None)
+        found += [holder, getattr(holder, "__code__", None)]
+    return found
 
 
 def declarations(item: Any) -> set[str]:
@@ -150,6 +191,8 @@ def judged(events: list[list[Any]], code: int, known: list[str]) -> str:
     names: list[str] = []
     results: dict[str, dict[str, str]] = {}
     for event in events:
+        if event[0] == "changed":
+            return f"what runs tests was changed before {event[1]}"
         if event[0] == "uncollected":
             return f"{event[1]} was not collected: {event[2]}"
         if event[0] == "collected":

@@ -33,6 +33,14 @@ from securebench.verifiers.pytest_report import LAST_CODE, OK, Report, events_of
 FAILED = 1
 NO_TESTS = 5
 AUTHORS_VARIABLES = ("PYTEST_ADDOPTS", "PYTEST_PLUGINS")
+SOURCE_VARIABLE = "SECUREBENCH_PYTEST"
+"""Has this text where a shell puts it on the command line."""
+INSIDE = "inside"
+SECRET, ANSWER = 3, 4
+"""Descriptors of the proof that supervise asks for (docs/architecture.md)."""
+PROOF_BYTES = 32
+NO_WORKERS = {"no:xdist", "-pno:xdist", "PYTEST_DISABLE_PLUGIN_AUTOLOAD"}
+"""Arguments and variables with which pytest-xdist knows no option."""
 PR_SET_DUMPABLE = 4
 WRITES_NAMES = {"globals", "locals", "vars", "exec", "eval", "setattr"}
 
@@ -193,10 +201,70 @@ def run(words: list[str], known: str) -> int:
     return ended(judged(events, code, names), code)
 
 
+def run_patched(declared: str, arguments: list[str]) -> int:
+    """Run pytest on a repository, and give supervise its proof when the tests pass."""
+    secret = b""
+    with contextlib.suppress(OSError):
+        secret = os.read(SECRET, PROOF_BYTES)
+        os.close(SECRET)
+    with tempfile.TemporaryFile() as file:
+        child = os.fork()
+        if child == 0:
+            with contextlib.suppress(OSError):
+                os.close(ANSWER)
+            os.set_inheritable(file.fileno(), True)  # noqa: FBT003  # it takes no name
+            own = ["-c", own_text(), INSIDE, str(file.fileno()), declared]
+            try:
+                os.execv(sys.executable, [sys.executable, *own, *arguments])  # noqa: S606
+            finally:
+                os._exit(FAILED)
+        events, code = events_of(file, child)
+    why = judged(events, code, [])
+    if not why:
+        with contextlib.suppress(OSError):
+            os.write(ANSWER, secret)
+    return ended(why, code)
+
+
+def own_text() -> str:
+    """Return this text, as it stands behind ``-c``."""
+    words = Path("/proc/self/cmdline").read_bytes().split(b"\0")
+    return words[words.index(b"-c") + 1].decode()
+
+
+def run_inside(descriptor: str, declared: str, arguments: list[str]) -> int:
+    """Run pytest as ``python3 -m pytest`` does, but take it from outside of the repository."""
+    os.environ.pop(SOURCE_VARIABLE, None)
+    folder = Path.cwd()
+    root = next((each for each in (folder, *folder.parents) if (each / ".git").exists()), folder)
+    search = [str(folder), *sys.path[1:]]
+    sys.path[:] = [entry for entry in search if not is_below(entry, str(root))]
+    try:
+        import pytest  # noqa: PLC0415 - found only now
+    except ImportError:
+        # The repository is pytest's own, or that of a part of it.
+        sys.path[:] = search
+        import pytest  # noqa: PLC0415
+    sys.path[:] = search
+    changed = json.loads(Path(declared).read_text(encoding="utf-8"))["changed"]
+    files = {os.path.realpath(root / name) for name in changed}
+    if importlib.util.find_spec("xdist") and not NO_WORKERS & {*arguments, *os.environ}:
+        # Tests in processes of their own would report to nobody.
+        arguments = [*arguments, "-n0"]
+    sys.argv[:] = [str(Path(pytest.__file__).parent / "__main__.py"), *arguments]
+    os.set_inheritable(int(descriptor), False)  # noqa: FBT003  # it takes no name
+    with open(int(descriptor), "wb", buffering=0) as file:  # noqa: PTH123
+        return int(pytest.main(arguments, plugins=[Report.of(pytest, file, files)]))
+
+
 def main(words: list[str]) -> int:
     """Do what the arguments say."""
-    hide_memory()
     verb, *rest = words
+    if verb == INSIDE:
+        return run_inside(rest[0], rest[1], rest[2:])
+    hide_memory()
+    if verb == "patch":
+        return run_patched(rest[0], rest[1:])
     if verb == "check":
         return ended(checked(*rest), FAILED)
     return run(rest[:-1], rest[-1])

@@ -20,7 +20,7 @@ from securebench.ledger.labels import Credentials, Grading, Isolation, Network
 from securebench.ledger.record_line import record_line
 from securebench.manifests.checkers import CHECKER
 from securebench.manifests.code import TESTS
-from securebench.manifests.repository import CHECKS
+from securebench.manifests.counting import CHECKS
 from securebench.plan.model import Limits
 from securebench.resources import Lane
 from securebench.verifiers import dangerous_commands

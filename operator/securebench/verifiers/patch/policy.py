@@ -17,8 +17,25 @@ if TYPE_CHECKING:
 
     from securebench.verifiers.patch.model import Section
 
-SENSITIVE_FIRST = frozenset(
-    {".circleci", ".github", ".gitlab", "ci", "pytest", "sitecustomize", "usercustomize"}
+TEST_TOOLS = frozenset(
+    {
+        "_pytest",
+        "exceptiongroup",
+        "iniconfig",
+        "packaging",
+        "pluggy",
+        "py",
+        "pytest",
+        "tomli",
+        "unittest",
+    }
+)
+"""pytest and what it imports besides most of the standard library: ``python3 -m pytest`` looks for
+them in the repository's root first."""
+SENSITIVE_FIRST = (
+    frozenset({".circleci", ".github", ".gitlab", "ci", "sitecustomize", "usercustomize"})
+    | TEST_TOOLS
+    | {f"{name}.py" for name in TEST_TOOLS}
 )
 SENSITIVE_ANYWHERE = frozenset({"__pycache__", "__tests__", "test", "tests"})
 SENSITIVE_NAMES = frozenset(
@@ -50,7 +67,7 @@ SENSITIVE_NAMES = frozenset(
         "yarn.lock",
     }
 )
-SENSITIVE_STARTS = ("noxfile.", "pytest.")
+SENSITIVE_STARTS = (".pytest.", "noxfile.", "pytest.")
 SENSITIVE_ENDS = (".bash", ".lock", ".pth", ".sh", ".zsh")
 
 GIT_FOLDER = ".git"
