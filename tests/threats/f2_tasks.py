@@ -47,9 +47,14 @@ def write(name, text, mode=0o644):
 RIGHT = WRITE + 'write("solution.py", "def answer(number):\\n    return number * 7\\n")\n'
 WRONG = WRITE + 'write("solution.py", "def answer(number):\\n    return 41\\n")\n'
 
-ISOLATED = ("python3", "-I", "-B", "-c")
+ISOLATED = ("python3", "-I", "-S", "-B", "-c")
 """How our runner of the pack's tests starts."""
 CHECKER = '"name":"checker","command":'
+NOT_LOOKED_AT = (
+    edited('"timeout_seconds":60.0', '"timeout_seconds":0.001'),
+    edited('"ready":true', '"ready":false'),
+)
+"""Nothing is found before the candidate is there: prechecks have no time."""
 NAIVE_PYTEST = (
     "cd /app; PYTHONPATH=/opt/securebench/tools/pytest exec"
     " python3 -m pytest -ra securebench/evaluation_inputs/tests/test_answer.py"

@@ -14,6 +14,7 @@ from threats.f2_tasks import (
     CHECK_ANSWER,
     CHECKER,
     HONEST_SCRIPT,
+    NOT_LOOKED_AT,
     SCRIPT_SHA256,
     WRITE,
     by_command,
@@ -183,6 +184,7 @@ REWRITTEN_TWIN = twin(
         CHECKER + words("/opt/securebench/evaluator/check.sh").removesuffix(","),
         CHECKER + words("/app/check.sh").removesuffix(","),
     ),
+    *NOT_LOOKED_AT,
 ).task("tests-rewritten", agent=REWRITE_TESTS, grading=BY_SCRIPT)
 
 
