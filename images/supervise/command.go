@@ -40,7 +40,7 @@ func start(phase phaseSpec, environment []string, files []uintptr) (int, error) 
 			return 0, err
 		}
 	}
-	own := &syscall.SysProcAttr{Setsid: true}
+	own := &syscall.SysProcAttr{Setsid: true, Ptrace: phase.Guarded}
 	if phase.User != 0 {
 		if !canBecome() {
 			return 0, fmt.Errorf("phase %s: CAP_SETUID, CAP_SETGID and CAP_KILL are needed to run it as user %d", phase.Name, phase.User)
@@ -56,6 +56,10 @@ func start(phase phaseSpec, environment []string, files []uintptr) (int, error) 
 	result := error(unix.ENOENT)
 	for _, file := range programs(command[0], environment) {
 		pid, err := syscall.ForkExec(file, command, attributes)
+		if own.Ptrace && errors.Is(err, unix.EPERM) {
+			own.Ptrace = false
+			pid, err = syscall.ForkExec(file, command, attributes)
+		}
 		if errors.Is(err, unix.ENOEXEC) {
 			byShell := append([]string{"sh", file}, command[1:]...)
 			pid, err = syscall.ForkExec(defaultShell, byShell, attributes)

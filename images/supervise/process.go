@@ -37,13 +37,15 @@ type ending struct {
 
 // children watches the processes below this one.
 type children struct {
-	first <-chan unix.WaitStatus // how the command itself ended
-	gone  <-chan struct{}        // closed when no process is left
+	first chan unix.WaitStatus // how the command itself ended
+	stops chan unix.WaitStatus // each stop of the command, where it is traced
+	gone  <-chan struct{}      // closed when no process is left
 }
 
 // reap takes the status of every child, adopted ones too, until there is none.
 func reap(command int) children {
 	first := make(chan unix.WaitStatus, 1)
+	stops := make(chan unix.WaitStatus, 1) // it stays stopped until somebody lets it go on
 	gone := make(chan struct{})
 	go func() {
 		defer close(gone)
@@ -57,13 +59,16 @@ func reap(command int) children {
 			if err != nil {
 				return
 			}
+			if pid == command && status.Stopped() {
+				stops <- status
+			}
 			if pid == command && !reported && (status.Exited() || status.Signaled()) {
 				reported = true
 				first <- status
 			}
 		}
 	}()
-	return children{first: first, gone: gone}
+	return children{first: first, stops: stops, gone: gone}
 }
 
 // endAll kills until no process is left and reports whether that was reached in time.
@@ -148,7 +153,11 @@ func runCommand(phase phaseSpec, environment []string, input *os.File, kept [2]*
 	below := reap(pid)
 	stdout.follow()
 	stderr.follow()
-	result := wait(below.first, begun, phase.TimeoutSeconds, stop)
+	watch := &guard{pid: pid, stops: below.stops, first: below.first}
+	if phase.Guarded {
+		watch.fault = errUntraced
+	}
+	result := wait(watch, begun, phase.TimeoutSeconds, stop)
 	allowance := killAllowance
 	if result.stopped {
 		allowance = stopKill
@@ -156,6 +165,9 @@ func runCommand(phase phaseSpec, environment []string, input *os.File, kept [2]*
 	ended := below.endAll(allowance)
 	stdout.finish()
 	stderr.finish()
+	if watch.fault != nil {
+		kept[1].add([]byte(unguarded + watch.fault.Error() + "\n"))
+	}
 	if !result.stopped && !result.timedOut && !completion.holds() {
 		result.fault = phase.Proof
 		kept[1].add([]byte("securebench: " + phase.Proof + "\n"))
@@ -167,23 +179,27 @@ func runCommand(phase phaseSpec, environment []string, input *os.File, kept [2]*
 }
 
 // wait returns when the command ended, its time is over or the process is told to stop.
-func wait(first <-chan unix.WaitStatus, begun time.Time, limit *float64, stop <-chan struct{}) ending {
+func wait(watch *guard, begun time.Time, limit *float64, stop <-chan struct{}) ending {
 	var expired <-chan time.Time
 	if limit != nil {
 		expired = time.After(time.Until(begun.Add(duration(*limit))))
 	}
-	select {
-	case status := <-first:
-		result := ending{exitCode: status.ExitStatus(), duration: time.Since(begun)}
-		if status.Signaled() {
-			result.signal = int(status.Signal())
-			result.exitCode = signalBase + result.signal
+	for {
+		select {
+		case status := <-watch.stops:
+			watch.handle(status)
+		case status := <-watch.first:
+			result := ending{exitCode: status.ExitStatus(), duration: time.Since(begun)}
+			if status.Signaled() {
+				result.signal = int(status.Signal())
+				result.exitCode = signalBase + result.signal
+			}
+			return result
+		case <-expired:
+			return ending{exitCode: codeTimeout, timedOut: true, duration: time.Since(begun)}
+		case <-stop:
+			return ending{exitCode: signalBase + int(unix.SIGKILL), signal: int(unix.SIGKILL), stopped: true, duration: time.Since(begun)}
 		}
-		return result
-	case <-expired:
-		return ending{exitCode: codeTimeout, timedOut: true, duration: time.Since(begun)}
-	case <-stop:
-		return ending{exitCode: signalBase + int(unix.SIGKILL), signal: int(unix.SIGKILL), stopped: true, duration: time.Since(begun)}
 	}
 }
 

@@ -98,6 +98,8 @@ type phaseSpec struct {
 	Proof string `json:"proof"`
 	// Ready means that the command's program must be there before the candidate is.
 	Ready bool `json:"ready"`
+	// Guarded keeps what the command starts from reading and changing the memory of its process.
+	Guarded bool `json:"guarded"`
 	// Sources is a program for the option -c of a script's Python that compiles the script before
 	// the candidate is there; empty for none.
 	Sources string `json:"sources"`

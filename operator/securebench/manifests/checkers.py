@@ -44,14 +44,14 @@ def checker_phases(task: TaskPlan, check: CheckPlan, lanes: LaneSet) -> list[Pha
     if check.source is None:
         is_ready = not is_of_candidate(check, task.workspace)
         phase = Phase(CHECKER, check.command, check.workdir, check.timeout_seconds)
-        return [replace(phase, is_ready=is_ready)]
+        return [replace(phase, is_ready=is_ready, is_guarded=True)]
     path = f"{layout.EVALUATOR}/{check.source.path}"
     phase = Phase(
         CHECKER, (path,), check.workdir, check.timeout_seconds, _variables(task, path, lanes)
     )
     if not check.is_pytest:
-        return [replace(phase, is_script=True, is_ready=True, sources=SOURCES)]
-    return [replace(phase, command=_pytest(task, "run", path), is_ready=True)]
+        return [replace(phase, is_script=True, is_ready=True, is_guarded=True, sources=SOURCES)]
+    return [replace(phase, command=_pytest(task, "run", path), is_ready=True, is_guarded=True)]
 
 
 def checker_prechecks(task: TaskPlan, check: CheckPlan, lanes: LaneSet) -> list[Phase]:

@@ -68,6 +68,7 @@ class Phase:
             one that gives none.
         search: Folders with programs, looked into after those of the PATH.
         is_ready: Whether its program must be there before the candidate is.
+        is_guarded: Whether what the command starts is kept from the memory of its process.
         sources: Text for ``-c`` of a script's own Python: it compiles the script before that.
     """
 
@@ -81,6 +82,7 @@ class Phase:
     proof: str = ""
     search: tuple[str, ...] = ()
     is_ready: bool = False
+    is_guarded: bool = False
     sources: str = ""
 
 
@@ -99,6 +101,7 @@ def phase_spec(phase: Phase) -> dict[str, object]:
         "proof": phase.proof,
         "search": list(phase.search),
         "ready": phase.is_ready,
+        "guarded": phase.is_guarded,
         "sources": phase.sources,
     }
     return spec | {name: value for name, value in optional.items() if value}

@@ -127,7 +127,9 @@ def _container(job: _Job, place: _Place) -> Manifest:
 def _run_spec(job: _Job, *, has_control: bool) -> dict[str, object]:
     check = job.check
     is_ready = not is_of_candidate(check, check.workdir)
-    phase = replace(counted(check, f"{layout.CANDIDATE}/{DECLARED}"), is_ready=is_ready)
+    phase = replace(
+        counted(check, f"{layout.CANDIDATE}/{DECLARED}"), is_ready=is_ready, is_guarded=True
+    )
     compiler = test_compiler(check) if job.patch.has_test else None
     inputs = lane_spec(layout.REPOSITORY_INPUTS, job.lanes.evaluation_inputs_digest)
     return {
