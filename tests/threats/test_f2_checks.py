@@ -18,11 +18,18 @@ from threats.f2_tasks import (
     NOT_LOOKED_AT,
     WRITE,
 )
-from threats.honest import APP, CODE, REPO, REPO_DEFAULTS, REPO_INPUT, assert_passed
+from threats.honest import APP, REPO, REPO_DEFAULTS, REPO_INPUT, assert_passed
 from threats.kit.arena import Arena
 from threats.kit.batch import Batch, Trial, Weakening
 from threats.kit.specs import edited
-from threats.test_f2_repository import IMPORTS_FORGERY, OPEN, grading, new_file, patch
+from threats.test_f2_repository import (
+    IMPORTS_FORGERY,
+    OPEN,
+    grading,
+    new_file,
+    patch,
+    uncounted,
+)
 from unit.manifests.pytest_place import Place
 
 FAILING = "def test_a():\n    assert 0\n"
@@ -197,26 +204,6 @@ EARLY_PATCHES = {
     name: new_file("pathspec/_early.py", text) + IMPORTS_FORGERY for name, text in EARLY.items()
 }
 EARLY_TRIALS = {name: patch(f"early-{name}", text) for name, text in EARLY_PATCHES.items()}
-RUNNER_WORDS = '-I -S -B -c "$SECUREBENCH_PYTEST" patch /opt/securebench/candidate/declared.json'
-UNCOUNTED = Batch(
-    "f2-uncounted",
-    "repo_patch",
-    defaults=REPO_DEFAULTS,
-    weakening=Weakening(
-        (
-            edited(RUNNER_WORDS.replace('"', '\\"').replace("$", "\\u0024"), "-m pytest"),
-            edited(',"proof":"the report of the tests is no pass"', ""),
-        ),
-        role="verifier",
-    ),
-)
-
-
-def uncounted(name: str, text: str, **changes: object) -> Trial:
-    """Return the same patch where the exit code of pytest alone decides."""
-    return UNCOUNTED.task(name, candidate=text, given=REPO_INPUT, grading=grading(**changes))
-
-
 EARLY_TWINS = {name: uncounted(f"early-{name}", text) for name, text in EARLY_PATCHES.items()}
 
 
@@ -292,7 +279,7 @@ BROKEN_FILES = {
     "hidden/none/test_none.py": b"import solution\n",
     "hidden/lost": b"#!/no/such/interpreter\n",
 }
-BROKEN = Batch("f2-broken", "terminal_task", defaults=APP, files=BROKEN_FILES)
+BROKEN = Batch("f2-broken", "terminal_task", defaults=APP, files=BROKEN_FILES, ended="False")
 BROKEN_TWIN = Batch(
     "f2-broken-unseen",
     "terminal_task",
@@ -318,14 +305,23 @@ def broken(batch: Batch) -> dict[str, Trial]:
 
 
 BROKEN_TRIALS, BROKEN_TWINS = broken(BROKEN), broken(BROKEN_TWIN)
-BROKEN_CODE = CODE.batch.task(
+NEVER_SCORED = "no-interpreter"
+"""A script that cannot be started was no verdict before, too."""
+del BROKEN_TWINS[NEVER_SCORED]
+BROKEN_CODE = Batch("f2-broken-code", "code_completion", ended="False").task(
     "broken-tests",
     candidate="answer = 42\n",
     grading={"tests": {"source": "inline", "code": "assert (answer == 42\n"}},
 )
 BROKEN_TEST_PATCH = new_file("tests/test_new.py", "def test_new(:\n")
-BROKEN_REPO = patch("broken-tests", new_file("pathspec/new.py", "A = 1\n"), control=None,
-                    test_patch=BROKEN_TEST_PATCH)  # fmt: skip
+BROKEN_REPO = Batch(
+    "f2-broken-repository", "repo_patch", defaults=REPO_DEFAULTS, ended="False"
+).task(
+    "broken-tests",
+    candidate=new_file("pathspec/new.py", "A = 1\n"),
+    given=REPO_INPUT,
+    grading=grading(control=None, test_patch=BROKEN_TEST_PATCH),
+)
 
 
 def assert_unfit(arena: Arena, trial: Trial, word: str) -> None:
@@ -350,7 +346,7 @@ def test_a_305_attack_elsewhere(arena: Arena, trial: Trial) -> None:
 
 
 @pytest.mark.trials(*BROKEN_TWINS.values())
-@pytest.mark.parametrize("name", GRADINGS)
+@pytest.mark.parametrize("name", BROKEN_TWINS)
 def test_a_305_twin(arena: Arena, name: str) -> None:
     record = arena.record(BROKEN_TWINS[name])
 

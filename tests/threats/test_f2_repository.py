@@ -9,7 +9,8 @@ import pytest
 from threats.f2_tasks import PASS_ALL
 from threats.honest import REPO, REPO_DEFAULTS, REPO_INPUT, REPO_ROW, assert_passed
 from threats.kit.arena import Arena
-from threats.kit.batch import Batch, Trial
+from threats.kit.batch import Batch, Trial, Weakening
+from threats.kit.specs import edited
 
 BATCH = Batch("f2-repository", "repo_patch", defaults=REPO_DEFAULTS)
 OPEN = {"allow_paths": ["*"], "allow_sensitive_paths": ["*"]}
@@ -54,6 +55,26 @@ def patch(name: str, text: str, **changes: Any) -> Trial:
     return BATCH.task(name, candidate=text, given=REPO_INPUT, grading=grading(**changes))
 
 
+RUNNER_WORDS = '-I -S -B -c "$SECUREBENCH_PYTEST" patch /opt/securebench/candidate/declared.json'
+UNCOUNTED = Batch(
+    "f2-uncounted",
+    "repo_patch",
+    defaults=REPO_DEFAULTS,
+    weakening=Weakening(
+        (
+            edited(RUNNER_WORDS.replace('"', '\\"').replace("$", "\\u0024"), "-m pytest"),
+            edited(',"proof":"the report of the tests is no pass"', ""),
+        ),
+        role="verifier",
+    ),
+)
+
+
+def uncounted(name: str, text: str, **changes: Any) -> Trial:
+    """Return the same patch where the exit code of pytest alone decides."""
+    return UNCOUNTED.task(name, candidate=text, given=REPO_INPUT, grading=grading(**changes))
+
+
 HOOK = new_file("conftest.py", PASS_ALL)
 HOOK_REFUSED = {
     path: patch(f"hook-{number}", new_file(path, PASS_ALL))
@@ -63,7 +84,7 @@ HOOK_SEEN = patch("hook-and-control", HOOK, candidate_policy=OPEN)
 HOOK_TWIN = patch("hook-alone", HOOK, candidate_policy=OPEN, control=None)
 FORGED_PATCH = new_file("pathspec/_early.py", FORGERY) + IMPORTS_FORGERY
 FORGED = patch("forged", FORGED_PATCH)
-FORGED_TWIN = patch("forged-alone", FORGED_PATCH, control=None)
+FORGED_TWIN = uncounted("forged-alone", FORGED_PATCH, control=None)
 
 
 def is_tampered(record: dict[str, Any]) -> bool:
