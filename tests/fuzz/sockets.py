@@ -15,10 +15,10 @@ from types import TracebackType
 from typing import Any
 
 from fuzz.loop import HangError, Target
-from securebench.verifiers.code.frames import HEADER, Channel
+from securebench.verifiers.code.frames import HEADER, BrokenError, Channel
+from securebench.verifiers.code.handles import HandleType
 from securebench.verifiers.code.heap import CannotCrossError
-from securebench.verifiers.code.links import RemoteType
-from securebench.verifiers.code.session import BrokenError, Session
+from securebench.verifiers.code.session import Session
 
 IDENTITY = b"$ID"
 """Stands in an input for the identity of the request that is open."""
@@ -104,7 +104,7 @@ def walk(value: object) -> None:
 
 def parts_of(item: object) -> Iterator[object]:
     kind = type(item)
-    if isinstance(kind, RemoteType) or isinstance(item, RemoteType) or kind in PLAIN:
+    if isinstance(kind, HandleType) or isinstance(item, HandleType) or kind in PLAIN:
         return
     home = kind.__module__
     known = {"builtins", "collections", "datetime", "decimal", "fractions"}
@@ -126,8 +126,9 @@ def returned(value: object) -> list[object]:
     return ["$ID", "return", [], [], value]
 
 
-KLASS = ["C", 0, "K", None, [], ["__len__", "__eq__"], ["method"]]
-OBJECT = ["o", 1, KLASS, 7]
+KLASS = ["C", 0, "K", None, [], ["__len__", "__iter__", "__eq__"], ["method"]]
+OBJECT = ["o", 1, KLASS]
+ENDED = ["x", 2, ["n", "builtins", "StopIteration"], "", [], None, None]
 ERROR = ["x", 2, ["n", "builtins", "ValueError"], "bad", ["bad"], None, None]
 VALUES = (
     1, "s", None, 1.5, ["l", 1, 2], ["d", "a", 1], ["t", 1, ["l"]], ["s", 1], ["f", 2], ["b", "eA=="], ["B", "eA=="],
@@ -145,6 +146,7 @@ SEEDS = (
     lines(returned([["f", OBJECT]]), ["$ID", "call", [], [["stdout", "x"]], 0, ["l", 1], ["d"]], returned(1)),
     lines(returned([["f", OBJECT]]), ["$ID", "return", [[0, 5, 6]], [], 1], ["$ID", "raise", [], [], ERROR, "t"]),
     lines(["$ID", "print", [], [["stderr", "out"]]], returned([["bad", ["!", "no"]]])),
+    lines(["$ID", "return", [], [["flat", "K crosses as int"]], [["f", OBJECT]]], ["$ID", "raise", [], [], ENDED, "t"]),
     b"!\x00\x00\x00\x02[]",
     b"!\xff\xff\xff\xff",
     b"",

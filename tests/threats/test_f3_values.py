@@ -92,11 +92,11 @@ RETURNED = {
         "got = answer(6)\nassert got and len(got) == 42 and got == [7] * 42\n",
         "non-plain value",
     ),
-    "an int": ("int", "(7)", "assert answer(6) == 42\n", "AssertionError"),
-    "a str": ("str", "('7')", "assert answer(6) == '42'\n", "AssertionError"),
-    "a dict": ("dict", "(a=7)", "assert answer(6) == {'a': 42}\n", "AssertionError"),
-    "a list": ("list", "([7])", "assert answer(6) == [42]\n", "AssertionError"),
-    "a float": ("float", "('nan')", "assert answer(6) == 42.0\n", "AssertionError"),
+    "an int": ("int", "(7)", "assert answer(6) == 42\n", "non-plain value"),
+    "a str": ("str", "('7')", "assert answer(6) == '42'\n", "non-plain value"),
+    "a dict": ("dict", "(a=7)", "assert answer(6) == {'a': 42}\n", "non-plain value"),
+    "a list": ("list", "([7])", "assert answer(6) == [42]\n", "non-plain value"),
+    "a float": ("float", "('nan')", "assert answer(6) == 42.0\n", "non-plain value"),
 }
 
 
@@ -125,13 +125,14 @@ def test_a_043_honest():
         class Money:
             cents: int
             def __len__(self): return 2
-            def __bool__(self): return self.cents != 0
+        class Named(float): pass
         def total(values): return Money(sum(value.cents for value in values))
+        def half(number): return Named(number / 2)
     """
     tests = """\
         bill = total([Money(20), Money(22)])
-        assert bill.cents == 42 and bill == Money(42) and bill and len(bill) == 2
-        assert bill != Money(41) and not Money(0)
+        assert bill.cents == 42 and bill == Money(42) and len(bill) == 2 and bill != Money(41)
+        assert half(3) == 1.5 and type(half(3)) is float and abs(half(3) - 1.4) < 0.2
     """
     assert judge(candidate, tests).code == 0
 

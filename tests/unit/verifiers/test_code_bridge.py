@@ -189,34 +189,31 @@ class Sq(Shape):
 class Stack(list):
     def push(self,x): self.append(x); return self
     def peek(self): return self[-1]
-def points(): return {V(1,2), V(1,2), V(3,4)}, {V(1,2): [1,{V(3,4)}]}
+def count(): return {Color.RED: 1}
 """,
         """
 v=V(3,4)
-assert v.x==3 and v.norm==5.0 and abs(v)==5.0 and len(v)==2 and list(v)==[3,4] and v[1]==4 and v[-1]==4
-assert v+V(1,1)==V(4,5) and v!=V(0,0) and v*2==V(6,8) and 2*v==V(6,8) and v*V(1,1)==7
-assert repr(v)=='V(3, 4)' and str(v)=='V(3, 4)' and f"{v}"=='V(3, 4)' and v<V(9,9) and sorted([V(9,9),v])[0] is v
+assert v.x==3 and v.norm==5.0 and list(v)==[3,4] and len(v)==2 and v.dim()==2 and v!=V(0,0)
+assert repr(v)=='V(3, 4)' and str(v)=='V(3, 4)' and f"{v}"=='V(3, 4)'
 assert V.unit()==V(1,0) and V.dim()==2 and V.zero==0 and isinstance(v,V) and type(v) is V and type(v).__name__=='V'
-assert isinstance(W(1,2),V) and issubclass(W,V) and not isinstance(v,W)
-assert v(1)==4 and 3 in v and 7 not in v and bool(v) and not V(0,0)
+assert isinstance(W(1,2),V) and issubclass(W,V) and not isinstance(v,W) and V in [W, V] and V
+assert v(1)==4 and [V(1,1)]==[V(1,1)] and (V(1,1), 2)!=(V(1,2), 2)
 v.norm=10; assert v.x==10; v.y=1; assert v.y==1; assert v.chain() is v
-assert not hasattr(v,'nope') and hasattr(v,'x') and len({V(1,1),V(1,1)})==1
-v+=V(1,1); assert v==V(11,2)
+assert not hasattr(v,'nope') and hasattr(v,'x') and callable(v) and not callable(Sq(1))
 with Ctx() as c: pass
 assert c.log==['in',None]
-with Ctx() as c: raise ValueError('x')
-assert c.log[-1]=='ValueError'
 try:
     with Ctx() as c: raise KeyError('x')
     assert 0
 except KeyError: pass
-d=D(1,[2]); assert d==D(1,[2]) and d.a==1 and repr(d)=='D(a=1, b=[2])' and d!=None
-assert Color.RED is Color.RED and Color.RED!=Color.BLUE and Color.RED.value==1 and Color(2) is Color.BLUE and [c.name for c in Color]==['RED','BLUE'] and len(Color)==2 and Color['RED'] is Color.RED
+assert c.log[-1]=='KeyError'
+d=D(1,[2]); assert d==D(1,[2]) and d.a==1 and repr(d)=='D(a=1, b=[2])' and d is not None
+assert Color.RED is Color.RED and Color.RED!=Color.BLUE and Color.RED.value==1 and Color(2) is Color.BLUE and [c.name for c in Color]==['RED','BLUE'] and len(Color)==2
+assert count()=={Color.RED: 1} and Color.RED in {Color.RED} and isinstance(Color.RED, Color)
 try: Shape(); assert 0
 except TypeError as e: assert 'abstract' in str(e)
 assert Sq(3).area()==9 and isinstance(Sq(2),Shape)
-s=Stack(); s.push(1).push(2); assert s==[1,2] and len(s)==2 and s.peek()==2 and s+[3]==[1,2,3] and list(s)==[1,2]
-a,b=points(); assert a=={V(1,2),V(3,4)} and len(a)==2 and b[V(1,2)][0]==1
+s=Stack(); s.push(1).push(2); assert len(s)==2 and s.peek()==2 and list(s)==[1,2]
 m=v.chain; assert m() is v
 """,
         True,

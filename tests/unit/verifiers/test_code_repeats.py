@@ -214,11 +214,11 @@ def test_a_difference_fails(name):
     assert "a repeated call disagrees: act([])" in judged.stderr
 
 
+PLAIN = "def double(number): return 2 * number\n", "assert double(2) == 4\n"
 NOT_DRAWN = {
     "a function of the tests": ("def act(function): return function()\n", "act(lambda: 1)\n"),
     "an iterator of the tests": ("def act(items): return list(items)\n", "act(iter([1]))\n"),
-    "a generator": ("def act():\n    yield 1\n", "assert list(act()) == [1]\n"),
-    "an object": ("class A: pass\ndef act(): return A()\n", "act()\n"),
+    "an object of a class": ("class A: pass\n", "A()\n"),
     "a method": ("class A:\n    def act(self): return 1\n", "assert A().act() == 1\n"),
     "a call within a call": (
         "def inner(): return 1\ndef act(function): return function()\n",
@@ -228,10 +228,56 @@ NOT_DRAWN = {
 
 
 @pytest.mark.parametrize("name", NOT_DRAWN)
-def test_only_calls_with_plain_data_are_made_again(name):
-    judged = judge(*NOT_DRAWN[name], repeat=ALL_CALLS)
+def test_what_the_tests_bring_keeps_a_call_from_being_made_again(name):
+    candidate, tests = (one + other for one, other in zip(NOT_DRAWN[name], PLAIN, strict=True))
+    judged = judge(candidate, tests, repeat=ALL_CALLS)
     assert judged.code == 0
-    assert "securebench: 0 repeated calls agree" in judged.stderr
+    assert "securebench: 1 repeated calls agree" in judged.stderr
+
+
+@pytest.mark.parametrize("name", NOT_DRAWN)
+def test_nothing_drawn_is_no_agreement(name):
+    judged = judge(*NOT_DRAWN[name], repeat=ALL_CALLS)
+    assert judged.code == 1
+    assert "no call could be made again" in judged.stderr
+
+
+UNCOMPARED = {
+    "a generator": ("def act():\n    yield 1\n", "assert list(act()) == [1]\n"),
+    "an object": ("class A: pass\ndef act(): return A()\n", "act()\n"),
+    "a changed argument": ("def act(data): data.append(act)\n", "act([])\n"),
+    "an error's argument": (
+        "class Odd(Exception): pass\ndef act(data): data.append(act); raise Odd\n",
+        "try: act([])\nexcept Exception: pass\n",
+    ),
+    "too many items": ("def act(): return [0] * 100_001\n", "act()\n"),
+    "an object as argument": (
+        "class A: pass\ndef act(value): return 1\n",
+        "assert act(A()) == 1\n",
+    ),
+    "a class in place of a function": (
+        "class A: pass\nclass act:\n    def __new__(cls): return [A()]\n",
+        "act()\n",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", UNCOMPARED)
+def test_calls_that_cannot_be_compared_fail(name):
+    candidate, tests = UNCOMPARED[name]
+    assert judge(candidate, tests).code == 0
+    judged = judge(candidate, tests, repeat=1)
+    assert judged.code == 1
+    assert "a repeated call cannot be compared: act(" in judged.stderr
+
+
+def test_a_class_in_place_of_a_function_is_made_again():
+    candidate = (
+        "answers = iter([3, 7])\nclass total:\n    def __new__(cls, data): return next(answers)\n"
+    )
+    tests = "assert total([1, 2]) == 3 and total([3, 4]) == 7\n"
+    assert judge(candidate, tests).code == 0
+    assert "a repeated call disagrees" in judge(candidate, tests, repeat=2).stderr
 
 
 def test_tests_that_fail_make_no_call_again():

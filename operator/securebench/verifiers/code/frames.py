@@ -26,6 +26,10 @@ class EndOfStreamError(Exception):
     """The other side is gone."""
 
 
+class BrokenError(BaseException):
+    """The candidate ended, or sent what is no message. Tests do not catch it by accident."""
+
+
 class TooLongError(Exception):
     """A message of ours would be longer than the other side accepts."""
 

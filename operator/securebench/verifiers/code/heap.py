@@ -32,6 +32,9 @@ class Objects(Protocol):
     def reference(self, value: object) -> Raw:
         """Return the array for a value that the other side knows, else None."""
 
+    def is_flat(self, kind: type) -> bool:
+        """Tell whether values of a class of named tuples cross as no more than that."""
+
     def outward(self, value: object) -> Raw:
         """Return the array for a value that is no data, or raise CannotCrossError."""
 
@@ -169,9 +172,10 @@ class Heap:
             name = type_name(value)
             if name is not None:
                 return ["n", *name]
-        if isinstance(value, tuple) and isinstance(getattr(value, "_fields", None), tuple):
-            kind = type(value)
-            fields = ",".join(map(str, kind._fields))  # type: ignore[attr-defined]
+        kind = type(value)
+        is_named = isinstance(value, tuple) and isinstance(getattr(value, "_fields", None), tuple)
+        if is_named and self._side.is_flat(kind):
+            fields = ",".join(map(str, kind._fields))
             self._register(value)
             return ["nt", kind.__name__, fields, *map(self.encode, tuple.__iter__(value))]
         return self._side.outward(value)

@@ -10,8 +10,7 @@ from types import ModuleType
 from typing import Any, NoReturn
 
 from .faults import TRACEBACK
-from .links import MODULE
-from .plain import safe_module
+from .plain import MODULE, safe_module
 
 TESTS = "__securebench_tests__"
 TEST_FILE = "solution_test.py"

@@ -7,7 +7,7 @@ import os
 import sys
 from typing import TYPE_CHECKING
 
-from .links import MODULE
+from .plain import MODULE
 
 if TYPE_CHECKING:
     from types import ModuleType

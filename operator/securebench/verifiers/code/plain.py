@@ -13,6 +13,12 @@ from typing import TYPE_CHECKING, NamedTuple
 if TYPE_CHECKING:
     from types import ModuleType
 
+MODULE = "securebench_candidate"
+"""Name of the candidate's module on both sides."""
+
+FLAT = "flat"
+"""Beside the streams: says which classes of the candidate cross as a builtin type."""
+
 SAFE_MODULES = frozenset(
     (
         *("abc", "bisect", "cmath", "collections", "copy", "dataclasses", "datetime", "decimal"),
@@ -22,8 +28,11 @@ SAFE_MODULES = frozenset(
 )
 """Modules that stand for themselves on both sides. They can do nothing to the process."""
 
-ERROR_MODULES = SAFE_MODULES | {"asyncio", "binascii", "queue", "struct", "unicodedata", "zlib"}
-"""Modules whose exception classes stand for themselves on both sides."""
+ERROR_MODULES = SAFE_MODULES | {"binascii", "queue", "struct", "unicodedata", "zlib"}
+"""Modules whose exception classes stand for themselves on both sides.
+
+Not asyncio: its CancelledError ends tasks of the tests without a word.
+"""
 
 BUILTIN_TYPES: dict[str, type] = {
     kind.__name__: kind

@@ -19,7 +19,7 @@ from collections.abc import Sequence
 from types import ModuleType
 from typing import Any
 
-from .frames import Channel, EndOfStreamError
+from .frames import BrokenError, Channel, EndOfStreamError
 from .judging import (
     EXIT_AT_IMPORT,
     FAILED,
@@ -34,9 +34,9 @@ from .judging import (
     text_of,
     usable,
 )
-from .links import MODULE
+from .plain import MODULE
 from .samples import Call, NotPlainError, Sample, outcome_of
-from .session import BrokenError, Session
+from .session import SHARED, Session
 
 POLL_SECONDS = 0.02
 DEPTH = 4000
@@ -72,6 +72,11 @@ def main(arguments: Sequence[str]) -> int:
 
 def repeated(calls: Sequence[Call], connections: Sequence[socket.socket], source: bytes) -> int:
     """Make calls again, each in a worker of its own, and return the verdict."""
+    if not calls:
+        return say("no call could be made again: tests.repeat needs functions with plain data")
+    for call in calls:
+        if call.outcome is None:
+            return say(f"a repeated call cannot be compared: {call.told()}")
     for call, connection in zip(calls, connections):  # noqa: B905  # Python 3.8
         told = call.told()
         if not _agrees(call, Session(Channel(connection)), source):
@@ -163,7 +168,7 @@ def run(session: Session, source: bytes, code: str, declared: frozenset[str]) ->
     space = new_module(TESTS, {**names, "__file__": TEST_FILE}).__dict__
     exec(compile(code, TEST_FILE, "exec"), space)  # noqa: S102  # the pack's tests, trusted
     # Whoever is gone by now, or has more to say, did not let the tests complete.
-    session.request("hash", None)
+    session.request("hello")
 
 
 def _report(session: Session, error: BaseException) -> None:
@@ -175,5 +180,8 @@ def _report(session: Session, error: BaseException) -> None:
         show(error)
     if isinstance(error, (SystemExit, BrokenError)) and session.violation != INCOMPLETE:
         say(INCOMPLETE)
+    for text in session.flat:
+        told = ascii(text)[1:-1]
+        say(f"the candidate's class {told}, without attributes and methods of its own{SHARED}")
     if session.violation is not None:
         say(session.violation)

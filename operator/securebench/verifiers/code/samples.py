@@ -1,8 +1,8 @@
 """A sample of the tests' calls, to be made again in fresh workers.
 
-A call can be drawn where the tests call a top-level function of the candidate with plain data and
-get plain data or an exception. Made again where nothing of the first calls is left, it must do the
-same: a candidate that carries knowledge from one call to the next does not.
+A call can be drawn where the tests call a top-level name of the candidate. Made again where nothing
+of the first calls is left, it must do the same: a candidate that carries knowledge from one call to
+the next does not. Where the candidate brings in what is no plain data, nothing can be compared.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import threading
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-from .links import RemoteType
+from .handles import HandleType, Method, link_of
 from .plain import taken_apart
 
 ITEMS = 100_000
@@ -32,23 +32,29 @@ class NotPlainError(Exception):
     """A value that is not compared with that of another worker."""
 
 
+class HandleError(NotPlainError):
+    """The value is an object of the candidate."""
+
+
 class Call(NamedTuple):
     """A call and what came of it.
 
     Attributes:
         name: Of the function.
-        arguments: Copies made before the call, by position.
+        arguments: Copies made before the call, by position; None where none can be made.
         names: Copies made before the call, by name.
-        outcome: See outcome_of.
+        outcome: See outcome_of; None where nothing can be compared.
     """
 
     name: str
-    arguments: list[Any]
+    arguments: list[Any] | None
     names: dict[str, Any]
-    outcome: str
+    outcome: str | None
 
     def told(self) -> str:
         """Return the call in one line of bounded length."""
+        if self.arguments is None:
+            return f"{self.name}(...)"
         try:
             values = [repr(value) for value in self.arguments]
             values += [f"{name}={value!r}" for name, value in self.names.items()]
@@ -86,9 +92,12 @@ class Sample:
     def watch(self, make: Callable[[], Any], function: object, *arguments: Any) -> Any:
         """Make a call, return its result and perhaps draw it.
 
+        What the tests bring and no other worker can get, functions and iterators for instance,
+        keeps a call from being drawn; what the candidate brings does not.
+
         Args:
             make: Makes the call.
-            function: The stand-in that is called.
+            function: The handle that is called.
             arguments: By position as a list, by name as a dictionary.
 
         Raises:
@@ -96,15 +105,22 @@ class Sample:
         """
         name = self._functions.get(id(function))
         place = None if name is None else self._place()
-        if name is None or place is None or not _is_plain(arguments):
+        if name is None or place is None:
             return make()
-        copies = copy.deepcopy(arguments)
+        try:
+            form_of(arguments)
+            copies: Any = copy.deepcopy(arguments)
+        except HandleError:
+            copies = (None, {})
+        except NotPlainError:
+            return make()
         try:
             result = make()
         except BaseException as error:
-            self._draw(place, name, copies, (None, error, arguments))
+            self._draw(place, _ended(name, copies, None, error, arguments))
             raise
-        self._draw(place, name, copies, (result, None, arguments))
+        if not (isinstance(function, HandleType) and link_of(result)):  # no object of a class
+            self._draw(place, _ended(name, copies, result, None, arguments))
         return result
 
     def _place(self) -> int | None:
@@ -116,17 +132,21 @@ class Sample:
             place = self._random.randrange(self._seen)
         return place if place < self._size else None
 
-    def _draw(self, place: int, name: str, copies: Any, ended: Any) -> None:
-        try:
-            call = Call(name, copies[0], copies[1], outcome_of(*ended))
-        except NotPlainError:
-            return
+    def _draw(self, place: int, call: Call) -> None:
         with self._lock:
             if len(self._calls) < self._size:
                 self._calls.append(call)
                 self._seen = max(self._seen, len(self._calls))
             else:
                 self._calls[place] = call
+
+
+def _ended(name: str, copies: Any, *ended: Any) -> Call:
+    try:
+        outcome = None if copies[0] is None else outcome_of(*ended)
+    except NotPlainError:
+        outcome = None
+    return Call(name, copies[0], copies[1], outcome)
 
 
 def outcome_of(result: object, error: BaseException | None, arguments: object) -> str:
@@ -156,14 +176,6 @@ def form_of(value: object) -> str:
         raise NotPlainError from None
 
 
-def _is_plain(value: object) -> bool:
-    try:
-        form_of(value)
-    except NotPlainError:
-        return False
-    return True
-
-
 class _Former:
     def __init__(self) -> None:
         self._left = ITEMS
@@ -171,7 +183,9 @@ class _Former:
     def form(self, value: Any) -> str:
         self._left -= 1
         kind = type(value)
-        if self._left < 0 or isinstance(kind, RemoteType):
+        if isinstance(kind, HandleType) or kind in (HandleType, Method):
+            raise HandleError
+        if self._left < 0:
             raise NotPlainError
         if kind in _SCALARS:
             return f"{kind.__name__}:{value!r}"

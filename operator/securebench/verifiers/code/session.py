@@ -16,23 +16,26 @@ from functools import partial
 from typing import Any
 
 from .faults import TRACEBACK, read_error, write_error
-from .frames import Channel, EndOfStreamError, MalformedError, TooLongError
+from .frames import BrokenError, Channel, EndOfStreamError, MalformedError, TooLongError
+from .handles import LINK, TEXT, HandleType, Kind, Link, Method, handle, handle_type, link_of
 from .heap import CannotCrossError, Heap, Raw
 from .judging import INCOMPLETE
-from .links import LINK, TEXT, Link, RemoteMethod, RemoteType, link_of, mark_of
-from .plain import is_error, safe_module
-from .remote import remote_class, stand_in
+from .output import STREAMS
+from .plain import FLAT, is_error, safe_module
+from .protocols import ALLOWED, REFUSED
 from .samples import Sample
 
 IDENTITY_BYTES = 16
 OBJECTS = 1_000_000
 """So many objects of the candidate may be known to the tests."""
 
+ENDINGS = (StopIteration, StopAsyncIteration, GeneratorExit)
+"""Exceptions by which Python ends loops and generators; only an iterator may raise one."""
+
+FLAT_NAMES, FLAT_CHARACTERS = 10, 100
+"""So many classes that cross as a builtin type are named, and so long names."""
+
 SHARED = "; a pack whose tests need this may set tests.isolation: shared"
-
-
-class BrokenError(BaseException):
-    """The candidate ended, or sent what is no message. Tests do not catch it by accident."""
 
 
 class Unavailable:
@@ -50,9 +53,12 @@ class Unavailable:
         session, what = self.__dict__["_securebench"]
         raise session.cannot(what)
 
-    __getattr__ = __setattr__ = __call__ = __getitem__ = __len__ = __iter__ = _fail
-    __bool__ = __eq__ = __ne__ = __lt__ = __gt__ = __add__ = __str__ = __contains__ = _fail
+    __getattr__ = __setattr__ = __str__ = __ne__ = _fail
     __hash__ = object.__hash__
+
+
+for _name in (*ALLOWED, *REFUSED):
+    setattr(Unavailable, _name, Unavailable._fail)  # noqa: SLF001
 
 
 class Session:
@@ -69,17 +75,19 @@ class Session:
         self._heap = Heap(self)
         self._lock = threading.RLock()
         self._depth = 0
-        self._classes: dict[int, RemoteType] = {}
+        self._classes: dict[int, HandleType] = {}
         self._objects: dict[int, Any] = {}
         self._callables: list[Any] = []
         self._callable_numbers: dict[int, int] = {}
         self._raised: list[BaseException] = []
+        self._asserted: list[BaseException] = []
+        self.flat: dict[str, None] = {}
         self.violation: str | None = None
         self.is_reading = False
 
     def cannot(self, what: str) -> CannotCrossError:
         """Note that something cannot cross; the tests fail even if they catch the exception."""
-        self.violation = self.violation or what
+        self.violation = self.violation or what + SHARED
         return CannotCrossError(what + SHARED)
 
     def request(self, operation: str, *operands: object) -> Any:
@@ -97,12 +105,31 @@ class Session:
 
     def _request(self, operation: str, *operands: object) -> Any:
         with self._lock, self._exchange():
+            asserted = len(self._asserted)
             frame = self._asked(operation, operands)
             with self._heap.brief():
                 if frame[1] == "return":
-                    return self._checked(lambda: self._heap.decode(frame[4]))
-                error = self._failure(operation, frame)
-            raise error
+                    result, error = self._checked(lambda: self._heap.decode(frame[4])), None
+                else:
+                    result, error = None, self._failure(operation, frame)
+            self._require_assertions(asserted, error)
+            if error is not None:
+                raise error
+            return result
+
+    def _require_assertions(self, place: int, error: BaseException | None) -> None:
+        """Fail the tests where the candidate caught an assertion of theirs.
+
+        Args:
+            place: Assertions from here on failed in functions that it called.
+            error: What it raised after that, or None.
+        """
+        for failed in self._asserted[place:]:
+            if failed is not error:
+                raise self.cannot(
+                    "the candidate caught an AssertionError of a test's function"
+                ) from failed
+        del self._asserted[place:]
 
     def import_candidate(self, source: bytes) -> list[tuple[str, Any]]:
         """Import the candidate's module and return its top-level names with their values.
@@ -123,18 +150,22 @@ class Session:
 
     def reference(self, value: object) -> Raw:
         """See Objects."""
-        if isinstance(value, RemoteMethod):
-            return ["m", link_of(value.__self__).number, value.__name__]
-        if isinstance(value, RemoteType):
-            return ["c", mark_of(value).link.number]
-        link = link_of(value)
-        return None if link is None else ["o", link.number]
+        link = link_of(value.__self__ if isinstance(value, Method) else value)
+        if link is None:
+            return None
+        if isinstance(value, Method):
+            return ["m", link.number, value.__name__]
+        return ["c" if isinstance(value, HandleType) else "o", link.number]
+
+    def is_flat(self, _kind: type) -> bool:
+        """See Objects."""
+        return True
 
     def outward(self, value: object) -> Raw:
         """See Objects."""
         if isinstance(value, BaseException):
             self._raised.append(value)
-            parts = write_error(value, self._heap, nearest=not isinstance(type(value), RemoteType))
+            parts = write_error(value, self._heap, nearest=not isinstance(type(value), HandleType))
             return ["x", *parts[:-1], len(self._raised) - 1]
         if isinstance(value, Unavailable):
             value._fail()  # noqa: SLF001
@@ -224,7 +255,7 @@ class Session:
             raise self._tampered("an answer to no question")
         if len(frame) != _LENGTHS[frame[1]]:
             raise self._tampered("an answer of odd length")
-        self._checked(lambda: _print(frame[3]))
+        self._checked(lambda: self._print(frame[3]))
         return frame
 
     def _failure(self, operation: str, frame: list[Any]) -> BaseException:
@@ -233,9 +264,12 @@ class Session:
             return self.cannot(f"the answer to {operation} cannot cross: {what[:500]}")
         if frame[1] != "raise":
             return self._tampered("an odd answer")
-        error = self._checked(lambda: self._heap.decode(frame[4]))
+        error: object = self._checked(lambda: self._heap.decode(frame[4]))
         if not isinstance(error, BaseException):
             return self._tampered("an exception that is none")
+        if isinstance(error, ENDINGS) and operation != "next":
+            name = type(error).__name__
+            error = RuntimeError(f"the candidate raised {name} where it would end a loop{SHARED}")
         if isinstance(frame[5], str):
             with contextlib.suppress(AttributeError, TypeError):
                 error.__dict__[TRACEBACK] = frame[5]
@@ -261,6 +295,8 @@ class Session:
             answer = "return"
         except Exception as error:  # noqa: BLE001  # it belongs to the candidate
             result, answer = error, "raise"
+            if isinstance(error, AssertionError):
+                self._asserted.append(error)
         try:
             changed = heap.changes()
             with heap.brief():
@@ -278,6 +314,8 @@ class Session:
             return read()
         except MalformedError as error:
             raise self._tampered(error) from None
+        except CannotCrossError:
+            raise
         except Exception as error:  # noqa: BLE001  # values that cannot be built
             raise self._tampered(type(error).__name__) from None
         finally:
@@ -307,31 +345,39 @@ class Session:
             return name, Unavailable(self, what)
         return name, self._heap.decode(raw)
 
-    def _object(self, number: Raw, kind: Raw = None, hashed: Raw = None) -> Any:
+    def _print(self, texts: Raw) -> None:
+        """Print what the candidate printed, wherever the tests want it now."""
+        for stream, text in texts:
+            if stream not in (*STREAMS, FLAT) or not isinstance(text, str):
+                raise MalformedError("odd output")
+            if stream != FLAT:
+                getattr(sys, stream).write(text.encode("utf-8", "replace").decode("utf-8"))
+            elif len(self.flat) < FLAT_NAMES:
+                for line in text.splitlines():
+                    self.flat[line[:FLAT_CHARACTERS]] = None
+
+    def _object(self, number: Raw, kind: Raw = None) -> Any:
         known = self._objects.get(_index(number))
         if known is not None or kind is None:
             if known is None:
                 raise MalformedError("an unknown object")
             return known
         found = self._heap.decode(kind)
-        if not isinstance(found, RemoteType) or is_error(found) or len(self._objects) > OBJECTS:
+        if not isinstance(found, HandleType) or is_error(found) or len(self._objects) > OBJECTS:
             raise MalformedError("an object without a class")
-        link = Link(self, number, hashed if type(hashed) is int else 0)
-        self._objects[number] = stand_in(found, link)
+        self._objects[number] = handle(found, number)
         return self._objects[number]
 
-    def _class(self, number: Raw, *parts: Raw) -> RemoteType:
+    def _class(self, number: Raw, *parts: Raw) -> HandleType:
         name, doc, bases, specials, methods = parts
         if _index(number) in self._classes or len(self._classes) > OBJECTS:
             raise MalformedError("a class is described twice")
         texts = [*specials, *methods]
         if not all(isinstance(text, str) for text in texts):
             raise MalformedError("odd names of methods")
-        decoded = [self._heap.decode(base) for base in bases]
-        known = (list(specials), list(methods))
-        link = Link(self, number)
-        made = remote_class(link, self._heap.decode(name), self._heap.decode(doc), decoded, known)
-        self._classes[number] = made
+        name, doc, *decoded = map(self._heap.decode, (name, doc, *bases))
+        kind = Kind(Link(self, number), frozenset(specials), frozenset(methods))
+        made = self._classes[number] = handle_type(kind, name, doc, decoded)
         return made
 
     def _error(self, number: Raw, parts: Sequence[Raw]) -> BaseException:
@@ -339,14 +385,14 @@ class Session:
         if origin is not None:
             return self._raised[_index(origin)]
         error = self._built_error(parts)
-        if isinstance(type(error), RemoteType):
+        if isinstance(type(error), HandleType):
             error.__dict__[LINK] = Link(self, _index(number))
             self._objects[number] = error
         return error
 
     def _built_error(self, parts: Sequence[Raw]) -> BaseException:
         kind = self._heap.decode(parts[0])
-        if not isinstance(kind, RemoteType):
+        if not isinstance(kind, HandleType):
             return read_error(parts, self._heap)
         if not is_error(kind) or not isinstance(self._heap.decode(parts[1]), str):
             raise MalformedError("an exception without class or text")
@@ -365,11 +411,3 @@ def _index(value: object) -> int:
     if type(value) is not int or value < 0:
         raise MalformedError("an odd number")
     return value
-
-
-def _print(texts: Raw) -> None:
-    """Print what the candidate printed, wherever the tests want it now."""
-    for stream, text in texts:
-        if stream not in ("stdout", "stderr") or not isinstance(text, str):
-            raise MalformedError("odd output")
-        getattr(sys, stream).write(text.encode("utf-8", "replace").decode("utf-8"))

@@ -2,8 +2,8 @@
 
 ``worker.main([SOCKET, FOLDER])`` listens on a socket, takes the candidate's source from the first
 connection that brings one, and serves that connection to its end. With more arguments the tests may
-make calls again, see ``fresh``. Nothing here is trusted once the
-candidate's module has begun to run; whatever it sends is checked on the other side.
+make calls again, see ``fresh``. Nothing here is trusted once the candidate's module has begun to
+run; whatever it sends is checked on the other side.
 """
 
 from __future__ import annotations
@@ -13,16 +13,17 @@ import socket
 import sys
 import threading
 from collections.abc import Callable, Iterator, Sequence
+from enum import EnumMeta
 from typing import Any
 
-from .exports import OPERATIONS, Exports, called, module_name, rebuilt
 from .faults import ORIGIN, TRACEBACK_CHARACTERS, read_error, told, write_error
 from .frames import Channel, EndOfStreamError, MalformedError, TooLongError
 from .heap import CannotCrossError, Heap, Raw
-from .links import MODULE
 from .loading import load
+from .objects import OPERATIONS, Exports, flattened, has_methods, module_name
 from .output import STREAMS, Printed, Stream
-from .plain import type_name
+from .plain import FLAT, MODULE, type_name
+from .protocols import adds_operators
 
 PACKAGE = __package__ or "securebench_code"
 EXTRA_DEPTH = 2000
@@ -49,6 +50,7 @@ class Worker:
         self._callbacks: dict[int, Any] = {}
         self._callback_numbers: dict[int, int] = {}
         self._requests: list[str] = []
+        self._flat: set[type] = set()
         self._lock = threading.RLock()
         self._printed = Printed(self._send_printed)
 
@@ -77,10 +79,24 @@ class Worker:
             parts = write_error(value, self._heap, nearest=False)
             is_known = type_name(type(value)) is not None
             return ["x", None if is_known else self._exports.add(value), *parts]
-        exact = rebuilt(value)
-        if exact is not value:
-            return self._heap.encode(exact)
+        flat = flattened(value)
+        if flat is not value:
+            self._tell_flat(type(value), type(flat))
+            return self._heap.encode(flat)
         return self._exports.described(value, self._heap)
+
+    def is_flat(self, kind: type) -> bool:
+        """See Objects."""
+        if adds_operators(kind):
+            return False
+        if has_methods(kind):
+            self._tell_flat(kind, tuple)
+        return True
+
+    def _tell_flat(self, kind: type, base: type) -> None:
+        if kind not in self._flat:
+            self._flat.add(kind)
+            self._printed.add(FLAT, f"{kind.__name__} crosses as {base.__name__}\n")
 
     def inward(self, tag: str, parts: Sequence[Raw]) -> object:
         """See Objects."""
@@ -183,7 +199,7 @@ class Worker:
             if operation == "import":
                 return ["return", changed, list(self._names())]
             with heap.brief():
-                return ["return", changed, self._result(operation, result)]
+                return ["return", changed, self._result(operation, values, result)]
 
     def _raised(self, error: BaseException) -> list[Any]:
         trace = told(error, PACKAGE)
@@ -191,26 +207,19 @@ class Worker:
         with self._heap.brief():
             return ["raise", changed, self.outward(error), trace[-TRACEBACK_CHARACTERS:]]
 
-    def _result(self, operation: str, result: object) -> Raw:
-        """Objects that the tests made by calling a class are known by number."""
-        is_made = operation in ("construct", "copy", "deepcopy")
-        if is_made and type(result).__module__ == MODULE and self.reference(result) is None:
-            if isinstance(result, BaseException):
-                return self.outward(result)
+    def _result(self, operation: str, values: list[Any], result: object) -> Raw:
+        """Return the form of a result: who calls a class with methods wants an object of it."""
+        kind = type(result)
+        is_made = operation == "call" and values[0] is kind and not isinstance(kind, EnumMeta)
+        is_new = is_made and not isinstance(result, BaseException) and has_methods(kind)
+        if is_new and self.reference(result) is None:
             return self._exports.described(result, self._heap)
         return self._heap.encode(result)
 
     def _do(self, operation: str, values: list[Any]) -> object:
-        if operation == "hello":
-            return None
         if operation == "import":
             self._import(values[0])
             return None
-        if operation in ("call", "construct"):
-            return called(*values)
-        if operation == "method":
-            target, name, arguments, names = values
-            return called(getattr(target, name), arguments, names)
         return OPERATIONS[operation](*values)
 
     def _import(self, source: bytes) -> None:
