@@ -62,6 +62,8 @@ def check(data: bytes, _root: Path) -> None:
                 assert name.isidentifier()
                 walk(value)
                 walk(answered(lambda value=value: session.request("call", value, [1, [2]], {})))
+                for operation in ("iter", "next", "len", "enter"):
+                    walk(answered(lambda v=value, ask=operation: session.request(ask, v)))
                 walk(answered(lambda value=value: session.request("getattr", value, "x")))
         except (BrokenError, CannotCrossError):
             assert session.violation

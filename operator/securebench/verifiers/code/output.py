@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import codecs
 import io
 import threading
 from collections.abc import Callable
+from typing import Any
 
 KEPT_CHARACTERS = 64 * 1024
 """So much is kept before it is sent on its own."""
@@ -50,51 +52,26 @@ class Printed:
         return texts
 
 
-class Stream(io.TextIOBase):
-    """``sys.stdout`` or ``sys.stderr`` of the candidate."""
-
-    def __init__(self, name: str, printed: Printed) -> None:
-        super().__init__()
-        self._name = name
-        self._printed = printed
-        self.buffer = _Bytes(self)
-
-    encoding = "utf-8"
-    errors = "replace"
-    mode = "w"
-
-    @property
-    def name(self) -> str:
-        """As the interpreter calls its own streams."""
-        return f"<{self._name}>"
-
-    def writable(self) -> bool:
-        """Tell that it can be written."""
-        return True
-
-    def write(self, text: str) -> int:
-        """Keep a text; long ones in pieces."""
-        if not isinstance(text, str):
-            raise TypeError(f"write() argument must be str, not {type(text).__name__}")
-        for start in range(0, len(text), KEPT_CHARACTERS):
-            self._printed.add(self._name, str(text[start : start + KEPT_CHARACTERS]))
-        return len(text)
-
-    def flush(self) -> None:
-        """Do nothing: the next message takes everything."""
+def stream(name: str, printed: Printed) -> io.TextIOWrapper:
+    """Return ``sys.stdout`` or ``sys.stderr`` of the candidate."""
+    raw: Any = _Bytes(name, printed)
+    return io.TextIOWrapper(raw, encoding="utf-8", errors="replace", write_through=True)
 
 
 class _Bytes(io.RawIOBase):
-    """``buffer`` of such a stream."""
-
-    def __init__(self, stream: Stream) -> None:
+    def __init__(self, stream: str, printed: Printed) -> None:
         super().__init__()
+        self.name = f"<{stream}>"
         self._stream = stream
+        self._printed = printed
+        self._decode = codecs.getincrementaldecoder("utf-8")("replace").decode
 
     def writable(self) -> bool:
         return True
 
-    def write(self, data: object) -> int | None:
-        text = bytes(data)  # type: ignore[call-overload]
-        self._stream.write(text.decode("utf-8", "replace"))
-        return len(text)
+    def write(self, data: object) -> int:
+        content = bytes(data)  # type: ignore[call-overload]
+        for start in range(0, len(content), KEPT_CHARACTERS):
+            piece = content[start : start + KEPT_CHARACTERS]
+            self._printed.add(self._stream, self._decode(piece))
+        return len(content)

@@ -15,20 +15,16 @@ from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import Any
 
-from .faults import TRACEBACK, read_error, write_error
+from .faults import TRACEBACK
 from .frames import BrokenError, Channel, EndOfStreamError, MalformedError, TooLongError
-from .handles import LINK, TEXT, HandleType, Kind, Link, Method, handle, handle_type, link_of
-from .heap import CannotCrossError, Heap, Raw
+from .heap import CannotCrossError, Raw
+from .imports import Imports
 from .judging import INCOMPLETE
 from .output import STREAMS
-from .plain import FLAT, is_error, safe_module
-from .protocols import ALLOWED, REFUSED
+from .plain import FLAT
 from .samples import Sample
 
 IDENTITY_BYTES = 16
-OBJECTS = 1_000_000
-"""So many objects of the candidate may be known to the tests."""
-
 ENDINGS = (StopIteration, StopAsyncIteration, GeneratorExit)
 """Exceptions by which Python ends loops and generators; only an iterator may raise one."""
 
@@ -36,29 +32,6 @@ FLAT_NAMES, FLAT_CHARACTERS = 10, 100
 """So many classes that cross as a builtin type are named, and so long names."""
 
 SHARED = "; a pack whose tests need this may set tests.isolation: shared"
-
-
-class Unavailable:
-    """A name of the candidate whose value does not cross; using it fails.
-
-    Args:
-        session: Where that is noted.
-        what: Name and reason.
-    """
-
-    def __init__(self, session: Session, what: str) -> None:
-        self.__dict__["_securebench"] = (session, what)
-
-    def _fail(self, *_operands: object, **_names: object) -> Any:
-        session, what = self.__dict__["_securebench"]
-        raise session.cannot(what)
-
-    __getattr__ = __setattr__ = __str__ = __ne__ = _fail
-    __hash__ = object.__hash__
-
-
-for _name in (*ALLOWED, *REFUSED):
-    setattr(Unavailable, _name, Unavailable._fail)  # noqa: SLF001
 
 
 class Session:
@@ -72,14 +45,10 @@ class Session:
     def __init__(self, channel: Channel, sample: Sample | None = None) -> None:
         self._channel = channel
         self.sample = sample
-        self._heap = Heap(self)
+        self._imports = Imports(self)
+        self._heap = self._imports.heap
         self._lock = threading.RLock()
         self._depth = 0
-        self._classes: dict[int, HandleType] = {}
-        self._objects: dict[int, Any] = {}
-        self._callables: list[Any] = []
-        self._callable_numbers: dict[int, int] = {}
-        self._raised: list[BaseException] = []
         self._asserted: list[BaseException] = []
         self.flat: dict[str, None] = {}
         self.violation: str | None = None
@@ -143,64 +112,10 @@ class Session:
                 raise SystemExit
             if frame[1] == "return":
                 names: list[tuple[str, Any]] = self._checked(
-                    lambda: [self._name(*item) for item in frame[4]]
+                    lambda: [self._imports.name(*item) for item in frame[4]]
                 )
                 return names
             raise self._failure("import", frame)
-
-    def reference(self, value: object) -> Raw:
-        """See Objects."""
-        link = link_of(value.__self__ if isinstance(value, Method) else value)
-        if link is None:
-            return None
-        if isinstance(value, Method):
-            return ["m", link.number, value.__name__]
-        return ["c" if isinstance(value, HandleType) else "o", link.number]
-
-    def is_flat(self, _kind: type) -> bool:
-        """See Objects."""
-        return True
-
-    def outward(self, value: object) -> Raw:
-        """See Objects."""
-        if isinstance(value, BaseException):
-            self._raised.append(value)
-            parts = write_error(value, self._heap, nearest=not isinstance(type(value), HandleType))
-            return ["x", *parts[:-1], len(self._raised) - 1]
-        if isinstance(value, Unavailable):
-            value._fail()  # noqa: SLF001
-        if callable(value):
-            tag = "k"
-        elif hasattr(type(value), "__next__"):
-            tag = "g"
-        else:
-            kind = type(value)
-            raise CannotCrossError(
-                f"an object of the tests' type {kind.__module__}.{kind.__qualname__}"
-                f" cannot be passed to the candidate: {value!r:.200}"
-            )
-        name = getattr(value, "__name__", type(value).__name__)
-        doc = getattr(value, "__doc__", None)
-        texts = [item if isinstance(item, str) else None for item in (name, doc)]
-        return [tag, self._callable_number(value), texts[0] or "function", texts[1]]
-
-    def inward(self, tag: str, parts: Sequence[Raw]) -> object:
-        """See Objects."""
-        if tag == "o":
-            return self._object(*parts)
-        if tag == "c":
-            return self._classes[parts[0]]
-        if tag == "C":
-            return self._class(*parts)
-        if tag == "k":
-            return self._callables[_index(parts[0])]
-        if tag == "x":
-            return self._error(parts[0], parts[1:])
-        if tag == "mod":
-            module = safe_module(parts[0])
-            if module is not None:
-                return module
-        raise MalformedError(f"tag {tag[:20]!r}")
 
     def _asked(self, operation: str, operands: Sequence[object]) -> list[Any]:
         if self.is_reading:
@@ -284,7 +199,7 @@ class Session:
         def read() -> list[Any]:
             heap.apply(changes)
             with heap.brief():
-                return [self._callables[_index(number)], *map(heap.decode, raw)]
+                return [self._imports.function(number), *map(heap.decode, raw)]
 
         function, arguments, names = self._checked(read)
         if type(arguments) is not list or type(names) is not dict:
@@ -328,23 +243,6 @@ class Session:
         self.violation = self.violation or what
         return BrokenError(what)
 
-    def _callable_number(self, value: object) -> int:
-        number = self._callable_numbers.get(id(value))
-        if number is None:
-            number = len(self._callables)
-            self._callables.append(value)
-            self._callable_numbers[id(value)] = number
-        return number
-
-    def _name(self, name: object, raw: Raw) -> tuple[str, Any]:
-        if not isinstance(name, str) or not name.isidentifier() or name.startswith("__"):
-            raise MalformedError("an odd name")
-        self._heap.clear()
-        if isinstance(raw, list) and raw[:1] == ["!"]:
-            what = f"the candidate's {name} cannot cross: {str(raw[1])[:500]}"
-            return name, Unavailable(self, what)
-        return name, self._heap.decode(raw)
-
     def _print(self, texts: Raw) -> None:
         """Print what the candidate printed, wherever the tests want it now."""
         for stream, text in texts:
@@ -356,58 +254,6 @@ class Session:
                 for line in text.splitlines():
                     self.flat[line[:FLAT_CHARACTERS]] = None
 
-    def _object(self, number: Raw, kind: Raw = None) -> Any:
-        known = self._objects.get(_index(number))
-        if known is not None or kind is None:
-            if known is None:
-                raise MalformedError("an unknown object")
-            return known
-        found = self._heap.decode(kind)
-        if not isinstance(found, HandleType) or is_error(found) or len(self._objects) > OBJECTS:
-            raise MalformedError("an object without a class")
-        self._objects[number] = handle(found, number)
-        return self._objects[number]
-
-    def _class(self, number: Raw, *parts: Raw) -> HandleType:
-        name, doc, bases, specials, methods = parts
-        if _index(number) in self._classes or len(self._classes) > OBJECTS:
-            raise MalformedError("a class is described twice")
-        texts = [*specials, *methods]
-        if not all(isinstance(text, str) for text in texts):
-            raise MalformedError("odd names of methods")
-        name, doc, *decoded = map(self._heap.decode, (name, doc, *bases))
-        kind = Kind(Link(self, number), frozenset(specials), frozenset(methods))
-        made = self._classes[number] = handle_type(kind, name, doc, decoded)
-        return made
-
-    def _error(self, number: Raw, parts: Sequence[Raw]) -> BaseException:
-        origin = parts[-1]
-        if origin is not None:
-            return self._raised[_index(origin)]
-        error = self._built_error(parts)
-        if isinstance(type(error), HandleType):
-            error.__dict__[LINK] = Link(self, _index(number))
-            self._objects[number] = error
-        return error
-
-    def _built_error(self, parts: Sequence[Raw]) -> BaseException:
-        kind = self._heap.decode(parts[0])
-        if not isinstance(kind, HandleType):
-            return read_error(parts, self._heap)
-        if not is_error(kind) or not isinstance(self._heap.decode(parts[1]), str):
-            raise MalformedError("an exception without class or text")
-        mirrored: Any = kind
-        error: BaseException = mirrored.__new__(mirrored)
-        error.args = tuple(self._heap.decode(item) for item in parts[2])
-        error.__dict__[TEXT] = self._heap.decode(parts[1])
-        return error
-
 
 _LENGTHS = {"return": 5, "raise": 6, "refuse": 5, "exit": 4, "call": 7, "next": 7, "print": 4}
 """Kinds of messages from the worker with their lengths."""
-
-
-def _index(value: object) -> int:
-    if type(value) is not int or value < 0:
-        raise MalformedError("an odd number")
-    return value

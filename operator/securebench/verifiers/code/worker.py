@@ -21,7 +21,7 @@ from .frames import Channel, EndOfStreamError, MalformedError, TooLongError
 from .heap import CannotCrossError, Heap, Raw
 from .loading import load
 from .objects import OPERATIONS, Exports, flattened, has_methods, module_name
-from .output import STREAMS, Printed, Stream
+from .output import STREAMS, Printed, stream
 from .plain import FLAT, MODULE, type_name
 from .protocols import adds_operators
 
@@ -224,7 +224,7 @@ class Worker:
 
     def _import(self, source: bytes) -> None:
         for name in STREAMS:
-            setattr(sys, name, Stream(name, self._printed))
+            setattr(sys, name, stream(name, self._printed))
         load(source, self._folder)
 
     def _names(self) -> Iterator[list[Raw]]:
