@@ -49,7 +49,8 @@ def begun_launches(release: Release, run: str) -> int:
 def test_a_run_that_is_created_suspended_launches_nothing(shared: Release) -> None:
     run = begin(shared, rows(1), SLOW, suspend=True)
     shared.wait(run, lambda seen: condition(seen, "Suspended")["status"] == "True")
-    shared.wait(run, lambda seen: tasks(seen).get("total") == 1)
+    held = shared.wait(run, lambda seen: condition(seen)["reason"] == "Suspended")
+    assert condition(held)["status"] == "Unknown"
     assert shared.pods(run) == []
     shared.patch(run, {"suspend": False})
     assert condition(shared.wait_ended(run))["reason"] == "Completed"

@@ -1,0 +1,65 @@
+"""What a run says while it waits, and what returns when it has ended."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+
+from e2e.release import Raw, Release, benchmark_run, condition, keyed_pack
+from e2e.runs import MANIFEST, begin, row, rows
+
+pytestmark = pytest.mark.e2e
+
+TOLD_SECONDS = 15
+"""Five for the words themselves; the rest is for a busy machine."""
+
+
+def names_image(image: str, seen: Raw) -> bool:
+    return image in condition(seen)["message"]
+
+
+def test_an_image_that_cannot_be_pulled_is_told_at_once(shared: Release) -> None:
+    image = "registry.invalid/nowhere:1"
+    given = [row("late", environment={"image": image})]
+    began = time.monotonic()
+    run = begin(shared, given, "echo 4", infrastructureRetries=0)
+    seen = shared.wait(run, lambda run: names_image(image, run), TOLD_SECONDS)
+    assert condition(seen)["status"] == "Unknown"
+    assert time.monotonic() - began < TOLD_SECONDS
+    shared.kubectl("wait", "--for=condition=Complete", f"brun/{run}", "--timeout=110s")
+    ended = shared.get("brun", run)
+    assert condition(ended)["reason"] == "Incomplete"
+    assert "image_pull_failed (1)" in condition(ended)["message"]
+    assert image in condition(ended)["message"]
+
+
+def test_a_name_that_is_no_image_ends_at_once(shared: Release) -> None:
+    given = [row("wrong", environment={"image": "python@sha256:1"})]
+    run = begin(shared, given, "echo 4")
+    ended = shared.wait_ended(run, 60)
+    assert "InvalidImageName" in condition(ended)["message"]
+    assert [record["launches"] for record in shared.records(run)] == [1]
+
+
+def test_a_run_that_is_there_before_its_pack(shared: Release) -> None:
+    name = "before-its-pack"
+    files = {"manifest.yaml": MANIFEST, "tasks.jsonl": b'{"id":"a","input":{"question":"2 + 2?"},'}
+    files["tasks.jsonl"] += b'"eval":{"accepted_answers":["4"]}}\n'
+    pack, source = keyed_pack("ConfigMap", f"{name}-pack", files)
+    harness = {"type": "command", "config": {"command": "echo 4"}}
+    spec = {"pack": source, "harness": harness, "isolation": {"require": "Declared"}}
+    shared.create(benchmark_run(name, spec))
+    held = shared.wait(name, lambda run: condition(run)["reason"] == "InputMissing", TOLD_SECONDS)
+    assert f"ConfigMap '{name}-pack' does not exist" in condition(held)["message"]
+    shared.create(pack)
+    assert condition(shared.wait_ended(name))["reason"] == "Completed"
+
+
+def test_observed_generation_follows_a_finished_run(shared: Release) -> None:
+    run = begin(shared, rows(1), "echo 4")
+    shared.wait_ended(run)
+    shared.patch(run, {"parallelism": 7})
+    generation = shared.get("brun", run)["metadata"]["generation"]
+    seen = shared.wait(run, lambda now: now["status"]["observedGeneration"] == generation, 30)
+    assert condition(seen)["reason"] == "Completed"
