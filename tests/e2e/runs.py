@@ -9,6 +9,9 @@ from typing import Any
 
 from e2e.release import Raw, Release, benchmark_run, keyed_pack
 
+NO_IMAGE = f"python@md5:{'0' * 32}"
+"""An image name of the right form that every kubelet refuses: InvalidImageName."""
+
 MANIFEST = b"""\
 id: control
 version: 1

@@ -12,7 +12,7 @@ from e2e.release import (
     condition,
     release,
 )
-from e2e.runs import begin, outcomes, row, rows, tasks
+from e2e.runs import NO_IMAGE, begin, outcomes, row, rows, tasks
 from securebench.engine.entries import LaunchBegun
 
 pytestmark = pytest.mark.e2e
@@ -111,7 +111,7 @@ def test_an_edit_of_a_started_run_is_refused(shared: Release) -> None:
 
 
 def test_a_run_resumes_only_what_an_earlier_one_did_not_score(shared: Release) -> None:
-    given = [row("good"), row("late", environment={"image": "no Image:1"}), row("wrong")]
+    given = [row("good"), row("late", environment={"image": NO_IMAGE}), row("wrong")]
     command = "echo 4"
     first = begin(shared, given, command, infrastructureRetries=0, runId="resumed")
     ended = shared.wait_ended(first)

@@ -7,7 +7,7 @@ import time
 import pytest
 
 from e2e.release import Raw, Release, benchmark_run, condition, keyed_pack
-from e2e.runs import MANIFEST, begin, row, rows
+from e2e.runs import MANIFEST, NO_IMAGE, begin, row, rows
 
 pytestmark = pytest.mark.e2e
 
@@ -35,7 +35,7 @@ def test_an_image_that_cannot_be_pulled_is_told_at_once(shared: Release) -> None
 
 
 def test_a_name_that_is_no_image_ends_at_once(shared: Release) -> None:
-    given = [row("wrong", environment={"image": "python@sha256:1"})]
+    given = [row("wrong", environment={"image": NO_IMAGE})]
     run = begin(shared, given, "echo 4")
     ended = shared.wait_ended(run, 60)
     assert "InvalidImageName" in condition(ended)["message"]
