@@ -230,6 +230,14 @@ class Gateway(_Part):
     """Bytes of the body of one request to a model provider; 16 MiB."""
 
 
+class Retention(_Part):
+    """What stays on the results volume."""
+
+    results_ttl_seconds: Positive | None = None
+    """Seconds after the end of a run at which its results are removed, with frozen packs that no
+    run uses any more; none: they stay. A run that goes on keeps those that it continues."""
+
+
 class Overlay(_Part):
     """The images of one command line tool, by its version; images/overlays builds them."""
 
@@ -321,6 +329,8 @@ class Settings(_Part):
     """Limits of launch Pods."""
     gateway: Gateway = Gateway()
     """The way out of runs that ask for one."""
+    retention: Retention = Retention()
+    """What stays on the results volume."""
     overlays: Overlays = Overlays()
     """Images of the command line tools of model providers."""
 

@@ -32,6 +32,7 @@ OPERATOR_RIGHTS = {
     ("get", "benchmarkruns"),
     ("list", "benchmarkruns"),
     ("watch", "benchmarkruns"),
+    ("delete", "benchmarkruns"),
     ("patch", "benchmarkruns/status"),
     ("create", "pods"),
     ("get", "pods"),

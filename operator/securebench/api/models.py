@@ -43,6 +43,7 @@ MAX_PARALLELISM = 1000
 MAX_RETRIES = 10
 MAX_LIMIT = 1_000_000
 MAX_DEADLINE_SECONDS = 30 * 86_400
+MAX_TTL_SECONDS = 10 * 365 * 86_400
 
 DEFAULT_MEMORY_LIMIT = "1Gi"
 """Contract 10: the default of a sandbox."""
@@ -318,6 +319,9 @@ class Retention(ApiModel):
     """Finished Pods that stay for inspection until the BenchmarkRun is deleted."""
     lanes: LaneRetention = LaneRetention.DELETE
     """The task's inputs on the volume."""
+    ttl_seconds_after_finished: Annotated[int, Field(ge=0, le=MAX_TTL_SECONDS)] | None = None
+    """Seconds after its end at which the BenchmarkRun is deleted; without it, never. Its results
+    stay on the volume."""
 
 
 class ResumeFrom(ApiModel):

@@ -123,4 +123,8 @@ async def _state(connection: Connection, run: str) -> RunState:
             " run with this name or run id"
         )
     last = entries[-1]
+    if last.removed_at:
+        raise InvalidInputError(
+            f"the results of run {last.run!r} were removed from the volume at {last.removed_at}"
+        )
     return RunState(last.run, last.uid, "", last.outcome, "", total=0, done=0)

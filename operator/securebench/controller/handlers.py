@@ -13,6 +13,7 @@ import kopf
 
 from securebench.api.base import PLURAL, VERSION
 from securebench.controller.health import heartbeat
+from securebench.controller.retention import Retention
 from securebench.controller.supervisor import Supervisor
 from securebench.controller.surroundings import open_context
 from securebench.names import GROUP
@@ -33,7 +34,8 @@ class Operator:
         self._settings = settings
         self._stack = contextlib.AsyncExitStack()
         self._supervisor: Supervisor | None = None
-        self._heartbeat: asyncio.Task[None] | None = None
+        self._retention: Retention | None = None
+        self._tasks: list[asyncio.Task[None]] = []
 
     def registry(self) -> kopf.OperatorRegistry:
         """Return the handlers."""
@@ -53,12 +55,14 @@ class Operator:
         settings.watching.client_timeout = WATCH_CLIENT_SECONDS
         context = await self._stack.enter_async_context(open_context(self._settings, os.environ))
         self._supervisor = Supervisor(context)
-        self._heartbeat = asyncio.create_task(heartbeat(context, self._supervisor))
+        self._retention = Retention(context)
+        work = (heartbeat(context, self._supervisor), self._retention.run())
+        self._tasks = [asyncio.create_task(each) for each in work]
 
     async def cleanup(self, **_: Any) -> None:
         """Stop; what runs in the cluster goes on."""
-        if self._heartbeat is not None:
-            self._heartbeat.cancel()
+        for task in self._tasks:
+            task.cancel()
         if self._supervisor is not None:
             await self._supervisor.close()
         await self._stack.aclose()
@@ -73,9 +77,10 @@ class Operator:
         return dataclasses.replace(account, server=f"https://{place}:{port}")
 
     async def event(self, type: str | None, body: kopf.Body, **_: Any) -> None:  # noqa: A002
-        """Hand every event of a BenchmarkRun to the supervisor."""
-        if self._supervisor is not None:
-            self._supervisor.observe(type, dict(body))
+        """Hand every event of a BenchmarkRun to those who follow them."""
+        for follower in (self._supervisor, self._retention):
+            if follower is not None:
+                follower.observe(type, dict(body))
 
 
 def run_operator() -> None:

@@ -5,13 +5,16 @@ from __future__ import annotations
 import base64
 import binascii
 import hashlib
+import logging
+import os
 import re
+import shutil
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
-from securebench.api.models import KeyedPack, Pack
+from securebench.api.models import BenchmarkRunSpec, KeyedPack, Pack
 from securebench.api.shapes import HIDDEN_NAME
 from securebench.controller.copies import copy_folder
 from securebench.durable import make_folder
@@ -24,8 +27,13 @@ from securebench.packs.digest import pack_digest
 from securebench.packs.load import load_benchmark_manifest, pack_file, read_answers
 from securebench.packs.oracle import ANSWERS_FILE
 
+logger = logging.getLogger(__name__)
+
 CONTENT = f"{PACKS}/.content"
 LIMITS = BundleLimits()
+
+UNUSED_SECONDS = 3600.0
+"""How long a frozen copy stays that no run is bound to: a run may be about to bind itself."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,6 +152,7 @@ def freeze(
         final = _content_folder(root, pack, digest)
         if not final.exists():
             copy.rename(final)
+        os.utime(final)
     return frozen(root, pack, digest)
 
 
@@ -157,6 +166,31 @@ def frozen(root: Path, pack: Pack, digest: str) -> FrozenPack:
     return FrozenPack(
         folder, pack_file(folder, pack.manifest), pack_file(folder, pack.tasks), digest
     )
+
+
+def remove_unused(root: Path, bound: Iterable[Mapping[str, object]], now: float) -> None:
+    """Remove frozen copies that no run is bound to. Blocks.
+
+    Args:
+        root: Where the volume is mounted.
+        bound: What every run is bound to of which more is left than how it ended.
+        now: Seconds since the epoch.
+
+    Raises:
+        InvalidInputError: A binding cannot be read; then nothing goes.
+    """
+    used = {
+        _content_folder(root, BenchmarkRunSpec.parse(spec).pack, str(binding["pack_digest"]))
+        for binding in bound
+        if isinstance(spec := binding["spec"], dict)
+    }
+    content = root / CONTENT
+    for folder in content.iterdir() if content.is_dir() else ():
+        is_fresh = now < folder.stat().st_mtime + UNUSED_SECONDS
+        if folder in used or is_fresh or folder.name.startswith("."):
+            continue
+        shutil.rmtree(folder)
+        logger.info("frozen pack %s: removed, no run uses it", folder.name)
 
 
 def _content_folder(root: Path, pack: Pack, digest: str) -> Path:

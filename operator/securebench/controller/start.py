@@ -337,6 +337,11 @@ async def _earlier(context: Context, spec: BenchmarkRunSpec) -> IndexEntry | Non
     entry = await asyncio.to_thread(RunIndex(context.settings.data_root).latest, name)
     if entry is None:
         raise SpecError(f"spec.resumeFrom.run: there is no run {name!r} on this volume")
+    if entry.removed_at:
+        raise SpecError(
+            f"spec.resumeFrom.run: the results of run {name!r} were removed at {entry.removed_at}; "
+            "start a run without resumeFrom"
+        )
     if not entry.outcome and await _is_there(context, entry):
         raise SpecError(f"spec.resumeFrom.run: run {name!r} has not ended; cancel it or wait")
     return entry

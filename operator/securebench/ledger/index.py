@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import threading
+from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
@@ -33,6 +34,8 @@ class IndexEntry:
         run_ordinal: How often this run id was started with these digests, from 1.
         resume_generation: 0 for a run that resumes none.
         outcome: Reason of ``Succeeded``, empty while it goes on.
+        removed_at: When its results were removed from the volume, RFC 3339; empty while they lie
+            there.
     """
 
     run: str
@@ -46,6 +49,7 @@ class IndexEntry:
     run_ordinal: int = 1
     resume_generation: int = 0
     outcome: str = ""
+    removed_at: str = ""
 
     def binding(self) -> tuple[str, str, str, str]:
         """Return what must be equal for results to belong together."""
@@ -95,13 +99,18 @@ class RunIndex:
 
     def end(self, uid: str, outcome: str) -> None:
         """Write how a run ended; nothing happens for a run that is not in the index."""
+        self._change(uid, lambda known: replace(known, outcome=outcome))
+
+    def mark_removed(self, uid: str, removed_at: str) -> None:
+        """Write that the results of a run go, unless it is marked; no run: nothing happens."""
+        if not any(known.removed_at for known in self.entries() if known.uid == uid):
+            self._change(uid, lambda known: replace(known, removed_at=removed_at))
+
+    def _change(self, uid: str, change: Callable[[IndexEntry], IndexEntry]) -> None:
         with _LOCK:
-            self._write(
-                [
-                    replace(known, outcome=outcome) if known.uid == uid else known
-                    for known in self.entries()
-                ]
-            )
+            entries = self.entries()
+            if any(known.uid == uid for known in entries):
+                self._write([change(known) if known.uid == uid else known for known in entries])
 
     def latest(self, run: str) -> IndexEntry | None:
         """Return the latest run of a BenchmarkRun name."""

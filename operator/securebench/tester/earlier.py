@@ -85,6 +85,11 @@ def resumable_run(entries: Sequence[RunEntry], binding: Binding, records: Path) 
     ]
     if differing:
         raise ConfigErrors(differing)
+    if last.removed_at:
+        raise ConfigError(
+            f"cannot resume run {last.run}: its results were removed from the volume at"
+            f" {last.removed_at}; start without --resume"
+        )
     if not last.outcome:
         raise ConfigError(
             f"cannot resume run {last.run}: it has not ended and does not do the same;"

@@ -82,6 +82,7 @@ class RunEntry(NamedTuple):
         harness_digest: Digest of its harness.
         verifier_version: Version of the verifiers that judged it.
         outcome: How it ended; empty while it goes on.
+        removed_at: When its results were removed from the volume; empty while they lie there.
     """
 
     run: str
@@ -90,6 +91,7 @@ class RunEntry(NamedTuple):
     harness_digest: str
     verifier_version: str
     outcome: str
+    removed_at: str = ""
 
 
 class FilePart(NamedTuple):

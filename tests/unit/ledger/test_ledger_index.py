@@ -1,4 +1,4 @@
-from dataclasses import replace
+from dataclasses import asdict, replace
 
 import pytest
 from pydantic import ValidationError
@@ -68,3 +68,17 @@ def test_the_latest_run_of_a_name(index):
 def test_an_entry_is_checked():
     with pytest.raises(ValidationError):
         index_entry({"run": "nightly"})
+
+
+def test_removed_results_are_marked_once(index):
+    index.add(FIRST)
+    index.mark_removed("uid-1", "2026-01-02T00:00:00Z")
+    index.mark_removed("uid-1", "2026-01-03T00:00:00Z")
+    index.mark_removed("unknown", "2026-01-03T00:00:00Z")
+    assert [entry.removed_at for entry in index.entries()] == ["2026-01-02T00:00:00Z"]
+    assert index.add(replace(FIRST, uid="uid-2")).run_ordinal == 2
+
+
+def test_a_line_of_an_earlier_version_is_read():
+    fields = {key: value for key, value in asdict(FIRST).items() if key != "removed_at"}
+    assert index_entry(fields) == FIRST

@@ -2,12 +2,15 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping
+from pathlib import Path
 
 import pytest
 
 from securebench.errors import ConfigError, ConfigErrors
 from securebench.kube.objects import metadata
 from securebench.tester.config import load_tester_config
+from securebench.tester.earlier import Binding, resumable_run
+from securebench.tester.link import RunEntry
 from securebench.tester.prepare import prepare
 from securebench.tester.progress import Event
 from unit.cli.fake_operator import OperatorRun, record, write_pack
@@ -107,3 +110,10 @@ async def test_a_resume_of_a_run_that_goes_on_with_another_limit_is_refused(
     following.cancel()
     with pytest.raises(ConfigError, match="has not ended"):
         await bench.start(resume=True).execute()
+
+
+def test_results_that_were_removed_are_not_resumed(tmp_path: Path) -> None:
+    entry = RunEntry("nightly-x", "uid", "p", "h", "1", "Incomplete", "2026-01-02T00:00:00Z")
+    with pytest.raises(ConfigError, match="removed from the volume at 2026-01-02") as refused:
+        resumable_run([entry], Binding("nightly", "p", "h", "1"), tmp_path / "candidates.jsonl")
+    assert "start without --resume" in str(refused.value)

@@ -1,0 +1,86 @@
+"""What of runs that have ended is due to go. Pure.
+
+Source: decision 0045.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
+
+
+class RunKept(NamedTuple):
+    """A BenchmarkRun that is there.
+
+    Attributes:
+        name: Its name.
+        uid: Its uid.
+        resumes: Name of the run that it continues, or empty.
+    """
+
+    name: str
+    uid: str
+    resumes: str = ""
+
+
+class FolderKept(NamedTuple):
+    """The folder of a run on the volume.
+
+    Attributes:
+        uid: The run.
+        run: Name of its BenchmarkRun, or empty where it never started.
+        ended_at: When it ended, in seconds since the epoch, or None.
+        touched_at: When anything of it was written last, in seconds since the epoch.
+        has_results: Whether more is left than how it ended.
+    """
+
+    uid: str
+    run: str
+    ended_at: float | None
+    touched_at: float
+    has_results: bool = True
+
+
+class Due(NamedTuple):
+    """What goes now.
+
+    Attributes:
+        results: Runs whose BenchmarkRun is still there: all but how they ended goes.
+        folders: Runs whose whole folder goes.
+    """
+
+    results: tuple[str, ...] = ()
+    folders: tuple[str, ...] = ()
+
+
+def due(
+    runs: Iterable[RunKept], folders: Sequence[FolderKept], ttl_seconds: float, now: float
+) -> Due:
+    """Decide what of the volume goes.
+
+    Args:
+        runs: All BenchmarkRuns of the namespace.
+        folders: All folders of runs.
+        ttl_seconds: How long results stay after the end of their run.
+        now: Seconds since the epoch.
+
+    Returns:
+        Nothing of a run that goes on or waits, nothing of a run that such a one continues. A run
+        whose BenchmarkRun is gone counts as ended when it wrote for the last time.
+    """
+    ended = {folder.uid for folder in folders if folder.ended_at is not None}
+    known = {run.uid: run for run in runs}
+    going = {uid: run for uid, run in known.items() if uid not in ended}
+    needed = {run.resumes for run in going.values() if run.resumes}
+    results: list[str] = []
+    whole: list[str] = []
+    for folder in folders:
+        ended_at = folder.touched_at if folder.ended_at is None else folder.ended_at
+        is_needed = folder.uid in going or folder.run in needed
+        if is_needed or now < ended_at + ttl_seconds:
+            continue
+        if folder.uid not in known:
+            whole.append(folder.uid)
+        elif folder.has_results:
+            results.append(folder.uid)
+    return Due(tuple(results), tuple(whole))

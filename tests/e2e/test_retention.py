@@ -1,0 +1,74 @@
+"""Finished runs and their results go when their time is over (decision 0045)."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Iterator
+
+import pytest
+
+from e2e.release import DATA, CommandError, Raw, Release, condition, release
+from e2e.runs import begin, rows
+
+pytestmark = pytest.mark.e2e
+
+ANSWER = "echo 4"
+TTL_SECONDS = 8
+WAIT_SECONDS = 90
+
+
+@pytest.fixture(scope="module")
+def sweeping() -> Iterator[Release]:
+    """A release that keeps results for some seconds."""
+    with release("sb-ttl", {"settings.retention.resultsTtlSeconds": TTL_SECONDS}) as installed:
+        yield installed
+
+
+def entry(release: Release, run: str) -> Raw:
+    """Return a run's line of the index, as the command line gets it."""
+    (found,) = json.loads(release.operator("securebench", "operator-io", "--", "find-named", run))
+    line: Raw = found
+    return line
+
+
+def left(release: Release, uid: str) -> list[str]:
+    """Return what is left of a run's folder."""
+    names = release.operator("sh", "-c", f"ls {DATA}/runs/{uid} 2>/dev/null || true")
+    return names.decode().split()
+
+
+def until_removed(release: Release, run: str) -> None:
+    deadline = time.monotonic() + WAIT_SECONDS
+    while not entry(release, run)["removed_at"]:
+        assert time.monotonic() < deadline
+        time.sleep(1)
+    time.sleep(2)
+
+
+def test_a_run_is_deleted_and_its_results_after_it(sweeping: Release) -> None:
+    run = begin(sweeping, rows(1), ANSWER, retention={"ttlSecondsAfterFinished": 1})
+    uid = sweeping.get("benchmarkrun", run)["metadata"]["uid"]
+    sweeping.kubectl("wait", "--for=delete", f"benchmarkrun/{run}", f"--timeout={WAIT_SECONDS}s")
+    until_removed(sweeping, run)
+    assert left(sweeping, uid) == []
+    assert entry(sweeping, run)["outcome"] == "Completed"
+    with pytest.raises(CommandError, match="not found"):
+        sweeping.get("benchmarkrun", run)
+
+
+def test_of_a_run_that_stays_its_end_is_left(sweeping: Release) -> None:
+    run = begin(sweeping, rows(1), ANSWER)
+    ended = sweeping.wait_ended(run)
+    uid = ended["metadata"]["uid"]
+    until_removed(sweeping, run)
+    assert left(sweeping, uid) == ["status.json"]
+
+    sweeping.scale(0)
+    sweeping.scale(1)
+    sweeping.patch(run, {"retention": {"ttlSecondsAfterFinished": 86_400}})
+    seen = sweeping.wait(run, lambda seen: seen["status"]["observedGeneration"] == 2)
+    assert condition(seen) | {"observedGeneration": 0} == condition(ended) | {
+        "observedGeneration": 0
+    }
+    assert left(sweeping, uid) == ["status.json"]

@@ -1,0 +1,260 @@
+"""Decision 0045: finished runs and their results go when their time is over."""
+
+import asyncio
+import json
+import os
+from unittest import mock
+
+import pytest
+
+from build import context_of, inline, question, write_pack
+from operator_world import World
+from securebench.controller import retention as module
+from securebench.controller.packs import CONTENT, UNUSED_SECONDS
+from securebench.controller.retention import Retention
+from securebench.errors import TransientClusterError
+from securebench.kube.port import Kind
+from securebench.ledger.index import RunIndex
+
+TTL = 500
+
+
+class Kept(World):
+    """A world in which retention follows the events too."""
+
+    def __init__(self, root, **settings):
+        super().__init__(root, **settings)
+        self.tasks = []
+        self.start_retention()
+
+    def start_retention(self):
+        context = context_of(self.cluster, self.clock, self.root, **self.settings)
+        self.retention = Retention(context)
+        for run in self.cluster.objects(Kind.BENCHMARK_RUN).values():
+            self.retention.observe(None, run)
+
+        async def start():
+            self.tasks.append(asyncio.create_task(self.retention.run()))
+
+        self.runner.run(start())
+
+    def stop_retention(self):
+        for task in self.tasks:
+            task.cancel()
+        self.tasks.clear()
+
+    def observe(self, kind, name="nightly", body=None):
+        super().observe(kind, name, body)
+        self.retention.observe(kind, body or self.run(name))
+
+    def finished(self, name="nightly", **spec):
+        uid = self.apply(name, **spec)
+        self.work(uid)
+        assert self.condition(name=name)["status"] == "True"
+        return uid
+
+    @property
+    def names(self):
+        return sorted(self.cluster.objects(Kind.BENCHMARK_RUN))
+
+    def files(self, uid):
+        folder = self.root / "runs" / uid
+        return sorted(path.name for path in folder.iterdir()) if folder.exists() else None
+
+    def delete(self, name):
+        body = self.run(name)
+        self.cluster.remove(Kind.BENCHMARK_RUN, name)
+        self.observe("DELETED", name, body)
+
+
+@pytest.fixture
+def world(tmp_path, request):
+    with mock.patch.object(asyncio, "to_thread", inline):
+        world = Kept(tmp_path, **getattr(request, "param", {}))
+        yield world
+        world.stop_retention()
+        world.runner.run(world.supervisor.close())
+        world.runner.close()
+
+
+with_results_ttl = pytest.mark.parametrize(
+    "world", [{"retention": {"results_ttl_seconds": TTL}}], indirect=True
+)
+
+
+# BenchmarkRuns
+
+
+def test_a_run_stays_without_a_time_to_live(world):
+    world.finished()
+    world.wait(10**6)
+    assert world.names == ["nightly"]
+
+
+def test_a_run_goes_when_its_time_is_over(world):
+    uid = world.finished(retention={"ttlSecondsAfterFinished": TTL})
+    world.wait(TTL / 2)
+    assert world.names == ["nightly"]
+    world.wait(TTL / 2)
+    assert world.names == []
+    assert "candidates.jsonl" in world.files(uid)
+    assert RunIndex(world.root).latest("nightly").removed_at == ""
+
+
+def test_a_run_that_goes_on_stays(world):
+    world.apply(retention={"ttlSecondsAfterFinished": 0})
+    world.wait(10**4)
+    assert world.names == ["nightly"]
+
+
+def test_a_run_that_was_refused_goes_too(world):
+    world.apply(pack={"volume": {"path": "missing"}}, retention={"ttlSecondsAfterFinished": 0})
+    world.wait(700)
+    assert world.names == []
+
+
+def test_a_time_to_live_survives_the_operator(world):
+    world.finished(retention={"ttlSecondsAfterFinished": TTL})
+    world.stop_retention()
+    world.wait(TTL)
+    assert world.names == ["nightly"]
+    world.start_retention()
+    world.wait()
+    assert world.names == []
+
+
+def test_the_newest_time_to_live_counts(world):
+    world.finished(retention={"ttlSecondsAfterFinished": TTL})
+    world.cluster.edit(Kind.BENCHMARK_RUN, "nightly", {"spec": {"retention": {"pods": "None"}}})
+    world.cluster.edit(
+        Kind.BENCHMARK_RUN, "nightly", {"spec": {"retention": {"ttlSecondsAfterFinished": None}}}
+    )
+    world.wait(2 * TTL)
+    assert world.names == ["nightly"]
+    world.edit(retention={"ttlSecondsAfterFinished": 3 * TTL})
+    world.wait(2 * TTL)
+    assert world.names == []
+
+
+def test_another_run_of_the_name_stays(world):
+    world.finished(retention={"ttlSecondsAfterFinished": TTL})
+    world.cluster.edit(Kind.BENCHMARK_RUN, "nightly", {"metadata": {"uid": "another"}})
+    world.wait(2 * TTL)
+    assert world.names == ["nightly"]
+
+
+def test_trouble_of_the_cluster_is_waited_out(world):
+    world.finished(retention={"ttlSecondsAfterFinished": TTL})
+    for _ in range(3):
+        world.cluster.fail_next("delete", TransientClusterError("x"), kind=Kind.BENCHMARK_RUN)
+    world.wait(TTL + 5 * module.TICK_SECONDS)
+    assert world.names == []
+
+
+# Results
+
+
+def test_results_stay_by_default(world):
+    uid = world.finished()
+    world.delete("nightly")
+    world.wait(10**6)
+    assert "candidates.jsonl" in world.files(uid)
+
+
+@with_results_ttl
+def test_of_a_run_that_is_there_its_end_stays(world):
+    uid = world.finished()
+    ended = world.condition()
+    world.wait(2 * TTL)
+    assert world.files(uid) == ["status.json"]
+    assert RunIndex(world.root).latest("nightly").removed_at
+
+    world.restart()
+    world.edit(parallelism=2)
+    world.wait(100)
+    assert world.pods() == []
+    assert world.condition()["reason"] == ended["reason"]
+
+
+@with_results_ttl
+def test_the_folder_of_a_run_that_is_gone_goes(world):
+    uid = world.finished(retention={"ttlSecondsAfterFinished": 100})
+    world.wait(2 * TTL)
+    assert world.names == []
+    assert world.files(uid) is None
+    (entry,) = RunIndex(world.root).entries()
+    assert (entry.uid, entry.outcome) == (uid, "Completed")
+    assert entry.removed_at
+
+
+@with_results_ttl
+def test_results_that_are_continued_stay(world):
+    first = world.apply()
+    world.edit(cancel="Immediate")
+    world.wait(10)
+    world.apply("second", runId="nightly", suspend=True, resumeFrom={"run": "nightly"})
+    world.wait(5 * TTL)
+    assert "candidates.jsonl" in world.files(first)
+
+    world.edit("second", cancel="Immediate")
+    world.wait(5 * TTL)
+    assert world.files(first) == ["status.json"]
+
+
+@with_results_ttl
+def test_results_that_are_gone_are_not_continued(world):
+    world.finished()
+    world.wait(2 * TTL)
+    world.apply("second", runId="nightly", resumeFrom={"run": "nightly"})
+    world.wait(100)
+    assert world.condition(name="second")["reason"] == "InvalidSpec"
+    assert "were removed at" in world.condition(name="second")["message"]
+
+
+@with_results_ttl
+def test_a_removal_that_was_broken_off_is_finished(world):
+    uid = world.finished()
+    with mock.patch.object(module, "remove_results", side_effect=OSError(5, "x")):
+        world.wait(2 * TTL)
+    assert "candidates.jsonl" in world.files(uid)
+    assert RunIndex(world.root).latest("nightly").removed_at
+    world.wait(TTL)
+    assert world.files(uid) == ["status.json"]
+
+
+@with_results_ttl
+def test_frozen_packs_go_with_the_last_run_that_uses_them(world):
+    content = world.root / CONTENT
+    world.finished("one")
+    write_pack(world.root / "packs/smoke", [question("c")])
+    world.wait(TTL / 2)
+    second = world.finished("two")
+    both = {path.name for path in content.iterdir()}
+    assert len(both) == 2
+    for path in content.iterdir():
+        os.utime(path, (0, world.clock.now() - UNUSED_SECONDS))
+    fresh = content / "fresh"
+    fresh.mkdir()
+    os.utime(fresh, (0, world.clock.now()))
+    world.wait(TTL - TTL / 4)
+    assert world.files(second) != ["status.json"]
+    left = {path.name for path in content.iterdir()}
+    assert len(left) == 2
+    assert "fresh" in left
+    world.wait(TTL)
+    assert [path.name for path in content.iterdir()] == ["fresh"]
+
+
+@with_results_ttl
+def test_a_binding_that_cannot_be_read_keeps_the_packs(world):
+    world.finished("one")
+    other = world.root / "runs/other"
+    other.mkdir()
+    (other / "run.json").write_text(json.dumps({"spec": {"pack": 1}, "pack_digest": "x"}))
+    (other / "status.json").write_text(
+        json.dumps({"status": {"completionTime": "2100-01-01T00:00:00Z"}})
+    )
+    (content,) = (world.root / CONTENT).iterdir()
+    os.utime(content, (0, 0))
+    world.wait(3 * TTL)
+    assert content.exists()
