@@ -5,6 +5,7 @@ It shares nothing with the product: no regular expressions, character loops inst
 
 from __future__ import annotations
 
+import unicodedata
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from fractions import Fraction
@@ -64,6 +65,11 @@ def strip_ends(text: str) -> str:
 
 def norm(text: str) -> str:
     return strip_ends(squeeze(trim(text).lower()))
+
+
+def equal_form(text: str) -> str:
+    """Return what has to be equal: a text of nothing but signs stands for itself (21.17)."""
+    return norm(text) or trim(text)
 
 
 def label(text: str, n: int) -> str | None:
@@ -134,15 +140,15 @@ def expected_set(answer: object, choices: Sequence[str]) -> set[str]:
         index = int(answer)
         if not 0 <= index < len(choices):
             return set()
-        return {ALPHABET[index], norm(choices[index])} - {""}
+        return {ALPHABET[index], equal_form(choices[index])} - {""}
     if not isinstance(answer, str):
         return set()
     letter = label(answer, len(choices))
     if letter is not None:
-        return {letter, norm(choices[ALPHABET.index(letter)])} - {""}
-    wanted = norm(answer)
-    same = {ALPHABET[index] for index, choice in enumerate(choices) if norm(choice) == wanted}
-    return ({wanted} | same) - {""}
+        return {letter, equal_form(choices[ALPHABET.index(letter)])} - {""}
+    wanted = equal_form(answer)
+    same = {ALPHABET[index] for index, choice in enumerate(choices) if equal_form(choice) == wanted}
+    return {wanted} | same if same or norm(answer) else set()
 
 
 def multiple_choice(row: Mapping[str, object], text: str) -> Score:
@@ -156,7 +162,12 @@ def multiple_choice(row: Mapping[str, object], text: str) -> Score:
     if not expected:
         raise BadTaskError("requires at least one valid answer")
     point = focus(text, LABEL_WORDS)
-    found = {norm(text), norm(point), label(point, len(choices)), label(text, len(choices))}
+    found = {
+        equal_form(text),
+        equal_form(point),
+        label(point, len(choices)),
+        label(text, len(choices)),
+    }
     passed = bool(trim(text)) and bool((found - {"", None}) & expected)
     metadata = {
         "verifier": "multiple_choice",
@@ -191,9 +202,17 @@ def decimal_at(text: str, place: int) -> str:
     return text[first:end] if whole or part else ""
 
 
+def ascii_form(sign: str) -> str:
+    """Return the digits that a sign is another form of, or ``-`` for a minus (21.17)."""
+    if sign in {"\N{MINUS SIGN}", "\N{SMALL HYPHEN-MINUS}", "\N{FULLWIDTH HYPHEN-MINUS}"}:
+        return "-"
+    plain = unicodedata.normalize("NFKC", sign)
+    return plain if all(each in DIGITS for each in plain) else sign
+
+
 def number_in(text: str) -> float | None:
     """Return the first decimal. One that no double holds is none: it would be near to all."""
-    text = text.replace(",", "")
+    text = "".join(ascii_form(sign) for sign in text if sign != ",")
     for place in range(len(text)):
         found = decimal_at(text, place)
         if found:
@@ -220,10 +239,9 @@ def is_near(value: str, answer: object, tolerance: float) -> bool:
 def strategy(value: str, answer: object, tolerance: float | None) -> str | None:
     if tolerance is not None and is_near(value, answer, tolerance):
         return "numeric_tolerance"
-    wanted, have = norm(str(answer)), norm(value)
-    if wanted == have:
+    if equal_form(str(answer)) == equal_form(value):
         return "normalized_exact"
-    return "answer_span" if contains_alone(have, wanted) else None
+    return "answer_span" if contains_alone(norm(value), norm(str(answer))) else None
 
 
 def short_answer(row: Mapping[str, object], text: str) -> Score:
@@ -284,6 +302,12 @@ def token_f1(candidate: str, answer: str) -> float:
     return float(2 * precision * recall / (precision + recall))
 
 
+def is_given(candidate: str, answer: str) -> bool:
+    if not free_norm(answer):
+        return trim(candidate) == trim(answer)
+    return contains_alone(free_norm(candidate), free_norm(answer))
+
+
 class Side(NamedTuple):
     contained: int | None
     best: int | None
@@ -294,7 +318,7 @@ def side_of(candidate: str, answers: Sequence[str]) -> Side:
     contained = best = None
     f1 = 0.0
     for index, answer in enumerate(answers):
-        if contained is None and contains_alone(free_norm(candidate), free_norm(answer)):
+        if contained is None and is_given(candidate, answer):
             contained = index
         this = token_f1(candidate, answer)
         if this > f1:

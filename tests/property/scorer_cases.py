@@ -5,7 +5,7 @@ from __future__ import annotations
 from random import Random
 
 BLANKS = ["", " ", "  ", "\t", "\n", "\r\n", "\v", "\x85", "\u00a0", "\u2028", "\x1f"]
-SIGNS = [*"\"'`.,;:!?*()[]-_/+#", "\u2019", "\u2212", "\u200b", "\u0301"]
+SIGNS = [*"\"'`.,;:!?*()[]-_/+#", "\u2019", "\u2212", "\ufe63", "\uff0d", "\u200b", "\u0301"]
 _WORDS = (
     "final answer choice option is Is IS Final FINAL Answer ANSWER Choice Option finalanswer"
     " final_answer answers an\u017fwer opt\u0131on opt\u0130on an swer its isle The the of to"
@@ -16,7 +16,8 @@ _WORDS = (
 _NUMBERS = (
     "12 12.5 .5 -.5 -3 +3 +-3 --3 1,234 1,2,3 12. 1.2.3 4e2 0x1F 1e-9 -0 00 0.1 12.9 12.4"
     " 0.30000000000000004 1,000.5 -1,0 99999999999999999999 1000000000 1000000001 3,-"
-    " ,5 .,5 5, 3-4 a-3 -,3 3.-4 \u06633"
+    " ,5 .,5 5, 3-4 a-3 -,3 3.-4 \u06633 \uff11\uff12 \u22123 \ufe632 \uff0d\uff15 1\uff0e5"
+    " 10\u00b2 \u2460 \u2469 \u00bd \U0001d7d9.\U0001d7da \u22121,\uff10 x\u2082"
 )
 WORDS = _WORDS.split()
 NUMBERS = [*_NUMBERS.split(), "9" * 400]
@@ -27,6 +28,7 @@ LEADS = [
 ]  # fmt: skip
 GOOD_LEADS = ["Answer: ", "final answer is ", "My choice - ", "option "]
 QUOTES = ["", "", "", "", '"', "'", "`", "(", "[", "**", "_"]
+ONLY_SIGNS = ["...", ".", "'", '"', "`", ". .", ": ;", "''", ".\u00a0."]
 LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZ["
 BROKEN = [
     *(None, [], {}, "", " ", 0, 1.5, -0.1, True, False, "contains_all", "a", 1.0),
@@ -47,6 +49,8 @@ def some_text(rng: Random, most: int = 7) -> str:
 
 
 def an_answer(rng: Random) -> str:
+    if rng.random() < 0.05:
+        return rng.choice(ONLY_SIGNS)
     text = rng.choice(WORDS) if rng.random() < 0.4 else some_text(rng, 5)
     return text if text.strip() else an_answer(rng)
 

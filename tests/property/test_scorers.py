@@ -1,11 +1,13 @@
 """Scorers decide about any text and never raise (contract 1.4, 14.1 to 14.3)."""
 
+import re
+
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
 from securebench.verifiers import free_response, multiple_choice, short_answer
-from securebench.verifiers.text import LABEL_WORDS, focus, label, norm
+from securebench.verifiers.text import LABEL_WORDS, contains_whole, focus, label, norm
 
 TEXT = st.text() | st.text(alphabet=" \t\n\"'`.,;:-([])isanswerABbc0123456789\u0130\u017f\u212a")
 ANSWERS = st.lists(st.text(min_size=1).filter(str.strip), min_size=1, max_size=4)
@@ -66,3 +68,20 @@ def test_focus_is_the_end_of_a_line(text):
     stated = focus(text, LABEL_WORDS)
     assert stated == stated.strip()
     assert stated in text
+
+
+SPARSE = st.text(alphabet="a-. _\n\ue000\ue001\\\u0663\u0301", max_size=12)
+
+
+def defined(text, part):
+    """Say it as the contract does, in time that grows with both lengths multiplied."""
+    return bool(part) and re.search(rf"(?<!\w){re.escape(part)}(?!\w)", text) is not None
+
+
+@given(SPARSE, SPARSE, SPARSE)
+@example("a-a", "-a", "")
+@example("a\n\na", "\n", "")
+@example("a\ue000\ue000a", "\n\ue000\n", "\n")
+def test_a_part_stands_alone_exactly_as_defined(before, part, after):
+    for text in (before + part + after, before + part + part + after, before + after):
+        assert contains_whole(text, part) is defined(text, part)

@@ -137,8 +137,14 @@ def _best(text: str, answers: Sequence[str]) -> Best:
 
 def _contained(text: str, answers: Sequence[str]) -> int | None:
     given = _normalized(text)
-    hits = (i for i, answer in enumerate(answers) if contains_whole(given, _normalized(answer)))
+    hits = (i for i, answer in enumerate(answers) if _holds(text, given, answer))
     return next(hits, None)
+
+
+def _holds(text: str, given: str, answer: str) -> bool:
+    """Tell whether an answer is given; one of signs only has to be the whole text (21.17)."""
+    wanted = _normalized(answer)
+    return contains_whole(given, wanted) if wanted else text == answer.strip()
 
 
 def _normalized(text: str) -> str:

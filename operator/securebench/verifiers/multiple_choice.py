@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from securebench.verifiers.result import VerificationResult, VerifierConfigurationError
-from securebench.verifiers.text import ALPHABET, LABEL_WORDS, focus, label, norm
+from securebench.verifiers.text import ALPHABET, LABEL_WORDS, comparable, focus, label, norm
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -87,21 +87,21 @@ def _accepted_text(answer: str, choices: Sequence[str]) -> set[str]:
     letter = label(answer, len(choices))
     if letter is not None:
         return _accepted_index(ALPHABET.index(letter), choices)
-    wanted = norm(answer)
-    same = {ALPHABET[i] for i, choice in enumerate(choices) if norm(choice) == wanted}
-    return same | _non_empty(wanted)
+    wanted = comparable(answer)
+    same = {ALPHABET[i] for i, choice in enumerate(choices) if comparable(choice) == wanted}
+    return same | _non_empty(wanted if same else norm(answer))
 
 
 def _accepted_index(index: int, choices: Sequence[str]) -> set[str]:
     if not 0 <= index < len(choices):
         return set()
-    return {ALPHABET[index]} | _non_empty(norm(choices[index]))
+    return {ALPHABET[index]} | _non_empty(comparable(choices[index]))
 
 
 def _given(text: str, count: int) -> set[str]:
     stated = focus(text, LABEL_WORDS)
     labels = (label(stated, count), label(text, count))
-    return _non_empty(norm(text), norm(stated), *labels)
+    return _non_empty(comparable(text), comparable(stated), *labels)
 
 
 def _non_empty(*values: str | None) -> set[str]:

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import math
 import re
+from functools import lru_cache
 from typing import TYPE_CHECKING, NamedTuple
+from unicodedata import normalize
 
 from securebench.verifiers.result import VerificationResult, VerifierConfigurationError
-from securebench.verifiers.text import ANSWER_WORDS, contains_whole, focus, norm
+from securebench.verifiers.text import ANSWER_WORDS, comparable, contains_whole, focus, norm
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -15,6 +17,8 @@ if TYPE_CHECKING:
 NAME = "short_answer"
 
 _DECIMAL = re.compile(r"[+-]?(?:[0-9]+(?:\.[0-9]+)?|\.[0-9]+)")
+_MINUS_SIGNS = "\u2212\ufe63\uff0d"
+"""Read as the ASCII sign (contract 21.17)."""
 _RELATIVE_TOLERANCE = 1e-9
 """Share of the larger number that always counts as rounding (contract 14.2)."""
 
@@ -83,7 +87,7 @@ def number_in(value: str | float) -> float | None:
     A text of many digits would become infinite and then be near to every answer.
     """
     if isinstance(value, str):
-        match = _DECIMAL.search(value.replace(",", ""))
+        match = _DECIMAL.search(_ascii_numbers(value).replace(",", ""))
         if match is None:
             return None
         number = float(match.group())
@@ -95,16 +99,28 @@ def number_in(value: str | float) -> float | None:
     return number if math.isfinite(number) else None
 
 
+def _ascii_numbers(text: str) -> str:
+    """Return the text with minus signs and compatibility digits as ASCII (contract 21.17)."""
+    return text if text.isascii() else "".join(map(_ascii_sign, text))
+
+
+@lru_cache(maxsize=1024)
+def _ascii_sign(sign: str) -> str:
+    if sign in _MINUS_SIGNS:
+        return "-"
+    plain = normalize("NFKC", sign)
+    return plain if plain.isascii() and plain.isdigit() else sign
+
+
 def _first_hit(text: str, answers: Sequence[str | float], tolerance: float | None) -> Hit | None:
     for value in (text, focus(text, ANSWER_WORDS)):
-        given, given_number = norm(value), number_in(value)
+        given, whole, number = norm(value), comparable(value), number_in(value)
         for index, answer in enumerate(answers):
-            if tolerance is not None and _is_near(given_number, number_in(answer), tolerance):
+            if tolerance is not None and _is_near(number, number_in(answer), tolerance):
                 return Hit(index, "numeric_tolerance")
-            wanted = norm(str(answer))
-            if given == wanted:
+            if whole == comparable(str(answer)):
                 return Hit(index, "normalized_exact")
-            if contains_whole(given, wanted):
+            if contains_whole(given, norm(str(answer))):
                 return Hit(index, "answer_span")
     return None
 

@@ -7,22 +7,39 @@ pattern with adjacent optional blanks would backtrack for hours.
 from __future__ import annotations
 
 import re
+from functools import lru_cache
+from itertools import chain, count
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
 
 ALPHABET = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
 LABEL_WORDS = ("final answer", "answer", "choice", "option")
 ANSWER_WORDS = ("final answer", "answer")
 
 _ENDS = " \t\r\n\"'`.,;:"
+_PRIVATE_USE = 0xE000
+"""First character that Unicode leaves to its users."""
+_NO_WORD_CHARACTER = re.compile(r"\W")
 _AFTER_WORD = re.compile(r"\s*(?:[Ii][Ss](?!\w)\s*)?[:-]?")
 
 
 def norm(text: str) -> str:
     """Return the text trimmed, lower-cased, single-spaced and without punctuation at its ends."""
     return strip_ends(fold(text))
+
+
+def comparable(text: str) -> str:
+    """Return the form in which two texts are compared for being equal.
+
+    Returns:
+        The normalized text; where that is empty the trimmed text itself, because otherwise every
+        text of signs would equal every other one. It has signs only, a normalized text never.
+
+    Source: contract 21.17.
+    """
+    return norm(text) or text.strip()
 
 
 def fold(text: str) -> str:
@@ -92,9 +109,31 @@ def contains_whole(text: str, part: str) -> bool:
         text: Normalized text.
         part: Normalized answer; an empty one occurs nowhere.
     """
-    if not part:
+    if not part or part not in text:
         return False
-    return re.search(rf"(?<!\w){re.escape(part)}(?!\w)", text) is not None
+    mark = next(sign for sign in _marks() if sign not in text and sign not in part)
+    return _marked(part, mark) in _marked_text(text, mark)
+
+
+def _marks() -> Iterable[str]:
+    """Return marks to choose from: a line feed occurs in no normalized text."""
+    return chain("\n", map(chr, count(_PRIVATE_USE)))
+
+
+@lru_cache(maxsize=1)
+def _marked_text(text: str, mark: str) -> str:
+    """Return the marked text; one candidate is asked for many answers."""
+    return _marked(text, mark)
+
+
+def _marked(text: str, mark: str) -> str:
+    """Return the text with a mark at its ends and on both sides of each non-word character.
+
+    Nothing of a word touches a part exactly where the marked part occurs in the marked text: a
+    search for a plain string, which Python does in linear time. A pattern that looks behind begins
+    anew at every character.
+    """
+    return mark + _NO_WORD_CHARACTER.sub(rf"{mark}\g<0>{mark}", text) + mark
 
 
 def _without_prefix(text: str, prefixes: Sequence[str]) -> str:

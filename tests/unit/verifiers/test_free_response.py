@@ -79,9 +79,24 @@ def test_metadata():
     }
 
 
-@pytest.mark.parametrize("text", [None, "", "  ", "..."])
+@pytest.mark.parametrize("text", [None, "", "  "])
 def test_empty_candidates_fail(text):
     assert not verify(text, {}, rubric(["a", "..."], min_token_f1=0)).passed
+
+
+@pytest.mark.parametrize(
+    ("accepted", "text", "want"),
+    [
+        ("...", "...", True),
+        (" ...", "...\n", True),
+        ("...", "..", False),
+        ("...", ". . .", False),
+        ("...", "a...", False),
+        ("'", '"', False),
+    ],
+)
+def test_an_answer_of_signs_has_to_be_the_whole_text(accepted, text, want):
+    assert verify(text, {}, rubric([accepted])).passed is want
 
 
 def test_tokens():

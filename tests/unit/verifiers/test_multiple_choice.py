@@ -85,6 +85,26 @@ def test_metadata():
 
 
 @pytest.mark.parametrize(
+    ("answer", "text", "want"),
+    [
+        (1, '"', True),
+        (1, 'the answer is "', True),
+        (1, "'", False),
+        (1, "b", True),
+        (0, "...", True),
+        (0, "..", False),
+        ("...", "...", True),
+        ("...", "a", True),
+        ("...", "b", False),
+        ("...", "'", False),
+    ],
+)
+def test_choices_of_signs_match_themselves_only(answer, text, want):
+    choices = {"choices": ["...", '"', "'", "Earth"]}
+    assert verify(text, choices, {"answer": answer}).passed is want
+
+
+@pytest.mark.parametrize(
     "answer",
     [3, -1, 0.5, True, None, "...", [], [7, False], float("inf"), float("nan"), {"a": 1}],
 )

@@ -141,4 +141,23 @@ def test_hostile_text_takes_linear_time(text):
     label(text, 26)
     focus(text, LABEL_WORDS)
     contains_whole(norm(text), "a a a b")
+    contains_whole(norm(text), "a " * 5000 + "b")
+    assert time.process_time() - started < 2
+
+
+TOUCHED = {
+    "in front": ("b" + "-a" * 500_000, "-a" * 5000 + "-"),
+    "on both sides": ("b" + "-a" * 500_000 + "b", "-a" * 5000),
+    "behind": ("a-" * 500_000 + "b", "a-" * 5000),
+    "nowhere": ("a " * 500_000, "a " * 5000 + "b"),
+    "signs": ("x" + "!" * 1_000_000 + "x", "!" * 10_000 + "x!"),
+}
+
+
+@pytest.mark.parametrize("case", TOUCHED)
+def test_a_long_answer_is_looked_for_in_linear_time(case):
+    text, part = TOUCHED[case]
+    started = time.process_time()
+    for _ in range(3):
+        contains_whole(text, part)
     assert time.process_time() - started < 2
