@@ -44,3 +44,6 @@ POD_LOST: Final = "pod_lost"
 
 EVALUATOR_TAMPERED: Final = "evaluator_tampered"
 """The same checks passed although one was added that must fail."""
+
+PHASES_BEFORE_CHECKS: Final = frozenset({"queued", "producer", "candidate_extraction"})
+"""Values of ``failure_phase`` of attempts whose candidate no verifier saw."""

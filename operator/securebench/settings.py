@@ -31,6 +31,9 @@ from securebench.candidates.bounds import Bounds as CaptureBounds
 from securebench.egress.config import GatewayLimits
 from securebench.errors import ConfigError
 
+DATA_ROOT = Path("/var/lib/securebench")
+"""Where Pods of ours mount the results volume."""
+
 SETTINGS_PATH = Path("/etc/securebench/settings.yaml")
 """Where the chart mounts the file."""
 
@@ -291,7 +294,7 @@ class Settings(_Part):
     """For our containers in Pods of runs; those of task images have IfNotPresent."""
     image_pull_secrets: tuple[str, ...] = ()
     """Secrets of the namespace for pulling images, of all Pods of runs; none."""
-    data_root: Path = Path("/var/lib/securebench")
+    data_root: Path = DATA_ROOT
     """Mount point of the results volume in the operator."""
     volume_claim: Annotated[str, Field(min_length=1)]
     """Claim of the results volume; no default, the chart sets it."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import shutil
 import subprocess
 import uuid
@@ -229,18 +230,59 @@ def test_the_other_roles_have_no_way_to_the_operators_pod(
     assert rights(api, role, installed.namespace, "securebench-0") == ROLE_RIGHTS[role]
 
 
-def test_the_operators_pod_is_admitted_by_pod_security_restricted(
+@pytest.mark.parametrize("role", ["submitter", "viewer"])
+def test_the_other_roles_may_exec_into_the_pod_for_viewers_only(
+    role: str, api: client.ApiClient, installed: Installed
+) -> None:
+    own = rights(api, role, installed.namespace, "securebench-viewers-0")
+    extra = {("get", "pods"), ("get", "pods/exec"), ("create", "pods/exec")}
+    assert own == ROLE_RIGHTS[role] | extra
+    assert rights(api, role, installed.namespace, "securebench-viewers-1") == ROLE_RIGHTS[role]
+
+
+def test_the_pod_for_viewers_sees_one_folder_and_has_no_rights(
     api: client.ApiClient, installed: Installed
 ) -> None:
-    (stateful_set,) = (item for item in installed.objects if item["kind"] == "StatefulSet")
-    template = stateful_set["spec"]["template"]
-    pod = {"metadata": {**template["metadata"], "name": "securebench-0"}, "spec": template["spec"]}
+    sets = {item["metadata"]["name"]: item for item in stateful_sets(installed)}
+    template = sets["securebench-viewers"]["spec"]["template"]
+    spec = template["spec"]
+    (container,) = spec["containers"]
+    (mount,) = container["volumeMounts"]
+    assert (mount["subPath"], mount["readOnly"]) == ("published", True)
+    assert spec["automountServiceAccountToken"] is False
+    account = f"system:serviceaccount:{installed.namespace}:{spec['serviceAccountName']}"
+    assert rights(api, account, installed.namespace) == set()
+    policies = [
+        item["spec"]
+        for item in installed.objects
+        if item["kind"] == "NetworkPolicy"
+        and item["spec"]["podSelector"]["matchLabels"].items()
+        <= template["metadata"]["labels"].items()
+    ]
+    assert [(one["policyTypes"], "egress" in one) for one in policies] == [
+        (["Ingress", "Egress"], False)
+    ]
+    assert "ingress" not in policies[0]
+
+
+def test_the_pods_of_the_chart_are_admitted_by_pod_security_restricted(
+    api: client.ApiClient, installed: Installed
+) -> None:
     core = client.CoreV1Api(api)
-    core.create_namespaced_pod(installed.namespace, pod, dry_run="All", field_validation="Strict")
-    pod["spec"]["securityContext"] = {}
-    pod["spec"]["containers"][0]["securityContext"] = {}
-    with pytest.raises(client.ApiException, match="violates PodSecurity"):
-        core.create_namespaced_pod(installed.namespace, pod, dry_run="All")
+    options = {"dry_run": "All", "field_validation": "Strict"}
+    for stateful_set in stateful_sets(installed):
+        template = copy.deepcopy(stateful_set["spec"]["template"])
+        name = f"{stateful_set['metadata']['name']}-0"
+        pod = {"metadata": {**template["metadata"], "name": name}, "spec": template["spec"]}
+        core.create_namespaced_pod(installed.namespace, pod, **options)
+        pod["spec"]["securityContext"] = {}
+        pod["spec"]["containers"][0]["securityContext"] = {}
+        with pytest.raises(client.ApiException, match="violates PodSecurity"):
+            core.create_namespaced_pod(installed.namespace, pod, dry_run="All")
+
+
+def stateful_sets(installed: Installed) -> list[dict[str, Any]]:
+    return [item for item in installed.objects if item["kind"] == "StatefulSet"]
 
 
 def test_the_server_accepts_every_object_as_it_is(

@@ -122,6 +122,10 @@ class Release:
         exec_words = ["exec", *flags, OPERATOR, "-c", "operator", "--"]
         return call("kubectl", "-n", self.namespace, *exec_words, *words, stdin=stdin)
 
+    def token(self, account: str) -> str:
+        """Return a token of a service account."""
+        return self.kubectl("create", "token", account, "--duration=1h").strip()
+
     def scale(self, replicas: int) -> None:
         """Start or stop the operator and wait until it is so."""
         self.kubectl("scale", "statefulset", RELEASE, f"--replicas={replicas}")
@@ -184,7 +188,7 @@ def release(
     prefix: str, values: Mapping[str, object], labels: Mapping[str, str] | None = None
 ) -> Iterator[Release]:
     """Install the chart in a namespace of its own; both are gone afterwards."""
-    chosen = {**images(), "settings.inputWaitSeconds": 5, **values}
+    chosen = {"viewers.enabled": False, **images(), "settings.inputWaitSeconds": 5, **values}
     with namespace(prefix, labels) as name:
         flags = [f"--set-json={key}={json.dumps(value)}" for key, value in chosen.items()]
         install(name, flags)

@@ -31,13 +31,21 @@ def row(name: str, **more: object) -> Raw:
 
 
 def begin(release: Release, rows: Sequence[Mapping[str, Any]], command: str, **spec: object) -> str:
-    """Start a run of these rows and return its name."""
+    """Start a run of these rows and return its name.
+
+    Args:
+        release: Where.
+        rows: Of its pack.
+        command: Of its harness.
+        spec: More of its spec, or in place of what stands there; ``digest``: pins the pack's.
+    """
     name = f"run-{uuid.uuid4().hex[:6]}"
     tasks = "".join(json.dumps(item) + "\n" for item in rows).encode()
     files = {"manifest.yaml": MANIFEST, "tasks.jsonl": tasks}
     pack, source = keyed_pack("ConfigMap", f"{name}-pack", files)
+    digest = spec.pop("digest", None)
     fields = {
-        "pack": source,
+        "pack": source if digest is None else {**source, "digest": digest},
         "harness": {"type": "command", "config": {"command": command}},
         "isolation": {"require": "Declared"},
         **spec,

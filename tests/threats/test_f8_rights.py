@@ -32,7 +32,19 @@ GOLDEN = [
         "apiGroups": ["securebench.dev"],
         "resources": ["benchmarkruns"],
         "verbs": ["create", "get", "list", "watch", "delete"],
-    }
+    },
+    {
+        "apiGroups": [""],
+        "resources": ["pods"],
+        "resourceNames": ["securebench-viewers-0"],
+        "verbs": ["get"],
+    },
+    {
+        "apiGroups": [""],
+        "resources": ["pods/exec"],
+        "resourceNames": ["securebench-viewers-0"],
+        "verbs": ["get", "create"],
+    },
 ]
 
 

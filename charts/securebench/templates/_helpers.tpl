@@ -66,6 +66,23 @@ annotations:
 {{- printf "%s-runs" (include "securebench.fullname" .) -}}
 {{- end -}}
 
+{{- define "securebench.viewers" -}}
+{{- printf "%s-viewers" (include "securebench.fullname" .) -}}
+{{- end -}}
+
+{{- define "securebench.viewersSelector" -}}
+app.kubernetes.io/name: {{ include "securebench.name" . }}
+app.kubernetes.io/instance: {{ .Release.Name }}
+app.kubernetes.io/component: viewers
+{{- end -}}
+
+{{- define "securebench.viewersLabels" -}}
+{{ include "securebench.viewersSelector" . }}
+app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}
+app.kubernetes.io/managed-by: {{ .Release.Service }}
+helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version }}
+{{- end -}}
+
 {{- define "securebench.settings" -}}
 podImage: {{ include "securebench.image" (dict "root" . "part" "pod") | quote }}
 gatewayImage: {{ include "securebench.image" (dict "root" . "part" "operator") | quote }}

@@ -126,6 +126,8 @@ class Results(ApiModel):
     """Lines of the file."""
     sha256: ShortText | None = None
     """Digest of the file once it is sealed."""
+    published_sha256: ShortText | None = None
+    """Digest of what of it viewers may fetch; absent for audits and before the end."""
 
 
 class BenchmarkRunStatus(ApiModel):

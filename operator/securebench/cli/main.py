@@ -328,6 +328,22 @@ def operator_io_command(arguments: Annotated[list[str], typer.Argument()]) -> No
     end_with(lambda: operator_io(arguments))
 
 
+@app.command("viewer-io", hidden=True, context_settings={"ignore_unknown_options": True})
+def viewer_io_command(arguments: Annotated[list[str], typer.Argument()]) -> None:
+    """Answer a viewer's call inside the Pod for viewers."""
+    from securebench.cli.viewers import viewer_io
+
+    end_with(lambda: viewer_io(arguments))
+
+
+@app.command("viewers", hidden=True)
+def viewers_command() -> None:
+    """Keep the Pod for viewers running."""
+    from securebench.cli.viewers import wait_for_viewers
+
+    end_with(wait_for_viewers)
+
+
 @app.command("release-test", hidden=True)
 def release_test_command(
     run: Annotated[str, typer.Argument()],

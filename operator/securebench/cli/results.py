@@ -3,19 +3,23 @@
 from __future__ import annotations
 
 import asyncio
+import hashlib
 import sys
 from collections import Counter
+from http import HTTPStatus
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import NamedTuple
 
 from securebench.cli.output import print_error, print_line, print_note
-from securebench.errors import InvalidInputError
+from securebench.errors import InvalidInputError, PermanentClusterError
 from securebench.kube.port import Kind
 from securebench.ledger.store import CANDIDATES, SUMMARY
-from securebench.packs.bundle import folder_files
-from securebench.tester.connection import Connection, Place, open_connection
+from securebench.ledger.summary import record_facts, run_summary
+from securebench.packs.bundle import folder_files, require_digest
+from securebench.tester.connection import Connection, Place, open_connection, open_published
 from securebench.tester.failures import counts_line, reason_counts
-from securebench.tester.follow import RunState, run_state
+from securebench.tester.follow import RunState, published_sha256, run_state
 from securebench.tester.mirror import RecordMirror, read_records
 from securebench.tester.output_folder import make_output_folder
 from securebench.tester.summary import (
@@ -44,16 +48,65 @@ def logs(run: str, task_id: str, place: Place) -> int:
 
 
 async def _results(run: str, folder: Path, place: Place) -> int:
-    async with open_connection(place) as connection:
-        state = await _state(connection, run)
-        await _mirror(connection, state.uid, folder).fetch()
-        part = await connection.link.get_run(state.uid, SUMMARY)
-    if part is None:
-        return _unfinished(state, run, folder)
-    raw = localized_summary(part.data, folder)
-    write_summary(raw, folder)
+    try:
+        async with open_connection(place) as connection:
+            fetched = await _fetch(connection, run, folder)
+    except PermanentClusterError as error:
+        if error.status != HTTPStatus.FORBIDDEN:
+            raise
+        async with open_published(place) as connection:
+            fetched = await _fetch_published(connection, run, folder)
+    if fetched.summary is None:
+        return _unfinished(fetched.state, run, folder)
+    write_summary(fetched.summary, folder)
     print_reasons(folder / CANDIDATES)
-    return print_result(parse_summary(raw))
+    return print_result(parse_summary(fetched.summary))
+
+
+async def _fetch(connection: Connection, run: str, folder: Path) -> _Fetched:
+    state = await _state(connection, run)
+    await _mirror(connection, state.uid, folder).fetch()
+    part = await connection.link.get_run(state.uid, SUMMARY)
+    return _Fetched(state, None if part is None else localized_summary(part.data, folder))
+
+
+async def _fetch_published(connection: Connection, run: str, folder: Path) -> _Fetched:
+    """Fetch what is published of a run, and compare it with what the run's status says.
+
+    Others may run programs in the Pod that answers, but none of them can write a status.
+    """
+    found = await connection.cluster.get(Kind.BENCHMARK_RUN, run)
+    state = await _state(connection, run)
+    if not await _mirror(connection, state.uid, folder).fetch():
+        raise InvalidInputError(
+            f"nothing of run {run} is published; that is done when a run has ended, unless it is an"
+            " audit. Your account has no role 'tester', which sees more"
+        )
+    expected = published_sha256(found or {})
+    if expected:
+        _require_genuine(folder / CANDIDATES, expected)
+    return _Fetched(state, _counted(run, folder))
+
+
+def _require_genuine(candidates: Path, expected: str) -> None:
+    with candidates.open("rb") as records:
+        found = hashlib.file_digest(records, "sha256").hexdigest()
+    if found != expected:
+        candidates.unlink()
+    require_digest(CANDIDATES, expected=expected, found=found)
+
+
+def _counted(run: str, folder: Path) -> dict[str, object]:
+    """Return the summary of the records that are here."""
+    records = list(read_records(folder / CANDIDATES))
+    run_id = str(records[0].get("run_id", run)) if records else run
+    summary = run_summary(run_id, map(record_facts, records))
+    return summary.to_json(shown_path(folder), shown_path(folder / CANDIDATES))
+
+
+class _Fetched(NamedTuple):
+    state: RunState
+    summary: dict[str, object] | None
 
 
 def print_reasons(candidates: Path) -> None:

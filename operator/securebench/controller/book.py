@@ -18,6 +18,7 @@ from securebench.engine.tally import total_usage
 from securebench.errors import InvariantViolationError
 from securebench.ledger.journal import Journal
 from securebench.ledger.labels import Isolation
+from securebench.ledger.published import publish
 from securebench.ledger.record_line import record_line
 from securebench.ledger.records import RecordContext, candidate_record
 from securebench.ledger.store import CANDIDATES, SUMMARY
@@ -110,7 +111,7 @@ class RunBook:
     async def seal(self, reason: str, message: str) -> None:
         """End the run: results and summary first, then the last entry."""
         await self._export()
-        self.exported = Exported(self.exported.records, self.exported.sha256, is_sealed=True)
+        self.exported = replace(self.exported, is_sealed=True)
         store = self._bound.store
         plan = self._bound.plan
         has_provider = plan.egress is not None and plan.egress.provider is not None
@@ -119,6 +120,9 @@ class RunBook:
         body = summary.to_json(str(store.folder), str(store.folder / CANDIDATES))
         body["sha256"] = self.exported.sha256
         await asyncio.to_thread(store.write_json, SUMMARY, body)
+        if not plan.audit:
+            published = await asyncio.to_thread(publish, store, self._bound.index, reason)
+            self.exported = replace(self.exported, published_sha256=published)
         if self.history.ended is None:
             await self.write([RunEnded(reason, message, self._clock.now())])
 

@@ -16,8 +16,11 @@ from securebench.controller.health import heartbeat
 from securebench.controller.retention import Retention
 from securebench.controller.supervisor import Supervisor
 from securebench.controller.surroundings import open_context
+from securebench.ledger.published import prepare_published
 from securebench.names import GROUP
 from securebench.settings import Settings, load_settings
+
+logger = logging.getLogger(__name__)
 
 WATCH_SERVER_SECONDS = 300
 WATCH_CLIENT_SECONDS = 330
@@ -54,6 +57,10 @@ class Operator:
         settings.watching.server_timeout = WATCH_SERVER_SECONDS
         settings.watching.client_timeout = WATCH_CLIENT_SECONDS
         context = await self._stack.enter_async_context(open_context(self._settings, os.environ))
+        try:
+            await asyncio.to_thread(prepare_published, self._settings.data_root)
+        except OSError as error:
+            logger.warning("viewers get no results: %s", error)
         self._supervisor = Supervisor(context)
         self._retention = Retention(context)
         work = (heartbeat(context, self._supervisor), self._retention.run())

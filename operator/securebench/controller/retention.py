@@ -25,6 +25,7 @@ from securebench.ledger.run_folders import (
     remove_results,
     run_folders,
 )
+from securebench.manifests.layout import PUBLISHED
 
 logger = logging.getLogger(__name__)
 
@@ -121,10 +122,11 @@ class Retention:
         ]
 
     def _remove(self, going: Due, now: float) -> None:
-        index = RunIndex(self._root)
+        indexes = RunIndex(self._root), RunIndex(self._root, PUBLISHED)
         for uids, remove in ((going.results, remove_results), (going.folders, remove_folder)):
             for uid in uids:
-                index.mark_removed(uid, rfc3339(now))
+                for index in indexes:
+                    index.mark_removed(uid, rfc3339(now))
                 remove(self._root, uid)
                 logger.info("run %s: results removed from the volume", uid)
         if any(going):

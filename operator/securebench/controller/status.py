@@ -59,11 +59,13 @@ class Exported:
         records: Lines.
         sha256: Hex digest of the file.
         is_sealed: Whether nothing will change any more.
+        published_sha256: Hex digest of what viewers may fetch; empty while there is nothing.
     """
 
     records: int = 0
     sha256: str = ""
     is_sealed: bool = False
+    published_sha256: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,6 +120,7 @@ class StatusBoard:
                 path=f"{run_folder(plan.identity.uid)}/{CANDIDATES}",
                 records=exported.records,
                 sha256=exported.sha256 if exported.is_sealed else None,
+                published_sha256=exported.published_sha256 or None,
             ),
             failed_tasks=_failed(plan, history),
             failure_reasons=_reasons(history),

@@ -1,4 +1,4 @@
-"""runs/index.jsonl: one line per run ever started, so that repeated tries stay visible."""
+"""index.jsonl: one line per run ever started, so that repeated tries stay visible."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from securebench.durable import make_folder, replace_file
 from securebench.manifests.layout import RUNS
 from securebench.protocol import decode_object
 
-INDEX = f"{RUNS}/index.jsonl"
+INDEX = "index.jsonl"
 _LOCK = threading.Lock()
 
 
@@ -73,10 +73,11 @@ class RunIndex:
 
     Args:
         root: Where the volume is mounted.
+        folder: Below it.
     """
 
-    def __init__(self, root: Path) -> None:
-        self._path = root / INDEX
+    def __init__(self, root: Path, folder: str = RUNS) -> None:
+        self._path = root / folder / INDEX
 
     def entries(self) -> list[IndexEntry]:
         """Return all entries, oldest first."""
@@ -111,6 +112,12 @@ class RunIndex:
             entries = self.entries()
             if any(known.uid == uid for known in entries):
                 self._write([change(known) if known.uid == uid else known for known in entries])
+
+    def keep(self, entry: IndexEntry, outcome: str) -> None:
+        """Take over an ended run from another index, in place of an older line about it."""
+        with _LOCK:
+            others = [known for known in self.entries() if known.uid != entry.uid]
+            self._write([*others, replace(entry, outcome=outcome)])
 
     def latest(self, run: str) -> IndexEntry | None:
         """Return the latest run of a BenchmarkRun name."""

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from datetime import datetime
 from pathlib import Path
 from typing import NamedTuple
 
 from securebench.ledger.store import FINAL_STATUS, JOURNAL, RUN, RunStore, read_json
-from securebench.manifests.layout import RUNS, run_folder
+from securebench.manifests.layout import PUBLISHED, RUNS, run_folder
 
 COMPLETION_TIME = "completionTime"
 """In the status that a run leaves on the volume when it ends."""
@@ -52,7 +53,12 @@ def ended_at(root: Path, uid: str) -> float | None:
 
 
 def remove_results(root: Path, uid: str) -> None:
-    """Remove all of an ended run but how it ended; what is gone already is no error."""
+    """Remove all of an ended run but how it ended; what is gone already is no error.
+
+    What is published of it goes first.
+    """
+    with suppress(FileNotFoundError):
+        shutil.rmtree(root / PUBLISHED / uid)
     for path in (root / run_folder(uid)).iterdir():
         if path.name == FINAL_STATUS:
             continue

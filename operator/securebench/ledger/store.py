@@ -38,7 +38,7 @@ class RunStore:
     """
 
     def __init__(self, root: Path, run_uid: str) -> None:
-        self._root = root
+        self.root = root
         self._uid = run_uid
         self.folder = root / layout.run_folder(run_uid)
 
@@ -49,7 +49,7 @@ class RunStore:
     def create(self, binding: Mapping[str, object]) -> None:
         """Make the folder and write what the run is bound to."""
         make_folder(self.folder)
-        make_folder(self._root / layout.probe_folder(self._uid))
+        make_folder(self.root / layout.probe_folder(self._uid))
         self.write_json(RUN, binding)
 
     def binding(self) -> Mapping[str, object]:
@@ -67,7 +67,7 @@ class RunStore:
 
     def lanes_folder(self, task: int) -> Path:
         """Return where a task's lanes lie."""
-        return self._root / layout.task_folder(self._uid, task) / "lanes"
+        return self.root / layout.task_folder(self._uid, task) / "lanes"
 
     def make_launch_folders(self, launch: LaunchKey) -> None:
         """Make every folder that a launch's Pod mounts; the kubelet would make them empty."""
@@ -76,12 +76,12 @@ class RunStore:
 
     def launch_folder(self, launch: LaunchKey) -> Path:
         """Return the folder of a launch."""
-        return self._root / layout.launch_folder(self._uid, launch)
+        return self.root / layout.launch_folder(self._uid, launch)
 
     @property
     def gateway_folder(self) -> Path:
         """Where the run's gateway reads its configuration and leaves reports and logs."""
-        return self._root / layout.gateway_folder(self._uid)
+        return self.root / layout.gateway_folder(self._uid)
 
     def remove_lanes(self, task: int) -> None:
         """Remove a task's lanes; nothing happens when there are none."""
@@ -113,7 +113,7 @@ class RunStore:
         Returns:
             Hex SHA-256 of the line.
         """
-        folder = self._root / layout.attempt_folder(self._uid, key.task, key.attempt)
+        folder = self.root / layout.attempt_folder(self._uid, key.task, key.attempt)
         make_folder(folder)
         digest = hashlib.sha256()
         with replacing(folder / RECORD) as file:
@@ -124,7 +124,7 @@ class RunStore:
 
     def read_record(self, key: AttemptKey) -> bytes:
         """Return a finished record's line without a newline."""
-        folder = self._root / layout.attempt_folder(self._uid, key.task, key.attempt)
+        folder = self.root / layout.attempt_folder(self._uid, key.task, key.attempt)
         return (folder / RECORD).read_bytes()
 
     def export(self, finished: Iterable[tuple[AttemptKey, str]]) -> tuple[int, str]:

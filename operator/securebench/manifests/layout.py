@@ -86,6 +86,8 @@ PACKS = "packs"
 AUDITS = "audits"
 """Folder of the results of audits."""
 RUNS = "runs"
+PUBLISHED = "published"
+"""What the Pod for viewers mounts: results of ended runs without hidden data."""
 TASKS = "tasks"
 LAUNCHES = "launches"
 

@@ -22,10 +22,11 @@ from securebench.kube.client import ApiCluster, connect, context_name, default_n
 from securebench.kube.podexec import run_exec
 from securebench.kube.port import Cluster, Kind, Raw
 from securebench.names import APP_NAME, COMPONENT_LABEL, NAME_LABEL
-from securebench.tester.link import ExecResult, OperatorLink
+from securebench.tester.link import VIEWER_COMMAND, ExecResult, OperatorLink
 
 OPERATOR_SELECTOR = f"{COMPONENT_LABEL}=operator,{NAME_LABEL}={APP_NAME}"
 OPERATOR_CONTAINER = "operator"
+VIEWERS_CONTAINER = "viewers"
 DEFAULT_OPERATOR_POD = "securebench-0"
 """Of the release ``securebench``; for accounts that may not list Pods, as the role tester."""
 
@@ -76,6 +77,26 @@ async def open_connection(place: Place) -> AsyncIterator[Connection]:
 
 
 @asynccontextmanager
+async def open_published(place: Place) -> AsyncIterator[Connection]:
+    """Open the cluster and the Pod for viewers, from which ended runs can be fetched.
+
+    Raises:
+        ConfigError: There is no usable kubeconfig.
+    """
+    async with AsyncExitStack() as stack:
+        cluster = await _opened(place, stack)
+        pod = viewers_pod(place.operator_pod or DEFAULT_OPERATOR_POD)
+        yield Connection(
+            cluster, OperatorLink(PodExec(cluster, pod, VIEWERS_CONTAINER), VIEWER_COMMAND)
+        )
+
+
+def viewers_pod(operator: str) -> str:
+    """Return the name of the Pod for viewers of the release of an operator's Pod."""
+    return f"{operator.removesuffix('-0')}-viewers-0"
+
+
+@asynccontextmanager
 async def open_cluster(place: Place) -> AsyncIterator[ApiCluster]:
     """Open the cluster alone, for what needs no operator.
 
@@ -120,11 +141,13 @@ class PodExec:
     Args:
         cluster: The namespace.
         pod: Name of the operator's Pod.
+        container: Its container.
     """
 
-    def __init__(self, cluster: ApiCluster, pod: str) -> None:
+    def __init__(self, cluster: ApiCluster, pod: str, container: str = OPERATOR_CONTAINER) -> None:
         self._cluster = cluster
         self._pod = pod
+        self._container = container
 
     async def __call__(self, command: Sequence[str], stdin: IO[bytes] | None) -> ExecResult:
         """Run it to its end."""
@@ -132,11 +155,11 @@ class PodExec:
             async with asyncio.timeout(_IDLE_SECONDS) as limit:
                 return await self._run(command, stdin, limit)
         except TimeoutError as error:
-            raise TransientClusterError(f"the operator's Pod {self._pod} is silent") from error
+            raise TransientClusterError(f"the Pod {self._pod} is silent") from error
         except PermanentClusterError as error:
             if error.status != _NOT_FOUND:
                 raise
-            raise TransientClusterError(f"the operator's Pod {self._pod} is gone") from error
+            raise TransientClusterError(f"the Pod {self._pod} is gone") from error
 
     async def _run(
         self, command: Sequence[str], stdin: IO[bytes] | None, limit: asyncio.Timeout
@@ -159,7 +182,7 @@ class PodExec:
                 move_limit()
 
         source = None if stdin is None else pieces(stdin)
-        result = await run_exec(self._cluster, self._pod, OPERATOR_CONTAINER, command, source, keep)
+        result = await run_exec(self._cluster, self._pod, self._container, command, source, keep)
         return ExecResult(result.exit_code, bytes(output), result.stderr)
 
 

@@ -10,6 +10,7 @@ from typing import TypeVar, cast
 from securebench.api.conditions import ConditionType, EndState, Reason, run_end
 from securebench.errors import ClusterError, TransientClusterError
 from securebench.kube.port import Cluster, Kind, Raw, WatchExpired
+from securebench.tester.text import without_numbers
 
 T = TypeVar("T")
 
@@ -26,8 +27,14 @@ _WORTH_A_NOTE = frozenset(
         Reason.CANCELLING,
         Reason.QUOTA_EXCEEDED,
         Reason.UNSCHEDULABLE,
+        Reason.STORAGE_UNAVAILABLE,
+        Reason.INTERNAL,
     )
 )
+"""Told also after the first attempt has ended."""
+
+_NOTE_SECONDS = 30.0
+"""Before a note is told again that differs in its numbers only, as one about a long pull does."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,6 +73,29 @@ class RunState:
         return f"{self.reason}: {self.message}" if self.message else self.reason
 
 
+class NoteFilter:
+    """Lets notes through that say something new.
+
+    Args:
+        clock: Seconds.
+    """
+
+    def __init__(self, clock: Callable[[], float]) -> None:
+        self._clock = clock
+        self._last = ""
+        self._told_at = 0.0
+
+    def is_new(self, note: str) -> bool:
+        """Whether a note is told; those that differ in numbers only are, after a while."""
+        words, last = without_numbers(note), self._last
+        self._last = words
+        is_late = self._clock() >= self._told_at + _NOTE_SECONDS
+        if not words or (words == last and not (is_late and words != note)):
+            return False
+        self._told_at = self._clock()
+        return True
+
+
 def run_state(run: Raw) -> RunState:
     """Read a BenchmarkRun."""
     meta, status = _mapping(run, "metadata"), _mapping(run, "status")
@@ -88,6 +118,11 @@ def pack_path(run: Raw) -> str:
     """Return the folder below ``packs/`` that a run reads, or an empty text."""
     volume = _mapping(_mapping(_mapping(run, "spec"), "pack"), "volume")
     return str(volume.get("path") or "")
+
+
+def published_sha256(run: Raw) -> str:
+    """Return the digest of the records that viewers may fetch, or an empty text."""
+    return str(_mapping(_mapping(run, "status"), "results").get("publishedSha256") or "")
 
 
 class Follower:

@@ -36,6 +36,9 @@ from securebench.protocol import decode_object, decode_value
 COMMAND = ("securebench", "operator-io", "--")
 """What is executed in the operator's container; what follows are no options."""
 
+VIEWER_COMMAND = ("securebench", "viewer-io", "--")
+"""The same in the Pod for viewers."""
+
 LOCAL_LIMITS = BundleLimits()
 """What is packed at all; the operator's own settings may allow less."""
 
@@ -134,10 +137,12 @@ class OperatorLink:
 
     Args:
         execute: Runs a command in the operator's container.
+        command: The program there.
     """
 
-    def __init__(self, execute: Exec) -> None:
+    def __init__(self, execute: Exec, command: Sequence[str] = COMMAND) -> None:
         self._execute = execute
+        self._command = command
 
     async def pack_digest(self, name: str) -> str | None:
         """Return the tree digest of an uploaded pack, or None when there is none."""
@@ -257,7 +262,7 @@ class OperatorLink:
         return parts
 
     async def _call(self, *arguments: str, stdin: IO[bytes] | None = None) -> _Reply:
-        result = await self._execute((*COMMAND, *arguments), stdin)
+        result = await self._execute((*self._command, *arguments), stdin)
         answer = _answer(result)
         if answer.get("ok") is not True:
             kind = _ERRORS.get(_text(answer, "kind"), SecureBenchError)

@@ -16,7 +16,7 @@ from typing import NamedTuple, Protocol, Self
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
-from securebench.reasons import PRODUCER_TIMEOUT
+from securebench.reasons import PHASES_BEFORE_CHECKS, PRODUCER_TIMEOUT
 from securebench.tester.failures import failure
 from securebench.tester.text import printable, snippet
 from securebench.verifiers.dangerous_commands import FAILURE_REASON
@@ -234,7 +234,7 @@ def record_events(
     if timed_out:
         done |= {"status": "failed", "failure_reason": PRODUCER_TIMEOUT}
     yield ProgressEvent(Event.PRODUCER_DONE, done)
-    if record.get("failure_phase") not in ("queued", "producer", "candidate_extraction"):
+    if record.get("failure_phase") not in PHASES_BEFORE_CHECKS:
         yield from _verifier_events(record, task)
     why = failure(record)
     yield ProgressEvent(

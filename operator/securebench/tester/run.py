@@ -28,7 +28,7 @@ from securebench.tester.earlier import (
     joinable_run,
     resumable_run,
 )
-from securebench.tester.follow import Follower, RunState, run_state
+from securebench.tester.follow import Follower, NoteFilter, RunState, run_state
 from securebench.tester.link import LOCAL_LIMITS, OperatorLink
 from securebench.tester.live import LiveOutput
 from securebench.tester.local_records import Flaw, left_out_lines
@@ -56,7 +56,7 @@ from securebench.tester.summary import (
     parse_summary,
     write_summary,
 )
-from securebench.tester.text import shown_path, without_numbers
+from securebench.tester.text import shown_path
 from securebench.tester.undisturbed import undisturbed
 from securebench.verifiers.version import VERIFIER_VERSION
 
@@ -293,15 +293,14 @@ class RunSession:
         return run
 
     async def _follow(self, state: RunState, mirror: RecordMirror) -> RunState:
-        last_note, last_done = "", 0
+        notes, last_done = NoteFilter(asyncio.get_running_loop().time), 0
         async with aclosing(self._follower.states(state.name, state.uid)) as states:
             async for current in states:
                 self._total = max(self._total, current.total)
                 if current.end is not None:
                     return current
-                if current.note and without_numbers(current.note) != last_note:
+                if notes.is_new(current.note):
                     self._note(current.note)
-                last_note = without_numbers(current.note)
                 if current.done != last_done:
                     last_done = current.done
                     await self._refresh_if_possible(mirror)

@@ -21,6 +21,7 @@ FALSE_CLASS = f"{RUNC_CLASS}-listed"
 VALUES = {
     "settings.bounds.workspaceBytes": 64 * 1024 * 1024,
     "settings.launch.retryBackoffSeconds": 1,
+    "viewers.enabled": True,
     "settings.podTemplate.runtimeClassNames": ["gvisor", RUNC_CLASS, FALSE_CLASS],
     "settings.podTemplate.sandboxedRuntimeClassNames": ["gvisor", FALSE_CLASS],
 }

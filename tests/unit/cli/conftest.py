@@ -16,6 +16,7 @@ def shell(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Shell:
     for module in ("tester.facade", "cli.pack", "cli.results"):
         monkeypatch.setattr(f"securebench.{module}.open_connection", made.connect)
     monkeypatch.setattr("securebench.cli.runs.open_cluster", made.open_cluster)
+    monkeypatch.setattr("securebench.cli.results.open_published", made.open_published)
     return made
 
 

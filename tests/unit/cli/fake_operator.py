@@ -18,6 +18,8 @@ from securebench.kube.fake import FakeCluster
 from securebench.kube.objects import metadata
 from securebench.kube.port import Kind, Raw
 from securebench.ledger.index import IndexEntry, RunIndex
+from securebench.ledger.published import publish
+from securebench.ledger.store import RunStore
 from securebench.ledger.summary import record_facts, run_summary
 from securebench.packs.bundle import BundleLimits
 from securebench.tester.link import ExecResult
@@ -70,6 +72,9 @@ class Namespace:
         self.tamper: Callable[[bytes], bytes] = lambda data: data
         self.waits: list[float] = []
         (root / "packs").mkdir(parents=True)
+        self.viewers_root = root / "of the Pod for viewers"
+        self.viewers_root.mkdir()
+        (self.viewers_root / "runs").symlink_to(root / "published")
 
     async def execute(self, command: Sequence[str], stdin: IO[bytes] | None) -> ExecResult:
         """Stand for pods/exec into the operator's container."""
@@ -82,11 +87,16 @@ class Namespace:
             self._failing = None
             raise TransientClusterError("the connection ended")
         data = b"" if stdin is None else self.tamper(stdin.read())
-        stdout, stderr = io.BytesIO(), io.BytesIO()
-        streams = Streams(io.BytesIO(data), stdout, stderr)
-        code = serve(command[3:], volume=Volume(self.root, LIMITS), streams=streams)
+        result = _served(self.root, command[3:], data)
         await asyncio.sleep(0)
-        return ExecResult(code, stdout.getvalue(), stderr.getvalue())
+        return result
+
+    async def execute_for_viewer(
+        self, command: Sequence[str], _stdin: IO[bytes] | None
+    ) -> ExecResult:
+        """Stand for pods/exec into the Pod for viewers, which mounts one folder only."""
+        assert tuple(command[:3]) == ("securebench", "viewer-io", "--")
+        return _served(self.viewers_root, command[3:], b"")
 
     def fail_once(self, word: str) -> None:
         """Let the next call with this word break off."""
@@ -115,6 +125,13 @@ class Namespace:
             await asyncio.sleep(0)
 
 
+def _served(root: Path, arguments: Sequence[str], stdin: bytes) -> ExecResult:
+    stdout, stderr = io.BytesIO(), io.BytesIO()
+    streams = Streams(io.BytesIO(stdin), stdout, stderr)
+    code = serve(arguments, volume=Volume(root, LIMITS), streams=streams)
+    return ExecResult(code, stdout.getvalue(), stderr.getvalue())
+
+
 class OperatorRun:
     """The operator's work on one run, step by step as a test wants it."""
 
@@ -125,6 +142,7 @@ class OperatorRun:
         self.uid = str(metadata(run)["uid"])
         self.folder = namespace.root / "runs" / self.uid
         self.records: list[Mapping[str, object]] = []
+        self.published = ""
 
     @property
     def spec(self) -> Raw:
@@ -163,6 +181,7 @@ class OperatorRun:
         body = {
             "status": {
                 "tasks": {"total": total, "done": len(self.records)},
+                "results": {"publishedSha256": self.published},
                 "conditions": [condition],
             }
         }
@@ -176,7 +195,13 @@ class OperatorRun:
             f"runs/{self.uid}", f"runs/{self.uid}/candidates.jsonl"
         )
         (self.folder / "summary.json").write_text(json.dumps(summary))
-        RunIndex(self._namespace.root).end(self.uid, reason)
+        index = RunIndex(self._namespace.root)
+        index.end(self.uid, reason)
+        entry = index.latest(self.name)
+        if entry is not None:
+            store = RunStore(self._namespace.root, self.uid)
+            store.write_json("run.json", {"spec": {}})
+            self.published = publish(store, entry, reason)
         await self.status(reason, message, total=len(self.records))
 
 
@@ -185,6 +210,7 @@ def record(task_id: str, *, passed: bool | None = True, outcome: str | None = "s
     status = {True: "passed", False: "failed", None: "pending"}[passed]
     verdict = {} if passed is None else {"passed": passed, "score": float(passed)}
     return {
+        "run_id": "My run",
         "task_id": task_id,
         "task_type": "short_answer",
         "attempt": 1,

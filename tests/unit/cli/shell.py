@@ -9,8 +9,9 @@ from typing import NamedTuple
 from typer.testing import CliRunner
 
 from securebench.cli.main import app
+from securebench.errors import PermanentClusterError
 from securebench.tester.connection import Connection, Place
-from securebench.tester.link import OperatorLink
+from securebench.tester.link import VIEWER_COMMAND, OperatorLink
 from unit.cli.fake_operator import Namespace, PatchingCluster, Script, complete, write_tester
 
 
@@ -33,10 +34,13 @@ class Shell:
         self.namespace = Namespace(folder / "volume")
         self.script: Script = complete
         self.places: list[Place] = []
+        self.is_viewer = False
 
     @asynccontextmanager
     async def connect(self, place: Place) -> AsyncIterator[Connection]:
         self.places.append(place)
+        if self.is_viewer:
+            raise PermanentClusterError("pods is forbidden", status=403)
 
         async def operate() -> None:
             await self.script(await self.namespace.next_run())
@@ -45,6 +49,11 @@ class Shell:
         link = OperatorLink(self.namespace.execute)
         yield Connection(self.namespace.cluster, link)  # type: ignore[arg-type]
         operator.cancel()
+
+    @asynccontextmanager
+    async def open_published(self, _place: Place) -> AsyncIterator[Connection]:
+        link = OperatorLink(self.namespace.execute_for_viewer, VIEWER_COMMAND)
+        yield Connection(self.namespace.cluster, link)  # type: ignore[arg-type]
 
     @asynccontextmanager
     async def open_cluster(self, _place: Place) -> AsyncIterator[PatchingCluster]:

@@ -9,6 +9,7 @@ import pytest
 from build import FakeClock, context_of, question, run_body, write_pack
 from securebench.api.models import Pack
 from securebench.candidates.digest import tree_digest
+from securebench.controller.book import RunBook
 from securebench.controller.lanes import LaneKeeper
 from securebench.controller.life import is_pack_error
 from securebench.controller.packs import answers_content
@@ -232,6 +233,15 @@ async def test_results_of_audits_and_other_runs_never_mix(world, name):
     with pytest.raises(ConfigErrors, match=r"spec\.resumeFrom: harness_digest differs"):
         await world.bind(harness, later_labels, **again)
     assert (await world.bind(earlier, labels, **again)).index.resume_generation == 1
+
+
+@pytest.mark.parametrize(("harness", "labels"), [(ORACLE, AUDIT), (COMMAND, AUDIT), (COMMAND, {})])
+async def test_results_of_audits_are_not_published(world, harness, labels):
+    book = await RunBook.open(await world.bind(harness, labels), FakeClock())
+    await book.seal("Completed", "")
+    book.close()
+    assert (world.root / "published" / UID).exists() is (labels == {})
+    assert bool(book.exported.published_sha256) is (labels == {})
 
 
 async def test_other_answers_are_another_harness(world):

@@ -159,6 +159,7 @@ def test_results_stay_by_default(world):
     world.delete("nightly")
     world.wait(10**6)
     assert "candidates.jsonl" in world.files(uid)
+    assert (world.root / "published" / uid / "candidates.jsonl").exists()
 
 
 @with_results_ttl
@@ -167,7 +168,9 @@ def test_of_a_run_that_is_there_its_end_stays(world):
     ended = world.condition()
     world.wait(2 * TTL)
     assert world.files(uid) == ["status.json"]
-    assert RunIndex(world.root).latest("nightly").removed_at
+    assert not (world.root / "published" / uid).exists()
+    for index in (RunIndex(world.root), RunIndex(world.root, "published")):
+        assert index.latest("nightly").removed_at
 
     world.restart()
     world.edit(parallelism=2)
@@ -182,6 +185,7 @@ def test_the_folder_of_a_run_that_is_gone_goes(world):
     world.wait(2 * TTL)
     assert world.names == []
     assert world.files(uid) is None
+    assert not (world.root / "published" / uid).exists()
     (entry,) = RunIndex(world.root).entries()
     assert (entry.uid, entry.outcome) == (uid, "Completed")
     assert entry.removed_at

@@ -1,6 +1,7 @@
 """The supervisor with everything below it real but time, cluster and threads."""
 
 import asyncio
+import hashlib
 import json
 import logging
 from unittest import mock
@@ -66,6 +67,10 @@ def test_a_run_from_start_to_end(world):
     assert [entry.outcome for entry in RunIndex(world.root).entries()] == ["Completed"]
     lines = (world.root / "runs" / uid / "candidates.jsonl").read_text().splitlines()
     assert [json.loads(line)["task_id"] for line in lines] == ["a", "b"]
+    published = (world.root / "published" / uid / "candidates.jsonl").read_bytes()
+    assert b'"verifier_metadata"' not in published
+    found = world.run()["status"]["results"]["publishedSha256"]
+    assert found == hashlib.sha256(published).hexdigest()
 
 
 def test_a_finished_run_is_published_again_and_not_run_again(world):
