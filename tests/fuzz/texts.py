@@ -189,7 +189,7 @@ def check_files(root: Path, manifest: bytes, rows: bytes) -> None:
         str(finding).encode("utf-8", "backslashreplace")
     for _, task in checked.tasks:
         use(task)
-    if checked.pack is not None and checked.errors:
+    if checked.tasks:
         assert compile_rows(checked.pack).tasks == checked.tasks
 
 

@@ -128,10 +128,10 @@ def lines_problem(lines: Sequence[RawLine]) -> str | None:
         return "benchmark row must be an object: write one object per line, not one JSON array"
     text = b"\n".join(line.content for line in lines).decode("utf-8", "replace")
     try:
-        value, _ = JSONDecoder(strict=False).raw_decode(text)
+        value, end = JSONDecoder(strict=False).raw_decode(text)
     except (ValueError, RecursionError):
         return None
-    is_row = isinstance(value, dict)
+    is_row = isinstance(value, dict) and end > len(first.decode("utf-8", "replace"))
     return "a row lies on several lines; write one object per line" if is_row else None
 
 

@@ -63,6 +63,9 @@ FORMS = {
     "array that is cut": ("[\n" + lines(*rows(2)), [f"tasks.jsonl:1: {ARRAY}"]),
     "objects on several lines": (
         "\n".join(json.dumps(row, indent=2) for row in rows(2)), [f"tasks.jsonl:1: {SPREAD}"]),
+    "a first row that is no JSON for another reason": (
+        lines(ROW).replace("{", '{"id": "x", ', 1) + lines(ROW),
+        ["tasks.jsonl:1: invalid JSON: duplicate key 'id'"]),
     "a broken first row": (
         '{"id": "x",\n' + lines(ROW),
         [("tasks.jsonl:1: invalid JSON: Expecting property name enclosed in double quotes"
