@@ -65,7 +65,7 @@ FORMS = {
         "\n".join(json.dumps(row, indent=2) for row in rows(2)), [f"tasks.jsonl:1: {SPREAD}"]),
     "a first row that is no JSON for another reason": (
         lines(ROW).replace("{", '{"id": "x", ', 1) + lines(ROW),
-        ["tasks.jsonl:1: invalid JSON: duplicate key 'id'"]),
+        ["tasks.jsonl:1: invalid JSON: an object holds the same key twice"]),
     "a broken first row": (
         '{"id": "x",\n' + lines(ROW),
         [("tasks.jsonl:1: invalid JSON: Expecting property name enclosed in double quotes"
