@@ -400,6 +400,8 @@ class MachineModel(RuleBasedStateMachine):
         self.the_user_suspends(suspend=False)
         for _ in range(FAIR_ROUNDS):
             for view in self._pods():
+                if view.name not in self.cluster.objects(Kind.POD):
+                    continue  # the operator removed it a moment ago
                 if view.deleting_since is not None:
                     self.cluster.finish_deletion(view.name)
                 elif view.role is Role.GATEWAY and not view.is_terminal:
@@ -478,6 +480,15 @@ def test_machine_model() -> None:
             max_examples=60, stateful_step_count=40, deadline=None, suppress_health_check=CHECKS
         ),
     )
+
+
+@pytest.mark.parametrize("script", sorted(ALL_SCRIPTS))
+def test_a_run_that_nothing_disturbs(script: str) -> None:
+    model = MachineModel()
+    try:
+        model.apply([script], 1, 1, "" if script in SCRIPTS else "provider")
+    finally:
+        model.teardown()
 
 
 DEATHS = {
