@@ -18,7 +18,7 @@ from securebench.audit.subject import Subject, load_subject
 from securebench.audit.trials import TESTER_FILE, run_trial
 from securebench.clock import SystemClock, rfc3339
 from securebench.errors import SecureBenchError
-from securebench.harnesses.config import CommandHarness, harness_config
+from securebench.harnesses.config import GIT_DIFF, CommandHarness, Harness, harness_config
 from securebench.ledger.audits import AuditResult
 from securebench.names import logical_name
 from securebench.packs.digest import pack_digest
@@ -106,16 +106,17 @@ def _subject(options: AuditOptions) -> Subject:
         limit=options.limit,
         task_file=harness.task_file,
     )
-    artifact = harness.artifact_path if isinstance(harness, CommandHarness) else None
-    return subject.with_lint(_harness_findings(loaded, artifact, subject))
+    return subject.with_lint(_harness_findings(loaded, harness, subject))
 
 
 def _harness_findings(
-    config: TesterConfig, artifact: str | None, subject: Subject
+    config: TesterConfig, harness: Harness, subject: Subject
 ) -> tuple[LintFinding, ...]:
+    command = harness if isinstance(harness, CommandHarness) else None
     return lint_harness(
         config.harness.env,
-        artifact_path=artifact,
+        artifact_path=command.artifact_path if command is not None else None,
+        takes_checkout=command is not None and command.extraction == GIT_DIFF,
         task_types={task.task_type for task in subject.tasks},
         path=str(config.source),
     )

@@ -11,6 +11,7 @@ from pathlib import Path
 from securebench.cli.output import print_error, print_line, print_table
 from securebench.errors import ConfigErrors, InvalidInputError
 from securebench.harnesses.config import (
+    GIT_DIFF,
     CommandHarness,
     Harness,
     harness_config,
@@ -235,10 +236,11 @@ def _findings(source: _Source) -> list[LintFinding]:
     checked = check_pack(source.manifest, source.tasks, task_file=task_file)
     findings += (*lint_pack(checked), *lint_graders(checked))
     if source.config is not None:
-        artifact = harness.artifact_path if isinstance(harness, CommandHarness) else None
+        command = harness if isinstance(harness, CommandHarness) else None
         findings += lint_harness(
             source.config.harness.env,
-            artifact_path=artifact,
+            artifact_path=command.artifact_path if command is not None else None,
+            takes_checkout=command is not None and command.extraction == GIT_DIFF,
             task_types={task.task_type for _, task in checked.tasks},
             path=str(source.config.source),
         )

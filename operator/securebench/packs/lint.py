@@ -103,6 +103,7 @@ def lint_harness(
     env_names: Iterable[str],
     *,
     artifact_path: str | None = None,
+    takes_checkout: bool = False,
     task_types: Iterable[str] = (),
     path: str | None = None,
 ) -> tuple[LintFinding, ...]:
@@ -111,6 +112,7 @@ def lint_harness(
     Args:
         env_names: ``harness.env``.
         artifact_path: Of a command harness, or None.
+        takes_checkout: Whether the difference of a checkout is its candidate.
         task_types: Families of the pack's tasks.
         path: Tester YAML as the user named it.
     """
@@ -127,6 +129,11 @@ def lint_harness(
     if artifact_path is not None and TERMINAL_TASK in task_types:
         message = "harness.config.artifact_path wins over the workspace: no terminal_task can pass"
         findings.append(_warning(Rule.ARTIFACT_PATH, path, None, message))
+    if takes_checkout and REPO_PATCH not in task_types:
+        message = (
+            f"harness.config.extraction: git_diff is for {REPO_PATCH} tasks; the pack has none"
+        )
+        findings.append(_warning(Rule.NO_EFFECT, path, None, message))
     return tuple(findings)
 
 

@@ -146,3 +146,10 @@ def test_artifact_path_with_a_terminal_task():
     assert str(finding) == finding.message
     assert lint_harness([], artifact_path="out.txt", task_types=["repo_patch"]) == ()
     assert lint_harness([], task_types=["terminal_task"]) == ()
+
+
+def test_the_difference_of_a_checkout_is_for_repositories_alone():
+    (finding,) = lint_harness([], takes_checkout=True, task_types=["short_answer"])
+    assert finding.rule is Rule.NO_EFFECT
+    assert "is for repo_patch tasks; the pack has none" in finding.message
+    assert lint_harness([], takes_checkout=True, task_types=["short_answer", "repo_patch"]) == ()
