@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
 PATCHES: Final = ("setup_patch", "test_patch", "control")
 PYTEST: Final = "pytest"
+NO_TEST: Final = "holds no test that pytest could find: no function test_…, no class Test…"
 CONFTEST: Final = "conftest.py"
 _PYTHON_LINE: Final = re.compile(rb"#!.*\bpython[0-9.]*\b")
 _PLACE: Final = re.compile(rf"(?<![\w.-]){re.escape(EVALUATION_ROOT)}/([\w./-]*\w)")
@@ -109,7 +110,8 @@ def _command_places(task: SecureBenchTask, command: object) -> Iterator[GraderPr
     named = {match[0] for word in words if isinstance(word, str) for match in _PLACE.finditer(word)}
     for place in sorted(named):
         if not any(is_at_or_below(place, path) or is_at_or_below(path, place) for path in known):
-            yield GraderProblem(f"eval.checker.command names {place!r}, which the task has not")
+            words = f"eval.checker.command names {place!r}, which the task has not"
+            yield GraderProblem(f"{words}: bring it by eval.test_files or eval.run_tests")
 
 
 def _pytest_sources(reference: FileReference, source: Path) -> Iterator[GraderProblem]:
@@ -117,7 +119,7 @@ def _pytest_sources(reference: FileReference, source: Path) -> Iterator[GraderPr
         found = list(_compiled(source, reference.source))
         yield from found
         if not found and has_no_test(source.read_bytes()):
-            yield GraderProblem(f"{reference.source} holds no test that pytest could find")
+            yield GraderProblem(f"{reference.source} {NO_TEST}")
         return
     names = sorted(path.relative_to(source).as_posix() for path in source.rglob("*.py"))
     tests = [name for name in names if is_test_module(name)]
@@ -129,7 +131,7 @@ def _pytest_sources(reference: FileReference, source: Path) -> Iterator[GraderPr
     yield from found
     is_plain = not found and not any(name.rpartition("/")[2] == CONFTEST for name in names)
     if is_plain and all(has_no_test((source / name).read_bytes()) for name in tests):
-        yield GraderProblem(f"{reference.source} holds no test that pytest could find")
+        yield GraderProblem(f"{reference.source} {NO_TEST}")
 
 
 def _compiled(path: Path, name: str, *, is_test: bool = True) -> Iterator[GraderProblem]:
