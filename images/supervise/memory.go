@@ -1,6 +1,7 @@
 package main
 
 import (
+	"io"
 	"os"
 	"strconv"
 	"strings"
@@ -13,26 +14,37 @@ var memoryEvents = []string{
 	"/sys/fs/cgroup/memory/memory.oom_control",
 }
 
-// memoryKills returns how many processes of the container were killed for memory so far; where no
-// file says so (gVisor), nothing is known and it is 0.
-func memoryKills(files []string) int {
+// memoryEventsBytes is more than either file has.
+const memoryEventsBytes = 4096
+
+// countMemoryKills begins to count and returns what gives the number since then. The file is opened
+// before any command runs: with cgroup v1 the folder above the kernel's files is one that root of the
+// container can write to.
+func countMemoryKills(files []string) func() int {
 	for _, name := range files {
-		content, err := os.ReadFile(name)
-		if err != nil {
-			continue
-		}
-		for _, line := range strings.Split(string(content), "\n") {
-			key, value, _ := strings.Cut(line, " ")
-			if count, err := strconv.Atoi(value); key == "oom_kill" && err == nil {
-				return count
+		if file, err := os.Open(name); err == nil {
+			before := memoryKills(file)
+			return func() int {
+				defer file.Close()
+				return max(0, memoryKills(file)-before)
 			}
 		}
 	}
-	return 0
+	// Where no file says so (gVisor), nothing is known.
+	return func() int { return 0 }
 }
 
-// countMemoryKills begins to count and returns what gives the number since then.
-func countMemoryKills() func() int {
-	before := memoryKills(memoryEvents)
-	return func() int { return max(0, memoryKills(memoryEvents)-before) }
+// memoryKills returns how many processes of the container were killed for memory so far.
+func memoryKills(events *os.File) int {
+	content, err := io.ReadAll(io.NewSectionReader(events, 0, memoryEventsBytes))
+	if err != nil {
+		return 0
+	}
+	for _, line := range strings.Split(string(content), "\n") {
+		key, value, _ := strings.Cut(line, " ")
+		if count, err := strconv.Atoi(value); key == "oom_kill" && err == nil {
+			return count
+		}
+	}
+	return 0
 }

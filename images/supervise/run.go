@@ -79,7 +79,7 @@ func runStaged(spec runSpec, stop <-chan struct{}) message {
 	if err := bring(spec); err != nil {
 		return failure(codeStaging, err)
 	}
-	kills := countMemoryKills()
+	kills := countMemoryKills(memoryEvents)
 	result, kept := work(spec, folders.streams, stop)
 	result.MemoryKills = kills()
 	if result.Code != codeStopped {

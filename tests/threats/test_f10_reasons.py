@@ -19,6 +19,13 @@ if child.returncode == 0:
     print("4")
 print("the model is too large", file=sys.stderr)
 """
+FORGES = """\
+import contextlib
+for name in ("memory.events", "memory/memory.oom_control", "memory/memory.events"):
+    with contextlib.suppress(OSError):
+        with open(f"/sys/fs/cgroup/{name}", "w") as file:
+            file.write("oom_kill 9\\n")
+"""
 SMALL = Batch("f10-reasons", "short_answer", spec={"resources": SMALL_MEMORY})
 ATTACKS: dict[str, tuple[Trial, str, str, str]] = {
     "memory": (
@@ -38,6 +45,12 @@ ATTACKS: dict[str, tuple[Trial, str, str, str]] = {
         "agent",
         "harness_failed",
         "exit code 92",
+    ),
+    "a forged count": (
+        SMALL.task("forged", agent=FORGES, grading=ANSWER),
+        "agent",
+        "empty_candidate",
+        "the candidate is empty",
     ),
     "no program": (
         Batch(
