@@ -110,8 +110,8 @@ def _command_places(task: SecureBenchTask, command: object) -> Iterator[GraderPr
     named = {match[0] for word in words if isinstance(word, str) for match in _PLACE.finditer(word)}
     for place in sorted(named):
         if not any(is_at_or_below(place, path) or is_at_or_below(path, place) for path in known):
-            words = f"eval.checker.command names {place!r}, which the task has not"
-            yield GraderProblem(f"{words}: bring it by eval.test_files or eval.run_tests")
+            said = f"eval.checker.command names {place!r}, which the task has not"
+            yield GraderProblem(f"{said}: bring it by eval.test_files or eval.run_tests")
 
 
 def _pytest_sources(reference: FileReference, source: Path) -> Iterator[GraderProblem]:
