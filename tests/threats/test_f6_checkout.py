@@ -48,7 +48,8 @@ class OwnTest(unittest.TestCase):
     def test_fails(self):
         self.fail("as it must")
 ''')
-done = subprocess.run(["python3", "-B", "-m", "unittest", "discover", "-q", "-s", "tests", "-t", "."])
+command = "python3 -B -m unittest discover -q -s tests -t ."
+done = subprocess.run(command.split())
 print("my tests end with", done.returncode)
 test.unlink()
 """
