@@ -72,7 +72,7 @@ TERMINAL_BENCH = {
 }
 HARBOR = {
     "task.toml": 'version = "1.0"\n[metadata]\ncategory = "x"\n[verifier]\ntimeout_sec = 30\n'
-    "[agent]\ntimeout_sec = 70.5\n[environment]\ncpus = 1\n[environment.env]\nMODE = 'slow'\n",
+    "[agent]\ntimeout_sec = 70.5\n[environment.env]\nMODE = 'slow'\n",
     "instruction.md": "Make out.txt.\n",
     "environment/Dockerfile": "FROM python:3.11-slim\nWORKDIR /app/sub\n",
     "tests/test.sh": UVX,

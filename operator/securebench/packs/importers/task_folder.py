@@ -11,6 +11,7 @@ from pathlib import Path
 from securebench.families.fields import is_positive, is_text
 from securebench.packs.importers.compose import literal_variables, read_compose
 from securebench.packs.importers.findings import Findings
+from securebench.packs.importers.task_toml import check_keys
 from securebench.packs.plain import PlainProblem, parse_yaml
 
 TERMINAL_BENCH = "task.yaml"
@@ -22,7 +23,8 @@ TEST_SECONDS = {TERMINAL_BENCH: 60.0, HARBOR: 600.0}
 """Time limits that the two formats have where a task names none."""
 
 _KEPT = ("difficulty", "category", "tags")
-_UNKNOWN_ENVIRONMENT = ("mcp_servers", "skills_dir", "healthcheck", "gpu_types")
+_HARBOR_FILES = ("trajectory.json", ".harborignore", "steps")
+"""Names of a Harbor task folder that change what agent or tests get."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,16 +142,8 @@ def _harbor(folder: Path, findings: Findings) -> TaskFolder | None:
         findings.refuse(source, f"invalid TOML: {error}")
         return None
     note = partial(findings.refuse, source)
+    _check_harbor(config, folder, findings)
     environment = _table(config, "environment")
-    for key in _UNKNOWN_ENVIRONMENT:
-        if environment.get(key):
-            findings.refuse(source, f"environment.{key} has no counterpart here")
-    if environment.get("gpus"):
-        findings.refuse(source, "environment.gpus: tasks get no GPU here")
-    if _table(config, "verifier").get("env"):
-        findings.refuse(source, "verifier.env has no counterpart here")
-    if config.get("steps"):
-        findings.refuse(source, "tasks of several steps have no counterpart here")
     context = folder / "environment"
     image = environment.get("docker_image")
     solution = folder / "solution" / "solve.sh"
@@ -172,6 +166,23 @@ def _harbor(folder: Path, findings: Findings) -> TaskFolder | None:
         script=folder / "tests" / "test.sh",
         solution=solution if solution.is_file() else None,
     )
+
+
+def _check_harbor(config: Mapping[str, object], folder: Path, findings: Findings) -> None:
+    """Refuse what an import would lose."""
+    source = folder / HARBOR
+    keys = check_keys(config)
+    for reason in keys.refused:
+        findings.refuse(source, reason)
+    if keys.without_effect:
+        findings.remark(source, f"not kept, no effect on grading: {', '.join(keys.without_effect)}")
+    has_dockerfile = (folder / "environment" / "Dockerfile").is_file()
+    if _table(config, "environment").get("docker_image") and has_dockerfile:
+        reason = "environment.docker_image stands beside a Dockerfile; keep one of them"
+        findings.refuse(source, reason)
+    for name in _HARBOR_FILES:
+        if (folder / name).exists():
+            findings.refuse(folder / name, "has no counterpart here")
 
 
 def _base_description(descriptions: object) -> object:
