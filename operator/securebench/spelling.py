@@ -4,9 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 from difflib import get_close_matches
+from itertools import islice
 
 _CUTOFF = 0.7
 """Similarity of ``difflib`` from 0 to 1: `runs` and `run` have 0.86, `meta` and `metadata` 0.67."""
+
+_TRIED = 100
+"""Words that are compared; a hostile row may have a hundred thousand unknown keys."""
 
 
 def nearest(word: str, known: Collection[str]) -> str | None:
@@ -21,8 +25,8 @@ def nearest(word: str, known: Collection[str]) -> str | None:
 
 
 def near_words(unknown: Collection[str], known: Collection[str]) -> dict[str, str]:
-    """Return the nearest known word of every unknown one that has one."""
-    found = {word: nearest(word, known) for word in unknown}
+    """Return the nearest known word of the first unknown ones that have one."""
+    found = {word: nearest(word, known) for word in islice(unknown, _TRIED)}
     return {word: near for word, near in found.items() if near is not None}
 
 
