@@ -166,7 +166,7 @@ ROWS = b"""\
 {"id": "k", "family": "code_completion", "input": {"prompt": "def f():", "entry_point": "f"}, "eval": {"tests": {"source": "assert f"}}}
 {"id": "t", "family": "terminal_task", "input": {"instruction": "do"}, "eval": {"checker": {"command": ["sh", "x"], "source": "x"}}, "assets": [{"path": "a", "mount": "b", "read_only": false}]}
 {"id": "r", "family": "repo_patch", "input": {"problem_statement": "p", "repo": "r", "base_commit": "0123abc"}, "eval": {"tests": {"command": "t", "test_patch": {"type": "inline", "value": "x"}}, "candidate_policy": {"allow_paths": ["src"]}}, "environment": {"workdir": "/repo"}}
-{"id": "other", "family": "unknown", "input": {"a": {"type": "file", "path": "p"}}, "eval": {"hidden": [1]}, "metadata": {"x": 1}}
+{"id": "other", "family": "tool_call", "input": {"a": {"type": "file", "path": "p"}}, "eval": {"hidden": [1]}, "metadata": {"x": 1}}
 """
 
 
