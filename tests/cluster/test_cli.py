@@ -127,6 +127,10 @@ def test_a_whole_run(begun: dict[str, Begun], place: Release) -> None:
             "securebench: warning: tasks.jsonl:2: task 'b' (multiple_choice): unknown row key"
             " 'extra_key'"
         ),
+        (
+            "securebench: warning: harness.env: NOT_SET has no value, the harness goes without it;"
+            " set it in the environment or in env"
+        ),
         f"securebench: started BenchmarkRun {name}",
         "securebench: [1/2] a",
         "securebench: PASS a score=1.0",
