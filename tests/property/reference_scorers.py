@@ -206,8 +206,10 @@ def ascii_form(sign: str) -> str:
     """Return the digits that a sign is another form of, or ``-`` for a minus (21.17)."""
     if sign in {"\N{MINUS SIGN}", "\N{SMALL HYPHEN-MINUS}", "\N{FULLWIDTH HYPHEN-MINUS}"}:
         return "-"
+    if unicodedata.category(sign) != "Nd":
+        return sign
     plain = unicodedata.normalize("NFKC", sign)
-    return plain if all(each in DIGITS for each in plain) else sign
+    return plain if plain in DIGITS else sign
 
 
 def number_in(text: str) -> float | None:

@@ -100,7 +100,7 @@ def number_in(value: str | float) -> float | None:
 
 
 def _ascii_numbers(text: str) -> str:
-    """Return the text with minus signs and compatibility digits as ASCII (contract 21.17)."""
+    """Return the text with minus signs and other forms of the decimal digits as ASCII (contract 21.17)."""
     return text if text.isascii() else "".join(map(_ascii_sign, text))
 
 
@@ -109,7 +109,7 @@ def _ascii_sign(sign: str) -> str:
     if sign in _MINUS_SIGNS:
         return "-"
     plain = normalize("NFKC", sign)
-    return plain if plain.isascii() and plain.isdigit() else sign
+    return plain if sign.isdecimal() and plain.isascii() else sign
 
 
 def _first_hit(text: str, answers: Sequence[str | float], tolerance: float | None) -> Hit | None:

@@ -48,6 +48,7 @@ from securebench.verifiers.short_answer import configuration_problem, number_in,
         (["\uff11\uff12"], 0, "12", "numeric_tolerance"),
         ([-3], 0, "\u20133", None),  # an en dash is no minus sign
         ([5], 0, "9" * 400, None),
+        ([102], 0, "10\u00b2", None),  # ten squared
         ([5], 0, "\u0665", None),  # an Arabic-Indic five
     ],
 )
