@@ -100,7 +100,7 @@ def number_in(value: str | float) -> float | None:
 
 
 def _ascii_numbers(text: str) -> str:
-    """Return the text with minus signs and other forms of the decimal digits as ASCII (contract 21.17)."""
+    """Return the text with minus signs and forms of decimal digits as ASCII (21.17)."""
     return text if text.isascii() else "".join(map(_ascii_sign, text))
 
 
