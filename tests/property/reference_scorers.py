@@ -206,7 +206,7 @@ def ascii_form(sign: str) -> str:
     """Return the digits that a sign is another form of, or ``-`` for a minus (21.17)."""
     if sign in {"\N{MINUS SIGN}", "\N{SMALL HYPHEN-MINUS}", "\N{FULLWIDTH HYPHEN-MINUS}"}:
         return "-"
-    if unicodedata.category(sign) != "Nd":
+    if unicodedata.decimal(sign, None) is None:
         return sign
     plain = unicodedata.normalize("NFKC", sign)
     return plain if plain in DIGITS else sign
