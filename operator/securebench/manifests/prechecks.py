@@ -31,11 +31,11 @@ SOURCES = inspect.getsource(source_compiler)
 
 COMPILE = ("-I", "-S", "-B", "-c", SOURCES)
 THERE = 'test -e "$0" || { echo "$0 is not there" >&2; exit 1; }'
-FOUND = 'command -v -- "$0" >/dev/null || { echo "$0: no such program in the image" >&2; exit 1; }'
+FOUND = 'command -v "$0" >/dev/null || { echo "$0: no such program in the image" >&2; exit 1; }'
 SAME_SHELL = 'exec "$0" "$@"'
 """A login shell may look in other folders than the image's PATH."""
 
-NAME = re.compile(r"[A-Za-z0-9_.+-]+")
+NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.+-]*")
 ASSIGNMENT = re.compile(r"[A-Za-z_][A-Za-z0-9_]*=")
 FILE_NAME = re.compile(r"[A-Za-z0-9_.+/-]+")
 INTERPRETER = re.compile(r"(?:.*/)?(python[0-9.]*|sh|bash|dash)")
