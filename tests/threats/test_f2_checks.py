@@ -9,6 +9,14 @@ from pathlib import Path
 import pytest
 
 from securebench.manifests import checkers, layout
+from threats.f2_repository import (
+    IMPORTS_FORGERY,
+    OPEN,
+    grading,
+    new_file,
+    patch,
+    uncounted,
+)
 from threats.f2_tasks import (
     AGENTS,
     BY_PYTEST,
@@ -22,14 +30,6 @@ from threats.honest import APP, REPO, REPO_DEFAULTS, REPO_INPUT, assert_passed
 from threats.kit.arena import Arena
 from threats.kit.batch import Batch, Trial, Weakening
 from threats.kit.specs import edited
-from threats.test_f2_repository import (
-    IMPORTS_FORGERY,
-    OPEN,
-    grading,
-    new_file,
-    patch,
-    uncounted,
-)
 from unit.manifests.pytest_place import Place
 
 FAILING = "def test_a():\n    assert 0\n"
@@ -290,7 +290,7 @@ BROKEN_TWIN = Batch(
 GRADINGS = {
     "syntax": (BY_PYTEST["checker"] | {"path": "broken/test_broken.py"}, "SyntaxError"),
     "no-test": (BY_PYTEST["checker"] | {"path": "none/test_none.py"}, "holds no test"),
-    "no-program": ({"command": ["no-such-program"]}, "no-such-program"),
+    "no-program": ({"command": ["no-such-program"]}, "no such program"),  # the name is hidden data
     "no-shell-program": ({"command": "no-such-program --all"}, "no-such-program"),
     "no-interpreter": ({"source": "script", "path": "lost"}, "/no/such/interpreter"),
 }
