@@ -68,7 +68,7 @@ def test_a_018_honest_patch(arena: Arena) -> None:
 def test_a_032_attack(arena: Arena) -> None:
     record = arena.record(FORGED)
 
-    assert is_tampered(record)
+    assert (record["outcome"], record["passed"]) == ("scored", False)
     assert record["labels"]["grading"] == "in-process"
     (pod,) = arena.pods(FORGED, "verifier")
     ended = {
@@ -76,7 +76,8 @@ def test_a_032_attack(arena: Arena) -> None:
         for field in ("initContainerStatuses", "containerStatuses")
         for each in pod["status"][field]
     }
-    assert ended["control-check"] == 94
+    assert ended["control-check"] == 0
+    assert ended["check"] == 1
 
 
 @pytest.mark.trials(FORGED_TWIN)

@@ -80,8 +80,10 @@ class Report:
 
     def is_own(self, excinfo: Any) -> bool:
         """Return whether no file of the candidate is among the callers, where these are known."""
-        frames = {os.path.realpath(str(each.path)) for each in excinfo.traceback}
-        return self.changed is not None and not self.changed & frames
+        if self.changed is None:
+            return False
+        files = {os.path.realpath(name) for name in raisers(excinfo.value)}
+        return not self.changed & files
 
     def cause(self, item: Any, excinfo: Any) -> str:
         """Return whether the tests declare that this one is skipped or fails."""
@@ -140,6 +142,20 @@ class Report:
     def pytest_sessionfinish(self, exitstatus: int) -> None:
         """Write down that pytest came to its end."""
         self.write("end", int(exitstatus))
+
+
+def raisers(error: BaseException) -> Iterator[str]:
+    """Yield the files of the frames that an exception came through.
+
+    pytest raises an exception of its own for a ``unittest.SkipTest``; the frames are in the one
+    that it was handling.
+    """
+    skip = error.__context__
+    for each in (error, skip if isinstance(skip, unittest.SkipTest) else None):
+        trace = each.__traceback__ if each is not None else None
+        while trace is not None:
+            yield trace.tb_frame.f_code.co_filename
+            trace = trace.tb_next
 
 
 def tools() -> list[Any]:

@@ -112,6 +112,24 @@ ATTACKS = {
 }
 
 
+ONLY_UNITTEST = (
+    "import unittest\n"
+    "from project import answer\n"
+    "class A(unittest.TestCase):\n"
+    "    def test_it(self):\n        self.assertEqual(answer(), 42)\n"
+    "    def test_more(self):\n        self.assertTrue(True)\n"
+    "    def test_own(self):\n        self.skipTest('its own word')\n"
+)
+
+
+@pytest.mark.parametrize("name", ATTACKS)
+def test_nor_in_classes_of_unittest_alone(repository, name):
+    repository.add("tests/test_a.py", ONLY_UNITTEST)
+    assert repository.passes(), repository.done.stderr
+    repository.candidate("project.py", ATTACKS[name])
+    assert not repository.passes()
+
+
 @pytest.mark.parametrize("name", ATTACKS)
 def test_what_candidate_code_does_is_no_pass(repository, name):
     repository.candidate("project.py", ATTACKS[name])
