@@ -9,7 +9,18 @@ from typing import Any
 from unittest import mock
 
 from build import FakeClock
-from securebench.engine.entries import Entry, Finished, LaunchBegun, Produced, RunBound, Verified
+from securebench.engine.entries import (
+    Closed,
+    Entry,
+    Finished,
+    LaunchBegun,
+    LaunchLost,
+    Opened,
+    Produced,
+    ReadBegun,
+    RunBound,
+    Verified,
+)
 from securebench.engine.history import RunHistory
 from securebench.kube.fake import FakeCluster
 from securebench.kube.port import Kind, Raw
@@ -108,15 +119,40 @@ class Ledger:
     history: RunHistory = field(default_factory=RunHistory)
     counts: Counter[tuple[str, AttemptKey]] = field(default_factory=Counter)
     records: dict[AttemptKey, bytes] = field(default_factory=dict)
+    reading: dict[AttemptKey, bool] = field(default_factory=dict)
+    condemned: set[AttemptKey] = field(default_factory=set)
+    process: str = ""
 
     def take(self, batch: tuple[Entry, ...]) -> None:
         for entry in batch:
             assert not isinstance(entry, RunBound) or self.history.bound is None
             self._count(entry)
+            self._blame(entry)
             self.history.apply(entry)
         if any(isinstance(entry, LaunchBegun) for entry in batch):
             live = [known.live for known in self.history.attempts.values() if known.live]
             assert len(live) <= self.parallelism
+
+    def _blame(self, entry: Entry) -> None:
+        """Remember what was read, alone, by an operator that did not end in order."""
+        match entry:
+            case ReadBegun(key, _, _, is_alone):
+                assert key not in self.condemned
+                assert not is_alone or not self.reading
+                self.reading[key] = is_alone
+            case Closed():
+                self.reading.clear()
+            case Opened(_, _, process):
+                alone = {key for key, is_alone in self.reading.items() if is_alone}
+                self.condemned |= alone if process != self.process else set()
+                self.process = process
+                self.reading.clear()
+            case LaunchLost(lost):
+                self.reading.pop(lost.launch.attempt_key, None)
+            case Produced(key) | Verified(key):
+                self.reading.pop(key)
+            case Finished(finish):
+                self.reading.pop(finish.key, None)
 
     def _count(self, entry: Entry) -> None:
         match entry:

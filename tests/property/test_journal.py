@@ -8,11 +8,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from securebench.engine.entries import (
+    Closed,
     Finished,
     Kept,
     LaunchBegun,
     LaunchLost,
+    Opened,
     Produced,
+    ReadBegun,
     RunEnded,
     Verified,
 )
@@ -36,7 +39,10 @@ st.register_type_strategy(float, TIMES)
 FINISHES = st.builds(Finish, metadata=METADATA)
 ENTRIES = st.one_of(
     st.builds(LaunchBegun),
+    st.builds(Closed),
     st.builds(LaunchLost),
+    st.builds(ReadBegun),
+    st.builds(Opened),
     st.builds(Produced),
     st.builds(Verified, verification=st.builds(Verification, metadata=METADATA)),
     st.builds(Finished, finish=FINISHES),

@@ -434,9 +434,15 @@ class MachineModel(RuleBasedStateMachine):
         has_no_gateway = ended_as is not None and ended_as.reason == "GatewayFailed"
         if self.is_cancelled or has_no_gateway:
             allowed.add(Outcome.CANCELLED)
+        if finish.key in self.ledger.condemned:
+            allowed = {Outcome.AGENT, Outcome.CANCELLED} if self.is_cancelled else {Outcome.AGENT}
         assert self.way_out or not has_no_gateway
         assert finish.outcome in allowed
         assert (finish.passed is True) == (finish.outcome is Outcome.SCORED and passes)
+        unreadable = finish.reason == "candidate_invalid"
+        assert unreadable == (finish.key in self.ledger.condemned and not self.is_cancelled) or (
+            self.is_cancelled
+        )
 
     def _check_files(self) -> None:
         folder = self.root / "runs" / self.uid

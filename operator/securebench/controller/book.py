@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import platform
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
@@ -11,20 +12,30 @@ from securebench.clock import Clock
 from securebench.controller.egress import lost_usage
 from securebench.controller.start import BoundRun
 from securebench.controller.status import Exported
-from securebench.engine.entries import Entry, Finished, Opened, RunBound, RunEnded
+from securebench.engine.entries import (
+    Closed,
+    Entry,
+    Finished,
+    Opened,
+    ReadBegun,
+    RunBound,
+    RunEnded,
+)
 from securebench.engine.history import run_history
-from securebench.engine.model import Finish, Outcome, Usage
+from securebench.engine.model import Doubt, Finish, Outcome, Usage
 from securebench.engine.tally import total_usage
 from securebench.errors import InvariantViolationError
 from securebench.ledger.journal import Journal
 from securebench.ledger.labels import Isolation
 from securebench.ledger.published import publish
 from securebench.ledger.record_line import record_line
-from securebench.ledger.records import RecordContext, candidate_record
+from securebench.ledger.records import RecordContext, RecordTexts, candidate_record
 from securebench.ledger.store import CANDIDATES, SUMMARY
 from securebench.ledger.summary import RecordFacts, run_summary
 from securebench.ledger.texts import read_texts
 from securebench.plan.model import AttemptKey, pod_name
+
+logger = logging.getLogger(__name__)
 
 ARCHITECTURES = {"x86_64": "amd64", "aarch64": "arm64"}
 """As Kubernetes and image indexes name them."""
@@ -49,11 +60,17 @@ class RunBook:
         self.history = run_history(bound.plan, journal.entries)
         self.exported = Exported()
         self._is_dirty = True
+        self._is_beginning = False
         self._export_at = 0.0
 
     @classmethod
-    async def open(cls, bound: BoundRun, clock: Clock) -> RunBook:
+    async def open(cls, bound: BoundRun, clock: Clock, process: str = "") -> RunBook:
         """Open the journal, bind it and take it over.
+
+        Args:
+            bound: The run.
+            clock: The wall clock.
+            process: Names the operator's process.
 
         Raises:
             StorageError: Another operator has it, or it is corrupt.
@@ -62,13 +79,13 @@ class RunBook:
         journal = await asyncio.to_thread(bound.store.open_journal)
         try:
             book = cls(bound, journal, clock)
-            await book.take_over()
+            await book.take_over(process)
         except BaseException:
             journal.close()
             raise
         return book
 
-    async def take_over(self) -> None:
+    async def take_over(self, process: str) -> None:
         """Write who has the journal now; the first time also what it is bound to."""
         plan = self._bound.plan
         known = self.history.bound
@@ -76,7 +93,7 @@ class RunBook:
             raise InvariantViolationError("the journal belongs to another plan")
         if self.history.ended is not None:
             return
-        opened = Opened(self.history.epoch + 1, self._clock.now())
+        opened = Opened(self.history.epoch + 1, self._clock.now(), process)
         if known is not None:
             await self.write([opened])
             return
@@ -85,9 +102,11 @@ class RunBook:
 
     async def write(self, entries: Sequence[Entry]) -> None:
         """Append entries with one fsync, then take them in."""
+        self._is_beginning = any(isinstance(entry, ReadBegun) for entry in entries)
         await asyncio.to_thread(self._journal.append, entries)
         for entry in entries:
             self.history.apply(entry)
+        self._is_beginning = False
 
     async def finish(self, finishes: Sequence[Finish]) -> None:
         """Write the records of attempts, then the entries that make them final."""
@@ -140,8 +159,13 @@ class RunBook:
         return self._journal.size_bytes
 
     def close(self) -> None:
-        """Give the journal back."""
-        self._journal.close()
+        """Give the journal back; what is being read meanwhile did not end the operator."""
+        reading = (known.reading for known in self.history.attempts.values())
+        last = [Closed(self._clock.now())] if self._is_beginning or any(reading) else []
+        try:
+            self._journal.close(last)
+        except OSError as error:
+            logger.warning("the journal could not be closed in order: %s", error)
 
     def _facts(self) -> Iterator[RecordFacts]:
         for history in self.history.attempts.values():
@@ -167,7 +191,9 @@ class RunBook:
         plan = self._bound.plan
         known = self.history.attempts[finish.key]
         known = replace(known, finish=finish, usage=known.usage + usage)
-        texts = read_texts(self._bound.store, known)
+        is_read = known.doubt is not Doubt.CONDEMNED
+        known = known if is_read else replace(known, verification=None)
+        texts = read_texts(self._bound.store, known) if is_read else RecordTexts()
         found = self.history.isolation
         is_verified = found is not None and found.verified
         context = RecordContext(
@@ -179,6 +205,7 @@ class RunBook:
             node_reachable=found is not None and found.node_reachable,
         )
         record = candidate_record(plan, plan.tasks[finish.key.task], known, texts, context)
+        record |= {} if is_read else {"record_truncated": True}
         return self._bound.store.write_record(finish.key, record_line(record, plan.limits))
 
 

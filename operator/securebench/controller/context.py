@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from uuid import uuid4
 
 from securebench.clock import Clock
+from securebench.controller.budget import ReadingBudget
 from securebench.kube.port import Cluster
 from securebench.kube.retry import TokenBucket
 from securebench.manifests.canary import ProbeTarget
@@ -22,6 +24,8 @@ class Context:
         bucket: Rate of Pod creation of the whole operator.
         node_name: Node that the operator runs on, or empty when unknown.
         targets: What no Pod of a run may reach.
+        reading: Memory for what candidates left, of the whole operator.
+        process: Names this process in journals.
     """
 
     cluster: Cluster
@@ -30,3 +34,5 @@ class Context:
     bucket: TokenBucket
     node_name: str
     targets: tuple[ProbeTarget, ...]
+    reading: ReadingBudget = field(default_factory=ReadingBudget)
+    process: str = field(default_factory=lambda: uuid4().hex)

@@ -157,7 +157,7 @@ class RunLife:
         await asyncio.sleep(INPUT_POLL_SECONDS)
 
     async def _loop(self, bound: BoundRun) -> bool:
-        book = await RunBook.open(bound, self._context.clock)
+        book = await RunBook.open(bound, self._context.clock, self._context.process)
         self._started_at = book.history.started_at
         self._is_quiet = False
         loop = RunLoop(self._context, bound, book, self._wishes, self._publisher)

@@ -22,6 +22,7 @@ from securebench.controller.launches import Launcher
 from securebench.controller.mirror import PodMirror
 from securebench.controller.obstacles import Obstacle, pods_obstacle
 from securebench.controller.publish import Publisher
+from securebench.controller.reading import Reader
 from securebench.controller.start import BoundRun
 from securebench.controller.verdict import Obituary
 from securebench.controller.wishes import Wishes
@@ -85,6 +86,7 @@ class RunLoop:
             bound.plan.harness.task_file,
             bound.answers,
         )
+        self._reader = Reader(context.reading, bound.plan, book, context.clock)
         self._wake = asyncio.Event()
         self._wake_at: float | None = None
         self._tend_at: float | None = None
@@ -320,15 +322,14 @@ class RunLoop:
         since = self._gateway.since if self._gateway is not None else None
         take = partial(capture, gateway_since=since, exposed=self._exposed)
 
-        async def read(job: Capture) -> Captured:
-            task = self._plan.tasks[job.launch.task]
-            return await asyncio.to_thread(take, store, task, job, now)
+        def read(job: Capture) -> Captured:
+            return take(store, self._plan.tasks[job.launch.task], job, now)
 
-        await self._book.write(await asyncio.gather(*map(read, captures)))
+        await self._reader.capture(captures, read)
 
     async def _finish(self, finishes: Sequence[Finish]) -> None:
         batch = finishes[:FINISH_BATCH]
-        await self._book.finish(batch)
+        await self._reader.finish(batch)
         for task in {finish.key.task for finish in batch}:
             await self._tidy(task)
 

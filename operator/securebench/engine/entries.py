@@ -23,9 +23,22 @@ class Opened:
     Attributes:
         epoch: Counts from 1; a writer of an older epoch must stop.
         at: Seconds since the epoch of time.
+        process: Names the operator's process; one that opens the journal again did not end.
     """
 
     epoch: int
+    at: float
+    process: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Closed:
+    """The operator let go of the journal in order while something was being read.
+
+    Attributes:
+        at: Seconds since the epoch.
+    """
+
     at: float
 
 
@@ -56,6 +69,23 @@ class LaunchBegun:
 
     launch: LaunchKey
     at: float
+
+
+@dataclass(frozen=True, slots=True)
+class ReadBegun:
+    """Written before what an attempt left is read.
+
+    Attributes:
+        key: The attempt.
+        launch: The launch that is captured; None where the attempt's record is written.
+        at: Seconds since the epoch.
+        is_alone: Whether the operator reads nothing else meanwhile.
+    """
+
+    key: AttemptKey
+    launch: LaunchKey | None
+    at: float
+    is_alone: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,7 +159,10 @@ class RunEnded:
     at: float
 
 
-AttemptEntry = LaunchBegun | LaunchLost | Produced | Verified | Finished | Kept
+StepEntry = LaunchBegun | LaunchLost | Produced | Verified | Finished | Kept
+"""What brings one attempt on."""
+
+AttemptEntry = StepEntry | ReadBegun
 """What belongs to one attempt."""
 
-Entry = RunBound | Opened | Isolated | AttemptEntry | RunEnded
+Entry = RunBound | Opened | Closed | Isolated | AttemptEntry | RunEnded

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 
 from securebench.engine.entries import (
     AttemptEntry,
+    Closed,
     Entry,
     Finished,
     Isolated,
@@ -14,14 +15,18 @@ from securebench.engine.entries import (
     LaunchLost,
     Opened,
     Produced,
+    ReadBegun,
     RunBound,
     RunEnded,
+    StepEntry,
     Verified,
 )
-from securebench.engine.model import AttemptHistory, Lost, usage_of
+from securebench.engine.model import AttemptHistory, Doubt, Lost, Reading, usage_of
 from securebench.errors import InvariantViolationError
 from securebench.plan.model import AttemptKey, RunPlan
 from securebench.reasons import PROVIDER_REASONS
+
+_DOUBT = {Reading.TOGETHER: Doubt.SUSPECTED, Reading.ALONE: Doubt.CONDEMNED}
 
 
 @dataclass(slots=True)
@@ -32,6 +37,7 @@ class RunHistory:
         attempts: Every attempt of the plan, in pack order.
         bound: The first entry, or None.
         epoch: Of the latest opening, 0 before the first.
+        process: Of the latest opening, empty where the journal does not say.
         started_at: Of the first opening, or None.
         isolation: What the canary found, or None.
         ended: The last entry, or None.
@@ -40,6 +46,7 @@ class RunHistory:
     attempts: dict[AttemptKey, AttemptHistory] = field(default_factory=dict)
     bound: RunBound | None = None
     epoch: int = 0
+    process: str = ""
     started_at: float | None = None
     isolation: Isolated | None = None
     ended: RunEnded | None = None
@@ -53,15 +60,25 @@ class RunHistory:
         match entry:
             case RunBound():
                 self.bound = entry
-            case Opened(epoch, at):
-                self.epoch = epoch
+            case Opened(epoch, at, process):
+                self._read_no_more(has_ended=not process or process != self.process)
+                self.epoch, self.process = epoch, process
                 self.started_at = at if self.started_at is None else self.started_at
+            case Closed():
+                self._read_no_more(has_ended=False)
             case Isolated():
                 self.isolation = entry
             case RunEnded():
                 self.ended = entry
             case _:
                 self._apply_to_attempt(entry)
+
+    def _read_no_more(self, *, has_ended: bool) -> None:
+        """Nothing is being read now; where the operator has ended, reading may have done it."""
+        for key, known in self.attempts.items():
+            if known.reading is not Reading.NONE:
+                doubt = _DOUBT[known.reading] if has_ended else known.doubt
+                self.attempts[key] = replace(known, reading=Reading.NONE, doubt=doubt)
 
     def _apply_to_attempt(self, entry: AttemptEntry) -> None:
         key = _key(entry)
@@ -98,13 +115,19 @@ def _key(entry: AttemptEntry) -> AttemptKey:
             return launch.attempt_key
         case LaunchLost(lost):
             return lost.launch.attempt_key
-        case Produced(key) | Verified(key):
+        case Produced(key) | Verified(key) | ReadBegun(key):
             return key
         case _:
             return entry.finish.key
 
 
 def _advance(known: AttemptHistory, entry: AttemptEntry) -> AttemptHistory:
+    if isinstance(entry, ReadBegun):
+        return replace(known, reading=Reading.ALONE if entry.is_alone else Reading.TOGETHER)
+    return _after(replace(known, reading=Reading.NONE, doubt=Doubt.NONE), entry)
+
+
+def _after(known: AttemptHistory, entry: StepEntry) -> AttemptHistory:
     match entry:
         case LaunchBegun(launch, at):
             if known.live is not None:

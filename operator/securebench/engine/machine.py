@@ -124,6 +124,12 @@ def attempt_step(plan: RunPlan, history: AttemptHistory, view: PodView | None, n
     return _next_launch(history, Role.HARNESS, policy, now)
 
 
+def unreadable(key: AttemptKey) -> Finish:
+    """Return the end of an attempt that ended the operator twice when it was read."""
+    message = "reading what the attempt left ended the operator twice, the second time it alone"
+    return _agent(key, Problem.INVALID.value, "candidate_extraction", message)
+
+
 def _live_step(plan: RunPlan, history: AttemptHistory, view: PodView | None, now: float) -> Step:
     live = history.live
     if live is None or view is None:

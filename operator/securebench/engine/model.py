@@ -290,6 +290,24 @@ class Lost:
     is_suspect: bool = False
 
 
+class Reading(StrEnum):
+    """Whether what an attempt left is being read."""
+
+    NONE = ""
+    TOGETHER = "together"
+    ALONE = "alone"
+
+
+class Doubt(StrEnum):
+    """What the operator's abnormal ends say of what an attempt left."""
+
+    NONE = ""
+    SUSPECTED = "suspected"
+    """It was being read: it is read alone the next time."""
+    CONDEMNED = "condemned"
+    """It was being read alone: it is not read again."""
+
+
 @dataclass(frozen=True, slots=True)
 class AttemptHistory:
     """What the journal knows of one attempt.
@@ -310,6 +328,8 @@ class AttemptHistory:
         started_at: When the first launch was journalled, seconds since the epoch, or None.
         finished_at: When the attempt was finished, or None.
         usage: What all its launches asked the model provider, lost ones included.
+        reading: Whether what it left is being read.
+        doubt: Whether that ended the operator.
     """
 
     key: AttemptKey
@@ -327,6 +347,13 @@ class AttemptHistory:
     started_at: float | None = None
     finished_at: float | None = None
     usage: Usage = Usage()
+    reading: Reading = Reading.NONE
+    doubt: Doubt = Doubt.NONE
+
+    @property
+    def has_texts(self) -> bool:
+        """Whether its record has texts to read."""
+        return self.production is not None and self.doubt is not Doubt.CONDEMNED
 
     @property
     def lost(self) -> int:

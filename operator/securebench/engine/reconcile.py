@@ -11,8 +11,9 @@ from securebench.engine.machine import (
     Begin,
     Capture,
     attempt_step,
+    unreadable,
 )
-from securebench.engine.model import AttemptHistory, Finish, Lost, Outcome
+from securebench.engine.model import AttemptHistory, Doubt, Finish, Lost, Outcome
 from securebench.engine.observe import PodView
 from securebench.plan.model import AttemptKey, LaunchKey, Role, RunPlan, pod_name
 from securebench.reasons import POD_LOST
@@ -163,6 +164,9 @@ def _consider(
     ended = _halted(controls, history)
     if ended is not None:
         draft.finishes.append(ended)
+        return
+    if history.doubt is Doubt.CONDEMNED:
+        draft.finishes.append(unreadable(history.key))
         return
     draft.active += history.live is not None
     name = pod_name(situation.plan.identity.uid, history.live) if history.live else ""

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import fcntl
 import os
+import threading
 import zlib
 from collections.abc import Iterable, Sequence
 from pathlib import Path
@@ -28,8 +29,10 @@ _TYPES: dict[str, type[Entry]] = {
     for kind in (
         entries.RunBound,
         entries.Opened,
+        entries.Closed,
         entries.Isolated,
         entries.LaunchBegun,
+        entries.ReadBegun,
         entries.LaunchLost,
         entries.Produced,
         entries.Verified,
@@ -92,6 +95,7 @@ class Journal:
 
     def __init__(self, path: Path, run_uid: str) -> None:
         is_new = not path.exists()
+        self._lock = threading.RLock()
         self._file: BinaryIO = path.open("a+b", buffering=0)
         try:
             _lock(self._file, path)
@@ -108,6 +112,10 @@ class Journal:
         Raises:
             OSError: The disk did not take them; what was written in part is removed.
         """
+        with self._lock:
+            self._append(batch)
+
+    def _append(self, batch: Iterable[Entry]) -> None:
         data, link = encode_all(batch, self._link)
         if not data:
             return
@@ -125,9 +133,21 @@ class Journal:
         """Size of the file."""
         return os.fstat(self._file.fileno()).st_size
 
-    def close(self) -> None:
-        """Give the file and its lock back."""
-        self._file.close()
+    def close(self, last: Sequence[Entry] = ()) -> None:
+        """Give the file and its lock back.
+
+        Args:
+            last: Appended before; nothing comes in between, whatever other threads still write.
+
+        Raises:
+            OSError: The disk did not take them; the file is given back all the same.
+        """
+        with self._lock:
+            try:
+                if last:
+                    self.append(last)
+            finally:
+                self._file.close()
 
 
 def first_link(run_uid: str) -> bytes:
