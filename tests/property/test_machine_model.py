@@ -439,10 +439,11 @@ class MachineModel(RuleBasedStateMachine):
         assert self.way_out or not has_no_gateway
         assert finish.outcome in allowed
         assert (finish.passed is True) == (finish.outcome is Outcome.SCORED and passes)
-        unreadable = finish.reason == "candidate_invalid"
-        assert unreadable == (finish.key in self.ledger.condemned and not self.is_cancelled) or (
-            self.is_cancelled
-        )
+        if not self.is_cancelled:
+            is_condemned = finish.key in self.ledger.condemned
+            is_refused = is_condemned or outcome is Outcome.AGENT
+            assert finish.reason == "candidate_invalid" or not is_condemned
+            assert finish.reason != "candidate_invalid" or is_refused
 
     def _check_files(self) -> None:
         folder = self.root / "runs" / self.uid
