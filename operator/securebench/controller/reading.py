@@ -70,9 +70,8 @@ class Reader:
     async def finish(self, jobs: Sequence[Finish]) -> None:
         """Write the records of attempts, those of one group one after the other."""
         attempts = self._book.history.attempts
-        without = [job for job in jobs if not attempts[job.key].has_texts]
-        await self._book.finish(without)
         texts = [job for job in jobs if attempts[job.key].has_texts]
+        await self._book.finish([job for job in jobs if job not in texts])
         per_job = RECORD_BYTES // max(len(texts), 1)
         for group in self._groups(texts, per_job, len(texts), patches_at_once=len(texts)):
             await self._budget.held(group.need_bytes, partial(self._finish, group))
