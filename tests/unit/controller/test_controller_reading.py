@@ -104,7 +104,11 @@ class Deadly:
         self.is_armed = True
         self.with_others: list[int] = []
         self._capture, self._texts, self._close = run_loop.capture, book.read_texts, RunBook.close
-        monkeypatch.setattr(RunBook, "close", lambda of: self.close(of))
+
+        def close(of: RunBook) -> None:
+            self.close(of)
+
+        monkeypatch.setattr(RunBook, "close", close)
 
     def of_captures(self, store: Any, task: Any, *given: Any, **named: Any) -> Any:
         self.with_others.append(task.index)
