@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from itertools import count
+from itertools import count, islice
 
 FACE = "\U0001f600"
 """Four bytes of UTF-8; one of them makes Python keep four bytes for every character of a text."""
@@ -38,8 +38,8 @@ def named(size: int) -> bytes:
 
 
 def all_listed(size: int) -> bytes:
-    """Return the most that is read: as many sections as may be, one hunk filling the rest."""
-    many = sections(10_000 * 64, lambda number: f"d/{number:x}")
+    """Return the most that is read: as many sections and paths as may be, a hunk for the rest."""
+    many = b"".join(islice(_sections(size, "d/{:096x}".format, "new file mode 100644\n"), 9_999))
     added = repeated(b"+" + b"x" * 78 + b"\n", size - len(many) - 100)
     head = b"diff --git a/x b/x\nnew file mode 100644\n" + NEW
     return many + head + b"@@ -0,0 +1,%d @@\n" % added.count(b"\n") + added

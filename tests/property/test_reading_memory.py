@@ -23,7 +23,11 @@ from securebench.controller.patches import CHANGED_BYTES
 from securebench.ledger.patch_metadata import CHANGED
 from securebench.ledger.store import RunStore
 from securebench.manifests.layout import CANDIDATE_NAME, PRODUCER_NAME, VERIFICATION_NAME
+from securebench.verifiers.patch.judgement import judge_patch
+from securebench.verifiers.patch.policy import CandidatePolicy
+from securebench.verifiers.patch.reader import SECTIONS
 
+ANY = CandidatePolicy.of({})
 MIB = 1 << 20
 PATCH_BYTES = 4 * MIB
 STREAM_BYTES = MIB
@@ -79,6 +83,13 @@ def test_a_patch(shape: str, tmp_path: Path, reading: Measure) -> None:
     (tmp_path / TEXT_FILE).write_bytes(data)
 
     assert reading("patch", tmp_path).kib <= allowed_kib(len(data))
+
+
+def test_the_most_that_is_read_is_read() -> None:
+    judgement = judge_patch(PATCHES["as many sections as are read"](PATCH_BYTES), ANY)
+
+    assert judgement.problem is None
+    assert len(judgement.paths) == SECTIONS
 
 
 def texts(root: Path, patch: bytes, stream: bytes) -> int:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, field
+from functools import cache
 
 from securebench.verifiers.patch.body import NewSide, read_binary, read_hunks
 from securebench.verifiers.patch.lines import NAME, Lines, utf8
@@ -101,7 +102,7 @@ def _read_section(lines: Lines) -> Section:
     old_path, new_path = _read_header(lines)
     extended = _read_extended(lines)
     _check_extended(lines, extended, old_path, new_path)
-    modes = frozenset(extended.modes.values())
+    modes = _one_set(frozenset(extended.modes.values()))
     is_deletion = "deleted file mode" in extended.seen
     new = NewSide() if Mode.LINK in modes and not is_deletion else None
     content = _read_body(lines, old_path, new_path, new)
@@ -118,6 +119,12 @@ def _read_section(lines: Lines) -> Section:
         is_deletion=is_deletion,
         target=_target(new, content),
     )
+
+
+@cache
+def _one_set(modes: frozenset[Mode]) -> frozenset[Mode]:
+    """Return the same object for equal sets: a patch has thousands of sections, few are unlike."""
+    return modes
 
 
 def _read_header(lines: Lines) -> tuple[str, str]:
