@@ -98,13 +98,12 @@ HOSTILE: Raw = {
     "hostPID": True,
     "podSpec": {"hostIPC": True},
 }
-"""Keys that a pack could try, in manifest and rows."""
-ASKING = {"environment": {**APP["environment"], **HOSTILE}, **HOSTILE}
+"""Keys that a pack could try, in manifest and rows; in an ``environment`` they are refused."""
+ASKING = {"environment": APP["environment"], **HOSTILE}
 ASKED = Batch("f8-asked", "terminal_task", defaults=ASKING).task(
     "asked",
     agent=WRITE_ANSWER,
     grading=CHECK_ANSWER,
-    environment={**APP["environment"], **HOSTILE},
     **HOSTILE,
 )
 SPECS: Mapping[str, Raw] = {

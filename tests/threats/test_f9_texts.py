@@ -32,7 +32,7 @@ from threats.kit.batch import RUN_AGENT, Batch
 
 HOSTILE: Mapping[str, str] = {
     "quotes": """a'b"c`d""",
-    "lines": "a\n      hostNetwork: true\n      x: y",
+    "lines": "\u00e4\n      hostNetwork: true\n      x: y",
     "template": "{{ .Values.secret }}{% raw %}${HOME}$(id)%s%(x)s{0}",
     "steps": "../../../etc/passwd",
     "shell": "a; touch /tmp/owned & $(touch /tmp/owned) `touch /tmp/owned` | sh #",
@@ -46,7 +46,8 @@ TASKS: Mapping[str, TaskPlan] = {
     "code": code_task(),
     "patch": patch_task(),
 }
-HARMLESS = "word"
+HARMLESS = "w\u00f6rd"
+"""No name of a program, which a precheck would look for in the image."""
 
 
 def filled(task: TaskPlan, text: str) -> TaskPlan:
