@@ -160,7 +160,7 @@ def test_a_040_attack_in_code(arena: Arena) -> None:
 def test_a_040_attack_in_a_repository(arena: Arena) -> None:
     record = arena.record(FORGES)
     assert (record["outcome"], record["passed"]) == ("scored", False)
-    assert record["failure_reason"] == "evaluator_tampered"
+    assert "the tests ended before they were complete" in record["verifier_stderr"]
     assert record["labels"]["grading"] == "in-process"
 
 
