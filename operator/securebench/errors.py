@@ -5,8 +5,9 @@ SecureBenchError(reason, facts)
 │   ├── ConfigError            tester YAML, env file, harness configuration
 │   ├── PackError              manifest, row, asset; carries path and line
 │   │   └── PackMissingError   its ConfigMap, Secret or folder may still come
-│   └── SpecError              a BenchmarkRun that this version refuses
-│       └── SecretMissingError a Secret that it names may still come
+│   ├── SpecError              a BenchmarkRun that this version refuses
+│   │   └── SecretMissingError a Secret that it names may still come
+│   └── MissingInputError      both that may still come; carries what is missing
 ├── ClusterError
 │   ├── TransientClusterError  worth repeating; may carry retry_after_seconds
 │   └── PermanentClusterError  the same request would be refused again
@@ -72,19 +73,6 @@ class PackError(InvalidInputError):
         return f"{place}: {self.reason}"
 
 
-class PackMissingError(PackError):
-    """A pack whose ConfigMap, Secret or folder may still come.
-
-    Args:
-        missing: What is missing, as a sentence without its end.
-        remedy: What to do when it has not come in time.
-    """
-
-    def __init__(self, missing: str, remedy: str) -> None:
-        super().__init__(f"{missing}; {remedy}")
-        self.missing = missing
-
-
 class ConfigErrors(InvalidInputError):
     """All defects of one input, in file order.
 
@@ -101,8 +89,8 @@ class SpecError(InvalidInputError):
     """A BenchmarkRun that this version refuses."""
 
 
-class SecretMissingError(SpecError):
-    """A Secret that a BenchmarkRun names and that may still come, or get its label.
+class MissingInputError(InvalidInputError):
+    """Something that a run names and that may still come.
 
     Args:
         missing: What is missing, as a sentence without its end.
@@ -112,6 +100,14 @@ class SecretMissingError(SpecError):
     def __init__(self, missing: str, remedy: str) -> None:
         super().__init__(f"{missing}; {remedy}")
         self.missing = missing
+
+
+class PackMissingError(MissingInputError, PackError):
+    """A pack whose ConfigMap, Secret or folder may still come."""
+
+
+class SecretMissingError(MissingInputError, SpecError):
+    """A Secret that a BenchmarkRun names and that may still come, or get its label."""
 
 
 class ClusterError(SecureBenchError):

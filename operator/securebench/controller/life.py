@@ -21,9 +21,8 @@ from securebench.errors import (
     ConfigErrors,
     InvalidInputError,
     InvariantViolationError,
+    MissingInputError,
     PackError,
-    PackMissingError,
-    SecretMissingError,
     StorageError,
 )
 from securebench.kube.port import Kind, QuotaExceeded, Raw
@@ -134,7 +133,7 @@ class RunLife:
         try:
             bound = await bind(self._context, self._run)
         except InvalidInputError as error:
-            if isinstance(error, PackMissingError | SecretMissingError) and self._may_wait():
+            if isinstance(error, MissingInputError) and self._may_wait():
                 await self._wait_for(error.missing)
                 return False
             await self._refuse(error)
