@@ -2,33 +2,14 @@
 
 from __future__ import annotations
 
+from threats.f2_repository import IMPORTS_FORGERY, new_file
 from threats.f3_probe import HIJACK, PROBE
 from threats.honest import REPO_ROW
-
-_PATCH = """\
-diff --git a/pathspec/_early.py b/pathspec/_early.py
-new file mode 100644
---- /dev/null
-+++ b/pathspec/_early.py
-@@ -0,0 +1,{count} @@
-{lines}diff --git a/pathspec/util.py b/pathspec/util.py
---- a/pathspec/util.py
-+++ b/pathspec/util.py
-@@ -1,6 +1,7 @@
- \"\"\"
- This module provides utility methods for dealing with path-specs.
- \"\"\"
-+from . import _early
-{blank}
- import os
- import os.path
-"""
 
 
 def at_import(program: str) -> str:
     """Return a patch that has the repository run a program when it is imported."""
-    lines = program.splitlines()
-    return _PATCH.format(blank=" ", count=len(lines), lines="".join(f"+{line}\n" for line in lines))
+    return new_file("pathspec/_early.py", program) + IMPORTS_FORGERY
 
 
 FORGED = at_import("import os\nos._exit(0)\n")
