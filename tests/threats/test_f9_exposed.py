@@ -63,7 +63,7 @@ def test_a_182_twin(tmp_path: Path, form: str) -> None:
 
 
 def test_a_182_attack_leaves_what_is_split(tmp_path: Path) -> None:
-    """Documented in docs/threats.md: only what stands together is found."""
+    """Documented with the threat suite: only what stands together is found."""
     split = f"{SECRET[:20]}\n{SECRET[20:]}\n"
     kept = left(tmp_path, HARNESS, split, ExposedValues([SECRET.encode()]))
 
