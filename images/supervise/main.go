@@ -1,5 +1,5 @@
 // Command supervise is PID 1 of every container that runs untrusted code.
-// docs/architecture.md fixes its interface; nothing here reads the environment or a file
+// docs/reference/protocol.md fixes its interface; nothing here reads the environment or a file
 // for instructions.
 package main
 

@@ -20,7 +20,7 @@ const (
 	folderModes = 0o1777
 )
 
-// treeDigest is the digest of a folder as docs/architecture.md defines it. Entries that are
+// treeDigest is the digest of a folder as docs/reference/protocol.md defines it. Entries that are
 // neither regular files nor folders are an error: lanes are made by the operator.
 func treeDigest(name string) (string, error) {
 	root, err := openFolder(name)

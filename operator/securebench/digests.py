@@ -31,7 +31,7 @@ def listing_digest(entries: Iterable[tuple[bytes, str]]) -> str:
     Returns:
         The digest over path, NUL, content and LF of every entry.
 
-    Source: docs/architecture.md, "The volume".
+    Source: docs/reference/protocol.md, "The volume".
     """
     total = hashlib.sha256()
     for path, content in entries:

@@ -3,7 +3,7 @@
 A value is found as it is and in the encodings that programs print by themselves. What an agent
 splits, encrypts or spells otherwise stays: such a run's records say ``credentials: exposed``.
 
-Source: threats.md A-182 and section 5.
+Source: A-182, threats 5.
 """
 
 from __future__ import annotations

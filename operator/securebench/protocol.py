@@ -1,4 +1,4 @@
-"""What the operator and the programs inside its Pods agree on (docs/architecture.md)."""
+"""What the operator and the programs inside its Pods agree on (docs/reference/protocol.md)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A second implementation of the text scorers, written from the contract's sections 14.0 to 14.3.
+"""A second implementation of the text scorers, written from contract 14.0 to 14.3.
 
 It shares nothing with the product: no regular expressions, character loops instead. Slow and plain.
 """

@@ -1,4 +1,4 @@
-"""kopf delivers; it must not reconcile (style.md section 9)."""
+"""kopf delivers; it must not reconcile (design 2.4)."""
 
 import json
 import subprocess

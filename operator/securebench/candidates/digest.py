@@ -1,4 +1,4 @@
-"""Digest of a folder (docs/architecture.md)."""
+"""Digest of a folder (docs/reference/protocol.md)."""
 
 from __future__ import annotations
 

@@ -5,7 +5,7 @@ a tester. Binary data travels over stdin and stdout; the last line on stderr is 
 the answer. A program of its own on purpose: it shares nothing with the operator's process but
 the volume, where it writes below ``packs/`` only.
 
-Source: design, decision 12; docs/architecture.md, exec protocol.
+Source: design 2.12; docs/reference/protocol.md, exec.
 """
 
 from __future__ import annotations

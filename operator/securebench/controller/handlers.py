@@ -1,4 +1,4 @@
-"""The whole of kopf: life cycle and one event handler (style.md section 9)."""
+"""The whole of kopf: life cycle and one event handler (design 2.4)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Proves, before the first task, that the run's Pods reach nothing (design.md sections 2, 6)."""
+"""Proves, before the first task, that the run's Pods reach nothing (design 2, 6)."""
 
 from __future__ import annotations
 

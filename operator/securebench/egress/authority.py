@@ -1,6 +1,6 @@
 """Targets of requests: what CONNECT and an absolute URL name, in one canonical form.
 
-Source: contract 11.2 and 11.3; threats A-130 and A-135. What is no plain name in one of the
+Source: contract 11.2 and 11.3; A-130 and A-135. What is no plain name in one of the
 spellings of the same name is refused, so that the list and the resolver never read different names.
 """
 

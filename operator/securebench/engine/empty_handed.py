@@ -1,6 +1,6 @@
 """Why an agent handed nothing in: the cause stands in the record, not only its trace.
 
-Source: contract 15.1, 21.10, docs/decisions/0025.
+Source: contract 15.1, 21.10, decision 0025.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """How far a launch Pod has come: container states first, the Pod's phase second.
 
-Source: design.md section 12, facts 1 to 4.
+Source: design 12.1 to 12.4.
 """
 
 from __future__ import annotations
@@ -76,7 +76,7 @@ NETWORK_WORDS = (
 
 
 class Code(IntEnum):
-    """Exit codes that supervise alone produces (docs/architecture.md)."""
+    """Exit codes that supervise alone produces (docs/reference/protocol.md)."""
 
     DONE = 0
     FAILED = 1
@@ -277,7 +277,7 @@ def _supervised_end(view: PodView, end: Terminated) -> Interrupted | Ended:
 def _killed_from_inside(view: PodView, end: Terminated) -> Ended | None:
     """Return the end of a PID 1 that nobody outside of its container asked for, else None.
 
-    It must not buy another launch: what ran in the container did it (threats A-076).
+    It must not buy another launch: what ran in the container did it (A-076).
     """
     if not _ended_alone(view, end):
         return None

@@ -1,6 +1,6 @@
 """How codex and Claude Code are started: command lines and variables, no files.
 
-Source: providers.md, measured with the versions that ``images/overlays/packages.lock`` pins. A
+Source: providers 3 and 4, measured with the versions that ``images/overlays/packages.lock`` pins. A
 pack, a prompt and a budget say what an agent does; nothing here does.
 """
 

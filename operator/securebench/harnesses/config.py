@@ -22,7 +22,7 @@ PROVIDER_TIMEOUT_SECONDS = 900.0
 NOP = "nop"
 ORACLE = "oracle"
 AUDIT_TYPES = (NOP, ORACLE)
-"""They examine a pack, not an agent: only in runs whose purpose is an audit (design.md 10)."""
+"""They examine a pack, not an agent: only in runs whose purpose is an audit (design 10)."""
 
 HARNESS_TYPES = ("claude_code", "codex", "command", *AUDIT_TYPES)
 WRONG_TYPE = f"harness.type must be one of {', '.join(HARNESS_TYPES)}"
@@ -30,7 +30,7 @@ SHELL = ("sh", "-lc")
 STDOUT: Final = "stdout"
 GIT_DIFF: Final = "git_diff"
 EXTRACTIONS: Final = (STDOUT, GIT_DIFF)
-"""Of a command on a repo_patch task; the first is the default (docs/decisions/0027)."""
+"""Of a command on a repo_patch task; the first is the default (decision 0027)."""
 ORACLE_FOLDER = "/opt/securebench/oracle"
 """In the harness container of an oracle: the task's reference answer as one file, named by form."""
 PROVIDER_HOSTS = {"codex": "api.openai.com", "claude_code": "api.anthropic.com"}

@@ -9,7 +9,7 @@ ClusterError
 └── TransientClusterError
     └── QuotaExceeded          create: waits for room, is not a failure
 
-Source: design, decision 5 and section 7.
+Source: design 2.5, 7.
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
 ``audits/<hex of the pack digest>/<verifier version>.json``; the newest result replaces the one
 before. What a tester hands in is its word, as its packs are: who may upload packs may write it.
 
-Source: contract 21.22, docs/decisions/0026.
+Source: contract 21.22, decision 0026.
 """
 
 from __future__ import annotations

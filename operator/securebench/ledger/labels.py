@@ -1,6 +1,6 @@
 """What every record says about the conditions under which it came to be.
 
-Source: contract 21.8, threats.md section 5.
+Source: contract 21.8, threats 5.
 """
 
 from __future__ import annotations

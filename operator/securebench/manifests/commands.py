@@ -1,6 +1,6 @@
 """Command lines of the programs inside Pods, with what each is told.
 
-Source: docs/architecture.md, "supervise" and "Courier and text verifier".
+Source: docs/reference/protocol.md, "supervise" and "Courier and text verifier".
 """
 
 from __future__ import annotations

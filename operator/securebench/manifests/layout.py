@@ -1,6 +1,6 @@
 """Names of the objects of a run, of folders on the volume and of paths inside Pods.
 
-Source: docs/architecture.md.
+Source: docs/reference/protocol.md.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Reference answers of a pack (design.md 10): read for oracles only, never part of a task. Pure.
+"""Reference answers of a pack (design 10): read for oracles only, never part of a task. Pure.
 
 ``oracle/answers.jsonl`` beside the manifest has one JSON object per line:
 ``{"id": TASK_ID, "candidate": TEXT}`` or ``{"id": TASK_ID, "command": SHELL}``.

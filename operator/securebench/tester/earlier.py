@@ -1,6 +1,6 @@
 """Earlier runs with the same run id: which one may be joined, which one is continued.
 
-Source: contract 15.6; design, section 3 (re-attach).
+Source: contract 15.6; design 3 (joining a run).
 """
 
 from __future__ import annotations

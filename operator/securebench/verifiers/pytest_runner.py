@@ -37,7 +37,7 @@ SOURCE_VARIABLE = "SECUREBENCH_PYTEST"
 """Has this text where a shell puts it on the command line."""
 INSIDE = "inside"
 SECRET, ANSWER = 3, 4
-"""Descriptors of the proof that supervise asks for (docs/architecture.md)."""
+"""Descriptors of the proof that supervise asks for (docs/reference/protocol.md)."""
 PROOF_BYTES = 32
 NO_WORKERS = {"no:xdist", "-pno:xdist", "PYTEST_DISABLE_PLUGIN_AUTOLOAD"}
 """Arguments and variables with which pytest-xdist knows no option."""

@@ -128,7 +128,7 @@ def test_what_has_no_verifier_has_not_failed():
 
 
 def test_ten_thousand_tasks_fit_the_bound():
-    """Design section 3: the status stays below 32 KiB whatever the tasks and messages are."""
+    """Design 3: the status stays below 32 KiB whatever the tasks and messages are."""
     count = 10_000
     long, same = [named(n, "ä" * 300) for n in range(30)], text_task()
     tasks = [replace(same, index=n, task=long[n % 30]) for n in range(count)]

@@ -1,4 +1,4 @@
-"""The provider route against a scripted provider over TLS (providers.md section 8, A-179)."""
+"""The provider route against a scripted provider over TLS (providers 8, A-179)."""
 
 from __future__ import annotations
 

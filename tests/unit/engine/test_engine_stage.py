@@ -1,4 +1,4 @@
-"""Design section 12, facts 1 to 4 and 14: what a launch Pod's status means."""
+"""Design 12.1 to 12.4 and 12.14: what a launch Pod's status means."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""How the tools are started: one test for each trap of providers.md that a flag avoids."""
+"""How the tools are started: one test for each trap of providers 3 and 4 that a flag avoids."""
 
 import tomllib
 

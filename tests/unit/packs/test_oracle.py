@@ -1,4 +1,4 @@
-"""Reference answers of a pack (design.md 10)."""
+"""Reference answers of a pack (design 10)."""
 
 import json
 

@@ -1,4 +1,4 @@
-"""The repository inside an image: what it holds beyond its base commit (threats A-003).
+"""The repository inside an image: what it holds beyond its base commit (A-003).
 
 Everything that an image brings is data here. Objects go into a fresh bare repository; its
 configuration, hooks, attributes, alternates and the indexes of packs are ours.

@@ -1,4 +1,4 @@
-"""collisions: answers that must differ also differ for the scorer (threats A-084)."""
+"""collisions: answers that must differ also differ for the scorer (A-084)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""history: a task's repository tells nothing of what came after its base commit (threats A-003)."""
+"""history: a task's repository tells nothing of what came after its base commit (A-003)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""image: no layer and no setting of a task's image holds a hidden value (threats A-005)."""
+"""image: no layer and no setting of a task's image holds a hidden value (A-005)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""null-answers: an answer that says nothing scores 0 (threats A-082)."""
+"""null-answers: an answer that says nothing scores 0 (A-082)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""payload: nothing that an agent gets holds a hidden value (threats A-001, A-002, R-23)."""
+"""payload: nothing that an agent gets holds a hidden value (A-001, A-002, R-23)."""
 
 from __future__ import annotations
 

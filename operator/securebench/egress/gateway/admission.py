@@ -1,6 +1,6 @@
 """Who a connection is of: the sidecar's service account token, checked without a question.
 
-Source: threats A-143 and A-178. The token is a projected one: bound to its Pod and to the
+Source: A-143 and A-178. The token is a projected one: bound to its Pod and to the
 audience of this run's gateway, signed by the API server.
 """
 

@@ -1,6 +1,6 @@
 """The provider route: requests to the model provider's API, one after the other.
 
-Source: providers.md section 8; contract 11.4.
+Source: providers 8; contract 11.4.
 """
 
 from __future__ import annotations

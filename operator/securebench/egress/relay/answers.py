@@ -2,7 +2,7 @@
 
 The bytes go to the agent as they are; this reads a copy.
 
-Source: providers.md 7, 8.5.
+Source: providers 7, 8.5.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """The closed list for Anthropic's Messages API.
 
-Source: providers.md 4.2 and 4.3.
+Source: providers 4.2 and 4.3.
 """
 
 from __future__ import annotations

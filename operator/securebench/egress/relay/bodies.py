@@ -3,7 +3,7 @@
 The body is read strictly and written anew: the provider sees what was judged. Tools that the
 provider would run are taken out; what would make it fetch something is refused.
 
-Source: providers.md 3.5 and 4.3; contract 11.4; threats A-181.
+Source: providers 3.5 and 4.3; contract 11.4; A-181.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """The closed list for OpenAI's Responses API.
 
-Source: providers.md 3.3 to 3.5.
+Source: providers 3.3 to 3.5.
 """
 
 from __future__ import annotations

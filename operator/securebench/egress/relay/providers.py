@@ -1,6 +1,6 @@
 """The two providers: what is relayed, how it is authorised, how a refusal looks to its CLI.
 
-Source: providers.md sections 3, 4 and 8; it wins over the path list of contract 11.4.
+Source: providers 3, 4 and 8; it wins over the path list of contract 11.4.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ class Provider:
         probes: Paths that HEAD may ask for.
         key_header: Lower-case name of the header with the key.
         key_prefix: Stands before the key in it.
-        final_status: Status that its CLI takes as final (providers.md 3.6, 4.4).
+        final_status: Status that its CLI takes as final (providers 3.6, 4.4).
     """
 
     name: str

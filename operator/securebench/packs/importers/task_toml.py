@@ -147,7 +147,7 @@ def check_keys(config: Mapping[str, object]) -> KeyFindings:
     Args:
         config: The parsed ``task.toml``.
 
-    Source: the configuration classes of Harbor 0.25 (schema versions 1.0 to 1.4).
+    Source: harbor 2; the configuration classes of its release 0.25 (schema versions 1.0 to 1.4).
     """
     found = KeyFindings()
     _check(config, _TASK_TOML, "", found)

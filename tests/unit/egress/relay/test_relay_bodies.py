@@ -1,4 +1,4 @@
-"""What a request may ask of its provider (providers.md 3.5, 4.3; A-181)."""
+"""What a request may ask of its provider (providers 3.5, 4.3; A-181)."""
 
 from __future__ import annotations
 
