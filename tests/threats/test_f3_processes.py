@@ -6,6 +6,7 @@ import json
 
 import pytest
 
+from threats.f2_repository import uncounted
 from threats.f3_code import ANSWER, BROKEN, CHANNEL, INCOMPLETE
 from threats.f3_probe import HIJACK, PROBE, report_of
 from threats.f3_repository import (
@@ -118,9 +119,8 @@ MAY_TRACE = Batch(
 
 REPOS = Batch("f3-repo", "repo_patch", defaults=REPO_DEFAULTS)
 FORGES = REPOS.task("forges", candidate=FORGED, given=REPO_INPUT, grading=REPO_ROW["eval"])
-UNCONTROLLED = REPOS.task(
-    "uncontrolled", candidate=FORGED, given=REPO_INPUT, grading=WITHOUT_CONTROL
-)
+UNCONTROLLED = uncounted("uncontrolled", FORGED, control=None)
+"""Where only the exit code of the tests decides."""
 DISARMS = REPOS.task("disarms", candidate=NO_ASSERTIONS, given=REPO_INPUT, grading=REPO_ROW["eval"])
 DISARMS_CHECKED = REPOS.task(
     "disarms-checked", candidate=NO_ASSERTIONS, given=REPO_INPUT, grading=WITH_CONTROL
