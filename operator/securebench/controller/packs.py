@@ -33,7 +33,8 @@ CONTENT = f"{PACKS}/.content"
 LIMITS = BundleLimits()
 
 UNUSED_SECONDS = 3600.0
-"""How long a frozen copy stays that no run is bound to: a run may be about to bind itself."""
+"""How long a frozen copy stays that no run is bound to: a run may be about to bind itself. A copy
+that is being made takes less."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,7 +170,7 @@ def frozen(root: Path, pack: Pack, digest: str) -> FrozenPack:
 
 
 def remove_unused(root: Path, bound: Iterable[Mapping[str, object]], now: float) -> None:
-    """Remove frozen copies that no run is bound to. Blocks.
+    """Remove frozen copies that no run is bound to, and what a broken-off copy left. Blocks.
 
     Args:
         root: Where the volume is mounted.
@@ -187,7 +188,7 @@ def remove_unused(root: Path, bound: Iterable[Mapping[str, object]], now: float)
     content = root / CONTENT
     for folder in content.iterdir() if content.is_dir() else ():
         is_fresh = now < folder.stat().st_mtime + UNUSED_SECONDS
-        if folder in used or is_fresh or folder.name.startswith("."):
+        if folder in used or is_fresh:
             continue
         shutil.rmtree(folder)
         logger.info("frozen pack %s: removed, no run uses it", folder.name)

@@ -250,6 +250,18 @@ def test_frozen_packs_go_with_the_last_run_that_uses_them(world):
 
 
 @with_results_ttl
+def test_a_copy_that_was_broken_off_goes_and_one_that_goes_on_stays(world):
+    world.finished("one")
+    broken, living = (world.root / CONTENT / f".incoming-{name}" for name in ("old", "new"))
+    for folder, since in ((broken, -2 * UNUSED_SECONDS), (living, 0)):
+        folder.mkdir()
+        os.utime(folder, (0, world.clock.now() + since))
+    world.wait(3 * TTL)
+    assert not broken.exists()
+    assert living.exists()
+
+
+@with_results_ttl
 def test_a_binding_that_cannot_be_read_keeps_the_packs(world):
     world.finished("one")
     other = world.root / "runs/other"
