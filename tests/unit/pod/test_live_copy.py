@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import signal
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -105,7 +106,7 @@ def test_the_courier_works_until_sigterm() -> None:
     def meanwhile() -> None:
         steps.append(len(steps))
         if len(steps) == 3:
-            os.kill(os.getpid(), signal.SIGTERM)
+            signal.pthread_kill(threading.get_ident(), signal.SIGTERM)
 
     courier.wait_for_term(meanwhile, seconds=0.001)
     assert steps == [0, 1, 2]
