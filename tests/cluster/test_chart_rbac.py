@@ -42,6 +42,9 @@ OPERATOR_RIGHTS = {
     ("delete", "pods"),
     ("create", "networkpolicies"),
     ("get", "networkpolicies"),
+    ("create", "events.events.k8s.io"),
+    ("get", "events.events.k8s.io"),
+    ("patch", "events.events.k8s.io"),
     ("create", "services"),
     ("get", "services"),
     ("delete", "services"),
@@ -61,6 +64,7 @@ RESOURCES = {
     "pods/ephemeralcontainers": "",
     "pods/eviction": "",
     "events": "",
+    "events.events.k8s.io": "events.k8s.io",
     "configmaps": "",
     "secrets": "",
     "services": "",
@@ -146,11 +150,12 @@ class Question(NamedTuple):
 
 
 def may(api: client.ApiClient, user: str, question: Question) -> bool:
+    group = RESOURCES[question.resource]
     resource, _, subresource = question.resource.partition("/")
     attributes = {
         "verb": question.verb,
-        "group": RESOURCES[question.resource],
-        "resource": resource,
+        "group": group,
+        "resource": resource.removesuffix(f".{group}"),
         "subresource": subresource,
         "namespace": question.namespace,
         "name": question.name,
@@ -183,7 +188,7 @@ def test_the_operators_role_is_exactly_what_it_needs(installed: Installed) -> No
         if item["kind"] == "Role" and item["metadata"]["name"] == "securebench-operator"
     )
     granted = [
-        (verb, resource)
+        (verb, "events.events.k8s.io" if resource == "events" else resource)
         for rule in role["rules"]
         for resource in rule["resources"]
         for verb in rule["verbs"]

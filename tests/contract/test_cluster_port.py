@@ -8,6 +8,9 @@ from contextlib import aclosing
 
 import pytest
 
+from securebench.controller.events import event, event_name, series
+from securebench.controller.start import RunObject
+from securebench.engine.notices import Notice
 from securebench.errors import PermanentClusterError, TransientClusterError
 from securebench.kube import client
 from securebench.kube.client import connect
@@ -294,6 +297,26 @@ async def test_a_service_gets_an_address(world):
     uid = created["metadata"]["uid"]
     assert await world.cluster.delete(Kind.SERVICE, "a", uid=uid, grace_seconds=None)
     assert await world.cluster.get(Kind.SERVICE, "a") is None
+
+
+async def test_an_event_that_occurs_again_is_a_series(world):
+    run = RunObject("nightly", "11111111-0000", world.cluster.namespace, 1, {})
+    told = Notice("Wait", "Unschedulable", "0/1 nodes", is_warning=True, key="")
+    body = event(run, told, "process", 1_767_225_600.5)
+    name = event_name(run, told)
+    made = await world.cluster.create(Kind.EVENT, body)
+
+    with pytest.raises(AlreadyExists):
+        await world.cluster.create(Kind.EVENT, body)
+    assert await world.cluster.patch(Kind.EVENT, name, series(3, 1_767_225_660.0))
+
+    found = await world.cluster.get(Kind.EVENT, name)
+    assert (found["note"], found["eventTime"]) == (made["note"], "2026-01-01T00:00:00.500000Z")
+    assert found["series"] == {"count": 3, "lastObservedTime": "2026-01-01T00:01:00.000000Z"}
+
+
+async def test_a_patch_of_what_is_gone(world):
+    assert not await world.cluster.patch(Kind.EVENT, "a", series(3, 1.0))
 
 
 async def test_signing_keys_are_a_key_set(world):

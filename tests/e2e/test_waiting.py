@@ -63,3 +63,24 @@ def test_observed_generation_follows_a_finished_run(shared: Release) -> None:
     generation = shared.get("brun", run)["metadata"]["generation"]
     seen = shared.wait(run, lambda now: now["status"]["observedGeneration"] == generation, 30)
     assert condition(seen)["reason"] == "Completed"
+
+
+def test_describe_shows_what_happened(shared: Release) -> None:
+    isolation = {"require": "Verified"}
+    run = begin(shared, rows(1), "sleep 5; echo 4", isolation=isolation)
+    shared.wait(run, lambda _: harness_pods(shared, run), 60)
+    (pod,) = harness_pods(shared, run)
+    shared.kubectl("delete", "pod", pod, "--grace-period=1")
+    shared.wait_ended(run)
+    _, events = shared.kubectl("describe", "brun", run).split("Events:")
+    told = [line.split()[:2] for line in events.splitlines() if "securebench-operator" in line]
+    assert ["Normal", "Started"] in told, events
+    assert ["Normal", "IsolationVerified"] in told, events
+    assert ["Warning", "LaunchLost"] in told, events
+    assert ["Normal", "Completed"] in told, events
+    assert "1 of 1 passed" in events
+
+
+def harness_pods(release: Release, run: str) -> list[str]:
+    pods = (pod["metadata"] for pod in release.pods(run))
+    return [meta["name"] for meta in pods if meta["labels"]["securebench.dev/role"] == "harness"]

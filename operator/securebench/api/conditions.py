@@ -87,14 +87,12 @@ END_STATES: Mapping[Reason, EndState] = MappingProxyType(
         Reason.CANCELLED: EndState(ConditionStatus.FALSE, 1),
         Reason.POD_REFUSED: EndState(ConditionStatus.FALSE, 1),
         Reason.GATEWAY_FAILED: EndState(ConditionStatus.FALSE, 1),
-        Reason.STORAGE_UNAVAILABLE: EndState(ConditionStatus.FALSE, 1),
-        Reason.INTERNAL: EndState(ConditionStatus.FALSE, 1),
     }
 )
-"""The reasons with which a run ends. While ``Succeeded`` is Unknown it goes on, whatever the
-reason is: ``Internal`` and ``StorageUnavailable`` are also said of what is tried again.
+"""The reasons with which a run ends. ``Internal`` and ``StorageUnavailable`` are none of them: what
+they speak of is tried again for as long as the run is there, and ``Succeeded`` stays Unknown.
 
-Source: contract 21.20.
+Source: contract 21.20, decision 0001.
 """
 
 

@@ -66,14 +66,7 @@ class RunLife:
         self._give_up_at: float | None = None
         self._root = context.settings.data_root
         self._store = RunStore(self._root, run.uid)
-        self._publisher = Publisher(
-            context.cluster,
-            run.name,
-            wishes,
-            context.clock,
-            context.settings.status_interval_seconds,
-            run.conditions,
-        )
+        self._publisher = Publisher(context, run, wishes)
         self._gate = Gate(places, run.uid, wishes, self._publisher, context.clock)
 
     async def live(self) -> None:
@@ -159,6 +152,8 @@ class RunLife:
         book = await RunBook.open(bound, self._context.clock, self._context.process)
         self._started_at = book.history.started_at
         self._is_quiet = False
+        if book.history.epoch == 1:
+            await self._publisher.started(bound.plan)
         loop = RunLoop(self._context, bound, book, self._wishes, self._publisher)
         try:
             if not await loop.run():

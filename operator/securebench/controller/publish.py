@@ -1,26 +1,29 @@
-"""Writes the status of one run: at most every few seconds, always when a condition changes."""
+"""What one run tells: its status, at most every few seconds but for changes, and its Events."""
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 from securebench.api.conditions import (
-    Condition,
     ConditionStatus,
     ConditionType,
     Finding,
     Reason,
 )
-from securebench.clock import Clock
 from securebench.controller.book import RunBook
+from securebench.controller.context import Context
+from securebench.controller.events import EventRecorder
 from securebench.controller.obstacles import Obstacle
+from securebench.controller.start import RunObject
 from securebench.controller.status import Observed, StatusBoard, succeeded, with_generation
 from securebench.controller.wishes import Wishes
 from securebench.engine.entries import Isolated
+from securebench.engine.model import Lost
+from securebench.engine.notices import changes, losses, started
 from securebench.errors import TransientClusterError
-from securebench.kube.port import Cluster, Kind, Raw
+from securebench.kube.port import Kind, Raw
 from securebench.plan.model import RunPlan
 
 logger = logging.getLogger(__name__)
@@ -30,32 +33,23 @@ SUSPENDED_WORDS = "spec.suspend is true: nothing of the run is under way"
 
 
 class Publisher:
-    """The one writer of a run's status, from the run's first look to its end.
+    """The one writer of a run's status and Events, from the run's first look to its end.
 
     Args:
-        cluster: The run's namespace.
-        name: The BenchmarkRun.
+        context: The operator's surroundings.
+        run: The BenchmarkRun; with the conditions that an earlier process left.
         wishes: For generation and suspension.
-        clock: The wall clock.
-        interval_seconds: Between two writes that change no condition.
-        conditions: As an earlier process left them.
     """
 
-    def __init__(
-        self,
-        cluster: Cluster,
-        name: str,
-        wishes: Wishes,
-        clock: Clock,
-        interval_seconds: float,
-        conditions: tuple[Condition, ...] = (),
-    ) -> None:
-        self._cluster = cluster
-        self._name = name
+    def __init__(self, context: Context, run: RunObject, wishes: Wishes) -> None:
+        self._cluster = context.cluster
+        self._name = run.name
         self._wishes = wishes
-        self._clock = clock
-        self._interval = interval_seconds
-        self._board = StatusBoard(conditions)
+        self._clock = context.clock
+        self._interval = context.settings.status_interval_seconds
+        self._board = StatusBoard(run.conditions)
+        self._events = EventRecorder(context.cluster, run, context.clock, context.process)
+        self._told = run.conditions
         self.written: Raw = {}
         self._written_at = 0.0
         self._findings: Sequence[Finding] = ()
@@ -70,6 +64,14 @@ class Publisher:
         finding = Finding(ConditionType.SUCCEEDED, ConditionStatus.UNKNOWN, reason, message)
         findings = [finding, *self._always(None)]
         await self._write(self._board.bare(self._observed(findings), is_over=False), findings)
+
+    async def started(self, plan: RunPlan) -> None:
+        """Tell that the run begins."""
+        await self._events.post([started(plan)])
+
+    async def lost(self, lost: Iterable[Lost]) -> None:
+        """Tell which launches were lost, and why."""
+        await self._events.post(losses(lost))
 
     async def progress(self, book: RunBook, plan: RunPlan, obstacle: Obstacle | None) -> None:
         """Say how far the run is and what is in its way; may be held back."""
@@ -148,10 +150,18 @@ class Publisher:
             self._is_late = True
             return
         self.written = status
+        await self._tell()
 
     async def _write_surely(self, status: Raw) -> None:
         await self._cluster.patch_status(Kind.BENCHMARK_RUN, self._name, status)
         self.written = status
+        await self._tell()
+        await self._events.flush()
+
+    async def _tell(self) -> None:
+        """Post what the written conditions say and the ones before did not."""
+        before, self._told = self._told, self._board.conditions
+        await self._events.post(changes(before, self._told))
 
 
 def _state(finding: Finding) -> Finding:

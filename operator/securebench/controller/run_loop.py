@@ -51,7 +51,6 @@ LEAST_SLEEP_SECONDS = 0.05
 FINISH_BATCH = 100
 """Records written in one pass; a cancelled run of thousands goes on publishing meanwhile."""
 
-
 _STARTING = Obstacle(Reason.GATEWAY_STARTING, "the run's gateway is being made")
 
 
@@ -316,6 +315,7 @@ class RunLoop:
             self._launcher.create(launch, partial(self._manifest, launch), self._mirror.saw)
         for deletion in decision.deletions:
             self._launcher.delete(deletion)
+        await self._publisher.lost(lost)
 
     async def _capture(self, captures: Sequence[Capture]) -> None:
         store, now = self._bound.store, self._context.clock.now()

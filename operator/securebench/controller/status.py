@@ -93,6 +93,11 @@ class StatusBoard:
     def __init__(self, conditions: tuple[Condition, ...] = ()) -> None:
         self._conditions = conditions
 
+    @property
+    def conditions(self) -> tuple[Condition, ...]:
+        """The conditions as they were set last."""
+        return self._conditions
+
     def bare(self, observed: Observed, *, is_over: bool) -> dict[str, object]:
         """Return the status of a run without a plan; what was written of one before stays."""
         status = BenchmarkRunStatus(

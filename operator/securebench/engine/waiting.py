@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection, Iterable
 from typing import NamedTuple
 
@@ -14,6 +15,10 @@ STEPS_SECONDS = (5, 10, 20, 40)
 write of the status, so they are few."""
 
 MINUTE_SECONDS = 60
+
+_AGE = re.compile(r" for \d+ (?:s|min)$")
+_AGAIN = "is launched again after "
+_BEFORE = "; the launch before ended with "
 
 ONCE = frozenset({MATERIALIZE, CONTROL_CHECK})
 """Init containers that end before the next container starts; the others stay."""
@@ -110,7 +115,14 @@ def _after_loss(found: Waiting, view: PodView, attempts: Collection[AttemptHisto
     if lost is None:
         return found
     why = f"{lost.reason}: {lost.message}"
-    return found._replace(words=f"{found.words}; the launch before ended with {why}")
+    return found._replace(words=f"{found.words}{_BEFORE}{why}")
+
+
+def essence(words: str) -> str:
+    """Return what a run waits for without its age and without the loss before; may be empty."""
+    if words.startswith(_AGAIN):
+        return ""
+    return _AGE.sub("", words.partition(_BEFORE)[0])
 
 
 def _next_try(attempts: Iterable[AttemptHistory]) -> Waiting | None:
@@ -120,7 +132,7 @@ def _next_try(attempts: Iterable[AttemptHistory]) -> Waiting | None:
     latest = max(lost, key=lambda each: each.at, default=None)
     if latest is None:
         return None
-    return Waiting(f"is launched again after {latest.reason}: {latest.message}")
+    return Waiting(f"{_AGAIN}{latest.reason}: {latest.message}")
 
 
 def _is_living(view: PodView) -> bool:

@@ -189,7 +189,7 @@ class ApiCluster:
     async def patch(self, kind: Kind, name: str, body: Raw) -> bool:
         """Apply a merge patch to an object; False when the object is gone.
 
-        Testers change their own objects; the operator has no right to and never calls it.
+        Testers change their own objects; the operator has the right to for Events only.
         """
         request = _Request("PATCH", self._path(kind, name), body=body, content_type=_MERGE_PATCH)
         return await self._patched("patch", kind, request)

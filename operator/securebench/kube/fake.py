@@ -161,6 +161,14 @@ class FakeCluster:
             self._replace(kind, item, {**item, "status": status})
             return True
 
+    async def patch(self, kind: Kind, name: str, body: Raw) -> bool:
+        """Merge into an object; a changed spec is a new generation."""
+        with self._call("patch", kind, name):
+            if name not in self._objects[kind]:
+                return False
+            self.edit(kind, name, body)
+            return True
+
     async def signing_keys(self) -> bytes:
         """Return a key set; ``keys`` holds what a test wants instead."""
         return self.keys
@@ -226,19 +234,6 @@ class FakeCluster:
         return self._replace(
             Kind.POD, item, {**item, "spec": spec, "status": copy.deepcopy(dict(status))}
         )
-
-    def pod_events(self, name: str, events: Mapping[str, str]) -> None:
-        """Record Events about a Pod: message by reason."""
-        uid = metadata(self._objects[Kind.POD][name])["uid"]
-        for reason, message in events.items():
-            manifest: Raw = {
-                "metadata": {"name": f"{name}.{self._version:x}"},
-                "involvedObject": {"kind": "Pod", "name": name, "uid": uid},
-                "reason": reason,
-                "message": message,
-                "type": "Warning",
-            }
-            self._write(Kind.EVENT, "ADDED", self._stamped(Kind.EVENT, manifest))
 
     def edit(self, kind: Kind, name: str, patch: Raw) -> Raw:
         """Merge into an object as a user would; a changed spec is a new generation."""

@@ -158,6 +158,19 @@ class Cluster(Protocol):
         """
         ...
 
+    async def patch(self, kind: Kind, name: str, body: Raw) -> bool:
+        """Apply a merge patch to an object.
+
+        Args:
+            kind: Kind of the object.
+            name: Its name.
+            body: What changes; null removes a key.
+
+        Returns:
+            False when the object is gone.
+        """
+        ...
+
     async def signing_keys(self) -> bytes:
         """Return the keys with which the cluster signs tokens of service accounts.
 

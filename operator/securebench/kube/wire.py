@@ -25,7 +25,7 @@ _COLLECTIONS: Mapping[Kind, tuple[str, str]] = {
     Kind.CONFIG_MAP: (CORE, "configmaps"),
     Kind.SECRET: (CORE, "secrets"),
     Kind.BENCHMARK_RUN: (f"/apis/{API_VERSION}", PLURAL),
-    Kind.EVENT: (CORE, "events"),
+    Kind.EVENT: ("/apis/events.k8s.io/v1", "events"),
 }
 
 _TRANSIENT_STATUSES = frozenset({401, 408, 409, 425, 429, 500, 502, 503, 504})

@@ -14,7 +14,7 @@ from contextlib import aclosing, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import NamedTuple, Protocol, TypeVar
+from typing import NamedTuple, TypeVar
 
 from securebench.errors import ClusterError, StorageError, TransientClusterError
 from securebench.kube.port import AlreadyExists, Cluster, Kind, Raw
@@ -68,14 +68,6 @@ _FINAL_TRIES = 8
 """Of fetching the results; with their waits about two minutes, enough for a restarted Pod."""
 
 
-class TesterCluster(Cluster, Protocol):
-    """A cluster that also changes objects of the tester's own."""
-
-    async def patch(self, kind: Kind, name: str, body: Raw) -> bool:
-        """Apply a merge patch; False when the object is gone."""
-        ...
-
-
 @dataclass(frozen=True, slots=True)
 class Surroundings:
     """What a run needs from outside.
@@ -90,7 +82,7 @@ class Surroundings:
         is_watched: Whether somebody wants to see what the agents print while they work.
     """
 
-    cluster: TesterCluster
+    cluster: Cluster
     link: OperatorLink
     environ: Mapping[str, str]
     reporter: Reporter

@@ -45,17 +45,6 @@ harness:
 """
 
 
-class PatchingCluster(FakeCluster):
-    """The fake with the one call that only testers need."""
-
-    async def patch(self, kind: Kind, name: str, body: Raw) -> bool:
-        with self._call("patch", kind, name):
-            if name not in self.objects(kind):
-                return False
-            self.edit(kind, name, body)
-            return True
-
-
 class Namespace:
     """What a tester meets.
 
@@ -65,7 +54,7 @@ class Namespace:
 
     def __init__(self, root: Path) -> None:
         self.root = root
-        self.cluster = PatchingCluster()
+        self.cluster = FakeCluster()
         self.calls: list[tuple[str, ...]] = []
         self.failures: list[SecureBenchError] = []
         self._failing: str | None = None

@@ -12,7 +12,7 @@ from securebench.cli.main import app
 from securebench.errors import PermanentClusterError
 from securebench.tester.connection import Connection, Place
 from securebench.tester.link import VIEWER_COMMAND, OperatorLink
-from unit.cli.fake_operator import Namespace, PatchingCluster, Script, complete, write_tester
+from unit.cli.fake_operator import FakeCluster, Namespace, Script, complete, write_tester
 
 
 class Outcome(NamedTuple):
@@ -56,7 +56,7 @@ class Shell:
         yield Connection(self.namespace.cluster, link)  # type: ignore[arg-type]
 
     @asynccontextmanager
-    async def open_cluster(self, _place: Place) -> AsyncIterator[PatchingCluster]:
+    async def open_cluster(self, _place: Place) -> AsyncIterator[FakeCluster]:
         yield self.namespace.cluster
 
     def __call__(self, *arguments: str) -> Outcome:

@@ -122,7 +122,7 @@ async def test_paths_of_all_kinds():
         Kind.CONFIG_MAP: "/api/v1/namespaces/sb/configmaps",
         Kind.SECRET: "/api/v1/namespaces/sb/secrets",
         Kind.BENCHMARK_RUN: "/apis/securebench.dev/v1alpha1/namespaces/sb/benchmarkruns",
-        Kind.EVENT: "/api/v1/namespaces/sb/events",
+        Kind.EVENT: "/apis/events.k8s.io/v1/namespaces/sb/events",
     }
     cluster, api = cluster_of(*[GONE for _ in Kind])
 

@@ -256,17 +256,6 @@ async def test_the_creator_cannot_write_the_status():
     assert "status" not in run
 
 
-async def test_events_about_a_pod():
-    fake = FakeCluster()
-    await fake.create(Kind.POD, pod("a"))
-
-    fake.pod_events("a", {"FailedScheduling": "0/1 nodes", "FailedMount": "no volume"})
-
-    items = (await fake.list(Kind.EVENT, "")).items
-    assert [item["reason"] for item in items] == ["FailedScheduling", "FailedMount"]
-    assert {item["involvedObject"]["name"] for item in items} == {"a"}
-
-
 async def test_deleting_everything_by_an_empty_selector_is_our_bug():
     with pytest.raises(InvariantViolationError):
         await FakeCluster().delete_many(Kind.POD, "")

@@ -12,7 +12,7 @@ from securebench.kube.port import Kind, Raw
 from securebench.tester.earlier import Binding, joinable_run
 from securebench.tester.local_records import Flaw
 from securebench.tester.progress import Event
-from unit.cli.fake_operator import PatchingCluster, record
+from unit.cli.fake_operator import FakeCluster, record
 from unit.tester.bench import Bench
 
 BINDING = Binding("r", "sha256:p", "sha256:h", "1")
@@ -83,7 +83,7 @@ async def test_the_summary_is_fetched_from_a_restarted_operator(bench: Bench) ->
     assert (await bench.run()).summary is not None
 
 
-class SlowCluster(PatchingCluster):
+class SlowCluster(FakeCluster):
     """Answers to a creation only after the caller was interrupted."""
 
     def __init__(self) -> None:
@@ -98,7 +98,7 @@ class SlowCluster(PatchingCluster):
         return created
 
 
-class SlowOwner(PatchingCluster):
+class SlowOwner(FakeCluster):
     """Creates at once, and never answers to who wants to own a Secret."""
 
     def __init__(self) -> None:

@@ -1,0 +1,177 @@
+"""The Events of a run: what is posted, counted, bounded and never waited for."""
+
+import asyncio
+from unittest import mock
+
+import pytest
+
+from build import FakeClock, inline
+from operator_world import World
+from securebench.controller.events import MAX_EVENTS, MAX_NOTE, EventRecorder
+from securebench.controller.start import RunObject
+from securebench.engine.notices import Notice
+from securebench.errors import PermanentClusterError, TransientClusterError
+from securebench.kube.fake import FakeCluster
+from securebench.kube.port import Kind
+
+RUN = RunObject("nightly", "11111111-0000", "bench", 1, {})
+
+
+def notice(key="", note="0/1 nodes", reason="Unschedulable"):
+    return Notice("Wait", reason, note, is_warning=True, key=key)
+
+
+class Told:
+    """A recorder and what the cluster has of it."""
+
+    def __init__(self):
+        self.clock = FakeClock()
+        self.cluster = FakeCluster(namespace="bench", clock=self.clock)
+        self.recorder = self.process()
+
+    def process(self):
+        return EventRecorder(self.cluster, RUN, self.clock, "process")
+
+    def events(self):
+        return list(self.cluster.objects(Kind.EVENT).values())
+
+    def counts(self):
+        return [event.get("series", {}).get("count", 1) for event in self.events()]
+
+
+@pytest.fixture
+def told():
+    return Told()
+
+
+async def test_an_event_is_about_the_run(told):
+    await told.recorder.post([notice()])
+    (event,) = told.events()
+    assert event["regarding"]["uid"] == RUN.uid
+    assert event["regarding"]["kind"] == "BenchmarkRun"
+    assert (event["type"], event["reason"], event["note"]) == (
+        "Warning",
+        "Unschedulable",
+        "0/1 nodes",
+    )
+    assert event["eventTime"] == "2026-01-01T00:00:00.000000Z"
+    assert event["metadata"]["name"].startswith("nightly.")
+
+
+async def test_what_occurs_again_is_counted_at_most_once_a_minute(told):
+    await told.recorder.post([notice()] * 5)
+    assert told.counts() == [1]
+    told.clock.advance(61)
+    await told.recorder.post([notice(), notice()])
+    assert told.counts() == [6]
+    await told.recorder.flush()
+    assert told.counts() == [7]
+    writes = len(told.cluster.calls)
+    await told.recorder.flush()
+    assert len(told.cluster.calls) == writes
+
+
+async def test_another_process_goes_on_counting(told):
+    await told.recorder.post([notice()])
+    for count in (2, 3):
+        await told.process().post([notice()])
+        assert told.counts() == [count]
+
+
+async def test_another_key_is_another_event(told):
+    await told.recorder.post([notice("a"), notice("b"), notice("a", reason="Queued")])
+    assert len(told.events()) == 3
+
+
+async def test_events_are_bounded(told):
+    await told.recorder.post(notice(str(number)) for number in range(3 * MAX_EVENTS))
+    assert len(told.events()) == MAX_EVENTS
+
+
+async def test_a_long_note_is_cut_to_what_the_server_takes(told):
+    await told.recorder.post([notice(note="ü" * 2000)])
+    (event,) = told.events()
+    assert len(event["note"].encode()) <= MAX_NOTE
+    assert event["note"].endswith("ü…")
+
+
+REFUSALS = {
+    "create": PermanentClusterError("events is forbidden", status=403),
+    "patch": TransientClusterError("no answer"),
+}
+
+
+@pytest.mark.parametrize("verb", REFUSALS)
+async def test_a_refusal_is_no_trouble_of_the_run(verb, told, caplog):
+    told.cluster.fail_next(verb, REFUSALS[verb])
+    await told.recorder.post([notice()])
+    told.clock.advance(61)
+    await told.recorder.post([notice()])
+    assert str(REFUSALS[verb]) in caplog.text
+
+
+@pytest.fixture
+def world(tmp_path):
+    with mock.patch.object(asyncio, "to_thread", inline):
+        world = World(tmp_path)
+        yield world
+        world.runner.run(world.supervisor.close())
+        world.runner.close()
+
+
+def events(world):
+    return list(world.cluster.objects(Kind.EVENT).values())
+
+
+def reasons(world):
+    return [event["reason"] for event in events(world)]
+
+
+def test_a_run_tells_its_start_its_isolation_and_its_end(world):
+    uid = world.apply()
+    world.work(uid)
+    assert sorted(reasons(world)) == ["Completed", "IsolationDeclared", "Started", "Waiting"]
+    assert [each["reason"] for each in events(world) if "series" in each] in ([], ["Waiting"])
+
+
+def test_a_restart_tells_nothing_twice(world):
+    uid = world.apply()
+    before = world.cluster.objects(Kind.EVENT)
+    for _ in range(3):
+        world.restart()
+        world.observe(None)
+    assert world.cluster.objects(Kind.EVENT) == before
+    world.work(uid)
+    world.restart()
+    world.observe(None)
+    counts = {each["reason"]: each.get("series") for each in events(world)}
+    assert counts["Started"] is counts["Completed"] is counts["IsolationDeclared"] is None
+
+
+def test_lost_launches_are_one_event_for_their_cause(world):
+    world.apply(parallelism=2, infrastructureRetries=1)
+    for name in world.pods():
+        world.cluster.remove(Kind.POD, name)
+    world.wait(100)
+    (first,) = (each for each in events(world) if each["reason"] == "LaunchLost")
+    for name in world.pods():
+        world.cluster.remove(Kind.POD, name)
+    world.wait(100)
+    (lost,) = (each for each in events(world) if each["reason"] == "LaunchLost")
+    assert lost["type"] == "Warning"
+    assert lost["note"] == first["note"]
+    assert lost["series"]["count"] == 4
+
+
+def test_a_spec_that_is_refused_is_told(world):
+    world.apply(nonsense=1)
+    assert reasons(world) == ["InvalidSpec"]
+
+
+def test_a_run_without_the_right_to_post_goes_on(world):
+    error = PermanentClusterError("events is forbidden", status=403)
+    for _ in range(10):
+        world.cluster.fail_next("create", error, kind=Kind.EVENT)
+    uid = world.apply()
+    world.work(uid)
+    assert world.condition()["reason"] == "Completed"

@@ -1,0 +1,108 @@
+"""What a run tells by Events."""
+
+import pytest
+
+from build import NOW, lost_launch, many_tasks, plan_of
+from securebench.api.conditions import (
+    ConditionStatus,
+    ConditionType,
+    Finding,
+    Reason,
+    set_conditions,
+)
+from securebench.engine.notices import changes, losses, started
+
+UNKNOWN, TRUE, FALSE = ConditionStatus.UNKNOWN, ConditionStatus.TRUE, ConditionStatus.FALSE
+
+
+def said(status, reason, message="", isolation=None):
+    """Return the conditions of a run; isolation is status and message of the canary's finding."""
+    findings = [Finding(ConditionType.SUCCEEDED, status, reason, message)]
+    if isolation is not None:
+        kind = ConditionType.ISOLATION_VERIFIED
+        findings.append(Finding(kind, isolation[0], Reason.VERIFIED, isolation[1]))
+    return set_conditions((), findings, observed_generation=1, now=NOW)
+
+
+CLOSED = (TRUE, "closed: api-server")
+IMAGE = "pulling python:3.11 for 20 s"
+
+WANT = {
+    "work goes on": (said(UNKNOWN, Reason.RUNNING), []),
+    "a wait for a Pod": (
+        said(UNKNOWN, Reason.STARTING, "waiting for a node"),
+        [("Waiting", "waiting for a node", False)],
+    ),
+    "the age of a wait": (
+        said(UNKNOWN, Reason.STARTING, IMAGE),
+        [("Waiting", "pulling python:3.11", False)],
+    ),
+    "a wait after a loss": (
+        said(UNKNOWN, Reason.RUNNING, "waiting for a node; the launch before ended with x: y"),
+        [("Waiting", "waiting for a node", False)],
+    ),
+    "a back-off": (said(UNKNOWN, Reason.RUNNING, "is launched again after pod_lost: gone"), []),
+    "a place": (said(UNKNOWN, Reason.QUEUED, "full"), [("Queued", "full", False)]),
+    "no room": (
+        said(UNKNOWN, Reason.UNSCHEDULABLE, "0/1 nodes"),
+        [("Unschedulable", "0/1 nodes", True)],
+    ),
+    "trouble": (said(UNKNOWN, Reason.INTERNAL, "see log"), [("Internal", "see log", True)]),
+    "isolation proven": (
+        said(UNKNOWN, Reason.RUNNING, isolation=CLOSED),
+        [("IsolationVerified", CLOSED[1], False)],
+    ),
+    "isolation declared": (
+        said(UNKNOWN, Reason.RUNNING, isolation=(UNKNOWN, "no canary ran")),
+        [("IsolationDeclared", "no canary ran", False)],
+    ),
+    "isolation not proven": (
+        said(UNKNOWN, Reason.RUNNING, isolation=(FALSE, "reached: dns")),
+        [("IsolationNotVerified", "reached: dns", True)],
+    ),
+    "a good end": (said(TRUE, Reason.COMPLETED, "2 of 2"), [("Completed", "2 of 2", False)]),
+    "a bad end": (said(FALSE, Reason.INVALID_SPEC, "no"), [("InvalidSpec", "no", True)]),
+}
+
+
+@pytest.mark.parametrize("name", WANT)
+def test_what_conditions_tell(name):
+    after, want = WANT[name]
+    seen = [(notice.reason, notice.note, notice.is_warning) for notice in changes((), after)]
+    assert seen == want
+    assert list(changes(after, after)) == []
+
+
+def test_only_what_is_new_is_told():
+    before = said(UNKNOWN, Reason.STARTING, IMAGE, CLOSED)
+    later = said(UNKNOWN, Reason.STARTING, "pulling python:3.11 for 3 min", CLOSED)
+    assert list(changes(before, later)) == []
+    (notice,) = changes(before, said(TRUE, Reason.COMPLETED, "1 of 1", CLOSED))
+    assert notice.reason == "Completed"
+
+
+def test_a_wait_that_comes_again_is_told_again():
+    wait = said(UNKNOWN, Reason.UNSCHEDULABLE, "0/1 nodes")
+    first = list(changes((), wait))
+    again = list(changes(said(UNKNOWN, Reason.RUNNING), wait))
+    assert again == first
+
+
+def test_a_run_that_is_not_isolated_tells_finding_and_end():
+    after = said(FALSE, Reason.ISOLATION_NOT_VERIFIED, "reached: dns", (FALSE, "reached: dns"))
+    assert [notice.action for notice in changes((), after)] == ["Isolate", "End"]
+
+
+def test_losses_of_one_cause_have_one_key():
+    lost = [lost_launch(), lost_launch(at=NOW + 1), lost_launch(reason="image_pull_failed")]
+    told = list(losses(lost))
+    assert [notice.key for notice in told] == ["pod_lost", "pod_lost", "image_pull_failed"]
+    assert told[0].note == "pod_lost: Pod was evicted (task 0 attempt 1 harness launch 1)"
+    assert {notice.reason for notice in told} == {"LaunchLost"}
+
+
+def test_the_start_names_the_pack_and_its_size():
+    plan = plan_of(*many_tasks(3), attempts=2)
+    note = started(plan).note
+    assert plan.pack_digest in note
+    assert note.endswith("6 attempts")
