@@ -194,6 +194,7 @@ PLURALS = {
     Kind.SERVICE: "services",
     Kind.CONFIG_MAP: "configmaps",
     Kind.SECRET: "secrets",
+    Kind.EVENT: "events",
     Kind.BENCHMARK_RUN: "benchmarkruns",
 }
 KOPF_RIGHTS = {("list", "benchmarkruns"), ("watch", "benchmarkruns")}
