@@ -22,7 +22,8 @@ _SECTIONS = re.compile(rf"\b({_NAMES}) (\d+(?:\.\d+)*(?![\w%]){_MORE})", re.IGNO
 _DECISIONS = re.compile(r"\bdecisions? (\d+(?:(?:, | and | or | to )\d{4})*)", re.IGNORECASE)
 _IDS = re.compile(r"\b(?:A-\d{3}|R-\d{2}|F\d{1,2}\.\d)\b")
 _OTHER_FORMS = re.compile(
-    rf"(?<!\")\b(?:{_NAMES}|style|mistakes)(?:\.md\b|'s sections? \d|,? (?:sections?|decision|facts?) \d)"
+    rf"(?<!\")\b(?:{_NAMES}|style|mistakes)"
+    r"(?:\.md\b|'s sections? \d|,? (?:sections?|decision|facts?) \d)"
     r"|\bruling \d|docs/decisions/\d",
     re.IGNORECASE,
 )
