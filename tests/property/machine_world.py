@@ -97,6 +97,10 @@ class MortalCluster(FakeCluster):
         self.fate.point()
         return found
 
+    async def patch(self, kind: Kind, name: str, body: Raw) -> bool:
+        self.fate.point()
+        return await super().patch(kind, name, body)
+
 
 class ErrorLog(logging.Handler):
     """Remembers what only a defect of ours can make the supervisor say."""

@@ -248,11 +248,12 @@ class MachineModel(RuleBasedStateMachine):
         self._pass(0.001)
 
     @rule(
-        verb=st.sampled_from(["create", "delete", "patch_status", "list", "watch"]),
+        verb=st.sampled_from(["create", "delete", "patch", "patch_status", "list", "watch"]),
+        kind=st.sampled_from([None, Kind.POD]),
         before=st.booleans(),
     )
-    def a_call_fails(self, verb: str, before: bool) -> None:  # noqa: FBT001 - drawn by hypothesis
-        self.cluster.fail_next(verb, TransientClusterError("no answer"), before=before)
+    def a_call_fails(self, verb: str, kind: Kind | None, before: bool) -> None:  # noqa: FBT001 - drawn by hypothesis
+        self.cluster.fail_next(verb, TransientClusterError("no answer"), before=before, kind=kind)
 
     @rule(count=st.integers(1, 4))
     def a_pod_is_made_without_a_trace(self, count: int) -> None:

@@ -152,10 +152,10 @@ class RunLife:
         book = await RunBook.open(bound, self._context.clock, self._context.process)
         self._started_at = book.history.started_at
         self._is_quiet = False
-        if book.history.epoch == 1:
-            await self._publisher.started(bound.plan)
         loop = RunLoop(self._context, bound, book, self._wishes, self._publisher)
         try:
+            if book.history.epoch == 1:
+                await self._publisher.started(bound.plan)
             if not await loop.run():
                 self._is_quiet = True
                 self._gate.leave()
