@@ -18,11 +18,15 @@ from pydantic import (
     BaseModel,
     ConfigDict,
     Field,
+    GetCoreSchemaHandler,
+    GetJsonSchemaHandler,
     TypeAdapter,
     ValidationError,
     model_validator,
 )
 from pydantic.alias_generators import to_camel
+from pydantic.json_schema import JsonSchemaValue
+from pydantic_core import CoreSchema, core_schema
 
 from securebench.api.choices import TaintEffect, TolerationOperator
 from securebench.api.shapes import quantity
@@ -30,6 +34,7 @@ from securebench.candidates.bounds import GIB, RECORD_BYTES
 from securebench.candidates.bounds import Bounds as CaptureBounds
 from securebench.egress.config import GatewayLimits
 from securebench.errors import ConfigError
+from securebench.harnesses.registry import cli_agents
 
 DATA_ROOT = Path("/var/lib/securebench")
 """Where Pods of ours mount the results volume."""
@@ -268,13 +273,39 @@ class Overlay(_Part):
         return found if found in self.images else ""
 
 
-class Overlays(_Part):
-    """The command line tools that codex and claude_code run."""
+def _no_overlays() -> dict[str, Overlay]:
+    return {name: Overlay() for name, _ in cli_agents()}
 
-    codex: Overlay = Overlay()
-    """Codex."""
-    claude_code: Overlay = Overlay()
-    """Claude Code."""
+
+class _ByAgent:
+    """Keys are agents with a CLI, by their names or as the chart's values write them."""
+
+    @staticmethod
+    def _named(value: object) -> object:
+        names = {written: name for name, _ in cli_agents() for written in (name, to_camel(name))}
+        if not isinstance(value, Mapping):
+            return value
+        unknown = sorted(str(key) for key in value if key not in names)
+        if unknown:
+            known = ", ".join(to_camel(name) for name, _ in cli_agents())
+            raise ValueError(f"no agent has the name {unknown[0]!r}; there is {known}")
+        given = {names[key]: overlay for key, overlay in value.items()}
+        return _no_overlays() | given
+
+    def __get_pydantic_core_schema__(
+        self, source: object, handler: GetCoreSchemaHandler
+    ) -> CoreSchema:
+        return core_schema.no_info_before_validator_function(self._named, handler(source))
+
+    def __get_pydantic_json_schema__(
+        self, schema: CoreSchema, handler: GetJsonSchemaHandler
+    ) -> JsonSchemaValue:
+        overlay = handler(schema)["additionalProperties"]
+        properties = {
+            to_camel(name): {**overlay, "description": f"Of harness type {name}."}
+            for name, _ in cli_agents()
+        }
+        return {"type": "object", "additionalProperties": False, "properties": properties}
 
 
 class Settings(_Part):
@@ -334,8 +365,8 @@ class Settings(_Part):
     """The way out of runs that ask for one."""
     retention: Retention = Retention()
     """What stays on the results volume."""
-    overlays: Overlays = Overlays()
-    """Images of the command line tools of model providers."""
+    overlays: Annotated[Mapping[str, Overlay], _ByAgent()] = Field(default_factory=_no_overlays)
+    """Images of the command line tools of agents, by harness type."""
 
     @classmethod
     def from_text(cls, text: str, place: Mapping[str, str]) -> Self:

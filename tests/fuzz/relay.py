@@ -8,16 +8,16 @@ import json
 from pathlib import Path
 
 from fuzz.loop import Target
-from securebench.egress.relay import anthropic, openai
-from securebench.egress.relay.answers import (
-    AnthropicMeter,
+from securebench.egress.relay.masking import KeyMask
+from securebench.harnesses.providers import anthropic, openai
+from securebench.harnesses.providers.answers import (
     DocumentReader,
     Meter,
-    OpenAIMeter,
     StreamReader,
 )
-from securebench.egress.relay.bodies import Close, RefusedBodyError, plain, relayed_body
-from securebench.egress.relay.masking import KeyMask
+from securebench.harnesses.providers.anthropic import AnthropicMeter
+from securebench.harnesses.providers.bodies import Close, RefusedBodyError, plain, relayed_body
+from securebench.harnesses.providers.openai import OpenAIMeter
 
 KEY = b"sk-canary-0123456789"
 
@@ -46,14 +46,14 @@ BODIES: tuple[object, ...] = (
 
 def check_body(data: bytes, _root: Path) -> None:
     """What is sent offers no tool of the provider's and nothing to fetch, however it is judged."""
-    for close in (openai.closed, anthropic.closed):
+    for close in (openai.strip_hosted_tools, anthropic.strip_hosted_tools):
         kinds, body = judged(data, close)
         assert all(kind == plain(kind) for kind in kinds), kinds
         if body is None:
             continue
         assert judged(body, close) == ((), body)
         sent = json.loads(body)
-        if close is openai.closed:
+        if close is openai.strip_hosted_tools:
             assert not openai_hosted(sent), sent
         else:
             assert all(tool.get("type", "custom") == "custom" for tool in sent.get("tools") or ())

@@ -29,7 +29,7 @@ from securebench.engine.entries import (
 )
 from securebench.engine.model import Finish, Outcome
 from securebench.errors import ConfigErrors, InvalidInputError, JournalCorruptError
-from securebench.harnesses.config import harness_config
+from securebench.harnesses.registry import harness_config
 from securebench.ledger.journal import checksum, encode_all, first_link, read_entries
 from securebench.packs.compile import compile_rows
 from securebench.packs.digest import row_digest

@@ -14,10 +14,10 @@ import yaml
 from securebench.candidates.extraction import Extraction
 from securebench.egress.config import GatewayLimits
 from securebench.engine.model import SealedCandidate, SealedPatch
-from securebench.harnesses.agents import agent_command
-from securebench.harnesses.config import CommandHarness, ProviderHarness, harness_config
+from securebench.harnesses.config import CommandHarness, ProviderHarness
 from securebench.harnesses.extraction import extraction_for
 from securebench.harnesses.prompts import task_prompt
+from securebench.harnesses.registry import cli_named, harness_config
 from securebench.manifests.canary import ProbeTarget, canary_pod, control_pod
 from securebench.manifests.gateway import GatewayPolicy, gateway_pod, gateway_service
 from securebench.manifests.harness import harness_pod
@@ -334,7 +334,7 @@ def agent_run(plan: RunPlan, kind: str, task: TaskPlan) -> tuple[RunPlan, TaskPl
     agent = agent_plan(harness, overlays)
     extraction = extraction_for(task.task.task_type, harness)
     prompt = task_prompt(task.task.task_type, extraction, task.workspace, harness.task_file)
-    command = agent_command(harness, prompt, PROVIDER_URL)
+    command = cli_named(harness.type).command(harness, prompt, PROVIDER_URL)
     planned = replace(plan.harness, type=kind, command=(), agent=agent)
     return replace(plan, harness=planned, egress=PROVIDER), replace(
         task, command=command, extraction=extraction

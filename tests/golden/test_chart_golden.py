@@ -115,7 +115,7 @@ def test_values_reach_the_settings() -> None:
     assert local.gateway_image == "example.test/operator:local"
     assert local.gateway.nameservers == ("10.96.0.10",)
     assert local.gateway.ca_config_map == "our-authority"
-    assert local.overlays.codex.version("latest") == "0.169.0"
+    assert local.overlays["codex"].version("latest") == "0.169.0"
     assert local.pod_template.runtime_class_names == ("gvisor",)
     assert local.pod_template.sandboxed_runtime_class_names == ("gvisor",)
     assert local.bounds.workspace_bytes == 100 * 1024**3

@@ -32,8 +32,8 @@ from securebench.controller.supervisor import run_object
 from securebench.engine import machine
 from securebench.engine.machine import after_verification
 from securebench.engine.model import Finish, Outcome, PodFacts
-from securebench.harnesses.config import harness_config
 from securebench.harnesses.digest import harness_digest
+from securebench.harnesses.registry import harness_config
 from securebench.kube.fake import FakeCluster
 from securebench.ledger.labels import Isolation
 from securebench.ledger.records import RecordContext, RecordTexts, candidate_record

@@ -29,10 +29,11 @@ from relays import (
     relayed,
 )
 from securebench.egress.gateway import provider_call, provider_route
-from securebench.egress.relay import account, anthropic, openai
+from securebench.egress.relay import account
 from securebench.egress.relay.headers import upstream_headers
-from securebench.egress.relay.providers import Kind, Provider
 from securebench.engine.model import AttemptHistory
+from securebench.harnesses.providers.provider import Kind, Provider
+from securebench.harnesses.registry import provider_named
 from securebench.ledger.labels import Isolation, record_labels
 from securebench.ledger.producer_metadata import producer_metadata
 from securebench.plan.egress import EgressPlan, ProviderPlan
@@ -323,8 +324,10 @@ async def test_a_181_attack_from_within(tmp_path: Path, name: str) -> None:
 
 @BOTH
 async def test_a_181_twin(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
-    for module in (openai, anthropic):
-        monkeypatch.setattr(module, "closed", lambda body, _: body)
+    def weakened(name: str) -> Provider:
+        return replace(provider_named(name), strip_hosted_tools=lambda body, _: body)
+
+    monkeypatch.setattr(provider_route, "provider_named", weakened)
     async with relayed(name, [answer(*events(name))], tmp_path) as relay:
         assert (await relay.ask(question(name, tools=[HOSTED["search"]]))).status == 200
         assert relay.script.asked[0].json["tools"] == [HOSTED["search"]]

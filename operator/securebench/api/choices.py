@@ -5,20 +5,6 @@ from __future__ import annotations
 from enum import StrEnum
 
 
-class HarnessType(StrEnum):
-    """What produces the candidates."""
-
-    COMMAND = "command"
-    CODEX = "codex"
-    CLAUDE_CODE = "claude_code"
-    NOP = "nop"
-    ORACLE = "oracle"
-
-
-PROVIDER_TYPES = frozenset({HarnessType.CODEX, HarnessType.CLAUDE_CODE})
-"""Types that work with a model provider."""
-
-
 class DangerousCommand(StrEnum):
     """A command that needs a capability in the verifier container."""
 

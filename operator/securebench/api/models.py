@@ -9,12 +9,11 @@ from typing import Annotated, ClassVar, Self
 from pydantic import Field, model_validator
 
 from securebench.api import wording
+from securebench.api.agents import HarnessType, provider_fits, with_provider
 from securebench.api.base import ApiModel
 from securebench.api.choices import (
-    PROVIDER_TYPES,
     CancelMode,
     DangerousCommand,
-    HarnessType,
     IsolationGap,
     IsolationRequirement,
     LaneRetention,
@@ -381,9 +380,9 @@ class BenchmarkRunSpec(ApiModel):
 
     @model_validator(mode="after")
     def _provider_fits(self) -> Self:
-        needs_key = self.harness.type in PROVIDER_TYPES
+        needs_key = self.harness.type in with_provider()
         if self.provider is not None and not needs_key:
-            raise ValueError(wording.PROVIDER_FITS)
+            raise ValueError(provider_fits())
         if self.provider is None and needs_key:
-            raise ValueError(f"harness type {self.harness.type.value} needs provider.secretRef")
+            raise ValueError(f"harness type {self.harness.type} needs provider.secretRef")
         return self

@@ -10,8 +10,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from securebench.api import wording
+from securebench.api.agents import provider_fits, provider_needed, with_provider
 from securebench.api.base import ApiModel
-from securebench.api.choices import PROVIDER_TYPES
 from securebench.api.models import (
     DEFAULT_MEMORY_LIMIT,
     BenchmarkRunSpec,
@@ -88,7 +88,7 @@ def _request_rule(name: str, limit: str) -> CelRule:
     )
 
 
-_NEEDS_PROVIDER = f"self.harness.type in {sorted(kind.value for kind in PROVIDER_TYPES)}"
+_NEEDS_PROVIDER = f"self.harness.type in {list(with_provider())}"
 
 _CANCEL_ORDER = CelRule(
     "!has(oldSelf.cancel) || oldSelf.cancel == '' || has(self.cancel) && "
@@ -115,12 +115,12 @@ RULES: Mapping[type[ApiModel], Sequence[CelRule]] = {
         _CANCEL_ORDER,
         CelRule(
             f"!has(self.provider) || {_NEEDS_PROVIDER}",
-            wording.PROVIDER_FITS,
+            provider_fits(),
             ".provider",
         ),
         CelRule(
             f"has(self.provider) || !({_NEEDS_PROVIDER})",
-            "harness types codex and claude_code need provider.secretRef",
+            provider_needed(),
             ".harness.type",
         ),
     ),

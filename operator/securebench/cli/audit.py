@@ -18,7 +18,8 @@ from securebench.audit.subject import Subject, load_subject
 from securebench.audit.trials import TESTER_FILE, run_trial
 from securebench.clock import SystemClock, rfc3339
 from securebench.errors import SecureBenchError
-from securebench.harnesses.config import GIT_DIFF, CommandHarness, Harness, harness_config
+from securebench.harnesses.config import GIT_DIFF, CommandHarness, Harness
+from securebench.harnesses.registry import harness_config
 from securebench.ledger.audits import AuditResult
 from securebench.names import logical_name
 from securebench.packs.digest import pack_digest

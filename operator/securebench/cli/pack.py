@@ -10,12 +10,8 @@ from pathlib import Path
 
 from securebench.cli.output import print_error, print_line, print_table
 from securebench.errors import ConfigErrors, InvalidInputError
-from securebench.harnesses.config import (
-    GIT_DIFF,
-    CommandHarness,
-    Harness,
-    harness_config,
-)
+from securebench.harnesses.config import GIT_DIFF, CommandHarness, Harness
+from securebench.harnesses.registry import harness_config
 from securebench.kube.port import Kind
 from securebench.packs.bundle import files_receipt
 from securebench.packs.graders.check import lint_graders

@@ -17,8 +17,8 @@ from rich.console import Console
 from securebench.api.conditions import Reason
 from securebench.cli.output import INTERRUPTED, print_error, print_notices
 from securebench.cli.results import print_reasons, print_result
-from securebench.harnesses.agents import AGENT_TOOLS, forwarded
-from securebench.tester.agent_events import agent_name
+from securebench.harnesses.registry import agent_named, forwarded
+from securebench.tester.agent_events import shown_agent
 from securebench.tester.config import TesterConfig, load_tester_config, with_tester_overrides
 from securebench.tester.connection import Place
 from securebench.tester.env_file import load_env_file
@@ -97,7 +97,7 @@ class RunCommand:
         return conclude(end, is_quiet=options.quiet)
 
     def _missing_variables(self, config: TesterConfig) -> Iterator[str]:
-        if config.harness.type in AGENT_TOOLS:
+        if agent_named(config.harness.type).cli is not None:
             return
         for name in without_value(config.harness, os.environ):
             yield (
@@ -139,7 +139,7 @@ class RunCommand:
             return reporter
         command = config.harness.config.get("command", "")
         text = " ".join(map(str, command)) if isinstance(command, list) else str(command)
-        return AgentOutputReporter(reporter, console, agent_name(config.harness.type, text))
+        return AgentOutputReporter(reporter, console, shown_agent(config.harness.type, text))
 
     def _say_how_to_come_back(self) -> None:
         if self._session is None or self._session.name is None:
@@ -159,7 +159,7 @@ def is_live(config: TesterConfig) -> bool:
     nothing is shown before the record.
     """
     harness = config.harness
-    return harness.type in AGENT_TOOLS and not forwarded(harness.type, harness.env)
+    return agent_named(harness.type).cli is not None and not forwarded(harness.type, harness.env)
 
 
 def conclude(end: RunEnd, *, is_quiet: bool = False) -> int:

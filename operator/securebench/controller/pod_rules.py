@@ -92,8 +92,7 @@ def run_policy(spec: BenchmarkRunSpec, settings: Settings) -> RunPolicy:
 
 def overlays(settings: Settings) -> Overlays:
     """Return the tools of model providers that the administrator offers, by harness type."""
-    offered = settings.overlays
-    return {"codex": _versions(offered.codex), "claude_code": _versions(offered.claude_code)}
+    return {name: _versions(overlay) for name, overlay in settings.overlays.items()}
 
 
 def _versions(overlay: Overlay) -> Mapping[str, str]:

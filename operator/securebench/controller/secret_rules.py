@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from securebench.api.models import BenchmarkRunSpec
 from securebench.controller.packs import is_usable, no_secret
 from securebench.errors import SecretMissingError, SpecError
-from securebench.harnesses.agents import AGENT_TOOLS
+from securebench.harnesses.registry import cli_named
 from securebench.kube.port import Cluster, Kind, Raw
 
 
@@ -33,7 +33,7 @@ async def check_secrets(cluster: Cluster, spec: BenchmarkRunSpec) -> None:
         name = spec.provider.secret_ref.name
         what = f"spec.provider.secretRef: Secret {name!r}"
         secret = await _usable_secret(cluster, name, what, by_gateway=True)
-        key = AGENT_TOOLS[spec.harness.type.value].key
+        key = cli_named(spec.harness.type).key
         data = secret.get("data")
         if not isinstance(data, Mapping) or key not in data:
             raise SpecError(f"{what} has no key {key}; put the model provider's key there")

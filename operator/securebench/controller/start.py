@@ -9,7 +9,6 @@ from pathlib import Path
 
 from pydantic import TypeAdapter
 
-from securebench.api.choices import HarnessType
 from securebench.api.conditions import Condition
 from securebench.api.models import BenchmarkRunSpec
 from securebench.clock import rfc3339
@@ -38,6 +37,7 @@ from securebench.errors import (
     PackError,
     SpecError,
 )
+from securebench.harnesses.config import ORACLE
 from securebench.kube.port import Kind
 from securebench.ledger.audits import pack_audit
 from securebench.ledger.index import IndexEntry, RunIndex, index_entry
@@ -148,7 +148,7 @@ def _bind_new(
     pack = freeze(root, spec.pack, sources.files, _pack_limits(context))
     kept = _kept_entries(root, earlier.uid) if earlier is not None else ()
     bounds = limits(context.settings)
-    is_oracle = spec.harness.type is HarnessType.ORACLE
+    is_oracle = spec.harness.type == ORACLE
     content = answers_content(root, spec.pack, sources.files) if is_oracle else None
     version = _agent_version(RunStore(root, earlier.uid).binding()) if earlier is not None else ""
     given = _Given(
@@ -294,7 +294,7 @@ def _plan(
 
 
 def _bound_answers(spec: BenchmarkRunSpec, store: RunStore) -> bytes | None:
-    is_oracle = spec.harness.type is HarnessType.ORACLE
+    is_oracle = spec.harness.type == ORACLE
     return (store.folder / ANSWERS).read_bytes() if is_oracle else None
 
 
@@ -302,7 +302,7 @@ def _answers(
     spec: BenchmarkRunSpec, tasks: Sequence[SecureBenchTask], content: bytes | None
 ) -> Answers:
     """Return what an oracle hands in; nothing for the other harnesses."""
-    if spec.harness.type is not HarnessType.ORACLE:
+    if spec.harness.type != ORACLE:
         return Answers()
     ids = [task.id for task in tasks]
     wanted = {ids[index] for index in selected(spec.task_selector, ids)}

@@ -1,4 +1,4 @@
-"""``harness.config`` of each harness type, checked (contract 3.1, 21.7)."""
+"""``harness.config``: what there is in it, and how it is read (contract 3.1, 21.7)."""
 
 from __future__ import annotations
 
@@ -8,24 +8,15 @@ from dataclasses import dataclass
 from math import isfinite
 from typing import Final
 
-from securebench.errors import ConfigError, ConfigErrors
+from securebench.errors import ConfigError
 from securebench.harnesses.domains import normalize_domains
-from securebench.packs import oracle
 from securebench.packs.materialize import TASK_FILE
 from securebench.packs.paths import PathError, author_path
 from securebench.resources import Component
 from securebench.spelling import meant
 
-PROVIDER_TIMEOUT_SECONDS = 900.0
-"""Time limit of codex and claude_code where neither task nor tester gives one."""
-
-NOP = "nop"
-ORACLE = "oracle"
-AUDIT_TYPES = (NOP, ORACLE)
-"""They examine a pack, not an agent: only in runs whose purpose is an audit (design 10)."""
-
-HARNESS_TYPES = ("claude_code", "codex", "command", *AUDIT_TYPES)
-WRONG_TYPE = f"harness.type must be one of {', '.join(HARNESS_TYPES)}"
+NOP: Final = "nop"
+ORACLE: Final = "oracle"
 SHELL = ("sh", "-lc")
 STDOUT: Final = "stdout"
 GIT_DIFF: Final = "git_diff"
@@ -33,18 +24,10 @@ EXTRACTIONS: Final = (STDOUT, GIT_DIFF)
 """Of a command on a repo_patch task; the first is the default (decision 0027)."""
 ORACLE_FOLDER = "/opt/securebench/oracle"
 """In the harness container of an oracle: the task's reference answer as one file, named by form."""
-PROVIDER_HOSTS = {"codex": "api.openai.com", "claude_code": "api.anthropic.com"}
-
-_AUDIT_KEYS = ("task_file", "timeout_seconds")
-_ANSWER = (
-    f"if [ -f {ORACLE_FOLDER}/{oracle.COMMAND} ];"
-    f" then exec sh -l {ORACLE_FOLDER}/{oracle.COMMAND};"
-    f" else exec cat {ORACLE_FOLDER}/{oracle.CANDIDATE}; fi"
-)
-_AUDIT_COMMANDS = {NOP: ("sh", "-c", ":"), ORACLE: ("sh", "-c", _ANSWER)}
-_COMMON_KEYS = (*_AUDIT_KEYS, "allowed_domains")
-_PROVIDER_KEYS = (*_COMMON_KEYS, "model", "version", "budget", "allow_external_tools")
-_BUDGET_KEYS = ("requests", "tokens")
+AUDIT_KEYS: Final = ("task_file", "timeout_seconds")
+COMMON_KEYS: Final = (*AUDIT_KEYS, "allowed_domains")
+"""Of ``harness.config``: those of an audit's harness, and those of every other."""
+_BUDGET_KEYS: Final = ("requests", "tokens")
 _NAME = re.compile(r"[A-Za-z0-9._+-]+")
 
 
@@ -53,11 +36,12 @@ class Harness:
     """What all harness types have.
 
     Args:
-        type: One of ``HARNESS_TYPES``.
+        type: Name of an agent of ``registry.AGENTS``.
         task_file: Workspace-relative path of the task file.
         timeout_seconds: Limit of the tester or the type's default; None for none.
         is_default_timeout: Whether the tester left the limit to the type.
         allowed_domains: Normalized, in order, without duplicates.
+        provider_host: Host of its model provider, or empty.
     """
 
     type: str
@@ -65,12 +49,13 @@ class Harness:
     timeout_seconds: float | None = None
     is_default_timeout: bool = True
     allowed_domains: tuple[str, ...] = ()
+    provider_host: str = ""
 
     @property
     def effective_domains(self) -> tuple[str, ...]:
         """Return the provider's host and the configured domains, without duplicates."""
-        host = PROVIDER_HOSTS.get(self.type)
-        return tuple(dict.fromkeys((*([host] if host else []), *self.allowed_domains)))
+        hosts = (self.provider_host, *self.allowed_domains)
+        return tuple(dict.fromkeys(host for host in hosts if host))
 
     def filled_config(self) -> dict[str, object]:
         """Return the configuration as JSON with every default filled in."""
@@ -129,7 +114,7 @@ class AuditHarness(CommandHarness):
     def filled_config(self) -> dict[str, object]:
         """Return the configuration as JSON with every default filled in."""
         config = Harness.filled_config(self)
-        return {key: config[key] for key in _AUDIT_KEYS}
+        return {key: config[key] for key in AUDIT_KEYS}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -161,119 +146,37 @@ class ProviderHarness(Harness):
         }
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CodexHarness(ProviderHarness):
-    """OpenAI's codex."""
+class ConfigReader:
+    """Reads one ``harness.config`` and collects its defects.
 
-    type: str = "codex"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ClaudeCodeHarness(ProviderHarness):
-    """Anthropic's claude."""
-
-    type: str = "claude_code"
-    model: str = "sonnet"
-
-
-def harness_config(type: str, config: Mapping[str, object]) -> Harness:  # noqa: A002 - API name
-    """Check the configuration of a harness.
+    Each method returns what a key holds; where it does not hold, its defect is noted and a
+    harmless value comes back.
 
     Args:
-        type: One of ``HARNESS_TYPES``.
-        config: ``harness.config`` as written.
+        config: As written.
 
-    Returns:
-        The harness of that type with its defaults.
-
-    Raises:
-        ConfigErrors: Every defect; each error's fact ``key`` is the path of its key.
+    Attributes:
+        errors: In the order in which the keys were read; each fact ``key`` is the path of a key.
     """
-    reader = _Reader(config)
-    match type:
-        case "command":
-            harness = _command(reader)
-        case "codex" | "claude_code":
-            harness = _provider(type, reader)
-        case "nop" | "oracle":
-            harness = _audit(type, reader)
-        case _:
-            reader.fail(WRONG_TYPE, ("harness", "type"))
-            harness = None
-    if reader.errors or harness is None:
-        raise ConfigErrors(reader.errors)
-    return harness
-
-
-def _command(reader: _Reader) -> Harness | None:
-    reader.only(("command", "artifact_path", "extraction", *_COMMON_KEYS))
-    task_file, artifact = reader.path("task_file"), reader.path("artifact_path")
-    if artifact is not None and artifact == (task_file or TASK_FILE):
-        reader.fail_at("artifact_path", "must not be the task file")
-    extraction = reader.word("extraction", EXTRACTIONS)
-    if artifact is not None and extraction == GIT_DIFF:
-        reader.fail_at("artifact_path", f"and extraction: {GIT_DIFF} name two candidates: keep one")
-    timeout = reader.timeout(default=None)
-    domains = reader.domains()
-    command = reader.command()
-    if command is None:
-        return None
-    return CommandHarness(
-        command=command,
-        artifact_path=artifact,
-        extraction=extraction,
-        task_file=task_file or TASK_FILE,
-        timeout_seconds=timeout,
-        is_default_timeout=not reader.has("timeout_seconds"),
-        allowed_domains=domains,
-    )
-
-
-def _audit(kind: str, reader: _Reader) -> Harness:
-    reader.only(_AUDIT_KEYS)
-    return AuditHarness(
-        type=kind,
-        command=_AUDIT_COMMANDS[kind],
-        task_file=reader.path("task_file") or TASK_FILE,
-        timeout_seconds=reader.timeout(default=None),
-        is_default_timeout=not reader.has("timeout_seconds"),
-    )
-
-
-def _provider(kind: str, reader: _Reader) -> Harness:
-    reader.only(_PROVIDER_KEYS)
-    harness = CodexHarness if kind == "codex" else ClaudeCodeHarness
-    requests, tokens = reader.budget()
-    return harness(
-        model=reader.name("model", default="sonnet" if kind == "claude_code" else None),
-        version=reader.name("version", default="latest"),
-        task_file=reader.path("task_file") or TASK_FILE,
-        timeout_seconds=reader.timeout(default=PROVIDER_TIMEOUT_SECONDS),
-        is_default_timeout=not reader.has("timeout_seconds"),
-        allowed_domains=reader.domains(),
-        max_requests=requests,
-        max_tokens=tokens,
-        allow_external_tools=reader.flag("allow_external_tools"),
-    )
-
-
-class _Reader:
-    """Reads one ``harness.config`` and collects its defects."""
 
     def __init__(self, config: Mapping[str, object]) -> None:
         self._config = config
         self.errors: list[ConfigError] = []
 
     def fail(self, message: str, key: tuple[str, ...]) -> None:
+        """Note a defect."""
         self.errors.append(ConfigError(message, key=key))
 
     def fail_at(self, name: str, problem: str) -> None:
+        """Note a defect of one key."""
         self.fail(f"harness.config.{name} {problem}", ("harness", "config", *name.split(".")))
 
     def has(self, name: str) -> bool:
+        """Tell whether a key is there."""
         return name in self._config
 
     def only(self, keys: tuple[str, ...]) -> None:
+        """Note every key that is not listed."""
         unknown = sorted(str(key) for key in self._config if key not in keys)
         if unknown:
             names = f"{', '.join(unknown)}{meant(unknown, keys)}"
@@ -281,6 +184,7 @@ class _Reader:
             self.fail(message, ("harness", "config", unknown[0]))
 
     def command(self) -> str | tuple[str, ...] | None:
+        """Return the command, None where there is none."""
         value = self._config.get("command")
         if isinstance(value, str) and value.strip():
             return value
@@ -291,6 +195,7 @@ class _Reader:
         return None
 
     def path(self, name: str) -> str | None:
+        """Return a workspace-relative path, or None."""
         value = self._config.get(name)
         if value is None:
             return None
@@ -301,6 +206,7 @@ class _Reader:
             return None
 
     def timeout(self, *, default: float | None) -> float | None:
+        """Return seconds, None for no limit."""
         value = self._config.get("timeout_seconds", default)
         if value is None:
             return None
@@ -313,6 +219,7 @@ class _Reader:
         return float(value)
 
     def domains(self) -> tuple[str, ...]:
+        """Return the normalized domains."""
         value = self._config.get("allowed_domains", [])
         if not isinstance(value, list | tuple):
             self.fail_at("allowed_domains", "must be a list of strings")
@@ -324,6 +231,7 @@ class _Reader:
             return ()
 
     def name(self, key: str, *, default: str | None) -> str:
+        """Return the name of a model or a version."""
         value = self._config.get(key, default)
         if isinstance(value, str) and _NAME.fullmatch(value):
             return value
@@ -342,12 +250,14 @@ class _Reader:
         return known[0]
 
     def flag(self, name: str) -> bool:
+        """Return a switch; off by default."""
         value = self._config.get(name, False)
         if not isinstance(value, bool):
             self.fail_at(name, "must be a boolean")
         return value is True
 
     def budget(self) -> tuple[int | None, int | None]:
+        """Return the most requests and tokens of one launch, None for no bound."""
         value = self._config.get("budget", {})
         if not isinstance(value, Mapping):
             self.fail_at("budget", "must be an object")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from securebench.digests import json_digest
-from securebench.harnesses.agents import forwarded
+from securebench.harnesses.registry import forwarded
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

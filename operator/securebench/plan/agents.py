@@ -6,10 +6,10 @@ from collections.abc import Mapping
 from typing import Final
 
 from securebench.api.models import BenchmarkRunSpec
-from securebench.egress.protocol import PROVIDER_PORT
+from securebench.egress.protocol import NO_PROXY, PROVIDER_PORT
 from securebench.errors import SpecError
-from securebench.harnesses.agents import AGENT_TOOLS, agent_environment, agent_preflight
-from securebench.harnesses.config import PROVIDER_HOSTS, Harness, ProviderHarness
+from securebench.harnesses.config import Harness, ProviderHarness
+from securebench.harnesses.registry import cli_named
 from securebench.plan.egress import AgentPlan, EgressPlan, ProviderPlan
 
 LATEST: Final = "latest"
@@ -17,6 +17,9 @@ LATEST: Final = "latest"
 
 PROVIDER_URL: Final = f"http://127.0.0.1:{PROVIDER_PORT}"
 """Where a tool finds its provider: the sidecar of its own Pod."""
+
+_NO_PROXIES: Final = {"NO_PROXY": NO_PROXY, "no_proxy": NO_PROXY}
+"""A proxy of the image is none for the sidecar."""
 
 Overlays = Mapping[str, Mapping[str, str]]
 """By harness type: the image of each version, and under ``LATEST`` one of these versions."""
@@ -42,15 +45,15 @@ def agent_plan(harness: ProviderHarness, overlays: Overlays, begun_with: str = "
     version = _version(harness, overlays, begun_with)
     if version not in offered:
         raise SpecError(_not_offered(harness, version, sorted(offered)))
-    tool = AGENT_TOOLS[harness.type]
+    cli = cli_named(harness.type)
     return AgentPlan(
         overlay=offered[version],
-        overlay_path=tool.overlay_path,
-        home=tool.home,
+        overlay_path=cli.overlay_path,
+        home=cli.home,
         version=version,
-        environment=agent_environment(harness, PROVIDER_URL),
-        preflight=agent_preflight(harness),
-        search=tool.search,
+        environment=_NO_PROXIES | dict(cli.environment(PROVIDER_URL)),
+        preflight=cli.preflight,
+        search=cli.search,
     )
 
 
@@ -63,14 +66,14 @@ def egress_plan(harness: Harness, spec: BenchmarkRunSpec) -> EgressPlan | None:
 
 
 def _provider_plan(harness: ProviderHarness, spec: BenchmarkRunSpec) -> ProviderPlan:
-    tool = AGENT_TOOLS[harness.type]
+    cli = cli_named(harness.type)
     if spec.provider is None:
         raise SpecError(f"spec.provider: harness type {harness.type} needs provider.secretRef")
     return ProviderPlan(
-        name=tool.provider,
-        host=PROVIDER_HOSTS[harness.type],
+        name=cli.provider.name,
+        host=cli.provider.host,
         secret=spec.provider.secret_ref.name,
-        key=tool.key,
+        key=cli.key,
         allow_external_tools=harness.allow_external_tools,
         max_requests=harness.max_requests,
         max_tokens=harness.max_tokens,

@@ -9,15 +9,13 @@ from fnmatch import fnmatchcase
 from securebench.api.models import BenchmarkRunSpec, TaskSelector
 from securebench.digests import json_digest
 from securebench.errors import ConfigErrors, InvalidInputError, SpecError
-from securebench.harnesses.agents import forwarded
 from securebench.harnesses.config import (
-    AUDIT_TYPES,
     CommandHarness,
     Harness,
     ProviderHarness,
-    harness_config,
 )
 from securebench.harnesses.digest import harness_digest
+from securebench.harnesses.registry import agent_named, forwarded, harness_config
 from securebench.names import AUDIT, PURPOSE_LABEL
 from securebench.packs.manifest import BenchmarkManifest
 from securebench.packs.task import SecureBenchTask
@@ -82,7 +80,7 @@ def spec_harness(spec: BenchmarkRunSpec) -> Harness:
     Raises:
         ConfigErrors: Its configuration does not hold.
     """
-    return harness_config(spec.harness.type.value, spec.harness.config)
+    return harness_config(spec.harness.type, spec.harness.config)
 
 
 def require_audit(spec: BenchmarkRunSpec, *, audit: bool) -> None:
@@ -91,8 +89,8 @@ def require_audit(spec: BenchmarkRunSpec, *, audit: bool) -> None:
     Raises:
         SpecError: The harness is an oracle or a nop, and the run's purpose is no audit.
     """
-    kind = spec.harness.type.value
-    if kind in AUDIT_TYPES and not audit:
+    kind = spec.harness.type
+    if agent_named(kind).is_audit and not audit:
         raise SpecError(
             f"spec.harness.type: {kind} examines the pack, not an agent; it runs only with the"
             f" label {PURPOSE_LABEL}: {AUDIT} on the BenchmarkRun: create it anew with the label"

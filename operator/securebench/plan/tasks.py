@@ -7,10 +7,10 @@ from collections.abc import Mapping, Sequence
 from securebench.candidates.extraction import Extraction
 from securebench.families.registry import verifier_configuration_problem
 from securebench.families.repo_patch import candidate_policy
-from securebench.harnesses.agents import agent_command
 from securebench.harnesses.config import SHELL, CommandHarness, Harness, ProviderHarness
 from securebench.harnesses.extraction import extraction_for
 from securebench.harnesses.prompts import task_prompt
+from securebench.harnesses.registry import cli_named
 from securebench.harnesses.time_limit import agent_time_limit
 from securebench.names import CODE_COMPLETION, REPO_PATCH, TERMINAL_TASK
 from securebench.packs.digest import row_digest
@@ -112,7 +112,7 @@ def _agent_command(
     if not isinstance(harness, ProviderHarness):
         return ()
     prompt = task_prompt(task.task_type, extraction, workspace, harness.task_file)
-    return agent_command(harness, prompt, PROVIDER_URL)
+    return cli_named(harness.type).command(harness, prompt, PROVIDER_URL)
 
 
 def _verifier_kind(task: SecureBenchTask) -> VerifierKind:

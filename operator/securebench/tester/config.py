@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from securebench.errors import ConfigError, ConfigErrors, InvalidInputError
-from securebench.harnesses.config import HARNESS_TYPES, WRONG_TYPE
+from securebench.harnesses.registry import AGENTS, wrong_type
 from securebench.packs.plain import KeyPath, PlainProblem, YamlDocument, decoded, parse_yaml
 from securebench.spelling import meant, near_words
 from securebench.verifiers.dangerous_commands import KNOWN_COMMANDS, VerificationPolicy
@@ -242,8 +242,8 @@ def _harness(data: Mapping[str, object], problems: _Problems) -> HarnessSection:
     if section is None:
         return HarnessSection(type="")
     kind = section.get("type")
-    if kind not in HARNESS_TYPES:
-        problems.add(("harness", "type"), WRONG_TYPE)
+    if not isinstance(kind, str) or kind not in AGENTS:
+        problems.add(("harness", "type"), wrong_type())
     config = section.get("config", {})
     if not isinstance(config, Mapping):
         problems.add(("harness", "config"), "harness.config must be an object")

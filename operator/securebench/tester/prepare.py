@@ -10,13 +10,9 @@ from pathlib import Path
 
 from securebench.api.models import MANIFEST_FILE, TASKS_FILE
 from securebench.errors import ConfigErrors, InvalidInputError, PackError
-from securebench.harnesses.config import (
-    AUDIT_TYPES,
-    ORACLE,
-    Harness,
-    harness_config,
-)
+from securebench.harnesses.config import ORACLE, Harness
 from securebench.harnesses.digest import harness_digest
+from securebench.harnesses.registry import agent_named, harness_config
 from securebench.packs.digest import pack_digest
 from securebench.packs.graders.check import lint_graders
 from securebench.packs.lint import LintFinding, Rule, lint_pack
@@ -83,7 +79,7 @@ def prepare(config: TesterConfig) -> Prepared:
     pack = local_pack(manifest, tasks, checked.pack.manifest)
     if harness.type == ORACLE:
         pack = _with_answers(pack, config, [item.task for item in checked.tasks])
-    audit = harness.type in AUDIT_TYPES
+    audit = agent_named(harness.type).is_audit
     return Prepared(
         pack=pack,
         families={item.task.id: item.task.task_type for item in checked.tasks},

@@ -6,11 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from securebench.errors import ConfigError
-from securebench.harnesses.agents import AGENT_TOOLS, CODEX_KEY, OPENAI_KEY, forwarded
+from securebench.harnesses.registry import agent_named, cli_named, forwarded, key_variables
 from securebench.tester.config import HarnessSection
-
-_MIRRORS: Mapping[str, str] = {OPENAI_KEY: CODEX_KEY, CODEX_KEY: OPENAI_KEY}
-"""Either stands for the other where that one is empty (contract 12.3)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,7 +27,7 @@ def secret_names(run: str, harness: HarnessSection) -> SecretNames:
     """Return the names of the Secrets of a run with this name."""
     return SecretNames(
         harness=run if forwarded(harness.type, harness.env) else "",
-        provider=f"{run}-provider" if harness.type in AGENT_TOOLS else "",
+        provider=f"{run}-provider" if agent_named(harness.type).cli is not None else "",
     )
 
 
@@ -45,14 +42,14 @@ def secret_values(
         environ: Variables of this process, the env file's among them.
 
     Raises:
-        ConfigError: codex or claude_code miss variables; one message lists them all. A command
+        ConfigError: An agent misses variables; one message lists them all. A command
             goes without those that are not set (contract 12.2, 12.4).
     """
     names = secret_names(run, harness)
     found: dict[str, dict[str, str]] = {}
     if names.provider:
         _require(harness, environ)
-        key = AGENT_TOOLS[harness.type].key
+        key = cli_named(harness.type).key
         found[names.provider] = {key: _value(key, environ)}
     if names.harness:
         variables = forwarded(harness.type, harness.env)
@@ -71,7 +68,7 @@ def without_value(harness: HarnessSection, environ: Mapping[str, str]) -> tuple[
 
 
 def _require(harness: HarnessSection, environ: Mapping[str, str]) -> None:
-    needed = dict.fromkeys((*harness.env, AGENT_TOOLS[harness.type].key))
+    needed = dict.fromkeys((*harness.env, cli_named(harness.type).key))
     missing: Sequence[str] = [name for name in needed if not _value(name, environ)]
     if missing:
         raise ConfigError(
@@ -82,4 +79,4 @@ def _require(harness: HarnessSection, environ: Mapping[str, str]) -> None:
 
 
 def _value(name: str, environ: Mapping[str, str]) -> str:
-    return environ.get(name) or environ.get(_MIRRORS.get(name, ""), "")
+    return next(filter(None, (environ.get(each) for each in key_variables(name))), "")

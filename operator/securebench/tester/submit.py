@@ -9,8 +9,7 @@ from securebench.api.base import API_VERSION, KIND
 from securebench.api.models import MANIFEST_FILE, TASKS_FILE, BenchmarkRunSpec
 from securebench.digests import PREFIX
 from securebench.errors import ConfigError, ConfigErrors, SpecError
-from securebench.harnesses.agents import forwarded
-from securebench.harnesses.config import AUDIT_TYPES
+from securebench.harnesses.registry import agent_named, forwarded
 from securebench.kube.port import Raw
 from securebench.names import (
     APP_NAME,
@@ -114,7 +113,7 @@ def _harness(section: HarnessSection, secret: str) -> Raw:
 def run_manifest(name: str, spec: Raw, harness_digest: str) -> Raw:
     """Return the BenchmarkRun; with an oracle or a nop its label says that it is an audit."""
     harness = spec["harness"]
-    is_audit = isinstance(harness, Mapping) and harness.get("type") in AUDIT_TYPES
+    is_audit = isinstance(harness, Mapping) and agent_named(str(harness.get("type"))).is_audit
     return {
         "apiVersion": API_VERSION,
         "kind": KIND,

@@ -8,13 +8,8 @@ from pathlib import Path
 
 from rich.console import Console
 
-from securebench.tester.agent_events import (
-    AgentName,
-    EventReader,
-    TraceLine,
-    agent_lines,
-    is_event,
-)
+from securebench.harnesses.agent import AgentCli
+from securebench.tester.agent_events import OutputReader, TraceLine, agent_lines, is_event
 from securebench.tester.progress import Event, Reporter
 from securebench.tester.text import printable
 
@@ -33,14 +28,14 @@ class AgentOutputReporter:
         agent: Whose events they are; None shows nothing.
     """
 
-    def __init__(self, inner: Reporter, console: Console, agent: AgentName | None) -> None:
+    def __init__(self, inner: Reporter, console: Console, agent: AgentCli | None) -> None:
         self._inner = inner
         self._console = console
         self._agent = agent
         self._trace: Path | None = None
         self._task = ""
         self._is_producer = False
-        self._readers: dict[object, EventReader] = {}
+        self._readers: dict[object, OutputReader] = {}
         self._told: defaultdict[str, Counter[str]] = defaultdict(Counter)
 
     def report(self, event: str, **fields: object) -> None:
@@ -64,8 +59,8 @@ class AgentOutputReporter:
             self._tell(task, self._live(self._agent, task, fields.get("launch"), text))
         self._inner.report(event, **fields)
 
-    def _live(self, agent: AgentName, task: str, launch: object, text: str) -> Iterator[TraceLine]:
-        reader = self._readers.setdefault(launch, EventReader(agent))
+    def _live(self, agent: AgentCli, task: str, launch: object, text: str) -> Iterator[TraceLine]:
+        reader = self._readers.setdefault(launch, OutputReader(agent))
         for line in filter(is_event, text.splitlines()):
             self._told[task][line] += 1
             yield from reader.lines(line)

@@ -8,7 +8,7 @@ import pytest
 from pydantic import ValidationError
 
 from securebench.api.base import ApiModel
-from securebench.api.choices import CancelMode, HarnessType, IsolationRequirement, PodRetention
+from securebench.api.choices import CancelMode, IsolationRequirement, PodRetention
 from securebench.api.models import BenchmarkRunSpec
 from securebench.api.shapes import quantity
 from securebench.errors import SpecError
@@ -31,7 +31,7 @@ def test_a_minimal_spec_gets_the_defaults_of_the_design() -> None:
     assert spec.run_id is None
     assert spec.pack.manifest == "manifest.yaml"
     assert spec.pack.tasks == "tasks.jsonl"
-    assert spec.harness.type is HarnessType.COMMAND
+    assert spec.harness.type == "command"
     assert spec.harness.config == {}
     assert spec.verification.disallow_dangerous_commands
     assert spec.task_selector.include == ("*",)

@@ -11,7 +11,8 @@ import pytest
 import yaml
 
 from securebench.api.models import BenchmarkRunSpec
-from securebench.harnesses.config import CommandHarness, ProviderHarness, harness_config
+from securebench.harnesses.config import CommandHarness, ProviderHarness
+from securebench.harnesses.registry import harness_config
 from securebench.manifests.checkers import RUNNER
 from securebench.packs.lint import Rule, lint_pack
 from securebench.packs.load import check_pack, load_tasks

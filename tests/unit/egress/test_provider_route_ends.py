@@ -26,9 +26,9 @@ from securebench.egress.config import GatewayLimits
 from securebench.egress.gateway import provider_call, provider_route
 from securebench.egress.gateway.launches import Launch
 from securebench.egress.gateway.provider_memory import SMALL_BYTES, BodyMemory
-from securebench.egress.relay.answers import DOCUMENT_BYTES
-from securebench.egress.relay.sse import EVENT_BYTES
 from securebench.egress.report import LaunchReport, RelayReport
+from securebench.harnesses.providers.answers import DOCUMENT_BYTES
+from securebench.harnesses.providers.sse import EVENT_BYTES
 
 
 @pytest.fixture(autouse=True)

@@ -4,19 +4,22 @@ import tomllib
 
 import pytest
 
-from securebench.harnesses.agents import (
-    AGENT_TOOLS,
-    DUMMY_KEY,
-    agent_command,
-    agent_environment,
-    agent_preflight,
-)
-from securebench.harnesses.config import PROVIDER_HOSTS, ClaudeCodeHarness, CodexHarness
+from securebench.harnesses.agent import DUMMY_KEY
+from securebench.harnesses.registry import cli_agents, cli_named, harness_config
+from securebench.plan.agents import agent_plan
 
 URL = "http://127.0.0.1:8081"
-CODEX = CodexHarness(model="gpt-5.5")
-CLAUDE = ClaudeCodeHarness(model="sonnet")
+CODEX = harness_config("codex", {"model": "gpt-5.5"})
+CLAUDE = harness_config("claude_code", {"model": "sonnet"})
 BOTH = {"codex": CODEX, "claude_code": CLAUDE}
+
+
+def agent_command(harness, prompt, url):
+    return cli_named(harness.type).command(harness, prompt, url)
+
+
+def agent_environment(harness, url):
+    return cli_named(harness.type).environment(url)
 
 
 def settings(harness=CODEX):
@@ -31,22 +34,26 @@ def words_after(argv, flag):
 
 
 def test_the_tools_are_those_with_a_provider():
-    assert set(AGENT_TOOLS) == set(PROVIDER_HOSTS) == set(BOTH)
+    assert {name: cli.provider.host for name, cli in cli_agents()} == {
+        "codex": "api.openai.com",
+        "claude_code": "api.anthropic.com",
+    }
 
 
 @pytest.mark.parametrize("kind", BOTH)
 def test_everything_lies_in_the_overlay_and_its_home(kind):
-    tool, harness = AGENT_TOOLS[kind], BOTH[kind]
-    for argv in (agent_command(harness, "p", URL), agent_preflight(harness)):
+    tool, harness = cli_named(kind), BOTH[kind]
+    for argv in (agent_command(harness, "p", URL), tool.preflight):
         assert argv[0].startswith(f"{tool.overlay_path}/")
-    assert agent_preflight(harness)[-1] == "--version"
+    assert tool.preflight[-1] == "--version"
     assert agent_environment(harness, URL)["HOME"] == tool.home
     assert all(folder.startswith(f"{tool.overlay_path}/") for folder in tool.search)
 
 
 @pytest.mark.parametrize("kind", BOTH)
 def test_a_proxy_of_the_image_is_none_for_the_sidecar(kind):
-    environment = agent_environment(BOTH[kind], URL)
+    offered = {kind: {"latest": "1", "1": "overlay:1"}}
+    environment = agent_plan(BOTH[kind], offered).environment
     assert environment["NO_PROXY"] == environment["no_proxy"] == "localhost,127.0.0.1,::1"
     assert not {"HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY"} & set(environment)
 
@@ -54,7 +61,7 @@ def test_a_proxy_of_the_image_is_none_for_the_sidecar(kind):
 @pytest.mark.parametrize("kind", BOTH)
 def test_the_key_is_none(kind):
     environment = agent_environment(BOTH[kind], URL)
-    assert environment[AGENT_TOOLS[kind].key] == DUMMY_KEY
+    assert environment[cli_named(kind).key] == DUMMY_KEY
     keys = [name for name in environment if name.endswith("_KEY")]
     assert {environment[name] for name in keys} == {DUMMY_KEY}
 
@@ -127,7 +134,9 @@ def test_codex_hides_its_key_from_commands():
 
 def test_codex_searches_the_web_only_where_the_tester_allows_it():
     assert settings()["web_search"] == "disabled"
-    assert "web_search" not in settings(CodexHarness(model="m", allow_external_tools=True))
+    assert "web_search" not in settings(
+        harness_config("codex", {"model": "m", "allow_external_tools": True})
+    )
 
 
 # Claude Code
@@ -161,7 +170,7 @@ def test_claude_runs_in_an_image_without_a_libc_and_without_a_shell():
 
 def test_claude_finds_a_ripgrep_although_a_loader_started_it():
     assert agent_environment(CLAUDE, URL)["USE_BUILTIN_RIPGREP"] == "0"
-    assert AGENT_TOOLS["claude_code"].search == ("/opt/securebench/claude-code/bin",)
+    assert cli_named("claude_code").search == ("/opt/securebench/claude-code/bin",)
 
 
 def test_claude_as_root_with_a_read_only_tmp_talks_to_the_sidecar_alone():
@@ -182,5 +191,5 @@ def environment_number(name):
 
 @pytest.mark.parametrize(("allowed", "want"), [(False, "WebSearch,WebFetch"), (True, "WebFetch")])
 def test_claude_searches_the_web_only_where_the_tester_allows_it(allowed, want):
-    harness = ClaudeCodeHarness(model="sonnet", allow_external_tools=allowed)
+    harness = harness_config("claude_code", {"allow_external_tools": allowed})
     assert words_after(agent_command(harness, "p", URL), "--disallowedTools") == want

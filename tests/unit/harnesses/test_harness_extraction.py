@@ -2,14 +2,15 @@
 
 import pytest
 
-from securebench.harnesses.config import ClaudeCodeHarness, CodexHarness, CommandHarness
+from securebench.harnesses.config import CommandHarness
 from securebench.harnesses.extraction import extraction_for
+from securebench.harnesses.registry import harness_config
 
 TEXT = ["multiple_choice", "short_answer", "free_response"]
 STDOUT = CommandHarness(command="x")
 FILE = CommandHarness(command="x", artifact_path="out/a.txt")
 CHECKOUT = CommandHarness(command="x", extraction="git_diff")
-PROVIDERS = [CodexHarness(model="m"), ClaudeCodeHarness()]
+PROVIDERS = [harness_config("codex", {"model": "m"}), harness_config("claude_code", {})]
 
 
 def taken(family, harness):

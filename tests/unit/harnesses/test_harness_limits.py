@@ -3,8 +3,9 @@
 import pytest
 
 from securebench.errors import ConfigError
-from securebench.harnesses.config import CodexHarness, CommandHarness, harness_config
+from securebench.harnesses.config import CommandHarness
 from securebench.harnesses.digest import harness_digest
+from securebench.harnesses.registry import harness_config
 from securebench.harnesses.time_limit import agent_time_limit
 
 
@@ -56,7 +57,7 @@ def test_digest_tells_harnesses_apart():
         harness_digest(CommandHarness(command="x", artifact_path="a")),
         harness_digest(CommandHarness(command="x", timeout_seconds=1.0)),
         harness_digest(CommandHarness(command="x", allowed_domains=("a.dev",))),
-        harness_digest(CodexHarness(model="m")),
+        harness_digest(harness_config("codex", {"model": "m"})),
         harness_digest(command, audit=True),
         harness_digest(harness_config("nop", {}), audit=True),
         harness_digest(harness_config("oracle", {}), audit=True, answers="sha256:1"),

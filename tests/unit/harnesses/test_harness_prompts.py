@@ -1,7 +1,7 @@
 import pytest
 
 from securebench.candidates.extraction import Extraction
-from securebench.harnesses.config import CodexHarness
+from securebench.harnesses.config import ProviderHarness
 from securebench.harnesses.extraction import extraction_for
 from securebench.harnesses.prompts import task_prompt
 
@@ -16,7 +16,7 @@ HAND_IN = {
 
 
 def prompt(family, workspace="/workspace"):
-    extraction = extraction_for(family, CodexHarness(model="m"))
+    extraction = extraction_for(family, ProviderHarness(type="codex", model="m"))
     return task_prompt(family, extraction, workspace, "task.json")
 
 

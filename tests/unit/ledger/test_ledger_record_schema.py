@@ -15,7 +15,7 @@ from securebench.engine.machine import OWN_PHASES, PHASE_OF_ROLE
 from securebench.engine.model import Outcome
 from securebench.engine.patch_steps import PatchStep
 from securebench.families.registry import FAMILIES
-from securebench.harnesses.config import HARNESS_TYPES
+from securebench.harnesses.registry import AGENTS
 from securebench.ledger.labels import Credentials, Grading, Isolation, Network
 from securebench.ledger.record_line import record_line
 from securebench.manifests.checkers import CHECKER
@@ -85,7 +85,7 @@ WORDS = {
         {None if known is Outcome.NOT_VERIFIED else known.value for known in Outcome},
         SAID["outcome"],
     ),
-    "harnesses": (set(HARNESS_TYPES), PRODUCER["harness"]),
+    "harnesses": (set(AGENTS), PRODUCER["harness"]),
     "modes": (set(get_args(ExtractionMode)), PRODUCER["candidate_extraction"]),
     "kinds": (set(get_args(CandidateKind)), PRODUCER["candidate_kind"]),
     "grading": ({word.value for word in Grading}, SAID["labels"]["properties"]["grading"]),

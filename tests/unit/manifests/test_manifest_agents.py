@@ -17,14 +17,15 @@ from golden.manifest_samples import (
     text_task,
 )
 from securebench.egress.protocol import PROXY_NAME
-from securebench.harnesses.agents import AGENT_TOOLS, DUMMY_KEY
+from securebench.harnesses.agent import DUMMY_KEY
+from securebench.harnesses.registry import cli_agents, cli_named
 from securebench.manifests.harness import DIFF_SECONDS, harness_pod
 from securebench.plan.egress import EgressPlan
 from securebench.plan.model import LaunchKey, Role, TaskPlan
 from unit.manifests.test_manifest_launches import container, told
 
 LAUNCH = LaunchKey(0, 1, Role.HARNESS, 1)
-KINDS = sorted(AGENT_TOOLS)
+KINDS = sorted(name for name, _ in cli_agents())
 
 
 def agent_pod(kind: str, task: TaskPlan | None = None, **changes: Any) -> Any:
@@ -42,7 +43,7 @@ def mounts(body: Any, name: str = "harness") -> dict[str, Any]:
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_the_tool_is_a_read_only_volume_with_a_fresh_home(kind: str) -> None:
-    body, tool = agent_pod(kind), AGENT_TOOLS[kind]
+    body, tool = agent_pod(kind), cli_named(kind)
     overlay = mounts(body)[tool.overlay_path]
     assert overlay["readOnly"] is True
     image = volume(body, overlay["name"])["image"]
@@ -54,7 +55,7 @@ def test_the_tool_is_a_read_only_volume_with_a_fresh_home(kind: str) -> None:
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_only_the_harness_has_tool_and_home(kind: str) -> None:
-    body, tool = agent_pod(kind), AGENT_TOOLS[kind]
+    body, tool = agent_pod(kind), cli_named(kind)
     others = [each["name"] for each in body["spec"]["initContainers"]]
     assert others == ["courier", "egress-proxy"]
     for name in others:
@@ -63,7 +64,7 @@ def test_only_the_harness_has_tool_and_home(kind: str) -> None:
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_preflight_comes_before_the_harness_with_the_same_limit(kind: str) -> None:
-    body, tool = agent_pod(kind), AGENT_TOOLS[kind]
+    body, tool = agent_pod(kind), cli_named(kind)
     preflight, harness = told(body, "harness")["phases"]
     assert (preflight["name"], harness["name"]) == ("preflight", "harness")
     assert preflight["command"][-1] == "--version"

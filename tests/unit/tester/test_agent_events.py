@@ -4,21 +4,26 @@ import json
 
 import pytest
 
-from securebench.tester.agent_events import AgentName, agent_lines, agent_name
+from securebench.harnesses.agent import AgentCli
+from securebench.harnesses.registry import cli_agents, cli_named
+from securebench.tester.agent_events import agent_lines, shown_agent
+
+CODEX_CLI, CLAUDE_CLI = cli_named("codex"), cli_named("claude_code")
+CLIS = [cli for _, cli in cli_agents()]
 
 
 @pytest.mark.parametrize(
     ("kind", "command", "want"),
     [
-        ("codex", "", AgentName.CODEX),
-        ("claude_code", "", AgentName.CLAUDE),
-        ("command", "cd x && codex exec --json", AgentName.CODEX),
+        ("codex", "", CODEX_CLI),
+        ("claude_code", "", CLAUDE_CLI),
+        ("command", "cd x && codex exec --json", CODEX_CLI),
         ("command", "python3 agent.py", None),
         ("oracle", "", None),
     ],
 )
-def test_whose_events_a_harness_prints(kind: str, command: str, want: AgentName | None) -> None:
-    assert agent_name(kind, command) is want
+def test_whose_events_a_harness_prints(kind: str, command: str, want: AgentCli | None) -> None:
+    assert shown_agent(kind, command) is want
 
 
 CODEX = [
@@ -35,7 +40,7 @@ CODEX = [
 
 def test_codex_events_become_lines() -> None:
     stdout = "\n".join([*(json.dumps(event) for event in CODEX), "no json", ""])
-    lines = list(agent_lines(AgentName.CODEX, stdout, "warn\n"))
+    lines = list(agent_lines(CODEX_CLI, stdout, "warn\n"))
     assert [(line.text, line.is_shown) for line in lines] == [
         ("codex run: " + "c" * 300, True),
         ("codex done: exit=2 " + "d" * 220, False),
@@ -69,7 +74,7 @@ CLAUDE = [
 
 def test_claude_events_become_lines() -> None:
     stdout = "\n".join([*(json.dumps(event) for event in CLAUDE), "no json"])
-    lines = list(agent_lines(AgentName.CLAUDE, stdout, "warn"))
+    lines = list(agent_lines(CLAUDE_CLI, stdout, "warn"))
     assert [(line.text, line.is_shown) for line in lines] == [
         ("claude run: " + "c" * 300, True),
         ("claude done: exit=3 " + "c" * 220, False),
@@ -89,13 +94,13 @@ FAILED = {
 }
 
 
-@pytest.mark.parametrize("agent", AgentName)
-def test_a_failed_turn_is_none_that_completed(agent: AgentName) -> None:
-    (line,) = agent_lines(agent, json.dumps(FAILED[agent]), "")
-    assert line.text == f"{agent}: turn failed: no quota"
+@pytest.mark.parametrize("agent", CLIS, ids=lambda agent: agent.title)
+def test_a_failed_turn_is_none_that_completed(agent: AgentCli) -> None:
+    (line,) = agent_lines(agent, json.dumps(FAILED[agent.title]), "")
+    assert line.text == f"{agent.title}: turn failed: no quota"
 
 
-@pytest.mark.parametrize("agent", AgentName)
+@pytest.mark.parametrize("agent", CLIS, ids=lambda agent: agent.title)
 @pytest.mark.parametrize(
     "event",
     [
@@ -107,13 +112,13 @@ def test_a_failed_turn_is_none_that_completed(agent: AgentName) -> None:
         {"type": "user", "message": []},
     ],
 )
-def test_an_event_of_another_form_says_nothing(agent: AgentName, event: object) -> None:
+def test_an_event_of_another_form_says_nothing(agent: AgentCli, event: object) -> None:
     assert list(agent_lines(agent, json.dumps(event), "")) == []
 
 
-@pytest.mark.parametrize("agent", AgentName)
+@pytest.mark.parametrize("agent", CLIS, ids=lambda agent: agent.title)
 @pytest.mark.parametrize("text", ["[1]", "3", "[" * 100_000, "{" + "x" * 50_000])
-def test_what_is_no_event_is_a_line_with_a_bound(agent: AgentName, text: str) -> None:
+def test_what_is_no_event_is_a_line_with_a_bound(agent: AgentCli, text: str) -> None:
     (line,) = agent_lines(agent, text, "")
     assert line.is_shown
-    assert line.text == f"{agent}: {text}"[:4000]
+    assert line.text == f"{agent.title}: {text}"[:4000]

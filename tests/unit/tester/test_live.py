@@ -13,8 +13,8 @@ from rich.console import Console
 
 from securebench.controller.live_output import LaunchNumbers
 from securebench.errors import InvalidInputError, StorageError, TransientClusterError
+from securebench.harnesses.registry import cli_named
 from securebench.tester import live
-from securebench.tester.agent_events import AgentName
 from securebench.tester.link import LivePart, OperatorLink
 from securebench.tester.live import LiveOutput
 from securebench.tester.mirror import RecordKey
@@ -55,7 +55,7 @@ class Watch:
         self.folder = folder
         self._stream = StringIO()
         console = Console(file=self._stream, width=200)
-        self.reporter = AgentOutputReporter(NullReporter(), console, AgentName.CODEX)
+        self.reporter = AgentOutputReporter(NullReporter(), console, cli_named("codex"))
         self.reporter.report(Event.RUN_START, run_id="r", output_dir=str(folder))
         self.live = LiveOutput(self.link, "abc", ("a", "b"), self.reporter)
 
@@ -137,7 +137,9 @@ async def test_what_arrives_after_the_record_or_twice_is_not_told(watch: Watch) 
 
 
 async def test_the_end_of_a_command_knows_its_beginning(tmp_path: Path) -> None:
-    reporter = AgentOutputReporter(NullReporter(), Console(file=StringIO()), AgentName.CLAUDE)
+    reporter = AgentOutputReporter(
+        NullReporter(), Console(file=StringIO()), cli_named("claude_code")
+    )
     reporter.report(Event.RUN_START, run_id="r", output_dir=str(tmp_path))
     call = {"type": "tool_use", "id": "t", "name": "Bash", "input": {"command": "ls"}}
     for speaker, block in (

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from securebench.tester.agent_events import agent_name
+from securebench.tester.agent_events import shown_agent
 from securebench.tester.progress import (
     Event,
     LineReporter,
@@ -239,7 +239,7 @@ def test_candidate_kinds(field: str, want: str) -> None:
 def test_the_trace_file(command: str, want: str, tmp_path: Path) -> None:
     (tmp_path / "agent-trace.log").write_text("of an earlier run")
     console, stream = plain_console()
-    reporter = AgentOutputReporter(NullReporter(), console, agent_name("command", command))
+    reporter = AgentOutputReporter(NullReporter(), console, shown_agent("command", command))
     reporter.report(Event.RUN_START, run_id="r", output_dir=str(tmp_path))
     told = record(producer_stdout="hello", verifier_stdout="not the agent")
     for event, fields in record_events(told, index=1, total=1):

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
-from types import MappingProxyType
 from typing import Final
 
 import h11
@@ -18,21 +17,17 @@ from securebench.egress.gateway.http1 import Exchange
 from securebench.egress.gateway.launches import Launch
 from securebench.egress.gateway.provider_upstream import Question, Upstream
 from securebench.egress.relay import account
-from securebench.egress.relay.answers import (
+from securebench.egress.relay.headers import agent_headers
+from securebench.egress.relay.masking import KeyMask
+from securebench.harnesses.providers.answers import (
     CHARACTERS_PER_TOKEN,
     FORBIDDEN,
-    AnthropicMeter,
     DocumentReader,
-    Meter,
-    OpenAIMeter,
     Reader,
     StreamReader,
     Usage,
     failure_of_status,
 )
-from securebench.egress.relay.headers import agent_headers
-from securebench.egress.relay.masking import KeyMask
-from securebench.egress.relay.providers import ANTHROPIC, OPENAI
 from securebench.reasons import PROVIDER_AUTH, PROVIDER_UNAVAILABLE
 
 OK: Final = 200
@@ -46,9 +41,6 @@ ANSWER_TOKENS: Final = 32_000
 READ_ON_SECONDS: Final = 5.0
 """For the end of an answer whose agent left: it has the usage, and often comes soon after."""
 _REDIRECTS: Final = range(300, 400)
-_METERS: Final[Mapping[str, Callable[[], Meter]]] = MappingProxyType(
-    {OPENAI.name: OpenAIMeter, ANTHROPIC.name: AnthropicMeter}
-)
 
 
 class KeyRefusedError(Exception):
@@ -78,7 +70,7 @@ class Call:
         self._exchange = exchange
         self._launch = launch
         self._gateway = gateway
-        self._meter = _METERS[question.provider]()
+        self._meter = question.provider.meter()
         self._mask = KeyMask(question.key)
         self._is_judged = False
         self._has_answer = False
@@ -127,7 +119,7 @@ class Call:
         self._turn.reserve(sign * tokens, left)
 
     async def _run(self, sent: Callable[[], None]) -> None:
-        upstream = await Upstream.opened(self._gateway, self._launch, self._question.host)
+        upstream = await Upstream.opened(self._gateway, self._launch, self._question.provider.host)
         try:
             await self._ask(upstream)
             sent()

@@ -21,11 +21,12 @@ from securebench.egress.gateway.provider_memory import Reservation
 from securebench.egress.gateway.provider_upstream import Question
 from securebench.egress.gateway.streams import AgentStream, linger
 from securebench.egress.protocol import Route
-from securebench.egress.relay import account, anthropic, openai
-from securebench.egress.relay.bodies import RefusedBodyError, RelayedBody, relayed_body
+from securebench.egress.relay import account
 from securebench.egress.relay.headers import RefusedHeadersError, upstream_headers
-from securebench.egress.relay.providers import OPENAI, PROVIDERS, Kind, Refusal
 from securebench.errors import ConfigError, SecureBenchError
+from securebench.harnesses.providers.bodies import RefusedBodyError, RelayedBody, relayed_body
+from securebench.harnesses.providers.provider import Kind, Refusal
+from securebench.harnesses.registry import provider_named
 from securebench.reasons import PROVIDER_AUTH
 
 BODY_SECONDS = 60.0
@@ -137,7 +138,7 @@ class Request:
         self._launch = side.launch
         self._gateway = side.gateway
         self._config = side.config
-        self._provider = replace(PROVIDERS[side.config.name], host=side.config.host)
+        self._provider = replace(provider_named(side.config.name), host=side.config.host)
         self._call: Call | None = None
         self._began = side.gateway.monotonic()
         self._bytes = bytes_before, side.agent.bytes_down
@@ -230,7 +231,7 @@ class Request:
         except RefusedHeadersError as error:
             raise RefusedCallError(Refusal.BAD_REQUEST, error.reason) from error
         target = self._exchange.head.target
-        return Question(self._provider.name, self._config.host, target, headers, body.data, key)
+        return Question(self._provider, target, headers, body.data, key)
 
     async def _raw(self) -> bytes:
         try:
@@ -246,8 +247,9 @@ class Request:
             raise RefusedCallError(kind, error.reason) from error
 
     async def _relayed(self, raw: bytes) -> RelayedBody:
-        rules = openai if self._provider.name == OPENAI.name else anthropic
-        close = rules.opened if self._config.allow_external_tools else rules.closed
+        provider = self._provider
+        is_open = self._config.allow_external_tools
+        close = provider.allow_hosted_tools if is_open else provider.strip_hosted_tools
         try:
             return await self._gateway.bodies.judged(len(raw), relayed_body, raw, close)
         except RefusedBodyError as error:

@@ -14,22 +14,21 @@ from securebench.egress.gateway.context import Gateway
 from securebench.egress.gateway.http1 import OriginConnection
 from securebench.egress.gateway.launches import Launch
 from securebench.egress.gateway.streams import Stream
+from securebench.harnesses.providers.provider import Provider
 
 
 class Question(NamedTuple):
     """What is sent.
 
     Attributes:
-        provider: Name of whom it goes to.
-        host: Of the provider.
+        provider: Whom it goes to.
         target: Path and query.
         headers: With the key.
         body: JSON.
         key: The key alone.
     """
 
-    provider: str
-    host: str
+    provider: Provider
     target: str
     headers: list[tuple[bytes, bytes]]
     body: bytes

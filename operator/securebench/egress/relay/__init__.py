@@ -1,1 +1,1 @@
-"""What a launch may ask its model provider, and what the answers mean; pure."""
+"""What the gateway adds to and takes from an exchange with a model provider; pure."""

@@ -6,9 +6,9 @@ from dataclasses import dataclass, field, replace
 from typing import Final
 
 from securebench.egress.config import ProviderConfig
-from securebench.egress.relay.answers import Usage
-from securebench.egress.relay.providers import Refusal
 from securebench.egress.report import RelayReport
+from securebench.harnesses.providers.answers import Usage
+from securebench.harnesses.providers.provider import Refusal
 from securebench.reasons import PROVIDER_AUTH
 
 KINDS: Final = 32

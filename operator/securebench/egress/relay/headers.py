@@ -6,8 +6,8 @@ from collections import Counter
 from collections.abc import Iterable
 from typing import Final
 
-from securebench.egress.relay.providers import Provider
 from securebench.errors import SecureBenchError
+from securebench.harnesses.providers.provider import Provider
 
 Headers = Iterable[tuple[bytes, bytes]]
 """Pairs of lower-case name and value, in the order of the message."""
@@ -15,22 +15,9 @@ Headers = Iterable[tuple[bytes, bytes]]
 USER_AGENT: Final = b"securebench"
 """The agent has no say in it: providers refuse or slow down some."""
 
-_ASKED: Final = frozenset(
-    {
-        b"accept",
-        b"anthropic-beta",
-        b"anthropic-version",
-        b"anthropic-dangerous-direct-browser-access",
-        b"originator",
-        b"session-id",
-        b"session_id",
-        b"thread-id",
-        b"x-client-request-id",
-        b"x-app",
-        b"x-claude-code-session-id",
-    }
-)
-_ASKED_PREFIXES: Final = (b"x-codex-", b"x-stainless-")
+_ASKED: Final = frozenset({b"accept"})
+_ASKED_PREFIXES: Final = (b"x-stainless-",)
+"""Of the SDKs that most providers have."""
 _CHECKED: Final = frozenset({b"content-type", b"content-encoding"})
 """Not relayed, but must be unambiguous."""
 
@@ -68,7 +55,7 @@ def upstream_headers(
     Raises:
         RefusedHeadersError: A header that counts stands there twice, or the body is compressed.
     """
-    pairs = [(name, value) for name, value in received if _is_asked(name)]
+    pairs = [(name, value) for name, value in received if _is_asked(name, provider)]
     counts = Counter(name for name, _ in pairs)
     twice = sorted(name.decode("latin-1") for name, count in counts.items() if count > 1)
     if twice:
@@ -97,5 +84,10 @@ def agent_headers(received: Headers) -> list[tuple[bytes, bytes]]:
     ]
 
 
-def _is_asked(name: bytes) -> bool:
-    return name in _ASKED or name in _CHECKED or name.startswith(_ASKED_PREFIXES)
+def _is_asked(name: bytes, provider: Provider) -> bool:
+    return (
+        name in _ASKED
+        or name in _CHECKED
+        or name in provider.headers
+        or name.startswith((*_ASKED_PREFIXES, *provider.header_prefixes))
+    )

@@ -10,7 +10,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from securebench.egress.config import ProviderConfig
-from securebench.egress.relay import answers
 from securebench.egress.relay.account import (
     KINDS,
     MODELS,
@@ -21,18 +20,19 @@ from securebench.egress.relay.account import (
     refused,
     sent,
 )
-from securebench.egress.relay.answers import (
-    AnthropicMeter,
+from securebench.egress.report import RelayReport
+from securebench.harnesses.providers import answers
+from securebench.harnesses.providers.answers import (
     DocumentReader,
     Meter,
-    OpenAIMeter,
     StreamReader,
     Usage,
     failure_of_status,
 )
-from securebench.egress.relay.providers import Refusal
-from securebench.egress.relay.sse import EVENT_BYTES, EventReader
-from securebench.egress.report import RelayReport
+from securebench.harnesses.providers.anthropic import AnthropicMeter
+from securebench.harnesses.providers.openai import OpenAIMeter
+from securebench.harnesses.providers.provider import Refusal
+from securebench.harnesses.providers.sse import EVENT_BYTES, EventReader
 
 OPENAI_USAGE = {
     "input_tokens": 1000,
@@ -75,7 +75,6 @@ def error(kind: object) -> dict[str, object]:
 
 STREAMS: dict[str, tuple[type[Meter], list[object], Usage, bool, str]] = {
     "openai": (
-        OpenAIMeter,
         [{"type": "response.created"}, response()],
         Usage(1000, 200, 50),
         True,
@@ -83,14 +82,12 @@ STREAMS: dict[str, tuple[type[Meter], list[object], Usage, bool, str]] = {
     ),
     "openai cut": (OpenAIMeter, [{"type": "response.created"}], Usage(), False, ""),
     "openai incomplete": (
-        OpenAIMeter,
         [response("incomplete")],
         Usage(1000, 200, 50),
         True,
         "",
     ),
     "openai quota": (
-        OpenAIMeter,
         [failed("insufficient_quota")],
         Usage(),
         True,
@@ -100,14 +97,12 @@ STREAMS: dict[str, tuple[type[Meter], list[object], Usage, bool, str]] = {
     "openai no code": (OpenAIMeter, [failed(["x"])], Usage(), True, "provider_unavailable"),
     "openai asked wrong": (OpenAIMeter, [failed("context_length_exceeded")], Usage(), True, ""),
     "openai error event": (
-        OpenAIMeter,
         [{"type": "error", "code": "rate_limit_exceeded"}],
         Usage(),
         True,
         "provider_quota",
     ),
     "openai odd": (
-        OpenAIMeter,
         [
             [],
             {"type": ["response.completed"]},
@@ -120,7 +115,6 @@ STREAMS: dict[str, tuple[type[Meter], list[object], Usage, bool, str]] = {
     ),
     "anthropic": (AnthropicMeter, [START, WORDS, DELTA], Usage(1000, 200, 50), True, ""),
     "anthropic by its stop": (
-        AnthropicMeter,
         [START, {"type": "message_stop"}],
         Usage(1000, 200, 1),
         True,
@@ -128,35 +122,30 @@ STREAMS: dict[str, tuple[type[Meter], list[object], Usage, bool, str]] = {
     ),
     "anthropic cut": (AnthropicMeter, [START, WORDS], Usage(1000, 200, 1), False, ""),
     "anthropic cut without reason": (
-        AnthropicMeter,
         [{**DELTA, "delta": {"stop_reason": None}}],
         Usage(0, 0, 50),
         False,
         "",
     ),
     "anthropic overloaded": (
-        AnthropicMeter,
         [START, error("overloaded_error")],
         Usage(1000, 200, 1),
         True,
         "provider_unavailable",
     ),
     "anthropic quota": (
-        AnthropicMeter,
         [error("rate_limit_error")],
         Usage(),
         True,
         "provider_quota",
     ),
     "anthropic key": (
-        AnthropicMeter,
         [error("authentication_error")],
         Usage(),
         True,
         "provider_auth",
     ),
     "anthropic asked wrong": (
-        AnthropicMeter,
         [error("invalid_request_error")],
         Usage(),
         True,
@@ -184,7 +173,6 @@ DOCUMENTS: dict[str, tuple[type[Meter], object, Usage, bool, str]] = {
     "openai failed": (OpenAIMeter, failed(None)["response"], Usage(), True, "provider_unavailable"),
     "openai running": (OpenAIMeter, {"status": "in_progress"}, Usage(), False, ""),
     "anthropic": (
-        AnthropicMeter,
         {"type": "message", "usage": {"input_tokens": 3, "output_tokens": 4}},
         Usage(3, 0, 4),
         True,

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from securebench.egress.relay import anthropic, openai
-from securebench.egress.relay.bodies import (
+from securebench.harnesses.providers import anthropic, openai
+from securebench.harnesses.providers.bodies import (
     NESTING,
     UNNAMED,
     VALUES,
@@ -116,7 +116,7 @@ OPENAI_STRIPPED = {
 @pytest.mark.parametrize("name", OPENAI_STRIPPED)
 def test_openai_tools_of_the_provider_are_taken_out(name):
     body, want, want_kinds = OPENAI_STRIPPED[name]
-    found, result = relayed(body, openai.closed)
+    found, result = relayed(body, openai.strip_hosted_tools)
     assert found == want
     assert result.stripped == want_kinds
 
@@ -184,7 +184,7 @@ OPENAI_REFUSED = {
 def test_openai_requests_that_fetch_are_refused(name):
     body, want_kinds = OPENAI_REFUSED[name]
     with pytest.raises(RefusedBodyError) as error:
-        sent(body, openai.closed)
+        sent(body, openai.strip_hosted_tools)
     assert error.value.kinds == want_kinds
 
 
@@ -208,7 +208,7 @@ def test_openai_local_content_passes():
         tool_choice={"type": "function", "name": "exec_command"},
         tools=[FUNCTION],
     )
-    assert relayed(body, openai.closed) == (body, sent(body, openai.closed))
+    assert relayed(body, openai.strip_hosted_tools) == (body, sent(body, openai.strip_hosted_tools))
 
 
 ANTHROPIC_STRIPPED = {
@@ -245,7 +245,7 @@ ANTHROPIC_STRIPPED = {
 @pytest.mark.parametrize("name", ANTHROPIC_STRIPPED)
 def test_anthropic_tools_of_the_provider_are_taken_out(name):
     body, want, want_kinds = ANTHROPIC_STRIPPED[name]
-    found, result = relayed(body, anthropic.closed)
+    found, result = relayed(body, anthropic.strip_hosted_tools)
     assert found == (body if want is None else want)
     assert result.stripped == want_kinds
 
@@ -311,31 +311,31 @@ ANTHROPIC_REFUSED = {
 def test_anthropic_requests_that_fetch_are_refused(name):
     body, want_kinds = ANTHROPIC_REFUSED[name]
     with pytest.raises(RefusedBodyError) as error:
-        sent(body, anthropic.closed)
+        sent(body, anthropic.strip_hosted_tools)
     assert error.value.kinds == want_kinds
 
 
 OPENED = {
     "a tool of Anthropic's": (
-        anthropic.opened,
+        anthropic.allow_hosted_tools,
         message(tools=[WEB_SEARCH], mcp_servers=[{"url": "https://x"}]),
         None,
     ),
     "an image by address": (
-        anthropic.opened,
+        anthropic.allow_hosted_tools,
         blocks({"type": "image", "source": {"type": "url", "url": "https://x"}}),
         None,
     ),
-    "a tool of OpenAI's": (openai.opened, asked(tools=[WEB], tool_choice=WEB), None),
+    "a tool of OpenAI's": (openai.allow_hosted_tools, asked(tools=[WEB], tool_choice=WEB), None),
     "a file by address": (
-        openai.opened,
+        openai.allow_hosted_tools,
         parts({"type": "input_file", "file_url": "https://x.example/a"}),
         None,
     ),
-    "an answer that is stored": (openai.opened, asked(store=True), asked(store=False)),
-    "another tier": (openai.opened, asked(service_tier="flex"), asked()),
-    "another speed": (anthropic.opened, message(speed="fast"), message()),
-    "an unknown field": (openai.opened, asked(mcp_servers=[1]), asked()),
+    "an answer that is stored": (openai.allow_hosted_tools, asked(store=True), asked(store=False)),
+    "another tier": (openai.allow_hosted_tools, asked(service_tier="flex"), asked()),
+    "another speed": (anthropic.allow_hosted_tools, message(speed="fast"), message()),
+    "an unknown field": (openai.allow_hosted_tools, asked(mcp_servers=[1]), asked()),
 }
 
 
@@ -346,14 +346,14 @@ def test_tools_and_content_are_free_where_external_tools_are_allowed(name):
 
 
 NEVER_OPENED = {
-    "background": (openai.opened, asked(background=True)),
-    "earlier answer": (openai.opened, asked(previous_response_id="resp_1")),
-    "conversation": (openai.opened, asked(conversation={"id": "c"})),
-    "stored prompt": (openai.opened, asked(prompt={"id": "p"})),
-    "no model": (openai.opened, {"input": "hi"}),
-    "search model": (openai.opened, asked(model="o4-mini-deep-research")),
-    "container": (anthropic.opened, message(container="c")),
-    "model of no form": (anthropic.opened, message(model=["claude"])),
+    "background": (openai.allow_hosted_tools, asked(background=True)),
+    "earlier answer": (openai.allow_hosted_tools, asked(previous_response_id="resp_1")),
+    "conversation": (openai.allow_hosted_tools, asked(conversation={"id": "c"})),
+    "stored prompt": (openai.allow_hosted_tools, asked(prompt={"id": "p"})),
+    "no model": (openai.allow_hosted_tools, {"input": "hi"}),
+    "search model": (openai.allow_hosted_tools, asked(model="o4-mini-deep-research")),
+    "container": (anthropic.allow_hosted_tools, message(container="c")),
+    "model of no form": (anthropic.allow_hosted_tools, message(model=["claude"])),
 }
 
 
@@ -378,7 +378,9 @@ BROKEN = {
 
 
 @pytest.mark.parametrize("name", BROKEN)
-@pytest.mark.parametrize("close", [openai.opened, openai.closed, anthropic.closed])
+@pytest.mark.parametrize(
+    "close", [openai.allow_hosted_tools, openai.strip_hosted_tools, anthropic.strip_hosted_tools]
+)
 def test_bodies_that_two_parsers_could_read_in_two_ways_are_refused(name, close):
     with pytest.raises(RefusedBodyError, match="no plain JSON"):
         relayed_body(BROKEN[name], close)
@@ -387,10 +389,10 @@ def test_bodies_that_two_parsers_could_read_in_two_ways_are_refused(name, close)
 @pytest.mark.parametrize("sign", [b"[", b"{", b","])
 def test_bodies_of_very_many_values_are_refused_unread(sign):
     with pytest.raises(RefusedBodyError, match="values"):
-        relayed_body(sign * (VALUES + 1), openai.opened)
+        relayed_body(sign * (VALUES + 1), openai.allow_hosted_tools)
 
 
-@pytest.mark.parametrize("close", [openai.closed, anthropic.closed])
+@pytest.mark.parametrize("close", [openai.strip_hosted_tools, anthropic.strip_hosted_tools])
 @pytest.mark.parametrize("wrapped", [lambda inner: [inner], lambda inner: {"a": inner}])
 def test_bodies_of_many_levels_are_refused(close, wrapped):
     value: object = "x"
@@ -417,7 +419,7 @@ MODELS = {
 @pytest.mark.parametrize("rules", [openai, anthropic])
 def test_the_model_is_named_by_a_plain_word(rules, model):
     body = asked(model=model) if rules is openai else message(model=model)
-    for close in (rules.closed, rules.opened):
+    for close in (rules.strip_hosted_tools, rules.allow_hosted_tools):
         found, result = relayed(body, close)
         assert (found["model"], result.model) == (model, MODELS[model])
 
@@ -456,8 +458,8 @@ def hosted_kinds(value: object) -> set[object]:
 @given(st.dictionaries(KEYS, TREES, max_size=3))
 def test_no_shape_brings_a_hosted_tool_through(fields):
     for close, known in (
-        (openai.closed, {"function", "custom", "tool_search", "namespace"}),
-        (anthropic.closed, {"custom"}),
+        (openai.strip_hosted_tools, {"function", "custom", "tool_search", "namespace"}),
+        (anthropic.strip_hosted_tools, {"custom"}),
     ):
         try:
             found, _ = relayed({**fields, "model": "m"}, close)

@@ -12,7 +12,9 @@ from hypothesis import strategies as st
 
 from securebench.egress.relay.headers import RefusedHeadersError, agent_headers, upstream_headers
 from securebench.egress.relay.masking import KeyMask
-from securebench.egress.relay.providers import ANTHROPIC, OPENAI, Kind, Refusal
+from securebench.harnesses.providers.anthropic import ANTHROPIC
+from securebench.harnesses.providers.openai import OPENAI
+from securebench.harnesses.providers.provider import Kind, Refusal
 
 KEY = b"sk-canary-0123456789-abcdefgh"
 
@@ -84,6 +86,7 @@ def test_request_headers_are_rebuilt():
         (b"user-agent", b"sqlmap/1.0"),
         (b"x-forwarded-host", b"evil.example"),
         (b"anthropic-beta", b"a,b"),
+        (b"x-codex-turn", b"1"),
         (b"x-stainless-retry-count", b"1"),
         (b"content-type", b"text/plain"),
         (b"content-length", b"99"),
@@ -97,9 +100,12 @@ def test_request_headers_are_rebuilt():
         (b"user-agent", b"securebench"),
         (b"connection", b"close"),
         (b"accept", b"text/event-stream"),
-        (b"anthropic-beta", b"a,b"),
+        (b"x-codex-turn", b"1"),
         (b"x-stainless-retry-count", b"1"),
     ]
+    relayed = dict(upstream_headers(ANTHROPIC, received, KEY, 12))
+    assert relayed[b"anthropic-beta"] == b"a,b"
+    assert b"x-codex-turn" not in relayed
     assert (b"x-api-key", KEY) in upstream_headers(ANTHROPIC, received, KEY, 12)
     assert b"authorization" not in dict(upstream_headers(ANTHROPIC, received, KEY, 12))
 

@@ -1,4 +1,4 @@
-"""The two providers: what is relayed, how it is authorised, how a refusal looks to its CLI.
+"""The API of one model provider: what is relayed, how it is authorised, how a refusal looks.
 
 Source: providers 3, 4 and 8; it wins over the path list of contract 11.4.
 """
@@ -6,11 +6,17 @@ Source: providers 3, 4 and 8; it wins over the path list of contract 11.4.
 from __future__ import annotations
 
 import json
-import re
 from dataclasses import dataclass
 from enum import StrEnum
 from types import MappingProxyType
-from typing import Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+if TYPE_CHECKING:
+    import re
+    from collections.abc import Callable, Mapping
+
+    from securebench.harnesses.providers.answers import Meter
+    from securebench.harnesses.providers.bodies import Close
 
 
 class Kind(StrEnum):
@@ -45,7 +51,7 @@ class Reply(NamedTuple):
     body: bytes
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Provider:
     """One provider's API.
 
@@ -57,17 +63,31 @@ class Provider:
         probes: Paths that HEAD may ask for.
         key_header: Lower-case name of the header with the key.
         key_prefix: Stands before the key in it.
-        final_status: Status that its CLI takes as final (providers 3.6, 4.4).
+        headers: Lower-case names of request headers that are relayed besides those of every API.
+        header_prefixes: The same by how a name begins.
+        final_status: Status that its CLIs take as final (providers 3.6, 4.4).
+        refusal_kinds: How its API calls what the gateway refuses.
+        refusal_body: Returns an error in its API's form from its kind and its message.
+        allow_hosted_tools: Its closed list where the provider's own tools are allowed.
+        strip_hosted_tools: Its closed list where they are not.
+        meter: Makes what counts the tokens of one answer.
     """
 
     name: str
     host: str
     path: str
     query: re.Pattern[str]
-    probes: frozenset[str]
+    probes: frozenset[str] = frozenset()
     key_header: bytes
-    key_prefix: bytes
+    key_prefix: bytes = b""
+    headers: frozenset[bytes] = frozenset()
+    header_prefixes: tuple[bytes, ...] = ()
     final_status: int
+    refusal_kinds: Mapping[Refusal, str]
+    refusal_body: Callable[[str, str], Mapping[str, object]]
+    allow_hosted_tools: Close
+    strip_hosted_tools: Close
+    meter: Callable[[], Meter]
 
     def kind(self, method: str, target: str) -> Kind:
         """Return what happens to a request; the target is compared as it stands."""
@@ -79,35 +99,9 @@ class Provider:
     def refusal(self, reason: Refusal, message: str) -> Reply:
         """Return the answer that the CLI shows, and gives up on where that is meant."""
         status = _STATUS.get(reason, self.final_status)
-        kind = _KINDS[self.name][reason]
-        error = {"type": kind, "message": message}
-        body: dict[str, object] = {"type": "error", "error": error}
-        if self.name == OPENAI.name:
-            body = {"error": {**error, "code": kind, "param": None}}
+        body = self.refusal_body(self.refusal_kinds[reason], message)
         return Reply(status, json.dumps(body).encode())
 
-
-OPENAI: Final = Provider(
-    name="openai",
-    host="api.openai.com",
-    path="/v1/responses",
-    query=re.compile(""),
-    probes=frozenset(),
-    key_header=b"authorization",
-    key_prefix=b"Bearer ",
-    final_status=400,
-)
-ANTHROPIC: Final = Provider(
-    name="anthropic",
-    host="api.anthropic.com",
-    path="/v1/messages",
-    query=re.compile(r"[A-Za-z0-9_.=&-]{0,128}"),
-    probes=frozenset({"/", "/api/hello"}),
-    key_header=b"x-api-key",
-    key_prefix=b"",
-    final_status=403,
-)
-PROVIDERS: Final = MappingProxyType({each.name: each for each in (OPENAI, ANTHROPIC)})
 
 _STATUS: Final = MappingProxyType(
     {
@@ -118,24 +112,3 @@ _STATUS: Final = MappingProxyType(
     }
 )
 """The other refusals are final: never 401, 429 or 5xx, which the CLIs repeat for minutes."""
-
-_KINDS: Final = MappingProxyType(
-    {
-        OPENAI.name: {
-            Refusal.NOT_RELAYED: "not_found_error",
-            Refusal.BAD_REQUEST: "invalid_request_error",
-            Refusal.TOO_LARGE: "invalid_request_error",
-            Refusal.BUDGET: "insufficient_quota",
-            Refusal.KEY_REFUSED: "authentication_error",
-            Refusal.UNAVAILABLE: "server_error",
-        },
-        ANTHROPIC.name: {
-            Refusal.NOT_RELAYED: "not_found_error",
-            Refusal.BAD_REQUEST: "invalid_request_error",
-            Refusal.TOO_LARGE: "request_too_large",
-            Refusal.BUDGET: "permission_error",
-            Refusal.KEY_REFUSED: "permission_error",
-            Refusal.UNAVAILABLE: "api_error",
-        },
-    }
-)

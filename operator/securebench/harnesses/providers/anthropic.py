@@ -1,20 +1,27 @@
-"""The closed list for Anthropic's Messages API.
+"""Anthropic's Messages API: its closed list, its errors, its tokens.
 
 Source: providers 4.2 and 4.3.
 """
 
 from __future__ import annotations
 
+import re
 from types import MappingProxyType
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
-from securebench.egress.relay.bodies import (
+from securebench.harnesses.providers.answers import Meter, Usage, count_at, object_at
+from securebench.harnesses.providers.bodies import (
     Findings,
     JsonObject,
     objects,
     permitted_fields,
     plain,
 )
+from securebench.harnesses.providers.provider import Provider, Refusal
+from securebench.reasons import PROVIDER_AUTH, PROVIDER_QUOTA, PROVIDER_UNAVAILABLE
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
 
 _FIELDS: Final = frozenset(
     {
@@ -59,9 +66,13 @@ _CHOICES: Final = frozenset({"any", "auto", "none"})
 _CUSTOM: Final = "custom"
 _DEPTH: Final = 8
 """Levels of content; a result with a document with an image has three."""
+_WORDS: Final = ("text", "thinking", "partial_json")
+_QUOTA: Final = frozenset({"rate_limit_error", "billing_error"})
+_AUTH: Final = frozenset({"authentication_error", "permission_error"})
+_ASKED: Final = frozenset({"invalid_request_error", "not_found_error", "request_too_large"})
 
 
-def opened(body: JsonObject, findings: Findings) -> JsonObject:
+def allow_hosted_tools(body: JsonObject, findings: Findings) -> JsonObject:
     """Return what is left of a request where the provider's tools are allowed.
 
     Raises:
@@ -70,7 +81,7 @@ def opened(body: JsonObject, findings: Findings) -> JsonObject:
     return permitted_fields(body, _FIELDS | _HOSTED, _REFUSED, findings)
 
 
-def closed(body: JsonObject, findings: Findings) -> JsonObject:
+def strip_hosted_tools(body: JsonObject, findings: Findings) -> JsonObject:
     """Return what is left of a request.
 
     Raises:
@@ -137,3 +148,87 @@ def _check_choice(choice: object, findings: Findings) -> None:
         findings.refuse(
             "the tool_choice names a tool that is not allowed in this run", "tool_choice"
         )
+
+
+class AnthropicMeter(Meter):
+    """Reads answers of the Messages API."""
+
+    def event(self, event: Mapping[str, object]) -> None:
+        """Take an event; the first has the input's usage, later ones the output's so far."""
+        match event.get("type"):
+            case "message_start":
+                self._merge(object_at(object_at(event, "message"), "usage"))
+            case "content_block_delta":
+                delta = object_at(event, "delta")
+                words = (delta.get(name) for name in _WORDS)
+                self.characters += sum(len(word) for word in words if isinstance(word, str))
+            case "message_delta":
+                self._merge(object_at(event, "usage"))
+                self.is_complete |= isinstance(object_at(event, "delta").get("stop_reason"), str)
+            case "message_stop":
+                self.is_complete = True
+            case "error":
+                self.failure = _failure(object_at(event, "error").get("type"))
+                self.is_complete = True
+
+    def document(self, document: Mapping[str, object]) -> None:
+        """Take a message."""
+        self._merge(object_at(document, "usage"))
+        self.is_complete = document.get("type") == "message"
+
+    def _merge(self, usage: Mapping[str, object]) -> None:
+        cached = count_at(usage, "cache_read_input_tokens")
+        asked = count_at(usage, "input_tokens") + count_at(usage, "cache_creation_input_tokens")
+        self.usage = Usage(
+            max(self.usage.input_tokens, asked + cached),
+            max(self.usage.cached_tokens, cached),
+            max(self.usage.output_tokens, count_at(usage, "output_tokens")),
+        )
+
+
+def _failure(kind: object) -> str:
+    if not isinstance(kind, str):
+        return PROVIDER_UNAVAILABLE
+    if kind in _QUOTA:
+        return PROVIDER_QUOTA
+    if kind in _AUTH:
+        return PROVIDER_AUTH
+    return "" if kind in _ASKED else PROVIDER_UNAVAILABLE
+
+
+def _refusal_body(kind: str, message: str) -> Mapping[str, object]:
+    return {"type": "error", "error": {"type": kind, "message": message}}
+
+
+ANTHROPIC: Final = Provider(
+    name="anthropic",
+    host="api.anthropic.com",
+    path="/v1/messages",
+    query=re.compile(r"[A-Za-z0-9_.=&-]{0,128}"),
+    probes=frozenset({"/", "/api/hello"}),
+    key_header=b"x-api-key",
+    headers=frozenset(
+        {
+            b"anthropic-beta",
+            b"anthropic-version",
+            b"anthropic-dangerous-direct-browser-access",
+            b"x-app",
+            b"x-claude-code-session-id",
+        }
+    ),
+    final_status=403,
+    refusal_kinds=MappingProxyType(
+        {
+            Refusal.NOT_RELAYED: "not_found_error",
+            Refusal.BAD_REQUEST: "invalid_request_error",
+            Refusal.TOO_LARGE: "request_too_large",
+            Refusal.BUDGET: "permission_error",
+            Refusal.KEY_REFUSED: "permission_error",
+            Refusal.UNAVAILABLE: "api_error",
+        }
+    ),
+    refusal_body=_refusal_body,
+    allow_hosted_tools=allow_hosted_tools,
+    strip_hosted_tools=strip_hosted_tools,
+    meter=AnthropicMeter,
+)

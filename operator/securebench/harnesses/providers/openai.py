@@ -1,20 +1,27 @@
-"""The closed list for OpenAI's Responses API.
+"""OpenAI's Responses API: its closed list, its errors, its tokens.
 
 Source: providers 3.3 to 3.5.
 """
 
 from __future__ import annotations
 
+import re
 from types import MappingProxyType
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
-from securebench.egress.relay.bodies import (
+from securebench.harnesses.providers.answers import Meter, Usage, count_at, object_at
+from securebench.harnesses.providers.bodies import (
     Findings,
     JsonObject,
     objects,
     permitted_fields,
     plain,
 )
+from securebench.harnesses.providers.provider import Provider, Refusal
+from securebench.reasons import PROVIDER_QUOTA, PROVIDER_UNAVAILABLE
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
 
 _FIELDS: Final = frozenset(
     {
@@ -94,9 +101,15 @@ _CLIENT: Final = "client"
 _CHOICES: Final = frozenset({"auto", "none", "required"})
 _NAMESPACE_DEPTH: Final = 4
 """Levels of namespaces; codex nests one."""
+_QUOTA: Final = frozenset(
+    {"insufficient_quota", "rate_limit_exceeded", "usage_limit_reached", "usage_not_included"}
+)
+_OWN: Final = frozenset(
+    {"server_error", "server_is_overloaded", "slow_down", "internal_error", "timeout"}
+)
 
 
-def opened(body: JsonObject, findings: Findings) -> JsonObject:
+def allow_hosted_tools(body: JsonObject, findings: Findings) -> JsonObject:
     """Return what is left of a request where the provider's tools are allowed.
 
     Raises:
@@ -109,13 +122,13 @@ def opened(body: JsonObject, findings: Findings) -> JsonObject:
     return kept
 
 
-def closed(body: JsonObject, findings: Findings) -> JsonObject:
+def strip_hosted_tools(body: JsonObject, findings: Findings) -> JsonObject:
     """Return what is left of a request.
 
     Raises:
         RefusedBodyError: As of ``bodies.relayed_body``.
     """
-    kept = opened(body, findings)
+    kept = allow_hosted_tools(body, findings)
     if kept.get("tools") is not None:
         kept["tools"] = _tools(kept["tools"], findings)
     if kept.get("input") is not None and not isinstance(kept["input"], str):
@@ -199,3 +212,74 @@ def _check_named(choice: JsonObject, findings: Findings) -> None:
     kind = choice.get("type")
     if not isinstance(kind, str) or kind not in _LOCAL_TOOLS:
         findings.refuse("the tool_choice names a tool that is not allowed in this run", kind)
+
+
+class OpenAIMeter(Meter):
+    """Reads answers of the Responses API."""
+
+    def event(self, event: Mapping[str, object]) -> None:
+        """Take an event; the last one has the usage."""
+        delta = event.get("delta")
+        self.characters += len(delta) if isinstance(delta, str) else 0
+        match event.get("type"):
+            case "response.completed" | "response.incomplete" | "response.failed":
+                self.document(object_at(event, "response"))
+            case "error":
+                self.failure = _failure(event.get("code"))
+                self.is_complete = True
+
+    def document(self, document: Mapping[str, object]) -> None:
+        """Take a response."""
+        usage = object_at(document, "usage")
+        details = object_at(usage, "input_tokens_details")
+        self.usage = Usage(
+            count_at(usage, "input_tokens"),
+            count_at(details, "cached_tokens"),
+            count_at(usage, "output_tokens"),
+        )
+        status = document.get("status")
+        self.is_complete = status in ("completed", "incomplete", "failed")
+        if status == "failed":
+            self.failure = _failure(object_at(document, "error").get("code"))
+
+
+def _failure(code: object) -> str:
+    """Codes that name neither the account nor the server blame the request."""
+    if not isinstance(code, str):
+        return PROVIDER_UNAVAILABLE
+    if code in _QUOTA:
+        return PROVIDER_QUOTA
+    return PROVIDER_UNAVAILABLE if code in _OWN else ""
+
+
+def _refusal_body(kind: str, message: str) -> Mapping[str, object]:
+    return {"error": {"type": kind, "message": message, "code": kind, "param": None}}
+
+
+OPENAI: Final = Provider(
+    name="openai",
+    host="api.openai.com",
+    path="/v1/responses",
+    query=re.compile(""),
+    key_header=b"authorization",
+    key_prefix=b"Bearer ",
+    headers=frozenset(
+        {b"originator", b"session-id", b"session_id", b"thread-id", b"x-client-request-id"}
+    ),
+    header_prefixes=(b"x-codex-",),
+    final_status=400,
+    refusal_kinds=MappingProxyType(
+        {
+            Refusal.NOT_RELAYED: "not_found_error",
+            Refusal.BAD_REQUEST: "invalid_request_error",
+            Refusal.TOO_LARGE: "invalid_request_error",
+            Refusal.BUDGET: "insufficient_quota",
+            Refusal.KEY_REFUSED: "authentication_error",
+            Refusal.UNAVAILABLE: "server_error",
+        }
+    ),
+    refusal_body=_refusal_body,
+    allow_hosted_tools=allow_hosted_tools,
+    strip_hosted_tools=strip_hosted_tools,
+    meter=OpenAIMeter,
+)

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final, Protocol
 
-from securebench.egress.relay.sse import EventReader
+from securebench.harnesses.providers.sse import EventReader
 from securebench.protocol import decode_object
 from securebench.reasons import PROVIDER_AUTH, PROVIDER_QUOTA, PROVIDER_UNAVAILABLE
 
@@ -123,71 +123,6 @@ class DocumentReader:
         self._meter.document(document)
 
 
-class OpenAIMeter(Meter):
-    """Reads answers of the Responses API."""
-
-    def event(self, event: Mapping[str, object]) -> None:
-        """Take an event; the last one has the usage."""
-        delta = event.get("delta")
-        self.characters += len(delta) if isinstance(delta, str) else 0
-        match event.get("type"):
-            case "response.completed" | "response.incomplete" | "response.failed":
-                self.document(_object(event, "response"))
-            case "error":
-                self.failure = _openai_failure(event.get("code"))
-                self.is_complete = True
-
-    def document(self, document: Mapping[str, object]) -> None:
-        """Take a response."""
-        usage = _object(document, "usage")
-        details = _object(usage, "input_tokens_details")
-        self.usage = Usage(
-            _count(usage, "input_tokens"),
-            _count(details, "cached_tokens"),
-            _count(usage, "output_tokens"),
-        )
-        status = document.get("status")
-        self.is_complete = status in ("completed", "incomplete", "failed")
-        if status == "failed":
-            self.failure = _openai_failure(_object(document, "error").get("code"))
-
-
-class AnthropicMeter(Meter):
-    """Reads answers of the Messages API."""
-
-    def event(self, event: Mapping[str, object]) -> None:
-        """Take an event; the first has the input's usage, later ones the output's so far."""
-        match event.get("type"):
-            case "message_start":
-                self._merge(_object(_object(event, "message"), "usage"))
-            case "content_block_delta":
-                delta = _object(event, "delta")
-                words = (delta.get(name) for name in _ANTHROPIC_WORDS)
-                self.characters += sum(len(word) for word in words if isinstance(word, str))
-            case "message_delta":
-                self._merge(_object(event, "usage"))
-                self.is_complete |= isinstance(_object(event, "delta").get("stop_reason"), str)
-            case "message_stop":
-                self.is_complete = True
-            case "error":
-                self.failure = _anthropic_failure(_object(event, "error").get("type"))
-                self.is_complete = True
-
-    def document(self, document: Mapping[str, object]) -> None:
-        """Take a message."""
-        self._merge(_object(document, "usage"))
-        self.is_complete = document.get("type") == "message"
-
-    def _merge(self, usage: Mapping[str, object]) -> None:
-        cached = _count(usage, "cache_read_input_tokens")
-        asked = _count(usage, "input_tokens") + _count(usage, "cache_creation_input_tokens")
-        self.usage = Usage(
-            max(self.usage.input_tokens, asked + cached),
-            max(self.usage.cached_tokens, cached),
-            max(self.usage.output_tokens, _count(usage, "output_tokens")),
-        )
-
-
 def failure_of_status(status: int) -> str:
     """Return what a status says of the provider: a word of records, or empty.
 
@@ -209,50 +144,20 @@ _OK, _REDIRECT, _CLIENT, _TIMEOUT, _SERVER = 200, 300, 400, 408, 500
 UNAUTHORIZED: Final = 401
 FORBIDDEN: Final = 403
 
-_OPENAI_QUOTA: Final = frozenset(
-    {"insufficient_quota", "rate_limit_exceeded", "usage_limit_reached", "usage_not_included"}
-)
-_OPENAI_OWN: Final = frozenset(
-    {"server_error", "server_is_overloaded", "slow_down", "internal_error", "timeout"}
-)
-_ANTHROPIC_WORDS: Final = ("text", "thinking", "partial_json")
-_ANTHROPIC_QUOTA: Final = frozenset({"rate_limit_error", "billing_error"})
-_ANTHROPIC_AUTH: Final = frozenset({"authentication_error", "permission_error"})
-_ANTHROPIC_ASKED: Final = frozenset(
-    {"invalid_request_error", "not_found_error", "request_too_large"}
-)
-
-
-def _openai_failure(code: object) -> str:
-    """Codes that name neither the account nor the server blame the request."""
-    if not isinstance(code, str):
-        return PROVIDER_UNAVAILABLE
-    if code in _OPENAI_QUOTA:
-        return PROVIDER_QUOTA
-    return PROVIDER_UNAVAILABLE if code in _OPENAI_OWN else ""
-
-
-def _anthropic_failure(kind: object) -> str:
-    if not isinstance(kind, str):
-        return PROVIDER_UNAVAILABLE
-    if kind in _ANTHROPIC_QUOTA:
-        return PROVIDER_QUOTA
-    if kind in _ANTHROPIC_AUTH:
-        return PROVIDER_AUTH
-    return "" if kind in _ANTHROPIC_ASKED else PROVIDER_UNAVAILABLE
-
 
 def _is_braced(text: bytes | bytearray) -> bool:
     """Tell whether something that was not decoded is an object all the same."""
     return text.lstrip().startswith(b"{") and text.rstrip().endswith(b"}")
 
 
-def _object(value: Mapping[str, object], name: str) -> Mapping[str, object]:
+def object_at(value: Mapping[str, object], name: str) -> Mapping[str, object]:
+    """Return an object in another one; empty where there is none."""
     inner = value.get(name)
     return inner if isinstance(inner, dict) else {}
 
 
-def _count(usage: Mapping[str, object], name: str) -> int:
+def count_at(usage: Mapping[str, object], name: str) -> int:
+    """Return a number of tokens; 0 where it is none."""
     value = usage.get(name)
     is_count = isinstance(value, int) and not isinstance(value, bool)
     return min(max(value, 0), _COUNT_MAX) if is_count and isinstance(value, int) else 0

@@ -1,0 +1,1 @@
+"""What agents may ask their model providers, and what the answers mean; pure."""
