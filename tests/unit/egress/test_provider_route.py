@@ -207,7 +207,10 @@ BROKEN = {
     "twice": (b'{"model": "a", "model": "b", "input": "c"}', ()),
     "other encoding": ('{"model": "a"}'.encode("utf-16"), ()),
     "compressed": (b"{}", ("Content-Encoding: gzip",)),
-    "ambiguous head": (b'{"model":"m","input":"","messages":[]}', ("X-Codex-A: 1", "X-Codex-A: 2")),
+    "ambiguous head": (
+        b'{"model":"m","input":"","messages":[]}',
+        ("X-Stainless-A: 1", "X-Stainless-A: 2"),
+    ),
 }
 
 
