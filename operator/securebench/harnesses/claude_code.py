@@ -1,6 +1,6 @@
 """Anthropic's Claude Code: started with an argv and variables, no files.
 
-Source: providers 4 and 8, measured with the version that ``images/overlays/packages.lock`` pins.
+Source: providers 4, measured with the version that ``images/overlays/packages.lock`` pins.
 """
 
 from __future__ import annotations

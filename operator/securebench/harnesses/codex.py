@@ -1,7 +1,7 @@
 """OpenAI's codex: started with an argv and variables, no files.
 
-Source: providers 3 and 8, measured with the version that ``images/overlays/packages.lock`` pins. A pack, a prompt and a budget
-say what an agent does; nothing here does.
+Source: providers 3, measured with the version that ``images/overlays/packages.lock`` pins. A pack,
+a prompt and a budget say what an agent does; nothing here does.
 """
 
 from __future__ import annotations

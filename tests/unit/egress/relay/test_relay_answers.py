@@ -75,6 +75,7 @@ def error(kind: object) -> dict[str, object]:
 
 STREAMS: dict[str, tuple[type[Meter], list[object], Usage, bool, str]] = {
     "openai": (
+        OpenAIMeter,
         [{"type": "response.created"}, response()],
         Usage(1000, 200, 50),
         True,
@@ -82,12 +83,14 @@ STREAMS: dict[str, tuple[type[Meter], list[object], Usage, bool, str]] = {
     ),
     "openai cut": (OpenAIMeter, [{"type": "response.created"}], Usage(), False, ""),
     "openai incomplete": (
+        OpenAIMeter,
         [response("incomplete")],
         Usage(1000, 200, 50),
         True,
         "",
     ),
     "openai quota": (
+        OpenAIMeter,
         [failed("insufficient_quota")],
         Usage(),
         True,
@@ -97,12 +100,14 @@ STREAMS: dict[str, tuple[type[Meter], list[object], Usage, bool, str]] = {
     "openai no code": (OpenAIMeter, [failed(["x"])], Usage(), True, "provider_unavailable"),
     "openai asked wrong": (OpenAIMeter, [failed("context_length_exceeded")], Usage(), True, ""),
     "openai error event": (
+        OpenAIMeter,
         [{"type": "error", "code": "rate_limit_exceeded"}],
         Usage(),
         True,
         "provider_quota",
     ),
     "openai odd": (
+        OpenAIMeter,
         [
             [],
             {"type": ["response.completed"]},
@@ -115,6 +120,7 @@ STREAMS: dict[str, tuple[type[Meter], list[object], Usage, bool, str]] = {
     ),
     "anthropic": (AnthropicMeter, [START, WORDS, DELTA], Usage(1000, 200, 50), True, ""),
     "anthropic by its stop": (
+        AnthropicMeter,
         [START, {"type": "message_stop"}],
         Usage(1000, 200, 1),
         True,
@@ -122,30 +128,35 @@ STREAMS: dict[str, tuple[type[Meter], list[object], Usage, bool, str]] = {
     ),
     "anthropic cut": (AnthropicMeter, [START, WORDS], Usage(1000, 200, 1), False, ""),
     "anthropic cut without reason": (
+        AnthropicMeter,
         [{**DELTA, "delta": {"stop_reason": None}}],
         Usage(0, 0, 50),
         False,
         "",
     ),
     "anthropic overloaded": (
+        AnthropicMeter,
         [START, error("overloaded_error")],
         Usage(1000, 200, 1),
         True,
         "provider_unavailable",
     ),
     "anthropic quota": (
+        AnthropicMeter,
         [error("rate_limit_error")],
         Usage(),
         True,
         "provider_quota",
     ),
     "anthropic key": (
+        AnthropicMeter,
         [error("authentication_error")],
         Usage(),
         True,
         "provider_auth",
     ),
     "anthropic asked wrong": (
+        AnthropicMeter,
         [error("invalid_request_error")],
         Usage(),
         True,
@@ -173,6 +184,7 @@ DOCUMENTS: dict[str, tuple[type[Meter], object, Usage, bool, str]] = {
     "openai failed": (OpenAIMeter, failed(None)["response"], Usage(), True, "provider_unavailable"),
     "openai running": (OpenAIMeter, {"status": "in_progress"}, Usage(), False, ""),
     "anthropic": (
+        AnthropicMeter,
         {"type": "message", "usage": {"input_tokens": 3, "output_tokens": 4}},
         Usage(3, 0, 4),
         True,
