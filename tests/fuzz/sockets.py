@@ -15,9 +15,8 @@ from types import TracebackType
 from typing import Any
 
 from fuzz.loop import HangError, Target
-from securebench.verifiers.code.frames import HEADER, BrokenError, Channel
+from securebench.verifiers.code.frames import HEADER, BrokenError, CannotCrossError, Channel
 from securebench.verifiers.code.handles import HandleType
-from securebench.verifiers.code.heap import CannotCrossError
 from securebench.verifiers.code.session import Session
 
 IDENTITY = b"$ID"
@@ -85,7 +84,7 @@ def is_answer(trace: TracebackType | None) -> bool:
     """Tell whether an exception is what the candidate answered, and not a failure of the reader."""
     while trace is not None and trace.tb_next is not None:
         trace = trace.tb_next
-    return trace is not None and trace.tb_frame.f_code.co_name in {"_request", "import_candidate"}
+    return trace is not None and trace.tb_frame.f_code.co_name == "_request"
 
 
 PLAIN = (str, int, float, complex, bytes, bytearray, bool, range, slice, type(None), type(...))
@@ -128,35 +127,39 @@ def returned(value: object) -> list[object]:
     return ["$ID", "return", [], [], value]
 
 
-KLASS = ["C", 0, "K", None, [], ["__len__", "__iter__", "__eq__"], ["method"]]
+KLASS = ["C", 0, "K", [], ["__call__", "__len__", "__iter__", "__eq__"]]
 OBJECT = ["o", 1, KLASS]
-ENDED = ["x", 2, ["n", "builtins", "StopIteration"], "", [], None, None]
-ERROR = ["x", 2, ["n", "builtins", "ValueError"], "bad", ["bad"], None, None]
+ENDED = ["x", 2, ["n", "builtins", "StopIteration"], "", [], None]
+ERROR = ["x", 2, ["n", "builtins", "ValueError"], "bad", ["bad"], None]
 VALUES = (
     1, "s", None, 1.5, ["l", 1, 2], ["d", "a", 1], ["t", 1, ["l"]], ["s", 1], ["f", 2], ["b", "eA=="], ["B", "eA=="],
     ["i", "fffff"], ["j", 1.0, 2.0], ["u", "eda080"], ["r", 0, 3, 1], ["sl", 0, 3, None], ["@", 0], ["dq", 3, 1, 2],
     ["od", "a", 1], ["ct", "a", 2], ["dd", ["n", "builtins", "list"], "a", ["l"]], ["n", "builtins", "int"],
-    ["nt", "Point", "x,y", 1, 2], ["v", "decimal", "Decimal", "1.5"], ["v", "datetime", "date", 2020, 1, 2],
-    ["v", "fractions", "Fraction", 1, 2], ["e"], ["ni"], ["vk", 1], ["vi", ["t", 1, 2]], ["mod", "math"], OBJECT, KLASS,
-    ["k", 0, "f", None], ["c", 0], ERROR, ["l", ["l"], ["@", 0], ["@", 1]],
+    ["nt", "Point", "x,y", 1, 2], ["D", "1.5"], ["da", "2020-01-02"], ["td", 1, 2, 3],
+    ["F", 1, 2], ["e"], ["ni"], ["vk", 1], ["vi", ["t", 1, 2]], ["mod", "math"], OBJECT, KLASS,
+    ["my", 0], ["your", 0], ERROR, ["l", ["l"], ["@", 0], ["@", 1]],
 )  # fmt: skip
+NAMED = (returned(["l", OBJECT, "name"]), returned(["my", 1]))
 SEEDS = (
-    *(lines(returned([["name", value]]), returned(value), returned(value)) for value in VALUES),
+    *(
+        lines(returned(["l", None, "name"]), returned(value), returned(value), returned(value))
+        for value in VALUES
+    ),
+    *(lines(*NAMED, returned(value), returned(value)) for value in VALUES),
     lines(["$ID", "raise", [], [], ERROR, "trace"]),
-    lines(["$ID", "exit", [], []]),
     lines(["$ID", "refuse", [], [], "why"]),
-    lines(returned([["f", OBJECT]]), ["$ID", "call", [], [["stdout", "x"]], 0, ["l", 1], ["d"]], returned(1)),
-    lines(returned([["f", OBJECT]]), ["$ID", "return", [[0, 5, 6]], [], 1], ["$ID", "raise", [], [], ERROR, "t"]),
-    lines(["$ID", "print", [], [["stderr", "out"]]], returned([["bad", ["!", "no"]]])),
-    lines(["$ID", "return", [], [["flat", "K crosses as int"]], [["f", OBJECT]]], ["$ID", "raise", [], [], ENDED, "t"]),
+    lines(*NAMED, ["$ID", "call", [["stdout", "x"]], [], 0, ["l", 1], ["d"]], returned(1)),
+    lines(*NAMED, ["$ID", "return", [], [[0, 5, 6]], 1], ["$ID", "raise", [], [], ERROR, "t"]),
+    lines(["$ID", "refuse", [["stderr", "out"]], [], "no"]),
+    lines(*NAMED, ["$ID", "raise", [["flat", "K crosses as int"]], [], ENDED, "t"]),
     b"!\x00\x00\x00\x02[]",
     b"!\xff\xff\xff\xff",
     b"",
 )  # fmt: skip
 TOKENS = (
     *(json.dumps(value).encode() for value in VALUES),
-    *(b'"return"', b'"raise"', b'"refuse"', b'"exit"', b'"call"', b'"next"', b'"print"', b"$ID", b"[]", b"{}", b"null"),
-    *(b'"builtins", "eval"', b'"os", "system"', b'"builtins", "SystemExit"', b"[[[[", b'"__class__"', b'"_securebench_link_"'),
+    *(b'"return"', b'"raise"', b'"refuse"', b'"call"', b'"my"', b'"your"', b"$ID", b"[]", b"{}", b"null"),
+    *(b'"builtins", "eval"', b'"os", "system"', b'"builtins", "SystemExit"', b"[[[[", b'"__class__"', b'"_securebench_peer_"'),
     *(b'"x,x"', b'"class"', b'"1E999999999"', b"[" * 2000, b"NaN", b"-1", b"true", b'"builtins.x"', b'"__dict__"'),
 )  # fmt: skip
 SOCKET = Target("socket", check, SEEDS, TOKENS, traced=("/securebench/verifiers/code/",))

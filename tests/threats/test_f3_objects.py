@@ -20,9 +20,9 @@ class Lie(float):
 """
 WORKER = """\
 import sys
-W, O = (sys.modules["securebench_code." + name] for name in ("worker", "objects"))
-W.flattened = lambda value: value
-O.OPERATIONS["plain"] = lambda value: float(seen[0])
+W = sys.modules["securebench_code.worker"]
+W.REBUILT = ()
+W.OPERATIONS["plain"] = lambda value: float(seen[0])
 """
 """Takes the candidate's own side over: nothing is flattened there."""
 
@@ -83,7 +83,7 @@ STANDS_IN = {
 HANDLED = """\
 import securebench_code.handles as handles, securebench_code.protocols as protocols
 def asks(name):
-    return lambda self, *operands: handles._ask(self, "method", name, list(operands), {})
+    return lambda self, *operands: handles._ask(self, "getattr", name)(*operands)
 for name in protocols.REFUSED: setattr(handles.Handle, name, asks(name))
 """
 """Operators on handles are asked of the candidate instead of refused."""
@@ -211,7 +211,7 @@ SWALLOWS = {
 LEAVES = """\
 import securebench_code.handles as handles
 def leave(self, kind, error, trace): return handles._ask(self, "exit", error)
-handles._ABILITIES["__exit__"] = {"__exit__": leave}
+handles._ABILITIES["__exit__"] = "__exit__", leave
 """
 """The candidate decides how a ``with`` block of the tests ends."""
 

@@ -54,6 +54,9 @@ REFUSED = {
     "copy.copy()": ("import copy; copy.copy(f())",),
     "copy.deepcopy()": ("import copy; copy.deepcopy([f()])",),
     "pickle": ("import pickle; pickle.dumps(f())",),
+    "await": (
+        "import asyncio\n    async def main(): await f()\n    asyncio.run(main())",
+    ),
 }  # fmt: skip
 
 

@@ -1,6 +1,7 @@
 """What a runner says, the values it rebuilds, and the Python that its code needs."""
 
 import ast
+import collections
 import socket
 import threading
 
@@ -8,30 +9,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from securebench.verifiers.code import frames, heap, plain
+from securebench.verifiers.code import frames, plain
+from securebench.verifiers.code.marshalling import Marshaller
 from unit.verifiers.code_pair import FOLDER, judge
 
 pytestmark = pytest.mark.timeout(20)
 
 
-class Nothing:
-    """A side that knows data only."""
-
-    def reference(self, _value):
-        return None
-
-    def is_flat(self, _kind):
-        return True
-
-    def outward(self, value):
-        raise heap.CannotCrossError(repr(value))
-
-    def inward(self, tag, _parts):
-        raise frames.MalformedError(tag)
-
-
 def crossed(value):
-    return heap.Heap(Nothing()).decode(heap.Heap(Nothing()).encode(value))
+    return Marshaller().decode(Marshaller().encode(value))
 
 
 SCALARS = (
@@ -96,30 +82,47 @@ MALFORMED = {
     "unknown type": ["n", "os", "system"],
     "builtin function": ["n", "builtins", "eval"],
     "data by a module's name": ["n", "subprocess", "Popen"],
-    "unknown plain value": ["v", "os", "system", "true"],
+    "a fraction from a text": ["F", "1E999999999", 1],
+    "an object of nobody": ["my", 0],
+    "a function of nobody": ["your", 0],
+    "an exception of no class": ["x", None, ["n", "builtins", "int"], "", [], None],
 }
 
 
 @pytest.mark.parametrize("name", MALFORMED)
 def test_what_is_no_value_is_refused(name):
-    with pytest.raises((frames.MalformedError, LookupError)):
-        heap.Heap(Nothing()).decode(MALFORMED[name])
+    with pytest.raises((frames.MalformedError, TypeError, ValueError)):
+        Marshaller().decode(MALFORMED[name])
 
 
 def test_changes_reach_only_what_can_change():
-    side = heap.Heap(Nothing())
+    side = Marshaller()
     side.decode(["t", 1])
-    with pytest.raises(frames.MalformedError):
-        side.apply([[0, 2]])
-    with pytest.raises(frames.MalformedError):
-        side.apply([[7, 2]])
+    with pytest.raises(frames.MalformedError, match="that cannot change"):
+        side.unpack([[0, 2]], [])
+    with pytest.raises(frames.MalformedError, match="a reference to nothing"):
+        side.unpack([[7, 2]], [])
 
 
-def test_recursive_tuples_do_not_cross():
+def test_cycles_through_tuples_stay_cycles():
     value = ([],)
     value[0].append(value)
-    with pytest.raises(heap.CannotCrossError, match="contains itself"):
-        crossed(value)
+    (items,) = crossed(value)
+    assert items[0][0] is items
+
+
+def test_changes_cross_by_identity():
+    one, other = Marshaller(), Marshaller()
+    sent = {"list": [1], "deque": collections.deque([1], 3), "bytes": bytearray(b"a")}
+    changes, packed = one.pack([sent])
+    (got,) = other.unpack(changes, [packed])
+    got["list"].append(got["deque"])
+    got["deque"].extend([2, 3, 4])
+    got["bytes"] += b"b"
+    changes, same = other.pack([got["list"]])
+    assert one.unpack(changes, [same]) == [sent["list"]]
+    assert sent["list"][1] is sent["deque"]
+    assert (list(sent["deque"]), bytes(sent["bytes"])) == ([2, 3, 4], b"ab")
 
 
 def test_only_harmless_names_stand_for_themselves():
@@ -182,6 +185,11 @@ MESSAGES = {
         "import securebench_candidate as c\ndel c.f",
         "the tests change f of the candidate's module",
     ),
+    "coroutine": (
+        "async def f(): return 1",
+        "import asyncio\ntry: asyncio.run(f())\nexcept Exception: pass",
+        "a coroutine, which needs an event loop; a pack whose tests need this may set",
+    ),
     "too large": ("def f(): return 'x' * 2**25", "f()", "the answer to call cannot cross"),
     "shared": ("def f(x): pass", "f(object())", "tests.isolation: shared"),
     "builtin": ("def len(x): return 0", "", "len does not replace Python's own"),
@@ -194,6 +202,29 @@ def test_messages(name):
     judged = judge(candidate, tests)
     assert (judged.code == 0) == (name == "builtin")
     assert want in judged.stderr
+
+
+def test_a_name_that_is_too_large_is_an_object():
+    candidate = "TABLE = 'x' * 2**24\ndef f(): return len(TABLE)\n"
+    judged = judge(candidate, "assert f() == len(TABLE) == 2**24 and next(iter(TABLE)) == 'x'")
+    assert judged.code == 0, judged.stderr
+    assert "the tests use [] on" in judge(candidate, "TABLE[0]").stderr
+
+
+def test_what_a_refused_answer_held_is_described_again():
+    candidate = "TABLE = [lambda: 7, 'x' * 2**24]\nf = TABLE[0]\n"
+    judged = judge(candidate, "assert f() == 7 and list(TABLE)[0] is f")
+    assert judged.code == 1
+    assert "the answer to next cannot cross" in judged.stderr
+    assert judge(candidate, "assert f() == 7 and next(iter(TABLE)) is f").code == 0
+
+
+def test_what_is_printed_is_bounded():
+    candidate = "def f(): print('x' * 2**22); return 42\ndef g(): print('g')\n"
+    judged = judge(candidate, "assert f() == 42\ng()\n")
+    assert judged.code == 0, judged.stderr
+    assert 2**18 < len(judged.stdout) < 2**21
+    assert judged.stdout.endswith("xg\n")
 
 
 @pytest.mark.parametrize("path", sorted((FOLDER / "code").glob("*.py")), ids=lambda path: path.name)

@@ -30,16 +30,12 @@ class BrokenError(BaseException):
     """The candidate ended, or sent what is no message. Tests do not catch it by accident."""
 
 
-class TooLongError(Exception):
-    """A message of ours would be longer than the other side accepts."""
+class CannotCrossError(Exception):
+    """A value that has no form on the other side. The message is for the pack's author."""
 
 
 class Channel:
-    """One connected socket.
-
-    Args:
-        connection: Connected, blocking.
-    """
+    """One connected, blocking socket."""
 
     def __init__(self, connection: socket.socket) -> None:
         self._socket = connection
@@ -48,12 +44,12 @@ class Channel:
         """Send one message.
 
         Raises:
-            TooLongError: Nothing was sent.
+            CannotCrossError: It is longer than the other side accepts; nothing was sent.
             EndOfStreamError: The other side is gone.
         """
         data = _ENCODER.encode(frame).encode("ascii")
         if len(data) > MESSAGE_BYTES:
-            raise TooLongError(f"{len(data)} bytes; at most {MESSAGE_BYTES} cross at once")
+            raise CannotCrossError(f"{len(data)} bytes; at most {MESSAGE_BYTES} cross at once")
         try:
             self._socket.sendall(HEADER.pack(len(data)) + data)
         except OSError as error:
@@ -76,10 +72,6 @@ class Channel:
         if not isinstance(frame, list):
             raise MalformedError("a message that is no array")
         return frame
-
-    def close(self) -> None:
-        """Close the socket."""
-        self._socket.close()
 
     def _exactly(self, size: int) -> bytearray:
         data = bytearray()

@@ -1,17 +1,19 @@
-"""How the tests of a pack run, wherever the candidate lives: their module and how they end."""
+"""What both ways to test share: the candidate's module, the tests' module and how they end."""
 
 from __future__ import annotations
 
 import builtins
+import importlib.util
+import os
 import sys
 import traceback
 from collections.abc import Sequence
 from types import ModuleType
 from typing import Any, NoReturn
 
-from .faults import TRACEBACK
 from .plain import MODULE, safe_module
 
+FILE = "candidate.py"
 TESTS = "__securebench_tests__"
 TEST_FILE = "solution_test.py"
 EXIT_AT_IMPORT = "candidate attempted to exit during import"
@@ -19,11 +21,32 @@ INCOMPLETE = "hidden tests did not complete"
 PASSED, FAILED, NO_WORKER = 0, 1, 3
 TRACE_LINES = 60
 
+TRACEBACK = "_securebench_traceback"
+"""Attribute of an exception in the tests that the candidate raised: where, as text."""
+
 
 def text_of(path: str) -> bytes:
     """Return a candidate's text with exactly one newline at its end."""
     with open(path, "rb") as file:  # noqa: PTH123  # pathlib costs 5 ms of start
         return file.read().rstrip(b"\r\n") + b"\n"
+
+
+def load(source: bytes, folder: str) -> ModuleType:
+    """Write the candidate's file into a folder and import it.
+
+    Raises:
+        BaseException: What its import raises.
+    """
+    path = os.path.join(folder, FILE)  # noqa: PTH118
+    with open(path, "wb") as file:  # noqa: PTH123
+        file.write(source)
+    spec = importlib.util.spec_from_file_location(MODULE, path)
+    if spec is None or spec.loader is None:
+        raise ImportError(path)
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[MODULE] = module
+    spec.loader.exec_module(module)
+    return module
 
 
 def usable(names: Sequence[tuple[str, Any]], declared: frozenset[str]) -> dict[str, Any]:
@@ -74,8 +97,6 @@ def say(text: str) -> int:
 
 def leave(code: int) -> NoReturn:
     """End at once: threads and exit functions that the tests left have no say."""
-    import os  # noqa: PLC0415  # for this alone
-
     for stream in (sys.__stdout__, sys.__stderr__):
         if stream is not None:
             stream.flush()

@@ -10,10 +10,7 @@ from types import WrapperDescriptorType
 
 from .plain import type_name
 
-ALLOWED = (
-    *("__call__", "__iter__", "__next__", "__len__", "__enter__", "__exit__", "__await__"),
-    "__eq__",
-)
+ALLOWED = ("__call__", "__iter__", "__next__", "__len__", "__enter__", "__exit__", "__eq__")
 """Handles have them where the candidate's class has; ``==`` is for two handles."""
 
 _ARITHMETIC = {
@@ -26,7 +23,7 @@ _OTHERS = {
     "bool": "a truth value", "contains": "in", "getitem": "[]", "setitem": "[]", "delitem": "[]",
     "int": "int()", "float": "float()", "complex": "complex()", "bytes": "bytes()",
     "abs": "abs()", "round": "round()", "index": "an index", "reversed": "reversed()",
-    "trunc": "math.trunc()", "floor": "math.floor()", "ceil": "math.ceil()",
+    "trunc": "math.trunc()", "floor": "math.floor()", "ceil": "math.ceil()", "await": "await",
     "aenter": "async with", "aexit": "async with", "aiter": "async for", "anext": "async for",
 }  # fmt: skip
 _COPIES = {"copy": "copy.copy()", "deepcopy": "copy.deepcopy()", "reduce_ex": "pickle"}

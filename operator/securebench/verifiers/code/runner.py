@@ -19,28 +19,16 @@ from collections.abc import Sequence
 from types import ModuleType
 from typing import Any
 
+from . import judging
 from .frames import BrokenError, Channel, EndOfStreamError
-from .judging import (
-    EXIT_AT_IMPORT,
-    FAILED,
-    INCOMPLETE,
-    NO_WORKER,
-    PASSED,
-    TEST_FILE,
-    TESTS,
-    new_module,
-    say,
-    show,
-    text_of,
-    usable,
-)
+from .judging import FAILED, PASSED, say
 from .plain import MODULE
 from .samples import Call, NotPlainError, Sample, outcome_of
 from .session import SHARED, Session
 
 POLL_SECONDS = 0.02
 DEPTH = 4000
-"""Recursion limit of the tests: proxies add frames to the authors' own."""
+"""Recursion limit of the tests: handles add frames to the authors' own."""
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -52,14 +40,14 @@ def main(arguments: Sequence[str]) -> int:
             how many calls are made again, nothing for none.
     """
     path, candidate, tests, declared, *repeat = arguments
-    source = text_of(candidate)
+    source = judging.text_of(candidate)
     with open(tests, encoding="utf-8") as file:  # noqa: PTH123
         code = json.load(file)["code"]
     sys.setrecursionlimit(max(DEPTH, sys.getrecursionlimit()))
-    sample = Sample(int(repeat[0])) if repeat else None
+    repeats = int(repeat[0]) if repeat else 0
     # Who connects now cannot be led to a worker that the candidate made.
-    first, *spare = [connected(path) for _ in range(1 + int(repeat[0] if repeat else 0))]
-    session = Session(Channel(first), sample)
+    first, *spare = [connected(path) for _ in range(1 + repeats)]
+    session = Session(Channel(first), Sample(repeats) if repeats else None)
     try:
         run(session, source, code, frozenset(declared.split(",")))
     except BaseException as error:  # noqa: BLE001  # whatever it is, it is no pass
@@ -67,7 +55,7 @@ def main(arguments: Sequence[str]) -> int:
         return FAILED
     if session.violation is not None:
         return say(session.violation)
-    return PASSED if sample is None else repeated(sample.calls(), spare, source)
+    return repeated(session.sample.calls(), spare, source) if session.sample else PASSED
 
 
 def repeated(calls: Sequence[Call], connections: Sequence[socket.socket], source: bytes) -> int:
@@ -113,14 +101,13 @@ def wait(arguments: Sequence[str]) -> int:
     deadline = time.monotonic() + float(seconds)
     while True:
         try:
-            channel = Channel(connected(path))
-            channel.send(["", "hello", []])
-            channel.receive()
-            channel.close()
+            with connected(path) as connection:
+                Channel(connection).send(["", "hello", []])
+                Channel(connection).receive()
         except (OSError, EndOfStreamError) as error:
             if time.monotonic() > deadline:
                 say(f"the candidate's container does not answer: {error}")
-                return NO_WORKER
+                return judging.NO_WORKER
             time.sleep(POLL_SECONDS)
         else:
             return PASSED
@@ -134,24 +121,18 @@ def connected(path: str) -> socket.socket:
 
 
 class RemoteModule(ModuleType):
-    """The candidate's module in the tests: its names, none of which can be changed over there.
-
-    Args:
-        session: Where an attempt is noted.
-        names: Top-level names with their values.
-    """
+    """The candidate's module in the tests; the candidate would not see a change of its names."""
 
     def __init__(self, session: Session, names: dict[str, Any]) -> None:
         super().__init__(MODULE)
-        self.__dict__.update(names)
-        self.__dict__["_securebench"] = session
+        self.__dict__.update(names, _securebench=session)
 
     def __setattr__(self, name: str, _value: object) -> None:
-        """Fail the tests: the candidate's functions would not see it."""
+        """Fail the tests."""
         raise self._securebench.cannot(f"the tests change {name} of the candidate's module")
 
     def __delattr__(self, name: str) -> None:
-        """Fail the tests, as for a change."""
+        """Fail the tests."""
         setattr(self, name, None)
 
 
@@ -161,12 +142,12 @@ def run(session: Session, source: bytes, code: str, declared: frozenset[str]) ->
     Raises:
         BaseException: The tests or the import did not succeed.
     """
-    names = usable(session.import_candidate(source), declared)
+    names = judging.usable(session.import_candidate(source), declared)
     if session.sample is not None:
         session.sample.know(names)
     sys.modules[MODULE] = RemoteModule(session, names)
-    space = new_module(TESTS, {**names, "__file__": TEST_FILE}).__dict__
-    exec(compile(code, TEST_FILE, "exec"), space)  # noqa: S102  # the pack's tests, trusted
+    tests = judging.new_module(judging.TESTS, {**names, "__file__": judging.TEST_FILE})
+    exec(compile(code, judging.TEST_FILE, "exec"), vars(tests))  # noqa: S102  # the pack's, trusted
     # Whoever is gone by now, or has more to say, did not let the tests complete.
     session.request("hello")
 
@@ -174,12 +155,12 @@ def run(session: Session, source: bytes, code: str, declared: frozenset[str]) ->
 def _report(session: Session, error: BaseException) -> None:
     """Say on stderr why the tests did not succeed."""
     if isinstance(error, SystemExit) and MODULE not in sys.modules:
-        say(EXIT_AT_IMPORT)
+        say(judging.EXIT_AT_IMPORT)
         return
     if not isinstance(error, BrokenError):
-        show(error)
-    if isinstance(error, (SystemExit, BrokenError)) and session.violation != INCOMPLETE:
-        say(INCOMPLETE)
+        judging.show(error)
+    if isinstance(error, (SystemExit, BrokenError)) and session.violation != judging.INCOMPLETE:
+        say(judging.INCOMPLETE)
     for text in session.flat:
         told = ascii(text)[1:-1]
         say(f"the candidate's class {told}, without attributes and methods of its own{SHARED}")

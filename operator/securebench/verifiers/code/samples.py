@@ -9,13 +9,15 @@ from __future__ import annotations
 
 import collections
 import copy
+import datetime as dt
 import random
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from decimal import Decimal
+from fractions import Fraction
 from typing import Any, NamedTuple
 
-from .handles import HandleType, Method, link_of
-from .plain import taken_apart
+from .handles import HandleType, is_handle
 
 ITEMS = 100_000
 """Calls with more items in arguments or result are not drawn."""
@@ -25,7 +27,10 @@ TOLD_CHARACTERS = 200
 _MAPPINGS = (dict, collections.OrderedDict, collections.Counter, collections.defaultdict)
 _ROWS = (list, tuple, collections.deque)
 _SETS = (set, frozenset)
-_SCALARS = (type(None), bool, float, complex, str, bytes, bytearray)
+_SCALARS = (
+    *(type(None), bool, float, complex, str, bytes, bytearray, Decimal, Fraction),
+    *(dt.date, dt.datetime, dt.time, dt.timedelta),
+)
 
 
 class NotPlainError(Exception):
@@ -114,13 +119,15 @@ class Sample:
             copies = (None, {})
         except NotPlainError:
             return make()
+        result, raised = None, None
         try:
             result = make()
         except BaseException as error:
-            self._draw(place, _ended(name, copies, None, error, arguments))
+            raised = error
             raise
-        if not (isinstance(function, HandleType) and link_of(result)):  # no object of a class
-            self._draw(place, _ended(name, copies, result, None, arguments))
+        finally:
+            if raised or not (isinstance(function, HandleType) and is_handle(result)):
+                self._draw(place, _ended(name, copies, result, raised, arguments))
         return result
 
     def _place(self) -> int | None:
@@ -171,38 +178,26 @@ def form_of(value: object) -> str:
         NotPlainError: It is no plain value, or too large.
     """
     try:
-        return _Former().form(value)
+        return _form(value, iter(range(ITEMS)))
     except RecursionError:
         raise NotPlainError from None
 
 
-class _Former:
-    def __init__(self) -> None:
-        self._left = ITEMS
-
-    def form(self, value: Any) -> str:
-        self._left -= 1
-        kind = type(value)
-        if isinstance(kind, HandleType) or kind in (HandleType, Method):
-            raise HandleError
-        if self._left < 0:
-            raise NotPlainError
-        if kind in _SCALARS:
-            return f"{kind.__name__}:{value!r}"
-        if kind is int:
-            return hex(value)
-        items = self._items(kind, value)
-        return f"{kind.__name__}[{','.join(items)}]"
-
-    def _items(self, kind: type, value: Any) -> list[str]:
-        if kind in _MAPPINGS:
-            pairs = [f"{self.form(key)}={self.form(item)}" for key, item in value.items()]
-            return pairs if kind is collections.OrderedDict else sorted(pairs)
-        if kind in _SETS:
-            return sorted(map(self.form, value))
-        if kind in _ROWS or (issubclass(kind, tuple) and hasattr(kind, "_fields")):
-            return list(map(self.form, value))
-        taken = taken_apart(value)
-        if taken is None:
-            raise NotPlainError
-        return list(map(self.form, taken[2]))
+def _form(value: Any, left: Iterator[int]) -> str:
+    kind = type(value)
+    if is_handle(value):
+        raise HandleError
+    if next(left, None) is None:
+        raise NotPlainError
+    if kind in _SCALARS:
+        return f"{kind.__name__}:{value!r}"
+    if kind is int:
+        return hex(value)
+    if kind in _MAPPINGS:
+        items = [f"{_form(key, left)}={_form(item, left)}" for key, item in value.items()]
+    elif kind in (*_ROWS, *_SETS) or (issubclass(kind, tuple) and hasattr(kind, "_fields")):
+        items = [_form(item, left) for item in value]
+    else:
+        raise NotPlainError
+    is_ordered = kind not in (*_MAPPINGS, *_SETS) or kind is collections.OrderedDict
+    return f"{kind.__name__}[{','.join(items if is_ordered else sorted(items))}]"

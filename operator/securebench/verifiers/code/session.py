@@ -11,17 +11,16 @@ import contextlib
 import secrets
 import sys
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
-from .faults import TRACEBACK
-from .frames import BrokenError, Channel, EndOfStreamError, MalformedError, TooLongError
-from .heap import CannotCrossError, Raw
-from .imports import Imports
-from .judging import INCOMPLETE
+from .frames import BrokenError, CannotCrossError, Channel, EndOfStreamError, MalformedError
+from .handles import TEXT, HandleType, handle, handle_type
+from .judging import INCOMPLETE, TRACEBACK
+from .marshalling import Marshaller, Raw
 from .output import STREAMS
-from .plain import FLAT
+from .plain import FLAT, is_error, safe_module, type_name
 from .samples import Sample
 
 IDENTITY_BYTES = 16
@@ -33,8 +32,11 @@ FLAT_NAMES, FLAT_CHARACTERS = 10, 100
 
 SHARED = "; a pack whose tests need this may set tests.isolation: shared"
 
+_VALUES: dict[object, int] = {"return": 1, "raise": 2, "refuse": 1, "call": 3}
+"""Kinds of messages from the worker, and how many values each has."""
 
-class Session:
+
+class Session(Marshaller):
     """One connection to the candidate.
 
     Args:
@@ -43,21 +45,29 @@ class Session:
     """
 
     def __init__(self, channel: Channel, sample: Sample | None = None) -> None:
+        super().__init__()
         self._channel = channel
         self.sample = sample
-        self._imports = Imports(self)
-        self._heap = self._imports.heap
         self._lock = threading.RLock()
-        self._depth = 0
         self._asserted: list[BaseException] = []
+        self._is_reading = False
         self.flat: dict[str, None] = {}
         self.violation: str | None = None
-        self.is_reading = False
 
     def cannot(self, what: str) -> CannotCrossError:
         """Note that something cannot cross; the tests fail even if they catch the exception."""
         self.violation = self.violation or what + SHARED
         return CannotCrossError(what + SHARED)
+
+    def import_candidate(self, source: bytes) -> list[tuple[str, Any]]:
+        """Import the candidate's module and return its top-level names with their values."""
+        found = self.request("import", source)
+        if type(found) is not list or not found:
+            raise self._tampered("an import of nothing")
+        module, *names = found
+        if not all(type(name) is str and name.isidentifier() for name in names):
+            raise self._tampered("an odd name")
+        return [(name, self.request("name", module, name)) for name in names if name[:2] != "__"]
 
     def request(self, operation: str, *operands: object) -> Any:
         """Ask the worker for something and return its answer.
@@ -67,24 +77,73 @@ class Session:
             BrokenError: The candidate is gone or breaks the protocol.
             BaseException: What the candidate raised.
         """
-        make = partial(self._request, operation, *operands)
-        if self.sample is None or operation != "call" or self._depth > 0:
+        make = partial(self._request, operation, operands)
+        if self.sample is None or operation != "call" or self.place() > 0:
             return make()
         return self.sample.watch(make, *operands)
 
-    def _request(self, operation: str, *operands: object) -> Any:
-        with self._lock, self._exchange():
-            asserted = len(self._asserted)
-            frame = self._asked(operation, operands)
-            with self._heap.brief():
-                if frame[1] == "return":
-                    result, error = self._checked(lambda: self._heap.decode(frame[4])), None
-                else:
-                    result, error = None, self._failure(operation, frame)
+    def _request(self, operation: str, operands: Sequence[object]) -> Any:
+        with self._lock:
+            if self._is_reading:
+                raise MalformedError("a value that has to be asked for while it is read")
+            asserted, place = len(self._asserted), self.place()
+            try:
+                kind, values = self._answer(operation, operands)
+            finally:
+                self.forget(place)
+            error = None if kind == "return" else self._failure(operation, kind, *values)
             self._require_assertions(asserted, error)
             if error is not None:
                 raise error
-            return result
+            return values[0]
+
+    def _answer(self, operation: str, operands: Sequence[object]) -> tuple[str, list[Any]]:
+        identity = secrets.token_hex(IDENTITY_BYTES)
+        try:
+            self._send([identity, operation, *self.pack(operands)])
+        except CannotCrossError as error:
+            raise self.cannot(str(error)) from None
+        kind, values = self._received(identity)
+        while kind == "call":
+            self._call_back(identity, *values)
+            kind, values = self._received(identity)
+        return kind, values
+
+    def _call_back(self, identity: str, number: object, arguments: Any, names: Any) -> None:
+        """Call a function of the tests for the candidate, or take the next item of an iterator."""
+        place = self.place() - 1
+        function = self.exports.objects.get(number) if type(number) is int else None
+        if function is None or (type(arguments), type(names)) != (list, dict):
+            raise self._tampered("a call of nothing")
+        try:
+            result = function(*arguments, **names) if callable(function) else next(function)
+            answer = "return"
+        except Exception as error:  # noqa: BLE001  # it belongs to the candidate
+            result, answer = error, "raise"
+            if isinstance(error, AssertionError):
+                self._asserted.append(error)
+        try:
+            self._send([identity, answer, *self.pack([result])])
+        except CannotCrossError as error:
+            refusal = self.cannot(f"the result of a test's function: {error}")
+            self._send([identity, "raise", *self.pack([refusal])])
+        self.forget(place)
+
+    def _failure(
+        self, operation: str, kind: str, error: object, trace: object = None
+    ) -> BaseException:
+        """Return the exception for an answer that is no result."""
+        if kind == "refuse":
+            return self.cannot(f"the answer to {operation} cannot cross: {str(error)[:500]}")
+        if not isinstance(error, BaseException):
+            return self._tampered("an exception that is none")
+        if isinstance(error, ENDINGS) and operation != "next":
+            name = type(error).__name__
+            error = RuntimeError(f"the candidate raised {name} where it would end a loop{SHARED}")
+        if isinstance(trace, str):
+            with contextlib.suppress(AttributeError, TypeError):
+                error.__dict__[TRACEBACK] = trace
+        return error
 
     def _require_assertions(self, place: int, error: BaseException | None) -> None:
         """Fail the tests where the candidate caught an assertion of theirs.
@@ -100,133 +159,19 @@ class Session:
                 ) from failed
         del self._asserted[place:]
 
-    def import_candidate(self, source: bytes) -> list[tuple[str, Any]]:
-        """Import the candidate's module and return its top-level names with their values.
-
-        Raises:
-            SystemExit: The module tried to exit.
-        """
-        with self._lock, self._exchange():
-            frame = self._asked("import", [source])
-            if frame[1] == "exit":
-                raise SystemExit
-            if frame[1] == "return":
-                names: list[tuple[str, Any]] = self._checked(
-                    lambda: [self._imports.name(*item) for item in frame[4]]
-                )
-                return names
-            raise self._failure("import", frame)
-
-    def _asked(self, operation: str, operands: Sequence[object]) -> list[Any]:
-        if self.is_reading:
-            raise MalformedError("a value that has to be asked for while it is read")
-        identity = secrets.token_hex(IDENTITY_BYTES)
-        try:
-            changes = self._heap.changes()
-            with self._heap.brief():
-                values = [self._heap.encode(item) for item in operands]
-            self._send([identity, operation, changes, *values])
-        except (CannotCrossError, TooLongError) as error:
-            raise self.cannot(str(error)) from None
-        except RecursionError:
-            raise self.cannot("an argument is nested too deeply") from None
-        while True:
-            frame = self._received(identity)
-            if frame[1] in ("call", "next"):
-                self._call_back(frame)
-            elif frame[1] != "print":
-                self._checked(partial(self._heap.apply, frame[2]))
-                return frame
-
-    @contextlib.contextmanager
-    def _exchange(self) -> Iterator[None]:
-        self._depth += 1
-        place = self._heap.briefs()
-        try:
-            yield
-        finally:
-            self._depth -= 1
-            if self._depth:
-                self._heap.forget(place)
-                self._heap.mark()
-            else:
-                self._heap.clear()
-
     def _send(self, frame: list[Any]) -> None:
         try:
             self._channel.send(frame)
         except EndOfStreamError:
             raise self._broken(INCOMPLETE) from None
 
-    def _received(self, identity: str) -> list[Any]:
+    def _received(self, identity: str) -> tuple[str, list[Any]]:
+        """Return kind and values of the next message; what is wrong with it is a violation."""
+        self._is_reading = True
         try:
-            frame = self._channel.receive()
+            return self._read(identity, *self._channel.receive())
         except EndOfStreamError:
             raise self._broken(INCOMPLETE) from None
-        except MalformedError as error:
-            raise self._tampered(error) from None
-        # A list: what came may have no hash.
-        if len(frame) < 4 or frame[0] != identity or frame[1] not in [*_LENGTHS]:  # noqa: PLR2004
-            raise self._tampered("an answer to no question")
-        if len(frame) != _LENGTHS[frame[1]]:
-            raise self._tampered("an answer of odd length")
-        self._checked(lambda: self._print(frame[3]))
-        return frame
-
-    def _failure(self, operation: str, frame: list[Any]) -> BaseException:
-        if frame[1] == "refuse":
-            what = frame[4] if isinstance(frame[4], str) else ""
-            return self.cannot(f"the answer to {operation} cannot cross: {what[:500]}")
-        if frame[1] != "raise":
-            return self._tampered("an odd answer")
-        error: object = self._checked(lambda: self._heap.decode(frame[4]))
-        if not isinstance(error, BaseException):
-            return self._tampered("an exception that is none")
-        if isinstance(error, ENDINGS) and operation != "next":
-            name = type(error).__name__
-            error = RuntimeError(f"the candidate raised {name} where it would end a loop{SHARED}")
-        if isinstance(frame[5], str):
-            with contextlib.suppress(AttributeError, TypeError):
-                error.__dict__[TRACEBACK] = frame[5]
-        return error
-
-    def _call_back(self, frame: list[Any]) -> None:
-        """Call a function of the tests for the candidate."""
-        identity, kind, changes, _, number, *raw = frame
-        heap = self._heap
-        place = heap.briefs()
-
-        def read() -> list[Any]:
-            heap.apply(changes)
-            with heap.brief():
-                return [self._imports.function(number), *map(heap.decode, raw)]
-
-        function, arguments, names = self._checked(read)
-        if type(arguments) is not list or type(names) is not dict:
-            raise self._tampered("odd arguments")
-        heap.mark()
-        try:
-            result = next(function) if kind == "next" else function(*arguments, **names)
-            answer = "return"
-        except Exception as error:  # noqa: BLE001  # it belongs to the candidate
-            result, answer = error, "raise"
-            if isinstance(error, AssertionError):
-                self._asserted.append(error)
-        try:
-            changed = heap.changes()
-            with heap.brief():
-                raw_result = heap.encode(result)
-            self._send([identity, answer, changed, raw_result])
-        except (CannotCrossError, TooLongError, RecursionError) as error:
-            refusal = self.cannot(f"the result of a test's function: {error}")
-            self._send([identity, "raise", [], heap.encode(refusal)])
-        heap.forget(place)
-
-    def _checked(self, read: Callable[[], Any]) -> Any:
-        """Read what the worker sent; whatever goes wrong is a violation."""
-        self.is_reading = True
-        try:
-            return read()
         except MalformedError as error:
             raise self._tampered(error) from None
         except CannotCrossError:
@@ -234,7 +179,15 @@ class Session:
         except Exception as error:  # noqa: BLE001  # values that cannot be built
             raise self._tampered(type(error).__name__) from None
         finally:
-            self.is_reading = False
+            self._is_reading = False
+
+    def _read(
+        self, identity: str, sent: Raw, kind: Raw, printed: Raw, *packed: Raw
+    ) -> tuple[str, list[Any]]:
+        if sent != identity or len(packed) != 1 + _VALUES[kind]:
+            raise MalformedError("an answer to no question")
+        self._print(printed)
+        return kind, self.unpack(packed[0], packed[1:])
 
     def _tampered(self, what: object) -> BrokenError:
         return self._broken(f"the candidate broke the protocol: {what}")
@@ -251,9 +204,49 @@ class Session:
             if stream != FLAT:
                 getattr(sys, stream).write(text.encode("utf-8", "replace").decode("utf-8"))
             elif len(self.flat) < FLAT_NAMES:
-                for line in text.splitlines():
-                    self.flat[line[:FLAT_CHARACTERS]] = None
+                self.flat[text[:FLAT_CHARACTERS]] = None
 
+    def outward(self, value: Any) -> Raw:
+        """See Marshaller."""
+        if isinstance(value, tuple) and hasattr(value, "_fields"):
+            return self.write_named_tuple(value)
+        if isinstance(value, BaseException):
+            bases = type(value).__mro__
+            known = (base for base in bases if type_name(base) or isinstance(base, HandleType))
+            return self.write_error(value, self.exports.add(value), next(known))
+        if not callable(value) and not hasattr(type(value), "__next__"):
+            kind = type(value)
+            raise CannotCrossError(
+                f"an object of the tests' type {kind.__module__}.{kind.__qualname__}"
+                f" cannot be passed to the candidate: {value!r:.200}"
+            )
+        name = getattr(value, "__name__", type(value).__name__)
+        texts = [item if isinstance(item, str) else None for item in (name, value.__doc__)]
+        return ["k" if callable(value) else "g", self.exports.add(value), *map(self.encode, texts)]
 
-_LENGTHS = {"return": 5, "raise": 6, "refuse": 5, "exit": 4, "call": 7, "next": 7, "print": 4}
-"""Kinds of messages from the worker with their lengths."""
+    def inward(self, tag: str, *parts: Raw) -> object:
+        """See Marshaller."""
+        read: Any = {"o": self._object, "C": self._class, "mod": safe_module}[tag]
+        return read(*parts)
+
+    def _object(self, number: Raw, kind: Raw) -> object:
+        found = self.decode(kind)
+        if not isinstance(found, HandleType) or is_error(found):
+            raise MalformedError("an object without a class")
+        return self.add_stand_in(number, handle(found))
+
+    def _class(self, number: Raw, name: Raw, bases: Raw, specials: Raw) -> object:
+        if not all(isinstance(special, str) for special in specials):
+            raise MalformedError("odd names of methods")
+        found = [self.decode(base) for base in bases]
+        return self.add_stand_in(number, handle_type(self, self.decode(name), found, specials))
+
+    def new_error(self, kind: Any, text: str, arguments: Sequence[object]) -> BaseException:
+        """See Marshaller; a class of the candidate's is not called."""
+        if not isinstance(kind, HandleType):
+            return super().new_error(kind, text, arguments)
+        mirrored: Any = kind
+        error: BaseException = mirrored.__new__(mirrored)
+        error.args = tuple(arguments)
+        error.__dict__[TEXT] = text
+        return error

@@ -17,20 +17,8 @@ import threading
 from collections.abc import Sequence
 from typing import Any
 
-from .judging import (
-    EXIT_AT_IMPORT,
-    FAILED,
-    INCOMPLETE,
-    PASSED,
-    TEST_FILE,
-    TESTS,
-    new_module,
-    say,
-    show,
-    text_of,
-    usable,
-)
-from .loading import load
+from . import judging
+from .judging import FAILED, INCOMPLETE, PASSED, TEST_FILE
 
 SECRET, ANSWER = 3, 4
 """Descriptors, see proof.go of supervise."""
@@ -79,13 +67,13 @@ def _judged(folder: str, candidate: str, tests: str, declared: str) -> int:
     with open(tests, encoding="utf-8") as file:  # noqa: PTH123
         code = compile(json.load(file)["code"], TEST_FILE, "exec")
     try:
-        module = load(text_of(candidate), folder)
+        module = judging.load(judging.text_of(candidate), folder)
     except BaseException as error:  # noqa: BLE001  # whatever it is, it is no pass
-        return _failed(error, EXIT_AT_IMPORT)
+        return _failed(error, judging.EXIT_AT_IMPORT)
     try:
         names = [(name, value) for name, value in vars(module).items() if name[:2] != "__"]
-        space = {**usable(names, frozenset(declared.split(","))), "__builtins__": own}
-        tested = new_module(TESTS, {**space, "__file__": TEST_FILE})
+        space = {**judging.usable(names, frozenset(declared.split(","))), "__builtins__": own}
+        tested = judging.new_module(judging.TESTS, {**space, "__file__": TEST_FILE})
         _check_assertions(own)
         _run(code, vars(tested))
         _check_assertions(own)
@@ -95,8 +83,8 @@ def _judged(folder: str, candidate: str, tests: str, declared: str) -> int:
 
 
 def _failed(error: BaseException, exited: str) -> int:
-    show(error)
-    return say(exited) if isinstance(error, SystemExit) else FAILED
+    judging.show(error)
+    return judging.say(exited) if isinstance(error, SystemExit) else FAILED
 
 
 def _check_assertions(own: dict[str, Any]) -> None:
