@@ -10,6 +10,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from securebench.families.registry import Verifier, verifier_for_task_type
     from securebench.packs.compile import compile_benchmark_pack, compile_benchmark_row
     from securebench.packs.load import load_benchmark_manifest, load_benchmark_pack
     from securebench.packs.task import task_from_spec
@@ -22,7 +23,6 @@ if TYPE_CHECKING:
     from securebench.tester.facade import run_tester_config
     from securebench.tester.summary import TesterRunSummary
     from securebench.tester.verify import candidate_record, verify_candidate
-    from securebench.verifiers.registry import Verifier, verifier_for_task_type
     from securebench.verifiers.result import VerificationResult
 
 __all__ = [
@@ -47,7 +47,7 @@ __all__ = [
 _HOMES = {
     "TesterRunSummary": "tester.summary",
     "VerificationResult": "verifiers.result",
-    "Verifier": "verifiers.registry",
+    "Verifier": "families.registry",
     "candidate_record": "tester.verify",
     "compile_benchmark_pack": "packs.compile",
     "compile_benchmark_row": "packs.compile",
@@ -58,7 +58,7 @@ _HOMES = {
     "parse_tester_config": "tester.config",
     "run_tester_config": "tester.facade",
     "task_from_spec": "packs.task",
-    "verifier_for_task_type": "verifiers.registry",
+    "verifier_for_task_type": "families.registry",
     "verify_candidate": "tester.verify",
     "with_tester_overrides": "tester.config",
 }

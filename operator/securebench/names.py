@@ -9,10 +9,8 @@ from typing import NewType
 TaskId = NewType("TaskId", str)
 RunUid = NewType("RunUid", str)
 
-CODE_COMPLETION = "code_completion"
 REPO_PATCH = "repo_patch"
-TERMINAL_TASK = "terminal_task"
-"""Families whose verifier runs a check; the text families' names stand with their scorers."""
+"""The family whose rules the audit has of its own."""
 
 GROUP = "securebench.dev"
 """API group; also the domain of our labels and annotations."""

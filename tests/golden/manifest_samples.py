@@ -14,6 +14,7 @@ import yaml
 from securebench.candidates.extraction import Extraction
 from securebench.egress.config import GatewayLimits
 from securebench.engine.model import SealedCandidate, SealedPatch
+from securebench.families.verification import CodePlan, PatchPlan
 from securebench.harnesses.config import CommandHarness, ProviderHarness
 from securebench.harnesses.extraction import extraction_for
 from securebench.harnesses.prompts import task_prompt
@@ -29,11 +30,9 @@ from securebench.plan.agents import PROVIDER_URL, agent_plan
 from securebench.plan.egress import EgressPlan, ProviderPlan
 from securebench.plan.model import (
     CheckPlan,
-    CodePlan,
     HarnessPlan,
     LaunchKey,
     Limits,
-    PatchPlan,
     PodPolicy,
     Role,
     RunIdentity,
@@ -333,7 +332,7 @@ def agent_run(plan: RunPlan, kind: str, task: TaskPlan) -> tuple[RunPlan, TaskPl
     overlays = {kind: {"1.2.3": f"securebench/overlay-{kind}:1.2.3", "latest": "1.2.3"}}
     agent = agent_plan(harness, overlays)
     extraction = extraction_for(task.task.task_type, harness)
-    prompt = task_prompt(task.task.task_type, extraction, task.workspace, harness.task_file)
+    prompt = task_prompt(extraction, task.workspace, harness.task_file)
     command = cli_named(harness.type).command(harness, prompt, PROVIDER_URL)
     planned = replace(plan.harness, type=kind, command=(), agent=agent)
     return replace(plan, harness=planned, egress=PROVIDER), replace(

@@ -15,7 +15,7 @@ import pytest
 
 from property.reference_scorers import SCORERS, BadTaskError, Score
 from property.scorer_cases import CASES, Case
-from securebench.verifiers.registry import text_verifier
+from securebench.families.registry import text_verifier
 from securebench.verifiers.result import VerifierConfigurationError
 
 SHORT = {"multiple_choice": 700, "short_answer": 700, "free_response": 600}

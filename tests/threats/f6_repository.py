@@ -13,7 +13,7 @@ from typing import NamedTuple
 from e2e.release import Raw
 from securebench.controller.patches import seal_patch
 from securebench.engine.model import SealedPatch
-from securebench.plan.model import PatchPlan
+from securebench.families.verification import PatchPlan
 from threats.kit.program import Ended, run_supervise
 
 OWN_SETTINGS = {"GIT_CONFIG_NOSYSTEM": "1", "GIT_CONFIG_GLOBAL": "/dev/null", "LC_ALL": "C"}

@@ -5,8 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from securebench import names
-
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
@@ -31,12 +29,12 @@ class CandidateArtifact:
     stderr: str = ""
     metadata: Mapping[str, object] = field(default_factory=dict)
 
-    def for_task_type(self, task_type: str) -> str:
-        """Return what the verifier of a family gets; empty where there is nothing."""
-        match task_type:
-            case names.REPO_PATCH:
+    def for_kind(self, kind: str) -> str:
+        """Return what the verifier of a kind of candidate gets; empty where there is nothing."""
+        match kind:
+            case "patch":
                 return self.patch or ""
-            case names.TERMINAL_TASK:
+            case "workspace":
                 return self.workspace or ""
             case _:
                 return self.text or ""

@@ -16,10 +16,10 @@ from securebench.engine.model import Outcome, SealedPatch, Verification
 from securebench.engine.patch_steps import STEP_OF_CODE, PatchStep
 from securebench.engine.stage import Code
 from securebench.errors import DigestMismatchError
+from securebench.families.verification import PatchPlan
 from securebench.ledger.patch_metadata import CHANGED, CHECKS, judged, policy_of
 from securebench.ledger.store import bytes_digest
 from securebench.manifests.repository import APPLIED, DECLARED
-from securebench.plan.model import PatchPlan
 from securebench.reasons import EVALUATOR_TAMPERED, VERIFIER_ERROR
 from securebench.verifiers.patch.judgement import PatchJudgement, judge_changes, listed
 

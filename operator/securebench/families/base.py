@@ -1,16 +1,16 @@
-"""What a family is: row schema, lanes, contract and verifier requirements."""
+"""What a family is: row schema, lanes, candidate, verification and what it adds to a record."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal, Protocol
+from typing import TYPE_CHECKING, Literal, NamedTuple, Protocol
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
     from securebench.families.fields import Section
+    from securebench.families.verification import CheckRequest, CodePlan, TextVerifier
     from securebench.resources import Lane, ResourceBundle
-    from securebench.verifiers.registry import TextVerifier
 
 CandidateKind = Literal["text", "code", "patch", "workspace", "none"]
 
@@ -49,50 +49,100 @@ class FamilyContract:
     workspace_required: bool
 
 
+class Advice(NamedTuple):
+    """A warning of ``pack lint`` about a row that holds.
+
+    Attributes:
+        rule: Value of ``packs.lint.Rule``.
+        message: Without the row's context.
+    """
+
+    rule: str
+    message: str
+
+
 def no_problems(_row_input: Mapping[str, object], _row_eval: Mapping[str, object]) -> Iterator[str]:
     """Yield nothing: the sections say everything about the family's rows."""
     return iter(())
 
 
-def scorer_problem(scorer: TextVerifier) -> Callable[[TaskView], str | None]:
-    """Return the check of a text family: what its scoring algorithm says about the task."""
-
-    def configuration_problem(task: TaskView) -> str | None:
-        resources = task.resources
-        return scorer.configuration_problem(resources.agent_payload(), resources.hidden_payload())
-
-    return configuration_problem
+def no_advice(_row_eval: Mapping[str, object]) -> Iterator[Advice]:
+    """Yield nothing."""
+    return iter(())
 
 
-@dataclass(frozen=True, slots=True)
+def no_texts(_task: TaskView) -> Iterator[tuple[str, str]]:
+    """Yield nothing."""
+    return iter(())
+
+
+def no_metadata(_task: TaskView) -> Mapping[str, object]:
+    """Return nothing: the common fields say everything."""
+    return {}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Family:
-    """One active family.
+    """One active family; exactly one of ``scorer``, ``check`` and ``code`` verifies its candidates.
 
     Args:
         contract: See FamilyContract.
         input: Keys of ``input``; all public.
         eval: Keys of ``eval`` with their lanes; every other key is refused.
-        configuration_problem: Says why the verifier cannot work with a task that passed the
-            row schema ("VC" in the contract), or None.
+        own_problem: Says why the verifier cannot work with a task that passed the row schema
+            ("VC" in the contract), or None; without one the scorer is asked.
         cross_problems: Yields defects that concern several keys of a row.
         required_resources: Names without which no task of the family is built.
         never_written: Hidden resources that are put on no disk.
+        scorer: Algorithm that judges a text without running anything.
+        check: Returns the command that checks a candidate in the task's image; asked only of tasks
+            without a configuration problem.
+        code: Returns how a candidate module is tested.
+        has_checker: Whether ``eval.checker`` may name a file of the pack.
+        record_metadata: Returns what records of a verdict say beside the common metadata.
+        test_sources: Yields the Python sources of a row that grade, each after its name.
+        patches: Yields the patches of a row that grade, each after its name.
+        advice: Yields warnings about ``eval`` of a row that holds.
     """
 
     contract: FamilyContract
     input: Section
     eval: Section
-    configuration_problem: Callable[[TaskView], str | None]
+    scorer: TextVerifier | None = None
+    check: Callable[[TaskView], CheckRequest] | None = None
+    code: Callable[[TaskView], CodePlan] | None = None
+    own_problem: Callable[[TaskView], str | None] | None = None
     cross_problems: Callable[[Mapping[str, object], Mapping[str, object]], Iterator[str]] = (
         no_problems
     )
     required_resources: tuple[str, ...] = ()
     never_written: frozenset[str] = frozenset()
+    has_checker: bool = False
+    record_metadata: Callable[[TaskView], Mapping[str, object]] = no_metadata
+    test_sources: Callable[[TaskView], Iterator[tuple[str, str]]] = no_texts
+    patches: Callable[[TaskView], Iterator[tuple[str, str]]] = no_texts
+    advice: Callable[[Mapping[str, object]], Iterator[Advice]] = no_advice
 
     @property
     def name(self) -> str:
         """The family's name."""
         return self.contract.family
+
+    @property
+    def candidate_kind(self) -> CandidateKind:
+        """What the agent hands in."""
+        return self.contract.candidate_kind
+
+    def configuration_problem(self, task: TaskView) -> str | None:
+        """Return why the verifier cannot work with a task, or None."""
+        if self.own_problem is not None:
+            return self.own_problem(task)
+        if self.scorer is None:
+            return None
+        resources = task.resources
+        return self.scorer.configuration_problem(
+            resources.agent_payload(), resources.hidden_payload()
+        )
 
     def eval_visibility(self) -> dict[str, Lane]:
         """Return the lane of every known eval key."""

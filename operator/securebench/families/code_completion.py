@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import builtins
+import re
+from collections.abc import Iterator, Mapping
 
 from securebench.families.base import Family, FamilyContract, TaskView
 from securebench.families.fields import (
@@ -11,18 +13,23 @@ from securebench.families.fields import (
     TEXT,
     Field,
     Section,
+    first_limit,
     is_positive,
     is_text,
     object_rule,
 )
-from securebench.names import CODE_COMPLETION
+from securebench.families.verification import ISOLATIONS, SEPARATE, SHARED, CodePlan
 from securebench.resources import Lane
+from securebench.verifiers.code.plain import SAFE_MODULES
 
 LANGUAGE = "python"
-SEPARATE, SHARED = ISOLATIONS = ("separate", "shared")
-"""Values of ``tests.isolation``: candidate and tests in containers of their own, or in one."""
 REPEATS = 8
 """``tests.repeat`` is at most so much."""
+
+CODE_SECONDS = 30.0
+"""Time limit where neither tests nor environment give one (contract 15.8)."""
+
+DEFINITION = re.compile(r"\b(?:def|class)\s+([^\W\d]\w*)")
 
 _TESTS = object_rule(
     Section(
@@ -64,8 +71,45 @@ def _repeat_problem(tests: Mapping[str, object]) -> str | None:
     return None
 
 
+def code_plan(task: TaskView) -> CodePlan:
+    """Return how the tests of a task run."""
+    tests = task.resources.value("tests")
+    fields = tests if isinstance(tests, Mapping) else {}
+    repeat = fields.get("repeat")
+    return CodePlan(
+        timeout_seconds=first_limit(
+            (fields.get("timeout_seconds"), task.environment.get("timeout_seconds")), CODE_SECONDS
+        ),
+        isolation=str(fields.get("isolation", SEPARATE)),
+        declared=declared_names(task),
+        repeat=repeat if isinstance(repeat, int) else 0,
+    )
+
+
+def declared_names(task: TaskView) -> tuple[str, ...]:
+    """Return builtins and standard modules that prompt or starter code define, sorted.
+
+    The tests get every other builtin and standard module as Python has it, whatever the candidate
+    defines.
+    """
+    texts = (task.resources.value(name) for name in ("prompt", "starter_code"))
+    found = {name for text in texts if isinstance(text, str) for name in DEFINITION.findall(text)}
+    return tuple(sorted(found & (SAFE_MODULES | set(dir(builtins)))))
+
+
+def _test_sources(task: TaskView) -> Iterator[tuple[str, str]]:
+    tests = task.resources.value("tests")
+    code = tests.get("code") if isinstance(tests, Mapping) else None
+    if isinstance(code, str):
+        yield "eval.tests.code", code
+
+
+def _record_metadata(task: TaskView) -> Mapping[str, object]:
+    return {"language": task.resources.value("language") or LANGUAGE}
+
+
 FAMILY = Family(
-    contract=FamilyContract(CODE_COMPLETION, "code", workspace_required=False),
+    contract=FamilyContract("code_completion", "code", workspace_required=False),
     input=Section(
         "input",
         (
@@ -82,6 +126,9 @@ FAMILY = Family(
             Field("canonical_solution", STRING, lane=Lane.HIDDEN),
         ),
     ),
-    configuration_problem=configuration_problem,
+    own_problem=configuration_problem,
+    code=code_plan,
+    record_metadata=_record_metadata,
+    test_sources=_test_sources,
     required_resources=("prompt",),
 )

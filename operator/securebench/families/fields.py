@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from math import isfinite
 
@@ -103,6 +103,14 @@ def is_positive(value: object) -> bool:
 def is_non_negative(value: object) -> bool:
     """Return whether the value is a number and at least 0."""
     return is_number(value) and isinstance(value, int | float) and value >= 0
+
+
+def first_limit(limits: Iterable[object], default: float) -> float:
+    """Return the first number of some limits in seconds, or the default."""
+    for limit in limits:
+        if isinstance(limit, int | float) and not isinstance(limit, bool):
+            return float(limit)
+    return default
 
 
 def is_text_list(value: object) -> bool:

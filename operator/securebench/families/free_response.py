@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from securebench.families.base import Family, FamilyContract, scorer_problem
+from collections.abc import Iterator, Mapping
+
+from securebench.families.base import Advice, Family, FamilyContract
 from securebench.families.fields import (
     TEXT,
     TEXT_OR_OBJECT,
@@ -10,7 +12,17 @@ from securebench.families.fields import (
     Section,
 )
 from securebench.resources import Lane
+from securebench.spelling import meant
 from securebench.verifiers import free_response as scorer
+
+
+def _advice(row_eval: Mapping[str, object]) -> Iterator[Advice]:
+    """Yield the keys of a rubric that nothing reads (contract 21.18)."""
+    rubric, known = row_eval.get("rubric"), scorer.RUBRIC_KEYS
+    if isinstance(rubric, Mapping):
+        for key in sorted(rubric.keys() - known):
+            yield Advice("unknown-key", f"unknown key eval.rubric.{key}{meant([key], known)}")
+
 
 FAMILY = Family(
     contract=FamilyContract("free_response", "text", workspace_required=False),
@@ -24,5 +36,6 @@ FAMILY = Family(
             Field("reference_answer", TEXT, lane=Lane.HIDDEN),
         ),
     ),
-    configuration_problem=scorer_problem(scorer),
+    scorer=scorer,
+    advice=_advice,
 )

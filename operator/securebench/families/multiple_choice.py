@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from securebench.families.base import Family, FamilyContract, scorer_problem
+from securebench.families.base import Family, FamilyContract
 from securebench.families.fields import (
     TEXT,
     TEXT_SCHEMA,
@@ -15,7 +15,7 @@ from securebench.families.fields import (
     is_text,
     simple,
 )
-from securebench.resources import Lane
+from securebench.resources import REDACTED, Lane
 from securebench.verifiers import multiple_choice as scorer
 
 if TYPE_CHECKING:
@@ -50,6 +50,7 @@ FAMILY = Family(
         (Field("question", TEXT, required=True), Field("choices", _CHOICES, required=True)),
     ),
     eval=Section("eval", (Field("answer", _ANSWER, required=True, lane=Lane.HIDDEN),)),
-    configuration_problem=scorer_problem(scorer),
+    scorer=scorer,
     required_resources=("question", "choices", "answer"),
+    record_metadata=lambda _task: {"expected_answer": REDACTED},
 )

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from types import MappingProxyType
-from typing import TYPE_CHECKING
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
 
 from securebench.errors import ConfigErrors, PackError
 from securebench.families import (
@@ -18,23 +19,21 @@ from securebench.resources import Lane
 from securebench.spelling import meant_or_known
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
-
     from securebench.families.base import Family, FamilyContract, TaskView
+    from securebench.families.verification import TextVerifier
 
-FAMILIES: Mapping[str, Family] = MappingProxyType(
-    {
-        module.FAMILY.name: module.FAMILY
-        for module in (
-            multiple_choice,
-            short_answer,
-            free_response,
-            code_completion,
-            repo_patch,
-            terminal_task,
-        )
-    }
-)
+FAMILIES: Final[dict[str, Family]] = {
+    module.FAMILY.name: module.FAMILY
+    for module in (
+        multiple_choice,
+        short_answer,
+        free_response,
+        code_completion,
+        repo_patch,
+        terminal_task,
+    )
+}
+"""The one registry of what has a schema and a verifier; everything about a family asks here."""
 
 _HIDDEN, _INPUTS = Lane.HIDDEN, Lane.EVALUATION_INPUTS
 DEFERRED_EVAL_VISIBILITY: Mapping[str, Mapping[str, Lane]] = {
@@ -51,12 +50,52 @@ DEFERRED_EVAL_VISIBILITY: Mapping[str, Mapping[str, Lane]] = {
 }
 """Families without schema, contract and verifier; their rows run and stay pending."""
 
-EVAL_VISIBILITY: Mapping[str, Mapping[str, Lane]] = MappingProxyType(
-    {
-        **{name: family.eval_visibility() for name, family in FAMILIES.items()},
-        **DEFERRED_EVAL_VISIBILITY,
-    }
-)
+
+class _EvalVisibility(Mapping[str, Mapping[str, Lane]]):
+    """Lanes of eval keys by family, of whatever is registered."""
+
+    def __getitem__(self, name: str) -> Mapping[str, Lane]:
+        family = FAMILIES.get(name)
+        return DEFERRED_EVAL_VISIBILITY[name] if family is None else family.eval_visibility()
+
+    def __iter__(self) -> Iterator[str]:
+        return iter({**FAMILIES, **DEFERRED_EVAL_VISIBILITY})
+
+    def __len__(self) -> int:
+        return len({**FAMILIES, **DEFERRED_EVAL_VISIBILITY})
+
+
+EVAL_VISIBILITY: Final[Mapping[str, Mapping[str, Lane]]] = _EvalVisibility()
+
+
+@dataclass(frozen=True, slots=True)
+class Verifier:
+    """How a family is verified.
+
+    Args:
+        name: The family; also ``metadata.verifier`` of its results.
+        scorer: The algorithm of a text family; None where a Pod has to run a check.
+    """
+
+    name: str
+    scorer: TextVerifier | None
+
+    @property
+    def is_executing(self) -> bool:
+        """Tell whether a check has to run in the task's image."""
+        return self.scorer is None
+
+
+def verifier_for_task_type(name: str) -> Verifier | None:
+    """Return the verifier of an active family, or None."""
+    family = FAMILIES.get(name)
+    return None if family is None else Verifier(name, family.scorer)
+
+
+def text_verifier(family: str) -> TextVerifier | None:
+    """Return the scoring algorithm of a text family, or None for every other name."""
+    known = FAMILIES.get(family)
+    return None if known is None else known.scorer
 
 
 def eval_visibility_for(family: str, key: str) -> Lane:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
-from securebench.families.base import Family, FamilyContract, TaskView
+from securebench.families.base import Advice, Family, FamilyContract, TaskView
 from securebench.families.fields import (
     COMMAND,
     NON_NEGATIVE,
@@ -20,6 +20,7 @@ from securebench.families.fields import (
     object_rule,
     simple,
 )
+from securebench.families.verification import CheckRequest, PatchPlan
 from securebench.names import REPO_PATCH
 from securebench.resources import Lane
 
@@ -75,6 +76,9 @@ _TESTS_SECTION = Section(
 )
 _TESTS = object_rule(_TESTS_SECTION)
 
+PATCHES = ("setup_patch", "test_patch", "control")
+"""Of ``eval.tests``."""
+
 
 def candidate_policy(tests: object, separate: object) -> Mapping[str, object]:
     """Return the policy of a task, wherever its author put it.
@@ -111,6 +115,44 @@ def configuration_problem(task: TaskView) -> str | None:
     return None
 
 
+def _check(task: TaskView) -> CheckRequest:
+    tests = _tests(task)
+    return CheckRequest(
+        command=tests.get("command"),
+        base=str(task.environment.get("workdir") or ""),
+        workdir=tests.get("workdir"),
+        timeouts=(tests.get("timeout_seconds"),),
+        patch=PatchPlan(
+            policy=candidate_policy(tests, task.resources.value("candidate_policy")),
+            base_commit=str(task.resources.value("base_commit")),
+            has_setup="setup_patch" in tests,
+            has_test="test_patch" in tests,
+            has_control="control" in tests,
+        ),
+    )
+
+
+def _patches(task: TaskView) -> Iterator[tuple[str, str]]:
+    tests = _tests(task)
+    for name in PATCHES:
+        value = tests.get(name)
+        text = value.get("patch") if isinstance(value, Mapping) else value
+        if isinstance(text, str):
+            yield f"eval.tests.{name}", text
+
+
+def _tests(task: TaskView) -> Mapping[str, object]:
+    tests = task.resources.value("tests")
+    return tests if isinstance(tests, Mapping) else {}
+
+
+def _advice(row_eval: Mapping[str, object]) -> Iterator[Advice]:
+    policy = candidate_policy(row_eval["tests"], row_eval.get("candidate_policy"))
+    if not policy.get("allow_paths"):
+        message = "without allow_paths only the default deny list protects the tests"
+        yield Advice("allow-paths", message)
+
+
 FAMILY = Family(
     contract=FamilyContract(REPO_PATCH, "patch", workspace_required=True),
     input=Section(
@@ -130,6 +172,9 @@ FAMILY = Family(
             Field("candidate_policy", CANDIDATE_POLICY, lane=Lane.EVALUATION_INPUTS),
         ),
     ),
-    configuration_problem=configuration_problem,
+    own_problem=configuration_problem,
+    check=_check,
+    patches=_patches,
+    advice=_advice,
     cross_problems=_cross_problems,
 )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from securebench.families.base import Family, FamilyContract, scorer_problem
+from securebench.families.base import Family, FamilyContract
 from securebench.families.fields import (
     NON_NEGATIVE,
     TEXT,
@@ -61,5 +61,5 @@ FAMILY = Family(
             Field("tolerance", NON_NEGATIVE, lane=Lane.HIDDEN),
         ),
     ),
-    configuration_problem=scorer_problem(scorer),
+    scorer=scorer,
 )

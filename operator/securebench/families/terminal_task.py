@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 
 from securebench.families.base import Family, FamilyContract, TaskView
 from securebench.families.fields import (
@@ -19,7 +19,7 @@ from securebench.families.fields import (
     object_rule,
     simple,
 )
-from securebench.names import TERMINAL_TASK
+from securebench.families.verification import CheckRequest
 from securebench.resources import Lane
 from securebench.verifiers.dangerous_commands import KNOWN_COMMANDS
 
@@ -85,8 +85,26 @@ def configuration_problem(task: TaskView) -> str | None:
     return None if problem is None else f"terminal_task {problem}"
 
 
+def _check(task: TaskView) -> CheckRequest:
+    checker = task.resources.value("checker")
+    fields = checker if isinstance(checker, Mapping) else {}
+    needed = task.resources.value("needed_commands")
+    return CheckRequest(
+        command=fields.get("command"),
+        workdir=fields.get("workdir"),
+        timeouts=(fields.get("timeout_seconds"), task.environment.get("timeout_seconds")),
+        needed_commands=tuple(map(str, needed)) if isinstance(needed, Sequence) else (),
+    )
+
+
+def _record_metadata(task: TaskView) -> Mapping[str, object]:
+    checker = task.resources.value("checker")
+    command = checker.get("command") if isinstance(checker, Mapping) else None
+    return {"command": command, "phase": "checker"}
+
+
 FAMILY = Family(
-    contract=FamilyContract(TERMINAL_TASK, "workspace", workspace_required=True),
+    contract=FamilyContract("terminal_task", "workspace", workspace_required=True),
     input=Section(
         "input", (Field("instructions", TEXT, required=True), Field("context", TEXT_OR_OBJECT))
     ),
@@ -100,6 +118,9 @@ FAMILY = Family(
             Field("expected_state", ANYTHING, lane=Lane.HIDDEN),
         ),
     ),
-    configuration_problem=configuration_problem,
+    own_problem=configuration_problem,
+    check=_check,
+    has_checker=True,
+    record_metadata=_record_metadata,
     never_written=frozenset({"expected_state"}),
 )

@@ -27,7 +27,7 @@ def extraction_for(family: str, harness: Harness) -> Extraction:
     known = FAMILIES.get(family)
     if known is None:
         return Extraction(mode="unsupported", kind="none", path=None)
-    kind = known.contract.candidate_kind
+    kind = known.candidate_kind
     if isinstance(harness, CommandHarness):
         return _from_command(kind, harness)
     return _from_provider(kind)

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from securebench.names import REPO_PATCH
-
 if TYPE_CHECKING:
     from securebench.candidates.extraction import Extraction
 
@@ -26,16 +24,15 @@ _HAND_IN: Final = {
 }
 
 
-def task_prompt(family: str, extraction: Extraction, workspace: str, task_file: str) -> str:
+def task_prompt(extraction: Extraction, workspace: str, task_file: str) -> str:
     """Return the prompt of a task; it names files and says nothing of their content.
 
     Args:
-        family: Task type.
         extraction: What is taken as the candidate.
         workspace: Absolute folder of the workspace.
         task_file: Workspace-relative path of the task file.
     """
-    parts = [_SOLVE, *([_REPOSITORY] if family == REPO_PATCH else [])]
+    parts = [_SOLVE, *([_REPOSITORY] if extraction.kind == "patch" else [])]
     hand_in = _HAND_IN.get(extraction.kind)
     text = "\n".join([*parts, *([hand_in] if hand_in is not None else [])])
     return text.format(

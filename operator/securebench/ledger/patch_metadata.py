@@ -12,7 +12,8 @@ from securebench.verifiers.patch.policy import CandidatePolicy
 
 if TYPE_CHECKING:
     from securebench.engine.model import AttemptHistory
-    from securebench.plan.model import CheckPlan, PatchPlan, TaskPlan
+    from securebench.families.verification import PatchPlan
+    from securebench.plan.model import CheckPlan, TaskPlan
     from securebench.verifiers.patch.judgement import PatchJudgement
 
 CHANGED = "changed.json"

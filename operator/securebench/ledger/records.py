@@ -5,7 +5,6 @@ Source: contract 15.3, 15.4, 21.1, 21.8.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -13,6 +12,8 @@ from securebench.clock import rfc3339
 from securebench.engine.model import Outcome
 from securebench.engine.tally import VERIFIED
 from securebench.errors import InvariantViolationError
+from securebench.families.registry import FAMILIES
+from securebench.families.verification import CodePlan
 from securebench.ledger.labels import (
     Isolation,
     record_digests,
@@ -41,7 +42,7 @@ if TYPE_CHECKING:
         Verification,
     )
     from securebench.packs.task import SecureBenchTask
-    from securebench.plan.model import CheckPlan, CodePlan, RunPlan, TaskPlan
+    from securebench.plan.model import CheckPlan, RunPlan, TaskPlan
 
 TIMING_FIELDS = (
     "timing",
@@ -243,12 +244,13 @@ def _verifier_metadata(
         **verification.metadata,
         **stream_fields(verification.stdout, verification.stderr),
         "image_id": verification.facts.image_id,
+        **FAMILIES[task.task.task_type].record_metadata(task.task),
     }
     if task.verifier is VerifierKind.CHECK and task.check is not None:
         return common | _check_metadata(task, task.check, verification)
     if task.code is not None:
         return common | _code_metadata(task, task.code, verification)
-    return common | _text_metadata(task, texts)
+    return common | _text_metadata(texts)
 
 
 def _launched(verification: Verification) -> dict[str, object]:
@@ -259,12 +261,9 @@ def _launched(verification: Verification) -> dict[str, object]:
     }
 
 
-def _text_metadata(task: TaskPlan, texts: RecordTexts) -> dict[str, object]:
+def _text_metadata(texts: RecordTexts) -> dict[str, object]:
     given = texts.candidate if isinstance(texts.candidate, str) else ""
-    answer: dict[str, object] = {"candidate_answer": given.strip()}
-    if task.task.task_type == "multiple_choice":
-        answer["expected_answer"] = REDACTED
-    return answer
+    return {"candidate_answer": given.strip()}
 
 
 def _code_metadata(task: TaskPlan, code: CodePlan, verification: Verification) -> dict[str, object]:
@@ -278,7 +277,6 @@ def _code_metadata(task: TaskPlan, code: CodePlan, verification: Verification) -
         **command_fields(command),
         "image": task.image,
         "isolation": code.isolation,
-        "language": task.task.resources.value("language") or "python",
         **CODE_FILES,
         **(IN_PROCESS if code.is_shared else {}),
         **(timeout if command.timed_out else {}),
@@ -288,15 +286,11 @@ def _code_metadata(task: TaskPlan, code: CodePlan, verification: Verification) -
 def _check_metadata(
     task: TaskPlan, check: CheckPlan, verification: Verification
 ) -> dict[str, object]:
-    checker = task.task.resources.value("checker")
-    command = checker.get("command") if isinstance(checker, Mapping) else None
     return {
         **command_fields(verification.command),
         "image": task.image,
         "workspace_root": f"workspaces/{logical_name(task.task.id)}",
         "workdir": check.workdir,
-        "command": command,
-        "phase": "checker",
         "timed_out": verification.command.timed_out,
         "timeout_seconds": check.timeout_seconds,
         **({"failure_reason": VERIFIER_TIMEOUT} if verification.command.timed_out else {}),

@@ -33,8 +33,9 @@ from securebench.manifests.prechecks import inline_compiler
 from securebench.verifiers.code.judging import INCOMPLETE
 
 if TYPE_CHECKING:
+    from securebench.families.verification import CodePlan
     from securebench.packs.materialize import LaneSet
-    from securebench.plan.model import CodePlan, LaunchKey, RunPlan, TaskPlan
+    from securebench.plan.model import LaunchKey, RunPlan, TaskPlan
 
 WAITING = "waiting for the candidate's container"
 TESTS = "tests"

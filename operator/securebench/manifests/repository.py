@@ -25,8 +25,9 @@ from securebench.manifests.mounts import PatchDigests, Sealed, candidate_mount, 
 from securebench.manifests.prechecks import command_prechecks, is_of_candidate, test_compiler
 
 if TYPE_CHECKING:
+    from securebench.families.verification import PatchPlan
     from securebench.packs.materialize import LaneSet
-    from securebench.plan.model import CheckPlan, LaunchKey, PatchPlan, RunPlan, TaskPlan
+    from securebench.plan.model import CheckPlan, LaunchKey, RunPlan, TaskPlan
 
 APPLIED = "applied.patch"
 DECLARED = "declared.json"

@@ -6,7 +6,7 @@ from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, NamedTuple
 
 from securebench.families.fields import is_positive, is_text
-from securebench.names import TERMINAL_TASK
+from securebench.families.registry import FAMILIES
 from securebench.packs.image_reference import image_problem
 from securebench.packs.paths import PathError, is_at_or_below
 from securebench.spelling import meant_or_known
@@ -69,8 +69,10 @@ def environment_problems(task: SecureBenchTask) -> Iterator[EnvironmentProblem]:
     copy = environment.get(MATERIALIZE)
     if copy is not None and not isinstance(copy, bool):
         yield EnvironmentProblem(MATERIALIZE, f"environment.{MATERIALIZE} must be a boolean")
-    elif copy and task.task_type != TERMINAL_TASK:
-        reason = f"environment.{MATERIALIZE} is for {TERMINAL_TASK} only"
+    elif copy and not _has_workspace(task):
+        kinds = {name: family.candidate_kind for name, family in FAMILIES.items()}
+        names = ", ".join(name for name, kind in kinds.items() if kind == "workspace")
+        reason = f"environment.{MATERIALIZE} is for {names} only"
         yield EnvironmentProblem(MATERIALIZE, reason)
     try:
         workspace_target(task)
@@ -85,7 +87,7 @@ def workspace_target(task: SecureBenchTask) -> str:
         PathError: A terminal_task's ``environment.workdir`` is no permitted target.
     """
     workdir = task.environment.get("workdir")
-    if task.task_type != TERMINAL_TASK or workdir is None:
+    if not _has_workspace(task) or workdir is None:
         return DEFAULT_TARGET
     if not isinstance(workdir, str) or "\\" in workdir or "\0" in workdir:
         raise PathError("environment.workdir must be an absolute path")
@@ -98,3 +100,8 @@ def workspace_target(task: SecureBenchTask) -> str:
             " or a folder below"
         )
     return str(path)
+
+
+def _has_workspace(task: SecureBenchTask) -> bool:
+    family = FAMILIES.get(task.task_type)
+    return family is not None and family.candidate_kind == "workspace"

@@ -12,13 +12,11 @@ from securebench.families.registry import (
     FAMILIES,
     verifier_configuration_problem,
 )
-from securebench.families.repo_patch import candidate_policy
-from securebench.names import REPO_PATCH, TERMINAL_TASK
+from securebench.names import REPO_PATCH
 from securebench.packs.environment import WITHOUT_EFFECT
 from securebench.packs.paths import is_at_or_below, safe_relative_path
 from securebench.packs.rows import ASSET_KEYS, ASSET_KEYS_WITHOUT_EFFECT
 from securebench.spelling import meant
-from securebench.verifiers.free_response import RUBRIC_KEYS
 
 if TYPE_CHECKING:
     from securebench.packs.compile import CompiledTask
@@ -126,10 +124,15 @@ def lint_harness(
         for name in env_names
         if name.upper().endswith(SECRET_SUFFIXES)
     ]
-    if artifact_path is not None and TERMINAL_TASK in task_types:
-        message = "harness.config.artifact_path wins over the workspace: no terminal_task can pass"
+    kinds = {name: FAMILIES[name].candidate_kind for name in task_types if name in FAMILIES}
+    of_workspace = sorted(name for name, kind in kinds.items() if kind == "workspace")
+    if artifact_path is not None and of_workspace:
+        message = (
+            "harness.config.artifact_path wins over the workspace:"
+            f" no {' or '.join(of_workspace)} can pass"
+        )
         findings.append(_warning(Rule.ARTIFACT_PATH, path, None, message))
-    if takes_checkout and REPO_PATCH not in task_types:
+    if takes_checkout and "patch" not in kinds.values():
         message = (
             f"harness.config.extraction: git_diff is for {REPO_PATCH} tasks; the pack has none"
         )
@@ -180,8 +183,9 @@ def _task_messages(item: CompiledTask) -> Iterator[tuple[Rule, str]]:
     problem = verifier_configuration_problem(task)
     if problem is not None:
         yield Rule.VERIFIER_CONFIGURATION, f"this task can never score: {problem}"
-    if task.task_type == REPO_PATCH:
-        yield from _repo_patch_messages(row.eval)
+    family = FAMILIES.get(task.task_type)
+    for advice in () if family is None else family.advice(row.eval):
+        yield Rule(advice.rule), advice.message
 
 
 def _eval_messages(row: BenchmarkRow) -> Iterator[tuple[Rule, str]]:
@@ -189,10 +193,6 @@ def _eval_messages(row: BenchmarkRow) -> Iterator[tuple[Rule, str]]:
     known = EVAL_VISIBILITY[row.family]
     for key in sorted(row.eval.keys() - known.keys()):
         yield Rule.UNKNOWN_KEY, f"unknown key eval.{key}, it stays hidden{meant([key], known)}"
-    rubric = row.eval.get("rubric")
-    if row.family in FAMILIES and isinstance(rubric, Mapping):
-        for key in sorted(rubric.keys() - RUBRIC_KEYS):
-            yield Rule.UNKNOWN_KEY, f"unknown key eval.rubric.{key}{meant([key], RUBRIC_KEYS)}"
     for name, value in row.eval.items():
         if isinstance(value, Mapping) and "path" in value and name not in _CLOSED:
             for key in sorted(value.keys() - ASSET_KEYS):
@@ -201,11 +201,6 @@ def _eval_messages(row: BenchmarkRow) -> Iterator[tuple[Rule, str]]:
                     f"unknown key eval.{name}.{key}: the value is data and names no file{hint}"
                 )
                 yield Rule.UNKNOWN_KEY, message
-
-
-def _repo_patch_messages(row_eval: Mapping[str, object]) -> Iterator[tuple[Rule, str]]:
-    if not candidate_policy(row_eval["tests"], row_eval.get("candidate_policy")).get("allow_paths"):
-        yield Rule.ALLOW_PATHS, "without allow_paths only the default deny list protects the tests"
 
 
 def _lacks_digest(environment: Mapping[str, object]) -> bool:

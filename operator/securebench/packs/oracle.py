@@ -148,4 +148,4 @@ def _is_unicode(text: str) -> bool:
 
 def _works_in_workspace(task: SecureBenchTask | None) -> bool:
     family = None if task is None else FAMILIES.get(task.task_type)
-    return family is not None and family.contract.candidate_kind == "workspace"
+    return family is not None and family.candidate_kind == "workspace"

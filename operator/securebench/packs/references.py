@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING
 
+from securebench.families.registry import FAMILIES
 from securebench.families.terminal_task import is_source_form
-from securebench.names import TERMINAL_TASK
 from securebench.packs.paths import (
     EVALUATION_ROOT,
     EVALUATOR_ROOT,
@@ -95,7 +95,8 @@ def checker_reference(task: SecureBenchTask) -> FileReference | None:
         PathError: The path is not permitted.
     """
     checker = task.resources.get("checker")
-    if task.task_type != TERMINAL_TASK or checker is None:
+    family = FAMILIES.get(task.task_type)
+    if family is None or not family.has_checker or checker is None:
         return None
     if not isinstance(checker.value, Mapping) or not is_source_form(checker.value):
         return None

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from securebench.candidates.bounds import RECORD_BYTES, Bounds
 from securebench.candidates.extraction import Extraction
-from securebench.families.code_completion import SHARED
+from securebench.families.verification import CodePlan, PatchPlan
 from securebench.packs.compile import SecureBenchTask
 from securebench.plan.egress import AgentPlan, EgressPlan
 
@@ -142,25 +142,6 @@ class HarnessPlan:
     agent: AgentPlan | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class PatchPlan:
-    """How a candidate patch comes into the image's repository before a check.
-
-    Attributes:
-        policy: Lists of the row's ``candidate_policy``.
-        base_commit: As the row names it.
-        has_setup: Whether the row gives ``tests.setup_patch``.
-        has_test: Whether it gives ``tests.test_patch``.
-        has_control: Whether it gives ``tests.control``.
-    """
-
-    policy: Mapping[str, object]
-    base_commit: str
-    has_setup: bool
-    has_test: bool
-    has_control: bool
-
-
 PYTEST = "pytest"
 """Kind of a checker's file; the other one is ``script``."""
 
@@ -202,29 +183,6 @@ class CheckPlan:
     def is_pytest(self) -> bool:
         """Whether pytest files of the pack check: they may import candidate code."""
         return self.source is not None and self.source.kind == PYTEST
-
-
-@dataclass(frozen=True, slots=True)
-class CodePlan:
-    """How a candidate module is tested.
-
-    Attributes:
-        timeout_seconds: Time limit of import and tests together.
-        isolation: ``separate``: candidate and tests in containers of their own; ``shared``: in
-            one interpreter.
-        declared: Names of builtins and standard modules that the task asks the candidate to define.
-        repeat: So many calls of the tests are made again in fresh workers.
-    """
-
-    timeout_seconds: float
-    isolation: str
-    declared: tuple[str, ...]
-    repeat: int = 0
-
-    @property
-    def is_shared(self) -> bool:
-        """Whether candidate code runs where the tests run."""
-        return self.isolation == SHARED
 
 
 @dataclass(frozen=True, slots=True)

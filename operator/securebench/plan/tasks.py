@@ -5,24 +5,23 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from securebench.candidates.extraction import Extraction
-from securebench.families.registry import verifier_configuration_problem
-from securebench.families.repo_patch import candidate_policy
+from securebench.families.base import Family
+from securebench.families.fields import first_limit
+from securebench.families.registry import FAMILIES, verifier_configuration_problem
+from securebench.families.verification import CheckRequest
 from securebench.harnesses.config import SHELL, CommandHarness, Harness, ProviderHarness
 from securebench.harnesses.extraction import extraction_for
 from securebench.harnesses.prompts import task_prompt
 from securebench.harnesses.registry import cli_named
 from securebench.harnesses.time_limit import agent_time_limit
-from securebench.names import CODE_COMPLETION, REPO_PATCH, TERMINAL_TASK
 from securebench.packs.digest import row_digest
 from securebench.packs.environment import MATERIALIZE, workspace_target
 from securebench.packs.materialize import check_task_file, materialization_plan
 from securebench.packs.references import checker_reference
 from securebench.packs.task import SecureBenchTask
 from securebench.plan.agents import PROVIDER_URL
-from securebench.plan.code import code_plan
 from securebench.plan.model import (
     CheckPlan,
-    PatchPlan,
     Refusal,
     SourcePlan,
     TaskPlan,
@@ -37,7 +36,6 @@ from securebench.verifiers.dangerous_commands import (
     decide,
     denial_result,
 )
-from securebench.verifiers.registry import verifier_for_task_type
 
 VERIFIER_STDERR = "verifier_stderr"
 """Key of a denial's metadata that becomes a field of the record."""
@@ -65,7 +63,8 @@ def task_plan(
         check_task_file(materialization_plan(task, "agent"), extraction.path, _file_name(harness))
     environment = task.environment
     workspace = workspace_target(task)
-    kind = _verifier_kind(task)
+    family = FAMILIES.get(task.task_type)
+    kind = _verifier_kind(family)
     decision = command_decision(task, policy)
     check = _check_plan(task, workspace, decision) if kind is VerifierKind.CHECK else None
     return TaskPlan(
@@ -82,8 +81,8 @@ def task_plan(
         refusal=_refusal(task),
         denial=_denial(task, decision, policy),
         row_digest=row_digest(task),
-        code=code_plan(task) if kind is VerifierKind.CODE else None,
-        command=_agent_command(task, harness, extraction, workspace),
+        code=None if family is None or family.code is None else family.code(task),
+        command=_agent_command(harness, extraction, workspace),
     )
 
 
@@ -106,22 +105,19 @@ def _workdir(
     return workdir if isinstance(workdir, str) else check.workdir
 
 
-def _agent_command(
-    task: SecureBenchTask, harness: Harness, extraction: Extraction, workspace: str
-) -> tuple[str, ...]:
+def _agent_command(harness: Harness, extraction: Extraction, workspace: str) -> tuple[str, ...]:
     if not isinstance(harness, ProviderHarness):
         return ()
-    prompt = task_prompt(task.task_type, extraction, workspace, harness.task_file)
+    prompt = task_prompt(extraction, workspace, harness.task_file)
     return cli_named(harness.type).command(harness, prompt, PROVIDER_URL)
 
 
-def _verifier_kind(task: SecureBenchTask) -> VerifierKind:
-    verifier = verifier_for_task_type(task.task_type)
-    if verifier is None:
+def _verifier_kind(family: Family | None) -> VerifierKind:
+    if family is None:
         return VerifierKind.NONE
-    if task.task_type == CODE_COMPLETION:
-        return VerifierKind.CODE
-    return VerifierKind.CHECK if verifier.is_executing else VerifierKind.TEXT
+    if family.scorer is not None:
+        return VerifierKind.TEXT
+    return VerifierKind.CHECK if family.check is not None else VerifierKind.CODE
 
 
 def _refusal(task: SecureBenchTask) -> Refusal | None:
@@ -134,15 +130,21 @@ def _refusal(task: SecureBenchTask) -> Refusal | None:
 
 def needed_commands(task: SecureBenchTask) -> Sequence[str]:
     """Return the commands of a checker that need a capability; most tasks have none."""
-    needed = _value(task, "needed_commands")
-    return [str(name) for name in needed] if isinstance(needed, Sequence) else []
+    request = _check_request(task)
+    return [] if request is None else list(request.needed_commands)
 
 
 def command_decision(task: SecureBenchTask, policy: VerificationPolicy) -> CommandDecision:
     """Decide whether the task's verifier may run (contract 14.7)."""
-    if task.task_type != TERMINAL_TASK:
-        return CommandDecision(allowed=True)
     return decide(needed_commands(task), policy)
+
+
+def _check_request(task: SecureBenchTask) -> CheckRequest | None:
+    """Return what the row says of its check; None where no check can run."""
+    family = FAMILIES.get(task.task_type)
+    if family is None or family.check is None or family.configuration_problem(task) is not None:
+        return None
+    return family.check(task)
 
 
 def _denial(
@@ -150,7 +152,7 @@ def _denial(
 ) -> Refusal | None:
     if decision.allowed:
         return None
-    result = denial_result(decision, needed_commands(task), policy)
+    result = denial_result(task.task_type, decision, needed_commands(task), policy)
     message = f"the checker needs a command that is {decision.reason}"
     metadata = {**result.metadata, VERIFIER_STDERR: result.stderr}
     return Refusal("agent", FAILURE_REASON, FAILURE_PHASE, message, metadata)
@@ -160,48 +162,25 @@ def _check_plan(
     task: SecureBenchTask, workspace: str, decision: CommandDecision
 ) -> CheckPlan | None:
     """Return the check; None for a row with which its verifier cannot work."""
-    if task.task_type == REPO_PATCH:
-        return None if verifier_configuration_problem(task) else _patch_check(task)
-    return _check(task, workspace, decision)
-
-
-def _patch_check(task: SecureBenchTask) -> CheckPlan:
-    tests = _value(task, "tests")
-    fields = tests if isinstance(tests, Mapping) else {}
+    request = _check_request(task)
+    if request is None:
+        return None
     return CheckPlan(
-        command=_argv(fields.get("command")),
-        workdir=_folder(str(task.environment.get("workdir") or ""), fields.get("workdir")),
-        timeout_seconds=_limit(fields.get("timeout_seconds")),
-        capabilities=(),
-        patch=PatchPlan(
-            policy=candidate_policy(tests, _value(task, "candidate_policy")),
-            base_commit=str(_value(task, "base_commit")),
-            has_setup="setup_patch" in fields,
-            has_test="test_patch" in fields,
-            has_control="control" in fields,
-        ),
-    )
-
-
-def _check(task: SecureBenchTask, workspace: str, decision: CommandDecision) -> CheckPlan:
-    checker = _value(task, "checker")
-    fields = checker if isinstance(checker, Mapping) else {}
-    command = fields.get("command")
-    workdir = fields.get("workdir")
-    return CheckPlan(
-        command=_argv(command),
-        workdir=_folder(workspace, workdir),
-        timeout_seconds=_limit(
-            fields.get("timeout_seconds"), task.environment.get("timeout_seconds")
-        ),
+        command=_argv(request.command),
+        workdir=_folder(request.base or workspace, request.workdir),
+        timeout_seconds=first_limit(request.timeouts, CHECK_SECONDS),
         capabilities=decision.capabilities,
-        source=_source(task, fields),
+        patch=request.patch,
+        source=_source(task),
     )
 
 
-def _source(task: SecureBenchTask, checker: Mapping[str, object]) -> SourcePlan | None:
+def _source(task: SecureBenchTask) -> SourcePlan | None:
     reference = checker_reference(task)
-    return None if reference is None else SourcePlan(str(checker.get("source")), reference.source)
+    checker = task.resources.value("checker")
+    if reference is None or not isinstance(checker, Mapping):
+        return None
+    return SourcePlan(str(checker.get("source")), reference.source)
 
 
 def _argv(command: object) -> tuple[str, ...]:
@@ -214,16 +193,3 @@ def _folder(workspace: str, workdir: object) -> str:
     if not isinstance(workdir, str):
         return workspace
     return workdir if workdir.startswith("/") else f"{workspace}/{workdir}"
-
-
-def _limit(*limits: object) -> float:
-    """Return the first limit that is given."""
-    for limit in limits:
-        if isinstance(limit, int | float) and not isinstance(limit, bool):
-            return float(limit)
-    return CHECK_SECONDS
-
-
-def _value(task: SecureBenchTask, name: str) -> object:
-    resource = task.resources.get(name)
-    return resource.value if resource is not None else None

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 from securebench.candidates.digest import tree_digest
 from securebench.digests import content_digest
 from securebench.errors import DigestMismatchError, SecureBenchError, SpecError
+from securebench.families.registry import text_verifier
 from securebench.pod.messages import (
     TERMINATION_LOG,
     decode_object,
@@ -27,7 +28,6 @@ from securebench.pod.messages import (
     write_message,
 )
 from securebench.protocol import MAX_MESSAGE_BYTES
-from securebench.verifiers.registry import text_verifier
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

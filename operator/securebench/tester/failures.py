@@ -9,6 +9,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Final, NamedTuple
 
+from securebench.families.registry import text_verifier
 from securebench.tester.text import snippet
 
 SAID_CHARACTERS: Final = 300
@@ -19,7 +20,6 @@ CHECKS_FAILED: Final = "checks_failed"
 NO_VERIFIER: Final = "no_verifier"
 """Words of the command line for records without ``failure_reason``."""
 
-_TEXT_FAMILIES = frozenset({"multiple_choice", "short_answer", "free_response"})
 _OF_THE_AGENT = frozenset({"agent", "resource", "provider"})
 """Outcomes for which the harness' own end says something, where no check ran."""
 
@@ -68,7 +68,9 @@ def _reason(record: Record) -> str:
     if isinstance(reason, str) and reason:
         return reason
     if outcome == "scored":
-        return WRONG_ANSWER if record.get("task_type") in _TEXT_FAMILIES else CHECKS_FAILED
+        return (
+            CHECKS_FAILED if text_verifier(str(record.get("task_type"))) is None else WRONG_ANSWER
+        )
     return outcome if isinstance(outcome, str) and outcome else NO_VERIFIER
 
 

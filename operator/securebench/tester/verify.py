@@ -6,12 +6,12 @@ from dataclasses import replace
 
 from securebench.candidates.artifact import CandidateArtifact
 from securebench.errors import ConfigError
+from securebench.families.registry import FAMILIES, verifier_for_task_type
 from securebench.ledger.records import task_fields, verdict_fields
 from securebench.packs.task import SecureBenchTask
 from securebench.plan.tasks import command_decision, needed_commands
 from securebench.redaction import redact_verification, task_secrets
 from securebench.verifiers.dangerous_commands import VerificationPolicy, denial_result
-from securebench.verifiers.registry import verifier_for_task_type
 from securebench.verifiers.result import VerificationResult
 
 
@@ -41,7 +41,7 @@ def verify_candidate(
     policy = verification_policy or VerificationPolicy()
     decision = command_decision(task, policy)
     if not decision.allowed:
-        denied = denial_result(decision, needed_commands(task), policy)
+        denied = denial_result(task.task_type, decision, needed_commands(task), policy)
         return replace(denied, task_id=task.id)
     if verifier.scorer is None:
         raise ConfigError(
@@ -49,7 +49,9 @@ def verify_candidate(
             " its own; start a run to verify this candidate"
         )
     result = verifier.scorer.verify(
-        candidate.for_task_type(task.task_type), task.agent_payload(), task.hidden_payload()
+        candidate.for_kind(FAMILIES[task.task_type].candidate_kind),
+        task.agent_payload(),
+        task.hidden_payload(),
     )
     return replace(result, task_id=task.id)
 

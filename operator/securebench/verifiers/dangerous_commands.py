@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from securebench.names import TERMINAL_TASK
 from securebench.verifiers.result import VerificationResult, VerifierConfigurationError
 
 if TYPE_CHECKING:
@@ -80,11 +79,12 @@ def decide(needed: Sequence[str], policy: VerificationPolicy) -> CommandDecision
 
 
 def denial_result(
-    decision: CommandDecision, needed: Sequence[str], policy: VerificationPolicy
+    family: str, decision: CommandDecision, needed: Sequence[str], policy: VerificationPolicy
 ) -> VerificationResult:
-    """Return the failed result of a refused terminal_task; no sandbox was made for it.
+    """Return the failed result of a refused check; no sandbox was made for it.
 
     Args:
+        family: Of the task.
         decision: A decision that is not allowed.
         needed: What was decided about.
         policy: What it was decided by.
@@ -94,7 +94,7 @@ def denial_result(
         passed=False,
         stderr=f"securebench: verifier commands refused ({commands}): {decision.reason}\n",
         metadata={
-            "verifier": TERMINAL_TASK,
+            "verifier": family,
             "failure_reason": FAILURE_REASON,
             "denied_command": decision.denied_commands[0],
             "denied_commands": list(decision.denied_commands),

@@ -11,6 +11,7 @@ import pytest
 import yaml
 
 from securebench.api.models import BenchmarkRunSpec
+from securebench.families.registry import text_verifier
 from securebench.harnesses.config import CommandHarness, ProviderHarness
 from securebench.harnesses.registry import harness_config
 from securebench.manifests.checkers import RUNNER
@@ -19,7 +20,6 @@ from securebench.packs.load import check_pack, load_tasks
 from securebench.packs.materialize import write_lanes
 from securebench.packs.references import public_assets
 from securebench.tester.config import load_tester_config
-from securebench.verifiers.registry import text_verifier
 from unit.verifiers.code_pair import judge
 
 ROOT = Path(__file__).parents[3] / "benchmarks"

@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 from securebench.api.models import BenchmarkRunSpec
 from securebench.audit.subject import load_subject
 from securebench.cli.main import app
-from securebench.verifiers.registry import text_verifier
+from securebench.families.registry import text_verifier
 
 README = (Path(__file__).parents[3] / "README.md").read_text(encoding="utf-8")
 CHAPTER = README.partition("## A first pack of your own")[2].partition("\n## ")[0]

@@ -78,10 +78,10 @@ def test_bounded_text(
 
 
 @pytest.mark.parametrize(
-    ("task_type", "want"),
-    [("repo_patch", "p"), ("terminal_task", "w"), ("short_answer", "t"), ("code_completion", "t")],
+    ("kind", "want"),
+    [("patch", "p"), ("workspace", "w"), ("text", "t"), ("code", "t")],
 )
-def test_a_verifier_gets_its_part_of_the_artifact(task_type: str, want: str) -> None:
+def test_a_verifier_gets_its_part_of_the_artifact(kind: str, want: str) -> None:
     artifact = CandidateArtifact(text="t", patch="p", workspace="w")
-    assert artifact.for_task_type(task_type) == want
-    assert CandidateArtifact().for_task_type(task_type) == ""
+    assert artifact.for_kind(kind) == want
+    assert CandidateArtifact().for_kind(kind) == ""

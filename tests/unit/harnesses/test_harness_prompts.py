@@ -17,7 +17,7 @@ HAND_IN = {
 
 def prompt(family, workspace="/workspace"):
     extraction = extraction_for(family, ProviderHarness(type="codex", model="m"))
-    return task_prompt(family, extraction, workspace, "task.json")
+    return task_prompt(extraction, workspace, "task.json")
 
 
 @pytest.mark.parametrize("family", HAND_IN)
@@ -36,11 +36,11 @@ def test_only_a_repository_comes_with_its_rules(family):
 
 
 def test_a_family_without_a_contract_is_only_asked_to_solve():
-    text = task_prompt("later", Extraction("unsupported", "none"), "/app/", "in/t.json")
+    text = task_prompt(Extraction("unsupported", "none"), "/app/", "in/t.json")
     assert "/app/in/t.json" in text
     assert "candidate" not in text
 
 
 def test_names_with_braces_are_names():
-    text = task_prompt("short_answer", Extraction("file", "text", "a"), "/app", "{path}.json")
+    text = task_prompt(Extraction("file", "text", "a"), "/app", "{path}.json")
     assert "/app/{path}.json" in text

@@ -7,9 +7,10 @@ import pytest
 from build import history_of, production, verification
 from golden.manifest_samples import code_task, run_plan
 from securebench.engine.model import CommandReport, Finish, Outcome
+from securebench.families.verification import CodePlan
 from securebench.ledger.labels import Isolation
 from securebench.ledger.records import RecordContext, RecordTexts, candidate_record
-from securebench.plan.model import AttemptKey, CodePlan
+from securebench.plan.model import AttemptKey
 from securebench.resources import Lane, Resource, ResourceBundle
 
 FILES = {

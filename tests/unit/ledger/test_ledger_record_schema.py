@@ -14,7 +14,7 @@ from securebench.candidates.extraction import CandidateKind, ExtractionMode, Pro
 from securebench.engine.machine import OWN_PHASES, PHASE_OF_ROLE
 from securebench.engine.model import Outcome
 from securebench.engine.patch_steps import PatchStep
-from securebench.families.registry import FAMILIES
+from securebench.families.registry import FAMILIES, text_verifier
 from securebench.harnesses.registry import AGENTS
 from securebench.ledger.labels import Credentials, Grading, Isolation, Network
 from securebench.ledger.record_line import record_line
@@ -25,7 +25,6 @@ from securebench.plan.model import Limits
 from securebench.resources import Lane
 from securebench.verifiers import dangerous_commands
 from securebench.verifiers.patch.judgement import PatchProblem
-from securebench.verifiers.registry import text_verifier
 from unit.ledger.test_ledger_records import (
     SCHEMA,
     VALIDATOR,

@@ -2,10 +2,11 @@ import pytest
 
 from securebench.candidates.extraction import Extraction
 from securebench.errors import PackError
+from securebench.families.verification import CodePlan
 from securebench.harnesses.config import CommandHarness
 from securebench.packs.compile import compile_benchmark_row
 from securebench.packs.manifest import parse_manifest
-from securebench.plan.model import CheckPlan, CodePlan, SourcePlan, VerifierKind
+from securebench.plan.model import CheckPlan, SourcePlan, VerifierKind
 from securebench.plan.tasks import task_plan
 from securebench.verifiers.dangerous_commands import VerificationPolicy
 

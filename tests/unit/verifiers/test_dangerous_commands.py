@@ -48,7 +48,7 @@ def test_unknown_command_is_a_configuration_error():
 
 def test_denial_record():
     decision = decide(["chroot"], DENYING)
-    result = denial_result(decision, ["chroot"], DENYING)
+    result = denial_result("terminal_task", decision, ["chroot"], DENYING)
     assert not result.passed
     assert result.stderr.count("\n") == 1
     assert "chroot" in result.stderr

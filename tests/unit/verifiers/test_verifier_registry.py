@@ -2,7 +2,7 @@
 
 import pytest
 
-from securebench.verifiers.registry import text_verifier, verifier_for_task_type
+from securebench.families.registry import text_verifier, verifier_for_task_type
 from securebench.verifiers.version import VERIFIER_VERSION
 
 TEXT = ["multiple_choice", "short_answer", "free_response"]

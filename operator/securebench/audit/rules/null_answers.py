@@ -7,8 +7,9 @@ from types import MappingProxyType
 
 from securebench.audit.findings import Finding, Problem, Rule, findings, summary, task_name
 from securebench.audit.subject import Subject
+from securebench.families.registry import text_verifier
+from securebench.families.verification import TextVerifier
 from securebench.packs.task import SecureBenchTask
-from securebench.verifiers.registry import TextVerifier, text_verifier
 from securebench.verifiers.result import VerifierConfigurationError
 
 NULL_ANSWERS: Mapping[str, str] = MappingProxyType(

@@ -17,9 +17,9 @@ from securebench.audit.findings import (
     task_name,
 )
 from securebench.audit.subject import Subject
+from securebench.families.registry import verifier_for_task_type
 from securebench.names import REPO_PATCH
 from securebench.packs.task import SecureBenchTask
-from securebench.verifiers.registry import verifier_for_task_type
 
 Record = Mapping[str, object]
 Records = Sequence[Record]

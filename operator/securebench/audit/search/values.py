@@ -10,11 +10,11 @@ from pathlib import Path, PurePosixPath
 
 from securebench.audit.search.forms import Form, View, views
 from securebench.errors import PackError
+from securebench.families.registry import verifier_for_task_type
 from securebench.packs.assets import asset_source
 from securebench.packs.references import ASSETS, CHECKER, asset_root, each_reference
 from securebench.packs.task import SecureBenchTask
 from securebench.resources import Lane
-from securebench.verifiers.registry import verifier_for_task_type
 
 MIN_VALUE_BYTES = 16
 """Shorter values of a check stand in other texts by chance."""

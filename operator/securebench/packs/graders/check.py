@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from securebench.errors import PackError
-from securebench.names import CODE_COMPLETION, REPO_PATCH, TERMINAL_TASK
+from securebench.families.registry import FAMILIES
 from securebench.packs.assets import asset_source
 from securebench.packs.graders.patches import patch_problem
 from securebench.packs.graders.problem import GraderProblem
@@ -23,7 +23,6 @@ if TYPE_CHECKING:
     from securebench.packs.load import CheckedPack
     from securebench.packs.task import SecureBenchTask
 
-PATCHES: Final = ("setup_patch", "test_patch", "control")
 PYTEST: Final = "pytest"
 NO_TEST: Final = "holds no test that pytest could find: no function test_…, no class Test…"
 CONFTEST: Final = "conftest.py"
@@ -59,33 +58,22 @@ def lint_graders(checked: CheckedPack) -> tuple[LintFinding, ...]:
 
 
 def _problems(task: SecureBenchTask, root: Path) -> Iterator[GraderProblem]:
-    if task.task_type == CODE_COMPLETION:
-        yield from _inline_tests(task.resources.value("tests"))
-    if task.task_type == REPO_PATCH:
-        yield from _patches(task.resources.value("tests"))
-    if task.task_type == TERMINAL_TASK:
-        try:
-            yield from _checker(task, root)
-        except PackError:
-            return  # an error of the pack itself, which check_pack names
-
-
-def _inline_tests(tests: object) -> Iterator[GraderProblem]:
-    code = tests.get("code") if isinstance(tests, Mapping) else None
-    if isinstance(code, str):
-        found = source_problem(code, "eval.tests.code")
+    family = FAMILIES.get(task.task_type)
+    if family is None:
+        return
+    for name, source in family.test_sources(task):
+        found = source_problem(source, name)
         if found is not None:
             yield found
-
-
-def _patches(tests: object) -> Iterator[GraderProblem]:
-    written = tests if isinstance(tests, Mapping) else {}
-    for name in PATCHES:
-        value = written.get(name)
-        text = value.get("patch") if isinstance(value, Mapping) else value
-        found = patch_problem(text) if isinstance(text, str) else None
-        if found is not None:
-            yield GraderProblem(f"eval.tests.{name}, {found}")
+    for name, patch in family.patches(task):
+        broken = patch_problem(patch)
+        if broken is not None:
+            yield GraderProblem(f"{name}, {broken}")
+    try:
+        if family.has_checker:
+            yield from _checker(task, root)
+    except PackError:
+        return  # an error of the pack itself, which check_pack names
 
 
 def _checker(task: SecureBenchTask, root: Path) -> Iterator[GraderProblem]:
