@@ -1,0 +1,122 @@
+"""A complete family that no module of the product knows: its run ends with a record."""
+
+import asyncio
+import json
+from unittest import mock
+
+import pytest
+
+from build import ended, inline, pod_status, write_pack
+from operator_world import World
+from securebench.families.base import Family, FamilyContract
+from securebench.families.fields import TEXT, Field, Section, simple
+from securebench.families.registry import FAMILIES
+from securebench.kube.port import Kind
+from securebench.packs.schemas import rendered_schemas
+from securebench.plan.model import Role
+from securebench.pod import verify_text
+from securebench.resources import Lane
+from securebench.verifiers.result import VerificationResult
+
+MANIFEST = """\
+id: smoke
+version: 1
+defaults:
+  family: yes_no
+  environment: {image: "python:3.11-slim", timeout_seconds: 60}
+"""
+
+
+class Scorer:
+    """Passes an answer whose first word is the right one."""
+
+    def configuration_problem(self, public, _hidden):
+        return "yes_no answers cannot be told apart" if public["yes"] == public["no"] else None
+
+    def verify(self, candidate_text, public, hidden):
+        first = (candidate_text or "").split()[:1]
+        wanted = public["yes"] if hidden["answer"] else public["no"]
+        return VerificationResult(passed=first == [wanted], metadata={"words": len(first)})
+
+
+BOOL = simple({"type": "boolean"}, lambda value: isinstance(value, bool), "true or false")
+YES_NO = Family(
+    contract=FamilyContract("yes_no", "text", workspace_required=False),
+    input=Section(
+        "input",
+        tuple(Field(name, TEXT, required=True) for name in ("question", "yes", "no")),
+    ),
+    eval=Section("eval", (Field("answer", BOOL, required=True, lane=Lane.HIDDEN),)),
+    scorer=Scorer(),
+    record_metadata=lambda task: {"words_known": len(task.resources.value("yes").split())},
+)
+
+
+def row(task_id, **changes):
+    row_input = {"question": "Is water wet?", "yes": "Yes", "no": "No"}
+    return {"id": task_id, "input": row_input, "eval": {"answer": True}} | changes
+
+
+class FamilyWorld(World):
+    """Its verifier Pods judge by the program of the Pod image."""
+
+    def ending(self, uid, launch):
+        if launch.role is not Role.VERIFIER:
+            return super().ending(uid, launch)
+        (pod,) = [
+            raw
+            for name, raw in self.cluster.objects(Kind.POD).items()
+            if self.launch(name) == launch
+        ]
+        (container,) = pod["spec"]["containers"]
+        spec = (container.get("command", []) + container.get("args", []))[-1]
+        task = self.root / f"runs/{uid}/tasks/{launch.task}"
+        candidate = task / f"attempts/{launch.attempt}/launches/{launch.launch}/candidate"
+        spec = spec.replace("/work/candidate", str(candidate))
+        spec = spec.replace("/work/hidden", str(task / "lanes/hidden"))
+        log = self.root / "message"
+        assert verify_text.main(["--spec", spec], log=log) == 0
+        return pod_status("Succeeded", ended("verifier", 0, message=log.read_text()))
+
+
+@pytest.fixture
+def world(tmp_path, monkeypatch):
+    monkeypatch.setitem(FAMILIES, "yes_no", YES_NO)
+    with mock.patch.object(asyncio, "to_thread", inline):
+        world = FamilyWorld(tmp_path)
+        yield world
+        world.runner.run(world.supervisor.close())
+        world.runner.close()
+
+
+def records(world, uid):
+    lines = (world.root / "runs" / uid / "candidates.jsonl").read_text().splitlines()
+    return [json.loads(line) for line in lines]
+
+
+def test_a_run_of_a_new_family_ends_with_records(world):
+    rows = [
+        row("right", input={"question": "?", "yes": "B", "no": "C"}),
+        row("wrong", eval={"answer": False}),
+        row("unusable", input={"question": "?", "yes": "B", "no": "B"}),
+    ]
+    write_pack(world.root / "packs/smoke", rows, MANIFEST)
+    uid = world.apply()
+    world.work(uid, rounds=30)
+    assert world.condition()["reason"] == "Incomplete"
+    right, wrong, unusable = records(world, uid)
+    assert (right["task_type"], right["passed"]) == ("yes_no", True)
+    assert right["verifier_metadata"]["words"] == 1
+    assert right["verifier_metadata"]["words_known"] == 1
+    assert (wrong["outcome"], wrong["passed"]) == ("scored", False)
+    assert unusable["failure_reason"] == "verifier_configuration"
+    assert "cannot be told apart" in unusable["failure_message"]
+
+
+def test_its_rows_are_checked_and_its_schema_is_published(world):
+    rows = [row("a", eval={"answr": True})]
+    write_pack(world.root / "packs/smoke", rows, MANIFEST)
+    world.apply()
+    assert world.condition()["reason"] == "PackInvalid"
+    assert "did you mean 'answer'" in world.condition()["message"]
+    assert "row.yes_no.schema.json" in rendered_schemas()

@@ -1,0 +1,164 @@
+"""A complete third agent that no module of the product knows: its run ends with a record."""
+
+import asyncio
+import json
+import re
+from unittest import mock
+
+import pytest
+
+from build import ended, inline, pod_status, running
+from operator_world import World
+from relays import HOSTS, answer, relayed
+from securebench.egress.codec import encode
+from securebench.egress.report import LaunchReport, RelayReport
+from securebench.errors import ConfigErrors
+from securebench.harnesses.agent import AgentCli, AgentEvent, EventKind, cli_agent
+from securebench.harnesses.providers.answers import Meter, Usage
+from securebench.harnesses.providers.provider import Provider, Refusal
+from securebench.harnesses.registry import AGENTS, agent_named
+from securebench.kube.port import Kind
+from securebench.tester.agent_events import agent_lines, shown_agent
+
+HARNESS = {"type": "third_cli", "config": {"model": "m-1", "budget": {"requests": 5}}}
+OVERLAYS = {"thirdCli": {"images": {"3.0": "overlay-third:3.0"}, "latest": "3.0"}}
+READY = {"type": "Ready", "status": "True"}
+
+
+class ThirdMeter(Meter):
+    def event(self, event):
+        self.document(event)
+
+    def document(self, document):
+        self.usage = Usage(document["read"], 0, document["written"])
+        self.is_complete = True
+
+
+def without_search(body, findings):
+    if "search" in body:
+        findings.kinds.add("search")
+    return {"model": body["model"], "text": body["text"]}
+
+
+PROVIDER = Provider(
+    name="third-api",
+    host="api.third.example",
+    path="/complete",
+    query=re.compile(""),
+    key_header=b"third-key",
+    final_status=400,
+    refusal_kinds=dict.fromkeys(Refusal, "refused"),
+    refusal_body=lambda kind, message: {"why": kind, "message": message},
+    allow_hosted_tools=lambda body, _: body,
+    strip_hosted_tools=without_search,
+    meter=ThirdMeter,
+)
+
+
+class Events:
+    def events(self, event):
+        if event.get("said"):
+            yield AgentEvent(EventKind.SAID, event["said"])
+
+
+AGENT = cli_agent(
+    "third_cli",
+    AgentCli(
+        title="third",
+        provider=PROVIDER,
+        key="THIRD_KEY",
+        overlay_path="/opt/securebench/third",
+        home="/opt/securebench/third-home",
+        command=lambda harness, prompt, _url: ("/opt/securebench/third/run", harness.model, prompt),
+        preflight=("/opt/securebench/third/run", "--version"),
+        environment=lambda url: {"THIRD_URL": url},
+        events=Events,
+    ),
+)
+
+
+@pytest.fixture(autouse=True)
+def registered(monkeypatch):
+    monkeypatch.setitem(AGENTS, AGENT.name, AGENT)
+
+
+class AgentWorld(World):
+    """Its gateway says what each launch asked."""
+
+    def begin(self):
+        labels = {"securebench.dev/usable-by-runs": "gateway"}
+        secret = {"metadata": {"name": "key", "labels": labels}, "data": {"THIRD_KEY": "eA=="}}
+        self.runner.run(self.cluster.create(Kind.SECRET, secret))
+        self.uid = self.apply(harness=HARNESS, provider={"secretRef": {"name": "key"}})
+        name = f"sb-{self.uid.replace('-', '')[:12]}-gateway-1"
+        status = pod_status("Running", running("gateway"), conditions=[READY])
+        self.cluster.set_pod_status(name, status)
+        self.wait(0.1)
+
+    def harness(self):
+        (found,) = [
+            raw for name, raw in self.cluster.objects(Kind.POD).items() if name.endswith("-0-1h1")
+        ]
+        return found
+
+    def ending(self, uid, launch):
+        status = super().ending(uid, launch)
+        if launch.role == "harness":
+            self.report(uid, launch)
+            status["initContainerStatuses"].append(ended("egress-proxy"))
+        return status
+
+    def report(self, uid, launch):
+        relay = RelayReport(requests=2, input_tokens=100, output_tokens=5)
+        for name, raw in self.cluster.objects(Kind.POD).items():
+            if "gateway" not in name and self.launch(name) == launch:
+                report = LaunchReport(name, raw["metadata"]["uid"], closed=True, relay=relay)
+                folder = self.root / "runs" / uid / "gateway/launches"
+                (folder / f"{name}.json").write_bytes(encode(report))
+
+
+@pytest.fixture
+def world(tmp_path):
+    with mock.patch.object(asyncio, "to_thread", inline):
+        world = AgentWorld(tmp_path, overlays=OVERLAYS)
+        yield world
+        world.runner.run(world.supervisor.close())
+        world.runner.close()
+
+
+def test_a_run_of_a_new_agent_ends_with_records(world):
+    world.begin()
+    config = json.loads((world.root / "runs" / world.uid / "gateway/config.json").read_bytes())
+    assert config["provider"]["name"] == "third-api"
+    assert "overlay-third:3.0" in json.dumps(world.harness())
+    assert "THIRD_URL" in json.dumps(world.harness())
+    world.work(world.uid, rounds=30)
+    assert world.condition()["status"] == "True"
+    lines = (world.root / "runs" / world.uid / "candidates.jsonl").read_text().splitlines()
+    record = json.loads(lines[0])["producer_metadata"]
+    assert record["harness"] == "third_cli"
+    assert (record["third_cli_model"], record["cli_version_resolved"]) == ("m-1", "3.0")
+    assert record["usage"]["requests"] == 2
+    assert record["allowed_domains"] == ["api.third.example"]
+
+
+async def test_the_gateway_relays_its_api(tmp_path, monkeypatch):
+    monkeypatch.setitem(HOSTS, "third-api", PROVIDER.host)
+    body = {"read": 7, "written": 3}
+    script = [answer(json.dumps(body).encode(), kind="application/json")]
+    async with relayed("third-api", script, tmp_path) as relay:
+        asked = {"model": "m-1", "text": "hi", "search": True}
+        assert (await relay.ask(asked, path="/complete")).status == 200
+        assert relay.script.asked[0].json == {"model": "m-1", "text": "hi"}
+        assert (await relay.ask(asked, path="/other")).status == 404
+
+
+def test_its_events_are_shown():
+    cli = shown_agent("third_cli", "")
+    (line,) = agent_lines(cli, '{"said": "hello"}', "")
+    assert line.text == "third: hello"
+
+
+def test_an_unknown_agent_is_an_error():
+    with pytest.raises(ConfigErrors, match=r"harness\.type must be one of .*third_cli"):
+        agent_named("fourth")
