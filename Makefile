@@ -23,6 +23,9 @@ CLUSTER := tests/cluster/cluster
 WITH_TOOLS = eval "$$($(CLUSTER) env)"; export PATH="$(VENV)/bin:$$PATH"
 WITH_CLUSTER = $(WITH_TOOLS); set -a; . "$(CACHE)/images/tags.env"; set +a
 
+# Tests that only compute go side by side, one process for each core.
+PARALLEL ?= -n auto
+
 # $(call tier,FOLDER,OPTIONS): a tier without tests yet is no failure (pytest's exit code 5).
 tier = if [ -d $(1) ]; then pytest $(1) $(2) || [ $$? -eq 5 ]; else echo "no tests in $(1)"; fi
 
@@ -107,11 +110,10 @@ type: setup ## Static types (mypy strict)
 	@mypy
 
 unit: setup ## Unit tests, those of the fake internet too
-	@$(call tier,tests/unit,tests/outside)
+	@$(call tier,tests/unit,tests/outside $(PARALLEL))
 
 property: setup ## Property tests and the machine model
-	@$(call tier,tests/property)
-	@$(call tier,tests/fuzz)
+	@$(call tier,tests/property,tests/fuzz $(PARALLEL))
 
 golden: setup ## Rendered manifests, CRDs and chart against files
 	@tests/cluster/packages.sh base && tests/cluster/build.sh helm
