@@ -22,12 +22,14 @@ from securebench.candidates.extraction import TEXT_FILE
 from securebench.controller.capture import _is_blank
 from securebench.controller.exposure import hide_values
 from securebench.controller.patches import failed_step, seal_patch
+from securebench.digests import PREFIX
 from securebench.engine.model import CommandReport, Finish, Outcome, SealedPatch
 from securebench.engine.stage import Code
 from securebench.exposed import ExposedValues
+from securebench.ledger.published import _publish_records
 from securebench.ledger.record_line import record_line
 from securebench.ledger.records import candidate_record
-from securebench.ledger.store import RunStore
+from securebench.ledger.store import CANDIDATES, RECORD, RunStore, file_digest
 from securebench.ledger.texts import read_texts
 from securebench.plan.model import LaunchKey, Limits, Role
 from unit.ledger.test_ledger_records import CONTEXT
@@ -67,6 +69,22 @@ def record(folder: Path) -> object:
     return store.write_record(KEY, line)
 
 
+def export(folder: Path) -> object:
+    """Write candidates.jsonl anew from one record that is there."""
+    return _store(folder).export([(KEY, record_digest(folder))])
+
+
+def publication(folder: Path) -> object:
+    """Write what is published of candidates.jsonl."""
+    return _publish_records(_store(folder).folder / CANDIDATES, folder / "published.jsonl")
+
+
+def record_digest(folder: Path) -> str:
+    """Return the digest of the record that is there, without reading it as a whole."""
+    (path,) = folder.rglob(RECORD)
+    return file_digest(path).removeprefix(PREFIX)
+
+
 def _store(folder: Path) -> RunStore:
     store = RunStore(folder, "u")
     for launch in (LAUNCH, CHECK):
@@ -85,6 +103,8 @@ READERS: Mapping[str, Callable[[Path], Any]] = {
     "step": step,
     "streams": streams,
     "record": record,
+    "export": export,
+    "publication": publication,
 }
 
 

@@ -21,7 +21,7 @@ from property.memory_shapes import PATCHES, STREAMS, changed
 from securebench.candidates.extraction import TEXT_FILE
 from securebench.controller.patches import CHANGED_BYTES
 from securebench.ledger.patch_metadata import CHANGED
-from securebench.ledger.store import RunStore
+from securebench.ledger.store import RECORD, RunStore
 from securebench.manifests.layout import CANDIDATE_NAME, PRODUCER_NAME, VERIFICATION_NAME
 from securebench.verifiers.patch.judgement import judge_patch
 from securebench.verifiers.patch.policy import CandidatePolicy
@@ -111,6 +111,16 @@ def test_the_record_of_a_patch(shape: str, tmp_path: Path, reading: Measure) -> 
     size = texts(tmp_path, PATCHES[shape](PATCH_BYTES), b"ok\n")
 
     assert reading("record", tmp_path).kib <= allowed_kib(size)
+
+
+@pytest.mark.parametrize("shape", PATCHES)
+def test_results_with_the_record_of_a_patch(shape: str, tmp_path: Path, reading: Measure) -> None:
+    texts(tmp_path, PATCHES[shape](PATCH_BYTES), b"ok\n")
+    reading("record", tmp_path)
+    (record,) = tmp_path.rglob(RECORD)
+
+    assert reading("export", tmp_path).kib <= FLOOR_KIB
+    assert reading("publication", tmp_path).kib <= allowed_kib(record.stat().st_size)
 
 
 @pytest.mark.parametrize("shape", STREAMS)

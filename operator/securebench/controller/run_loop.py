@@ -381,7 +381,7 @@ class RunLoop:
         reason, message = self._verdict()
         if self._plan.egress is not None:
             await asyncio.to_thread(merge_logs, self._bound.store, self._plan)
-        await self._book.seal(reason.value, message)
+        await self._reader.seal(reason.value, message)
         await self._publisher.ended(self._book, self._plan, reason, message)
 
     def _verdict(self) -> tuple[Reason, str]:

@@ -13,10 +13,12 @@ from __future__ import annotations
 import hashlib
 import json
 import logging
+import re
 import shutil
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import asdict
+from itertools import chain
 from pathlib import Path
 from typing import Final
 
@@ -24,13 +26,17 @@ from securebench.durable import make_folder, replace_file, replacing
 from securebench.ledger.index import IndexEntry, RunIndex
 from securebench.ledger.store import CANDIDATES, RUN, SUMMARY, RunStore, read_json
 from securebench.manifests.layout import PUBLISHED
-from securebench.protocol import decode_object
 from securebench.reasons import PHASES_BEFORE_CHECKS
 
 logger = logging.getLogger(__name__)
 
 READY: Final = ".ready"
 """File that tells the Pod for viewers that it mounts the operator's folder."""
+
+PIECE_CHARACTERS = 1 << 16
+_DECODER = json.JSONDecoder()
+_STRING = re.compile(r'"(?:[^"\\]++|\\.)*+"')
+"""A text in JSON, matched without a way back for each character."""
 
 FIELDS: Final = frozenset(
     {
@@ -119,21 +125,50 @@ def publish(store: RunStore, entry: IndexEntry, outcome: str) -> str:
     return sha256
 
 
-def published_record(record: Mapping[str, object]) -> dict[str, object]:
-    """Return what is published of a record: nothing that a check said."""
-    kept = {key: value for key, value in record.items() if key in FIELDS}
-    if record.get("failure_phase") in PHASES_BEFORE_CHECKS and "failure_message" in record:
-        kept["failure_message"] = record["failure_message"]
-    return kept
+def published_line(line: str) -> Iterator[str]:
+    """Yield what is published of the line of a record, in pieces: nothing that a check said.
+
+    The values stay as they are written: decoding them would take many times their memory.
+
+    Args:
+        line: As ``record_line`` writes it.
+
+    Raises:
+        ValueError: It is another text.
+    """
+    spans = dict(_spans(line))
+    phase = spans.get("failure_phase")
+    is_told = phase is not None and json.loads(line[phase]) in PHASES_BEFORE_CHECKS
+    names = FIELDS | {"failure_message"} if is_told else FIELDS
+    separator = "{"
+    for name in sorted(spans.keys() & names):
+        yield f"{separator}{json.dumps(name)}: "
+        for at in range(spans[name].start, spans[name].stop, PIECE_CHARACTERS):
+            yield line[at : min(at + PIECE_CHARACTERS, spans[name].stop)]
+        separator = ", "
+    yield "{}" if separator == "{" else "}"
+
+
+def _spans(line: str) -> Iterator[tuple[str, slice]]:
+    """Yield the place of the value of each field."""
+    at = line.index("{") + 1
+    while line[at : at + 1] not in ("}", ""):
+        name, end = _DECODER.raw_decode(line, at)
+        start = end + len(": ")
+        text = _STRING.match(line, start)
+        end = text.end() if text else _DECODER.raw_decode(line, start)[1]
+        yield name, slice(start, end)
+        at = end + len(", ") if line[end : end + 1] == "," else end
 
 
 def _publish_records(source: Path, target: Path) -> str:
     content = hashlib.sha256()
     with source.open("rb") as lines, replacing(target) as file:
-        for line in lines:
-            kept = json.dumps(published_record(decode_object(line)), sort_keys=True).encode()
-            file.write(kept + b"\n")
-            content.update(kept + b"\n")
+        for line in map(bytes.decode, lines):
+            for piece in chain(published_line(line), "\n"):
+                data = piece.encode()
+                file.write(data)
+                content.update(data)
     return content.hexdigest()
 
 

@@ -52,22 +52,8 @@ def record_line(record: Mapping[str, object], limits: Limits) -> Iterator[bytes]
     yield from (piece.encode() for piece in _encoded(shortened))
 
 
-def cut(text: str | bytes, keep_bytes: int, total_bytes: int) -> str:
-    """Return the two ends of a text with a line between them that says what is missing.
-
-    Args:
-        text: What is there.
-        keep_bytes: Bytes of UTF-8 that are kept, half of them of each end; characters stay whole.
-        total_bytes: Size of the text before anything was cut.
-    """
-    data = utf8(text)
-    half = keep_bytes // 2
-    total = max(total_bytes, len(data))
-    return bounded_text(data[:half], data[len(data) - half :], total, keep_bytes).text
-
-
 def _encoded(record: Mapping[str, object]) -> Iterator[str]:
-    """Yield the JSON of a record in pieces; long texts are never encoded as a whole."""
+    """Yield the JSON of a record in pieces of ASCII; long texts are never encoded as a whole."""
     separator = "{"
     for name in sorted(record):
         yield f"{separator}{json.dumps(name)}: "
@@ -80,6 +66,20 @@ def _encoded(record: Mapping[str, object]) -> Iterator[str]:
             yield json.dumps(value, sort_keys=True, allow_nan=False)
         separator = ", "
     yield "}"
+
+
+def cut(text: str | bytes, keep_bytes: int, total_bytes: int) -> str:
+    """Return the two ends of a text with a line between them that says what is missing.
+
+    Args:
+        text: What is there.
+        keep_bytes: Bytes of UTF-8 that are kept, half of them of each end; characters stay whole.
+        total_bytes: Size of the text before anything was cut.
+    """
+    data = utf8(text)
+    half = keep_bytes // 2
+    total = max(total_bytes, len(data))
+    return bounded_text(data[:half], data[len(data) - half :], total, keep_bytes).text
 
 
 def _pieces(text: str | bytes) -> Iterator[str]:

@@ -10,7 +10,8 @@ import hashlib
 import json
 import os
 import shutil
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from functools import partial
 from pathlib import Path
 
 from securebench.digests import PREFIX
@@ -22,6 +23,7 @@ from securebench.plan.model import AttemptKey, LaunchKey
 from securebench.protocol import decode_object
 
 RECORD = "record.json"
+PIECE_BYTES = 1 << 20
 CANDIDATES = "candidates.jsonl"
 SUMMARY = "summary.json"
 RUN = "run.json"
@@ -143,14 +145,22 @@ class RunStore:
         count = 0
         with replacing(self.folder / CANDIDATES) as file:
             for key, digest in finished:
-                line = self.read_record(key)
-                if hashlib.sha256(line).hexdigest() != digest:
-                    raise DigestMismatchError(f"the record of attempt {key} was changed")
-                for piece in (line, b"\n"):
+                found = hashlib.sha256()
+                for piece in self._record_pieces(key):
                     file.write(piece)
                     whole.update(piece)
+                    found.update(piece)
+                if found.hexdigest() != digest:
+                    raise DigestMismatchError(f"the record of attempt {key} was changed")
+                file.write(b"\n")
+                whole.update(b"\n")
                 count += 1
         return count, whole.hexdigest()
+
+    def _record_pieces(self, key: AttemptKey) -> Iterator[bytes]:
+        folder = self.root / layout.attempt_folder(self._uid, key.task, key.attempt)
+        with (folder / RECORD).open("rb") as file:
+            yield from iter(partial(file.read, PIECE_BYTES), b"")
 
     def write_json(self, name: str, value: Mapping[str, object]) -> None:
         """Replace one JSON file of the run."""

@@ -12,9 +12,13 @@ from securebench.ledger.published import (
     FIELDS,
     prepare_published,
     publish,
-    published_record,
+    published_line,
 )
+from securebench.ledger.record_line import record_line
 from securebench.ledger.store import RunStore
+from securebench.plan.model import Limits
+
+Record = dict[str, object]
 
 UID = "0f6b2c1e-0000-4000-8000-000000000001"
 HIDDEN = "assert answer == 'Lake Superior'"
@@ -44,6 +48,36 @@ def store(tmp_path: Path) -> RunStore:
     made.write_json("summary.json", {"total": 1, "sha256": "of the whole"})
     prepare_published(tmp_path)
     return made
+
+
+def published_record(record: Record) -> Record:
+    """Return what is published of a record."""
+    line = b"".join(record_line(record, Limits())).decode()
+    published: Record = json.loads("".join(published_line(f"{line}\n")))
+    return published
+
+
+@pytest.mark.parametrize(
+    "text", ["", '"', "\\", '\\"', '}, "passed": true', "\0\x1f\u3000\U0001f600", "a\nb"]
+)
+def test_a_text_is_published_as_it_is(text: str) -> None:
+    nested = [{"a": [text, None, 1.5]}, True]
+    record = {"candidate_text": text, "labels": nested, "verifier_stdout": text, "passed": False}
+    want = {name: record[name] for name in ("candidate_text", "labels", "passed")}
+
+    assert published_record(record) == want
+    line = b"".join(record_line(record, Limits())).decode()
+    assert "".join(published_line(line)) == json.dumps(want, sort_keys=True)
+
+
+def test_a_record_of_which_nothing_is_published() -> None:
+    assert published_record({"verifier_stdout": "x"}) == {}
+
+
+@pytest.mark.parametrize("line", ["", "[]", '{"a"', '{"a": }', '{"passed": tru'])
+def test_a_line_that_is_no_record_is_not_published(line: str) -> None:
+    with pytest.raises(ValueError, match=r"\S"):
+        list(published_line(line))
 
 
 def test_a_published_record_has_no_word_of_a_check() -> None:
