@@ -25,7 +25,6 @@ from securebench.engine.model import (
 )
 from securebench.engine.observe import PodView, pod_view
 from securebench.kube.port import Cluster
-from securebench.kube.retry import TokenBucket
 from securebench.plan.egress import EgressPlan, ProviderPlan
 from securebench.plan.model import (
     AttemptKey,
@@ -37,6 +36,7 @@ from securebench.plan.model import (
     VerifierKind,
     pod_name,
 )
+from securebench.rates import TokenBucket
 from securebench.settings import Settings
 
 P = ParamSpec("P")
@@ -364,7 +364,7 @@ def context_of(cluster: Cluster, clock: FakeClock, root: Path, **settings: objec
         cluster=cluster,
         settings=settings_of(root, **settings),
         clock=clock,
-        bucket=TokenBucket(1000.0, 1000, clock),
+        bucket=TokenBucket(1000.0, 1000, clock.now),
         node_name="node-1",
         targets=(),
     )

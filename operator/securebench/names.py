@@ -4,10 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import re
-from typing import NewType
-
-TaskId = NewType("TaskId", str)
-RunUid = NewType("RunUid", str)
 
 REPO_PATCH = "repo_patch"
 """The family whose rules the audit has of its own."""

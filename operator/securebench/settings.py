@@ -35,6 +35,7 @@ from securebench.candidates.bounds import Bounds as CaptureBounds
 from securebench.egress.config import GatewayLimits
 from securebench.errors import ConfigError
 from securebench.harnesses.registry import cli_agents
+from securebench.rates import BACKOFF_LIMIT_SECONDS, BACKOFF_SECONDS, MAX_UNSCHEDULABLE
 
 DATA_ROOT = Path("/var/lib/securebench")
 """Where Pods of ours mount the results volume."""
@@ -135,7 +136,7 @@ class Creation(_Part):
     """Pods a second of one operator, sustained; 5. One node starts 3 to 4 a second."""
     burst: Positive = 10
     """Pods at once before the rate counts; 10, about one wave of a small run."""
-    max_unschedulable: Positive = 8
+    max_unschedulable: Positive = MAX_UNSCHEDULABLE
     """Unschedulable Pods of one run at which creation stops; 8, more only load the scheduler."""
 
 
@@ -201,9 +202,9 @@ class Launch(_Part):
     """Seconds for sealing a candidate, the Pod's grace period; 120, a full one on slow NFS."""
     lost_margin_seconds: Positive = 60
     """Seconds after deletion time and grace until a Pod counts as lost; 60, a few kubelet syncs."""
-    retry_backoff_seconds: PositiveFloat = 5.0
+    retry_backoff_seconds: PositiveFloat = BACKOFF_SECONDS
     """Seconds before the first launch after infrastructure trouble; 5, doubled each time."""
-    retry_backoff_max_seconds: PositiveFloat = 300.0
+    retry_backoff_max_seconds: PositiveFloat = BACKOFF_LIMIT_SECONDS
     """Longest such wait; 300."""
     process_limit: Positive = 256
     """Processes of a task container; 256 (contract 10)."""

@@ -326,17 +326,6 @@ async def test_signing_keys_are_a_key_set(world):
     assert all({"kty", "kid", "alg"} <= key.keys() for key in keys)
 
 
-async def test_delete_many_takes_what_matches(world):
-    await world.cluster.create(Kind.POD, pod("a", {"app": "x"}))
-    await world.cluster.create(Kind.POD, pod("b", {"app": "x"}))
-    await world.cluster.create(Kind.POD, pod("c"))
-
-    await world.cluster.delete_many(Kind.POD, "app=x")
-    await world.cluster.delete_many(Kind.POD, "app=none", grace_seconds=1)
-
-    assert names(await world.cluster.list(Kind.POD, "")) == ["c"]
-
-
 QUOTA = {"apiVersion": "v1", "kind": "ResourceQuota", "metadata": {"name": "few"}}
 BOUNDS = {
     "apiVersion": "v1",

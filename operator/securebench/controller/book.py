@@ -153,11 +153,6 @@ class RunBook:
             if history.finish is not None
         ]
 
-    @property
-    def journal_bytes(self) -> int:
-        """Size of the journal."""
-        return self._journal.size_bytes
-
     def close(self) -> None:
         """Give the journal back; what is being read meanwhile did not end the operator."""
         reading = (known.reading for known in self.history.attempts.values())

@@ -8,8 +8,8 @@ from uuid import uuid4
 from securebench.clock import Clock
 from securebench.controller.budget import ReadingBudget
 from securebench.kube.port import Cluster
-from securebench.kube.retry import TokenBucket
 from securebench.manifests.canary import ProbeTarget
+from securebench.rates import TokenBucket
 from securebench.settings import Settings
 
 

@@ -54,9 +54,7 @@ RUN_FILES = frozenset(
         CANDIDATES,
         RUN,
         SUMMARY,
-        "agent-trace.log",
         EGRESS,
-        "events.jsonl",
     }
 )
 """What may be fetched of a run; the journal, lanes and candidates stay on the volume."""

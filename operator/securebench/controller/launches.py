@@ -11,8 +11,8 @@ from securebench.engine.observe import PodView
 from securebench.engine.reconcile import Deletion
 from securebench.errors import PermanentClusterError, TransientClusterError
 from securebench.kube.port import AlreadyExists, Cluster, Kind, QuotaExceeded, Raw
-from securebench.kube.retry import TokenBucket
 from securebench.plan.model import LaunchKey, pod_name
+from securebench.rates import TokenBucket
 
 RETRY_SECONDS = 2.0
 """Pause before a create without a definite answer is repeated."""

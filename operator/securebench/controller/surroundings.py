@@ -11,8 +11,8 @@ from typing import Literal
 from securebench.clock import SystemClock
 from securebench.controller.context import Context
 from securebench.kube.client import connect
-from securebench.kube.retry import TokenBucket
 from securebench.manifests.canary import ProbeTarget
+from securebench.rates import TokenBucket
 from securebench.settings import Settings
 
 RESOLVER_FILE = Path("/etc/resolv.conf")
@@ -39,7 +39,7 @@ async def open_context(
             cluster=cluster,
             settings=settings,
             clock=clock,
-            bucket=TokenBucket(creation.per_second, creation.burst, clock),
+            bucket=TokenBucket(creation.per_second, creation.burst, clock.now),
             node_name=settings.node_name,
             targets=tuple(probe_targets(settings, environment, _resolvers())),
         )

@@ -16,6 +16,7 @@ from securebench.engine.machine import (
 from securebench.engine.model import AttemptHistory, Doubt, Finish, Lost, Outcome
 from securebench.engine.observe import PodView
 from securebench.plan.model import AttemptKey, LaunchKey, Role, RunPlan, pod_name
+from securebench.rates import MAX_UNSCHEDULABLE
 from securebench.reasons import POD_LOST
 
 BROKEN = frozenset({Outcome.INFRASTRUCTURE, Outcome.PROVIDER, Outcome.VERIFIER})
@@ -47,7 +48,7 @@ class Controls:
     parallelism: int
     halt: Halt = Halt.NONE
     halt_message: str = ""
-    max_unschedulable: int = 4
+    max_unschedulable: int = MAX_UNSCHEDULABLE
     has_way_out: bool = True
 
 

@@ -34,21 +34,6 @@ class TaskView(Protocol):
         ...
 
 
-@dataclass(frozen=True, slots=True)
-class FamilyContract:
-    """What the harness side must know of a family.
-
-    Args:
-        family: Name.
-        candidate_kind: What the agent hands in.
-        workspace_required: Whether the agent works on a workspace or repository.
-    """
-
-    family: str
-    candidate_kind: CandidateKind
-    workspace_required: bool
-
-
 class Advice(NamedTuple):
     """A warning of ``pack lint`` about a row that holds.
 
@@ -86,7 +71,8 @@ class Family:
     """One active family; exactly one of ``scorer``, ``check`` and ``code`` verifies its candidates.
 
     Args:
-        contract: See FamilyContract.
+        name: As rows and records name it.
+        candidate_kind: What the agent hands in.
         input: Keys of ``input``; all public.
         eval: Keys of ``eval`` with their lanes; every other key is refused.
         own_problem: Says why the verifier cannot work with a task that passed the row schema
@@ -105,7 +91,8 @@ class Family:
         advice: Yields warnings about ``eval`` of a row that holds.
     """
 
-    contract: FamilyContract
+    name: str
+    candidate_kind: CandidateKind
     input: Section
     eval: Section
     scorer: TextVerifier | None = None
@@ -122,16 +109,6 @@ class Family:
     test_sources: Callable[[TaskView], Iterator[tuple[str, str]]] = no_texts
     patches: Callable[[TaskView], Iterator[tuple[str, str]]] = no_texts
     advice: Callable[[Mapping[str, object]], Iterator[Advice]] = no_advice
-
-    @property
-    def name(self) -> str:
-        """The family's name."""
-        return self.contract.family
-
-    @property
-    def candidate_kind(self) -> CandidateKind:
-        """What the agent hands in."""
-        return self.contract.candidate_kind
 
     def configuration_problem(self, task: TaskView) -> str | None:
         """Return why the verifier cannot work with a task, or None."""

@@ -6,7 +6,7 @@ import builtins
 import re
 from collections.abc import Iterator, Mapping
 
-from securebench.families.base import Family, FamilyContract, TaskView
+from securebench.families.base import Family, TaskView
 from securebench.families.fields import (
     ANYTHING,
     STRING,
@@ -109,7 +109,8 @@ def _record_metadata(task: TaskView) -> Mapping[str, object]:
 
 
 FAMILY = Family(
-    contract=FamilyContract("code_completion", "code", workspace_required=False),
+    name="code_completion",
+    candidate_kind="code",
     input=Section(
         "input",
         (

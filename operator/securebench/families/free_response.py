@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
-from securebench.families.base import Advice, Family, FamilyContract
+from securebench.families.base import Advice, Family
 from securebench.families.fields import (
     TEXT,
     TEXT_OR_OBJECT,
@@ -25,7 +25,8 @@ def _advice(row_eval: Mapping[str, object]) -> Iterator[Advice]:
 
 
 FAMILY = Family(
-    contract=FamilyContract("free_response", "text", workspace_required=False),
+    name="free_response",
+    candidate_kind="text",
     input=Section(
         "input", (Field("prompt", TEXT, required=True), Field("context", TEXT_OR_OBJECT))
     ),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from securebench.families.base import Family, FamilyContract
+from securebench.families.base import Family
 from securebench.families.fields import (
     TEXT,
     TEXT_SCHEMA,
@@ -44,7 +44,8 @@ _ANSWER = simple(
 
 
 FAMILY = Family(
-    contract=FamilyContract("multiple_choice", "text", workspace_required=False),
+    name="multiple_choice",
+    candidate_kind="text",
     input=Section(
         "input",
         (Field("question", TEXT, required=True), Field("choices", _CHOICES, required=True)),

@@ -6,7 +6,6 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from securebench.errors import ConfigErrors, PackError
 from securebench.families import (
     code_completion,
     free_response,
@@ -19,7 +18,7 @@ from securebench.resources import Lane
 from securebench.spelling import meant_or_known
 
 if TYPE_CHECKING:
-    from securebench.families.base import Family, FamilyContract, TaskView
+    from securebench.families.base import Family, TaskView
     from securebench.families.verification import TextVerifier
 
 FAMILIES: Final[dict[str, Family]] = {
@@ -103,17 +102,6 @@ def eval_visibility_for(family: str, key: str) -> Lane:
     return EVAL_VISIBILITY.get(family, {}).get(key, Lane.HIDDEN)
 
 
-def contract_for(family: str) -> FamilyContract:
-    """Return the contract of an active family.
-
-    Raises:
-        PackError: The family has none.
-    """
-    if family not in FAMILIES:
-        raise PackError(f"Unknown benchmark family contract: {family!r}")
-    return FAMILIES[family].contract
-
-
 def family_problems(family: str) -> Iterator[str]:
     """Yield why rows of a family cannot run: nobody knows its name (contract 21.18)."""
     if family not in EVAL_VISIBILITY:
@@ -127,22 +115,6 @@ def row_problems(
     yield from family_problems(family)
     if family in FAMILIES:
         yield from FAMILIES[family].row_problems(row_input, row_eval)
-
-
-def validate_benchmark_row_family(
-    task_id: str, family: str, row_input: Mapping[str, object], row_eval: Mapping[str, object]
-) -> None:
-    """Check ``input`` and ``eval`` of a row against the schema of its family.
-
-    Raises:
-        ConfigErrors: One PackError per defect.
-    """
-    problems = [
-        PackError(f"task {task_id!r} ({family}): {problem}")
-        for problem in row_problems(family, row_input, row_eval)
-    ]
-    if problems:
-        raise ConfigErrors(problems)
 
 
 def verifier_configuration_problem(task: TaskView) -> str | None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
-from securebench.families.base import Advice, Family, FamilyContract, TaskView
+from securebench.families.base import Advice, Family, TaskView
 from securebench.families.fields import (
     COMMAND,
     NON_NEGATIVE,
@@ -154,7 +154,8 @@ def _advice(row_eval: Mapping[str, object]) -> Iterator[Advice]:
 
 
 FAMILY = Family(
-    contract=FamilyContract(REPO_PATCH, "patch", workspace_required=True),
+    name=REPO_PATCH,
+    candidate_kind="patch",
     input=Section(
         "input",
         (

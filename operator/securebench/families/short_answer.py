@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from securebench.families.base import Family, FamilyContract
+from securebench.families.base import Family
 from securebench.families.fields import (
     NON_NEGATIVE,
     TEXT,
@@ -45,7 +45,8 @@ _ACCEPTED = Rule(
 
 
 FAMILY = Family(
-    contract=FamilyContract("short_answer", "text", workspace_required=False),
+    name="short_answer",
+    candidate_kind="text",
     input=Section(
         "input",
         (

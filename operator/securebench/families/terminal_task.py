@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 
-from securebench.families.base import Family, FamilyContract, TaskView
+from securebench.families.base import Family, TaskView
 from securebench.families.fields import (
     ANYTHING,
     COMMAND,
@@ -104,7 +104,8 @@ def _record_metadata(task: TaskView) -> Mapping[str, object]:
 
 
 FAMILY = Family(
-    contract=FamilyContract("terminal_task", "workspace", workspace_required=True),
+    name="terminal_task",
+    candidate_kind="workspace",
     input=Section(
         "input", (Field("instructions", TEXT, required=True), Field("context", TEXT_OR_OBJECT))
     ),

@@ -25,7 +25,7 @@ from kubernetes.aio.config import (
     load_kube_config,
 )
 
-from securebench.errors import ConfigError, InvariantViolationError, TransientClusterError
+from securebench.errors import ConfigError, TransientClusterError
 from securebench.kube.objects import metadata
 from securebench.kube.port import (
     AlreadyExists,
@@ -193,21 +193,6 @@ class ApiCluster:
         """
         request = _Request("PATCH", self._path(kind, name), body=body, content_type=_MERGE_PATCH)
         return await self._patched("patch", kind, request)
-
-    async def delete_many(
-        self, kind: Kind, selector: str, *, grace_seconds: int | None = None
-    ) -> None:
-        """Begin the deletion of all objects that match."""
-        if not selector:
-            raise InvariantViolationError("delete_many needs a selector", kind=kind)
-        request = _Request(
-            "DELETE",
-            self._path(kind),
-            {"labelSelector": selector},
-            _delete_options(None, grace_seconds),
-            timeout_seconds=_LIST_TIMEOUT_SECONDS,
-        )
-        (await self._exchange("delete_many", kind, request)).json()
 
     async def signing_keys(self) -> bytes:
         """Return the keys with which the cluster signs tokens of service accounts."""

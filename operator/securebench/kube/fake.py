@@ -173,16 +173,6 @@ class FakeCluster:
         """Return a key set; ``keys`` holds what a test wants instead."""
         return self.keys
 
-    async def delete_many(
-        self, kind: Kind, selector: str, *, grace_seconds: int | None = None
-    ) -> None:
-        """Begin the deletion of everything that matches."""
-        if not selector:
-            raise InvariantViolationError("delete_many needs a selector", kind=kind)
-        with self._call("delete_many", kind, ""):
-            for item in self._select(kind, selector):
-                self._begin_deletion(kind, item, grace_seconds)
-
     # What a test may look at and do
 
     def objects(self, kind: Kind) -> Mapping[str, Raw]:

@@ -178,15 +178,3 @@ class Cluster(Protocol):
             A JSON Web Key Set (RFC 7517), as the API server gives it.
         """
         ...
-
-    async def delete_many(
-        self, kind: Kind, selector: str, *, grace_seconds: int | None = None
-    ) -> None:
-        """Begin the deletion of all objects that match.
-
-        Args:
-            kind: What to delete.
-            selector: Label selector; never empty.
-            grace_seconds: None leaves each object's own grace period.
-        """
-        ...

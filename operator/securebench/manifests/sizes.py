@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from securebench.api.models import DEFAULT_MEMORY_LIMIT, DEFAULT_REQUESTS
 from securebench.api.shapes import quantity
 from securebench.candidates.bounds import MIB
 from securebench.plan.model import Limits, PodPolicy, TaskPlan
@@ -19,10 +20,7 @@ CPU = "cpu"
 MEMORY = "memory"
 STORAGE = "ephemeral-storage"
 
-DEFAULT_REQUESTS = {CPU: "100m", MEMORY: "256Mi"}
-"""Reserved for a task container where the plan says nothing."""
-
-DEFAULT_LIMITS = {CPU: "4", MEMORY: "1Gi"}
+DEFAULT_LIMITS = {CPU: "4", MEMORY: DEFAULT_MEMORY_LIMIT}
 """Limits of a task container where the plan says nothing (memory: contract 10). Without a CPU
 limit a namespace with a quota on CPU limits would refuse the Pod."""
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from itertools import pairwise
-from pathlib import Path, PurePosixPath
+from pathlib import PurePosixPath
 from typing import TYPE_CHECKING
 
 from securebench.errors import PackError
@@ -141,26 +141,6 @@ def check_tester_path(path: object, planned: Iterable[str], what: str) -> str:
         if is_at_or_below(normal, other) or is_at_or_below(other, normal):
             raise PathError(f"{what} {normal!r} collides with public materialized path {other!r}")
     return normal
-
-
-def resolve_sandbox_host_path(root: Path, path: str) -> Path:
-    """Return where a sandbox path lies on a trusted side.
-
-    Args:
-        root: Folder that stands for the sandbox's root.
-        path: Relative, or absolute as seen from inside the sandbox.
-
-    Raises:
-        PathError: ``..``, or a symlink leads out of the root.
-    """
-    relative = PurePosixPath(path.lstrip("/"))
-    if ".." in relative.parts or "\0" in path:
-        raise PathError("sandbox path must not escape root")
-    resolved_root = root.resolve()
-    resolved = (resolved_root / relative).resolve()
-    if not resolved.is_relative_to(resolved_root):
-        raise PathError("sandbox path must not escape root")
-    return resolved
 
 
 def _target(component: str) -> Component:

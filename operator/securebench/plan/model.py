@@ -12,6 +12,7 @@ from securebench.candidates.extraction import Extraction
 from securebench.families.verification import CodePlan, PatchPlan
 from securebench.packs.compile import SecureBenchTask
 from securebench.plan.egress import AgentPlan, EgressPlan
+from securebench.rates import BACKOFF_LIMIT_SECONDS, BACKOFF_SECONDS
 
 
 class Role(StrEnum):
@@ -273,8 +274,8 @@ class RunPolicy:
     attempts: int = 1
     infrastructure_retries: int = 2
     provider_retries: int = 2
-    backoff_seconds: float = 2.0
-    backoff_limit_seconds: float = 60.0
+    backoff_seconds: float = BACKOFF_SECONDS
+    backoff_limit_seconds: float = BACKOFF_LIMIT_SECONDS
     lost_after_seconds: float = 60.0
     sandbox_wait_seconds: float = 180.0
     image_wait_seconds: float = 60.0

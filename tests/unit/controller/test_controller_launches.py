@@ -14,7 +14,7 @@ from securebench.engine.reconcile import Deletion
 from securebench.errors import PermanentClusterError, TransientClusterError
 from securebench.kube.fake import FakeCluster
 from securebench.kube.port import Kind, QuotaExceeded
-from securebench.kube.retry import TokenBucket
+from securebench.rates import TokenBucket
 
 NAME = "sb-3f2a9c1e5b7d-0-1h1"
 
@@ -25,7 +25,7 @@ class World:
         self.cluster = FakeCluster(clock=self.clock)
         self.changes = 0
         self.seen = []
-        bucket = TokenBucket(rate, burst, self.clock)
+        bucket = TokenBucket(rate, burst, self.clock.now)
         self.launcher = Launcher(self.cluster, RUN_UID, bucket, self.clock, self.count)
         self.runner = asyncio.Runner(loop_factory=lambda: VirtualLoop(self.clock))
 

@@ -9,7 +9,6 @@ import pytest
 from securebench.egress.causes import Cause, CutError, RefusedError
 from securebench.egress.gateway.audit import PATH_CHARACTERS, Decision, Verdict, line_of
 from securebench.egress.gateway.launches import Identity
-from securebench.egress.gateway.limits import Bucket
 from securebench.egress.gateway.records import read_launches, write_launch
 from securebench.egress.gateway.registry import Launches
 from securebench.egress.protocol import Route
@@ -99,14 +98,6 @@ def test_nothing_in_a_line_moves_a_cursor_and_all_is_bounded():
     assert all(0x20 <= byte < 0x7F for byte in line[:-1])
     assert len(json.loads(line)["path"]) == PATH_CHARACTERS
     assert len(line) < 4096
-
-
-def test_a_bucket_gives_its_burst_and_then_its_rate():
-    now = [0.0]
-    bucket = Bucket(10.0, 3.0, lambda: now[0])
-    assert [bucket.take() for _ in range(5)] == pytest.approx([0, 0, 0, 0.1, 0.2])
-    now[0] += 10
-    assert [bucket.take() for _ in range(4)] == pytest.approx([0, 0, 0, 0.1])
 
 
 async def test_reports_come_back(tmp_path, launches):

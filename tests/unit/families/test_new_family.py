@@ -8,7 +8,7 @@ import pytest
 
 from build import ended, inline, pod_status, write_pack
 from operator_world import World
-from securebench.families.base import Family, FamilyContract
+from securebench.families.base import Family
 from securebench.families.fields import TEXT, Field, Section, simple
 from securebench.families.registry import FAMILIES
 from securebench.kube.port import Kind
@@ -41,7 +41,8 @@ class Scorer:
 
 BOOL = simple({"type": "boolean"}, lambda value: isinstance(value, bool), "true or false")
 YES_NO = Family(
-    contract=FamilyContract("yes_no", "text", workspace_required=False),
+    name="yes_no",
+    candidate_kind="text",
     input=Section(
         "input",
         tuple(Field(name, TEXT, required=True) for name in ("question", "yes", "no")),

@@ -10,7 +10,6 @@ import pytest
 
 from securebench.errors import (
     ConfigError,
-    InvariantViolationError,
     PermanentClusterError,
     TransientClusterError,
 )
@@ -369,26 +368,6 @@ async def test_websockets_that_do_not_open(answer, want):
     with pytest.raises(want, match="pods/a/exec"):
         async with cluster.websocket("pods/a/exec", [], "v5"):
             pytest.fail("there is no websocket")
-
-
-async def test_delete_many():
-    cluster, api = cluster_of((200, {}))
-
-    await cluster.delete_many(Kind.POD, "app=x", grace_seconds=1)
-
-    request = api.requests[0]
-    assert (request.method, request.path) == ("DELETE", PODS)
-    assert request.query == {"labelSelector": "app=x"}
-    assert request.body["gracePeriodSeconds"] == 1
-
-
-async def test_delete_many_of_everything_is_our_bug():
-    cluster, api = cluster_of()
-
-    with pytest.raises(InvariantViolationError):
-        await cluster.delete_many(Kind.POD, "")
-
-    assert api.requests == []
 
 
 @pytest.mark.parametrize(

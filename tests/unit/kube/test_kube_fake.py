@@ -256,11 +256,6 @@ async def test_the_creator_cannot_write_the_status():
     assert "status" not in run
 
 
-async def test_deleting_everything_by_an_empty_selector_is_our_bug():
-    with pytest.raises(InvariantViolationError):
-        await FakeCluster().delete_many(Kind.POD, "")
-
-
 async def test_the_stored_object_is_not_the_callers():
     fake = FakeCluster()
     manifest = pod("a", labels={"x": "1"})

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
@@ -10,9 +11,9 @@ from securebench.clock import Clock
 from securebench.egress.causes import Cause, CutError, RefusedError
 from securebench.egress.config import GatewayLimits
 from securebench.egress.gateway.audit import Decision, Verdict, line_of
-from securebench.egress.gateway.limits import Bucket
 from securebench.egress.protocol import Route
 from securebench.egress.report import LaunchReport, RelayReport
+from securebench.rates import TokenBucket
 
 LOOKUPS = 4
 """Names that one launch may have in the resolver at once, so that slow ones delay nobody else."""
@@ -78,7 +79,7 @@ class Launch:
         self.lookups = asyncio.Semaphore(LOOKUPS)
         self.provider_lookups = asyncio.Semaphore(LOOKUPS)
         rate = limits.connections_per_second
-        self.bucket = Bucket(rate, rate * BURST_SECONDS)
+        self.bucket = TokenBucket(rate, rate * BURST_SECONDS, time.monotonic)
         self.connections: set[asyncio.Task[None]] = set()
         self.is_closing = report.closed
 

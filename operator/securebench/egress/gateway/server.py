@@ -137,7 +137,7 @@ class Server:
         return None if launch.bytes_left else Cause.BYTES
 
     async def _carry(self, route: Route, launch: Launch, stream: SocketStream) -> None:
-        await asyncio.sleep(launch.bucket.take())
+        await asyncio.sleep(launch.bucket.reserve())
         await stream.write(ACCEPTED)
         await self._routes[route](AgentStream(stream, launch), launch, self._gateway)
 
