@@ -21,9 +21,9 @@ from build import (
     text_message,
     write_pack,
 )
+from fake_cluster import FakeCluster
 from securebench.controller.supervisor import Supervisor
 from securebench.engine.observe import pod_view
-from securebench.kube.fake import FakeCluster
 from securebench.kube.port import Kind, Raw
 from securebench.plan.model import LaunchKey, Role
 

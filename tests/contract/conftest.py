@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from fake_cluster import FakeCluster
 from securebench.kube.client import connect
-from securebench.kube.fake import FakeCluster
 from securebench.kube.wire import classify
 
 ANSWERS = json.loads(

@@ -9,6 +9,7 @@ from typing import Any
 from unittest import mock
 
 from build import FakeClock
+from fake_cluster import FakeCluster
 from securebench.engine.entries import (
     Closed,
     Entry,
@@ -22,7 +23,6 @@ from securebench.engine.entries import (
     Verified,
 )
 from securebench.engine.history import RunHistory
-from securebench.kube.fake import FakeCluster
 from securebench.kube.port import Kind, Raw
 from securebench.plan.model import AttemptKey, LaunchKey
 

@@ -26,6 +26,7 @@ from build import (
     write_pack,
 )
 from e2e.release import Raw
+from fake_cluster import FakeCluster
 from golden.manifest_samples import digest
 from securebench.controller.start import bind
 from securebench.controller.supervisor import run_object
@@ -34,7 +35,6 @@ from securebench.engine.machine import after_verification
 from securebench.engine.model import Finish, Outcome, PodFacts
 from securebench.harnesses.digest import harness_digest
 from securebench.harnesses.registry import harness_config
-from securebench.kube.fake import FakeCluster
 from securebench.ledger.labels import Isolation
 from securebench.ledger.records import RecordContext, RecordTexts, candidate_record
 from securebench.plan.model import RunPlan

@@ -14,12 +14,12 @@ import pytest
 
 from build import FakeClock, context_of, question, run_body, write_pack
 from e2e.release import CommandError, Raw, Release, benchmark_run, call, condition, keyed_pack
+from fake_cluster import FakeCluster
 from securebench.controller import start
 from securebench.controller.packs import FrozenPack
 from securebench.controller.start import BoundRun, bind
 from securebench.controller.supervisor import run_object
 from securebench.errors import SecureBenchError
-from securebench.kube.fake import FakeCluster
 from securebench.kube.port import Kind
 from threats.honest import APP, CHECK_ANSWER, TERMINAL, WRITE_ANSWER, assert_passed
 from threats.kit.arena import Arena

@@ -10,9 +10,9 @@ import kopf
 import pytest
 
 from build import FakeClock, context_of, run_body, settings_of
+from fake_cluster import FakeCluster
 from securebench.controller import handlers
 from securebench.controller.handlers import Operator
-from securebench.kube.fake import FakeCluster
 
 
 @pytest.fixture

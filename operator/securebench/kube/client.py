@@ -26,7 +26,6 @@ from kubernetes.aio.config import (
 )
 
 from securebench.errors import ConfigError, TransientClusterError
-from securebench.kube.objects import metadata
 from securebench.kube.port import (
     AlreadyExists,
     Kind,
@@ -35,6 +34,7 @@ from securebench.kube.port import (
     Raw,
     WatchEvent,
     WatchExpired,
+    metadata,
 )
 from securebench.kube.wire import (
     CORE,

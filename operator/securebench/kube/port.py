@@ -16,13 +16,18 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Mapping
 from enum import StrEnum
-from typing import NamedTuple, Protocol
+from typing import NamedTuple, Protocol, cast
 
 from securebench.api.base import KIND
 from securebench.errors import ClusterError, TransientClusterError
 
 Raw = Mapping[str, object]
 """One API object as decoded JSON. Nobody changes it in place."""
+
+
+def metadata(item: Raw) -> dict[str, object]:
+    """Return a copy of an object's metadata."""
+    return dict(cast("Raw", item.get("metadata", {})))
 
 
 class Kind(StrEnum):

@@ -9,14 +9,13 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from pathlib import Path
 from typing import IO
 
+from fake_cluster import FakeCluster
 from securebench.api.conditions import Reason
 from securebench.controller.exec_io import Streams, serve
 from securebench.controller.exec_packs import Volume
 from securebench.controller.status import succeeded
 from securebench.errors import SecureBenchError, TransientClusterError
-from securebench.kube.fake import FakeCluster
-from securebench.kube.objects import metadata
-from securebench.kube.port import Kind, Raw
+from securebench.kube.port import Kind, Raw, metadata
 from securebench.ledger.index import IndexEntry, RunIndex
 from securebench.ledger.published import publish
 from securebench.ledger.store import RunStore

@@ -10,6 +10,7 @@ from types import ModuleType
 
 import pytest
 
+from fake_cluster import FakeCluster
 from securebench.cli import output
 from securebench.errors import (
     ClusterError,
@@ -19,7 +20,6 @@ from securebench.errors import (
     TooLargeError,
     TransientClusterError,
 )
-from securebench.kube.fake import FakeCluster
 from securebench.kube.podexec import ExecResult
 from securebench.kube.port import Kind
 from securebench.settings import Bounds, Settings

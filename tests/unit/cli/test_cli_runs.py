@@ -5,8 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from securebench.kube.objects import metadata
-from securebench.kube.port import Kind
+from securebench.kube.port import Kind, metadata
 from unit.cli.fake_operator import OperatorRun, complete, record
 from unit.cli.shell import Shell
 

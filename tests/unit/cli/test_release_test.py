@@ -3,8 +3,8 @@ from __future__ import annotations
 import pytest
 
 from build import FakeClock, run_body
+from fake_cluster import FakeCluster
 from securebench.cli.release_test import judge
-from securebench.kube.fake import FakeCluster
 from securebench.kube.port import Kind, Raw
 
 NAME = "nightly"

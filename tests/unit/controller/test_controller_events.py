@@ -6,12 +6,12 @@ from unittest import mock
 import pytest
 
 from build import FakeClock, inline
+from fake_cluster import FakeCluster
 from operator_world import World
 from securebench.controller.events import MAX_EVENTS, MAX_NOTE, EventRecorder
 from securebench.controller.start import RunObject
 from securebench.engine.notices import Notice
 from securebench.errors import PermanentClusterError, TransientClusterError
-from securebench.kube.fake import FakeCluster
 from securebench.kube.port import Kind
 
 RUN = RunObject("nightly", "11111111-0000", "bench", 1, {})

@@ -4,13 +4,13 @@ from dataclasses import replace
 import pytest
 
 from build import HARNESS, NOW, VERIFIER, harness_done, plan_of, seal_message, view_of
+from fake_cluster import FakeCluster
 from golden.manifest_samples import RUN_UID, text_task
 from securebench.controller.capture import capture
 from securebench.controller.exposure import exposed_values, hide_values
 from securebench.engine.machine import Capture
 from securebench.engine.model import DiffReport
 from securebench.engine.stage import Ended
-from securebench.kube.fake import FakeCluster
 from securebench.kube.port import Kind
 from securebench.ledger.store import RunStore
 

@@ -22,6 +22,7 @@ from build import (
     running,
     waiting,
 )
+from fake_cluster import FakeCluster
 from golden.manifest_samples import RUN_UID
 from securebench.controller.gateway import (
     KEYS_SECONDS,
@@ -35,7 +36,6 @@ from securebench.controller.mirror import PodMirror
 from securebench.egress.codec import decode
 from securebench.egress.config import GatewayConfig
 from securebench.errors import InvariantViolationError, PermanentClusterError, TransientClusterError
-from securebench.kube.fake import FakeCluster
 from securebench.kube.port import Kind, QuotaExceeded
 from securebench.ledger.store import RunStore
 

@@ -7,6 +7,7 @@ from unittest import mock
 import pytest
 
 from build import DOMAINS, NOW, FakeClock, VirtualLoop, ended, plan_of, pod_status, running, waiting
+from fake_cluster import FakeCluster
 from golden.manifest_samples import pods, run_plan, text_task
 from securebench.clock import rfc3339
 from securebench.controller.isolation import (
@@ -22,7 +23,6 @@ from securebench.controller.mirror import PodMirror
 from securebench.engine.entries import Isolated
 from securebench.engine.observe import pod_view
 from securebench.errors import TransientClusterError
-from securebench.kube.fake import FakeCluster
 from securebench.kube.port import Kind
 from securebench.manifests.canary import ProbeTarget
 from securebench.settings import UserNamespaces

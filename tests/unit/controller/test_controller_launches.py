@@ -3,6 +3,7 @@ import asyncio
 import pytest
 
 from build import HARNESS, NOW, VERIFIER, FakeClock, VirtualLoop, raw_pod
+from fake_cluster import FakeCluster
 from golden.manifest_samples import RUN_UID
 from securebench.controller.launches import (
     DELETE_AGAIN_SECONDS,
@@ -12,7 +13,6 @@ from securebench.controller.launches import (
 )
 from securebench.engine.reconcile import Deletion
 from securebench.errors import PermanentClusterError, TransientClusterError
-from securebench.kube.fake import FakeCluster
 from securebench.kube.port import Kind, QuotaExceeded
 from securebench.rates import TokenBucket
 

@@ -10,9 +10,9 @@ from build import (
     harness_done,
     raw_pod,
 )
+from fake_cluster import FakeCluster
 from securebench.controller.mirror import RELIST_PAUSE_SECONDS, PodMirror
 from securebench.errors import PermanentClusterError, TransientClusterError
-from securebench.kube.fake import FakeCluster
 from securebench.kube.port import Kind
 from securebench.plan.model import LaunchKey, Role
 

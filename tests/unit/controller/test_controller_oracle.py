@@ -7,6 +7,7 @@ import stat
 import pytest
 
 from build import FakeClock, context_of, question, run_body, write_pack
+from fake_cluster import FakeCluster
 from securebench.api.models import Pack
 from securebench.candidates.digest import tree_digest
 from securebench.controller.book import RunBook
@@ -16,7 +17,6 @@ from securebench.controller.packs import answers_content
 from securebench.controller.start import bind
 from securebench.controller.supervisor import run_object
 from securebench.errors import ConfigErrors, PackError, SpecError
-from securebench.kube.fake import FakeCluster
 from securebench.ledger.index import RunIndex
 from securebench.packs.oracle import Answer
 

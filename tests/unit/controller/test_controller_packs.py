@@ -8,10 +8,10 @@ from unittest import mock
 import pytest
 
 from build import MANIFEST, question, write_pack
+from fake_cluster import FakeCluster
 from securebench.api.models import Pack, VolumePack
 from securebench.controller.packs import fetch_keyed, freeze, frozen
 from securebench.errors import ConfigErrors, PackError
-from securebench.kube.fake import FakeCluster
 from securebench.kube.port import Kind
 from securebench.packs.bundle import BundleLimits
 

@@ -4,6 +4,7 @@ from dataclasses import replace
 import pytest
 
 from build import NOW, FakeClock, context_of, question, run_body, write_pack
+from fake_cluster import FakeCluster
 from securebench.controller.start import bind
 from securebench.controller.supervisor import run_object
 from securebench.engine.entries import Finished, Kept, LaunchBegun, Opened, RunBound
@@ -15,7 +16,6 @@ from securebench.errors import (
     PackError,
     SpecError,
 )
-from securebench.kube.fake import FakeCluster
 from securebench.kube.port import Kind
 from securebench.ledger.audits import AuditResult, write_audit
 from securebench.ledger.index import RunIndex

@@ -5,8 +5,8 @@ from contextlib import aclosing
 
 import pytest
 
+from fake_cluster import Call, FakeCluster
 from securebench.errors import InvariantViolationError, TransientClusterError
-from securebench.kube.fake import Call, FakeCluster
 from securebench.kube.port import AlreadyExists, Kind, WatchExpired
 
 LOST = TransientClusterError("connection reset")

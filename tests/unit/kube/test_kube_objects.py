@@ -1,6 +1,6 @@
 import pytest
 
-from securebench.kube.objects import grace_seconds, matcher, merge_patch
+from fake_objects import grace_seconds, matcher, merge_patch
 
 WANT_MATCHES = {
     "": "abc",

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from securebench.errors import ConfigErrors
-from securebench.kube.objects import metadata
+from securebench.kube.port import metadata
 from unit.tester.bench import Bench
 
 COMMAND = 'type: command\n  config: {command: "python3 answer.py"}'

@@ -8,13 +8,13 @@ from typing import Any
 
 import pytest
 
+from fake_cluster import FakeCluster
 from securebench.errors import (
     ConfigError,
     PermanentClusterError,
     SecureBenchError,
     TransientClusterError,
 )
-from securebench.kube.fake import FakeCluster
 from securebench.tester import connection
 from securebench.tester.connection import Place, PodExec, open_connection
 

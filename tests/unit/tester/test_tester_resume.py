@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from securebench.errors import ConfigError, ConfigErrors
-from securebench.kube.objects import metadata
+from securebench.kube.port import metadata
 from securebench.tester.config import load_tester_config
 from securebench.tester.earlier import Binding, resumable_run
 from securebench.tester.link import RunEntry

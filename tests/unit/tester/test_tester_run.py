@@ -20,8 +20,7 @@ from securebench.errors import (
     StorageError,
     TransientClusterError,
 )
-from securebench.kube.objects import metadata
-from securebench.kube.port import Kind
+from securebench.kube.port import Kind, metadata
 from securebench.tester.link import ExecResult, OperatorLink
 from securebench.tester.mirror import RecordMirror, line_marks
 from securebench.tester.progress import Event

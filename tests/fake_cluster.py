@@ -14,11 +14,19 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple, cast
 
+from fake_objects import grace_seconds as granted_grace
+from fake_objects import labels, listed, matcher, merge_patch
 from securebench.clock import Clock, rfc3339
 from securebench.errors import ClusterError, InvariantViolationError
-from securebench.kube.objects import grace_seconds as granted_grace
-from securebench.kube.objects import labels, listed, matcher, merge_patch, metadata
-from securebench.kube.port import AlreadyExists, Kind, Listing, Raw, WatchEvent, WatchExpired
+from securebench.kube.port import (
+    AlreadyExists,
+    Kind,
+    Listing,
+    Raw,
+    WatchEvent,
+    WatchExpired,
+    metadata,
+)
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Callable, Iterator, Mapping

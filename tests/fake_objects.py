@@ -1,14 +1,13 @@
-"""What raw API objects say, and how the API server changes them; pure."""
+"""How an API server reads selectors and changes objects, for the fake cluster."""
 
 from __future__ import annotations
 
 import copy
 import re
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, cast
+from typing import cast
 
-if TYPE_CHECKING:
-    from securebench.kube.port import Raw
+from securebench.kube.port import Raw, metadata
 
 Labels = Mapping[str, str]
 
@@ -23,11 +22,6 @@ _REQUIREMENT = re.compile(
 
 _DEFAULT_POD_GRACE_SECONDS = 30
 _TERMINAL_PHASES = ("Succeeded", "Failed")
-
-
-def metadata(item: Raw) -> dict[str, object]:
-    """Return a copy of an object's metadata."""
-    return dict(cast("Raw", item.get("metadata", {})))
 
 
 def labels(item: Raw) -> Mapping[str, str]:
