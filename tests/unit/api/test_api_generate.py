@@ -45,12 +45,18 @@ def test_the_program_writes_all_files(tmp_path: Path, monkeypatch: pytest.Monkey
     (chart / "values.yaml").write_text("# One.\na: 1\n", encoding="utf-8")
     (chart / "values.schema.json").write_text('{"properties": {"a": {}}}', encoding="utf-8")
     (chart / "README.md").write_text(f"x\n{BEGIN}\nold\n{END}\ny\n", encoding="utf-8")
+    record = tmp_path / generate.RECORD_SCHEMA
+    record.parent.mkdir(parents=True)
+    record.write_text('{"properties": {"producer_metadata": {"properties": {}}}}')
     monkeypatch.setattr(sys, "argv", ["generate", str(tmp_path)])
     runpy.run_path(generate.__file__, run_name="__main__")
     assert "| `a` | `1` | One. |" in (chart / "README.md").read_text(encoding="utf-8")
     schema = json.loads((chart / "values.schema.json").read_text(encoding="utf-8"))
     assert schema["properties"]["a"] == {}
     assert "namespace" not in schema["properties"]["settings"]["properties"]
+    producer = json.loads(record.read_text(encoding="utf-8"))["properties"]["producer_metadata"]
+    assert "codex" in producer["properties"]["harness"]["enum"]
+    assert "codex_model" in producer["properties"]
     assert (tmp_path / "crds" / "securebench.dev_benchmarkruns.yaml").read_text(
         encoding="utf-8"
     ) == FILES["crds/securebench.dev_benchmarkruns.yaml"]

@@ -233,7 +233,7 @@ def test_the_earliest_wake_counts():
     slow = view_of(harness(1), pod_status("Pending", waiting("harness", "ErrImagePull")))
     lost = history_of(KEY, retries=1, launches=1, last_lost=lost_launch(at=NOW))
     decision = decide(lost, live(harness(1)), views=[slow])
-    assert decision == Decision(wake_at=NOW + 2)
+    assert decision == Decision(wake_at=NOW + 5)
 
 
 def test_a_refused_task_ends_at_once():
