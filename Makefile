@@ -89,8 +89,8 @@ test: ## Run every tier; the closing lines of all come last
 	@.ci/stages $(STAGES)
 
 generate: setup ## Write the CRDs, the chart's copy of them and the JSON Schemas
-	@python -m securebench.api.generate
-	@python -m securebench.packs.schemas
+	@python -m securebench.controller.install.generate
+	@python -m securebench.benchmark.schemas
 
 verify: generate lint type ## Generated files are up to date, lint and types hold
 	@git diff --exit-code

@@ -11,22 +11,15 @@ from pathlib import Path
 from typing import Any, ParamSpec, TypeVar
 
 from golden.manifest_samples import RUN_UID, digest, run_plan, terminal_task, text_task
-from securebench.clock import rfc3339
-from securebench.controller.context import Context
-from securebench.egress.report import LaunchReport, RelayReport
-from securebench.engine.model import (
-    AttemptHistory,
-    CommandReport,
-    Lost,
-    PodFacts,
-    Production,
-    SealedCandidate,
-    Verification,
-)
-from securebench.engine.observe import PodView, pod_view
-from securebench.kube.port import Cluster
-from securebench.plan.egress import EgressPlan, ProviderPlan
-from securebench.plan.model import (
+from securebench.cluster.port import Cluster
+from securebench.controller.process.context import Context
+from securebench.controller.process.settings import Settings
+from securebench.core.clock import rfc3339
+from securebench.core.rates import TokenBucket
+from securebench.protocol.gateway_report import LaunchReport, RelayReport
+from securebench.run.observe.pods import PodView, pod_view
+from securebench.run.plan.egress_plan import EgressPlan, ProviderPlan
+from securebench.run.plan.model import (
     AttemptKey,
     LaunchKey,
     Role,
@@ -36,8 +29,15 @@ from securebench.plan.model import (
     VerifierKind,
     pod_name,
 )
-from securebench.rates import TokenBucket
-from securebench.settings import Settings
+from securebench.run.state.attempts import (
+    AttemptHistory,
+    CommandReport,
+    HarnessResult,
+    Lost,
+    PodFacts,
+    SealedCandidate,
+    VerifierResult,
+)
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -256,14 +256,14 @@ def sealed(**changes: Any) -> SealedCandidate:
     return replace(known, **changes)
 
 
-def production(**changes: Any) -> Production:
-    known = Production(1, CommandReport(exit_code=0), sealed(), PodFacts(image_id=IMAGE_ID))
+def production(**changes: Any) -> HarnessResult:
+    known = HarnessResult(1, CommandReport(exit_code=0), sealed(), PodFacts(image_id=IMAGE_ID))
     return replace(known, **changes)
 
 
-def verification(*, passed: bool = True, **changes: Any) -> Verification:
+def verification(*, passed: bool = True, **changes: Any) -> VerifierResult:
     facts = PodFacts(image_id=IMAGE_ID)
-    return replace(Verification(1, passed, {}, CommandReport(), facts), **changes)
+    return replace(VerifierResult(1, passed, {}, CommandReport(), facts), **changes)
 
 
 def history_of(key: AttemptKey = KEY, **changes: Any) -> AttemptHistory:

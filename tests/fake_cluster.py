@@ -16,17 +16,17 @@ from typing import TYPE_CHECKING, NamedTuple, cast
 
 from fake_objects import grace_seconds as granted_grace
 from fake_objects import labels, listed, matcher, merge_patch
-from securebench.clock import Clock, rfc3339
-from securebench.errors import ClusterError, InvariantViolationError
-from securebench.kube.port import (
+from securebench.cluster.port import (
     AlreadyExists,
-    Kind,
     Listing,
+    ObjectKind,
     Raw,
     WatchEvent,
     WatchExpired,
     metadata,
 )
+from securebench.core.clock import Clock, rfc3339
+from securebench.core.errors import ClusterError, InvariantViolationError
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Callable, Iterator, Mapping
@@ -36,14 +36,14 @@ class Call(NamedTuple):
     """One request that the fake received."""
 
     verb: str
-    kind: Kind
+    kind: ObjectKind
     name: str
 
 
 @dataclass(frozen=True, slots=True)
 class _Change:
     version: int
-    kind: Kind
+    kind: ObjectKind
     type: str
     before: Raw | None
     after: Raw
@@ -53,7 +53,7 @@ class _Change:
 @dataclass(frozen=True, slots=True)
 class _Failure:
     verb: str
-    kind: Kind | None
+    kind: ObjectKind | None
     error: ClusterError
     before: bool
 
@@ -64,7 +64,7 @@ class _StoppedClock:
 
 
 class FakeCluster:
-    """Implements ``securebench.kube.port.Cluster`` and the controls of a test.
+    """Implements ``securebench.cluster.port.Cluster`` and the controls of a test.
 
     Args:
         namespace: Written into the objects.
@@ -83,10 +83,10 @@ class FakeCluster:
         self.namespace = namespace
         self.watch_waits = watch_waits
         self.calls: list[Call] = []
-        self.requests: Counter[tuple[str, Kind]] = Counter()
+        self.requests: Counter[tuple[str, ObjectKind]] = Counter()
         self.keys = b'{"keys":[{"kty":"RSA","kid":"fake","alg":"RS256","n":"AQAB","e":"AQAB"}]}'
         self._clock: Clock = clock or _StoppedClock()
-        self._objects: dict[Kind, dict[str, Raw]] = {kind: {} for kind in Kind}
+        self._objects: dict[ObjectKind, dict[str, Raw]] = {kind: {} for kind in ObjectKind}
         self._version = 100
         self._oldest = self._version
         self._created = 0
@@ -99,17 +99,19 @@ class FakeCluster:
 
     # The port
 
-    async def list(self, kind: Kind, selector: str) -> Listing:
+    async def list(self, kind: ObjectKind, selector: str) -> Listing:
         """Return all objects that match, by name."""
         with self._call("list", kind, ""):
             found = self._select(kind, selector)
             return Listing(
-                tuple(listed(item) if kind is not Kind.BENCHMARK_RUN else item for item in found),
+                tuple(
+                    listed(item) if kind is not ObjectKind.BENCHMARK_RUN else item for item in found
+                ),
                 str(self._version),
             )
 
     async def watch(
-        self, kind: Kind, selector: str, resource_version: str
+        self, kind: ObjectKind, selector: str, resource_version: str
     ) -> AsyncGenerator[WatchEvent, None]:
         """Yield changes after a resource version; an empty one or "0" starts with what is there."""
         epoch = self._watch_epoch
@@ -135,7 +137,7 @@ class FakeCluster:
             if not news:
                 await self._news()
 
-    async def create(self, kind: Kind, manifest: Raw) -> Raw:
+    async def create(self, kind: ObjectKind, manifest: Raw) -> Raw:
         """Store an object as the API server would."""
         name = str(metadata(manifest)["name"])
         with self._call("create", kind, name):
@@ -143,13 +145,13 @@ class FakeCluster:
                 raise AlreadyExists(name)
             return self._write(kind, "ADDED", self._stamped(kind, manifest))
 
-    async def get(self, kind: Kind, name: str) -> Raw | None:
+    async def get(self, kind: ObjectKind, name: str) -> Raw | None:
         """Return the object, or None."""
         with self._call("get", kind, name):
             return self._objects[kind].get(name)
 
     async def delete(
-        self, kind: Kind, name: str, *, uid: str | None, grace_seconds: int | None
+        self, kind: ObjectKind, name: str, *, uid: str | None, grace_seconds: int | None
     ) -> bool:
         """Begin a deletion; only running Pods and objects with finalizers stay for a while."""
         with self._call("delete", kind, name):
@@ -159,7 +161,7 @@ class FakeCluster:
             self._begin_deletion(kind, item, grace_seconds)
             return True
 
-    async def patch_status(self, kind: Kind, name: str, body: Raw) -> bool:
+    async def patch_status(self, kind: ObjectKind, name: str, body: Raw) -> bool:
         """Merge into the status; a patch that changes nothing makes no event."""
         with self._call("patch_status", kind, name):
             item = self._objects[kind].get(name)
@@ -169,7 +171,7 @@ class FakeCluster:
             self._replace(kind, item, {**item, "status": status})
             return True
 
-    async def patch(self, kind: Kind, name: str, body: Raw) -> bool:
+    async def patch(self, kind: ObjectKind, name: str, body: Raw) -> bool:
         """Merge into an object; a changed spec is a new generation."""
         with self._call("patch", kind, name):
             if name not in self._objects[kind]:
@@ -183,12 +185,12 @@ class FakeCluster:
 
     # What a test may look at and do
 
-    def objects(self, kind: Kind) -> Mapping[str, Raw]:
+    def objects(self, kind: ObjectKind) -> Mapping[str, Raw]:
         """Return what is stored, by name, without counting as a request."""
         return dict(self._objects[kind])
 
     def fail_next(
-        self, verb: str, error: ClusterError, *, before: bool = True, kind: Kind | None = None
+        self, verb: str, error: ClusterError, *, before: bool = True, kind: ObjectKind | None = None
     ) -> None:
         """Make the next call fail, before or after it takes effect; calls queue up.
 
@@ -217,7 +219,7 @@ class FakeCluster:
         self._watch_error = error
         self._wake()
 
-    def bookmark(self, kind: Kind) -> None:
+    def bookmark(self, kind: ObjectKind) -> None:
         """Tell the open watches of a kind how far they are."""
         self._version += 1
         marked: Raw = {"kind": kind.value, "metadata": {"resourceVersion": str(self._version)}}
@@ -225,15 +227,15 @@ class FakeCluster:
 
     def set_pod_status(self, name: str, status: Raw, *, node: str = "node-1") -> Raw:
         """Replace a Pod's status as the kubelet would; a Pod that left Pending is on a node."""
-        item = self._objects[Kind.POD][name]
+        item = self._objects[ObjectKind.POD][name]
         spec = cast("Raw", item.get("spec", {}))
         if status.get("phase") != "Pending" or "containerStatuses" in status:
             spec = {"nodeName": node, **spec}
         return self._replace(
-            Kind.POD, item, {**item, "spec": spec, "status": copy.deepcopy(dict(status))}
+            ObjectKind.POD, item, {**item, "spec": spec, "status": copy.deepcopy(dict(status))}
         )
 
-    def edit(self, kind: Kind, name: str, patch: Raw) -> Raw:
+    def edit(self, kind: ObjectKind, name: str, patch: Raw) -> Raw:
         """Merge into an object as a user would; a changed spec is a new generation."""
         item = self._objects[kind][name]
         edited = cast("dict[str, object]", merge_patch(item, patch))
@@ -242,13 +244,13 @@ class FakeCluster:
             edited["metadata"] = {**metadata(edited), "generation": generation + 1}
         return self._replace(kind, item, edited)
 
-    def finish_deletion(self, name: str, *, kind: Kind = Kind.POD) -> None:
+    def finish_deletion(self, name: str, *, kind: ObjectKind = ObjectKind.POD) -> None:
         """Remove an object whose deletion has begun, as the kubelet does at the end."""
         if "deletionTimestamp" not in metadata(self._objects[kind][name]):
             raise InvariantViolationError(f"nobody deletes {name}", kind=kind)
         self.remove(kind, name)
 
-    def remove(self, kind: Kind, name: str) -> None:
+    def remove(self, kind: ObjectKind, name: str) -> None:
         """Remove an object at once, whatever state it is in."""
         self._write(kind, "DELETED", self._objects[kind][name])
 
@@ -269,7 +271,7 @@ class FakeCluster:
     # Inside
 
     @contextmanager
-    def _call(self, verb: str, kind: Kind, name: str) -> Iterator[None]:
+    def _call(self, verb: str, kind: ObjectKind, name: str) -> Iterator[None]:
         self.calls.append(Call(verb, kind, name))
         self.requests[verb, kind] += 1
         failure = self._take_failure(verb, kind)
@@ -283,19 +285,19 @@ class FakeCluster:
         if failure is not None:
             raise failure.error
 
-    def _take_failure(self, verb: str, kind: Kind) -> _Failure | None:
+    def _take_failure(self, verb: str, kind: ObjectKind) -> _Failure | None:
         for failure in self._failures:
             if failure.verb == verb and failure.kind in (None, kind):
                 self._failures.remove(failure)
                 return failure
         return None
 
-    def _select(self, kind: Kind, selector: str) -> tuple[Raw, ...]:
+    def _select(self, kind: ObjectKind, selector: str) -> tuple[Raw, ...]:
         matches = matcher(selector)
         items = self._objects[kind]
         return tuple(items[name] for name in sorted(items) if matches(labels(items[name])))
 
-    def _stamped(self, kind: Kind, manifest: Raw) -> Raw:
+    def _stamped(self, kind: ObjectKind, manifest: Raw) -> Raw:
         self._created += 1
         item: dict[str, object] = copy.deepcopy(dict(manifest))
         item["metadata"] = {
@@ -306,17 +308,17 @@ class FakeCluster:
             "generation": 1,
         }
         item.pop("status", None)
-        if kind is Kind.POD:
+        if kind is ObjectKind.POD:
             item["status"] = {"phase": "Pending"}
-        if kind is Kind.SERVICE:
+        if kind is ObjectKind.SERVICE:
             spec = cast("Raw", item.get("spec", {}))
             item["spec"] = {"clusterIP": f"10.96.1.{self._created % 256}", **spec}
         return item
 
-    def _replace(self, kind: Kind, item: Raw, changed: Raw) -> Raw:
+    def _replace(self, kind: ObjectKind, item: Raw, changed: Raw) -> Raw:
         return item if changed == item else self._write(kind, "MODIFIED", changed)
 
-    def _write(self, kind: Kind, change: str, item: Raw) -> Raw:
+    def _write(self, kind: ObjectKind, change: str, item: Raw) -> Raw:
         name = str(metadata(item)["name"])
         self._version += 1
         stored = {
@@ -331,14 +333,14 @@ class FakeCluster:
         self._record(_Change(self._version, kind, change, before, stored, lost=lost))
         return stored
 
-    def _begin_deletion(self, kind: Kind, item: Raw, grace_seconds: int | None) -> None:
+    def _begin_deletion(self, kind: ObjectKind, item: Raw, grace_seconds: int | None) -> None:
         """Mark a Pod or an object with finalizers; remove what nothing holds any longer."""
         meta = metadata(item)
         name, held = str(meta["name"]), bool(meta.get("finalizers"))
-        grace = granted_grace(item, grace_seconds) if kind is Kind.POD else 0
+        grace = granted_grace(item, grace_seconds) if kind is ObjectKind.POD else 0
         earlier = meta.get("deletionGracePeriodSeconds")
         later = isinstance(earlier, int) and earlier <= grace
-        if (held or kind is Kind.POD) and not later:
+        if (held or kind is ObjectKind.POD) and not later:
             marks = {
                 "deletionTimestamp": rfc3339(self._clock.now() + grace),
                 "deletionGracePeriodSeconds": grace,

@@ -7,7 +7,7 @@ import re
 from collections.abc import Callable, Mapping
 from typing import cast
 
-from securebench.kube.port import Raw, metadata
+from securebench.cluster.port import Raw, metadata
 
 Labels = Mapping[str, str]
 

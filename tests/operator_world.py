@@ -22,10 +22,10 @@ from build import (
     write_pack,
 )
 from fake_cluster import FakeCluster
-from securebench.controller.supervisor import Supervisor
-from securebench.engine.observe import pod_view
-from securebench.kube.port import Kind, Raw
-from securebench.plan.model import LaunchKey, Role
+from securebench.cluster.port import ObjectKind, Raw
+from securebench.controller.process.supervisor import Supervisor
+from securebench.run.observe.pods import pod_view
+from securebench.run.plan.model import LaunchKey, Role
 
 
 class World:
@@ -46,10 +46,10 @@ class World:
 
     def apply(self, name: str = "nightly", **spec: object) -> str:
         """Create a run and let the operator know; return its uid."""
-        self.runner.run(self.cluster.create(Kind.BENCHMARK_RUN, run_body(name, **spec)))
+        self.runner.run(self.cluster.create(ObjectKind.BENCHMARK_RUN, run_body(name, **spec)))
         self.runs += 1
         uid = f"{self.runs:08x}-0000-4000-8000-000000000000"
-        self.cluster.edit(Kind.BENCHMARK_RUN, name, {"metadata": {"uid": uid}})
+        self.cluster.edit(ObjectKind.BENCHMARK_RUN, name, {"metadata": {"uid": uid}})
         self.observe("ADDED", name)
         return uid
 
@@ -61,11 +61,11 @@ class World:
         self.wait()
 
     def edit(self, name: str = "nightly", **spec: object) -> None:
-        self.cluster.edit(Kind.BENCHMARK_RUN, name, {"spec": spec})
+        self.cluster.edit(ObjectKind.BENCHMARK_RUN, name, {"spec": spec})
         self.observe("MODIFIED", name)
 
     def run(self, name: str = "nightly") -> dict[str, Any]:
-        found: dict[str, Any] = dict(self.cluster.objects(Kind.BENCHMARK_RUN)[name])
+        found: dict[str, Any] = dict(self.cluster.objects(ObjectKind.BENCHMARK_RUN)[name])
         return found
 
     def condition(self, kind: str = "Succeeded", name: str = "nightly") -> dict[str, Any]:
@@ -79,11 +79,11 @@ class World:
         )
 
     def pods(self) -> list[str]:
-        return sorted(self.cluster.objects(Kind.POD))
+        return sorted(self.cluster.objects(ObjectKind.POD))
 
     def launch(self, name: str) -> LaunchKey:
         """Return the launch of a Pod."""
-        view = pod_view(self.cluster.objects(Kind.POD)[name])
+        view = pod_view(self.cluster.objects(ObjectKind.POD)[name])
         assert view is not None
         assert view.launch is not None
         return view.launch
@@ -91,7 +91,7 @@ class World:
     def work(self, uid: str, rounds: int = 10) -> None:
         """Let every Pod end well until the run has."""
         for _ in range(rounds):
-            for raw in self.cluster.objects(Kind.POD).values():
+            for raw in self.cluster.objects(ObjectKind.POD).values():
                 view = pod_view(raw)
                 if view is None or view.is_terminal or view.launch is None:
                     continue

@@ -12,13 +12,13 @@ from typing import NamedTuple
 import h11
 
 from build import FakeClock
-from securebench.egress.config import GatewayConfig, GatewayLimits
-from securebench.egress.gateway.context import Gateway
-from securebench.egress.gateway.dial import Dialer, Place, connect_socket
-from securebench.egress.gateway.launches import Launch
-from securebench.egress.gateway.proxy import serve_proxy
-from securebench.egress.gateway.streams import CHUNK_BYTES, AgentStream, SocketStream, Stream
-from securebench.egress.report import LaunchReport
+from securebench.gateway.net.dial import Dialer, Endpoint, connect_socket
+from securebench.gateway.net.streams import CHUNK_BYTES, AgentStream, SocketStream, Stream
+from securebench.gateway.proxy.proxy import serve_proxy
+from securebench.gateway.server.context import RunGateway
+from securebench.gateway.server.launch import ServedLaunch
+from securebench.protocol.gateway_config import GatewayConfig, GatewayLimits
+from securebench.protocol.gateway_report import LaunchReport
 
 LISTED = "allowed.example.com"
 PUBLIC = "93.184.216.34"
@@ -75,7 +75,7 @@ class Origin:
     handle: Callable[[Peer], Awaitable[None]] | None = None
     raw: list[bytearray] = field(default_factory=list)
     sockets: Sockets = field(default_factory=Sockets)
-    dialled: list[Place] = field(default_factory=list)
+    dialled: list[Endpoint] = field(default_factory=list)
 
     async def connected(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self.sockets.add(writer)
@@ -147,8 +147,8 @@ class World:
     """A run with one listed domain whose every name leads to one origin."""
 
     origin: Origin
-    launch: Launch
-    gateway: Gateway
+    launch: ServedLaunch
+    gateway: RunGateway
     agents: asyncio.Server | None = None
 
     @asynccontextmanager
@@ -207,15 +207,15 @@ async def world(
     async def resolve(_host: str) -> tuple[str, ...]:
         return answers
 
-    async def connect(place: Place) -> Stream:
+    async def connect(place: Endpoint) -> Stream:
         origin.dialled.append(place)
         return await connect_socket(place._replace(address="127.0.0.1", port=port))
 
     limits = limits or GatewayLimits()
     config = GatewayConfig("sb-uid-h-", "ns", "harness", "audience", (LISTED,), None, limits=limits)
-    launch = Launch(LaunchReport("sb-uid-h-1", "pod-uid"), limits, FakeClock())
+    launch = ServedLaunch(LaunchReport("sb-uid-h-1", "pod-uid"), limits, FakeClock())
     dialer = Dialer(2.0, resolve, connect)
-    made = World(origin, launch, Gateway(config, dialer, dialer, FakeClock()))
+    made = World(origin, launch, RunGateway(config, dialer, dialer, FakeClock()))
     made.agents = await asyncio.start_server(made.connected, "127.0.0.1", 0)
     async with server, made.agents:
         try:

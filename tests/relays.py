@@ -15,14 +15,14 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
-from securebench.clock import SystemClock
-from securebench.egress.config import GatewayConfig, GatewayLimits, ProviderConfig
-from securebench.egress.gateway.context import Gateway
-from securebench.egress.gateway.dial import Dialer, connect_socket
-from securebench.egress.gateway.launches import Launch
-from securebench.egress.gateway.provider_route import serve_provider
-from securebench.egress.gateway.streams import AgentStream, SocketStream
-from securebench.egress.report import LaunchReport, RelayReport
+from securebench.core.clock import SystemClock
+from securebench.gateway.net.dial import Dialer, connect_socket
+from securebench.gateway.net.streams import AgentStream, SocketStream
+from securebench.gateway.provider.provider_route import serve_provider
+from securebench.gateway.server.context import RunGateway
+from securebench.gateway.server.launch import ServedLaunch
+from securebench.protocol.gateway_config import GatewayConfig, GatewayLimits, ProviderConfig
+from securebench.protocol.gateway_report import LaunchReport, RelayReport
 
 KEY = "sk-canary-0123456789-abcdefgh"
 DUMMY = "securebench-dummy"
@@ -195,8 +195,8 @@ class Relay:
 
     name: str
     script: Script
-    launch: Launch
-    gateway: Gateway
+    launch: ServedLaunch
+    gateway: RunGateway
     reader: asyncio.StreamReader = None
     writer: asyncio.StreamWriter = None
     task: asyncio.Task = None
@@ -279,8 +279,8 @@ class World:
         self.script = script
         self.key_file = key_file
         dialer = Dialer(2, script.resolve, script.connect)
-        self.gateway = Gateway(config, dialer, dialer)
-        self.launch = Launch(LaunchReport("sb-1", "uid"), config.limits, SystemClock())
+        self.gateway = RunGateway(config, dialer, dialer)
+        self.launch = ServedLaunch(LaunchReport("sb-1", "uid"), config.limits, SystemClock())
 
     @asynccontextmanager
     async def connected(self):

@@ -10,20 +10,20 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from securebench.families.registry import Verifier, verifier_for_task_type
-    from securebench.packs.compile import compile_benchmark_pack, compile_benchmark_row
-    from securebench.packs.load import load_benchmark_manifest, load_benchmark_pack
-    from securebench.packs.task import task_from_spec
-    from securebench.tester.config import (
+    from securebench.benchmark.families.registry import Verifier, verifier_for_task_type
+    from securebench.benchmark.files.load import load_benchmark_manifest, load_benchmark_pack
+    from securebench.benchmark.pack.compile import compile_benchmark_pack, compile_benchmark_row
+    from securebench.benchmark.pack.task import task_from_spec
+    from securebench.benchmark.scorers.result import VerificationResult
+    from securebench.client.session.facade import run_tester_config
+    from securebench.client.session.run_summary import TesterRunSummary
+    from securebench.client.session.verify import candidate_record, verify_candidate
+    from securebench.client.submit.env_file import load_env_file
+    from securebench.client.submit.tester_config import (
         load_tester_config,
         parse_tester_config,
         with_tester_overrides,
     )
-    from securebench.tester.env_file import load_env_file
-    from securebench.tester.facade import run_tester_config
-    from securebench.tester.summary import TesterRunSummary
-    from securebench.tester.verify import candidate_record, verify_candidate
-    from securebench.verifiers.result import VerificationResult
 
 __all__ = [
     "TesterRunSummary",
@@ -45,22 +45,22 @@ __all__ = [
 ]
 
 _HOMES = {
-    "TesterRunSummary": "tester.summary",
-    "VerificationResult": "verifiers.result",
-    "Verifier": "families.registry",
-    "candidate_record": "tester.verify",
-    "compile_benchmark_pack": "packs.compile",
-    "compile_benchmark_row": "packs.compile",
-    "load_benchmark_manifest": "packs.load",
-    "load_benchmark_pack": "packs.load",
-    "load_env_file": "tester.env_file",
-    "load_tester_config": "tester.config",
-    "parse_tester_config": "tester.config",
-    "run_tester_config": "tester.facade",
-    "task_from_spec": "packs.task",
-    "verifier_for_task_type": "families.registry",
-    "verify_candidate": "tester.verify",
-    "with_tester_overrides": "tester.config",
+    "TesterRunSummary": "client.session.run_summary",
+    "VerificationResult": "benchmark.scorers.result",
+    "Verifier": "benchmark.families.registry",
+    "candidate_record": "client.session.verify",
+    "compile_benchmark_pack": "benchmark.pack.compile",
+    "compile_benchmark_row": "benchmark.pack.compile",
+    "load_benchmark_manifest": "benchmark.files.load",
+    "load_benchmark_pack": "benchmark.files.load",
+    "load_env_file": "client.submit.env_file",
+    "load_tester_config": "client.submit.tester_config",
+    "parse_tester_config": "client.submit.tester_config",
+    "run_tester_config": "client.session.facade",
+    "task_from_spec": "benchmark.pack.task",
+    "verifier_for_task_type": "benchmark.families.registry",
+    "verify_candidate": "client.session.verify",
+    "with_tester_overrides": "client.submit.tester_config",
 }
 
 

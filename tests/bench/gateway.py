@@ -29,18 +29,18 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from rich.console import Console
 from rich.table import Table
 
-from securebench.clock import SystemClock
-from securebench.egress.codec import encode
-from securebench.egress.config import CONFIG_FILE, KEYS_FILE, GatewayConfig, GatewayLimits
-from securebench.egress.gateway.__main__ import open_sockets, read_config, routes
-from securebench.egress.gateway.__main__ import run as run_gateway
-from securebench.egress.gateway.admission import Admission
-from securebench.egress.gateway.context import Gateway
-from securebench.egress.gateway.dial import Dialer, Place, connect_socket
-from securebench.egress.gateway.registry import Launches
-from securebench.egress.gateway.server import Server
-from securebench.egress.gateway.streams import Stream
-from securebench.egress.report import LAUNCHES
+from securebench.core.clock import SystemClock
+from securebench.gateway.__main__ import open_sockets, read_config, routes
+from securebench.gateway.__main__ import run as run_gateway
+from securebench.gateway.net.dial import Dialer, Endpoint, connect_socket
+from securebench.gateway.net.streams import Stream
+from securebench.gateway.server.admission import Admission
+from securebench.gateway.server.context import RunGateway
+from securebench.gateway.server.registry import Launches
+from securebench.gateway.server.server import Server
+from securebench.protocol.gateway_codec import encode
+from securebench.protocol.gateway_config import CONFIG_FILE, KEYS_FILE, GatewayConfig, GatewayLimits
+from securebench.protocol.gateway_report import LAUNCHES
 
 HOST = "origin.example.com"
 PUBLIC = "93.184.216.34"
@@ -149,13 +149,13 @@ async def serve_gateway(folder: Path, origin: int) -> None:
     async def resolve(_host: str) -> tuple[str, ...]:
         return (PUBLIC,)
 
-    async def connect(place: Place) -> Stream:
+    async def connect(place: Endpoint) -> Stream:
         return await connect_socket(place._replace(address=LOOPBACK, port=origin))
 
     config, clock = read_config(folder), SystemClock()
     launches = Launches(folder / LAUNCHES, config, clock)
     dialer = Dialer(config.limits.connect_seconds, resolve, connect)
-    gateway = Gateway(config, dialer, dialer, clock)
+    gateway = RunGateway(config, dialer, dialer, clock)
     server = Server(gateway, Admission(config, folder / KEYS_FILE), launches, routes(config))
     await run_gateway(server, launches, open_sockets(0), folder / READY)
 
@@ -225,7 +225,7 @@ def world(folder: Path) -> Iterator[Places]:
             spec = sidecar_spec(folder, port_of(folder / READY))
             listen = spec["listen"]
             assert isinstance(listen, dict)
-            program = ("-m", "securebench.pod.egress_proxy", "--spec", json.dumps(spec))
+            program = ("-m", "securebench.sandbox.egress_proxy", "--spec", json.dumps(spec))
             with process(*program) as sidecar:
                 watched = {"gateway": gateway.pid, "sidecar": sidecar.pid, "origin": origin.pid}
                 yield Places(outside, listen["proxy"], watched)

@@ -20,7 +20,7 @@ from rich.console import Console
 from rich.table import Table
 
 from securebench.audit.trials import Trial, run_trial
-from securebench.tester.connection import Place
+from securebench.client.volume.connection import Place
 
 PACK = Path(__file__).parents[2] / "benchmarks" / "humaneval-mini"
 MODES = ("separate", "shared")

@@ -16,7 +16,7 @@ import pytest
 from cluster.proxy import proxy
 from cluster.shell import Command, Shell, api_server, kubeconfig, until, write_pack, wrong
 from e2e.release import DATA, OPERATOR, Release
-from securebench.engine.entries import LaunchBegun
+from securebench.run.state.entries import LaunchBegun
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(420)]
 

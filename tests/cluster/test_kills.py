@@ -26,8 +26,8 @@ from e2e.release import (
     keyed_pack,
     release,
 )
-from securebench.engine.entries import Finished, LaunchBegun, LaunchLost, Opened, RunEnded
-from securebench.ledger.records import TIMING_FIELDS
+from securebench.run.records.record import TIMING_FIELDS
+from securebench.run.state.entries import Finished, LaunchBegun, LaunchLost, Opened, RunEnded
 
 pytestmark = pytest.mark.cluster
 

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from fake_cluster import FakeCluster
-from securebench.kube.client import connect
-from securebench.kube.wire import classify
+from securebench.cluster.client import connect
+from securebench.cluster.wire import classify
 
 ANSWERS = json.loads(
     (Path(__file__).parents[1] / "unit" / "kube" / "answers.json").read_text(encoding="utf-8")

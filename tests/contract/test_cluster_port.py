@@ -8,14 +8,14 @@ from contextlib import aclosing
 
 import pytest
 
-from securebench.controller.events import event, event_name, series
-from securebench.controller.start import RunObject
-from securebench.engine.notices import Notice
-from securebench.errors import PermanentClusterError, TransientClusterError
-from securebench.kube import client
-from securebench.kube.client import connect
-from securebench.kube.podexec import run_exec
-from securebench.kube.port import AlreadyExists, Kind, QuotaExceeded, WatchExpired
+from securebench.cluster import client
+from securebench.cluster.client import connect
+from securebench.cluster.podexec import run_exec
+from securebench.cluster.port import AlreadyExists, ObjectKind, QuotaExceeded, WatchExpired
+from securebench.controller.loop.events import event, event_name, series
+from securebench.controller.loop.start import RunObject
+from securebench.core.errors import PermanentClusterError, TransientClusterError
+from securebench.run.decide.notices import Notice
 
 IMAGE = "python:3.11-slim"
 LONG_SECONDS = 20
@@ -54,9 +54,9 @@ async def following(watch, count):
 
 
 async def test_create_returns_what_is_stored(world):
-    created = await world.cluster.create(Kind.POD, pod("a", {"app": "x"}))
+    created = await world.cluster.create(ObjectKind.POD, pod("a", {"app": "x"}))
 
-    assert created == await world.cluster.get(Kind.POD, "a")
+    assert created == await world.cluster.get(ObjectKind.POD, "a")
     meta = created["metadata"]
     assert meta["labels"] == {"app": "x"}
     assert meta["namespace"] == world.cluster.namespace
@@ -67,69 +67,71 @@ async def test_create_returns_what_is_stored(world):
 
 
 async def test_a_second_create_of_a_name_is_refused(world):
-    first = await world.cluster.create(Kind.POD, pod("a"))
+    first = await world.cluster.create(ObjectKind.POD, pod("a"))
 
     with pytest.raises(AlreadyExists) as caught:
-        await world.cluster.create(Kind.POD, pod("a", {"other": "x"}))
+        await world.cluster.create(ObjectKind.POD, pod("a", {"other": "x"}))
 
     assert caught.value.name == "a"
-    assert await world.cluster.get(Kind.POD, "a") == first
+    assert await world.cluster.get(ObjectKind.POD, "a") == first
 
 
 async def test_the_same_name_in_two_kinds(world):
-    await world.cluster.create(Kind.CONFIG_MAP, {"metadata": {"name": "a"}, "data": {"k": "v"}})
-    await world.cluster.create(Kind.SECRET, {"metadata": {"name": "a"}, "stringData": {}})
+    await world.cluster.create(
+        ObjectKind.CONFIG_MAP, {"metadata": {"name": "a"}, "data": {"k": "v"}}
+    )
+    await world.cluster.create(ObjectKind.SECRET, {"metadata": {"name": "a"}, "stringData": {}})
 
-    assert (await world.cluster.get(Kind.CONFIG_MAP, "a"))["data"] == {"k": "v"}
-    assert await world.cluster.get(Kind.POD, "a") is None
+    assert (await world.cluster.get(ObjectKind.CONFIG_MAP, "a"))["data"] == {"k": "v"}
+    assert await world.cluster.get(ObjectKind.POD, "a") is None
 
 
 async def test_a_deletion_spares_another_object_of_the_name(world):
-    created = await world.cluster.create(Kind.POD, pod("a"))
+    created = await world.cluster.create(ObjectKind.POD, pod("a"))
 
-    assert not await world.cluster.delete(Kind.POD, "a", uid="other", grace_seconds=None)
-    assert await world.cluster.get(Kind.POD, "a") == created
+    assert not await world.cluster.delete(ObjectKind.POD, "a", uid="other", grace_seconds=None)
+    assert await world.cluster.get(ObjectKind.POD, "a") == created
 
 
 async def test_a_deletion_of_the_very_object(world):
-    uid = (await world.cluster.create(Kind.POD, pod("a")))["metadata"]["uid"]
+    uid = (await world.cluster.create(ObjectKind.POD, pod("a")))["metadata"]["uid"]
 
-    assert await world.cluster.delete(Kind.POD, "a", uid=uid, grace_seconds=30)
-    assert await world.cluster.get(Kind.POD, "a") is None
-    assert not await world.cluster.delete(Kind.POD, "a", uid=uid, grace_seconds=None)
-    assert not await world.cluster.delete(Kind.POD, "a", uid=None, grace_seconds=None)
+    assert await world.cluster.delete(ObjectKind.POD, "a", uid=uid, grace_seconds=30)
+    assert await world.cluster.get(ObjectKind.POD, "a") is None
+    assert not await world.cluster.delete(ObjectKind.POD, "a", uid=uid, grace_seconds=None)
+    assert not await world.cluster.delete(ObjectKind.POD, "a", uid=None, grace_seconds=None)
 
 
 async def test_a_running_pod_is_deleted_with_grace(world):
-    await world.cluster.create(Kind.POD, pod("a"))
+    await world.cluster.create(ObjectKind.POD, pod("a"))
     await world.run_pod("a")
 
-    assert await world.cluster.delete(Kind.POD, "a", uid=None, grace_seconds=2)
+    assert await world.cluster.delete(ObjectKind.POD, "a", uid=None, grace_seconds=2)
 
-    meta = (await world.cluster.get(Kind.POD, "a"))["metadata"]
+    meta = (await world.cluster.get(ObjectKind.POD, "a"))["metadata"]
     assert meta["deletionGracePeriodSeconds"] == 2
     assert meta["deletionTimestamp"].endswith("Z")
     with pytest.raises(AlreadyExists):
-        await world.cluster.create(Kind.POD, pod("a"))
+        await world.cluster.create(ObjectKind.POD, pod("a"))
 
 
 async def test_the_pods_own_grace_period(world):
-    await world.cluster.create(Kind.POD, pod("a"))
+    await world.cluster.create(ObjectKind.POD, pod("a"))
     await world.run_pod("a")
 
-    await world.cluster.delete(Kind.POD, "a", uid=None, grace_seconds=None)
+    await world.cluster.delete(ObjectKind.POD, "a", uid=None, grace_seconds=None)
 
-    meta = (await world.cluster.get(Kind.POD, "a"))["metadata"]
+    meta = (await world.cluster.get(ObjectKind.POD, "a"))["metadata"]
     assert meta["deletionGracePeriodSeconds"] == 3
 
 
 async def test_a_list_is_consistent_with_every_answer_before_it(world):
     for name in ("b", "a", "c"):
-        await world.cluster.create(Kind.POD, pod(name, {"app": "x"}))
-    await world.cluster.delete(Kind.POD, "b", uid=None, grace_seconds=0)
-    last = await world.cluster.create(Kind.POD, pod("d", {"app": "x"}))
+        await world.cluster.create(ObjectKind.POD, pod(name, {"app": "x"}))
+    await world.cluster.delete(ObjectKind.POD, "b", uid=None, grace_seconds=0)
+    last = await world.cluster.create(ObjectKind.POD, pod("d", {"app": "x"}))
 
-    listing = await world.cluster.list(Kind.POD, "app=x")
+    listing = await world.cluster.list(ObjectKind.POD, "app=x")
 
     assert names(listing) == ["a", "c", "d"]
     assert int(listing.resource_version) >= int(last["metadata"]["resourceVersion"])
@@ -138,7 +140,7 @@ async def test_a_list_is_consistent_with_every_answer_before_it(world):
 
 
 async def test_a_list_of_nothing(world):
-    listing = await world.cluster.list(Kind.NETWORK_POLICY, "app=none")
+    listing = await world.cluster.list(ObjectKind.NETWORK_POLICY, "app=none")
 
     assert listing.items == ()
     assert int(listing.resource_version) > 0
@@ -148,14 +150,14 @@ async def test_lists_of_many_pages(world, monkeypatch):
     monkeypatch.setattr(client, "_PAGE_ITEMS", 2)
     for n in range(5):
         await world.cluster.create(
-            Kind.CONFIG_MAP, {"metadata": {"name": f"m{n}", "labels": {"p": ""}}}
+            ObjectKind.CONFIG_MAP, {"metadata": {"name": f"m{n}", "labels": {"p": ""}}}
         )
-    before = world.cluster.requests["list", Kind.CONFIG_MAP]
+    before = world.cluster.requests["list", ObjectKind.CONFIG_MAP]
 
-    listing = await world.cluster.list(Kind.CONFIG_MAP, "p")
+    listing = await world.cluster.list(ObjectKind.CONFIG_MAP, "p")
 
     assert names(listing) == ["m0", "m1", "m2", "m3", "m4"]
-    pages = world.cluster.requests["list", Kind.CONFIG_MAP] - before
+    pages = world.cluster.requests["list", ObjectKind.CONFIG_MAP] - before
     assert pages == (3 if world.real else 1)
 
 
@@ -174,27 +176,28 @@ WANT_SELECTED = {
 
 
 async def test_selectors(world):
-    await world.cluster.create(Kind.POD, pod("a", {"app": "x"}))
-    await world.cluster.create(Kind.POD, pod("b", {"app": "x", "role": "h"}))
-    await world.cluster.create(Kind.POD, pod("c", {"app": "y"}))
-    await world.cluster.create(Kind.POD, pod("d"))
+    await world.cluster.create(ObjectKind.POD, pod("a", {"app": "x"}))
+    await world.cluster.create(ObjectKind.POD, pod("b", {"app": "x", "role": "h"}))
+    await world.cluster.create(ObjectKind.POD, pod("c", {"app": "y"}))
+    await world.cluster.create(ObjectKind.POD, pod("d"))
 
     got = {
-        selector: names(await world.cluster.list(Kind.POD, selector)) for selector in WANT_SELECTED
+        selector: names(await world.cluster.list(ObjectKind.POD, selector))
+        for selector in WANT_SELECTED
     }
 
     assert got == WANT_SELECTED
-    assert names(await world.cluster.list(Kind.POD, "")) == ["a", "b", "c", "d"]
+    assert names(await world.cluster.list(ObjectKind.POD, "")) == ["a", "b", "c", "d"]
 
 
 async def test_a_watch_tells_a_whole_life(world):
-    version = (await world.cluster.list(Kind.POD, "app=x")).resource_version
-    await world.cluster.create(Kind.POD, pod("a", {"app": "x"}))
-    await world.cluster.create(Kind.POD, pod("other"))
-    await world.cluster.patch_status(Kind.POD, "a", {"status": {"reason": "Testing"}})
-    await world.cluster.delete(Kind.POD, "a", uid=None, grace_seconds=None)
+    version = (await world.cluster.list(ObjectKind.POD, "app=x")).resource_version
+    await world.cluster.create(ObjectKind.POD, pod("a", {"app": "x"}))
+    await world.cluster.create(ObjectKind.POD, pod("other"))
+    await world.cluster.patch_status(ObjectKind.POD, "a", {"status": {"reason": "Testing"}})
+    await world.cluster.delete(ObjectKind.POD, "a", uid=None, grace_seconds=None)
 
-    async with aclosing(world.cluster.watch(Kind.POD, "app=x", version)) as watch:
+    async with aclosing(world.cluster.watch(ObjectKind.POD, "app=x", version)) as watch:
         events = await following(watch, 4)
 
     assert [event.type for event in events] == ["ADDED", "MODIFIED", "MODIFIED", "DELETED"]
@@ -209,23 +212,23 @@ async def test_a_watch_tells_a_whole_life(world):
 
 
 async def test_a_watch_hears_what_happens_while_it_is_open(world):
-    version = (await world.cluster.list(Kind.POD, "")).resource_version
-    await world.cluster.create(Kind.POD, pod("a"))
+    version = (await world.cluster.list(ObjectKind.POD, "")).resource_version
+    await world.cluster.create(ObjectKind.POD, pod("a"))
 
-    async with aclosing(world.cluster.watch(Kind.POD, "", version)) as watch:
+    async with aclosing(world.cluster.watch(ObjectKind.POD, "", version)) as watch:
         await following(watch, 1)
-        await world.cluster.create(Kind.POD, pod("b"))
+        await world.cluster.create(ObjectKind.POD, pod("b"))
         (event,) = await following(watch, 1)
 
     assert (event.type, event.object["metadata"]["name"]) == ("ADDED", "b")
 
 
 async def test_a_watch_from_a_listing_repeats_nothing(world):
-    await world.cluster.create(Kind.POD, pod("a"))
-    version = (await world.cluster.list(Kind.POD, "")).resource_version
-    await world.cluster.create(Kind.POD, pod("b"))
+    await world.cluster.create(ObjectKind.POD, pod("a"))
+    version = (await world.cluster.list(ObjectKind.POD, "")).resource_version
+    await world.cluster.create(ObjectKind.POD, pod("b"))
 
-    async with aclosing(world.cluster.watch(Kind.POD, "", version)) as watch:
+    async with aclosing(world.cluster.watch(ObjectKind.POD, "", version)) as watch:
         (event,) = await following(watch, 1)
 
     assert event.object["metadata"]["name"] == "b"
@@ -234,7 +237,7 @@ async def test_a_watch_from_a_listing_repeats_nothing(world):
 async def test_a_watch_from_too_long_ago(world):
     """Events bypass the watch cache of the API server: etcd itself must have forgotten."""
     try:
-        async with aclosing(world.cluster.watch(Kind.EVENT, "", "1")) as watch:
+        async with aclosing(world.cluster.watch(ObjectKind.EVENT, "", "1")) as watch:
             await following(watch, 1)
     except WatchExpired:
         return
@@ -244,42 +247,44 @@ async def test_a_watch_from_too_long_ago(world):
 
 
 async def test_status_patches_merge(world):
-    await world.cluster.create(Kind.POD, pod("a"))
+    await world.cluster.create(ObjectKind.POD, pod("a"))
 
     assert await world.cluster.patch_status(
-        Kind.POD, "a", {"status": {"reason": "Testing", "message": "hello"}}
+        ObjectKind.POD, "a", {"status": {"reason": "Testing", "message": "hello"}}
     )
-    assert await world.cluster.patch_status(Kind.POD, "a", {"status": {"reason": None}})
+    assert await world.cluster.patch_status(ObjectKind.POD, "a", {"status": {"reason": None}})
 
-    status = (await world.cluster.get(Kind.POD, "a"))["status"]
+    status = (await world.cluster.get(ObjectKind.POD, "a"))["status"]
     assert status["phase"] == "Pending"
     assert status["message"] == "hello"
     assert "reason" not in status
 
 
 async def test_a_status_patch_cannot_change_the_spec(world):
-    await world.cluster.create(Kind.POD, pod("a"))
+    await world.cluster.create(ObjectKind.POD, pod("a"))
     patch = {"spec": {"activeDeadlineSeconds": 5}, "status": {"message": "hello"}}
 
-    await world.cluster.patch_status(Kind.POD, "a", patch)
+    await world.cluster.patch_status(ObjectKind.POD, "a", patch)
 
-    item = await world.cluster.get(Kind.POD, "a")
+    item = await world.cluster.get(ObjectKind.POD, "a")
     assert "activeDeadlineSeconds" not in item["spec"]
     assert item["status"]["message"] == "hello"
 
 
 async def test_a_status_patch_without_a_change_is_no_change(world):
-    await world.cluster.create(Kind.POD, pod("a"))
-    await world.cluster.patch_status(Kind.POD, "a", {"status": {"message": "hello"}})
-    before = await world.cluster.get(Kind.POD, "a")
+    await world.cluster.create(ObjectKind.POD, pod("a"))
+    await world.cluster.patch_status(ObjectKind.POD, "a", {"status": {"message": "hello"}})
+    before = await world.cluster.get(ObjectKind.POD, "a")
 
-    assert await world.cluster.patch_status(Kind.POD, "a", {"status": {"message": "hello"}})
+    assert await world.cluster.patch_status(ObjectKind.POD, "a", {"status": {"message": "hello"}})
 
-    assert await world.cluster.get(Kind.POD, "a") == before
+    assert await world.cluster.get(ObjectKind.POD, "a") == before
 
 
 async def test_the_status_of_what_is_gone(world):
-    assert not await world.cluster.patch_status(Kind.POD, "none", {"status": {"message": "x"}})
+    assert not await world.cluster.patch_status(
+        ObjectKind.POD, "none", {"status": {"message": "x"}}
+    )
 
 
 async def test_a_service_gets_an_address(world):
@@ -289,14 +294,14 @@ async def test_a_service_gets_an_address(world):
         "metadata": {"name": "a"},
         "spec": {"selector": {"app": "x"}, "ports": [{"port": 8443}]},
     }
-    created = await world.cluster.create(Kind.SERVICE, manifest)
+    created = await world.cluster.create(ObjectKind.SERVICE, manifest)
 
     assert ipaddress.ip_address(created["spec"]["clusterIP"])
-    found = await world.cluster.get(Kind.SERVICE, "a")
+    found = await world.cluster.get(ObjectKind.SERVICE, "a")
     assert found["spec"]["clusterIP"] == created["spec"]["clusterIP"]
     uid = created["metadata"]["uid"]
-    assert await world.cluster.delete(Kind.SERVICE, "a", uid=uid, grace_seconds=None)
-    assert await world.cluster.get(Kind.SERVICE, "a") is None
+    assert await world.cluster.delete(ObjectKind.SERVICE, "a", uid=uid, grace_seconds=None)
+    assert await world.cluster.get(ObjectKind.SERVICE, "a") is None
 
 
 async def test_an_event_that_occurs_again_is_a_series(world):
@@ -304,19 +309,19 @@ async def test_an_event_that_occurs_again_is_a_series(world):
     told = Notice("Wait", "Unschedulable", "0/1 nodes", is_warning=True, key="")
     body = event(run, told, "process", 1_767_225_600.5)
     name = event_name(run, told)
-    made = await world.cluster.create(Kind.EVENT, body)
+    made = await world.cluster.create(ObjectKind.EVENT, body)
 
     with pytest.raises(AlreadyExists):
-        await world.cluster.create(Kind.EVENT, body)
-    assert await world.cluster.patch(Kind.EVENT, name, series(3, 1_767_225_660.0))
+        await world.cluster.create(ObjectKind.EVENT, body)
+    assert await world.cluster.patch(ObjectKind.EVENT, name, series(3, 1_767_225_660.0))
 
-    found = await world.cluster.get(Kind.EVENT, name)
+    found = await world.cluster.get(ObjectKind.EVENT, name)
     assert (found["note"], found["eventTime"]) == (made["note"], "2026-01-01T00:00:00.500000Z")
     assert found["series"] == {"count": 3, "lastObservedTime": "2026-01-01T00:01:00.000000Z"}
 
 
 async def test_a_patch_of_what_is_gone(world):
-    assert not await world.cluster.patch(Kind.EVENT, "a", series(3, 1.0))
+    assert not await world.cluster.patch(ObjectKind.EVENT, "a", series(3, 1.0))
 
 
 async def test_signing_keys_are_a_key_set(world):
@@ -356,8 +361,8 @@ async def test_refusals_by_admission_are_permanent(refusing, name):
 
     async with refusing(name, **settings) as cluster:
         with pytest.raises(PermanentClusterError, match=want):
-            await cluster.create(Kind.POD, manifest)
-        assert (await cluster.list(Kind.POD, "")).items == ()
+            await cluster.create(ObjectKind.POD, manifest)
+        assert (await cluster.list(ObjectKind.POD, "")).items == ()
 
 
 async def test_a_full_quota_is_passing(refusing):
@@ -365,7 +370,7 @@ async def test_a_full_quota_is_passing(refusing):
 
     async with refusing("quota_exceeded", objects=[quota]) as cluster:
         with pytest.raises(QuotaExceeded, match="exceeded quota: few"):
-            await cluster.create(Kind.POD, pod("a"))
+            await cluster.create(ObjectKind.POD, pod("a"))
 
 
 @pytest.mark.cluster
@@ -373,20 +378,20 @@ async def test_a_full_quota_does_not_hide_that_the_object_exists(namespaces):
     quota = {**QUOTA, "spec": {"hard": {"count/pods": "1"}}}
 
     async with connect(namespaces(objects=[quota])) as cluster:
-        await cluster.create(Kind.POD, pod("a"))
+        await cluster.create(ObjectKind.POD, pod("a"))
         with pytest.raises(AlreadyExists):
-            await cluster.create(Kind.POD, pod("a"))
+            await cluster.create(ObjectKind.POD, pod("a"))
         with pytest.raises(QuotaExceeded):
-            await cluster.create(Kind.POD, pod("b"))
+            await cluster.create(ObjectKind.POD, pod("b"))
 
 
 @pytest.mark.cluster
 async def test_what_an_account_may_not_do_is_permanent(nobody):
     async with connect(nobody) as cluster:
         with pytest.raises(PermanentClusterError, match='cannot list resource "pods"'):
-            await cluster.list(Kind.POD, "")
+            await cluster.list(ObjectKind.POD, "")
         with pytest.raises(PermanentClusterError, match="cannot watch"):
-            await anext(cluster.watch(Kind.POD, "", "1"))
+            await anext(cluster.watch(ObjectKind.POD, "", "1"))
         with pytest.raises(PermanentClusterError, match="refused"):
             await run_exec(cluster, "a", "main", ["true"], None, ignore)
 
@@ -397,7 +402,7 @@ async def test_a_server_that_is_not_there_is_passing(edit_kubeconfig):
 
     async with connect("default") as cluster:
         with pytest.raises(TransientClusterError, match="no connection"):
-            await cluster.get(Kind.POD, "a")
+            await cluster.get(ObjectKind.POD, "a")
 
 
 async def ignore(_piece):

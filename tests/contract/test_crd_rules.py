@@ -15,11 +15,11 @@ import yaml
 from kubernetes import client, config
 from kubernetes.client.exceptions import ApiException
 
-from securebench.api.base import API_VERSION, KIND, PLURAL, VERSION
-from securebench.api.crd import benchmark_run_crd
-from securebench.api.models import BenchmarkRunSpec
-from securebench.api.rules import MUTABLE
-from securebench.names import GROUP
+from securebench.core.names import GROUP
+from securebench.run.api.base import API_VERSION, KIND, PLURAL, VERSION
+from securebench.run.api.crd import benchmark_run_crd
+from securebench.run.api.models import BenchmarkRunSpec
+from securebench.run.api.rules import MUTABLE
 
 pytestmark = pytest.mark.cluster
 

@@ -17,7 +17,7 @@ from typing import Any
 
 import pytest
 
-from securebench.ledger.journal import read_entries
+from securebench.controller.volume.journal import read_entries
 
 ROOT = Path(__file__).parents[2]
 CHART = ROOT / "charts" / "securebench"

@@ -13,7 +13,7 @@ from e2e.release import (
     release,
 )
 from e2e.runs import NO_IMAGE, begin, outcomes, row, rows, tasks
-from securebench.engine.entries import LaunchBegun
+from securebench.run.state.entries import LaunchBegun
 
 pytestmark = pytest.mark.e2e
 

@@ -21,7 +21,7 @@ from e2e.egress import (
 from e2e.release import OPERATOR, Raw, Release, condition
 from e2e.runs import begin, rows
 from outside import journal, places
-from securebench.engine.entries import LaunchLost, Opened
+from securebench.run.state.entries import LaunchLost, Opened
 
 pytestmark = pytest.mark.e2e
 

@@ -10,13 +10,13 @@ from pathlib import Path
 
 from build import FakeClock
 from fuzz.loop import Target
-from securebench.egress.config import GatewayConfig, GatewayLimits
-from securebench.egress.gateway.context import Gateway
-from securebench.egress.gateway.dial import Dialer, Place
-from securebench.egress.gateway.launches import Launch
-from securebench.egress.gateway.proxy import serve_proxy
-from securebench.egress.gateway.streams import CHUNK_BYTES, AgentStream
-from securebench.egress.report import LaunchReport
+from securebench.gateway.net.dial import Dialer, Endpoint
+from securebench.gateway.net.streams import CHUNK_BYTES, AgentStream
+from securebench.gateway.proxy.proxy import serve_proxy
+from securebench.gateway.server.context import RunGateway
+from securebench.gateway.server.launch import ServedLaunch
+from securebench.protocol.gateway_config import GatewayConfig, GatewayLimits
+from securebench.protocol.gateway_report import LaunchReport
 
 LISTED = "a.example"
 ANSWER = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok"
@@ -55,7 +55,7 @@ class Agent:
 class Origin:
     """Answers when it has a whole request."""
 
-    def __init__(self, place: Place) -> None:
+    def __init__(self, place: Endpoint) -> None:
         self.place = place
         self.received = bytearray()
         self._answer = ANSWER
@@ -138,19 +138,19 @@ def check(data: bytes, _root: Path) -> None:
     assert report.bytes_down == len(agent.received)
 
 
-async def serve(data: bytes) -> tuple[Agent, list[Origin], Launch]:
+async def serve(data: bytes) -> tuple[Agent, list[Origin], ServedLaunch]:
     origins: list[Origin] = []
 
     async def resolve(_host: str) -> tuple[str, ...]:
         return ("93.184.216.34",)
 
-    async def connect(place: Place) -> Origin:
+    async def connect(place: Endpoint) -> Origin:
         origins.append(Origin(place))
         return origins[-1]
 
-    launch = Launch(LaunchReport("sb-1", "pod-uid"), LIMITS, FakeClock())
+    launch = ServedLaunch(LaunchReport("sb-1", "pod-uid"), LIMITS, FakeClock())
     dialer = Dialer(10.0, resolve, connect)
-    gateway = Gateway(CONFIG, dialer, dialer, FakeClock())
+    gateway = RunGateway(CONFIG, dialer, dialer, FakeClock())
     agent = Agent(data)
     await serve_proxy(AgentStream(agent, launch), launch, gateway)
     return agent, origins, launch
@@ -191,4 +191,4 @@ TOKENS = (
     *(b"GET ", b"POST ", b"CONNECT ", b"PRI * HTTP/2.0", b"X: a\r\n b\r\n", b"ffffffffffffffff\r\n", b";ext", b"\xff"),
     GET,
 )  # fmt: skip
-AGENT = Target("agent", check, SEEDS, TOKENS, traced=("/securebench/egress/",))
+AGENT = Target("agent", check, SEEDS, TOKENS, traced=("/securebench/gateway/",))

@@ -13,9 +13,9 @@ from pathlib import Path
 from random import Random
 
 from fuzz.loop import Target
-from securebench.digests import listing_digest
-from securebench.errors import InvalidInputError, StorageError
-from securebench.packs.bundle import BundleLimits, unpack_bundle
+from securebench.benchmark.files.bundle import BundleLimits, unpack_bundle
+from securebench.core.digests import listing_digest
+from securebench.core.errors import InvalidInputError, StorageError
 
 LIMITS = BundleLimits(files=64, size_bytes=64 * 1024)
 BLOCK = 512
@@ -131,5 +131,10 @@ def written(folder: Path) -> dict[str, bytes]:
 
 
 BUNDLE = Target(
-    "bundle", check, SEEDS, TOKENS, with_checksums, ("/securebench/packs/bundle", "/tarfile.py")
+    "bundle",
+    check,
+    SEEDS,
+    TOKENS,
+    with_checksums,
+    ("/securebench/benchmark/files/bundle", "/tarfile.py"),
 )

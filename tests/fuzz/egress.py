@@ -9,12 +9,12 @@ from contextlib import suppress
 from pathlib import Path
 
 from fuzz.loop import Target
-from securebench.egress.addresses import is_public
-from securebench.egress.authority import PORTS, connect_target, url_target
-from securebench.egress.authority import Target as Goal
-from securebench.egress.causes import RefusedError
-from securebench.egress.domains import canonical_host
-from securebench.egress.hello import MAX_HELLO_BYTES, HelloReader
+from securebench.gateway.net.addresses import is_public
+from securebench.gateway.net.causes import RefusedError
+from securebench.gateway.proxy.authority import PORTS, connect_target, url_target
+from securebench.gateway.proxy.authority import Target as Goal
+from securebench.gateway.proxy.domains import canonical_host
+from securebench.gateway.proxy.hello import MAX_HELLO_BYTES, HelloReader
 
 SMALL = 7
 """Size of the pieces in which a hello is read a second time."""
@@ -80,7 +80,7 @@ HELLO = Target(
         b"\x16\x03\x01", b"\x01\x00", b"\x00\x00", b"\xfe\x0d", b"\xff\xce", b"docs.dev", b"evil.example",
         b"\x00\x0d\x00\x0b\x00\x00\x08docs.dev", MAX_HELLO_BYTES.to_bytes(2, "big"), b"\xff\xff",
     ),
-    traced=("/securebench/egress/hello.py",),
+    traced=("/securebench/gateway/proxy/hello.py",),
 )  # fmt: skip
 TARGET = Target(
     "target",
@@ -93,7 +93,7 @@ TARGET = Target(
         b"http://", b"https://", b"docs.dev", b":443", b":80", b":", b".", b"[", b"]", b"%00", b"@", b"#", b"?", b"/", b"\\",
         b"::ffff:", b"127.1", b"0x7f", b"0177.0.0.1", b"2130706433", b"xn--", b"\x00", b" ", b"\xe3\x80\x82", b"-",
     ),
-    traced=("/securebench/egress/",),
+    traced=("/securebench/gateway/",),
 )  # fmt: skip
 
 TARGETS = (HELLO, TARGET)

@@ -8,16 +8,12 @@ import json
 from pathlib import Path
 
 from fuzz.loop import Target
-from securebench.egress.relay.masking import KeyMask
-from securebench.harnesses.providers import anthropic, openai
-from securebench.harnesses.providers.answers import (
-    DocumentReader,
-    Meter,
-    StreamReader,
-)
-from securebench.harnesses.providers.anthropic import AnthropicMeter
-from securebench.harnesses.providers.bodies import Close, RefusedBodyError, plain, relayed_body
-from securebench.harnesses.providers.openai import OpenAIMeter
+from securebench.agents.providers import anthropic, openai
+from securebench.agents.providers.answers import DocumentReader, Meter, StreamReader
+from securebench.agents.providers.anthropic import AnthropicMeter
+from securebench.agents.providers.bodies import Close, RefusedBodyError, plain, relayed_body
+from securebench.agents.providers.openai import OpenAIMeter
+from securebench.gateway.relay.masking import KeyMask
 
 KEY = b"sk-canary-0123456789"
 

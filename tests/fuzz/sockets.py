@@ -15,9 +15,9 @@ from types import TracebackType
 from typing import Any
 
 from fuzz.loop import HangError, Target
-from securebench.verifiers.code.frames import HEADER, BrokenError, CannotCrossError, Channel
-from securebench.verifiers.code.handles import HandleType
-from securebench.verifiers.code.session import Session
+from securebench.grading.code.frames import HEADER, BrokenError, CannotCrossError, Channel
+from securebench.grading.code.handles import HandleType
+from securebench.grading.code.session import Session
 
 IDENTITY = b"$ID"
 """Stands in an input for the identity of the request that is open."""
@@ -162,4 +162,4 @@ TOKENS = (
     *(b'"builtins", "eval"', b'"os", "system"', b'"builtins", "SystemExit"', b"[[[[", b'"__class__"', b'"_securebench_peer_"'),
     *(b'"x,x"', b'"class"', b'"1E999999999"', b"[" * 2000, b"NaN", b"-1", b"true", b'"builtins.x"', b'"__dict__"'),
 )  # fmt: skip
-SOCKET = Target("socket", check, SEEDS, TOKENS, traced=("/securebench/verifiers/code/",))
+SOCKET = Target("socket", check, SEEDS, TOKENS, traced=("/securebench/grading/code/",))

@@ -14,7 +14,7 @@ import pytest
 from fuzz import archives, loop, texts
 from fuzz.loop import Campaign, Target, replay
 from fuzz.mutations import MAX_INPUT_BYTES, mutated
-from securebench.errors import StorageError
+from securebench.core.errors import StorageError
 
 
 def staircase(data: bytes, _root: Path) -> None:

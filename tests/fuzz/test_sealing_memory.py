@@ -16,13 +16,13 @@ from pathlib import Path
 
 import pytest
 
-from securebench.api.shapes import quantity
-from securebench.candidates.bounds import Bounds
-from securebench.candidates.tree import MAX_NAMES_BYTES
-from securebench.manifests.sizes import COURIER_LIMITS, MEMORY
+from securebench.protocol.bounds import CandidateBounds
+from securebench.run.api.shapes import quantity
+from securebench.run.pods.parts.sizes import COURIER_LIMITS, MEMORY
+from securebench.sandbox.candidate.tree import MAX_NAMES_BYTES
 
 LIMIT = int(quantity(COURIER_LIMITS[MEMORY]))
-BOUNDS = Bounds()
+BOUNDS = CandidateBounds()
 ENTRIES = BOUNDS.workspace_files
 SOME = ENTRIES // 10
 """Of shapes that need less for each entry than the worst, which is there in full."""
@@ -30,7 +30,7 @@ SOME = ENTRIES // 10
 COURIER = """\
 import re, sys
 from pathlib import Path
-from securebench.pod import courier
+from securebench.sandbox import courier
 volumes, spec = Path(sys.argv[1]), sys.argv[2]
 courier.main(["--spec", spec], volumes=volumes, log=volumes / "log", wait=lambda: None)
 print(re.search(r"VmHWM:\\s+(\\d+)", Path("/proc/self/status").read_text())[1])

@@ -14,8 +14,26 @@ from random import Random
 
 from build import KEY, NOW, production, seal_message, supervise_message, text_message, verification
 from fuzz.loop import Target
-from securebench.engine import messages
-from securebench.engine.entries import (
+from securebench.agents.registry import harness_config
+from securebench.benchmark.files.load import check_pack
+from securebench.benchmark.files.materialize import json_file, materialization_plan
+from securebench.benchmark.files.pack_digest import row_digest
+from securebench.benchmark.lint.pack_lint import lint_pack
+from securebench.benchmark.pack.compile import compile_rows
+from securebench.benchmark.pack.task import SecureBenchTask
+from securebench.benchmark.patch.candidate_policy import CandidatePolicy
+from securebench.benchmark.patch.judgement import judge_patch
+from securebench.benchmark.patch.reader import read_patch
+from securebench.benchmark.patch.sections import NoncanonicalPatchError
+from securebench.benchmark.resources import Component
+from securebench.client.submit.env_file import EnvFileError, load_env_file
+from securebench.client.submit.tester_config import load_tester_config
+from securebench.controller.volume.journal import checksum, encode_all, first_link, read_entries
+from securebench.core.errors import ConfigErrors, InvalidInputError, JournalCorruptError
+from securebench.run.observe import termination
+from securebench.run.plan.model import LaunchKey, Role
+from securebench.run.state.attempts import Finish, Outcome
+from securebench.run.state.entries import (
     Closed,
     Entry,
     Finished,
@@ -27,24 +45,6 @@ from securebench.engine.entries import (
     RunEnded,
     Verified,
 )
-from securebench.engine.model import Finish, Outcome
-from securebench.errors import ConfigErrors, InvalidInputError, JournalCorruptError
-from securebench.harnesses.registry import harness_config
-from securebench.ledger.journal import checksum, encode_all, first_link, read_entries
-from securebench.packs.compile import compile_rows
-from securebench.packs.digest import row_digest
-from securebench.packs.lint import lint_pack
-from securebench.packs.load import check_pack
-from securebench.packs.materialize import json_file, materialization_plan
-from securebench.packs.task import SecureBenchTask
-from securebench.plan.model import LaunchKey, Role
-from securebench.resources import Component
-from securebench.tester.config import load_tester_config
-from securebench.tester.env_file import EnvFileError, load_env_file
-from securebench.verifiers.patch.judgement import judge_patch
-from securebench.verifiers.patch.model import NoncanonicalPatchError
-from securebench.verifiers.patch.policy import CandidatePolicy
-from securebench.verifiers.patch.reader import read_patch
 
 UID = "uid"
 """Run of the journals."""
@@ -55,16 +55,18 @@ UID = "uid"
 def check_message(data: bytes, _root: Path) -> None:
     """Whatever a message says, the journal can give it back."""
     text = data.decode("utf-8", "replace")
-    entries: list[Entry] = [Produced(KEY, production(command=messages.command_report(text)))]
-    with suppress(messages.BadMessageError):
-        candidate, stdout, stderr = messages.sealed_candidate(text, 1)
+    entries: list[Entry] = [Produced(KEY, production(command=termination.command_report(text)))]
+    with suppress(termination.BadMessageError):
+        candidate, stdout, stderr = termination.sealed_candidate(text, 1)
         entries.append(Produced(KEY, production(candidate=candidate, stdout=stdout, stderr=stderr)))
-    with suppress(messages.BadMessageError):
-        stdout, stderr = messages.collected_streams(text)
+    with suppress(termination.BadMessageError):
+        stdout, stderr = termination.collected_streams(text)
         entries.append(Verified(KEY, verification(stdout=stdout, stderr=stderr)))
-    with suppress(messages.BadMessageError):
-        passed, metadata = messages.text_verdict(text)
-        assert messages.text_verdict(json.dumps({"v": 1, "passed": passed, "metadata": metadata}))
+    with suppress(termination.BadMessageError):
+        passed, metadata = termination.text_verdict(text)
+        assert termination.text_verdict(
+            json.dumps({"v": 1, "passed": passed, "metadata": metadata})
+        )
         entries.append(Verified(KEY, verification(passed=passed, metadata=metadata)))
     lines, link = encode_all(entries, first_link(UID))
     assert read_entries(lines, UID) == (tuple(entries), len(lines), link)

@@ -13,11 +13,11 @@ from pathlib import Path, PurePosixPath
 from tempfile import TemporaryDirectory
 
 from fuzz.loop import Target
-from securebench.candidates.bounds import Bounds
-from securebench.candidates.extraction import Extraction
-from securebench.candidates.sealing import Places, Sealed, seal
+from securebench.protocol.bounds import CandidateBounds
+from securebench.protocol.extraction import Extraction
+from securebench.sandbox.candidate.sealing import Sealed, SealingPlaces, seal
 
-BOUNDS = Bounds(text_bytes=200, workspace_bytes=20_000, workspace_files=60)
+BOUNDS = CandidateBounds(text_bytes=200, workspace_bytes=20_000, workspace_files=60)
 EXCLUDE = ("task.json", "kept/inner")
 NAMES = (
     b"a", b"b", b"c", b"securebench", b"task.json", b"kept", b"inner", b"answer.txt", b"new\nline", b"\xff\xfe",
@@ -134,7 +134,7 @@ def change_mode(path: bytes, mode: int) -> None:
 
 
 def check(data: bytes, root: Path) -> None:
-    places = Places(root / "workspace", root / "candidate", root / "output")
+    places = SealingPlaces(root / "workspace", root / "candidate", root / "output")
     outside = root / "outside"
     for folder in (*places, outside):
         folder.mkdir()
@@ -156,7 +156,7 @@ def check(data: bytes, root: Path) -> None:
         check_archive(places)
 
 
-def check_text(places: Places, path: str, result: Sealed) -> None:
+def check_text(places: SealingPlaces, path: str, result: Sealed) -> None:
     if result.problem is not None:
         return
     source = places.workspace / path
@@ -168,7 +168,7 @@ def check_text(places: Places, path: str, result: Sealed) -> None:
     assert "\0" not in content.decode()
 
 
-def check_archive(places: Places) -> None:
+def check_archive(places: SealingPlaces) -> None:
     """Compare the archive with the tree that it was made from."""
     workspace = places.workspace.resolve()
     with tarfile.open(places.candidate / "workspace.tar") as archive, TemporaryDirectory() as name:

@@ -11,38 +11,38 @@ from typing import Any
 
 import yaml
 
-from securebench.candidates.extraction import Extraction
-from securebench.egress.config import GatewayLimits
-from securebench.engine.model import SealedCandidate, SealedPatch
-from securebench.families.verification import CodePlan, PatchPlan
-from securebench.harnesses.config import CommandHarness, ProviderHarness
-from securebench.harnesses.extraction import extraction_for
-from securebench.harnesses.prompts import task_prompt
-from securebench.harnesses.registry import cli_named, harness_config
-from securebench.manifests.canary import ProbeTarget, canary_pod, control_pod
-from securebench.manifests.gateway import GatewayPolicy, gateway_pod, gateway_service
-from securebench.manifests.harness import harness_pod
-from securebench.manifests.policy import deny_policy, egress_policy, gateway_policy
-from securebench.manifests.verifier import verifier_pod
-from securebench.packs.materialize import AssetMount, LaneSet
-from securebench.packs.task import SecureBenchTask
-from securebench.plan.agents import PROVIDER_URL, agent_plan
-from securebench.plan.egress import EgressPlan, ProviderPlan
-from securebench.plan.model import (
+from securebench.agents.extraction_mode import extraction_for
+from securebench.agents.harness_config import CommandHarness, ProviderHarness
+from securebench.agents.prompts import task_prompt
+from securebench.agents.registry import cli_named, harness_config
+from securebench.benchmark.families.verification import CodePlan, PatchPlan
+from securebench.benchmark.files.materialize import AssetMount, LaneSet
+from securebench.benchmark.pack.task import SecureBenchTask
+from securebench.benchmark.resources import Lane, Resource, ResourceBundle
+from securebench.protocol.extraction import Extraction
+from securebench.protocol.gateway_config import GatewayLimits
+from securebench.run.plan.agent_plan import PROVIDER_URL, agent_plan
+from securebench.run.plan.egress_plan import EgressPlan, ProviderPlan
+from securebench.run.plan.model import (
     CheckPlan,
     HarnessPlan,
     LaunchKey,
-    Limits,
     PodPolicy,
+    PodUserNamespaces,
     Role,
     RunIdentity,
     RunPlan,
     RunPolicy,
+    TaskLimits,
     TaskPlan,
-    UserNamespaces,
     VerifierKind,
 )
-from securebench.resources import Lane, Resource, ResourceBundle
+from securebench.run.pods.canary import ProbeTarget, canary_pod, control_pod
+from securebench.run.pods.gateway_pod import GatewayPolicy, gateway_pod, gateway_service
+from securebench.run.pods.harness import harness_pod
+from securebench.run.pods.network_policy import deny_policy, egress_policy, gateway_policy
+from securebench.run.pods.verify.verifier import verifier_pod
+from securebench.run.state.attempts import SealedCandidate, SealedPatch
 
 FOLDER = Path(__file__).parent / "manifests"
 RUN_UID = "3f2a9c1e-5b7d-4e80-9a6c-2d1f0e4b8c77"
@@ -78,7 +78,7 @@ def pods(**changes: Any) -> PodPolicy:
             requests={"cpu": "100m", "memory": "256Mi"},
             limits={"memory": "1Gi"},
             workspace_size="1Gi",
-            user_namespaces=UserNamespaces.OFF,
+            user_namespaces=PodUserNamespaces.OFF,
             runtime_class="",
             priority_class="",
             node_selector={},
@@ -222,7 +222,7 @@ def run_plan(*tasks: TaskPlan, **changes: Any) -> RunPlan:
             ),
             policy=RunPolicy(),
             pods=pods(),
-            limits=Limits(),
+            limits=TaskLimits(),
             tasks={task.index: task for task in tasks},
             verifier_version="1",
             policy_digest=digest("3"),
@@ -243,7 +243,7 @@ TARGETS = (
     ProbeTarget("dns", "10.96.0.10", 53, "udp"),
 )
 USER_NAMESPACE_PODS = pods(
-    user_namespaces=UserNamespaces.ON,
+    user_namespaces=PodUserNamespaces.ON,
     runtime_class="runc",
     priority_class="low",
     node_selector={"kubernetes.io/arch": "amd64"},
@@ -320,7 +320,7 @@ def golden() -> dict[str, dict[str, object]]:
             plan, patch_task(), LaunchKey(4, 1, Role.VERIFIER, 1), LANES, candidate(patch=PATCH)
         ),
         "deny_policy": deny_policy(plan),
-        "canary": canary_pod(plan, 1, TARGETS, UserNamespaces.ON),
+        "canary": canary_pod(plan, 1, TARGETS, PodUserNamespaces.ON),
         "control": control_pod(plan, 1, TARGETS),
     }
 
@@ -356,7 +356,7 @@ def egress_golden(plan: RunPlan, task: TaskPlan) -> dict[str, dict[str, object]]
     provider = replace(plan, egress=PROVIDER, pods=USER_NAMESPACE_PODS)
     return {
         "egress_harness": harness_pod(domains, task, LaunchKey(0, 1, Role.HARNESS, 1), LANES),
-        "egress_canary": canary_pod(domains, 1, TARGETS, UserNamespaces.OFF),
+        "egress_canary": canary_pod(domains, 1, TARGETS, PodUserNamespaces.OFF),
         "egress_policy": egress_policy(domains),
         "gateway_service": gateway_service(domains),
         "gateway": gateway_pod(domains, 1, PLAIN_GATEWAY),

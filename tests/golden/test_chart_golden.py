@@ -16,8 +16,8 @@ from typing import Any
 import pytest
 import yaml
 
-from securebench.kube.port import Kind
-from securebench.settings import AccessMode, Settings, UserNamespaces
+from securebench.cluster.port import ObjectKind
+from securebench.controller.process.settings import AccessMode, Settings, UserNamespaces
 
 ROOT = Path(__file__).parents[2]
 CHART = ROOT / "charts" / "securebench"
@@ -67,16 +67,16 @@ def role_rights(case: str) -> set[tuple[str, str]]:
     }
 
 
-def requests_of_the_controller() -> Iterator[tuple[str, Kind]]:
+def requests_of_the_controller() -> Iterator[tuple[str, ObjectKind]]:
     """Yield method and kind of every call of the form ``…cluster.<method>(Kind.<KIND>, …)``."""
-    for path in sorted((ROOT / "operator" / "securebench" / "controller").glob("*.py")):
+    for path in sorted((ROOT / "operator" / "securebench" / "controller").rglob("*.py")):
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
             match node:
                 case ast.Call(
                     func=ast.Attribute(attr=method),
-                    args=[ast.Attribute(value=ast.Name(id="Kind"), attr=kind), *_],
+                    args=[ast.Attribute(value=ast.Name(id="ObjectKind"), attr=kind), *_],
                 ):
-                    yield method, Kind[kind]
+                    yield method, ObjectKind[kind]
 
 
 def stateful_set(case: str) -> Any:
@@ -189,13 +189,13 @@ def test_wrong_values_are_refused_with_their_place(value: str, message: str) -> 
 
 
 PLURALS = {
-    Kind.POD: "pods",
-    Kind.NETWORK_POLICY: "networkpolicies",
-    Kind.SERVICE: "services",
-    Kind.CONFIG_MAP: "configmaps",
-    Kind.SECRET: "secrets",
-    Kind.EVENT: "events",
-    Kind.BENCHMARK_RUN: "benchmarkruns",
+    ObjectKind.POD: "pods",
+    ObjectKind.NETWORK_POLICY: "networkpolicies",
+    ObjectKind.SERVICE: "services",
+    ObjectKind.CONFIG_MAP: "configmaps",
+    ObjectKind.SECRET: "secrets",
+    ObjectKind.EVENT: "events",
+    ObjectKind.BENCHMARK_RUN: "benchmarkruns",
 }
 KOPF_RIGHTS = {("list", "benchmarkruns"), ("watch", "benchmarkruns")}
 

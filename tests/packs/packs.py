@@ -16,8 +16,8 @@ from rich.console import Console
 from rich.table import Table
 
 from securebench.audit.trials import Trial, TrialKind, run_trial
-from securebench.errors import SecureBenchError
-from securebench.tester.connection import Place
+from securebench.client.volume.connection import Place
+from securebench.core.errors import SecureBenchError
 
 BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
 

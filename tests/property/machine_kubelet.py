@@ -6,11 +6,11 @@ import hashlib
 from pathlib import Path
 
 from build import Status, ended, pod_status, running, seal_message, supervise_message, text_message
-from securebench.egress.codec import encode
-from securebench.egress.report import LaunchReport, RelayReport
-from securebench.engine.model import Outcome
-from securebench.engine.observe import PodView
-from securebench.plan.model import LaunchKey, Role
+from securebench.protocol.gateway_codec import encode
+from securebench.protocol.gateway_report import LaunchReport, RelayReport
+from securebench.run.observe.pods import PodView
+from securebench.run.plan.model import LaunchKey, Role
+from securebench.run.state.attempts import Outcome
 
 SCRIPTS: dict[str, tuple[Outcome, bool]] = {
     "right": (Outcome.SCORED, True),

@@ -10,7 +10,9 @@ from unittest import mock
 
 from build import FakeClock
 from fake_cluster import FakeCluster
-from securebench.engine.entries import (
+from securebench.cluster.port import ObjectKind, Raw
+from securebench.run.plan.model import AttemptKey, LaunchKey
+from securebench.run.state.entries import (
     Closed,
     Entry,
     Finished,
@@ -22,9 +24,7 @@ from securebench.engine.entries import (
     RunBound,
     Verified,
 )
-from securebench.engine.history import RunHistory
-from securebench.kube.port import Kind, Raw
-from securebench.plan.model import AttemptKey, LaunchKey
+from securebench.run.state.history import RunHistory
 
 PROVIDER_RETRIES = 2
 
@@ -63,24 +63,24 @@ class MortalCluster(FakeCluster):
         self.fate = fate
         self.on_create: list[str] = []
 
-    async def list(self, kind: Kind, selector: str) -> Any:
+    async def list(self, kind: ObjectKind, selector: str) -> Any:
         self.fate.point()
         return await super().list(kind, selector)
 
-    async def get(self, kind: Kind, name: str) -> Any:
+    async def get(self, kind: ObjectKind, name: str) -> Any:
         self.fate.point()
         return await super().get(kind, name)
 
-    async def create(self, kind: Kind, manifest: Raw) -> Raw:
+    async def create(self, kind: ObjectKind, manifest: Raw) -> Raw:
         self.fate.point()
         made = await super().create(kind, manifest)
-        if kind is Kind.POD:
+        if kind is ObjectKind.POD:
             self.on_create.append(str(made["metadata"]["name"]))  # type: ignore[index]
         self.fate.point()
         return made
 
     async def delete(
-        self, kind: Kind, name: str, *, uid: str | None, grace_seconds: int | None
+        self, kind: ObjectKind, name: str, *, uid: str | None, grace_seconds: int | None
     ) -> bool:
         self.fate.point()
         found = await super().delete(kind, name, uid=uid, grace_seconds=grace_seconds)
@@ -89,15 +89,15 @@ class MortalCluster(FakeCluster):
 
     def begin_deletion(self, name: str) -> None:
         """Delete a Pod as somebody else would."""
-        self._begin_deletion(Kind.POD, self.objects(Kind.POD)[name], None)
+        self._begin_deletion(ObjectKind.POD, self.objects(ObjectKind.POD)[name], None)
 
-    async def patch_status(self, kind: Kind, name: str, body: Raw) -> bool:
+    async def patch_status(self, kind: ObjectKind, name: str, body: Raw) -> bool:
         self.fate.point()
         found = await super().patch_status(kind, name, body)
         self.fate.point()
         return found
 
-    async def patch(self, kind: Kind, name: str, body: Raw) -> bool:
+    async def patch(self, kind: ObjectKind, name: str, body: Raw) -> bool:
         self.fate.point()
         return await super().patch(kind, name, body)
 

@@ -18,20 +18,20 @@ from typing import Any
 
 from build import KEY, history_of, production, sealed, verification
 from golden.manifest_samples import patch_task, run_plan
-from securebench.candidates.extraction import TEXT_FILE
-from securebench.controller.capture import _is_blank
-from securebench.controller.exposure import hide_values
-from securebench.controller.patches import failed_step, seal_patch
-from securebench.digests import PREFIX
-from securebench.engine.model import CommandReport, Finish, Outcome, SealedPatch
-from securebench.engine.stage import Code
-from securebench.exposed import ExposedValues
-from securebench.ledger.published import _publish_records
-from securebench.ledger.record_line import record_line
-from securebench.ledger.records import candidate_record
-from securebench.ledger.store import CANDIDATES, RECORD, RunStore, file_digest
-from securebench.ledger.texts import read_texts
-from securebench.plan.model import LaunchKey, Limits, Role
+from securebench.controller.capture.captured_launch import _is_blank
+from securebench.controller.capture.exposed import ExposedValues
+from securebench.controller.capture.exposure import hide_values
+from securebench.controller.capture.patches import failed_step, seal_patch
+from securebench.controller.volume.published import _publish_records
+from securebench.controller.volume.store import CANDIDATES, RECORD, RunStore, file_digest
+from securebench.controller.volume.texts import read_texts
+from securebench.core.digests import PREFIX
+from securebench.protocol.extraction import TEXT_FILE
+from securebench.run.observe.stage import Code
+from securebench.run.plan.model import LaunchKey, Role, TaskLimits
+from securebench.run.records.record import candidate_record
+from securebench.run.records.record_line import record_line
+from securebench.run.state.attempts import CommandReport, Finish, Outcome, SealedPatch
 from unit.ledger.test_ledger_records import CONTEXT
 
 PLAN = replace(patch_task().check.patch, policy={})
@@ -65,7 +65,9 @@ def record(folder: Path) -> object:
     report = verification(command=CommandReport(exit_code=0, phase="checks"))
     history = history_of(production=made, verification=report, finish=finish, launches=1)
     texts = read_texts(store, history)
-    line = record_line(candidate_record(run_plan(task), task, history, texts, CONTEXT), Limits())
+    line = record_line(
+        candidate_record(run_plan(task), task, history, texts, CONTEXT), TaskLimits()
+    )
     return store.write_record(KEY, line)
 
 

@@ -3,12 +3,12 @@ import json
 from hypothesis import given
 from hypothesis import strategies as st
 
-from securebench.names import kubernetes_name, label_value, logical_name
-from securebench.packs.compile import BenchmarkPack, compile_benchmark_row, compile_rows
-from securebench.packs.digest import row_digest
-from securebench.packs.manifest import BenchmarkManifest
-from securebench.packs.plain import PlainProblem, parse_yaml
-from securebench.packs.rows import split_lines
+from securebench.benchmark.files.pack_digest import row_digest
+from securebench.benchmark.pack.compile import BenchmarkPack, compile_benchmark_row, compile_rows
+from securebench.benchmark.reading.manifest import BenchmarkManifest
+from securebench.benchmark.reading.plain import PlainProblem, parse_yaml
+from securebench.benchmark.reading.rows import split_lines
+from securebench.core.names import kubernetes_name, label_value, logical_name
 
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.text(max_size=6),

@@ -7,7 +7,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from securebench.engine.entries import (
+from securebench.controller.volume.journal import Journal, encode_all, first_link, read_entries
+from securebench.core.errors import JournalCorruptError
+from securebench.run.state.attempts import Finish, VerifierResult
+from securebench.run.state.entries import (
     Closed,
     Finished,
     Kept,
@@ -19,9 +22,6 @@ from securebench.engine.entries import (
     RunEnded,
     Verified,
 )
-from securebench.engine.model import Finish, Verification
-from securebench.errors import JournalCorruptError
-from securebench.ledger.journal import Journal, encode_all, first_link, read_entries
 
 UID = "uid"
 
@@ -44,7 +44,7 @@ ENTRIES = st.one_of(
     st.builds(ReadBegun),
     st.builds(Opened),
     st.builds(Produced),
-    st.builds(Verified, verification=st.builds(Verification, metadata=METADATA)),
+    st.builds(Verified, verification=st.builds(VerifierResult, metadata=METADATA)),
     st.builds(Finished, finish=FINISHES),
     st.builds(Kept, finish=FINISHES),
     st.builds(RunEnded),

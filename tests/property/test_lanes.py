@@ -4,12 +4,12 @@ from pathlib import Path
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from securebench.families.registry import EVAL_VISIBILITY, FAMILIES
-from securebench.packs.compile import compile_benchmark_row
-from securebench.packs.manifest import BenchmarkManifest
-from securebench.packs.materialize import materialization_plan, write_lanes
-from securebench.redaction import redact_verification, task_secrets
-from securebench.resources import Lane
+from securebench.benchmark.families.registry import EVAL_VISIBILITY, FAMILIES
+from securebench.benchmark.files.materialize import materialization_plan, write_lanes
+from securebench.benchmark.pack.compile import compile_benchmark_row
+from securebench.benchmark.reading.manifest import BenchmarkManifest
+from securebench.benchmark.resources import Lane
+from securebench.run.records.redaction import redact_verification, task_secrets
 
 MANIFEST = BenchmarkManifest("demo", 1)
 PRIVATE_PREFIX = "PRIVATE-"

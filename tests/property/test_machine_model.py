@@ -42,13 +42,13 @@ from build import (
 )
 from property.machine_kubelet import ALL_SCRIPTS, REQUESTS, SCRIPTS, Kubelet
 from property.machine_world import PROVIDER_RETRIES, ErrorLog, Fate, Ledger, MortalCluster
-from securebench.controller.supervisor import Supervisor
-from securebench.engine.model import AttemptHistory, Finish, Outcome
-from securebench.engine.observe import PodView, pod_view
-from securebench.errors import TransientClusterError
-from securebench.kube.port import Kind, QuotaExceeded, Raw
-from securebench.ledger.journal import Journal
-from securebench.plan.model import AttemptKey, Role
+from securebench.cluster.port import ObjectKind, QuotaExceeded, Raw
+from securebench.controller.process.supervisor import Supervisor
+from securebench.controller.volume.journal import Journal
+from securebench.core.errors import TransientClusterError
+from securebench.run.observe.pods import PodView, pod_view
+from securebench.run.plan.model import AttemptKey, Role
+from securebench.run.state.attempts import AttemptHistory, Finish, Outcome
 
 NAME = "nightly"
 CHECKS = list(HealthCheck)
@@ -100,7 +100,7 @@ class MachineModel(RuleBasedStateMachine):
         self.fate = Fate()
         self.cluster = MortalCluster(self.fate, self.clock)
         self.errors = ErrorLog()
-        self.logger = logging.getLogger("securebench.controller")
+        self.logger = logging.getLogger("securebench.controller.loop")
         self.logger.addHandler(self.errors)
         self.logger.propagate = False
         self.patches = [
@@ -174,8 +174,8 @@ class MachineModel(RuleBasedStateMachine):
         )
         self.way_out = way_out
         with self.fate.outside():
-            self.runner.run(self.cluster.create(Kind.SECRET, PROVIDER_SECRET))
-            made = self.runner.run(self.cluster.create(Kind.BENCHMARK_RUN, body))
+            self.runner.run(self.cluster.create(ObjectKind.SECRET, PROVIDER_SECRET))
+            made = self.runner.run(self.cluster.create(ObjectKind.BENCHMARK_RUN, body))
         self.uid = str(made["metadata"]["uid"])  # type: ignore[index]
         self.kubelet = Kubelet(self.root, self.uid, scripts, way_out)
         self._start(self.first_fuse)
@@ -195,7 +195,7 @@ class MachineModel(RuleBasedStateMachine):
         self._pass(0.001)
 
     def _run(self) -> Raw:
-        return self.cluster.objects(Kind.BENCHMARK_RUN)[NAME]
+        return self.cluster.objects(ObjectKind.BENCHMARK_RUN)[NAME]
 
     def _pass(self, seconds: float) -> None:
         self.is_sound = False
@@ -249,25 +249,27 @@ class MachineModel(RuleBasedStateMachine):
 
     @rule(
         verb=st.sampled_from(["create", "delete", "patch", "patch_status", "list", "watch"]),
-        kind=st.sampled_from([None, Kind.POD]),
+        kind=st.sampled_from([None, ObjectKind.POD]),
         before=st.booleans(),
     )
-    def a_call_fails(self, verb: str, kind: Kind | None, before: bool) -> None:  # noqa: FBT001 - drawn by hypothesis
+    def a_call_fails(self, verb: str, kind: ObjectKind | None, before: bool) -> None:  # noqa: FBT001 - drawn by hypothesis
         self.cluster.fail_next(verb, TransientClusterError("no answer"), before=before, kind=kind)
 
     @rule(count=st.integers(1, 4))
     def a_pod_is_made_without_a_trace(self, count: int) -> None:
-        self.cluster.fail_next("create", TransientClusterError("x"), before=False, kind=Kind.POD)
+        self.cluster.fail_next(
+            "create", TransientClusterError("x"), before=False, kind=ObjectKind.POD
+        )
         self.cluster.lose_events(count)
 
     @rule()
     def the_quota_is_used_up(self) -> None:
-        self.cluster.fail_next("create", QuotaExceeded("exceeded quota: pods"), kind=Kind.POD)
+        self.cluster.fail_next("create", QuotaExceeded("exceeded quota: pods"), kind=ObjectKind.POD)
 
     # The kubelet
 
     def _pods(self) -> list[PodView]:
-        views = map(pod_view, self.cluster.objects(Kind.POD).values())
+        views = map(pod_view, self.cluster.objects(ObjectKind.POD).values())
         return sorted((view for view in views if view is not None), key=lambda view: view.name)
 
     def _going(self) -> list[PodView]:
@@ -296,7 +298,7 @@ class MachineModel(RuleBasedStateMachine):
     def a_pod_vanishes(self, data: st.DataObject) -> None:
         view = data.draw(st.sampled_from(self._pods()))
         self._count_loss(view)
-        self.cluster.remove(Kind.POD, view.name)
+        self.cluster.remove(ObjectKind.POD, view.name)
         self._pass(0.001)
 
     @precondition(lambda self: any(view.deleting_since for view in self._pods()))
@@ -331,7 +333,7 @@ class MachineModel(RuleBasedStateMachine):
 
     def _edit(self, **spec: object) -> None:
         self.ledger.may_begin = not self.is_suspended or self.is_cancelled
-        self.cluster.edit(Kind.BENCHMARK_RUN, NAME, {"spec": spec})
+        self.cluster.edit(ObjectKind.BENCHMARK_RUN, NAME, {"spec": spec})
         self._observe("MODIFIED")
 
     @rule(suspend=st.booleans())
@@ -401,7 +403,7 @@ class MachineModel(RuleBasedStateMachine):
         self.the_user_suspends(suspend=False)
         for _ in range(FAIR_ROUNDS):
             for view in self._pods():
-                if view.name not in self.cluster.objects(Kind.POD):
+                if view.name not in self.cluster.objects(ObjectKind.POD):
                     continue  # the operator removed it a moment ago
                 if view.deleting_since is not None:
                     self.cluster.finish_deletion(view.name)
@@ -419,7 +421,7 @@ class MachineModel(RuleBasedStateMachine):
         self.a_finished_attempt_never_changes()
         assert self.ledger.history.ended is not None
         assert [view.name for view in self._going() if view.deleting_since is None] == []
-        assert self.cluster.objects(Kind.SERVICE) == {}
+        assert self.cluster.objects(ObjectKind.SERVICE) == {}
         for key, known in self._attempts().items():
             assert known.finish is not None
             self._check_finish(known.finish, self.scripts[key.task])

@@ -16,12 +16,12 @@ from golden.manifest_samples import (
     terminal_task,
     text_task,
 )
-from securebench.manifests.harness import harness_pod
-from securebench.manifests.verifier import verifier_pod
-from securebench.packs.materialize import LaneSet
-from securebench.packs.task import SecureBenchTask
-from securebench.plan.model import LaunchKey, Role, TaskPlan
-from securebench.resources import Lane, Resource, ResourceBundle
+from securebench.benchmark.files.materialize import LaneSet
+from securebench.benchmark.pack.task import SecureBenchTask
+from securebench.benchmark.resources import Lane, Resource, ResourceBundle
+from securebench.run.plan.model import LaunchKey, Role, TaskPlan
+from securebench.run.pods.harness import harness_pod
+from securebench.run.pods.verify.verifier import verifier_pod
 
 CANARY = "canary-7f3b"
 

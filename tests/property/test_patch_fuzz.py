@@ -7,10 +7,10 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from securebench.verifiers.patch.judgement import PatchProblem, judge_patch
-from securebench.verifiers.patch.model import NoncanonicalPatchError
-from securebench.verifiers.patch.policy import CandidatePolicy
-from securebench.verifiers.patch.reader import read_patch, render
+from securebench.benchmark.patch.candidate_policy import CandidatePolicy
+from securebench.benchmark.patch.judgement import PatchProblem, judge_patch
+from securebench.benchmark.patch.reader import read_patch, render
+from securebench.benchmark.patch.sections import NoncanonicalPatchError
 
 POLICY = CandidatePolicy.of({"patch_preserved_paths": ["kept/*"]})
 NAMES = st.sampled_from(

@@ -18,14 +18,14 @@ import pytest
 
 from property.memory_reading import CHECK, LAUNCH
 from property.memory_shapes import PATCHES, STREAMS, changed
-from securebench.candidates.extraction import TEXT_FILE
-from securebench.controller.patches import CHANGED_BYTES
-from securebench.ledger.patch_metadata import CHANGED
-from securebench.ledger.store import RECORD, RunStore
-from securebench.manifests.layout import CANDIDATE_NAME, PRODUCER_NAME, VERIFICATION_NAME
-from securebench.verifiers.patch.judgement import judge_patch
-from securebench.verifiers.patch.policy import CandidatePolicy
-from securebench.verifiers.patch.reader import SECTIONS
+from securebench.benchmark.patch.candidate_policy import CandidatePolicy
+from securebench.benchmark.patch.judgement import judge_patch
+from securebench.benchmark.patch.reader import SECTIONS
+from securebench.controller.capture.patches import CHANGED_BYTES
+from securebench.controller.volume.store import RECORD, RunStore
+from securebench.protocol.extraction import TEXT_FILE
+from securebench.run.layout import CANDIDATE_NAME, PRODUCER_NAME, VERIFICATION_NAME
+from securebench.run.records.patch_metadata import CHANGED
 
 ANY = CandidatePolicy.of({})
 MIB = 1 << 20

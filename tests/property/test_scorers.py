@@ -6,8 +6,8 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from securebench.verifiers import free_response, multiple_choice, short_answer
-from securebench.verifiers.text import LABEL_WORDS, contains_whole, focus, label, norm
+from securebench.benchmark.scorers import free_response, multiple_choice, short_answer
+from securebench.benchmark.scorers.text import LABEL_WORDS, contains_whole, focus, label, norm
 
 TEXT = st.text() | st.text(alphabet=" \t\n\"'`.,;:-([])isanswerABbc0123456789\u0130\u017f\u212a")
 ANSWERS = st.lists(st.text(min_size=1).filter(str.strip), min_size=1, max_size=4)

@@ -15,8 +15,8 @@ import pytest
 
 from property.reference_scorers import SCORERS, BadTaskError, Score
 from property.scorer_cases import CASES, Case
-from securebench.families.registry import text_verifier
-from securebench.verifiers.result import VerifierConfigurationError
+from securebench.benchmark.families.registry import text_verifier
+from securebench.benchmark.scorers.result import VerifierConfigurationError
 
 SHORT = {"multiple_choice": 700, "short_answer": 700, "free_response": 600}
 LONG = {family: 50 * count for family, count in SHORT.items()}

@@ -10,10 +10,10 @@ from pathlib import Path, PurePosixPath
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from securebench.candidates.bounds import Bounds, bounded_text
-from securebench.candidates.extraction import Extraction
-from securebench.candidates.links import stays_inside
-from securebench.candidates.sealing import Places, seal
+from securebench.protocol.bounds import CandidateBounds, bounded_text
+from securebench.protocol.extraction import Extraction
+from securebench.sandbox.candidate.links import stays_inside
+from securebench.sandbox.candidate.sealing import SealingPlaces, seal
 
 NAMES = st.binary(min_size=1, max_size=12).filter(
     lambda name: name not in {b".", b".."} and not set(name) & {0, ord("/")}
@@ -62,14 +62,16 @@ def test_an_archive_is_clean_and_complete(
     tree: list[tuple[list[bytes], tuple[str, bytes]]],
 ) -> None:
     with tempfile.TemporaryDirectory() as folder:
-        places = Places(*(Path(folder, name) for name in Places._fields))
+        places = SealingPlaces(*(Path(folder, name) for name in SealingPlaces._fields))
         for place in places:
             place.mkdir()
         for parts, (kind, content) in tree:
             make(places.workspace, parts, kind, content)
-        result = seal(places, Extraction("workspace", "workspace"), Bounds(), (), None)
+        result = seal(places, Extraction("workspace", "workspace"), CandidateBounds(), (), None)
         assert result.problem is None
-        assert result == seal(places, Extraction("workspace", "workspace"), Bounds(), (), None)
+        assert result == seal(
+            places, Extraction("workspace", "workspace"), CandidateBounds(), (), None
+        )
         links: dict[str, str] = {}
         with tarfile.open(places.candidate / "workspace.tar") as archive:
             found = archive.getmembers()

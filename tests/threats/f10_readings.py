@@ -17,11 +17,11 @@ from typing import Any
 
 from property import memory_reading
 from property.memory_shapes import PATCHES
-from securebench.candidates.extraction import TEXT_FILE
-from securebench.ledger import record_line
-from securebench.ledger.store import RECORD, RunStore
-from securebench.manifests.layout import CANDIDATE_NAME
-from securebench.verifiers.patch import judgement, reader
+from securebench.benchmark.patch import judgement, reader
+from securebench.controller.volume.store import RECORD, RunStore
+from securebench.protocol.extraction import TEXT_FILE
+from securebench.run.layout import CANDIDATE_NAME
+from securebench.run.records import record_line
 
 NO_BOUND = 1 << 60
 BACKTRACKING = (

@@ -8,8 +8,8 @@ from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
 from e2e.release import Raw
-from securebench.families.registry import text_verifier
-from securebench.families.verification import TextVerifier
+from securebench.benchmark.families.registry import text_verifier
+from securebench.benchmark.families.verification import TextVerifier
 from threats.honest import BENCHMARKS
 from threats.kit.batch import Batch, Trial
 

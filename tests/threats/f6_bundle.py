@@ -12,9 +12,9 @@ from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
 
-from securebench.candidates.bounds import Bounds
-from securebench.candidates.extraction import TEXT_FILE, WORKSPACE_FILE, Extraction
-from securebench.candidates.sealing import Places, Sealed, seal
+from securebench.protocol.bounds import CandidateBounds
+from securebench.protocol.extraction import TEXT_FILE, WORKSPACE_FILE, Extraction
+from securebench.sandbox.candidate.sealing import Sealed, SealingPlaces, seal
 from threats.kit.program import Ended, run_supervise
 
 WORKSPACE = Extraction("workspace", "workspace")
@@ -27,7 +27,7 @@ class Crossed(NamedTuple):
     content: bytes
 
 
-def sealed_tree(root: Path, bounds: Bounds | None = None) -> Crossed:
+def sealed_tree(root: Path, bounds: CandidateBounds | None = None) -> Crossed:
     """Seal a workspace."""
     return _sealed(root, WORKSPACE, WORKSPACE_FILE, bounds)
 
@@ -37,9 +37,17 @@ def sealed_file(root: Path, path: str) -> Crossed:
     return _sealed(root, Extraction("file", "text", path), TEXT_FILE, None)
 
 
-def _sealed(root: Path, extraction: Extraction, name: str, bounds: Bounds | None) -> Crossed:
+def _sealed(
+    root: Path, extraction: Extraction, name: str, bounds: CandidateBounds | None
+) -> Crossed:
     with tempfile.TemporaryDirectory() as folder:
-        result = seal(Places(root, Path(folder), root), extraction, bounds or Bounds(), (), None)
+        result = seal(
+            SealingPlaces(root, Path(folder), root),
+            extraction,
+            bounds or CandidateBounds(),
+            (),
+            None,
+        )
         made = Path(folder, name)
         return Crossed(result, made.read_bytes() if made.exists() else b"")
 

@@ -129,8 +129,8 @@ _COURIER = "/spec/initContainers/0/command"
 PLAIN_OPENER = """\
 import signal, sys
 signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
-from securebench.candidates import sealing
-from securebench.pod import courier
+from securebench.sandbox.candidate import sealing
+from securebench.sandbox import courier
 def plain(root, path, limit):
     return open("/work/workspace/" + path, "rb").read(limit)
 sealing.read_regular = plain
@@ -139,7 +139,7 @@ courier.main(sys.argv[1:])
 SEALS_WHEN_TOLD_BY_A_FILE = """\
 import os, signal, sys, time
 signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
-from securebench.pod import courier
+from securebench.sandbox import courier
 def wait():
     while not os.path.exists("/work/workspace/state"):
         time.sleep(0.05)
@@ -222,15 +222,15 @@ PATCHES = tuple(
 KEEPS_EVERY_LINK = """\
 import signal, sys
 signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
-from securebench.candidates import tree
-from securebench.pod import courier
+from securebench.sandbox.candidate import tree
+from securebench.sandbox import courier
 tree.stays_inside = lambda path, target: True
 courier.main(sys.argv[1:])
 """
 READS_ALL_AT_ONCE = """\
 import os, signal, sys
 signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
-from securebench.pod import courier
+from securebench.sandbox import courier
 courier.wait_for_term()
 held = [bytearray(1 << 20) for _ in range(1024)] if os.path.exists("/work/workspace/l") else []
 courier.main(sys.argv[1:], wait=lambda: None)

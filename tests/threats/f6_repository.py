@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import NamedTuple
 
 from e2e.release import Raw
-from securebench.controller.patches import seal_patch
-from securebench.engine.model import SealedPatch
-from securebench.families.verification import PatchPlan
+from securebench.benchmark.families.verification import PatchPlan
+from securebench.controller.capture.patches import seal_patch
+from securebench.run.state.attempts import SealedPatch
 from threats.kit.program import Ended, run_supervise
 
 OWN_SETTINGS = {"GIT_CONFIG_NOSYSTEM": "1", "GIT_CONFIG_GLOBAL": "/dev/null", "LC_ALL": "C"}

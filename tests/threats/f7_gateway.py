@@ -8,11 +8,11 @@ from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from securebench.egress.gateway.dial import Resolve
-from securebench.egress.gateway.proxy import serve_proxy
-from securebench.egress.gateway.server import Handler
-from securebench.egress.protocol import Route
-from securebench.egress.report import LAUNCHES
+from securebench.gateway.net.dial import Resolve
+from securebench.gateway.proxy.proxy import serve_proxy
+from securebench.gateway.server.server import Handler
+from securebench.protocol.gateway_report import LAUNCHES
+from securebench.protocol.sidecar import Route
 from unit.egress.gateways import POD, Outside, Running, config, outside, serving, token
 
 LISTED = "docs.dev"

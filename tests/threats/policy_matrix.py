@@ -24,16 +24,16 @@ from build import DOMAINS
 from e2e.release import Raw, call, namespace
 from golden.manifest_samples import LANES, candidate, pods, run_plan, text_task
 from outside import places
-from securebench.egress.config import GatewayLimits
-from securebench.egress.protocol import GATEWAY_PORT
-from securebench.manifests import policy
-from securebench.manifests.canary import canary_pod, control_pod
-from securebench.manifests.commands import module_argv
-from securebench.manifests.gateway import GatewayPolicy, gateway_pod, gateway_service
-from securebench.manifests.harness import harness_pod
-from securebench.manifests.verifier import verifier_pod
-from securebench.plan.model import LaunchKey, Role, RunIdentity, RunPlan, UserNamespaces
-from securebench.protocol import CLOSED
+from securebench.protocol.gateway_config import GatewayLimits
+from securebench.protocol.messages import CLOSED
+from securebench.protocol.sidecar import GATEWAY_PORT
+from securebench.run.plan.model import LaunchKey, PodUserNamespaces, Role, RunIdentity, RunPlan
+from securebench.run.pods import network_policy
+from securebench.run.pods.canary import canary_pod, control_pod
+from securebench.run.pods.gateway_pod import GatewayPolicy, gateway_pod, gateway_service
+from securebench.run.pods.harness import harness_pod
+from securebench.run.pods.parts.commands import module_argv
+from securebench.run.pods.verify.verifier import verifier_pod
 from threats.kit.network import Listener, listen
 
 API_PORTS = (443, 6443)
@@ -95,12 +95,12 @@ def run_of(space: str, *, has_gateway: bool) -> Run:
         pods=pods(image=os.environ["SECUREBENCH_POD_IMAGE"], service_account="default"),
     )
     if not has_gateway:
-        return Run(plan, (policy.deny_policy(plan),))
+        return Run(plan, (network_policy.deny_policy(plan),))
     plan = replace(plan, egress=replace(DOMAINS, gateway=ANY_ADDRESS))
     policies = (
-        policy.deny_policy(plan),
-        policy.egress_policy(plan),
-        policy.gateway_policy(plan, [places.RESOLVER]),
+        network_policy.deny_policy(plan),
+        network_policy.egress_policy(plan),
+        network_policy.gateway_policy(plan, [places.RESOLVER]),
     )
     return Run(plan, policies)
 
@@ -114,7 +114,7 @@ def gateway_of(run: Run, number: int) -> Raw:
 def pods_of(closed: Run, run: Run, other: Run) -> dict[str, Raw]:
     """Return one Pod of each kind, as a run makes it."""
     task = text_task()
-    off = UserNamespaces.OFF
+    off = PodUserNamespaces.OFF
     return {
         "harness, no network": dict(harness_pod(closed.plan, task, HARNESS, LANES)),
         "harness": dict(harness_pod(run.plan, task, HARNESS, LANES)),

@@ -14,7 +14,7 @@ import pytest
 from prometheus_client import make_wsgi_app, start_http_server
 
 from e2e.release import OPERATOR, Raw, Record, Release, benchmark_run, keyed_pack, release
-from securebench.controller.http_port import serve
+from securebench.controller.process.http_port import serve
 from threats.kit.batch import IMAGE, Batch, Trial
 
 PORT = 9090

@@ -8,8 +8,8 @@ from typing import Final
 import pytest
 
 from e2e.release import OPERATOR, Record
-from securebench.plan.model import Limits
-from securebench.verifiers.patch.judgement import PatchProblem
+from securebench.benchmark.patch.judgement import PatchProblem
+from securebench.run.plan.model import TaskLimits
 from threats.f10_readings import Read, judged, recorded
 from threats.honest import GOLD_PATCH, REPO_DEFAULTS, REPO_INPUT, REPO_ROW, assert_passed
 from threats.kit.arena import Arena
@@ -95,12 +95,12 @@ def test_a_330_attack_on_a_run(arena: Arena) -> None:
 
 @pytest.mark.short
 def test_a_331_attack_on_the_record() -> None:
-    assert 0 < recorded(WIDE, LIVE_BYTES).record_bytes < Limits().record_bytes
+    assert 0 < recorded(WIDE, LIVE_BYTES).record_bytes < TaskLimits().record_bytes
 
 
 @pytest.mark.short
 def test_a_331_twin_that_lists_all_paths() -> None:
-    assert recorded(WIDE, LIVE_BYTES, "lists").record_bytes > Limits().record_bytes
+    assert recorded(WIDE, LIVE_BYTES, "lists").record_bytes > TaskLimits().record_bytes
 
 
 @pytest.mark.trials(*BESIDE)

@@ -18,13 +18,14 @@ from kubernetes.aio.client import ApiClient, Configuration
 from build import inline, question, write_pack
 from e2e.release import Raw, benchmark_run
 from operator_world import World
-from securebench.api.models import Pack, VolumePack
-from securebench.controller import life, packs
-from securebench.controller.packs import freeze
-from securebench.errors import PackError, SpecError
-from securebench.kube.client import ApiCluster, connect
-from securebench.kube.port import Cluster, Kind
-from securebench.packs.bundle import BundleLimits
+from securebench.benchmark.files.bundle import BundleLimits
+from securebench.cluster.client import ApiCluster, connect
+from securebench.cluster.port import Cluster, ObjectKind
+from securebench.controller.admission import pack_source
+from securebench.controller.admission.pack_source import freeze
+from securebench.controller.loop import life
+from securebench.core.errors import PackError, SpecError
+from securebench.run.api.models import Pack, VolumePack
 from threats.honest import APP, CHECK_ANSWER, WRITE_ANSWER, assert_passed
 from threats.kit.arena import Arena
 from threats.kit.batch import Batch
@@ -75,7 +76,7 @@ async def is_answered_beside(cluster: Cluster, watches: int) -> bool:
     """Return whether a request is answered while so many watches are open."""
 
     async def watch() -> None:
-        async with aclosing(cluster.watch(Kind.POD, "", "1")) as events:
+        async with aclosing(cluster.watch(ObjectKind.POD, "", "1")) as events:
             async for _ in events:
                 pass
 
@@ -83,7 +84,7 @@ async def is_answered_beside(cluster: Cluster, watches: int) -> bool:
     try:
         await asyncio.sleep(1)
         async with asyncio.timeout(ANSWER_SECONDS):
-            return await cluster.get(Kind.POD, "a") is not None
+            return await cluster.get(ObjectKind.POD, "a") is not None
     except TimeoutError:
         return False
     finally:
@@ -171,7 +172,7 @@ def test_a_341_attack_by_suspended_runs(tmp_path: Path) -> None:
     with operator(tmp_path, max_active_runs=5) as world:
         flood(world, suspend=True, isolation={"require": "Verified"})
         assert at_work(world) == 0
-        assert world.cluster.requests["watch", Kind.POD] == 0
+        assert world.cluster.requests["watch", ObjectKind.POD] == 0
 
 
 def test_a_341_twin_of_suspended_runs(tmp_path: Path) -> None:
@@ -191,7 +192,7 @@ def test_a_341_twin_of_suspended_runs(tmp_path: Path) -> None:
     ):
         flood(world, suspend=True, isolation={"require": "Verified"})
         assert at_work(world) == MANY
-        assert world.cluster.requests["watch", Kind.POD] == MANY
+        assert world.cluster.requests["watch", ObjectKind.POD] == MANY
 
 
 @pytest.mark.short
@@ -253,7 +254,7 @@ def volume(tmp_path: Path) -> Path:
 def test_a_342_attack_by_the_folder_of_copies(volume: Path) -> None:
     before = sorted((volume / "packs/.content").rglob("*"))
     with (
-        mock.patch.object(packs, "copy_folder", side_effect=AssertionError),
+        mock.patch.object(pack_source, "copy_folder", side_effect=AssertionError),
         pytest.raises(PackError, match="begin with a dot"),
     ):
         freeze(volume, hidden(".content"), None)
@@ -276,8 +277,8 @@ def test_a_342_twin_of_the_folder_of_copies(volume: Path) -> None:
         seen.extend(path.name for path in target.rglob("*"))
 
     with (
-        mock.patch.object(packs, "HIDDEN_NAME", "$^"),
-        mock.patch.object(packs, "copy_folder", copy),
+        mock.patch.object(pack_source, "HIDDEN_NAME", "$^"),
+        mock.patch.object(pack_source, "copy_folder", copy),
         pytest.raises(PackError, match="no such file"),
     ):
         freeze(volume, hidden(".content"), None)
@@ -341,7 +342,7 @@ def story(folder: Path, labels: Raw | None, spec: Raw) -> list[Raw]:
     with operator(folder) as world:
         if labels is not None:
             metadata = {"name": "keys", "labels": labels}
-            world.runner.run(world.cluster.create(Kind.SECRET, {"metadata": metadata}))
+            world.runner.run(world.cluster.create(ObjectKind.SECRET, {"metadata": metadata}))
         world.apply(**spec)
         said = list[Raw]()
         for _ in range(70):
@@ -365,10 +366,10 @@ def test_a_343_twin(tmp_path: Path, field: str) -> None:
     """With a look that says what it found, the stories differ."""
 
     async def look(cluster: Cluster, *_: object) -> None:
-        found = await cluster.get(Kind.SECRET, "keys")
+        found = await cluster.get(ObjectKind.SECRET, "keys")
         raise SpecError("it does not exist" if found is None else "it lacks its label")
 
-    with mock.patch("securebench.controller.start.check_secrets", look):
+    with mock.patch("securebench.controller.loop.start.check_secrets", look):
         absent, present = (
             story(tmp_path / name, labels, FIELDS[field]) for name, labels in STATES.items()
         )

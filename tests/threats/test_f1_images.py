@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from securebench.audit.auditor import Means, audit
-from securebench.audit.findings import Finding, Outcome, Rule
+from securebench.audit.findings import Finding, FindingOutcome, Rule
 from securebench.audit.images.archive import catalogue
 from securebench.audit.subject import Subject, load_subject
 from threats.kit.canaries import canary
@@ -77,7 +77,7 @@ def test_a_005_attack(tmp_path: Path, place: str) -> None:
 
     found = image_findings(tmp_path, Means(catalogue(tmp_path)))
 
-    assert {item.outcome for item in found} == {Outcome.FAILED}
+    assert {item.outcome for item in found} == {FindingOutcome.FAILED}
     said = "\n".join(item.message for item in found)
     assert "expected_state" in said
     assert ("layer 1" if place == "deleted file" else place) in said
@@ -90,7 +90,7 @@ def test_a_005_twin(tmp_path: Path, place: str) -> None:
 
     (found,) = image_findings(tmp_path, Means(archives=None))
 
-    assert found.outcome is Outcome.NOT_CHECKED
+    assert found.outcome is FindingOutcome.NOT_CHECKED
     assert SECRET.encode() in (tmp_path / "image.tar").read_bytes()
 
 
@@ -100,4 +100,4 @@ def test_a_005_honest(tmp_path: Path) -> None:
 
     (found,) = image_findings(tmp_path, Means(catalogue(tmp_path)))
 
-    assert found.outcome is Outcome.PASSED
+    assert found.outcome is FindingOutcome.PASSED

@@ -10,9 +10,9 @@ import jsonschema
 import pytest
 
 from e2e.release import Raw, condition
-from securebench.errors import ConfigErrors
-from securebench.families.registry import FAMILIES
-from securebench.packs.load import load_tasks
+from securebench.benchmark.families.registry import FAMILIES
+from securebench.benchmark.files.load import load_tasks
+from securebench.core.errors import ConfigErrors
 from threats import honest
 from threats.honest import assert_passed
 from threats.kit.arena import Arena

@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from securebench.manifests import checkers, layout
+from securebench.run import layout
+from securebench.run.pods.verify import checkers
 from threats.f2_repository import (
     IMPORTS_FORGERY,
     OPEN,

@@ -65,7 +65,7 @@ DAEMON_AT_DEADLINE = AGENTS.task(
 SEAL_WHEN_TOLD = """\
 import os, signal, sys, time
 signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
-from securebench.pod import courier
+from securebench.sandbox import courier
 def told():
     while not os.path.exists("/work/workspace/done"):
         time.sleep(0.01)

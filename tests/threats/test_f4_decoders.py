@@ -13,18 +13,18 @@ from typing import IO, NamedTuple
 import pytest
 
 from build import seal_message, text_message
-from securebench.controller.exec_io import Streams, serve
-from securebench.controller.exec_packs import Volume
-from securebench.engine import messages
-from securebench.errors import SecureBenchError, TransientClusterError
-from securebench.ledger.journal import encode_all, first_link, read_entries
-from securebench.packs.bundle import BundleLimits, BundleReceipt, write_bundle
-from securebench.pod import courier
-from securebench.tester.earlier import Binding
-from securebench.tester.link import ExecResult, OperatorLink
-from securebench.tester.local_records import left_out_lines
-from securebench.tester.mirror import record_key
-from securebench.tester.summary import localized_summary, parse_summary
+from securebench.benchmark.files.bundle import BundleLimits, BundleReceipt, write_bundle
+from securebench.client.session.run_summary import localized_summary, parse_summary
+from securebench.client.volume.earlier import Binding
+from securebench.client.volume.link import ExecResult, OperatorLink
+from securebench.client.volume.local_records import left_out_lines
+from securebench.client.volume.record_mirror import record_key
+from securebench.controller.exec.exec_io import Streams, serve
+from securebench.controller.exec.exec_packs import Volume
+from securebench.controller.volume.journal import encode_all, first_link, read_entries
+from securebench.core.errors import SecureBenchError, TransientClusterError
+from securebench.run.observe import termination
+from securebench.sandbox import courier
 from unit.kube.test_kube_podexec import SUCCESS, Socket, execute
 from unit.ledger.test_ledger_journal import ENTRIES, UID
 
@@ -104,11 +104,11 @@ def _journal(text: str) -> None:
 
 
 DECODERS = {
-    "operator, verdict": Decoder(text_message(), "passed", messages.text_verdict),
+    "operator, verdict": Decoder(text_message(), "passed", termination.text_verdict),
     "operator, candidate": Decoder(
-        seal_message(), "v", lambda text: messages.sealed_candidate(text, 1)
+        seal_message(), "v", lambda text: termination.sealed_candidate(text, 1)
     ),
-    "operator, streams": Decoder('{"v":1,"stdout":{}}', "v", messages.collected_streams),
+    "operator, streams": Decoder('{"v":1,"stdout":{}}', "v", termination.collected_streams),
     "courier": Decoder(json.dumps(COLLECT), "version", courier.decode),
     "command line, answer": Decoder('{"ok":true,"present":false}', "ok", _answer),
     "command line, summary": Decoder(
@@ -144,8 +144,8 @@ def test_a_068_attack(decoder: str, odd: str) -> None:
 
 @pytest.mark.parametrize("field", ["Passed", "PASSED", "verdict"])
 def test_a_068_attack_by_a_second_verdict(field: str) -> None:
-    with pytest.raises(messages.BadMessageError, match=f"unknown fields: {field}"):
-        messages.text_verdict(text_message(passed=False, **{field: True}))
+    with pytest.raises(termination.BadMessageError, match=f"unknown fields: {field}"):
+        termination.text_verdict(text_message(passed=False, **{field: True}))
 
 
 @pytest.mark.parametrize("odd", [odd for odd in ODD if odd != "other case"])

@@ -8,9 +8,9 @@ import time
 import pytest
 
 from e2e.release import Raw
-from securebench.engine import stage
-from securebench.engine.observe import PodView, pod_view
-from securebench.plan.model import RunPolicy, VerifierKind
+from securebench.run.observe import stage
+from securebench.run.observe.pods import PodView, pod_view
+from securebench.run.plan.model import RunPolicy, VerifierKind
 from threats.honest import APP, TERMINAL, WRITE_ANSWER, assert_passed
 from threats.kit.arena import Arena
 from threats.kit.batch import Batch, Trial

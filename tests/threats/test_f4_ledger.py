@@ -10,15 +10,21 @@ from pathlib import Path
 import pytest
 
 from e2e.release import DATA, CommandError, Raw, Release, benchmark_run, keyed_pack
-from securebench.engine.entries import Entry
-from securebench.errors import DigestMismatchError, JournalCorruptError
-from securebench.ledger.index import RunIndex, index_entry
-from securebench.ledger.journal import Journal, decode, encode_all, first_link, read_entries
-from securebench.ledger.store import RunStore
-from securebench.plan.model import AttemptKey
-from securebench.tester.earlier import Binding
-from securebench.tester.local_records import left_out_lines
-from securebench.tester.mirror import Record, parse_record, record_key
+from securebench.client.volume.earlier import Binding
+from securebench.client.volume.local_records import left_out_lines
+from securebench.client.volume.record_mirror import Record, parse_record, record_key
+from securebench.controller.volume.index import RunIndex, index_entry
+from securebench.controller.volume.journal import (
+    Journal,
+    decode,
+    encode_all,
+    first_link,
+    read_entries,
+)
+from securebench.controller.volume.store import RunStore
+from securebench.core.errors import DigestMismatchError, JournalCorruptError
+from securebench.run.plan.model import AttemptKey
+from securebench.run.state.entries import Entry
 from threats.honest import TERMINAL, TEXT
 from threats.kit.arena import Arena
 from threats.kit.batch import Batch

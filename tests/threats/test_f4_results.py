@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from securebench.engine.messages import text_verdict
+from securebench.run.observe.termination import text_verdict
 from threats.f2_tasks import AGENTS, BY_PYTEST, HONEST_PYTEST, NAIVE, WRITE, is_refused, said
 from threats.honest import APP, CODE_TESTS, TERMINAL, assert_passed
 from threats.kit.arena import Arena

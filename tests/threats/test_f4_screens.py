@@ -9,7 +9,7 @@ import pytest
 from rich.console import Console
 
 from e2e.release import call
-from securebench.tester.progress import LineReporter, record_events
+from securebench.client.watch.progress import LineReporter, record_events
 from threats.honest import APP, TERMINAL, assert_passed
 from threats.kit.arena import Arena
 from threats.kit.batch import Batch

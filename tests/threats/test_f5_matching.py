@@ -12,8 +12,8 @@ import unicodedata
 
 import pytest
 
-from securebench.verifiers import free_response, multiple_choice, registry, short_answer
-from securebench.verifiers.text import norm
+from securebench.benchmark.scorers import free_response, multiple_choice, registry, short_answer
+from securebench.benchmark.scorers.text import norm
 from threats.f3_code import cases
 from threats.f5_packs import scorer, tasks
 from threats.honest import CHOICE, TEXT, assert_passed

@@ -6,8 +6,8 @@ import json
 
 import pytest
 
-from securebench.verifiers.patch.judgement import judge_patch
-from securebench.verifiers.patch.policy import CandidatePolicy
+from securebench.benchmark.patch.candidate_policy import CandidatePolicy
+from securebench.benchmark.patch.judgement import judge_patch
 from threats.f3_code import cases, naive
 from threats.f5_packs import REFUSAL, Task, nulls, scorer, tasks
 from threats.honest import (

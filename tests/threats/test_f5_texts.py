@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from securebench.candidates import sealing
-from securebench.candidates.bounds import Bounds
-from securebench.candidates.extraction import Extraction, Problem
-from securebench.candidates.sealing import Output, Places, seal
-from securebench.redaction import redact_verification
+from securebench.protocol.bounds import CandidateBounds
+from securebench.protocol.extraction import Extraction, Problem
+from securebench.run.records.redaction import redact_verification
+from securebench.sandbox.candidate import sealing
+from securebench.sandbox.candidate.sealing import Output, SealingPlaces, seal
 from threats.honest import CODE, REPO_DEFAULTS, REPO_INPUT, REPO_ROW, TEXT, assert_passed
 from threats.kit.arena import Arena
 from threats.kit.batch import Batch
@@ -160,14 +160,18 @@ def test_a_099_attack_on_the_operator(arena: Arena) -> None:
     assert (operator["ready"], operator["restartCount"]) == (True, 0)
 
 
-LIMITS = Bounds()
+LIMITS = CandidateBounds()
 PRINTED = Extraction("stdout", "text")
 
 
 def sealed(folder: Path, content: bytes) -> Problem | None:
     folder.mkdir()
     return seal(
-        Places(folder, folder, folder), PRINTED, LIMITS, [], Output(content, b"", len(content))
+        SealingPlaces(folder, folder, folder),
+        PRINTED,
+        LIMITS,
+        [],
+        Output(content, b"", len(content)),
     ).problem
 
 

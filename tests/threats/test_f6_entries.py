@@ -15,10 +15,10 @@ from pathlib import Path
 
 import pytest
 
-from securebench.candidates.bounds import Bounds
-from securebench.candidates.extraction import Problem
-from securebench.candidates.untrusted import open_root
-from securebench.candidates.workspace import pack_workspace
+from securebench.files.untrusted import open_root
+from securebench.protocol.bounds import CandidateBounds
+from securebench.protocol.extraction import Problem
+from securebench.sandbox.candidate.workspace import pack_workspace
 from threats import f6_live as live
 from threats.f6_bundle import (
     archived,
@@ -218,7 +218,7 @@ def test_a_107_attack_in_the_collector(sparse: Path) -> None:
 
 def test_a_107_twin_without_the_bound(sparse: Path) -> None:
     with open_root(sparse) as root, pytest.raises(_FullError):
-        pack_workspace(root, _Sink(), Bounds(workspace_bytes=2 * TEBIBYTE), ())
+        pack_workspace(root, _Sink(), CandidateBounds(workspace_bytes=2 * TEBIBYTE), ())
 
 
 REGIONS = 1_000_000

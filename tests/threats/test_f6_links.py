@@ -14,11 +14,12 @@ from pathlib import Path
 
 import pytest
 
-from securebench.candidates import sealing, untrusted
-from securebench.candidates.bounds import Bounds
-from securebench.candidates.extraction import Problem
-from securebench.candidates.untrusted import RefusedError, open_root, read_regular
-from securebench.candidates.workspace import pack_workspace
+from securebench.files import untrusted
+from securebench.files.untrusted import UnreadableError, open_root, read_regular
+from securebench.protocol.bounds import CandidateBounds
+from securebench.protocol.extraction import Problem
+from securebench.sandbox.candidate import sealing
+from securebench.sandbox.candidate.workspace import pack_workspace
 from threats import f6_live as live
 from threats.f6_bundle import (
     archived,
@@ -221,7 +222,7 @@ def test_a_101_attack_on_a_file(swapped: Path, secret: str) -> None:
         for _ in range(TRIES):
             try:
                 content = read_regular(root, "out/answer.txt", 1000)
-            except RefusedError:
+            except UnreadableError:
                 refused += 1
                 continue
             assert not hits(content, secret)
@@ -237,8 +238,8 @@ def test_a_101_attack_on_a_workspace(swapped: Path, secret: str) -> None:
         for _ in range(TRIES):
             made = io.BytesIO()
             try:
-                pack_workspace(root, made, Bounds(), ())
-            except RefusedError:
+                pack_workspace(root, made, CandidateBounds(), ())
+            except UnreadableError:
                 continue
             assert secret.encode() not in made.getvalue()
             seen.add(made.getvalue())
@@ -259,7 +260,7 @@ def test_a_101_twin_without_the_flag(
             assert time.monotonic() < deadline
             try:
                 content = read_regular(root, "out/answer.txt", 1000)
-            except RefusedError:
+            except UnreadableError:
                 continue
 
 

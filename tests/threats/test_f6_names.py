@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from securebench.verifiers.patch.judgement import judge_patch
-from securebench.verifiers.patch.policy import CandidatePolicy
+from securebench.benchmark.patch.candidate_policy import CandidatePolicy
+from securebench.benchmark.patch.judgement import judge_patch
 from threats import f6_live as live
 from threats.f6_bundle import (
     archived,

@@ -12,12 +12,12 @@ import pytest
 
 from build import NOW
 from golden.manifest_samples import run_plan, text_task
-from securebench.candidates import tree
-from securebench.engine.entries import LaunchBegun, LaunchLost
-from securebench.engine.history import run_history
-from securebench.engine.machine import attempt_step
-from securebench.engine.model import Finish, Lost, Outcome
-from securebench.plan.model import AttemptKey, LaunchKey, Role
+from securebench.run.decide.machine import attempt_step
+from securebench.run.plan.model import AttemptKey, LaunchKey, Role
+from securebench.run.state.attempts import Finish, Lost, Outcome
+from securebench.run.state.entries import LaunchBegun, LaunchLost
+from securebench.run.state.history import run_history
+from securebench.sandbox.candidate import tree
 from threats import f6_live as live
 from threats.f6_bundle import archived, entries, link, sealed_tree, unpack
 from threats.honest import assert_passed

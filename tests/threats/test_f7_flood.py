@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from securebench.egress.gateway import server
+from securebench.gateway.server import server
 from threats.f7_gateway import LISTED, Way, get, preface, status, way
 
 FLOOD = 300

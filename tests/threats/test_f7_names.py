@@ -8,15 +8,15 @@ from pathlib import Path
 
 import pytest
 
-from securebench.egress import authority
-from securebench.egress.authority import Target
-from securebench.egress.domains import is_listed
-from securebench.egress.gateway import dial, proxy, tunnel
-from securebench.egress.gateway.context import Gateway
-from securebench.egress.gateway.dial import Dialer, Place
-from securebench.errors import ConfigError
-from securebench.harnesses import domains
-from securebench.harnesses.domains import normalize_domains
+from securebench.agents import allowed_domains
+from securebench.agents.allowed_domains import normalize_domains
+from securebench.core.errors import ConfigError
+from securebench.gateway.net import dial
+from securebench.gateway.net.dial import Dialer, Endpoint
+from securebench.gateway.proxy import authority, proxy, tunnel
+from securebench.gateway.proxy.authority import Target
+from securebench.gateway.proxy.domains import is_listed
+from securebench.gateway.server.context import RunGateway
 from threats.f7_gateway import LISTED, connect, get, status, way
 from unit.egress.gateways import PUBLIC, client_hello
 
@@ -134,7 +134,7 @@ async def test_a_133_twin_of_the_dial() -> None:
     """Who checks the answer and then connects by name asks the zone twice."""
     zone, dialled = Changing(PUBLIC, NOT_PUBLIC["metadata"]), []
 
-    async def by_name(place: Place) -> None:
+    async def by_name(place: Endpoint) -> None:
         dialled.extend(await zone(place.host))
 
     await Dialer(2, zone, by_name).dial(lookups(), LISTED, 443, None)
@@ -146,8 +146,8 @@ def lookups() -> asyncio.Semaphore:
     return asyncio.Semaphore(1)
 
 
-def recording(dialled: list[str]) -> Callable[[Place], object]:
-    async def connect_to(place: Place) -> None:
+def recording(dialled: list[str]) -> Callable[[Endpoint], object]:
+    async def connect_to(place: Endpoint) -> None:
         dialled.append(place.address)
 
     return connect_to
@@ -271,7 +271,7 @@ BAD_PATTERNS = (
 )
 
 
-def suffix_only(_: Gateway, host: str) -> bool:
+def suffix_only(_: RunGateway, host: str) -> bool:
     return host.endswith(LISTED)
 
 
@@ -289,7 +289,7 @@ async def test_a_136_attack(tmp_path: Path) -> None:
 
 
 async def test_a_136_twin(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Gateway, "is_listed", suffix_only)
+    monkeypatch.setattr(RunGateway, "is_listed", suffix_only)
 
     assert {"mydocs.dev", "my-docs.dev"} <= set(await asked(tmp_path))
 
@@ -301,7 +301,7 @@ def test_a_136_attack_by_a_pattern(pattern: str) -> None:
 
 
 def test_a_136_twin_of_the_patterns(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(domains, "_problem", lambda _: None)
+    monkeypatch.setattr(allowed_domains, "_problem", lambda _: None)
 
     assert len(normalize_domains(BAD_PATTERNS)) > len(BAD_PATTERNS) // 2
 

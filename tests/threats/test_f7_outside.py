@@ -14,7 +14,7 @@ import pytest
 from e2e.release import ROOT, Raw, Record, Release, benchmark_run, condition, keyed_pack
 from outside import journal, places
 from outside.release import outside_release
-from securebench.engine.entries import LaunchBegun
+from securebench.run.state.entries import LaunchBegun
 from threats.honest import APP
 from threats.kit import weaken
 from threats.kit.batch import Batch, Trial, Weakening

@@ -8,14 +8,14 @@ from pathlib import Path
 import h11
 import pytest
 
-from securebench.egress.authority import url_target
-from securebench.egress.gateway import forward
-from securebench.egress.gateway.admission import Admission
-from securebench.egress.gateway.context import Gateway
-from securebench.egress.gateway.heads import end_to_end
-from securebench.egress.gateway.launches import Identity, Launch
-from securebench.egress.gateway.streams import AgentStream, pump
-from securebench.egress.gateway.tunnel import _Tunnel
+from securebench.gateway.net.heads import end_to_end
+from securebench.gateway.net.streams import AgentStream, pump
+from securebench.gateway.proxy import forward
+from securebench.gateway.proxy.authority import url_target
+from securebench.gateway.proxy.tunnel import _Tunnel
+from securebench.gateway.server.admission import Admission
+from securebench.gateway.server.context import RunGateway
+from securebench.gateway.server.launch import Identity, ServedLaunch
 from threats.f7_gateway import LISTED, connect, get, preface, status, way
 from unit.egress.gateways import POD, POD_UID, claims, client_hello
 from unit.egress.test_egress_hello import (
@@ -181,7 +181,7 @@ CHUNKS: Mapping[str, bytes] = {
 }
 
 
-async def naive(agent: AgentStream, launch: Launch, gateway: Gateway) -> None:
+async def naive(agent: AgentStream, launch: ServedLaunch, gateway: RunGateway) -> None:
     """Decide the first request line and carry every byte after it as it stands."""
     data = await agent.read()
     target = url_target(data.split(b" ", 2)[1].decode()).target
@@ -317,7 +317,7 @@ async def test_a_143_attack_by_a_relay(tmp_path: Path) -> None:
 
 
 async def test_a_143_twin_of_a_relay(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Launch, "admit", lambda *_: None)
+    monkeypatch.setattr(ServedLaunch, "admit", lambda *_: None)
     async with way(tmp_path) as out:
         assert status(await out.say(get(f"http://{LISTED}/"))) == 200
         assert status(await out.say(get(f"http://{LISTED}/"), source="127.0.0.2")) == 200

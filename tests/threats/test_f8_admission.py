@@ -10,8 +10,8 @@ from pathlib import Path, PurePosixPath
 import pytest
 
 from e2e.release import CommandError, Raw, benchmark_run, call, namespace
-from securebench.packs.lint import lint_pack
-from securebench.packs.load import check_pack
+from securebench.benchmark.files.load import check_pack
+from securebench.benchmark.lint.pack_lint import lint_pack
 from threats import honest
 from threats.honest import APP, CHECK_ANSWER, WRITE_ANSWER, assert_passed
 from threats.kit.arena import PRIVILEGED, Arena

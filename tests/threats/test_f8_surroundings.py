@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import pytest
 
 from e2e.release import Raw, call, condition
-from securebench.engine.entries import LaunchBegun
+from securebench.run.state.entries import LaunchBegun
 from threats.honest import APP, CHECK_ANSWER, TERMINAL, WRITE_ANSWER, assert_passed
 from threats.kit.arena import FALSE_CLASS, RUNC_CLASS, Arena
 from threats.kit.batch import Batch, Trial, Weakening

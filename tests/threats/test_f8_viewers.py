@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from e2e.release import CommandError, Raw, Release
-from securebench.cli import results as command
+from securebench.client.commands import results as command
 from threats.honest import APP
 from threats.kit.arena import Arena
 from threats.kit.batch import Batch

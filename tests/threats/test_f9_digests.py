@@ -28,19 +28,19 @@ from build import (
 from e2e.release import Raw
 from fake_cluster import FakeCluster
 from golden.manifest_samples import digest
-from securebench.controller.start import bind
-from securebench.controller.supervisor import run_object
-from securebench.engine import machine
-from securebench.engine.machine import after_verification
-from securebench.engine.model import Finish, Outcome, PodFacts
-from securebench.harnesses.digest import harness_digest
-from securebench.harnesses.registry import harness_config
-from securebench.ledger.labels import Isolation
-from securebench.ledger.records import RecordContext, RecordTexts, candidate_record
-from securebench.plan.model import RunPlan
-from securebench.tester.earlier import Binding
-from securebench.tester.local_records import left_out_lines
-from securebench.tester.mirror import Record, record_key
+from securebench.agents.harness_digest import harness_digest
+from securebench.agents.registry import harness_config
+from securebench.client.volume.earlier import Binding
+from securebench.client.volume.local_records import left_out_lines
+from securebench.client.volume.record_mirror import Record, record_key
+from securebench.controller.loop.start import bind
+from securebench.controller.process.supervisor import run_object
+from securebench.run.decide import machine
+from securebench.run.decide.machine import after_verification
+from securebench.run.plan.model import RunPlan
+from securebench.run.records.labels import IsolationLabels
+from securebench.run.records.record import RecordContext, RecordTexts, candidate_record
+from securebench.run.state.attempts import Finish, Outcome, PodFacts
 from threats.honest import APP, CHECK_ANSWER, TERMINAL, TEXT, WRITE_ANSWER, assert_passed
 from threats.kit.arena import Arena
 from threats.kit.batch import Batch, Weakening
@@ -113,7 +113,7 @@ def test_a_187_honest(arena: Arena) -> None:
 
 
 PLAN = plan_of(check_task())
-CONTEXT = RecordContext(Isolation.VERIFIED, finished_at=1_767_225_700.0)
+CONTEXT = RecordContext(IsolationLabels.VERIFIED, finished_at=1_767_225_700.0)
 
 
 def record_of(plan: RunPlan = PLAN, candidate: str = digest("9"), **facts: Any) -> Record:

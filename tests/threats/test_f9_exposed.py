@@ -11,10 +11,10 @@ import pytest
 from build import HARNESS, VERIFIER
 from e2e.release import Raw
 from golden.manifest_samples import RUN_UID
-from securebench.controller.exposure import hide_values
-from securebench.exposed import ExposedValues
-from securebench.ledger.store import RunStore
-from securebench.plan.model import LaunchKey
+from securebench.controller.capture.exposed import ExposedValues
+from securebench.controller.capture.exposure import hide_values
+from securebench.controller.volume.store import RunStore
+from securebench.run.plan.model import LaunchKey
 from threats.honest import APP, TERMINAL, assert_passed
 from threats.kit.arena import Arena
 from threats.kit.batch import RUN_AGENT, Batch

@@ -15,12 +15,12 @@ import pytest
 from build import FakeClock, context_of, question, run_body, write_pack
 from e2e.release import CommandError, Raw, Release, benchmark_run, call, condition, keyed_pack
 from fake_cluster import FakeCluster
-from securebench.controller import start
-from securebench.controller.packs import FrozenPack
-from securebench.controller.start import BoundRun, bind
-from securebench.controller.supervisor import run_object
-from securebench.errors import SecureBenchError
-from securebench.kube.port import Kind
+from securebench.cluster.port import ObjectKind
+from securebench.controller.admission.pack_source import FrozenPack
+from securebench.controller.loop import start
+from securebench.controller.loop.start import BoundRun, bind
+from securebench.controller.process.supervisor import run_object
+from securebench.core.errors import SecureBenchError
 from threats.honest import APP, CHECK_ANSWER, TERMINAL, WRITE_ANSWER, assert_passed
 from threats.kit.arena import Arena
 from threats.kit.batch import RUN_AGENT, Batch, Weakening
@@ -188,7 +188,7 @@ async def refused(root: Path, labels: Raw, **spec: Any) -> str:
     """Return what the operator says of a run that names a Secret with these labels."""
     clock = FakeClock()
     cluster = FakeCluster(clock=clock)
-    await cluster.create(Kind.SECRET, secret_object("f9-keys", labels))
+    await cluster.create(ObjectKind.SECRET, secret_object("f9-keys", labels))
     write_pack(root / "packs/smoke", [question("a")])
     try:
         await bind(context_of(cluster, clock, root), run_of(spec))

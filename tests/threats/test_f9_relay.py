@@ -28,16 +28,16 @@ from relays import (
     question,
     relayed,
 )
-from securebench.egress.gateway import provider_call, provider_route
-from securebench.egress.relay import account
-from securebench.egress.relay.headers import upstream_headers
-from securebench.engine.model import AttemptHistory
-from securebench.harnesses.providers.provider import Kind, Provider
-from securebench.harnesses.registry import provider_named
-from securebench.ledger.labels import Isolation, record_labels
-from securebench.ledger.producer_metadata import producer_metadata
-from securebench.plan.egress import EgressPlan, ProviderPlan
-from securebench.plan.model import AttemptKey
+from securebench.agents.providers.provider import ProviderRules, RequestKind
+from securebench.agents.registry import provider_named
+from securebench.gateway.provider import provider_call, provider_route
+from securebench.gateway.relay import account
+from securebench.gateway.relay.headers import upstream_headers
+from securebench.run.plan.egress_plan import EgressPlan, ProviderPlan
+from securebench.run.plan.model import AttemptKey
+from securebench.run.records.labels import IsolationLabels, record_labels
+from securebench.run.records.producer_metadata import producer_metadata
+from securebench.run.state.attempts import AttemptHistory
 from threats.kit.canaries import hits
 
 pytestmark = pytest.mark.short
@@ -92,7 +92,7 @@ async def test_a_144_attack_on_stores(tmp_path: Path, name: str, store: str) -> 
 
 
 def own_headers(
-    provider: Provider, received: Any, key: bytes, size: int
+    provider: ProviderRules, received: Any, key: bytes, size: int
 ) -> list[tuple[bytes, bytes]]:
     """Rebuild a request and leave the agent's own key in it."""
     made = dict(upstream_headers(provider, received, key, size))
@@ -113,7 +113,7 @@ async def test_a_144_twin(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name:
 async def test_a_144_twin_of_stores(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, store: str
 ) -> None:
-    monkeypatch.setattr(Provider, "kind", lambda *_: Kind.RELAYED)
+    monkeypatch.setattr(ProviderRules, "kind", lambda *_: RequestKind.RELAYED)
     _, path = STORES[store]
     async with relayed("openai", [answer(*events("openai"))], tmp_path) as relay:
         await relay.ask(question("openai"), path=path)
@@ -135,7 +135,9 @@ def test_a_144_attack_on_the_label(kind: str) -> None:
     way, is_confidential = WAYS_OUT[kind]
     plan = replace(run_plan(text_task()), egress=way)
     history = AttemptHistory(AttemptKey(0, 1))
-    labels = record_labels(plan, text_task(), history, Isolation.VERIFIED, node_reachable=False)
+    labels = record_labels(
+        plan, text_task(), history, IsolationLabels.VERIFIED, node_reachable=False
+    )
 
     assert labels["network"] == ("none" if way is None else "egress")
     assert labels.get("network_confidential") == is_confidential
@@ -240,7 +242,7 @@ async def test_a_179_twin(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name:
 
 
 async def test_a_179_twin_of_a_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Provider, "kind", lambda *_: Kind.RELAYED)
+    monkeypatch.setattr(ProviderRules, "kind", lambda *_: RequestKind.RELAYED)
     async with relayed("openai", [answer(*events("openai"))], tmp_path) as relay:
         await relay.ask(question("openai"), path="/v1/../files")
 
@@ -324,7 +326,7 @@ async def test_a_181_attack_from_within(tmp_path: Path, name: str) -> None:
 
 @BOTH
 async def test_a_181_twin(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
-    def weakened(name: str) -> Provider:
+    def weakened(name: str) -> ProviderRules:
         return replace(provider_named(name), strip_hosted_tools=lambda body, _: body)
 
     monkeypatch.setattr(provider_route, "provider_named", weakened)

@@ -21,11 +21,11 @@ from golden.manifest_samples import (
     terminal_task,
     text_task,
 )
-from securebench.manifests.harness import harness_pod
-from securebench.manifests.policy import deny_policy
-from securebench.manifests.verifier import verifier_pod
-from securebench.plan.model import LaunchKey, Role, RunPlan, TaskPlan
-from securebench.resources import Resource, ResourceBundle
+from securebench.benchmark.resources import Resource, ResourceBundle
+from securebench.run.plan.model import LaunchKey, Role, RunPlan, TaskPlan
+from securebench.run.pods.harness import harness_pod
+from securebench.run.pods.network_policy import deny_policy
+from securebench.run.pods.verify.verifier import verifier_pod
 from threats.honest import APP, TERMINAL, assert_passed
 from threats.kit.arena import Arena
 from threats.kit.batch import RUN_AGENT, Batch

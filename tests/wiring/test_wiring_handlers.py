@@ -11,8 +11,8 @@ import pytest
 
 from build import FakeClock, context_of, run_body, settings_of
 from fake_cluster import FakeCluster
-from securebench.controller import handlers
-from securebench.controller.handlers import Operator
+from securebench.controller.process import handlers
+from securebench.controller.process.handlers import Operator
 
 
 @pytest.fixture
@@ -95,7 +95,7 @@ import asyncio, json, sys
 import kopf
 from build import settings_of
 from pathlib import Path
-from securebench.controller.handlers import Operator
+from securebench.controller.process.handlers import Operator
 
 seen = []
 

@@ -8,7 +8,6 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Literal
 
-from securebench.api.models import MANIFEST_FILE, TASKS_FILE
 from securebench.audit.base_pack import write_base_pack, write_pack
 from securebench.audit.findings import Finding, Rule, not_checked
 from securebench.audit.images.archive import Catalogue
@@ -28,8 +27,9 @@ from securebench.audit.rules.verdicts import (
     check_oracle,
 )
 from securebench.audit.subject import Subject
-from securebench.errors import SecureBenchError
-from securebench.names import REPO_PATCH
+from securebench.core.errors import SecureBenchError
+from securebench.core.names import REPO_PATCH
+from securebench.run.api.models import MANIFEST_FILE, TASKS_FILE
 
 Kind = Literal["oracle", "nop"]
 RunPack = Callable[[Path, Kind, int | None], Records]

@@ -10,17 +10,17 @@ import json
 import shutil
 from pathlib import Path
 
-from securebench.api.models import MANIFEST_FILE, TASKS_FILE
 from securebench.audit.subject import Subject
-from securebench.families.repo_patch import candidate_policy
-from securebench.names import REPO_PATCH
-from securebench.packs.oracle import ANSWERS_FILE, CANDIDATE
-from securebench.packs.paths import safe_relative_path
-from securebench.packs.task import SecureBenchTask
-from securebench.verifiers.patch.judgement import judge_patch
-from securebench.verifiers.patch.model import Content, Mode, NoncanonicalPatchError, Section
-from securebench.verifiers.patch.policy import CandidatePolicy
-from securebench.verifiers.patch.reader import read_patch
+from securebench.benchmark.families.repo_patch import candidate_policy
+from securebench.benchmark.pack.oracle import ANSWERS_FILE, CANDIDATE
+from securebench.benchmark.pack.paths import safe_relative_path
+from securebench.benchmark.pack.task import SecureBenchTask
+from securebench.benchmark.patch.candidate_policy import CandidatePolicy
+from securebench.benchmark.patch.judgement import judge_patch
+from securebench.benchmark.patch.reader import read_patch
+from securebench.benchmark.patch.sections import Content, Mode, NoncanonicalPatchError, Section
+from securebench.core.names import REPO_PATCH
+from securebench.run.api.models import MANIFEST_FILE, TASKS_FILE
 
 
 def patch_without_effect(subject: Subject, task: SecureBenchTask) -> str | None:

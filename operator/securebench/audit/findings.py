@@ -10,7 +10,7 @@ PACK = "pack"
 """Object of a finding that concerns no single task."""
 
 
-class Outcome(StrEnum):
+class FindingOutcome(StrEnum):
     """How a check ended; an unchecked rule is never a passed one."""
 
     PASSED = "passed"
@@ -48,14 +48,14 @@ class Finding:
     """
 
     rule: Rule
-    outcome: Outcome
+    outcome: FindingOutcome
     object: str
     message: str
     remedy: str = ""
 
 
 @dataclass(frozen=True, slots=True)
-class Problem:
+class FindingProblem:
     """What a rule has to say about one object; everything else is in order.
 
     Attributes:
@@ -81,7 +81,7 @@ def image_name(reference: str) -> str:
     return f"image {reference!r}"
 
 
-def findings(rule: Rule, problems: Iterable[Problem], summary: str) -> tuple[Finding, ...]:
+def findings(rule: Rule, problems: Iterable[FindingProblem], summary: str) -> tuple[Finding, ...]:
     """Return the findings of one rule.
 
     Args:
@@ -92,14 +92,14 @@ def findings(rule: Rule, problems: Iterable[Problem], summary: str) -> tuple[Fin
     found = tuple(
         Finding(
             rule,
-            Outcome.FAILED if problem.checked else Outcome.NOT_CHECKED,
+            FindingOutcome.FAILED if problem.checked else FindingOutcome.NOT_CHECKED,
             problem.object,
             problem.message,
             problem.remedy,
         )
         for problem in dict.fromkeys(problems)
     )
-    return found or (Finding(rule, Outcome.PASSED, PACK, summary),)
+    return found or (Finding(rule, FindingOutcome.PASSED, PACK, summary),)
 
 
 def summary(count: int, text: str) -> str:
@@ -114,4 +114,4 @@ def summary(count: int, text: str) -> str:
 
 def not_checked(rule: Rule, message: str, remedy: str) -> tuple[Finding, ...]:
     """Return the finding of a rule that looked at nothing."""
-    return (Finding(rule, Outcome.NOT_CHECKED, PACK, message, remedy),)
+    return (Finding(rule, FindingOutcome.NOT_CHECKED, PACK, message, remedy),)

@@ -12,9 +12,9 @@ from rich.box import SIMPLE
 from rich.table import Table
 from rich.text import Text
 
-from securebench.audit.findings import Finding, Outcome, Rule
-from securebench.plan.model import PackAudit
-from securebench.tester.text import printable
+from securebench.audit.findings import Finding, FindingOutcome, Rule
+from securebench.client.terminal_text import printable
+from securebench.run.plan.model import PackAudit
 
 REPORT_FILE = "audit-report.json"
 SCHEMA_VERSION = "1"
@@ -22,10 +22,10 @@ SCHEMA_VERSION = "1"
 DECIDING = frozenset({Rule.ORACLE, Rule.NOP, Rule.GOLD_PASSES})
 """Rules without which no audit passed: right answers pass, and nothing does not."""
 
-_STYLES: Mapping[Outcome, str] = {
-    Outcome.PASSED: "green",
-    Outcome.FAILED: "bold red",
-    Outcome.NOT_CHECKED: "yellow",
+_STYLES: Mapping[FindingOutcome, str] = {
+    FindingOutcome.PASSED: "green",
+    FindingOutcome.FAILED: "bold red",
+    FindingOutcome.NOT_CHECKED: "yellow",
 }
 
 
@@ -52,18 +52,18 @@ class Report:
         """Return what runs of this pack may say of it: ``none`` where not enough was looked at."""
         if self.has_failed:
             return PackAudit.FAILED
-        unchecked = {f.rule for f in self.findings if f.outcome is Outcome.NOT_CHECKED}
+        unchecked = {f.rule for f in self.findings if f.outcome is FindingOutcome.NOT_CHECKED}
         return PackAudit.NONE if unchecked & DECIDING else PackAudit.PASSED
 
     @property
     def has_failed(self) -> bool:
         """Tell whether any finding failed."""
-        return any(finding.outcome is Outcome.FAILED for finding in self.findings)
+        return any(finding.outcome is FindingOutcome.FAILED for finding in self.findings)
 
     def counts(self) -> dict[str, int]:
         """Return the number of findings by outcome."""
         found = Counter(finding.outcome for finding in self.findings)
-        return {outcome.value: found[outcome] for outcome in Outcome}
+        return {outcome.value: found[outcome] for outcome in FindingOutcome}
 
     def as_json(self) -> dict[str, object]:
         """Return the content of the report's file."""

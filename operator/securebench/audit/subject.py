@@ -7,13 +7,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from securebench.errors import ConfigErrors, InvalidInputError
-from securebench.names import REPO_PATCH
-from securebench.packs.lint import LintFinding
-from securebench.packs.load import CheckedPack, check_pack, read_answers
-from securebench.packs.materialize import TASK_FILE
-from securebench.packs.oracle import Answer, reference_answers
-from securebench.packs.task import SecureBenchTask
+from securebench.benchmark.files.load import CheckedPack, check_pack, read_answers
+from securebench.benchmark.files.materialize import TASK_FILE
+from securebench.benchmark.lint.pack_lint import LintFinding
+from securebench.benchmark.pack.oracle import ReferenceAnswer, reference_answers
+from securebench.benchmark.pack.task import SecureBenchTask
+from securebench.core.errors import ConfigErrors, InvalidInputError
+from securebench.core.names import REPO_PATCH
 
 _PRINTED = re.compile(r"cat <<'(?P<end>\w+)'\n(?P<text>.*\n)(?P=end)\n*", re.DOTALL)
 """A reference command that prints a text and does nothing else."""
@@ -36,7 +36,7 @@ class Subject:
     manifest: Path
     tasks_file: Path
     checked: CheckedPack
-    answers: Mapping[str, Answer] = field(default_factory=dict)
+    answers: Mapping[str, ReferenceAnswer] = field(default_factory=dict)
     answer_errors: tuple[InvalidInputError, ...] = ()
     limit: int | None = None
     further_lint: tuple[LintFinding, ...] = ()
@@ -95,7 +95,7 @@ def load_subject(
         task_file: Workspace path of the public payload.
     """
     checked = check_pack(manifest, tasks, limit=limit, task_file=task_file)
-    answers: Mapping[str, Answer] = {}
+    answers: Mapping[str, ReferenceAnswer] = {}
     errors: tuple[InvalidInputError, ...] = ()
     try:
         content = read_answers(manifest.parent)

@@ -9,22 +9,22 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Literal
 
-from securebench.api.models import MANIFEST_FILE, TASKS_FILE
-from securebench.errors import SecureBenchError
-from securebench.ledger.store import CANDIDATES
-from securebench.protocol import decode_object
-from securebench.tester.config import (
+from securebench.benchmark.scorers.dangerous_commands import VerificationPolicy
+from securebench.client.session.facade import open_session
+from securebench.client.submit.prepare import prepare
+from securebench.client.submit.tester_config import (
     BenchmarkSection,
     HarnessSection,
     RunSection,
     TesterConfig,
     load_tester_config,
 )
-from securebench.tester.connection import Place
-from securebench.tester.facade import open_session
-from securebench.tester.prepare import prepare
-from securebench.tester.progress import NullReporter
-from securebench.verifiers.dangerous_commands import VerificationPolicy
+from securebench.client.volume.connection import Place
+from securebench.client.watch.progress import NullReporter
+from securebench.controller.volume.store import CANDIDATES
+from securebench.core.errors import SecureBenchError
+from securebench.protocol.messages import decode_object
+from securebench.run.api.models import MANIFEST_FILE, TASKS_FILE
 
 TESTER_FILE = "tester.yaml"
 """Of a pack's own folder; its harness and output folder are not used here."""

@@ -1,1 +1,1 @@
-"""The command line."""
+"""The program `securebench`: starts operator, exec protocol and every command."""

@@ -11,7 +11,7 @@ from typing import Annotated
 
 import typer
 
-from securebench.cli.output import end_with, errors_as_lines
+from securebench.client.commands.output import end_with, errors_as_lines
 
 # ruff: noqa: PLC0415
 
@@ -51,7 +51,7 @@ OutputDir = Annotated[Path | None, typer.Option("--output-dir", help="Output fol
 
 def _show_version(*, is_wanted: bool) -> None:
     if is_wanted:
-        from securebench.version import VERSION
+        from securebench.core.version import VERSION
 
         typer.echo(f"securebench {VERSION}")
         raise typer.Exit
@@ -96,8 +96,8 @@ def run(  # noqa: PLR0913 - the flags of contract 2.1
     operator_pod: OperatorPod = None,
 ) -> None:
     """Run a benchmark as a tester YAML says and fetch its results."""
-    from securebench.cli.run import RunCommand, RunOptions
-    from securebench.tester.connection import Place
+    from securebench.client.commands.run import RunCommand, RunOptions
+    from securebench.client.volume.connection import Place
 
     options = RunOptions(
         config=config,
@@ -123,7 +123,7 @@ def pack_lint(
     strict: Annotated[bool, typer.Option("--strict", help="Warnings count as errors.")] = False,
 ) -> None:
     """Check a pack without running it."""
-    from securebench.cli import pack
+    from securebench.client.commands import packs as pack
 
     end_with(lambda: pack.lint(pack.PackFiles(config, manifest, tasks), strict=strict))
 
@@ -142,8 +142,8 @@ def pack_push(  # noqa: PLR0913 - flags
     operator_pod: OperatorPod = None,
 ) -> None:
     """Upload a pack to the results volume, for BenchmarkRuns with pack.volume."""
-    from securebench.cli import pack
-    from securebench.tester.connection import Place
+    from securebench.client.commands import packs as pack
+    from securebench.client.volume.connection import Place
 
     files, place = pack.PackFiles(config, manifest, tasks), Place(namespace, context, operator_pod)
     end_with(lambda: pack.push(files, name, place))
@@ -161,8 +161,8 @@ def pack_show(  # noqa: PLR0913 - flags
     operator_pod: OperatorPod = None,
 ) -> None:
     """Show a pack on the results volume, or one on this machine."""
-    from securebench.cli import pack
-    from securebench.tester.connection import Place
+    from securebench.client.commands import packs as pack
+    from securebench.client.volume.connection import Place
 
     if name is not None:
         end_with(lambda: pack.show_uploaded(name, Place(namespace, context, operator_pod)))
@@ -177,8 +177,8 @@ def pack_list(
     operator_pod: OperatorPod = None,
 ) -> None:
     """List the packs on the results volume and the runs that read them."""
-    from securebench.cli import pack
-    from securebench.tester.connection import Place
+    from securebench.client.commands import packs as pack
+    from securebench.client.volume.connection import Place
 
     end_with(lambda: pack.list_uploaded(Place(namespace, context, operator_pod)))
 
@@ -192,8 +192,8 @@ def pack_rm(
     operator_pod: OperatorPod = None,
 ) -> None:
     """Remove a pack from the results volume, unless a run that goes on reads it."""
-    from securebench.cli import pack
-    from securebench.tester.connection import Place
+    from securebench.client.commands import packs as pack
+    from securebench.client.volume.connection import Place
 
     end_with(lambda: pack.remove(name, Place(namespace, context, operator_pod)))
 
@@ -214,7 +214,7 @@ def import_terminal_bench(
     ] = False,
 ) -> None:
     """Make a pack from task folders of Terminal-Bench or Harbor."""
-    from securebench.cli import pack as command
+    from securebench.client.commands import packs as command
 
     wanted = command.Import(folder, pack, pack_id or pack.resolve().name, skip, replace)
     end_with(lambda: command.import_terminal_bench(wanted))
@@ -223,8 +223,8 @@ def import_terminal_bench(
 @app.command("list")
 def list_command(*, namespace: Namespace = None, context: Context = None) -> None:
     """List the runs of the namespace, the newest last."""
-    from securebench.cli import runs
-    from securebench.tester.connection import Place
+    from securebench.client.commands import runs
+    from securebench.client.volume.connection import Place
 
     end_with(lambda: runs.list_runs(Place(namespace, context)))
 
@@ -240,8 +240,8 @@ def cancel(
     context: Context = None,
 ) -> None:
     """Cancel a run; finished attempts keep their records."""
-    from securebench.cli import runs
-    from securebench.tester.connection import Place
+    from securebench.client.commands import runs
+    from securebench.client.volume.connection import Place
 
     end_with(lambda: runs.cancel(run, Place(namespace, context), is_immediate=now))
 
@@ -256,8 +256,8 @@ def results(
     operator_pod: OperatorPod = None,
 ) -> None:
     """Fetch records and summary of a run into a folder."""
-    from securebench.cli import results as command
-    from securebench.tester.connection import Place
+    from securebench.client.commands import results as command
+    from securebench.client.volume.connection import Place
 
     place = Place(namespace, context, operator_pod)
     end_with(lambda: command.results(run, output_dir, place))
@@ -273,8 +273,8 @@ def logs(
     operator_pod: OperatorPod = None,
 ) -> None:
     """Print what harness and check of a finished task printed."""
-    from securebench.cli import results as command
-    from securebench.tester.connection import Place
+    from securebench.client.commands import results as command
+    from securebench.client.volume.connection import Place
 
     end_with(lambda: command.logs(run, task, Place(namespace, context, operator_pod)))
 
@@ -302,8 +302,8 @@ def audit_command(  # noqa: PLR0913 - flags
     operator_pod: OperatorPod = None,
 ) -> None:
     """Check a pack before anyone trusts it."""
-    from securebench.cli.audit import AuditOptions, run_audit
-    from securebench.tester.connection import Place
+    from securebench.audit.command import AuditOptions, run_audit
+    from securebench.client.volume.connection import Place
 
     if (pack is None) == (config is None):
         raise typer.BadParameter("name the pack by its folder or with --config, not both")
@@ -315,7 +315,7 @@ def audit_command(  # noqa: PLR0913 - flags
 @app.command()
 def operator() -> None:
     """Run the operator; this is what its Pod does."""
-    from securebench.controller.handlers import run_operator
+    from securebench.controller.process.handlers import run_operator
 
     run_operator()
 
@@ -323,7 +323,7 @@ def operator() -> None:
 @app.command("operator-io", hidden=True, context_settings={"ignore_unknown_options": True})
 def operator_io_command(arguments: Annotated[list[str], typer.Argument()]) -> None:
     """Answer a tester's call inside the operator's Pod."""
-    from securebench.cli.operator_io import operator_io
+    from securebench.controller.exec.operator_io import operator_io
 
     end_with(lambda: operator_io(arguments))
 
@@ -331,7 +331,7 @@ def operator_io_command(arguments: Annotated[list[str], typer.Argument()]) -> No
 @app.command("viewer-io", hidden=True, context_settings={"ignore_unknown_options": True})
 def viewer_io_command(arguments: Annotated[list[str], typer.Argument()]) -> None:
     """Answer a viewer's call inside the Pod for viewers."""
-    from securebench.cli.viewers import viewer_io
+    from securebench.controller.exec.viewers import viewer_io
 
     end_with(lambda: viewer_io(arguments))
 
@@ -339,7 +339,7 @@ def viewer_io_command(arguments: Annotated[list[str], typer.Argument()]) -> None
 @app.command("viewers", hidden=True)
 def viewers_command() -> None:
     """Keep the Pod for viewers running."""
-    from securebench.cli.viewers import wait_for_viewers
+    from securebench.controller.exec.viewers import wait_for_viewers
 
     end_with(wait_for_viewers)
 
@@ -352,7 +352,7 @@ def release_test_command(
     timeout: Annotated[float, typer.Option("--timeout")] = 300.0,
 ) -> None:
     """Wait for the run of ``helm test`` and judge it."""
-    from securebench.cli.release_test import release_test
+    from securebench.client.commands.release_test import release_test
 
     end_with(lambda: release_test(namespace, run, timeout))
 

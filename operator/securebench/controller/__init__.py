@@ -1,1 +1,1 @@
-"""The operator: event handlers, run loops, effects and the exec protocol."""
+"""The operator's process."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 
 from e2e.release import Raw
-from securebench.engine.entries import LaunchBegun
+from securebench.run.state.entries import LaunchBegun
 from threats.kit.arena import Arena
 from threats.kit.batch import Trial
 

@@ -8,8 +8,8 @@ from contextlib import contextmanager
 from typing import Any
 
 from e2e.release import CommandError, Raw, Release, call
-from securebench.api.base import KIND, PLURAL, VERSION
-from securebench.api.crd import benchmark_run_crd
+from securebench.run.api.base import KIND, PLURAL, VERSION
+from securebench.run.api.crd import benchmark_run_crd
 
 GROUP = "twins.securebench.dev"
 RULES = ("x-kubernetes-validations", "pattern", "maxLength", "minLength")

@@ -4,13 +4,13 @@ import json
 
 import pytest
 
-from securebench.api.conditions import (
+from securebench.run.api.conditions import (
     END_STATES,
     MAX_MESSAGE,
     Condition,
     ConditionStatus,
     ConditionType,
-    Finding,
+    IsolationFinding,
     Reason,
     derived_findings,
     end_state,
@@ -18,7 +18,7 @@ from securebench.api.conditions import (
     set_condition,
     set_conditions,
 )
-from securebench.api.status import (
+from securebench.run.api.status import (
     MAX_FAILED_TASKS,
     MAX_REASONS,
     MAX_TASK_ID,
@@ -31,12 +31,16 @@ from securebench.api.status import (
     TaskCounts,
 )
 
-RUNNING = Finding(ConditionType.SUCCEEDED, ConditionStatus.UNKNOWN, Reason.RUNNING, "1 of 2 done")
-DONE = Finding(ConditionType.SUCCEEDED, ConditionStatus.TRUE, Reason.COMPLETED, "2 of 2 done")
+RUNNING = IsolationFinding(
+    ConditionType.SUCCEEDED, ConditionStatus.UNKNOWN, Reason.RUNNING, "1 of 2 done"
+)
+DONE = IsolationFinding(
+    ConditionType.SUCCEEDED, ConditionStatus.TRUE, Reason.COMPLETED, "2 of 2 done"
+)
 START, LATER = "1970-01-01T00:00:10Z", "1970-01-01T00:00:20Z"
 
 
-def first(finding: Finding = RUNNING) -> tuple[Condition, ...]:
+def first(finding: IsolationFinding = RUNNING) -> tuple[Condition, ...]:
     return set_condition((), finding, observed_generation=1, now=10)
 
 
@@ -53,7 +57,9 @@ def test_a_new_condition_is_added() -> None:
 
 
 def test_the_time_stays_while_the_status_stays() -> None:
-    other = Finding(ConditionType.SUCCEEDED, ConditionStatus.UNKNOWN, Reason.CANCELLING, "ends")
+    other = IsolationFinding(
+        ConditionType.SUCCEEDED, ConditionStatus.UNKNOWN, Reason.CANCELLING, "ends"
+    )
     (condition,) = set_condition(first(), other, observed_generation=2, now=20)
     assert condition.last_transition_time == START
     assert (condition.reason, condition.message) == ("Cancelling", "ends")
@@ -66,7 +72,7 @@ def test_the_time_changes_with_the_status() -> None:
 
 
 def test_other_conditions_and_the_order_stay() -> None:
-    sealed = Finding(ConditionType.RESULTS_SEALED, ConditionStatus.TRUE, Reason.SEALED)
+    sealed = IsolationFinding(ConditionType.RESULTS_SEALED, ConditionStatus.TRUE, Reason.SEALED)
     both = set_conditions((), [RUNNING, sealed], observed_generation=1, now=10)
     after = set_condition(both, DONE, observed_generation=1, now=20)
     assert [item.type for item in after] == ["Succeeded", "ResultsSealed"]
@@ -76,7 +82,7 @@ def test_other_conditions_and_the_order_stay() -> None:
 
 
 def test_a_long_message_is_cut() -> None:
-    long = Finding(ConditionType.READY, ConditionStatus.FALSE, Reason.INTERNAL, "x" * 5000)
+    long = IsolationFinding(ConditionType.READY, ConditionStatus.FALSE, Reason.INTERNAL, "x" * 5000)
     (condition,) = first(long)
     assert len(condition.message) == MAX_MESSAGE
     assert condition.message.endswith("x…")
@@ -88,13 +94,15 @@ def test_a_long_message_is_cut() -> None:
         (RUNNING, ConditionStatus.FALSE, ConditionStatus.FALSE),
         (DONE, ConditionStatus.TRUE, ConditionStatus.FALSE),
         (
-            Finding(ConditionType.SUCCEEDED, ConditionStatus.FALSE, Reason.INCOMPLETE),
+            IsolationFinding(ConditionType.SUCCEEDED, ConditionStatus.FALSE, Reason.INCOMPLETE),
             ConditionStatus.FALSE,
             ConditionStatus.TRUE,
         ),
     ],
 )
-def test_kstatus(succeeded: Finding, ready: ConditionStatus, stalled: ConditionStatus) -> None:
+def test_kstatus(
+    succeeded: IsolationFinding, ready: ConditionStatus, stalled: ConditionStatus
+) -> None:
     _, *found = derived_findings(succeeded)
     assert [item.type for item in found] == [ConditionType.READY, ConditionType.STALLED]
     assert [item.status for item in found] == [ready, stalled]

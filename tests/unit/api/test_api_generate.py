@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 import yaml
 
-from securebench.api import generate
-from securebench.api.chart import BEGIN, END, Value, values, with_values
-from securebench.api.crd import benchmark_run_crd
-from securebench.api.generate import generated_files
+from securebench.controller.install import generate
+from securebench.controller.install.chart import BEGIN, END, Value, values, with_values
+from securebench.controller.install.generate import generated_files
+from securebench.run.api.crd import benchmark_run_crd
 
 ROOT = Path(__file__).parents[3]
 FILES = generated_files(ROOT)

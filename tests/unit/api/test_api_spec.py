@@ -7,11 +7,11 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from securebench.api.base import ApiModel
-from securebench.api.choices import CancelMode, IsolationRequirement, PodRetention
-from securebench.api.models import BenchmarkRunSpec
-from securebench.api.shapes import quantity
-from securebench.errors import SpecError
+from securebench.core.errors import SpecError
+from securebench.run.api.base import ApiModel
+from securebench.run.api.choices import CancelMode, IsolationRequirement, PodRetention
+from securebench.run.api.models import BenchmarkRunSpec
+from securebench.run.api.shapes import quantity
 
 MINIMAL = {"pack": {"volume": {"path": "smoke"}}, "harness": {"type": "command"}}
 

@@ -5,11 +5,8 @@ from pathlib import Path
 import pytest
 from pydantic import ValidationError
 
-from securebench.controller.gateway_rules import gateway_rules
-from securebench.egress.config import GatewayLimits
-from securebench.errors import ConfigError
-from securebench.manifests.gateway import GatewayPolicy
-from securebench.settings import (
+from securebench.controller.actuators.gateway_rules import gateway_rules
+from securebench.controller.process.settings import (
     VARIABLES,
     AccessMode,
     Overlay,
@@ -17,6 +14,9 @@ from securebench.settings import (
     Settings,
     load_settings,
 )
+from securebench.core.errors import ConfigError
+from securebench.protocol.gateway_config import GatewayLimits
+from securebench.run.pods.gateway_pod import GatewayPolicy
 
 TEXT = "podImage: pod:1\ngatewayImage: operator:1\nvolumeClaim: results\nrunsAccount: runs\n"
 PLACE = {"namespace": "bench", "node_name": "n1", "node_address": "10.0.0.1"}

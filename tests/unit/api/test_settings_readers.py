@@ -10,16 +10,16 @@ from typing import get_args
 import pytest
 from pydantic import BaseModel
 
-from securebench import settings
-from securebench.settings import Settings
+from securebench.controller.process import settings
+from securebench.controller.process.settings import Settings
 
-SOURCES = Path(settings.__file__).parent
+SOURCES = Path(settings.__file__).parents[2]
 PARTS = {
     name: item
     for name, item in vars(settings).items()
     if isinstance(item, type)
     and issubclass(item, BaseModel)
-    and item.__module__ == "securebench.settings"
+    and item.__module__ == "securebench.controller.process.settings"
 }
 HOLDERS = frozenset({"settings", "_settings"})
 """Attributes of other objects that hold the settings."""

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from securebench.audit.auditor import Means, audit
-from securebench.audit.findings import Outcome, Rule
+from securebench.audit.findings import FindingOutcome, Rule
 from securebench.audit.images.archive import catalogue
 from securebench.audit.subject import load_subject
 from unit.audit.image_archives import Work, docker_archive
@@ -77,7 +77,9 @@ def findings_of(folder: Path, *, is_bad: bool):
 
 
 def test_each_rule_finds_its_defect_and_no_other(bad):
-    failed = [each for each in findings_of(bad, is_bad=True) if each.outcome is Outcome.FAILED]
+    failed = [
+        each for each in findings_of(bad, is_bad=True) if each.outcome is FindingOutcome.FAILED
+    ]
 
     place = f"{bad}/pack/"
     assert {(each.rule, each.object.removeprefix(place)) for each in failed} == WANT
@@ -95,8 +97,10 @@ def test_the_image_that_the_cluster_runs_removes_the_packs_own_check():
 def test_without_the_defects_every_rule_passes(fixed):
     found = findings_of(fixed, is_bad=False)
 
-    assert [each for each in found if each.outcome is Outcome.FAILED] == []
-    assert {each.rule for each in found if each.outcome is Outcome.NOT_CHECKED} == {Rule.LINT}
+    assert [each for each in found if each.outcome is FindingOutcome.FAILED] == []
+    assert {each.rule for each in found if each.outcome is FindingOutcome.NOT_CHECKED} == {
+        Rule.LINT
+    }
     assert {each.rule for each in found} == set(Rule)
 
 
@@ -113,7 +117,7 @@ def test_a_pack_with_errors_is_checked_by_lint_only(bad, broken):
 
     found = findings_of(bad, is_bad=True)
 
-    assert {each.rule for each in found if each.outcome is Outcome.FAILED} == {Rule.LINT}
+    assert {each.rule for each in found if each.outcome is FindingOutcome.FAILED} == {Rule.LINT}
     others = [each for each in found if each.rule is not Rule.LINT]
-    assert {each.outcome for each in others} == {Outcome.NOT_CHECKED}
+    assert {each.outcome for each in others} == {FindingOutcome.NOT_CHECKED}
     assert {each.rule for each in others} == set(Rule) - {Rule.LINT}

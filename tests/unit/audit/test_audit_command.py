@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from securebench.audit.findings import Finding, Outcome, Rule
+from securebench.audit.findings import Finding, FindingOutcome, Rule
 from securebench.audit.report import Report
 from securebench.cli.main import app
 from unit.audit.audit_packs import choice, short, write_pack
@@ -128,9 +128,9 @@ def test_a_pack_with_an_odd_id_stays_in_the_current_folder(tmp_path, monkeypatch
 
 def test_remedies_are_told_once_with_their_rules():
     findings = [
-        Finding(Rule.ORACLE, Outcome.NOT_CHECKED, "pack", "a", "do it"),
-        Finding(Rule.NOP, Outcome.NOT_CHECKED, "pack", "b", "do it"),
-        Finding(Rule.LINT, Outcome.PASSED, "pack", "c"),
+        Finding(Rule.ORACLE, FindingOutcome.NOT_CHECKED, "pack", "a", "do it"),
+        Finding(Rule.NOP, FindingOutcome.NOT_CHECKED, "pack", "b", "do it"),
+        Finding(Rule.LINT, FindingOutcome.PASSED, "pack", "c"),
     ]
 
     assert Report("p", None, 0, "", tuple(findings)).remedies() == ("oracle, nop: do it",)

@@ -113,7 +113,7 @@ def test_a_stream_is_read_up_to_its_bound(monkeypatch):
     bomb = gzip.compress(bytes(10**6) + SECRET)
 
     assert list(find([VALUE], bomb)) == []
-    streams = [v.content for v in forms.views(bomb) if v.forms == (forms.Form.COMPRESSED,)]
+    streams = [v.content for v in forms.views(bomb) if v.forms == (forms.SearchForm.COMPRESSED,)]
     assert [len(stream) for stream in streams] == [1000]
 
 
@@ -121,7 +121,9 @@ def test_many_streams_share_the_bound(monkeypatch):
     monkeypatch.setattr(forms, "MAX_STREAM_BYTES", 1000)
     streams = gzip.compress(bytes(700)) * 5
 
-    (joined,) = [v.content for v in forms.views(streams) if v.forms == (forms.Form.COMPRESSED,)]
+    (joined,) = [
+        v.content for v in forms.views(streams) if v.forms == (forms.SearchForm.COMPRESSED,)
+    ]
 
     assert joined == bytes(700) + b"\0" + bytes(300)
 

@@ -4,7 +4,7 @@ import base64
 
 import pytest
 
-from securebench.audit.findings import Outcome
+from securebench.audit.findings import FindingOutcome
 from securebench.audit.images.archive import catalogue
 from securebench.audit.images.git import GitError
 from securebench.audit.images.patched import patched_files
@@ -99,11 +99,11 @@ def test_images_are_searched(case, tmp_path):
 
     found = check_image(subject, catalogue(tmp_path))
 
-    failed = [each for each in found if each.outcome is Outcome.FAILED]
+    failed = [each for each in found if each.outcome is FindingOutcome.FAILED]
     assert [each.message for each in failed] == want
     assert {each.object for each in failed} <= {"image 'small:1'"}
     assert [each.outcome for each in found if each not in failed] == (
-        [] if want else [Outcome.PASSED]
+        [] if want else [FindingOutcome.PASSED]
     )
 
 
@@ -143,7 +143,7 @@ def test_a_gold_patch_that_does_not_apply_is_told_and_not_passed(tmp_path):
 
     (found,) = check_image(fix(tmp_path), catalogue(tmp_path))
 
-    assert found.outcome is Outcome.NOT_CHECKED
+    assert found.outcome is FindingOutcome.NOT_CHECKED
     assert "git apply failed" in found.message
 
 
@@ -155,7 +155,7 @@ def test_a_gold_patch_that_is_none_is_told_and_not_passed(tmp_path):
         check_image(subject, catalogue(tmp_path)),
         check_history(subject, catalogue(tmp_path)),
     ):
-        assert [each.outcome for each in found] == [Outcome.NOT_CHECKED]
+        assert [each.outcome for each in found] == [FindingOutcome.NOT_CHECKED]
         assert "not canonical" in found[0].message
 
 
@@ -175,7 +175,7 @@ def test_an_image_without_an_archive_is_not_checked(tmp_path, archives):
 
     for found in (check_image(subject, known), check_history(subject, known)):
         (finding,) = found
-        assert (finding.outcome, finding.object) == (Outcome.NOT_CHECKED, "image 'small:1'")
+        assert (finding.outcome, finding.object) == (FindingOutcome.NOT_CHECKED, "image 'small:1'")
         assert "docker save" in finding.remedy
         assert ("bad.tar was not read" in finding.message) is archives
 
@@ -190,7 +190,7 @@ def test_layers_that_cannot_be_read_are_not_checked(tmp_path):
         check_image(subject, catalogue(tmp_path)),
         check_history(subject, catalogue(tmp_path)),
     ):
-        assert {each.outcome for each in found} == {Outcome.NOT_CHECKED}
+        assert {each.outcome for each in found} == {FindingOutcome.NOT_CHECKED}
         assert "zstd" in found[0].message
 
 
@@ -201,7 +201,7 @@ def test_a_file_beyond_the_bound_is_not_checked(tmp_path, monkeypatch):
     (found,) = check_image(subject_of(tmp_path, code()), catalogue(tmp_path))
 
     assert (found.outcome, found.message) == (
-        Outcome.NOT_CHECKED,
+        FindingOutcome.NOT_CHECKED,
         "the file 'big' of layer 1 is too large to be searched",
     )
 
@@ -214,12 +214,15 @@ def test_history_of_the_repository_of_a_row(tmp_path):
     subject = fix(tmp_path, base)
 
     (found,) = check_history(subject, catalogue(tmp_path))
-    assert found.outcome is Outcome.PASSED
+    assert found.outcome is FindingOutcome.PASSED
 
     work.git("remote", "add", "origin", "x")
     docker_archive(tmp_path / "a.tar", "small:1", [work.layer("testbed")])
     (found,) = check_history(subject, catalogue(tmp_path))
-    assert (found.outcome, found.message) == (Outcome.FAILED, "the repository: it has a remote")
+    assert (found.outcome, found.message) == (
+        FindingOutcome.FAILED,
+        "the repository: it has a remote",
+    )
 
 
 @pytest.mark.parametrize("workdir", ["/testbed/sub", "sub"])
@@ -231,7 +234,7 @@ def test_the_folder_of_the_tests_is_where_the_repository_is(tmp_path, workdir):
 
     (found,) = check_history(fix(tmp_path, base, workdir=workdir), catalogue(tmp_path))
 
-    assert found.outcome is Outcome.PASSED
+    assert found.outcome is FindingOutcome.PASSED
 
 
 def test_an_image_without_a_repository_fails(tmp_path):
@@ -240,6 +243,6 @@ def test_an_image_without_a_repository_fails(tmp_path):
     (found,) = check_history(fix(tmp_path), catalogue(tmp_path))
 
     assert (found.outcome, found.message) == (
-        Outcome.FAILED,
+        FindingOutcome.FAILED,
         "there is no repository in /testbed",
     )

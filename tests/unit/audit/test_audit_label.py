@@ -12,22 +12,22 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
-from securebench.audit.findings import PACK, Finding, Outcome, Rule
+from securebench.audit import command
+from securebench.audit.findings import PACK, Finding, FindingOutcome, Rule
 from securebench.audit.report import Report
-from securebench.cli import audit as command
 from securebench.cli.main import app
-from securebench.errors import TransientClusterError
-from securebench.ledger.audits import pack_audit
-from securebench.plan.model import PackAudit
-from securebench.tester.connection import Place
-from securebench.tester.link import OperatorLink
+from securebench.client.volume.connection import Place
+from securebench.client.volume.link import OperatorLink
+from securebench.controller.volume.audits import pack_audit
+from securebench.core.errors import TransientClusterError
+from securebench.run.plan.model import PackAudit
 from unit.audit.audit_packs import choice, write_pack
 from unit.cli.fake_operator import Namespace
 
-PASSED, FAILED, UNCHECKED = Outcome.PASSED, Outcome.FAILED, Outcome.NOT_CHECKED
+PASSED, FAILED, UNCHECKED = FindingOutcome.PASSED, FindingOutcome.FAILED, FindingOutcome.NOT_CHECKED
 
 
-def report(**outcomes: Outcome) -> Report:
+def report(**outcomes: FindingOutcome) -> Report:
     found = {Rule[name.upper()]: outcome for name, outcome in outcomes.items()}
     findings = tuple(Finding(rule, found.get(rule, PASSED), PACK, "m") for rule in Rule)
     return Report("p", "sha256:1", 1, "t", findings)
@@ -45,7 +45,7 @@ def report(**outcomes: Outcome) -> Report:
         ({"oracle": FAILED}, PackAudit.FAILED),
     ],
 )
-def test_the_verdict_of_a_report(outcomes: dict[str, Outcome], want: PackAudit) -> None:
+def test_the_verdict_of_a_report(outcomes: dict[str, FindingOutcome], want: PackAudit) -> None:
     assert report(**outcomes).verdict is want
 
 

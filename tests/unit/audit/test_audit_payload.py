@@ -5,7 +5,7 @@ import json
 
 import pytest
 
-from securebench.audit.findings import Outcome
+from securebench.audit.findings import FindingOutcome
 from securebench.audit.rules import payload
 from securebench.audit.subject import load_subject
 
@@ -131,7 +131,7 @@ def test_leaks_are_found(case, pack):
     found = pack.check(row)
 
     assert [(each.outcome, each.object, each.message) for each in found] == [
-        (Outcome.FAILED, "task 't'", want)
+        (FindingOutcome.FAILED, "task 't'", want)
     ]
 
 
@@ -139,7 +139,7 @@ def test_leaks_are_found(case, pack):
 def test_honest_rows_pass(case, pack):
     pack.put("hidden/check.sh", SCRIPT)
 
-    assert [each.outcome for each in pack.check(HONEST[case])] == [Outcome.PASSED]
+    assert [each.outcome for each in pack.check(HONEST[case])] == [FindingOutcome.PASSED]
 
 
 def test_a_public_file_that_is_the_check_is_found(pack):
@@ -184,7 +184,7 @@ def test_large_files_are_searched_for_plain_values_and_named(pack, monkeypatch):
 
     found = pack.check(terminal("Do it.", [{"path": "a.txt"}]))
 
-    assert [each.outcome for each in found] == [Outcome.NOT_CHECKED, Outcome.FAILED]
+    assert [each.outcome for each in found] == [FindingOutcome.NOT_CHECKED, FindingOutcome.FAILED]
     assert "too large" in found[0].message
 
 
@@ -210,7 +210,7 @@ def test_the_copy_of_an_input_that_the_row_names_is_no_secret(pack, instructions
 
     (found,) = pack.check(row)
 
-    assert found.outcome is (Outcome.FAILED if is_leak else Outcome.PASSED)
+    assert found.outcome is (FindingOutcome.FAILED if is_leak else FindingOutcome.PASSED)
 
 
 def test_the_check_itself_is_no_input(pack):
@@ -219,4 +219,4 @@ def test_the_check_itself_is_no_input(pack):
 
     (found,) = pack.check(terminal("check.sh must pass.", [{"path": "check.sh"}]))
 
-    assert found.outcome is Outcome.FAILED
+    assert found.outcome is FindingOutcome.FAILED

@@ -5,7 +5,7 @@ import zlib
 import pytest
 
 from securebench.audit.images.git import Git, GitError
-from securebench.audit.images.layers import Kept
+from securebench.audit.images.layers import KeptLayers
 from securebench.audit.images.repository import Repository, traces
 from unit.audit.image_archives import Work
 
@@ -24,7 +24,7 @@ def found(work, base, *, gold=None, earlier=()):
     for name, content in earlier:
         ever.setdefault(f"testbed/.git/{name}", (content,))
     final = {f"testbed/{path}": content for path, content in files.items()}
-    repository = Repository.of(Kept(final, ever), "/testbed/")
+    repository = Repository.of(KeptLayers(final, ever), "/testbed/")
     return [trace.message for trace in traces(repository, base, gold or {})]
 
 

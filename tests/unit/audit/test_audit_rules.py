@@ -4,13 +4,13 @@ import json
 
 import pytest
 
-from securebench.audit.findings import Outcome, Rule
+from securebench.audit.findings import FindingOutcome, Rule
 from securebench.audit.rules.allow_paths import check_allow_paths
 from securebench.audit.rules.collisions import check_collisions
 from securebench.audit.rules.lint import check_lint
 from securebench.audit.rules.null_answers import check_null_answers
 from securebench.audit.subject import load_subject
-from securebench.packs.lint import lint_harness
+from securebench.benchmark.lint.pack_lint import lint_harness
 from unit.audit.audit_packs import GOLD, choice, code, deferred, free, repo, short, write_pack
 
 
@@ -121,16 +121,18 @@ def test_null_answers(case, tmp_path):
 
     found = check_null_answers(write_pack(tmp_path, row, code(), deferred()))
 
-    assert [each.message for each in found if each.outcome is Outcome.FAILED] == [
+    assert [each.message for each in found if each.outcome is FindingOutcome.FAILED] == [
         f"{name} passes" for name in want
     ]
-    assert {each.outcome for each in found} == {Outcome.FAILED if want else Outcome.PASSED}
+    assert {each.outcome for each in found} == {
+        FindingOutcome.FAILED if want else FindingOutcome.PASSED
+    }
 
 
 def test_a_row_that_cannot_be_judged_is_no_pass(tmp_path):
     found = check_null_answers(write_pack(tmp_path, choice(["red", "blue"], 9)))
 
-    assert [each.outcome for each in found] == [Outcome.PASSED]
+    assert [each.outcome for each in found] == [FindingOutcome.PASSED]
 
 
 ALIKE = {
@@ -168,7 +170,7 @@ def test_collisions(case, tmp_path):
 
     found = check_collisions(write_pack(tmp_path, row))
 
-    assert [each.message for each in found if each.outcome is Outcome.FAILED] == want
+    assert [each.message for each in found if each.outcome is FindingOutcome.FAILED] == want
 
 
 def test_lint_warnings_fail_and_a_tag_is_what_cannot_be_checked(tmp_path):
@@ -177,7 +179,9 @@ def test_lint_warnings_fail_and_a_tag_is_what_cannot_be_checked(tmp_path):
     found = check_lint(subject.with_lint(lint_harness(["MY_TOKEN"], path="tester.yaml")))
 
     tasks = tmp_path / "tasks.jsonl"
-    failed = [(each.object, each.message) for each in found if each.outcome is Outcome.FAILED]
+    failed = [
+        (each.object, each.message) for each in found if each.outcome is FindingOutcome.FAILED
+    ]
     assert failed == [
         (f"{tasks}:1", "task 'c' (multiple_choice): unknown row key 'typo'"),
         (
@@ -185,9 +189,9 @@ def test_lint_warnings_fail_and_a_tag_is_what_cannot_be_checked(tmp_path):
             "harness.env 'MY_TOKEN' looks like a secret; the agent's container can read it",
         ),
     ]
-    rest = [each for each in found if each.outcome is not Outcome.FAILED]
+    rest = [each for each in found if each.outcome is not FindingOutcome.FAILED]
     assert [each.object for each in rest] == [f"{tasks}:1", f"{tasks}:2"]
-    assert {each.outcome for each in rest} == {Outcome.NOT_CHECKED}
+    assert {each.outcome for each in rest} == {FindingOutcome.NOT_CHECKED}
 
 
 def test_lint_of_a_pack_without_a_word(tmp_path):
@@ -196,7 +200,7 @@ def test_lint_of_a_pack_without_a_word(tmp_path):
 
     (found,) = check_lint(write_pack(tmp_path, row))
 
-    assert (found.rule, found.outcome) == (Rule.LINT, Outcome.PASSED)
+    assert (found.rule, found.outcome) == (Rule.LINT, FindingOutcome.PASSED)
 
 
 def test_lint_names_the_line_of_a_wrong_answer(tmp_path):
@@ -205,7 +209,7 @@ def test_lint_names_the_line_of_a_wrong_answer(tmp_path):
     (tmp_path / "oracle/answers.jsonl").write_text("\n".join(map(json.dumps, lines)))
     subject = load_subject(tmp_path / "manifest.yaml", tmp_path / "tasks.jsonl")
 
-    failed = [each for each in check_lint(subject) if each.outcome is Outcome.FAILED]
+    failed = [each for each in check_lint(subject) if each.outcome is FindingOutcome.FAILED]
 
     assert [(each.object, each.message) for each in failed] == [
         ("oracle/answers.jsonl:2", "the pack has no task 'd'")

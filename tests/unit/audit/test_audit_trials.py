@@ -12,14 +12,14 @@ import pytest
 
 from securebench.audit import trials
 from securebench.audit.trials import Trial, TrialKind, run_trial
-from securebench.errors import ConfigErrors, SecureBenchError
-from securebench.names import AUDIT, PURPOSE_LABEL
-from securebench.tester import config as tester
-from securebench.tester.connection import Place
-from securebench.tester.link import OperatorLink
-from securebench.tester.prepare import Prepared
-from securebench.tester.progress import Reporter
-from securebench.tester.run import RunSession, Surroundings
+from securebench.client.session.run_session import RunSession, Surroundings
+from securebench.client.submit import tester_config as tester
+from securebench.client.submit.prepare import Prepared
+from securebench.client.volume.connection import Place
+from securebench.client.volume.link import OperatorLink
+from securebench.client.watch.progress import Reporter
+from securebench.core.errors import ConfigErrors, SecureBenchError
+from securebench.core.names import AUDIT, PURPOSE_LABEL
 from unit.cli.fake_operator import Namespace, OperatorRun, record, write_tester
 
 PLACE = Place("bench")

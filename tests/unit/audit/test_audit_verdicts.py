@@ -4,7 +4,7 @@ import pytest
 
 from securebench.audit.auditor import RUN_RULES, Means, audit
 from securebench.audit.base_pack import patch_without_effect, write_base_pack
-from securebench.audit.findings import Outcome, Rule
+from securebench.audit.findings import FindingOutcome, Rule
 from securebench.audit.rules.verdicts import (
     check_base_fails,
     check_flaky,
@@ -13,9 +13,9 @@ from securebench.audit.rules.verdicts import (
     check_oracle,
 )
 from securebench.audit.subject import load_subject
-from securebench.errors import ClusterError
-from securebench.verifiers.patch.judgement import judge_patch
-from securebench.verifiers.patch.policy import CandidatePolicy
+from securebench.benchmark.patch.candidate_policy import CandidatePolicy
+from securebench.benchmark.patch.judgement import judge_patch
+from securebench.core.errors import ClusterError
 from unit.audit.audit_packs import GOLD, code, deferred, repo, write_pack
 
 
@@ -88,7 +88,7 @@ def test_records_are_judged(case, subject):
     if want:
         assert [(each.outcome.value, each.object, each.message) for each in found] == want
     else:
-        assert [each.outcome for each in found] == [Outcome.PASSED]
+        assert [each.outcome for each in found] == [FindingOutcome.PASSED]
 
 
 @pytest.mark.parametrize(
@@ -108,13 +108,13 @@ def test_runs_are_compared(verdicts, want, subject):
         {"oracle": runs, "nop": [[record("add", passed=False), record("fix", passed=False)]] * 3},
     )
 
-    assert [each.message for each in found if each.outcome is not Outcome.PASSED] == want
+    assert [each.message for each in found if each.outcome is not FindingOutcome.PASSED] == want
 
 
 def test_one_run_is_nothing_to_compare(subject):
     (found,) = check_flaky(subject, {"oracle": [[]], "nop": [[]]})
 
-    assert found.outcome is Outcome.NOT_CHECKED
+    assert found.outcome is FindingOutcome.NOT_CHECKED
 
 
 MODE = """diff --git a/src/a.py b/src/a.py
@@ -175,7 +175,7 @@ def test_a_base_without_a_patch_is_not_checked(tmp_path):
 
     (found,) = check_base_fails(subject, [], subject.tasks)
 
-    assert (found.outcome, found.object) == (Outcome.NOT_CHECKED, "task 'new'")
+    assert (found.outcome, found.object) == (FindingOutcome.NOT_CHECKED, "task 'new'")
 
 
 class Cluster:
@@ -202,7 +202,7 @@ def test_the_pack_is_run_as_often_as_asked(subject):
         ("pack-base", "oracle", None),
     ]
     assert cluster.runs[-1][3] == ["manifest.yaml", "oracle", "tasks.jsonl"]
-    assert not [each for each in found if each.outcome is Outcome.FAILED]
+    assert not [each for each in found if each.outcome is FindingOutcome.FAILED]
     assert {each.rule for each in found} == set(Rule)
 
 
@@ -226,5 +226,5 @@ def test_a_cluster_that_refuses_leaves_the_run_rules_unchecked(subject):
 
     found = [each for each in audit(subject, Means(run_pack=run_pack)) if each.rule in RUN_RULES]
 
-    assert {each.outcome for each in found} == {Outcome.NOT_CHECKED}
+    assert {each.outcome for each in found} == {FindingOutcome.NOT_CHECKED}
     assert {each.message for each in found} == {"the pack could not be run: the API server refused"}

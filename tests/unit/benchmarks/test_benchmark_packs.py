@@ -10,16 +10,16 @@ from pathlib import Path
 import pytest
 import yaml
 
-from securebench.api.models import BenchmarkRunSpec
-from securebench.families.registry import text_verifier
-from securebench.harnesses.config import CommandHarness, ProviderHarness
-from securebench.harnesses.registry import harness_config
-from securebench.manifests.checkers import RUNNER
-from securebench.packs.lint import Rule, lint_pack
-from securebench.packs.load import check_pack, load_tasks
-from securebench.packs.materialize import write_lanes
-from securebench.packs.references import public_assets
-from securebench.tester.config import load_tester_config
+from securebench.agents.harness_config import CommandHarness, ProviderHarness
+from securebench.agents.registry import harness_config
+from securebench.benchmark.families.registry import text_verifier
+from securebench.benchmark.files.load import check_pack, load_tasks
+from securebench.benchmark.files.materialize import write_lanes
+from securebench.benchmark.lint.pack_lint import LintRule, lint_pack
+from securebench.benchmark.pack.references import public_assets
+from securebench.client.submit.tester_config import load_tester_config
+from securebench.run.api.models import BenchmarkRunSpec
+from securebench.run.pods.verify.checkers import RUNNER
 from unit.verifiers.code_pair import judge
 
 ROOT = Path(__file__).parents[3] / "benchmarks"
@@ -507,7 +507,7 @@ def test_terminal_pack_has_read_only_and_writable_assets():
 @pytest.mark.parametrize("pack", PACKS)
 def test_lint_finds_nothing_but_images_without_digest(pack):
     checked = check_pack(ROOT / pack / "manifest.yaml", ROOT / pack / "tasks.jsonl")
-    assert {finding.rule for finding in lint_pack(checked)} == {Rule.IMAGE_DIGEST}
+    assert {finding.rule for finding in lint_pack(checked)} == {LintRule.IMAGE_DIGEST}
 
 
 CODE_PACKS = ["code-completion-smoke", "humaneval-mini"]

@@ -7,8 +7,8 @@ import pytest
 
 from packs.packs import BENCHMARKS, RUNNABLE, Pair, failures, row
 from securebench.audit.trials import Trial
-from securebench.tester.config import HarnessSection, load_tester_config
-from securebench.tester.prepare import prepare
+from securebench.client.submit.prepare import prepare
+from securebench.client.submit.tester_config import HarnessSection, load_tester_config
 
 NOT_RUNNABLE = {"swe-bench-verified-codex-smoke"}
 """Their images are public and cannot be pulled everywhere."""

@@ -10,10 +10,10 @@ import pytest
 import yaml
 from typer.testing import CliRunner
 
-from securebench.api.models import BenchmarkRunSpec
 from securebench.audit.subject import load_subject
+from securebench.benchmark.families.registry import text_verifier
 from securebench.cli.main import app
-from securebench.families.registry import text_verifier
+from securebench.run.api.models import BenchmarkRunSpec
 
 README = (Path(__file__).parents[3] / "README.md").read_text(encoding="utf-8")
 CHAPTER = README.partition("## A first pack of your own")[2].partition("\n## ")[0]

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from securebench.families.repo_patch import candidate_policy
-from securebench.verifiers.patch.judgement import judge_patch
-from securebench.verifiers.patch.policy import CandidatePolicy
+from securebench.benchmark.families.repo_patch import candidate_policy
+from securebench.benchmark.patch.candidate_policy import CandidatePolicy
+from securebench.benchmark.patch.judgement import judge_patch
 from unit.benchmarks.test_benchmark_packs import (
     COMPILED_ONLY,
     WANT_FAILED,

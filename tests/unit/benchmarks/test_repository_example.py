@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from securebench.packs.graders.check import lint_graders
-from securebench.packs.load import check_pack
+from securebench.benchmark.files.load import check_pack
+from securebench.benchmark.lint.graders import lint_graders
 
 DOCS = Path(__file__).parents[3] / "docs"
 PAGE = (DOCS / "reference/repository-tasks.md").read_text(encoding="utf-8")

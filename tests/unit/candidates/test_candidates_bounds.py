@@ -2,12 +2,12 @@ from __future__ import annotations
 
 import pytest
 
-from securebench.candidates.artifact import CandidateArtifact
-from securebench.candidates.bounds import Bounds, bounded_text
+from securebench.benchmark.scorers.artifact import CandidateArtifact
+from securebench.protocol.bounds import CandidateBounds, bounded_text
 
 
 def test_defaults_are_the_contract_s() -> None:
-    assert Bounds() == Bounds(1 << 20, 10 << 20, 1 << 30, 100_000, 1 << 20)
+    assert CandidateBounds() == CandidateBounds(1 << 20, 10 << 20, 1 << 30, 100_000, 1 << 20)
 
 
 @pytest.mark.parametrize(

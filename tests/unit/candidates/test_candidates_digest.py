@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from securebench.candidates.digest import tree_digest
-from securebench.errors import StorageError
+from securebench.core.errors import StorageError
+from securebench.files.tree_digest import tree_digest
 
 
 def sha(content: bytes) -> str:

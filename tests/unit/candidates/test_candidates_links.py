@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from securebench.candidates.links import stays_inside
+from securebench.sandbox.candidate.links import stays_inside
 
 TABLE = Path(__file__).parents[3] / "images/supervise/testdata/links.json"
 """Read by supervise's test too."""

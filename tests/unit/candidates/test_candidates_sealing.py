@@ -8,28 +8,30 @@ from pathlib import Path
 
 import pytest
 
-from securebench.candidates.bounds import Bounds
-from securebench.candidates.extraction import CandidateKind, Extraction, Problem
-from securebench.candidates.sealing import Output, Places, Sealed, seal
+from securebench.protocol.bounds import CandidateBounds
+from securebench.protocol.extraction import CandidateKind, Extraction, Problem
+from securebench.sandbox.candidate.sealing import Output, Sealed, SealingPlaces, seal
 
 FILE = Extraction("file", "text", "out/answer.txt")
 STDOUT = Extraction("stdout", "text")
-BOUNDS = replace(Bounds(), text_bytes=10, patch_bytes=20)
+BOUNDS = replace(CandidateBounds(), text_bytes=10, patch_bytes=20)
 
 
 @pytest.fixture
-def places(tmp_path: Path) -> Places:
+def places(tmp_path: Path) -> SealingPlaces:
     for name in ("workspace/out", "candidate", "output"):
         (tmp_path / name).mkdir(parents=True)
-    return Places(tmp_path / "workspace", tmp_path / "candidate", tmp_path / "output")
+    return SealingPlaces(tmp_path / "workspace", tmp_path / "candidate", tmp_path / "output")
 
 
-def sealed(places: Places, extraction: Extraction = FILE, stdout: Output | None = None) -> Sealed:
+def sealed(
+    places: SealingPlaces, extraction: Extraction = FILE, stdout: Output | None = None
+) -> Sealed:
     return seal(places, extraction, BOUNDS, (), stdout)
 
 
 @pytest.mark.parametrize("content", [b"", b"0123456789", "ü\r\n ".encode()])
-def test_a_file_is_sealed_as_it_is(places: Places, content: bytes) -> None:
+def test_a_file_is_sealed_as_it_is(places: SealingPlaces, content: bytes) -> None:
     (places.workspace / "out/answer.txt").write_bytes(content)
     digest = f"sha256:{hashlib.sha256(content).hexdigest()}"
     assert sealed(places) == Sealed(
@@ -40,13 +42,15 @@ def test_a_file_is_sealed_as_it_is(places: Places, content: bytes) -> None:
 
 
 @pytest.mark.parametrize("content", [b"\xff", b"a\0b", "ü".encode()[:1]])
-def test_what_is_no_text_is_invalid(places: Places, content: bytes) -> None:
+def test_what_is_no_text_is_invalid(places: SealingPlaces, content: bytes) -> None:
     (places.workspace / "out/answer.txt").write_bytes(content)
     assert sealed(places).problem is Problem.INVALID
 
 
 @pytest.mark.parametrize(("kind", "limit"), [("text", 10), ("code", 10), ("patch", 20)])
-def test_a_file_has_the_bound_of_its_kind(places: Places, kind: CandidateKind, limit: int) -> None:
+def test_a_file_has_the_bound_of_its_kind(
+    places: SealingPlaces, kind: CandidateKind, limit: int
+) -> None:
     answer = places.workspace / "out/answer.txt"
     answer.write_bytes(b"x" * limit)
     assert sealed(places, replace(FILE, kind=kind)).problem is None
@@ -54,13 +58,13 @@ def test_a_file_has_the_bound_of_its_kind(places: Places, kind: CandidateKind, l
     assert sealed(places, replace(FILE, kind=kind)).problem is Problem.TOO_LARGE
 
 
-def test_a_sparse_file_counts_in_full(places: Places) -> None:
+def test_a_sparse_file_counts_in_full(places: SealingPlaces) -> None:
     with (places.workspace / "out/answer.txt").open("wb") as file:
         file.truncate(1 << 40)
     assert sealed(places).problem is Problem.TOO_LARGE
 
 
-def test_a_missing_file_is_missing(places: Places) -> None:
+def test_a_missing_file_is_missing(places: SealingPlaces) -> None:
     assert sealed(places).problem is Problem.MISSING
     (places.workspace / "out").rmdir()
     assert sealed(places).problem is Problem.MISSING
@@ -68,7 +72,7 @@ def test_a_missing_file_is_missing(places: Places) -> None:
     assert sealed(places).problem is Problem.MISSING
 
 
-def test_only_a_regular_file_is_taken(places: Places, tmp_path: Path) -> None:
+def test_only_a_regular_file_is_taken(places: SealingPlaces, tmp_path: Path) -> None:
     secret = tmp_path / "secret"
     secret.write_text("secret")
     answer = places.workspace / "out/answer.txt"
@@ -90,7 +94,7 @@ def test_only_a_regular_file_is_taken(places: Places, tmp_path: Path) -> None:
     assert not list(places.candidate.iterdir())
 
 
-def test_no_link_is_followed_on_the_way(places: Places, tmp_path: Path) -> None:
+def test_no_link_is_followed_on_the_way(places: SealingPlaces, tmp_path: Path) -> None:
     (tmp_path / "elsewhere").mkdir()
     (tmp_path / "elsewhere/answer.txt").write_text("secret")
     (places.workspace / "out").rmdir()
@@ -101,7 +105,7 @@ def test_no_link_is_followed_on_the_way(places: Places, tmp_path: Path) -> None:
 
 
 def test_a_file_that_cannot_be_read_is_invalid(
-    places: Places, monkeypatch: pytest.MonkeyPatch
+    places: SealingPlaces, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (places.workspace / "out/answer.txt").write_text("x")
     real = os.open
@@ -117,7 +121,7 @@ def test_a_file_that_cannot_be_read_is_invalid(
 
 @pytest.mark.parametrize("name", ["out", "answer.txt"])
 def test_an_entry_that_changes_while_it_is_opened_is_invalid(
-    places: Places, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, name: str
+    places: SealingPlaces, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, name: str
 ) -> None:
     (places.workspace / "out/answer.txt").write_text("x")
     os.mkfifo(tmp_path / "fifo")
@@ -148,7 +152,7 @@ def test_an_entry_that_changes_while_it_is_opened_is_invalid(
         pytest.param(None, Problem.MISSING, id="never captured"),
     ],
 )
-def test_stdout(places: Places, stdout: Output | None, want: Problem | None) -> None:
+def test_stdout(places: SealingPlaces, stdout: Output | None, want: Problem | None) -> None:
     result = sealed(places, STDOUT, stdout)
     assert result.problem is want
     if want is None and stdout is not None:
@@ -156,12 +160,12 @@ def test_stdout(places: Places, stdout: Output | None, want: Problem | None) -> 
         assert content == stdout.head + stdout.tail
 
 
-def test_families_without_contract_hand_in_nothing(places: Places) -> None:
+def test_families_without_contract_hand_in_nothing(places: SealingPlaces) -> None:
     assert sealed(places, Extraction("unsupported", "none")) == Sealed()
     assert not list(places.candidate.iterdir())
 
 
-def test_sealing_again_replaces_what_a_crash_left(places: Places) -> None:
+def test_sealing_again_replaces_what_a_crash_left(places: SealingPlaces) -> None:
     (places.candidate / ".candidate.txt.new").write_text("half")
     (places.candidate / "candidate.txt").symlink_to("/nowhere")
     (places.workspace / "out/answer.txt").write_text("whole")
@@ -174,7 +178,7 @@ def test_sealing_again_replaces_what_a_crash_left(places: Places) -> None:
 DIFF = Extraction("git_diff", "patch")
 
 
-def test_a_diff_is_what_supervise_left_beside_the_streams(places: Places) -> None:
+def test_a_diff_is_what_supervise_left_beside_the_streams(places: SealingPlaces) -> None:
     (places.workspace / "diff").write_text("of the agent")
     (places.output / "diff").write_text("of supervise")
     result = sealed(places, DIFF, Output(b"printed", b"", 7))
@@ -182,16 +186,16 @@ def test_a_diff_is_what_supervise_left_beside_the_streams(places: Places) -> Non
     assert (places.candidate / "candidate.txt").read_text() == "of supervise"
 
 
-def test_a_checkout_without_a_diff_is_invalid(places: Places) -> None:
+def test_a_checkout_without_a_diff_is_invalid(places: SealingPlaces) -> None:
     assert sealed(places, DIFF).problem is Problem.INVALID
 
 
-def test_a_diff_has_the_bound_of_a_patch(places: Places) -> None:
+def test_a_diff_has_the_bound_of_a_patch(places: SealingPlaces) -> None:
     (places.output / "diff").write_bytes(b"x" * 21)
     assert sealed(places, DIFF).problem is Problem.TOO_LARGE
 
 
-def test_a_diff_that_is_a_link_is_not_followed(places: Places) -> None:
+def test_a_diff_that_is_a_link_is_not_followed(places: SealingPlaces) -> None:
     (places.workspace / "answer").write_text("x")
     (places.output / "diff").symlink_to(places.workspace / "answer")
     assert sealed(places, DIFF).problem is Problem.INVALID

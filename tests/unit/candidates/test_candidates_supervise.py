@@ -10,11 +10,11 @@ from pathlib import Path
 
 import pytest
 
-from securebench.candidates.bounds import Bounds
-from securebench.candidates.digest import tree_digest
-from securebench.candidates.extraction import Extraction
-from securebench.candidates.sealing import Places, Sealed, seal
-from securebench.digests import content_digest
+from securebench.core.digests import content_digest
+from securebench.files.tree_digest import tree_digest
+from securebench.protocol.bounds import CandidateBounds
+from securebench.protocol.extraction import Extraction
+from securebench.sandbox.candidate.sealing import Sealed, SealingPlaces, seal
 
 SOURCES = Path(__file__).parents[3] / "images" / "supervise"
 BUILD_SECONDS = 120
@@ -72,7 +72,9 @@ def test_tree_digests_agree(program: Path, tmp_path: Path) -> None:
 
 def test_a_sealed_workspace_is_unpacked_as_it_was(program: Path, tmp_path: Path) -> None:
     places = [
-        Places(tmp_path / f"workspace{n}", tmp_path / f"candidate{n}", tmp_path / f"output{n}")
+        SealingPlaces(
+            tmp_path / f"workspace{n}", tmp_path / f"candidate{n}", tmp_path / f"output{n}"
+        )
         for n in range(2)
     ]
     for place in (*places[0], *places[1]):
@@ -81,8 +83,8 @@ def test_a_sealed_workspace_is_unpacked_as_it_was(program: Path, tmp_path: Path)
     (places[0].workspace / "deep/link").symlink_to("../a/b")
     (places[0].workspace / "dangling").symlink_to("x" * 150)
 
-    def sealed(place: Places) -> Sealed:
-        return seal(place, Extraction("workspace", "workspace"), Bounds(), (), None)
+    def sealed(place: SealingPlaces) -> Sealed:
+        return seal(place, Extraction("workspace", "workspace"), CandidateBounds(), (), None)
 
     first = sealed(places[0])
     archive = places[0].candidate / "workspace.tar"

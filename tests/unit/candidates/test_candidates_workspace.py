@@ -9,39 +9,41 @@ from pathlib import Path
 
 import pytest
 
-from securebench.candidates import tree
-from securebench.candidates import workspace as module
-from securebench.candidates.bounds import Bounds
-from securebench.candidates.extraction import Extraction, Problem
-from securebench.candidates.sealing import Places, Sealed, seal
+from securebench.protocol.bounds import CandidateBounds
+from securebench.protocol.extraction import Extraction, Problem
+from securebench.sandbox.candidate import tree
+from securebench.sandbox.candidate import workspace as module
+from securebench.sandbox.candidate.sealing import Sealed, SealingPlaces, seal
 
 WORKSPACE = Extraction("workspace", "workspace")
 
 
 @pytest.fixture
-def places(tmp_path: Path) -> Places:
+def places(tmp_path: Path) -> SealingPlaces:
     for name in ("workspace", "candidate"):
         (tmp_path / name).mkdir()
-    return Places(tmp_path / "workspace", tmp_path / "candidate", tmp_path / "output")
+    return SealingPlaces(tmp_path / "workspace", tmp_path / "candidate", tmp_path / "output")
 
 
-def sealed(places: Places, bounds: Bounds | None = None, exclude: tuple[str, ...] = ()) -> Sealed:
-    return seal(places, WORKSPACE, bounds or Bounds(), exclude, None)
+def sealed(
+    places: SealingPlaces, bounds: CandidateBounds | None = None, exclude: tuple[str, ...] = ()
+) -> Sealed:
+    return seal(places, WORKSPACE, bounds or CandidateBounds(), exclude, None)
 
 
-def members(places: Places) -> dict[str, tarfile.TarInfo]:
+def members(places: SealingPlaces) -> dict[str, tarfile.TarInfo]:
     with tarfile.open(places.candidate / "workspace.tar") as archive:
         return {member.name: member for member in archive}
 
 
-def content(places: Places, name: str) -> bytes:
+def content(places: SealingPlaces, name: str) -> bytes:
     with tarfile.open(places.candidate / "workspace.tar") as archive:
         file = archive.extractfile(name)
         assert file is not None
         return file.read()
 
 
-def test_what_is_kept_and_how(places: Places) -> None:
+def test_what_is_kept_and_how(places: SealingPlaces) -> None:
     root = places.workspace
     (root / "sub/empty").mkdir(parents=True)
     (root / "sub/tool").write_bytes(b"#!")
@@ -73,7 +75,7 @@ def test_what_is_kept_and_how(places: Places) -> None:
     } == {(0, 0, "", "", 0)}
 
 
-def test_the_archive_depends_on_the_tree_alone(places: Places) -> None:
+def test_the_archive_depends_on_the_tree_alone(places: SealingPlaces) -> None:
     def make(names: list[str]) -> Sealed:
         for name in names:
             path = places.workspace / name
@@ -91,7 +93,7 @@ def test_the_archive_depends_on_the_tree_alone(places: Places) -> None:
     assert make(names[1:]).candidate_sha256 != first.candidate_sha256
 
 
-def test_mode_and_kind_are_part_of_the_digest(places: Places) -> None:
+def test_mode_and_kind_are_part_of_the_digest(places: SealingPlaces) -> None:
     file = places.workspace / "f"
     seen = set()
     file.write_text("x")
@@ -107,7 +109,7 @@ def test_mode_and_kind_are_part_of_the_digest(places: Places) -> None:
     assert len(seen) == 4
 
 
-def test_everything_else_is_dropped_and_counted(places: Places) -> None:
+def test_everything_else_is_dropped_and_counted(places: SealingPlaces) -> None:
     root = places.workspace
     os.mkfifo(root / "fifo")
     os.mknod(root / "socket", 0o140644)
@@ -124,7 +126,7 @@ def test_everything_else_is_dropped_and_counted(places: Places) -> None:
     assert list(members(places)) == ["kept"]
 
 
-def test_odd_names_are_only_names(places: Places) -> None:
+def test_odd_names_are_only_names(places: SealingPlaces) -> None:
     names = sorted(["-rf", "a\nPASS", "$(touch x)", "a\\b", " ", "…", "a\x1b[31m"], key=str.encode)
     for name in names:
         (places.workspace / name).write_text(name)
@@ -132,7 +134,7 @@ def test_odd_names_are_only_names(places: Places) -> None:
     assert list(members(places)) == names
 
 
-def test_excluded_places_are_left_out_uncounted(places: Places) -> None:
+def test_excluded_places_are_left_out_uncounted(places: SealingPlaces) -> None:
     for name in ("securebench/public/a", "data/in.csv", "data/out.csv", "securebench2"):
         (places.workspace / name).parent.mkdir(parents=True, exist_ok=True)
         (places.workspace / name).write_text("x")
@@ -142,21 +144,23 @@ def test_excluded_places_are_left_out_uncounted(places: Places) -> None:
 
 
 @pytest.mark.parametrize(("entries", "want"), [(5, None), (6, Problem.TOO_LARGE)])
-def test_entries_are_bounded(places: Places, entries: int, want: Problem | None) -> None:
+def test_entries_are_bounded(places: SealingPlaces, entries: int, want: Problem | None) -> None:
     for number in range(entries - 2):
         (places.workspace / str(number)).mkdir()
     (places.workspace / "0/file").write_text("")
     os.mkfifo(places.workspace / "dropped entries count too")
-    assert sealed(places, replace(Bounds(), workspace_files=5)).problem is want
+    assert sealed(places, replace(CandidateBounds(), workspace_files=5)).problem is want
 
 
-def test_bytes_are_bounded_with_names(places: Places) -> None:
+def test_bytes_are_bounded_with_names(places: SealingPlaces) -> None:
     (places.workspace / "four").write_bytes(b"x" * 6)
-    assert sealed(places, replace(Bounds(), workspace_bytes=10)).problem is None
-    assert sealed(places, replace(Bounds(), workspace_bytes=9)).problem is Problem.TOO_LARGE
+    assert sealed(places, replace(CandidateBounds(), workspace_bytes=10)).problem is None
+    assert (
+        sealed(places, replace(CandidateBounds(), workspace_bytes=9)).problem is Problem.TOO_LARGE
+    )
 
 
-def test_bytes_of_names_are_bounded(places: Places, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_bytes_of_names_are_bounded(places: SealingPlaces, monkeypatch: pytest.MonkeyPatch) -> None:
     (places.workspace / "four").mkdir()
     (places.workspace / "four/five5").touch()
     (places.workspace / "link").symlink_to("target")
@@ -170,14 +174,16 @@ def test_bytes_of_names_are_bounded(places: Places, monkeypatch: pytest.MonkeyPa
     )
 
 
-def test_a_sparse_workspace_counts_in_full(places: Places) -> None:
+def test_a_sparse_workspace_counts_in_full(places: SealingPlaces) -> None:
     with (places.workspace / "sparse").open("wb") as file:
         file.truncate(1 << 40)
     assert sealed(places).problem is Problem.TOO_LARGE
     assert not list(places.candidate.glob("*.tar"))
 
 
-def test_counting_stops_at_the_bound(places: Places, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_counting_stops_at_the_bound(
+    places: SealingPlaces, monkeypatch: pytest.MonkeyPatch
+) -> None:
     for number in range(300):
         (places.workspace / str(number)).touch()
     read = 0
@@ -189,7 +195,9 @@ def test_counting_stops_at_the_bound(places: Places, monkeypatch: pytest.MonkeyP
         return real(name)
 
     monkeypatch.setattr(tree.os, "fsencode", counting)
-    assert sealed(places, replace(Bounds(), workspace_files=10)).problem is Problem.TOO_LARGE
+    assert (
+        sealed(places, replace(CandidateBounds(), workspace_files=10)).problem is Problem.TOO_LARGE
+    )
     assert read == 11
 
 
@@ -222,7 +230,7 @@ def shallow(root: Path, name: str) -> None:
         pytest.param("d", 1500, Problem.TOO_LARGE, id="very deep"),
     ],
 )
-def test_deep_trees(places: Places, name: str, levels: int, want: Problem | None) -> None:
+def test_deep_trees(places: SealingPlaces, name: str, levels: int, want: Problem | None) -> None:
     deep(places.workspace, name, levels)
     try:
         assert sealed(places).problem is want
@@ -232,7 +240,7 @@ def test_deep_trees(places: Places, name: str, levels: int, want: Problem | None
         shallow(places.workspace, name)
 
 
-def test_the_bytes_are_those_of_tarfile(places: Places) -> None:
+def test_the_bytes_are_those_of_tarfile(places: SealingPlaces) -> None:
     """Archives of earlier versions and this one are the same."""
     long = "n" * 200
     for name in ("a/b/c", "a-b/x", "a.b", "ü/" + long, long + "/" + long, "empty"):
@@ -252,15 +260,17 @@ def test_the_bytes_are_those_of_tarfile(places: Places) -> None:
     assert again.getvalue() == (places.candidate / "workspace.tar").read_bytes()
 
 
-def test_descriptors_are_released(places: Places) -> None:
+def test_descriptors_are_released(places: SealingPlaces) -> None:
     deep(places.workspace, "d", 50)
     before = len(list(Path("/proc/self/fd").iterdir()))
     sealed(places)
-    sealed(places, replace(Bounds(), workspace_files=10))
+    sealed(places, replace(CandidateBounds(), workspace_files=10))
     assert len(list(Path("/proc/self/fd").iterdir())) == before
 
 
-def test_unreadable_entries_are_dropped(places: Places, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_unreadable_entries_are_dropped(
+    places: SealingPlaces, monkeypatch: pytest.MonkeyPatch
+) -> None:
     (places.workspace / "closed/inside").mkdir(parents=True)
     (places.workspace / "secret").write_text("x")
     (places.workspace / "kept").write_text("x")
@@ -280,7 +290,7 @@ def test_unreadable_entries_are_dropped(places: Places, monkeypatch: pytest.Monk
 def between_the_readings(monkeypatch: pytest.MonkeyPatch, change: Callable[[], object]) -> None:
     real = module._measure
 
-    def measure(root: int, bounds: Bounds, exclude: Collection[str]) -> None:
+    def measure(root: int, bounds: CandidateBounds, exclude: Collection[str]) -> None:
         real(root, bounds, exclude)
         change()
 
@@ -289,7 +299,7 @@ def between_the_readings(monkeypatch: pytest.MonkeyPatch, change: Callable[[], o
 
 @pytest.mark.parametrize("replacement", ["longer", "x"])
 def test_a_file_that_changes_is_invalid(
-    places: Places, monkeypatch: pytest.MonkeyPatch, replacement: str
+    places: SealingPlaces, monkeypatch: pytest.MonkeyPatch, replacement: str
 ) -> None:
     file = places.workspace / "file"
     file.write_text("four")
@@ -306,7 +316,7 @@ def test_a_file_that_changes_is_invalid(
 
 
 def test_a_file_that_becomes_a_link_is_never_followed(
-    places: Places, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    places: SealingPlaces, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     (tmp_path / "secret").write_text("four")
     (places.workspace / "folder").mkdir()
@@ -327,7 +337,7 @@ def test_a_file_that_becomes_a_link_is_never_followed(
 
 @pytest.mark.parametrize("name", ["file", "folder"])
 def test_what_changes_between_listing_and_opening_is_never_followed(
-    places: Places, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, name: str
+    places: SealingPlaces, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, name: str
 ) -> None:
     (tmp_path / "outside").mkdir()
     (tmp_path / "outside/secret").write_text("four")
@@ -351,7 +361,7 @@ def test_what_changes_between_listing_and_opening_is_never_followed(
 
 
 def test_a_workspace_that_grows_meanwhile_is_bounded(
-    places: Places, monkeypatch: pytest.MonkeyPatch
+    places: SealingPlaces, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (places.workspace / "file").write_text("x")
 
@@ -364,7 +374,7 @@ def test_a_workspace_that_grows_meanwhile_is_bounded(
     assert not list(places.candidate.glob("*.tar"))
 
 
-def test_every_file_has_its_own_content(places: Places) -> None:
+def test_every_file_has_its_own_content(places: SealingPlaces) -> None:
     names = ["a/b/1", "a/b/2", "a/b.x/3", "a/c/d/4", "a/e", "b/b/1", "c"]
     for name in names:
         (places.workspace / name).parent.mkdir(parents=True, exist_ok=True)
@@ -375,6 +385,6 @@ def test_every_file_has_its_own_content(places: Places) -> None:
     }
 
 
-def test_no_workspace_is_missing(places: Places) -> None:
+def test_no_workspace_is_missing(places: SealingPlaces) -> None:
     places.workspace.rmdir()
     assert sealed(places).problem is Problem.MISSING

@@ -13,10 +13,10 @@ from unit.cli.shell import Shell
 def shell(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Shell:
     made = Shell(tmp_path)
     monkeypatch.chdir(tmp_path)
-    for module in ("tester.facade", "cli.pack", "cli.results"):
+    for module in ("client.session.facade", "client.commands.packs", "client.commands.results"):
         monkeypatch.setattr(f"securebench.{module}.open_connection", made.connect)
-    monkeypatch.setattr("securebench.cli.runs.open_cluster", made.open_cluster)
-    monkeypatch.setattr("securebench.cli.results.open_published", made.open_published)
+    monkeypatch.setattr("securebench.client.commands.runs.open_cluster", made.open_cluster)
+    monkeypatch.setattr("securebench.client.commands.results.open_published", made.open_published)
     return made
 
 

@@ -10,19 +10,19 @@ from pathlib import Path
 from typing import IO
 
 from fake_cluster import FakeCluster
-from securebench.api.conditions import Reason
-from securebench.controller.exec_io import Streams, serve
-from securebench.controller.exec_packs import Volume
-from securebench.controller.status import succeeded
-from securebench.errors import SecureBenchError, TransientClusterError
-from securebench.kube.port import Kind, Raw, metadata
-from securebench.ledger.index import IndexEntry, RunIndex
-from securebench.ledger.published import publish
-from securebench.ledger.store import RunStore
-from securebench.ledger.summary import record_facts, run_summary
-from securebench.packs.bundle import BundleLimits
-from securebench.tester.link import ExecResult
-from securebench.verifiers.version import VERIFIER_VERSION
+from securebench.benchmark.files.bundle import BundleLimits
+from securebench.benchmark.scorers.verifier_version import VERIFIER_VERSION
+from securebench.client.volume.link import ExecResult
+from securebench.cluster.port import ObjectKind, Raw, metadata
+from securebench.controller.exec.exec_io import Streams, serve
+from securebench.controller.exec.exec_packs import Volume
+from securebench.controller.reporting.run_status import succeeded
+from securebench.controller.volume.index import IndexEntry, RunIndex
+from securebench.controller.volume.published import publish
+from securebench.controller.volume.store import RunStore
+from securebench.core.errors import SecureBenchError, TransientClusterError
+from securebench.run.api.conditions import Reason
+from securebench.run.records.summary import record_facts, run_summary
 
 LIMITS = BundleLimits(files=100, size_bytes=1_000_000)
 
@@ -101,7 +101,7 @@ class Namespace:
 
     def runs(self) -> list[Raw]:
         """Return the BenchmarkRuns."""
-        return list(self.cluster.objects(Kind.BENCHMARK_RUN).values())
+        return list(self.cluster.objects(ObjectKind.BENCHMARK_RUN).values())
 
     async def next_run(self) -> OperatorRun:
         """Wait until a run is there that was not there before."""
@@ -173,7 +173,7 @@ class OperatorRun:
                 "conditions": [condition],
             }
         }
-        await self._namespace.cluster.patch_status(Kind.BENCHMARK_RUN, self.name, body)
+        await self._namespace.cluster.patch_status(ObjectKind.BENCHMARK_RUN, self.name, body)
         for _ in range(50):
             await asyncio.sleep(0)
 

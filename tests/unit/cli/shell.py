@@ -9,9 +9,9 @@ from typing import NamedTuple
 from typer.testing import CliRunner
 
 from securebench.cli.main import app
-from securebench.errors import PermanentClusterError
-from securebench.tester.connection import Connection, Place
-from securebench.tester.link import VIEWER_COMMAND, OperatorLink
+from securebench.client.volume.connection import Connection, Place
+from securebench.client.volume.link import VIEWER_COMMAND, OperatorLink
+from securebench.core.errors import PermanentClusterError
 from unit.cli.fake_operator import FakeCluster, Namespace, Script, complete, write_tester
 
 

@@ -11,8 +11,15 @@ from types import ModuleType
 import pytest
 
 from fake_cluster import FakeCluster
-from securebench.cli import output
-from securebench.errors import (
+from securebench.client.commands import output
+from securebench.client.session.facade import run_tester_config
+from securebench.client.submit.tester_config import load_tester_config, with_tester_overrides
+from securebench.client.volume import connection
+from securebench.client.volume.connection import Place, PodExec, operator_pod
+from securebench.cluster.podexec import PodExecResult
+from securebench.cluster.port import ObjectKind
+from securebench.controller.process.settings import Bounds, Settings
+from securebench.core.errors import (
     ClusterError,
     ConfigError,
     PermanentClusterError,
@@ -20,14 +27,7 @@ from securebench.errors import (
     TooLargeError,
     TransientClusterError,
 )
-from securebench.kube.podexec import ExecResult
-from securebench.kube.port import Kind
-from securebench.settings import Bounds, Settings
-from securebench.tester import connection
-from securebench.tester.config import load_tester_config, with_tester_overrides
-from securebench.tester.connection import Place, PodExec, operator_pod
-from securebench.tester.facade import run_tester_config
-from securebench.version import VERSION
+from securebench.core.version import VERSION
 from unit.cli.fake_operator import OperatorRun, record
 from unit.cli.shell import Shell
 
@@ -281,14 +281,16 @@ def test_an_interrupt_before_the_start(shell: Shell) -> None:
     }.values(),
 )
 def test_cluster_errors_are_one_line(shell: Shell, error: ClusterError, want: str) -> None:
-    shell.namespace.cluster.fail_next("list", error, kind=Kind.BENCHMARK_RUN)
+    shell.namespace.cluster.fail_next("list", error, kind=ObjectKind.BENCHMARK_RUN)
     result = shell.run()
     assert (result.code, result.stdout) == (1, f"securebench: error: {want}\n")
 
 
 def test_no_kubeconfig(shell: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("KUBECONFIG", str(shell.folder / "none"))
-    monkeypatch.setattr("securebench.tester.facade.open_connection", connection.open_connection)
+    monkeypatch.setattr(
+        "securebench.client.session.facade.open_connection", connection.open_connection
+    )
     result = shell.run()
     assert result.code == 1
     assert result.stdout.count("\n") == 1
@@ -309,7 +311,7 @@ def test_an_output_folder_that_cannot_be_made(shell: Shell) -> None:
 
 
 def test_an_error_is_said_once_in_each_place(tmp_path: Path) -> None:
-    code = "from securebench.cli.output import print_error; print_error('broken')"
+    code = "from securebench.client.commands.output import print_error; print_error('broken')"
     line = "securebench: error: broken\n"
     apart = _python("-c", code)
     assert (apart.stdout, apart.stderr) == (line, line)
@@ -319,7 +321,7 @@ def test_an_error_is_said_once_in_each_place(tmp_path: Path) -> None:
             stdout=both,
             stderr=both,
             check=True,
-            env={"PYTHONPATH": str(Path(output.__file__).parents[2])},
+            env={"PYTHONPATH": str(Path(output.__file__).parents[3])},
         )
         both.seek(0)
         assert both.read() == line
@@ -465,7 +467,7 @@ def test_operator_io_takes_root_and_bounds_from_the_settings(
     shell: Shell, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     settings = Settings.model_construct(data_root=shell.namespace.root, bounds=Bounds(pack_files=1))
-    monkeypatch.setattr("securebench.cli.operator_io.load_settings", lambda _: settings)
+    monkeypatch.setattr("securebench.controller.exec.operator_io.load_settings", lambda _: settings)
     found = shell("operator-io", "--", "find-run", "--help")
     assert (found.code, found.stdout) == (0, "[]\n")
     assert json.loads(found.stderr) == {"ok": True, "runs": 0}
@@ -481,10 +483,10 @@ def test_operator_io_takes_root_and_bounds_from_the_settings(
 def test_the_operator_command_runs_the_operator(
     shell: Shell, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    handlers = ModuleType("securebench.controller.handlers")
+    handlers = ModuleType("securebench.controller.process.handlers")
     started: list[bool] = []
     handlers.run_operator = lambda: started.append(True)  # type: ignore[attr-defined]
-    monkeypatch.setitem(sys.modules, "securebench.controller.handlers", handlers)
+    monkeypatch.setitem(sys.modules, "securebench.controller.process.handlers", handlers)
     assert shell("operator").code == 0
     assert started == [True]
 
@@ -492,7 +494,7 @@ def test_the_operator_command_runs_the_operator(
 def test_the_module_is_the_program_and_loads_no_cluster_library() -> None:
     code = (
         "import sys, atexit; from securebench.cli.main import main;"
-        "import securebench.cli.operator_io;"
+        "import securebench.controller.exec.operator_io;"
         "atexit.register(lambda: print(sorted({'kopf', 'kubernetes'} & set(sys.modules))));"
         "sys.argv = ['securebench', '--help']; main()"
     )
@@ -502,7 +504,7 @@ def test_the_module_is_the_program_and_loads_no_cluster_library() -> None:
 
 
 def _python(*arguments: str) -> subprocess.CompletedProcess[str]:
-    root = Path(output.__file__).parents[2]
+    root = Path(output.__file__).parents[3]
     return subprocess.run(
         [sys.executable, *arguments],
         capture_output=True,
@@ -514,8 +516,8 @@ def _python(*arguments: str) -> subprocess.CompletedProcess[str]:
 
 async def test_the_operators_pod_is_found_by_label() -> None:
     cluster = FakeCluster()
-    await cluster.create(Kind.POD, _pod("other-0", "gateway"))
-    await cluster.create(Kind.POD, _pod("bench-securebench-0", "operator"))
+    await cluster.create(ObjectKind.POD, _pod("other-0", "gateway"))
+    await cluster.create(ObjectKind.POD, _pod("bench-securebench-0", "operator"))
     with pytest.raises(ClusterError, match="bench-securebench-0 in namespace ns is Pending"):
         await operator_pod(cluster, "ns", None)
     cluster.set_pod_status("bench-securebench-0", {"phase": "Running"})
@@ -524,7 +526,7 @@ async def test_the_operators_pod_is_found_by_label() -> None:
 
 async def test_the_operators_pod_is_found_by_name_without_the_right_to_list() -> None:
     cluster = FakeCluster()
-    await cluster.create(Kind.POD, _pod("securebench-0", "operator"))
+    await cluster.create(ObjectKind.POD, _pod("securebench-0", "operator"))
     cluster.set_pod_status("securebench-0", {"phase": "Running"})
     cluster.fail_next("list", PermanentClusterError("no", status=403))
     assert await operator_pod(cluster, "ns", None) == "securebench-0"
@@ -548,12 +550,12 @@ async def test_exec_streams_both_ways(monkeypatch: pytest.MonkeyPatch, tmp_path:
 
     async def run_exec(
         _cluster: object, pod: str, container: str, argv: object, stdin: object, stdout: object
-    ) -> ExecResult:
+    ) -> PodExecResult:
         pieces = [piece async for piece in stdin]  # type: ignore[attr-defined]
         seen.extend([pod, container, argv, b"".join(pieces)])
         await stdout(b"an")  # type: ignore[operator]
         await stdout(b"swer")  # type: ignore[operator]
-        return ExecResult(3, b"err")
+        return PodExecResult(3, b"err")
 
     monkeypatch.setattr(connection, "run_exec", run_exec)
     (tmp_path / "in").write_bytes(b"x" * 600_000)

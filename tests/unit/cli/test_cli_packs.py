@@ -3,7 +3,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from securebench.candidates.digest import tree_digest
+from securebench.files.tree_digest import tree_digest
 from unit.cli.fake_operator import write_pack
 from unit.cli.shell import Shell
 

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from securebench.kube.port import Kind, metadata
+from securebench.cluster.port import ObjectKind, metadata
 from unit.cli.fake_operator import OperatorRun, complete, record
 from unit.cli.shell import Shell
 
@@ -65,13 +65,15 @@ def test_no_runs_are_a_header(shell: Shell) -> None:
 def test_a_run_is_cancelled(shell: Shell, active: str, words: tuple[str, ...], want: str) -> None:
     cancelled = shell("cancel", active, *words)
     assert cancelled[:2] == (0, f"securebench: run={active} cancel={want}\n")
-    assert shell.namespace.cluster.objects(Kind.BENCHMARK_RUN)[active]["spec"]["cancel"] == want  # type: ignore[index]
+    assert (
+        shell.namespace.cluster.objects(ObjectKind.BENCHMARK_RUN)[active]["spec"]["cancel"] == want
+    )  # type: ignore[index]
 
 
 def test_a_cancellation_only_grows(shell: Shell, active: str) -> None:
     for words in (("--now",), ()):
         assert shell("cancel", active, *words).code == 0
-    run = shell.namespace.cluster.objects(Kind.BENCHMARK_RUN)[active]
+    run = shell.namespace.cluster.objects(ObjectKind.BENCHMARK_RUN)[active]
     assert run["spec"]["cancel"] == "Immediate"  # type: ignore[index]
 
 
@@ -92,7 +94,7 @@ def test_what_cannot_be_cancelled(shell: Shell, finished: str) -> None:
 def test_results_of_a_run_whose_object_is_gone(
     shell: Shell, finished: str, name: str | None
 ) -> None:
-    shell.namespace.cluster.remove(Kind.BENCHMARK_RUN, finished)
+    shell.namespace.cluster.remove(ObjectKind.BENCHMARK_RUN, finished)
     fetched = shell("results", name or finished, "--output-dir", "again")
     assert fetched.code == 0
     assert "total=3 verification=complete" in fetched.last
@@ -101,7 +103,7 @@ def test_results_of_a_run_whose_object_is_gone(
 
 
 def test_results_whose_folder_is_gone_too(shell: Shell, finished: str) -> None:
-    shell.namespace.cluster.remove(Kind.BENCHMARK_RUN, finished)
+    shell.namespace.cluster.remove(ObjectKind.BENCHMARK_RUN, finished)
     (run,) = (shell.namespace.root / "runs").glob("*/")
     for path in run.iterdir():
         path.unlink()

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from securebench.cli import viewers
-from securebench.kube.port import Kind
-from securebench.ledger.published import prepare_published
-from securebench.tester.connection import viewers_pod
+from securebench.client.volume.connection import viewers_pod
+from securebench.cluster.port import ObjectKind
+from securebench.controller.exec import viewers
+from securebench.controller.volume.published import prepare_published
 from unit.cli.fake_operator import OperatorRun, record
 from unit.cli.shell import Shell
 from unit.cli.test_cli_runs import finished, only_run
@@ -50,7 +50,7 @@ def test_what_somebody_changed_on_the_way_is_found_or_not_believed(
 
 def test_a_viewer_fetches_a_run_whose_object_is_gone(shell: Shell, finished: str) -> None:
     shell.is_viewer = True
-    shell.namespace.cluster.remove(Kind.BENCHMARK_RUN, finished)
+    shell.namespace.cluster.remove(ObjectKind.BENCHMARK_RUN, finished)
     assert shell("results", "My run").code == 0
 
 

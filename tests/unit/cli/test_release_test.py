@@ -4,8 +4,8 @@ import pytest
 
 from build import FakeClock, run_body
 from fake_cluster import FakeCluster
-from securebench.cli.release_test import judge
-from securebench.kube.port import Kind, Raw
+from securebench.client.commands.release_test import judge
+from securebench.cluster.port import ObjectKind, Raw
 
 NAME = "nightly"
 
@@ -31,7 +31,7 @@ async def test_the_run_of_one_task_decides(
     end: Raw, want: int, line: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     cluster = FakeCluster(clock=FakeClock())
-    await cluster.create(Kind.BENCHMARK_RUN, run_body(NAME))
-    await cluster.patch_status(Kind.BENCHMARK_RUN, NAME, {"status": end})
+    await cluster.create(ObjectKind.BENCHMARK_RUN, run_body(NAME))
+    await cluster.patch_status(ObjectKind.BENCHMARK_RUN, NAME, {"status": end})
     assert await judge(cluster, NAME) == want
     assert line in capsys.readouterr().out

@@ -3,11 +3,11 @@
 import pytest
 
 from build import context_of, settings_of
-from securebench.api.models import BenchmarkRunSpec
-from securebench.controller.pod_rules import overlays, run_policy
-from securebench.engine.model import Outcome
-from securebench.errors import ConfigErrors, SpecError
-from securebench.kube.port import Kind
+from securebench.cluster.port import ObjectKind
+from securebench.controller.admission.pod_rules import overlays, run_policy
+from securebench.core.errors import ConfigErrors, SpecError
+from securebench.run.api.models import BenchmarkRunSpec
+from securebench.run.state.attempts import Outcome
 from unit.controller.test_controller_start import LABEL, World
 
 OLD, NEW = "0.169.0", "0.170.0"
@@ -36,7 +36,7 @@ class AgentWorld(World):
 async def world(tmp_path):
     made = AgentWorld(tmp_path)
     secret = {"metadata": {"name": "key", "labels": LABEL}, "data": {"OPENAI_API_KEY": "aw=="}}
-    await made.cluster.create(Kind.SECRET, secret)
+    await made.cluster.create(ObjectKind.SECRET, secret)
     made.offer(OLD, OLD)
     return made
 
@@ -76,7 +76,7 @@ async def test_a_folder_that_names_no_image_still_binds(world):
 
 async def test_a_run_goes_on_without_the_secret_that_it_began_with(world):
     first = await world.bind()
-    world.cluster.remove(Kind.SECRET, "key")
+    world.cluster.remove(ObjectKind.SECRET, "key")
     assert (await world.bind()).plan == first.plan
 
 
@@ -111,7 +111,7 @@ async def test_a_version_that_nobody_offers_leaves_nothing_behind(world):
 
 
 async def test_a_provider_key_without_the_label_is_refused(world):
-    await world.cluster.create(Kind.SECRET, {"metadata": {"name": "other"}})
+    await world.cluster.create(ObjectKind.SECRET, {"metadata": {"name": "other"}})
     with pytest.raises(SpecError, match=r"spec\.provider\.secretRef: Secret 'other'"):
         await world.bind(provider={"secretRef": {"name": "other"}})
 

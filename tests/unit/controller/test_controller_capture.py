@@ -21,14 +21,14 @@ from build import (
     view_of,
 )
 from golden.manifest_samples import text_task
-from securebench.controller.capture import capture
-from securebench.egress.codec import encode
-from securebench.engine.entries import LaunchLost, Produced, Verified
-from securebench.engine.machine import Capture
-from securebench.engine.model import CommandReport, StreamInfo, Usage
-from securebench.engine.stage import Ended
-from securebench.exposed import ExposedValues
-from securebench.ledger.store import RunStore
+from securebench.controller.capture.captured_launch import capture
+from securebench.controller.capture.exposed import ExposedValues
+from securebench.controller.volume.store import RunStore
+from securebench.protocol.gateway_codec import encode
+from securebench.run.decide.machine import Capture
+from securebench.run.observe.stage import Ended
+from securebench.run.state.attempts import CommandReport, StreamInfo, Usage
+from securebench.run.state.entries import LaunchLost, Produced, Verified
 
 NOTHING = ExposedValues()
 UID = "3f2a9c1e-5b7d-4e80-9a6c-2d1f0e4b8c77"

@@ -7,8 +7,8 @@ import pytest
 
 from build import inline
 from operator_world import World
-from securebench.controller.run_loop import RunLoop
-from securebench.kube.port import Kind
+from securebench.cluster.port import ObjectKind
+from securebench.controller.loop.run_loop import RunLoop
 
 
 @pytest.fixture
@@ -52,7 +52,9 @@ def test_transition_times_survive_another_process(world):
 
 def test_conditions_that_nobody_can_read_are_made_anew(world):
     uid = world.apply()
-    world.cluster.edit(Kind.BENCHMARK_RUN, "nightly", {"status": {"conditions": [{"type": 7}]}})
+    world.cluster.edit(
+        ObjectKind.BENCHMARK_RUN, "nightly", {"status": {"conditions": [{"type": 7}]}}
+    )
     world.restart()
     world.observe(None)
     world.work(uid)
@@ -108,7 +110,7 @@ def test_a_change_while_the_end_is_written_is_observed(world):
 
     async def end(self):
         await real(self)
-        world.cluster.edit(Kind.BENCHMARK_RUN, "nightly", {"spec": {"parallelism": 7}})
+        world.cluster.edit(ObjectKind.BENCHMARK_RUN, "nightly", {"spec": {"parallelism": 7}})
         world.supervisor.observe("MODIFIED", world.run())
 
     with mock.patch.object(RunLoop, "_end", end):

@@ -8,11 +8,11 @@ import pytest
 from build import FakeClock, inline
 from fake_cluster import FakeCluster
 from operator_world import World
-from securebench.controller.events import MAX_EVENTS, MAX_NOTE, EventRecorder
-from securebench.controller.start import RunObject
-from securebench.engine.notices import Notice
-from securebench.errors import PermanentClusterError, TransientClusterError
-from securebench.kube.port import Kind
+from securebench.cluster.port import ObjectKind
+from securebench.controller.loop.events import MAX_EVENTS, MAX_NOTE, EventRecorder
+from securebench.controller.loop.start import RunObject
+from securebench.core.errors import PermanentClusterError, TransientClusterError
+from securebench.run.decide.notices import Notice
 
 RUN = RunObject("nightly", "11111111-0000", "bench", 1, {})
 
@@ -33,7 +33,7 @@ class Told:
         return EventRecorder(self.cluster, RUN, self.clock, "process")
 
     def events(self):
-        return list(self.cluster.objects(Kind.EVENT).values())
+        return list(self.cluster.objects(ObjectKind.EVENT).values())
 
     def counts(self):
         return [event.get("series", {}).get("count", 1) for event in self.events()]
@@ -120,7 +120,7 @@ def world(tmp_path):
 
 
 def events(world):
-    return list(world.cluster.objects(Kind.EVENT).values())
+    return list(world.cluster.objects(ObjectKind.EVENT).values())
 
 
 def reasons(world):
@@ -136,11 +136,11 @@ def test_a_run_tells_its_start_its_isolation_and_its_end(world):
 
 def test_a_restart_tells_nothing_twice(world):
     uid = world.apply()
-    before = world.cluster.objects(Kind.EVENT)
+    before = world.cluster.objects(ObjectKind.EVENT)
     for _ in range(3):
         world.restart()
         world.observe(None)
-    assert world.cluster.objects(Kind.EVENT) == before
+    assert world.cluster.objects(ObjectKind.EVENT) == before
     world.work(uid)
     world.restart()
     world.observe(None)
@@ -151,11 +151,11 @@ def test_a_restart_tells_nothing_twice(world):
 def test_lost_launches_are_one_event_for_their_cause(world):
     world.apply(parallelism=2, infrastructureRetries=1)
     for name in world.pods():
-        world.cluster.remove(Kind.POD, name)
+        world.cluster.remove(ObjectKind.POD, name)
     world.wait(100)
     (first,) = (each for each in events(world) if each["reason"] == "LaunchLost")
     for name in world.pods():
-        world.cluster.remove(Kind.POD, name)
+        world.cluster.remove(ObjectKind.POD, name)
     world.wait(100)
     (lost,) = (each for each in events(world) if each["reason"] == "LaunchLost")
     assert lost["type"] == "Warning"
@@ -171,7 +171,7 @@ def test_a_spec_that_is_refused_is_told(world):
 def test_a_run_without_the_right_to_post_goes_on(world):
     error = PermanentClusterError("events is forbidden", status=403)
     for _ in range(10):
-        world.cluster.fail_next("create", error, kind=Kind.EVENT)
+        world.cluster.fail_next("create", error, kind=ObjectKind.EVENT)
     uid = world.apply()
     world.work(uid)
     assert world.condition()["reason"] == "Completed"

@@ -6,13 +6,13 @@ import pytest
 from build import HARNESS, NOW, VERIFIER, harness_done, plan_of, seal_message, view_of
 from fake_cluster import FakeCluster
 from golden.manifest_samples import RUN_UID, text_task
-from securebench.controller.capture import capture
-from securebench.controller.exposure import exposed_values, hide_values
-from securebench.engine.machine import Capture
-from securebench.engine.model import DiffReport
-from securebench.engine.stage import Ended
-from securebench.kube.port import Kind
-from securebench.ledger.store import RunStore
+from securebench.cluster.port import ObjectKind
+from securebench.controller.capture.captured_launch import capture
+from securebench.controller.capture.exposure import exposed_values, hide_values
+from securebench.controller.volume.store import RunStore
+from securebench.run.decide.machine import Capture
+from securebench.run.observe.stage import Ended
+from securebench.run.state.attempts import DiffReport
 
 TOKEN = b"tk-5f3a9c1e5b7d"
 PLAN = replace(plan_of().harness, env=("TOKEN", "UNSET"), secret="keys")
@@ -22,9 +22,9 @@ async def values(harness=PLAN, *, exists=True):
     cluster = FakeCluster()
     if exists:
         data = {"TOKEN": base64.b64encode(TOKEN).decode(), "OTHER": base64.b64encode(b"x" * 9)}
-        await cluster.create(Kind.SECRET, {"metadata": {"name": "keys"}, "data": data})
+        await cluster.create(ObjectKind.SECRET, {"metadata": {"name": "keys"}, "data": data})
     found = await exposed_values(cluster, harness)
-    return found, cluster.requests["get", Kind.SECRET]
+    return found, cluster.requests["get", ObjectKind.SECRET]
 
 
 async def test_the_named_values_of_the_secret_are_looked_for():

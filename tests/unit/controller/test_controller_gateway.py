@@ -24,20 +24,24 @@ from build import (
 )
 from fake_cluster import FakeCluster
 from golden.manifest_samples import RUN_UID
-from securebench.controller.gateway import (
+from securebench.cluster.port import ObjectKind, QuotaExceeded
+from securebench.controller.actuators.gateway_keeper import (
     KEYS_SECONDS,
     RESTART_LIMIT_SECONDS,
     STUCK_SECONDS,
     UNREADY_SECONDS,
     GatewayKeeper,
 )
-from securebench.controller.launches import Launcher
-from securebench.controller.mirror import PodMirror
-from securebench.egress.codec import decode
-from securebench.egress.config import GatewayConfig
-from securebench.errors import InvariantViolationError, PermanentClusterError, TransientClusterError
-from securebench.kube.port import Kind, QuotaExceeded
-from securebench.ledger.store import RunStore
+from securebench.controller.actuators.launches import Launcher
+from securebench.controller.actuators.pod_mirror import PodMirror
+from securebench.controller.volume.store import RunStore
+from securebench.core.errors import (
+    InvariantViolationError,
+    PermanentClusterError,
+    TransientClusterError,
+)
+from securebench.protocol.gateway_codec import decode
+from securebench.protocol.gateway_config import GatewayConfig
 
 PLAN = replace(plan_of(), egress=DOMAINS)
 NAME = "sb-3f2a9c1e5b7d-gateway"
@@ -84,7 +88,7 @@ class World:
         self.runner.run(turn())
 
     def pods(self):
-        return sorted(self.cluster.objects(Kind.POD))
+        return sorted(self.cluster.objects(ObjectKind.POD))
 
     def set(self, status, number=1):
         self.cluster.set_pod_status(f"{NAME}-{number}", status)
@@ -116,10 +120,10 @@ def test_everything_is_there_before_the_pod(world):
     world.passes()
     created = [(call.kind, call.name) for call in world.cluster.calls if call.verb == "create"]
     assert created == [
-        (Kind.SERVICE, NAME),
-        (Kind.NETWORK_POLICY, "sb-3f2a9c1e5b7d-egress"),
-        (Kind.NETWORK_POLICY, NAME),
-        (Kind.POD, f"{NAME}-1"),
+        (ObjectKind.SERVICE, NAME),
+        (ObjectKind.NETWORK_POLICY, "sb-3f2a9c1e5b7d-egress"),
+        (ObjectKind.NETWORK_POLICY, NAME),
+        (ObjectKind.POD, f"{NAME}-1"),
     ]
     config = decode(GatewayConfig, gateway_file(world, "config.json"))
     assert config.domains == DOMAINS.domains
@@ -137,7 +141,7 @@ def test_the_gateway_is_ready_when_its_pod_is(world):
     world.set(ready())
     world.passes()
     assert (world.keeper.is_ready, world.keeper.trouble, world.keeper.failure) == (True, "", "")
-    service = world.cluster.objects(Kind.SERVICE)[NAME]
+    service = world.cluster.objects(ObjectKind.SERVICE)[NAME]
     assert world.keeper.egress == replace(DOMAINS, gateway=service["spec"]["clusterIP"])
 
 
@@ -145,7 +149,7 @@ def test_a_run_with_a_provider_names_its_secret(tmp_path):
     with mock.patch.object(asyncio, "to_thread", inline):
         world = World(tmp_path, replace(plan_of(), egress=OPENAI))
         world.passes()
-        text = json.dumps(world.cluster.objects(Kind.POD)[f"{NAME}-1"])
+        text = json.dumps(world.cluster.objects(ObjectKind.POD)[f"{NAME}-1"])
         assert '"secretName": "openai-key"' in text
         world.runner.close()
 
@@ -226,7 +230,9 @@ def test_a_gateway_that_does_not_start_says_why_and_ends_in_time(world, name):
 
 def test_a_full_quota_is_waited_for(world):
     for _ in range(30):
-        world.cluster.fail_next("create", QuotaExceeded("exceeded quota: pods"), kind=Kind.POD)
+        world.cluster.fail_next(
+            "create", QuotaExceeded("exceeded quota: pods"), kind=ObjectKind.POD
+        )
     world.passes(20, seconds=20.0)
     assert world.launcher.state.quota == "exceeded quota: pods"
     assert world.keeper.failure == ""
@@ -238,13 +244,13 @@ def test_a_full_quota_is_waited_for(world):
 def test_a_full_quota_for_services_is_waited_for(world):
     for _ in range(30):
         error = QuotaExceeded("exceeded quota: services")
-        world.cluster.fail_next("create", error, kind=Kind.SERVICE)
+        world.cluster.fail_next("create", error, kind=ObjectKind.SERVICE)
     world.passes(20, seconds=20.0)
     assert world.keeper.trouble == "exceeded quota: services"
     assert world.keeper.failure == ""
 
 
-@pytest.mark.parametrize("kind", [Kind.SERVICE, Kind.NETWORK_POLICY])
+@pytest.mark.parametrize("kind", [ObjectKind.SERVICE, ObjectKind.NETWORK_POLICY])
 def test_what_admission_refuses_is_never_made(world, kind):
     world.cluster.fail_next("create", PermanentClusterError("no", status=403), kind=kind)
     world.passes()
@@ -255,14 +261,14 @@ def test_what_admission_refuses_is_never_made(world, kind):
 
 def test_a_refused_pod_is_the_launchers_refusal(world):
     error = PermanentClusterError("violates PodSecurity", status=403)
-    world.cluster.fail_next("create", error, kind=Kind.POD)
+    world.cluster.fail_next("create", error, kind=ObjectKind.POD)
     world.passes()
     assert world.launcher.state.refusal == "violates PodSecurity"
 
 
 def test_a_service_of_somebody_else_is_not_taken(world):
     service = {"metadata": {"name": NAME}, "spec": {}}
-    world.runner.run(world.cluster.create(Kind.SERVICE, service))
+    world.runner.run(world.cluster.create(ObjectKind.SERVICE, service))
     world.passes()
     assert "is not this run's; delete it" in world.keeper.failure
 
@@ -270,7 +276,7 @@ def test_a_service_of_somebody_else_is_not_taken(world):
 @pytest.mark.parametrize("address", ["", "None", 7])
 def test_a_service_without_an_address_is_asked_for_again(world, address):
     world.passes()
-    world.cluster.edit(Kind.SERVICE, NAME, {"spec": {"clusterIP": address}})
+    world.cluster.edit(ObjectKind.SERVICE, NAME, {"spec": {"clusterIP": address}})
     world.set(ready())
     world.begin()
     world.passes()
@@ -280,12 +286,12 @@ def test_a_service_without_an_address_is_asked_for_again(world, address):
 
 def test_calls_without_an_answer_are_repeated(world):
     lost = TransientClusterError("no answer")
-    world.cluster.fail_next("create", lost, before=False, kind=Kind.SERVICE)
-    world.cluster.fail_next("create", lost, before=False, kind=Kind.NETWORK_POLICY)
-    world.cluster.fail_next("create", lost, before=False, kind=Kind.POD)
+    world.cluster.fail_next("create", lost, before=False, kind=ObjectKind.SERVICE)
+    world.cluster.fail_next("create", lost, before=False, kind=ObjectKind.NETWORK_POLICY)
+    world.cluster.fail_next("create", lost, before=False, kind=ObjectKind.POD)
     world.passes(6, seconds=5.0)
     assert world.pods() == [f"{NAME}-1"]
-    assert list(world.cluster.objects(Kind.SERVICE)) == [NAME]
+    assert list(world.cluster.objects(ObjectKind.SERVICE)) == [NAME]
 
 
 # While the run lives
@@ -293,7 +299,7 @@ def test_calls_without_an_answer_are_repeated(world):
 ENDS = {
     "it ends": lambda world: world.set(pod_status("Failed", ended("gateway", 1))),
     "the kubelet refuses it": lambda world: world.set(pod_status("Failed", reason="OutOfcpu")),
-    "it vanishes": lambda world: world.cluster.remove(Kind.POD, f"{NAME}-1"),
+    "it vanishes": lambda world: world.cluster.remove(ObjectKind.POD, f"{NAME}-1"),
 }
 
 
@@ -388,7 +394,7 @@ def test_a_gateway_that_is_not_ready_any_more_is_replaced(world):
     world.set(pod_status("Running", running("gateway")))
     world.passes(seconds=1.0)
     world.passes(seconds=UNREADY_SECONDS - 1)
-    assert "deletionTimestamp" not in world.cluster.objects(Kind.POD)[f"{NAME}-1"]["metadata"]
+    assert "deletionTimestamp" not in world.cluster.objects(ObjectKind.POD)[f"{NAME}-1"]["metadata"]
     world.passes(3, seconds=2.0)
     assert f"{NAME}-2" in world.pods()
 
@@ -401,7 +407,7 @@ def test_one_that_was_ready_for_an_earlier_process_is_replaced(world):
     assert world.keeper.wake_at() == pytest.approx(NOW + UNREADY_SECONDS, abs=1)
     world.passes(seconds=STUCK_SECONDS - 5)
     assert world.keeper.wake_at() == pytest.approx(NOW + STUCK_SECONDS, abs=1)
-    assert "deletionTimestamp" not in world.cluster.objects(Kind.POD)[f"{NAME}-1"]["metadata"]
+    assert "deletionTimestamp" not in world.cluster.objects(ObjectKind.POD)[f"{NAME}-1"]["metadata"]
     world.passes(3, seconds=5.0)
     assert f"{NAME}-2" in world.pods()
     assert world.keeper.failure == ""
@@ -420,7 +426,7 @@ def test_one_that_does_not_run_yet_is_waited_for(world):
 
 def test_one_that_somebody_deletes_is_replaced(world):
     world.come_up()
-    world.runner.run(world.cluster.delete(Kind.POD, f"{NAME}-1", uid=None, grace_seconds=30))
+    world.runner.run(world.cluster.delete(ObjectKind.POD, f"{NAME}-1", uid=None, grace_seconds=30))
     world.passes(2, seconds=3.0)
     assert f"{NAME}-2" in world.pods()
 
@@ -434,7 +440,7 @@ def test_the_newest_of_two_that_are_ready_stays(world):
     world.passes()
     gone = [
         name
-        for name, item in world.cluster.objects(Kind.POD).items()
+        for name, item in world.cluster.objects(ObjectKind.POD).items()
         if "deletionTimestamp" in item["metadata"]
     ]
     assert gone == [f"{NAME}-1"]
@@ -445,7 +451,7 @@ def test_an_api_server_that_does_not_answer_ends_no_run(world):
     world.set(pod_status("Failed", ended("gateway", 1)))
     for _ in range(100):
         error = TransientClusterError("no answer")
-        world.cluster.fail_next("create", error, kind=Kind.SERVICE)
+        world.cluster.fail_next("create", error, kind=ObjectKind.SERVICE)
     world.passes(20, seconds=20.0)
     assert world.keeper.failure == ""
     assert world.keeper.trouble == "no answer"
@@ -469,6 +475,6 @@ def test_when_to_look_again(world):
 def test_pods_and_service_go(world):
     world.come_up()
     world.runner.run(world.keeper.close(asyncio.Event()))
-    assert "deletionTimestamp" in world.cluster.objects(Kind.POD)[f"{NAME}-1"]["metadata"]
-    assert world.cluster.objects(Kind.SERVICE) == {}
+    assert "deletionTimestamp" in world.cluster.objects(ObjectKind.POD)[f"{NAME}-1"]["metadata"]
+    assert world.cluster.objects(ObjectKind.SERVICE) == {}
     world.runner.run(world.keeper.close(asyncio.Event()))

@@ -9,23 +9,23 @@ import pytest
 from build import DOMAINS, NOW, FakeClock, VirtualLoop, ended, plan_of, pod_status, running, waiting
 from fake_cluster import FakeCluster
 from golden.manifest_samples import pods, run_plan, text_task
-from securebench.clock import rfc3339
-from securebench.controller.isolation import (
+from securebench.cluster.port import ObjectKind
+from securebench.controller.actuators.isolation import (
     START_SECONDS,
-    Answer,
+    CanaryAnswer,
     IsolationCheck,
     Prober,
     ensure_policy,
     judge,
     probe_answer,
 )
-from securebench.controller.mirror import PodMirror
-from securebench.engine.entries import Isolated
-from securebench.engine.observe import pod_view
-from securebench.errors import TransientClusterError
-from securebench.kube.port import Kind
-from securebench.manifests.canary import ProbeTarget
-from securebench.settings import UserNamespaces
+from securebench.controller.actuators.pod_mirror import PodMirror
+from securebench.controller.process.settings import UserNamespaces
+from securebench.core.clock import rfc3339
+from securebench.core.errors import TransientClusterError
+from securebench.run.observe.pods import pod_view
+from securebench.run.pods.canary import ProbeTarget
+from securebench.run.state.entries import Isolated
 
 TARGETS = (
     ProbeTarget("api-server", "10.96.0.1", 443, "tcp"),
@@ -246,8 +246,8 @@ def canary_view(status):
 
 
 STATES = {
-    "an answer": (answer(CLOSED), Answer(CLOSED, "6.1.0")),
-    "no kernel": (probe(0, json.dumps({"v": 1, "targets": CLOSED})), Answer(CLOSED, "")),
+    "an answer": (answer(CLOSED), CanaryAnswer(CLOSED, "6.1.0")),
+    "no kernel": (probe(0, json.dumps({"v": 1, "targets": CLOSED})), CanaryAnswer(CLOSED, "")),
     "a broken probe": (probe(1, json.dumps({"v": 1, "targets": CLOSED})), None),
     "no message": (probe(0), None),
     "no targets": (probe(0, '{"v": 1}'), None),
@@ -293,7 +293,7 @@ class World:
         """Give every Pod that is made the status that the script has for it, two seconds later."""
         done = set()
         while True:
-            for name in set(self.cluster.objects(Kind.POD)) - done:
+            for name in set(self.cluster.objects(ObjectKind.POD)) - done:
                 done.add(name)
                 if name in kubelet:
                     await asyncio.sleep(2)
@@ -332,7 +332,7 @@ def late(kubelet):
 
 
 def vanishes(cluster, name):
-    cluster.remove(Kind.POD, name)
+    cluster.remove(ObjectKind.POD, name)
 
 
 def breaks(cluster, name):
@@ -350,7 +350,7 @@ def test_a_canary_that_reaches_nothing_verifies(world):
     found = world.prove({CONTROL: says(OPEN), FIRST: says(CLOSED)})
     assert found == Isolated(verified=True, user_namespaces=True, message="closed: api-server, dns")
     assert sorted(world.made()) == [FIRST, CONTROL]
-    assert world.cluster.objects(Kind.POD) == {}
+    assert world.cluster.objects(ObjectKind.POD) == {}
 
 
 @pytest.mark.parametrize("states", [REACHED, CLOSED])
@@ -363,7 +363,7 @@ def test_a_canary_of_a_run_with_a_gateway_must_reach_it(world, states):
 def test_a_canary_that_gets_out_does_not(world):
     found = world.prove({CONTROL: says(OPEN), FIRST: says(OPEN)})
     assert not found.verified
-    assert world.cluster.objects(Kind.POD) == {}
+    assert world.cluster.objects(ObjectKind.POD) == {}
 
 
 @pytest.mark.parametrize("allowed", [True, False])
@@ -478,4 +478,4 @@ async def test_the_policy_is_made_once():
     cluster = FakeCluster()
     await ensure_policy(cluster, PLAN)
     await ensure_policy(cluster, PLAN)
-    assert list(cluster.objects(Kind.NETWORK_POLICY)) == ["sb-3f2a9c1e5b7d-deny"]
+    assert list(cluster.objects(ObjectKind.NETWORK_POLICY)) == ["sb-3f2a9c1e5b7d-deny"]

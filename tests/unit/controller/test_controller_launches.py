@@ -5,16 +5,16 @@ import pytest
 from build import HARNESS, NOW, VERIFIER, FakeClock, VirtualLoop, raw_pod
 from fake_cluster import FakeCluster
 from golden.manifest_samples import RUN_UID
-from securebench.controller.launches import (
+from securebench.cluster.port import ObjectKind, QuotaExceeded
+from securebench.controller.actuators.launches import (
     DELETE_AGAIN_SECONDS,
     QUOTA_RETRY_SECONDS,
     RETRY_SECONDS,
     Launcher,
 )
-from securebench.engine.reconcile import Deletion
-from securebench.errors import PermanentClusterError, TransientClusterError
-from securebench.kube.port import Kind, QuotaExceeded
-from securebench.rates import TokenBucket
+from securebench.core.errors import PermanentClusterError, TransientClusterError
+from securebench.core.rates import TokenBucket
+from securebench.run.decide.reconcile import Deletion
 
 NAME = "sb-3f2a9c1e5b7d-0-1h1"
 
@@ -60,10 +60,10 @@ class World:
         assert self.launcher.failure() is None
 
     def creates(self):
-        return self.cluster.requests["create", Kind.POD]
+        return self.cluster.requests["create", ObjectKind.POD]
 
     def deletes(self):
-        return self.cluster.requests["delete", Kind.POD]
+        return self.cluster.requests["delete", ObjectKind.POD]
 
 
 @pytest.fixture
@@ -97,7 +97,7 @@ def test_a_create_under_way_is_not_begun_again(world):
 
 
 def test_a_pod_of_ours_that_is_there_is_success(world):
-    world.runner.run(world.cluster.create(Kind.POD, raw_pod(HARNESS)))
+    world.runner.run(world.cluster.create(ObjectKind.POD, raw_pod(HARNESS)))
     world.create()
     assert world.seen == [NAME]
     assert world.state.pending == {}
@@ -115,14 +115,14 @@ OWNERS = {
 def test_a_foreign_pod_of_that_name_is_a_refusal(world, name):
     foreign = raw_pod(HARNESS)
     foreign["metadata"]["ownerReferences"] = OWNERS[name]
-    world.runner.run(world.cluster.create(Kind.POD, foreign))
+    world.runner.run(world.cluster.create(ObjectKind.POD, foreign))
     world.create()
     assert world.seen == []
     assert world.state.refusal == f"a Pod named {NAME} exists that is not this run's; delete it"
 
 
 def test_a_pod_that_is_gone_again_is_tried_again(world):
-    world.runner.run(world.cluster.create(Kind.POD, raw_pod(HARNESS)))
+    world.runner.run(world.cluster.create(ObjectKind.POD, raw_pod(HARNESS)))
     real = world.cluster.get
 
     async def gone(kind, name):
@@ -150,7 +150,7 @@ def test_a_create_without_an_answer_is_repeated_until_it_is_definite(world, befo
     world.create()
     assert world.seen == [NAME]
     assert world.launcher.retry_at() is None
-    assert list(world.cluster.objects(Kind.POD)) == [NAME]
+    assert list(world.cluster.objects(ObjectKind.POD)) == [NAME]
 
 
 def test_the_servers_own_pause_counts(world):
@@ -246,13 +246,13 @@ def test_the_rate_is_the_buckets():
 
 
 def running_pod(world):
-    made = world.runner.run(world.cluster.create(Kind.POD, raw_pod(HARNESS)))
+    made = world.runner.run(world.cluster.create(ObjectKind.POD, raw_pod(HARNESS)))
     world.cluster.set_pod_status(NAME, {"phase": "Running"})
     return made["metadata"]["uid"]
 
 
 def deletion_grace(world):
-    metadata = world.cluster.objects(Kind.POD)[NAME]["metadata"]
+    metadata = world.cluster.objects(ObjectKind.POD)[NAME]["metadata"]
     return metadata.get("deletionGracePeriodSeconds")
 
 

@@ -11,10 +11,10 @@ from build import (
     raw_pod,
 )
 from fake_cluster import FakeCluster
-from securebench.controller.mirror import RELIST_PAUSE_SECONDS, PodMirror
-from securebench.errors import PermanentClusterError, TransientClusterError
-from securebench.kube.port import Kind
-from securebench.plan.model import LaunchKey, Role
+from securebench.cluster.port import ObjectKind
+from securebench.controller.actuators.pod_mirror import RELIST_PAUSE_SECONDS, PodMirror
+from securebench.core.errors import PermanentClusterError, TransientClusterError
+from securebench.run.plan.model import LaunchKey, Role
 
 NAME = "sb-3f2a9c1e5b7d-0-1h1"
 OTHER = "sb-3f2a9c1e5b7d-0-1v1"
@@ -36,7 +36,7 @@ class World:
         self.changes += 1
 
     def pod(self, launch=HARNESS):
-        return self.run(self.cluster.create(Kind.POD, raw_pod(launch)))
+        return self.run(self.cluster.create(ObjectKind.POD, raw_pod(launch)))
 
     def names(self):
         return sorted(self.mirror.pods)
@@ -62,7 +62,7 @@ def world():
 
 def test_a_list_shows_what_is_there(world):
     world.pod()
-    world.run(world.cluster.create(Kind.POD, {"metadata": {"name": "foreign"}}))
+    world.run(world.cluster.create(ObjectKind.POD, {"metadata": {"name": "foreign"}}))
     world.run(world.mirror.list())
     assert world.names() == [NAME]
     assert world.mirror.listed_at == world.clock.now()
@@ -72,7 +72,7 @@ def test_a_list_shows_what_is_there(world):
 def test_a_pod_that_a_later_list_lacks_has_vanished(world):
     world.pod()
     world.run(world.mirror.list())
-    world.cluster.remove(Kind.POD, NAME)
+    world.cluster.remove(ObjectKind.POD, NAME)
     world.run(world.mirror.list())
     assert world.names() == []
     assert world.mirror.vanished == {NAME}
@@ -97,7 +97,7 @@ def test_a_list_that_began_before_a_create_ended_removes_nothing(world):
 
     async def slow(kind, selector):
         before = await real(kind, selector)
-        world.mirror.saw(await world.cluster.create(Kind.POD, raw_pod(HARNESS)))
+        world.mirror.saw(await world.cluster.create(ObjectKind.POD, raw_pod(HARNESS)))
         return before
 
     world.cluster.list = slow
@@ -108,7 +108,7 @@ def test_a_list_that_began_before_a_create_ended_removes_nothing(world):
 
 def test_the_next_list_may_remove_it(world):
     world.mirror.saw(world.pod())
-    world.cluster.remove(Kind.POD, NAME)
+    world.cluster.remove(ObjectKind.POD, NAME)
     world.run(world.mirror.list())
     assert world.mirror.vanished == {NAME}
 
@@ -125,7 +125,7 @@ def test_a_reply_does_not_replace_what_the_watch_knows_already(world):
 def test_a_reply_does_not_bring_back_what_has_vanished(world):
     world.follow()
     reply = world.pod()
-    world.cluster.remove(Kind.POD, NAME)
+    world.cluster.remove(ObjectKind.POD, NAME)
     world.wait(0.1)
     world.mirror.saw(reply)
     assert world.names() == []
@@ -143,7 +143,7 @@ def test_the_watch_adds_changes_and_removes(world):
     world.cluster.set_pod_status(NAME, harness_done())
     world.wait(0.1)
     assert world.mirror.pods[NAME].is_terminal
-    world.cluster.remove(Kind.POD, NAME)
+    world.cluster.remove(ObjectKind.POD, NAME)
     world.wait(0.1)
     assert world.names() == []
     assert world.mirror.vanished == {NAME}
@@ -153,12 +153,12 @@ def test_the_watch_adds_changes_and_removes(world):
 def test_bookmarks_move_the_version_only(world):
     world.follow()
     world.pod()
-    world.cluster.bookmark(Kind.POD)
+    world.cluster.bookmark(ObjectKind.POD)
     world.cluster.end_watches()
     world.wait(0.1)
     assert world.names() == [NAME]
-    assert world.cluster.requests["list", Kind.POD] == 1
-    assert world.cluster.requests["watch", Kind.POD] == 2
+    assert world.cluster.requests["list", ObjectKind.POD] == 1
+    assert world.cluster.requests["watch", ObjectKind.POD] == 2
 
 
 def test_a_lost_event_is_repaired_by_the_next_full_list(world):
@@ -204,10 +204,10 @@ def test_a_list_that_gets_no_answer_is_repeated(world):
     world.pod()
     world.cluster.expire_history()
     world.wait(1.5)
-    assert world.cluster.requests["list", Kind.POD] == 3
+    assert world.cluster.requests["list", ObjectKind.POD] == 3
     world.wait(1)
     assert world.names() == [NAME]
-    assert world.cluster.requests["list", Kind.POD] == 4
+    assert world.cluster.requests["list", ObjectKind.POD] == 4
 
 
 def test_a_refusal_ends_the_follower_for_all_to_see(world):
@@ -222,7 +222,7 @@ def test_names_are_kept_apart_by_launch(world):
     second = LaunchKey(0, 1, Role.HARNESS, 2)
     world.pod()
     world.run(world.mirror.list())
-    world.cluster.remove(Kind.POD, NAME)
+    world.cluster.remove(ObjectKind.POD, NAME)
     world.pod(second)
     world.run(world.mirror.list())
     assert world.names() == ["sb-3f2a9c1e5b7d-0-1h2"]

@@ -8,7 +8,7 @@ import pytest
 
 from build import MANIFEST, inline, question, write_pack
 from operator_world import World
-from securebench.kube.port import Kind
+from securebench.cluster.port import ObjectKind
 
 LABEL = {"securebench.dev/usable-by-runs": "true"}
 NOT_FOR_RUNS = (None, {}, dict.fromkeys(LABEL, "gateway"))
@@ -33,11 +33,11 @@ def create(world, kind, **body):
 
 
 def secret(world, labels, name="late"):
-    create(world, Kind.SECRET, metadata={"name": name, "labels": labels})
+    create(world, ObjectKind.SECRET, metadata={"name": name, "labels": labels})
 
 
 def config_map(world):
-    create(world, Kind.CONFIG_MAP, metadata={"name": "late"}, data=FILES)
+    create(world, ObjectKind.CONFIG_MAP, metadata={"name": "late"}, data=FILES)
 
 
 def folder(world):
@@ -45,9 +45,9 @@ def folder(world):
 
 
 def labelled(world):
-    if "late" not in world.cluster.objects(Kind.SECRET):
+    if "late" not in world.cluster.objects(ObjectKind.SECRET):
         secret(world, {})
-    world.cluster.edit(Kind.SECRET, "late", {"metadata": {"labels": LABEL}})
+    world.cluster.edit(ObjectKind.SECRET, "late", {"metadata": {"labels": LABEL}})
 
 
 HARNESS = {"type": "command", "config": {"command": "echo B"}}

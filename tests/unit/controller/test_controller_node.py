@@ -9,10 +9,10 @@ import pytest
 
 from build import context_of, ended, inline, pod_status, settings_of
 from operator_world import World
-from securebench.controller.supervisor import Supervisor
-from securebench.controller.surroundings import probe_targets
-from securebench.kube.port import Kind
-from securebench.manifests.canary import ProbeTarget
+from securebench.cluster.port import ObjectKind
+from securebench.controller.process.supervisor import Supervisor
+from securebench.controller.process.surroundings import probe_targets
+from securebench.run.pods.canary import ProbeTarget
 
 TARGETS = (
     ProbeTarget("api-server", "10.96.0.1", 443, "tcp"),
@@ -54,7 +54,7 @@ class NodeWorld(World):
     def restart(self):
         self.runner.run(self.supervisor.close())
         self.begin()
-        for name in self.cluster.objects(Kind.BENCHMARK_RUN):
+        for name in self.cluster.objects(ObjectKind.BENCHMARK_RUN):
             self.observe(None, name)
 
     def probe(self):

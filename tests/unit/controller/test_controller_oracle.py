@@ -8,17 +8,17 @@ import pytest
 
 from build import FakeClock, context_of, question, run_body, write_pack
 from fake_cluster import FakeCluster
-from securebench.api.models import Pack
-from securebench.candidates.digest import tree_digest
-from securebench.controller.book import RunBook
-from securebench.controller.lanes import LaneKeeper
-from securebench.controller.life import is_pack_error
-from securebench.controller.packs import answers_content
-from securebench.controller.start import bind
-from securebench.controller.supervisor import run_object
-from securebench.errors import ConfigErrors, PackError, SpecError
-from securebench.ledger.index import RunIndex
-from securebench.packs.oracle import Answer
+from securebench.benchmark.pack.oracle import ReferenceAnswer
+from securebench.controller.actuators.lanes import LaneKeeper
+from securebench.controller.admission.pack_source import answers_content
+from securebench.controller.loop.book import RunBook
+from securebench.controller.loop.life import is_pack_error
+from securebench.controller.loop.start import bind
+from securebench.controller.process.supervisor import run_object
+from securebench.controller.volume.index import RunIndex
+from securebench.core.errors import ConfigErrors, PackError, SpecError
+from securebench.files.tree_digest import tree_digest
+from securebench.run.api.models import Pack
 
 UID = "11111111-0000-4000-8000-000000000000"
 LATER = "22222222-0000-4000-8000-000000000000"
@@ -97,7 +97,7 @@ async def test_a_label_that_comes_later_changes_nothing(world):
 
 async def test_an_oracle_is_bound_to_its_answers(world):
     first = await world.bind(ORACLE)
-    assert first.answers["b"] == Answer("candidate", "answer of b")
+    assert first.answers["b"] == ReferenceAnswer("candidate", "answer of b")
     world.answers("x")
     again = await world.bind(ORACLE)
     assert (again.plan, again.answers) == (first.plan, first.answers)

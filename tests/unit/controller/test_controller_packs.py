@@ -9,11 +9,11 @@ import pytest
 
 from build import MANIFEST, question, write_pack
 from fake_cluster import FakeCluster
-from securebench.api.models import Pack, VolumePack
-from securebench.controller.packs import fetch_keyed, freeze, frozen
-from securebench.errors import ConfigErrors, PackError
-from securebench.kube.port import Kind
-from securebench.packs.bundle import BundleLimits
+from securebench.benchmark.files.bundle import BundleLimits
+from securebench.cluster.port import ObjectKind
+from securebench.controller.admission.pack_source import fetch_keyed, freeze, frozen
+from securebench.core.errors import ConfigErrors, PackError
+from securebench.run.api.models import Pack, VolumePack
 
 TASKS = (
     '{"id": "a", "input": {"question": "Which?", "choices": ["x", "y"]}, "eval": {"answer": 1}}\n'
@@ -150,7 +150,7 @@ async def test_a_config_map(tmp_path):
     pack = keyed("configMap", {"key": "image.ppm", "path": "assets/image.ppm"})
     files = await fetched(
         pack,
-        Kind.CONFIG_MAP,
+        ObjectKind.CONFIG_MAP,
         data={"manifest.yaml": MANIFEST, "tasks.jsonl": TASKS},
         binaryData={"image.ppm": base64.b64encode(b"\xffP6").decode()},
     )
@@ -165,7 +165,7 @@ async def test_a_secret_with_the_label(tmp_path):
     data = {"manifest.yaml": MANIFEST, "tasks.jsonl": TASKS}
     encoded = {key: base64.b64encode(value.encode()).decode() for key, value in data.items()}
     pack = keyed("secret")
-    files = await fetched(pack, Kind.SECRET, data=encoded, metadata={"labels": LABEL})
+    files = await fetched(pack, ObjectKind.SECRET, data=encoded, metadata={"labels": LABEL})
     assert freeze(tmp_path, pack, files).manifest.read_text() == MANIFEST
 
 
@@ -173,7 +173,7 @@ async def test_a_secret_with_the_label(tmp_path):
 async def test_a_secret_without_the_label_is_not_read(labels):
     metadata = {} if labels is None else {"labels": labels}
     with pytest.raises(PackError, match="lacks the label securebench"):
-        await fetched(keyed("secret"), Kind.SECRET, data={}, metadata=metadata)
+        await fetched(keyed("secret"), ObjectKind.SECRET, data={}, metadata=metadata)
 
 
 @pytest.mark.parametrize("kind", ["configMap", "secret"])
@@ -206,7 +206,7 @@ BAD = {
 async def test_keys_that_make_no_pack(name):
     items, manifest, words = BAD[name]
     with pytest.raises(PackError, match=words):
-        await fetched(keyed("configMap", *items), Kind.CONFIG_MAP, **manifest)
+        await fetched(keyed("configMap", *items), ObjectKind.CONFIG_MAP, **manifest)
 
 
 # Hostile folders

@@ -7,11 +7,11 @@ import pytest
 
 from build import verification
 from golden.manifest_samples import patch_task
-from securebench.controller.patches import CHANGED_BYTES, failed_step, seal_patch
-from securebench.engine.model import CommandReport
-from securebench.engine.patch_steps import PatchStep
-from securebench.engine.stage import PHASES, Code
-from securebench.errors import DigestMismatchError
+from securebench.controller.capture.patches import CHANGED_BYTES, failed_step, seal_patch
+from securebench.core.errors import DigestMismatchError
+from securebench.run.observe.patch_steps import PatchStep
+from securebench.run.observe.stage import PHASES, Code
+from securebench.run.state.attempts import CommandReport
 
 PLAN = patch_task().check.patch
 GOOD = "diff --git a/src/x b/src/x\n--- a/src/x\n+++ b/src/x\n@@ -1 +1 @@\n-a\r\n+b\r\n"

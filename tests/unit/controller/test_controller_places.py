@@ -8,9 +8,9 @@ import pytest
 
 from build import NOW, inline, pod_status, running
 from operator_world import World
-from securebench.controller.places import ENDING_PLACES, Places
-from securebench.engine.observe import pod_view
-from securebench.kube.port import Kind
+from securebench.cluster.port import ObjectKind
+from securebench.controller.loop.places import ENDING_PLACES, Places
+from securebench.run.observe.pods import pod_view
 
 FLOOD = 120
 
@@ -49,7 +49,7 @@ def end_all(world, uid, rounds=10):
     """Let the Pods of one run end well."""
     for _ in range(rounds):
         for name in pods_of(world, uid):
-            view = pod_view(world.cluster.objects(Kind.POD)[name])
+            view = pod_view(world.cluster.objects(ObjectKind.POD)[name])
             if view.launch is not None and not view.is_terminal:
                 world.cluster.set_pod_status(name, world.ending(uid, view.launch))
         world.wait(5)
@@ -63,10 +63,10 @@ def test_suspended_runs_hold_nothing(world):
         world.apply(f"flood-{number}", suspend=True, isolation={"require": "Verified"})
     world.wait(100)
     assert {reason(world, f"flood-{number}") for number in range(FLOOD)} == {"Suspended"}
-    for kind in (Kind.POD, Kind.NETWORK_POLICY):
+    for kind in (ObjectKind.POD, ObjectKind.NETWORK_POLICY):
         assert world.cluster.objects(kind) == {}
     for verb in ("list", "watch"):
-        assert world.cluster.requests[verb, Kind.POD] == 0
+        assert world.cluster.requests[verb, ObjectKind.POD] == 0
     assert not (world.root / "packs/.content").exists()
     uid = world.apply("honest")
     world.work(uid)
@@ -118,7 +118,7 @@ def test_the_deadline_of_a_suspended_run_ends_it(world):
     world.edit(suspend=True)
     world.cluster.end_watches()
     for name in world.pods():
-        world.cluster.remove(Kind.POD, name)
+        world.cluster.remove(ObjectKind.POD, name)
     world.wait(5)
     assert reason(world) == "Suspended"
     world.wait(NOW + 63 - world.clock.now())

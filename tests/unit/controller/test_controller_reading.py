@@ -12,11 +12,11 @@ import pytest
 
 from build import FakeClock, VirtualLoop, inline
 from operator_world import World
-from securebench.controller import book, run_loop
-from securebench.controller.book import RunBook
-from securebench.controller.budget import ReadingBudget
-from securebench.engine.entries import Closed, ReadBegun
-from securebench.ledger.journal import read_entries
+from securebench.controller.capture.budget import ReadingBudget
+from securebench.controller.loop import book, run_loop
+from securebench.controller.loop.book import RunBook
+from securebench.controller.volume.journal import read_entries
+from securebench.run.state.entries import Closed, ReadBegun
 
 MIB = 1 << 20
 

@@ -9,12 +9,12 @@ import pytest
 
 from build import context_of, inline, question, write_pack
 from operator_world import World
-from securebench.controller import retention as module
-from securebench.controller.packs import CONTENT, UNUSED_SECONDS
-from securebench.controller.retention import Retention
-from securebench.errors import TransientClusterError
-from securebench.kube.port import Kind
-from securebench.ledger.index import RunIndex
+from securebench.cluster.port import ObjectKind
+from securebench.controller.admission.pack_source import CONTENT, UNUSED_SECONDS
+from securebench.controller.process import removal as module
+from securebench.controller.process.removal import Removal
+from securebench.controller.volume.index import RunIndex
+from securebench.core.errors import TransientClusterError
 
 TTL = 500
 
@@ -29,8 +29,8 @@ class Kept(World):
 
     def start_retention(self):
         context = context_of(self.cluster, self.clock, self.root, **self.settings)
-        self.retention = Retention(context)
-        for run in self.cluster.objects(Kind.BENCHMARK_RUN).values():
+        self.retention = Removal(context)
+        for run in self.cluster.objects(ObjectKind.BENCHMARK_RUN).values():
             self.retention.observe(None, run)
 
         async def start():
@@ -55,7 +55,7 @@ class Kept(World):
 
     @property
     def names(self):
-        return sorted(self.cluster.objects(Kind.BENCHMARK_RUN))
+        return sorted(self.cluster.objects(ObjectKind.BENCHMARK_RUN))
 
     def files(self, uid):
         folder = self.root / "runs" / uid
@@ -63,7 +63,7 @@ class Kept(World):
 
     def delete(self, name):
         body = self.run(name)
-        self.cluster.remove(Kind.BENCHMARK_RUN, name)
+        self.cluster.remove(ObjectKind.BENCHMARK_RUN, name)
         self.observe("DELETED", name, body)
 
 
@@ -125,9 +125,13 @@ def test_a_time_to_live_survives_the_operator(world):
 
 def test_the_newest_time_to_live_counts(world):
     world.finished(retention={"ttlSecondsAfterFinished": TTL})
-    world.cluster.edit(Kind.BENCHMARK_RUN, "nightly", {"spec": {"retention": {"pods": "None"}}})
     world.cluster.edit(
-        Kind.BENCHMARK_RUN, "nightly", {"spec": {"retention": {"ttlSecondsAfterFinished": None}}}
+        ObjectKind.BENCHMARK_RUN, "nightly", {"spec": {"retention": {"pods": "None"}}}
+    )
+    world.cluster.edit(
+        ObjectKind.BENCHMARK_RUN,
+        "nightly",
+        {"spec": {"retention": {"ttlSecondsAfterFinished": None}}},
     )
     world.wait(2 * TTL)
     assert world.names == ["nightly"]
@@ -138,7 +142,7 @@ def test_the_newest_time_to_live_counts(world):
 
 def test_another_run_of_the_name_stays(world):
     world.finished(retention={"ttlSecondsAfterFinished": TTL})
-    world.cluster.edit(Kind.BENCHMARK_RUN, "nightly", {"metadata": {"uid": "another"}})
+    world.cluster.edit(ObjectKind.BENCHMARK_RUN, "nightly", {"metadata": {"uid": "another"}})
     world.wait(2 * TTL)
     assert world.names == ["nightly"]
 
@@ -146,7 +150,7 @@ def test_another_run_of_the_name_stays(world):
 def test_trouble_of_the_cluster_is_waited_out(world):
     world.finished(retention={"ttlSecondsAfterFinished": TTL})
     for _ in range(3):
-        world.cluster.fail_next("delete", TransientClusterError("x"), kind=Kind.BENCHMARK_RUN)
+        world.cluster.fail_next("delete", TransientClusterError("x"), kind=ObjectKind.BENCHMARK_RUN)
     world.wait(TTL + 5 * module.TICK_SECONDS)
     assert world.names == []
 

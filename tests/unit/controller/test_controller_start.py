@@ -5,22 +5,22 @@ import pytest
 
 from build import NOW, FakeClock, context_of, question, run_body, write_pack
 from fake_cluster import FakeCluster
-from securebench.controller.start import bind
-from securebench.controller.supervisor import run_object
-from securebench.engine.entries import Finished, Kept, LaunchBegun, Opened, RunBound
-from securebench.engine.model import Finish, Outcome
-from securebench.errors import (
+from securebench.cluster.port import ObjectKind
+from securebench.controller.loop.start import bind
+from securebench.controller.process.supervisor import run_object
+from securebench.controller.volume.audits import AuditResult, write_audit
+from securebench.controller.volume.index import RunIndex
+from securebench.core.errors import (
     ConfigErrors,
     InvalidInputError,
     InvariantViolationError,
     PackError,
     SpecError,
 )
-from securebench.kube.port import Kind
-from securebench.ledger.audits import AuditResult, write_audit
-from securebench.ledger.index import RunIndex
-from securebench.manifests.canary import ProbeTarget
-from securebench.plan.model import AttemptKey, LaunchKey, PackAudit, Role
+from securebench.run.plan.model import AttemptKey, LaunchKey, PackAudit, Role
+from securebench.run.pods.canary import ProbeTarget
+from securebench.run.state.attempts import Finish, Outcome
+from securebench.run.state.entries import Finished, Kept, LaunchBegun, Opened, RunBound
 
 EARLIER = "11111111-0000-4000-8000-000000000000"
 LATER = "22222222-0000-4000-8000-000000000000"
@@ -213,7 +213,7 @@ async def test_the_secret_of_a_harness(world, name):
     labels, words = SECRETS[name]
     if labels is not None:
         body = {"metadata": {"name": "keys", "labels": labels}}
-        await world.cluster.create(Kind.SECRET, body)
+        await world.cluster.create(ObjectKind.SECRET, body)
     harness = {
         "type": "command",
         "config": {"command": "x"},
@@ -233,7 +233,7 @@ async def test_the_secret_of_an_image_registry(world, name):
     labels, words = SECRETS[name]
     if labels is not None:
         body = {"metadata": {"name": "registry", "labels": labels}}
-        await world.cluster.create(Kind.SECRET, body)
+        await world.cluster.create(ObjectKind.SECRET, body)
     template = {"imagePullSecrets": [{"name": "registry"}]}
     if words is None:
         plan = (await world.bind(podTemplate=template)).plan
@@ -248,7 +248,7 @@ async def test_pull_secrets_of_the_release_and_of_the_run_are_used_together(worl
     changed = world.context.settings.model_copy(update={"image_pull_secrets": ("ours", "registry")})
     world.context = replace(world.context, settings=changed)
     body = {"metadata": {"name": "registry", "labels": LABEL}}
-    await world.cluster.create(Kind.SECRET, body)
+    await world.cluster.create(ObjectKind.SECRET, body)
     plan = (await world.bind(podTemplate={"imagePullSecrets": [{"name": "registry"}]})).plan
     assert plan.pods.image_pull_secrets == ("ours", "registry")
 
@@ -274,7 +274,7 @@ async def test_the_secret_of_a_provider(world, name):
     )
     if labels is not None:
         body = {"metadata": {"name": "openai", "labels": labels}, "data": data}
-        await world.cluster.create(Kind.SECRET, body)
+        await world.cluster.create(ObjectKind.SECRET, body)
     spec = {
         "harness": {"type": "codex", "config": {"model": "m"}},
         "provider": {"secretRef": {"name": "openai"}},
@@ -431,9 +431,9 @@ async def test_all_mismatches_come_together(world):
 
 async def exists(world, uid):
     body = {"metadata": {"name": "nightly"}}
-    made = await world.cluster.create(Kind.BENCHMARK_RUN, body)
+    made = await world.cluster.create(ObjectKind.BENCHMARK_RUN, body)
     if uid == "same":
-        world.cluster._objects[Kind.BENCHMARK_RUN]["nightly"] = {
+        world.cluster._objects[ObjectKind.BENCHMARK_RUN]["nightly"] = {
             **made,
             "metadata": {**made["metadata"], "uid": EARLIER},
         }

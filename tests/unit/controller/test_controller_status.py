@@ -3,13 +3,13 @@ from dataclasses import replace
 
 from build import NOW, many_tasks, plan_of
 from golden.manifest_samples import text_task
-from securebench.api.conditions import ConditionStatus, ConditionType, Finding, Reason
-from securebench.api.status import MAX_REASONS
-from securebench.controller.status import Exported, Observed, StatusBoard, succeeded
-from securebench.engine.entries import Isolated, RunEnded
-from securebench.engine.history import RunHistory, run_history
-from securebench.engine.model import Finish, Outcome
-from securebench.plan.model import RunPlan
+from securebench.controller.reporting.run_status import Exported, Observed, StatusBoard, succeeded
+from securebench.run.api.conditions import ConditionStatus, ConditionType, IsolationFinding, Reason
+from securebench.run.api.status import MAX_REASONS
+from securebench.run.plan.model import RunPlan
+from securebench.run.state.attempts import Finish, Outcome
+from securebench.run.state.entries import Isolated, RunEnded
+from securebench.run.state.history import RunHistory, run_history
 from unit.ledger.test_ledger_records import SCHEMA
 
 LIMIT_BYTES = 32 * 1024
@@ -23,7 +23,7 @@ def finished(plan: RunPlan, *finishes: Finish) -> RunHistory:
     return history
 
 
-def observed(*findings: Finding, now: float = NOW) -> Observed:
+def observed(*findings: IsolationFinding, now: float = NOW) -> Observed:
     return Observed(3, [succeeded(Reason.RUNNING, ""), *findings], now)
 
 
@@ -139,11 +139,15 @@ def test_ten_thousand_tasks_fit_the_bound():
     history.started_at = NOW
     history.ended = RunEnded("Incomplete", "x" * 5000, NOW)
     findings = [
-        Finding(
+        IsolationFinding(
             ConditionType.ISOLATION_VERIFIED, ConditionStatus.TRUE, Reason.VERIFIED, "x" * 5000
         ),
-        Finding(ConditionType.SUSPENDED, ConditionStatus.FALSE, Reason.NOT_SUSPENDED, "x" * 5000),
-        Finding(ConditionType.RESULTS_SEALED, ConditionStatus.TRUE, Reason.SEALED, "x" * 5000),
+        IsolationFinding(
+            ConditionType.SUSPENDED, ConditionStatus.FALSE, Reason.NOT_SUSPENDED, "x" * 5000
+        ),
+        IsolationFinding(
+            ConditionType.RESULTS_SEALED, ConditionStatus.TRUE, Reason.SEALED, "x" * 5000
+        ),
     ]
     seen = Observed(1, [succeeded(Reason.INCOMPLETE, "x" * 5000), *findings], NOW)
     status = running(plan, history, seen, Exported(count, "f" * 64, is_sealed=True))

@@ -20,20 +20,20 @@ from build import (
     write_pack,
 )
 from operator_world import World
-from securebench.controller.life import is_pack_error
-from securebench.controller.run_loop import RunLoop
-from securebench.controller.supervisor import Supervisor, run_object
-from securebench.engine.observe import pod_view
-from securebench.errors import (
+from securebench.cluster.port import ObjectKind
+from securebench.controller.loop.life import is_pack_error
+from securebench.controller.loop.run_loop import RunLoop
+from securebench.controller.process.settings import PodTemplateRules
+from securebench.controller.process.supervisor import Supervisor, run_object
+from securebench.controller.volume.index import RunIndex
+from securebench.core.errors import (
     ConfigErrors,
     PackError,
     PermanentClusterError,
     SpecError,
     TransientClusterError,
 )
-from securebench.kube.port import Kind
-from securebench.ledger.index import RunIndex
-from securebench.settings import PodTemplateRules
+from securebench.run.observe.pods import pod_view
 
 
 @pytest.fixture
@@ -77,7 +77,7 @@ def test_a_finished_run_is_published_again_and_not_run_again(world):
     uid = world.apply()
     world.work(uid)
     before = world.run()["status"]
-    world.cluster.edit(Kind.BENCHMARK_RUN, "nightly", {"status": None})
+    world.cluster.edit(ObjectKind.BENCHMARK_RUN, "nightly", {"status": None})
     world.restart()
     world.observe(None)
     assert world.run()["status"] == before
@@ -91,7 +91,7 @@ def test_two_runs_go_side_by_side(world):
     for _ in range(10):
         for uid in (first, second):
             short = uid.replace("-", "")[:12]
-            for name, raw in world.cluster.objects(Kind.POD).items():
+            for name, raw in world.cluster.objects(ObjectKind.POD).items():
                 view = pod_view(raw)
                 if not view.is_terminal and name.startswith(f"sb-{short}-"):
                     world.cluster.set_pod_status(name, world.ending(uid, view.launch))
@@ -111,7 +111,7 @@ def test_a_refusal_is_remembered(world):
     assert world.supervisor.active == 0
     assert (world.root / "runs" / uid / "status.json").is_file()
     before = world.run()["status"]
-    world.cluster.edit(Kind.BENCHMARK_RUN, "nightly", {"status": None})
+    world.cluster.edit(ObjectKind.BENCHMARK_RUN, "nightly", {"status": None})
     world.restart()
     world.observe(None)
     assert world.run()["status"] == before
@@ -144,19 +144,19 @@ def test_a_run_that_may_not_go_on_leaves_nothing_in_the_cluster(world):
     )
     world.wait(1)
     assert len(world.pods()) == 3
-    assert len(world.cluster.objects(Kind.SERVICE)) == 1
+    assert len(world.cluster.objects(ObjectKind.SERVICE)) == 1
     world.settings = {}
     world.restart()
     error = TransientClusterError("no route to host")
-    world.cluster.fail_next("delete", error, kind=Kind.SERVICE)
+    world.cluster.fail_next("delete", error, kind=ObjectKind.SERVICE)
     world.observe(None)
     assert world.condition()["status"] == "Unknown"
     world.wait(60)
     assert (world.condition()["status"], world.condition()["reason"]) == ("False", "InvalidSpec")
     assert "'listed' is not allowed" in world.condition()["message"]
-    marks = [raw["metadata"] for raw in world.cluster.objects(Kind.POD).values()]
+    marks = [raw["metadata"] for raw in world.cluster.objects(ObjectKind.POD).values()]
     assert all("deletionTimestamp" in mark for mark in marks)
-    assert world.cluster.objects(Kind.SERVICE) == {}
+    assert world.cluster.objects(ObjectKind.SERVICE) == {}
     assert [entry.outcome for entry in RunIndex(world.root).entries()] == ["InvalidSpec"]
 
 
@@ -165,15 +165,17 @@ def test_a_run_that_may_not_go_on_leaves_nothing_in_the_cluster(world):
 
 def test_trouble_of_the_api_server_is_waited_out(world, caplog):
     for _ in range(2):
-        world.cluster.fail_next("list", TransientClusterError("no route to host"), kind=Kind.POD)
+        world.cluster.fail_next(
+            "list", TransientClusterError("no route to host"), kind=ObjectKind.POD
+        )
     uid = world.apply()
     assert world.condition()["status"] == "Unknown"
     assert "no route to host" in world.condition()["message"]
-    assert world.cluster.requests["list", Kind.POD] == 1
+    assert world.cluster.requests["list", ObjectKind.POD] == 1
     world.wait(2)
-    assert world.cluster.requests["list", Kind.POD] == 2
+    assert world.cluster.requests["list", ObjectKind.POD] == 2
     world.wait(4)
-    assert world.cluster.requests["list", Kind.POD] == 3
+    assert world.cluster.requests["list", ObjectKind.POD] == 3
     world.work(uid)
     assert world.condition()["reason"] == "Completed"
     assert failed_loops(caplog) == []
@@ -263,7 +265,7 @@ def test_a_crash_of_one_run_leaves_the_others_alone(world):
     with mock.patch.object(RunLoop, "step", step):
         world.apply()
         uid = world.apply("other")
-        for name, raw in world.cluster.objects(Kind.POD).items():
+        for name, raw in world.cluster.objects(ObjectKind.POD).items():
             world.cluster.set_pod_status(name, world.ending(uid, pod_view(raw).launch))
         world.wait(5)
         assert world.condition(name="nightly")["reason"] == "Internal"
@@ -272,7 +274,7 @@ def test_a_crash_of_one_run_leaves_the_others_alone(world):
 
 def test_a_refused_pod_ends_the_run_with_the_servers_words(world):
     words = "pods is forbidden: violates PodSecurity"
-    world.cluster.fail_next("create", PermanentClusterError(words, status=403), kind=Kind.POD)
+    world.cluster.fail_next("create", PermanentClusterError(words, status=403), kind=ObjectKind.POD)
     world.apply(parallelism=1)
     world.wait(5)
     assert world.condition()["reason"] == "PodRefused"
@@ -312,9 +314,9 @@ def test_a_required_sandbox_is_proven_also_where_isolation_is_declared(name, wor
 def test_a_change_right_after_the_start_is_not_lost(world):
     async def both():
         body = run_body()
-        await world.cluster.create(Kind.BENCHMARK_RUN, body)
+        await world.cluster.create(ObjectKind.BENCHMARK_RUN, body)
         world.supervisor.observe("ADDED", world.run())
-        world.cluster.edit(Kind.BENCHMARK_RUN, "nightly", {"spec": {"suspend": True}})
+        world.cluster.edit(ObjectKind.BENCHMARK_RUN, "nightly", {"spec": {"suspend": True}})
         world.supervisor.observe("MODIFIED", world.run())
 
     world.runner.run(both())
@@ -358,9 +360,9 @@ def test_a_deleted_run_is_let_go(world, how):
         body["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:00Z"
     world.observe(how, body=body)
     assert world.supervisor.active == 0
-    writes = world.cluster.requests["patch_status", Kind.BENCHMARK_RUN]
+    writes = world.cluster.requests["patch_status", ObjectKind.BENCHMARK_RUN]
     world.wait(100)
-    assert world.cluster.requests["patch_status", Kind.BENCHMARK_RUN] == writes
+    assert world.cluster.requests["patch_status", ObjectKind.BENCHMARK_RUN] == writes
     world.observe(how, body=body)
     assert world.supervisor.active == 0
 
@@ -368,7 +370,7 @@ def test_a_deleted_run_is_let_go(world, how):
 def test_a_run_of_the_same_name_is_another_run(world):
     first = world.apply()
     world.observe("DELETED")
-    world.cluster.remove(Kind.BENCHMARK_RUN, "nightly")
+    world.cluster.remove(ObjectKind.BENCHMARK_RUN, "nightly")
     second = world.apply()
     assert first != second
     assert world.supervisor.active == 1

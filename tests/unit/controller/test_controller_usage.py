@@ -6,8 +6,8 @@ from unittest import mock
 
 import pytest
 
-from securebench.engine.observe import pod_view
-from securebench.kube.port import Kind
+from securebench.cluster.port import ObjectKind
+from securebench.run.observe.pods import pod_view
 from unit.controller.test_controller_way_out import EgressWorld, inline
 
 STOPS = {"cancel": {"cancel": "Immediate"}, "deadline": {"activeDeadlineSeconds": 60}}
@@ -27,7 +27,7 @@ def test_what_a_cut_launch_asked_is_counted(name, world):
     world.begin_codex()
     world.gateway_up()
     (first,) = world.harnesses()
-    launch = pod_view(world.cluster.objects(Kind.POD)[first]).launch
+    launch = pod_view(world.cluster.objects(ObjectKind.POD)[first]).launch
     world.report(launch, closed=False)
     world.edit(**STOPS[name])
     world.wait(70)
@@ -50,7 +50,7 @@ def test_the_usage_is_kept_over_a_restart(world):
     world.begin_codex(parallelism=2)
     world.gateway_up()
     (first, _) = world.harnesses()
-    launch = pod_view(world.cluster.objects(Kind.POD)[first]).launch
+    launch = pod_view(world.cluster.objects(ObjectKind.POD)[first]).launch
     world.report(launch, closed=False)
     world.edit(cancel="Immediate")
     world.restart()

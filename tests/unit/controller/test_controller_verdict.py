@@ -1,8 +1,8 @@
 """The words at the end of a run."""
 
-from securebench.controller.verdict import Obituary
-from securebench.engine.model import AttemptHistory, Finish, Outcome
-from securebench.plan.model import AttemptKey
+from securebench.controller.loop.verdict import Obituary
+from securebench.run.plan.model import AttemptKey
+from securebench.run.state.attempts import AttemptHistory, Finish, Outcome
 
 
 def attempts(*ends):

@@ -7,7 +7,7 @@ import pytest
 
 from build import NOW, ended, inline, pod_status, running, waiting
 from operator_world import World
-from securebench.kube.port import Kind
+from securebench.cluster.port import ObjectKind
 
 MISSING = (
     'rpc error: code = NotFound desc = failed to pull and unpack image "x:1": '
@@ -45,9 +45,9 @@ def test_a_run_says_which_image_it_pulls_and_for_how_long(world):
     for seconds in (5, 10, 20, 40):
         world.wait(NOW + seconds + 2.5 - world.clock.now())
         assert world.condition()["message"] == f"pulling x:1 for {seconds} s"
-    writes = world.cluster.requests["patch_status", Kind.BENCHMARK_RUN]
+    writes = world.cluster.requests["patch_status", ObjectKind.BENCHMARK_RUN]
     world.wait(300)
-    assert world.cluster.requests["patch_status", Kind.BENCHMARK_RUN] <= writes + 6
+    assert world.cluster.requests["patch_status", ObjectKind.BENCHMARK_RUN] <= writes + 6
 
 
 def test_an_image_that_does_not_exist_is_told_at_once_and_ends_soon(world):

@@ -9,15 +9,15 @@ import pytest
 
 from build import ended, pod_status, running, waiting
 from operator_world import World
-from securebench.controller.isolation import Prober
-from securebench.controller.run_loop import RunLoop
-from securebench.egress.codec import encode
-from securebench.egress.report import LaunchReport, RelayReport
-from securebench.engine.entries import Isolated, LaunchLost
-from securebench.engine.observe import pod_view
-from securebench.errors import PermanentClusterError, TransientClusterError
-from securebench.kube.port import Kind, QuotaExceeded
-from securebench.ledger.journal import read_entries
+from securebench.cluster.port import ObjectKind, QuotaExceeded
+from securebench.controller.actuators.isolation import Prober
+from securebench.controller.loop.run_loop import RunLoop
+from securebench.controller.volume.journal import read_entries
+from securebench.core.errors import PermanentClusterError, TransientClusterError
+from securebench.protocol.gateway_codec import encode
+from securebench.protocol.gateway_report import LaunchReport, RelayReport
+from securebench.run.observe.pods import pod_view
+from securebench.run.state.entries import Isolated, LaunchLost
 
 DOMAINS = {
     "type": "command",
@@ -38,7 +38,7 @@ class EgressWorld(World):
             "metadata": {"name": "openai", "labels": labels},
             "data": {"OPENAI_API_KEY": "eA=="},
         }
-        self.runner.run(self.cluster.create(Kind.SECRET, secret))
+        self.runner.run(self.cluster.create(ObjectKind.SECRET, secret))
 
     def begin(self, **spec):
         self.uid = self.apply(**({"harness": DOMAINS, "parallelism": 1} | spec))
@@ -61,13 +61,13 @@ class EgressWorld(World):
 
     def ending(self, uid, launch):
         status = super().ending(uid, launch)
-        if launch.role == "harness" and self.cluster.objects(Kind.SERVICE):
+        if launch.role == "harness" and self.cluster.objects(ObjectKind.SERVICE):
             self.report(launch)
             status["initContainerStatuses"].append(ended("egress-proxy"))
         return status
 
     def report(self, launch, **changes):
-        for name, raw in self.cluster.objects(Kind.POD).items():
+        for name, raw in self.cluster.objects(ObjectKind.POD).items():
             if pod_view(raw).launch == launch:
                 folder = self.root / "runs" / self.uid / "gateway/launches"
                 relay = self.relay if self.is_codex() else None
@@ -78,9 +78,9 @@ class EgressWorld(World):
 
     def is_gateway_gone(self):
         """Whether Pods of the run are gone or going, and the Service with them."""
-        marks = [raw["metadata"] for raw in self.cluster.objects(Kind.POD).values()]
+        marks = [raw["metadata"] for raw in self.cluster.objects(ObjectKind.POD).values()]
         is_going = all("deletionTimestamp" in mark for mark in marks)
-        return is_going and not self.cluster.objects(Kind.SERVICE)
+        return is_going and not self.cluster.objects(ObjectKind.SERVICE)
 
     def is_codex(self):
         return self.run()["spec"]["harness"]["type"] == "codex"
@@ -169,7 +169,7 @@ def test_what_a_gateway_writes_while_it_ends_is_kept(world):
     assert succeeded(world) == ("Unknown", "Running")
     log = world.folder() / f"gateway/launches/{first}.jsonl"
     log.write_text(log.read_text() + '{"host":"last.example.org"}\n')
-    world.cluster.remove(Kind.POD, f"{world.name}-1")
+    world.cluster.remove(ObjectKind.POD, f"{world.name}-1")
     world.wait(1)
     assert succeeded(world) == ("True", "Completed")
     lines = (world.folder() / "egress.jsonl").read_text().splitlines()
@@ -189,7 +189,7 @@ def test_the_gateway_is_there_before_the_canary(world):
         world.gateway_up()
         (((pods, address)),) = seen
     assert pods == [f"{world.name}-1"]
-    assert address == world.cluster.objects(Kind.SERVICE)[world.name]["spec"]["clusterIP"]
+    assert address == world.cluster.objects(ObjectKind.SERVICE)[world.name]["spec"]["clusterIP"]
 
 
 def test_a_canary_that_fails_takes_the_gateway_away(world):
@@ -231,7 +231,7 @@ def test_a_launch_without_an_answer_is_not_repeated_before_the_gateway_is_there(
     world.cluster.set_pod_status(
         f"{world.name}-1", pod_status("Running", running("gateway"), conditions=[READY])
     )
-    world.cluster.fail_next("create", lost, kind=Kind.POD)
+    world.cluster.fail_next("create", lost, kind=ObjectKind.POD)
     world.wait(1)
     world.restart()
     world.gateway(pod_status("Failed", ended("gateway", 1)))
@@ -251,7 +251,7 @@ def test_a_deadline_that_is_moved_lets_nothing_begin_without_a_canary(world):
 
     async def prepare(loop):
         answer = await real(loop)
-        world.cluster.edit(Kind.BENCHMARK_RUN, "nightly", {"spec": move})
+        world.cluster.edit(ObjectKind.BENCHMARK_RUN, "nightly", {"spec": move})
         world.supervisor.observe("MODIFIED", world.run())
         return answer
 
@@ -280,7 +280,7 @@ def test_a_gateway_that_does_not_start_ends_the_run(world):
 def test_a_quota_without_room_for_the_gateway_is_shown(world):
     for _ in range(40):
         error = QuotaExceeded("exceeded quota: pods")
-        world.cluster.fail_next("create", error, kind=Kind.POD)
+        world.cluster.fail_next("create", error, kind=ObjectKind.POD)
     world.begin()
     world.wait(250)
     assert succeeded(world) == ("Unknown", "QuotaExceeded")
@@ -290,13 +290,13 @@ def test_a_quota_without_room_for_the_gateway_is_shown(world):
     assert succeeded(world) == ("False", "Cancelled")
 
 
-@pytest.mark.parametrize("kind", [Kind.POD, Kind.SERVICE])
+@pytest.mark.parametrize("kind", [ObjectKind.POD, ObjectKind.SERVICE])
 def test_a_refused_gateway_ends_the_run_with_the_servers_words(world, kind):
     error = PermanentClusterError("violates PodSecurity", status=403)
     world.cluster.fail_next("create", error, kind=kind)
     world.begin()
     world.wait(5)
-    want = "PodRefused" if kind is Kind.POD else "GatewayFailed"
+    want = "PodRefused" if kind is ObjectKind.POD else "GatewayFailed"
     assert succeeded(world) == ("False", want)
     assert "violates PodSecurity" in world.condition()["message"]
 
@@ -324,13 +324,13 @@ def test_a_run_that_waits_for_its_gateway_can_be_ended(world, name):
 def test_a_run_with_all_its_records_is_only_ended(world):
     world.begin(isolation={"require": "Verified"})
     error = TransientClusterError("no answer")
-    world.cluster.fail_next("delete", error, kind=Kind.SERVICE)
+    world.cluster.fail_next("delete", error, kind=ObjectKind.SERVICE)
     world.edit(cancel="Immediate")
     world.wait(10)
     assert succeeded(world) == ("False", "Cancelled")
     assert world.is_gateway_gone()
     made = [call for call in world.cluster.calls if call.verb == "create"]
-    assert [call.name for call in made if call.kind is Kind.POD] == [f"{world.name}-1"]
+    assert [call.name for call in made if call.kind is ObjectKind.POD] == [f"{world.name}-1"]
 
 
 def test_a_suspension_is_shown_while_it_waits(world):
@@ -352,7 +352,7 @@ def test_no_launch_begins_while_the_gateway_is_replaced(world):
     world.gateway_up()
     world.gateway(pod_status("Failed", ended("gateway", 1)))
     (first,) = world.harnesses()
-    world.cluster.remove(Kind.POD, first)
+    world.cluster.remove(ObjectKind.POD, first)
     world.wait(60)
     assert world.harnesses() == []
     assert f"{world.name}-2" in world.pods()
@@ -403,11 +403,11 @@ def test_an_api_server_that_fails_now_and_then_is_asked_seldom(world, sleeps):
     lost = TransientClusterError("no answer")
     world.begin()
     for _ in range(2):
-        world.cluster.fail_next("create", lost, kind=Kind.POD)
+        world.cluster.fail_next("create", lost, kind=ObjectKind.POD)
     world.gateway(pod_status("Failed", ended("gateway", 1)))
     world.wait(2.05)
     for _ in range(3):
-        world.cluster.fail_next("create", lost, kind=Kind.SERVICE)
+        world.cluster.fail_next("create", lost, kind=ObjectKind.SERVICE)
     world.wait(30)
     assert f"{world.name}-2" in world.pods()
     assert sleeps.call_count < 25
@@ -418,7 +418,7 @@ def test_a_run_that_is_stopped_sleeps_while_its_pods_go(world, sleeps):
     world.gateway_up()
     lost = TransientClusterError("no answer")
     for _ in range(10):
-        world.cluster.fail_next("delete", lost, kind=Kind.POD)
+        world.cluster.fail_next("delete", lost, kind=ObjectKind.POD)
     world.edit(cancel="Immediate")
     world.restart()
     world.observe(None)
@@ -474,8 +474,8 @@ def test_what_a_lost_launch_asked_is_counted(world):
     world.begin_codex(taskSelector={"limit": 1})
     world.gateway_up()
     (first,) = world.harnesses()
-    world.report(pod_view(world.cluster.objects(Kind.POD)[first]).launch, closed=False)
-    world.cluster.remove(Kind.POD, first)
+    world.report(pod_view(world.cluster.objects(ObjectKind.POD)[first]).launch, closed=False)
+    world.cluster.remove(ObjectKind.POD, first)
     world.wait(30)
     world.work(world.uid)
     assert succeeded(world) == ("True", "Completed")
@@ -493,7 +493,7 @@ def test_a_forwarded_value_stays_out_of_the_record(world):
         "metadata": {"name": "keys", "labels": {"securebench.dev/usable-by-runs": "true"}},
         "data": {"TOKEN": base64.b64encode(b"tk-5f3a9c1e5b7d").decode()},
     }
-    world.runner.run(world.cluster.create(Kind.SECRET, secret))
+    world.runner.run(world.cluster.create(ObjectKind.SECRET, secret))
     config = {"command": "echo $TOKEN"}
     harness = {
         "type": "command",

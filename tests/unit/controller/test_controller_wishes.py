@@ -1,9 +1,9 @@
 import pytest
 
 from build import NOW, run_body
-from securebench.api.conditions import Reason
-from securebench.controller.wishes import Wishes
-from securebench.engine.reconcile import Controls, Halt
+from securebench.controller.loop.wishes import Wishes
+from securebench.run.api.conditions import Reason
+from securebench.run.decide.reconcile import Controls, Halt
 
 
 def wishes(**spec):

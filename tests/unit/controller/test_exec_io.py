@@ -11,14 +11,19 @@ from pathlib import Path
 
 import pytest
 
-from securebench.candidates.digest import tree_digest
-from securebench.controller import exec_io
-from securebench.controller.exec_io import Streams, serve
-from securebench.controller.exec_packs import Volume
-from securebench.ledger.audits import AuditResult, pack_audit
-from securebench.ledger.index import IndexEntry, RunIndex
-from securebench.packs.bundle import BundleLimits, folder_files, unpack_bundle, write_bundle
-from securebench.plan.model import PackAudit
+from securebench.benchmark.files.bundle import (
+    BundleLimits,
+    folder_files,
+    unpack_bundle,
+    write_bundle,
+)
+from securebench.controller.exec import exec_io
+from securebench.controller.exec.exec_io import Streams, serve
+from securebench.controller.exec.exec_packs import Volume
+from securebench.controller.volume.audits import AuditResult, pack_audit
+from securebench.controller.volume.index import IndexEntry, RunIndex
+from securebench.files.tree_digest import tree_digest
+from securebench.run.plan.model import PackAudit
 
 LIMITS = BundleLimits(files=10, size_bytes=100_000)
 UID = "0f6b2c1e-0000-4000-8000-000000000001"

@@ -5,7 +5,7 @@ from wsgiref.util import setup_testing_defaults
 import pytest
 
 from build import FakeClock
-from securebench.controller.health import HEALTH_PATH, Liveness, probe_application
+from securebench.controller.process.health import HEALTH_PATH, Liveness, probe_application
 
 MAX_AGE = 90.0
 

@@ -8,7 +8,7 @@ from urllib.request import urlopen
 import pytest
 from prometheus_client import make_wsgi_app
 
-from securebench.controller import health, http_port
+from securebench.controller.process import health, http_port
 
 IDLE = 20
 NAME = health.ACTIVE_RUNS._name

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from securebench.controller import live_output
+from securebench.controller.exec import live_output
 from unit.controller.test_exec_io import UID, Reply, call, launch, record
 
 

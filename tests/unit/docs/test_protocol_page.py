@@ -4,9 +4,9 @@ import re
 from pathlib import Path
 from typing import get_args
 
-from securebench.controller.exec_io import RUN_FILES
-from securebench.engine.entries import Entry
-from securebench.engine.stage import Code
+from securebench.controller.exec.exec_io import RUN_FILES
+from securebench.run.observe.stage import Code
+from securebench.run.state.entries import Entry
 
 PAGE = (Path(__file__).parents[3] / "docs/reference/protocol.md").read_text(encoding="utf-8")
 

@@ -8,13 +8,13 @@ from pathlib import Path
 
 import pytest
 
-from securebench import errors, reasons
-from securebench.api.conditions import END_STATES, ConditionType, Reason
-from securebench.candidates.extraction import Problem
-from securebench.egress.causes import Cause
-from securebench.egress.gateway.audit import Verdict
-from securebench.engine.model import Outcome
-from securebench.tester.failures import CHECKS_FAILED, NO_VERIFIER, WRONG_ANSWER
+from securebench.client.watch.failures import CHECKS_FAILED, NO_VERIFIER, WRONG_ANSWER
+from securebench.core import errors, reasons
+from securebench.gateway.net.causes import Cause
+from securebench.gateway.server.decisions import Verdict
+from securebench.protocol.extraction import Problem
+from securebench.run.api.conditions import END_STATES, ConditionType, Reason
+from securebench.run.state.attempts import Outcome
 
 PAGE = (Path(__file__).parents[3] / "docs" / "troubleshooting.md").read_text(encoding="utf-8")
 SCHEMA = json.loads(files("securebench.schemas").joinpath("record.schema.json").read_text())

@@ -12,15 +12,20 @@ from contextlib import asynccontextmanager, suppress
 import jwt
 from cryptography.hazmat.primitives.asymmetric import ec, rsa
 
-from securebench.egress.config import KEYS_FILE, GatewayConfig, GatewayLimits, ProviderConfig
-from securebench.egress.gateway.admission import Admission
-from securebench.egress.gateway.context import Gateway
-from securebench.egress.gateway.dial import Dialer, connect_socket
-from securebench.egress.gateway.launches import Launch
-from securebench.egress.gateway.registry import Launches
-from securebench.egress.gateway.server import Server
-from securebench.egress.gateway.streams import AgentStream, SocketStream
-from securebench.egress.report import LAUNCHES, LaunchReport
+from securebench.gateway.net.dial import Dialer, connect_socket
+from securebench.gateway.net.streams import AgentStream, SocketStream
+from securebench.gateway.server.admission import Admission
+from securebench.gateway.server.context import RunGateway
+from securebench.gateway.server.launch import ServedLaunch
+from securebench.gateway.server.registry import Launches
+from securebench.gateway.server.server import Server
+from securebench.protocol.gateway_config import (
+    KEYS_FILE,
+    GatewayConfig,
+    GatewayLimits,
+    ProviderConfig,
+)
+from securebench.protocol.gateway_report import LAUNCHES, LaunchReport
 
 RUN = "0f1e2d3c-aaaa-bbbb-cccc-000000000000"
 POD = "sb-0f1e2d3caaaa-0-1-1"
@@ -162,11 +167,11 @@ async def listening(serve):
 def gateway(peer, **limits):
     settings = config(**limits)
     dialer = Dialer(2, peer.resolve, peer.connect)
-    return Gateway(settings, dialer, dialer, FixedClock())
+    return RunGateway(settings, dialer, dialer, FixedClock())
 
 
 def launch(**limits):
-    return Launch(LaunchReport(POD, POD_UID), GatewayLimits(**limits), FixedClock())
+    return ServedLaunch(LaunchReport(POD, POD_UID), GatewayLimits(**limits), FixedClock())
 
 
 @asynccontextmanager
@@ -233,7 +238,7 @@ async def serving(folder, routes, settings=None, peer=None) -> AsyncIterator[Run
     peer = peer or Outside()
     write_keys(folder, jwk(EC_KEY, "one"))
     dialer = Dialer(2, peer.resolve, peer.connect)
-    gate = Gateway(settings, dialer, dialer, FixedClock())
+    gate = RunGateway(settings, dialer, dialer, FixedClock())
     launches = Launches(folder / LAUNCHES, settings, FixedClock())
     server = Server(gate, Admission(settings, folder / KEYS_FILE), launches, routes)
     listener = await asyncio.start_server(server.connected, "127.0.0.1", 0)

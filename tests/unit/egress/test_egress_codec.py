@@ -4,9 +4,9 @@ import json
 
 import pytest
 
-from securebench.egress.codec import decode, encode
-from securebench.egress.config import GatewayConfig
-from securebench.egress.report import LaunchReport, RelayReport
+from securebench.protocol.gateway_codec import decode, encode
+from securebench.protocol.gateway_config import GatewayConfig
+from securebench.protocol.gateway_report import LaunchReport, RelayReport
 from unit.egress.gateways import PROVIDER, config
 
 RECORDS = (

@@ -4,8 +4,8 @@
 
 import pytest
 
-from securebench.egress.causes import Cause, RefusedError
-from securebench.egress.hello import MAX_HELLO_BYTES, MAX_RECORDS, HelloReader
+from securebench.gateway.net.causes import Cause, RefusedError
+from securebench.gateway.proxy.hello import MAX_HELLO_BYTES, MAX_RECORDS, HelloReader
 from unit.egress.gateways import client_hello
 
 BEGIN = b"\x03\x03" + bytes(32) + b"\x00" + b"\x00\x02\x13\x01" + b"\x01\x00"

@@ -6,10 +6,10 @@ import jwt
 import pytest
 from cryptography.hazmat.primitives.asymmetric import ec
 
-from securebench.egress.causes import Cause, RefusedError
-from securebench.egress.config import KEYS_FILE
-from securebench.egress.gateway.admission import KEYS_SECONDS, Admission
-from securebench.egress.gateway.launches import Identity
+from securebench.gateway.net.causes import Cause, RefusedError
+from securebench.gateway.server.admission import KEYS_SECONDS, Admission
+from securebench.gateway.server.launch import Identity
+from securebench.protocol.gateway_config import KEYS_FILE
 from unit.egress.gateways import (
     AUDIENCE,
     EC_KEY,

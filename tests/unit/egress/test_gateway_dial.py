@@ -6,9 +6,9 @@ import ssl
 
 import pytest
 
-from securebench.egress.causes import Cause, RefusedError, UnreachableError
-from securebench.egress.gateway import dial as dial_module
-from securebench.egress.gateway.dial import Dialer, Place, SystemResolver, connect_socket
+from securebench.gateway.net import dial as dial_module
+from securebench.gateway.net.causes import Cause, RefusedError, UnreachableError
+from securebench.gateway.net.dial import Dialer, Endpoint, SystemResolver, connect_socket
 from unit.egress.gateways import PUBLIC, listening
 
 SECOND = "192.31.196.11"
@@ -41,7 +41,7 @@ async def dial(network, seconds=5.0, tls=None):
 async def test_the_checked_address_is_dialled_with_the_name_for_tls():
     network, tls = Network(), ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     assert await dial(network, tls=tls) == PUBLIC
-    assert network.places == [Place(PUBLIC, 443, "docs.dev", tls)]
+    assert network.places == [Endpoint(PUBLIC, 443, "docs.dev", tls)]
 
 
 async def test_a_name_is_looked_up_once_per_connection():
@@ -106,7 +106,7 @@ async def test_a_socket_carries_bytes_and_half_closes():
         writer.close()
 
     async with listening(serve) as port:
-        stream = await connect_socket(Place("127.0.0.1", port, "docs.dev", None))
+        stream = await connect_socket(Endpoint("127.0.0.1", port, "docs.dev", None))
         await stream.write(b"abc")
         await stream.end()
         assert (await stream.read(), await stream.read()) == (b"ABC", b"")

@@ -6,14 +6,14 @@ import threading
 
 import pytest
 
-from securebench.egress.causes import Cause, CutError, RefusedError
-from securebench.egress.gateway.audit import PATH_CHARACTERS, Decision, Verdict, line_of
-from securebench.egress.gateway.launches import Identity
-from securebench.egress.gateway.records import read_launches, write_launch
-from securebench.egress.gateway.registry import Launches
-from securebench.egress.protocol import Route
-from securebench.egress.report import LaunchReport, RelayReport
-from securebench.errors import StorageError
+from securebench.core.errors import StorageError
+from securebench.gateway.net.causes import Cause, CutError, RefusedError
+from securebench.gateway.server.decisions import PATH_CHARACTERS, Decision, Verdict, line_of
+from securebench.gateway.server.launch import Identity
+from securebench.gateway.server.launch_files import read_launches, write_launch
+from securebench.gateway.server.registry import Launches
+from securebench.protocol.gateway_report import LaunchReport, RelayReport
+from securebench.protocol.sidecar import Route
 from unit.egress.gateways import POD, POD_UID, FixedClock, config, launch
 
 ALLOWED = Decision(Route.PROXY, "GET", "docs.dev", 80, Verdict.ALLOWED)
@@ -131,7 +131,7 @@ async def test_what_the_disk_did_not_take_is_written_later(tmp_path, launches, m
         raise OSError(28, "No space left on device")
 
     with monkeypatch.context() as patch:
-        patch.setattr("securebench.egress.gateway.registry.write_launch", full)
+        patch.setattr("securebench.gateway.server.registry.write_launch", full)
         await launches.flush_all()
     assert POD in caplog.text
     someone.record(REFUSED)
@@ -154,7 +154,7 @@ async def test_a_flush_that_is_cut_still_ends_before_the_next(tmp_path, launches
         write_launch(folder, report, lines)
         steps.append(f"end {report.requests}")
 
-    monkeypatch.setattr("securebench.egress.gateway.registry.write_launch", slow)
+    monkeypatch.setattr("securebench.gateway.server.registry.write_launch", slow)
     first = asyncio.create_task(launches.flush(someone))
     await began.wait()
     first.cancel()
@@ -170,7 +170,7 @@ async def test_a_flush_that_is_cut_still_ends_before_the_next(tmp_path, launches
 
 
 async def test_everything_is_written_again_and_again(tmp_path, launches, monkeypatch):
-    monkeypatch.setattr("securebench.egress.gateway.registry.FLUSH_SECONDS", 0.01)
+    monkeypatch.setattr("securebench.gateway.server.registry.FLUSH_SECONDS", 0.01)
     task = asyncio.create_task(launches.keep_flushing())
     launches.of(IDENTITY).record(ALLOWED)
     async with asyncio.timeout(5):
@@ -194,7 +194,7 @@ def test_half_a_log_line_is_taken_back(tmp_path, monkeypatch):
         raise OSError(5, "Input/output error")
 
     with monkeypatch.context() as patch:
-        patch.setattr("securebench.egress.gateway.records.os.fsync", broken)
+        patch.setattr("securebench.gateway.server.launch_files.os.fsync", broken)
         with pytest.raises(OSError, match="Input/output"):
             write_launch(tmp_path, LaunchReport(POD, POD_UID), b"two\n")
     assert (tmp_path / f"{POD}.jsonl").read_bytes() == b"one\n"

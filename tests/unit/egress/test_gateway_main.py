@@ -12,22 +12,22 @@ from contextlib import contextmanager, suppress
 
 import pytest
 
-from securebench.clock import SystemClock
-from securebench.egress.causes import RefusedError
-from securebench.egress.codec import encode
-from securebench.egress.config import CONFIG_FILE, ProviderConfig
-from securebench.egress.gateway import dial as dial_module
-from securebench.egress.gateway.__main__ import main, make_gateway, routes
-from securebench.egress.gateway.dial import RESOLVER_THREADS
-from securebench.egress.protocol import Route
-from securebench.egress.report import LAUNCHES
-from securebench.errors import ConfigError
+from securebench.core.clock import SystemClock
+from securebench.core.errors import ConfigError
+from securebench.gateway.__main__ import main, make_gateway, routes
+from securebench.gateway.net import dial as dial_module
+from securebench.gateway.net.causes import RefusedError
+from securebench.gateway.net.dial import RESOLVER_THREADS
+from securebench.protocol.gateway_codec import encode
+from securebench.protocol.gateway_config import CONFIG_FILE, ProviderConfig
+from securebench.protocol.gateway_report import LAUNCHES
+from securebench.protocol.sidecar import Route
 from unit.egress.gateways import EC_KEY, POD, PROVIDER, Running, config, jwk, launch, write_keys
 
 PROGRAM = """
 import sys
 from pathlib import Path
-from securebench.egress.gateway.__main__ import main
+from securebench.gateway.__main__ import main
 sys.exit(main([sys.argv[1]], port=0, ready=Path(sys.argv[2])))
 """
 

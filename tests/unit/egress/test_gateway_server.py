@@ -5,10 +5,10 @@ import json
 
 import pytest
 
-from securebench.egress.codec import decode
-from securebench.egress.gateway import server as server_module
-from securebench.egress.protocol import PREFACE_BYTES, Route
-from securebench.egress.report import LAUNCHES, LaunchReport, RelayReport
+from securebench.gateway.server import server as server_module
+from securebench.protocol.gateway_codec import decode
+from securebench.protocol.gateway_report import LAUNCHES, LaunchReport, RelayReport
+from securebench.protocol.sidecar import PREFACE_BYTES, Route
 from unit.egress.gateways import (
     POD,
     POD_UID,
@@ -214,7 +214,7 @@ async def test_a_close_that_the_disk_does_not_take_is_not_acknowledged(
 
     async with serving(tmp_path, routes) as run:
         with monkeypatch.context() as patch:
-            patch.setattr("securebench.egress.gateway.registry.write_launch", full)
+            patch.setattr("securebench.gateway.server.registry.write_launch", full)
             assert await run.close() == b""
         assert await run.close() == b"OK\n"
     assert report_of(tmp_path).closed

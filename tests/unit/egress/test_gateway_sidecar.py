@@ -8,11 +8,11 @@ import sys
 
 import pytest
 
-from securebench.egress.codec import decode
-from securebench.egress.gateway.proxy import serve_proxy
-from securebench.egress.protocol import Route
-from securebench.egress.report import LAUNCHES, LaunchReport
-from securebench.protocol import VERSION
+from securebench.gateway.proxy.proxy import serve_proxy
+from securebench.protocol.gateway_codec import decode
+from securebench.protocol.gateway_report import LAUNCHES, LaunchReport
+from securebench.protocol.messages import VERSION
+from securebench.protocol.sidecar import Route
 from unit.egress.gateways import POD, client_hello, outside, serving, token
 
 HEAD = b"CONNECT docs.dev:443 HTTP/1.1\r\nHost: docs.dev:443\r\n\r\n"
@@ -35,7 +35,7 @@ async def sidecar(folder, gateway_port, port):
         "start_seconds": 20,
         "close_seconds": 20,
     }
-    program = [sys.executable, "-m", "securebench.pod.egress_proxy", "--spec", json.dumps(spec)]
+    program = [sys.executable, "-m", "securebench.sandbox.egress_proxy", "--spec", json.dumps(spec)]
     return await asyncio.create_subprocess_exec(*program)
 
 

@@ -5,7 +5,7 @@ import json
 
 import pytest
 
-from securebench.egress.gateway.tunnel import serve_tunnel
+from securebench.gateway.proxy.tunnel import serve_tunnel
 from unit.egress.gateways import (
     PUBLIC,
     agent_of,

@@ -5,19 +5,19 @@ from __future__ import annotations
 import pytest
 
 from build import FakeClock
-from securebench.egress.causes import Cause, RefusedError, UnreachableError
-from securebench.egress.config import GatewayLimits
-from securebench.egress.gateway.heads import end_to_end, request_head, words
-from securebench.egress.gateway.http1 import (
+from securebench.gateway.net.causes import Cause, RefusedError, UnreachableError
+from securebench.gateway.net.heads import end_to_end, request_head, words
+from securebench.gateway.net.http1 import (
     HEAD_BYTES,
     Exchange,
     OriginConnection,
     next_exchange,
     refusal,
 )
-from securebench.egress.gateway.launches import Launch
-from securebench.egress.gateway.streams import CHUNK_BYTES, AgentStream
-from securebench.egress.report import LaunchReport
+from securebench.gateway.net.streams import CHUNK_BYTES, AgentStream
+from securebench.gateway.server.launch import ServedLaunch
+from securebench.protocol.gateway_config import GatewayLimits
+from securebench.protocol.gateway_report import LaunchReport
 
 HEAD = b"POST http://a.example/ HTTP/1.1\r\nHost: a.example\r\n"
 
@@ -47,7 +47,7 @@ class Memory:
 
 def agent_of(memory: Memory) -> AgentStream:
     limits = GatewayLimits()
-    return AgentStream(memory, Launch(LaunchReport("pod", "uid"), limits, FakeClock()))
+    return AgentStream(memory, ServedLaunch(LaunchReport("pod", "uid"), limits, FakeClock()))
 
 
 async def exchange_of(*pieces: bytes) -> tuple[Exchange, Memory]:

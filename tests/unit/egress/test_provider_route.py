@@ -29,10 +29,10 @@ from relays import (
     until,
     world,
 )
-from securebench.clock import SystemClock
-from securebench.egress.config import GatewayLimits
-from securebench.egress.gateway.launches import LOOKUPS, Launch
-from securebench.egress.report import RelayReport
+from securebench.core.clock import SystemClock
+from securebench.gateway.server.launch import LOOKUPS, ServedLaunch
+from securebench.protocol.gateway_config import GatewayLimits
+from securebench.protocol.gateway_report import RelayReport
 
 BOTH = pytest.mark.parametrize("name", ["openai", "anthropic"])
 FINAL = {"openai": 400, "anthropic": 403}
@@ -277,7 +277,7 @@ async def test_a_403_after_an_answer_is_final_for_nobody(name, is_restarted, tmp
         async with around.connected() as relay:
             statuses.append((await relay.ask()).status)
         if is_restarted:
-            around.launch = Launch(around.launch.report, GatewayLimits(), SystemClock())
+            around.launch = ServedLaunch(around.launch.report, GatewayLimits(), SystemClock())
         async with around.connected() as relay:
             statuses.append((await relay.ask()).status)
             assert (relay.report.failure, relay.report.failures) == ("provider_auth", 1)

@@ -21,14 +21,14 @@ from relays import (
     until,
     world,
 )
-from securebench.clock import SystemClock
-from securebench.egress.config import GatewayLimits
-from securebench.egress.gateway import provider_call, provider_route
-from securebench.egress.gateway.launches import Launch
-from securebench.egress.gateway.provider_memory import SMALL_BYTES, BodyMemory
-from securebench.egress.report import LaunchReport, RelayReport
-from securebench.harnesses.providers.answers import DOCUMENT_BYTES
-from securebench.harnesses.providers.sse import EVENT_BYTES
+from securebench.agents.providers.answers import DOCUMENT_BYTES
+from securebench.agents.providers.sse import EVENT_BYTES
+from securebench.core.clock import SystemClock
+from securebench.gateway.provider import provider_call, provider_route
+from securebench.gateway.provider.provider_memory import SMALL_BYTES, BodyMemory
+from securebench.gateway.server.launch import ServedLaunch
+from securebench.protocol.gateway_config import GatewayLimits
+from securebench.protocol.gateway_report import LaunchReport, RelayReport
 
 
 @pytest.fixture(autouse=True)
@@ -219,7 +219,7 @@ async def test_budgets_survive_a_restart(tmp_path):
         async with around.connected() as relay:
             assert (await relay.ask()).status == 200
         report = LaunchReport("sb-1", "uid", relay=around.launch.relay)
-        around.launch = Launch(report, GatewayLimits(), SystemClock())
+        around.launch = ServedLaunch(report, GatewayLimits(), SystemClock())
         async with around.connected() as relay:
             assert (await relay.ask()).status == 400
 

@@ -10,8 +10,8 @@ import socket
 import pytest
 
 from proxies import LISTED, PUBLIC, status_of, statuses, world
-from securebench.egress.config import GatewayLimits
-from securebench.egress.gateway.__main__ import open_sockets
+from securebench.gateway.__main__ import open_sockets
+from securebench.protocol.gateway_config import GatewayLimits
 
 
 def request(line: str, *headers: str, body: str = "") -> bytes:

@@ -29,15 +29,15 @@ from build import (
     waiting,
 )
 from golden.manifest_samples import run_plan, text_task
-from securebench.engine.entries import LaunchBegun, LaunchLost, Produced
-from securebench.engine.history import run_history
-from securebench.engine.machine import Begin, Capture, Wait, attempt_step
-from securebench.engine.model import CommandReport, Finish, Lost, Outcome, Usage, usage_of
-from securebench.engine.observe import pod_view
-from securebench.engine.reconcile import Controls, Situation, reconcile
-from securebench.engine.stage import Ended, InProgress, Interrupted, launch_stage
-from securebench.plan.egress import AgentPlan
-from securebench.plan.model import LaunchKey, Role, RunPolicy, pod_name
+from securebench.run.decide.machine import Begin, Capture, Wait, attempt_step
+from securebench.run.decide.reconcile import Controls, Situation, reconcile
+from securebench.run.observe.pods import pod_view
+from securebench.run.observe.stage import Ended, InProgress, Interrupted, launch_stage
+from securebench.run.plan.egress_plan import AgentPlan
+from securebench.run.plan.model import LaunchKey, Role, RunPolicy, pod_name
+from securebench.run.state.attempts import CommandReport, Finish, Lost, Outcome, Usage, usage_of
+from securebench.run.state.entries import LaunchBegun, LaunchLost, Produced
+from securebench.run.state.history import run_history
 
 POLICY = RunPolicy(
     infrastructure_retries=1,

@@ -17,11 +17,11 @@ from build import (
     view_of,
 )
 from golden.manifest_samples import text_task
-from securebench.engine.machine import after_production, after_verification
-from securebench.engine.messages import command_report
-from securebench.engine.model import CommandReport, Finish, Outcome, SealedPatch
-from securebench.engine.stage import Ended, launch_stage
-from securebench.plan.model import RunPolicy, VerifierKind
+from securebench.run.decide.machine import after_production, after_verification
+from securebench.run.observe.stage import Ended, launch_stage
+from securebench.run.observe.termination import command_report
+from securebench.run.plan.model import RunPolicy, VerifierKind
+from securebench.run.state.attempts import CommandReport, Finish, Outcome, SealedPatch
 
 BLANK = sealed(is_blank=True)
 MISSING = sealed(file=None, problem="candidate_missing", message="answer.txt does not exist")

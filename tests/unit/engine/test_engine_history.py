@@ -14,7 +14,10 @@ from build import (
     production,
     verification,
 )
-from securebench.engine.entries import (
+from securebench.core.errors import InvariantViolationError
+from securebench.run.plan.model import AttemptKey, LaunchKey, Role
+from securebench.run.state.attempts import Finish, Outcome, Usage
+from securebench.run.state.entries import (
     Finished,
     Isolated,
     Kept,
@@ -26,10 +29,7 @@ from securebench.engine.entries import (
     RunEnded,
     Verified,
 )
-from securebench.engine.history import open_attempts, run_history
-from securebench.engine.model import Finish, Outcome, Usage
-from securebench.errors import InvariantViolationError
-from securebench.plan.model import AttemptKey, LaunchKey, Role
+from securebench.run.state.history import open_attempts, run_history
 
 SHA = "a" * 64
 FINISH = Finish(KEY, Outcome.SCORED, passed=True)

@@ -24,8 +24,8 @@ from build import (
     waiting,
 )
 from golden.manifest_samples import run_plan, text_task
-from securebench.candidates.extraction import Extraction
-from securebench.engine.machine import (
+from securebench.protocol.extraction import Extraction
+from securebench.run.decide.machine import (
     Begin,
     Capture,
     Wait,
@@ -33,9 +33,9 @@ from securebench.engine.machine import (
     attempt_step,
     backoff,
 )
-from securebench.engine.model import CommandReport, Finish, Lost, Outcome, PodFacts
-from securebench.engine.stage import Ended
-from securebench.plan.model import LaunchKey, Refusal, Role, RunPolicy
+from securebench.run.observe.stage import Ended
+from securebench.run.plan.model import LaunchKey, Refusal, Role, RunPolicy
+from securebench.run.state.attempts import CommandReport, Finish, Lost, Outcome, PodFacts
 
 POLICY = RunPolicy(infrastructure_retries=2, backoff_seconds=4.0, backoff_limit_seconds=10.0)
 TIMED_OUT = CommandReport(exit_code=None, timed_out=True, phase="harness")

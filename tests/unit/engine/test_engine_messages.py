@@ -3,7 +3,7 @@ import json
 import pytest
 
 from build import KERNEL, collect_message, seal_message, sealed, supervise_message, text_message
-from securebench.engine.messages import (
+from securebench.run.observe.termination import (
     BadMessageError,
     collected_streams,
     command_report,
@@ -12,7 +12,7 @@ from securebench.engine.messages import (
     sealed_candidate,
     text_verdict,
 )
-from securebench.engine.model import CommandReport, DiffReport, StreamInfo
+from securebench.run.state.attempts import CommandReport, DiffReport, StreamInfo
 
 BAD = {
     "empty": "",

@@ -3,24 +3,24 @@
 import pytest
 
 from build import NOW, lost_launch, many_tasks, plan_of
-from securebench.api.conditions import (
+from securebench.run.api.conditions import (
     ConditionStatus,
     ConditionType,
-    Finding,
+    IsolationFinding,
     Reason,
     set_conditions,
 )
-from securebench.engine.notices import changes, losses, started
+from securebench.run.decide.notices import changes, losses, started
 
 UNKNOWN, TRUE, FALSE = ConditionStatus.UNKNOWN, ConditionStatus.TRUE, ConditionStatus.FALSE
 
 
 def said(status, reason, message="", isolation=None):
     """Return the conditions of a run; isolation is status and message of the canary's finding."""
-    findings = [Finding(ConditionType.SUCCEEDED, status, reason, message)]
+    findings = [IsolationFinding(ConditionType.SUCCEEDED, status, reason, message)]
     if isolation is not None:
         kind = ConditionType.ISOLATION_VERIFIED
-        findings.append(Finding(kind, isolation[0], Reason.VERIFIED, isolation[1]))
+        findings.append(IsolationFinding(kind, isolation[0], Reason.VERIFIED, isolation[1]))
     return set_conditions((), findings, observed_generation=1, now=NOW)
 
 

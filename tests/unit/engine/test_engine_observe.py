@@ -15,9 +15,9 @@ from build import (
     view_of,
     waiting,
 )
-from securebench.engine.model import PodFacts
-from securebench.engine.observe import ContainerView, Terminated, pod_view
-from securebench.plan.model import LaunchKey, Role
+from securebench.run.observe.pods import ContainerView, Terminated, pod_view
+from securebench.run.plan.model import LaunchKey, Role
+from securebench.run.state.attempts import PodFacts
 
 
 def test_a_whole_pod():

@@ -18,10 +18,10 @@ from build import (
     waiting,
 )
 from golden.manifest_samples import PATCH, patch_task
-from securebench.engine.machine import after_production, after_verification
-from securebench.engine.model import Finish, Outcome, SealedPatch
-from securebench.engine.stage import Code, Ended, Interrupted, launch_stage
-from securebench.plan.model import RunPolicy, VerifierKind
+from securebench.run.decide.machine import after_production, after_verification
+from securebench.run.observe.stage import Code, Ended, Interrupted, launch_stage
+from securebench.run.plan.model import RunPolicy, VerifierKind
+from securebench.run.state.attempts import Finish, Outcome, SealedPatch
 
 TASK = patch_task(index=0)
 

@@ -22,19 +22,19 @@ from build import (
     waiting,
 )
 from golden.manifest_samples import text_task
-from securebench.engine.machine import Capture
-from securebench.engine.model import Finish, Lost, Outcome
-from securebench.engine.observe import pod_view
-from securebench.engine.reconcile import (
+from securebench.run.decide.machine import Capture
+from securebench.run.decide.reconcile import (
     Controls,
-    Decision,
     Deletion,
     Halt,
+    RunDecision,
     Situation,
     reconcile,
 )
-from securebench.engine.stage import Ended
-from securebench.plan.model import AttemptKey, LaunchKey, Refusal, Role
+from securebench.run.observe.pods import pod_view
+from securebench.run.observe.stage import Ended
+from securebench.run.plan.model import AttemptKey, LaunchKey, Refusal, Role
+from securebench.run.state.attempts import Finish, Lost, Outcome
 
 RUNNING = pod_status("Running", running("courier"), running("harness"))
 NAME = "sb-3f2a9c1e5b7d-0-1h1"
@@ -49,7 +49,7 @@ def verifier(task: int) -> LaunchKey:
     return LaunchKey(task, 1, Role.VERIFIER, 1)
 
 
-def decide(*histories: Any, **given: Any) -> Decision:
+def decide(*histories: Any, **given: Any) -> RunDecision:
     """Reconcile a run with these attempts, one of each task."""
     policy = given.pop("policy", {})
     tasks = given.pop("tasks", None) or many_tasks(len(histories))
@@ -101,7 +101,7 @@ def test_live_launches_take_slots_even_unseen():
 
 def test_a_lowered_parallelism_begins_nothing_and_ends_nothing():
     decision = decide(live(harness(0)), live(harness(1)), fresh(2), parallelism=1)
-    assert decision == Decision()
+    assert decision == RunDecision()
 
 
 def test_verifiers_come_before_new_attempts():
@@ -132,7 +132,7 @@ def test_nothing_begins_while_too_many_pods_do_not_fit():
 def test_suspended_lets_running_launches_end():
     view = view_of(harness(0), harness_done())
     decision = decide(live(harness(0)), fresh(1), made(2), views=[view], halt=Halt.SUSPENDED)
-    assert decision == Decision(captures=(Capture(harness(0), view, Ended(0)),))
+    assert decision == RunDecision(captures=(Capture(harness(0), view, Ended(0)),))
 
 
 def test_suspended_repeats_creates_that_were_begun():
@@ -175,7 +175,7 @@ def test_stopped_ends_everything_that_has_no_record():
         halt=Halt.STOPPED,
         halt_message="spec.cancel is set",
     )
-    assert decision == Decision(
+    assert decision == RunDecision(
         finishes=(
             cancelled(AttemptKey(0, 1), "producer"),
             cancelled(AttemptKey(1, 1), "verification"),
@@ -189,34 +189,34 @@ def test_pods_of_cancelled_attempts_are_deleted_at_once():
     view = view_of(HARNESS, RUNNING)
     history = history_of(finish=cancelled(KEY, "producer"), launches=1)
     decision = decide(history, views=[view], halt=Halt.STOPPED)
-    assert decision == Decision(deletions=(Deletion(NAME, f"uid-of-{NAME}", at_once=True),))
+    assert decision == RunDecision(deletions=(Deletion(NAME, f"uid-of-{NAME}", at_once=True),))
 
 
 # Pods that are not seen
 
 
 def test_a_create_without_an_answer_is_repeated():
-    assert decide(live(HARNESS), pending={NAME}) == Decision(repeat=(HARNESS,))
+    assert decide(live(HARNESS), pending={NAME}) == RunDecision(repeat=(HARNESS,))
 
 
 def test_a_seen_pod_is_not_created_again():
     decision = decide(live(HARNESS), views=[view_of(HARNESS, RUNNING)], pending={NAME})
-    assert decision == Decision()
+    assert decision == RunDecision()
 
 
 def test_a_launch_that_is_on_its_way_waits():
-    assert decide(live(HARNESS)) == Decision()
+    assert decide(live(HARNESS)) == RunDecision()
 
 
 def test_a_vanished_pod_is_lost_whatever_else_is_known():
     decision = decide(live(HARNESS), vanished={NAME}, pending={NAME})
     message = f"Pod {NAME} disappeared before it gave a result"
-    assert decision == Decision(lost=(Lost(HARNESS, "pod_lost", message, NOW),))
+    assert decision == RunDecision(lost=(Lost(HARNESS, "pod_lost", message, NOW),))
 
 
 def test_a_vanished_pod_of_an_earlier_launch_means_nothing():
     second = live(harness(0, 2), retries=1, last_lost=lost_launch())
-    assert decide(second, vanished={NAME}) == Decision()
+    assert decide(second, vanished={NAME}) == RunDecision()
 
 
 # What an attempt's step becomes
@@ -233,7 +233,7 @@ def test_the_earliest_wake_counts():
     slow = view_of(harness(1), pod_status("Pending", waiting("harness", "ErrImagePull")))
     lost = history_of(KEY, retries=1, launches=1, last_lost=lost_launch(at=NOW))
     decision = decide(lost, live(harness(1)), views=[slow])
-    assert decision == Decision(wake_at=NOW + 5)
+    assert decision == RunDecision(wake_at=NOW + 5)
 
 
 def test_a_refused_task_ends_at_once():
@@ -295,7 +295,7 @@ def test_the_pod_of_a_lost_launch_is_kept_as_failed():
 def test_a_pod_that_is_being_deleted_is_left_alone():
     view = view_of(HARNESS, RUNNING, deleting_at=NOW)
     decision = decide(finished(0), views=[view])
-    assert decision == Decision(is_complete=True)
+    assert decision == RunDecision(is_complete=True)
 
 
 def test_pods_that_are_no_launch_of_this_plan_are_left_alone():
@@ -303,7 +303,7 @@ def test_pods_that_are_no_launch_of_this_plan_are_left_alone():
     assert canary is not None
     foreign = view_of(LaunchKey(9, 9, Role.HARNESS, 1), harness_done())
     decision = decide(finished(0), views=[canary, foreign])
-    assert decision == Decision(is_complete=True)
+    assert decision == RunDecision(is_complete=True)
 
 
 def test_an_old_pod_goes_although_a_later_launch_lives():
@@ -326,7 +326,7 @@ def test_a_verifier_shares_no_time_with_its_harness():
 
 
 def test_complete_means_all_records_and_no_deletion_left():
-    assert decide(finished(0), finished(1)) == Decision(is_complete=True)
+    assert decide(finished(0), finished(1)) == RunDecision(is_complete=True)
     assert not decide(finished(0), fresh(1)).is_complete
     assert not decide(finished(0), views=[view_of(HARNESS, RUNNING)]).is_complete
 

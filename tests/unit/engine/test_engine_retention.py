@@ -2,7 +2,7 @@
 
 import pytest
 
-from securebench.engine.retention import Due, FolderKept, RunKept, due
+from securebench.run.decide.retention import Due, FolderKept, RunKept, due
 
 TTL = 100.0
 NOW = 1000.0

@@ -2,9 +2,9 @@
 
 import pytest
 
-from securebench.engine.observe import pod_view
-from securebench.engine.stage import InProgress, Interrupted, launch_stage
-from securebench.plan.model import RunPolicy
+from securebench.run.observe.pods import pod_view
+from securebench.run.observe.stage import InProgress, Interrupted, launch_stage
+from securebench.run.plan.model import RunPolicy
 
 SCHEDULED_AT = 1_767_225_600.0
 WAIT = RunPolicy().sandbox_wait_seconds

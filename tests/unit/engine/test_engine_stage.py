@@ -14,8 +14,14 @@ from build import (
     view_of,
     waiting,
 )
-from securebench.engine.stage import NETWORK_WORDS, Ended, InProgress, Interrupted, launch_stage
-from securebench.plan.model import RunPolicy, VerifierKind
+from securebench.run.observe.stage import (
+    NETWORK_WORDS,
+    Ended,
+    InProgress,
+    Interrupted,
+    launch_stage,
+)
+from securebench.run.plan.model import RunPolicy, VerifierKind
 
 POLICY = RunPolicy(lost_after_seconds=60.0, image_wait_seconds=60.0)
 SEALED = ended("courier", 0, message="{}")

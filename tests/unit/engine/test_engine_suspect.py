@@ -23,12 +23,12 @@ from build import (
     waiting,
 )
 from golden.manifest_samples import run_plan, text_task
-from securebench.engine.entries import LaunchBegun, LaunchLost, Produced
-from securebench.engine.history import run_history
-from securebench.engine.machine import Begin, Wait, attempt_step
-from securebench.engine.model import Finish, Lost, Outcome
-from securebench.engine.stage import Interrupted, launch_stage
-from securebench.plan.model import LaunchKey, Role, RunPolicy, VerifierKind
+from securebench.run.decide.machine import Begin, Wait, attempt_step
+from securebench.run.observe.stage import Interrupted, launch_stage
+from securebench.run.plan.model import LaunchKey, Role, RunPolicy, VerifierKind
+from securebench.run.state.attempts import Finish, Lost, Outcome
+from securebench.run.state.entries import LaunchBegun, LaunchLost, Produced
+from securebench.run.state.history import run_history
 
 POLICY = RunPolicy(infrastructure_retries=2, backoff_seconds=4.0, backoff_limit_seconds=10.0)
 SEALED = ended("courier", 0, message="{}")

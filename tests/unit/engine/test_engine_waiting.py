@@ -16,11 +16,11 @@ from build import (
     view_of,
     waiting,
 )
-from securebench.clock import rfc3339
-from securebench.engine.model import AttemptHistory, Finish, Lost, Outcome
-from securebench.engine.observe import pod_view
-from securebench.engine.waiting import Waiting, pod_waiting, run_waiting
-from securebench.plan.model import AttemptKey, LaunchKey, Role
+from securebench.core.clock import rfc3339
+from securebench.run.observe.pods import pod_view
+from securebench.run.observe.waiting import Waiting, pod_waiting, run_waiting
+from securebench.run.plan.model import AttemptKey, LaunchKey, Role
+from securebench.run.state.attempts import AttemptHistory, Finish, Lost, Outcome
 
 IMAGE = "registry.example/agent:1"
 SANDBOX = {

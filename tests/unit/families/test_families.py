@@ -2,7 +2,7 @@ from dataclasses import FrozenInstanceError
 
 import pytest
 
-from securebench.families.registry import (
+from securebench.benchmark.families.registry import (
     DEFERRED_EVAL_VISIBILITY,
     EVAL_VISIBILITY,
     FAMILIES,
@@ -10,9 +10,9 @@ from securebench.families.registry import (
     row_problems,
     verifier_configuration_problem,
 )
-from securebench.families.repo_patch import candidate_policy
-from securebench.packs.task import SecureBenchTask
-from securebench.resources import Lane, Resource, ResourceBundle
+from securebench.benchmark.families.repo_patch import candidate_policy
+from securebench.benchmark.pack.task import SecureBenchTask
+from securebench.benchmark.resources import Lane, Resource, ResourceBundle
 
 GOOD = {
     "multiple_choice": ({"question": "q", "choices": ["a", "b"]}, {"answer": 1}),

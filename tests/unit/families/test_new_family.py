@@ -8,15 +8,15 @@ import pytest
 
 from build import ended, inline, pod_status, write_pack
 from operator_world import World
-from securebench.families.base import Family
-from securebench.families.fields import TEXT, Field, Section, simple
-from securebench.families.registry import FAMILIES
-from securebench.kube.port import Kind
-from securebench.packs.schemas import rendered_schemas
-from securebench.plan.model import Role
-from securebench.pod import verify_text
-from securebench.resources import Lane
-from securebench.verifiers.result import VerificationResult
+from securebench.benchmark.families.base import Family
+from securebench.benchmark.families.fields import TEXT, Field, FieldSection, simple
+from securebench.benchmark.families.registry import FAMILIES
+from securebench.benchmark.resources import Lane
+from securebench.benchmark.schemas import rendered_schemas
+from securebench.benchmark.scorers.result import VerificationResult
+from securebench.cluster.port import ObjectKind
+from securebench.grading import verify_text
+from securebench.run.plan.model import Role
 
 MANIFEST = """\
 id: smoke
@@ -43,11 +43,11 @@ BOOL = simple({"type": "boolean"}, lambda value: isinstance(value, bool), "true 
 YES_NO = Family(
     name="yes_no",
     candidate_kind="text",
-    input=Section(
+    input=FieldSection(
         "input",
         tuple(Field(name, TEXT, required=True) for name in ("question", "yes", "no")),
     ),
-    eval=Section("eval", (Field("answer", BOOL, required=True, lane=Lane.HIDDEN),)),
+    eval=FieldSection("eval", (Field("answer", BOOL, required=True, lane=Lane.HIDDEN),)),
     scorer=Scorer(),
     record_metadata=lambda task: {"words_known": len(task.resources.value("yes").split())},
 )
@@ -66,7 +66,7 @@ class FamilyWorld(World):
             return super().ending(uid, launch)
         (pod,) = [
             raw
-            for name, raw in self.cluster.objects(Kind.POD).items()
+            for name, raw in self.cluster.objects(ObjectKind.POD).items()
             if self.launch(name) == launch
         ]
         (container,) = pod["spec"]["containers"]

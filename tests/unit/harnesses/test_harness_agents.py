@@ -4,9 +4,9 @@ import tomllib
 
 import pytest
 
-from securebench.harnesses.agent import DUMMY_KEY
-from securebench.harnesses.registry import cli_agents, cli_named, harness_config
-from securebench.plan.agents import agent_plan
+from securebench.agents.agent import DUMMY_KEY
+from securebench.agents.registry import cli_agents, cli_named, harness_config
+from securebench.run.plan.agent_plan import agent_plan
 
 URL = "http://127.0.0.1:8081"
 CODEX = harness_config("codex", {"model": "gpt-5.5"})

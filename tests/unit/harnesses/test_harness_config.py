@@ -4,14 +4,14 @@ import subprocess
 
 import pytest
 
-from securebench.errors import ConfigErrors
-from securebench.harnesses.config import (
+from securebench.agents.harness_config import (
     ORACLE_FOLDER,
     AuditHarness,
     CommandHarness,
     ProviderHarness,
 )
-from securebench.harnesses.registry import harness_config
+from securebench.agents.registry import harness_config
+from securebench.core.errors import ConfigErrors
 
 
 def messages(kind, config):

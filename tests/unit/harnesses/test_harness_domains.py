@@ -2,8 +2,8 @@
 
 import pytest
 
-from securebench.errors import ConfigError
-from securebench.harnesses.domains import normalize_domain, normalize_domains
+from securebench.agents.allowed_domains import normalize_domain, normalize_domains
+from securebench.core.errors import ConfigError
 
 
 @pytest.mark.parametrize(

@@ -2,9 +2,9 @@
 
 import pytest
 
-from securebench.harnesses.config import CommandHarness
-from securebench.harnesses.extraction import extraction_for
-from securebench.harnesses.registry import harness_config
+from securebench.agents.extraction_mode import extraction_for
+from securebench.agents.harness_config import CommandHarness
+from securebench.agents.registry import harness_config
 
 TEXT = ["multiple_choice", "short_answer", "free_response"]
 STDOUT = CommandHarness(command="x")

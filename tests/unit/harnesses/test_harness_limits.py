@@ -2,11 +2,11 @@
 
 import pytest
 
-from securebench.errors import ConfigError
-from securebench.harnesses.config import CommandHarness
-from securebench.harnesses.digest import harness_digest
-from securebench.harnesses.registry import harness_config
-from securebench.harnesses.time_limit import agent_time_limit
+from securebench.agents.harness_config import CommandHarness
+from securebench.agents.harness_digest import harness_digest
+from securebench.agents.registry import harness_config
+from securebench.agents.time_limit import agent_time_limit
+from securebench.core.errors import ConfigError
 
 
 @pytest.mark.parametrize(

@@ -1,9 +1,9 @@
 import pytest
 
-from securebench.candidates.extraction import Extraction
-from securebench.harnesses.config import ProviderHarness
-from securebench.harnesses.extraction import extraction_for
-from securebench.harnesses.prompts import task_prompt
+from securebench.agents.extraction_mode import extraction_for
+from securebench.agents.harness_config import ProviderHarness
+from securebench.agents.prompts import task_prompt
+from securebench.protocol.extraction import Extraction
 
 HAND_IN = {
     "multiple_choice": ("candidate.txt", "Write your final answer"),

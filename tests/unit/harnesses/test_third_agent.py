@@ -10,15 +10,15 @@ import pytest
 from build import ended, inline, pod_status, running
 from operator_world import World
 from relays import HOSTS, answer, relayed
-from securebench.egress.codec import encode
-from securebench.egress.report import LaunchReport, RelayReport
-from securebench.errors import ConfigErrors
-from securebench.harnesses.agent import AgentCli, AgentEvent, EventKind, cli_agent
-from securebench.harnesses.providers.answers import Meter, Usage
-from securebench.harnesses.providers.provider import Provider, Refusal
-from securebench.harnesses.registry import AGENTS, agent_named
-from securebench.kube.port import Kind
-from securebench.tester.agent_events import agent_lines, shown_agent
+from securebench.agents.agent import AgentCli, AgentEvent, EventKind, cli_agent
+from securebench.agents.providers.answers import Meter, TokenUsage
+from securebench.agents.providers.provider import ProviderRules, RequestRefusal
+from securebench.agents.registry import AGENTS, agent_named
+from securebench.client.watch.agent_events import agent_lines, shown_agent
+from securebench.cluster.port import ObjectKind
+from securebench.core.errors import ConfigErrors
+from securebench.protocol.gateway_codec import encode
+from securebench.protocol.gateway_report import LaunchReport, RelayReport
 
 HARNESS = {"type": "third_cli", "config": {"model": "m-1", "budget": {"requests": 5}}}
 OVERLAYS = {"thirdCli": {"images": {"3.0": "overlay-third:3.0"}, "latest": "3.0"}}
@@ -30,7 +30,7 @@ class ThirdMeter(Meter):
         self.document(event)
 
     def document(self, document):
-        self.usage = Usage(document["read"], 0, document["written"])
+        self.usage = TokenUsage(document["read"], 0, document["written"])
         self.is_complete = True
 
 
@@ -40,14 +40,14 @@ def without_search(body, findings):
     return {"model": body["model"], "text": body["text"]}
 
 
-PROVIDER = Provider(
+PROVIDER = ProviderRules(
     name="third-api",
     host="api.third.example",
     path="/complete",
     query=re.compile(""),
     key_header=b"third-key",
     final_status=400,
-    refusal_kinds=dict.fromkeys(Refusal, "refused"),
+    refusal_kinds=dict.fromkeys(RequestRefusal, "refused"),
     refusal_body=lambda kind, message: {"why": kind, "message": message},
     allow_hosted_tools=lambda body, _: body,
     strip_hosted_tools=without_search,
@@ -88,7 +88,7 @@ class AgentWorld(World):
     def begin(self):
         labels = {"securebench.dev/usable-by-runs": "gateway"}
         secret = {"metadata": {"name": "key", "labels": labels}, "data": {"THIRD_KEY": "eA=="}}
-        self.runner.run(self.cluster.create(Kind.SECRET, secret))
+        self.runner.run(self.cluster.create(ObjectKind.SECRET, secret))
         self.uid = self.apply(harness=HARNESS, provider={"secretRef": {"name": "key"}})
         name = f"sb-{self.uid.replace('-', '')[:12]}-gateway-1"
         status = pod_status("Running", running("gateway"), conditions=[READY])
@@ -97,7 +97,9 @@ class AgentWorld(World):
 
     def harness(self):
         (found,) = [
-            raw for name, raw in self.cluster.objects(Kind.POD).items() if name.endswith("-0-1h1")
+            raw
+            for name, raw in self.cluster.objects(ObjectKind.POD).items()
+            if name.endswith("-0-1h1")
         ]
         return found
 
@@ -110,7 +112,7 @@ class AgentWorld(World):
 
     def report(self, uid, launch):
         relay = RelayReport(requests=2, input_tokens=100, output_tokens=5)
-        for name, raw in self.cluster.objects(Kind.POD).items():
+        for name, raw in self.cluster.objects(ObjectKind.POD).items():
             if "gateway" not in name and self.launch(name) == launch:
                 report = LaunchReport(name, raw["metadata"]["uid"], closed=True, relay=relay)
                 folder = self.root / "runs" / uid / "gateway/launches"

@@ -8,14 +8,10 @@ from types import SimpleNamespace
 import aiohttp
 import pytest
 
-from securebench.errors import (
-    ConfigError,
-    PermanentClusterError,
-    TransientClusterError,
-)
-from securebench.kube import client
-from securebench.kube.client import ApiCluster, connect, default_namespace
-from securebench.kube.port import AlreadyExists, Kind, QuotaExceeded, WatchExpired
+from securebench.cluster import client
+from securebench.cluster.client import ApiCluster, connect, default_namespace
+from securebench.cluster.port import AlreadyExists, ObjectKind, QuotaExceeded, WatchExpired
+from securebench.core.errors import ConfigError, PermanentClusterError, TransientClusterError
 
 PODS = "/api/v1/namespaces/sb/pods"
 FULL = (403, {"message": 'pods "a" is forbidden: exceeded quota: few, requested: pods=1'})
@@ -115,39 +111,39 @@ def page(*names, version="7", **metadata):
 
 async def test_paths_of_all_kinds():
     want = {
-        Kind.POD: PODS,
-        Kind.SERVICE: "/api/v1/namespaces/sb/services",
-        Kind.NETWORK_POLICY: "/apis/networking.k8s.io/v1/namespaces/sb/networkpolicies",
-        Kind.CONFIG_MAP: "/api/v1/namespaces/sb/configmaps",
-        Kind.SECRET: "/api/v1/namespaces/sb/secrets",
-        Kind.BENCHMARK_RUN: "/apis/securebench.dev/v1alpha1/namespaces/sb/benchmarkruns",
-        Kind.EVENT: "/apis/events.k8s.io/v1/namespaces/sb/events",
+        ObjectKind.POD: PODS,
+        ObjectKind.SERVICE: "/api/v1/namespaces/sb/services",
+        ObjectKind.NETWORK_POLICY: "/apis/networking.k8s.io/v1/namespaces/sb/networkpolicies",
+        ObjectKind.CONFIG_MAP: "/api/v1/namespaces/sb/configmaps",
+        ObjectKind.SECRET: "/api/v1/namespaces/sb/secrets",
+        ObjectKind.BENCHMARK_RUN: "/apis/securebench.dev/v1alpha1/namespaces/sb/benchmarkruns",
+        ObjectKind.EVENT: "/apis/events.k8s.io/v1/namespaces/sb/events",
     }
-    cluster, api = cluster_of(*[GONE for _ in Kind])
+    cluster, api = cluster_of(*[GONE for _ in ObjectKind])
 
-    for kind in Kind:
+    for kind in ObjectKind:
         assert await cluster.get(kind, "a") is None
 
-    assert [request.path for request in api.requests] == [f"{want[kind]}/a" for kind in Kind]
+    assert [request.path for request in api.requests] == [f"{want[kind]}/a" for kind in ObjectKind]
 
 
 async def test_a_list_is_read_page_by_page():
     cluster, api = cluster_of(page("a", "b", **{"continue": "next"}), page("c"))
 
-    listing = await cluster.list(Kind.POD, "app=x")
+    listing = await cluster.list(ObjectKind.POD, "app=x")
 
     assert [item["metadata"]["name"] for item in listing.items] == ["a", "b", "c"]
     assert listing.resource_version == "7"
     assert api.requests[0].query == {"labelSelector": "app=x", "limit": "500"}
     assert api.requests[1].query == {"labelSelector": "app=x", "limit": "500", "continue": "next"}
-    assert cluster.requests == {("list", Kind.POD): 2}
+    assert cluster.requests == {("list", ObjectKind.POD): 2}
 
 
 async def test_a_snapshot_that_went_away_is_read_again_in_one_piece():
     expired = (410, {"reason": "Expired", "message": "too old"})
     cluster, api = cluster_of(page("a", **{"continue": "x"}), expired, page("a", "b", version="9"))
 
-    listing = await cluster.list(Kind.POD, "")
+    listing = await cluster.list(ObjectKind.POD, "")
 
     assert (len(listing.items), listing.resource_version) == (2, "9")
     assert api.requests[2].query == {}
@@ -156,14 +152,14 @@ async def test_a_snapshot_that_went_away_is_read_again_in_one_piece():
 async def test_a_list_without_items():
     cluster, _ = cluster_of((200, {"metadata": {"resourceVersion": "7"}, "items": None}))
 
-    assert await cluster.list(Kind.POD, "") == ((), "7")
+    assert await cluster.list(ObjectKind.POD, "") == ((), "7")
 
 
 async def test_a_watch_tells_events_until_the_server_ends_it():
     lines = b'{"type":"ADDED","object":{"a":1}}\n{"type":"BOOKMARK","object":{}}\n'
     cluster, api = cluster_of((200, lines))
 
-    events = [event async for event in cluster.watch(Kind.POD, "app=x", "5")]
+    events = [event async for event in cluster.watch(ObjectKind.POD, "app=x", "5")]
 
     assert events == [("ADDED", {"a": 1}), ("BOOKMARK", {})]
     request = api.requests[0]
@@ -193,7 +189,7 @@ async def test_watches_that_fail(answer, want):
     cluster, api = cluster_of(answer)
 
     with pytest.raises(want):
-        await anext(cluster.watch(Kind.POD, "", "5"))
+        await anext(cluster.watch(ObjectKind.POD, "", "5"))
 
     assert all(response.closed for response in api.responses)
 
@@ -202,7 +198,7 @@ async def test_a_create():
     cluster, api = cluster_of((201, {"metadata": {"name": "a", "uid": "u"}}))
     manifest = {"metadata": {"name": "a"}}
 
-    created = await cluster.create(Kind.POD, manifest)
+    created = await cluster.create(ObjectKind.POD, manifest)
 
     assert created["metadata"]["uid"] == "u"
     request = api.requests[0]
@@ -215,7 +211,7 @@ async def test_a_quota_is_full_because_of_the_very_object():
     cluster, _ = cluster_of(FULL, (200, {"metadata": {"name": "a"}}))
 
     with pytest.raises(AlreadyExists) as caught:
-        await cluster.create(Kind.POD, {"metadata": {"name": "a"}})
+        await cluster.create(ObjectKind.POD, {"metadata": {"name": "a"}})
 
     assert caught.value.name == "a"
 
@@ -224,14 +220,14 @@ async def test_a_quota_is_full_of_others():
     cluster, _ = cluster_of(FULL, GONE)
 
     with pytest.raises(QuotaExceeded):
-        await cluster.create(Kind.POD, {"metadata": {"name": "a"}})
+        await cluster.create(ObjectKind.POD, {"metadata": {"name": "a"}})
 
 
 async def test_the_header_retry_after_arrives():
     cluster, _ = cluster_of((429, {}, {"Retry-After": "4"}))
 
     with pytest.raises(TransientClusterError) as caught:
-        await cluster.get(Kind.POD, "a")
+        await cluster.get(ObjectKind.POD, "a")
 
     assert caught.value.retry_after_seconds == 4
 
@@ -248,7 +244,7 @@ async def test_the_header_retry_after_arrives():
 async def test_delete_options(uid, grace, want):
     cluster, api = cluster_of((200, {}))
 
-    assert await cluster.delete(Kind.POD, "a", uid=uid, grace_seconds=grace)
+    assert await cluster.delete(ObjectKind.POD, "a", uid=uid, grace_seconds=grace)
 
     options = {"apiVersion": "v1", "kind": "DeleteOptions", "propagationPolicy": "Background"}
     assert api.requests[0].body == options | want
@@ -261,24 +257,24 @@ async def test_delete_options(uid, grace, want):
 async def test_deletions_of_what_is_not_there(answer):
     cluster, _ = cluster_of(answer)
 
-    assert not await cluster.delete(Kind.POD, "a", uid="u", grace_seconds=None)
+    assert not await cluster.delete(ObjectKind.POD, "a", uid="u", grace_seconds=None)
 
 
 async def test_a_deletion_that_lost_a_race_may_be_repeated():
     cluster, _ = cluster_of((409, {"reason": "Conflict", "message": "has been modified"}))
 
     with pytest.raises(TransientClusterError):
-        await cluster.delete(Kind.POD, "a", uid=None, grace_seconds=None)
+        await cluster.delete(ObjectKind.POD, "a", uid=None, grace_seconds=None)
 
 
 async def test_a_status_patch():
     cluster, api = cluster_of((200, {}), GONE, (422, {}))
     body = {"status": {"a": None}}
 
-    assert await cluster.patch_status(Kind.POD, "a", body)
-    assert not await cluster.patch_status(Kind.POD, "a", body)
+    assert await cluster.patch_status(ObjectKind.POD, "a", body)
+    assert not await cluster.patch_status(ObjectKind.POD, "a", body)
     with pytest.raises(PermanentClusterError):
-        await cluster.patch_status(Kind.POD, "a", body)
+        await cluster.patch_status(ObjectKind.POD, "a", body)
 
     request = api.requests[0]
     assert (request.method, request.path, request.body) == ("PATCH", f"{PODS}/a/status", body)
@@ -288,8 +284,8 @@ async def test_a_status_patch():
 async def test_a_patch_of_an_object():
     cluster, api = cluster_of((200, {}), GONE)
 
-    assert await cluster.patch(Kind.SECRET, "a", {"metadata": {}})
-    assert not await cluster.patch(Kind.SECRET, "a", {"metadata": {}})
+    assert await cluster.patch(ObjectKind.SECRET, "a", {"metadata": {}})
+    assert not await cluster.patch(ObjectKind.SECRET, "a", {"metadata": {}})
 
     request = api.requests[0]
     assert request.path == "/api/v1/namespaces/sb/secrets/a"
@@ -377,7 +373,7 @@ async def test_troubles_of_the_connection_are_passing(trouble):
     cluster, _ = cluster_of(trouble)
 
     with pytest.raises(TransientClusterError) as caught:
-        await cluster.get(Kind.POD, "a")
+        await cluster.get(ObjectKind.POD, "a")
 
     assert f"GET {PODS}/a" in caught.value.reason
 
@@ -476,6 +472,6 @@ async def test_watches_take_no_connection_of_the_other_requests(kubeconfig):
 async def test_a_watch_goes_through_its_own_client():
     api, watches = Api((200, {"items": [], "metadata": {}})), Api((200, b""))
     cluster = ApiCluster(api, "sb", watches)
-    await cluster.list(Kind.POD, "")
-    assert [event async for event in cluster.watch(Kind.POD, "", "1")] == []
+    await cluster.list(ObjectKind.POD, "")
+    assert [event async for event in cluster.watch(ObjectKind.POD, "", "1")] == []
     assert (len(api.answers), len(watches.answers)) == (0, 0)

@@ -7,8 +7,8 @@ from types import SimpleNamespace
 import aiohttp
 import pytest
 
-from securebench.errors import PermanentClusterError, TransientClusterError
-from securebench.kube.podexec import exit_code, run_exec
+from securebench.cluster.podexec import exit_code, run_exec
+from securebench.core.errors import PermanentClusterError, TransientClusterError
 
 SUCCESS = b'{"metadata":{},"status":"Success"}'
 CLOSED = SimpleNamespace(type=aiohttp.WSMsgType.CLOSED, data=None)

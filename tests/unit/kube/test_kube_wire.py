@@ -5,15 +5,15 @@ from pathlib import Path
 
 import pytest
 
-from securebench.errors import ClusterError, PermanentClusterError, TransientClusterError
-from securebench.kube.port import AlreadyExists, QuotaExceeded, WatchExpired
-from securebench.kube.wire import (
+from securebench.cluster.port import AlreadyExists, QuotaExceeded, WatchExpired
+from securebench.cluster.wire import (
     classify,
     decode,
     is_precondition_conflict,
     split_lines,
     watch_event,
 )
+from securebench.core.errors import ClusterError, PermanentClusterError, TransientClusterError
 
 ANSWERS = json.loads((Path(__file__).parent / "answers.json").read_text())
 

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from securebench.errors import InvalidInputError
-from securebench.ledger.audits import AuditResult, decode_audit, pack_audit, write_audit
-from securebench.plan.model import PackAudit
+from securebench.controller.volume.audits import AuditResult, decode_audit, pack_audit, write_audit
+from securebench.core.errors import InvalidInputError
+from securebench.run.plan.model import PackAudit
 
 DIGEST = "sha256:" + "0a" * 32
 OTHER = "sha256:" + "0b" * 32

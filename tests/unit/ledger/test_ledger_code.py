@@ -6,12 +6,12 @@ import pytest
 
 from build import history_of, production, verification
 from golden.manifest_samples import code_task, run_plan
-from securebench.engine.model import CommandReport, Finish, Outcome
-from securebench.families.verification import CodePlan
-from securebench.ledger.labels import Isolation
-from securebench.ledger.records import RecordContext, RecordTexts, candidate_record
-from securebench.plan.model import AttemptKey
-from securebench.resources import Lane, Resource, ResourceBundle
+from securebench.benchmark.families.verification import CodePlan
+from securebench.benchmark.resources import Lane, Resource, ResourceBundle
+from securebench.run.plan.model import AttemptKey
+from securebench.run.records.labels import IsolationLabels
+from securebench.run.records.record import RecordContext, RecordTexts, candidate_record
+from securebench.run.state.attempts import CommandReport, Finish, Outcome
 
 FILES = {
     "test_file": "solution_test.py",
@@ -58,7 +58,7 @@ def test_metadata(name, isolation):
         finish=Finish(AttemptKey(0, 1), Outcome.SCORED, passed=passed),
     )
     texts = RecordTexts(candidate="def area(side): ...", verifier_stderr="assert area(2) == 4")
-    context = RecordContext(Isolation.VERIFIED, finished_at=5.0)
+    context = RecordContext(IsolationLabels.VERIFIED, finished_at=5.0)
     made = candidate_record(run_plan(task), task, history, texts, context)
     metadata = made["verifier_metadata"]
     known = {

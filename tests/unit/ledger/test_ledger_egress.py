@@ -20,21 +20,21 @@ from build import (
     verification,
 )
 from golden.manifest_samples import RUN_UID, run_plan, text_task
-from securebench.egress.relay.account import MODELS
-from securebench.engine.model import CommandReport, DiffReport, Finish, Outcome, Usage
-from securebench.ledger import egress_log
-from securebench.ledger.egress_log import EGRESS, merge_logs
-from securebench.ledger.labels import Isolation
-from securebench.ledger.records import RecordContext, RecordTexts, candidate_record
-from securebench.ledger.store import RunStore
-from securebench.ledger.summary import run_summary
-from securebench.plan.egress import AgentPlan, EgressPlan
+from securebench.controller.volume import egress_log
+from securebench.controller.volume.egress_log import EGRESS, merge_logs
+from securebench.controller.volume.store import RunStore
+from securebench.gateway.relay.account import MODELS
+from securebench.run.plan.egress_plan import AgentPlan, EgressPlan
+from securebench.run.records.labels import IsolationLabels
+from securebench.run.records.record import RecordContext, RecordTexts, candidate_record
+from securebench.run.records.summary import run_summary
+from securebench.run.state.attempts import CommandReport, DiffReport, Finish, Outcome, Usage
 
 SCHEMA = json.loads(
     (Path(next(iter(schemas_folder.__path__))) / "record.schema.json").read_text(encoding="utf-8")
 )
 VALIDATOR = Draft202012Validator(SCHEMA)
-CONTEXT = RecordContext(Isolation.VERIFIED, finished_at=NOW + 9, platform="linux-arm64")
+CONTEXT = RecordContext(IsolationLabels.VERIFIED, finished_at=NOW + 9, platform="linux-arm64")
 FINISH = Finish(KEY, Outcome.SCORED, passed=True)
 OUTAGE = Finish(KEY, Outcome.PROVIDER, "provider_auth", "producer", "openai refused the key")
 AGENT = AgentPlan(

@@ -13,7 +13,17 @@ from build import (
     sealed,
     verification,
 )
-from securebench.engine.entries import (
+from securebench.controller.volume.journal import (
+    Journal,
+    checksum,
+    encode,
+    encode_all,
+    first_link,
+    read_entries,
+)
+from securebench.core.errors import JournalCorruptError, StorageError
+from securebench.run.state.attempts import CommandReport, Finish, Outcome, PodFacts, StreamInfo
+from securebench.run.state.entries import (
     Finished,
     Isolated,
     Kept,
@@ -24,16 +34,6 @@ from securebench.engine.entries import (
     RunBound,
     RunEnded,
     Verified,
-)
-from securebench.engine.model import CommandReport, Finish, Outcome, PodFacts, StreamInfo
-from securebench.errors import JournalCorruptError, StorageError
-from securebench.ledger.journal import (
-    Journal,
-    checksum,
-    encode,
-    encode_all,
-    first_link,
-    read_entries,
 )
 
 UID = "uid"

@@ -3,9 +3,9 @@
 from pathlib import Path
 
 from build import HARNESS, KEY, lost_launch
-from securebench.engine.entries import Finished, LaunchLost, Produced
-from securebench.engine.model import Lost, Usage
-from securebench.ledger.journal import Journal
+from securebench.controller.volume.journal import Journal
+from securebench.run.state.attempts import Lost, Usage
+from securebench.run.state.entries import Finished, LaunchLost, Produced
 
 BEFORE_NETWORKS = Path(__file__).parents[2] / "golden/journals/before_networks.jsonl"
 

@@ -7,11 +7,11 @@ import pytest
 
 from build import KEY, history_of, production, sealed, verification
 from golden.manifest_samples import BASE_COMMIT, PATCH, TEST_PATCH, patch_task, run_plan
-from securebench.candidates.extraction import Extraction
-from securebench.engine.model import CommandReport, DiffReport, Finish, Outcome, SealedPatch
-from securebench.ledger.record_line import record_line
-from securebench.ledger.records import RecordTexts, candidate_record
-from securebench.plan.model import Limits
+from securebench.protocol.extraction import Extraction
+from securebench.run.plan.model import TaskLimits
+from securebench.run.records.record import RecordTexts, candidate_record
+from securebench.run.records.record_line import record_line
+from securebench.run.state.attempts import CommandReport, DiffReport, Finish, Outcome, SealedPatch
 from unit.ledger.test_ledger_records import CONTEXT, VALIDATOR
 
 TASK = patch_task(index=0)
@@ -25,7 +25,7 @@ def record_of(text, finish, patch=PATCH, checked=None, *, task=TASK, **changes):
     history = history_of(production=made, verification=checked, finish=finish, launches=1)
     texts = RecordTexts(candidate=text, verifier_stdout=f"before {TEST_PATCH} after")
     record = candidate_record(run_plan(task), task, history, texts, CONTEXT)
-    VALIDATOR.validate(json.loads(b"".join(record_line(record, Limits()))))
+    VALIDATOR.validate(json.loads(b"".join(record_line(record, TaskLimits()))))
     return record
 
 
@@ -134,7 +134,7 @@ def test_a_record_of_long_lists_is_one_without_lists():
     text = "".join(f"diff --git a/{name} b/{name}\nnew file mode 100644\n" for name in names)
     record = record_of(text.encode(), finish, patch)
     assert record["verifier_metadata"]["denied_candidate_patch_paths_total"] == 1000
-    line = b"".join(record_line(record, Limits(record_bytes=60_000)))
+    line = b"".join(record_line(record, TaskLimits(record_bytes=60_000)))
     found = json.loads(line)
     VALIDATOR.validate(found)
     assert len(line) < 6000

@@ -5,16 +5,16 @@ from dataclasses import replace
 from typing import Any
 
 from golden.manifest_samples import digest
-from securebench.engine.model import CommandReport, Outcome
-from securebench.ledger.record_line import cut, record_line
-from securebench.ledger.records import RecordTexts
-from securebench.plan.model import Limits
+from securebench.run.plan.model import TaskLimits
+from securebench.run.records.record import RecordTexts
+from securebench.run.records.record_line import cut, record_line
+from securebench.run.state.attempts import CommandReport, Outcome
 from unit.ledger.test_ledger_records import PRODUCTION, VALIDATOR, failed, history, record
 
 
 class TestLine:
     def test_form(self) -> None:
-        line = b"".join(record_line({"b": "ä", "a": [1, 2]}, Limits()))
+        line = b"".join(record_line({"b": "ä", "a": [1, 2]}, TaskLimits()))
 
         assert line == b'{"a": [1, 2], "b": "\\u00e4"}'
 
@@ -28,7 +28,7 @@ class TestLine:
         return {**record(history(), texts=texts), **changes}
 
     def shortened(self, made: dict[str, Any], bound: int) -> dict[str, Any]:
-        line = b"".join(record_line(made, Limits(record_bytes=bound)))
+        line = b"".join(record_line(made, TaskLimits(record_bytes=bound)))
         assert len(line) < bound
         result: dict[str, Any] = json.loads(line)
         VALIDATOR.validate(result)
@@ -37,7 +37,7 @@ class TestLine:
     def test_a_line_that_fits_is_whole(self) -> None:
         made = self.big()
 
-        assert json.loads(b"".join(record_line(made, Limits()))) == made
+        assert json.loads(b"".join(record_line(made, TaskLimits()))) == made
 
     def test_outputs_go_first(self) -> None:
         found = self.shortened(self.big(), 800_000)
@@ -97,7 +97,7 @@ class TestLine:
         made = self.big(failure_message="m" * 90_000)
         lists = {"candidate_patch_paths": ["x" * 60_000] * 300, "note": "n" * 20_000}
         made["verifier_metadata"] = {**made["verifier_metadata"], **lists}
-        found = json.loads(b"".join(record_line(made, Limits(record_bytes=40_000))))
+        found = json.loads(b"".join(record_line(made, TaskLimits(record_bytes=40_000))))
 
         assert found["record_truncated"] is True
         assert found["passed"] is True
@@ -112,14 +112,14 @@ class TestLine:
         }
 
     def test_a_record_is_written_however_small_the_bound(self) -> None:
-        line = b"".join(record_line(self.big(), Limits(record_bytes=1)))
+        line = b"".join(record_line(self.big(), TaskLimits(record_bytes=1)))
 
         assert json.loads(line)["record_truncated"] is True
 
     def test_bytes_are_the_same_text(self) -> None:
         text = 'a"\x01\u00e4\U0001f600' * 30_000
-        plain = record_line(self.big(candidate_patch=text), Limits())
-        data = record_line(self.big(candidate_patch=text.encode()), Limits())
+        plain = record_line(self.big(candidate_patch=text), TaskLimits())
+        data = record_line(self.big(candidate_patch=text.encode()), TaskLimits())
 
         assert b"".join(plain) == b"".join(data)
 

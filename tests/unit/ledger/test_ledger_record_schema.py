@@ -9,22 +9,22 @@ from typing import Any, get_args
 import pytest
 from jsonschema import Draft202012Validator
 
-from securebench import reasons
-from securebench.candidates.extraction import CandidateKind, ExtractionMode, Problem
-from securebench.engine.machine import OWN_PHASES, PHASE_OF_ROLE
-from securebench.engine.model import Outcome
-from securebench.engine.patch_steps import PatchStep
-from securebench.families.registry import FAMILIES, text_verifier
-from securebench.harnesses.registry import AGENTS
-from securebench.ledger.labels import Credentials, Grading, Isolation, Network
-from securebench.ledger.record_line import record_line
-from securebench.manifests.checkers import CHECKER
-from securebench.manifests.code import TESTS
-from securebench.manifests.counting import CHECKS
-from securebench.plan.model import Limits
-from securebench.resources import Lane
-from securebench.verifiers import dangerous_commands
-from securebench.verifiers.patch.judgement import PatchProblem
+from securebench.agents.registry import AGENTS
+from securebench.benchmark.families.registry import FAMILIES, text_verifier
+from securebench.benchmark.patch.judgement import PatchProblem
+from securebench.benchmark.resources import Lane
+from securebench.benchmark.scorers import dangerous_commands
+from securebench.core import reasons
+from securebench.protocol.extraction import CandidateKind, ExtractionMode, Problem
+from securebench.run.decide.machine import OWN_PHASES, PHASE_OF_ROLE
+from securebench.run.observe.patch_steps import PatchStep
+from securebench.run.plan.model import TaskLimits
+from securebench.run.pods.verify.checkers import CHECKER
+from securebench.run.pods.verify.code_check import TESTS
+from securebench.run.pods.verify.counting import CHECKS
+from securebench.run.records.labels import Credentials, Grading, IsolationLabels, Network
+from securebench.run.records.record_line import record_line
+from securebench.run.state.attempts import Outcome
 from unit.ledger.test_ledger_records import (
     SCHEMA,
     VALIDATOR,
@@ -88,7 +88,10 @@ WORDS = {
     "modes": (set(get_args(ExtractionMode)), PRODUCER["candidate_extraction"]),
     "kinds": (set(get_args(CandidateKind)), PRODUCER["candidate_kind"]),
     "grading": ({word.value for word in Grading}, SAID["labels"]["properties"]["grading"]),
-    "isolation": ({word.value for word in Isolation}, SAID["labels"]["properties"]["isolation"]),
+    "isolation": (
+        {word.value for word in IsolationLabels},
+        SAID["labels"]["properties"]["isolation"],
+    ),
     "network": ({word.value for word in Network}, SAID["labels"]["properties"]["network"]),
     "network of the producer": ({word.value for word in Network}, PRODUCER["network"]),
     "credentials": (
@@ -140,7 +143,7 @@ def test_the_schema_knows_what_text_verifiers_say(family: str, answer: str) -> N
 
 
 def line(made: dict[str, Any]) -> dict[str, Any]:
-    found: dict[str, Any] = json.loads(b"".join(record_line(made, Limits())))
+    found: dict[str, Any] = json.loads(b"".join(record_line(made, TaskLimits())))
     return found
 
 

@@ -19,45 +19,51 @@ from golden.manifest_samples import (
     terminal_task,
     text_task,
 )
-from securebench.candidates.extraction import Extraction
-from securebench.engine.machine import after_production
-from securebench.engine.model import (
-    AttemptHistory,
-    CommandReport,
-    Finish,
-    Outcome,
-    PodFacts,
-    Production,
-    StreamInfo,
-    Verification,
+from securebench.benchmark.pack.task import SecureBenchTask
+from securebench.benchmark.resources import Lane, Resource, ResourceBundle
+from securebench.core.errors import InvariantViolationError
+from securebench.protocol.extraction import Extraction
+from securebench.run.decide.machine import after_production
+from securebench.run.plan.model import (
+    AttemptKey,
+    PackAudit,
+    PodUserNamespaces,
+    TaskLimits,
+    VerifierKind,
 )
-from securebench.errors import InvariantViolationError
-from securebench.ledger.labels import Isolation
-from securebench.ledger.record_line import record_line
-from securebench.ledger.records import (
+from securebench.run.records.labels import IsolationLabels
+from securebench.run.records.record import (
     TIMING_FIELDS,
     RecordContext,
     RecordTexts,
     candidate_record,
 )
-from securebench.packs.task import SecureBenchTask
-from securebench.plan.model import AttemptKey, Limits, PackAudit, UserNamespaces, VerifierKind
-from securebench.resources import Lane, Resource, ResourceBundle
+from securebench.run.records.record_line import record_line
+from securebench.run.state.attempts import (
+    AttemptHistory,
+    CommandReport,
+    Finish,
+    HarnessResult,
+    Outcome,
+    PodFacts,
+    StreamInfo,
+    VerifierResult,
+)
 
 SCHEMA = json.loads(
     (Path(next(iter(schemas_folder.__path__))) / "record.schema.json").read_text(encoding="utf-8")
 )
 VALIDATOR = Draft202012Validator(SCHEMA, format_checker=Draft202012Validator.FORMAT_CHECKER)
-CONTEXT = RecordContext(Isolation.VERIFIED, finished_at=1_767_225_700.25, run_ordinal=3)
+CONTEXT = RecordContext(IsolationLabels.VERIFIED, finished_at=1_767_225_700.25, run_ordinal=3)
 STARTED_AT = 1_767_225_600.0
 FACTS = PodFacts(image_id="registry.example/task@sha256:1", node="n", user_namespace=True)
-PRODUCTION = Production(
+PRODUCTION = HarnessResult(
     launch=1,
     command=CommandReport(exit_code=3, duration_seconds=1.5, phase="harness"),
     candidate=candidate(),
     facts=FACTS,
 )
-VERIFICATION = Verification(
+VERIFICATION = VerifierResult(
     launch=2,
     passed=True,
     metadata={"verifier": "short_answer", "match_strategy": "normalized_exact"},
@@ -96,7 +102,7 @@ def unchecked(
 
 def record(past: AttemptHistory, *given: Any, **changes: Any) -> dict[str, Any]:
     made = unchecked(past, *given, **changes)
-    VALIDATOR.validate(json.loads(b"".join(record_line(made, Limits()))))
+    VALIDATOR.validate(json.loads(b"".join(record_line(made, TaskLimits()))))
     return made
 
 
@@ -227,7 +233,7 @@ class TestRedaction:
         assert made["verifier_metadata"]["note"] == "want <redacted>!"
         assert made["verifier_stderr"] == "got x, want <redacted>\n"
         assert made["failure_message"] == "<redacted>"
-        assert HIDDEN_ANSWER not in b"".join(record_line(made, Limits())).decode()
+        assert HIDDEN_ANSWER not in b"".join(record_line(made, TaskLimits())).decode()
 
     def test_what_the_agent_said_stays_as_it_is(self) -> None:
         texts = RecordTexts(producer_stdout=HIDDEN_ANSWER, candidate=HIDDEN_ANSWER)
@@ -272,7 +278,7 @@ class TestCheck:
             "stdout_truncated": True,
             "stdout_bytes": 3_000_000,
         }
-        assert CHECK_COMMAND not in b"".join(record_line(made, Limits())).decode()
+        assert CHECK_COMMAND not in b"".join(record_line(made, TaskLimits())).decode()
 
     def test_every_word_of_an_argv_is_redacted(self) -> None:
         base = terminal_task()
@@ -453,7 +459,7 @@ class TestLabels:
     def test_of_a_node_that_was_reached(self) -> None:
         task, context = text_task(), replace(CONTEXT, node_reachable=True)
         made = candidate_record(run_plan(task), task, history(), TEXTS, context)
-        VALIDATOR.validate(json.loads(b"".join(record_line(made, Limits()))))
+        VALIDATOR.validate(json.loads(b"".join(record_line(made, TaskLimits()))))
         assert made["labels"]["node_reachable"] is True
 
     @pytest.mark.parametrize("known", PackAudit)
@@ -463,7 +469,7 @@ class TestLabels:
     def test_of_a_record_before_audits_left_results(self) -> None:
         made = record(history())
         del made["labels"]["pack_audit"]
-        VALIDATOR.validate(json.loads(b"".join(record_line(made, Limits()))))
+        VALIDATOR.validate(json.loads(b"".join(record_line(made, TaskLimits()))))
 
     def test_of_an_audit(self) -> None:
         assert record(history(), audit=True)["labels"]["audit"] is True
@@ -505,7 +511,7 @@ class TestLabels:
     def test_without_a_launch_no_runtime_was_seen(self) -> None:
         finish = Finish(AttemptKey(0, 1), Outcome.CANCELLED, "cancelled", "queued", "cancelled")
         past = history(production=None, verification=None, finish=finish)
-        made = record(past, pods=pods(runtime_class="kata", user_namespaces=UserNamespaces.ON))
+        made = record(past, pods=pods(runtime_class="kata", user_namespaces=PodUserNamespaces.ON))
 
         assert made["labels"]["runtime"] == "unknown"
         assert made["labels"]["user_namespace"] is True

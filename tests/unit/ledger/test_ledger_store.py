@@ -7,12 +7,12 @@ import stat
 import pytest
 
 from build import HARNESS, VERIFIER, history_of, production, sealed, verification
-from securebench.durable import make_folder, replace_file
-from securebench.errors import DigestMismatchError, StorageError
-from securebench.ledger.records import RecordTexts
-from securebench.ledger.store import RunStore, file_digest, read_json
-from securebench.ledger.texts import read_texts
-from securebench.plan.model import AttemptKey
+from securebench.controller.volume.store import RunStore, file_digest, read_json
+from securebench.controller.volume.texts import read_texts
+from securebench.core.errors import DigestMismatchError, StorageError
+from securebench.files.durable import make_folder, replace_file
+from securebench.run.plan.model import AttemptKey
+from securebench.run.records.record import RecordTexts
 
 UID = "3f2a9c1e-5b7d-4e80-9a6c-2d1f0e4b8c77"
 
@@ -66,7 +66,7 @@ def test_folders_of_a_launch_are_there_before_its_pod(store):
 
 def test_folders_reach_the_disk_from_the_top(tmp_path, monkeypatch):
     synced = []
-    monkeypatch.setattr("securebench.durable.fsync_folder", synced.append)
+    monkeypatch.setattr("securebench.files.durable.fsync_folder", synced.append)
     make_folder(tmp_path / "a" / "b")
     assert synced == [tmp_path, tmp_path / "a"]
 

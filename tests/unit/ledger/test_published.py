@@ -6,17 +6,17 @@ from pathlib import Path
 
 import pytest
 
-from securebench.ledger import published
-from securebench.ledger.index import IndexEntry, RunIndex
-from securebench.ledger.published import (
+from securebench.controller.volume import published
+from securebench.controller.volume.index import IndexEntry, RunIndex
+from securebench.controller.volume.published import (
     FIELDS,
     prepare_published,
     publish,
     published_line,
 )
-from securebench.ledger.record_line import record_line
-from securebench.ledger.store import RunStore
-from securebench.plan.model import Limits
+from securebench.controller.volume.store import RunStore
+from securebench.run.plan.model import TaskLimits
+from securebench.run.records.record_line import record_line
 
 Record = dict[str, object]
 
@@ -52,7 +52,7 @@ def store(tmp_path: Path) -> RunStore:
 
 def published_record(record: Record) -> Record:
     """Return what is published of a record."""
-    line = b"".join(record_line(record, Limits())).decode()
+    line = b"".join(record_line(record, TaskLimits())).decode()
     published: Record = json.loads("".join(published_line(f"{line}\n")))
     return published
 
@@ -66,7 +66,7 @@ def test_a_text_is_published_as_it_is(text: str) -> None:
     want = {name: record[name] for name in ("candidate_text", "labels", "passed")}
 
     assert published_record(record) == want
-    line = b"".join(record_line(record, Limits())).decode()
+    line = b"".join(record_line(record, TaskLimits())).decode()
     assert "".join(published_line(line)) == json.dumps(want, sort_keys=True)
 
 

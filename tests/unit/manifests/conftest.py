@@ -1,6 +1,7 @@
 import pytest
 
-from securebench.manifests import checkers, layout
+from securebench.run import layout
+from securebench.run.pods.verify import checkers
 from unit.manifests.pytest_place import Place
 
 

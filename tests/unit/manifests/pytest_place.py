@@ -9,8 +9,8 @@ from dataclasses import replace
 from pathlib import Path
 
 from golden.manifest_samples import LANES, terminal_task
-from securebench.manifests.checkers import checker_phases, checker_prechecks
-from securebench.plan.model import CheckPlan, SourcePlan
+from securebench.run.plan.model import CheckPlan, SourcePlan
+from securebench.run.pods.verify.checkers import checker_phases, checker_prechecks
 
 IMPORTING = (
     "import os, sys\n"

@@ -16,12 +16,12 @@ from golden.manifest_samples import (
     run_plan,
     text_task,
 )
-from securebench.egress.protocol import PROXY_NAME
-from securebench.harnesses.agent import DUMMY_KEY
-from securebench.harnesses.registry import cli_agents, cli_named
-from securebench.manifests.harness import DIFF_SECONDS, harness_pod
-from securebench.plan.egress import EgressPlan
-from securebench.plan.model import LaunchKey, Role, TaskPlan
+from securebench.agents.agent import DUMMY_KEY
+from securebench.agents.registry import cli_agents, cli_named
+from securebench.protocol.sidecar import PROXY_NAME
+from securebench.run.plan.egress_plan import EgressPlan
+from securebench.run.plan.model import LaunchKey, Role, TaskPlan
+from securebench.run.pods.harness import DIFF_SECONDS, harness_pod
 from unit.manifests.test_manifest_launches import container, told
 
 LAUNCH = LaunchKey(0, 1, Role.HARNESS, 1)

@@ -7,12 +7,12 @@ from pathlib import Path
 import pytest
 
 from golden.manifest_samples import LANES, candidate, run_plan, terminal_task
-from securebench.manifests import layout
-from securebench.manifests.checkers import TESTS, checker_phases
-from securebench.manifests.commands import phase_spec
-from securebench.manifests.verifier import verifier_pod
-from securebench.plan.model import LaunchKey, Role
-from securebench.resources import Lane, Resource, ResourceBundle
+from securebench.benchmark.resources import Lane, Resource, ResourceBundle
+from securebench.run import layout
+from securebench.run.plan.model import LaunchKey, Role
+from securebench.run.pods.parts.commands import phase_spec
+from securebench.run.pods.verify.checkers import TESTS, checker_phases
+from securebench.run.pods.verify.verifier import verifier_pod
 from unit.manifests.pytest_place import IMPORTING, phases, prechecks, task
 
 FAILING = "def test_it():\n    assert False\n"

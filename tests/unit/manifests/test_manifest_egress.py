@@ -19,18 +19,18 @@ from golden.manifest_samples import (
     run_plan,
     text_task,
 )
-from securebench.egress.config import GatewayConfig, ProviderConfig
-from securebench.errors import InvariantViolationError
-from securebench.manifests import layout
-from securebench.manifests.canary import GATEWAY_TARGET, canary_pod, control_pod
-from securebench.manifests.egress import egress_sidecar, proxy_environment
-from securebench.manifests.gateway import gateway_config, gateway_pod, gateway_service
-from securebench.manifests.harness import harness_pod
-from securebench.manifests.policy import deny_policy, egress_policy, gateway_policy
-from securebench.names import ROLE_LABEL, RUN_UID_LABEL
-from securebench.plan.egress import EgressPlan
-from securebench.plan.model import LaunchKey, Role, RunPlan, UserNamespaces, pod_name
-from securebench.pod import egress_proxy, probe
+from securebench.core.errors import InvariantViolationError
+from securebench.core.names import ROLE_LABEL, RUN_UID_LABEL
+from securebench.protocol.gateway_config import GatewayConfig, ProviderConfig
+from securebench.run import layout
+from securebench.run.plan.egress_plan import EgressPlan
+from securebench.run.plan.model import LaunchKey, PodUserNamespaces, Role, RunPlan, pod_name
+from securebench.run.pods.canary import GATEWAY_TARGET, canary_pod, control_pod
+from securebench.run.pods.gateway_pod import gateway_config, gateway_pod, gateway_service
+from securebench.run.pods.harness import harness_pod
+from securebench.run.pods.network_policy import deny_policy, egress_policy, gateway_policy
+from securebench.run.pods.sidecar import egress_sidecar, proxy_environment
+from securebench.sandbox import egress_proxy, probe
 
 HARNESS = LaunchKey(0, 1, Role.HARNESS, 1)
 
@@ -301,14 +301,14 @@ def test_the_gateways_folder_is_its_own() -> None:
 
 def test_the_canary_must_reach_the_gateway_and_the_control_does_not_try() -> None:
     plan = plan_with(DOMAINS)
-    canary: Any = canary_pod(plan, 1, TARGETS, UserNamespaces.OFF)
+    canary: Any = canary_pod(plan, 1, TARGETS, PodUserNamespaces.OFF)
     spec = probe.decode(told(canary["spec"]["containers"][0]["command"]))
-    assert spec.must_open == (probe.Target(GATEWAY_TARGET, GATEWAY_ADDRESS, 8443, "tcp"),)
+    assert spec.must_open == (probe.TargetSpec(GATEWAY_TARGET, GATEWAY_ADDRESS, 8443, "tcp"),)
     assert len(spec.targets) == len(TARGETS)
     assert GATEWAY_ADDRESS not in json.dumps(control_pod(plan, 1, TARGETS))
 
 
 @pytest.mark.parametrize("egress", [None, replace(DOMAINS, gateway="")], ids=["none", "unknown"])
 def test_a_canary_without_a_gateway_must_reach_nothing(egress: EgressPlan | None) -> None:
-    body = canary_pod(plan_with(egress), 1, TARGETS, UserNamespaces.OFF)
+    body = canary_pod(plan_with(egress), 1, TARGETS, PodUserNamespaces.OFF)
     assert "must_open" not in json.dumps(body)

@@ -6,10 +6,10 @@ from typing import Any
 import pytest
 
 from golden.manifest_samples import LANES, RUN_UID, candidate, golden, pods, run_plan, text_task
-from securebench.manifests.frame import deadline_seconds
-from securebench.manifests.harness import harness_pod
-from securebench.manifests.verifier import verifier_pod
-from securebench.plan.model import LaunchKey, Role, RunIdentity, UserNamespaces
+from securebench.run.plan.model import LaunchKey, PodUserNamespaces, Role, RunIdentity
+from securebench.run.pods.harness import harness_pod
+from securebench.run.pods.parts.frame import deadline_seconds
+from securebench.run.pods.verify.verifier import verifier_pod
 
 PODS = {name: body for name, body in golden().items() if body["kind"] == "Pod"}
 GATEWAYS = {"gateway", "provider_gateway"}
@@ -133,8 +133,8 @@ def test_a_long_run_name_is_cut_in_its_label() -> None:
 
 
 def test_user_namespaces_are_as_planned() -> None:
-    assert spec(own_pod(user_namespaces=UserNamespaces.ON))["hostUsers"] is False
-    assert "hostUsers" not in spec(own_pod(user_namespaces=UserNamespaces.OFF))
+    assert spec(own_pod(user_namespaces=PodUserNamespaces.ON))["hostUsers"] is False
+    assert "hostUsers" not in spec(own_pod(user_namespaces=PodUserNamespaces.OFF))
 
 
 def test_placement_is_as_planned() -> None:

@@ -30,17 +30,17 @@ from golden.manifest_samples import (
     terminal_task,
     text_task,
 )
-from securebench.candidates.extraction import Extraction
-from securebench.errors import InvariantViolationError
-from securebench.manifests import layout
-from securebench.manifests.canary import canary_pod, control_pod
-from securebench.manifests.commands import encode
-from securebench.manifests.harness import harness_pod
-from securebench.manifests.policy import deny_policy
-from securebench.manifests.verifier import verifier_pod
-from securebench.packs.task import SecureBenchTask
-from securebench.plan.model import LaunchKey, Role, UserNamespaces, VerifierKind
-from securebench.resources import Lane, Resource, ResourceBundle
+from securebench.benchmark.pack.task import SecureBenchTask
+from securebench.benchmark.resources import Lane, Resource, ResourceBundle
+from securebench.core.errors import InvariantViolationError
+from securebench.protocol.extraction import Extraction
+from securebench.run import layout
+from securebench.run.plan.model import LaunchKey, PodUserNamespaces, Role, VerifierKind
+from securebench.run.pods.canary import canary_pod, control_pod
+from securebench.run.pods.harness import harness_pod
+from securebench.run.pods.network_policy import deny_policy
+from securebench.run.pods.parts.commands import encode
+from securebench.run.pods.verify.verifier import verifier_pod
 
 HARNESS = LaunchKey(7, 2, Role.HARNESS, 2)
 VERIFIER = LaunchKey(7, 2, Role.VERIFIER, 3)
@@ -215,7 +215,7 @@ class TestHarness:
             "python3",
             "-I",
             "-m",
-            "securebench.pod.courier",
+            "securebench.sandbox.courier",
             "--spec",
         ]
         assert told(harness(), "courier")["mode"] == "seal"
@@ -422,7 +422,7 @@ class TestPolicy:
 class TestCanary:
     def test_differs_from_the_control_only_in_role_and_goal(self) -> None:
         plan = run_plan(text_task())
-        canary: Any = canary_pod(plan, 1, TARGETS, UserNamespaces.OFF)
+        canary: Any = canary_pod(plan, 1, TARGETS, PodUserNamespaces.OFF)
         control: Any = control_pod(plan, 1, TARGETS)
 
         assert told(canary, "probe") == {**told(control, "probe"), "want": "closed"}
@@ -439,7 +439,7 @@ class TestCanary:
 
     def test_shows_that_a_sub_path_and_a_user_namespace_work(self) -> None:
         plan = run_plan(text_task())
-        body: Any = canary_pod(plan, 1, TARGETS, UserNamespaces.ON)
+        body: Any = canary_pod(plan, 1, TARGETS, PodUserNamespaces.ON)
 
         assert body["spec"]["hostUsers"] is False
         assert mounts(body, "probe")["/work/probe"] == {

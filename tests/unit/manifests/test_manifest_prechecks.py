@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from golden.manifest_samples import terminal_task
-from securebench.manifests.prechecks import (
+from securebench.run.pods.verify.prechecks import (
     COMPILE,
     COMPILED,
     FILE,
@@ -15,9 +15,7 @@ from securebench.manifests.prechecks import (
     command_prechecks,
     is_of_candidate,
 )
-from securebench.manifests.prechecks import (
-    test_compiler as compiler_of,
-)
+from securebench.run.pods.verify.prechecks import test_compiler as compiler_of
 
 BELOW = "securebench/evaluation_inputs"
 

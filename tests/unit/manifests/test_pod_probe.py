@@ -8,18 +8,18 @@ from typing import Any, Self
 
 import pytest
 
-from securebench.errors import SpecError
-from securebench.pod import probe
-from securebench.pod.messages import encode_message
+from securebench.core.errors import SpecError
+from securebench.protocol.specs import encode_message
+from securebench.sandbox import probe
 
 TARGETS = (
-    probe.Target("api-server", "10.96.0.1", 443, "tcp"),
-    probe.Target("dns", "10.96.0.10", 53, "udp"),
+    probe.TargetSpec("api-server", "10.96.0.1", 443, "tcp"),
+    probe.TargetSpec("dns", "10.96.0.10", 53, "udp"),
 )
 
 
-def spec(want: str, rounds: int = 4) -> probe.Spec:
-    return probe.Spec(want, rounds, 2.0, TARGETS)
+def spec(want: str, rounds: int = 4) -> probe.ProbeSpec:
+    return probe.ProbeSpec(want, rounds, 2.0, TARGETS)
 
 
 class Network:
@@ -30,7 +30,7 @@ class Network:
         self.tries: list[str] = []
         self.pauses = 0
 
-    def __call__(self, target: probe.Target, timeout_seconds: float) -> bool:
+    def __call__(self, target: probe.TargetSpec, timeout_seconds: float) -> bool:
         assert timeout_seconds == 2.0
         self.tries.append(target.name)
         states = self.answers[target.name]
@@ -88,7 +88,7 @@ def test_control_tries_all_rounds_while_nothing_answers() -> None:
     assert network.tries.count("dns") == 4
 
 
-GATEWAY = probe.Target("gateway", "10.96.7.7", 8443, "tcp")
+GATEWAY = probe.TargetSpec("gateway", "10.96.7.7", 8443, "tcp")
 
 
 def run_with_gateway(network: Network) -> dict[str, str]:
@@ -124,7 +124,7 @@ def test_canary_looks_at_what_must_be_closed_while_the_gateway_answers() -> None
     assert network.tries.count("api-server") == 4
 
 
-def decoded(**changes: Any) -> probe.Spec:
+def decoded(**changes: Any) -> probe.ProbeSpec:
     raw = {
         "version": 1,
         "want": "closed",
@@ -136,7 +136,9 @@ def decoded(**changes: Any) -> probe.Spec:
 
 
 def test_specification_is_read() -> None:
-    assert decoded() == probe.Spec("closed", 2, 2.0, (probe.Target("a", "10.0.0.1", 443, "tcp"),))
+    assert decoded() == probe.ProbeSpec(
+        "closed", 2, 2.0, (probe.TargetSpec("a", "10.0.0.1", 443, "tcp"),)
+    )
     assert decoded(must_open=[GATEWAY._asdict()]).must_open == (GATEWAY,)
 
 

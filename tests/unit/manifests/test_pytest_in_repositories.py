@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from golden.manifest_samples import patch_task
-from securebench.manifests.counting import counted
-from securebench.plan.model import CheckPlan
+from securebench.run.plan.model import CheckPlan
+from securebench.run.pods.verify.counting import counted
 
 SECRET = "s" * 32
 COMMAND = f"cd . && {sys.executable} -m pytest -q -p no:cacheprovider tests"

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from securebench.manifests import layout
+from securebench.run import layout
 from unit.manifests.pytest_place import IMPORTING
 
 IMPORTED_EARLY = (

@@ -11,7 +11,7 @@ import pytest
 from typer.testing import CliRunner
 
 from securebench.cli.main import app
-from securebench.tester import output_folder
+from securebench.client.volume import output_folder
 from unit.cli.fake_operator import write_tester
 from unit.cli.shell import Shell
 from unit.mistakes.servers import answering, kubeconfig, unused_port, with_unknown_authority

@@ -15,7 +15,7 @@ import pytest
 
 from build import inline
 from operator_world import World
-from securebench.packs.bundle import BundleLimits
+from securebench.benchmark.files.bundle import BundleLimits
 from unit.cli import fake_operator
 from unit.cli.fake_operator import OperatorRun
 from unit.cli.shell import Shell

@@ -9,7 +9,7 @@ from urllib.parse import quote
 
 import pytest
 
-from securebench.exposed import FILLER, MINIMUM_BYTES, ExposedValues
+from securebench.controller.capture.exposed import FILLER, MINIMUM_BYTES, ExposedValues
 
 VALUE = b'sk-canary/7f3d+"0123456789'
 OTHER = b"another-secret"

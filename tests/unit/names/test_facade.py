@@ -35,15 +35,16 @@ def test_importing_the_package_loads_nothing():
 
 def test_a_name_is_loaded_when_it_is_used():
     modules = modules_after("import securebench; securebench.task_from_spec")
-    assert "securebench.packs.task" in modules
+    assert "securebench.benchmark.pack.task" in modules
     assert not modules & CLUSTER_LIBRARIES
 
 
 def test_programs_inside_pods_load_no_part_that_their_image_lacks():
-    modules = modules_after("import securebench.pod.courier, securebench.pod.verify_text")
+    modules = modules_after("import securebench.sandbox.courier, securebench.grading.verify_text")
     packages = {name.split(".")[1] for name in ours(modules) if "." in name}
-    in_image = {path.stem for path in (ROOT / "securebench").glob("*.py")}
-    assert packages <= in_image | {"candidates", "verifiers", "pod"}
+    assert packages <= {"core", "protocol", "files", "benchmark", "sandbox", "grading"}
+    parts = {name.split(".")[2] for name in ours(modules) if ".benchmark." in name}
+    assert parts <= {"families", "resources", "scorers"}
     assert not modules & CLUSTER_LIBRARIES
 
 

@@ -1,6 +1,6 @@
 import pytest
 
-from securebench.protocol import decode_object, decode_value
+from securebench.protocol.messages import decode_object, decode_value
 
 GOOD = {
     "empty": ("{}", {}),

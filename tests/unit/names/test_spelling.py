@@ -2,7 +2,7 @@
 
 import pytest
 
-from securebench.spelling import meant, meant_or_known, near_words, nearest
+from securebench.core.spelling import meant, meant_or_known, near_words, nearest
 
 KNOWN = ("short_answer", "image", "input", "metadata", "id")
 

@@ -2,10 +2,10 @@ import os
 
 import pytest
 
-from securebench.errors import PackError
-from securebench.packs.assets import asset_source
-from securebench.packs.references import FileReference
-from securebench.resources import Lane
+from securebench.benchmark.files.assets import asset_source
+from securebench.benchmark.pack.references import FileReference
+from securebench.benchmark.resources import Lane
+from securebench.core.errors import PackError
 
 
 @pytest.fixture

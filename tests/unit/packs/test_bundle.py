@@ -7,14 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from securebench.candidates.digest import tree_digest
-from securebench.errors import (
-    DigestMismatchError,
-    InvalidInputError,
-    StorageError,
-    TooLargeError,
-)
-from securebench.packs.bundle import (
+from securebench.benchmark.files.bundle import (
     BundleLimits,
     files_receipt,
     folder_files,
@@ -24,6 +17,13 @@ from securebench.packs.bundle import (
     unpack_bundle,
     write_bundle,
 )
+from securebench.core.errors import (
+    DigestMismatchError,
+    InvalidInputError,
+    StorageError,
+    TooLargeError,
+)
+from securebench.files.tree_digest import tree_digest
 
 LIMITS = BundleLimits(files=10, size_bytes=1000)
 

@@ -2,17 +2,17 @@ import json
 
 import pytest
 
-from securebench.errors import ConfigErrors, PackError
-from securebench.packs.compile import (
+from securebench.benchmark.pack.compile import (
     BenchmarkPack,
     SecureBenchTask,
     compile_benchmark_pack,
     compile_benchmark_row,
     task_from_spec,
 )
-from securebench.packs.manifest import AssetRoots, BenchmarkManifest
-from securebench.packs.rows import BenchmarkRow, split_lines
-from securebench.resources import Lane, ResourceError
+from securebench.benchmark.reading.manifest import AssetRoots, BenchmarkManifest
+from securebench.benchmark.reading.rows import BenchmarkRow, split_lines
+from securebench.benchmark.resources import Lane, ResourceError
+from securebench.core.errors import ConfigErrors, PackError
 
 MANIFEST = BenchmarkManifest(
     id="demo",

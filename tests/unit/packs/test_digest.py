@@ -3,10 +3,10 @@ import os
 
 import pytest
 
-from securebench.errors import StorageError
-from securebench.packs.compile import compile_benchmark_row
-from securebench.packs.digest import pack_digest, row_digest
-from securebench.packs.manifest import AssetRoots, BenchmarkManifest
+from securebench.benchmark.files.pack_digest import pack_digest, row_digest
+from securebench.benchmark.pack.compile import compile_benchmark_row
+from securebench.benchmark.reading.manifest import AssetRoots, BenchmarkManifest
+from securebench.core.errors import StorageError
 
 
 def sha256(content):

@@ -3,18 +3,18 @@ from pathlib import Path
 
 import pytest
 
-from securebench.errors import ConfigErrors
-from securebench.packs.importers.compose import read_compose
-from securebench.packs.importers.dockerfile import (
+from securebench.benchmark.files.load import check_pack
+from securebench.core.errors import ConfigErrors
+from securebench.importers.compose import read_compose
+from securebench.importers.dockerfile import (
     Additions,
     defects,
     instructions,
     with_additions,
     workdir,
 )
-from securebench.packs.importers.terminal_bench import import_terminal_bench
-from securebench.packs.importers.test_script import read_script
-from securebench.packs.load import check_pack
+from securebench.importers.terminal_bench import import_terminal_bench
+from securebench.importers.test_script import read_script
 
 COMPOSE = """\
 services:

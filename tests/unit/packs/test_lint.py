@@ -2,8 +2,8 @@ import json
 
 import pytest
 
-from securebench.packs.lint import Rule, Severity, lint_harness, lint_pack
-from securebench.packs.load import check_pack
+from securebench.benchmark.files.load import check_pack
+from securebench.benchmark.lint.pack_lint import LintRule, Severity, lint_harness, lint_pack
 
 IMAGE = "python@sha256:" + "0" * 64
 MANIFEST = f"id: demo\nversion: 1\ndefaults:\n  environment:\n    image: {IMAGE}\n"
@@ -39,31 +39,31 @@ def test_a_quiet_pack(tmp_path):
 
 
 ROWS = {
-    "unknown key": ({**QUIET, "notes": 1}, Rule.UNKNOWN_KEY, "unknown row key 'notes'"),
+    "unknown key": ({**QUIET, "notes": 1}, LintRule.UNKNOWN_KEY, "unknown row key 'notes'"),
     "no effect": (
-        {**QUIET, "environment": {"packages": []}}, Rule.NO_EFFECT,
+        {**QUIET, "environment": {"packages": []}}, LintRule.NO_EFFECT,
         "environment.packages has no effect"),
-    "image": ({**QUIET, "environment": {"image": "python:3"}}, Rule.IMAGE_DIGEST, "no digest"),
+    "image": ({**QUIET, "environment": {"image": "python:3"}}, LintRule.IMAGE_DIGEST, "no digest"),
     "configuration": (
         {**QUIET, "family": "free_response", "input": {"prompt": "p"}, "eval": {"rubric": "x"}},
-        Rule.VERIFIER_CONFIGURATION, "structured rubric"),
+        LintRule.VERIFIER_CONFIGURATION, "structured rubric"),
     "deferred eval key": (
         {"id": "x", "family": "tool_call", "input": {}, "eval": {"expected_cals": []}},
-        Rule.UNKNOWN_KEY,
+        LintRule.UNKNOWN_KEY,
         "unknown key eval.expected_cals, it stays hidden, did you mean 'expected_calls'?"),
     "rubric key": (
         {**QUIET, "family": "free_response", "input": {"prompt": "p"},
          "eval": {"rubric": {"accepted_answers": ["x"], "rejected_answer": ["y"]}}},
-        Rule.UNKNOWN_KEY,
+        LintRule.UNKNOWN_KEY,
         "unknown key eval.rubric.rejected_answer, did you mean 'rejected_answers'?"),
     "file with another key": (
         {**QUIET, "eval": {"checker": {"command": "true"}, "test_files": {"path": "x", "mnt": 1}}},
-        Rule.UNKNOWN_KEY,
+        LintRule.UNKNOWN_KEY,
         ("unknown key eval.test_files.mnt: the value is data and names no file, did you mean"
         " 'mount'?")),
     "allow paths": (
         {**REPO, "eval": {"tests": {"source": "command", "command": "x", "workdir": "/w"}}},
-        Rule.ALLOW_PATHS, "without allow_paths"),
+        LintRule.ALLOW_PATHS, "without allow_paths"),
 }  # fmt: skip
 
 
@@ -82,22 +82,22 @@ def test_asset_keys_warn(tmp_path):
     (tmp_path / "assets/x").write_text("x")
     row = {**QUIET, "assets": [{"path": "x", "type": "image", "mode": 1}]}
     found = findings(tmp_path, row)
-    assert [finding.rule for finding in found] == [Rule.ASSET_KEY, Rule.ASSET_KEY]
+    assert [finding.rule for finding in found] == [LintRule.ASSET_KEY, LintRule.ASSET_KEY]
 
 
 MANIFESTS = {
-    "unknown key": (MANIFEST + "owner: me\n", Rule.UNKNOWN_KEY, 6, "unknown manifest key 'owner'"),
+    "unknown key": (MANIFEST + "owner: me\n", LintRule.UNKNOWN_KEY, 6, "unknown manifest key 'owner'"),
     "unknown sub-key": (
-        MANIFEST + "asset_roots:\n  hidden: x\n", Rule.UNKNOWN_KEY, 7,
+        MANIFEST + "asset_roots:\n  hidden: x\n", LintRule.UNKNOWN_KEY, 7,
         "unknown manifest key 'asset_roots.hidden'"),
     "no effect": (
-        MANIFEST + "    network: full\n", Rule.NO_EFFECT, 6, "environment.network has no effect"),
-    "image": (MANIFEST.replace(IMAGE, "python:3"), Rule.IMAGE_DIGEST, 5, "no digest"),
+        MANIFEST + "    network: full\n", LintRule.NO_EFFECT, 6, "environment.network has no effect"),
+    "image": (MANIFEST.replace(IMAGE, "python:3"), LintRule.IMAGE_DIGEST, 5, "no digest"),
     "roots": (
-        MANIFEST + "asset_roots: {public: files, eval: files/private}\n", Rule.ASSET_ROOTS, 6,
+        MANIFEST + "asset_roots: {public: files, eval: files/private}\n", LintRule.ASSET_ROOTS, 6,
         "overlap"),
     "roots the other way": (
-        MANIFEST + "asset_roots: {public: a/b, eval: a}\n", Rule.ASSET_ROOTS, 6, "overlap"),
+        MANIFEST + "asset_roots: {public: a/b, eval: a}\n", LintRule.ASSET_ROOTS, 6, "overlap"),
 }  # fmt: skip
 
 
@@ -136,13 +136,13 @@ NAMES = {
 def test_harness_names_that_look_like_secrets(name):
     found = lint_harness([name], path="tester.yaml")
     assert bool(found) is NAMES[name]
-    assert all(finding.rule is Rule.SECRET_NAME for finding in found)
+    assert all(finding.rule is LintRule.SECRET_NAME for finding in found)
     assert all(str(finding).startswith("tester.yaml: ") for finding in found)
 
 
 def test_artifact_path_with_a_terminal_task():
     (finding,) = lint_harness([], artifact_path="out.txt", task_types=["terminal_task"])
-    assert finding.rule is Rule.ARTIFACT_PATH
+    assert finding.rule is LintRule.ARTIFACT_PATH
     assert str(finding) == finding.message
     assert lint_harness([], artifact_path="out.txt", task_types=["repo_patch"]) == ()
     assert lint_harness([], task_types=["terminal_task"]) == ()
@@ -150,6 +150,6 @@ def test_artifact_path_with_a_terminal_task():
 
 def test_the_difference_of_a_checkout_is_for_repositories_alone():
     (finding,) = lint_harness([], takes_checkout=True, task_types=["short_answer"])
-    assert finding.rule is Rule.NO_EFFECT
+    assert finding.rule is LintRule.NO_EFFECT
     assert "is for repo_patch tasks; the pack has none" in finding.message
     assert lint_harness([], takes_checkout=True, task_types=["short_answer", "repo_patch"]) == ()

@@ -2,15 +2,15 @@ import json
 
 import pytest
 
-from securebench.errors import ConfigErrors, PackError
-from securebench.packs.compile import compile_benchmark_pack
-from securebench.packs.load import (
+from securebench.benchmark.files.load import (
     check_pack,
     load_benchmark_manifest,
     load_benchmark_pack,
     load_tasks,
     pack_file,
 )
+from securebench.benchmark.pack.compile import compile_benchmark_pack
+from securebench.core.errors import ConfigErrors, PackError
 
 TERMINAL = {
     "id": "a",

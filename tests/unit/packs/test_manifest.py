@@ -1,9 +1,9 @@
 import jsonschema
 import pytest
 
-from securebench.errors import ConfigErrors
-from securebench.packs.manifest import AssetRoots, manifest_schema, parse_manifest
-from securebench.packs.plain import parse_yaml
+from securebench.benchmark.reading.manifest import AssetRoots, manifest_schema, parse_manifest
+from securebench.benchmark.reading.plain import parse_yaml
+from securebench.core.errors import ConfigErrors
 
 FULL = """\
 id: demo

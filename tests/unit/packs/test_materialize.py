@@ -5,12 +5,8 @@ import stat
 
 import pytest
 
-from securebench.candidates.digest import tree_digest
-from securebench.errors import InvalidInputError, InvariantViolationError, PackError, StorageError
-from securebench.packs import materialize
-from securebench.packs.compile import compile_benchmark_row
-from securebench.packs.manifest import BenchmarkManifest
-from securebench.packs.materialize import (
+from securebench.benchmark.files import materialize
+from securebench.benchmark.files.materialize import (
     AssetMount,
     MaterializationPlan,
     check_task_file,
@@ -19,11 +15,20 @@ from securebench.packs.materialize import (
     write_answer,
     write_lanes,
 )
-from securebench.packs.oracle import Answer
-from securebench.packs.paths import PathError
-from securebench.packs.references import each_reference
-from securebench.packs.task import task_from_spec
-from securebench.resources import Component
+from securebench.benchmark.pack.compile import compile_benchmark_row
+from securebench.benchmark.pack.oracle import ReferenceAnswer
+from securebench.benchmark.pack.paths import PathError
+from securebench.benchmark.pack.references import each_reference
+from securebench.benchmark.pack.task import task_from_spec
+from securebench.benchmark.reading.manifest import BenchmarkManifest
+from securebench.benchmark.resources import Component
+from securebench.core.errors import (
+    InvalidInputError,
+    InvariantViolationError,
+    PackError,
+    StorageError,
+)
+from securebench.files.tree_digest import tree_digest
 
 MANIFEST = BenchmarkManifest("demo", 1, default_environment={"image": "i"})
 
@@ -355,7 +360,7 @@ def test_an_answer_is_written_and_synced(tmp_path, monkeypatch):
 
     monkeypatch.setattr(materialize.os, "fsync", fsync)
     (tmp_path / "lanes/public").mkdir(parents=True)
-    digest = write_answer(Answer("command", "echo é\n"), tmp_path / "lanes")
+    digest = write_answer(ReferenceAnswer("command", "echo é\n"), tmp_path / "lanes")
     file = tmp_path / "lanes/oracle/command"
     assert file.read_text(encoding="utf-8") == "echo é\n"
     assert digest == tree_digest(file.parent)
@@ -366,4 +371,4 @@ def test_an_answer_is_written_and_synced(tmp_path, monkeypatch):
 def test_an_answer_on_a_broken_volume_is_a_storage_error(tmp_path):
     (tmp_path / "lanes").write_text("a file in the way")
     with pytest.raises(StorageError, match="a reference answer cannot be written"):
-        write_answer(Answer("candidate", "x"), tmp_path / "lanes")
+        write_answer(ReferenceAnswer("candidate", "x"), tmp_path / "lanes")

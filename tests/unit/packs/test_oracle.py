@@ -4,12 +4,12 @@ import json
 
 import pytest
 
-from securebench.digests import content_digest
-from securebench.errors import ConfigErrors, PackError
-from securebench.packs.compile import compile_benchmark_row
-from securebench.packs.load import read_answers
-from securebench.packs.manifest import BenchmarkManifest
-from securebench.packs.oracle import Answer, reference_answers
+from securebench.benchmark.files.load import read_answers
+from securebench.benchmark.pack.compile import compile_benchmark_row
+from securebench.benchmark.pack.oracle import ReferenceAnswer, reference_answers
+from securebench.benchmark.reading.manifest import BenchmarkManifest
+from securebench.core.digests import content_digest
+from securebench.core.errors import ConfigErrors, PackError
 
 MANIFEST = BenchmarkManifest("demo", 1, default_environment={"image": "i"})
 
@@ -46,7 +46,10 @@ def problems(*lines, wanted=("text", "work"), is_whole=True):
 def test_answers_in_any_order_with_blank_lines():
     data = content(*GOOD, "", "  ")
     found = reference_answers(data, TASKS, {"text", "work"}, is_whole=True)
-    assert found.by_id == {"work": Answer("command", "make\n"), "text": Answer("candidate", " é\n")}
+    assert found.by_id == {
+        "work": ReferenceAnswer("command", "make\n"),
+        "text": ReferenceAnswer("candidate", " é\n"),
+    }
     assert found.digest == content_digest(data)
 
 

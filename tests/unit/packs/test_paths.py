@@ -1,6 +1,6 @@
 import pytest
 
-from securebench.packs.paths import (
+from securebench.benchmark.pack.paths import (
     DENIED,
     PathError,
     author_path,

@@ -1,6 +1,6 @@
 import pytest
 
-from securebench.packs.plain import MAX_DEPTH, PlainProblem, parse_json, parse_yaml
+from securebench.benchmark.reading.plain import MAX_DEPTH, PlainProblem, parse_json, parse_yaml
 
 DEEP = "[" * (MAX_DEPTH + 1) + "]" * (MAX_DEPTH + 1)
 BOMB = "\n".join(

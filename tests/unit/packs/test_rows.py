@@ -1,7 +1,7 @@
 import pytest
 
-from securebench.packs.manifest import BenchmarkManifest
-from securebench.packs.rows import parse_rows, split_lines
+from securebench.benchmark.reading.manifest import BenchmarkManifest
+from securebench.benchmark.reading.rows import parse_rows, split_lines
 
 MANIFEST = BenchmarkManifest(id="b", version=1)
 

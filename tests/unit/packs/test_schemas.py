@@ -3,12 +3,12 @@ import json
 import jsonschema
 import pytest
 
-from securebench.errors import ConfigErrors
-from securebench.families.registry import FAMILIES, row_problems
-from securebench.packs import schemas
-from securebench.packs.compile import compile_benchmark_row
-from securebench.packs.manifest import BenchmarkManifest
-from securebench.packs.schemas import FOLDER, rendered_schemas, row_schema
+from securebench.benchmark import schemas
+from securebench.benchmark.families.registry import FAMILIES, row_problems
+from securebench.benchmark.pack.compile import compile_benchmark_row
+from securebench.benchmark.reading.manifest import BenchmarkManifest
+from securebench.benchmark.schemas import FOLDER, rendered_schemas, row_schema
+from securebench.core.errors import ConfigErrors
 
 
 def test_published_files_are_up_to_date():

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from securebench.packs.importers.findings import Findings
-from securebench.packs.importers.task_folder import read_task
-from securebench.packs.importers.task_toml import check_keys
+from securebench.importers.import_findings import ImportFindings
+from securebench.importers.task_folder import read_task
+from securebench.importers.task_toml import check_keys
 
 CARRIED = """\
 version = "1.0"
@@ -158,14 +158,14 @@ FOLDERS = {
 @pytest.mark.parametrize("case", FOLDERS)
 def test_a_refusal_names_file_and_key(tmp_path: Path, case: str) -> None:
     config, files, want = FOLDERS[case]
-    findings = Findings()
+    findings = ImportFindings()
     read_task(folder_of(tmp_path, config, *files), findings)
     (error,) = findings.errors
     assert str(error).startswith(f"{tmp_path}/{want}")
 
 
 def test_a_remark_names_the_file(tmp_path: Path) -> None:
-    findings = Findings()
+    findings = ImportFindings()
     read_task(folder_of(tmp_path, "[metadata]\nauthor_name = 'me'"), findings)
     want = "task.toml: not kept, no effect on grading: metadata.author_name"
     assert (findings.errors, findings.remarks) == ([], [f"{tmp_path}/{want}"])

@@ -4,10 +4,10 @@ from dataclasses import replace
 
 import pytest
 
-from securebench.api.models import BenchmarkRunSpec
-from securebench.errors import SpecError
-from securebench.plan.build import build_plan
-from securebench.plan.egress import EgressPlan, ProviderPlan
+from securebench.core.errors import SpecError
+from securebench.run.api.models import BenchmarkRunSpec
+from securebench.run.plan.build import build_plan
+from securebench.run.plan.egress_plan import EgressPlan, ProviderPlan
 from unit.plan.test_plan_build import TASKS, inputs, task
 
 OVERLAYS = {

@@ -3,19 +3,19 @@ from dataclasses import replace
 import pytest
 
 from golden.manifest_samples import pods
-from securebench.api.models import BenchmarkRunSpec, TaskSelector
-from securebench.digests import json_digest
-from securebench.errors import ConfigErrors, SpecError
-from securebench.packs.compile import compile_benchmark_row
-from securebench.packs.manifest import parse_manifest
-from securebench.plan.build import PlanInputs, build_plan, selected
-from securebench.plan.model import (
+from securebench.benchmark.pack.compile import compile_benchmark_row
+from securebench.benchmark.reading.manifest import parse_manifest
+from securebench.core.digests import json_digest
+from securebench.core.errors import ConfigErrors, SpecError
+from securebench.run.api.models import BenchmarkRunSpec, TaskSelector
+from securebench.run.plan.build import PlanInputs, build_plan, selected
+from securebench.run.plan.model import (
     AttemptKey,
     LaunchKey,
-    Limits,
     Role,
     RunIdentity,
     RunPolicy,
+    TaskLimits,
     pod_name,
 )
 
@@ -54,7 +54,7 @@ def inputs(*, kept=(), tasks=TASKS, audit=False, answers="", **changes):
         pack_digest="sha256:" + "1" * 64,
         pods=pods(),
         policy=RunPolicy(),
-        limits=Limits(),
+        limits=TaskLimits(),
         audit=audit,
         answers_digest=answers,
         kept=frozenset(kept),
@@ -180,7 +180,7 @@ def test_isolation_is_part_of_the_policy(isolation):
 
 OTHER = {
     "attempts": {"policy": RunPolicy(attempts=2)},
-    "bounds": {"limits": Limits(text_bytes=1)},
+    "bounds": {"limits": TaskLimits(text_bytes=1)},
     "pack": {"pack_digest": "sha256:" + "2" * 64},
     "run id": {"identity": RunIdentity(UID, "run", "default", "run-2")},
 }

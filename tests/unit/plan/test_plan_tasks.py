@@ -1,14 +1,14 @@
 import pytest
 
-from securebench.candidates.extraction import Extraction
-from securebench.errors import PackError
-from securebench.families.verification import CodePlan
-from securebench.harnesses.config import CommandHarness
-from securebench.packs.compile import compile_benchmark_row
-from securebench.packs.manifest import parse_manifest
-from securebench.plan.model import CheckPlan, SourcePlan, VerifierKind
-from securebench.plan.tasks import task_plan
-from securebench.verifiers.dangerous_commands import VerificationPolicy
+from securebench.agents.harness_config import CommandHarness
+from securebench.benchmark.families.verification import CodePlan
+from securebench.benchmark.pack.compile import compile_benchmark_row
+from securebench.benchmark.reading.manifest import parse_manifest
+from securebench.benchmark.scorers.dangerous_commands import VerificationPolicy
+from securebench.core.errors import PackError
+from securebench.protocol.extraction import Extraction
+from securebench.run.plan.model import CheckPlan, SourcePlan, VerifierKind
+from securebench.run.plan.tasks import task_plan
 
 MANIFEST = parse_manifest("id: p\nversion: 1\n", path="manifest.yaml")
 HARNESS = CommandHarness(command="echo A", timeout_seconds=None)

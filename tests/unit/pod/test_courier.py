@@ -12,9 +12,9 @@ from pathlib import Path
 
 import pytest
 
-from securebench.candidates.untrusted import RefusedError
-from securebench.errors import SpecError
-from securebench.pod import courier
+from securebench.core.errors import SpecError
+from securebench.files.untrusted import UnreadableError
+from securebench.sandbox import courier
 
 LIMITS = {
     "text_bytes": 100,
@@ -178,7 +178,7 @@ def test_a_restarted_courier_never_seals_again(volumes: Path) -> None:
 
 def test_a_note_that_is_not_ours_stops_the_courier(volumes: Path) -> None:
     (volumes / "producer/sealed.json").symlink_to("../workspace/forged")
-    with pytest.raises(RefusedError):
+    with pytest.raises(UnreadableError):
         work(volumes, seal_spec())
 
 
@@ -228,7 +228,7 @@ def test_odd_specifications_are_refused_before_waiting(volumes: Path, spec: str)
 
 def test_the_program_sleeps_until_it_is_told(volumes: Path) -> None:
     program = (
-        "import signal, sys; from pathlib import Path; from securebench.pod import courier;"
+        "import signal, sys; from pathlib import Path; from securebench.sandbox import courier;"
         "signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM});"
         f"sys.exit(courier.main(volumes=Path({str(volumes)!r}), log=Path({str(volumes / 'log')!r}),"
         " wait=lambda: (print('up', flush=True), courier.wait_for_term())))"

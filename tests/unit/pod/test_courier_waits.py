@@ -3,7 +3,7 @@ import threading
 
 import pytest
 
-from securebench.pod.courier import wait_for_term
+from securebench.sandbox.courier import wait_for_term
 
 
 @pytest.fixture

@@ -13,10 +13,10 @@ from typing import Any
 
 import pytest
 
-from securebench.egress.protocol import Route
-from securebench.errors import SpecError
-from securebench.pod import dial, egress_proxy
-from securebench.pod.egress_proxy import Carrier, Spec, decode
+from securebench.core.errors import SpecError
+from securebench.protocol.sidecar import Route
+from securebench.sandbox import dial, egress_proxy
+from securebench.sandbox.egress_proxy import Carrier, ProxySpec, decode
 
 pytestmark = pytest.mark.timeout(30)
 
@@ -84,9 +84,9 @@ def renew(token: Path, content: str | None) -> None:
         token.write_text(content, encoding="utf-8")
 
 
-def spec(port: int, token: Path, **changes: Any) -> Spec:
+def spec(port: int, token: Path, **changes: Any) -> ProxySpec:
     listen = {Route.PROXY: 0, Route.PROVIDER: 0}
-    return Spec(HOST, port, token, listen, 4, 1.0, 1.0)._replace(**changes)
+    return ProxySpec(HOST, port, token, listen, 4, 1.0, 1.0)._replace(**changes)
 
 
 def free_port() -> int:
@@ -164,7 +164,7 @@ async def test_a_cut_answer_is_no_whole_answer(token: Path) -> None:
         writer.write(b"half")
         await writer.drain()
         await reader.read(1)
-        dial.cut(dial.Stream(reader, writer))
+        dial.cut(dial.GatewayStream(reader, writer))
 
     async with gateway_that(break_off) as gateway, Carrier(spec(gateway.port, token)) as carrier:
         reader, writer = await connect(carrier)
@@ -476,7 +476,7 @@ def encoded(**changes: Any) -> str:
 
 def test_the_specification_is_read() -> None:
     path = Path("/work/token/token")
-    assert decode(encoded()) == Spec("10.96.7.7", 8443, path, {Route.PROXY: 8080}, 128, 60, 20)
+    assert decode(encoded()) == ProxySpec("10.96.7.7", 8443, path, {Route.PROXY: 8080}, 128, 60, 20)
 
 
 @pytest.mark.parametrize(

@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from securebench.pod import courier, live
-from securebench.pod.live import LiveCopy
+from securebench.sandbox import courier, live_copy
+from securebench.sandbox.live_copy import LiveCopy
 from unit.pod.test_courier import FILE, LIMITS
 
 
@@ -54,7 +54,7 @@ def test_the_next_command_follows_the_preflight(copy: LiveCopy, output: Path) ->
 def test_the_copy_ends_at_its_bound(
     output: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(live, "LIVE_BYTES", 5)
+    monkeypatch.setattr(live_copy, "LIVE_BYTES", 5)
     copy = LiveCopy(output, "stdout", tmp_path / "producer")
     with (output / "stdout").open("a") as stream:
         for _ in range(3):

@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from securebench.candidates.digest import tree_digest
-from securebench.digests import content_digest
-from securebench.pod import verify_text
+from securebench.core.digests import content_digest
+from securebench.files.tree_digest import tree_digest
+from securebench.grading import verify_text
 
 
 @pytest.fixture

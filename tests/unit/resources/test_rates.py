@@ -2,7 +2,7 @@
 
 import pytest
 
-from securebench.rates import TokenBucket
+from securebench.core.rates import TokenBucket
 
 
 class Clock:

@@ -1,7 +1,7 @@
 import pytest
 
-from securebench.redaction import redact_verification, task_secrets
-from securebench.resources import REDACTED, Lane, Resource, ResourceBundle
+from securebench.benchmark.resources import REDACTED, Lane, Resource, ResourceBundle
+from securebench.run.records.redaction import redact_verification, task_secrets
 
 
 def redact(secrets, *, stdout="", stderr="", metadata=None, message=None):

@@ -1,6 +1,6 @@
 import pytest
 
-from securebench.resources import (
+from securebench.benchmark.resources import (
     REDACTED,
     Lane,
     Resource,

@@ -6,11 +6,11 @@ from collections.abc import Mapping
 from itertools import count
 from pathlib import Path
 
-from securebench.tester.config import load_tester_config, with_tester_overrides
-from securebench.tester.link import OperatorLink
-from securebench.tester.prepare import prepare
-from securebench.tester.progress import Event
-from securebench.tester.run import RunEnd, RunSession, Surroundings
+from securebench.client.session.run_session import RunEnd, RunSession, Surroundings
+from securebench.client.submit.prepare import prepare
+from securebench.client.submit.tester_config import load_tester_config, with_tester_overrides
+from securebench.client.volume.link import OperatorLink
+from securebench.client.watch.progress import Event
 from unit.cli.fake_operator import Namespace, Script, complete, write_tester
 
 ENV = {"MY_NAME": "value", "EMPTY": ""}

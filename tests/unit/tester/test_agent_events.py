@@ -4,9 +4,9 @@ import json
 
 import pytest
 
-from securebench.harnesses.agent import AgentCli
-from securebench.harnesses.registry import cli_agents, cli_named
-from securebench.tester.agent_events import agent_lines, shown_agent
+from securebench.agents.agent import AgentCli
+from securebench.agents.registry import cli_agents, cli_named
+from securebench.client.watch.agent_events import agent_lines, shown_agent
 
 CODEX_CLI, CLAUDE_CLI = cli_named("codex"), cli_named("claude_code")
 CLIS = [cli for _, cli in cli_agents()]

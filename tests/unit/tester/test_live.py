@@ -11,15 +11,15 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from securebench.controller.live_output import LaunchNumbers
-from securebench.errors import InvalidInputError, StorageError, TransientClusterError
-from securebench.harnesses.registry import cli_named
-from securebench.tester import live
-from securebench.tester.link import LivePart, OperatorLink
-from securebench.tester.live import LiveOutput
-from securebench.tester.mirror import RecordKey
-from securebench.tester.progress import Event, NullReporter, record_events
-from securebench.tester.trace import AgentOutputReporter
+from securebench.agents.registry import cli_named
+from securebench.client.volume.link import LivePart, OperatorLink
+from securebench.client.volume.record_mirror import RecordKey
+from securebench.client.watch import live
+from securebench.client.watch.live import LiveOutput
+from securebench.client.watch.progress import Event, NullReporter, record_events
+from securebench.client.watch.trace import AgentOutputReporter
+from securebench.controller.exec.live_output import LaunchNumbers
+from securebench.core.errors import InvalidInputError, StorageError, TransientClusterError
 from unit.cli.fake_operator import Namespace, OperatorRun, record
 from unit.cli.shell import Shell
 
@@ -82,7 +82,7 @@ class Watch:
 def shell(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Shell:
     made = Shell(tmp_path)
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("securebench.tester.facade.open_connection", made.connect)
+    monkeypatch.setattr("securebench.client.session.facade.open_connection", made.connect)
     return made
 
 

@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from securebench.tester.earlier import Binding
-from securebench.tester.local_records import left_out_lines
-from securebench.tester.mirror import record_key
+from securebench.client.volume.earlier import Binding
+from securebench.client.volume.local_records import left_out_lines
+from securebench.client.volume.record_mirror import record_key
 
 BINDING = Binding("r", "sha256:p", "sha256:h", "1")
 

@@ -6,8 +6,9 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from securebench.tester.agent_events import shown_agent
-from securebench.tester.progress import (
+from securebench.client.terminal_text import printable, printable_lines, snippet
+from securebench.client.watch.agent_events import shown_agent
+from securebench.client.watch.progress import (
     Event,
     LineReporter,
     LiveReporter,
@@ -15,8 +16,7 @@ from securebench.tester.progress import (
     record_events,
     terminal_lines,
 )
-from securebench.tester.text import printable, printable_lines, snippet
-from securebench.tester.trace import AgentOutputReporter
+from securebench.client.watch.trace import AgentOutputReporter
 
 
 def plain_console() -> tuple[Console, io.StringIO]:

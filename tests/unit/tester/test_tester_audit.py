@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from securebench.errors import ConfigErrors
-from securebench.kube.port import metadata
+from securebench.cluster.port import metadata
+from securebench.core.errors import ConfigErrors
 from unit.tester.bench import Bench
 
 COMMAND = 'type: command\n  config: {command: "python3 answer.py"}'

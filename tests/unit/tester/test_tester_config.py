@@ -4,12 +4,12 @@ from pathlib import Path
 
 import pytest
 
-from securebench.errors import ConfigError, ConfigErrors
-from securebench.tester.config import (
+from securebench.client.submit.tester_config import (
     load_tester_config,
     parse_tester_config,
     with_tester_overrides,
 )
+from securebench.core.errors import ConfigError, ConfigErrors
 
 GOOD = """\
 schema_version: "0.2"

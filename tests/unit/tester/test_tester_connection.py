@@ -9,14 +9,14 @@ from typing import Any
 import pytest
 
 from fake_cluster import FakeCluster
-from securebench.errors import (
+from securebench.client.volume import connection
+from securebench.client.volume.connection import Place, PodExec, open_connection
+from securebench.core.errors import (
     ConfigError,
     PermanentClusterError,
     SecureBenchError,
     TransientClusterError,
 )
-from securebench.tester import connection
-from securebench.tester.connection import Place, PodExec, open_connection
 
 
 async def opened(place: Place) -> None:

@@ -6,13 +6,13 @@ from pathlib import Path
 
 import pytest
 
-from securebench.errors import ConfigError, ConfigErrors
-from securebench.kube.port import metadata
-from securebench.tester.config import load_tester_config
-from securebench.tester.earlier import Binding, resumable_run
-from securebench.tester.link import RunEntry
-from securebench.tester.prepare import prepare
-from securebench.tester.progress import Event
+from securebench.client.submit.prepare import prepare
+from securebench.client.submit.tester_config import load_tester_config
+from securebench.client.volume.earlier import Binding, resumable_run
+from securebench.client.volume.link import RunEntry
+from securebench.client.watch.progress import Event
+from securebench.cluster.port import metadata
+from securebench.core.errors import ConfigError, ConfigErrors
 from unit.cli.fake_operator import OperatorRun, record, write_pack
 from unit.tester.bench import Bench
 

@@ -9,8 +9,12 @@ from pathlib import Path
 
 import pytest
 
-from securebench.candidates.digest import tree_digest
-from securebench.errors import (
+from securebench.client.session.run_summary import localized_summary, parse_summary
+from securebench.client.volume.link import ExecResult, OperatorLink
+from securebench.client.volume.record_mirror import RecordMirror, line_marks
+from securebench.client.watch.progress import Event
+from securebench.cluster.port import ObjectKind, metadata
+from securebench.core.errors import (
     ClusterError,
     ConfigError,
     ConfigErrors,
@@ -20,11 +24,7 @@ from securebench.errors import (
     StorageError,
     TransientClusterError,
 )
-from securebench.kube.port import Kind, metadata
-from securebench.tester.link import ExecResult, OperatorLink
-from securebench.tester.mirror import RecordMirror, line_marks
-from securebench.tester.progress import Event
-from securebench.tester.summary import localized_summary, parse_summary
+from securebench.files.tree_digest import tree_digest
 from unit.cli.fake_operator import OperatorRun, record
 from unit.tester.bench import ENV, Bench
 
@@ -100,7 +100,7 @@ async def test_the_secret_holds_what_is_set_and_belongs_to_the_run(bench: Bench)
     await bench.run()
     run, (secret,) = (
         bench.namespace.runs()[0],
-        bench.namespace.cluster.objects(Kind.SECRET).values(),
+        bench.namespace.cluster.objects(ObjectKind.SECRET).values(),
     )
     meta = metadata(secret)
     assert secret["data"] == {"MY_NAME": base64.b64encode(b"value").decode()}
@@ -134,7 +134,7 @@ async def test_a_provider_key_goes_to_the_gateway_alone(
     assert spec["provider"] == {"secretRef": {"name": f"{name}-provider"}}
     assert spec["harness"]["env"] == ["MY_NAME"]
     assert spec["harness"]["secretRef"] == {"name": name}
-    secrets = bench.namespace.cluster.objects(Kind.SECRET)
+    secrets = bench.namespace.cluster.objects(ObjectKind.SECRET)
     assert {key: list(item["data"]) for key, item in secrets.items()} == {  # type: ignore[call-overload]
         name: ["MY_NAME"],
         f"{name}-provider": ["OPENAI_API_KEY"],
@@ -151,7 +151,7 @@ async def test_a_missing_key_is_told_before_anything_is_made(bench: Bench) -> No
     use_codex(bench)
     with pytest.raises(ConfigError, match=r"codex needs OPENAI_API_KEY: set it"):
         await bench.start().execute()
-    assert bench.namespace.cluster.objects(Kind.SECRET) == {}
+    assert bench.namespace.cluster.objects(ObjectKind.SECRET) == {}
     assert bench.namespace.operations() == []
 
 
@@ -161,10 +161,10 @@ async def test_a_refused_run_leaves_neither_secret(
     use_codex(bench)
     monkeypatch.setitem(ENV, "OPENAI_API_KEY", "the-key")
     refusal = PermanentClusterError("forbidden", status=403)
-    bench.namespace.cluster.fail_next("create", refusal, kind=Kind.BENCHMARK_RUN)
+    bench.namespace.cluster.fail_next("create", refusal, kind=ObjectKind.BENCHMARK_RUN)
     with pytest.raises(PermanentClusterError):
         await bench.start().execute()
-    assert bench.namespace.cluster.objects(Kind.SECRET) == {}
+    assert bench.namespace.cluster.objects(ObjectKind.SECRET) == {}
 
 
 async def test_a_secret_that_cannot_be_owned_is_told(bench: Bench) -> None:
@@ -176,16 +176,16 @@ async def test_a_secret_that_cannot_be_owned_is_told(bench: Bench) -> None:
 
 async def test_without_env_there_is_no_secret(bench: Bench) -> None:
     await bench.run()
-    assert bench.namespace.cluster.objects(Kind.SECRET) == {}
+    assert bench.namespace.cluster.objects(ObjectKind.SECRET) == {}
 
 
 async def test_a_refused_run_leaves_no_secret(bench: Bench) -> None:
     bench.edit("type: command", "type: command\n  env: [MY_NAME]")
     refusal = PermanentClusterError("forbidden", status=403)
-    bench.namespace.cluster.fail_next("create", refusal, kind=Kind.BENCHMARK_RUN)
+    bench.namespace.cluster.fail_next("create", refusal, kind=ObjectKind.BENCHMARK_RUN)
     with pytest.raises(PermanentClusterError):
         await bench.start().execute()
-    assert bench.namespace.cluster.objects(Kind.SECRET) == {}
+    assert bench.namespace.cluster.objects(ObjectKind.SECRET) == {}
 
 
 async def test_a_pack_is_uploaded_once(bench: Bench) -> None:
@@ -244,7 +244,7 @@ async def test_records_of_an_earlier_run_stay_until_the_new_run_exists(bench: Be
     bench.output.mkdir()
     (bench.output / "candidates.jsonl").write_text("old\n")
     refusal = PermanentClusterError("no", status=422)
-    bench.namespace.cluster.fail_next("create", refusal, kind=Kind.BENCHMARK_RUN)
+    bench.namespace.cluster.fail_next("create", refusal, kind=ObjectKind.BENCHMARK_RUN)
     with pytest.raises(PermanentClusterError):
         await bench.start().execute()
     assert (bench.output / "candidates.jsonl").read_text() == "old\n"
@@ -374,7 +374,7 @@ async def test_an_ended_or_expired_watch_is_opened_again(bench: Bench) -> None:
 async def test_a_deleted_run_is_an_error(bench: Bench) -> None:
     async def script(run: OperatorRun) -> None:
         await run.status("Running")
-        bench.namespace.cluster.remove(Kind.BENCHMARK_RUN, run.name)
+        bench.namespace.cluster.remove(ObjectKind.BENCHMARK_RUN, run.name)
 
     with pytest.raises(ClusterError, match="was deleted"):
         await bench.run(script)
@@ -394,7 +394,7 @@ async def test_waiting_is_explained_once(bench: Bench) -> None:
 
 async def test_a_lost_answer_to_the_creation_makes_no_second_run(bench: Bench) -> None:
     bench.namespace.cluster.fail_next(
-        "create", TransientClusterError("lost"), before=False, kind=Kind.BENCHMARK_RUN
+        "create", TransientClusterError("lost"), before=False, kind=ObjectKind.BENCHMARK_RUN
     )
     await bench.run()
     assert len(bench.namespace.runs()) == 1
@@ -445,7 +445,7 @@ async def test_the_mirror_joins_parts_and_notices_a_change_between_them(
     file.parent.mkdir(parents=True)
     first = '{"task_id": "b"}\n{"task_id": "c"}\n'
     file.write_text(first)
-    monkeypatch.setattr("securebench.controller.exec_io.MAX_ANSWER_BYTES", 20)
+    monkeypatch.setattr("securebench.controller.exec.exec_io.MAX_ANSWER_BYTES", 20)
 
     async def execute(command: object, stdin: object) -> object:
         result = await namespace.execute(command, stdin)  # type: ignore[arg-type]

@@ -2,9 +2,14 @@
 
 import pytest
 
-from securebench.errors import ConfigError
-from securebench.tester.config import HarnessSection
-from securebench.tester.secrets import SecretNames, secret_names, secret_values, without_value
+from securebench.client.submit.secrets import (
+    SecretNames,
+    secret_names,
+    secret_values,
+    without_value,
+)
+from securebench.client.submit.tester_config import HarnessSection
+from securebench.core.errors import ConfigError
 
 CODEX = HarnessSection("codex", ("TOKEN", "OPENAI_API_KEY"))
 CLAUDE = HarnessSection("claude_code")

@@ -7,11 +7,11 @@ import json
 
 import pytest
 
-from securebench.errors import TransientClusterError
-from securebench.kube.port import Kind, Raw
-from securebench.tester.earlier import Binding, joinable_run
-from securebench.tester.local_records import Flaw
-from securebench.tester.progress import Event
+from securebench.client.volume.earlier import Binding, joinable_run
+from securebench.client.volume.local_records import Flaw
+from securebench.client.watch.progress import Event
+from securebench.cluster.port import ObjectKind, Raw
+from securebench.core.errors import TransientClusterError
 from unit.cli.fake_operator import FakeCluster, record
 from unit.tester.bench import Bench
 
@@ -91,7 +91,7 @@ class SlowCluster(FakeCluster):
         self.asked = asyncio.Event()
         self.answers = asyncio.Event()
 
-    async def create(self, kind: Kind, manifest: Raw) -> Raw:
+    async def create(self, kind: ObjectKind, manifest: Raw) -> Raw:
         created = await super().create(kind, manifest)
         self.asked.set()
         await self.answers.wait()
@@ -105,7 +105,7 @@ class SlowOwner(FakeCluster):
         super().__init__()
         self.asked = asyncio.Event()
 
-    async def patch(self, kind: Kind, name: str, body: Raw) -> bool:
+    async def patch(self, kind: ObjectKind, name: str, body: Raw) -> bool:
         self.asked.set()
         await asyncio.Event().wait()
         return await super().patch(kind, name, body)
@@ -128,21 +128,21 @@ async def interrupted(bench: Bench, cluster: SlowCluster | SlowOwner) -> None:
 async def test_a_creation_that_is_given_up_leaves_no_secret(bench: Bench) -> None:
     cluster = SlowCluster()
     await interrupted(bench, cluster)
-    assert cluster.objects(Kind.SECRET) == {}
+    assert cluster.objects(ObjectKind.SECRET) == {}
 
 
 async def test_a_secret_that_stays_is_named(bench: Bench) -> None:
     cluster = SlowCluster()
-    cluster.fail_next("delete", TransientClusterError("no route"), kind=Kind.SECRET)
+    cluster.fail_next("delete", TransientClusterError("no route"), kind=ObjectKind.SECRET)
     await interrupted(bench, cluster)
-    (name,) = cluster.objects(Kind.SECRET)
+    (name,) = cluster.objects(ObjectKind.SECRET)
     assert f"the Secret {name} may be left; delete it by hand (no route)" in bench.reporter.notes()
 
 
 async def test_a_secret_without_its_run_is_named_after_an_interruption(bench: Bench) -> None:
     cluster = SlowOwner()
     await interrupted(bench, cluster)
-    (name,) = cluster.objects(Kind.SECRET)
+    (name,) = cluster.objects(ObjectKind.SECRET)
     told = bench.reporter.notes()
     assert f"the Secret {name} must be deleted by hand after the run (interrupted)" in told
 
@@ -150,11 +150,11 @@ async def test_a_secret_without_its_run_is_named_after_an_interruption(bench: Be
 async def test_the_secret_of_another_run_is_left_alone(bench: Bench) -> None:
     bench.edit("type: command", "type: command\n  env: [MY_NAME]")
     cluster = bench.namespace.cluster
-    await cluster.create(Kind.SECRET, {"metadata": {"name": "my-run-000000"}})
+    await cluster.create(ObjectKind.SECRET, {"metadata": {"name": "my-run-000000"}})
     await bench.run()
-    first, second = cluster.objects(Kind.SECRET)
+    first, second = cluster.objects(ObjectKind.SECRET)
     assert first == "my-run-000000"
-    assert [second] == list(cluster.objects(Kind.BENCHMARK_RUN))
+    assert [second] == list(cluster.objects(ObjectKind.BENCHMARK_RUN))
 
 
 async def test_an_interrupted_creation_comes_to_its_end(bench: Bench) -> None:
@@ -168,6 +168,6 @@ async def test_an_interrupted_creation_comes_to_its_end(bench: Bench) -> None:
     cluster.answers.set()
     with pytest.raises(asyncio.CancelledError):
         await starting
-    (secret,) = cluster.objects(Kind.SECRET).values()
-    assert [session.name] == list(cluster.objects(Kind.BENCHMARK_RUN))
+    (secret,) = cluster.objects(ObjectKind.SECRET).values()
+    assert [session.name] == list(cluster.objects(ObjectKind.BENCHMARK_RUN))
     assert secret["metadata"]["ownerReferences"][0]["name"] == session.name  # type: ignore[index]

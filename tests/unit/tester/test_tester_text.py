@@ -2,7 +2,7 @@ from pathlib import Path
 
 import pytest
 
-from securebench.tester.text import shown_path
+from securebench.client.terminal_text import shown_path
 
 
 @pytest.fixture

@@ -1,6 +1,6 @@
 """What the command line brings home of a run with a way out."""
 
-from securebench.tester.summary import parse_summary
+from securebench.client.session.run_summary import parse_summary
 from unit.cli.fake_operator import OperatorRun, Script, record
 from unit.tester.bench import Bench
 

@@ -1,11 +1,11 @@
 import pytest
 
-from securebench.candidates.artifact import CandidateArtifact
-from securebench.errors import ConfigError
-from securebench.packs.task import task_from_spec
-from securebench.tester.verify import candidate_record, verify_candidate
-from securebench.verifiers.dangerous_commands import VerificationPolicy
-from securebench.verifiers.result import VerificationResult, VerifierConfigurationError
+from securebench.benchmark.pack.task import task_from_spec
+from securebench.benchmark.scorers.artifact import CandidateArtifact
+from securebench.benchmark.scorers.dangerous_commands import VerificationPolicy
+from securebench.benchmark.scorers.result import VerificationResult, VerifierConfigurationError
+from securebench.client.session.verify import candidate_record, verify_candidate
+from securebench.core.errors import ConfigError
 
 ANSWER = "Lake Superior"
 

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-FOLDER = Path(__file__).parents[3] / "operator" / "securebench" / "verifiers"
+FOLDER = Path(__file__).parents[3] / "operator" / "securebench" / "grading"
 BOOT = (
     "import sys; sys.path.insert(0, sys.argv.pop(1));"
     " from securebench_code.entry import start; start()"

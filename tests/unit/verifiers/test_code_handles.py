@@ -3,7 +3,7 @@
 
 import pytest
 
-from securebench.verifiers.code import protocols
+from securebench.grading.code import protocols
 from unit.verifiers.code_pair import judge
 from unit.verifiers.test_code_shared import shared
 

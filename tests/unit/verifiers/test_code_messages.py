@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from securebench.verifiers.code import frames, plain
-from securebench.verifiers.code.marshalling import Marshaller
+from securebench.grading.code import frames, plain
+from securebench.grading.code.marshalling import Marshaller
 from unit.verifiers.code_pair import FOLDER, judge
 
 pytestmark = pytest.mark.timeout(20)

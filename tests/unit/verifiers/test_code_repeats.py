@@ -11,8 +11,8 @@ import os
 
 import pytest
 
-from securebench.verifiers.code import samples
-from securebench.verifiers.code.samples import NotPlainError, Sample, form_of, outcome_of
+from securebench.grading.code import samples
+from securebench.grading.code.samples import NotPlainError, Sample, form_of, outcome_of
 from unit.verifiers.code_pair import judge
 
 ALL_CALLS = 8

@@ -2,12 +2,12 @@
 
 import pytest
 
-from securebench.verifiers.dangerous_commands import (
+from securebench.benchmark.scorers.dangerous_commands import (
     VerificationPolicy,
     decide,
     denial_result,
 )
-from securebench.verifiers.result import VerifierConfigurationError
+from securebench.benchmark.scorers.result import VerifierConfigurationError
 
 OPEN = VerificationPolicy(disallow_dangerous_commands=False)
 DENYING = VerificationPolicy(disallow_dangerous_commands=False, deny_commands=("chroot",))

@@ -4,14 +4,14 @@ import time
 
 import pytest
 
-from securebench.verifiers.free_response import (
+from securebench.benchmark.scorers.free_response import (
     STOP_WORDS,
     configuration_problem,
     token_f1,
     tokens,
     verify,
 )
-from securebench.verifiers.result import VerifierConfigurationError
+from securebench.benchmark.scorers.result import VerifierConfigurationError
 
 
 def rubric(accepted, rejected=None, **more):

@@ -2,9 +2,9 @@
 
 import pytest
 
-from securebench.errors import ConfigError
-from securebench.verifiers.multiple_choice import configuration_problem, verify
-from securebench.verifiers.result import VerifierConfigurationError
+from securebench.benchmark.scorers.multiple_choice import configuration_problem, verify
+from securebench.benchmark.scorers.result import VerifierConfigurationError
+from securebench.core.errors import ConfigError
 
 PLANETS = {"question": "Which?", "choices": ["Mercury", "Venus", "Earth"]}
 

@@ -2,19 +2,19 @@
 
 import pytest
 
-from securebench.verifiers.patch.judgement import (
-    LISTED_PATHS,
-    PatchProblem,
-    judge_changes,
-    judge_patch,
-)
-from securebench.verifiers.patch.policy import (
+from securebench.benchmark.patch.candidate_policy import (
     CandidatePolicy,
-    Decision,
+    PathDecision,
     Patterns,
     is_hard_denied,
     is_sensitive,
     link_destination,
+)
+from securebench.benchmark.patch.judgement import (
+    LISTED_PATHS,
+    PatchProblem,
+    judge_changes,
+    judge_patch,
 )
 
 
@@ -86,7 +86,7 @@ def test_a_pattern_is_a_wildcard_a_path_or_a_folder(pattern, path, want):
 )
 def test_some_paths_no_list_can_allow(path):
     assert is_hard_denied(path)
-    assert policy(allow=["*"], sensitive=["*"]).decide(path) is Decision.HARD_DENIED
+    assert policy(allow=["*"], sensitive=["*"]).decide(path) is PathDecision.HARD_DENIED
 
 
 @pytest.mark.parametrize("path", ["a/securebench/x", ".gitignore", "a/.github/x", "...", "..a/b"])
@@ -151,11 +151,11 @@ def test_similar_paths_are_not_hard_denied(path):
 )
 def test_sensitive_paths_need_a_list(path):
     assert is_sensitive(path)
-    assert policy().decide(path) is Decision.SENSITIVE
-    assert policy(sensitive=[path]).decide(path) is Decision.ALLOWED
-    assert policy(allow=[path]).decide(path) is Decision.SENSITIVE
-    assert policy(allow=["other"], sensitive=[path]).decide(path) is Decision.NOT_LISTED
-    assert policy(allow=[path], sensitive=[path]).decide(path) is Decision.ALLOWED
+    assert policy().decide(path) is PathDecision.SENSITIVE
+    assert policy(sensitive=[path]).decide(path) is PathDecision.ALLOWED
+    assert policy(allow=[path]).decide(path) is PathDecision.SENSITIVE
+    assert policy(allow=["other"], sensitive=[path]).decide(path) is PathDecision.NOT_LISTED
+    assert policy(allow=[path], sensitive=[path]).decide(path) is PathDecision.ALLOWED
 
 
 @pytest.mark.parametrize(
@@ -177,8 +177,8 @@ def test_sensitive_paths_need_a_list(path):
 )
 def test_ordinary_paths_are_allowed(path):
     assert not is_sensitive(path)
-    assert policy().decide(path) is Decision.ALLOWED
-    assert policy(allow=["lib"]).decide(path) is Decision.NOT_LISTED
+    assert policy().decide(path) is PathDecision.ALLOWED
+    assert policy(allow=["lib"]).decide(path) is PathDecision.NOT_LISTED
 
 
 @pytest.mark.parametrize(
@@ -204,14 +204,14 @@ def test_a_link_leads_to_a_path(path, target, want):
     ("text", "want"),
     [
         (linking("l", "src/x"), None),
-        (linking("l", "/etc/passwd"), Decision.BAD_LINK),
-        (linking("l", "../x"), Decision.BAD_LINK),
-        (linking("l", ".git/config"), Decision.HARD_DENIED),
-        (linking("l", "tests/x"), Decision.SENSITIVE),
-        (linking("d/l", ".."), Decision.HARD_DENIED),
-        ("diff --git a/l b/l\nnew file mode 120000\n", Decision.BAD_LINK),
-        ("diff --git a/l b/l\nnew file mode 160000\n", Decision.SUBMODULE),
-        ("diff --git a/l b/l\nold mode 100644\nnew mode 160000\n", Decision.SUBMODULE),
+        (linking("l", "/etc/passwd"), PathDecision.BAD_LINK),
+        (linking("l", "../x"), PathDecision.BAD_LINK),
+        (linking("l", ".git/config"), PathDecision.HARD_DENIED),
+        (linking("l", "tests/x"), PathDecision.SENSITIVE),
+        (linking("d/l", ".."), PathDecision.HARD_DENIED),
+        ("diff --git a/l b/l\nnew file mode 120000\n", PathDecision.BAD_LINK),
+        ("diff --git a/l b/l\nnew file mode 160000\n", PathDecision.SUBMODULE),
+        ("diff --git a/l b/l\nold mode 100644\nnew mode 160000\n", PathDecision.SUBMODULE),
         ("diff --git a/l b/l\ndeleted file mode 120000\n", None),
     ],
 )

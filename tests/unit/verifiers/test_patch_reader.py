@@ -5,9 +5,10 @@ import subprocess
 
 import pytest
 
-from securebench.verifiers.patch.body import LINK_BYTES, MAX_BINARY_BYTES
-from securebench.verifiers.patch.lines import PATH_BYTES
-from securebench.verifiers.patch.model import (
+from securebench.benchmark.patch.body import LINK_BYTES, MAX_BINARY_BYTES
+from securebench.benchmark.patch.lines import PATH_BYTES
+from securebench.benchmark.patch.reader import PATHS_BYTES, SECTIONS, read_patch, render
+from securebench.benchmark.patch.sections import (
     Content,
     Mode,
     NoncanonicalPatchError,
@@ -15,7 +16,6 @@ from securebench.verifiers.patch.model import (
     changed_paths,
     unique_paths,
 )
-from securebench.verifiers.patch.reader import PATHS_BYTES, SECTIONS, read_patch, render
 
 HUNK = "@@ -1 +1 @@\n-old\n+new\n"
 

@@ -4,7 +4,7 @@ import time
 
 import pytest
 
-from securebench.verifiers.text import (
+from securebench.benchmark.scorers.text import (
     ANSWER_WORDS,
     LABEL_WORDS,
     contains_whole,

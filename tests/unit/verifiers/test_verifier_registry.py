@@ -2,8 +2,8 @@
 
 import pytest
 
-from securebench.families.registry import text_verifier, verifier_for_task_type
-from securebench.verifiers.version import VERIFIER_VERSION
+from securebench.benchmark.families.registry import text_verifier, verifier_for_task_type
+from securebench.benchmark.scorers.verifier_version import VERIFIER_VERSION
 
 TEXT = ["multiple_choice", "short_answer", "free_response"]
 EXECUTING = ["code_completion", "repo_patch", "terminal_task"]

@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, Literal, NamedTuple
 
-from securebench.errors import InvalidInputError
+from securebench.core.errors import InvalidInputError
 
 MAX_JSON_BYTES = 16 * 1024 * 1024
 """Longest manifest or configuration."""

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
-from securebench.errors import SecureBenchError
+from securebench.core.errors import SecureBenchError
 
 TIMEOUT_SECONDS = 120.0
 """For one command; a repository of 200,000 objects needs about 20 s."""

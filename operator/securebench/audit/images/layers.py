@@ -79,7 +79,7 @@ class LayerScanner:
         return LayerScan(tuple(hits), tuple(too_large))
 
 
-class Kept(NamedTuple):
+class KeptLayers(NamedTuple):
     """Files of an image below some paths.
 
     Attributes:
@@ -91,7 +91,7 @@ class Kept(NamedTuple):
     ever: Mapping[str, tuple[bytes, ...]]
 
 
-def keep_files(image: Image, is_wanted: Callable[[str], bool]) -> Kept:
+def keep_files(image: Image, is_wanted: Callable[[str], bool]) -> KeptLayers:
     """Return files of an image.
 
     Args:
@@ -118,7 +118,7 @@ def keep_files(image: Image, is_wanted: Callable[[str], bool]) -> Kept:
                 if content is not None:
                     added[path] = content
         final |= added
-    return Kept(final, {path: tuple(contents) for path, contents in ever.items()})
+    return KeptLayers(final, {path: tuple(contents) for path, contents in ever.items()})
 
 
 def _remove(final: dict[str, bytes], path: str) -> None:

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 
 from securebench.audit.images.git import Git, GitError, temporary_folder
-from securebench.verifiers.patch.model import NoncanonicalPatchError, changed_paths, unique_paths
-from securebench.verifiers.patch.policy import is_hard_denied
-from securebench.verifiers.patch.reader import read_patch
+from securebench.benchmark.patch.candidate_policy import is_hard_denied
+from securebench.benchmark.patch.reader import read_patch
+from securebench.benchmark.patch.sections import NoncanonicalPatchError, changed_paths, unique_paths
 
 
 def touched_paths(patch: str) -> tuple[str, ...]:

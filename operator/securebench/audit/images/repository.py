@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import NamedTuple, TypeVar
 
 from securebench.audit.images.git import Git, temporary_folder
-from securebench.audit.images.layers import Kept
+from securebench.audit.images.layers import KeptLayers
 
 T = TypeVar("T")
 
@@ -45,7 +45,7 @@ class Repository:
     ever: Mapping[str, tuple[bytes, ...]]
 
     @classmethod
-    def of(cls, kept: Kept, workdir: str) -> Repository:
+    def of(cls, kept: KeptLayers, workdir: str) -> Repository:
         """Return the repository of a folder of an image."""
         prefix = f"{workdir.strip('/')}/{GIT_FOLDER}/"
         return cls(_below(kept.final, prefix), _below(kept.ever, prefix))

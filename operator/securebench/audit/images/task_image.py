@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 
 from securebench.audit.images.archive import Catalogue, Image
-from securebench.audit.images.layers import Kept, keep_files
+from securebench.audit.images.layers import KeptLayers, keep_files
 from securebench.audit.images.patched import patched_files, touched_paths
 from securebench.audit.images.repository import GIT_FOLDER
-from securebench.packs.task import SecureBenchTask
+from securebench.benchmark.pack.task import SecureBenchTask
 
 
 def image_reference(task: SecureBenchTask) -> str:
@@ -30,7 +30,7 @@ def repository_folder(task: SecureBenchTask) -> str:
     return (folder if folder.startswith("/") else f"{base}/{folder}").strip("/")
 
 
-def repository_files(task: SecureBenchTask, image: Image, patches: list[str]) -> Kept:
+def repository_files(task: SecureBenchTask, image: Image, patches: list[str]) -> KeptLayers:
     """Return the git directory of a task's image, and the files that patches touch.
 
     Raises:
@@ -43,7 +43,7 @@ def repository_files(task: SecureBenchTask, image: Image, patches: list[str]) ->
     return keep_files(image, lambda path: path in touched or path.startswith(prefix))
 
 
-def gold_files(task: SecureBenchTask, kept: Kept, patches: list[str]) -> dict[str, bytes]:
+def gold_files(task: SecureBenchTask, kept: KeptLayers, patches: list[str]) -> dict[str, bytes]:
     """Return the files that differ between an image and its gold-patched form, in the latter.
 
     Args:

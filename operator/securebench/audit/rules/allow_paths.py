@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from securebench.audit.findings import Finding, Problem, Rule, findings, summary, task_name
+from securebench.audit.findings import Finding, FindingProblem, Rule, findings, summary, task_name
 from securebench.audit.subject import Subject
-from securebench.families.repo_patch import candidate_policy
-from securebench.names import REPO_PATCH
-from securebench.packs.task import SecureBenchTask
-from securebench.verifiers.patch.judgement import PatchJudgement, judge_patch
-from securebench.verifiers.patch.policy import CandidatePolicy
+from securebench.benchmark.families.repo_patch import candidate_policy
+from securebench.benchmark.pack.task import SecureBenchTask
+from securebench.benchmark.patch.candidate_policy import CandidatePolicy
+from securebench.benchmark.patch.judgement import PatchJudgement, judge_patch
+from securebench.core.names import REPO_PATCH
 
 
 def check_allow_paths(subject: Subject) -> tuple[Finding, ...]:
@@ -22,7 +22,7 @@ def check_allow_paths(subject: Subject) -> tuple[Finding, ...]:
     )
 
 
-def _problems(subject: Subject, task: SecureBenchTask) -> Iterator[Problem]:
+def _problems(subject: Subject, task: SecureBenchTask) -> Iterator[FindingProblem]:
     name = task_name(task.id)
     lists = candidate_policy(
         task.resources.value("tests"), task.resources.value("candidate_policy")
@@ -30,18 +30,18 @@ def _problems(subject: Subject, task: SecureBenchTask) -> Iterator[Problem]:
     policy = CandidatePolicy.of(lists)
     if not policy.allow:
         message = "the row has no allow_paths; an agent may change every file but the default ones"
-        yield Problem(name, message, "list the folders that a solution needs in allow_paths")
+        yield FindingProblem(name, message, "list the folders that a solution needs in allow_paths")
     patch = subject.gold_patch(task)
     if patch is None:
         message = "there is no gold patch to compare with allow_paths"
         remedy = "add eval.gold_patch, or a reference answer in oracle/answers.jsonl"
-        yield Problem(name, message, remedy, checked=False)
+        yield FindingProblem(name, message, remedy, checked=False)
         return
     judgement = judge_patch(patch, policy)
     problem = _defect(judgement)
     if problem:
         remedy = "correct candidate_policy, or the gold patch"
-        yield Problem(name, f"the gold patch would be refused or cut: {problem}", remedy)
+        yield FindingProblem(name, f"the gold patch would be refused or cut: {problem}", remedy)
 
 
 def _defect(judgement: PatchJudgement) -> str:

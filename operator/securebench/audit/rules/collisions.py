@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 
-from securebench.audit.findings import Finding, Problem, Rule, findings, summary, task_name
+from securebench.audit.findings import Finding, FindingProblem, Rule, findings, summary, task_name
 from securebench.audit.rules.null_answers import passes
 from securebench.audit.subject import Subject
-from securebench.packs.task import SecureBenchTask
-from securebench.verifiers import free_response, multiple_choice
-from securebench.verifiers.text import ALPHABET, norm
+from securebench.benchmark.pack.task import SecureBenchTask
+from securebench.benchmark.scorers import free_response, multiple_choice
+from securebench.benchmark.scorers.text import ALPHABET, norm
 
 _REMEDY = "write the answers so that they differ in more than case, blanks and signs at their ends"
 
@@ -26,11 +26,11 @@ def check_collisions(subject: Subject) -> tuple[Finding, ...]:
     )
 
 
-def _problems(task: SecureBenchTask) -> Iterator[Problem]:
+def _problems(task: SecureBenchTask) -> Iterator[FindingProblem]:
     name = task_name(task.id)
     search = _choices if task.task_type == multiple_choice.NAME else _rubric
     for message in search(task):
-        yield Problem(name, message, _REMEDY)
+        yield FindingProblem(name, message, _REMEDY)
 
 
 def _choices(task: SecureBenchTask) -> Iterator[str]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from securebench.audit.findings import Finding, Problem, Rule, findings, image_name, summary
+from securebench.audit.findings import Finding, FindingProblem, Rule, findings, image_name, summary
 from securebench.audit.images.archive import Catalogue, Image, UnreadableImageError
 from securebench.audit.images.git import GitError
 from securebench.audit.images.repository import Repository, traces
@@ -18,8 +18,8 @@ from securebench.audit.images.task_image import (
 )
 from securebench.audit.rules.image import absent, unreadable
 from securebench.audit.subject import Subject
-from securebench.names import REPO_PATCH
-from securebench.packs.task import SecureBenchTask
+from securebench.benchmark.pack.task import SecureBenchTask
+from securebench.core.names import REPO_PATCH
 
 
 def check_history(subject: Subject, archives: Catalogue | None) -> tuple[Finding, ...]:
@@ -40,7 +40,7 @@ def check_history(subject: Subject, archives: Catalogue | None) -> tuple[Finding
     )
 
 
-def _problems(subject: Subject, task: SecureBenchTask, image: Image) -> Iterator[Problem]:
+def _problems(subject: Subject, task: SecureBenchTask, image: Image) -> Iterator[FindingProblem]:
     name = image_name(image_reference(task))
     patches = patches_of(task, subject.gold_patch(task))
     try:
@@ -48,10 +48,10 @@ def _problems(subject: Subject, task: SecureBenchTask, image: Image) -> Iterator
         repository = Repository.of(kept, repository_folder(task))
         if repository.is_empty:
             message = f"there is no repository in /{repository_folder(task)}"
-            yield Problem(name, message, "correct environment.workdir, or the image")
+            yield FindingProblem(name, message, "correct environment.workdir, or the image")
             return
         base = str(task.resources.value("base_commit"))
         for trace in traces(repository, base, gold_files(task, kept, patches)):
-            yield Problem(name, f"the repository: {trace.message}", trace.remedy)
+            yield FindingProblem(name, f"the repository: {trace.message}", trace.remedy)
     except (UnreadableImageError, GitError) as error:
         yield unreadable(name, error)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-from securebench.audit.findings import Finding, Problem, Rule, findings, image_name, summary
+from securebench.audit.findings import Finding, FindingProblem, Rule, findings, image_name, summary
 from securebench.audit.images.archive import Catalogue, Image, UnreadableImageError
 from securebench.audit.images.git import GitError
 from securebench.audit.images.layers import PROBE_BYTES, LayerScanner
@@ -18,9 +18,9 @@ from securebench.audit.images.task_image import (
 from securebench.audit.rules.payload import joined
 from securebench.audit.search.values import HiddenValue, find, hidden_values, strings
 from securebench.audit.subject import Subject
-from securebench.errors import SecureBenchError
-from securebench.packs.environment import DEFAULT_TARGET
-from securebench.packs.task import SecureBenchTask
+from securebench.benchmark.pack.environment import DEFAULT_TARGET
+from securebench.benchmark.pack.task import SecureBenchTask
+from securebench.core.errors import SecureBenchError
 
 _REMEDY = "build the image without it; a later layer that removes a file does not take it away"
 _EXPORT = (
@@ -53,7 +53,9 @@ def check_image(subject: Subject, archives: Catalogue | None) -> tuple[Finding, 
     )
 
 
-def absent(tasks: Iterable[SecureBenchTask], archives: Catalogue | None) -> Iterator[Problem]:
+def absent(
+    tasks: Iterable[SecureBenchTask], archives: Catalogue | None
+) -> Iterator[FindingProblem]:
     """Yield the images of which there is no archive."""
     for reference in dict.fromkeys(map(image_reference, tasks)):
         if archives is not None and archives.of(reference):
@@ -61,18 +63,18 @@ def absent(tasks: Iterable[SecureBenchTask], archives: Catalogue | None) -> Iter
         bad = () if archives is None else archives.unreadable.items()
         unread = "".join(f"; {file} was not read: {reason}" for file, reason in bad)
         where = "no folder of archives was named" if archives is None else "it is in no archive"
-        yield Problem(image_name(reference), f"{where}{unread}", _EXPORT, checked=False)
+        yield FindingProblem(image_name(reference), f"{where}{unread}", _EXPORT, checked=False)
 
 
-def unreadable(name: str, error: SecureBenchError) -> Problem:
+def unreadable(name: str, error: SecureBenchError) -> FindingProblem:
     """Return what is said of an image that cannot be looked at."""
     remedy = "export the image anew without zstd compression, install git, or correct the row"
-    return Problem(name, error.reason, remedy, checked=False)
+    return FindingProblem(name, error.reason, remedy, checked=False)
 
 
 def _values(
     subject: Subject, task: SecureBenchTask, images: Iterable[Image]
-) -> tuple[list[HiddenValue], list[Problem]]:
+) -> tuple[list[HiddenValue], list[FindingProblem]]:
     """Return hidden values and gold-patched files, and why the latter may be missing."""
     values = list(hidden_values(task, subject.root, subject.reference_text(task)))
     patches = patches_of(task, subject.gold_patch(task))
@@ -89,12 +91,12 @@ def _values(
 
 def _problems(
     task: SecureBenchTask, image: Image, scanner: LayerScanner, values: Sequence[HiddenValue]
-) -> Iterator[Problem]:
+) -> Iterator[FindingProblem]:
     name = image_name(image_reference(task))
     for part in _SETTINGS:
         for hit in find(values, joined(strings(image.config.get(part)))):
             where = "its history" if part == "history" else f"its {part}: ENV, LABEL or the like"
-            yield Problem(name, f"{hit.value.name} is in {where} ({hit.how})", _REMEDY)
+            yield FindingProblem(name, f"{hit.value.name} is in {where} ({hit.how})", _REMEDY)
     by_content = {value.content: value for value in values}
     workdir = f"{str(task.environment.get('workdir') or DEFAULT_TARGET).strip('/')}/"
     for number, layer in enumerate(image.layers, start=1):
@@ -105,9 +107,9 @@ def _problems(
             continue
         for path in scan.too_large:
             message = f"the file {path!r} of layer {number} is too large to be searched"
-            yield Problem(name, message, "look at it yourself", checked=False)
+            yield FindingProblem(name, message, "look at it yourself", checked=False)
         for path, needle in scan.hits:
             value = by_content.get(needle)
             if value is not None and not (path.startswith(workdir) and value.is_input(task, path)):
                 message = f"{value.name} is in the file {path!r} of layer {number}"
-                yield Problem(name, message, _REMEDY)
+                yield FindingProblem(name, message, _REMEDY)

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from securebench.audit.findings import PACK, Finding, Problem, Rule, findings
+from securebench.audit.findings import PACK, Finding, FindingProblem, Rule, findings
 from securebench.audit.subject import Subject
-from securebench.errors import InvalidInputError
-from securebench.packs.graders.check import lint_graders
-from securebench.packs.lint import LintFinding, Severity, lint_pack
-from securebench.packs.lint import Rule as LintRule
-from securebench.packs.oracle import ANSWERS_FILE
+from securebench.benchmark.lint.graders import lint_graders
+from securebench.benchmark.lint.pack_lint import LintFinding, LintRule, Severity, lint_pack
+from securebench.benchmark.pack.oracle import ANSWERS_FILE
+from securebench.core.errors import InvalidInputError
 
 _ELSEWHERE = frozenset({LintRule.ALLOW_PATHS})
 """Warnings that a rule of the audit has under its own name."""
@@ -26,18 +25,18 @@ def check_lint(subject: Subject) -> tuple[Finding, ...]:
     return findings(Rule.LINT, problems, f"{len(subject.tasks)} rows have no error and no warning")
 
 
-def _problem(found: LintFinding) -> Problem:
+def _problem(found: LintFinding) -> FindingProblem:
     place = ":".join(str(part) for part in (found.path, found.line) if part is not None)
     if found.rule is LintRule.IMAGE_DIGEST:
         remedy = (
             "name the image by its digest, so that the image that was audited is the one that runs"
         )
-        return Problem(place or PACK, found.message, remedy, checked=False)
+        return FindingProblem(place or PACK, found.message, remedy, checked=False)
     kind = "error" if found.severity is Severity.ERROR else "warning"
-    return Problem(place or PACK, found.message, f"correct what this {kind} names")
+    return FindingProblem(place or PACK, found.message, f"correct what this {kind} names")
 
 
-def _answer_problem(error: InvalidInputError) -> Problem:
+def _answer_problem(error: InvalidInputError) -> FindingProblem:
     line = getattr(error, "line", None)
     place = ANSWERS_FILE if line is None else f"{ANSWERS_FILE}:{line}"
-    return Problem(place, error.reason, "correct the file of the reference answers")
+    return FindingProblem(place, error.reason, "correct the file of the reference answers")

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from types import MappingProxyType
 
-from securebench.audit.findings import Finding, Problem, Rule, findings, summary, task_name
+from securebench.audit.findings import Finding, FindingProblem, Rule, findings, summary, task_name
 from securebench.audit.subject import Subject
-from securebench.families.registry import text_verifier
-from securebench.families.verification import TextVerifier
-from securebench.packs.task import SecureBenchTask
-from securebench.verifiers.result import VerifierConfigurationError
+from securebench.benchmark.families.registry import text_verifier
+from securebench.benchmark.families.verification import TextVerifier
+from securebench.benchmark.pack.task import SecureBenchTask
+from securebench.benchmark.scorers.result import VerifierConfigurationError
 
 NULL_ANSWERS: Mapping[str, str] = MappingProxyType(
     {
@@ -52,11 +52,11 @@ def passes(scorer: TextVerifier, task: SecureBenchTask, text: str) -> bool:
         return False
 
 
-def _problems(task: SecureBenchTask) -> Iterator[Problem]:
+def _problems(task: SecureBenchTask) -> Iterator[FindingProblem]:
     scorer = text_verifier(task.task_type)
     if scorer is None:
         return
     for name, text in answers_without_content(task):
         if passes(scorer, task, text):
             remedy = "change the accepted answers, or the question, so that this is none of them"
-            yield Problem(task_name(task.id), f"{name} passes", remedy)
+            yield FindingProblem(task_name(task.id), f"{name} passes", remedy)

@@ -5,20 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from securebench.audit.findings import Finding, Problem, Rule, findings, summary, task_name
-from securebench.audit.search.values import (
-    find,
-    find_plain,
-    hidden_values,
-    plain_files,
-    strings,
-)
+from securebench.audit.findings import Finding, FindingProblem, Rule, findings, summary, task_name
+from securebench.audit.search.values import find, find_plain, hidden_values, plain_files, strings
 from securebench.audit.subject import Subject
-from securebench.packs.assets import asset_source
-from securebench.packs.materialize import materialization_plan
-from securebench.packs.references import asset_root
-from securebench.packs.task import SecureBenchTask
-from securebench.resources import Component
+from securebench.benchmark.files.assets import asset_source
+from securebench.benchmark.files.materialize import materialization_plan
+from securebench.benchmark.pack.references import asset_root
+from securebench.benchmark.pack.task import SecureBenchTask
+from securebench.benchmark.resources import Component
 
 MAX_DECODED_BYTES = 4 * 1024 * 1024
 """Larger public files are searched for plain values only: to decode 1 MiB takes 1 to 5 s."""
@@ -72,13 +66,13 @@ def joined(texts: Iterator[str] | list[str]) -> bytes:
     return b"\0".join(text.encode("utf-8", "surrogatepass") for text in texts)
 
 
-def _problems(subject: Subject, task: SecureBenchTask) -> Iterator[Problem]:
+def _problems(subject: Subject, task: SecureBenchTask) -> Iterator[FindingProblem]:
     values = hidden_values(task, subject.root, subject.reference_text(task))
     name = task_name(task.id)
     for document in documents(subject, task):
         is_small = len(document.content) <= MAX_DECODED_BYTES
         if not is_small:
-            yield Problem(
+            yield FindingProblem(
                 name,
                 f"{document.name} is too large to be searched for encoded values",
                 f"look at it yourself, or make it smaller than {MAX_DECODED_BYTES} bytes",
@@ -89,4 +83,4 @@ def _problems(subject: Subject, task: SecureBenchTask) -> Iterator[Problem]:
             if not hit.forms and hit.value.is_input(task, document.path):
                 continue
             message = f"{hit.value.name} is in {document.name} ({hit.how})"
-            yield Problem(name, message, _REMEDY)
+            yield FindingProblem(name, message, _REMEDY)

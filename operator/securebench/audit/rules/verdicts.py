@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 from securebench.audit.findings import (
     Finding,
-    Problem,
+    FindingProblem,
     Rule,
     findings,
     not_checked,
@@ -17,9 +17,9 @@ from securebench.audit.findings import (
     task_name,
 )
 from securebench.audit.subject import Subject
-from securebench.families.registry import verifier_for_task_type
-from securebench.names import REPO_PATCH
-from securebench.packs.task import SecureBenchTask
+from securebench.benchmark.families.registry import verifier_for_task_type
+from securebench.benchmark.pack.task import SecureBenchTask
+from securebench.core.names import REPO_PATCH
 
 Record = Mapping[str, object]
 Records = Sequence[Record]
@@ -94,7 +94,7 @@ def _judged(
     tasks: Iterable[SecureBenchTask],
     records: Records,
     problem_of: Callable[[Record], tuple[str, str] | None],
-) -> Iterator[Problem]:
+) -> Iterator[FindingProblem]:
     """Yield what a rule says of each record, and the tasks that have no verdict."""
     known = _by_task(records)
     for task in tasks:
@@ -102,13 +102,13 @@ def _judged(
         record = known.get(task.id)
         if verifier_for_task_type(task.task_type) is None:
             message = f"the family {task.task_type!r} has no verifier"
-            yield Problem(name, message, "nothing: its records stay pending", checked=False)
+            yield FindingProblem(name, message, "nothing: its records stay pending", checked=False)
         elif record is None or record.get("passed") is None:
             reason = None if record is None else record.get("failure_reason")
             message = f"the run has no verdict for it: {reason or 'no record'}"
-            yield Problem(name, message, _NO_VERDICT, checked=False)
+            yield FindingProblem(name, message, _NO_VERDICT, checked=False)
         elif (problem := problem_of(record)) is not None:
-            yield Problem(name, *problem)
+            yield FindingProblem(name, *problem)
 
 
 def _oracle_problem(record: Record) -> tuple[str, str] | None:
@@ -141,24 +141,24 @@ def _base_problem(record: Record) -> tuple[str, str] | None:
     return None
 
 
-def _no_base_patch(task: SecureBenchTask) -> Problem:
+def _no_base_patch(task: SecureBenchTask) -> FindingProblem:
     message = "the pack has no gold patch that changes a file, so no patch without effect is known"
     remedy = "add the gold patch, or see yourself that the tests fail on the base"
-    return Problem(task_name(task.id), message, remedy, checked=False)
+    return FindingProblem(task_name(task.id), message, remedy, checked=False)
 
 
 def _flaky(
     kind: str, task: SecureBenchTask, runs: Sequence[Mapping[str, Record]]
-) -> Iterator[Problem]:
+) -> Iterator[FindingProblem]:
     verdicts = [run.get(task.id, {}).get("passed") for run in runs]
     passed, failed = verdicts.count(True), verdicts.count(False)
     name = task_name(task.id)
     if passed and failed:
         message = f"with the {kind} it passes in {passed} and fails in {failed} runs"
-        yield Problem(name, message, "make the check independent of time, order and chance")
+        yield FindingProblem(name, message, "make the check independent of time, order and chance")
     elif passed + failed < len(verdicts) and verifier_for_task_type(task.task_type) is not None:
         message = f"not every run with the {kind} has a verdict"
-        yield Problem(name, message, _NO_VERDICT, checked=False)
+        yield FindingProblem(name, message, _NO_VERDICT, checked=False)
 
 
 def _by_task(records: Records) -> dict[str, Record]:

@@ -41,7 +41,7 @@ _ZIP_HEADER = 30
 _ZIP_DEFLATED = 8
 
 
-class Form(StrEnum):
+class SearchForm(StrEnum):
     """A way to write bytes."""
 
     REVERSED = "reversed"
@@ -54,7 +54,7 @@ class Form(StrEnum):
 class View(NamedTuple):
     """Bytes as they are after some forms were taken off, the outermost first."""
 
-    forms: tuple[Form, ...]
+    forms: tuple[SearchForm, ...]
     content: bytes
 
 
@@ -77,7 +77,7 @@ def views(content: bytes) -> Iterator[View]:
 
 def _below(view: View) -> Iterator[View]:
     for form, take_off in _FORMS:
-        if form is Form.REVERSED and form in view.forms:
+        if form is SearchForm.REVERSED and form in view.forms:
             continue
         for content in take_off(view.content):
             if content:
@@ -158,10 +158,10 @@ def _zip_data(content: bytes, start: int) -> int:
     return start + _ZIP_HEADER + lengths
 
 
-_FORMS: tuple[tuple[Form, Callable[[bytes], Iterator[bytes]]], ...] = (
-    (Form.REVERSED, _reversed),
-    (Form.BASE64, _base64),
-    (Form.HEX, _hex),
-    (Form.URL, _url),
-    (Form.COMPRESSED, _compressed),
+_FORMS: tuple[tuple[SearchForm, Callable[[bytes], Iterator[bytes]]], ...] = (
+    (SearchForm.REVERSED, _reversed),
+    (SearchForm.BASE64, _base64),
+    (SearchForm.HEX, _hex),
+    (SearchForm.URL, _url),
+    (SearchForm.COMPRESSED, _compressed),
 )

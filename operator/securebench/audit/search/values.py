@@ -8,13 +8,13 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path, PurePosixPath
 
-from securebench.audit.search.forms import Form, View, views
-from securebench.errors import PackError
-from securebench.families.registry import verifier_for_task_type
-from securebench.packs.assets import asset_source
-from securebench.packs.references import ASSETS, CHECKER, asset_root, each_reference
-from securebench.packs.task import SecureBenchTask
-from securebench.resources import Lane
+from securebench.audit.search.forms import SearchForm, View, views
+from securebench.benchmark.families.registry import verifier_for_task_type
+from securebench.benchmark.files.assets import asset_source
+from securebench.benchmark.pack.references import ASSETS, CHECKER, asset_root, each_reference
+from securebench.benchmark.pack.task import SecureBenchTask
+from securebench.benchmark.resources import Lane
+from securebench.core.errors import PackError
 
 MIN_VALUE_BYTES = 16
 """Shorter values of a check stand in other texts by chance."""
@@ -78,7 +78,7 @@ class HiddenValue:
 
 
 @dataclass(frozen=True, slots=True)
-class Hit:
+class ValueHit:
     """A value that was found.
 
     Attributes:
@@ -87,7 +87,7 @@ class Hit:
     """
 
     value: HiddenValue
-    forms: tuple[Form, ...] = ()
+    forms: tuple[SearchForm, ...] = ()
 
     @property
     def how(self) -> str:
@@ -120,7 +120,7 @@ def hidden_values(
     return tuple(unique.values())
 
 
-def find(values: Iterable[HiddenValue], content: bytes) -> Iterator[Hit]:
+def find(values: Iterable[HiddenValue], content: bytes) -> Iterator[ValueHit]:
     """Yield the values that a text holds, in any of its forms; each value once.
 
     Args:
@@ -130,15 +130,15 @@ def find(values: Iterable[HiddenValue], content: bytes) -> Iterator[Hit]:
     left = list(values)
     for view in views(content):
         hits = [value for value in left if _is_in(value, view)]
-        yield from (Hit(value, view.forms) for value in hits)
+        yield from (ValueHit(value, view.forms) for value in hits)
         left = [value for value in left if value not in hits]
         if not left:
             return
 
 
-def find_plain(values: Iterable[HiddenValue], content: bytes) -> Iterator[Hit]:
+def find_plain(values: Iterable[HiddenValue], content: bytes) -> Iterator[ValueHit]:
     """Yield the values that a text holds as they are."""
-    return (Hit(value) for value in values if _is_in(value, View((), content)))
+    return (ValueHit(value) for value in values if _is_in(value, View((), content)))
 
 
 def strings(value: object) -> Iterator[str]:
@@ -165,7 +165,7 @@ def plain_files(source: Path) -> Iterator[tuple[str, Path]]:
 
 
 def _is_in(value: HiddenValue, view: View) -> bool:
-    if value.is_answer and all(form is Form.COMPRESSED for form in view.forms):
+    if value.is_answer and all(form is SearchForm.COMPRESSED for form in view.forms):
         return False
     return value.content in view.content
 

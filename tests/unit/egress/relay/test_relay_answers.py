@@ -9,30 +9,30 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from securebench.egress.config import ProviderConfig
-from securebench.egress.relay.account import (
+from securebench.agents.providers import answers
+from securebench.agents.providers.answers import (
+    DocumentReader,
+    Meter,
+    StreamReader,
+    TokenUsage,
+    failure_of_status,
+)
+from securebench.agents.providers.anthropic import AnthropicMeter
+from securebench.agents.providers.openai import OpenAIMeter
+from securebench.agents.providers.provider import RequestRefusal
+from securebench.agents.providers.sse import EVENT_BYTES, EventReader
+from securebench.gateway.relay.account import (
     KINDS,
     MODELS,
-    Ended,
+    UsageEnd,
     ended,
     key_taken,
     obstacle,
     refused,
     sent,
 )
-from securebench.egress.report import RelayReport
-from securebench.harnesses.providers import answers
-from securebench.harnesses.providers.answers import (
-    DocumentReader,
-    Meter,
-    StreamReader,
-    Usage,
-    failure_of_status,
-)
-from securebench.harnesses.providers.anthropic import AnthropicMeter
-from securebench.harnesses.providers.openai import OpenAIMeter
-from securebench.harnesses.providers.provider import Refusal
-from securebench.harnesses.providers.sse import EVENT_BYTES, EventReader
+from securebench.protocol.gateway_config import ProviderConfig
+from securebench.protocol.gateway_report import RelayReport
 
 OPENAI_USAGE = {
     "input_tokens": 1000,
@@ -73,36 +73,48 @@ def error(kind: object) -> dict[str, object]:
     return {"type": "error", "error": {"type": kind}}
 
 
-STREAMS: dict[str, tuple[type[Meter], list[object], Usage, bool, str]] = {
+STREAMS: dict[str, tuple[type[Meter], list[object], TokenUsage, bool, str]] = {
     "openai": (
         OpenAIMeter,
         [{"type": "response.created"}, response()],
-        Usage(1000, 200, 50),
+        TokenUsage(1000, 200, 50),
         True,
         "",
     ),
-    "openai cut": (OpenAIMeter, [{"type": "response.created"}], Usage(), False, ""),
+    "openai cut": (OpenAIMeter, [{"type": "response.created"}], TokenUsage(), False, ""),
     "openai incomplete": (
         OpenAIMeter,
         [response("incomplete")],
-        Usage(1000, 200, 50),
+        TokenUsage(1000, 200, 50),
         True,
         "",
     ),
     "openai quota": (
         OpenAIMeter,
         [failed("insufficient_quota")],
-        Usage(),
+        TokenUsage(),
         True,
         "provider_quota",
     ),
-    "openai down": (OpenAIMeter, [failed("server_error")], Usage(), True, "provider_unavailable"),
-    "openai no code": (OpenAIMeter, [failed(["x"])], Usage(), True, "provider_unavailable"),
-    "openai asked wrong": (OpenAIMeter, [failed("context_length_exceeded")], Usage(), True, ""),
+    "openai down": (
+        OpenAIMeter,
+        [failed("server_error")],
+        TokenUsage(),
+        True,
+        "provider_unavailable",
+    ),
+    "openai no code": (OpenAIMeter, [failed(["x"])], TokenUsage(), True, "provider_unavailable"),
+    "openai asked wrong": (
+        OpenAIMeter,
+        [failed("context_length_exceeded")],
+        TokenUsage(),
+        True,
+        "",
+    ),
     "openai error event": (
         OpenAIMeter,
         [{"type": "error", "code": "rate_limit_exceeded"}],
-        Usage(),
+        TokenUsage(),
         True,
         "provider_quota",
     ),
@@ -114,55 +126,55 @@ STREAMS: dict[str, tuple[type[Meter], list[object], Usage, bool, str]] = {
             {"type": "response.completed", "response": {"usage": {"input_tokens": True}}},
             {"type": "response.completed", "response": {"usage": {"input_tokens": -5}}},
         ],
-        Usage(),
+        TokenUsage(),
         False,
         "",
     ),
-    "anthropic": (AnthropicMeter, [START, WORDS, DELTA], Usage(1000, 200, 50), True, ""),
+    "anthropic": (AnthropicMeter, [START, WORDS, DELTA], TokenUsage(1000, 200, 50), True, ""),
     "anthropic by its stop": (
         AnthropicMeter,
         [START, {"type": "message_stop"}],
-        Usage(1000, 200, 1),
+        TokenUsage(1000, 200, 1),
         True,
         "",
     ),
-    "anthropic cut": (AnthropicMeter, [START, WORDS], Usage(1000, 200, 1), False, ""),
+    "anthropic cut": (AnthropicMeter, [START, WORDS], TokenUsage(1000, 200, 1), False, ""),
     "anthropic cut without reason": (
         AnthropicMeter,
         [{**DELTA, "delta": {"stop_reason": None}}],
-        Usage(0, 0, 50),
+        TokenUsage(0, 0, 50),
         False,
         "",
     ),
     "anthropic overloaded": (
         AnthropicMeter,
         [START, error("overloaded_error")],
-        Usage(1000, 200, 1),
+        TokenUsage(1000, 200, 1),
         True,
         "provider_unavailable",
     ),
     "anthropic quota": (
         AnthropicMeter,
         [error("rate_limit_error")],
-        Usage(),
+        TokenUsage(),
         True,
         "provider_quota",
     ),
     "anthropic key": (
         AnthropicMeter,
         [error("authentication_error")],
-        Usage(),
+        TokenUsage(),
         True,
         "provider_auth",
     ),
     "anthropic asked wrong": (
         AnthropicMeter,
         [error("invalid_request_error")],
-        Usage(),
+        TokenUsage(),
         True,
         "",
     ),
-    "anthropic no kind": (AnthropicMeter, [error({})], Usage(), True, "provider_unavailable"),
+    "anthropic no kind": (AnthropicMeter, [error({})], TokenUsage(), True, "provider_unavailable"),
 }
 
 
@@ -179,19 +191,25 @@ def test_streams_are_read(name, size):
     assert (meter.usage, meter.is_complete, meter.failure) == (want, want_complete, want_failure)
 
 
-DOCUMENTS: dict[str, tuple[type[Meter], object, Usage, bool, str]] = {
-    "openai": (OpenAIMeter, response()["response"], Usage(1000, 200, 50), True, ""),
-    "openai failed": (OpenAIMeter, failed(None)["response"], Usage(), True, "provider_unavailable"),
-    "openai running": (OpenAIMeter, {"status": "in_progress"}, Usage(), False, ""),
+DOCUMENTS: dict[str, tuple[type[Meter], object, TokenUsage, bool, str]] = {
+    "openai": (OpenAIMeter, response()["response"], TokenUsage(1000, 200, 50), True, ""),
+    "openai failed": (
+        OpenAIMeter,
+        failed(None)["response"],
+        TokenUsage(),
+        True,
+        "provider_unavailable",
+    ),
+    "openai running": (OpenAIMeter, {"status": "in_progress"}, TokenUsage(), False, ""),
     "anthropic": (
         AnthropicMeter,
         {"type": "message", "usage": {"input_tokens": 3, "output_tokens": 4}},
-        Usage(3, 0, 4),
+        TokenUsage(3, 0, 4),
         True,
         "",
     ),
-    "anthropic other": (AnthropicMeter, {"type": "else"}, Usage(), False, ""),
-    "no object": (AnthropicMeter, [], Usage(), False, ""),
+    "anthropic other": (AnthropicMeter, {"type": "else"}, TokenUsage(), False, ""),
+    "no object": (AnthropicMeter, [], TokenUsage(), False, ""),
 }
 
 
@@ -329,7 +347,7 @@ def config(**fields: int) -> ProviderConfig:
 OBSTACLES = {
     "no budget": (config(), RelayReport(requests=10**6, input_tokens=10**9), None),
     "requests left": (config(max_requests=3), RelayReport(requests=2), None),
-    "requests spent": (config(max_requests=3), RelayReport(requests=3), Refusal.BUDGET),
+    "requests spent": (config(max_requests=3), RelayReport(requests=3), RequestRefusal.BUDGET),
     "failed requests count nothing": (
         config(max_requests=3),
         RelayReport(requests=9, failures=7),
@@ -338,16 +356,16 @@ OBSTACLES = {
     "requests spent beside failures": (
         config(max_requests=3),
         RelayReport(requests=9, failures=6),
-        Refusal.BUDGET,
+        RequestRefusal.BUDGET,
     ),
-    "no request allowed": (config(max_requests=0), RelayReport(), Refusal.BUDGET),
+    "no request allowed": (config(max_requests=0), RelayReport(), RequestRefusal.BUDGET),
     "tokens left": (config(max_tokens=10), RelayReport(input_tokens=5, output_tokens=4), None),
     "tokens spent": (
         config(max_tokens=10),
         RelayReport(input_tokens=5, output_tokens=5),
-        Refusal.BUDGET,
+        RequestRefusal.BUDGET,
     ),
-    "key refused": (config(), RelayReport(failure="provider_auth"), Refusal.KEY_REFUSED),
+    "key refused": (config(), RelayReport(failure="provider_auth"), RequestRefusal.KEY_REFUSED),
     "refused after it was taken": (
         config(),
         RelayReport(failure="provider_auth", is_key_taken=True),
@@ -356,7 +374,7 @@ OBSTACLES = {
     "refused, with tokens of nobody": (
         config(),
         RelayReport(failure="provider_auth", input_tokens=1),
-        Refusal.KEY_REFUSED,
+        RequestRefusal.KEY_REFUSED,
     ),
     "was down": (config(), RelayReport(failure="provider_unavailable"), None),
 }
@@ -369,8 +387,8 @@ def test_budgets_and_refused_keys_stop_requests(name):
 
 
 def test_sums_grow_by_every_answer():
-    report = ended(sent(RelayReport(), "m", ("web_search",)), Ended(Usage(1000, 200, 50)))
-    report = ended(sent(report, "a"), Ended(Usage(10, 0, 1), failure="provider_quota"))
+    report = ended(sent(RelayReport(), "m", ("web_search",)), UsageEnd(TokenUsage(1000, 200, 50)))
+    report = ended(sent(report, "a"), UsageEnd(TokenUsage(10, 0, 1), failure="provider_quota"))
     assert report == RelayReport(
         requests=2,
         input_tokens=1010,
@@ -381,22 +399,24 @@ def test_sums_grow_by_every_answer():
         stripped_tools=("web_search",),
         models=("a", "m"),
     )
-    assert ended(report, Ended(is_abandoned=True)).failure == "provider_quota"
-    assert ended(report, Ended()).failure == ""
-    assert ended(RelayReport(), Ended(failure="x", is_abandoned=True)).failure == "x"
+    assert ended(report, UsageEnd(is_abandoned=True)).failure == "provider_quota"
+    assert ended(report, UsageEnd()).failure == ""
+    assert ended(RelayReport(), UsageEnd(failure="x", is_abandoned=True)).failure == "x"
 
 
 def test_a_key_that_was_taken_stays_so():
     report = key_taken(RelayReport(requests=1))
     assert report == RelayReport(requests=1, is_key_taken=True)
-    assert ended(sent(report, "m"), Ended(failure="provider_auth")).is_key_taken
+    assert ended(sent(report, "m"), UsageEnd(failure="provider_auth")).is_key_taken
 
 
 def test_refusals_are_counted():
-    report = refused(RelayReport(), Refusal.BAD_REQUEST, ("mcp", "a"))
+    report = refused(RelayReport(), RequestRefusal.BAD_REQUEST, ("mcp", "a"))
     assert report == RelayReport(blocked=1, stripped_tools=("a", "mcp"))
-    assert refused(report, Refusal.BUDGET).budget_exhausted
-    assert refused(refused(report, Refusal.BUDGET), Refusal.NOT_RELAYED).budget_exhausted
+    assert refused(report, RequestRefusal.BUDGET).budget_exhausted
+    assert refused(
+        refused(report, RequestRefusal.BUDGET), RequestRefusal.NOT_RELAYED
+    ).budget_exhausted
 
 
 def test_kinds_are_bounded():

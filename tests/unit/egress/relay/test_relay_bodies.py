@@ -8,8 +8,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from securebench.harnesses.providers import anthropic, openai
-from securebench.harnesses.providers.bodies import (
+from securebench.agents.providers import anthropic, openai
+from securebench.agents.providers.bodies import (
     NESTING,
     UNNAMED,
     VALUES,

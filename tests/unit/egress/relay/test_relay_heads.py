@@ -10,36 +10,36 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from securebench.egress.relay.headers import RefusedHeadersError, agent_headers, upstream_headers
-from securebench.egress.relay.masking import KeyMask
-from securebench.harnesses.providers.anthropic import ANTHROPIC
-from securebench.harnesses.providers.openai import OPENAI
-from securebench.harnesses.providers.provider import Kind, Refusal
+from securebench.agents.providers.anthropic import ANTHROPIC
+from securebench.agents.providers.openai import OPENAI
+from securebench.agents.providers.provider import RequestKind, RequestRefusal
+from securebench.gateway.relay.headers import RefusedHeadersError, agent_headers, upstream_headers
+from securebench.gateway.relay.masking import KeyMask
 
 KEY = b"sk-canary-0123456789-abcdefgh"
 
 TARGETS = {
-    "responses": (OPENAI, "POST", "/v1/responses", Kind.RELAYED),
-    "responses with a query": (OPENAI, "POST", "/v1/responses?a=b", Kind.UNKNOWN),
-    "websocket": (OPENAI, "GET", "/v1/responses", Kind.UNKNOWN),
-    "hosted search": (OPENAI, "POST", "/v1/alpha/search", Kind.UNKNOWN),
-    "models": (OPENAI, "GET", "/v1/models", Kind.UNKNOWN),
-    "files": (OPENAI, "POST", "/v1/files", Kind.UNKNOWN),
-    "path trick": (OPENAI, "POST", "/v1/../v1/responses", Kind.UNKNOWN),
-    "escaped": (OPENAI, "POST", "/v1%2Fresponses", Kind.UNKNOWN),
-    "other slash": (OPENAI, "POST", "/v1/responses/", Kind.UNKNOWN),
-    "absolute": (OPENAI, "POST", "http://x.example/v1/responses", Kind.UNKNOWN),
-    "probe of the other": (OPENAI, "HEAD", "/", Kind.UNKNOWN),
-    "messages": (ANTHROPIC, "POST", "/v1/messages", Kind.RELAYED),
-    "messages with their query": (ANTHROPIC, "POST", "/v1/messages?beta=true", Kind.RELAYED),
-    "strange query": (ANTHROPIC, "POST", "/v1/messages?a=%0d", Kind.UNKNOWN),
-    "count": (ANTHROPIC, "POST", "/v1/messages/count_tokens", Kind.UNKNOWN),
-    "batches": (ANTHROPIC, "POST", "/v1/messages/batches", Kind.UNKNOWN),
-    "probe": (ANTHROPIC, "HEAD", "/", Kind.PROBE),
-    "newer probe": (ANTHROPIC, "HEAD", "/api/hello", Kind.PROBE),
-    "other probe": (ANTHROPIC, "HEAD", "/api/hello?x", Kind.UNKNOWN),
-    "get": (ANTHROPIC, "GET", "/", Kind.UNKNOWN),
-    "lower case": (ANTHROPIC, "post", "/v1/messages", Kind.UNKNOWN),
+    "responses": (OPENAI, "POST", "/v1/responses", RequestKind.RELAYED),
+    "responses with a query": (OPENAI, "POST", "/v1/responses?a=b", RequestKind.UNKNOWN),
+    "websocket": (OPENAI, "GET", "/v1/responses", RequestKind.UNKNOWN),
+    "hosted search": (OPENAI, "POST", "/v1/alpha/search", RequestKind.UNKNOWN),
+    "models": (OPENAI, "GET", "/v1/models", RequestKind.UNKNOWN),
+    "files": (OPENAI, "POST", "/v1/files", RequestKind.UNKNOWN),
+    "path trick": (OPENAI, "POST", "/v1/../v1/responses", RequestKind.UNKNOWN),
+    "escaped": (OPENAI, "POST", "/v1%2Fresponses", RequestKind.UNKNOWN),
+    "other slash": (OPENAI, "POST", "/v1/responses/", RequestKind.UNKNOWN),
+    "absolute": (OPENAI, "POST", "http://x.example/v1/responses", RequestKind.UNKNOWN),
+    "probe of the other": (OPENAI, "HEAD", "/", RequestKind.UNKNOWN),
+    "messages": (ANTHROPIC, "POST", "/v1/messages", RequestKind.RELAYED),
+    "messages with their query": (ANTHROPIC, "POST", "/v1/messages?beta=true", RequestKind.RELAYED),
+    "strange query": (ANTHROPIC, "POST", "/v1/messages?a=%0d", RequestKind.UNKNOWN),
+    "count": (ANTHROPIC, "POST", "/v1/messages/count_tokens", RequestKind.UNKNOWN),
+    "batches": (ANTHROPIC, "POST", "/v1/messages/batches", RequestKind.UNKNOWN),
+    "probe": (ANTHROPIC, "HEAD", "/", RequestKind.PROBE),
+    "newer probe": (ANTHROPIC, "HEAD", "/api/hello", RequestKind.PROBE),
+    "other probe": (ANTHROPIC, "HEAD", "/api/hello?x", RequestKind.UNKNOWN),
+    "get": (ANTHROPIC, "GET", "/", RequestKind.UNKNOWN),
+    "lower case": (ANTHROPIC, "post", "/v1/messages", RequestKind.UNKNOWN),
 }
 
 
@@ -50,16 +50,16 @@ def test_only_the_listed_paths_are_relayed(name):
 
 
 STATUSES = {
-    Refusal.NOT_RELAYED: (404, 404),
-    Refusal.BAD_REQUEST: (400, 400),
-    Refusal.TOO_LARGE: (413, 413),
-    Refusal.BUDGET: (400, 403),
-    Refusal.KEY_REFUSED: (400, 403),
-    Refusal.UNAVAILABLE: (502, 502),
+    RequestRefusal.NOT_RELAYED: (404, 404),
+    RequestRefusal.BAD_REQUEST: (400, 400),
+    RequestRefusal.TOO_LARGE: (413, 413),
+    RequestRefusal.BUDGET: (400, 403),
+    RequestRefusal.KEY_REFUSED: (400, 403),
+    RequestRefusal.UNAVAILABLE: (502, 502),
 }
 
 
-@pytest.mark.parametrize("reason", Refusal)
+@pytest.mark.parametrize("reason", RequestRefusal)
 def test_refusals_have_the_form_of_the_provider(reason):
     replies = [provider.refusal(reason, "why") for provider in (OPENAI, ANTHROPIC)]
     assert tuple(reply.status for reply in replies) == STATUSES[reason]
@@ -70,7 +70,7 @@ def test_refusals_have_the_form_of_the_provider(reason):
 
 
 def test_codex_understands_a_spent_budget():
-    body = json.loads(OPENAI.refusal(Refusal.BUDGET, "why").body)
+    body = json.loads(OPENAI.refusal(RequestRefusal.BUDGET, "why").body)
     assert body["error"]["code"] == "insufficient_quota"
 
 

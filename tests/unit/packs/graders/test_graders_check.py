@@ -4,9 +4,9 @@ import json
 
 import pytest
 
-from securebench.packs.graders.check import lint_graders
-from securebench.packs.lint import Rule, Severity
-from securebench.packs.load import check_pack
+from securebench.benchmark.files.load import check_pack
+from securebench.benchmark.lint.graders import lint_graders
+from securebench.benchmark.lint.pack_lint import LintRule, Severity
 
 MANIFEST = """\
 id: demo
@@ -129,7 +129,7 @@ def test_a_grader_that_may_work(tmp_path, name):
 def test_a_grader_that_cannot_work(tmp_path, name):
     row, files, words = BAD[name]
     (found,) = findings(tmp_path, row, files)
-    assert (found.severity, found.rule, found.line) == (Severity.ERROR, Rule.GRADER, 1)
+    assert (found.severity, found.rule, found.line) == (Severity.ERROR, LintRule.GRADER, 1)
     assert found.message.startswith(f"task 'a' ({row['family']}): ")
     assert words in found.message
 

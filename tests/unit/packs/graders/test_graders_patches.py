@@ -4,7 +4,7 @@ import subprocess
 
 import pytest
 
-from securebench.packs.graders.patches import patch_problem
+from securebench.benchmark.lint.patch_files import patch_problem
 
 HEAD = "diff --git a/x.py b/x.py\n--- a/x.py\n+++ b/x.py\n"
 HUNK = "@@ -1,3 +1,3 @@ def f():\n a\n-b\n+c\n d\n"

@@ -4,7 +4,7 @@ import sys
 
 import pytest
 
-from securebench.packs.graders.sources import has_no_test, is_test_module, source_problem
+from securebench.benchmark.lint.sources import has_no_test, is_test_module, source_problem
 
 GOOD = (
     "",

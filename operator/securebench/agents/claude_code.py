@@ -1,0 +1,150 @@
+"""Anthropic's Claude Code: started with an argv and variables, no files.
+
+Source: providers 4, measured with the version that ``images/overlays/packages.lock`` pins.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import TYPE_CHECKING, Final
+
+from securebench.agents.agent import (
+    DUMMY_KEY,
+    AgentCli,
+    AgentEvent,
+    EventKind,
+    cli_agent,
+    object_in,
+    text_in,
+)
+from securebench.agents.providers.anthropic import ANTHROPIC
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from securebench.agents.harness_config import ProviderHarness
+
+_OVERLAY: Final = "/opt/securebench/claude-code"
+_HOME: Final = "/opt/securebench/claude-home"
+_PROGRAM: Final = (
+    f"{_OVERLAY}/lib/ld-musl.so.1",
+    "--library-path",
+    f"{_OVERLAY}/lib",
+    f"{_OVERLAY}/claude",
+)
+"""The vendor's file unchanged, started in any image, also one without a libc."""
+_KEY: Final = "ANTHROPIC_API_KEY"
+
+_RETRIES: Final = 4
+"""About 10 s; its default keeps trying for three minutes."""
+
+_REMEMBERED: Final = 1000
+"""Commands whose end is still to come."""
+
+_EXIT_CODE: Final = re.compile(r"Exit code (\d{1,3})\b")
+
+
+def _command(harness: ProviderHarness, prompt: str, _base_url: str) -> tuple[str, ...]:
+    """Return its argv; list options swallow the words after them, so the prompt comes first."""
+    refused = "WebFetch" if harness.allow_external_tools else "WebSearch,WebFetch"
+    return (
+        *_PROGRAM,
+        "-p",
+        prompt,
+        "--model",
+        harness.model,
+        "--output-format",
+        "stream-json",
+        "--verbose",
+        "--dangerously-skip-permissions",
+        "--no-session-persistence",
+        "--strict-mcp-config",
+        "--setting-sources",
+        "",
+        "--disallowedTools",
+        refused,
+    )
+
+
+def _environment(base_url: str) -> Mapping[str, str]:
+    """Return its variables; started by a loader, it does not find its own ripgrep."""
+    return {
+        "HOME": _HOME,
+        "ANTHROPIC_BASE_URL": base_url,
+        _KEY: DUMMY_KEY,
+        "CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC": "1",
+        "CLAUDE_CODE_MAX_RETRIES": str(_RETRIES),
+        "CLAUDE_CODE_SHELL": f"{_OVERLAY}/bin/bash",
+        "CLAUDE_CODE_TMPDIR": _HOME,
+        "IS_SANDBOX": "1",
+        "USE_BUILTIN_RIPGREP": "0",
+    }
+
+
+class _ClaudeEvents:
+    """Events of ``claude --output-format stream-json``: a command ends with its tool's result."""
+
+    def __init__(self) -> None:
+        self._commands: dict[str, str] = {}
+
+    def events(self, event: Mapping[str, object]) -> Iterator[AgentEvent]:
+        """Yield what one event reports."""
+        if event.get("type") == "result":
+            is_failed = event.get("is_error") is not False
+            message = text_in(event.get("result"))
+            yield AgentEvent(EventKind.FAILED, message) if is_failed else _COMPLETED
+            return
+        content = object_in(event.get("message")).get("content")
+        for block in content if isinstance(content, list) else []:
+            yield from self._block(event.get("type"), object_in(block))
+
+    def _block(self, speaker: object, block: Mapping[str, object]) -> Iterator[AgentEvent]:
+        match speaker, block.get("type"):
+            case "assistant", "text":
+                yield AgentEvent(EventKind.SAID, text_in(block.get("text")))
+            case "assistant", "tool_use":
+                command = _tool_call(block)
+                if len(self._commands) < _REMEMBERED:
+                    self._commands[text_in(block.get("id"))] = command
+                yield AgentEvent(EventKind.STARTED, command)
+            case "user", "tool_result":
+                command = self._commands.pop(text_in(block.get("tool_use_id")), "")
+                yield AgentEvent(EventKind.ENDED, command, _exit_code(block))
+
+
+_COMPLETED: Final = AgentEvent(EventKind.COMPLETED)
+
+
+def _tool_call(block: Mapping[str, object]) -> str:
+    given = object_in(block.get("input"))
+    command = given.get("command")
+    if isinstance(command, str):
+        return command
+    return f"{text_in(block.get('name'))} {json.dumps(given, sort_keys=True)}"
+
+
+def _exit_code(block: Mapping[str, object]) -> int:
+    """Return the exit code that a result names; a tool without one has 0 or, with an error, 1."""
+    named = _EXIT_CODE.match(text_in(block.get("content")))
+    if named is not None:
+        return int(named.group(1))
+    return 1 if block.get("is_error") is True else 0
+
+
+AGENT: Final = cli_agent(
+    "claude_code",
+    AgentCli(
+        title="claude",
+        provider=ANTHROPIC,
+        key=_KEY,
+        overlay_path=_OVERLAY,
+        home=_HOME,
+        search=(f"{_OVERLAY}/bin",),
+        command=_command,
+        preflight=(*_PROGRAM, "--version"),
+        environment=_environment,
+        events=_ClaudeEvents,
+    ),
+    default_model="sonnet",
+)

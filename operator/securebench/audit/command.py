@@ -1,0 +1,178 @@
+"""``securebench audit``."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+from rich.console import Console
+
+from securebench.agents.harness_config import GIT_DIFF, CommandHarness, HarnessConfig
+from securebench.agents.registry import harness_config
+from securebench.audit.auditor import Kind, Means, RunPack, audit
+from securebench.audit.images.archive import catalogue
+from securebench.audit.report import Report, write_report
+from securebench.audit.rules.verdicts import Records
+from securebench.audit.subject import Subject, load_subject
+from securebench.audit.trials import TESTER_FILE, run_trial
+from securebench.benchmark.files.pack_digest import pack_digest
+from securebench.benchmark.lint.pack_lint import LintFinding, lint_harness
+from securebench.client.submit.tester_config import TesterConfig, load_tester_config
+from securebench.client.terminal_text import printable
+from securebench.client.volume.connection import Place, open_connection
+from securebench.controller.volume.audits import AuditResult
+from securebench.core.clock import SystemClock, rfc3339
+from securebench.core.errors import SecureBenchError
+from securebench.core.names import logical_name
+from securebench.run.api.models import MANIFEST_FILE, TASKS_FILE
+from securebench.run.plan.model import PackAudit
+
+PLAIN_WIDTH = 160
+"""Columns of the table where stdout is no terminal."""
+
+
+@dataclass(frozen=True, slots=True)
+class AuditOptions:
+    """The flags.
+
+    Attributes:
+        pack: Folder of the pack; None with a config.
+        config: Tester YAML that names the pack; None with a folder.
+        output_dir: Folder of the report; None for ``audit-<pack id>`` in the current one.
+        limit: Only the first rows.
+        images: Folder with archives of the task images, or None.
+        runs: So often the pack is run with an oracle and a nop.
+        static: Nothing is run.
+        place: Namespace, context, Pod.
+    """
+
+    pack: Path | None
+    config: Path | None
+    output_dir: Path | None
+    limit: int | None
+    images: Path | None
+    runs: int
+    static: bool
+    place: Place
+
+
+def run_audit(options: AuditOptions) -> int:
+    """Audit a pack, print and write what is found and return the exit code."""
+    subject = _subject(options)
+    versions: set[str] = set()
+    means = Means(
+        archives=None if options.images is None else catalogue(options.images),
+        run_pack=None if options.static else _runner(options.place, versions),
+        runs=options.runs,
+    )
+    report = Report(
+        pack_id=subject.id,
+        pack_digest=_digest(subject),
+        tasks=len(subject.tasks),
+        time=rfc3339(SystemClock().now()),
+        findings=audit(subject, means),
+    )
+    folder = options.output_dir or Path(f"audit-{logical_name(subject.id)}")
+    path = write_report(report, folder)
+    _show(report)
+    _say(_leave(options, report, versions))
+    sys.stdout.write(f"securebench audit: {printable(report.line(path))}\n")
+    sys.stdout.flush()
+    return 1 if report.has_failed else 0
+
+
+def _show(report: Report) -> None:
+    console = Console(file=sys.stdout, highlight=False, emoji=False, markup=False)
+    if not console.is_terminal:
+        console.width = PLAIN_WIDTH
+    console.print(report.table())
+    for remedy in report.remedies():
+        console.print(printable(remedy), soft_wrap=True)
+
+
+def _subject(options: AuditOptions) -> Subject:
+    folder = options.pack or Path()
+    config = options.config
+    if config is None and (folder / TESTER_FILE).is_file():
+        config = folder / TESTER_FILE
+    if config is None:
+        return load_subject(folder / MANIFEST_FILE, folder / TASKS_FILE, limit=options.limit)
+    loaded = load_tester_config(config)
+    harness = harness_config(loaded.harness.type, loaded.harness.config)
+    subject = load_subject(
+        loaded.benchmark.manifest,
+        loaded.benchmark.tasks,
+        limit=options.limit,
+        task_file=harness.task_file,
+    )
+    return subject.with_lint(_harness_findings(loaded, harness, subject))
+
+
+def _harness_findings(
+    config: TesterConfig, harness: HarnessConfig, subject: Subject
+) -> tuple[LintFinding, ...]:
+    command = harness if isinstance(harness, CommandHarness) else None
+    return lint_harness(
+        config.harness.env,
+        artifact_path=command.artifact_path if command is not None else None,
+        takes_checkout=command is not None and command.extraction == GIT_DIFF,
+        task_types={task.task_type for task in subject.tasks},
+        path=str(config.source),
+    )
+
+
+def _digest(subject: Subject) -> str | None:
+    pack = subject.checked.pack
+    if pack is None or subject.checked.errors:
+        return None
+    return pack_digest(subject.manifest, subject.tasks_file, pack.manifest.asset_roots)
+
+
+def _leave(options: AuditOptions, report: Report, versions: set[str]) -> str:
+    """Leave the result on the results volume, and return what runs of the pack will say."""
+    digest = report.pack_digest
+    is_whole = options.limit is None or report.has_failed
+    why = ""
+    if not versions or digest is None:
+        why = "nothing was run"
+    elif len(versions) > 1:
+        why = f"verifiers of versions {', '.join(sorted(versions))} judged"
+    elif not is_whole or report.verdict is PackAudit.NONE:
+        why = "not all of the pack was checked"
+    if why or digest is None:
+        return f"{why}: labels.pack_audit of its runs stays as it was"
+    result = AuditResult(
+        pack_digest=digest,
+        verifier_version=versions.pop(),
+        result=report.verdict,
+        time=report.time,
+        tasks=report.tasks,
+        counts=report.counts(),
+    )
+    try:
+        asyncio.run(_put(options.place, result))
+    except SecureBenchError as error:
+        return f"the result could not be left on the results volume: {error}"
+    return f"runs of this pack say labels.pack_audit={result.result} from now on"
+
+
+async def _put(place: Place, result: AuditResult) -> None:
+    async with open_connection(place) as connection:
+        await connection.link.put_audit(result)
+
+
+def _say(text: str) -> None:
+    sys.stdout.write(f"securebench audit: {text}\n")
+
+
+def _runner(place: Place, versions: set[str]) -> RunPack:
+    """Return what runs a pack and collects the versions of the verifiers that judged it."""
+
+    def run_pack(folder: Path, kind: Kind, limit: int | None) -> Records:
+        records = asyncio.run(run_trial(place, folder, kind, limit=limit)).records
+        versions.update(str(record.get("verifier_version")) for record in records)
+        return records
+
+    return run_pack

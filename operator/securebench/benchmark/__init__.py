@@ -1,0 +1,1 @@
+"""Benchmarks: packs, families, scorers and patches."""

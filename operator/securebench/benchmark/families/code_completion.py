@@ -1,0 +1,135 @@
+"""code_completion: a Python module judged by tests in another process (contract 14.4)."""
+
+from __future__ import annotations
+
+import builtins
+import re
+from collections.abc import Iterator, Mapping
+
+from securebench.benchmark.families.base import Family, TaskView
+from securebench.benchmark.families.fields import (
+    ANYTHING,
+    STRING,
+    TEXT,
+    Field,
+    FieldSection,
+    first_limit,
+    is_positive,
+    is_text,
+    object_rule,
+)
+from securebench.benchmark.families.verification import ISOLATIONS, SEPARATE, SHARED, CodePlan
+from securebench.benchmark.resources import Lane
+from securebench.grading.code.plain import SAFE_MODULES
+
+LANGUAGE = "python"
+REPEATS = 8
+"""``tests.repeat`` is at most so much."""
+
+CODE_SECONDS = 30.0
+"""Time limit where neither tests nor environment give one (contract 15.8)."""
+
+DEFINITION = re.compile(r"\b(?:def|class)\s+([^\W\d]\w*)")
+
+_TESTS = object_rule(
+    FieldSection(
+        "tests",
+        tuple(
+            Field(name, ANYTHING)
+            for name in ("source", "code", "timeout_seconds", "isolation", "repeat")
+        ),
+    )
+)
+"""Values that do not hold are a verifier's configuration error (VC of contract 14.4)."""
+
+
+def configuration_problem(task: TaskView) -> str | None:
+    """Return why the tests cannot be run, or None."""
+    language = task.resources.value("language")
+    if language is not None and language != LANGUAGE:
+        return f"code_completion supports the language {LANGUAGE} only"
+    tests = task.resources.value("tests")
+    if (
+        not isinstance(tests, Mapping)
+        or tests.get("source") != "inline"
+        or not is_text(tests.get("code"))
+    ):
+        return "code_completion requires structured inline tests"
+    if "timeout_seconds" in tests and not is_positive(tests["timeout_seconds"]):
+        return "code_completion tests.timeout_seconds must be a positive number"
+    if tests.get("isolation", SEPARATE) not in ISOLATIONS:
+        return f"code_completion tests.isolation must be one of {', '.join(ISOLATIONS)}"
+    return _repeat_problem(tests)
+
+
+def _repeat_problem(tests: Mapping[str, object]) -> str | None:
+    repeat = tests.get("repeat", 0)
+    if type(repeat) is not int or not 0 <= repeat <= REPEATS:
+        return f"code_completion tests.repeat must be a whole number from 0 to {REPEATS}"
+    if repeat and tests.get("isolation") == SHARED:
+        return f"code_completion tests.repeat needs tests.isolation: {SEPARATE}"
+    return None
+
+
+def code_plan(task: TaskView) -> CodePlan:
+    """Return how the tests of a task run."""
+    tests = task.resources.value("tests")
+    fields = tests if isinstance(tests, Mapping) else {}
+    repeat = fields.get("repeat")
+    return CodePlan(
+        timeout_seconds=first_limit(
+            (fields.get("timeout_seconds"), task.environment.get("timeout_seconds")), CODE_SECONDS
+        ),
+        isolation=str(fields.get("isolation", SEPARATE)),
+        declared=declared_names(task),
+        repeat=repeat if isinstance(repeat, int) else 0,
+    )
+
+
+def declared_names(task: TaskView) -> tuple[str, ...]:
+    """Return builtins and standard modules that prompt or starter code define, sorted.
+
+    The tests get every other builtin and standard module as Python has it, whatever the candidate
+    defines.
+    """
+    texts = (task.resources.value(name) for name in ("prompt", "starter_code"))
+    found = {name for text in texts if isinstance(text, str) for name in DEFINITION.findall(text)}
+    return tuple(sorted(found & (SAFE_MODULES | set(dir(builtins)))))
+
+
+def _test_sources(task: TaskView) -> Iterator[tuple[str, str]]:
+    tests = task.resources.value("tests")
+    code = tests.get("code") if isinstance(tests, Mapping) else None
+    if isinstance(code, str):
+        yield "eval.tests.code", code
+
+
+def _record_metadata(task: TaskView) -> Mapping[str, object]:
+    return {"language": task.resources.value("language") or LANGUAGE}
+
+
+FAMILY = Family(
+    name="code_completion",
+    candidate_kind="code",
+    input=FieldSection(
+        "input",
+        (
+            Field("prompt", TEXT, required=True),
+            Field("language", TEXT),
+            Field("starter_code", STRING),
+        ),
+    ),
+    eval=FieldSection(
+        "eval",
+        (
+            Field("tests", _TESTS, required=True, lane=Lane.EVALUATION_INPUTS),
+            Field("reference_solution", STRING, lane=Lane.HIDDEN),
+            Field("canonical_solution", STRING, lane=Lane.HIDDEN),
+        ),
+    ),
+    own_problem=configuration_problem,
+    code=code_plan,
+    record_metadata=_record_metadata,
+    test_sources=_test_sources,
+    required_resources=("prompt",),
+)

@@ -1,0 +1,96 @@
+"""How candidates are verified: an algorithm scores, a command checks, or tests call them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Protocol
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from securebench.benchmark.scorers.result import VerificationResult
+
+SEPARATE, SHARED = ISOLATIONS = ("separate", "shared")
+"""Values of ``tests.isolation``: candidate and tests in containers of their own, or in one."""
+
+
+class TextVerifier(Protocol):
+    """A scoring algorithm that runs no code of anybody."""
+
+    def verify(
+        self,
+        candidate_text: str | None,
+        public: Mapping[str, object],
+        hidden: Mapping[str, object],
+    ) -> VerificationResult:
+        """Judge one candidate; raise VerifierConfigurationError for an unusable row."""
+        ...
+
+    def configuration_problem(
+        self, public: Mapping[str, object], hidden: Mapping[str, object]
+    ) -> str | None:
+        """Return why the row cannot be judged, or None."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class PatchPlan:
+    """How a patch of the candidate is checked (contract 14.5).
+
+    Attributes:
+        policy: Lists of the row's ``candidate_policy``.
+        base_commit: As the row names it.
+        has_setup: Whether the row gives ``tests.setup_patch``.
+        has_test: Whether it gives ``tests.test_patch``.
+        has_control: Whether it gives ``tests.control``.
+    """
+
+    policy: Mapping[str, object]
+    base_commit: str
+    has_setup: bool
+    has_test: bool
+    has_control: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CheckRequest:
+    """What a row says of the command that checks its candidate in the task's image.
+
+    Attributes:
+        command: A string for the shell or a list of words; None for a file of the pack.
+        base: Absolute folder that a relative ``workdir`` starts from; empty: the workspace.
+        workdir: As written, or None.
+        timeouts: Seconds as written; the first that is a number holds.
+        needed_commands: Commands that need a capability.
+        patch: Present where the candidate is a patch to the image's repository.
+    """
+
+    command: object
+    base: str = ""
+    workdir: object = None
+    timeouts: tuple[object, ...] = ()
+    needed_commands: tuple[str, ...] = ()
+    patch: PatchPlan | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class CodePlan:
+    """How a candidate module is tested.
+
+    Attributes:
+        timeout_seconds: Time limit of import and tests together.
+        isolation: ``separate``: candidate and tests in containers of their own; ``shared``: in
+            one interpreter.
+        declared: Names of builtins and standard modules that the task asks the candidate to define.
+        repeat: So many calls of the tests are made again in fresh workers.
+    """
+
+    timeout_seconds: float
+    isolation: str
+    declared: tuple[str, ...]
+    repeat: int = 0
+
+    @property
+    def is_shared(self) -> bool:
+        """Whether candidate code runs where the tests run."""
+        return self.isolation == SHARED

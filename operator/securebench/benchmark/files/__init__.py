@@ -1,0 +1,1 @@
+"""Packs on disk: loaded, bundled, digested, written as lanes."""

@@ -1,0 +1,282 @@
+"""Packs from disk: reading, compiling and looking at every file that a task names."""
+
+from __future__ import annotations
+
+from collections import Counter
+from itertools import islice
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+from securebench.benchmark.files.assets import asset_source
+from securebench.benchmark.files.materialize import TASK_FILE, check_task_file, materialization_plan
+from securebench.benchmark.pack.compile import BenchmarkPack, CompiledTask, compile_rows
+from securebench.benchmark.pack.environment import EnvironmentProblem, environment_problems
+from securebench.benchmark.pack.oracle import ANSWERS_FILE
+from securebench.benchmark.pack.paths import PathError, safe_relative_path
+from securebench.benchmark.pack.references import asset_root, each_reference
+from securebench.benchmark.reading.manifest import BenchmarkManifest, in_file_order, parse_manifest
+from securebench.benchmark.reading.plain import PlainProblem, check_encoding, decoded
+from securebench.benchmark.reading.row_errors import once_per_cause, row_error
+from securebench.benchmark.reading.rows import RawLine, lines_problem, split_lines
+from securebench.benchmark.resources import Component
+from securebench.core.errors import ConfigErrors, InvalidInputError, PackError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from securebench.benchmark.pack.task import SecureBenchTask
+
+
+_MARK_BYTES = 4
+"""Bytes at the beginning of a file that tell its encoding."""
+
+
+class CheckedPack(NamedTuple):
+    """What was found in a pack.
+
+    Args:
+        pack: None when the manifest or the task file cannot be read.
+        tasks: The rows that compile, in file order.
+        errors: Everything that stops a run: manifest first, then rows in file order.
+    """
+
+    pack: BenchmarkPack | None
+    tasks: tuple[CompiledTask, ...]
+    errors: tuple[PackError, ...]
+
+
+class LoadedPack(NamedTuple):
+    """A pack without errors."""
+
+    pack: BenchmarkPack
+    tasks: tuple[SecureBenchTask, ...]
+
+
+def load_benchmark_manifest(manifest: Path | str, *, shown: str | None = None) -> BenchmarkManifest:
+    """Return the manifest of a file.
+
+    Args:
+        manifest: Path of the file.
+        shown: Its name in errors and metadata; default: the path as given.
+
+    Raises:
+        ConfigErrors: One PackError per defect.
+    """
+    name = str(manifest) if shown is None else shown
+    try:
+        text = decoded(Path(manifest).read_bytes())
+    except OSError as error:
+        raise ConfigErrors([_unreadable(name, error)]) from None
+    except PlainProblem as problem:
+        raise ConfigErrors([PackError(problem.reason, path=name, line=problem.line)]) from None
+    return parse_manifest(text, path=name)
+
+
+def load_benchmark_pack(
+    manifest: Path | str, tasks: Path | str, *, limit: int | None = None
+) -> BenchmarkPack:
+    """Return a pack whose rows are not parsed yet.
+
+    Args:
+        manifest: Manifest file.
+        tasks: Task file.
+        limit: Reading stops behind this many rows; None reads all.
+
+    Raises:
+        ConfigErrors: The manifest does not hold or a file cannot be read.
+    """
+    loaded = load_benchmark_manifest(manifest)
+    return BenchmarkPack(loaded, _read_lines(Path(tasks), str(tasks), limit), str(tasks))
+
+
+def check_pack(
+    manifest: Path | str,
+    tasks: Path | str,
+    *,
+    limit: int | None = None,
+    task_file: str = TASK_FILE,
+) -> CheckedPack:
+    """Look for everything that stops a run before its first task, without raising.
+
+    Args:
+        manifest: Manifest file; the asset roots lie below its folder.
+        tasks: Task file.
+        limit: Rows behind this many are not read.
+        task_file: Workspace path of the public payload.
+    """
+    try:
+        pack = load_benchmark_pack(manifest, tasks, limit=limit)
+    except ConfigErrors as broken:
+        return CheckedPack(None, (), tuple(_pack_error(error) for error in broken.errors))
+    empty = _without_rows(pack, limit)
+    if empty is not None:
+        return CheckedPack(pack, (), (empty,))
+    compiled = compile_rows(pack, limit=limit)
+    errors = list(compiled.errors)
+    for row, task in compiled.tasks:
+        errors += (
+            row_error(row.context, problem, path=pack.tasks_path, line=row.line)
+            for problem in task_problems(task, Path(manifest).parent, task_file=task_file)
+        )
+    placed = _environment_errors(pack, compiled.tasks)
+    rows = once_per_cause(in_file_order([*errors, *placed.rows]))
+    return CheckedPack(pack, compiled.tasks, (*placed.manifest, *rows))
+
+
+def load_tasks(
+    manifest: Path | str,
+    tasks: Path | str,
+    *,
+    limit: int | None = None,
+    task_file: str = TASK_FILE,
+) -> LoadedPack:
+    """Return a pack and its tasks when nothing stops a run.
+
+    Args:
+        manifest: Manifest file; the asset roots lie below its folder.
+        tasks: Task file.
+        limit: Rows behind this many are not read.
+        task_file: Workspace path of the public payload.
+
+    Raises:
+        ConfigErrors: One PackError per defect of manifest, rows and assets.
+    """
+    checked = check_pack(manifest, tasks, limit=limit, task_file=task_file)
+    if checked.pack is None or checked.errors:
+        raise ConfigErrors(checked.errors)
+    return LoadedPack(checked.pack, tuple(task for _, task in checked.tasks))
+
+
+def pack_file(folder: Path, name: str) -> Path:
+    """Return a file of a pack whose name comes from a user.
+
+    Args:
+        folder: Folder of the pack.
+        name: Relative path of manifest or task file.
+
+    Raises:
+        PackError: The name is not relative, or it leads out of the folder or through a symlink.
+    """
+    relative = safe_relative_path(name, "pack file")
+    base = folder.resolve()
+    if (base / relative).resolve() != base / relative:
+        raise PackError("must be a file of the pack and not reached by a symlink", path=name)
+    return base / relative
+
+
+def read_answers(folder: Path) -> bytes | None:
+    """Return the content of a pack's reference answers, or None where it has none.
+
+    Args:
+        folder: Of the manifest.
+
+    Raises:
+        PackError: The file is reached by a symlink or cannot be read.
+    """
+    try:
+        return pack_file(folder, ANSWERS_FILE).read_bytes()
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    except OSError as error:
+        raise _unreadable(ANSWERS_FILE, error) from None
+
+
+def task_problems(
+    task: SecureBenchTask, pack_root: Path, *, task_file: str = TASK_FILE
+) -> Iterator[str]:
+    """Yield what stops a run because of the files of one compiled task, without its context.
+
+    Args:
+        task: A compiled task.
+        pack_root: Folder of the manifest.
+        task_file: Workspace path of the public payload.
+    """
+    found = False
+    for reference in each_reference(task):
+        try:
+            if isinstance(reference, PathError):
+                raise reference
+            asset_source(pack_root, asset_root(task, reference.lane), reference)
+        except PackError as error:
+            found = True
+            yield error.reason
+    if not found:
+        yield from _plan_problems(task, task_file)
+
+
+def _plan_problems(task: SecureBenchTask, task_file: str) -> Iterator[str]:
+    for component in (Component.AGENT, Component.TEST_SANDBOX, Component.EVALUATOR):
+        try:
+            plan = materialization_plan(task, component)
+            if component is Component.AGENT:
+                check_task_file(plan, task_file)
+        except PackError as error:
+            yield error.reason
+            return
+
+
+class _EnvironmentErrors(NamedTuple):
+    manifest: tuple[PackError, ...]
+    rows: tuple[PackError, ...]
+
+
+def _environment_errors(
+    pack: BenchmarkPack, compiled: tuple[CompiledTask, ...]
+) -> _EnvironmentErrors:
+    """Return what is wrong with the tasks' environments, at the file that is the cause."""
+    manifest = pack.manifest
+    rows: list[PackError] = []
+    inherited: Counter[EnvironmentProblem] = Counter()
+    of_rows = {key for row, _ in compiled for key in row.environment}
+    of_manifest = manifest.default_environment.keys()
+    for row, task in compiled:
+        for problem in environment_problems(task):
+            is_shared = problem.key in of_manifest or problem.key not in of_rows
+            if problem.key not in row.environment and is_shared:
+                inherited[problem] += 1
+            else:
+                context, place = row.context, pack.tasks_path
+                rows.append(row_error(context, problem.reason, path=place, line=row.line))
+    return _EnvironmentErrors(
+        tuple(
+            PackError(
+                f"{problem.reason} (defaults.environment.{problem.key}; rows: {count})",
+                path=manifest.path,
+                line=manifest.line_of("defaults", "environment", problem.key),
+            )
+            for problem, count in inherited.items()
+        ),
+        tuple(rows),
+    )
+
+
+def _without_rows(pack: BenchmarkPack, limit: int | None) -> PackError | None:
+    """Return what is wrong with a pack that no task comes from (contract 21.19)."""
+    if limit is not None and limit < 1:
+        return PackError(f"a limit of {limit} leaves no task", path=pack.tasks_path)
+    if not pack.lines:
+        reason = "the file has no task; write one JSON object per line"
+        return PackError(reason, path=pack.tasks_path)
+    problem = lines_problem(pack.lines)
+    line = pack.lines[0].number
+    return None if problem is None else PackError(problem, path=pack.tasks_path, line=line)
+
+
+def _read_lines(path: Path, shown: str, limit: int | None) -> tuple[RawLine, ...]:
+    try:
+        with path.open("rb") as stream:
+            check_encoding(stream.read(_MARK_BYTES))
+            stream.seek(0)
+            return tuple(islice(split_lines(stream), limit))
+    except OSError as error:
+        raise ConfigErrors([_unreadable(shown, error)]) from None
+    except PlainProblem as problem:
+        raise ConfigErrors([PackError(problem.reason, path=shown, line=problem.line)]) from None
+
+
+def _unreadable(name: str, error: OSError) -> PackError:
+    return PackError(f"cannot be read: {error.strerror or 'unknown reason'}", path=name)
+
+
+def _pack_error(error: InvalidInputError) -> PackError:
+    return error if isinstance(error, PackError) else PackError(error.reason)

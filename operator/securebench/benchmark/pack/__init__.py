@@ -1,0 +1,1 @@
+"""From parsed rows to tasks with lanes."""

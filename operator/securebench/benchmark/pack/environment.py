@@ -1,0 +1,107 @@
+"""Environment keys that have a meaning (contract 5.1, 10, 12.1)."""
+
+from __future__ import annotations
+
+from pathlib import PurePosixPath
+from typing import TYPE_CHECKING, NamedTuple
+
+from securebench.benchmark.families.fields import is_positive, is_text
+from securebench.benchmark.families.registry import FAMILIES
+from securebench.benchmark.pack.image_reference import image_problem
+from securebench.benchmark.pack.paths import PathError, is_at_or_below
+from securebench.core.spelling import meant_or_known
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from securebench.benchmark.pack.task import SecureBenchTask
+
+IMAGE = "image"
+IMAGE_PROBLEM = "benchmark environment.image is required: a non-empty string"
+TIMEOUT_PROBLEM = "environment.timeout_seconds must be a positive number"
+MATERIALIZE = "materialize_workdir_from_image"
+DEFAULT_TARGET = "/workspace"
+MOUNT_TARGETS = (DEFAULT_TARGET, "/app", "/securebench-workspace", "/testbed")
+"""Where a workspace may be mounted: there or below."""
+
+WITHOUT_EFFECT = ("packages", "env", "setup", "network", "resources")
+"""Known names that nothing reads."""
+
+ENVIRONMENT_KEYS = frozenset({IMAGE, "workdir", "timeout_seconds", MATERIALIZE, *WITHOUT_EFFECT})
+
+
+class EnvironmentProblem(NamedTuple):
+    """What is wrong with one key of an environment, without its context."""
+
+    key: str
+    reason: str
+
+
+def environment_schema() -> dict[str, object]:
+    """Return which keys an environment may have, as JSON Schema."""
+    properties: dict[str, object] = {key: {} for key in ENVIRONMENT_KEYS}
+    return {"type": "object", "properties": properties, "additionalProperties": False}
+
+
+def unknown_environment_keys(environment: Mapping[str, object]) -> Iterator[EnvironmentProblem]:
+    """Yield the keys that nobody knows (contract 21.18).
+
+    Args:
+        environment: Of a row, or the manifest's default.
+    """
+    for key in environment:
+        if key not in ENVIRONMENT_KEYS:
+            hint = meant_or_known(key, ENVIRONMENT_KEYS)
+            yield EnvironmentProblem(key, f"unknown key {key!r} in environment{hint}")
+
+
+def environment_problems(task: SecureBenchTask) -> Iterator[EnvironmentProblem]:
+    """Yield what is wrong with the values of a task's environment."""
+    environment = task.environment
+    image = environment.get(IMAGE)
+    if not isinstance(image, str) or not is_text(image):
+        yield EnvironmentProblem(IMAGE, IMAGE_PROBLEM)
+    elif (problem := image_problem(image)) is not None:
+        yield EnvironmentProblem(IMAGE, f"environment.{IMAGE} {problem}")
+    timeout = environment.get("timeout_seconds")
+    if timeout is not None and not is_positive(timeout):
+        yield EnvironmentProblem("timeout_seconds", TIMEOUT_PROBLEM)
+    copy = environment.get(MATERIALIZE)
+    if copy is not None and not isinstance(copy, bool):
+        yield EnvironmentProblem(MATERIALIZE, f"environment.{MATERIALIZE} must be a boolean")
+    elif copy and not _has_workspace(task):
+        kinds = {name: family.candidate_kind for name, family in FAMILIES.items()}
+        names = ", ".join(name for name, kind in kinds.items() if kind == "workspace")
+        reason = f"environment.{MATERIALIZE} is for {names} only"
+        yield EnvironmentProblem(MATERIALIZE, reason)
+    try:
+        workspace_target(task)
+    except PathError as error:
+        yield EnvironmentProblem("workdir", error.reason)
+
+
+def workspace_target(task: SecureBenchTask) -> str:
+    """Return where the workspace is mounted in the task's containers.
+
+    Raises:
+        PathError: A terminal_task's ``environment.workdir`` is no permitted target.
+    """
+    workdir = task.environment.get("workdir")
+    if not _has_workspace(task) or workdir is None:
+        return DEFAULT_TARGET
+    if not isinstance(workdir, str) or "\\" in workdir or "\0" in workdir:
+        raise PathError("environment.workdir must be an absolute path")
+    path = PurePosixPath(workdir)
+    if not path.is_absolute() or ".." in path.parts:
+        raise PathError("environment.workdir must be an absolute path without '..'")
+    if not any(is_at_or_below(str(path), target) for target in MOUNT_TARGETS):
+        raise PathError(
+            f"environment.workdir is no workspace mount target; use {', '.join(MOUNT_TARGETS)}"
+            " or a folder below"
+        )
+    return str(path)
+
+
+def _has_workspace(task: SecureBenchTask) -> bool:
+    family = FAMILIES.get(task.task_type)
+    return family is not None and family.candidate_kind == "workspace"

@@ -1,0 +1,231 @@
+"""What can be said of a candidate patch before anything runs (contract 14.5.1, steps 0, 3 to 5)."""
+
+from __future__ import annotations
+
+import codecs
+from dataclasses import dataclass, field
+from enum import Enum
+from itertools import accumulate, compress, islice, takewhile
+from operator import not_
+from typing import TYPE_CHECKING
+
+from securebench.benchmark.patch.candidate_policy import PathDecision
+from securebench.benchmark.patch.lines import utf8
+from securebench.benchmark.patch.reader import read_patch, render
+from securebench.benchmark.patch.sections import (
+    NoncanonicalPatchError,
+    PatchTooLargeError,
+    changed_paths,
+    unique_paths,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Mapping
+
+    from securebench.benchmark.patch.candidate_policy import CandidatePolicy
+    from securebench.benchmark.patch.sections import Section
+
+CANDIDATE_EXTRACTION = "candidate_extraction"
+CANDIDATE_PATCH = "candidate_patch"
+CANDIDATE_POLICY = "candidate_policy"
+"""Phases of contract 14.5.1 and 15.1."""
+
+SHOWN_PATHS = 20
+"""So many denied paths stand in a message; the metadata has more."""
+SHOWN_CHARACTERS = 200
+"""So much of a path stands in a message."""
+LISTED_PATHS = 1000
+LISTED_BYTES = 1 << 16
+"""So many paths, and bytes of them, stand in each list of the metadata and in what is said."""
+
+_BLANK_PIECE = 1 << 16
+
+
+class PatchProblem(Enum):
+    """Why a candidate patch is not applied; the value is the failure_reason."""
+
+    TOO_LARGE = "candidate_too_large"
+    EMPTY = "empty_candidate_patch"
+    NONCANONICAL = "noncanonical_candidate_patch"
+    EMPTY_FILTERED = "empty_filtered_candidate_patch"
+    POLICY = "candidate_patch_policy_violation"
+    MISMATCH = "candidate_patch_path_mismatch"
+
+    @property
+    def phase(self) -> str:
+        """Return the phase of contract 14.5.1 in which it is found."""
+        phases = {
+            PatchProblem.TOO_LARGE: CANDIDATE_EXTRACTION,
+            PatchProblem.EMPTY: CANDIDATE_PATCH,
+        }
+        return phases.get(self, CANDIDATE_POLICY)
+
+
+@dataclass(frozen=True, slots=True)
+class PatchJudgement:
+    """What is known of a patch.
+
+    Attributes:
+        problem: Why it is not applied, or None.
+        message: One plain sentence where there is a problem.
+        text: What is applied, in UTF-8; empty where there is a problem.
+        paths: Declared paths of the whole patch.
+        stripped: Paths of the sections that ``patch_preserved_paths`` left out.
+        applied: Declared paths of the sections that are left.
+        changed: Paths that are another entry after the patch.
+        links: Text of the symlinks that the patch leaves, by path.
+        denied: Paths that the policy denies, with the reason.
+    """
+
+    problem: PatchProblem | None = None
+    message: str = ""
+    text: bytes = b""
+    paths: tuple[str, ...] = ()
+    stripped: tuple[str, ...] = ()
+    applied: tuple[str, ...] = ()
+    changed: tuple[str, ...] = ()
+    links: Mapping[str, str] = field(default_factory=dict)
+    denied: Mapping[str, PathDecision] = field(default_factory=dict)
+
+    @property
+    def stderr(self) -> str:
+        """Return what the verifier says on its error stream."""
+        shown = _first(self.denied)
+        left_out = len(self.denied) - len(shown)
+        more = f"and {left_out} more" if left_out else ""
+        lines = (self.message, *(f"{path}: {self.denied[path].value}" for path in shown), more)
+        return "".join(f"{line}\n" for line in lines if line)
+
+    def metadata(self) -> dict[str, object]:
+        """Return the keys of contract 14.5.1 that are known without running anything."""
+        lists = listed("candidate_patch_paths", self.paths)
+        lists |= listed("stripped_candidate_patch_paths", self.stripped)
+        lists |= listed("applied_candidate_patch_paths", self.applied)
+        if self.denied:
+            lists |= listed("denied_candidate_patch_paths", self.denied)
+        return lists
+
+
+def listed(name: str, paths: Collection[str]) -> dict[str, object]:
+    """Return a list of paths for the metadata; a long one is cut and its length stands beside it.
+
+    Args:
+        name: Key of the list.
+        paths: All of them, in their order.
+    """
+    shown = _first(paths)
+    cut: dict[str, object] = {name: shown}
+    return cut if len(shown) == len(paths) else {**cut, f"{name}_total": len(paths)}
+
+
+def _first(paths: Collection[str]) -> list[str]:
+    """Return the paths that stand in a list."""
+    ends = accumulate(len(path.encode()) for path in paths)
+    fit = islice(
+        takewhile(lambda pair: pair[1] <= LISTED_BYTES, zip(paths, ends, strict=True)), LISTED_PATHS
+    )
+    return [path for path, _ in fit]
+
+
+def judge_patch(text: str | bytes, policy: CandidatePolicy) -> PatchJudgement:
+    """Judge a candidate patch by its text; never raises.
+
+    Args:
+        text: The candidate; a text stands for its UTF-8.
+        policy: The task's policy.
+    """
+    data = utf8(text)
+    if _is_blank(data):
+        return PatchJudgement(PatchProblem.EMPTY, "empty candidate patch")
+    try:
+        sections = read_patch(data)
+    except PatchTooLargeError as error:
+        message = f"the candidate patch is not read to its end: {error}"
+        return PatchJudgement(PatchProblem.TOO_LARGE, message)
+    except NoncanonicalPatchError as error:
+        message = f"the candidate is not a canonical patch: {error}"
+        return PatchJudgement(PatchProblem.NONCANONICAL, message)
+    return _judge_sections(data, sections, policy)
+
+
+def _is_blank(data: bytes) -> bool:
+    """Tell whether a text has nothing but what Unicode calls white space."""
+    decoder = codecs.getincrementaldecoder("utf-8")("replace")
+    pieces = (data[at : at + _BLANK_PIECE] for at in range(0, len(data), _BLANK_PIECE))
+    return not any(decoder.decode(piece).strip() for piece in pieces)
+
+
+def _judge_sections(
+    data: bytes, sections: tuple[Section, ...], policy: CandidatePolicy
+) -> PatchJudgement:
+    is_kept = [not any(map(policy.preserved.matches, section.paths)) for section in sections]
+    kept = tuple(compress(sections, is_kept))
+    stripped = unique_paths(tuple(compress(sections, map(not_, is_kept))))
+    paths = unique_paths(sections)
+    if not kept:
+        message = "the candidate patch touches preserved paths only"
+        return PatchJudgement(PatchProblem.EMPTY_FILTERED, message, paths=paths, stripped=stripped)
+    applied = unique_paths(kept)
+    denied: dict[str, PathDecision] = {}
+    for section in kept:
+        denied |= policy.denied(section)
+    if denied:
+        return PatchJudgement(
+            PatchProblem.POLICY,
+            denial_message(denied),
+            paths=paths,
+            stripped=stripped,
+            applied=applied,
+            denied=denied,
+        )
+    return PatchJudgement(
+        text=render(data, kept),
+        paths=paths,
+        stripped=stripped,
+        applied=applied,
+        changed=changed_paths(kept),
+        links=_links(kept),
+    )
+
+
+def denial_message(denied: Collection[str]) -> str:
+    """Return one sentence about denied paths."""
+    shown = ", ".join(map(_shown, islice(denied, SHOWN_PATHS)))
+    more = f" and {len(denied) - SHOWN_PATHS} more" if len(denied) > SHOWN_PATHS else ""
+    return f"the candidate patch touches paths that the policy denies: {shown}{more}"
+
+
+def _shown(path: str) -> str:
+    """Return a path in quotes, cut where it is long."""
+    return repr(path if len(path) <= SHOWN_CHARACTERS else f"{path[:SHOWN_CHARACTERS]}…")
+
+
+def _links(sections: tuple[Section, ...]) -> dict[str, str]:
+    links: dict[str, str] = {}
+    for section in sections:
+        for path in section.changed_paths:
+            links.pop(path, None)
+        if section.is_link and section.target is not None:
+            links[section.new_path] = section.target
+    return links
+
+
+def judge_changes(changed: Mapping[str, str | None], policy: CandidatePolicy) -> PatchJudgement:
+    """Judge what a patch really changed, where that is not what it declares (steps 8 and 9).
+
+    Args:
+        changed: Really changed paths; for those that are symlinks now, their texts.
+        policy: The task's policy.
+
+    Returns:
+        A judgement with a problem and nothing of what the patch declares.
+    """
+    decisions = {path: policy.decide(path) for path in changed}
+    for path, target in changed.items():
+        if target is not None and decisions[path] is PathDecision.ALLOWED:
+            decisions[path] = policy.decide_link(path, target)
+    denied = {path: why for path, why in decisions.items() if why is not PathDecision.ALLOWED}
+    if denied:
+        return PatchJudgement(PatchProblem.POLICY, denial_message(denied), denied=denied)
+    message = "the paths that the patch really changed are not those that it declares"
+    return PatchJudgement(PatchProblem.MISMATCH, message)

@@ -1,0 +1,1 @@
+"""Manifest and rows as text, checked value by value."""

@@ -1,0 +1,1 @@
+"""Verdicts that run no code of anybody."""

@@ -1,1 +1,0 @@
-"""What an agent hands in: kinds, bounds, sealing."""

@@ -1,0 +1,111 @@
+"""What commands print, and how they end: exit codes 0, 1 and 130 (2 is the argument parser's)."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import NoReturn
+
+import typer
+
+from securebench.client.terminal_text import printable
+from securebench.core.errors import ConfigErrors, PermanentClusterError, SecureBenchError
+
+INTERRUPTED = 130
+_NOT_FOUND = 404
+_FORBIDDEN = 403
+
+
+def end_with(command: Callable[[], int]) -> NoReturn:
+    """Run a command and end the program with its exit code.
+
+    Args:
+        command: Returns the exit code.
+    """
+    try:
+        with errors_as_lines():
+            code = command()
+    except KeyboardInterrupt:
+        code = INTERRUPTED
+    raise typer.Exit(code)
+
+
+@contextmanager
+def errors_as_lines() -> Iterator[None]:
+    """End the program with exit code 1 and one line for each error (contract 2.1)."""
+    try:
+        yield
+    except (SecureBenchError, OSError, ValueError, ImportError) as error:
+        for line in error_lines(error):
+            print_error(line)
+        raise SystemExit(1) from None
+
+
+def error_lines(error: Exception) -> tuple[str, ...]:
+    """Return one line for each thing that is wrong."""
+    if isinstance(error, ConfigErrors):
+        return tuple(line for part in error.errors for line in _lines(str(part)))
+    if isinstance(error, PermanentClusterError) and error.status == _FORBIDDEN:
+        hint = "your account lacks a right here; ask for the role 'tester' of the chart"
+        return (f"{hint} ({_one_line(str(error))})",)
+    if isinstance(error, PermanentClusterError) and error.status == _NOT_FOUND:
+        hint = "the cluster does not know BenchmarkRuns; install the chart with its CRDs"
+        return (f"{hint} ({_one_line(str(error))})",)
+    if isinstance(error, OSError) and error.filename is not None:
+        return (f"{error.filename}: {error.strerror}",)
+    return _lines(str(error)) or (type(error).__name__,)
+
+
+def print_error(message: str) -> None:
+    """Print an error line on stdout and, where that is another place, on stderr (decision 0037)."""
+    print_line(f"error: {message}")
+    if not _have_one_place():
+        sys.stderr.write(f"securebench: error: {printable(message)}\n")
+        sys.stderr.flush()
+
+
+def print_line(message: str) -> None:
+    """Print a line of ours on stdout."""
+    sys.stdout.write(f"securebench: {printable(message)}\n")
+    sys.stdout.flush()
+
+
+def print_table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
+    """Print aligned columns on stdout."""
+    lines = [[printable(cell) for cell in row] for row in (header, *rows)]
+    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
+    for line in lines:
+        cells = (cell.ljust(width) for cell, width in zip(line, widths, strict=True))
+        sys.stdout.write("  ".join(cells).rstrip() + "\n")
+    sys.stdout.flush()
+
+
+def print_notices(messages: Iterable[object]) -> None:
+    """Print warnings on stderr."""
+    for message in messages:
+        sys.stderr.write(f"securebench: warning: {printable(str(message))}\n")
+    sys.stderr.flush()
+
+
+def print_note(message: str) -> None:
+    """Print a line on stderr that is no result."""
+    sys.stderr.write(f"securebench: {printable(message)}\n")
+    sys.stderr.flush()
+
+
+def _have_one_place() -> bool:
+    """Whether stdout and stderr are the same terminal, file or pipe."""
+    try:
+        return os.path.sameopenfile(sys.stdout.fileno(), sys.stderr.fileno())
+    except (OSError, ValueError):
+        return False
+
+
+def _lines(text: str) -> tuple[str, ...]:
+    return tuple(line for line in text.splitlines() if line.strip())
+
+
+def _one_line(text: str) -> str:
+    return " ".join(text.split())

@@ -1,0 +1,87 @@
+"""``securebench release-test``: what the Pod of ``helm test`` does."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from contextlib import aclosing
+
+from securebench.client.commands.output import print_error, print_line, print_notices
+from securebench.client.watch.follow import Follower, RunState
+from securebench.cluster.client import connect
+from securebench.cluster.port import Cluster, ObjectKind, Raw
+from securebench.core.errors import ClusterError
+
+
+def release_test(namespace: str, name: str, timeout_seconds: float) -> int:
+    """Wait for a BenchmarkRun of one task and say whether the task passed.
+
+    Args:
+        namespace: Of the release.
+        name: Of the BenchmarkRun.
+        timeout_seconds: For the whole run, image pulls included.
+
+    Returns:
+        Exit code 0 or 1.
+
+    Raises:
+        ClusterError: The API server refuses for good.
+    """
+    return asyncio.run(_test(namespace, name, timeout_seconds))
+
+
+async def _test(namespace: str, name: str, timeout_seconds: float) -> int:
+    async with connect(namespace) as cluster:
+        try:
+            async with asyncio.timeout(timeout_seconds):
+                return await judge(cluster, name)
+        except TimeoutError:
+            print_error(
+                f"BenchmarkRun {namespace}/{name} has not ended after {timeout_seconds:.0f} s; "
+                "does the operator run, and can the nodes pull both images?"
+            )
+            return 1
+
+
+async def judge(cluster: Cluster, name: str) -> int:
+    """Follow the run to its end, print what it says, and return the exit code.
+
+    Args:
+        cluster: The namespace of the release.
+        name: Of the BenchmarkRun.
+
+    Raises:
+        ClusterError: There is no such run, or the API server refuses for good.
+    """
+    run = await cluster.get(ObjectKind.BENCHMARK_RUN, name)
+    if run is None:
+        raise ClusterError(f"the BenchmarkRun {name} does not exist; was it deleted?")
+    uid = str(_mapping(run, "metadata").get("uid"))
+    end = await _ended(cluster, name, uid)
+    score = _mapping(
+        _mapping(await cluster.get(ObjectKind.BENCHMARK_RUN, name) or {}, "status"), "score"
+    )
+    if score.get("passed") == 1:
+        print_line(f"BenchmarkRun {name}: one task was run, verified and passed")
+        return 0
+    print_error(f"BenchmarkRun {name} ended with {end.reason}: {end.message or 'no task passed'}")
+    return 1
+
+
+async def _ended(cluster: Cluster, name: str, uid: str) -> RunState:
+    said = ""
+    follower = Follower(cluster, asyncio.sleep, lambda line: print_notices([line]))
+    async with aclosing(follower.states(name, uid)) as states:
+        async for state in states:
+            line = f"{state.reason or 'Pending'}: {state.message}"
+            if line != said:
+                print_line(line)
+            said = line
+            if state.end is not None:
+                return state
+    raise ClusterError(f"the BenchmarkRun {name} is not watched any more")
+
+
+def _mapping(raw: Raw, key: str) -> Raw:
+    value = raw.get(key)
+    return value if isinstance(value, Mapping) else {}

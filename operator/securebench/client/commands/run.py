@@ -1,0 +1,180 @@
+"""``securebench run``."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import shlex
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from rich.console import Console
+
+from securebench.agents.registry import agent_named, forwarded
+from securebench.client.commands.output import INTERRUPTED, print_error, print_notices
+from securebench.client.commands.results import print_reasons, print_result
+from securebench.client.session.facade import open_session
+from securebench.client.session.run_session import RunEnd, RunSession
+from securebench.client.submit.env_file import load_env_file
+from securebench.client.submit.prepare import Prepared, prepare
+from securebench.client.submit.secrets import without_value
+from securebench.client.submit.tester_config import (
+    TesterConfig,
+    load_tester_config,
+    with_tester_overrides,
+)
+from securebench.client.volume.connection import Place
+from securebench.client.watch.agent_events import shown_agent
+from securebench.client.watch.progress import (
+    LineReporter,
+    LiveReporter,
+    Reporter,
+    WarningReporter,
+    stderr_console,
+)
+from securebench.client.watch.trace import AgentOutputReporter
+from securebench.run.api.conditions import Reason
+
+
+@dataclass(frozen=True, slots=True)
+class RunOptions:
+    """The flags of contract 2.1 and ours.
+
+    Attributes:
+        config: Tester YAML.
+        env_file: Dotenv file.
+        limit: Only the first rows.
+        output_dir: Replaces ``run.output_dir``.
+        resume: Keep finished records.
+        quiet: No progress.
+        show_command_output: Show outputs of commands.
+        show_agent_output: Show and trace what the agent says.
+        parallelism: Attempts at the same time.
+        place: Namespace, context, Pod.
+    """
+
+    config: Path
+    env_file: Path
+    limit: int | None
+    output_dir: Path | None
+    resume: bool
+    quiet: bool
+    show_command_output: bool
+    show_agent_output: bool
+    parallelism: int | None
+    place: Place
+
+
+class RunCommand:
+    """One call of ``securebench run``.
+
+    Args:
+        options: The flags.
+    """
+
+    def __init__(self, options: RunOptions) -> None:
+        self._options = options
+        self._session: RunSession | None = None
+
+    def __call__(self) -> int:
+        """Run it and return the exit code."""
+        options = self._options
+        load_env_file(options.env_file)
+        config = with_tester_overrides(
+            load_tester_config(options.config),
+            output_dir=options.output_dir,
+            limit=options.limit,
+            resume=options.resume,
+        )
+        prepared = prepare(config)
+        print_notices(prepared.warnings)
+        print_notices(self._missing_variables(config))
+        try:
+            end = asyncio.run(self._execute(config, prepared))
+        except KeyboardInterrupt:
+            self._say_how_to_come_back()
+            return INTERRUPTED
+        return conclude(end, is_quiet=options.quiet)
+
+    def _missing_variables(self, config: TesterConfig) -> Iterator[str]:
+        if agent_named(config.harness.type).cli is not None:
+            return
+        for name in without_value(config.harness, os.environ):
+            yield (
+                f"harness.env: {name} has no value, the harness goes without it;"
+                f" set it in the environment or in {self._options.env_file}"
+            )
+
+    async def _execute(self, config: TesterConfig, prepared: Prepared) -> RunEnd:
+        options = self._options
+        with self._reporter(config) as reporter:
+            async with open_session(
+                config,
+                prepared,
+                reporter,
+                options.place,
+                options.parallelism,
+                is_watched=options.show_agent_output and not options.quiet and is_live(config),
+            ) as session:
+                self._session = session
+                return await session.execute()
+
+    @contextmanager
+    def _reporter(self, config: TesterConfig) -> Iterator[Reporter]:
+        console = stderr_console()
+        show_output = self._options.show_command_output
+        if self._options.quiet:
+            yield WarningReporter(console)
+        elif console.is_terminal:
+            with LiveReporter(console, show_command_output=show_output) as live:
+                yield self._with_agent_output(live, console, config)
+        else:
+            lines = LineReporter(console, show_command_output=show_output, clock=time.monotonic)
+            yield self._with_agent_output(lines, console, config)
+
+    def _with_agent_output(
+        self, reporter: Reporter, console: Console, config: TesterConfig
+    ) -> Reporter:
+        if not self._options.show_agent_output:
+            return reporter
+        command = config.harness.config.get("command", "")
+        text = " ".join(map(str, command)) if isinstance(command, list) else str(command)
+        return AgentOutputReporter(reporter, console, shown_agent(config.harness.type, text))
+
+    def _say_how_to_come_back(self) -> None:
+        if self._session is None or self._session.name is None:
+            sys.stderr.write("securebench: interrupted; nothing was started\n")
+            return
+        command = shlex.join(["securebench", *sys.argv[1:]])
+        sys.stderr.write(
+            f"securebench: interrupted; BenchmarkRun {self._session.name} goes on."
+            f" Follow it again with: {command}\n"
+        )
+
+
+def is_live(config: TesterConfig) -> bool:
+    """Whether the agent's output can be seen while it works.
+
+    Values that enter a harness Pod are taken out of whole texts only, so that with any of them
+    nothing is shown before the record.
+    """
+    harness = config.harness
+    return agent_named(harness.type).cli is not None and not forwarded(harness.type, harness.env)
+
+
+def conclude(end: RunEnd, *, is_quiet: bool = False) -> int:
+    """Print how a run ended and return the exit code."""
+    summary = end.summary
+    if summary is not None and not is_quiet:
+        print_reasons(Path(summary.output_path))
+    if end.exit_code != 0 or summary is None:
+        print_error(end.failure())
+        return end.exit_code or 1
+    if end.state.reason == Reason.INCOMPLETE:
+        missing = summary.total - summary.verified
+        print_notices([f"{missing} of {summary.total} attempts have no verdict"])
+    return print_result(summary)

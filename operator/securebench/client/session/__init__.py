@@ -1,0 +1,1 @@
+"""One whole run of a tester."""

@@ -1,0 +1,372 @@
+"""One run of a tester: pack, BenchmarkRun, records, summary.
+
+Everything that can be wrong with the tester's files is found (``prepare``) before the first
+request that changes anything. From its creation on the BenchmarkRun belongs to the cluster: this
+program may go away at any time and find it again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from contextlib import aclosing, nullcontext
+from dataclasses import dataclass
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import NamedTuple, TypeVar
+
+from securebench.benchmark.files.bundle import files_receipt
+from securebench.benchmark.scorers.verifier_version import VERIFIER_VERSION
+from securebench.client.session.run_summary import (
+    TesterRunSummary,
+    localized_summary,
+    parse_summary,
+    write_summary,
+)
+from securebench.client.submit.prepare import Prepared
+from securebench.client.submit.secrets import secret_names, secret_values
+from securebench.client.submit.submit import (
+    build_spec,
+    owner_patch,
+    pack_folder,
+    run_manifest,
+    run_name,
+    secret_manifest,
+)
+from securebench.client.submit.tester_config import TesterConfig
+from securebench.client.terminal_text import shown_path
+from securebench.client.volume.earlier import KEPT_OUTCOMES, Binding, joinable_run, resumable_run
+from securebench.client.volume.link import LOCAL_LIMITS, OperatorLink
+from securebench.client.volume.local_records import Flaw, left_out_lines
+from securebench.client.volume.output_folder import make_output_folder
+from securebench.client.volume.record_mirror import Record, RecordKey, RecordMirror, record_key
+from securebench.client.watch.follow import Follower, NoteFilter, RunState, run_state
+from securebench.client.watch.live import LiveOutput
+from securebench.client.watch.progress import Event, Reporter, record_events
+from securebench.client.watch.undisturbed import undisturbed
+from securebench.cluster.port import AlreadyExists, Cluster, ObjectKind, Raw
+from securebench.controller.volume.egress_log import EGRESS
+from securebench.controller.volume.store import CANDIDATES, SUMMARY
+from securebench.core.errors import ClusterError, StorageError, TransientClusterError
+
+T = TypeVar("T")
+
+_NAME_TRIES = 5
+_TRANSIENT_TRIES = 4
+_FINAL_TRIES = 8
+"""Of fetching the results; with their waits about two minutes, enough for a restarted Pod."""
+
+
+@dataclass(frozen=True, slots=True)
+class Surroundings:
+    """What a run needs from outside.
+
+    Attributes:
+        cluster: The namespace.
+        link: The operator's Pod.
+        environ: Variables of this process, for ``harness.env``.
+        reporter: Gets the progress.
+        sleep: Waits; ``asyncio.sleep`` outside of tests.
+        suffix: Returns six lower case letters and digits, other ones each time.
+        is_watched: Whether somebody wants to see what the agents print while they work.
+    """
+
+    cluster: Cluster
+    link: OperatorLink
+    environ: Mapping[str, str]
+    reporter: Reporter
+    sleep: Callable[[float], Awaitable[None]]
+    suffix: Callable[[], str]
+    is_watched: bool = False
+
+
+class RunEnd(NamedTuple):
+    """How a run ended.
+
+    Args:
+        state: The BenchmarkRun's last state.
+        exit_code: Of ``securebench run``.
+        summary: None when the run left none.
+    """
+
+    state: RunState
+    exit_code: int
+    summary: TesterRunSummary | None
+
+    def failure(self) -> str:
+        """Return the sentence about a run that did not finish its work."""
+        message = f": {self.state.message}" if self.state.message else ""
+        return f"BenchmarkRun {self.state.name} ended with {self.state.reason}{message}"
+
+
+class RunSession:
+    """Runs one configuration.
+
+    Args:
+        config: With the command line's overrides.
+        prepared: What ``prepare`` made of it.
+        around: What is needed from outside.
+        parallelism: Attempts at the same time; None leaves it to the API's default.
+    """
+
+    def __init__(
+        self,
+        config: TesterConfig,
+        prepared: Prepared,
+        around: Surroundings,
+        parallelism: int | None = None,
+    ) -> None:
+        self.name: str | None = None
+        """Name of the BenchmarkRun once there is one."""
+        self._config = config
+        self._prepared = prepared
+        self._around = around
+        self._parallelism = parallelism
+        self._folder = config.run.output_dir
+        self._follower = Follower(around.cluster, around.sleep, self._note)
+        self._total = len(prepared.task_ids)
+        self._done = 0
+        self._kept: frozenset[RecordKey] = frozenset()
+        self._left_out: Counter[str] = Counter()
+        self._told: Callable[[RecordKey], None] = lambda _: None
+
+    async def execute(self) -> RunEnd:
+        """Start or join the run and follow it to its end.
+
+        Raises:
+            InvalidInputError: Results that cannot be resumed, or a spec that is refused.
+            SecureBenchError: The cluster or the volume refused.
+            OSError: The output folder cannot be written.
+        """
+        wanted = self._spec(run_name(self._config.run.id, "check"), resume_from=None)
+        make_output_folder(self._folder)
+        run, joined = await self._run(wanted)
+        state = run_state(run)
+        self.name = state.name
+        for name in (SUMMARY, EGRESS):
+            (self._folder / name).unlink(missing_ok=True)
+        folder = shown_path(self._folder)
+        self._report(Event.RUN_START, run_id=self._config.run.id, output_dir=folder)
+        begun = f"{'joined' if joined else 'started'} BenchmarkRun {state.name}"
+        self._report(Event.NOTE, message=begun, total=self._total)
+        around = self._around
+        mirror = RecordMirror(around.link, state.uid, self._folder / CANDIDATES)
+        if joined:
+            await self._catch_up(mirror)
+        elif self._kept:
+            self._report_resume()
+        live = LiveOutput(around.link, state.uid, self._prepared.task_ids, around.reporter)
+        self._told = live.finish
+        async with live.watched(around.sleep) if around.is_watched else nullcontext():
+            end = await self._follow(state, mirror)
+        await self._follower.patiently(lambda: self._refresh(mirror), _FINAL_TRIES)
+        return await self._finish(end)
+
+    async def _run(self, wanted: Raw) -> tuple[Raw, bool]:
+        cluster, run_id = self._around.cluster, self._config.run.id
+        binding = Binding(
+            run_id, self._prepared.pack.digest, self._prepared.harness_digest, VERIFIER_VERSION
+        )
+        runs = (await cluster.list(ObjectKind.BENCHMARK_RUN, "")).items
+        found = joinable_run(runs, binding, wanted)
+        if found is not None:
+            return found, True
+        self._secrets("")
+        earlier = None
+        if self._config.run.resume:
+            entries = await self._asked(lambda: self._around.link.find_run(run_id))
+            earlier = resumable_run(entries, binding, self._folder / CANDIDATES)
+        if earlier is not None:
+            await self._look_at_earlier(earlier.uid, binding)
+        await self._asked(self._push)
+        run = await undisturbed(self._create(earlier.run if earlier else None))
+        if earlier is None:
+            (self._folder / CANDIDATES).write_bytes(b"")
+        return run, False
+
+    async def _push(self) -> None:
+        pack, link = self._prepared.pack, self._around.link
+        name = pack_folder(pack)
+        receipt = files_receipt(pack.files, LOCAL_LIMITS)
+        if await link.pack_digest(name) != receipt.digest:
+            await link.put_pack(name, pack.files)
+
+    async def _create(self, resume_from: str | None) -> Raw:
+        for _ in range(_NAME_TRIES):
+            name = run_name(self._config.run.id, self._around.suffix())
+            spec = self._spec(name, resume_from)
+            manifest = run_manifest(name, spec, self._prepared.harness_digest)
+            try:
+                return await self._create_with_secrets(name, manifest)
+            except AlreadyExists:
+                continue
+        raise ClusterError("no free name for the BenchmarkRun was found; try again")
+
+    def _spec(self, name: str, resume_from: str | None) -> Raw:
+        return build_spec(
+            self._config,
+            self._prepared.pack,
+            name=name,
+            parallelism=self._parallelism,
+            resume_from=resume_from,
+        )
+
+    def _secrets(self, name: str) -> dict[str, dict[str, str]]:
+        """Return the content of the run's Secrets; missing variables are an error."""
+        return secret_values(name, self._config.harness, self._around.environ)
+
+    async def _create_with_secrets(self, name: str, manifest: Raw) -> Raw:
+        made = list[str]()
+        provider = secret_names(name, self._config.harness).provider
+        try:
+            for secret, values in self._secrets(name).items():
+                body = secret_manifest(secret, values, by_gateway=secret == provider)
+                await self._create_secret(secret, body, made)
+            run = await self._create_run(name, manifest)
+        except BaseException:
+            await self._take_back(made)
+            raise
+        for secret in made:
+            await self._own_secret(secret, run)
+        return run
+
+    async def _create_secret(self, name: str, body: Raw, made: list[str]) -> None:
+        made.append(name)
+        try:
+            await self._around.cluster.create(ObjectKind.SECRET, body)
+        except AlreadyExists:
+            made.remove(name)
+            raise
+
+    async def _take_back(self, secrets: Iterable[str]) -> None:
+        """Delete what was made, or perhaps was, for a run that will not be; tell what stays."""
+        for name in secrets:
+            try:
+                await self._around.cluster.delete(
+                    ObjectKind.SECRET, name, uid=None, grace_seconds=None
+                )
+            except ClusterError as error:
+                self._warn(f"the Secret {name} may be left; delete it by hand ({error})")
+
+    async def _own_secret(self, name: str, run: Raw) -> None:
+        """Let the Secret go with the run; the run is there already, so trouble is only told."""
+
+        async def own() -> None:
+            await self._around.cluster.patch(ObjectKind.SECRET, name, owner_patch(run))
+
+        try:
+            await self._asked(own)
+        except (ClusterError, asyncio.CancelledError) as error:
+            why = str(error) or "interrupted"
+            self._warn(f"the Secret {name} must be deleted by hand after the run ({why})")
+            if isinstance(error, asyncio.CancelledError):
+                raise
+
+    async def _create_run(self, name: str, manifest: Raw) -> Raw:
+        """Create the run; an answer that got lost is looked up, names are not used twice."""
+        cluster = self._around.cluster
+        run: Raw | None
+        try:
+            run = await cluster.create(ObjectKind.BENCHMARK_RUN, manifest)
+        except TransientClusterError:
+            run = await cluster.get(ObjectKind.BENCHMARK_RUN, name)
+            if run is None:
+                raise
+        self.name = name
+        return run
+
+    async def _follow(self, state: RunState, mirror: RecordMirror) -> RunState:
+        notes, last_done = NoteFilter(asyncio.get_running_loop().time), 0
+        async with aclosing(self._follower.states(state.name, state.uid)) as states:
+            async for current in states:
+                self._total = max(self._total, current.total)
+                if current.end is not None:
+                    return current
+                if notes.is_new(current.note):
+                    self._note(current.note)
+                if current.done != last_done:
+                    last_done = current.done
+                    await self._refresh_if_possible(mirror)
+        raise AssertionError("unreachable: states never end")
+
+    async def _finish(self, state: RunState) -> RunEnd:
+        end = state.end
+        exit_code = 1 if end is None else end.exit_code
+        part = await self._follower.patiently(
+            lambda: self._around.link.get_run(state.uid, SUMMARY), _FINAL_TRIES
+        )
+        if part is None:
+            if exit_code == 0:
+                raise StorageError(f"the results volume holds no {SUMMARY} of run {state.name}")
+            return RunEnd(state, exit_code, None)
+        raw = localized_summary(part.data, self._folder) | self._left_out
+        write_summary(raw, self._folder)
+        log = RecordMirror(self._around.link, state.uid, self._folder / EGRESS, EGRESS)
+        await self._follower.patiently(log.fetch, _FINAL_TRIES)
+        return RunEnd(state, exit_code, parse_summary(raw))
+
+    async def _refresh_if_possible(self, mirror: RecordMirror) -> None:
+        try:
+            await self._refresh(mirror)
+        except (ClusterError, StorageError) as error:
+            self._note(f"records could not be fetched, the run goes on ({error})")
+
+    async def _refresh(self, mirror: RecordMirror) -> None:
+        for record in await mirror.refresh():
+            self._told(record_key(record))
+            if record_key(record) not in self._kept:
+                self._tell(record)
+
+    async def _catch_up(self, mirror: RecordMirror) -> None:
+        records = await self._asked(mirror.refresh)
+        self._kept = frozenset(record_key(record) for record in records)
+        if records:
+            self._report_resume()
+
+    async def _look_at_earlier(self, uid: str, binding: Binding) -> None:
+        """Find out what a resume keeps, and tell which local lines it leaves out."""
+        with TemporaryDirectory() as folder:
+            mirror = RecordMirror(self._around.link, uid, Path(folder, CANDIDATES))
+            fetched = await self._asked(mirror.refresh)
+        records = {record_key(item): item for item in fetched}
+        self._kept = frozenset(
+            key for key, item in records.items() if item.get("outcome") in KEPT_OUTCOMES
+        )
+        selected = set(self._prepared.task_ids)
+        self._total = len(selected | {key.task_id for key in self._kept})
+        path = self._folder / CANDIDATES
+        self._left_out = Counter({flaw.value: 0 for flaw in Flaw})
+        for left_out in left_out_lines(path, binding, records):
+            self._left_out[left_out.flaw.value] += 1
+            self._warn(
+                f"{path}:{left_out.line}: {left_out.flaw} line is left out: {left_out.reason}"
+            )
+        for key, item in records.items():
+            if key not in self._kept:
+                self._note(f"runs again: {key.task_id} ({item.get('outcome')})")
+
+    async def _asked(self, call: Callable[[], Awaitable[T]]) -> T:
+        """Ask again when the connection to the operator's Pod breaks."""
+        return await self._follower.patiently(call, _TRANSIENT_TRIES, TransientClusterError)
+
+    def _tell(self, record: Record) -> None:
+        self._done += 1
+        self._total = max(self._total, self._done)
+        for event, fields in record_events(record, index=self._done, total=self._total):
+            self._report(event, **fields)
+
+    def _report_resume(self) -> None:
+        self._done = len(self._kept)
+        remaining = max(0, self._total - self._done)
+        path = shown_path(self._folder / CANDIDATES)
+        self._report(Event.RESUME, completed=self._done, remaining=remaining, output_path=path)
+
+    def _report(self, event: str, **fields: object) -> None:
+        self._around.reporter.report(event, **fields)
+
+    def _note(self, message: str) -> None:
+        self._report(Event.NOTE, message=message)
+
+    def _warn(self, message: str) -> None:
+        self._report(Event.WARNING, message=message)

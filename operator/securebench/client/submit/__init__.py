@@ -1,0 +1,1 @@
+"""From a tester YAML to a BenchmarkRun."""

@@ -1,0 +1,149 @@
+"""What must hold before anything is created: harness and whole pack, checked on this machine."""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from securebench.agents.harness_config import ORACLE, HarnessConfig
+from securebench.agents.harness_digest import harness_digest
+from securebench.agents.registry import agent_named, harness_config
+from securebench.benchmark.files.load import check_pack, read_answers
+from securebench.benchmark.files.materialize import TASK_FILE
+from securebench.benchmark.files.pack_digest import pack_digest
+from securebench.benchmark.lint.graders import lint_graders
+from securebench.benchmark.lint.pack_lint import LintFinding, LintRule, lint_pack
+from securebench.benchmark.pack.oracle import ANSWERS_FILE, reference_answers
+from securebench.benchmark.pack.paths import safe_relative_path
+from securebench.benchmark.pack.task import SecureBenchTask
+from securebench.benchmark.reading.manifest import BenchmarkManifest
+from securebench.client.submit.tester_config import TesterConfig
+from securebench.core.errors import ConfigErrors, InvalidInputError, PackError
+from securebench.run.api.models import MANIFEST_FILE, TASKS_FILE
+
+
+@dataclass(frozen=True, slots=True)
+class LocalPack:
+    """A pack on this machine.
+
+    Attributes:
+        id: Manifest id.
+        digest: ``sha256:…`` of contract 15.6.
+        files: What is uploaded: local file of each path in the pack.
+        answers_digest: ``sha256:…`` of the reference answers; empty where they stay here.
+    """
+
+    id: str
+    digest: str
+    files: Mapping[str, Path]
+    answers_digest: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Prepared:
+    """A configuration that may be run.
+
+    Attributes:
+        pack: The pack.
+        families: Family of each selected row by task id, in pack order.
+        harness_digest: ``sha256:…`` of contract 15.6.
+        warnings: Unknown keys and what is wrong with graders, for stderr.
+    """
+
+    pack: LocalPack
+    families: Mapping[str, str]
+    harness_digest: str
+    warnings: tuple[LintFinding, ...]
+
+    @property
+    def task_ids(self) -> tuple[str, ...]:
+        """Ids of the selected rows, in pack order."""
+        return tuple(self.families)
+
+
+def prepare(config: TesterConfig) -> Prepared:
+    """Check a configuration and its pack.
+
+    Raises:
+        ConfigErrors: Everything that is wrong, the harness first, then the pack in file order.
+    """
+    harness, errors = _checked_harness(config)
+    manifest, tasks = config.benchmark.manifest, config.benchmark.tasks
+    task_file = harness.task_file if harness is not None else TASK_FILE
+    checked = check_pack(manifest, tasks, limit=config.run.limit, task_file=task_file)
+    if checked.pack is None or harness is None or errors or checked.errors:
+        raise ConfigErrors([*errors, *checked.errors])
+    pack = local_pack(manifest, tasks, checked.pack.manifest)
+    if harness.type == ORACLE:
+        pack = _with_answers(pack, config, [item.task for item in checked.tasks])
+    audit = agent_named(harness.type).is_audit
+    return Prepared(
+        pack=pack,
+        families={item.task.id: item.task.task_type for item in checked.tasks},
+        harness_digest=harness_digest(
+            harness, config.harness.env, audit=audit, answers=pack.answers_digest
+        ),
+        warnings=(
+            *(item for item in lint_pack(checked) if item.rule is LintRule.UNKNOWN_KEY),
+            *lint_graders(checked),
+        ),
+    )
+
+
+def local_pack(manifest: Path, tasks: Path, loaded: BenchmarkManifest) -> LocalPack:
+    """Return a pack as it is uploaded: manifest, task file and both asset roots.
+
+    Args:
+        manifest: Manifest file.
+        tasks: Task file.
+        loaded: What the manifest says.
+
+    Raises:
+        PackError: An asset root holds something else than files and folders.
+        StorageError: A file cannot be read.
+    """
+    files = {MANIFEST_FILE: manifest, TASKS_FILE: tasks}
+    for root in (loaded.asset_roots.public, loaded.asset_roots.eval):
+        name = safe_relative_path(root, "asset root")
+        files |= {f"{name}/{path}": file for path, file in _plain_files(manifest.parent / name)}
+    return LocalPack(loaded.id, pack_digest(manifest, tasks, loaded.asset_roots), files)
+
+
+def _with_answers(
+    pack: LocalPack, config: TesterConfig, tasks: Sequence[SecureBenchTask]
+) -> LocalPack:
+    """Return a pack with the reference answers that its oracle hands in."""
+    folder = config.benchmark.manifest.parent
+    answers = reference_answers(
+        read_answers(folder),
+        tasks,
+        {task.id for task in tasks},
+        is_whole=config.run.limit is None,
+        path=str(folder / ANSWERS_FILE),
+    )
+    files = {**pack.files, ANSWERS_FILE: folder / ANSWERS_FILE}
+    return replace(pack, files=files, answers_digest=answers.digest)
+
+
+def _checked_harness(
+    config: TesterConfig,
+) -> tuple[HarnessConfig | None, tuple[InvalidInputError, ...]]:
+    try:
+        return harness_config(config.harness.type, config.harness.config), ()
+    except ConfigErrors as broken:
+        return None, config.placed(broken).errors
+
+
+def _plain_files(folder: Path) -> Iterator[tuple[str, Path]]:
+    for parent, folders, names in os.walk(folder, followlinks=False):
+        for name in sorted((*folders, *names)):
+            path = Path(parent, name)
+            mode = path.lstat().st_mode
+            if stat.S_ISREG(mode):
+                yield path.relative_to(folder).as_posix(), path
+            elif not stat.S_ISDIR(mode):
+                reason = "packs hold files and folders only, no symlinks and nothing else"
+                raise PackError(reason, path=str(path))

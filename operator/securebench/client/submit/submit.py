@@ -1,0 +1,164 @@
+"""From a tester's configuration to a BenchmarkRun and its Secret; pure."""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Mapping
+
+from securebench.agents.registry import agent_named, forwarded
+from securebench.client.submit.prepare import LocalPack
+from securebench.client.submit.secrets import secret_names
+from securebench.client.submit.tester_config import HarnessSection, TesterConfig
+from securebench.cluster.port import Raw
+from securebench.core.digests import PREFIX
+from securebench.core.errors import ConfigError, ConfigErrors, SpecError
+from securebench.core.names import (
+    APP_NAME,
+    AUDIT,
+    HARNESS_DIGEST_ANNOTATION,
+    MANAGED_BY_LABEL,
+    NAME_LABEL,
+    PURPOSE_LABEL,
+    USABLE,
+    USABLE_BY_GATEWAY,
+    USABLE_LABEL,
+    kubernetes_name,
+)
+from securebench.run.api.base import API_VERSION, KIND
+from securebench.run.api.models import MANIFEST_FILE, TASKS_FILE, BenchmarkRunSpec
+
+_MANAGED = {NAME_LABEL: APP_NAME, MANAGED_BY_LABEL: f"{APP_NAME}-cli"}
+_SUFFIX_CHARACTERS = 6
+_DIGEST_CHARACTERS = 12
+_NAME_LIMIT = 56
+"""Leaves room for the suffix within a DNS label."""
+
+
+def run_name(run_id: str, suffix: str) -> str:
+    """Return the name of a new BenchmarkRun.
+
+    Args:
+        run_id: The tester's id, any text.
+        suffix: Lower case letters and digits that tell the tries apart.
+    """
+    return f"{kubernetes_name(run_id, limit=_NAME_LIMIT)}-{suffix[:_SUFFIX_CHARACTERS]}"
+
+
+def pack_folder(pack: LocalPack) -> str:
+    """Return the folder below ``packs/`` for a pack with this content.
+
+    A pack with its reference answers has a folder of its own: other runs never upload them, and
+    neither replaces the other.
+    """
+    digests = (pack.digest, pack.answers_digest)
+    parts = [digest.removeprefix(PREFIX)[:_DIGEST_CHARACTERS] for digest in digests if digest]
+    return "-".join((kubernetes_name(pack.id, limit=50), *parts))
+
+
+def build_spec(
+    config: TesterConfig,
+    pack: LocalPack,
+    *,
+    name: str,
+    parallelism: int | None,
+    resume_from: str | None,
+) -> Raw:
+    """Return the spec of a run.
+
+    Args:
+        config: With the command line's overrides.
+        pack: Uploaded to its ``pack_folder``.
+        name: Name of the run; those of its Secrets begin with it.
+        parallelism: Attempts at the same time; None leaves it to the API's default.
+        resume_from: Name of the run whose results are continued, or None.
+
+    Raises:
+        ConfigErrors: The API refuses it.
+    """
+    secrets = secret_names(name, config.harness)
+    spec: dict[str, object] = {
+        "runId": config.run.id,
+        "pack": {
+            "volume": {"path": pack_folder(pack)},
+            "manifest": MANIFEST_FILE,
+            "tasks": TASKS_FILE,
+            "digest": pack.digest,
+        },
+        "harness": _harness(config.harness, secrets.harness),
+        "verification": {
+            "disallowDangerousCommands": config.verification.disallow_dangerous_commands,
+            "denyCommands": list(config.verification.deny_commands),
+        },
+    }
+    if secrets.provider:
+        spec["provider"] = {"secretRef": {"name": secrets.provider}}
+    if config.run.limit is not None:
+        spec["taskSelector"] = {"limit": config.run.limit}
+    if parallelism is not None:
+        spec["parallelism"] = parallelism
+    if resume_from is not None:
+        spec["resumeFrom"] = {"run": resume_from}
+    _check(spec)
+    return spec
+
+
+def _harness(section: HarnessSection, secret: str) -> Raw:
+    harness: dict[str, object] = {"type": section.type, "config": dict(section.config)}
+    if secret:
+        harness["env"] = list(dict.fromkeys(forwarded(section.type, section.env)))
+        harness["secretRef"] = {"name": secret}
+    return harness
+
+
+def run_manifest(name: str, spec: Raw, harness_digest: str) -> Raw:
+    """Return the BenchmarkRun; with an oracle or a nop its label says that it is an audit."""
+    harness = spec["harness"]
+    is_audit = isinstance(harness, Mapping) and agent_named(str(harness.get("type"))).is_audit
+    return {
+        "apiVersion": API_VERSION,
+        "kind": KIND,
+        "metadata": {
+            "name": name,
+            "labels": {**_MANAGED, **({PURPOSE_LABEL: AUDIT} if is_audit else {})},
+            "annotations": {HARNESS_DIGEST_ANNOTATION: harness_digest},
+        },
+        "spec": spec,
+    }
+
+
+def secret_manifest(name: str, values: Mapping[str, str], *, by_gateway: bool = False) -> Raw:
+    """Return a Secret with values of the tester; those for a gateway enter no other Pod."""
+    usable = USABLE_BY_GATEWAY if by_gateway else USABLE
+    encoded = {
+        key: base64.b64encode(value.encode("utf-8", "surrogateescape")).decode()
+        for key, value in values.items()
+    }
+    return {
+        "apiVersion": "v1",
+        "kind": "Secret",
+        "metadata": {"name": name, "labels": {**_MANAGED, USABLE_LABEL: usable}},
+        "type": "Opaque",
+        "data": encoded,
+    }
+
+
+def owner_patch(run: Raw) -> Raw:
+    """Return the merge patch that makes a run the owner of an object."""
+    meta = run["metadata"]
+    if not isinstance(meta, Mapping):
+        raise TypeError("the run has no metadata")
+    reference = {
+        "apiVersion": API_VERSION,
+        "kind": KIND,
+        "name": meta["name"],
+        "uid": meta["uid"],
+    }
+    return {"metadata": {"ownerReferences": [reference]}}
+
+
+def _check(spec: Raw) -> None:
+    try:
+        BenchmarkRunSpec.parse(spec)
+    except SpecError as error:
+        problems = error.reason.splitlines()
+        raise ConfigErrors([ConfigError(problem) for problem in problems]) from None

@@ -1,0 +1,138 @@
+"""Earlier runs with the same run id: which one may be joined, which one is continued.
+
+Source: contract 15.6; design 3 (joining a run).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import NamedTuple, cast
+
+from securebench.client.volume.link import RunEntry
+from securebench.client.watch.follow import run_state
+from securebench.cluster.port import Raw
+from securebench.core.errors import ConfigError, ConfigErrors
+from securebench.core.names import HARNESS_DIGEST_ANNOTATION
+from securebench.run.records.record import record_outcome
+from securebench.run.state.tally import KEPT_ON_RESUME
+
+KEPT_OUTCOMES = frozenset(record_outcome(outcome) for outcome in KEPT_ON_RESUME)
+"""Outcomes whose records a resume keeps (contract 15.1); null is a family without verifier."""
+
+
+class Binding(NamedTuple):
+    """What results are bound to.
+
+    Args:
+        run_id: The tester's id.
+        pack_digest: Contract 15.6.
+        harness_digest: Contract 15.6.
+        verifier_version: Of the verifiers that this version has.
+    """
+
+    run_id: str
+    pack_digest: str
+    harness_digest: str
+    verifier_version: str
+
+
+def joinable_run(runs: Iterable[Raw], binding: Binding, wanted: Raw) -> Raw | None:
+    """Return the newest run that is not finished and does just what would be started now.
+
+    Args:
+        runs: The BenchmarkRuns of the namespace.
+        binding: Of the run that would be started.
+        wanted: Its spec.
+    """
+    found = [run for run in runs if _does_the_same(run, binding, wanted)]
+    return max(found, key=_created, default=None)
+
+
+def resumable_run(entries: Sequence[RunEntry], binding: Binding, records: Path) -> RunEntry | None:
+    """Return the run whose results are continued, or None for a normal start.
+
+    Args:
+        entries: The runs with this run id that the volume knows, oldest first.
+        binding: Of the run that would be started.
+        records: The local ``candidates.jsonl``.
+
+    Raises:
+        ConfigErrors: The last run differs, one line for each value.
+        ConfigError: There are local records of a run that the volume does not know, or the last
+            run has not ended.
+    """
+    if not entries:
+        if records.exists() and records.stat().st_size:
+            raise ConfigError(
+                f"cannot resume: {records} holds records, but the results volume knows no run"
+                f" {binding.run_id!r}; start without --resume or into another folder"
+            )
+        return None
+    last = entries[-1]
+    pairs = {
+        "pack digest": (last.pack_digest, binding.pack_digest),
+        "harness digest": (last.harness_digest, binding.harness_digest),
+        "verifier version": (last.verifier_version, binding.verifier_version),
+    }
+    differing = [
+        ConfigError(
+            f"cannot resume run {last.run}: its {what} is {old or 'unknown'}, now it is {new};"
+            " start without --resume"
+        )
+        for what, (old, new) in pairs.items()
+        if old != new
+    ]
+    if differing:
+        raise ConfigErrors(differing)
+    if last.removed_at:
+        raise ConfigError(
+            f"cannot resume run {last.run}: its results were removed from the volume at"
+            f" {last.removed_at}; start without --resume"
+        )
+    if not last.outcome:
+        raise ConfigError(
+            f"cannot resume run {last.run}: it has not ended and does not do the same;"
+            " wait for it or cancel it"
+        )
+    return last
+
+
+def _does_the_same(run: Raw, binding: Binding, wanted: Raw) -> bool:
+    spec, meta = _mapping(run, "spec"), _mapping(run, "metadata")
+    state = run_state(run)
+    if state.end is not None or meta.get("deletionTimestamp") or spec.get("cancel"):
+        return False
+    return (
+        spec.get("runId") == binding.run_id
+        and _mapping(spec, "pack").get("digest") == binding.pack_digest
+        and _harness_digest(run) == binding.harness_digest
+        and _selection(spec) == _selection(wanted)
+        and _mapping(spec, "verification") == _mapping(wanted, "verification")
+        and spec.get("attempts", 1) == 1
+    )
+
+
+def _selection(spec: Raw) -> tuple[object, ...]:
+    selector = _mapping(spec, "taskSelector")
+    return (
+        selector.get("limit"),
+        selector.get("include") or ["*"],
+        selector.get("exclude") or [],
+    )
+
+
+def _harness_digest(run: Raw) -> object:
+    resolved = _mapping(_mapping(run, "status"), "resolved").get("harnessDigest")
+    noted = _mapping(_mapping(run, "metadata"), "annotations").get(HARNESS_DIGEST_ANNOTATION)
+    return resolved or noted
+
+
+def _created(run: Raw) -> tuple[str, str]:
+    meta = cast("Mapping[str, str]", _mapping(run, "metadata"))
+    return meta.get("creationTimestamp", ""), meta.get("name", "")
+
+
+def _mapping(raw: Raw, key: str) -> Raw:
+    value = raw.get(key)
+    return value if isinstance(value, Mapping) else {}

@@ -1,0 +1,314 @@
+"""The tester's side of the exec protocol; the other side is ``securebench.controller.exec.exec_io``.
+
+The answers come from a Pod that testers trust with their packs, but what travels may be damaged
+on the way or cut off: everything is bounded, and digests are compared at this end too.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from io import BytesIO
+from pathlib import Path
+from typing import IO, NamedTuple, Protocol
+
+from securebench.benchmark.files.bundle import (
+    BundleLimits,
+    BundleReceipt,
+    require_digest,
+    unpack_bundle,
+    write_bundle,
+)
+from securebench.controller.exec.exec_io import LOG_LIMITS, Mark
+from securebench.controller.exec.live_output import LaunchNumbers
+from securebench.controller.volume.audits import AuditResult
+from securebench.core.errors import (
+    DigestMismatchError,
+    InvalidInputError,
+    SecureBenchError,
+    StorageError,
+    TooLargeError,
+    TransientClusterError,
+)
+from securebench.protocol.messages import decode_object, decode_value
+
+COMMAND = ("securebench", "operator-io", "--")
+"""What is executed in the operator's container; what follows are no options."""
+
+VIEWER_COMMAND = ("securebench", "viewer-io", "--")
+"""The same in the Pod for viewers."""
+
+LOCAL_LIMITS = BundleLimits()
+"""What is packed at all; the operator's own settings may allow less."""
+
+_ERRORS: Mapping[str, type[SecureBenchError]] = {
+    kind.__name__: kind
+    for kind in (DigestMismatchError, InvalidInputError, StorageError, TooLargeError)
+}
+
+
+class ExecResult(NamedTuple):
+    """What a command in the operator's container left.
+
+    Args:
+        exit_code: Its exit code.
+        stdout: All of it.
+        stderr: All of it.
+    """
+
+    exit_code: int
+    stdout: bytes
+    stderr: bytes
+
+
+class Exec(Protocol):
+    """Runs a command in the operator's container."""
+
+    async def __call__(self, command: Sequence[str], stdin: IO[bytes] | None) -> ExecResult:
+        """Run it to its end.
+
+        Raises:
+            TransientClusterError: The connection broke; the effect is unknown.
+            PermanentClusterError: Refused.
+        """
+        ...
+
+
+class RunEntry(NamedTuple):
+    """A run that the volume knows, as ``runs/index.jsonl`` tells it; empty texts for unknown.
+
+    Args:
+        run: Name of the BenchmarkRun.
+        uid: Its uid.
+        pack_digest: Digest of the pack that it ran.
+        harness_digest: Digest of its harness.
+        verifier_version: Version of the verifiers that judged it.
+        outcome: How it ended; empty while it goes on.
+        removed_at: When its results were removed from the volume; empty while they lie there.
+    """
+
+    run: str
+    uid: str
+    pack_digest: str
+    harness_digest: str
+    verifier_version: str
+    outcome: str
+    removed_at: str = ""
+
+
+class FilePart(NamedTuple):
+    """Bytes of a file of a run.
+
+    Args:
+        offset: Where they begin; one of the marks that were offered, or 0.
+        data: The bytes.
+        size: Size of the whole file.
+        sha256: Hex SHA-256 over everything up to the end of ``data``.
+    """
+
+    offset: int
+    data: bytes
+    size: int
+    sha256: str
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether the file ends here."""
+        return self.offset + len(self.data) >= self.size
+
+
+class LivePart(NamedTuple):
+    """What an agent has printed since it was asked for the last time.
+
+    Args:
+        launch: Which launch.
+        offset: Where the bytes begin in its output.
+        data: The bytes, cut anywhere.
+    """
+
+    launch: LaunchNumbers
+    offset: int
+    data: bytes
+
+
+class OperatorLink:
+    """What a tester asks the operator's Pod for.
+
+    Args:
+        execute: Runs a command in the operator's container.
+        command: The program there.
+    """
+
+    def __init__(self, execute: Exec, command: Sequence[str] = COMMAND) -> None:
+        self._execute = execute
+        self._command = command
+
+    async def pack_digest(self, name: str) -> str | None:
+        """Return the tree digest of an uploaded pack, or None when there is none."""
+        answer = (await self._call("show-pack", name)).answer
+        return _text(answer, "digest") if answer.get("present") else None
+
+    async def show_pack(self, name: str) -> Mapping[str, object]:
+        """Return ``present`` and, for an uploaded pack, ``digest``, ``files``, ``size_bytes``."""
+        return (await self._call("show-pack", name)).answer
+
+    async def put_pack(self, name: str, files: Mapping[str, Path]) -> BundleReceipt:
+        """Upload a pack as ``packs/<name>``; may be repeated.
+
+        Args:
+            name: Folder below ``packs/``.
+            files: Local file of each path in the pack.
+
+        Raises:
+            DigestMismatchError: The operator's Pod received something else.
+            SecureBenchError: It refused, or the cluster did.
+        """
+        with tempfile.TemporaryFile() as bundle:
+            receipt = write_bundle(files, bundle, LOCAL_LIMITS)
+            size = bundle.tell()
+            bundle.seek(0)
+            arguments = ("put-pack", name, receipt.digest, str(size))
+            reply = await self._call(*arguments, stdin=bundle)
+        found = _text(reply.answer, "digest")
+        require_digest("the pack", expected=receipt.digest, found=found)
+        return receipt
+
+    async def get_run(self, uid: str, file: str, marks: Sequence[Mark] = ()) -> FilePart | None:
+        """Return bytes of a file of a run from the longest known prefix on, or None without file.
+
+        Args:
+            uid: Uid of the BenchmarkRun.
+            file: For example ``summary.json``.
+            marks: Prefixes that are here already.
+        """
+        told = [f"{mark.offset}:{mark.sha256}" for mark in marks]
+        reply = await self._call("get-run", uid, file, *told)
+        if not reply.answer.get("present"):
+            return None
+        part = FilePart(
+            offset=_number(reply.answer, "offset"),
+            data=reply.stdout,
+            size=_number(reply.answer, "size"),
+            sha256=_text(reply.answer, "sha256"),
+        )
+        if len(part.data) != _number(reply.answer, "sent"):
+            raise TransientClusterError(f"{file} arrived incomplete")
+        return part
+
+    async def find_run(self, run_id: str) -> tuple[RunEntry, ...]:
+        """Return the runs with this run id, oldest first."""
+        return _entries(await self._call("find-run", run_id))
+
+    async def find_named(self, name: str) -> tuple[RunEntry, ...]:
+        """Return the runs whose BenchmarkRun or run id is called so, oldest first."""
+        return _entries(await self._call("find-named", name))
+
+    async def list_packs(self) -> list[Mapping[str, object]]:
+        """Return ``name``, ``files`` and ``size_bytes`` of every uploaded pack, by name."""
+        return _objects(await self._call("list-packs"), "packs")
+
+    async def put_audit(self, result: AuditResult) -> None:
+        """Leave the result of an audit on the volume.
+
+        Raises:
+            InvalidInputError: The operator is older than this and knows no results of audits.
+            SecureBenchError: The cluster or the operator's Pod refused.
+        """
+        data = result.encode()
+        await self._call("put-audit", str(len(data)), stdin=BytesIO(data))
+
+    async def remove_pack(self, name: str) -> bool:
+        """Remove an uploaded pack; False when there is none."""
+        return bool((await self._call("remove-pack", name)).answer.get("present"))
+
+    async def get_log(self, uid: str, task_id: str, folder: Path) -> BundleReceipt:
+        """Fetch what a task's last launches printed into a new folder.
+
+        Args:
+            uid: Uid of the BenchmarkRun.
+            task_id: Id of the row.
+            folder: Must not exist.
+        """
+        reply = await self._call("get-log", uid, task_id)
+        receipt = unpack_bundle(BytesIO(reply.stdout), folder, LOG_LIMITS)
+        require_digest("the log", expected=_text(reply.answer, "digest"), found=receipt.digest)
+        return receipt
+
+    async def get_live(self, uid: str, known: Mapping[LaunchNumbers, int]) -> list[LivePart]:
+        """Return what the running agents of a run have printed besides.
+
+        Args:
+            uid: Uid of the BenchmarkRun.
+            known: How many bytes of a launch's output are here already.
+
+        Raises:
+            InvalidInputError: The operator is older than this and knows no live output.
+            SecureBenchError: The cluster or the operator's Pod refused.
+        """
+        marks = [
+            f"{task}.{attempt}.{launch}:{size}" for (task, attempt, launch), size in known.items()
+        ]
+        reply = await self._call("get-live", uid, *marks)
+        parts, position = list[LivePart](), 0
+        told = reply.answer.get("parts")
+        for part in told if isinstance(told, list) else []:
+            end = position + _number(part, "sent")
+            launch = LaunchNumbers(*(_number(part, key) for key in LaunchNumbers._fields))
+            parts.append(LivePart(launch, _number(part, "offset"), reply.stdout[position:end]))
+            position = end
+        if position != len(reply.stdout):
+            raise TransientClusterError("the live output arrived incomplete")
+        return parts
+
+    async def _call(self, *arguments: str, stdin: IO[bytes] | None = None) -> _Reply:
+        result = await self._execute((*self._command, *arguments), stdin)
+        answer = _answer(result)
+        if answer.get("ok") is not True:
+            kind = _ERRORS.get(_text(answer, "kind"), SecureBenchError)
+            raise kind(f"the operator's Pod answered: {_text(answer, 'error')}")
+        return _Reply(answer, result.stdout)
+
+
+class _Reply(NamedTuple):
+    answer: Mapping[str, object]
+    stdout: bytes
+
+
+def _answer(result: ExecResult) -> Mapping[str, object]:
+    lines = result.stderr.decode("utf-8", "replace").strip().splitlines()
+    with suppress(IndexError, ValueError):
+        return decode_object(lines[-1])
+    if result.exit_code == 0:
+        raise TransientClusterError("the answer of the operator's Pod was cut off")
+    last = f": {lines[-1]}" if lines else ""
+    raise TransientClusterError(
+        f"the operator's Pod could not answer (exit code {result.exit_code}){last}"
+    )
+
+
+def _entries(reply: _Reply) -> tuple[RunEntry, ...]:
+    return tuple(
+        RunEntry(*(str(entry.get(key) or "") for key in RunEntry._fields))
+        for entry in _objects(reply, "runs")
+    )
+
+
+def _objects(reply: _Reply, what: str) -> list[Mapping[str, object]]:
+    try:
+        found = decode_value(reply.stdout)
+    except ValueError:
+        found = None
+    if not isinstance(found, list) or not all(isinstance(item, Mapping) for item in found):
+        raise TransientClusterError(f"the list of {what} arrived damaged")
+    return found
+
+
+def _text(answer: Mapping[str, object], key: str) -> str:
+    value = answer.get(key)
+    return value if isinstance(value, str) else ""
+
+
+def _number(answer: Mapping[str, object], key: str) -> int:
+    value = answer.get(key)
+    return value if isinstance(value, int) else 0

@@ -1,0 +1,33 @@
+"""The folder that a command writes its results into."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from tempfile import TemporaryFile
+
+from securebench.client.terminal_text import shown_path
+from securebench.core.errors import ConfigError
+
+
+def make_output_folder(folder: Path) -> None:
+    """Make the folder and its parents, and find out whether it can be written.
+
+    Raises:
+        ConfigError: It cannot; with what to do.
+    """
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        with TemporaryFile(dir=folder):
+            pass
+    except OSError as error:
+        raise ConfigError(f"{_trouble(folder, error)}; choose another with --output-dir") from error
+
+
+def _trouble(folder: Path, error: OSError) -> str:
+    if isinstance(error, FileExistsError | NotADirectoryError):
+        file = next(path for path in (folder, *folder.parents) if path.exists())
+        return (
+            f"the output folder {shown_path(folder)} cannot be made: {shown_path(file)} is a file"
+        )
+    why = (error.strerror or str(error)).lower()
+    return f"the output folder {shown_path(folder)} cannot be written: {why}"

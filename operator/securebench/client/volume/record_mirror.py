@@ -1,0 +1,166 @@
+"""The local copy of a run's ``candidates.jsonl``: whole lines, replaced in one step.
+
+The operator replaces its file as a whole, in pack order, so that a new record may stand anywhere
+near the end. The copy offers several prefixes at line ends, and only what follows the longest
+common one travels.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator, Mapping
+from itertools import accumulate
+from pathlib import Path
+from typing import IO, NamedTuple
+
+from securebench.benchmark.files.bundle import CHUNK_BYTES, require_digest
+from securebench.client.volume.link import OperatorLink
+from securebench.controller.exec.exec_io import Mark
+from securebench.controller.volume.store import CANDIDATES
+from securebench.protocol.messages import decode_value
+
+_LINES_BACK = (0, 4, 16, 64, 256, 1024)
+"""Where prefixes end, in lines from the end; records out of order lie within the parallelism."""
+
+Record = Mapping[str, object]
+
+
+class RecordKey(NamedTuple):
+    """Which attempt a record is about."""
+
+    task_id: str
+    attempt: int
+
+
+class RecordMirror:
+    """Keeps a local file equal to the one on the volume.
+
+    Args:
+        link: The operator's Pod.
+        uid: Uid of the BenchmarkRun.
+        path: The local file; its folder exists.
+        file: Its name on the volume.
+    """
+
+    def __init__(self, link: OperatorLink, uid: str, path: Path, file: str = CANDIDATES) -> None:
+        self._link = link
+        self._uid = uid
+        self._path = path
+        self._file = file
+        self._seen: set[RecordKey] = set()
+
+    async def refresh(self) -> list[Record]:
+        """Fetch what changed; the local file stays as it is unless all of it arrived.
+
+        Returns:
+            The records that were not seen before, in file order.
+
+        Raises:
+            DigestMismatchError: The bytes differ from what was sent.
+            SecureBenchError: As ``OperatorLink.get_run``.
+        """
+        return list(self._unseen()) if await self.fetch() else []
+
+    async def fetch(self) -> bool:
+        """Do the same without a look at the content.
+
+        Returns:
+            Whether the volume has the file.
+        """
+        draft = self._path.with_name(f".{self._path.name}.part")
+        try:
+            with draft.open("wb") as sink:
+                arrived = await self._fetch(sink)
+            if arrived:
+                draft.replace(self._path)
+        finally:
+            draft.unlink(missing_ok=True)
+        return arrived
+
+    async def _fetch(self, sink: IO[bytes]) -> bool:
+        marks = line_marks(self._path)
+        content, position = hashlib.sha256(), 0
+        while True:
+            part = await self._link.get_run(self._uid, self._file, marks)
+            if part is None:
+                return False
+            if part.offset != position:
+                content = self._restart(sink, part.offset)
+            sink.write(part.data)
+            content.update(part.data)
+            position = part.offset + len(part.data)
+            require_digest(self._file, expected=part.sha256, found=content.hexdigest())
+            if part.is_complete:
+                return True
+            marks = (Mark(position, content.hexdigest()),)
+
+    def _restart(self, sink: IO[bytes], size: int) -> hashlib._Hash:
+        """Begin again with the first bytes of the local file."""
+        sink.seek(0)
+        sink.truncate()
+        content = hashlib.sha256()
+        if size:
+            with self._path.open("rb") as known:
+                for data in _first(known, size):
+                    content.update(data)
+                    sink.write(data)
+        return content
+
+    def _unseen(self) -> Iterator[Record]:
+        for record in read_records(self._path):
+            key = record_key(record)
+            if key not in self._seen:
+                self._seen.add(key)
+                yield record
+
+
+def record_key(record: Record) -> RecordKey:
+    """Return which attempt a record is about."""
+    attempt = record.get("attempt")
+    return RecordKey(str(record.get("task_id")), attempt if isinstance(attempt, int) else 1)
+
+
+def parse_record(line: bytes) -> Record | None:
+    """Return the record of a line, or None for a damaged one."""
+    try:
+        record = decode_value(line)
+    except ValueError:
+        return None
+    return record if isinstance(record, dict) else None
+
+
+def read_records(path: Path) -> Iterator[Record]:
+    """Yield the records of a file that hold, in file order."""
+    with path.open("rb") as source:
+        for line in source:
+            record = parse_record(line)
+            if record is not None:
+                yield record
+
+
+def line_marks(path: Path) -> tuple[Mark, ...]:
+    """Return prefixes of a file that end at line ends, shortest first; none without the file."""
+    try:
+        source = path.open("rb")
+    except FileNotFoundError:
+        return ()
+    with source:
+        ends = list(accumulate(len(line) for line in source if line.endswith(b"\n")))
+        wanted = sorted({ends[-1 - back] for back in _LINES_BACK if back < len(ends)})
+        source.seek(0)
+        return tuple(_marks(source, wanted))
+
+
+def _marks(source: IO[bytes], offsets: list[int]) -> Iterator[Mark]:
+    content, position = hashlib.sha256(), 0
+    for offset in offsets:
+        for data in _first(source, offset - position):
+            content.update(data)
+        position = offset
+        yield Mark(offset, content.hexdigest())
+
+
+def _first(source: IO[bytes], size: int) -> Iterator[bytes]:
+    while size > 0 and (data := source.read(min(size, CHUNK_BYTES))):
+        size -= len(data)
+        yield data

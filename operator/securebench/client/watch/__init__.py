@@ -1,0 +1,1 @@
+"""Following a run, and what of it is printed."""

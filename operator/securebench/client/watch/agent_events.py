@@ -1,0 +1,127 @@
+"""What agents print, as lines for a person (contract 16.3); pure.
+
+Agent output is untrusted: events of any form are taken, nothing of it is printed raw, and every
+line has a bound.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from typing import Final, NamedTuple
+
+from securebench.agents.agent import AgentCli, AgentEvent, EventKind
+from securebench.agents.registry import agent_named, cli_agents
+from securebench.client.terminal_text import printable
+
+_SHOWN_COMMAND: Final = 300
+_TRACED_COMMAND: Final = 220
+"""Characters of a command on the terminal and in the trace (contract 16.3)."""
+
+_LINE: Final = 4000
+"""Characters of any other line."""
+
+
+class TraceLine(NamedTuple):
+    """One line about an agent.
+
+    Args:
+        text: Without control characters.
+        is_shown: Whether it goes to the terminal too.
+    """
+
+    text: str
+    is_shown: bool
+
+
+def shown_agent(harness_type: str, command: str) -> AgentCli | None:
+    """Return whose events a harness prints, or None for output that is only recorded.
+
+    Args:
+        harness_type: Of the tester YAML.
+        command: The command of a command harness as one text, else empty.
+    """
+    own = agent_named(harness_type).cli
+    if own is not None:
+        return own
+    started = (cli for _, cli in cli_agents() if cli.invocation and cli.invocation in command)
+    return next(started, None)
+
+
+class OutputReader:
+    """Reads one agent's stdout line by line.
+
+    Args:
+        agent: Whose events they are.
+    """
+
+    def __init__(self, agent: AgentCli) -> None:
+        self._title = agent.title
+        self._reader = agent.events()
+
+    def lines(self, line: str) -> Iterator[TraceLine]:
+        """Yield what a line says; most events say nothing."""
+        event = _event(line)
+        if event is not None:
+            for reported in self._reader.events(event):
+                yield _reported(self._title, reported)
+        elif line.strip():
+            yield _line(f"{self._title}: {line}")
+
+
+def is_event(line: str) -> bool:
+    """Whether a line of stdout is an event of any kind."""
+    return _event(line) is not None
+
+
+def agent_lines(
+    agent: AgentCli, stdout: str, stderr: str, told: Counter[str] | None = None
+) -> Iterator[TraceLine]:
+    """Yield what an agent said, events of stdout first.
+
+    Args:
+        agent: Whose events they are.
+        stdout: All of it.
+        stderr: All of it.
+        told: Lines of stdout that were told before, and how often; those that are found are left
+            out once each and taken out of it.
+    """
+    reader, before = OutputReader(agent), Counter[str]() if told is None else told
+    for line in stdout.splitlines():
+        said = list(reader.lines(line))
+        if line in before:
+            before.subtract([line])
+            if not before[line]:
+                del before[line]
+        else:
+            yield from said
+    for line in filter(str.strip, stderr.splitlines()):
+        yield _line(f"{agent.title} stderr: {line}")
+
+
+def _reported(title: str, event: AgentEvent) -> TraceLine:
+    match event.kind:
+        case EventKind.SAID:
+            return _line(f"{title}: {event.text}")
+        case EventKind.STARTED:
+            return _line(f"{title} run: {event.text[:_SHOWN_COMMAND]}")
+        case EventKind.ENDED:
+            command = event.text[:_TRACED_COMMAND]
+            return _line(f"{title} done: exit={event.exit_code} {command}", is_shown=False)
+        case EventKind.COMPLETED:
+            return _line(f"{title}: turn complete")
+        case EventKind.FAILED:
+            return _line(f"{title}: turn failed: {event.text}")
+
+
+def _event(line: str) -> Mapping[str, object] | None:
+    try:
+        event = json.loads(line)
+    except (ValueError, RecursionError):
+        return None
+    return event if isinstance(event, dict) else None
+
+
+def _line(text: str, *, is_shown: bool = True) -> TraceLine:
+    return TraceLine(printable(" ".join(text[:_LINE].splitlines())), is_shown)

@@ -1,0 +1,224 @@
+"""Following a BenchmarkRun to its end, whatever the connection does meanwhile."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
+from contextlib import aclosing
+from dataclasses import dataclass
+from typing import TypeVar, cast
+
+from securebench.client.terminal_text import without_numbers
+from securebench.cluster.port import Cluster, ObjectKind, Raw, WatchExpired
+from securebench.core.errors import ClusterError, TransientClusterError
+from securebench.run.api.conditions import ConditionType, EndState, Reason, run_end
+
+T = TypeVar("T")
+
+_PAUSE_SECONDS = 0.5
+"""Between two watches; the server ends each after minutes, so it only stops a busy loop."""
+
+_FIRST_WAIT_SECONDS = 1.0
+_LONGEST_WAIT_SECONDS = 30.0
+
+_WORTH_A_NOTE = frozenset(
+    reason.value
+    for reason in (
+        Reason.SUSPENDED,
+        Reason.CANCELLING,
+        Reason.QUOTA_EXCEEDED,
+        Reason.UNSCHEDULABLE,
+        Reason.STORAGE_UNAVAILABLE,
+        Reason.INTERNAL,
+    )
+)
+"""Told also after the first attempt has ended."""
+
+_NOTE_SECONDS = 30.0
+"""Before a note is told again that differs in its numbers only, as one about a long pull does."""
+
+
+@dataclass(frozen=True, slots=True)
+class RunState:
+    """What a BenchmarkRun says of itself.
+
+    Attributes:
+        name: Its name.
+        uid: Its uid.
+        succeeded: Status of the condition ``Succeeded``; empty before there is one.
+        reason: Reason of the condition ``Succeeded``; empty before there is one.
+        message: Its message.
+        total: Attempts of the run, 0 while unknown.
+        done: Finished attempts.
+    """
+
+    name: str
+    uid: str
+    succeeded: str
+    reason: str
+    message: str
+    total: int
+    done: int
+
+    @property
+    def end(self) -> EndState | None:
+        """How it ended, or None while it goes on."""
+        return run_end(self.succeeded, self.reason)
+
+    @property
+    def note(self) -> str:
+        """What the run waits for, or does before its first attempt has ended; else empty."""
+        is_early = self.done == 0 and bool(self.message)
+        if self.end is not None or not (is_early or self.reason in _WORTH_A_NOTE):
+            return ""
+        return f"{self.reason}: {self.message}" if self.message else self.reason
+
+
+class NoteFilter:
+    """Lets notes through that say something new.
+
+    Args:
+        clock: Seconds.
+    """
+
+    def __init__(self, clock: Callable[[], float]) -> None:
+        self._clock = clock
+        self._last = ""
+        self._told_at = 0.0
+
+    def is_new(self, note: str) -> bool:
+        """Whether a note is told; those that differ in numbers only are, after a while."""
+        words, last = without_numbers(note), self._last
+        self._last = words
+        is_late = self._clock() >= self._told_at + _NOTE_SECONDS
+        if not words or (words == last and not (is_late and words != note)):
+            return False
+        self._told_at = self._clock()
+        return True
+
+
+def run_state(run: Raw) -> RunState:
+    """Read a BenchmarkRun."""
+    meta, status = _mapping(run, "metadata"), _mapping(run, "status")
+    tasks = _mapping(status, "tasks")
+    conditions = cast("list[Mapping[str, object]]", status.get("conditions") or [])
+    kind = ConditionType.SUCCEEDED.value
+    succeeded = next((item for item in conditions if item.get("type") == kind), {})
+    return RunState(
+        name=str(meta.get("name")),
+        uid=str(meta.get("uid")),
+        succeeded=str(succeeded.get("status") or ""),
+        reason=str(succeeded.get("reason") or ""),
+        message=str(succeeded.get("message") or ""),
+        total=cast("int", tasks.get("total") or 0),
+        done=cast("int", tasks.get("done") or 0),
+    )
+
+
+def pack_path(run: Raw) -> str:
+    """Return the folder below ``packs/`` that a run reads, or an empty text."""
+    volume = _mapping(_mapping(_mapping(run, "spec"), "pack"), "volume")
+    return str(volume.get("path") or "")
+
+
+def published_sha256(run: Raw) -> str:
+    """Return the digest of the records that viewers may fetch, or an empty text."""
+    return str(_mapping(_mapping(run, "status"), "results").get("publishedSha256") or "")
+
+
+class Follower:
+    """Follows one BenchmarkRun.
+
+    Args:
+        cluster: The run's namespace.
+        sleep: Waits; ``asyncio.sleep`` outside of tests.
+        note: Gets a line when the connection is lost and when it is back.
+    """
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        sleep: Callable[[float], Awaitable[None]],
+        note: Callable[[str], None],
+    ) -> None:
+        self._cluster = cluster
+        self._sleep = sleep
+        self._note = note
+        self._failures = 0
+
+    async def states(self, name: str, uid: str) -> AsyncGenerator[RunState, None]:
+        """Yield the run's state now and after every change; never ends by itself.
+
+        Raises:
+            ClusterError: The run is gone, or the API server refuses for good.
+        """
+        while True:
+            try:
+                async with aclosing(self._round(name, uid)) as round_:
+                    async for state in round_:
+                        self._connected()
+                        yield state
+                await self._sleep(_PAUSE_SECONDS)
+            except WatchExpired:
+                continue
+            except TransientClusterError as error:
+                await self._disconnected(error)
+
+    async def patiently(
+        self,
+        call: Callable[[], Awaitable[T]],
+        attempts: int,
+        kind: type[ClusterError] = ClusterError,
+    ) -> T:
+        """Repeat a call to the operator's Pod, which may be restarting.
+
+        Args:
+            call: May be repeated.
+            attempts: Calls in all.
+            kind: Errors after which it is repeated.
+
+        Returns:
+            What the call returned.
+
+        Raises:
+            SecureBenchError: The last attempt's error, or one of another kind.
+        """
+        for attempt in range(1, attempts):
+            try:
+                return await call()
+            except kind:
+                await self._sleep(_wait_seconds(attempt))
+        return await call()
+
+    async def _round(self, name: str, uid: str) -> AsyncGenerator[RunState, None]:
+        run = await self._cluster.get(ObjectKind.BENCHMARK_RUN, name)
+        if run is None or run_state(run).uid != uid:
+            raise ClusterError(f"the BenchmarkRun {name} was deleted")
+        yield run_state(run)
+        version = str(_mapping(run, "metadata").get("resourceVersion"))
+        async with aclosing(self._cluster.watch(ObjectKind.BENCHMARK_RUN, "", version)) as events:
+            async for event in events:
+                if _mapping(event.object, "metadata").get("uid") != uid:
+                    continue
+                if event.type == "DELETED":
+                    raise ClusterError(f"the BenchmarkRun {name} was deleted")
+                yield run_state(event.object)
+
+    def _connected(self) -> None:
+        if self._failures:
+            self._note("connected again")
+        self._failures = 0
+
+    async def _disconnected(self, error: TransientClusterError) -> None:
+        self._failures += 1
+        if self._failures == 1:
+            self._note(f"connection lost, the run goes on; trying again ({error})")
+        await self._sleep(max(_wait_seconds(self._failures), error.retry_after_seconds or 0.0))
+
+
+def _wait_seconds(failures: int) -> float:
+    return min(_FIRST_WAIT_SECONDS * 2.0 ** min(failures - 1, 10), _LONGEST_WAIT_SECONDS)
+
+
+def _mapping(raw: Raw, key: str) -> Raw:
+    value = raw.get(key)
+    return value if isinstance(value, Mapping) else {}

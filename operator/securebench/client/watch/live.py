@@ -1,0 +1,97 @@
+"""Watching the agents of a run while they work (contract 16.3)."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import asynccontextmanager
+
+from securebench.client.volume.link import LivePart, OperatorLink
+from securebench.client.volume.record_mirror import RecordKey
+from securebench.client.watch.progress import Event, Reporter
+from securebench.controller.exec.live_output import LaunchNumbers
+from securebench.core.errors import ClusterError, InvalidInputError, StorageError
+
+_PAUSE_SECONDS = 2.0
+_TROUBLE_SECONDS = 30.0
+"""Before it is asked again when the operator's Pod did not answer."""
+
+
+class LiveOutput:
+    """Reports the whole lines that running agents print, each once.
+
+    Args:
+        link: The operator's Pod.
+        uid: Uid of the BenchmarkRun.
+        task_ids: Ids of the rows, in pack order.
+        reporter: Gets ``agent_output`` events.
+    """
+
+    def __init__(
+        self, link: OperatorLink, uid: str, task_ids: Sequence[str], reporter: Reporter
+    ) -> None:
+        self._link = link
+        self._uid = uid
+        self._task_ids = task_ids
+        self._reporter = reporter
+        self._sizes: dict[LaunchNumbers, int] = {}
+        self._pending: dict[LaunchNumbers, bytes] = {}
+        self._finished: set[RecordKey] = set()
+
+    def finish(self, key: RecordKey) -> None:
+        """Take notice of an attempt's record: what arrives of it later was told already."""
+        self._finished.add(key)
+        for launch in [known for known in self._sizes if self._key(known) == key]:
+            del self._sizes[launch]
+            self._pending.pop(launch, None)
+
+    @asynccontextmanager
+    async def watched(self, sleep: Callable[[float], Awaitable[None]]) -> AsyncIterator[None]:
+        """Ask again and again as long as the body runs."""
+        task = asyncio.create_task(self._watch(sleep))
+        try:
+            yield
+        finally:
+            task.cancel()
+            await asyncio.wait({task})
+
+    async def poll(self) -> None:
+        """Ask once and report what is new.
+
+        Raises:
+            SecureBenchError: As ``OperatorLink.get_live``.
+        """
+        for part in await self._link.get_live(self._uid, dict(self._sizes)):
+            key = self._key(part.launch)
+            if key is not None and key not in self._finished:
+                self._take(key, part)
+
+    async def _watch(self, sleep: Callable[[float], Awaitable[None]]) -> None:
+        while True:
+            try:
+                await self.poll()
+            except InvalidInputError:
+                return
+            except (ClusterError, StorageError):
+                await sleep(_TROUBLE_SECONDS)
+            await sleep(_PAUSE_SECONDS)
+
+    def _take(self, key: RecordKey, part: LivePart) -> None:
+        if part.offset != self._sizes.get(part.launch, 0):
+            return
+        self._sizes[part.launch] = part.offset + len(part.data)
+        data = self._pending.get(part.launch, b"") + part.data
+        whole, end, rest = data.rpartition(b"\n")
+        self._pending[part.launch] = rest
+        if end:
+            self._reporter.report(
+                Event.AGENT_OUTPUT,
+                task_id=key.task_id,
+                launch=part.launch,
+                text=whole.decode("utf-8", "replace"),
+            )
+
+    def _key(self, launch: LaunchNumbers) -> RecordKey | None:
+        if launch.task >= len(self._task_ids):
+            return None
+        return RecordKey(self._task_ids[launch.task], launch.attempt)

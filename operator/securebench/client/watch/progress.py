@@ -1,0 +1,321 @@
+"""Progress of a run: events, reporters, the lines on the terminal.
+
+A reporter has one method, ``report(event, **fields)``; the events and their fields are those of
+contract 16.1. The command line learns of a task when its record arrives and then reports the
+whole sequence of the task at once (``record_events``).
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from enum import StrEnum
+from types import TracebackType
+from typing import NamedTuple, Protocol, Self
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+from securebench.benchmark.scorers.dangerous_commands import FAILURE_REASON
+from securebench.client.terminal_text import printable, snippet
+from securebench.client.watch.failures import failure
+from securebench.core.reasons import PHASES_BEFORE_CHECKS, PRODUCER_TIMEOUT
+
+_WORDS = {"passed": "PASS", "failed": "FAIL"}
+_COLOURS = {"passed": "green", "failed": "red", "pending": "yellow"}
+
+
+class Event(StrEnum):
+    """Contract 16.1; ``note``, ``warning`` and ``agent_output`` are ours.
+
+    The first two are messages about the run as a whole, the last are whole lines that the agent of
+    a running launch printed.
+    """
+
+    RUN_START = "run_start"
+    RESUME = "resume"
+    TASK_START = "task_start"
+    PRODUCER_START = "producer_start"
+    PRODUCER_DONE = "producer_done"
+    VERIFIER_START = "verifier_start"
+    VERIFIER_DONE = "verifier_done"
+    VERIFIER_POLICY_DENIED = "verifier_policy_denied"
+    TASK_DONE = "task_done"
+    SANDBOX_RESULT = "sandbox_result"
+    NOTE = "note"
+    WARNING = "warning"
+    AGENT_OUTPUT = "agent_output"
+
+
+class ProgressEvent(NamedTuple):
+    """One event with its fields."""
+
+    event: Event
+    fields: Mapping[str, object]
+
+
+class Reporter(Protocol):
+    """Whoever wants to know how a run goes."""
+
+    def report(self, event: str, **fields: object) -> None:
+        """Take notice of one event.
+
+        Args:
+            event: One of ``Event``; others are ignored.
+            fields: As contract 16.1 lists them.
+        """
+        ...
+
+
+class NullReporter:
+    """Nobody."""
+
+    def report(self, event: str, **fields: object) -> None:
+        """Do nothing."""
+
+
+class WarningReporter:
+    """``--quiet``: no progress; warnings are none.
+
+    Args:
+        console: Where they go.
+    """
+
+    def __init__(self, console: Console) -> None:
+        self._lines = LineReporter(console)
+
+    def report(self, event: str, **fields: object) -> None:
+        """Print a warning."""
+        if event == Event.WARNING:
+            self._lines.report(event, **fields)
+
+
+class LineReporter:
+    """The lines of contract 16.2, coloured on a terminal only.
+
+    Args:
+        console: Where they go.
+        show_command_output: Whether command output is shown.
+        clock: Seconds; lines that tell of progress end with the time since this was made. None
+            shows no times.
+    """
+
+    def __init__(
+        self,
+        console: Console,
+        *,
+        show_command_output: bool = False,
+        clock: Callable[[], float] | None = None,
+    ) -> None:
+        self._console = console
+        self._show_command_output = show_command_output
+        self._clock = clock
+        self._began_at = 0.0 if clock is None else clock()
+
+    def report(self, event: str, **fields: object) -> None:
+        """Print the event's lines, if it has any."""
+        if event == Event.SANDBOX_RESULT and not self._show_command_output:
+            return
+        elapsed = None if self._clock is None else self._clock() - self._began_at
+        for line in terminal_lines(event, fields, elapsed):
+            self._console.print(line.text, style=line.style, markup=False, soft_wrap=True)
+
+
+class LiveReporter:
+    """The same lines above a progress bar that goes away at the end; a context manager.
+
+    Args:
+        console: A terminal.
+        show_command_output: Whether command output is shown.
+    """
+
+    def __init__(self, console: Console, *, show_command_output: bool = False) -> None:
+        self._lines = LineReporter(console, show_command_output=show_command_output)
+        self._progress = Progress(
+            TextColumn("{task.description}"),
+            BarColumn(),
+            MofNCompleteColumn(),
+            TimeElapsedColumn(),
+            console=console,
+            transient=True,
+        )
+        self._bar = self._progress.add_task("securebench", total=None)
+
+    def __enter__(self) -> Self:
+        """Show the bar."""
+        self._progress.start()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        """Take the bar away."""
+        self._progress.stop()
+
+    def report(self, event: str, **fields: object) -> None:
+        """Print the event's lines and move the bar."""
+        total = fields.get("total")
+        if isinstance(total, int):
+            self._progress.update(self._bar, total=total)
+        if event == Event.RESUME:
+            self._progress.update(self._bar, completed=_count(fields.get("completed")))
+        if event == Event.TASK_DONE:
+            self._progress.advance(self._bar)
+        self._lines.report(event, **fields)
+
+
+class Line(NamedTuple):
+    """One line for the terminal and its style (rich), empty for none."""
+
+    text: str
+    style: str = ""
+
+
+def stderr_console() -> Console:
+    """Return the console of progress and warnings."""
+    return Console(file=sys.stderr, highlight=False, emoji=False)
+
+
+def terminal_lines(
+    event: str, fields: Mapping[str, object], elapsed_seconds: float | None = None
+) -> tuple[Line, ...]:
+    """Return the lines of an event; most events are silent.
+
+    Args:
+        event: Its name.
+        fields: Its fields.
+        elapsed_seconds: Since the command began; None leaves it out.
+
+    Source: contract 16.2, decision 0037.
+    """
+    at = "" if elapsed_seconds is None else f" ({_minutes(elapsed_seconds)})"
+    name = printable(str(fields.get("task_id")))
+    match event:
+        case Event.TASK_START:
+            place = f"[{fields.get('index')}/{fields.get('total')}]"
+            return (Line(f"securebench: {place} {name}", "dim"),)
+        case Event.RESUME:
+            counts = f"completed={fields.get('completed')} remaining={fields.get('remaining')}"
+            return (Line(f"securebench: resume {counts}", "dim"),)
+        case Event.TASK_DONE:
+            return (_task_done(name, fields, at),)
+        case Event.WARNING:
+            text = f"securebench: warning: {printable(str(fields.get('message')))}"
+            return (Line(text, "yellow"),)
+        case Event.NOTE:
+            return (Line(f"securebench: {printable(str(fields.get('message')))}{at}", "dim"),)
+        case Event.SANDBOX_RESULT:
+            texts = ((key, snippet(str(fields.get(key) or ""))) for key in ("stdout", "stderr"))
+            return tuple(Line(f"{key}: {text}", "dim") for key, text in texts if text)
+        case _:
+            return ()
+
+
+def record_events(
+    record: Mapping[str, object], *, index: int, total: int
+) -> Iterator[ProgressEvent]:
+    """Yield the events of one finished attempt, in the order of contract 16.1.
+
+    Args:
+        record: A line of ``candidates.jsonl``.
+        index: How many attempts are finished with this one.
+        total: Attempts of the run.
+    """
+    task = {"task_id": record.get("task_id")}
+    start = {"index": index, "total": total, **task, "family": record.get("task_type")}
+    yield ProgressEvent(Event.TASK_START, start)
+    yield ProgressEvent(Event.PRODUCER_START, task)
+    yield ProgressEvent(Event.SANDBOX_RESULT, _output(record, "producer"))
+    done = {**task, "candidate_kind": _candidate_kind(record)}
+    timed_out = record.get("failure_reason") == PRODUCER_TIMEOUT
+    if timed_out:
+        done |= {"status": "failed", "failure_reason": PRODUCER_TIMEOUT}
+    yield ProgressEvent(Event.PRODUCER_DONE, done)
+    if record.get("failure_phase") not in PHASES_BEFORE_CHECKS:
+        yield from _verifier_events(record, task)
+    why = failure(record)
+    yield ProgressEvent(
+        Event.TASK_DONE,
+        {
+            **task,
+            "status": record.get("verification_status"),
+            "passed": record.get("passed"),
+            "score": record.get("score"),
+            "outcome": record.get("outcome"),
+            **({} if why is None else {"failure_reason": why.reason, "said": why.said}),
+        },
+    )
+
+
+def _verifier_events(
+    record: Mapping[str, object], task: Mapping[str, object]
+) -> Iterator[ProgressEvent]:
+    yield ProgressEvent(Event.VERIFIER_START, task)
+    if record.get("failure_reason") == FAILURE_REASON:
+        reason = record.get("failure_message")
+        denied = _mapping(record.get("verifier_metadata")).get("denied_command")
+        fields = {**task, "denied_command": denied, "reason": reason}
+        yield ProgressEvent(Event.VERIFIER_POLICY_DENIED, fields)
+    if record.get("verifier_metadata") is not None:
+        yield ProgressEvent(Event.SANDBOX_RESULT, _output(record, "verifier"))
+    scored = record.get("passed") is not None
+    yield ProgressEvent(
+        Event.VERIFIER_DONE,
+        {
+            **task,
+            "status": record.get("verification_status") if scored else None,
+            "score": record.get("score"),
+            "phase": record.get("failure_phase"),
+        },
+    )
+
+
+def _output(record: Mapping[str, object], who: str) -> dict[str, object]:
+    metadata = _mapping(record.get(f"{who}_metadata"))
+    return {
+        "kind": "pod",
+        "exit_code": metadata.get("exit_code"),
+        "command": metadata.get("command"),
+        "stdout": record.get(f"{who}_stdout"),
+        "stderr": record.get(f"{who}_stderr"),
+    }
+
+
+def _candidate_kind(record: Mapping[str, object]) -> str:
+    kinds = {
+        "candidate_patch": "patch",
+        "candidate_workspace": "workspace",
+        "candidate_text": "text",
+    }
+    return next((kind for key, kind in kinds.items() if record.get(key) is not None), "none")
+
+
+def _task_done(name: str, fields: Mapping[str, object], at: str) -> Line:
+    status = str(fields.get("status"))
+    text = f"securebench: {_WORDS.get(status, status.upper())} {name} score={fields.get('score')}"
+    outcome, reason, said = (fields.get(key) for key in ("outcome", "failure_reason", "said"))
+    if outcome not in (None, "scored"):
+        text += f" outcome={outcome}"
+    text += at
+    if reason:
+        text += f" {printable(str(reason))}"
+    if said:
+        text += f": {printable(str(said))}"
+    return Line(text, _COLOURS.get(status, ""))
+
+
+def _minutes(seconds: float) -> str:
+    whole = int(seconds)
+    hours, minutes = divmod(whole // 60, 60)
+    return f"{hours}:{minutes:02}:{whole % 60:02}" if hours else f"{minutes}:{whole % 60:02}"
+
+
+def _mapping(value: object) -> Mapping[str, object]:
+    return value if isinstance(value, Mapping) else {}
+
+
+def _count(value: object) -> int:
+    return value if isinstance(value, int) else 0

@@ -1,0 +1,1 @@
+"""The cluster behind a narrow port, for operator and command line."""

@@ -1,0 +1,1 @@
+"""What changes the cluster: launches, gateway, network policies, lanes."""

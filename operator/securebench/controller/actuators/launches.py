@@ -1,0 +1,221 @@
+"""Carries launches out: creates Pods until the answer is definite, deletes them once."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Collection, Coroutine, Iterable, Mapping
+from dataclasses import dataclass, field
+
+from securebench.cluster.port import AlreadyExists, Cluster, ObjectKind, QuotaExceeded, Raw
+from securebench.core.clock import Clock
+from securebench.core.errors import PermanentClusterError, TransientClusterError
+from securebench.core.rates import TokenBucket
+from securebench.run.decide.reconcile import Deletion
+from securebench.run.observe.pods import PodView
+from securebench.run.plan.model import LaunchKey, pod_name
+
+RETRY_SECONDS = 2.0
+"""Pause before a create without a definite answer is repeated."""
+
+QUOTA_RETRY_SECONDS = 10.0
+"""Pause before a create that the namespace's quota refused is repeated."""
+
+DELETE_AGAIN_SECONDS = 30.0
+"""Pause before a Pod is deleted again that is still shown; its event may have been lost."""
+
+
+@dataclass(slots=True)
+class LaunchState:
+    """What is known of creates that are on their way.
+
+    Attributes:
+        pending: Names whose create has no definite answer, with the time to try again.
+        quota: The server's words while a quota refuses, or empty.
+        refusal: The server's words after a create was refused for good, or empty.
+    """
+
+    pending: dict[str, float] = field(default_factory=dict)
+    quota: str = ""
+    refusal: str = ""
+
+
+class Launcher:
+    """Creates and deletes the Pods of one run.
+
+    Args:
+        cluster: The run's namespace.
+        run_uid: Owner of the Pods.
+        bucket: Limits the rate of creates of the whole operator.
+        clock: For retries.
+        on_change: Called when something ended.
+    """
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        run_uid: str,
+        bucket: TokenBucket,
+        clock: Clock,
+        on_change: Callable[[], None],
+    ) -> None:
+        self._cluster = cluster
+        self._run_uid = run_uid
+        self._bucket = bucket
+        self._clock = clock
+        self._on_change = on_change
+        self._busy: dict[str, asyncio.Task[None]] = {}
+        self._delete_again: dict[str, float] = {}
+        self._settled_at = 0.0
+        self.state = LaunchState()
+
+    def expect(self, launch: LaunchKey) -> None:
+        """Name a launch whose create may or may not have happened before a restart."""
+        self.state.pending.setdefault(pod_name(self._run_uid, launch), 0.0)
+
+    def create(
+        self,
+        launch: LaunchKey,
+        manifest: Callable[[], Awaitable[Raw]],
+        saw: Callable[[Raw], None],
+    ) -> None:
+        """Begin to create a launch's Pod, unless that is under way or has to wait.
+
+        Args:
+            launch: Its launch is in the journal.
+            manifest: Prepares the volume and returns the Pod; called in the background.
+            saw: Gets the Pod as the server stored it.
+        """
+        self.create_named(pod_name(self._run_uid, launch), manifest, saw)
+
+    def create_named(
+        self, name: str, manifest: Callable[[], Awaitable[Raw]], saw: Callable[[Raw], None]
+    ) -> None:
+        """Do the same for a Pod of another role; the arguments are those of ``create``."""
+        if not self.may_create(name):
+            return
+        self.state.pending[name] = 0.0
+        self._start(name, self._create(name, manifest, saw))
+
+    def may_create(self, name: str) -> bool:
+        """Whether a create of this Pod is neither under way nor has to wait."""
+        return name not in self._busy and self._clock.now() >= self.state.pending.get(name, 0.0)
+
+    def delete(self, deletion: Deletion) -> None:
+        """Begin to delete a Pod, unless that is under way or was done a moment ago."""
+        again_at = self._delete_again.get(deletion.uid, 0.0)
+        if deletion.name not in self._busy and self._clock.now() >= again_at:
+            self._start(deletion.name, self._delete(deletion))
+
+    async def sweep(self, views: Iterable[PodView]) -> None:
+        """Delete every launch's Pod that has not ended.
+
+        Raises:
+            ClusterError: The API server did not answer.
+        """
+        for view in list(views):
+            if view.launch is not None and not view.is_terminal:
+                await self._cluster.delete(ObjectKind.POD, view.name, uid=view.uid, grace_seconds=1)
+
+    def settle(self, seen: Collection[str], vanished: Collection[str]) -> None:
+        """Forget creates whose outcome the cluster shows by now.
+
+        Args:
+            seen: Names of Pods that are there.
+            vanished: Names of Pods that were there.
+        """
+        self._settled_at = self._clock.now()
+        for name in list(self.state.pending):
+            if name in seen or name in vanished:
+                del self.state.pending[name]
+
+    def retry_at(self) -> float | None:
+        """Return when the next create has to be repeated, or None.
+
+        One that could have been at the time of ``settle`` and was not is nobody's for now.
+        """
+        times = self.state.pending.values()
+        return min((at for at in times if at > self._settled_at), default=None)
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether nothing is under way."""
+        return not self._busy
+
+    def failure(self) -> BaseException | None:
+        """Return the first error of a background task that is not one of the cluster's."""
+        for name, task in list(self._busy.items()):
+            if task.done():
+                del self._busy[name]
+                if not task.cancelled() and (error := task.exception()) is not None:
+                    return error
+        return None
+
+    async def close(self) -> None:
+        """Stop what is under way; a create without an answer is repeated after a restart."""
+        tasks = list(self._busy.values())
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    def _start(self, name: str, work: Coroutine[object, object, None]) -> None:
+        task = asyncio.create_task(work, name=name)
+        self._busy[name] = task
+        task.add_done_callback(lambda _: self._on_change())
+
+    async def _create(
+        self, name: str, manifest: Callable[[], Awaitable[Raw]], saw: Callable[[Raw], None]
+    ) -> None:
+        body = await manifest()
+        await self._take_token()
+        try:
+            saw(await self._create_or_find(name, body))
+        except QuotaExceeded as error:
+            self.state.quota = error.reason
+            self.state.pending[name] = self._clock.now() + QUOTA_RETRY_SECONDS
+        except TransientClusterError as error:
+            pause = error.retry_after_seconds or RETRY_SECONDS
+            self.state.pending[name] = self._clock.now() + pause
+        except PermanentClusterError as error:
+            self.state.refusal = error.reason
+        else:
+            self.state.quota = ""
+            self.state.pending.pop(name, None)
+
+    async def _take_token(self) -> None:
+        wait = self._bucket.take()
+        while wait > 0:
+            await asyncio.sleep(wait)
+            wait = self._bucket.take()
+
+    async def _create_or_find(self, name: str, body: Raw) -> Raw:
+        try:
+            return await self._cluster.create(ObjectKind.POD, body)
+        except AlreadyExists:
+            found = await self._cluster.get(ObjectKind.POD, name)
+            if found is None:
+                raise TransientClusterError(f"Pod {name} was there and is gone") from None
+            if not is_owned_by(found, self._run_uid):
+                raise PermanentClusterError(
+                    f"a Pod named {name} exists that is not this run's; delete it", status=409
+                ) from None
+            return found
+
+    async def _delete(self, deletion: Deletion) -> None:
+        grace = 1 if deletion.at_once else None
+        pause = DELETE_AGAIN_SECONDS
+        try:
+            await self._cluster.delete(
+                ObjectKind.POD, deletion.name, uid=deletion.uid, grace_seconds=grace
+            )
+        except TransientClusterError:
+            pause = RETRY_SECONDS
+        self._delete_again[deletion.uid] = self._clock.now() + pause
+
+
+def is_owned_by(raw: Raw, uid: str) -> bool:
+    """Return whether an object belongs to a run."""
+    metadata = raw.get("metadata")
+    owners = metadata.get("ownerReferences") if isinstance(metadata, Mapping) else None
+    return isinstance(owners, list) and any(
+        isinstance(owner, Mapping) and owner.get("uid") == uid for owner in owners
+    )

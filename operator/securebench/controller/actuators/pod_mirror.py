@@ -1,0 +1,160 @@
+"""The run's Pods as this process knows them: one list, then a watch, plus its own writes."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import AsyncIterator, Callable, Mapping
+
+from securebench.cluster.port import Cluster, ObjectKind, Raw, WatchExpired
+from securebench.core.clock import Clock
+from securebench.core.errors import TransientClusterError
+from securebench.run.observe.pods import PodView, pod_view
+
+logger = logging.getLogger(__name__)
+
+RELIST_PAUSE_SECONDS = 1.0
+"""Pause after a broken watch, so that a failing API server is not asked in a tight loop."""
+
+
+class PodMirror:
+    """Lists and watches the Pods of one run.
+
+    Args:
+        cluster: The run's namespace.
+        selector: Label selector of the run's Pods.
+        clock: For the heartbeat.
+        relist_seconds: Seconds between two full lists.
+        on_change: Called after every change.
+    """
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        selector: str,
+        clock: Clock,
+        relist_seconds: float,
+        on_change: Callable[[], None],
+    ) -> None:
+        self._cluster = cluster
+        self._selector = selector
+        self._clock = clock
+        self._relist_seconds = relist_seconds
+        self._on_change = on_change
+        self._pods: dict[str, PodView] = {}
+        self._created: dict[str, int] = {}
+        self._lists = 0
+        self._follower: asyncio.Task[None] | None = None
+        self.vanished: set[str] = set()
+        self.listed_at: float | None = None
+
+    @property
+    def pods(self) -> Mapping[str, PodView]:
+        """The Pods by name."""
+        return self._pods
+
+    def saw(self, raw: Raw) -> None:
+        """Take the reply of a create in, so that the next decision knows of it."""
+        view = pod_view(raw)
+        if view is not None and view.name not in self.vanished:
+            self._pods.setdefault(view.name, view)
+            self._created[view.name] = self._lists
+            self._on_change()
+
+    async def list(self) -> str:
+        """Read the whole state once.
+
+        Returns:
+            The resource version to watch from.
+
+        Raises:
+            ClusterError: The API server did not answer.
+        """
+        self._lists += 1
+        began = self._lists
+        listing = await self._cluster.list(ObjectKind.POD, self._selector)
+        views = {view.name: view for raw in listing.items if (view := pod_view(raw)) is not None}
+        for name in set(self._pods) - set(views):
+            if self._created.get(name, 0) < began:
+                self._remove(name)
+            else:
+                views[name] = self._pods[name]
+        self._pods = views
+        self.listed_at = self._clock.now()
+        self._on_change()
+        return listing.resource_version
+
+    async def follow(self, resource_version: str) -> None:
+        """Watch for ever; lists again when the watch breaks and after ``relist_seconds``."""
+        while True:
+            try:
+                async with asyncio.timeout(self._until_relist()):
+                    resource_version = await self._watch(resource_version)
+                continue
+            except TimeoutError:
+                pass
+            except WatchExpired:
+                logger.debug("watch of %s expired", self._selector)
+            except TransientClusterError as error:
+                logger.warning("watch of %s broke: %s", self._selector, error)
+                await asyncio.sleep(RELIST_PAUSE_SECONDS)
+            resource_version = await self._list_until_answered()
+
+    @contextlib.asynccontextmanager
+    async def following(self) -> AsyncIterator[None]:
+        """List, and watch in the background until the block ends.
+
+        Raises:
+            ClusterError: The API server did not answer the list.
+        """
+        follower = asyncio.create_task(self.follow(await self.list()))
+        follower.add_done_callback(lambda _: self._on_change())
+        self._follower = follower
+        try:
+            yield
+        finally:
+            follower.cancel()
+            await asyncio.gather(follower, return_exceptions=True)
+
+    def check(self) -> None:
+        """Raise what ended the watch, if it has ended."""
+        if self._follower is not None and self._follower.done():
+            self._follower.result()
+
+    def _until_relist(self) -> float:
+        listed_at = self.listed_at if self.listed_at is not None else self._clock.now()
+        return max(0.0, listed_at + self._relist_seconds - self._clock.now())
+
+    async def _list_until_answered(self) -> str:
+        while True:
+            try:
+                return await self.list()
+            except TransientClusterError as error:
+                logger.warning("list of %s failed: %s", self._selector, error)
+                await asyncio.sleep(RELIST_PAUSE_SECONDS)
+
+    async def _watch(self, resource_version: str) -> str:
+        events = self._cluster.watch(ObjectKind.POD, self._selector, resource_version)
+        async with contextlib.aclosing(events):
+            async for event in events:
+                metadata = event.object.get("metadata")
+                if isinstance(metadata, Mapping):
+                    resource_version = str(metadata.get("resourceVersion", resource_version))
+                self._take(event.type, event.object)
+        return resource_version
+
+    def _take(self, kind: str, raw: Raw) -> None:
+        view = pod_view(raw)
+        if view is None:
+            return
+        if kind == "DELETED":
+            self._remove(view.name)
+        else:
+            self._pods[view.name] = view
+        self._on_change()
+
+    def _remove(self, name: str) -> None:
+        self._pods.pop(name, None)
+        self._created.pop(name, None)
+        self.vanished.add(name)

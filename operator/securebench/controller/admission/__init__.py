@@ -1,0 +1,1 @@
+"""What is checked and frozen before a run starts."""

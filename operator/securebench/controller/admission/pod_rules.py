@@ -1,0 +1,152 @@
+"""What launch Pods of a run look like: its spec within the administrator's rules."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from securebench.controller.process.settings import (
+    AccessMode,
+    Overlay,
+    PodTemplateRules,
+    Settings,
+    TolerationRule,
+)
+from securebench.controller.process.surroundings import KUBELET_TARGET
+from securebench.core.errors import ConfigErrors, SpecError
+from securebench.run.api.models import BenchmarkRunSpec, Toleration
+from securebench.run.plan.agent_plan import LATEST, Overlays
+from securebench.run.plan.model import PodPolicy, PodUserNamespaces, RunPolicy, TaskLimits
+from securebench.run.pods.canary import ProbeTarget
+
+
+def pod_policy(
+    spec: BenchmarkRunSpec, settings: Settings, node_name: str, probes: tuple[str, ...]
+) -> PodPolicy:
+    """Return what the launch Pods of a run share.
+
+    Args:
+        spec: The run's spec.
+        settings: The operator's settings.
+        node_name: Node of the operator.
+        probes: Addresses that must be closed for a harness.
+
+    Raises:
+        ConfigErrors: The podTemplate names what the administrator does not allow.
+    """
+    problems = list(template_problems(spec, settings.pod_template))
+    if problems:
+        raise ConfigErrors([SpecError(problem) for problem in problems])
+    template, resources = spec.pod_template, spec.resources
+    own_secrets = (secret.name for secret in template.image_pull_secrets)
+    is_bound = settings.access_mode is AccessMode.READ_WRITE_ONCE
+    return PodPolicy(
+        image=settings.pod_image,
+        image_pull_policy=settings.image_pull_policy.value,
+        claim=settings.volume_claim,
+        service_account=settings.runs_account,
+        requests=resources.requested(),
+        limits=resources.limited(),
+        workspace_size=resources.workspace,
+        user_namespaces=PodUserNamespaces.OFF,
+        runtime_class=template.runtime_class_name,
+        priority_class=template.priority_class_name,
+        node_selector=template.node_selector,
+        tolerations=tuple(_toleration(item) for item in template.tolerations),
+        image_pull_secrets=tuple(dict.fromkeys((*settings.image_pull_secrets, *own_secrets))),
+        node_name=node_name if is_bound else "",
+        probes=probes,
+        startup_allowance_seconds=settings.launch.startup_seconds,
+        grace_seconds=settings.launch.seal_seconds,
+        max_processes=0,
+    )
+
+
+def launch_probes(spec: BenchmarkRunSpec, targets: Iterable[ProbeTarget]) -> tuple[str, ...]:
+    """Return the addresses that must be closed for a harness before and after its command.
+
+    The kubelet is never one of them: it is the operator's, and another node's Pods may be cut off
+    from it where the Pods of its own node are not.
+
+    Args:
+        spec: May allow its Pods to reach the node.
+        targets: What the canary tries.
+    """
+    is_node_allowed = spec.isolation.is_node_allowed
+    return tuple(
+        target.authority
+        for target in targets
+        if target.protocol == "tcp"
+        and target.name != KUBELET_TARGET
+        and not (is_node_allowed and target.is_node)
+    )
+
+
+def run_policy(spec: BenchmarkRunSpec, settings: Settings) -> RunPolicy:
+    """Return the numbers of the loop."""
+    launch = settings.launch
+    return RunPolicy(
+        attempts=spec.attempts,
+        infrastructure_retries=spec.infrastructure_retries,
+        provider_retries=spec.provider_retries,
+        backoff_seconds=launch.retry_backoff_seconds,
+        backoff_limit_seconds=launch.retry_backoff_max_seconds,
+        lost_after_seconds=launch.lost_margin_seconds,
+        keep_pods=spec.retention.pods.value,
+        keep_lanes=spec.retention.lanes.value == "Keep",
+    )
+
+
+def overlays(settings: Settings) -> Overlays:
+    """Return the tools of model providers that the administrator offers, by harness type."""
+    return {name: _versions(overlay) for name, overlay in settings.overlays.items()}
+
+
+def _versions(overlay: Overlay) -> Mapping[str, str]:
+    latest = {LATEST: overlay.latest} if overlay.latest else {}
+    return {**overlay.images, **latest}
+
+
+def limits(settings: Settings) -> TaskLimits:
+    """Return the bounds of contract 15.7 as the administrator set them."""
+    bounds = settings.bounds
+    return TaskLimits(
+        text_bytes=bounds.text_bytes,
+        patch_bytes=bounds.patch_bytes,
+        workspace_bytes=bounds.workspace_bytes,
+        workspace_files=bounds.workspace_files,
+        stream_bytes=bounds.stream_bytes,
+        record_bytes=bounds.record_bytes,
+    )
+
+
+def template_problems(spec: BenchmarkRunSpec, rules: PodTemplateRules) -> Iterable[str]:
+    """Yield one line for everything that the podTemplate may not name."""
+    template = spec.pod_template
+    place = "spec.podTemplate"
+    advice = "ask the administrator to allow it in the chart's values"
+    if template.runtime_class_name not in {"", *rules.runtime_class_names}:
+        yield f"{place}.runtimeClassName: {template.runtime_class_name!r} is not allowed; {advice}"
+    if template.priority_class_name not in {"", *rules.priority_class_names}:
+        name = template.priority_class_name
+        yield f"{place}.priorityClassName: {name!r} is not allowed; {advice}"
+    for key in template.node_selector:
+        if key not in rules.node_selector_keys:
+            yield f"{place}.nodeSelector: key {key!r} is not allowed; {advice}"
+    for toleration in template.tolerations:
+        if not any(_permits(rule, toleration) for rule in rules.tolerations):
+            yield f"{place}.tolerations: {toleration.key or '*'} is not allowed; {advice}"
+
+
+def _permits(rule: TolerationRule, asked: Toleration) -> bool:
+    pairs = (
+        (rule.key, asked.key),
+        (rule.operator, asked.operator.value),
+        (rule.value, asked.value),
+        (rule.effect, asked.effect.value),
+    )
+    return all(allowed is None or allowed == wanted for allowed, wanted in pairs)
+
+
+def _toleration(item: Toleration) -> dict[str, object]:
+    dumped: dict[str, object] = item.model_dump(mode="json", by_alias=True, exclude_none=True)
+    return {key: value for key, value in dumped.items() if value != ""}

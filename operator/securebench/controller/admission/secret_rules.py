@@ -1,0 +1,48 @@
+"""Which Secrets a run may name; no value is looked at."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from securebench.agents.registry import cli_named
+from securebench.cluster.port import Cluster, ObjectKind, Raw
+from securebench.controller.admission.pack_source import is_usable, no_secret
+from securebench.core.errors import SecretMissingError, SpecError
+from securebench.run.api.models import BenchmarkRunSpec
+
+
+async def check_secrets(cluster: Cluster, spec: BenchmarkRunSpec) -> None:
+    """Look whether a new run may use the Secrets that it names.
+
+    Args:
+        cluster: The run's namespace.
+        spec: Of the run.
+
+    Raises:
+        SecretMissingError: One is absent or lacks its label; which of both is not told.
+        SpecError: One lacks the provider's key.
+        ClusterError: The API server did not answer.
+    """
+    if spec.harness.secret_ref is not None:
+        name = spec.harness.secret_ref.name
+        await _usable_secret(cluster, name, f"spec.harness.secretRef: Secret {name!r}")
+    for secret_ref in spec.pod_template.image_pull_secrets:
+        what = f"spec.podTemplate.imagePullSecrets: Secret {secret_ref.name!r}"
+        await _usable_secret(cluster, secret_ref.name, what)
+    if spec.provider is not None:
+        name = spec.provider.secret_ref.name
+        what = f"spec.provider.secretRef: Secret {name!r}"
+        secret = await _usable_secret(cluster, name, what, by_gateway=True)
+        key = cli_named(spec.harness.type).key
+        data = secret.get("data")
+        if not isinstance(data, Mapping) or key not in data:
+            raise SpecError(f"{what} has no key {key}; put the model provider's key there")
+
+
+async def _usable_secret(
+    cluster: Cluster, name: str, what: str, *, by_gateway: bool = False
+) -> Raw:
+    secret = await cluster.get(ObjectKind.SECRET, name)
+    if secret is None or not is_usable(secret, by_gateway=by_gateway):
+        raise SecretMissingError(*no_secret(what))
+    return secret

@@ -1,0 +1,1 @@
+"""What launches left is read, within bounds, into the record."""

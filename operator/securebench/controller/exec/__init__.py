@@ -1,0 +1,1 @@
+"""The server side of the exec protocol, in the Pods of operator and viewers."""

@@ -1,0 +1,319 @@
+"""The operator's side of the exec protocol: packs come in, results go out.
+
+Runs as ``securebench operator-io …`` inside the operator's Pod, started through ``pods/exec`` by
+a tester. Binary data travels over stdin and stdout; the last line on stderr is one JSON object,
+the answer. A program of its own on purpose: it shares nothing with the operator's process but
+the volume, where it writes below ``packs/`` only.
+
+Source: design 2.12; docs/reference/protocol.md, exec.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import re
+import stat
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import IO, NamedTuple
+
+from securebench.benchmark.files.bundle import CHUNK_BYTES, BundleLimits, folder_files, write_bundle
+from securebench.controller.exec.exec_packs import (
+    PACK_OPERATIONS,
+    UNKNOWN_OPERATION,
+    Answer,
+    Volume,
+    checked,
+    pack_answer,
+)
+from securebench.controller.exec.live_output import get_live
+from securebench.controller.volume.audits import MAX_BYTES, decode_audit, write_audit
+from securebench.controller.volume.egress_log import EGRESS
+from securebench.controller.volume.index import IndexEntry, RunIndex
+from securebench.controller.volume.store import CANDIDATES, RECORD, RUN, SUMMARY
+from securebench.core.errors import InvalidInputError, SecureBenchError, StorageError
+from securebench.run import layout
+
+LOG_LIMITS = BundleLimits(files=1_000, size_bytes=64 * 1024**2)
+
+_STREAMS = frozenset({"stdout", "stderr"})
+
+MAX_ANSWER_BYTES = 64 * 1024**2
+"""Most bytes of one ``get-run`` answer; the rest is asked for again."""
+
+RUN_FILES = frozenset(
+    {
+        CANDIDATES,
+        RUN,
+        SUMMARY,
+        EGRESS,
+    }
+)
+"""What may be fetched of a run; the journal, lanes and candidates stay on the volume."""
+
+_RUN_UID = re.compile(r"[0-9a-f]([-0-9a-f]{0,62}[0-9a-f])?")
+_MARK = re.compile(r"(0|[1-9][0-9]{0,14}):([0-9a-f]{64})")
+
+
+@dataclass(frozen=True, slots=True)
+class Streams:
+    """The three binary streams of one call."""
+
+    stdin: IO[bytes]
+    stdout: IO[bytes]
+    stderr: IO[bytes]
+
+
+class Mark(NamedTuple):
+    """A prefix that the asker has already.
+
+    Args:
+        offset: Its length in bytes.
+        sha256: Hex SHA-256 of these bytes.
+    """
+
+    offset: int
+    sha256: str
+
+
+def serve(arguments: Sequence[str], *, volume: Volume, streams: Streams) -> int:
+    """Answer one call.
+
+    Args:
+        arguments: Operation and its arguments, as the asker wrote them.
+        volume: The results volume.
+        streams: Data in, data out, answer.
+
+    Returns:
+        Exit code: 0, or 1 when the answer says ``"ok": false``.
+    """
+    try:
+        answer = {"ok": True, **_dispatch(arguments, volume, streams)}
+    except SecureBenchError as error:
+        answer = {"ok": False, "kind": type(error).__name__, "error": str(error)}
+    except OSError as error:
+        reason = f"the results volume refused: {error.strerror or error}"
+        answer = {"ok": False, "kind": StorageError.__name__, "error": reason}
+    streams.stdout.flush()
+    streams.stderr.write(json.dumps(answer, sort_keys=True).encode() + b"\n")
+    streams.stderr.flush()
+    return 0 if answer["ok"] else 1
+
+
+def _dispatch(arguments: Sequence[str], volume: Volume, streams: Streams) -> Answer:
+    match list(arguments):
+        case ["get-run", uid, file, *marks]:
+            return get_run(volume.root, uid, file, marks, streams.stdout)
+        case ["find-run", run_id]:
+            return find_run(volume.root, run_id, streams.stdout)
+        case ["find-named", name]:
+            return find_named(volume.root, name, streams.stdout)
+        case ["get-log", uid, task_id]:
+            return get_log(volume.root, uid, task_id, streams.stdout)
+        case ["get-live", uid, *marks]:
+            return get_live(_run_folder(volume.root, uid), marks, streams.stdout)
+        case ["put-audit", size]:
+            return put_audit(volume.root, size, streams.stdin)
+        case [operation, *_] if operation in PACK_OPERATIONS:
+            return pack_answer(arguments, volume, streams.stdin, streams.stdout)
+        case _:
+            raise InvalidInputError(UNKNOWN_OPERATION)
+
+
+def put_audit(root: Path, size: str, source: IO[bytes]) -> Answer:
+    """Keep the result of an audit.
+
+    Args:
+        root: Root of the volume.
+        size: Bytes of the result; the stream need not end there.
+        source: The result as JSON.
+
+    Raises:
+        InvalidInputError: This is no result.
+    """
+    wanted = int(size) if size.isdecimal() else 0
+    if not 0 < wanted <= MAX_BYTES:
+        raise InvalidInputError(f"the result of an audit has at most {MAX_BYTES} bytes")
+    result = decode_audit(source.read(wanted))
+    write_audit(root, result)
+    return {"digest": result.pack_digest, "result": result.result.value}
+
+
+def get_run(root: Path, uid: str, file: str, marks: Sequence[str], sink: IO[bytes]) -> Answer:
+    """Send a file of a run, from the longest prefix on that the asker has already.
+
+    The file is replaced as a whole when it changes, so that one call sees one version of it.
+
+    Args:
+        root: Root of the volume.
+        uid: Uid of the BenchmarkRun.
+        file: One of ``RUN_FILES``.
+        marks: ``OFFSET:SHA256`` of prefixes that the asker has.
+        sink: Where the bytes go.
+
+    Returns:
+        ``present``, and then ``offset`` (where the bytes begin), ``sent``, ``size`` of the whole
+        file, and ``sha256`` over its first ``offset + sent`` bytes.
+    """
+    if file not in RUN_FILES:
+        raise InvalidInputError(f"{file!r} is no file of a run that may be fetched")
+    path = _run_folder(root, uid) / file
+    known = sorted(_parse_mark(mark) for mark in marks)
+    source = _open_if_present(path)
+    if source is None:
+        return {"present": False}
+    with source:
+        size = os.fstat(source.fileno()).st_size
+        offset, content = _longest_prefix(source, known, size)
+        source.seek(offset)
+        end = min(size, offset + MAX_ANSWER_BYTES)
+        for data in _chunks(source, end - offset):
+            content.update(data)
+            sink.write(data)
+    return {
+        "present": True,
+        "offset": offset,
+        "sent": end - offset,
+        "size": size,
+        "sha256": content.hexdigest(),
+    }
+
+
+def find_run(root: Path, run_id: str, sink: IO[bytes]) -> Answer:
+    """Send the entries of the runs with this run id as a JSON list, oldest first.
+
+    Raises:
+        StorageError: The index of runs is damaged.
+    """
+    return _send_entries([entry for entry in _indexed(root) if entry.run_id == run_id], sink)
+
+
+def find_named(root: Path, name: str, sink: IO[bytes]) -> Answer:
+    """Send the entries of the runs whose BenchmarkRun or run id has this name, as ``find_run``.
+
+    They outlive their BenchmarkRuns.
+
+    Raises:
+        StorageError: The index of runs is damaged.
+    """
+    found = [entry for entry in _indexed(root) if name in (entry.run, entry.run_id)]
+    return _send_entries(found, sink)
+
+
+def get_log(root: Path, uid: str, task_id: str, sink: IO[bytes]) -> Answer:
+    """Send what the last launches of a task's last attempt printed, as a bundle.
+
+    Args:
+        root: Root of the volume.
+        uid: Uid of the BenchmarkRun.
+        task_id: Id of the row.
+        sink: Gets a tar of ``producer/…`` and ``verification/…``.
+
+    Raises:
+        InvalidInputError: The task has no record in this run.
+    """
+    attempt = _last_attempt(_run_folder(root, uid) / layout.TASKS, task_id)
+    if attempt is None:
+        raise InvalidInputError(
+            f"the run has no finished task {task_id!r}; running tasks have no log yet"
+        )
+    files: dict[str, Path] = {}
+    for launch in _numbered(attempt / layout.LAUNCHES):
+        for part in (layout.PRODUCER_NAME, layout.VERIFICATION_NAME):
+            found = {
+                name: path for name, path in folder_files(launch / part).items() if name in _STREAMS
+            }
+            if found:
+                files = {key: path for key, path in files.items() if not key.startswith(part)}
+                files.update({f"{part}/{name}": path for name, path in found.items()})
+    receipt = write_bundle(files, sink, LOG_LIMITS)
+    return {"digest": receipt.digest, "files": receipt.files, "attempt": int(attempt.name)}
+
+
+def _indexed(root: Path) -> list[IndexEntry]:
+    try:
+        return RunIndex(root).entries()
+    except (ValueError, TypeError):
+        raise StorageError("the index of runs on the results volume is damaged") from None
+
+
+def _send_entries(entries: Sequence[IndexEntry], sink: IO[bytes]) -> Answer:
+    sink.write(json.dumps([asdict(entry) for entry in entries], sort_keys=True).encode() + b"\n")
+    return {"runs": len(entries)}
+
+
+def _longest_prefix(
+    source: IO[bytes], marks: Sequence[Mark], size: int
+) -> tuple[int, hashlib._Hash]:
+    running, position = hashlib.sha256(), 0
+    best, kept = 0, running.copy()
+    for mark in marks:
+        if mark.offset > size:
+            break
+        for data in _chunks(source, mark.offset - position):
+            running.update(data)
+        position = mark.offset
+        if running.hexdigest() != mark.sha256:
+            break
+        best, kept = position, running.copy()
+    return best, kept
+
+
+def _chunks(source: IO[bytes], size: int) -> Iterator[bytes]:
+    while size > 0:
+        data = source.read(min(size, CHUNK_BYTES))
+        if not data:
+            raise StorageError("the file became shorter while it was read")
+        size -= len(data)
+        yield data
+
+
+def _last_attempt(tasks: Path, task_id: str) -> Path | None:
+    for task in _numbered(tasks):
+        attempts = [path for path in _numbered(task / "attempts") if _task_id(path) is not None]
+        if attempts and _task_id(attempts[-1]) == task_id:
+            return attempts[-1]
+    return None
+
+
+def _task_id(attempt: Path) -> str | None:
+    try:
+        record = json.loads((attempt / RECORD).read_bytes())
+    except (OSError, ValueError):
+        return None
+    return record.get("task_id") if isinstance(record, dict) else None
+
+
+def _numbered(folder: Path) -> list[Path]:
+    if not folder.is_dir():
+        return []
+    return sorted((path for path in folder.iterdir() if path.name.isdecimal()), key=_number)
+
+
+def _number(path: Path) -> int:
+    return int(path.name)
+
+
+def _open_if_present(path: Path) -> IO[bytes] | None:
+    try:
+        source = os.fdopen(os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK), "rb")
+    except FileNotFoundError:
+        return None
+    if not stat.S_ISREG(os.fstat(source.fileno()).st_mode):
+        source.close()
+        raise StorageError(f"{path.name} on the volume is no regular file")
+    return source
+
+
+def _run_folder(root: Path, uid: str) -> Path:
+    return root / layout.RUNS / checked(_RUN_UID, uid, "run uid")
+
+
+def _parse_mark(text: str) -> Mark:
+    match = _MARK.fullmatch(text)
+    if match is None:
+        raise InvalidInputError("a mark must be OFFSET:SHA256")
+    return Mark(int(match[1]), match[2])

@@ -1,0 +1,99 @@
+"""What the agents of a run have printed so far, for a tester who watches.
+
+Read from the volume, where the couriers of running launches write it. It is untrusted, bounded,
+and never more than something to look at.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import IO, Final, NamedTuple
+
+from securebench.controller.volume.store import RECORD
+from securebench.core.errors import InvalidInputError
+from securebench.files.untrusted import UnreadableError, open_regular, open_root
+from securebench.protocol.live_stream import LIVE_OUTPUT
+from securebench.run import layout
+
+MAX_LIVE_BYTES: Final = 1024**2
+"""Most bytes of one answer; the rest is asked for again."""
+
+_MARK: Final = re.compile(r"(\d{1,9})\.(\d{1,9})\.(\d{1,9}):(\d{1,9})", re.ASCII)
+
+
+class LaunchNumbers(NamedTuple):
+    """Which launch; tasks count from 0 in pack order, attempts and launches from 1."""
+
+    task: int
+    attempt: int
+    launch: int
+
+
+def get_live(run: Path, marks: Sequence[str], sink: IO[bytes]) -> Mapping[str, object]:
+    """Send what was added to the live output of every unfinished attempt's last launch.
+
+    Args:
+        run: Folder of the run.
+        marks: ``TASK.ATTEMPT.LAUNCH:OFFSET`` of what the asker has already.
+        sink: Gets the bytes of all parts, one after the other.
+
+    Returns:
+        ``parts``, a list of ``task``, ``attempt``, ``launch``, ``offset`` and ``sent``.
+
+    Raises:
+        InvalidInputError: A mark of another form.
+    """
+    known = dict(_parse_mark(mark) for mark in marks)
+    parts: list[dict[str, int]] = []
+    left = MAX_LIVE_BYTES
+    for numbers in _unfinished(run / layout.TASKS):
+        offset = known.get(numbers, 0)
+        data = _added(run, numbers, offset, left)
+        if data:
+            sink.write(data)
+            left -= len(data)
+            parts.append({**numbers._asdict(), "offset": offset, "sent": len(data)})
+        if not left:
+            break
+    return {"parts": parts}
+
+
+def _unfinished(tasks: Path) -> Iterator[LaunchNumbers]:
+    for task in _numbers(tasks):
+        attempts = tasks / str(task) / "attempts"
+        for attempt in _numbers(attempts):
+            folder = attempts / str(attempt)
+            launches = _numbers(folder / layout.LAUNCHES)
+            if launches and not (folder / RECORD).exists():
+                yield LaunchNumbers(task, attempt, launches[-1])
+
+
+def _numbers(folder: Path) -> list[int]:
+    try:
+        return sorted(int(path.name) for path in folder.iterdir() if path.name.isdecimal())
+    except FileNotFoundError:
+        return []
+
+
+def _added(run: Path, numbers: LaunchNumbers, offset: int, limit: int) -> bytes:
+    task, attempt, launch = numbers
+    path = (
+        f"{layout.TASKS}/{task}/attempts/{attempt}/{layout.LAUNCHES}/{launch}"
+        f"/{layout.PRODUCER_NAME}/{LIVE_OUTPUT}"
+    )
+    try:
+        with open_root(run) as folder, open_regular(folder, path) as file:
+            file.seek(offset)
+            return file.read(limit)
+    except UnreadableError:
+        return b""
+
+
+def _parse_mark(text: str) -> tuple[LaunchNumbers, int]:
+    match = _MARK.fullmatch(text)
+    if match is None:
+        raise InvalidInputError("a mark of live output must be TASK.ATTEMPT.LAUNCH:OFFSET")
+    task, attempt, launch, offset = map(int, match.groups())
+    return LaunchNumbers(task, attempt, launch), offset

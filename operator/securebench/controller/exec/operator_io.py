@@ -1,0 +1,21 @@
+"""``securebench operator-io``: the exec protocol inside the operator's Pod."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Sequence
+
+from securebench.benchmark.files.bundle import BundleLimits
+from securebench.controller.exec.exec_io import Streams, serve
+from securebench.controller.exec.exec_packs import Volume
+from securebench.controller.process.settings import load_settings
+
+
+def operator_io(arguments: Sequence[str]) -> int:
+    """Answer one call of a tester; see ``securebench.controller.exec.exec_io``."""
+    settings = load_settings(os.environ)
+    bounds = settings.bounds
+    volume = Volume(settings.data_root, BundleLimits(bounds.pack_files, bounds.pack_bytes))
+    streams = Streams(sys.stdin.buffer, sys.stdout.buffer, sys.stderr.buffer)
+    return serve(arguments, volume=volume, streams=streams)

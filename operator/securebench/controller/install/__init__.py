@@ -1,0 +1,1 @@
+"""What `make generate` writes: CRDs and the chart's generated parts."""

@@ -1,0 +1,223 @@
+"""The journal with its fold, and every write of a run that must reach the disk in order."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import platform
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+
+from securebench.controller.capture.launch_report import lost_usage
+from securebench.controller.loop.start import BoundRun
+from securebench.controller.reporting.run_status import Exported
+from securebench.controller.volume.journal import Journal
+from securebench.controller.volume.published import publish
+from securebench.controller.volume.store import CANDIDATES, SUMMARY
+from securebench.controller.volume.texts import read_texts
+from securebench.core.clock import Clock
+from securebench.core.errors import InvariantViolationError
+from securebench.run.plan.model import AttemptKey, pod_name
+from securebench.run.records.labels import IsolationLabels
+from securebench.run.records.record import RecordContext, RecordTexts, candidate_record
+from securebench.run.records.record_line import record_line
+from securebench.run.records.summary import RecordFacts, run_summary
+from securebench.run.state.attempts import Doubt, Finish, Outcome, Usage
+from securebench.run.state.entries import (
+    Closed,
+    Entry,
+    Finished,
+    Opened,
+    ReadBegun,
+    RunBound,
+    RunEnded,
+)
+from securebench.run.state.history import run_history
+from securebench.run.state.tally import total_usage
+
+logger = logging.getLogger(__name__)
+
+ARCHITECTURES = {"x86_64": "amd64", "aarch64": "arm64"}
+"""As Kubernetes and image indexes name them."""
+
+EXPORT_SHARE = 10.0
+"""Writing candidates.jsonl takes at most one part in so many of the time."""
+
+
+class RunBook:
+    """What is known and kept of one run; every method that writes returns when the disk has it.
+
+    Args:
+        bound: The run.
+        journal: Its open journal.
+        clock: The wall clock.
+    """
+
+    def __init__(self, bound: BoundRun, journal: Journal, clock: Clock) -> None:
+        self._bound = bound
+        self._journal = journal
+        self._clock = clock
+        self.history = run_history(bound.plan, journal.entries)
+        self.exported = Exported()
+        self._is_dirty = True
+        self._is_beginning = False
+        self._export_at = 0.0
+
+    @classmethod
+    async def open(cls, bound: BoundRun, clock: Clock, process: str = "") -> RunBook:
+        """Open the journal, bind it and take it over.
+
+        Args:
+            bound: The run.
+            clock: The wall clock.
+            process: Names the operator's process.
+
+        Raises:
+            StorageError: Another operator has it, or it is corrupt.
+            InvariantViolationError: It belongs to another plan.
+        """
+        journal = await asyncio.to_thread(bound.store.open_journal)
+        try:
+            book = cls(bound, journal, clock)
+            await book.take_over(process)
+        except BaseException:
+            journal.close()
+            raise
+        return book
+
+    async def take_over(self, process: str) -> None:
+        """Write who has the journal now; the first time also what it is bound to."""
+        plan = self._bound.plan
+        known = self.history.bound
+        if known is not None and known.plan_digest != plan.digest:
+            raise InvariantViolationError("the journal belongs to another plan")
+        if self.history.ended is not None:
+            return
+        opened = Opened(self.history.epoch + 1, self._clock.now(), process)
+        if known is not None:
+            await self.write([opened])
+            return
+        kept = [item for item in self._bound.kept if item.finish.key in self.history.attempts]
+        await self.write([RunBound(plan.identity.uid, plan.digest), opened, *kept])
+
+    async def write(self, entries: Sequence[Entry]) -> None:
+        """Append entries with one fsync, then take them in."""
+        self._is_beginning = any(isinstance(entry, ReadBegun) for entry in entries)
+        await asyncio.to_thread(self._journal.append, entries)
+        for entry in entries:
+            self.history.apply(entry)
+        self._is_beginning = False
+
+    async def finish(self, finishes: Sequence[Finish]) -> None:
+        """Write the records of attempts, then the entries that make them final."""
+        if finishes:
+            await self.write(await asyncio.to_thread(self._write_records, finishes))
+            self._is_dirty = True
+
+    async def export(self, *, at_once: bool = False) -> None:
+        """Write candidates.jsonl anew when records were added; a long file less often."""
+        if self._is_dirty and (at_once or self._clock.now() >= self._export_at):
+            await self._export()
+
+    async def _export(self) -> None:
+        self._is_dirty = False
+        began = self._clock.now()
+        records, sha256 = await asyncio.to_thread(self._bound.store.export, self.finished())
+        self.exported = Exported(records, sha256)
+        ended = self._clock.now()
+        self._export_at = ended + EXPORT_SHARE * (ended - began)
+
+    async def seal(self, reason: str, message: str) -> None:
+        """End the run: results and summary first, then the last entry."""
+        await self._export()
+        self.exported = replace(self.exported, is_sealed=True)
+        store = self._bound.store
+        plan = self._bound.plan
+        has_provider = plan.egress is not None and plan.egress.provider is not None
+        usage = total_usage(self.history.attempts.values()) if has_provider else None
+        summary = run_summary(plan.identity.run_id, self._facts(), usage)
+        body = summary.to_json(str(store.folder), str(store.folder / CANDIDATES))
+        body["sha256"] = self.exported.sha256
+        await asyncio.to_thread(store.write_json, SUMMARY, body)
+        if not plan.audit:
+            published = await asyncio.to_thread(publish, store, self._bound.index, reason)
+            self.exported = replace(self.exported, published_sha256=published)
+        if self.history.ended is None:
+            await self.write([RunEnded(reason, message, self._clock.now())])
+
+    def finished(self) -> list[tuple[AttemptKey, str]]:
+        """Return the finished attempts with the digests of their records, in pack order."""
+        return [
+            (key, history.record_sha256)
+            for key, history in self.history.attempts.items()
+            if history.finish is not None
+        ]
+
+    def close(self) -> None:
+        """Give the journal back; what is being read meanwhile did not end the operator."""
+        reading = (known.reading for known in self.history.attempts.values())
+        last = [Closed(self._clock.now())] if self._is_beginning or any(reading) else []
+        try:
+            self._journal.close(last)
+        except OSError as error:
+            logger.warning("the journal could not be closed in order: %s", error)
+
+    def _facts(self) -> Iterator[RecordFacts]:
+        for history in self.history.attempts.values():
+            if history.finish is not None:
+                yield record_facts_of(history.finish)
+
+    def _write_records(self, finishes: Sequence[Finish]) -> list[Finished]:
+        entries = []
+        for finish in finishes:
+            at = self._clock.now()
+            usage = self._cut_usage(finish.key)
+            entries.append(Finished(finish, self._write_record(finish, at, usage), at, usage))
+        return entries
+
+    def _cut_usage(self, key: AttemptKey) -> Usage:
+        """Return what a launch asked that is ended while it runs: nothing captures it."""
+        plan, live = self._bound.plan, self.history.attempts[key].live
+        if plan.egress is None or live is None:
+            return Usage()
+        return lost_usage(self._bound.store, pod_name(plan.identity.uid, live))
+
+    def _write_record(self, finish: Finish, at: float, usage: Usage) -> str:
+        plan = self._bound.plan
+        known = self.history.attempts[finish.key]
+        known = replace(known, finish=finish, usage=known.usage + usage)
+        is_read = known.doubt is not Doubt.CONDEMNED
+        known = known if is_read else replace(known, verification=None)
+        texts = read_texts(self._bound.store, known) if is_read else RecordTexts()
+        found = self.history.isolation
+        is_verified = found is not None and found.verified
+        context = RecordContext(
+            isolation=IsolationLabels.VERIFIED if is_verified else IsolationLabels.DECLARED,
+            finished_at=at,
+            run_ordinal=self._bound.index.run_ordinal,
+            resume_generation=self._bound.index.resume_generation,
+            platform=platform_name(),
+            node_reachable=found is not None and found.node_reachable,
+        )
+        record = candidate_record(plan, plan.tasks[finish.key.task], known, texts, context)
+        record |= {} if is_read else {"record_truncated": True}
+        return self._bound.store.write_record(finish.key, record_line(record, plan.limits))
+
+
+def platform_name() -> str:
+    """Return ``<os>-<arch>`` of this machine; the nodes of a cluster have one architecture."""
+    machine = platform.machine()
+    return f"linux-{ARCHITECTURES.get(machine, machine)}"
+
+
+def record_facts_of(finish: Finish) -> RecordFacts:
+    """Return what the summary needs of an attempt's end."""
+    if finish.passed is None:
+        return RecordFacts("pending", None, None, outcome_text(finish.outcome))
+    status = "passed" if finish.passed else "failed"
+    return RecordFacts(status, finish.passed, float(finish.passed), outcome_text(finish.outcome))
+
+
+def outcome_text(outcome: Outcome) -> str | None:
+    """Return the record's outcome; null where the family has no verifier."""
+    return None if outcome is Outcome.NOT_VERIFIED else outcome.value

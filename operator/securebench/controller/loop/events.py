@@ -1,0 +1,172 @@
+"""Posts the Events of one run: one for each thing that is told, which counts its occurrences.
+
+An Event's name follows from what it says, so that a process goes on counting where the one before
+it stopped. Source: decision 0050.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import logging
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+
+from securebench.cluster.port import AlreadyExists, Cluster, ObjectKind, Raw
+from securebench.controller.loop.start import RunObject
+from securebench.core.clock import Clock
+from securebench.core.errors import ClusterError
+from securebench.run.api.base import API_VERSION, KIND
+from securebench.run.decide.notices import Notice
+from securebench.run.pods.parts.frame import MANAGED_BY
+
+logger = logging.getLogger(__name__)
+
+MAX_EVENTS = 50
+"""Different Events of one run and process; what comes after that only the status tells."""
+
+SERIES_SECONDS = 60.0
+"""Between two writes of an Event that occurs again; what is left is written with the end."""
+
+POST_SECONDS = 5.0
+"""Longest wait for the API server: an Event is never worth holding a run up."""
+
+MAX_NOTE = 1024
+"""Bytes of a note that the API server takes."""
+
+NAME_CHARACTERS = 230
+"""Of a run's name in the names of its Events, which have at most 253."""
+
+
+@dataclass(slots=True)
+class _Series:
+    count: int
+    written: int
+    written_at: float
+
+
+class EventRecorder:
+    """Posts what a run tells; never raises what the cluster says to that.
+
+    Args:
+        cluster: The run's namespace.
+        run: The run.
+        clock: The wall clock.
+        instance: Names the operator's process.
+    """
+
+    def __init__(self, cluster: Cluster, run: RunObject, clock: Clock, instance: str) -> None:
+        self._cluster = cluster
+        self._run = run
+        self._clock = clock
+        self._instance = instance
+        self._series: dict[str, _Series] = {}
+
+    async def post(self, notices: Iterable[Notice]) -> None:
+        """Tell what occurred; what occurred before is counted."""
+        for notice in notices:
+            name = event_name(self._run, notice)
+            known = self._series.get(name)
+            if known is not None:
+                known.count += 1
+                if self._clock.now() >= known.written_at + SERIES_SECONDS:
+                    await self._write(name, known)
+            elif len(self._series) < MAX_EVENTS:
+                await self._begin(name, notice)
+
+    async def flush(self) -> None:
+        """Write the counts that are not written yet."""
+        for name, known in self._series.items():
+            if known.count > known.written:
+                await self._write(name, known)
+
+    async def _begin(self, name: str, notice: Notice) -> None:
+        now = self._clock.now()
+        known = self._series[name] = _Series(count=1, written=1, written_at=now)
+        body = event(self._run, notice, self._instance, now)
+        try:
+            async with asyncio.timeout(POST_SECONDS):
+                try:
+                    await self._cluster.create(ObjectKind.EVENT, body)
+                except AlreadyExists:
+                    earlier = await self._cluster.get(ObjectKind.EVENT, name)
+                    known.count = 1 + (_count(earlier) if earlier is not None else 0)
+                    await self._cluster.patch(ObjectKind.EVENT, name, series(known.count, now))
+        except (ClusterError, TimeoutError) as error:
+            logger.warning("event %s was not posted: %s", name, error)
+        known.written = known.count
+
+    async def _write(self, name: str, known: _Series) -> None:
+        now = self._clock.now()
+        known.written, known.written_at = known.count, now
+        try:
+            async with asyncio.timeout(POST_SECONDS):
+                await self._cluster.patch(ObjectKind.EVENT, name, series(known.count, now))
+        except (ClusterError, TimeoutError) as error:
+            logger.warning("event %s was not counted: %s", name, error)
+
+
+def event_name(run: RunObject, notice: Notice) -> str:
+    """Return the name of a run's Event, the same one for every occurrence of a notice."""
+    words = f"{run.uid}\0{notice.action}\0{notice.reason}\0{notice.key}"
+    digest = hashlib.sha256(words.encode()).hexdigest()[:16]
+    return f"{run.name[:NAME_CHARACTERS].rstrip('-.')}.{digest}"
+
+
+def event(run: RunObject, notice: Notice, instance: str, at: float) -> Raw:
+    """Return the Event of a first occurrence (``events.k8s.io/v1``).
+
+    Args:
+        run: The run.
+        notice: What it says.
+        instance: Names the operator's process.
+        at: Seconds since the epoch.
+    """
+    return {
+        "apiVersion": "events.k8s.io/v1",
+        "kind": "Event",
+        "metadata": {"name": event_name(run, notice), "namespace": run.namespace},
+        "eventTime": micro_time(at),
+        "type": "Warning" if notice.is_warning else "Normal",
+        "action": notice.action,
+        "reason": notice.reason,
+        "note": _cut(notice.note),
+        "reportingController": MANAGED_BY,
+        "reportingInstance": instance,
+        "regarding": {
+            "apiVersion": API_VERSION,
+            "kind": KIND,
+            "namespace": run.namespace,
+            "name": run.name,
+            "uid": run.uid,
+        },
+    }
+
+
+def series(count: int, at: float) -> Raw:
+    """Return the change of an Event that occurred again.
+
+    Args:
+        count: Occurrences so far, the first one included.
+        at: Of the last one, seconds since the epoch.
+    """
+    return {"series": {"count": count, "lastObservedTime": micro_time(at)}}
+
+
+def micro_time(seconds: float) -> str:
+    """Return the UTC time with six digits behind the point; the API server takes no other form."""
+    return datetime.fromtimestamp(seconds, tz=UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+
+
+def _cut(note: str) -> str:
+    data = note.encode()
+    if len(data) <= MAX_NOTE:
+        return note
+    return data[: MAX_NOTE - len("…".encode())].decode(errors="ignore") + "…"
+
+
+def _count(found: Raw) -> int:
+    known = found.get("series")
+    count = known.get("count") if isinstance(known, Mapping) else None
+    return count if isinstance(count, int) else 1

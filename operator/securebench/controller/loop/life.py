@@ -1,0 +1,203 @@
+"""The life of one run in this process: bound, worked on, taken up again, ended."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+
+from securebench.cluster.port import ObjectKind, QuotaExceeded, Raw
+from securebench.controller.loop.book import RunBook
+from securebench.controller.loop.gate import Gate
+from securebench.controller.loop.places import Places
+from securebench.controller.loop.run_loop import RunLoop
+from securebench.controller.loop.start import BoundRun, RunObject, bind
+from securebench.controller.loop.wishes import Wishes
+from securebench.controller.process.context import Context
+from securebench.controller.reporting.publish import Publisher
+from securebench.controller.volume.index import RunIndex
+from securebench.controller.volume.store import FINAL_STATUS, RunStore
+from securebench.core.errors import (
+    ClusterError,
+    ConfigErrors,
+    InvalidInputError,
+    InvariantViolationError,
+    MissingInputError,
+    PackError,
+    StorageError,
+)
+from securebench.core.names import RUN_UID_LABEL
+from securebench.files.durable import make_folder
+from securebench.run.api.conditions import Reason
+from securebench.run.layout import gateway_name
+from securebench.run.observe.pods import pod_view
+
+logger = logging.getLogger(__name__)
+
+RESTART_SECONDS = 2.0
+RESTART_LIMIT_SECONDS = 60.0
+"""Back-off of a run loop that ended with an error; doubled each time up to the limit. A run whose
+back-off has reached the limit gives its place to others meanwhile."""
+
+
+INPUT_POLL_SECONDS = 2.0
+"""Between two looks for a ConfigMap, a Secret or a folder that a new run names."""
+
+
+class RunLife:
+    """Keeps one run going until it has ended, whatever breaks in between.
+
+    Args:
+        context: The operator's surroundings.
+        places: Bound how many runs are worked on.
+        run: The BenchmarkRun.
+        wishes: What the user wants.
+        is_known: Whether the run was there before this process.
+    """
+
+    def __init__(
+        self, context: Context, places: Places, run: RunObject, wishes: Wishes, *, is_known: bool
+    ) -> None:
+        self._context = context
+        self._run = run
+        self._wishes = wishes
+        self._is_due = is_known
+        self._is_quiet = False
+        self._started_at: float | None = None
+        self._give_up_at: float | None = None
+        self._root = context.settings.data_root
+        self._store = RunStore(self._root, run.uid)
+        self._publisher = Publisher(context, run, wishes)
+        self._gate = Gate(places, run.uid, wishes, self._publisher, context.clock)
+
+    async def live(self) -> None:
+        """Return when the run has ended and its status speaks of the latest spec."""
+        try:
+            await self._live()
+        finally:
+            self._gate.leave()
+
+    async def _live(self) -> None:
+        pause = RESTART_SECONDS
+        name = self._run.name
+        while True:
+            generation = self._wishes.generation
+            try:
+                is_over = await self._pass()
+            except (ClusterError, StorageError, OSError) as error:
+                reason, message = _trouble(error)
+                logger.warning("run %s is held up: %s", name, message)
+            except InvariantViolationError as error:
+                reason, message = Reason.INTERNAL, error.reason
+                logger.exception("run %s: loop failed", name)
+            except Exception:
+                reason, message = Reason.INTERNAL, "the run loop failed; see the operator's log"
+                logger.exception("run %s: loop failed", name)
+            else:
+                if is_over and self._wishes.generation == generation:
+                    return
+                continue
+            await self._announce(reason, message)
+            await self._pause(pause)
+            pause = min(pause * 2, RESTART_LIMIT_SECONDS)
+
+    async def _announce(self, reason: Reason, message: str) -> None:
+        try:
+            await self._publisher.announce(reason, message)
+        except ClusterError as error:
+            logger.warning("status: %s", error)
+
+    async def _pause(self, seconds: float) -> None:
+        if seconds >= RESTART_LIMIT_SECONDS:
+            self._gate.leave()
+        await asyncio.sleep(seconds)
+
+    async def _pass(self) -> bool:
+        """Take the run as far as it goes; return whether it has ended."""
+        final = await asyncio.to_thread(self._store.read_final_status)
+        if final is not None:
+            await self._publisher.repeat(final)
+            return True
+        has_begun = await asyncio.to_thread(self._store.exists)
+        may_hold = self._is_quiet or not has_begun
+        await self._gate.enter(
+            self._started_at, may_hold=may_hold, is_due=self._is_due and has_begun
+        )
+        self._is_due = False
+        try:
+            bound = await bind(self._context, self._run)
+        except InvalidInputError as error:
+            if isinstance(error, MissingInputError) and self._may_wait():
+                await self._wait_for(error.missing)
+                return False
+            await self._refuse(error)
+            return True
+        return await self._loop(bound)
+
+    def _may_wait(self) -> bool:
+        """Whether what is missing may still come; the time counts from the first look for it."""
+        now = self._context.clock.now()
+        if self._give_up_at is None:
+            self._give_up_at = now + self._context.settings.input_wait_seconds
+        return now < self._give_up_at and not self._wishes.is_ending(None, now)
+
+    async def _wait_for(self, missing: str) -> None:
+        seconds = f"{self._context.settings.input_wait_seconds:g}"
+        await self._announce(
+            Reason.INPUT_MISSING, f"{missing}; the run waits for it for up to {seconds} seconds"
+        )
+        self._gate.leave()
+        await asyncio.sleep(INPUT_POLL_SECONDS)
+
+    async def _loop(self, bound: BoundRun) -> bool:
+        book = await RunBook.open(bound, self._context.clock, self._context.process)
+        self._started_at = book.history.started_at
+        self._is_quiet = False
+        loop = RunLoop(self._context, bound, book, self._wishes, self._publisher)
+        try:
+            if book.history.epoch == 1:
+                await self._publisher.started(bound.plan)
+            if not await loop.run():
+                self._is_quiet = True
+                self._gate.leave()
+                return False
+            ended = book.history.ended
+            if ended is not None:
+                await asyncio.to_thread(RunIndex(self._root).end, self._run.uid, ended.reason)
+            await asyncio.to_thread(self._store.write_json, FINAL_STATUS, self._publisher.written)
+        finally:
+            book.close()
+        return True
+
+    async def _refuse(self, error: InvalidInputError) -> None:
+        """End a run that cannot go; one that went before leaves nothing in the cluster."""
+        reason = Reason.PACK_INVALID if is_pack_error(error) else Reason.INVALID_SPEC
+        if await asyncio.to_thread(self._store.exists):
+            await self._take_away()
+            await asyncio.to_thread(RunIndex(self._root).end, self._run.uid, reason.value)
+        status: Raw = await self._publisher.refused(reason, str(error))
+        await asyncio.to_thread(make_folder, self._store.folder)
+        await asyncio.to_thread(self._store.write_json, FINAL_STATUS, status)
+
+    async def _take_away(self) -> None:
+        cluster, uid = self._context.cluster, self._run.uid
+        pods = await cluster.list(ObjectKind.POD, f"{RUN_UID_LABEL}={uid}")
+        for pod in filter(None, map(pod_view, pods.items)):
+            await cluster.delete(ObjectKind.POD, pod.name, uid=pod.uid, grace_seconds=None)
+        await cluster.delete(ObjectKind.SERVICE, gateway_name(uid), uid=None, grace_seconds=None)
+
+
+def is_pack_error(error: InvalidInputError) -> bool:
+    """Whether the pack, and not the spec, has to change."""
+    if isinstance(error, ConfigErrors):
+        return all(is_pack_error(item) for item in error.errors)
+    return isinstance(error, PackError)
+
+
+def _trouble(error: Exception) -> tuple[Reason, str]:
+    if isinstance(error, QuotaExceeded):
+        return Reason.QUOTA_EXCEEDED, error.reason
+    if isinstance(error, ClusterError):
+        return Reason.INTERNAL, f"the API server: {error}"
+    if isinstance(error, OSError):
+        return Reason.STORAGE_UNAVAILABLE, f"the results volume: {error.strerror or error}"
+    return Reason.STORAGE_UNAVAILABLE, f"the results volume: {error}"

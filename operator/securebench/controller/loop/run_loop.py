@@ -1,0 +1,401 @@
+"""The life of one run: observe, decide, write ahead, act, publish, sleep."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import AsyncIterator, Sequence
+from dataclasses import replace
+from functools import partial
+
+from securebench.cluster.port import Raw
+from securebench.controller.actuators.gateway_keeper import GatewayKeeper
+from securebench.controller.actuators.isolation import ensure_policy, probed
+from securebench.controller.actuators.lanes import LaneKeeper
+from securebench.controller.actuators.launches import Launcher
+from securebench.controller.actuators.pod_mirror import PodMirror
+from securebench.controller.capture.captured_launch import Captured, capture
+from securebench.controller.capture.exposed import ExposedValues
+from securebench.controller.capture.exposure import exposed_values
+from securebench.controller.capture.launch_report import with_usage
+from securebench.controller.capture.reading import Reader
+from securebench.controller.loop.book import RunBook
+from securebench.controller.loop.start import BoundRun
+from securebench.controller.loop.verdict import Obituary
+from securebench.controller.loop.wishes import Wishes
+from securebench.controller.process.context import Context
+from securebench.controller.reporting.obstacles import Obstacle, pods_obstacle
+from securebench.controller.reporting.publish import Publisher
+from securebench.controller.volume.egress_log import merge_logs
+from securebench.core.errors import PermanentClusterError
+from securebench.core.names import RUN_UID_LABEL
+from securebench.run.api.conditions import Reason
+from securebench.run.decide.machine import Capture
+from securebench.run.decide.reconcile import Controls, Halt, RunDecision, Situation, reconcile
+from securebench.run.plan.model import AttemptKey, LaunchKey, PodUserNamespaces, Role, RunPlan
+from securebench.run.pods.harness import harness_pod
+from securebench.run.pods.verify.verifier import verifier_pod
+from securebench.run.state.attempts import Finish, Lost
+from securebench.run.state.entries import Isolated, LaunchBegun, LaunchLost
+from securebench.run.state.history import open_attempts
+
+logger = logging.getLogger(__name__)
+
+FALLBACK_WAKE_SECONDS = 30.0
+"""The loop looks at least this often, so that a lost event cannot stop it for long."""
+
+LEAST_SLEEP_SECONDS = 0.05
+"""The loop waits at least so long for an event, so that a time in the past cannot make it spin."""
+
+FINISH_BATCH = 100
+"""Records written in one pass; a cancelled run of thousands goes on publishing meanwhile."""
+
+_STARTING = Obstacle(Reason.GATEWAY_STARTING, "the run's gateway is being made")
+
+
+class RunLoop:
+    """Runs one bound run to its end.
+
+    Args:
+        context: The operator's surroundings.
+        bound: The run.
+        book: Its journal, open.
+        wishes: What the user wants now; changed from outside.
+        publisher: Writes status.
+    """
+
+    def __init__(
+        self,
+        context: Context,
+        bound: BoundRun,
+        book: RunBook,
+        wishes: Wishes,
+        publisher: Publisher,
+    ) -> None:
+        self._context = context
+        self._bound = bound
+        self._plan: RunPlan = bound.plan
+        self._book = book
+        self._wishes = wishes
+        self._publisher = publisher
+        self._lanes = LaneKeeper(
+            bound.store,
+            bound.pack.manifest.parent,
+            bound.plan.harness.task_file,
+            bound.answers,
+        )
+        self._reader = Reader(context.reading, bound.plan, book, context.clock)
+        self._wake = asyncio.Event()
+        self._wake_at: float | None = None
+        self._tend_at: float | None = None
+        self._words_at: float | None = None
+        settings, uid = context.settings, bound.plan.identity.uid
+        selector = f"{RUN_UID_LABEL}={uid}"
+        self._mirror = PodMirror(
+            context.cluster, selector, context.clock, settings.relist_seconds, self._wake.set
+        )
+        self._launcher = Launcher(
+            context.cluster, uid, context.bucket, context.clock, self._wake.set
+        )
+        self._gateway = (
+            GatewayKeeper(context, bound.plan, bound.store, self._launcher, self._mirror)
+            if bound.plan.egress is not None
+            else None
+        )
+        self._is_parked = self._is_calm = False
+        self._is_prepared = True
+        """A loop that found the run at rest begins nothing, whatever the user wants meanwhile."""
+        self._given_up = ""
+        """Why a run without a canary was ended; its launches stay out if the deadline is moved."""
+        self._exposed = ExposedValues()
+        self._probe = partial(probed, context, wishes, self._mirror, publisher)
+        wishes.on_change = self._wake.set
+
+    async def run(self) -> bool:
+        """Run until every attempt has its record and the results are sealed, or all is quiet.
+
+        Returns:
+            Whether the run has ended. Otherwise it is suspended, nothing of it is under way, and a
+            new loop goes on where this one stopped.
+
+        Raises:
+            OSError: The volume did not do what was asked; may be called again from the start.
+            ClusterError: The API server did not answer where an answer is needed.
+        """
+        async with self._following():
+            if self._book.history.ended is None and not await self._work():
+                await self._publisher.parked(self._book, self._plan)
+                return False
+            await self._end()
+            return True
+
+    async def _work(self) -> bool:
+        """Do what there is to do; return whether the run may be ended."""
+        self._is_prepared = not self._is_resting()
+        if not self._is_prepared or await self.prepare():
+            while not await self.step():
+                self._is_parked = self._is_calm and self._is_resting() and self._launcher.is_idle
+                if self._is_parked:
+                    break
+                await self._sleep()
+            else:
+                await self._sweep()
+        if self._gateway is not None:
+            await self._gateway.close(self._wake)
+        return not self._is_parked
+
+    def _is_resting(self) -> bool:
+        """Whether the run is suspended and none of its launches is under way."""
+        is_idle = not any(each.live for each in self._book.history.attempts.values())
+        return is_idle and self._controls().halt is Halt.SUSPENDED
+
+    @contextlib.asynccontextmanager
+    async def _following(self) -> AsyncIterator[None]:
+        async with self._mirror.following():
+            try:
+                yield
+            finally:
+                await self._launcher.close()
+
+    async def prepare(self) -> bool:
+        """Do what comes before the first pass.
+
+        Returns:
+            Whether tasks may start.
+        """
+        if not self._is_open:
+            return True
+        for history in self._book.history.attempts.values():
+            if history.live is not None:
+                self._launcher.expect(history.live)
+        self._exposed = await exposed_values(self._context.cluster, self._plan.harness)
+        try:
+            await ensure_policy(self._context.cluster, self._plan)
+            found = self._book.history.isolation
+            if found is not None:
+                self._apply(found)
+                if not self._is_isolated(found):
+                    return False
+            return not await self._has_gateway() or await self._isolated()
+        except PermanentClusterError as error:
+            self._launcher.state.refusal = error.reason
+            return False
+
+    async def _has_gateway(self) -> bool:
+        """Wait for the run's gateway, where it needs one.
+
+        Returns:
+            Whether the run may go on to the canary; otherwise the loop only ends what is open.
+        """
+        if (gateway := self._gateway) is None:
+            return True
+        while True:
+            self._observe()
+            await self._tend()
+            controls = self._controls()
+            if controls.halt in {Halt.DRAINING, Halt.STOPPED}:
+                if self._book.history.isolation is None:
+                    self._given_up = controls.halt_message
+                return False
+            self._is_parked = self._is_resting()
+            if gateway.is_ready or self._is_parked:
+                return not self._is_parked
+            obstacle = self._obstacle() or _STARTING
+            await self._publisher.announce(obstacle.reason, obstacle.message)
+            await self._sleep()
+
+    async def _tend(self) -> None:
+        """Look after the gateway for as long as a launch may need it."""
+        self._tend_at = None
+        is_over = self._controls().halt is Halt.STOPPED or self._is_resting()
+        if self._gateway is not None and self._is_open and not is_over:
+            await self._gateway.tend()
+            self._tend_at = self._gateway.wake_at()
+            self._plan = replace(self._plan, egress=self._gateway.egress)
+
+    @property
+    def _is_open(self) -> bool:
+        return open_attempts(self._book.history.attempts) > 0
+
+    def _observe(self) -> None:
+        """Take in what was done and seen in the background."""
+        self._wake.clear()
+        self._mirror.check()
+        failure = self._launcher.failure()
+        if failure is not None:
+            raise failure
+        self._launcher.settle(self._mirror.pods, self._mirror.vanished)
+
+    async def step(self) -> bool:
+        """Do one pass: observe, decide, write ahead, act, publish.
+
+        Returns:
+            Whether the run is complete.
+        """
+        self._observe()
+        await self._tend()
+        decision = reconcile(self._situation(), self._controls())
+        await self._carry_out(decision)
+        obstacle = self._obstacle()
+        await self._publisher.progress(self._book, self._plan, obstacle)
+        self._wake_at = decision.wake_at
+        self._words_at = obstacle.changes_at if obstacle is not None else None
+        is_news = bool(decision.captures or decision.finishes or decision.lost)
+        self._is_calm = not (is_news or decision.deletions)
+        if is_news:
+            self._wake.set()
+        return decision.is_complete and self._launcher.is_idle
+
+    async def _sweep(self) -> None:
+        """Leave nothing behind that an unfortunate end of a process or a call may have left."""
+        await self._mirror.list()
+        await self._launcher.sweep(self._mirror.pods.values())
+        if not self._plan.policy.keep_lanes:
+            for task in self._plan.tasks:
+                await self._lanes.remove(task)
+
+    async def _isolated(self) -> bool:
+        found = self._book.history.isolation
+        if found is None:
+            found = await self._probe(self._plan)
+            await self._book.write([found])
+            self._apply(found)
+        return self._is_isolated(found)
+
+    def _apply(self, found: Isolated) -> None:
+        """Give the run's Pods what the canary proved."""
+        on = PodUserNamespaces.ON if found.user_namespaces else PodUserNamespaces.OFF
+        processes = self._context.settings.launch.process_limit if found.user_namespaces else 0
+        pods = replace(self._plan.pods, user_namespaces=on, max_processes=processes)
+        self._plan = replace(self._plan, pods=pods)
+
+    def _is_isolated(self, found: Isolated) -> bool:
+        return found.sandboxed and (found.verified or self._wishes.is_isolation_declared)
+
+    def _situation(self) -> Situation:
+        return Situation(
+            plan=self._plan,
+            history=self._book.history.attempts,
+            pods=self._mirror.pods,
+            pending=self._launcher.state.pending,
+            vanished=self._mirror.vanished,
+            now=self._context.clock.now(),
+        )
+
+    def _controls(self) -> Controls:
+        controls = self._wishes.controls(self._book.history.started_at, self._context.clock.now())
+        gateway = self._gateway
+        failure = gateway.failure if gateway is not None else ""
+        refusal = self._given_up or self._launcher.state.refusal or failure
+        if refusal and controls.halt is not Halt.STOPPED:
+            return replace(controls, halt=Halt.STOPPED, halt_message=refusal)
+        return replace(
+            controls,
+            halt=controls.halt if self._is_prepared else controls.halt or Halt.SUSPENDED,
+            max_unschedulable=self._context.settings.creation.max_unschedulable,
+            has_way_out=gateway is None or gateway.is_ready,
+        )
+
+    async def _carry_out(self, decision: RunDecision) -> None:
+        now = self._context.clock.now()
+        lost: Sequence[Lost] = decision.lost
+        if lost and self._gateway is not None:
+            attempts, uid = self._book.history.attempts, self._plan.identity.uid
+            lost = await asyncio.to_thread(with_usage, self._bound.store, uid, attempts, lost)
+        await self._book.write(
+            [
+                *map(LaunchLost, lost),
+                *(LaunchBegun(launch, now) for launch in decision.begin),
+            ]
+        )
+        await self._capture(decision.captures)
+        await self._finish(decision.finishes)
+        for launch in (*decision.begin, *decision.repeat):
+            self._launcher.create(launch, partial(self._manifest, launch), self._mirror.saw)
+        for deletion in decision.deletions:
+            self._launcher.delete(deletion)
+        await self._publisher.lost(lost)
+
+    async def _capture(self, captures: Sequence[Capture]) -> None:
+        store, now = self._bound.store, self._context.clock.now()
+        since = self._gateway.since if self._gateway is not None else None
+        take = partial(capture, gateway_since=since, exposed=self._exposed)
+
+        def read(job: Capture) -> Captured:
+            return take(store, self._plan.tasks[job.launch.task], job, now)
+
+        await self._reader.capture(captures, read)
+
+    async def _finish(self, finishes: Sequence[Finish]) -> None:
+        batch = finishes[:FINISH_BATCH]
+        await self._reader.finish(batch)
+        for task in {finish.key.task for finish in batch}:
+            await self._tidy(task)
+
+    async def _tidy(self, task: int) -> None:
+        keys = (AttemptKey(task, number + 1) for number in range(self._plan.policy.attempts))
+        is_open = any(self._book.history.attempts[key].finish is None for key in keys)
+        if not is_open and not self._plan.policy.keep_lanes:
+            await self._lanes.remove(task)
+
+    async def _manifest(self, launch: LaunchKey) -> Raw:
+        """Prepare the volume for a launch and return its Pod."""
+        task = self._plan.tasks[launch.task]
+        lanes = await self._lanes.lanes(task)
+        await asyncio.to_thread(self._bound.store.make_launch_folders, launch)
+        production = self._book.history.attempts[launch.attempt_key].production
+        if launch.role is Role.HARNESS:
+            return harness_pod(self._plan, task, launch, lanes)
+        if production is None or production.candidate is None:
+            raise ValueError(f"launch {launch} has no candidate to verify")
+        return verifier_pod(self._plan, task, launch, lanes, production.candidate)
+
+    def _obstacle(self) -> Obstacle | None:
+        quota = self._launcher.state.quota
+        if quota:
+            return Obstacle(Reason.QUOTA_EXCEEDED, quota)
+        if self._gateway is not None and not self._gateway.is_ready and self._gateway.trouble:
+            return Obstacle(Reason.GATEWAY_STARTING, self._gateway.trouble)
+        attempts, now = self._book.history.attempts, self._context.clock.now()
+        return pods_obstacle(self._mirror.pods.values(), attempts.values(), now)
+
+    async def _sleep(self) -> None:
+        now = self._context.clock.now()
+        deadline = self._wishes.deadline(self._book.history.started_at)
+        times = (
+            self._wake_at,
+            self._launcher.retry_at(),
+            deadline if deadline is not None and deadline > now else None,
+            self._publisher.due_at(),
+            self._tend_at,
+            self._words_at,
+        )
+        wake_at = min((at for at in times if at is not None), default=now + FALLBACK_WAKE_SECONDS)
+        seconds = min(max(wake_at - now, LEAST_SLEEP_SECONDS), FALLBACK_WAKE_SECONDS)
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                await self._wake.wait()
+
+    async def _end(self) -> None:
+        reason, message = self._verdict()
+        if self._plan.egress is not None:
+            await asyncio.to_thread(merge_logs, self._bound.store, self._plan)
+        await self._reader.seal(reason.value, message)
+        await self._publisher.ended(self._book, self._plan, reason, message)
+
+    def _verdict(self) -> tuple[Reason, str]:
+        """Return the reason of ``Succeeded``; the first that applies."""
+        ended = self._book.history.ended
+        if ended is not None:
+            return Reason(ended.reason), ended.message
+        history = self._book.history
+        found, gateway = history.isolation, self._gateway
+        is_open = found is not None and not self._is_isolated(found)
+        return Obituary(
+            not_isolated=found.message if found is not None and is_open else None,
+            refusal=self._launcher.state.refusal,
+            gateway_failure=gateway.failure if gateway is not None else "",
+            stop=self._wishes.stop_reason(history.started_at, self._context.clock.now()),
+            attempts=history.attempts.values(),
+        ).verdict()

@@ -1,0 +1,392 @@
+"""From a BenchmarkRun to a bound run: plan, folder and what it takes over from an earlier run."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from pydantic import TypeAdapter
+
+from securebench.agents.harness_config import ORACLE
+from securebench.benchmark.files.bundle import BundleLimits
+from securebench.benchmark.files.load import LoadedPack, load_tasks
+from securebench.benchmark.pack.oracle import Answers, ReferenceAnswer, reference_answers
+from securebench.benchmark.pack.task import SecureBenchTask
+from securebench.benchmark.scorers.verifier_version import VERIFIER_VERSION
+from securebench.cluster.port import ObjectKind
+from securebench.controller.admission.pack_source import (
+    FrozenPack,
+    answers_content,
+    fetch_keyed,
+    freeze,
+    frozen,
+)
+from securebench.controller.admission.pod_rules import (
+    launch_probes,
+    limits,
+    overlays,
+    pod_policy,
+    run_policy,
+)
+from securebench.controller.admission.secret_rules import check_secrets
+from securebench.controller.process.context import Context
+from securebench.controller.volume.audits import pack_audit
+from securebench.controller.volume.index import IndexEntry, RunIndex, index_entry
+from securebench.controller.volume.journal import read_entries
+from securebench.controller.volume.store import JOURNAL, RECORD, RunStore
+from securebench.core.clock import rfc3339
+from securebench.core.errors import ConfigErrors, InvariantViolationError, PackError, SpecError
+from securebench.core.version import VERSION
+from securebench.files.durable import make_folder, replace_file
+from securebench.run.api.conditions import Condition
+from securebench.run.api.models import BenchmarkRunSpec
+from securebench.run.layout import attempt_folder, run_folder
+from securebench.run.plan.agent_plan import Overlays
+from securebench.run.plan.build import PlanInputs, build_plan, require_audit, selected, spec_harness
+from securebench.run.plan.model import PackAudit, RunIdentity, RunPlan, TaskLimits
+from securebench.run.state.entries import Finished, Kept
+from securebench.run.state.tally import KEPT_ON_RESUME
+
+ANSWERS = "oracle.jsonl"
+"""In the folder of an oracle's run: the reference answers as they were when it started."""
+
+
+@dataclass(frozen=True, slots=True)
+class RunObject:
+    """The parts of a BenchmarkRun that the controller works with.
+
+    Attributes:
+        name: Its name.
+        uid: Its uid.
+        namespace: Its namespace.
+        generation: Of the spec.
+        spec: As the API server has it.
+        audit: Whether its label says that it examines a pack.
+        conditions: Of its status as it was seen; only their transition times are used.
+    """
+
+    name: str
+    uid: str
+    namespace: str
+    generation: int
+    spec: Mapping[str, object]
+    audit: bool = False
+    conditions: tuple[Condition, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class BoundRun:
+    """A run that may go.
+
+    Attributes:
+        plan: What it does.
+        store: Its folder.
+        pack: Its frozen pack.
+        index: Its line of the index.
+        kept: Records taken over from an earlier run; only at the first start.
+        answers: Reference answers by task id; empty for every harness but an oracle.
+    """
+
+    plan: RunPlan
+    store: RunStore
+    pack: FrozenPack
+    index: IndexEntry
+    kept: tuple[Kept, ...]
+    answers: Mapping[str, ReferenceAnswer]
+
+
+@dataclass(frozen=True, slots=True)
+class _Sources:
+    files: Mapping[str, bytes] | None
+    earlier: IndexEntry | None
+
+
+async def bind(context: Context, run: RunObject) -> BoundRun:
+    """Bind a run, or find it bound.
+
+    Args:
+        context: The operator's surroundings.
+        run: The BenchmarkRun.
+
+    Raises:
+        InvalidInputError: The user must change something.
+        ClusterError: The API server did not answer.
+        OSError: The volume did not do what was asked.
+    """
+    spec = BenchmarkRunSpec.parse(run.spec)
+    root = context.settings.data_root
+    store = RunStore(root, run.uid)
+    if store.exists():
+        return await asyncio.to_thread(_rebind, context, run, spec, store)
+    await check_secrets(context.cluster, spec)
+    require_audit(spec, audit=run.audit)
+    files = await fetch_keyed(context.cluster, spec.pack)
+    earlier = await _earlier(context, spec)
+    return await asyncio.to_thread(_bind_new, context, run, spec, _Sources(files, earlier))
+
+
+def _bind_new(
+    context: Context,
+    run: RunObject,
+    spec: BenchmarkRunSpec,
+    sources: _Sources,
+) -> BoundRun:
+    root, earlier = context.settings.data_root, sources.earlier
+    pack = freeze(root, spec.pack, sources.files, _pack_limits(context))
+    kept = _kept_entries(root, earlier.uid) if earlier is not None else ()
+    bounds = limits(context.settings)
+    is_oracle = spec.harness.type == ORACLE
+    content = answers_content(root, spec.pack, sources.files) if is_oracle else None
+    version = _agent_version(RunStore(root, earlier.uid).binding()) if earlier is not None else ""
+    given = _Given(
+        kept=frozenset(_tasks(kept)),
+        bounds=bounds,
+        audit=run.audit,
+        answers=content,
+        agent_version=version,
+        pack_audit=pack_audit(root, pack.digest, VERIFIER_VERSION),
+    )
+    plan, answers = _plan(context, run, spec, pack, given)
+    if earlier is not None:
+        _check_binding(earlier, plan)
+    store = RunStore(root, run.uid)
+    fresh = _index_entry(plan, rfc3339(context.clock.now()), earlier)
+    _copy_records(root, run.uid, kept)
+    if content is not None:
+        make_folder(store.folder)
+        replace_file(store.folder / ANSWERS, content)
+    entry = RunIndex(root).add(fresh)
+    agent = plan.harness.agent
+    store.create(
+        {
+            "index": asdict(entry),
+            "limits": asdict(plan.limits),
+            "audit": plan.audit,
+            "pack_audit": plan.pack_audit,
+            "agent_version": agent.version if agent is not None else "",
+            "overlay": agent.overlay if agent is not None else "",
+            "resumed_uid": earlier.uid if earlier is not None else "",
+            "operator_version": VERSION,
+            "plan_digest": plan.digest,
+            "pack_digest": pack.digest,
+            "spec": dict(run.spec),
+        }
+    )
+    return BoundRun(plan, store, pack, entry, kept, answers.by_id)
+
+
+def _pack_limits(context: Context) -> BundleLimits:
+    bounds = context.settings.bounds
+    return BundleLimits(bounds.pack_files, bounds.pack_bytes)
+
+
+def _rebind(context: Context, run: RunObject, spec: BenchmarkRunSpec, store: RunStore) -> BoundRun:
+    binding = store.binding()
+    entry = index_entry(binding["index"])
+    pack = frozen(context.settings.data_root, spec.pack, str(binding["pack_digest"]))
+    resumed_uid = str(binding["resumed_uid"])
+    kept = _kept_entries(context.settings.data_root, resumed_uid) if resumed_uid else ()
+    bounds = TaskLimits(**_numbers(binding["limits"]))
+    audit = binding.get("audit") is True
+    answers = _bound_answers(spec, store)
+    version, overlay = _agent_version(binding), str(binding.get("overlay") or "")
+    audited = PackAudit(str(binding.get("pack_audit", PackAudit.NONE)))
+    given = _Given(frozenset(_tasks(kept)), bounds, audit, answers, version, audited, overlay)
+    plan, handed_in = _plan(context, run, spec, pack, given)
+    if plan.digest != binding["plan_digest"]:
+        raise InvariantViolationError(
+            f"the plan of run {run.name} is not the one it was started with; "
+            f"this operator is version {VERSION}, the run began with {binding['operator_version']}"
+        )
+    return BoundRun(plan, store, pack, entry, kept, handed_in.by_id)
+
+
+@dataclass(frozen=True, slots=True)
+class _Given:
+    """What a run keeps from its first start, whatever the settings are later.
+
+    Attributes:
+        kept: Tasks whose records come from an earlier run.
+        bounds: Contract 15.7.
+        audit: Whether the run examines a pack.
+        answers: Content of the pack's reference answers, for an oracle.
+        agent_version: Of the tool of a model provider; empty: none was chosen yet. What a run
+            continues began with counts too, so that ``latest`` means one version throughout.
+        pack_audit: What the newest audit of the pack said when the run began; ``none`` for runs of
+            operators that did not ask.
+        overlay: Image of that version when this run began; empty before that. It counts where
+            the settings offer the version no longer.
+    """
+
+    kept: frozenset[int]
+    bounds: TaskLimits
+    audit: bool
+    answers: bytes | None
+    agent_version: str
+    pack_audit: PackAudit
+    overlay: str = ""
+
+
+def _overlays(offered: Overlays, harness_type: str, given: _Given) -> Overlays:
+    """Add to what the settings offer the version that a run began with."""
+    if not given.overlay:
+        return offered
+    begun_with = {given.agent_version: given.overlay}
+    return {**offered, harness_type: begun_with | dict(offered.get(harness_type, {}))}
+
+
+def _agent_version(binding: Mapping[str, object]) -> str:
+    return str(binding.get("agent_version") or "")
+
+
+def _tasks(kept: Iterable[Kept]) -> Iterator[int]:
+    return (entry.finish.key.task for entry in kept)
+
+
+def _numbers(value: object) -> dict[str, int]:
+    return TypeAdapter(dict[str, int]).validate_python(value)
+
+
+def _plan(
+    context: Context,
+    run: RunObject,
+    spec: BenchmarkRunSpec,
+    pack: FrozenPack,
+    given: _Given,
+) -> tuple[RunPlan, Answers]:
+    harness = spec_harness(spec)
+    loaded = _load(pack, spec, harness.task_file, given.kept)
+    answers = _answers(spec, loaded.tasks, given.answers)
+    plan = build_plan(
+        PlanInputs(
+            identity=RunIdentity(run.uid, run.name, run.namespace, spec.run_id or run.name),
+            spec=spec,
+            manifest=loaded.pack.manifest,
+            tasks=loaded.tasks,
+            pack_digest=pack.digest,
+            pods=pod_policy(
+                spec, context.settings, context.node_name, launch_probes(spec, context.targets)
+            ),
+            policy=run_policy(spec, context.settings),
+            limits=given.bounds,
+            audit=given.audit,
+            pack_audit=given.pack_audit,
+            answers_digest=answers.digest,
+            kept=given.kept,
+            overlays=_overlays(overlays(context.settings), harness.type, given),
+            agent_version=given.agent_version,
+        )
+    )
+    return plan, answers
+
+
+def _bound_answers(spec: BenchmarkRunSpec, store: RunStore) -> bytes | None:
+    is_oracle = spec.harness.type == ORACLE
+    return (store.folder / ANSWERS).read_bytes() if is_oracle else None
+
+
+def _answers(
+    spec: BenchmarkRunSpec, tasks: Sequence[SecureBenchTask], content: bytes | None
+) -> Answers:
+    """Return what an oracle hands in; nothing for the other harnesses."""
+    if spec.harness.type != ORACLE:
+        return Answers()
+    ids = [task.id for task in tasks]
+    wanted = {ids[index] for index in selected(spec.task_selector, ids)}
+    return reference_answers(content, tasks, wanted, is_whole=spec.task_selector.limit is None)
+
+
+def _load(
+    pack: FrozenPack, spec: BenchmarkRunSpec, task_file: str, kept: Collection[int]
+) -> LoadedPack:
+    limit = spec.task_selector.limit
+    if limit is not None and kept:
+        limit = max(limit, max(kept) + 1)
+    try:
+        return load_tasks(pack.manifest, pack.tasks, limit=limit, task_file=task_file)
+    except ConfigErrors as errors:
+        raise ConfigErrors([_relative(error, pack.folder) for error in errors.errors]) from None
+
+
+def _relative(error: Exception, folder: Path) -> PackError:
+    if not isinstance(error, PackError):
+        return PackError(str(error))
+    path = error.path
+    if path is not None and Path(path).is_relative_to(folder):
+        path = str(Path(path).relative_to(folder))
+    return PackError(error.reason, path=path, line=error.line)
+
+
+async def _earlier(context: Context, spec: BenchmarkRunSpec) -> IndexEntry | None:
+    if spec.resume_from is None:
+        return None
+    name = spec.resume_from.run
+    entry = await asyncio.to_thread(RunIndex(context.settings.data_root).latest, name)
+    if entry is None:
+        raise SpecError(f"spec.resumeFrom.run: there is no run {name!r} on this volume")
+    if entry.removed_at:
+        raise SpecError(
+            f"spec.resumeFrom.run: the results of run {name!r} were removed at {entry.removed_at}; "
+            "start a run without resumeFrom"
+        )
+    if not entry.outcome and await _is_there(context, entry):
+        raise SpecError(f"spec.resumeFrom.run: run {name!r} has not ended; cancel it or wait")
+    return entry
+
+
+async def _is_there(context: Context, entry: IndexEntry) -> bool:
+    """Whether the BenchmarkRun of an entry still exists; a deleted one will never end."""
+    found = await context.cluster.get(ObjectKind.BENCHMARK_RUN, entry.run)
+    metadata = found.get("metadata") if found is not None else None
+    return isinstance(metadata, Mapping) and metadata.get("uid") == entry.uid
+
+
+def _check_binding(earlier: IndexEntry, plan: RunPlan) -> None:
+    pairs = (
+        ("run_id", earlier.run_id, plan.identity.run_id),
+        ("pack_digest", earlier.pack_digest, plan.pack_digest),
+        ("harness_digest", earlier.harness_digest, plan.harness.digest),
+        ("verifier_version", earlier.verifier_version, plan.verifier_version),
+    )
+    problems = [
+        f"spec.resumeFrom: {name} differs: run {earlier.run!r} had {old}, this run has {new}"
+        for name, old, new in pairs
+        if old != new
+    ]
+    if problems:
+        raise ConfigErrors([SpecError(problem) for problem in problems])
+
+
+def _kept_entries(root: Path, uid: str) -> tuple[Kept, ...]:
+    data = (root / run_folder(uid) / JOURNAL).read_bytes()
+    entries = read_entries(data, uid).entries
+    return tuple(
+        Kept(entry.finish, entry.record_sha256, uid)
+        for entry in entries
+        if isinstance(entry, Finished | Kept) and entry.finish.outcome in KEPT_ON_RESUME
+    )
+
+
+def _copy_records(root: Path, uid: str, kept: Collection[Kept]) -> None:
+    for entry in kept:
+        key = entry.finish.key
+        target = root / attempt_folder(uid, key.task, key.attempt)
+        make_folder(target)
+        source = root / attempt_folder(entry.run_uid, key.task, key.attempt)
+        replace_file(target / RECORD, (source / RECORD).read_bytes())
+
+
+def _index_entry(plan: RunPlan, now: str, earlier: IndexEntry | None) -> IndexEntry:
+    return IndexEntry(
+        run=plan.identity.name,
+        uid=plan.identity.uid,
+        run_id=plan.identity.run_id,
+        pack=plan.pack_id,
+        pack_digest=plan.pack_digest,
+        harness_digest=plan.harness.digest,
+        verifier_version=plan.verifier_version,
+        started_at=now,
+        resume_generation=earlier.resume_generation + 1 if earlier is not None else 0,
+    )

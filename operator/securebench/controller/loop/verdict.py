@@ -1,0 +1,61 @@
+"""How a run ended, as its condition ``Succeeded`` says it."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection
+from dataclasses import dataclass
+
+from securebench.run.api.conditions import Reason
+from securebench.run.state.attempts import AttemptHistory, Finish, Outcome
+from securebench.run.state.tally import tally
+
+FROM_OUTSIDE = frozenset({Outcome.INFRASTRUCTURE, Outcome.PROVIDER})
+"""Outcomes whose messages are the cluster's or the provider's, never a verifier's."""
+
+
+@dataclass(frozen=True, slots=True)
+class Obituary:
+    """What decides how a run ended; the first that applies.
+
+    Attributes:
+        not_isolated: What the canary found where tasks may not start, or None.
+        refusal: The API server's words after a Pod was refused for good, or empty.
+        gateway_failure: Why there was no gateway, or empty.
+        stop: Why the run was ended early, or None.
+        attempts: All of them, finished.
+    """
+
+    not_isolated: str | None
+    refusal: str
+    gateway_failure: str
+    stop: tuple[Reason, str] | None
+    attempts: Collection[AttemptHistory]
+
+    def verdict(self) -> tuple[Reason, str]:
+        """Return reason and message of ``Succeeded``."""
+        if self.not_isolated is not None:
+            return Reason.ISOLATION_NOT_VERIFIED, self.not_isolated
+        counts = tally(self.attempts)
+        if self.refusal:
+            return Reason.POD_REFUSED, self.refusal
+        if self.gateway_failure:
+            return Reason.GATEWAY_FAILED, self.gateway_failure
+        if counts.has_all_verdicts:
+            return Reason.COMPLETED, f"{counts.passed} of {counts.verified} passed"
+        if self.stop is not None:
+            return self.stop
+        missing = counts.total - counts.verified
+        words = f"{missing} of {counts.total} attempts have no verdict"
+        return Reason.INCOMPLETE, f"{words}{_commonest(self.attempts)}"
+
+
+def _commonest(attempts: Collection[AttemptHistory]) -> str:
+    """Return the most frequent trouble from outside, with the words of its first attempt."""
+    ends = [each.finish for each in attempts if each.finish is not None]
+    troubles: list[Finish] = [end for end in ends if end.outcome in FROM_OUTSIDE]
+    if not troubles:
+        return ""
+    ((reason, count),) = Counter(end.reason for end in troubles).most_common(1)
+    first = next(end for end in troubles if end.reason == reason)
+    return f"; {reason} ({count}): {first.message}"

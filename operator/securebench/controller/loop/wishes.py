@@ -1,0 +1,90 @@
+"""What the user wants of a run right now: the fields of the spec that may change."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+from securebench.core.errors import InvalidInputError
+from securebench.run.api.choices import CancelMode, IsolationRequirement
+from securebench.run.api.conditions import Reason
+from securebench.run.api.models import BenchmarkRunSpec
+from securebench.run.decide.reconcile import Controls, Halt
+
+
+class Wishes:
+    """The latest spec of a run.
+
+    Args:
+        spec: As the API server has it.
+        generation: Of that spec.
+    """
+
+    def __init__(self, spec: Mapping[str, object], generation: int) -> None:
+        self._raw = spec
+        self._parsed: BenchmarkRunSpec | None = None
+        self.generation = generation
+        self.on_change: Callable[[], None] = lambda: None
+
+    def update(self, spec: Mapping[str, object], generation: int) -> None:
+        """Take a newer spec in; the fields that may not change the API server has checked."""
+        if generation > self.generation:
+            self._raw = spec
+            self._parsed = None
+            self.generation = generation
+            self.on_change()
+
+    @property
+    def _spec(self) -> BenchmarkRunSpec:
+        if self._parsed is None:
+            self._parsed = BenchmarkRunSpec.parse(self._raw)
+        return self._parsed
+
+    @property
+    def is_suspended(self) -> bool:
+        """Whether nothing new may begin; also known of a spec that does not hold."""
+        return self._raw.get("suspend") is True
+
+    @property
+    def is_isolation_declared(self) -> bool:
+        """Whether the user does without the canary."""
+        return self._spec.isolation.require is IsolationRequirement.DECLARED
+
+    @property
+    def is_node_allowed(self) -> bool:
+        """Whether Pods of the run may reach the node."""
+        return self._spec.isolation.is_node_allowed
+
+    def deadline(self, started_at: float | None) -> float | None:
+        """Return when the run is ended, seconds since the epoch."""
+        return None if started_at is None else started_at + self._spec.active_deadline_seconds
+
+    def stop_reason(self, started_at: float | None, now: float) -> tuple[Reason, str] | None:
+        """Return why the run is ended early, or None."""
+        if self._spec.cancel is not CancelMode.NONE:
+            return Reason.CANCELLED, f"spec.cancel is {self._spec.cancel.value}"
+        deadline = self.deadline(started_at)
+        if deadline is not None and now >= deadline:
+            seconds = self._spec.active_deadline_seconds
+            return Reason.DEADLINE_EXCEEDED, f"the run took longer than {seconds} seconds"
+        return None
+
+    def is_ending(self, started_at: float | None, now: float) -> bool:
+        """Whether the run only has to be ended; a spec that does not hold has to be refused."""
+        try:
+            return self.stop_reason(started_at, now) is not None
+        except InvalidInputError:
+            return True
+
+    def controls(self, started_at: float | None, now: float) -> Controls:
+        """Return what the loop may do."""
+        stop = self.stop_reason(started_at, now)
+        halt, message = Halt.NONE, ""
+        if stop is not None:
+            is_graceful = self._spec.cancel is CancelMode.GRACEFUL
+            deadline = self.deadline(started_at)
+            is_late = deadline is not None and now >= deadline
+            halt = Halt.DRAINING if is_graceful and not is_late else Halt.STOPPED
+            message = stop[1]
+        elif self._spec.suspend:
+            halt = Halt.SUSPENDED
+        return Controls(self._spec.parallelism, halt, message)

@@ -1,0 +1,1 @@
+"""The operator as a process: kopf, probes, settings, one task per run."""

@@ -1,0 +1,38 @@
+"""What the parts of the controller share: one value, made once at start-up."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from uuid import uuid4
+
+from securebench.cluster.port import Cluster
+from securebench.controller.capture.budget import ReadingBudget
+from securebench.controller.process.settings import Settings
+from securebench.core.clock import Clock
+from securebench.core.rates import TokenBucket
+from securebench.run.pods.canary import ProbeTarget
+
+
+@dataclass(frozen=True, slots=True)
+class Context:
+    """The operator's surroundings.
+
+    Attributes:
+        cluster: Its namespace.
+        settings: As the chart wrote them.
+        clock: The wall clock.
+        bucket: Rate of Pod creation of the whole operator.
+        node_name: Node that the operator runs on, or empty when unknown.
+        targets: What no Pod of a run may reach.
+        reading: Memory for what candidates left, of the whole operator.
+        process: Names this process in journals.
+    """
+
+    cluster: Cluster
+    settings: Settings
+    clock: Clock
+    bucket: TokenBucket
+    node_name: str
+    targets: tuple[ProbeTarget, ...]
+    reading: ReadingBudget = field(default_factory=ReadingBudget)
+    process: str = field(default_factory=lambda: uuid4().hex)

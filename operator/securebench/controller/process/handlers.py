@@ -1,0 +1,103 @@
+"""The whole of kopf: life cycle and one event handler (design 2.4)."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import dataclasses
+import logging
+import os
+from typing import Any
+
+import kopf
+
+from securebench.controller.process.health import heartbeat
+from securebench.controller.process.removal import Removal
+from securebench.controller.process.settings import Settings, load_settings
+from securebench.controller.process.supervisor import Supervisor
+from securebench.controller.process.surroundings import open_context
+from securebench.controller.volume.published import prepare_published
+from securebench.core.names import GROUP
+from securebench.run.api.base import PLURAL, VERSION
+
+logger = logging.getLogger(__name__)
+
+WATCH_SERVER_SECONDS = 300
+WATCH_CLIENT_SECONDS = 330
+
+
+class Operator:
+    """One operator process.
+
+    Args:
+        settings: As the chart wrote them.
+    """
+
+    def __init__(self, settings: Settings) -> None:
+        self._settings = settings
+        self._stack = contextlib.AsyncExitStack()
+        self._supervisor: Supervisor | None = None
+        self._retention: Removal | None = None
+        self._tasks: list[asyncio.Task[None]] = []
+
+    def registry(self) -> kopf.OperatorRegistry:
+        """Return the handlers."""
+        registry = kopf.OperatorRegistry()
+        kopf.on.startup(registry=registry)(self.startup)
+        kopf.on.cleanup(registry=registry)(self.cleanup)
+        kopf.on.login(registry=registry)(self.login)
+        kopf.on.event(GROUP, VERSION, PLURAL, registry=registry)(self.event)
+        return registry
+
+    async def startup(self, settings: kopf.OperatorSettings, **_: Any) -> None:
+        """Configure kopf and build the context."""
+        settings.scanning.disabled = True
+        settings.peering.standalone = True
+        settings.posting.enabled = False
+        settings.watching.server_timeout = WATCH_SERVER_SECONDS
+        settings.watching.client_timeout = WATCH_CLIENT_SECONDS
+        context = await self._stack.enter_async_context(open_context(self._settings, os.environ))
+        try:
+            await asyncio.to_thread(prepare_published, self._settings.data_root)
+        except OSError as error:
+            logger.warning("viewers get no results: %s", error)
+        self._supervisor = Supervisor(context)
+        self._retention = Removal(context)
+        work = (heartbeat(context, self._supervisor), self._retention.run())
+        self._tasks = [asyncio.create_task(each) for each in work]
+
+    async def cleanup(self, **_: Any) -> None:
+        """Stop; what runs in the cluster goes on."""
+        for task in self._tasks:
+            task.cancel()
+        if self._supervisor is not None:
+            await self._supervisor.close()
+        await self._stack.aclose()
+
+    async def login(self, **kwargs: Any) -> kopf.ConnectionInfo | None:
+        """Use the Pod's service account, or a kubeconfig outside of a cluster."""
+        account = kopf.login_with_service_account(**kwargs)
+        if account is None:
+            return kopf.login_with_kubeconfig(**kwargs)
+        host, port = (os.environ[f"KUBERNETES_SERVICE_{part}"] for part in ("HOST", "PORT"))
+        place = f"[{host}]" if ":" in host else host
+        return dataclasses.replace(account, server=f"https://{place}:{port}")
+
+    async def event(self, type: str | None, body: kopf.Body, **_: Any) -> None:  # noqa: A002
+        """Hand every event of a BenchmarkRun to those who follow them."""
+        for follower in (self._supervisor, self._retention):
+            if follower is not None:
+                follower.observe(type, dict(body))
+
+
+def run_operator() -> None:
+    """Run the operator until it is told to stop.
+
+    Raises:
+        ConfigError: The settings do not hold.
+    """
+    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
+    logging.getLogger("kopf.objects").setLevel(logging.WARNING)
+    settings = load_settings(os.environ)
+    operator = Operator(settings)
+    kopf.run(registry=operator.registry(), namespaces=[settings.namespace])

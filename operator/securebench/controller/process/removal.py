@@ -1,0 +1,150 @@
+"""Deletes BenchmarkRuns and results whose time is over.
+
+Nothing but the cluster and the volume says what is due, so nothing is lost with the operator.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Mapping
+from pathlib import Path
+from typing import NamedTuple
+
+from securebench.cluster.port import ObjectKind, Raw
+from securebench.controller.admission.pack_source import remove_unused
+from securebench.controller.process.context import Context
+from securebench.controller.volume.index import RunIndex
+from securebench.controller.volume.run_folders import (
+    bindings,
+    ended_at,
+    remove_folder,
+    remove_results,
+    run_folders,
+)
+from securebench.core.clock import rfc3339
+from securebench.core.errors import ClusterError, StorageError
+from securebench.run.decide.retention import Due, FolderKept, RunKept, due
+from securebench.run.layout import PUBLISHED
+
+logger = logging.getLogger(__name__)
+
+TICK_SECONDS = 5.0
+"""Between two looks at the runs with a time to live; each is one small file of the volume."""
+
+SWEEP_SECONDS = 600.0
+"""Longest pause between two looks at the whole volume; a tenth of the time that results stay."""
+
+
+class _Timed(NamedTuple):
+    name: str
+    ttl_seconds: int
+
+
+class Removal:
+    """Removes what nobody wants to keep.
+
+    Args:
+        context: The operator's surroundings.
+    """
+
+    def __init__(self, context: Context) -> None:
+        self._context = context
+        self._root: Path = context.settings.data_root
+        self._ttl = context.settings.retention.results_ttl_seconds
+        self._timed: dict[str, _Timed] = {}
+        self._swept_at: float | None = None
+
+    def observe(self, kind: str | None, body: Raw) -> None:
+        """Take an event of a BenchmarkRun.
+
+        Args:
+            kind: ADDED, MODIFIED, DELETED, or None for the first listing.
+            body: The object.
+        """
+        metadata = _part(body, "metadata")
+        uid, ttl = str(metadata.get("uid")), _ttl_seconds(body)
+        if kind == "DELETED" or metadata.get("deletionTimestamp") or ttl is None:
+            self._timed.pop(uid, None)
+        else:
+            self._timed[uid] = _Timed(str(metadata.get("name")), ttl)
+
+    async def run(self) -> None:
+        """Remove what is due, again and again."""
+        while True:
+            try:
+                await self._delete_runs()
+                await self._sweep()
+            except (ClusterError, StorageError, OSError, ValueError) as error:
+                logger.warning("retention: %s; tried again", error)
+            await asyncio.sleep(TICK_SECONDS)
+
+    async def _delete_runs(self) -> None:
+        for uid, timed in list(self._timed.items()):
+            ended = await asyncio.to_thread(ended_at, self._root, uid)
+            if ended is not None and self._context.clock.now() >= ended + timed.ttl_seconds:
+                await self._delete_run(uid, timed, ended)
+
+    async def _delete_run(self, uid: str, timed: _Timed, ended: float) -> None:
+        """Delete a run unless its spec says something else by now."""
+        cluster = self._context.cluster
+        found = await cluster.get(ObjectKind.BENCHMARK_RUN, timed.name)
+        if found is None or str(_part(found, "metadata").get("uid")) != uid:
+            self._timed.pop(uid, None)
+            return
+        ttl = _ttl_seconds(found)
+        if ttl is None or self._context.clock.now() < ended + ttl:
+            self.observe(None, found)
+            return
+        logger.info("run %s: deleted, %s s after its end", timed.name, ttl)
+        await cluster.delete(ObjectKind.BENCHMARK_RUN, timed.name, uid=uid, grace_seconds=None)
+        self._timed.pop(uid, None)
+
+    async def _sweep(self) -> None:
+        if self._ttl is None:
+            return
+        now = self._context.clock.now()
+        pause = min(self._ttl / 10, SWEEP_SECONDS)
+        if self._swept_at is not None and now < self._swept_at + pause:
+            return
+        # The folders first: the run of a folder that is made meanwhile is in the list.
+        folders = await asyncio.to_thread(self._folders)
+        listing = await self._context.cluster.list(ObjectKind.BENCHMARK_RUN, "")
+        going = due([_run(raw) for raw in listing.items], folders, self._ttl, now)
+        await asyncio.to_thread(self._remove, going, now)
+        self._swept_at = now
+
+    def _folders(self) -> list[FolderKept]:
+        names = {entry.uid: entry.run for entry in RunIndex(self._root).entries()}
+        return [
+            FolderKept(state.uid, names.get(state.uid, ""), *state[1:])
+            for state in run_folders(self._root)
+        ]
+
+    def _remove(self, going: Due, now: float) -> None:
+        indexes = RunIndex(self._root), RunIndex(self._root, PUBLISHED)
+        for uids, remove in ((going.results, remove_results), (going.folders, remove_folder)):
+            for uid in uids:
+                for index in indexes:
+                    index.mark_removed(uid, rfc3339(now))
+                remove(self._root, uid)
+                logger.info("run %s: results removed from the volume", uid)
+        if any(going):
+            remove_unused(self._root, bindings(self._root), now)
+
+
+def _run(raw: Raw) -> RunKept:
+    metadata, resumed = _part(raw, "metadata"), _part(_part(raw, "spec"), "resumeFrom")
+    return RunKept(
+        str(metadata.get("name")), str(metadata.get("uid")), str(resumed.get("run") or "")
+    )
+
+
+def _ttl_seconds(raw: Raw) -> int | None:
+    value = _part(_part(raw, "spec"), "retention").get("ttlSecondsAfterFinished")
+    return value if isinstance(value, int) and not isinstance(value, bool) else None
+
+
+def _part(raw: Raw, name: str) -> Mapping[str, object]:
+    value = raw.get(name)
+    return value if isinstance(value, Mapping) else {}

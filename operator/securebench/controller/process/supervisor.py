@@ -1,0 +1,101 @@
+"""One run loop for each active BenchmarkRun, started, woken and stopped by what kopf delivers."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from securebench.controller.loop.life import RunLife
+from securebench.controller.loop.places import Places
+from securebench.controller.loop.start import RunObject
+from securebench.controller.loop.wishes import Wishes
+from securebench.controller.process.context import Context
+from securebench.core.names import AUDIT, PURPOSE_LABEL
+from securebench.run.api.conditions import read_conditions
+
+
+@dataclass(slots=True)
+class ActiveRun:
+    """A run that this process looks after.
+
+    Attributes:
+        task: Its loop.
+        wishes: What the user wants.
+    """
+
+    task: asyncio.Task[None]
+    wishes: Wishes
+
+
+class Supervisor:
+    """Holds the run loops.
+
+    Args:
+        context: The operator's surroundings.
+    """
+
+    def __init__(self, context: Context) -> None:
+        self._context = context
+        self._runs: dict[str, ActiveRun] = {}
+        self._places = Places(context.settings.max_active_runs)
+
+    @property
+    def active(self) -> int:
+        """How many runs have a loop now."""
+        return sum(1 for run in self._runs.values() if not run.task.done())
+
+    def observe(self, kind: str | None, body: Mapping[str, object]) -> None:
+        """Take an event of a BenchmarkRun: start, wake or stop its loop.
+
+        Args:
+            kind: ADDED, MODIFIED, DELETED, or None for the first listing.
+            body: The object.
+        """
+        run = run_object(body)
+        known = self._runs.get(run.uid)
+        is_gone = kind == "DELETED" or _is_deleting(body)
+        if is_gone and known is not None:
+            known.task.cancel()
+            del self._runs[run.uid]
+        elif not is_gone and known is None:
+            wishes = Wishes(run.spec, run.generation)
+            task = self._start(run, wishes, is_known=kind is None)
+            self._runs[run.uid] = ActiveRun(task, wishes)
+        elif known is not None and run.generation > known.wishes.generation:
+            known.wishes.update(run.spec, run.generation)
+            if known.task.done():
+                known.task = self._start(run, known.wishes, is_known=False)
+
+    async def close(self) -> None:
+        """Stop all loops; what they began goes on in the cluster and is taken up again."""
+        tasks = [run.task for run in self._runs.values()]
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    def _start(self, run: RunObject, wishes: Wishes, *, is_known: bool) -> asyncio.Task[None]:
+        life = RunLife(self._context, self._places, run, wishes, is_known=is_known)
+        return asyncio.create_task(life.live(), name=f"run {run.name}")
+
+
+def run_object(body: Mapping[str, object]) -> RunObject:
+    """Return the parts of a BenchmarkRun that the controller works with."""
+    metadata = body.get("metadata")
+    fields = metadata if isinstance(metadata, Mapping) else {}
+    spec, status = body.get("spec"), body.get("status")
+    generation, labels = fields.get("generation"), fields.get("labels")
+    return RunObject(
+        name=str(fields.get("name")),
+        uid=str(fields.get("uid")),
+        namespace=str(fields.get("namespace")),
+        generation=generation if isinstance(generation, int) else 0,
+        spec=dict(spec) if isinstance(spec, Mapping) else {},
+        audit=isinstance(labels, Mapping) and labels.get(PURPOSE_LABEL) == AUDIT,
+        conditions=read_conditions(status.get("conditions") if isinstance(status, Mapping) else ()),
+    )
+
+
+def _is_deleting(body: Mapping[str, object]) -> bool:
+    metadata = body.get("metadata")
+    return isinstance(metadata, Mapping) and bool(metadata.get("deletionTimestamp"))

@@ -1,0 +1,91 @@
+"""What the operator finds out about itself once, at start-up."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import AsyncIterator, Iterator, Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Literal
+
+from securebench.cluster.client import connect
+from securebench.controller.process.context import Context
+from securebench.controller.process.settings import Settings
+from securebench.core.clock import SystemClock
+from securebench.core.rates import TokenBucket
+from securebench.run.pods.canary import ProbeTarget
+
+RESOLVER_FILE = Path("/etc/resolv.conf")
+KUBELET_PORT = 10250
+KUBELET_TARGET = "kubelet"
+"""Name of the target on the operator's node; a network plugin may let a Pod reach its own node."""
+DNS_PORT = 53
+
+
+@contextlib.asynccontextmanager
+async def open_context(
+    settings: Settings, environment: Mapping[str, str]
+) -> AsyncIterator[Context]:
+    """Connect to the operator's namespace.
+
+    Args:
+        settings: As the chart wrote them.
+        environment: Variables of the process.
+    """
+    clock = SystemClock()
+    creation = settings.creation
+    async with connect(settings.namespace) as cluster:
+        yield Context(
+            cluster=cluster,
+            settings=settings,
+            clock=clock,
+            bucket=TokenBucket(creation.per_second, creation.burst, clock.now),
+            node_name=settings.node_name,
+            targets=tuple(probe_targets(settings, environment, _resolvers())),
+        )
+
+
+def probe_targets(
+    settings: Settings, environment: Mapping[str, str], resolvers: tuple[str, ...]
+) -> Iterator[ProbeTarget]:
+    """Yield what no Pod of a run may reach.
+
+    The node counts by its address: a Service in front of it does not, and neither does a name
+    server, which leads out of the cluster wherever it is.
+
+    Args:
+        settings: Names metadata service, an outside address and further ones.
+        environment: Names the API server.
+        resolvers: Addresses of the operator's own name servers.
+    """
+    for target in _targets(settings, environment, resolvers):
+        is_at_node = target.host == settings.node_address
+        yield replace(target, is_node=is_at_node and target.protocol == "tcp")
+
+
+def _targets(
+    settings: Settings, environment: Mapping[str, str], resolvers: tuple[str, ...]
+) -> Iterator[ProbeTarget]:
+    host = environment.get("KUBERNETES_SERVICE_HOST", "")
+    if host:
+        port = int(environment.get("KUBERNETES_SERVICE_PORT", "443"))
+        yield ProbeTarget("api-server", host, port, "tcp")
+    yield ProbeTarget(KUBELET_TARGET, settings.node_address, KUBELET_PORT, "tcp")
+    if resolvers:
+        yield ProbeTarget("dns", resolvers[0], DNS_PORT, "udp")
+    yield _target("metadata", settings.canary.metadata_address)
+    yield _target("outside", settings.canary.outside_address)
+    for number, address in enumerate(settings.canary.extra_targets, start=1):
+        yield _target(f"extra-{number}", address)
+
+
+def _target(name: str, address: str, protocol: Literal["tcp", "udp"] = "tcp") -> ProbeTarget:
+    host, _, port = address.rpartition(":")
+    return ProbeTarget(name, host.strip("[]"), int(port), protocol)
+
+
+def _resolvers() -> tuple[str, ...]:
+    with contextlib.suppress(OSError):
+        lines = RESOLVER_FILE.read_text(encoding="utf-8").splitlines()
+        return tuple(line.split()[1] for line in lines if line.startswith("nameserver "))
+    return ()

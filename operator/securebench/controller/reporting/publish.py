@@ -1,0 +1,193 @@
+"""What one run tells: its status, at most every few seconds but for changes, and its Events."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+
+from securebench.cluster.port import ObjectKind, Raw
+from securebench.controller.loop.book import RunBook
+from securebench.controller.loop.events import EventRecorder
+from securebench.controller.loop.start import RunObject
+from securebench.controller.loop.wishes import Wishes
+from securebench.controller.process.context import Context
+from securebench.controller.reporting.obstacles import Obstacle
+from securebench.controller.reporting.run_status import (
+    Observed,
+    StatusBoard,
+    succeeded,
+    with_generation,
+)
+from securebench.core.errors import TransientClusterError
+from securebench.run.api.conditions import ConditionStatus, ConditionType, IsolationFinding, Reason
+from securebench.run.decide.notices import changes, losses, started
+from securebench.run.plan.model import RunPlan
+from securebench.run.state.attempts import Lost
+from securebench.run.state.entries import Isolated
+
+logger = logging.getLogger(__name__)
+
+
+SUSPENDED_WORDS = "spec.suspend is true: nothing of the run is under way"
+
+
+class Publisher:
+    """The one writer of a run's status and Events, from the run's first look to its end.
+
+    Args:
+        context: The operator's surroundings.
+        run: The BenchmarkRun; with the conditions that an earlier process left.
+        wishes: For generation and suspension.
+    """
+
+    def __init__(self, context: Context, run: RunObject, wishes: Wishes) -> None:
+        self._cluster = context.cluster
+        self._name = run.name
+        self._wishes = wishes
+        self._clock = context.clock
+        self._interval = context.settings.status_interval_seconds
+        self._board = StatusBoard(run.conditions)
+        self._events = EventRecorder(context.cluster, run, context.clock, context.process)
+        self._told = run.conditions
+        self.written: Raw = {}
+        self._written_at = 0.0
+        self._findings: Sequence[IsolationFinding] = ()
+        self._is_late = False
+
+    def due_at(self) -> float | None:
+        """Return when a held back status has to be written, or None."""
+        return self._written_at + self._interval if self._is_late else None
+
+    async def announce(self, reason: Reason, message: str) -> None:
+        """Say what holds a run up that has no plan yet, or lost its loop for a while."""
+        finding = IsolationFinding(
+            ConditionType.SUCCEEDED, ConditionStatus.UNKNOWN, reason, message
+        )
+        findings = [finding, *self._always(None)]
+        await self._write(self._board.bare(self._observed(findings), is_over=False), findings)
+
+    async def started(self, plan: RunPlan) -> None:
+        """Tell that the run begins."""
+        await self._events.post([started(plan)])
+
+    async def lost(self, lost: Iterable[Lost]) -> None:
+        """Tell which launches were lost, and why."""
+        await self._events.post(losses(lost))
+
+    async def progress(self, book: RunBook, plan: RunPlan, obstacle: Obstacle | None) -> None:
+        """Say how far the run is and what is in its way; may be held back."""
+        stop = self._wishes.stop_reason(book.history.started_at, self._clock.now())
+        findings = [
+            _under_way(obstacle) if stop is None else succeeded(Reason.CANCELLING, stop[1]),
+            *self._always(book.history.isolation),
+            IsolationFinding(
+                ConditionType.RESULTS_SEALED, ConditionStatus.FALSE, Reason.NOT_SEALED
+            ),
+        ]
+        is_urgent = [_state(each) for each in findings] != [_state(each) for each in self._findings]
+        now = self._clock.now()
+        self._is_late = not is_urgent and now < self._written_at + self._interval
+        if not self._is_late:
+            await book.export()
+            status = self._board.running(
+                plan, book.history, book.exported, self._observed(findings)
+            )
+            await self._write(status, findings)
+
+    async def parked(self, book: RunBook, plan: RunPlan) -> None:
+        """Say that the run is suspended and nothing of it runs any more."""
+        findings = [
+            succeeded(Reason.SUSPENDED, SUSPENDED_WORDS),
+            *self._always(book.history.isolation),
+            IsolationFinding(
+                ConditionType.RESULTS_SEALED, ConditionStatus.FALSE, Reason.NOT_SEALED
+            ),
+        ]
+        await book.export(at_once=True)
+        status = self._board.running(plan, book.history, book.exported, self._observed(findings))
+        await self._write(status, findings)
+
+    async def ended(self, book: RunBook, plan: RunPlan, reason: Reason, message: str) -> None:
+        """Say how the run ended; returns when the API server knows or the run is gone."""
+        findings = [
+            succeeded(reason, message),
+            *self._always(book.history.isolation),
+            IsolationFinding(ConditionType.RESULTS_SEALED, ConditionStatus.TRUE, Reason.SEALED),
+        ]
+        status = self._board.running(plan, book.history, book.exported, self._observed(findings))
+        await self._write_surely(status)
+
+    async def refused(self, reason: Reason, message: str) -> Raw:
+        """Say that the run will not start.
+
+        Returns:
+            The status, for the volume.
+        """
+        findings = [succeeded(reason, message), *self._always(None)]
+        status = self._board.bare(self._observed(findings), is_over=True)
+        await self._write_surely(status)
+        return status
+
+    async def repeat(self, status: Raw) -> None:
+        """Write a final status again: the API server may lack it, or the spec has changed since."""
+        await self._write_surely(with_generation(status, self._wishes.generation))
+
+    def _observed(self, findings: Sequence[IsolationFinding]) -> Observed:
+        return Observed(self._wishes.generation, findings, self._clock.now())
+
+    def _always(self, isolation: Isolated | None) -> list[IsolationFinding]:
+        return [self._suspended(), *([_isolation(isolation)] if isolation is not None else [])]
+
+    def _suspended(self) -> IsolationFinding:
+        if self._wishes.is_suspended:
+            return IsolationFinding(ConditionType.SUSPENDED, ConditionStatus.TRUE, Reason.SUSPENDED)
+        return IsolationFinding(
+            ConditionType.SUSPENDED, ConditionStatus.FALSE, Reason.NOT_SUSPENDED
+        )
+
+    async def _write(self, status: Raw, findings: Sequence[IsolationFinding]) -> None:
+        self._written_at = self._clock.now()
+        self._findings = findings
+        if status == self.written:
+            return
+        try:
+            await self._cluster.patch_status(ObjectKind.BENCHMARK_RUN, self._name, status)
+        except TransientClusterError as error:
+            logger.warning("status of %s was not written: %s", self._name, error)
+            self._is_late = True
+            return
+        self.written = status
+        await self._tell()
+
+    async def _write_surely(self, status: Raw) -> None:
+        await self._cluster.patch_status(ObjectKind.BENCHMARK_RUN, self._name, status)
+        self.written = status
+        await self._tell()
+        await self._events.flush()
+
+    async def _tell(self) -> None:
+        """Post what the written conditions say and the ones before did not."""
+        before, self._told = self._told, self._board.conditions
+        await self._events.post(changes(before, self._told))
+
+
+def _state(finding: IsolationFinding) -> IsolationFinding:
+    """Return what of a finding is written at once; new words wait for their turn."""
+    return replace(finding, message="")
+
+
+def _under_way(obstacle: Obstacle | None) -> IsolationFinding:
+    if obstacle is None:
+        return succeeded(Reason.RUNNING, "")
+    return succeeded(obstacle.reason, obstacle.message)
+
+
+def _isolation(found: Isolated) -> IsolationFinding:
+    if found.verified:
+        status, reason = ConditionStatus.TRUE, Reason.VERIFIED
+    elif found.declared:
+        status, reason = ConditionStatus.UNKNOWN, Reason.DECLARED
+    else:
+        status, reason = ConditionStatus.FALSE, Reason.ISOLATION_NOT_VERIFIED
+    return IsolationFinding(ConditionType.ISOLATION_VERIFIED, status, reason, found.message)

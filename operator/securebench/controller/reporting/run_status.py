@@ -1,0 +1,231 @@
+"""The status of a BenchmarkRun: built as a whole, written by one writer, read by nobody here."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from securebench.controller.volume.store import CANDIDATES
+from securebench.core.clock import rfc3339
+from securebench.core.version import VERSION
+from securebench.run.api.conditions import (
+    Condition,
+    ConditionStatus,
+    ConditionType,
+    IsolationFinding,
+    Reason,
+    derived_findings,
+    end_state,
+    set_conditions,
+)
+from securebench.run.api.status import (
+    MAX_FAILED_TASKS,
+    MAX_REASONS,
+    MAX_TASK_ID,
+    BenchmarkRunStatus,
+    PassRate,
+    ReasonCount,
+    Resolved,
+    Results,
+    Score,
+    StatusUsage,
+    TaskCounts,
+)
+from securebench.run.layout import run_folder
+from securebench.run.plan.model import RunPlan
+from securebench.run.records.producer_metadata import usage_fields
+from securebench.run.state.attempts import Finish, Outcome
+from securebench.run.state.history import RunHistory
+from securebench.run.state.tally import Tally, tally, total_usage, wilson
+
+_COUNTS = {
+    Outcome.SCORED: "scored",
+    Outcome.AGENT: "agent",
+    Outcome.RESOURCE: "resource",
+    Outcome.VERIFIER: "verifier",
+    Outcome.INFRASTRUCTURE: "infrastructure",
+    Outcome.PROVIDER: "provider",
+    Outcome.CANCELLED: "cancelled",
+    Outcome.NOT_VERIFIED: "unverified",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Exported:
+    """What lies in candidates.jsonl.
+
+    Attributes:
+        records: Lines.
+        sha256: Hex digest of the file.
+        is_sealed: Whether nothing will change any more.
+        published_sha256: Hex digest of what viewers may fetch; empty while there is nothing.
+    """
+
+    records: int = 0
+    sha256: str = ""
+    is_sealed: bool = False
+    published_sha256: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Observed:
+    """What a status is made of.
+
+    Attributes:
+        generation: Of the spec that was looked at.
+        findings: Conditions to set; ``Succeeded`` is always among them.
+        now: Seconds since the epoch.
+    """
+
+    generation: int
+    findings: Sequence[IsolationFinding]
+    now: float
+
+
+class StatusBoard:
+    """Keeps the conditions of one run between two writes.
+
+    Args:
+        conditions: As they were written last, so that their transition times stay.
+    """
+
+    def __init__(self, conditions: tuple[Condition, ...] = ()) -> None:
+        self._conditions = conditions
+
+    @property
+    def conditions(self) -> tuple[Condition, ...]:
+        """The conditions as they were set last."""
+        return self._conditions
+
+    def bare(self, observed: Observed, *, is_over: bool) -> dict[str, object]:
+        """Return the status of a run without a plan; what was written of one before stays."""
+        status = BenchmarkRunStatus(
+            observed_generation=observed.generation,
+            completion_time=rfc3339(observed.now) if is_over else None,
+            conditions=self._set(observed),
+        )
+        return _dump(status, exclude={"failed_tasks", "failure_reasons"})
+
+    def running(
+        self, plan: RunPlan, history: RunHistory, exported: Exported, observed: Observed
+    ) -> dict[str, object]:
+        """Return the status of a run with a plan."""
+        counts = tally(history.attempts.values())
+        ended = history.ended
+        status = BenchmarkRunStatus(
+            observed_generation=observed.generation,
+            start_time=rfc3339(history.started_at) if history.started_at is not None else None,
+            completion_time=rfc3339(ended.at) if ended is not None else None,
+            resolved=_resolved(plan),
+            tasks=_counts(counts),
+            score=_score(counts),
+            usage=_usage(plan, history),
+            results=Results(
+                path=f"{run_folder(plan.identity.uid)}/{CANDIDATES}",
+                records=exported.records,
+                sha256=exported.sha256 if exported.is_sealed else None,
+                published_sha256=exported.published_sha256 or None,
+            ),
+            failed_tasks=_failed(plan, history),
+            failure_reasons=_reasons(history),
+            conditions=self._set(observed),
+        )
+        return _dump(status)
+
+    def _set(self, observed: Observed) -> tuple[Condition, ...]:
+        succeeded = next(f for f in observed.findings if f.type is ConditionType.SUCCEEDED)
+        self._conditions = set_conditions(
+            self._conditions,
+            (*observed.findings, *derived_findings(succeeded)),
+            observed_generation=observed.generation,
+            now=observed.now,
+        )
+        return self._conditions
+
+
+def with_generation(status: Mapping[str, object], generation: int) -> dict[str, object]:
+    """Return a final status that speaks of a later spec: no change of it alters how a run ended.
+
+    Args:
+        status: ``{"status": {...}}`` as it was written when the run ended.
+        generation: Of the spec that was looked at now.
+    """
+    body = status["status"]
+    if not isinstance(body, Mapping):
+        return dict(status)
+    conditions = [{**item, "observedGeneration": generation} for item in body["conditions"]]
+    return {"status": {**body, "observedGeneration": generation, "conditions": conditions}}
+
+
+def succeeded(reason: Reason, message: str) -> IsolationFinding:
+    """Return what ``Succeeded`` says for a reason: an end state's status, else Unknown."""
+    state = end_state(reason.value)
+    status = state.succeeded if state is not None else ConditionStatus.UNKNOWN
+    return IsolationFinding(ConditionType.SUCCEEDED, status, reason, message)
+
+
+def _resolved(plan: RunPlan) -> Resolved:
+    return Resolved(
+        run_id=plan.identity.run_id,
+        pack=plan.pack_id[:256],
+        pack_digest=plan.pack_digest,
+        harness_digest=plan.harness.digest,
+        policy_digest=plan.policy_digest,
+        verifier_version=plan.verifier_version,
+        operator_version=VERSION,
+        pack_audit=plan.pack_audit.value,
+    )
+
+
+def _counts(counts: Tally) -> TaskCounts:
+    by_outcome = {name: counts.outcomes.get(outcome, 0) for outcome, name in _COUNTS.items()}
+    return TaskCounts(total=counts.total, done=counts.done, active=counts.active, **by_outcome)
+
+
+def _score(counts: Tally) -> Score:
+    interval = wilson(counts.passed, counts.verified)
+    rate = None
+    if interval is not None:
+        rate = PassRate(
+            value=f"{interval.value:.4f}", low=f"{interval.low:.4f}", high=f"{interval.high:.4f}"
+        )
+    return Score(
+        passed=counts.passed,
+        verified=counts.verified,
+        score_sum=str(float(counts.passed)),
+        pass_rate=rate,
+    )
+
+
+def _usage(plan: RunPlan, history: RunHistory) -> StatusUsage | None:
+    if plan.egress is None or plan.egress.provider is None:
+        return None
+    return StatusUsage(**usage_fields(total_usage(history.attempts.values())))
+
+
+def _reasons(history: RunHistory) -> tuple[ReasonCount, ...]:
+    finishes = (attempt.finish for attempt in history.attempts.values())
+    counts = Counter(end.reason for end in finishes if end is not None and end.reason)
+    ordered = sorted(counts.items(), key=lambda item: (-item[1], item[0]))
+    return tuple(ReasonCount(reason=reason, count=count) for reason, count in ordered[:MAX_REASONS])
+
+
+def _failed(plan: RunPlan, history: RunHistory) -> tuple[str, ...]:
+    failed = dict.fromkeys(
+        plan.tasks[key.task].task.id[:MAX_TASK_ID]
+        for key, attempt in history.attempts.items()
+        if attempt.finish is not None and _is_failure(attempt.finish)
+    )
+    return tuple(failed)[:MAX_FAILED_TASKS]
+
+
+def _is_failure(finish: Finish) -> bool:
+    return finish.passed is not True and finish.outcome is not Outcome.NOT_VERIFIED
+
+
+def _dump(status: BenchmarkRunStatus, exclude: set[str] | None = None) -> dict[str, object]:
+    body: Mapping[str, object] = status.model_dump(
+        mode="json", by_alias=True, exclude_none=True, exclude=exclude
+    )
+    return {"status": dict(body)}

@@ -1,0 +1,1 @@
+"""The results volume: journal, store, index, published results."""

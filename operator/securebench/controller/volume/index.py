@@ -1,0 +1,129 @@
+"""index.jsonl: one line per run ever started, so that repeated tries stay visible."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+
+from pydantic import TypeAdapter
+
+from securebench.files.durable import make_folder, replace_file
+from securebench.protocol.messages import decode_object
+from securebench.run.layout import RUNS
+
+INDEX = "index.jsonl"
+_LOCK = threading.Lock()
+
+
+@dataclass(frozen=True, slots=True)
+class IndexEntry:
+    """One run.
+
+    Attributes:
+        run: Name of the BenchmarkRun.
+        uid: Its uid.
+        run_id: The records' run_id.
+        pack: Manifest id.
+        pack_digest: Contract 15.6.
+        harness_digest: Contract 15.6.
+        verifier_version: Contract 15.6.
+        started_at: RFC 3339.
+        run_ordinal: How often this run id was started with these digests, from 1.
+        resume_generation: 0 for a run that resumes none.
+        outcome: Reason of ``Succeeded``, empty while it goes on.
+        removed_at: When its results were removed from the volume, RFC 3339; empty while they lie
+            there.
+    """
+
+    run: str
+    uid: str
+    run_id: str
+    pack: str
+    pack_digest: str
+    harness_digest: str
+    verifier_version: str
+    started_at: str
+    run_ordinal: int = 1
+    resume_generation: int = 0
+    outcome: str = ""
+    removed_at: str = ""
+
+    def binding(self) -> tuple[str, str, str, str]:
+        """Return what must be equal for results to belong together."""
+        return self.run_id, self.pack_digest, self.harness_digest, self.verifier_version
+
+
+_ADAPTER = TypeAdapter(IndexEntry)
+
+
+def index_entry(value: object) -> IndexEntry:
+    """Return the entry of a JSON object.
+
+    Raises:
+        ValueError: It is none.
+    """
+    return _ADAPTER.validate_python(value)
+
+
+class RunIndex:
+    """The index of one volume.
+
+    Args:
+        root: Where the volume is mounted.
+        folder: Below it.
+    """
+
+    def __init__(self, root: Path, folder: str = RUNS) -> None:
+        self._path = root / folder / INDEX
+
+    def entries(self) -> list[IndexEntry]:
+        """Return all entries, oldest first."""
+        if not self._path.exists():
+            return []
+        lines = self._path.read_text(encoding="utf-8").splitlines()
+        return [index_entry(decode_object(line)) for line in lines]
+
+    def add(self, entry: IndexEntry) -> IndexEntry:
+        """Add a run, or return the entry that it has already."""
+        with _LOCK:
+            entries = self.entries()
+            for known in entries:
+                if known.uid == entry.uid:
+                    return known
+            same = sum(1 for known in entries if known.binding() == entry.binding())
+            counted = replace(entry, run_ordinal=same + 1)
+            self._write([*entries, counted])
+            return counted
+
+    def end(self, uid: str, outcome: str) -> None:
+        """Write how a run ended; nothing happens for a run that is not in the index."""
+        self._change(uid, lambda known: replace(known, outcome=outcome))
+
+    def mark_removed(self, uid: str, removed_at: str) -> None:
+        """Write that the results of a run go, unless it is marked; no run: nothing happens."""
+        if not any(known.removed_at for known in self.entries() if known.uid == uid):
+            self._change(uid, lambda known: replace(known, removed_at=removed_at))
+
+    def _change(self, uid: str, change: Callable[[IndexEntry], IndexEntry]) -> None:
+        with _LOCK:
+            entries = self.entries()
+            if any(known.uid == uid for known in entries):
+                self._write([change(known) if known.uid == uid else known for known in entries])
+
+    def keep(self, entry: IndexEntry, outcome: str) -> None:
+        """Take over an ended run from another index, in place of an older line about it."""
+        with _LOCK:
+            others = [known for known in self.entries() if known.uid != entry.uid]
+            self._write([*others, replace(entry, outcome=outcome)])
+
+    def latest(self, run: str) -> IndexEntry | None:
+        """Return the latest run of a BenchmarkRun name."""
+        return next((entry for entry in reversed(self.entries()) if entry.run == run), None)
+
+    def _write(self, entries: list[IndexEntry]) -> None:
+        make_folder(self._path.parent)
+        lines = (json.dumps(asdict(entry), sort_keys=True) + "\n" for entry in entries)
+        replace_file(self._path, "".join(lines).encode())

@@ -1,0 +1,299 @@
+"""The write-ahead journal: append-only, fsynced, a chain of checksums, one writer.
+
+A line is ``<link> <checksum> <JSON of {"type", "entry"}>``: the link is the checksum of the line
+before, of the first line the CRC-32 of the run's uid; the checksum is the CRC-32 of link, blank and
+JSON; both are 8 hex digits. A last line that is cut or whose checksum does not match was never
+acknowledged and is removed. Any other bad line is corruption, also where a lost newline makes it
+one with the last, and so is a whole line that does not follow the line before it.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import threading
+import zlib
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import BinaryIO, NamedTuple
+
+from pydantic import TypeAdapter, ValidationError
+
+from securebench.core.errors import JournalCorruptError, StorageError
+from securebench.files.durable import fsync_folder
+from securebench.run.state import entries
+from securebench.run.state.entries import Entry
+
+_TYPES: dict[str, type[Entry]] = {
+    kind.__name__: kind
+    for kind in (
+        entries.RunBound,
+        entries.Opened,
+        entries.Closed,
+        entries.Isolated,
+        entries.LaunchBegun,
+        entries.ReadBegun,
+        entries.LaunchLost,
+        entries.Produced,
+        entries.Verified,
+        entries.Finished,
+        entries.Kept,
+        entries.RunEnded,
+    )
+}
+_ADAPTERS: dict[str, TypeAdapter[Entry]] = {
+    name: TypeAdapter(kind) for name, kind in _TYPES.items()
+}
+
+
+_CRC_DIGITS = 8
+_START = b' {"type":"'
+"""Follows the checksum in every line."""
+
+_ADVICE = "nothing was changed; put the file back from a copy or start a new run without resumeFrom"
+
+
+class Replay(NamedTuple):
+    """What a journal holds.
+
+    Attributes:
+        entries: In their order.
+        size_bytes: How many bytes of the file hold them; what follows was never acknowledged.
+        link: What the next line links to.
+    """
+
+    entries: tuple[Entry, ...]
+    size_bytes: int
+    link: bytes
+
+
+class JournalLine(NamedTuple):
+    """A whole line: its checksum matches.
+
+    Attributes:
+        link: Checksum of the line that it was written behind.
+        checksum: Its own.
+        body: Its JSON.
+    """
+
+    link: bytes
+    checksum: bytes
+    body: bytes
+
+
+class Journal:
+    """The open journal of one run.
+
+    Args:
+        path: The file; made when it is absent.
+        run_uid: The run.
+
+    Raises:
+        StorageError: Another process holds it.
+        JournalCorruptError: As of ``read_entries``; the file stays as it is.
+    """
+
+    def __init__(self, path: Path, run_uid: str) -> None:
+        is_new = not path.exists()
+        self._lock = threading.RLock()
+        self._file: BinaryIO = path.open("a+b", buffering=0)
+        try:
+            _lock(self._file, path)
+            self.entries, _, self._link = _recover(self._file, run_uid)
+        except BaseException:
+            self._file.close()
+            raise
+        if is_new:
+            fsync_folder(path.parent)
+
+    def append(self, batch: Iterable[Entry]) -> None:
+        """Write entries and return when the disk has them; nothing happens for an empty batch.
+
+        Raises:
+            OSError: The disk did not take them; what was written in part is removed.
+        """
+        with self._lock:
+            self._append(batch)
+
+    def _append(self, batch: Iterable[Entry]) -> None:
+        data, link = encode_all(batch, self._link)
+        if not data:
+            return
+        end = self._file.seek(0, os.SEEK_END)
+        try:
+            _write_all(self._file, data)
+            os.fsync(self._file.fileno())
+        except OSError:
+            self._file.truncate(end)
+            raise
+        self._link = link
+
+    @property
+    def size_bytes(self) -> int:
+        """Size of the file."""
+        return os.fstat(self._file.fileno()).st_size
+
+    def close(self, last: Sequence[Entry] = ()) -> None:
+        """Give the file and its lock back.
+
+        Args:
+            last: Appended before; nothing comes in between, whatever other threads still write.
+
+        Raises:
+            OSError: The disk did not take them; the file is given back all the same.
+        """
+        with self._lock:
+            try:
+                if last:
+                    self.append(last)
+            finally:
+                self._file.close()
+
+
+def first_link(run_uid: str) -> bytes:
+    """Return what the first line of a run's journal links to."""
+    return _crc(run_uid.encode())
+
+
+def encode(entry: Entry, link: bytes) -> bytes:
+    """Return one line with its newline.
+
+    Args:
+        entry: The entry.
+        link: Checksum of the line before it, or ``first_link``.
+    """
+    name = type(entry).__name__
+    body = b'{"type":"%b","entry":%b}' % (name.encode(), _ADAPTERS[name].dump_json(entry))
+    return b"%b %b %b\n" % (link, checksum(link, body), body)
+
+
+def encode_all(batch: Iterable[Entry], link: bytes) -> tuple[bytes, bytes]:
+    """Return lines that follow each other, and what the line behind them links to."""
+    lines = []
+    for entry in batch:
+        line = encode(entry, link)
+        link = line[_CRC_DIGITS + 1 :][:_CRC_DIGITS]
+        lines.append(line)
+    return b"".join(lines), link
+
+
+def checksum(link: bytes, body: bytes) -> bytes:
+    """Return the checksum of a line."""
+    return _crc(b"%b %b" % (link, body))
+
+
+def _crc(data: bytes) -> bytes:
+    return b"%08x" % zlib.crc32(data)
+
+
+def whole_line(data: bytes) -> JournalLine | None:
+    """Return a line without its newline in its parts; None when its checksum does not match."""
+    link, _, rest = data.partition(b" ")
+    own, _, body = rest.partition(b" ")
+    is_whole = len(link) == _CRC_DIGITS and own == checksum(link, body)
+    return JournalLine(link, own, body) if is_whole else None
+
+
+def decode(body: bytes) -> Entry:
+    """Return the entry of a line's JSON.
+
+    Raises:
+        ValueError: It is none.
+    """
+    name, _, rest = body.removeprefix(b'{"type":"').partition(b'","entry":')
+    adapter = _ADAPTERS.get(name.decode())
+    if adapter is None:
+        raise ValueError(f"unknown entry {name.decode()!r}")
+    return adapter.validate_json(rest.removesuffix(b"}"))
+
+
+def read_entries(data: bytes, run_uid: str) -> Replay:
+    """Decode a whole journal.
+
+    Args:
+        data: The file's content.
+        run_uid: The run that it must belong to.
+
+    Raises:
+        JournalCorruptError: A line before the last does not hold; a whole line is missing, doubled,
+            in another place or of another run; an earlier version wrote the file.
+    """
+    *lines, rest = data.split(b"\n")
+    found: list[Entry] = []
+    link, good = first_link(run_uid), 0
+    for number, text in enumerate(lines, start=1):
+        line = whole_line(text)
+        is_last = number == len(lines) and not rest
+        if line is None and is_last and not _is_corrupt(text, number):
+            break
+        if line is None or line.link != link:
+            raise _corrupt(number, _fault(lines, number))
+        try:
+            found.append(decode(line.body))
+        except (ValueError, ValidationError) as error:
+            raise _corrupt(number, f"holds no entry: {error}") from error
+        link, good = line.checksum, good + len(text) + 1
+    return Replay(tuple(found), good, link)
+
+
+def _corrupt(number: int, fault: str) -> JournalCorruptError:
+    return JournalCorruptError(f"line {number} of the journal {fault}; {_ADVICE}", line=number)
+
+
+def _is_corrupt(text: bytes, number: int) -> bool:
+    """Whether a last line that is not whole was not simply cut: it may not be removed."""
+    return _hides_entry(text) or (number == 1 and _is_of_earlier_version(text))
+
+
+def _fault(lines: Sequence[bytes], number: int) -> str:
+    """Return what is wrong with a line that does not continue the chain."""
+    line = whole_line(lines[number - 1])
+    if line is None:
+        is_earlier = number == 1 and _is_of_earlier_version(lines[0])
+        return "was written by an earlier version" if is_earlier else "is damaged"
+    own = [other and other.checksum for other in map(whole_line, lines)]
+    if line.checksum in own[: number - 1]:
+        return f"is line {own.index(line.checksum) + 1} once more"
+    if line.link in own:
+        return f"belongs behind line {own.index(line.link) + 1}: lines changed places"
+    if number == 1:
+        return "does not begin this run: lines before it are missing, or it is of another run"
+    return f"does not follow line {number - 1}: lines are missing, or it is of another run"
+
+
+def _is_of_earlier_version(text: bytes) -> bool:
+    """Whether this is ``<crc32 of the JSON> <JSON>``, as before the lines were chained."""
+    return text.find(_START) == _CRC_DIGITS
+
+
+def _hides_entry(line: bytes) -> bool:
+    """Whether a whole line follows in this one: its start lost its newline to a flipped bit."""
+    before = 2 * _CRC_DIGITS + 1
+    at = line.find(_START, before + 1)
+    while at > 0:
+        if whole_line(line[at - before :]) is not None:
+            return True
+        at = line.find(_START, at + 1)
+    return False
+
+
+def _recover(file: BinaryIO, run_uid: str) -> Replay:
+    file.seek(0)
+    replay = read_entries(file.read(), run_uid)
+    if replay.size_bytes != file.seek(0, os.SEEK_END):
+        file.truncate(replay.size_bytes)
+        os.fsync(file.fileno())
+    return replay
+
+
+def _lock(file: BinaryIO, path: Path) -> None:
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError as error:
+        raise StorageError(f"another operator holds {path.name}; it must stop first") from error
+
+
+def _write_all(file: BinaryIO, data: bytes) -> None:
+    view = memoryview(data)
+    while view:
+        view = view[file.write(view) :]

@@ -1,0 +1,94 @@
+"""All folders of runs on a volume: when they ended, and how they go. Every function blocks."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
+from datetime import datetime
+from pathlib import Path
+from typing import NamedTuple
+
+from securebench.controller.volume.store import FINAL_STATUS, JOURNAL, RUN, RunStore, read_json
+from securebench.run.layout import PUBLISHED, RUNS, run_folder
+
+COMPLETION_TIME = "completionTime"
+"""In the status that a run leaves on the volume when it ends."""
+
+
+class FolderState(NamedTuple):
+    """The folder of a run.
+
+    Attributes:
+        uid: The run.
+        ended_at: When it ended, in seconds since the epoch, or None.
+        touched_at: When its journal, or else the folder, was written last.
+        has_results: Whether more is left than its final status.
+    """
+
+    uid: str
+    ended_at: float | None
+    touched_at: float
+    has_results: bool
+
+
+def run_folders(root: Path) -> list[FolderState]:
+    """Return the folders of all runs of a volume."""
+    runs = root / RUNS
+    if not runs.is_dir():
+        return []
+    return [_state(root, path) for path in sorted(runs.iterdir()) if path.is_dir()]
+
+
+def ended_at(root: Path, uid: str) -> float | None:
+    """Return when a run ended, in seconds since the epoch; None for one that goes on.
+
+    Raises:
+        ValueError: Its final status is none of ours.
+    """
+    final = RunStore(root, uid).read_final_status() or {}
+    status = final.get("status")
+    time = status.get(COMPLETION_TIME) if isinstance(status, Mapping) else None
+    return datetime.fromisoformat(time).timestamp() if isinstance(time, str) else None
+
+
+def remove_results(root: Path, uid: str) -> None:
+    """Remove all of an ended run but how it ended; what is gone already is no error.
+
+    What is published of it goes first.
+    """
+    with suppress(FileNotFoundError):
+        shutil.rmtree(root / PUBLISHED / uid)
+    for path in (root / run_folder(uid)).iterdir():
+        if path.name == FINAL_STATUS:
+            continue
+        if path.is_dir() and not path.is_symlink():
+            shutil.rmtree(path)
+        else:
+            path.unlink()
+
+
+def remove_folder(root: Path, uid: str) -> None:
+    """Remove the folder of a run; what is gone already is no error.
+
+    Its final status goes last: a removal that is broken off does not make it a run that goes on.
+    """
+    remove_results(root, uid)
+    shutil.rmtree(root / run_folder(uid))
+
+
+def bindings(root: Path) -> Iterator[Mapping[str, object]]:
+    """Yield what the runs are bound to that have more left than their final status."""
+    for path in sorted((root / RUNS).glob(f"*/{RUN}")):
+        yield read_json(path)
+
+
+def _state(root: Path, path: Path) -> FolderState:
+    journal = path / JOURNAL
+    touched = journal if journal.exists() else path
+    return FolderState(
+        uid=path.name,
+        ended_at=ended_at(root, path.name),
+        touched_at=touched.stat().st_mtime,
+        has_results=any(item.name != FINAL_STATUS for item in path.iterdir()),
+    )

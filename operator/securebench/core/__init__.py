@@ -1,0 +1,1 @@
+"""Words and forms that every process shares; pure, imports nothing of ours."""

@@ -1,0 +1,49 @@
+"""Words of a record's ``failure_reason`` that several packages say (contract 15.1).
+
+Reasons that one enumeration owns stay there: ``protocol.extraction.Problem`` and
+``benchmark.patch.judgement``.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+PRODUCER_TIMEOUT: Final = "producer_timeout"
+VERIFIER_TIMEOUT: Final = "verifier_timeout"
+EMPTY_CANDIDATE: Final = "empty_candidate"
+HARNESS_NOT_STARTED: Final = "harness_not_started"
+"""The program of the harness does not exist in the task's image or cannot be executed."""
+HARNESS_FAILED: Final = "harness_failed"
+"""The harness ended with an exit code that is not 0 and handed nothing in."""
+
+OOM_KILLED: Final = "oom_killed"
+DISK_LIMIT_EXCEEDED: Final = "disk_limit_exceeded"
+SUPERVISOR_KILLED: Final = "supervisor_killed"
+"""What ran in a container ended its PID 1."""
+
+VERIFIER_ERROR: Final = "verifier_error"
+VERIFIER_CONFIGURATION: Final = "verifier_configuration"
+"""What decides cannot work: found in the row, or before the candidate was there."""
+
+EXTRACTION_FAILED: Final = "extraction_failed"
+MATERIALIZATION_FAILED: Final = "materialization_failed"
+EGRESS_SETUP_FAILED: Final = "egress_setup_failed"
+EGRESS_REPORT_MISSING: Final = "egress_report_missing"
+"""The gateway did not say in the end what a launch did: nothing is known of the provider."""
+PREFLIGHT_FAILED: Final = "preflight_failed"
+BUDGET_EXHAUSTED: Final = "budget_exhausted"
+PROVIDER_UNAVAILABLE: Final = "provider_unavailable"
+PROVIDER_AUTH: Final = "provider_auth"
+PROVIDER_QUOTA: Final = "provider_quota"
+PROVIDER_REASONS: Final = (PROVIDER_AUTH, PROVIDER_QUOTA, PROVIDER_UNAVAILABLE)
+"""Of outcome ``provider``: launched again at most ``providerRetries`` times (contract 21.7)."""
+IMAGE_PULL_FAILED: Final = "image_pull_failed"
+IMAGE_CHANGED: Final = "image_changed"
+NODE_LOST: Final = "node_lost"
+POD_LOST: Final = "pod_lost"
+
+EVALUATOR_TAMPERED: Final = "evaluator_tampered"
+"""The same checks passed although one was added that must fail."""
+
+PHASES_BEFORE_CHECKS: Final = frozenset({"queued", "producer", "candidate_extraction"})
+"""Values of ``failure_phase`` of attempts whose candidate no verifier saw."""

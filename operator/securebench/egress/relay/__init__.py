@@ -1,1 +1,0 @@
-"""What the gateway adds to and takes from an exchange with a model provider; pure."""

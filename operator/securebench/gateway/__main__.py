@@ -1,0 +1,179 @@
+"""``python3 -I -m securebench.gateway <folder>``: the gateway of one run."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import logging
+import resource
+import signal
+import socket
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from securebench.core.clock import Clock, SystemClock
+from securebench.core.errors import ConfigError, SecureBenchError
+from securebench.gateway.net.dial import PROVIDER_THREADS, Dialer, SystemResolver
+from securebench.gateway.net.streams import CHUNK_BYTES
+from securebench.gateway.provider.provider_route import serve_provider
+from securebench.gateway.proxy.proxy import serve_proxy
+from securebench.gateway.server.admission import Admission
+from securebench.gateway.server.context import RunGateway
+from securebench.gateway.server.registry import Launches
+from securebench.gateway.server.server import Handler, Server
+from securebench.protocol.gateway_codec import decode
+from securebench.protocol.gateway_config import CONFIG_FILE, KEYS_FILE, GatewayConfig
+from securebench.protocol.gateway_report import LAUNCHES
+from securebench.protocol.sidecar import GATEWAY_PORT, Route
+
+READY = Path("/tmp/ready")  # noqa: S108 - the container's own; looked at by its probe
+BACKLOG = 512
+
+logger = logging.getLogger(__name__)
+
+
+def main(
+    arguments: Sequence[str] | None = None, *, port: int = GATEWAY_PORT, ready: Path = READY
+) -> int:
+    """Serve until SIGTERM; return 0 when all is written down, 1 when the gateway cannot run.
+
+    Args:
+        arguments: Command line without the program.
+        port: To listen on, 0 for any.
+        ready: Made when the gateway listens; holds the port.
+    """
+    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
+    parser = argparse.ArgumentParser(prog="securebench.gateway")
+    parser.add_argument("folder", type=Path)
+    folder = parser.parse_args(arguments).folder
+    _withdraw(ready)
+    _allow_all_files()
+    try:
+        config, clock = read_config(folder), SystemClock()
+        launches = Launches(folder / LAUNCHES, config, clock)
+        gateway = make_gateway(config, clock)
+        server = Server(gateway, Admission(config, folder / KEYS_FILE), launches, routes(config))
+        if config.provider is not None:
+            gateway.provider_tls.cert_store_stats()  # a missing authority is told now
+        asyncio.run(run(server, launches, open_sockets(port), ready))
+    except (SecureBenchError, OSError) as error:
+        logger.error("the gateway ends: %s", error)  # noqa: TRY400 - expected, no bug
+        return 1
+    return 0
+
+
+def read_config(folder: Path) -> GatewayConfig:
+    """Return the configuration of a run's folder.
+
+    Raises:
+        ConfigError: It is not of this version's form, or allows nothing at all.
+        OSError: It cannot be read.
+    """
+    try:
+        config = decode(GatewayConfig, (folder / CONFIG_FILE).read_bytes())
+    except ValueError as error:
+        raise ConfigError(f"{CONFIG_FILE} is not a gateway's configuration: {error}") from None
+    if not config.domains and config.provider is None:
+        raise ConfigError("the run has no allowed domains and no provider; a gateway has no use")
+    return config
+
+
+async def run(
+    server: Server, launches: Launches, sockets: Sequence[socket.socket], ready: Path
+) -> None:
+    """Serve until SIGTERM, then cut what is open and write all of it down.
+
+    Args:
+        server: Serves each connection.
+        launches: Written down again and again.
+        sockets: Bound; closed in the end.
+        ready: Made when the gateway listens; holds the port.
+
+    Raises:
+        OSError: The file for the probe cannot be made.
+    """
+    stop = asyncio.Event()
+    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, stop.set)
+    flushing = asyncio.create_task(launches.keep_flushing())
+    listeners = [
+        await asyncio.start_server(server.connected, sock=sock, limit=CHUNK_BYTES, backlog=BACKLOG)
+        for sock in sockets
+    ]
+    _announce(ready, sockets[0].getsockname()[1])
+    await stop.wait()
+    _withdraw(ready)
+    for listener in listeners:
+        listener.close()
+    await server.end()
+    flushing.cancel()
+    await launches.flush_all()
+
+
+def make_gateway(config: GatewayConfig, clock: Clock) -> RunGateway:
+    """Return what the routes share; agents' names and the provider's have a resolver each."""
+    seconds = config.limits.connect_seconds
+    provider = Dialer(seconds, SystemResolver(PROVIDER_THREADS))
+    return RunGateway(config, Dialer(seconds), provider, clock)
+
+
+def routes(config: GatewayConfig) -> dict[Route, Handler]:
+    """Return the ways out that a configuration opens."""
+    found: dict[Route, Handler] = {}
+    if config.domains:
+        found[Route.PROXY] = serve_proxy
+    if config.provider is not None:
+        found[Route.PROVIDER] = serve_provider
+    return found
+
+
+def open_sockets(port: int) -> list[socket.socket]:
+    """Return listening sockets of both families, or of the one that the machine has.
+
+    Raises:
+        OSError: Neither can be opened.
+    """
+    sockets: list[socket.socket] = []
+    problem: OSError | None = None
+    for family, address in ((socket.AF_INET, "0.0.0.0"), (socket.AF_INET6, "::")):  # noqa: S104 - the policy says who may come
+        try:
+            sockets.append(_open_socket(family, address, port))
+        except OSError as error:
+            problem = error
+    if not sockets:
+        raise problem or OSError("no address family")
+    return sockets
+
+
+def _open_socket(family: socket.AddressFamily, address: str, port: int) -> socket.socket:
+    # Only where the protocol is named does asyncio set TCP_NODELAY; else small pieces wait 40 ms.
+    opened = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
+    try:
+        opened.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        if family == socket.AF_INET6:
+            opened.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
+        opened.bind((address, port))
+        opened.setblocking(False)  # noqa: FBT003 - positional only
+    except OSError:
+        opened.close()
+        raise
+    return opened
+
+
+def _allow_all_files() -> None:
+    """A tunnel needs two descriptors; the usual soft limit is below the run's connections."""
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+
+
+def _announce(ready: Path, port: int) -> None:
+    ready.write_text(str(port))
+    logger.info("the gateway listens on port %d", port)
+
+
+def _withdraw(ready: Path) -> None:
+    ready.unlink(missing_ok=True)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,93 @@
+"""Why the gateway refused or cut something.
+
+GatewayError(reason, cause)
+├── RefusedError      the agent asked for what it may not have; carries the HTTP status
+├── UnreachableError  allowed, but there is no way to it; answered with 502
+└── CutError          allowed, begun and ended by the gateway
+"""
+
+from __future__ import annotations
+
+from enum import StrEnum
+
+from securebench.core.errors import SecureBenchError
+
+BAD_REQUEST = 400
+FORBIDDEN = 403
+BAD_GATEWAY = 502
+
+
+class Cause(StrEnum):
+    """Word for a decision in the log of a launch."""
+
+    BAD_REQUEST = "bad_request"
+    METHOD = "method"
+    PATH = "path"
+    NOT_LISTED = "not_listed"
+    """No entry of ``allowed_domains`` matches the host."""
+    LITERAL = "address_literal"
+    PORT = "port"
+    HOST_MISMATCH = "host_mismatch"
+    """The Host field does not name the URL's host."""
+    NOT_PUBLIC = "address_not_public"
+    """At least one address of the name is none of the public internet."""
+    UNRESOLVED = "unresolved"
+    UNREACHABLE = "unreachable"
+    NO_HELLO = "no_client_hello"
+    NO_SERVER_NAME = "no_server_name"
+    SNI_MISMATCH = "sni_mismatch"
+    ENCRYPTED_HELLO = "encrypted_client_hello"
+    TOO_LARGE = "too_large"
+    HOSTED_TOOL = "hosted_tool"
+    BUDGET = "budget"
+    TOKEN = "token"  # noqa: S105 - a word
+    """The token is none of a harness Pod of this run."""
+    ADDRESS = "address"
+    """The token is used from another address than before."""
+    CONNECTIONS = "connections"
+    """Too many are open."""
+    ROUTE = "route"
+    """The run has no such way out."""
+    IDLE = "idle"
+    BYTES = "byte_limit"
+    CLOSED = "closed"
+    """The harness has ended, or the gateway does."""
+    BROKEN = "broken"
+    """One side ended the connection in the middle."""
+
+
+class GatewayError(SecureBenchError):
+    """Base of what ends a request or a connection.
+
+    Args:
+        reason: One plain sentence; the agent may read it.
+        cause: Word for the log.
+    """
+
+    def __init__(self, reason: str, cause: Cause) -> None:
+        super().__init__(reason, cause=cause.value)
+        self.cause = cause
+
+
+class RefusedError(GatewayError):
+    """The agent asked for what it may not have.
+
+    Args:
+        reason: One plain sentence; the agent may read it.
+        cause: Word for the log.
+        status: HTTP status of the answer.
+    """
+
+    def __init__(self, reason: str, cause: Cause, status: int = FORBIDDEN) -> None:
+        super().__init__(reason, cause)
+        self.status = status
+
+
+class UnreachableError(GatewayError):
+    """The target is allowed, but has no address or takes no connection."""
+
+    status = BAD_GATEWAY
+
+
+class CutError(GatewayError):
+    """The gateway ended a connection that it had allowed."""

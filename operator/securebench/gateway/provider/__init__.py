@@ -1,0 +1,1 @@
+"""The provider route: one request to the model provider."""

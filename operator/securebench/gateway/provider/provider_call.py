@@ -1,0 +1,254 @@
+"""One request that goes to the provider: sent, passed back while it comes, counted."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import replace
+from typing import Final
+
+import h11
+
+from securebench.agents.providers.answers import (
+    CHARACTERS_PER_TOKEN,
+    FORBIDDEN,
+    AnswerReader,
+    DocumentReader,
+    StreamReader,
+    TokenUsage,
+    failure_of_status,
+)
+from securebench.core.reasons import PROVIDER_AUTH, PROVIDER_UNAVAILABLE
+from securebench.gateway.net.causes import Cause, CutError, UnreachableError
+from securebench.gateway.net.http1 import Exchange
+from securebench.gateway.provider.provider_upstream import Question, Upstream
+from securebench.gateway.relay import account
+from securebench.gateway.relay.headers import agent_headers
+from securebench.gateway.relay.masking import KeyMask
+from securebench.gateway.server.context import RunGateway
+from securebench.gateway.server.launch import ServedLaunch
+
+OK: Final = 200
+WAIT_SECONDS: Final = 5.0
+"""Longest that an agent may keep its provider waiting before a break is held to be its own doing.
+
+Providers give up a client that takes nothing; a program that reads takes no such time.
+"""
+ANSWER_TOKENS: Final = 32_000
+"""Reserved for an answer that is not there yet: the most that Claude Code asks for."""
+READ_ON_SECONDS: Final = 5.0
+"""For the end of an answer whose agent left: it has the usage, and often comes soon after."""
+_REDIRECTS: Final = range(300, 400)
+
+
+class KeyRefusedError(Exception):
+    """The provider does not take the key; the agent has no answer yet."""
+
+
+class ProviderCall:
+    """One request to the provider; its end is added to the launch's sums however it comes.
+
+    Args:
+        question: What is sent; it was counted as sent.
+        exchange: Takes the answer.
+        launch: Who asks.
+        gateway: What the routes share.
+
+    Attributes:
+        failure: Reason of the provider so far, as a word of records, or empty.
+        usage: Tokens that were added to the launch's sums.
+    """
+
+    def __init__(
+        self, question: Question, exchange: Exchange, launch: ServedLaunch, gateway: RunGateway
+    ) -> None:
+        self.failure = ""
+        self.usage = TokenUsage()
+        self._question = question
+        self._exchange = exchange
+        self._launch = launch
+        self._gateway = gateway
+        self._meter = question.provider.meter()
+        self._mask = KeyMask(question.key)
+        self._is_judged = False
+        self._has_answer = False
+        self._reader: AnswerReader | None = None
+        self._reading: asyncio.Future[bytes | None] | None = None
+        self._is_over = False
+        self._waited_seconds = 0.0
+        self._is_streamed = True
+        self._body_bytes = len(question.body)
+        self._turn = gateway.bodies.turn(launch)
+        self._reserve(1)
+
+    @property
+    def echoes(self) -> int:
+        """How often the answer had the key in it."""
+        return self._mask.found
+
+    async def run(self, sent: Callable[[], None]) -> None:
+        """Ask and pass the answer on; a cancellation gives the request up.
+
+        Args:
+            sent: Called when the body is not needed any more.
+
+        Raises:
+            KeyRefusedError: The agent is to be told so.
+            UnreachableError: The provider failed; the answer may have begun.
+            CutError: The agent took nothing for too long, or has no bytes left.
+            OSError: The agent left.
+        """
+        try:
+            await self._run(sent)
+        except UnreachableError as error:
+            self._broke(error.cause)
+            raise
+        finally:
+            end = self._ended()
+            self.failure, self.usage = end.failure, end.usage
+            self._launch.update_relay(account.ended(self._launch.relay, end))
+            self._reserve(-1)
+
+    def _reserve(self, sign: int) -> None:
+        """Reserve what the request may use, or give it back."""
+        tokens = self._body_bytes // CHARACTERS_PER_TOKEN + ANSWER_TOKENS
+        config = self._gateway.config.provider
+        left = None if config is None else account.tokens_left(self._launch.relay, config)
+        self._turn.reserve(sign * tokens, left)
+
+    async def _run(self, sent: Callable[[], None]) -> None:
+        upstream = await Upstream.opened(self._gateway, self._launch, self._question.provider.host)
+        try:
+            await self._ask(upstream)
+            sent()
+            await self._relay(upstream)
+        finally:
+            try:
+                await self._read_on(upstream)
+            finally:
+                if self._reading is not None:
+                    self._reading.cancel()
+                await upstream.close()
+
+    async def _ask(self, upstream: Upstream) -> None:
+        body = self._question.body
+        self._is_streamed = await self._gateway.bodies.judged(len(body), _is_streamed, body)
+        await upstream.ask(self._question)
+        self._question = self._question._replace(body=b"")
+
+    async def _relay(self, upstream: Upstream) -> None:
+        head = await upstream.head()
+        self._judge(head)
+        self._has_answer = True
+        self._reader = None if self._is_judged else self._reader_of(head)
+        headers = agent_headers((name, self._mask.whole(value)) for name, value in head.headers)
+        await self._exchange.start(head.status_code, tuple(headers))
+        while (piece := await self._next(upstream)) is not None:
+            await self._send(self._mask.feed(piece))
+        if not self._meter.has_gap:
+            self._broke(Cause.BROKEN)
+        self._is_over = self._waited_seconds <= WAIT_SECONDS
+        await self._send(self._mask.rest())
+        await self._exchange.finish()
+
+    async def _next(self, upstream: Upstream) -> bytes | None:
+        """Return the next bytes of the answer when they are read, None at its end.
+
+        A cancellation does not end the answer: the next call goes on.
+        """
+        self._reading = self._reading or asyncio.ensure_future(upstream.piece())
+        piece = await asyncio.shield(self._reading)
+        self._reading = None
+        if self._reader is not None and piece is not None:
+            self._reader.feed(piece)
+        elif self._reader is not None:
+            self._reader.end()
+            self._reader = None
+        return piece
+
+    async def _read_on(self, upstream: Upstream) -> None:
+        """Read what the agent did not wait for; the end of a launch waits for nothing."""
+        if self._launch.is_closing:
+            return
+        with suppress(UnreachableError, TimeoutError):
+            async with asyncio.timeout(READ_ON_SECONDS):
+                while self._reader is not None and not self._meter.is_complete:
+                    await self._next(upstream)
+
+    def _broke(self, cause: Cause) -> None:
+        """Blame the provider for an answer without its end, unless the agent brought that about."""
+        is_slow = self._waited_seconds > WAIT_SECONDS
+        is_long = cause is Cause.IDLE and not self._is_streamed
+        if not (self._is_judged or self._meter.is_complete or is_slow or is_long):
+            self.failure = PROVIDER_UNAVAILABLE
+
+    def _judge(self, head: h11.Response) -> None:
+        """Decide what the status says.
+
+        Raises:
+            KeyRefusedError: The key is not taken.
+            UnreachableError: It is an answer that is not passed on.
+        """
+        status = head.status_code
+        if status in _REDIRECTS:
+            raise UnreachableError(
+                "The provider answered with a redirect, which is not followed.", Cause.BROKEN
+            )
+        if dict(head.headers).get(b"content-encoding", b"identity") != b"identity":
+            raise UnreachableError(
+                "The provider's answer is compressed although it was asked not to be.",
+                Cause.BROKEN,
+            )
+        self.failure = failure_of_status(status)
+        self._is_judged = status != OK
+        if status == OK:
+            self._launch.update_relay(account.key_taken(self._launch.relay))
+        # A key that was taken may be refused for what is asked: nothing is final before a 401.
+        is_final = status != FORBIDDEN or not self._launch.relay.is_key_taken
+        if self.failure == PROVIDER_AUTH and is_final:
+            raise KeyRefusedError
+
+    def _reader_of(self, head: h11.Response) -> AnswerReader:
+        kind = dict(head.headers).get(b"content-type", b"").partition(b";")[0].strip().lower()
+        if kind == b"text/event-stream":
+            return StreamReader(self._meter)
+        return DocumentReader(self._meter)
+
+    async def _send(self, piece: bytes) -> None:
+        if not piece:
+            return
+        idle = self._gateway.config.limits.idle_seconds
+        began = self._gateway.monotonic()
+        try:
+            async with asyncio.timeout(idle):
+                await self._exchange.send(piece)
+        except TimeoutError:
+            raise CutError(f"The agent took nothing for {idle:g} seconds.", Cause.IDLE) from None
+        finally:
+            self._waited_seconds += self._gateway.monotonic() - began
+
+    def _ended(self) -> account.UsageEnd:
+        failure = self.failure or self._meter.failure
+        is_read = self._meter.is_complete and not self._meter.has_gap
+        is_unbegun = bool(failure) and not self._meter.characters
+        is_counted = is_unbegun or self._is_judged or (is_read and not failure)
+        usage = self._meter.usage if is_counted else self._estimate()
+        return account.UsageEnd(usage, failure, not (is_counted or self._is_over))
+
+    def _estimate(self) -> TokenUsage:
+        """Return the tokens of an answer whose end nobody read: hiding it is no way to save."""
+        seen = self._meter.usage
+        if not self._has_answer:
+            return seen
+        return replace(
+            seen,
+            input_tokens=seen.input_tokens or self._body_bytes // CHARACTERS_PER_TOKEN,
+            output_tokens=max(seen.output_tokens, self._meter.characters // CHARACTERS_PER_TOKEN),
+        )
+
+
+def _is_streamed(body: bytes) -> bool:
+    """Tell whether a body, as it was written here, asks for a stream of events."""
+    return b'"stream":true' in body and json.loads(body).get("stream") is True

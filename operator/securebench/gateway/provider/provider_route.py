@@ -1,0 +1,360 @@
+"""The provider route: requests to the model provider's API, one after the other.
+
+Source: providers 8; contract 11.4.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Coroutine
+from dataclasses import dataclass, replace
+
+from securebench.agents.providers.bodies import RefusedBodyError, RelayedBody, relayed_body
+from securebench.agents.providers.provider import RequestKind, RequestRefusal
+from securebench.agents.registry import provider_named
+from securebench.core.errors import ConfigError, SecureBenchError
+from securebench.core.reasons import PROVIDER_AUTH
+from securebench.gateway.net.causes import Cause, CutError, RefusedError, UnreachableError
+from securebench.gateway.net.http1 import Exchange, receive_exchange
+from securebench.gateway.net.streams import AgentStream, linger
+from securebench.gateway.provider.provider_call import KeyRefusedError, ProviderCall
+from securebench.gateway.provider.provider_memory import Reservation
+from securebench.gateway.provider.provider_upstream import Question
+from securebench.gateway.proxy.authority import HTTPS_PORT
+from securebench.gateway.relay import account
+from securebench.gateway.relay.headers import RefusedHeadersError, upstream_headers
+from securebench.gateway.server.context import RunGateway
+from securebench.gateway.server.decisions import Decision, Verdict
+from securebench.gateway.server.launch import ServedLaunch
+from securebench.protocol.gateway_config import ProviderConfig
+from securebench.protocol.sidecar import Route
+
+BODY_SECONDS = 60.0
+"""For the body of one request, from the sidecar next door."""
+
+_CAUSES = {
+    RequestRefusal.NOT_RELAYED: Cause.PATH,
+    RequestRefusal.BAD_REQUEST: Cause.BAD_REQUEST,
+    RequestRefusal.TOO_LARGE: Cause.TOO_LARGE,
+    RequestRefusal.BUDGET: Cause.BUDGET,
+}
+_OBSTACLES = {
+    RequestRefusal.BUDGET: "the budget of this task is used up; no further request is sent to the model",
+    RequestRefusal.KEY_REFUSED: "the model provider refuses the key of this run; tell who runs it",
+}
+
+
+class RefusedCallError(SecureBenchError):
+    """A request that is not sent.
+
+    Args:
+        refusal: How it is answered.
+        reason: For the agent.
+        kinds: What was asked for.
+    """
+
+    def __init__(self, refusal: RequestRefusal, reason: str, kinds: tuple[str, ...] = ()) -> None:
+        super().__init__(reason)
+        self.refusal = refusal
+        self.kinds = kinds
+
+
+async def serve_provider(agent: AgentStream, launch: ServedLaunch, gateway: RunGateway) -> None:
+    """Serve an agent's connection until it ends; every request is counted and recorded.
+
+    Args:
+        agent: Positioned after the preface; the caller closes it.
+        launch: Who asks.
+        gateway: What the routes share.
+
+    Raises:
+        OSError: The agent's connection broke.
+        ConfigError: The run has no provider.
+    """
+    config = gateway.config.provider
+    if config is None:
+        raise ConfigError("the run has no model provider")
+    side = Side(agent, launch, gateway, config)
+    while await _serve_next(side):
+        pass
+    await linger(agent)
+
+
+@dataclass(frozen=True)
+class Side:
+    """An agent's connection and what it is served with.
+
+    Attributes:
+        agent: The connection; watched while the provider is asked.
+        launch: Who asks.
+        gateway: What the routes share.
+        config: Of the provider.
+    """
+
+    agent: AgentStream
+    launch: ServedLaunch
+    gateway: RunGateway
+    config: ProviderConfig
+
+    def refused(self, reason: RequestRefusal, kinds: tuple[str, ...] = ()) -> None:
+        """Count a request that is not sent."""
+        self.launch.update_relay(account.refused(self.launch.relay, reason, kinds))
+
+    def failed(self, error: RefusedError | CutError) -> None:
+        """Count and record what is no request; a connection that was cut asked for nothing."""
+        if isinstance(error, CutError):
+            return
+        self.refused(RequestRefusal.BAD_REQUEST)
+        self.launch.record(
+            Decision(
+                Route.PROVIDER, "", self.config.host, HTTPS_PORT, Verdict.REFUSED,
+                error.cause.value, status=error.status,
+            )
+        )  # fmt: skip
+
+
+async def _serve_next(side: Side) -> bool:
+    """Serve one request; tell whether another may follow."""
+    before = side.agent.bytes_up
+    exchange = await receive_exchange(
+        side.agent, side.gateway.config.limits.idle_seconds, side.failed
+    )
+    return exchange is not None and await Request(exchange, side, before).serve()
+
+
+class Request:
+    """One request of the agent, from its head to its line in the log.
+
+    Args:
+        exchange: The request, and where the answer goes.
+        side: Where it came from.
+        bytes_before: Of the agent, before the head of the request.
+    """
+
+    def __init__(self, exchange: Exchange, side: Side, bytes_before: int) -> None:
+        self._exchange = exchange
+        self._agent = side.agent
+        self._side = side
+        self._launch = side.launch
+        self._gateway = side.gateway
+        self._config = side.config
+        self._provider = replace(provider_named(side.config.name), host=side.config.host)
+        self._call: ProviderCall | None = None
+        self._began = side.gateway.monotonic()
+        self._bytes = bytes_before, side.agent.bytes_down
+        self._verdict, self._reason = Verdict.CUT, Cause.CLOSED.value
+        self._model = ""
+        self._kinds: tuple[str, ...] = ()
+        self._is_read = False
+
+    async def serve(self) -> bool:
+        """Answer; tell whether another request may follow on the connection.
+
+        Raises:
+            OSError: The agent's connection broke.
+        """
+        try:
+            await self._answer()
+        except RefusedCallError as error:
+            await self._refuse(error)
+        except UnreachableError as error:
+            self._verdict = Verdict.ALLOWED
+            if self._exchange.status is not None:
+                return False
+            await self._reply(RequestRefusal.UNAVAILABLE, error.reason)
+        except CutError as error:
+            self._reason = error.cause.value
+            return False
+        except OSError:
+            self._verdict, self._reason = Verdict.ALLOWED, Cause.BROKEN.value
+            raise
+        finally:
+            self._record()
+        return self._exchange.is_reusable()
+
+    async def _answer(self) -> None:
+        head = self._exchange.head
+        match self._provider.kind(head.method, head.target):
+            case RequestKind.RELAYED:
+                await self._relay()
+            case RequestKind.PROBE:
+                await self._exchange.start(200, ((b"content-length", b"0"),))
+                await self._exchange.finish()
+                self._verdict, self._reason = Verdict.ALLOWED, ""
+            case RequestKind.UNKNOWN:
+                raise RefusedCallError(RequestRefusal.NOT_RELAYED, "this request is not relayed")
+
+    async def _relay(self) -> None:
+        room: Reservation | None = None
+        try:
+            async with self._gateway.bodies.reader(self._launch):
+                room = await self._gateway.bodies.reserve(self._size())
+                question = await self._question()
+            self._call = self._begun(question)
+            del question  # the call gives the body up as soon as it is sent
+            is_served = await _while_there(self._agent, self._call.run(room.release))
+        except KeyRefusedError:
+            self._verdict, self._reason = Verdict.ALLOWED, PROVIDER_AUTH
+            await self._reply(RequestRefusal.KEY_REFUSED, _OBSTACLES[RequestRefusal.KEY_REFUSED])
+            return
+        finally:
+            if room is not None:
+                room.release()
+        self._verdict = Verdict.ALLOWED
+        self._reason = "" if is_served else Cause.BROKEN.value
+        if not is_served:
+            raise ConnectionResetError("the agent left before its answer was complete")
+
+    def _size(self) -> int:
+        limit = self._gateway.config.limits.request_bytes
+        return (
+            limit if self._exchange.head.length is None else min(self._exchange.head.length, limit)
+        )
+
+    async def _question(self) -> Question:
+        """Read the request and make what is sent instead.
+
+        Raises:
+            RefusedCallError: It may not be sent.
+            CutError: It did not come in time.
+        """
+        raw = await self._raw()
+        self._is_read = True
+        self._check_obstacle()
+        body = await self._relayed(raw)
+        self._model, self._kinds = body.model, body.stripped
+        key = self._key()
+        try:
+            headers = upstream_headers(
+                self._provider, self._exchange.head.headers, key, len(body.data)
+            )
+        except RefusedHeadersError as error:
+            raise RefusedCallError(RequestRefusal.BAD_REQUEST, error.reason) from error
+        target = self._exchange.head.target
+        return Question(self._provider, target, headers, body.data, key)
+
+    async def _raw(self) -> bytes:
+        try:
+            async with asyncio.timeout(BODY_SECONDS):
+                return await self._exchange.whole_body(self._gateway.config.limits.request_bytes)
+        except TimeoutError:
+            raise CutError(
+                f"The body did not come within {BODY_SECONDS:g} seconds.", Cause.IDLE
+            ) from None
+        except RefusedError as error:
+            is_large = error.cause is Cause.TOO_LARGE
+            kind = RequestRefusal.TOO_LARGE if is_large else RequestRefusal.BAD_REQUEST
+            raise RefusedCallError(kind, error.reason) from error
+
+    async def _relayed(self, raw: bytes) -> RelayedBody:
+        provider = self._provider
+        is_open = self._config.allow_external_tools
+        close = provider.allow_hosted_tools if is_open else provider.strip_hosted_tools
+        try:
+            return await self._gateway.bodies.judged(len(raw), relayed_body, raw, close)
+        except RefusedBodyError as error:
+            raise RefusedCallError(RequestRefusal.BAD_REQUEST, error.reason, error.kinds) from error
+
+    def _key(self) -> bytes:
+        """Return the provider's key as it is on the disk now.
+
+        Raises:
+            RefusedCallError: There is none.
+        """
+        try:
+            return self._gateway.provider_key().encode()
+        except ConfigError as error:
+            end = account.UsageEnd(failure=PROVIDER_AUTH)
+            self._launch.update_relay(account.ended(self._launch.relay, end))
+            kind = RequestRefusal.KEY_REFUSED
+            raise RefusedCallError(kind, _OBSTACLES[kind]) from error
+
+    def _check_obstacle(self) -> None:
+        found = account.obstacle(self._launch.relay, self._config)
+        if found is not None:
+            raise RefusedCallError(found, _OBSTACLES[found])
+
+    def _begun(self, question: Question) -> ProviderCall:
+        """Count the request; nothing is awaited between the check of the budget and this."""
+        self._check_obstacle()
+        self._launch.update_relay(account.sent(self._launch.relay, self._model, self._kinds))
+        return ProviderCall(question, self._exchange, self._launch, self._gateway)
+
+    async def _refuse(self, error: RefusedCallError) -> None:
+        self._kinds = tuple(sorted({*self._kinds, *error.kinds}))
+        self._side.refused(error.refusal, error.kinds)
+        cause = Cause.HOSTED_TOOL if error.kinds else _CAUSES.get(error.refusal)
+        self._verdict = Verdict.REFUSED
+        self._reason = PROVIDER_AUTH if cause is None else cause.value
+        await self._reply(error.refusal, error.reason)
+
+    async def _reply(self, reason: RequestRefusal, message: str) -> None:
+        """Answer in the form of the provider; a request that was not read ends the connection."""
+        reply = self._provider.refusal(reason, f"securebench: {message}")
+        headers = [
+            (b"content-type", b"application/json"),
+            (b"content-length", str(len(reply.body)).encode()),
+        ]
+        if self._exchange.head.has_body and not self._is_read:
+            headers.append((b"connection", b"close"))
+        await self._exchange.start(reply.status, tuple(headers))
+        if self._exchange.head.method != "HEAD":
+            await self._exchange.send(reply.body)
+        await self._exchange.finish()
+
+    def _record(self) -> None:
+        call = self._call
+        if call is not None and call.failure:
+            self._reason = call.failure
+        self._launch.record(
+            Decision(
+                route=Route.PROVIDER,
+                method=self._exchange.head.method,
+                host=self._config.host,
+                port=HTTPS_PORT,
+                verdict=self._verdict,
+                reason=self._reason,
+                path=self._exchange.head.target,
+                bytes_up=self._agent.bytes_up - self._bytes[0],
+                bytes_down=self._agent.bytes_down - self._bytes[1],
+                seconds=self._gateway.monotonic() - self._began,
+                status=self._exchange.status,
+                tokens=None
+                if call is None
+                else (call.usage.input_tokens, call.usage.output_tokens),
+                stripped=self._kinds,
+                echoes=0 if call is None else call.echoes,
+            )
+        )
+
+
+async def _while_there(agent: AgentStream, work: Coroutine[None, None, None]) -> bool:
+    """Do the work while the agent is there; tell whether it came to its end.
+
+    Raises:
+        CutError: The launch's byte limit is reached by what the agent sends meanwhile.
+        Exception: What the work raises.
+    """
+    watching = asyncio.ensure_future(_has_left(agent))
+    working = asyncio.ensure_future(work)
+    both = {watching, working}
+    try:
+        await asyncio.wait(both, return_when=asyncio.FIRST_COMPLETED)
+        if not working.done() and watching.result():
+            return False
+        await working
+    finally:
+        for task in both:
+            task.cancel()
+        await asyncio.gather(*both, return_exceptions=True)
+    return True
+
+
+async def _has_left(agent: AgentStream) -> bool:
+    """Return True when the agent ended the connection, False when it sends on."""
+    try:
+        data = await agent.read()
+    except OSError:
+        return True
+    agent.unread(data)
+    return not data

@@ -1,0 +1,1 @@
+"""The proxy route: names, authorities, tunnels."""

@@ -1,0 +1,137 @@
+"""Targets of requests: what CONNECT and an absolute URL name, in one canonical form.
+
+Source: contract 11.2 and 11.3; A-130 and A-135. What is no plain name in one of the
+spellings of the same name is refused, so that the list and the resolver never read different names.
+"""
+
+from __future__ import annotations
+
+import re
+from ipaddress import ip_address
+from typing import NamedTuple
+
+from securebench.gateway.net.causes import BAD_REQUEST, Cause, RefusedError
+from securebench.gateway.proxy.domains import canonical_host
+
+HTTP_PORT = 80
+HTTPS_PORT = 443
+PORTS = frozenset({HTTP_PORT, HTTPS_PORT})
+"""The only ones that a harness may reach."""
+
+SCHEME = "http://"
+MAX_PORT = 65535
+
+_PORT = re.compile(r"[0-9]{1,5}")
+_NUMBER = re.compile(r"[0-9]+|0x[0-9a-f]*")
+"""A last label of this form makes resolvers read the whole as an IPv4 address."""
+_VISIBLE = re.compile(r"[!-~]*")
+
+
+class Target(NamedTuple):
+    """Where a request wants to go: a canonical name, never an address, and port 80 or 443."""
+
+    host: str
+    port: int
+
+
+class UrlTarget(NamedTuple):
+    """Where a plain request wants to go, and what it asks for there.
+
+    Attributes:
+        target: Host and port.
+        path: Origin form: path and query, beginning with ``/``; visible ASCII.
+    """
+
+    target: Target
+    path: str
+
+
+def connect_target(text: str) -> Target:
+    """Return the target of a CONNECT request; the port is 443 where none is given.
+
+    Args:
+        text: As it stands in the request.
+
+    Raises:
+        RefusedError: 400 for what is no name, 403 for an address or another port.
+    """
+    return _target(text, HTTPS_PORT)
+
+
+def host_target(text: str, port: int) -> Target:
+    """Return the target that a Host field names.
+
+    Args:
+        text: The field's value.
+        port: Of the URL; meant where the field has none.
+
+    Raises:
+        RefusedError: 400 for what is no name, 403 for an address or another port.
+    """
+    return _target(text, port)
+
+
+def url_target(text: str) -> UrlTarget:
+    """Return the target of a plain request; the port is 80 where none is given.
+
+    Args:
+        text: The request's target, which must be an absolute http URL without user or fragment.
+
+    Raises:
+        RefusedError: 400 for anything else, 403 for an address or another port.
+    """
+    if text[: len(SCHEME)].lower() != SCHEME:
+        raise _bad("The proxy takes CONNECT and absolute http:// URLs only.")
+    rest = text[len(SCHEME) :]
+    if "#" in rest or not _VISIBLE.fullmatch(rest):
+        raise _bad("The URL has characters that no request target may have.")
+    end = min((rest.find(sign) for sign in "/?" if sign in rest), default=len(rest))
+    path = rest[end:]
+    return UrlTarget(_target(rest[:end], HTTP_PORT), path if path.startswith("/") else f"/{path}")
+
+
+def _target(text: str, default_port: int) -> Target:
+    name, port = _split(text, default_port)
+    host = canonical_host(name)
+    if _is_literal(name.strip("[]")) or (host is not None and _ends_in_number(host)):
+        raise RefusedError("Addresses are not allowed, only names.", Cause.LITERAL)
+    if host is None:
+        raise _bad("The target has no valid host name.")
+    if port not in PORTS:
+        raise RefusedError(f"Port {port} is not allowed, only 80 and 443.", Cause.PORT)
+    return Target(host, port)
+
+
+def _split(text: str, default_port: int) -> tuple[str, int]:
+    if text.startswith("["):
+        name, bracket, rest = text.partition("]")
+        if not bracket or not _is_literal(name[1:]) or (rest and not rest.startswith(":")):
+            raise _bad("The target's brackets do not hold an address.")
+        return f"{name}]", _port(rest[1:]) if rest else default_port
+    if _is_literal(text):
+        return text, default_port
+    name, colon, port = text.partition(":")
+    return name, _port(port) if colon else default_port
+
+
+def _port(text: str) -> int:
+    port = int(text) if _PORT.fullmatch(text) else 0
+    if not 0 < port <= MAX_PORT:
+        raise _bad("The target's port is not a number from 1 to 65535.")
+    return port
+
+
+def _is_literal(text: str) -> bool:
+    try:
+        ip_address(text)
+    except ValueError:
+        return False
+    return True
+
+
+def _ends_in_number(host: str) -> bool:
+    return _NUMBER.fullmatch(host.rpartition(".")[2]) is not None
+
+
+def _bad(reason: str) -> RefusedError:
+    return RefusedError(reason, Cause.BAD_REQUEST, BAD_REQUEST)

@@ -1,0 +1,265 @@
+"""Plain HTTP requests with an absolute URL (contract 11.3).
+
+Each request is decided on its own and has a connection to its origin of its own, so that nothing
+that is hidden in one can borrow what another was allowed. Redirects are the agent's business.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import hashlib
+from collections.abc import Callable, Coroutine
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Final
+
+import h11
+
+from securebench.gateway.net.causes import (
+    BAD_REQUEST,
+    Cause,
+    CutError,
+    GatewayError,
+    RefusedError,
+    UnreachableError,
+)
+from securebench.gateway.net.heads import HTTP_1_1, Headers, RequestHead, end_to_end, words
+from securebench.gateway.net.heads import values as header_values
+from securebench.gateway.net.http1 import Exchange, OriginConnection
+from securebench.gateway.net.streams import AgentStream, IdleLimit, Stream, pump
+from securebench.gateway.proxy.authority import (
+    HTTP_PORT,
+    Target,
+    UrlTarget,
+    host_target,
+    url_target,
+)
+from securebench.gateway.proxy.request_log import RequestEntry
+from securebench.gateway.server.context import RunGateway
+from securebench.gateway.server.launch import ServedLaunch
+
+METHODS: Final = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE"})
+
+NOT_IMPLEMENTED = 501
+GATEWAY_TIMEOUT = 504
+CONTINUE = 100
+SWITCHING = 101
+NO_CONTENT = 204
+
+WEBSOCKET_GUID: Final = b"258EAFA5-E914-47DA-95CA-C5AB0DC85B11"
+"""RFC 6455 section 1.3."""
+
+Touch = Callable[[], None]
+
+
+@dataclass(frozen=True)
+class Forward:
+    """One request on its way.
+
+    Attributes:
+        exchange: Request and answer.
+        agent: Its connection.
+        launch: Who asks.
+        gateway: What the routes share.
+        entry: What the log will say.
+    """
+
+    exchange: Exchange
+    agent: AgentStream
+    launch: ServedLaunch
+    gateway: RunGateway
+    entry: RequestEntry
+
+    async def serve(self) -> None:
+        """Answer the request and record it; whether another may follow, the exchange knows.
+
+        Raises:
+            OSError: The agent's connection broke.
+        """
+        try:
+            url = self._admitted()
+            origin = await self.gateway.dial(self.launch, *url.target)
+            self.entry.begin()
+            try:
+                await self._relay(url, origin)
+            finally:
+                await origin.close()
+            self.entry.succeed()
+        except GatewayError as error:
+            self.entry.fail(error)
+            await self._answer(error)
+        except OSError:
+            self.entry.break_off()
+            raise
+        finally:
+            self.entry.record(self.exchange.status)
+
+    def _admitted(self) -> UrlTarget:
+        head = self.exchange.head
+        self.entry.ask(head)
+        if head.method not in METHODS:
+            message = "The proxy takes CONNECT, GET, HEAD, POST, PUT, PATCH and DELETE only."
+            raise RefusedError(message, Cause.METHOD, NOT_IMPLEMENTED)
+        url = url_target(head.target)
+        self.entry.understand(url)
+        require_host(head, url.target)
+        if not self.gateway.is_listed(url.target.host):
+            raise RefusedError(
+                f"{url.target.host} is not one of the allowed domains.", Cause.NOT_LISTED
+            )
+        return url
+
+    async def _answer(self, error: GatewayError) -> None:
+        """Answer with an error unless an answer has begun; then only the end can tell."""
+        if self.exchange.status is None:
+            status = getattr(error, "status", GATEWAY_TIMEOUT)
+            with suppress(CutError):
+                await self.exchange.answer(status, error.reason)
+
+    async def _relay(self, url: UrlTarget, stream: Stream) -> None:
+        head, limits = self.exchange.head, self.gateway.config.limits
+        origin = OriginConnection(stream)
+        async with IdleLimit(limits.idle_seconds) as idle:
+            await origin.start(head.method, url.path, origin_headers(head, url.target))
+            up, down = self._upload(origin, idle.touch), self._download(origin, idle.touch)
+            if head.has_body:
+                await _until_answered(up, down)
+            else:
+                await up
+                await down
+        if self.exchange.status == SWITCHING:
+            await self._switch(origin, stream)
+
+    async def _upload(self, origin: OriginConnection, touch: Touch) -> None:
+        """Send the request's body; an origin that takes no more of it may still answer."""
+        async for data in self.exchange.body():
+            touch()
+            try:
+                await origin.send(data)
+            except UnreachableError:
+                return
+            touch()
+        is_chunked = self.exchange.head.length is None
+        with suppress(UnreachableError):
+            await origin.finish(self.exchange.trailers if is_chunked else ())
+
+    async def _download(self, origin: OriginConnection, touch: Touch) -> None:
+        answer = await origin.next_head()
+        while isinstance(answer, h11.InformationalResponse):
+            if answer.status_code == SWITCHING:
+                await self.exchange.inform(SWITCHING, switch_headers(self.exchange.head, answer))
+                return
+            if answer.status_code != CONTINUE:
+                await self.exchange.inform(answer.status_code, end_to_end(answer.headers))
+                touch()
+            answer = await origin.next_head()
+        await self.exchange.start(answer.status_code, answer_headers(answer), answer.reason)
+        async for data in origin.body():
+            touch()
+            await self.exchange.send(data)
+            touch()
+        await self.exchange.finish(origin.trailers)
+
+    async def _switch(self, origin: OriginConnection, stream: Stream) -> None:
+        if early := self.exchange.rest:
+            await stream.write(early)
+        if early := origin.rest:
+            await self.agent.write(early)
+        await pump(self.agent, stream, self.gateway.config.limits.idle_seconds)
+
+
+async def _until_answered(
+    up: Coroutine[object, object, None], down: Coroutine[object, object, None]
+) -> None:
+    """Run both; the answer's end is the end of both, and so is a request that is malformed."""
+    upload, download = asyncio.ensure_future(up), asyncio.ensure_future(down)
+    try:
+        await asyncio.wait((upload, download), return_when=asyncio.FIRST_COMPLETED)
+        if upload.done():
+            upload.result()
+        await download
+    finally:
+        upload.cancel()
+        download.cancel()
+        await asyncio.gather(upload, download, return_exceptions=True)
+
+
+def require_host(head: RequestHead, target: Target) -> None:
+    """Require that the request has one Host field, and that it names the target.
+
+    Raises:
+        RefusedError: 400.
+    """
+    fields = head.values(b"host")
+    try:
+        named = [host_target(field.decode("latin-1"), target.port) for field in fields]
+    except RefusedError:
+        named = []
+    if named != [target]:
+        raise RefusedError(
+            f"The Host header of the request does not name {target.host}.",
+            Cause.HOST_MISMATCH,
+            BAD_REQUEST,
+        )
+
+
+def origin_headers(head: RequestHead, target: Target) -> Headers:
+    """Return the headers of the request to the origin: Host and framing are made anew."""
+    made = {b"host", b"content-length"}
+    kept = tuple(pair for pair in end_to_end(head.headers) if pair[0] not in made)
+    port = "" if target.port == HTTP_PORT else f":{target.port}"
+    return (
+        (b"host", f"{target.host}{port}".encode()),
+        *kept,
+        *_framing(head),
+        *(_UPGRADE if is_websocket(head) else _CLOSE),
+    )
+
+
+def answer_headers(answer: h11.Response) -> Headers:
+    """Return the headers of the answer to the agent; a length only where it is the framing."""
+    headers = end_to_end(answer.headers)
+    is_other = header_values(tuple(answer.headers), b"transfer-encoding")
+    if is_other or answer.status_code == NO_CONTENT:
+        return tuple(pair for pair in headers if pair[0] != b"content-length")
+    return headers
+
+
+def is_websocket(head: RequestHead) -> bool:
+    """Tell whether a request asks for a WebSocket; no other protocol may be switched to."""
+    return (
+        head.method == "GET"
+        and head.version == HTTP_1_1
+        and not head.has_body
+        and b"upgrade" in words(head.headers, b"connection")
+        and [value.lower() for value in head.values(b"upgrade")] == [b"websocket"]
+        and len(head.values(b"sec-websocket-key")) == 1
+    )
+
+
+def switch_headers(head: RequestHead, answer: h11.InformationalResponse) -> Headers:
+    """Return the headers of a 101 answer to the agent.
+
+    Raises:
+        UnreachableError: The origin did not understand the request as one for a WebSocket.
+    """
+    headers: Headers = tuple(answer.headers)
+    key = b"".join(head.values(b"sec-websocket-key"))
+    want = base64.b64encode(hashlib.sha1(key + WEBSOCKET_GUID, usedforsecurity=False).digest())
+    accepted = header_values(headers, b"sec-websocket-accept")
+    if words(headers, b"upgrade") != {b"websocket"} or accepted != [want]:
+        raise UnreachableError("The origin's switch is to no WebSocket.", Cause.BROKEN)
+    return (*end_to_end(headers), *_UPGRADE)
+
+
+_UPGRADE: Final[Headers] = ((b"connection", b"upgrade"), (b"upgrade", b"websocket"))
+_CLOSE: Final[Headers] = ((b"connection", b"close"),)
+
+
+def _framing(head: RequestHead) -> Headers:
+    if head.length is None:
+        return ((b"transfer-encoding", b"chunked"),)
+    if head.values(b"content-length"):
+        return ((b"content-length", str(head.length).encode()),)
+    return ()

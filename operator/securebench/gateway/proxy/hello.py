@@ -1,0 +1,151 @@
+"""The server name in a TLS ClientHello, as its bytes come in.
+
+Source: RFC 8446 sections 4.1.2 and 5.1, RFC 6066 section 3; contract 11.3, threat A-131.
+"""
+
+from __future__ import annotations
+
+from securebench.gateway.net.causes import Cause, RefusedError
+from securebench.gateway.proxy.domains import canonical_host
+
+MAX_HELLO_BYTES = 16 * 1024
+"""Of the handshake message; with post-quantum keys and tickets it has about 2 KB."""
+MAX_RECORDS = 64
+"""Over which a message may be split; one byte each would be work without end."""
+
+_HEADER_BYTES = 5
+_MESSAGE_HEADER_BYTES = 4
+"""Type and length."""
+_HANDSHAKE = 22
+_CLIENT_HELLO = 1
+_MAJOR_VERSION = 3
+_RANDOM_BYTES = 32
+_SERVER_NAME = 0
+_HOST_NAME = 0
+_ENCRYPTED_HELLO = frozenset({*range(0xFE08, 0xFE0E), 0xFFCE})
+"""encrypted_client_hello, its drafts, and encrypted_server_name before it."""
+
+
+class HelloReader:
+    """Takes the first bytes of a TLS client until they name a server."""
+
+    def __init__(self) -> None:
+        self._records = bytearray()
+        self._message = bytearray()
+        self._count = 0
+
+    def feed(self, data: bytes) -> str | None:
+        """Return the canonical server name, or None while the hello is not complete.
+
+        What follows the hello is not looked at.
+
+        Args:
+            data: The next bytes, in pieces of any size.
+
+        Raises:
+            RefusedError: It is no ClientHello within the bounds, it names no server, or it has an
+                encrypted part that may name another.
+        """
+        self._records += data
+        while self._take_record():
+            if self._is_complete():
+                return _server_name(_Fields(bytes(self._message[_MESSAGE_HEADER_BYTES:])))
+        return None
+
+    def _take_record(self) -> bool:
+        records = self._records
+        if records[:1] not in (b"", bytes([_HANDSHAKE])):
+            raise _no_hello()
+        if len(records) < _HEADER_BYTES:
+            return False
+        size = int.from_bytes(records[3:5], "big")
+        if records[1] != _MAJOR_VERSION or not 0 < size <= MAX_HELLO_BYTES:
+            raise _no_hello()
+        end = _HEADER_BYTES + size
+        if len(records) < end:
+            return False
+        self._count += 1
+        self._message += records[_HEADER_BYTES:end]
+        del records[:end]
+        return True
+
+    def _is_complete(self) -> bool:
+        message = self._message
+        if message[0] != _CLIENT_HELLO or self._count > MAX_RECORDS:
+            raise _no_hello()
+        if len(message) < _MESSAGE_HEADER_BYTES:
+            return False
+        size = _MESSAGE_HEADER_BYTES + int.from_bytes(message[1:_MESSAGE_HEADER_BYTES], "big")
+        if size > MAX_HELLO_BYTES or len(message) > size:
+            raise _no_hello()
+        return len(message) == size
+
+
+class _Fields:
+    """Reads fields of a message one after the other."""
+
+    def __init__(self, data: bytes) -> None:
+        self._data = data
+
+    def __bool__(self) -> bool:
+        return bool(self._data)
+
+    def take(self, size: int) -> bytes:
+        if size > len(self._data):
+            raise _no_hello()
+        taken, self._data = self._data[:size], self._data[size:]
+        return taken
+
+    def number(self, size: int) -> int:
+        return int.from_bytes(self.take(size), "big")
+
+    def vector(self, length_bytes: int) -> _Fields:
+        return _Fields(self.take(self.number(length_bytes)))
+
+    def rest(self) -> bytes:
+        return self.take(len(self._data))
+
+
+def _server_name(hello: _Fields) -> str:
+    hello.take(2 + _RANDOM_BYTES)
+    for length_bytes in (1, 2, 1):  # session, cipher suites, compression methods
+        hello.vector(length_bytes)
+    extensions = _extensions(hello.vector(2)) if hello else {}
+    if hello:
+        raise _no_hello()
+    if not _ENCRYPTED_HELLO.isdisjoint(extensions):
+        raise RefusedError("Encrypted ClientHellos are not allowed.", Cause.ENCRYPTED_HELLO)
+    if _SERVER_NAME not in extensions:
+        raise _no_name()
+    return _host_name(extensions[_SERVER_NAME])
+
+
+def _extensions(fields: _Fields) -> dict[int, _Fields]:
+    found: dict[int, _Fields] = {}
+    while fields:
+        kind = fields.number(2)
+        if kind in found:
+            raise _no_hello()
+        found[kind] = fields.vector(2)
+    return found
+
+
+def _host_name(extension: _Fields) -> str:
+    names = extension.vector(2)
+    if extension or names.number(1) != _HOST_NAME:
+        raise _no_hello()
+    text = names.vector(2).rest().decode("latin-1")
+    if names:
+        raise _no_hello()
+    name = canonical_host(text)
+    if name is None:
+        raise _no_name()
+    return name
+
+
+def _no_hello() -> RefusedError:
+    return RefusedError("Tunnels carry TLS only: no valid ClientHello came.", Cause.NO_HELLO)
+
+
+def _no_name() -> RefusedError:
+    return RefusedError("The TLS ClientHello names no server.", Cause.NO_SERVER_NAME)

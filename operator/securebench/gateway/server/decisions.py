@@ -1,0 +1,96 @@
+"""The log of a launch's decisions: one JSON line each, bounded, never with a secret in it."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from enum import StrEnum
+
+from securebench.core.clock import rfc3339
+from securebench.protocol.sidecar import Route
+
+HOST_CHARACTERS = 253
+PATH_CHARACTERS = 512
+METHOD_CHARACTERS = 32
+STRIPPED_KINDS = 16
+"""What is kept of what the agent wrote."""
+
+
+class Verdict(StrEnum):
+    """What the gateway did."""
+
+    ALLOWED = "allowed"
+    REFUSED = "refused"
+    """Nothing of the agent's went out for it."""
+    CUT = "cut"
+    """Allowed, and ended by the gateway."""
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """One connection or request and what became of it, written when it has ended.
+
+    Attributes:
+        route: Which of the two ways out.
+        method: Of HTTP; ``CONNECT`` for a tunnel.
+        host: As the agent asked for it.
+        port: 0 where none was understood.
+        verdict: What the gateway did.
+        reason: A ``Cause``, or empty.
+        path: Without the query; empty for tunnels.
+        bytes_up: From the agent.
+        bytes_down: To the agent.
+        seconds: From the request to its end.
+        status: Of the answer that the agent got, or None.
+        tokens: Input and output of a request that went to the model provider, else None.
+        stripped: Kinds of what was taken out of such a request, or why it was refused.
+        echoes: How often the provider's answer had the key in it.
+    """
+
+    route: Route
+    method: str
+    host: str
+    port: int
+    verdict: Verdict
+    reason: str = ""
+    path: str = ""
+    bytes_up: int = 0
+    bytes_down: int = 0
+    seconds: float = 0.0
+    status: int | None = None
+    tokens: tuple[int, int] | None = None
+    stripped: tuple[str, ...] = ()
+    echoes: int = 0
+
+
+def line_of(decision: Decision, at: float) -> bytes:
+    """Return the line of a decision; ASCII only, so that nothing in it moves a terminal's cursor.
+
+    Args:
+        decision: What happened.
+        at: Seconds since the epoch.
+    """
+    entry: dict[str, object] = {
+        "at": rfc3339(at),
+        "route": decision.route.value,
+        "method": decision.method[:METHOD_CHARACTERS],
+        "host": decision.host[:HOST_CHARACTERS],
+        "port": decision.port,
+        "verdict": decision.verdict.value,
+        "reason": decision.reason,
+        "bytes_up": decision.bytes_up,
+        "bytes_down": decision.bytes_down,
+        "seconds": round(decision.seconds, 3),
+    }
+    if decision.path:
+        entry["path"] = decision.path.partition("?")[0][:PATH_CHARACTERS]
+    if decision.status is not None:
+        entry["status"] = decision.status
+    if decision.tokens is not None:
+        entry["input_tokens"], entry["output_tokens"] = decision.tokens
+    if decision.stripped:
+        entry["stripped"] = decision.stripped[:STRIPPED_KINDS]
+    if decision.echoes:
+        entry["echoes"] = decision.echoes
+    text = json.dumps(entry, ensure_ascii=True, separators=(",", ":"))
+    return text.replace("\x7f", "\\u007f").encode("ascii") + b"\n"

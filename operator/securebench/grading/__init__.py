@@ -1,0 +1,1 @@
+"""What judges inside verifier Pods: standard library only."""

@@ -1,0 +1,1 @@
+"""Programs that task images get as text."""

@@ -1,0 +1,152 @@
+"""The verifier of text families: reads a candidate and the hidden lane of one task, runs nothing.
+
+``python3 -I -m securebench.grading.verify_text --spec JSON`` exits with 0 whenever it reached a
+verdict, which its termination message holds.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from securebench.benchmark.families.registry import text_verifier
+from securebench.core.digests import content_digest
+from securebench.core.errors import DigestMismatchError, SecureBenchError, SpecError
+from securebench.files.tree_digest import tree_digest
+from securebench.protocol.messages import MAX_MESSAGE_BYTES
+from securebench.protocol.specs import (
+    TERMINATION_LOG,
+    decode_object,
+    encode_message,
+    require_fields,
+    require_version,
+    section,
+    text,
+    write_message,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+NO_VERDICT = 90
+"""Exit code when nothing could be judged; the pack or the launch is to blame, not the candidate."""
+
+PUBLIC = "public"
+"""Folder below the hidden lane with the public values that the verifier needs."""
+
+NOT_PUBLISHED = frozenset({"candidate_answer", "expected_answer"})
+CUT_MARK = "metadata_truncated"
+
+
+@dataclass(frozen=True, slots=True)
+class VerifyJob:
+    """What the verifier is told: a family, and two inputs by path and digest."""
+
+    family: str
+    candidate: Path
+    candidate_digest: str
+    hidden: Path
+    hidden_digest: str
+
+
+def main(arguments: Sequence[str] | None = None, *, log: Path = TERMINATION_LOG) -> int:
+    """Judge, write the termination message and return the exit code.
+
+    Args:
+        arguments: Command line without the program.
+        log: The termination message's file.
+    """
+    parser = argparse.ArgumentParser(prog="securebench.grading.verify_text")
+    parser.add_argument("--spec", required=True)
+    try:
+        message = judge(decode(parser.parse_args(arguments).spec))
+    except (SecureBenchError, OSError, ValueError) as error:
+        # The class alone: a text may quote a hidden value.
+        write_message(encode_message({"error": type(error).__name__}), log)
+        return NO_VERDICT
+    write_message(message, log)
+    return 0
+
+
+def decode(spec: str) -> VerifyJob:
+    """Return the job of a command line.
+
+    Raises:
+        SpecError: It is not exactly of this version's form.
+    """
+    raw = decode_object(spec)
+    require_version(raw)
+    require_fields(raw, ["version", "family", "candidate", "hidden"])
+    candidate = section(raw, "candidate", ["path", "digest"])
+    hidden = section(raw, "hidden", ["path", "digest"])
+    return VerifyJob(
+        family=text(raw, "family"),
+        candidate=Path(text(candidate, "path")),
+        candidate_digest=text(candidate, "digest"),
+        hidden=Path(text(hidden, "path")),
+        hidden_digest=text(hidden, "digest"),
+    )
+
+
+def judge(job: VerifyJob) -> bytes:
+    """Return the message with the verdict.
+
+    Raises:
+        SpecError: No such family.
+        DigestMismatchError: An input is not what the operator sealed.
+        StorageError: The hidden lane holds something odd.
+        ConfigError: The row cannot be judged.
+    """
+    verifier = text_verifier(job.family)
+    if verifier is None:
+        raise SpecError(f"{job.family!r} is no text family")
+    candidate = job.candidate.read_bytes()
+    _compare("candidate", content_digest(candidate), job.candidate_digest)
+    _compare("hidden lane", tree_digest(job.hidden), job.hidden_digest)
+    result = verifier.verify(
+        candidate.decode("utf-8"), _values(job.hidden / PUBLIC), _values(job.hidden)
+    )
+    return verdict_message(result.passed, result.score, result.metadata)
+
+
+def verdict_message(passed: bool, score: float, metadata: Mapping[str, object]) -> bytes:  # noqa: FBT001
+    """Return a verdict as a message that fits.
+
+    Args:
+        passed: The verdict.
+        score: Its number.
+        metadata: Facts; the longest ones are left out when all of them are too long.
+    """
+    facts = {name: value for name, value in metadata.items() if name not in NOT_PUBLISHED}
+    while True:
+        message = encode_message({"passed": passed, "score": score, "metadata": facts})
+        if len(message) <= MAX_MESSAGE_BYTES:
+            return message
+        del facts[max(facts, key=lambda name: len(name) + len(json.dumps(facts[name])))]
+        facts[CUT_MARK] = True
+
+
+def _compare(what: str, found: str, wanted: str) -> None:
+    if found != wanted:
+        raise DigestMismatchError(
+            f"the {what} is not the expected one", found=found, expected=wanted
+        )
+
+
+def _values(folder: Path) -> dict[str, object]:
+    """Return the values of a lane by name; a missing folder holds none."""
+    if not folder.is_dir():
+        return {}
+    return {
+        path.name.removesuffix(".json"): json.loads(path.read_bytes())
+        for path in sorted(folder.iterdir())
+        if path.name.endswith(".json") and path.is_file()
+    }
+
+
+if __name__ == "__main__":
+    sys.exit(main())

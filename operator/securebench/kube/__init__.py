@@ -1,1 +1,0 @@
-"""The cluster behind a narrow port."""

@@ -1,1 +1,0 @@
-"""The volume: journal, records and the layout of a run's folder."""

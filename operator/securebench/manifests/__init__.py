@@ -1,1 +1,0 @@
-"""Pure builders of Pods and policies."""

@@ -1,1 +1,0 @@
-"""Packs: manifest and rows, compiled into tasks with lanes."""

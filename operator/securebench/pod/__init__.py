@@ -1,1 +1,0 @@
-"""Entry points inside Pods: standard library, candidates and verifiers only."""

@@ -1,0 +1,1 @@
+"""A run as data: API, plan, state, decisions, Pods and records."""

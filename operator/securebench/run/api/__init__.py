@@ -1,0 +1,1 @@
+"""The API object BenchmarkRun: models, rules, conditions, status, CRD."""

@@ -1,0 +1,73 @@
+"""Harness types as a type of the API: the names of the registry, whoever is registered."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from typing import Annotated
+
+from pydantic import GetCoreSchemaHandler, GetJsonSchemaHandler
+from pydantic.json_schema import JsonSchemaValue
+from pydantic_core import CoreSchema, core_schema
+
+from securebench.agents.registry import AGENTS, cli_agents
+
+
+@dataclass(frozen=True, slots=True)
+class _Known:
+    """The text is the name of an agent."""
+
+    @staticmethod
+    def _check(value: str) -> str:
+        if value not in AGENTS:
+            *names, last = map(repr, AGENTS)
+            raise ValueError(f"Input should be {', '.join(names)} or {last}")
+        return value
+
+    def __get_pydantic_core_schema__(
+        self, source: object, handler: GetCoreSchemaHandler
+    ) -> CoreSchema:
+        return core_schema.no_info_after_validator_function(self._check, handler(source))
+
+    def __get_pydantic_json_schema__(
+        self, schema: CoreSchema, handler: GetJsonSchemaHandler
+    ) -> JsonSchemaValue:
+        return {**handler(schema), "enum": list(AGENTS)}
+
+
+HarnessType = Annotated[str, _Known()]
+"""What produces the candidates."""
+
+
+def with_provider() -> tuple[str, ...]:
+    """Return the harness types that work with a model provider, sorted."""
+    return tuple(sorted(name for name, _ in cli_agents()))
+
+
+def provider_fits() -> str:
+    """Return what is said of a provider that a harness type has no use for."""
+    return f"provider belongs to harness types {_listed()} only"
+
+
+def provider_needed() -> str:
+    """Return what is said where a harness type lacks its provider."""
+    return f"harness types {_listed()} need provider.secretRef"
+
+
+def with_agents(record_schema: str) -> str:
+    """Return the text of the records' schema with what agents add to a record.
+
+    Args:
+        record_schema: As it is; all else in it stays, so that records of earlier agents hold.
+    """
+    schema = json.loads(record_schema)
+    producer = schema["properties"]["producer_metadata"]["properties"]
+    producer["harness"] = {"enum": list(AGENTS)}
+    for name, _ in cli_agents():
+        for key in ("version", "model"):
+            producer.setdefault(f"{name}_{key}", {"type": "string", "minLength": 1})
+    return json.dumps(schema, indent=2) + "\n"
+
+
+def _listed() -> str:
+    return " and ".join(name for name, _ in cli_agents())

@@ -1,0 +1,91 @@
+"""The base of all API models: strict, closed, frozen, camelCase outside."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import ClassVar, Self
+
+from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic.alias_generators import to_camel
+
+from securebench.core.errors import SpecError
+from securebench.core.names import GROUP
+
+VERSION = "v1alpha1"
+KIND = "BenchmarkRun"
+PLURAL = "benchmarkruns"
+API_VERSION = f"{GROUP}/{VERSION}"
+
+_PLAIN_MESSAGES: Mapping[str, str] = {
+    "extra_forbidden": "unknown field",
+    "missing": "is required",
+    "string_type": "must be a string",
+    "int_type": "must be an integer",
+    "bool_type": "must be true or false",
+    "list_type": "must be a list",
+    "tuple_type": "must be a list",
+    "dict_type": "must be an object",
+    "model_type": "must be an object",
+}
+
+
+class ApiModel(BaseModel):
+    """A part of a BenchmarkRun. Attribute docstrings become the CRD's descriptions."""
+
+    model_config = ConfigDict(
+        alias_generator=to_camel,
+        validate_by_name=True,
+        validate_by_alias=True,
+        serialize_by_alias=True,
+        extra="forbid",
+        frozen=True,
+        strict=True,
+        use_attribute_docstrings=True,
+    )
+
+    place: ClassVar[str] = ""
+    """Where the object stands in the BenchmarkRun, for messages."""
+
+    @classmethod
+    def parse(cls, raw: Mapping[str, object]) -> Self:
+        """Check raw JSON and return the model.
+
+        Args:
+            raw: The object as the API server delivered it.
+
+        Raises:
+            SpecError: With one line for each problem, each naming its field.
+        """
+        try:
+            return cls.model_validate_json(json.dumps(raw))
+        except ValidationError as error:
+            raise SpecError("\n".join(problem_lines(error, cls.place))) from None
+
+    def to_json(self) -> dict[str, object]:
+        """Return the JSON form with the API's key names, without absent fields."""
+        return self.model_dump(mode="json", by_alias=True, exclude_none=True)
+
+
+def problem_lines(error: ValidationError, prefix: str) -> list[str]:
+    """Return one plain line for each problem; no line repeats the refused value.
+
+    Args:
+        error: What pydantic found.
+        prefix: Path of the validated object, for example ``spec``; may be empty.
+    """
+    return [
+        f"{_place(prefix, item['loc'])}: {_plain(item['type'], item['msg'])}"
+        for item in error.errors(include_url=False, include_input=False, include_context=False)
+    ]
+
+
+def _plain(kind: str, message: str) -> str:
+    return _PLAIN_MESSAGES.get(kind, message.removeprefix("Value error, "))
+
+
+def _place(prefix: str, location: tuple[int | str, ...]) -> str:
+    place = prefix
+    for part in location:
+        place += f"[{part}]" if isinstance(part, int) else f".{part}"
+    return place.removeprefix(".")

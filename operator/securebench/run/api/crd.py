@@ -1,0 +1,176 @@
+"""The CustomResourceDefinition, rendered from the models: structural, bounded, with CEL rules."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple, cast
+
+from pydantic.json_schema import models_json_schema
+
+from securebench.core.names import GROUP
+from securebench.run.api.base import KIND, PLURAL, VERSION, ApiModel
+from securebench.run.api.models import BenchmarkRunSpec
+from securebench.run.api.rules import ROOT_RULES, RULES, CelRule
+from securebench.run.api.status import BenchmarkRunStatus
+
+Schema = dict[str, object]
+
+_DROPPED = frozenset({"title", "default", "propertyNames", "additionalProperties"})
+_SCALARS = (str, int, bool)
+_VALIDATIONS = "x-kubernetes-validations"
+_PRESERVE = "x-kubernetes-preserve-unknown-fields"
+
+
+class Column(NamedTuple):
+    """One printer column; priority 1 is shown with ``-o wide`` only."""
+
+    name: str
+    type: str
+    json_path: str
+    description: str
+    priority: int = 0
+
+
+_SUCCEEDED = '.status.conditions[?(@.type=="Succeeded")]'
+
+COLUMNS: Sequence[Column] = (
+    Column("Succeeded", "string", f"{_SUCCEEDED}.status", "Unknown while the run goes on"),
+    Column("Reason", "string", f"{_SUCCEEDED}.reason", "Why"),
+    Column("Done", "integer", ".status.tasks.done", "Finished attempts"),
+    Column("Total", "integer", ".status.tasks.total", "All attempts"),
+    Column("Passed", "integer", ".status.score.passed", "Passed attempts"),
+    Column(
+        "Infra",
+        "integer",
+        ".status.tasks.infrastructure",
+        "Attempts without a verdict because the cluster broke",
+    ),
+    Column("Age", "date", ".metadata.creationTimestamp", "Time since creation"),
+    Column("PassRate", "string", ".status.score.passRate.value", "Passed by verified", 1),
+    Column("Parallelism", "integer", ".spec.parallelism", "Attempts at the same time", 1),
+    Column("Pack", "string", ".status.resolved.pack", "Id of the pack", 1),
+    Column("Harness", "string", ".spec.harness.type", "What produces the candidates", 1),
+    Column("Results", "string", ".status.results.path", "File on the namespace's volume", 1),
+)
+
+
+def benchmark_run_crd() -> dict[str, object]:
+    """Return the CRD of BenchmarkRun.
+
+    Invariants: no ``$ref``, no ``anyOf``, no ``additionalProperties: false``; every string, list
+    and map has a bound, so that the rules stay within the server's cost budget.
+    """
+    return {
+        "apiVersion": "apiextensions.k8s.io/v1",
+        "kind": "CustomResourceDefinition",
+        "metadata": {"name": f"{PLURAL}.{GROUP}"},
+        "spec": {
+            "group": GROUP,
+            "names": {
+                "categories": ["benchmarks"],
+                "kind": KIND,
+                "listKind": f"{KIND}List",
+                "plural": PLURAL,
+                "shortNames": ["brun"],
+                "singular": KIND.lower(),
+            },
+            "scope": "Namespaced",
+            "versions": [_version()],
+        },
+    }
+
+
+def structural_schema(model: type[ApiModel], *, defaults: bool = True) -> Schema:
+    """Return the structural schema of a model with the rules of all its parts.
+
+    Args:
+        model: Model whose fields hold JSON types, other models, tuples and maps only.
+        defaults: Whether the server fills in scalar defaults.
+    """
+    (key_map, generated) = models_json_schema([(model, "validation")], by_alias=True)
+    definitions = cast("Mapping[str, Schema]", generated["$defs"])
+    return _Flattener(definitions, defaults=defaults).flatten(
+        cast("Schema", key_map[model, "validation"])
+    )
+
+
+def _version() -> dict[str, object]:
+    return {
+        "name": VERSION,
+        "served": True,
+        "storage": True,
+        "subresources": {"status": {}},
+        "additionalPrinterColumns": [_column(column) for column in COLUMNS],
+        "schema": {"openAPIV3Schema": _root_schema()},
+    }
+
+
+def _root_schema() -> Schema:
+    return {
+        "type": "object",
+        "description": "One benchmark run: the tasks of a pack, run by a harness and graded.",
+        "required": ["spec"],
+        "properties": {
+            "apiVersion": {"type": "string"},
+            "kind": {"type": "string"},
+            "metadata": {"type": "object"},
+            "spec": structural_schema(BenchmarkRunSpec),
+            "status": structural_schema(BenchmarkRunStatus, defaults=False),
+        },
+        _VALIDATIONS: _rules_json(ROOT_RULES),
+    }
+
+
+def _column(column: Column) -> dict[str, object]:
+    entry: dict[str, object] = {
+        "name": column.name,
+        "type": column.type,
+        "jsonPath": column.json_path,
+        "description": column.description,
+    }
+    return {**entry, "priority": column.priority} if column.priority else entry
+
+
+def _rules_json(rules: Sequence[CelRule]) -> list[dict[str, str]]:
+    return [rule.to_json() for rule in rules]
+
+
+class _Flattener:
+    """Turns pydantic's JSON schema into a structural one."""
+
+    def __init__(self, definitions: Mapping[str, Schema], *, defaults: bool) -> None:
+        self._definitions = definitions
+        self._defaults = defaults
+        self._rules = {model.__name__: rules for model, rules in RULES.items()}
+
+    def flatten(self, node: Schema) -> Schema:
+        """Return ``node`` without references, alternatives and defaults that are no scalars."""
+        merged = self._resolved(node)
+        result = {key: value for key, value in merged.items() if key not in _DROPPED}
+        if self._defaults and isinstance(merged.get("default"), _SCALARS):
+            result["default"] = merged["default"]
+        if "description" in result:
+            result["description"] = " ".join(str(result["description"]).split())
+        if "properties" in result:
+            properties = cast("Mapping[str, Schema]", result["properties"])
+            result["properties"] = {name: self.flatten(part) for name, part in properties.items()}
+        if "items" in result:
+            result["items"] = self.flatten(cast("Schema", result["items"]))
+        additional = merged.get("additionalProperties")
+        if isinstance(additional, dict) and not result.get(_PRESERVE):
+            result["additionalProperties"] = self.flatten(additional)
+        return result
+
+    def _resolved(self, node: Schema) -> Schema:
+        siblings = {key: value for key, value in node.items() if key not in {"$ref", "anyOf"}}
+        if "anyOf" in node:
+            alternatives = cast("Sequence[Schema]", node["anyOf"])
+            (only,) = [part for part in alternatives if part.get("type") != "null"]
+            return {**self._resolved(only), **siblings}
+        if "$ref" in node:
+            name = str(node["$ref"]).rsplit("/", 1)[-1]
+            target = self._resolved(self._definitions[name])
+            rules = self._rules.get(name, ())
+            added = {_VALIDATIONS: _rules_json(rules)} if rules else {}
+            return {**target, **siblings, **added}
+        return siblings

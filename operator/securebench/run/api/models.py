@@ -1,0 +1,388 @@
+"""The spec of a BenchmarkRun. The docstrings below are the CRD's descriptions."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Annotated, ClassVar, Self
+
+from pydantic import Field, model_validator
+
+from securebench.run.api import wording
+from securebench.run.api.agents import HarnessType, provider_fits, with_provider
+from securebench.run.api.base import ApiModel
+from securebench.run.api.choices import (
+    CancelMode,
+    DangerousCommand,
+    IsolationGap,
+    IsolationRequirement,
+    LaneRetention,
+    PodRetention,
+    TaintEffect,
+    TolerationOperator,
+)
+from securebench.run.api.shapes import (
+    ConfigKey,
+    Digest,
+    EnvName,
+    Glob,
+    LabelKey,
+    LabelValue,
+    ObjectName,
+    OptionalName,
+    PackPath,
+    Quantity,
+    RunId,
+    SafePath,
+    quantity,
+)
+
+MAX_ATTEMPTS = 100
+MAX_PARALLELISM = 1000
+MAX_RETRIES = 10
+MAX_LIMIT = 1_000_000
+MAX_DEADLINE_SECONDS = 30 * 86_400
+MAX_TTL_SECONDS = 10 * 365 * 86_400
+
+DEFAULT_MEMORY_LIMIT = "1Gi"
+"""Contract 10: the default of a sandbox."""
+
+DEFAULT_REQUESTS: Mapping[str, str] = MappingProxyType({"cpu": "100m", "memory": "256Mi"})
+"""What a task container gets reserved when the spec says nothing."""
+
+
+MANIFEST_FILE = "manifest.yaml"
+TASKS_FILE = "tasks.jsonl"
+"""Where they lie in a pack that says nothing else."""
+
+
+class LocalReference(ApiModel):
+    """An object of the run's own namespace."""
+
+    name: ObjectName
+    """Name of the object, in the namespace of the BenchmarkRun."""
+
+
+class KeyToPath(ApiModel):
+    """Where one key of a ConfigMap or Secret lies in the pack."""
+
+    key: ConfigKey
+    """Key of the object."""
+    path: SafePath
+    """File in the pack, relative to its root."""
+
+
+class VolumePack(ApiModel):
+    """A pack that was uploaded to the namespace's volume."""
+
+    path: PackPath
+    """Folder of the pack below packs/ on the namespace's volume; no part begins with a dot."""
+
+
+class KeyedPack(ApiModel):
+    """A pack below 1 MiB whose files are the keys of a ConfigMap or Secret."""
+
+    name: ObjectName
+    """Name of the ConfigMap or Secret, in the namespace of the BenchmarkRun."""
+    items: Annotated[
+        tuple[KeyToPath, ...],
+        Field(
+            max_length=256,
+            json_schema_extra={
+                "x-kubernetes-list-type": "map",
+                "x-kubernetes-list-map-keys": ["key"],
+            },
+        ),
+    ] = ()
+    """Keys that lie elsewhere than at the root; unlisted keys are files at the root."""
+
+
+class Pack(ApiModel):
+    """Where the benchmark pack comes from: exactly one of volume, configMap and secret."""
+
+    volume: VolumePack | None = None
+    """A folder on the namespace's volume."""
+    config_map: KeyedPack | None = None
+    """A ConfigMap; everyone who may read ConfigMaps can read the answers."""
+    secret: KeyedPack | None = None
+    """A Secret, for packs whose answers must not be readable with `get configmaps`."""
+    manifest: SafePath = MANIFEST_FILE
+    """The manifest, relative to the pack's root."""
+    tasks: SafePath = TASKS_FILE
+    """The task rows, relative to the pack's root."""
+    digest: Digest | None = None
+    """Refuse the run unless the pack has this digest."""
+
+    @model_validator(mode="after")
+    def _one_source(self) -> Self:
+        sources = (self.volume, self.config_map, self.secret)
+        if sum(source is not None for source in sources) != 1:
+            raise ValueError(wording.ONE_SOURCE)
+        return self
+
+
+class Harness(ApiModel):
+    """What produces the candidates."""
+
+    type: HarnessType
+    """command runs a command in the task image, codex and claude_code run a provider's CLI; oracle
+    and nop examine the pack itself, in runs with the label securebench.dev/purpose: audit."""
+    config: dict[str, object] = Field(
+        default_factory=dict,
+        json_schema_extra={"x-kubernetes-preserve-unknown-fields": True},
+    )
+    """harness.config of the tester YAML with the same key names (command, timeout_seconds, ...).
+    The operator checks it and refuses unknown keys with InvalidSpec."""
+    env: Annotated[
+        tuple[EnvName, ...],
+        Field(max_length=64, json_schema_extra={"x-kubernetes-list-type": "set"}),
+    ] = ()
+    """Names of variables that the harness gets; their values are keys of secretRef."""
+    secret_ref: LocalReference | None = None
+    """Secret with the values of env, labelled securebench.dev/usable-by-runs: "true". The values
+    enter the harness Pod and the record says so."""
+
+    @model_validator(mode="after")
+    def _env_has_values(self) -> Self:
+        if self.env and self.secret_ref is None:
+            raise ValueError(wording.ENV_HAS_VALUES)
+        return self
+
+
+class Provider(ApiModel):
+    """The model provider of codex and claude_code."""
+
+    secret_ref: LocalReference
+    """Secret with the provider's key, labelled securebench.dev/usable-by-runs: gateway (or "true").
+    It is mounted in the gateway only."""
+
+
+class Verification(ApiModel):
+    """The tester's policy for verifiers."""
+
+    disallow_dangerous_commands: bool = True
+    """Refuse checks that need a command of the dangerous set."""
+    deny_commands: Annotated[
+        tuple[DangerousCommand, ...],
+        Field(max_length=8, json_schema_extra={"x-kubernetes-list-type": "set"}),
+    ] = ()
+    """Dangerous commands that stay refused when the others are allowed."""
+
+
+class TaskSelector(ApiModel):
+    """Which rows of the pack run."""
+
+    limit: Annotated[int, Field(ge=1, le=MAX_LIMIT)] | None = None
+    """Only the first rows of the task file; without it all."""
+    include: Annotated[
+        tuple[Glob, ...],
+        Field(max_length=1000, json_schema_extra={"x-kubernetes-list-type": "set"}),
+    ] = ("*",)
+    """Task ids to run: shell patterns with *, ? and [abc], case-sensitive."""
+    exclude: Annotated[
+        tuple[Glob, ...],
+        Field(max_length=1000, json_schema_extra={"x-kubernetes-list-type": "set"}),
+    ] = ()
+    """Task ids to leave out, as include; wins over it."""
+
+
+class Requests(ApiModel):
+    """What the scheduler reserves for a container."""
+
+    cpu: Quantity | None = None
+    """Cores; without it 100m, or the limit where that is lower."""
+    memory: Quantity | None = None
+    """Bytes; without it 256Mi, or the limit where that is lower."""
+
+
+class Limits(ApiModel):
+    """What a container may use."""
+
+    cpu: Quantity | None = None
+    """Cores; without it what the node has to spare."""
+    memory: Quantity = DEFAULT_MEMORY_LIMIT
+    """Bytes; a container that exceeds them is killed (outcome resource)."""
+
+
+class Resources(ApiModel):
+    """Resources of the harness and the check container."""
+
+    requests: Requests = Requests()
+    """What the scheduler reserves."""
+    limits: Limits = Limits()
+    """What a container may use."""
+    workspace: Quantity = "1Gi"
+    """Size of the workspace on the node's disk."""
+
+    @model_validator(mode="after")
+    def _requests_within_limits(self) -> Self:
+        limits = self.limited()
+        for name, request in (("cpu", self.requests.cpu), ("memory", self.requests.memory)):
+            limit = limits.get(name)
+            if request and limit and quantity(request) > quantity(limit):
+                raise ValueError(f"requests.{name} must not exceed limits.{name} ({limit})")
+        return self
+
+    def limited(self) -> dict[str, str]:
+        """Return the container's limits in Kubernetes' form; memory is always among them."""
+        cpu = {"cpu": self.limits.cpu} if self.limits.cpu else {}
+        return {**cpu, "memory": self.limits.memory}
+
+    def requested(self) -> dict[str, str]:
+        """Return the container's requests in Kubernetes' form, never above the limits."""
+        limits = self.limited()
+        chosen = {"cpu": self.requests.cpu, "memory": self.requests.memory}
+        return {
+            name: chosen[name] or min(default, limits.get(name, default), key=quantity)
+            for name, default in DEFAULT_REQUESTS.items()
+        }
+
+
+class Toleration(ApiModel):
+    """A taint that the run's Pods tolerate."""
+
+    key: LabelKey | None = None
+    """Key of the taint; without it, with operator Exists, all taints."""
+    operator: TolerationOperator = TolerationOperator.EQUAL
+    """Exists matches any value."""
+    value: LabelValue | None = None
+    """Value of the taint."""
+    effect: TaintEffect = TaintEffect.ANY
+    """Effect of the taint; empty means all."""
+    toleration_seconds: Annotated[int, Field(ge=0, le=MAX_DEADLINE_SECONDS)] | None = None
+    """How long a NoExecute taint is tolerated."""
+
+    @model_validator(mode="after")
+    def _complete(self) -> Self:
+        if self.operator is TolerationOperator.EXISTS and self.value:
+            raise ValueError(wording.EXISTS_HAS_NO_VALUE)
+        if self.operator is TolerationOperator.EQUAL and self.key is None:
+            raise ValueError(wording.EQUAL_HAS_KEY)
+        return self
+
+
+class PodTemplate(ApiModel):
+    """Where the run's Pods are scheduled.
+
+    What may be named here the administrator lists in the chart's values; no security setting of a
+    Pod can be changed.
+    """
+
+    runtime_class_name: OptionalName = ""
+    """Runtime class, for example gvisor."""
+    node_selector: dict[LabelKey, LabelValue] = Field(default_factory=dict, max_length=16)
+    """Labels that a node must carry."""
+    tolerations: Annotated[
+        tuple[Toleration, ...],
+        Field(max_length=16, json_schema_extra={"x-kubernetes-list-type": "atomic"}),
+    ] = ()
+    """Taints that are tolerated."""
+    priority_class_name: OptionalName = ""
+    """Priority class."""
+    image_pull_secrets: Annotated[
+        tuple[LocalReference, ...],
+        Field(
+            max_length=8,
+            json_schema_extra={
+                "x-kubernetes-list-type": "map",
+                "x-kubernetes-list-map-keys": ["name"],
+            },
+        ),
+    ] = ()
+    """Secrets for pulling task images, labelled securebench.dev/usable-by-runs: "true"."""
+
+
+class Isolation(ApiModel):
+    """What must be known about the network of the run's Pods."""
+
+    require: IsolationRequirement = IsolationRequirement.VERIFIED
+    """Verified: a canary Pod shows before the first task that nothing can be reached. Declared: no
+    canary, unless the runtime class has to be a sandbox; every record says so."""
+    allow: Annotated[
+        tuple[IsolationGap, ...],
+        Field(max_length=4, json_schema_extra={"x-kubernetes-list-type": "set"}),
+    ] = ()
+    """Node: TCP addresses of the operator's node may be open, where a network plugin lets a Pod
+    reach its own node; every record says whether they were."""
+
+    @property
+    def is_node_allowed(self) -> bool:
+        """Whether Pods of the run may reach the node."""
+        return IsolationGap.NODE in self.allow
+
+
+class RunRetention(ApiModel):
+    """What stays after a task has finished."""
+
+    pods: PodRetention = PodRetention.FAILED
+    """Finished Pods that stay for inspection until the BenchmarkRun is deleted."""
+    lanes: LaneRetention = LaneRetention.DELETE
+    """The task's inputs on the volume."""
+    ttl_seconds_after_finished: Annotated[int, Field(ge=0, le=MAX_TTL_SECONDS)] | None = None
+    """Seconds after its end at which the BenchmarkRun is deleted; without it, never. Its results
+    stay on the volume."""
+
+
+class ResumeFrom(ApiModel):
+    """An earlier run whose results are continued."""
+
+    run: ObjectName
+    """Name of the earlier BenchmarkRun. Only what it did not score runs; pack, harness and verifier
+    must have the same digests."""
+
+
+class BenchmarkRunSpec(ApiModel):
+    """What to run.
+
+    All fields but suspend, cancel, parallelism, activeDeadlineSeconds and retention are fixed once
+    the run exists.
+    """
+
+    place: ClassVar[str] = "spec"
+
+    run_id: RunId | None = None
+    """The run_id of the records; without it the BenchmarkRun's name."""
+    pack: Pack
+    """The benchmark pack."""
+    harness: Harness
+    """What produces the candidates."""
+    provider: Provider | None = None
+    """The model provider; needed by codex and claude_code, refused with the other types."""
+    verification: Verification = Verification()
+    """The tester's policy for verifiers."""
+    task_selector: TaskSelector = TaskSelector()
+    """Which rows of the pack run."""
+    attempts: Annotated[int, Field(ge=1, le=MAX_ATTEMPTS)] = 1
+    """Independent tries of every task that all count (pass@k)."""
+    parallelism: Annotated[int, Field(ge=1, le=MAX_PARALLELISM)] = 4
+    """Attempts that run at the same time."""
+    infrastructure_retries: Annotated[int, Field(ge=0, le=MAX_RETRIES)] = 2
+    """Launches beyond the first after trouble of the cluster; never used for a wrong answer."""
+    provider_retries: Annotated[int, Field(ge=0, le=MAX_RETRIES)] = 2
+    """Launches beyond the first after an outage of the model provider."""
+    resources: Resources = Resources()
+    """Resources of the harness and the check container."""
+    pod_template: PodTemplate = PodTemplate()
+    """Where the run's Pods are scheduled."""
+    isolation: Isolation = Isolation()
+    """What must be known about the network of the run's Pods."""
+    active_deadline_seconds: Annotated[int, Field(ge=1, le=MAX_DEADLINE_SECONDS)] = 86_400
+    """Seconds after which the whole run is ended."""
+    suspend: bool = False
+    """Start nothing new; what runs is finished."""
+    cancel: CancelMode = CancelMode.NONE
+    """Graceful: start nothing new, finish what runs, end. Immediate: end at once. Cannot be taken
+    back."""
+    retention: RunRetention = RunRetention()
+    """What stays after a task has finished."""
+    resume_from: ResumeFrom | None = None
+    """An earlier run to continue."""
+
+    @model_validator(mode="after")
+    def _provider_fits(self) -> Self:
+        needs_key = self.harness.type in with_provider()
+        if self.provider is not None and not needs_key:
+            raise ValueError(provider_fits())
+        if self.provider is None and needs_key:
+            raise ValueError(f"harness type {self.harness.type} needs provider.secretRef")
+        return self

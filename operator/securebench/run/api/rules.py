@@ -1,0 +1,165 @@
+"""CEL rules of the CRD that span several fields. Rules of one field stand with its type.
+
+A rule on an optional field misses its adding and removing, so immutability
+stands on the parent, with the same presence demanded of the old object.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from securebench.run.api import wording
+from securebench.run.api.agents import provider_fits, provider_needed, with_provider
+from securebench.run.api.base import ApiModel
+from securebench.run.api.models import (
+    DEFAULT_MEMORY_LIMIT,
+    BenchmarkRunSpec,
+    Harness,
+    Pack,
+    Resources,
+    Toleration,
+)
+
+MUTABLE = frozenset(
+    {"suspend", "cancel", "parallelism", "activeDeadlineSeconds", "retention"},
+)
+"""Fields of the spec that may change while a run exists."""
+
+
+@dataclass(frozen=True, slots=True)
+class CelRule:
+    """One entry of x-kubernetes-validations.
+
+    Args:
+        rule: CEL expression over ``self`` and, for transitions, ``oldSelf``.
+        message: What the user is told when it is false.
+        field_path: Field that the message names, relative to ``self``; empty for ``self``.
+        reason: Machine-readable reason, empty for the server's default.
+    """
+
+    rule: str
+    message: str
+    field_path: str = ""
+    reason: str = ""
+
+    def to_json(self) -> dict[str, str]:
+        """Return the entry in Kubernetes' form."""
+        entry = {"rule": self.rule, "message": self.message}
+        if self.field_path:
+            entry["fieldPath"] = self.field_path
+        if self.reason:
+            entry["reason"] = self.reason
+        return entry
+
+
+def immutable_rules(model: type[ApiModel], mutable: frozenset[str]) -> tuple[CelRule, ...]:
+    """Return one rule for each field that may not change.
+
+    Args:
+        model: Model of the object that the rules stand on.
+        mutable: API names of the fields that may change.
+    """
+    rules = []
+    for field in model.model_fields.values():
+        name = field.alias or ""
+        if name in mutable:
+            continue
+        same = f"self.{name} == oldSelf.{name}"
+        if not field.is_required():
+            same = f"has(self.{name}) == has(oldSelf.{name}) && (!has(self.{name}) || {same})"
+        rules.append(
+            CelRule(
+                same,
+                f"{name} is fixed once the run exists: create a new BenchmarkRun instead",
+                f".{name}",
+                "FieldValueForbidden",
+            )
+        )
+    return tuple(rules)
+
+
+def _request_rule(name: str, limit: str) -> CelRule:
+    request = f"self.requests.{name}"
+    return CelRule(
+        f"!has(self.requests) || !has({request}) || {limit}",
+        f"requests.{name} must not exceed limits.{name}",
+        ".requests",
+    )
+
+
+_NEEDS_PROVIDER = f"self.harness.type in {list(with_provider())}"
+
+_CANCEL_ORDER = CelRule(
+    "!has(oldSelf.cancel) || oldSelf.cancel == '' || has(self.cancel) && "
+    "(self.cancel == oldSelf.cancel || self.cancel == 'Immediate')",
+    "cancel cannot be taken back: it may only change from '' to Graceful to Immediate",
+    ".cancel",
+    "FieldValueForbidden",
+)
+
+_CPU_WITHIN_LIMIT = (
+    "!has(self.limits) || !has(self.limits.cpu) || "
+    "!quantity(string(self.requests.cpu)).isGreaterThan(quantity(string(self.limits.cpu)))"
+)
+
+_MEMORY_WITHIN_LIMIT = (
+    "!quantity(string(self.requests.memory)).isGreaterThan(quantity("
+    "has(self.limits) && has(self.limits.memory) ? string(self.limits.memory) : "
+    f"'{DEFAULT_MEMORY_LIMIT}'))"
+)
+
+RULES: Mapping[type[ApiModel], Sequence[CelRule]] = {
+    BenchmarkRunSpec: (
+        *immutable_rules(BenchmarkRunSpec, MUTABLE),
+        _CANCEL_ORDER,
+        CelRule(
+            f"!has(self.provider) || {_NEEDS_PROVIDER}",
+            provider_fits(),
+            ".provider",
+        ),
+        CelRule(
+            f"has(self.provider) || !({_NEEDS_PROVIDER})",
+            provider_needed(),
+            ".harness.type",
+        ),
+    ),
+    Pack: (
+        CelRule(
+            "(has(self.volume) ? 1 : 0) + (has(self.configMap) ? 1 : 0) + "
+            "(has(self.secret) ? 1 : 0) == 1",
+            wording.ONE_SOURCE,
+        ),
+    ),
+    Harness: (
+        CelRule(
+            "!has(self.env) || size(self.env) == 0 || has(self.secretRef)",
+            wording.ENV_HAS_VALUES,
+        ),
+    ),
+    Resources: (
+        _request_rule("cpu", _CPU_WITHIN_LIMIT),
+        _request_rule("memory", _MEMORY_WITHIN_LIMIT),
+    ),
+    Toleration: (
+        CelRule(
+            "!has(self.operator) || self.operator != 'Exists' || !has(self.value) || "
+            "self.value == ''",
+            wording.EXISTS_HAS_NO_VALUE,
+        ),
+        CelRule(
+            "has(self.operator) && self.operator == 'Exists' || has(self.key)",
+            wording.EQUAL_HAS_KEY,
+        ),
+    ),
+}
+"""Rules by the model that they stand on."""
+
+ROOT_RULES: Sequence[CelRule] = (
+    CelRule(
+        "!has(self.spec.resumeFrom) || self.spec.resumeFrom.run != self.metadata.name",
+        "resumeFrom.run must name another, earlier BenchmarkRun",
+        ".spec.resumeFrom",
+    ),
+)
+"""Rules on the whole object."""

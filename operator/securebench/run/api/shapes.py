@@ -1,0 +1,234 @@
+"""Strings with a rule: names, paths, digests, quantities.
+
+Each type checks with a message that a user understands; the same pattern and
+message become a CEL rule of the CRD.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from decimal import Decimal
+from typing import Annotated
+
+from pydantic import BeforeValidator, Field, GetCoreSchemaHandler, GetJsonSchemaHandler
+from pydantic.json_schema import JsonSchemaValue
+from pydantic_core import CoreSchema, core_schema
+
+from securebench.core.digests import PATTERN
+
+MAX_NAME = 253
+"""Length of a DNS subdomain name (RFC 1123)."""
+
+MAX_PATH = 512
+"""Characters of a relative path; far above real packs, low enough for CEL cost estimates."""
+
+MAX_QUANTITY = 32
+"""Characters of a quantity; no real one has more than a dozen."""
+
+HIDDEN_NAME = r"(^|/)\."
+"""Finds a part of a path that begins with a dot."""
+
+_SUBDOMAIN = r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*"
+_QUANTITY = r"[0-9]{1,15}(\.[0-9]{1,9})?(m|k|M|G|T|Ki|Mi|Gi|Ti)?"
+_SUFFIXES = {
+    "": Decimal(1),
+    "m": Decimal("0.001"),
+    "k": Decimal(10**3),
+    "M": Decimal(10**6),
+    "G": Decimal(10**9),
+    "T": Decimal(10**12),
+    "Ki": Decimal(2**10),
+    "Mi": Decimal(2**20),
+    "Gi": Decimal(2**30),
+    "Ti": Decimal(2**40),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Matching:
+    """The whole text matches a pattern, or no part of it does.
+
+    Args:
+        pattern: Regular expression that Python and RE2 read alike, without anchors when
+            ``whole``.
+        message: What the user is told, as a phrase after the field's name.
+        whole: The whole text must match; otherwise no part of the text may.
+    """
+
+    pattern: str
+    message: str
+    whole: bool = True
+
+    def accepts(self, value: str) -> bool:
+        """Return whether ``value`` obeys the rule."""
+        if self.whole:
+            return re.fullmatch(self.pattern, value) is not None
+        return re.search(self.pattern, value) is None
+
+    def expression(self) -> str:
+        """Return the rule as a CEL expression over ``self``."""
+        if self.whole:
+            return f"self.matches(r'^({self.pattern})$')"
+        return f"!self.matches(r'{self.pattern}')"
+
+    def _check(self, value: str) -> str:
+        if not self.accepts(value):
+            raise ValueError(self.message)
+        return value
+
+    def __get_pydantic_core_schema__(
+        self, source: object, handler: GetCoreSchemaHandler
+    ) -> CoreSchema:
+        return core_schema.no_info_after_validator_function(self._check, handler(source))
+
+    def __get_pydantic_json_schema__(
+        self, schema: CoreSchema, handler: GetJsonSchemaHandler
+    ) -> JsonSchemaValue:
+        rule = {"rule": self.expression(), "message": self.message}
+        return {**handler(schema), "x-kubernetes-validations": [rule]}
+
+
+@dataclass(frozen=True, slots=True)
+class QuantityText:
+    """A Kubernetes quantity above zero; whole numbers may be written without quotes."""
+
+    message: str = "must be a quantity above zero such as 500m, 2, 256Mi or 1Gi"
+
+    def _check(self, value: str) -> str:
+        if quantity(value) <= 0:
+            raise ValueError(self.message)
+        return value
+
+    def __get_pydantic_core_schema__(
+        self, source: object, handler: GetCoreSchemaHandler
+    ) -> CoreSchema:
+        return core_schema.no_info_after_validator_function(self._check, handler(source))
+
+    def __get_pydantic_json_schema__(
+        self, _schema: CoreSchema, _handler: GetJsonSchemaHandler
+    ) -> JsonSchemaValue:
+        rule = f"string(self).matches(r'^({_QUANTITY})$') && sign(quantity(string(self))) == 1"
+        return {
+            "x-kubernetes-int-or-string": True,
+            "maxLength": MAX_QUANTITY,
+            "x-kubernetes-validations": [{"rule": rule, "message": self.message}],
+        }
+
+
+def _number_text(value: object) -> object:
+    return str(value) if isinstance(value, int) and not isinstance(value, bool) else value
+
+
+def quantity(text: str) -> Decimal:
+    """Return the number that a Kubernetes quantity stands for.
+
+    Args:
+        text: For example ``100m``, ``1Gi`` or ``2``.
+
+    Returns:
+        Cores or bytes.
+
+    Raises:
+        ValueError: ``text`` is no such quantity.
+    """
+    if re.fullmatch(_QUANTITY, text) is None:
+        raise ValueError(QuantityText().message)
+    number = text.rstrip("mkMGTKi")
+    return Decimal(number) * _SUFFIXES[text[len(number) :]]
+
+
+ObjectName = Annotated[
+    str,
+    Field(min_length=1, max_length=MAX_NAME),
+    Matching(_SUBDOMAIN, "must be the name of an object in this namespace (a-z, 0-9, -, .)"),
+]
+"""Name of an object in the run's own namespace."""
+
+OptionalName = Annotated[
+    str,
+    Field(max_length=MAX_NAME),
+    Matching(f"|{_SUBDOMAIN}", "must be empty or the name of an object (a-z, 0-9, -, .)"),
+]
+"""Name of an object, or the empty string for none."""
+
+SafePath = Annotated[
+    str,
+    Field(min_length=1, max_length=MAX_PATH),
+    Matching(
+        r"(^|/)\.{0,2}(/|$)|[\x00-\x1f\x7f\\]",
+        "must be a relative path without empty, '.' or '..' parts and without backslashes",
+        whole=False,
+    ),
+]
+"""Relative path that stays below its root."""
+
+PackPath = Annotated[
+    str,
+    Field(min_length=1, max_length=MAX_PATH),
+    Matching(
+        rf"{HIDDEN_NAME}|(^|/)(/|$)|[\x00-\x1f\x7f\\]",
+        "must be a relative path without empty parts, parts that begin with '.' and backslashes",
+        whole=False,
+    ),
+]
+"""Folder below the volume's packs; names that begin with a dot are the operator's own."""
+
+ConfigKey = Annotated[
+    str,
+    Field(min_length=1, max_length=MAX_NAME),
+    Matching(r"[-._a-zA-Z0-9]+", "must be a key of the object (letters, digits, -, _, .)"),
+]
+"""Key of a ConfigMap or Secret."""
+
+Digest = Annotated[
+    str,
+    Field(max_length=71),
+    Matching(PATTERN, "must be sha256: and 64 lower case hexadecimal digits"),
+]
+"""SHA-256 digest with its algorithm in front."""
+
+EnvName = Annotated[
+    str,
+    Field(min_length=1, max_length=256),
+    Matching(r"[!-<>-~]+", "must be the name of a variable: printable ASCII without '=' or blanks"),
+]
+"""Name of an environment variable."""
+
+RunId = Annotated[
+    str,
+    Field(min_length=1, max_length=512),
+    Matching(
+        r"[^\x00-\x1f\x7f]*[^\x00-\x20\x7f][^\x00-\x1f\x7f]*",
+        "must not be blank and must not hold control characters",
+    ),
+]
+"""The record's run id: any text of one line."""
+
+LabelKey = Annotated[
+    str,
+    Field(min_length=1, max_length=317),
+    Matching(
+        r"([a-z0-9]([-a-z0-9.]*[a-z0-9])?/)?[A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?",
+        "must be a label key such as kubernetes.io/arch",
+    ),
+]
+"""Key of a label or of a taint."""
+
+LabelValue = Annotated[
+    str,
+    Field(max_length=63),
+    Matching(
+        r"([A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?)?",
+        "must be a label value (letters, digits, -, _, .; at most 63)",
+    ),
+]
+"""Value of a label or of a taint."""
+
+Glob = Annotated[str, Field(min_length=1, max_length=256)]
+"""Pattern over task ids: * any text, ? one character, [abc] one of a set."""
+
+Quantity = Annotated[
+    str, BeforeValidator(_number_text), Field(max_length=MAX_QUANTITY), QuantityText()
+]
+"""CPU cores or bytes."""

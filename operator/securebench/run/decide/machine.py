@@ -1,0 +1,340 @@
+"""What to do next with one attempt: chained pure rules, the first that speaks decides."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import PurePosixPath
+
+from securebench.core.reasons import (
+    BUDGET_EXHAUSTED,
+    DISK_LIMIT_EXCEEDED,
+    EMPTY_CANDIDATE,
+    IMAGE_CHANGED,
+    OOM_KILLED,
+    PREFLIGHT_FAILED,
+    PRODUCER_TIMEOUT,
+    PROVIDER_AUTH,
+    PROVIDER_QUOTA,
+    PROVIDER_UNAVAILABLE,
+    SUPERVISOR_KILLED,
+    VERIFIER_TIMEOUT,
+)
+from securebench.protocol.extraction import Problem
+from securebench.run.decide.empty_handed import not_started, with_cause
+from securebench.run.observe.pods import PodView
+from securebench.run.observe.stage import PREFLIGHT, Ended, InProgress, Interrupted, launch_stage
+from securebench.run.plan.model import (
+    AttemptKey,
+    LaunchKey,
+    Refusal,
+    Role,
+    RunPlan,
+    RunPolicy,
+    TaskPlan,
+    VerifierKind,
+)
+from securebench.run.state.attempts import (
+    AttemptHistory,
+    Finish,
+    HarnessResult,
+    Lost,
+    Outcome,
+    SealedCandidate,
+    SealedPatch,
+    VerifierResult,
+)
+
+WITH_TASK_IMAGE = frozenset({VerifierKind.CHECK, VerifierKind.CODE})
+"""Verifiers that run in the task's image."""
+
+OUTAGES: Mapping[str, str] = {
+    PROVIDER_AUTH: "the model provider {provider} refused the key",
+    PROVIDER_QUOTA: "the model provider {provider} refused for its quota or rate limit",
+    PROVIDER_UNAVAILABLE: "the model provider {provider} did not answer as it should",
+}
+"""What a record says of an outage, by reason."""
+
+OWN_PHASES: Mapping[str, str] = {PREFLIGHT_FAILED: PREFLIGHT}
+"""failure_phase of reasons that have one of their own."""
+
+SUSPECT_LAUNCHES = 2
+"""Launches of one role that fail at what the agent left; then it is the agent's (21.16)."""
+
+PHASE_OF_ROLE = {Role.HARNESS: "producer", Role.VERIFIER: "verification"}
+
+
+@dataclass(frozen=True, slots=True)
+class Wait:
+    """Nothing before the next event, or before ``until``."""
+
+    until: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Begin:
+    """A launch may begin when a slot is free."""
+
+    launch: LaunchKey
+
+
+@dataclass(frozen=True, slots=True)
+class Capture:
+    """Read what an ended launch left on the volume and in its messages."""
+
+    launch: LaunchKey
+    view: PodView
+    ended: Ended
+
+
+Step = Wait | Begin | Capture | Lost | Finish
+
+
+def attempt_step(plan: RunPlan, history: AttemptHistory, view: PodView | None, now: float) -> Step:
+    """Decide about one unfinished attempt of a run that goes on.
+
+    Args:
+        plan: The run.
+        history: What the journal knows; not finished.
+        view: The Pod of the live launch, None when the cluster shows none.
+        now: Seconds since the epoch.
+
+    Returns:
+        ``Lost`` only for a live launch whose Pod is seen and was interrupted, and for a production
+        during which the model provider failed; whether a Pod that is not seen is lost is decided
+        where the listing is known.
+    """
+    task, policy = plan.tasks[history.key.task], plan.policy
+    if history.live is not None:
+        return _live_step(plan, history, view, now)
+    if history.verification is not None:
+        return after_verification(task, history, history.verification)
+    if history.production is not None:
+        outage = _outage(plan, history, history.production, now)
+        judged = outage or after_production(task, history, history.production)
+        return judged if judged is not None else _next_launch(history, Role.VERIFIER, policy, now)
+    if task.refusal is not None and history.launches == 0:
+        return _refused(history, task.refusal)
+    return _next_launch(history, Role.HARNESS, policy, now)
+
+
+def unreadable(key: AttemptKey) -> Finish:
+    """Return the end of an attempt that ended the operator twice when it was read."""
+    message = "reading what the attempt left ended the operator twice, the second time it alone"
+    return _agent(key, Problem.INVALID.value, "candidate_extraction", message)
+
+
+def _live_step(plan: RunPlan, history: AttemptHistory, view: PodView | None, now: float) -> Step:
+    live = history.live
+    if live is None or view is None:
+        return Wait()
+    kind = plan.tasks[live.task].verifier if live.role is Role.VERIFIER else None
+    match launch_stage(view, kind, history.live_since, plan.policy, now):
+        case InProgress(wake_at):
+            return Wait(wake_at)
+        case Interrupted(reason, message, is_final=True):
+            phase = PHASE_OF_ROLE[live.role]
+            return Finish(history.key, Outcome.INFRASTRUCTURE, reason, phase, message)
+        case Interrupted(reason, message) if reason == PREFLIGHT_FAILED:
+            return Lost(live, reason, f"{_preflight(plan)} failed: {message}", now)
+        case Interrupted(reason, message, is_suspect=is_suspect):
+            return Lost(live, reason, message, now, is_suspect=is_suspect)
+        case ended:
+            return Capture(live, view, ended)
+
+
+def _next_launch(history: AttemptHistory, role: Role, policy: RunPolicy, now: float) -> Step:
+    lost = history.last_lost
+    if lost is None:
+        return Begin(LaunchKey(*history.key, role, history.lost + 1))
+    if history.suspect.count(role) >= SUSPECT_LAUNCHES:
+        return _spoiled(history.key, lost, role)
+    if history.retries > policy.infrastructure_retries:
+        phase = OWN_PHASES.get(lost.reason, PHASE_OF_ROLE[lost.launch.role])
+        return Finish(history.key, Outcome.INFRASTRUCTURE, lost.reason, phase, lost.message)
+    ready_at = lost.at + backoff(policy, history.lost)
+    if now < ready_at:
+        return Wait(ready_at)
+    return Begin(LaunchKey(*history.key, role, history.lost + 1))
+
+
+def _spoiled(key: AttemptKey, lost: Lost, role: Role) -> Finish:
+    """End an attempt whose workspace or candidate cannot be taken or staged.
+
+    Source: contract 21.16, decision 0044.
+    """
+    phase = "candidate_extraction" if role is Role.HARNESS else PHASE_OF_ROLE[role]
+    message = f"{lost.message}; what the agent left does that each time ({lost.reason})"
+    return _agent(key, Problem.INVALID.value, phase, message)
+
+
+def backoff(policy: RunPolicy, lost: int) -> float:
+    """Return the wait in seconds before launch ``lost`` + 1; lost counts from 1."""
+    return min(policy.backoff_seconds * 2.0 ** (lost - 1), policy.backoff_limit_seconds)
+
+
+def _outage(
+    plan: RunPlan, history: AttemptHistory, production: HarnessResult, now: float
+) -> Lost | Finish | None:
+    """Return what an outage of the model provider makes of a production, or None.
+
+    A text or patch that was handed in all the same is judged. A workspace is always there and
+    shows nothing. A budget that was used up is the agent's, and so is a limit of its container that
+    it ran into: neither buys another launch.
+
+    Source: contract 15.1; it comes before a producer timeout, which an outage may cause.
+    """
+    relay = production.egress.relay if production.egress is not None else None
+    if relay is None or not relay.failure or relay.budget_exhausted or production.problem:
+        return None
+    task = plan.tasks[history.key.task]
+    is_handed_in = (
+        task.extraction.mode != "workspace"
+        and not production.command.timed_out
+        and _judged(task, history.key, production.candidate) is None
+    )
+    if is_handed_in:
+        return None
+    launch = LaunchKey(*history.key, Role.HARNESS, production.launch)
+    message = OUTAGES[relay.failure].format(provider=_provider(plan))
+    message += f"; {relay.failures} of {relay.requests} requests failed"
+    if history.provider_retries < plan.policy.provider_retries:
+        return Lost(launch, relay.failure, message, now)
+    return Finish(history.key, Outcome.PROVIDER, relay.failure, "producer", message)
+
+
+def _provider(plan: RunPlan) -> str:
+    provider = plan.egress.provider if plan.egress is not None else None
+    return provider.name if provider is not None else "(unknown)"
+
+
+def _preflight(plan: RunPlan) -> str:
+    """Return the last words of an agent's preflight: its program without folder, its option."""
+    agent = plan.harness.agent
+    words = agent.preflight[-2:] if agent is not None else ()
+    return " ".join(PurePosixPath(word).name for word in words) or "the preflight"
+
+
+def _refused(history: AttemptHistory, refusal: Refusal) -> Finish:
+    outcome = Outcome(refusal.outcome)
+    passed = False if outcome is Outcome.AGENT else None
+    return Finish(
+        history.key,
+        outcome,
+        refusal.reason,
+        refusal.phase,
+        refusal.message,
+        passed,
+        refusal.metadata,
+    )
+
+
+def after_production(
+    task: TaskPlan, history: AttemptHistory, production: HarnessResult
+) -> Finish | None:
+    """Judge what needs no verifier Pod; None where a verifier decides.
+
+    Source: contract 13.1, 14.7, 15.1; a producer timeout comes before everything else.
+    """
+    key = history.key
+    relay = production.egress.relay if production.egress is not None else None
+    if production.command.timed_out:
+        message = f"candidate production timed out after {task.timeout_seconds or 0.0:g} seconds"
+        return _agent(key, PRODUCER_TIMEOUT, "producer", message)
+    if production.problem == SUPERVISOR_KILLED:
+        message = "the harness ended the supervisor of its own container"
+        return _agent(key, SUPERVISOR_KILLED, "producer", message)
+    if production.problem:
+        message = _limit_message(production.problem, "harness")
+        return Finish(key, Outcome.RESOURCE, production.problem, "producer", message, passed=False)
+    if relay is not None and relay.budget_exhausted:
+        message = "the agent used up the budget of its launch for the model provider"
+        return _agent(key, BUDGET_EXHAUSTED, "producer", message)
+    unstarted = not_started(key, production)
+    if unstarted is not None:
+        return unstarted
+    if task.verifier is VerifierKind.NONE:
+        return Finish(key, Outcome.NOT_VERIFIED)
+    return with_cause(_judged(task, key, production.candidate), production)
+
+
+def _judged(task: TaskPlan, key: AttemptKey, candidate: SealedCandidate | None) -> Finish | None:
+    if candidate is None:
+        message = "there is no candidate"
+        return _agent(key, Problem.MISSING.value, "candidate_extraction", message)
+    if candidate.problem is not None:
+        return _agent(key, candidate.problem, "candidate_extraction", candidate.message)
+    if candidate.patch is not None:
+        return _patch_end(key, candidate.patch)
+    if candidate.is_blank:
+        return _agent(key, EMPTY_CANDIDATE, "verification", "the candidate is empty")
+    if task.verifier is VerifierKind.CHECK and task.extraction.kind != "workspace":
+        message = "the harness hands in a file; the checker needs a workspace directory"
+        return _agent(key, Problem.MISSING.value, "candidate_extraction", message)
+    if task.denial is not None:
+        end = _agent(key, task.denial.reason, task.denial.phase, task.denial.message)
+        return replace(end, metadata=task.denial.metadata)
+    return None
+
+
+def _patch_end(key: AttemptKey, patch: SealedPatch) -> Finish | None:
+    if not patch.problem:
+        return None
+    end = _agent(key, patch.problem, patch.phase, patch.message)
+    return replace(end, metadata={"phase": patch.phase, "failure_reason": patch.problem})
+
+
+def _agent(key: AttemptKey, reason: str, phase: str, message: str) -> Finish:
+    return Finish(key, Outcome.AGENT, reason, phase, message, passed=False)
+
+
+def after_verification(
+    task: TaskPlan, history: AttemptHistory, verification: VerifierResult
+) -> Finish:
+    """Turn what the verifier Pod said into the attempt's end."""
+    key = history.key
+    if verification.problem == SUPERVISOR_KILLED:
+        message = "the candidate ended the supervisor of the check"
+        return Finish(key, Outcome.SCORED, SUPERVISOR_KILLED, "verification", message, passed=False)
+    if verification.problem in {OOM_KILLED, DISK_LIMIT_EXCEEDED}:
+        message = _limit_message(verification.problem, "verifier")
+        return Finish(
+            key, Outcome.RESOURCE, verification.problem, "verification", message, passed=False
+        )
+    if verification.problem:
+        return _unfit(key, verification)
+    if _image_changed(task, history, verification):
+        message = "the task image resolved to different contents in harness and verifier"
+        return Finish(key, Outcome.INFRASTRUCTURE, IMAGE_CHANGED, "verification", message)
+    if verification.command.timed_out:
+        message = "the check ran into its time limit"
+        phase = verification.command.phase or "checker"
+        return Finish(key, Outcome.SCORED, VERIFIER_TIMEOUT, phase, message, passed=False)
+    if verification.command.memory_kills and not verification.passed:
+        message = "the check failed and a process in it was killed at the memory limit"
+        return Finish(key, Outcome.RESOURCE, OOM_KILLED, "verification", message, passed=False)
+    return Finish(key, Outcome.SCORED, passed=verification.passed)
+
+
+def _unfit(key: AttemptKey, verification: VerifierResult) -> Finish:
+    """End an attempt whose check gave no verdict of its own."""
+    outcome = Outcome(verification.outcome or Outcome.VERIFIER)
+    passed = None if outcome is Outcome.VERIFIER else False
+    phase = verification.phase or "verification"
+    return Finish(key, outcome, verification.problem, phase, verification.message, passed=passed)
+
+
+def _image_changed(task: TaskPlan, history: AttemptHistory, verification: VerifierResult) -> bool:
+    production = history.production
+    if task.verifier not in WITH_TASK_IMAGE or production is None:
+        return False
+    before, after = production.facts.image_id, verification.facts.image_id
+    return bool(before and after and before != after)
+
+
+def _limit_message(reason: str, place: str) -> str:
+    limits: Mapping[str, str] = {
+        OOM_KILLED: f"the {place} container was killed at its memory limit",
+        DISK_LIMIT_EXCEEDED: f"the {place} Pod was evicted at its disk limit",
+    }
+    return limits[reason]

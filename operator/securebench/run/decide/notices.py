@@ -1,0 +1,121 @@
+"""What a run tells by Kubernetes Events: changes of its conditions, launches that were lost. Pure.
+
+Source: decision 0050.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import NamedTuple
+
+from securebench.run.api.conditions import (
+    Condition,
+    ConditionStatus,
+    ConditionType,
+    Reason,
+    get_condition,
+)
+from securebench.run.observe.waiting import essence
+from securebench.run.plan.model import RunPlan
+from securebench.run.state.attempts import Lost
+
+STARTED = "Started"
+WAITING = "Waiting"
+LAUNCH_LOST = "LaunchLost"
+ISOLATION_VERIFIED = "IsolationVerified"
+ISOLATION_DECLARED = "IsolationDeclared"
+
+_NEED_SOMEBODY = frozenset(
+    reason.value
+    for reason in (
+        Reason.INPUT_MISSING,
+        Reason.UNSCHEDULABLE,
+        Reason.QUOTA_EXCEEDED,
+        Reason.STORAGE_UNAVAILABLE,
+        Reason.INTERNAL,
+    )
+)
+"""Waits that may need somebody to do something."""
+
+_WITHOUT_NAME = frozenset(
+    reason.value for reason in (Reason.STARTING, Reason.RUNNING, Reason.PROBING)
+)
+"""Reasons that do not say of themselves that the run waits."""
+
+
+class Notice(NamedTuple):
+    """What one Event says.
+
+    Attributes:
+        action: What was done or tried, one word for programs.
+        reason: One word; that of the condition where it is one of a run's conditions.
+        note: One sentence for people.
+        is_warning: Whether somebody may have to do something.
+        key: Notices of one reason and key are one Event that counts.
+    """
+
+    action: str
+    reason: str
+    note: str
+    is_warning: bool
+    key: str
+
+
+def changes(before: Sequence[Condition], after: Sequence[Condition]) -> Iterator[Notice]:
+    """Yield what two looks at the conditions of a run differ in.
+
+    Args:
+        before: As they were told last; those of an earlier process, so that nothing is told twice.
+        after: As they are.
+    """
+    old, new = _told(before), _told(after)
+    for notice in dict.fromkeys(new):
+        if notice not in old:
+            yield notice
+
+
+def _told(conditions: Sequence[Condition]) -> list[Notice]:
+    isolation = get_condition(conditions, ConditionType.ISOLATION_VERIFIED)
+    succeeded = get_condition(conditions, ConditionType.SUCCEEDED)
+    found = [_isolation(isolation) if isolation is not None else None]
+    found += [_progress(succeeded) if succeeded is not None else None]
+    return [notice for notice in found if notice is not None]
+
+
+def started(plan: RunPlan) -> Notice:
+    """Return what is told when a run begins."""
+    attempts = len(plan.tasks) * plan.policy.attempts
+    note = f"pack {plan.pack_id} ({plan.pack_digest}), {attempts} attempts"
+    return Notice("Start", STARTED, note, is_warning=False, key="")
+
+
+def losses(lost: Iterable[Lost]) -> Iterator[Notice]:
+    """Yield what is told of lost launches: one Event for each cause, in the words of its first."""
+    for item in lost:
+        launch = item.launch
+        place = f"task {launch.task} attempt {launch.attempt} {launch.role.value} launch"
+        note = f"{item.reason}: {item.message} ({place} {launch.launch})"
+        yield Notice("Launch", LAUNCH_LOST, note, is_warning=True, key=item.reason)
+
+
+def _progress(succeeded: Condition) -> Notice | None:
+    """Return what ``Succeeded`` says: the end, or what the run waits for."""
+    reason, note = succeeded.reason, succeeded.message
+    if succeeded.status is not ConditionStatus.UNKNOWN:
+        is_warning = succeeded.status is ConditionStatus.FALSE
+        return Notice("End", reason, note, is_warning, key="")
+    note = essence(note)
+    if not note:
+        return None
+    told = WAITING if reason in _WITHOUT_NAME else reason
+    return Notice("Wait", told, note, is_warning=reason in _NEED_SOMEBODY, key=note)
+
+
+def _isolation(found: Condition) -> Notice:
+    told = {
+        ConditionStatus.TRUE: ISOLATION_VERIFIED,
+        ConditionStatus.UNKNOWN: ISOLATION_DECLARED,
+        ConditionStatus.FALSE: Reason.ISOLATION_NOT_VERIFIED.value,
+    }[found.status]
+    is_warning = found.status is ConditionStatus.FALSE
+    return Notice("Isolate", told, found.message, is_warning, key="")

@@ -1,0 +1,237 @@
+"""One pass of the loop over a whole run, as a pure function."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+from securebench.core.rates import MAX_UNSCHEDULABLE
+from securebench.core.reasons import POD_LOST
+from securebench.run.decide.machine import PHASE_OF_ROLE, Begin, Capture, attempt_step, unreadable
+from securebench.run.observe.pods import PodView
+from securebench.run.plan.model import AttemptKey, LaunchKey, Role, RunPlan, pod_name
+from securebench.run.state.attempts import AttemptHistory, Doubt, Finish, Lost, Outcome
+
+BROKEN = frozenset({Outcome.INFRASTRUCTURE, Outcome.PROVIDER, Outcome.VERIFIER})
+"""Outcomes whose Pods stay with ``retention.pods: Failed``."""
+
+
+class Halt(StrEnum):
+    """Why a run begins nothing new."""
+
+    NONE = ""
+    SUSPENDED = "suspended"
+    DRAINING = "draining"
+    STOPPED = "stopped"
+
+
+@dataclass(frozen=True, slots=True)
+class Controls:
+    """What the user and the cluster allow right now.
+
+    Attributes:
+        parallelism: Attempts in flight at most.
+        halt: ``DRAINING`` ends what is queued, ``STOPPED`` ends everything.
+        halt_message: One plain sentence for the records of what was ended.
+        max_unschedulable: Unschedulable Pods of this run at which nothing new begins.
+        has_way_out: Whether the run's gateway is there, or none is needed; without it no harness
+            Pod is created.
+    """
+
+    parallelism: int
+    halt: Halt = Halt.NONE
+    halt_message: str = ""
+    max_unschedulable: int = MAX_UNSCHEDULABLE
+    has_way_out: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Deletion:
+    """One Pod to delete.
+
+    Attributes:
+        name: Its name.
+        uid: Its uid; a later Pod of that name stays.
+        at_once: Whether it may lose its grace.
+    """
+
+    name: str
+    uid: str
+    at_once: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class RunDecision:
+    """What one pass decided, in the order in which it is carried out.
+
+    Attributes:
+        lost: Launches to journal as lost.
+        begin: Launches to journal and then to create.
+        repeat: Launches whose create has no definite answer yet.
+        captures: Ended launches to read.
+        finishes: Attempts to end with a record.
+        deletions: Pods to delete.
+        wake_at: When to look again without an event, or None.
+        is_complete: Whether every attempt is finished and no deletion is left.
+    """
+
+    lost: tuple[Lost, ...] = ()
+    begin: tuple[LaunchKey, ...] = ()
+    repeat: tuple[LaunchKey, ...] = ()
+    captures: tuple[Capture, ...] = ()
+    finishes: tuple[Finish, ...] = ()
+    deletions: tuple[Deletion, ...] = ()
+    wake_at: float | None = None
+    is_complete: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Situation:
+    """Everything a pass looks at.
+
+    Attributes:
+        plan: The run.
+        history: What the journal knows, by attempt; every attempt of the plan is there.
+        pods: Launch Pods by name, as the listing and the watch show them.
+        pending: Names of Pods whose create has no definite answer yet.
+        vanished: Names of Pods that were seen and are gone.
+        now: Seconds since the epoch.
+    """
+
+    plan: RunPlan
+    history: Mapping[AttemptKey, AttemptHistory]
+    pods: Mapping[str, PodView]
+    pending: Collection[str]
+    vanished: Collection[str]
+    now: float
+
+
+@dataclass(slots=True)
+class _Draft:
+    lost: list[Lost] = field(default_factory=list)
+    candidates: list[LaunchKey] = field(default_factory=list)
+    repeat: list[LaunchKey] = field(default_factory=list)
+    captures: list[Capture] = field(default_factory=list)
+    finishes: list[Finish] = field(default_factory=list)
+    wakes: list[float] = field(default_factory=list)
+    active: int = 0
+    open: int = 0
+
+
+def reconcile(situation: Situation, controls: Controls) -> RunDecision:
+    """Decide one pass.
+
+    Args:
+        situation: What is known and seen.
+        controls: What is allowed.
+
+    Returns:
+        The decision. Carrying it out twice does nothing twice: names are deterministic and
+        every entry it makes is in the journal before its effect.
+
+    Invariants:
+        Attempts with a live launch after the decision are at most ``parallelism``, unless it
+        was lowered; an attempt has at most one live launch; a finished attempt begins nothing.
+    """
+    draft = _Draft()
+    for history in situation.history.values():
+        if history.finish is None:
+            draft.open += 1
+            _consider(draft, situation, controls, history)
+    begin = _admit(draft, situation, controls)
+    deletions = tuple(_deletions(situation))
+    return RunDecision(
+        lost=tuple(draft.lost),
+        begin=begin,
+        repeat=tuple(_with_a_way_out(draft.repeat, controls)),
+        captures=tuple(draft.captures),
+        finishes=tuple(draft.finishes),
+        deletions=deletions,
+        wake_at=min(draft.wakes, default=None),
+        is_complete=draft.open == 0 and not deletions,
+    )
+
+
+def _consider(
+    draft: _Draft, situation: Situation, controls: Controls, history: AttemptHistory
+) -> None:
+    ended = _halted(controls, history)
+    if ended is not None:
+        draft.finishes.append(ended)
+        return
+    if history.doubt is Doubt.CONDEMNED:
+        draft.finishes.append(unreadable(history.key))
+        return
+    draft.active += history.live is not None
+    name = pod_name(situation.plan.identity.uid, history.live) if history.live else ""
+    view = situation.pods.get(name)
+    if history.live is not None and view is None:
+        _unseen(draft, situation, history.live, name)
+        return
+    match attempt_step(situation.plan, history, view, situation.now):
+        case Begin(launch):
+            draft.candidates.append(launch)
+        case Capture() as capture:
+            draft.captures.append(capture)
+        case Lost() as lost:
+            draft.lost.append(lost)
+        case Finish() as finish:
+            draft.finishes.append(finish)
+        case wait:
+            draft.wakes.extend([wait.until] if wait.until is not None else [])
+
+
+def _halted(controls: Controls, history: AttemptHistory) -> Finish | None:
+    is_queued = history.live is None and history.production is None
+    if controls.halt is Halt.STOPPED or (controls.halt is Halt.DRAINING and is_queued):
+        phase = PHASE_OF_ROLE[history.live.role] if history.live is not None else "queued"
+        message = controls.halt_message
+        return Finish(history.key, Outcome.CANCELLED, "cancelled", phase, message)
+    return None
+
+
+def _unseen(draft: _Draft, situation: Situation, live: LaunchKey, name: str) -> None:
+    if name in situation.vanished:
+        message = f"Pod {name} disappeared before it gave a result"
+        draft.lost.append(Lost(live, POD_LOST, message, situation.now))
+    elif name in situation.pending:
+        draft.repeat.append(live)
+
+
+def _admit(draft: _Draft, situation: Situation, controls: Controls) -> tuple[LaunchKey, ...]:
+    """Choose which launches begin: attempts that are under way come before new ones."""
+    if controls.halt in {Halt.SUSPENDED, Halt.STOPPED}:
+        return ()
+    stuck = sum(1 for view in situation.pods.values() if view.unschedulable)
+    free = controls.parallelism - draft.active
+    if stuck >= controls.max_unschedulable or free <= 0:
+        return ()
+    fit = _with_a_way_out(draft.candidates, controls)
+    ordered = sorted(fit, key=lambda launch: launch.role is not Role.VERIFIER)
+    return tuple(ordered[:free])
+
+
+def _with_a_way_out(launches: Iterable[LaunchKey], controls: Controls) -> Iterable[LaunchKey]:
+    return (x for x in launches if controls.has_way_out or x.role is not Role.HARNESS)
+
+
+def _deletions(situation: Situation) -> Iterable[Deletion]:
+    for view in situation.pods.values():
+        if view.launch is None or view.deleting_since is not None:
+            continue
+        history = situation.history.get(view.launch.attempt_key)
+        if history is None:
+            continue
+        if history.live != view.launch and not _is_kept(situation, history, view):
+            yield Deletion(view.name, view.uid, at_once=not view.is_terminal)
+
+
+def _is_kept(situation: Situation, history: AttemptHistory, view: PodView) -> bool:
+    keep = situation.plan.policy.keep_pods
+    if not view.is_terminal or keep == "None":
+        return False
+    if keep == "All":
+        return True
+    was_lost = history.last_lost is not None and history.last_lost.launch == view.launch
+    return was_lost or (history.finish is not None and history.finish.outcome in BROKEN)

@@ -1,0 +1,167 @@
+"""Names of the objects of a run, of folders on the volume and of paths inside Pods.
+
+Source: docs/reference/protocol.md.
+"""
+
+from __future__ import annotations
+
+from securebench.agents.harness_config import ORACLE_FOLDER
+from securebench.benchmark.files import materialize
+from securebench.benchmark.resources import Lane
+from securebench.run.plan.model import LaunchKey, Role, short_uid
+
+USER_ID = 65532
+"""User and group of operator, courier and our verifier; launch Pods never set fsGroup."""
+
+COURIER = "courier"
+MATERIALIZE = "materialize"
+HARNESS = "harness"
+CHECK = "check"
+CONTROL_CHECK = "control-check"
+VERIFIER = "verifier"
+CANDIDATE_CONTAINER = "candidate"
+PROBE = "probe"
+EGRESS_PROXY = "egress-proxy"
+GATEWAY = "gateway"
+
+TOOLS = "/opt/securebench/tools"
+SUPERVISE = TOOLS + "/supervise"
+PUBLIC = "/opt/securebench/public"
+PUBLIC_FILES = PUBLIC + "/files"
+ORACLE = ORACLE_FOLDER
+"""The task's reference answer, in the harness container of an oracle only."""
+OUTPUT = "/opt/securebench/output"
+CANDIDATE = "/opt/securebench/candidate"
+HOME = "/opt/securebench/home"
+EVALUATOR = "/opt/securebench/evaluator"
+"""Second place of the evaluation inputs for a checker of the source form (contract 14.6)."""
+BASELINE = "/opt/securebench/baseline"
+"""In a harness container: git objects of the checkout as it was before the command."""
+SCRATCH = "/securebench-workspace"
+"""Beside the image's repository, for the check of a patch (contract 10)."""
+REPOSITORY_INPUTS = "/opt/securebench/evaluation_inputs"
+"""Lane evaluation_inputs, outside of the image's repository."""
+PYTEST_SOURCE = "/opt/pytest"
+"""In our Pod image: a pytest for task images without one."""
+PYTEST_BUNDLE = TOOLS + "/pytest"
+"""The same in a check's container."""
+MATERIALIZED = "/opt/securebench/materialize"
+TEMPORARY = "/tmp"  # noqa: S108  # a folder of the Pod's own, see STICKY
+STICKY = "tmp"
+"""Folder with mode 1777 inside the emptyDir that becomes /tmp; an emptyDir itself is 0777."""
+SHARED_MEMORY = "/dev/shm"  # noqa: S108  # a memory emptyDir of each container's own
+
+COURIER_WORKSPACE = "/work/workspace"
+COURIER_OUTPUT = "/work/output"
+COURIER_TOOLS = "/work/tools"
+COURIER_PYTEST = COURIER_TOOLS + "/pytest"
+COURIER_TEMPORARY = "/work/tmp"
+COURIER_CONTROL_TEMPORARY = "/work/control-tmp"
+COURIER_CANDIDATE = "/work/candidate"
+COURIER_PRODUCER = "/work/producer"
+COURIER_VERIFICATION = "/work/verification"
+VERIFIER_CANDIDATE = "/work/candidate"
+VERIFIER_HIDDEN = "/work/hidden"
+PROBE_VOLUME = "/work/probe"
+EGRESS_TOKEN = "/work/token"  # noqa: S105 - a folder
+"""In the sidecar only."""
+EGRESS_TOKEN_FILE = "token"  # noqa: S105 - a file's name
+GATEWAY_WORK = "/work/gateway"
+"""Configuration and reports, in the gateway."""
+GATEWAY_PROVIDER = "/work/provider"
+GATEWAY_KEY_FILE = "key"
+GATEWAY_AUTHORITIES = "/work/authorities"
+GATEWAY_AUTHORITIES_FILE = "ca.crt"
+GATEWAY_READY = TEMPORARY + "/ready"
+"""The gateway writes it when it listens."""
+
+LANE_PUBLIC = Lane.PUBLIC.value
+LANE_EVALUATION_INPUTS = Lane.EVALUATION_INPUTS.value
+LANE_HIDDEN = Lane.HIDDEN.value
+LANE_ORACLE = materialize.ORACLE
+"""Not a lane of a task, but it lies beside them."""
+
+PACKS = "packs"
+"""Folder of the packs, relative to the volume's root."""
+AUDITS = "audits"
+"""Folder of the results of audits."""
+RUNS = "runs"
+PUBLISHED = "published"
+"""What the Pod for viewers mounts: results of ended runs without hidden data."""
+TASKS = "tasks"
+LAUNCHES = "launches"
+
+CANDIDATE_NAME = "candidate"
+PRODUCER_NAME = "producer"
+VERIFICATION_NAME = "verification"
+LAUNCH_FOLDERS = (CANDIDATE_NAME, PRODUCER_NAME, VERIFICATION_NAME)
+"""Folders of a launch; the operator makes them before the Pod is created."""
+
+
+def run_folder(run_uid: str) -> str:
+    """Return the folder of a run, relative to the volume's root."""
+    return f"{RUNS}/{run_uid}"
+
+
+def probe_folder(run_uid: str) -> str:
+    """Return the empty folder that canary Pods mount to show that a sub-path can be mounted."""
+    return f"{run_folder(run_uid)}/probe"
+
+
+def task_folder(run_uid: str, task: int) -> str:
+    """Return the folder of a task, relative to the volume's root."""
+    return f"{run_folder(run_uid)}/{TASKS}/{task}"
+
+
+def lane_folder(run_uid: str, task: int, lane: str) -> str:
+    """Return the folder of one lane of a task, relative to the volume's root."""
+    return f"{task_folder(run_uid, task)}/lanes/{lane}"
+
+
+def attempt_folder(run_uid: str, task: int, attempt: int) -> str:
+    """Return the folder of an attempt, relative to the volume's root."""
+    return f"{task_folder(run_uid, task)}/attempts/{attempt}"
+
+
+def launch_folder(run_uid: str, launch: LaunchKey) -> str:
+    """Return the folder of a launch, relative to the volume's root.
+
+    Harness and verifier launches of the same number share it: the first writes ``candidate`` and
+    ``producer``, the second ``verification``.
+    """
+    return f"{attempt_folder(run_uid, launch.task, launch.attempt)}/{LAUNCHES}/{launch.launch}"
+
+
+def policy_name(run_uid: str) -> str:
+    """Return the name of the run's NetworkPolicy that closes everything."""
+    return f"sb-{short_uid(run_uid)}-deny"
+
+
+def egress_policy_name(run_uid: str) -> str:
+    """Return the name of the NetworkPolicy that lets harness Pods reach the gateway."""
+    return f"sb-{short_uid(run_uid)}-egress"
+
+
+def gateway_policy_name(run_uid: str) -> str:
+    """Return the name of the NetworkPolicy of the gateway itself."""
+    return f"sb-{short_uid(run_uid)}-gateway"
+
+
+def gateway_name(run_uid: str) -> str:
+    """Return the name of the Service of the run's gateway."""
+    return f"sb-{short_uid(run_uid)}-gateway"
+
+
+def gateway_pod_name(run_uid: str, number: int) -> str:
+    """Return the name of a gateway Pod; numbers count from 1, a replacement has the next."""
+    return f"{gateway_name(run_uid)}-{number}"
+
+
+def gateway_folder(run_uid: str) -> str:
+    """Return the folder of the run's gateway, relative to the volume's root."""
+    return f"{run_folder(run_uid)}/{GATEWAY}"
+
+
+def probe_name(run_uid: str, role: Role, number: int) -> str:
+    """Return the name of a canary or control Pod; numbers count from 1."""
+    return f"sb-{short_uid(run_uid)}-{role.value}-{number}"

@@ -1,0 +1,1 @@
+"""What the cluster shows of a run's Pods."""

@@ -1,0 +1,256 @@
+"""Raw Pods as the API server gives them, turned into what the machine decides on."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+
+from securebench.core.names import (
+    ATTEMPT_ANNOTATION,
+    LAUNCH_ANNOTATION,
+    ROLE_LABEL,
+    TASK_INDEX_ANNOTATION,
+)
+from securebench.run.plan.model import LaunchKey, Role
+from securebench.run.state.attempts import PodFacts
+
+Raw = Mapping[str, object]
+
+
+@dataclass(frozen=True, slots=True)
+class Terminated:
+    """The end of a container as the kubelet reports it.
+
+    Attributes:
+        exit_code: From 0 to 255.
+        reason: ``Completed``, ``Error``, ``OOMKilled`` …
+        message: The termination message.
+        started_at: Seconds since the epoch, or None.
+        finished_at: Seconds since the epoch, or None.
+    """
+
+    exit_code: int
+    reason: str
+    message: str
+    started_at: float | None
+    finished_at: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class ContainerView:
+    """One container of a Pod.
+
+    Attributes:
+        name: Its name.
+        waiting_reason: Why it does not run yet, or empty.
+        waiting_message: The kubelet's words, or empty.
+        running: Whether it runs.
+        terminated: How it ended, or None.
+        restarts: How often it was started again.
+        image_id: Resolved image, or empty.
+        previous: How it ended before it was started again, or None.
+        image: As the Pod names it, or empty.
+        started_at: Since when it runs, seconds since the epoch, or None.
+    """
+
+    name: str
+    waiting_reason: str
+    waiting_message: str
+    running: bool
+    terminated: Terminated | None
+    restarts: int
+    image_id: str
+    previous: Terminated | None = None
+    image: str = ""
+    started_at: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class PodView:
+    """One Pod of a run.
+
+    Attributes:
+        name: Its name.
+        uid: Its uid.
+        role: What it is for.
+        launch: Its launch, None for canary and control Pods.
+        phase: ``Pending``, ``Running``, ``Succeeded``, ``Failed`` or ``Unknown``.
+        reason: The Pod's own reason such as ``Evicted``.
+        message: The Pod's own message.
+        deleting_since: When its deletion was asked for plus its grace, or None.
+        disrupted: Whether the cluster ended it (condition DisruptionTarget).
+        unschedulable: The scheduler's message, or empty.
+        without_sandbox_since: When the Pod got a node on which it has no sandbox yet, or None.
+        created_at: Seconds since the epoch.
+        containers: By name, init containers and sidecars included.
+        facts: For the record; of the untrusted container.
+        is_ready: Whether its condition Ready says so; a lost node takes it away.
+        sandbox_since: When the Pod got its sandbox, seconds since the epoch, or None.
+    """
+
+    name: str
+    uid: str
+    role: Role
+    launch: LaunchKey | None
+    phase: str
+    reason: str
+    message: str
+    deleting_since: float | None
+    disrupted: bool
+    unschedulable: str
+    without_sandbox_since: float | None
+    created_at: float
+    containers: Mapping[str, ContainerView]
+    facts: PodFacts
+    is_ready: bool = False
+    sandbox_since: float | None = None
+
+    @property
+    def is_terminal(self) -> bool:
+        """Whether the kubelet has ended the Pod."""
+        return self.phase in {"Succeeded", "Failed"}
+
+
+MAIN_CONTAINERS = ("harness", "check", "verifier", "probe", "control-check")
+
+
+def pod_view(raw: Raw) -> PodView | None:
+    """Turn a raw Pod into a view; None for a Pod that is not ours.
+
+    Args:
+        raw: A Pod object as JSON.
+    """
+    metadata = _mapping(raw, "metadata")
+    labels = _mapping(metadata, "labels")
+    role = _role(_text(labels, ROLE_LABEL))
+    if role is None:
+        return None
+    status = _mapping(raw, "status")
+    spec = _mapping(raw, "spec")
+    conditions = {_text(c, "type"): c for c in _items(status, "conditions")}
+    containers = {
+        view.name: view
+        for field in ("initContainerStatuses", "containerStatuses")
+        for view in map(_container, _items(status, field))
+    }
+    return PodView(
+        name=_text(metadata, "name"),
+        uid=_text(metadata, "uid"),
+        role=role,
+        launch=_launch(_mapping(metadata, "annotations"), role),
+        phase=_text(status, "phase") or "Pending",
+        reason=_text(status, "reason"),
+        message=_text(status, "message"),
+        deleting_since=_time(metadata.get("deletionTimestamp")),
+        disrupted=_text(conditions.get("DisruptionTarget", {}), "status") == "True",
+        unschedulable=_unschedulable(conditions.get("PodScheduled", {})),
+        without_sandbox_since=_without_sandbox_since(conditions),
+        created_at=_time(metadata.get("creationTimestamp")) or 0.0,
+        containers=containers,
+        facts=_facts(spec, containers),
+        is_ready=_text(conditions.get("Ready", {}), "status") == "True",
+        sandbox_since=_sandbox_since(conditions),
+    )
+
+
+def _facts(spec: Raw, containers: Mapping[str, ContainerView]) -> PodFacts:
+    found = [containers[name] for name in MAIN_CONTAINERS if name in containers]
+    main = max(found, key=lambda container: bool(container.image_id), default=None)
+    ended = main.terminated if main is not None else None
+    return PodFacts(
+        image_id=main.image_id if main is not None else "",
+        node=_text(spec, "nodeName"),
+        runtime_class=_text(spec, "runtimeClassName"),
+        user_namespace=spec.get("hostUsers") is False,
+        started_at=ended.started_at if ended is not None else None,
+        finished_at=ended.finished_at if ended is not None else None,
+    )
+
+
+def _container(raw: Raw) -> ContainerView:
+    state = _mapping(raw, "state")
+    waiting = _mapping(state, "waiting")
+    return ContainerView(
+        name=_text(raw, "name"),
+        waiting_reason=_text(waiting, "reason"),
+        waiting_message=_text(waiting, "message"),
+        running="running" in state,
+        terminated=_terminated(_mapping(state, "terminated")),
+        restarts=_number(raw, "restartCount"),
+        image_id=_text(raw, "imageID"),
+        previous=_terminated(_mapping(_mapping(raw, "lastState"), "terminated")),
+        image=_text(raw, "image"),
+        started_at=_time(_mapping(state, "running").get("startedAt")),
+    )
+
+
+def _terminated(raw: Raw) -> Terminated | None:
+    if not raw:
+        return None
+    return Terminated(
+        exit_code=_number(raw, "exitCode"),
+        reason=_text(raw, "reason"),
+        message=_text(raw, "message"),
+        started_at=_time(raw.get("startedAt")),
+        finished_at=_time(raw.get("finishedAt")),
+    )
+
+
+def _unschedulable(condition: Raw) -> str:
+    if _text(condition, "status") == "False" and _text(condition, "reason") == "Unschedulable":
+        return _text(condition, "message")
+    return ""
+
+
+def _without_sandbox_since(conditions: Mapping[str, Raw]) -> float | None:
+    scheduled = conditions.get("PodScheduled", {})
+    sandbox = conditions.get("PodReadyToStartContainers", {})
+    if _text(scheduled, "status") != "True" or _text(sandbox, "status") != "False":
+        return None
+    return _time(scheduled.get("lastTransitionTime"))
+
+
+def _sandbox_since(conditions: Mapping[str, Raw]) -> float | None:
+    sandbox = conditions.get("PodReadyToStartContainers", {})
+    if _text(sandbox, "status") != "True":
+        return None
+    return _time(sandbox.get("lastTransitionTime"))
+
+
+def _launch(annotations: Raw, role: Role) -> LaunchKey | None:
+    numbers = [_text(annotations, a) for a in (TASK_INDEX_ANNOTATION, ATTEMPT_ANNOTATION)]
+    launch = _text(annotations, LAUNCH_ANNOTATION)
+    if not all(number.isdecimal() for number in (*numbers, launch)):
+        return None
+    return LaunchKey(int(numbers[0]), int(numbers[1]), role, int(launch))
+
+
+def _role(text: str) -> Role | None:
+    return Role(text) if text in set(Role) else None
+
+
+def _time(value: object) -> float | None:
+    return datetime.fromisoformat(value).timestamp() if isinstance(value, str) else None
+
+
+def _mapping(raw: Raw, key: str) -> Raw:
+    value = raw.get(key)
+    return value if isinstance(value, Mapping) else {}
+
+
+def _items(raw: Raw, key: str) -> Sequence[Raw]:
+    value = raw.get(key)
+    if not isinstance(value, Sequence):
+        return ()
+    return [item for item in value if isinstance(item, Mapping)]
+
+
+def _text(raw: Raw, key: str) -> str:
+    value = raw.get(key)
+    return value if isinstance(value, str) else ""
+
+
+def _number(raw: Raw, key: str) -> int:
+    value = raw.get(key)
+    return value if isinstance(value, int) else 0

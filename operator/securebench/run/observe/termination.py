@@ -1,0 +1,182 @@
+"""Termination messages: one strict decoder for what supervise, courier and verifier say."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from securebench.protocol.extraction import TEXT_FILE, WORKSPACE_FILE, Problem
+from securebench.protocol.messages import VERSION, decode_object
+from securebench.run.state.attempts import CommandReport, DiffReport, SealedCandidate, StreamInfo
+
+CANDIDATE_FILES = frozenset({TEXT_FILE, WORKSPACE_FILE})
+CANDIDATE_PROBLEMS = frozenset(Problem)
+
+COLLECTED_FIELDS = frozenset({"v", "stdout", "stderr", "kernel"})
+SEALED_FIELDS = COLLECTED_FIELDS | {
+    "problem",
+    "message",
+    "file",
+    "digest",
+    "size_bytes",
+    "candidate_sha256",
+    "dropped_entries",
+}
+MAX_KERNEL = 64
+"""Characters of a kernel's release; Linux keeps no more."""
+BASELINES = frozenset({"clean", "committed"})
+VERDICT_FIELDS = frozenset({"v", "passed", "score", "metadata"})
+
+
+class BadMessageError(ValueError):
+    """A termination message that no version of our programs writes."""
+
+
+def command_report(message: str) -> CommandReport:
+    """Decode supervise's message. It is evidence only, so a bad one gives an empty report."""
+    try:
+        fields = decode(message)
+    except BadMessageError:
+        return CommandReport(error="supervise left no readable report")
+    return CommandReport(
+        exit_code=_integer(fields, "exit_code"),
+        timed_out=fields.get("timed_out") is True,
+        duration_seconds=_float(fields, "duration_seconds"),
+        phase=_text(fields, "phase"),
+        error=_text(fields, "error"),
+        commit=_text(fields, "commit"),
+        diff=_diff(fields.get("diff")),
+        unstarted=fields.get("unstarted") is True,
+        memory_kills=_integer(fields, "memory_kills") or 0,
+    )
+
+
+def sealed_candidate(message: str, launch: int) -> tuple[SealedCandidate, StreamInfo, StreamInfo]:
+    """Decode the courier's message after sealing.
+
+    Returns:
+        The candidate and what was kept of stdout and stderr.
+
+    Raises:
+        BadMessageError: The courier did not write this.
+    """
+    fields = _trusted(message, SEALED_FIELDS)
+    file = _known(fields, "file", CANDIDATE_FILES)
+    problem = _known(fields, "problem", CANDIDATE_PROBLEMS)
+    candidate = SealedCandidate(
+        launch=launch,
+        file=file,
+        digest=_text(fields, "digest"),
+        size_bytes=_integer(fields, "size_bytes") or 0,
+        candidate_sha256=_text(fields, "candidate_sha256"),
+        dropped_entries=_integer(fields, "dropped_entries") or 0,
+        problem=problem,
+        message=_text(fields, "message"),
+    )
+    return candidate, *streams(fields)
+
+
+def collected_streams(message: str) -> tuple[StreamInfo, StreamInfo]:
+    """Decode the courier's message after collecting the streams of a check.
+
+    Raises:
+        BadMessageError: The courier did not write this.
+    """
+    return streams(_trusted(message, COLLECTED_FIELDS))
+
+
+def kernel_release(message: str) -> str:
+    """Return the kernel's release that a courier or a probe measured, or empty.
+
+    It is evidence about the Pod, so a message that cannot be read only says nothing of it.
+    """
+    try:
+        release = _text(decode(message), "kernel")
+    except BadMessageError:
+        return ""
+    return release[:MAX_KERNEL]
+
+
+def text_verdict(message: str) -> tuple[bool, Mapping[str, object]]:
+    """Decode the text verifier's message: the verdict and its metadata.
+
+    Raises:
+        BadMessageError: The verifier did not write this.
+    """
+    fields = _trusted(message, VERDICT_FIELDS)
+    passed, metadata = fields.get("passed"), fields.get("metadata")
+    if not isinstance(passed, bool) or not isinstance(metadata, Mapping):
+        raise BadMessageError("a verdict needs passed and metadata")
+    return passed, metadata
+
+
+def streams(fields: Mapping[str, object]) -> tuple[StreamInfo, StreamInfo]:
+    """Return what was kept of stdout and stderr."""
+    return _stream(fields.get("stdout")), _stream(fields.get("stderr"))
+
+
+def decode(message: str) -> Mapping[str, object]:
+    """Decode one JSON object of version 1.
+
+    Raises:
+        BadMessageError: Anything else.
+    """
+    try:
+        value = decode_object(message)
+    except ValueError as error:
+        raise BadMessageError(str(error)) from error
+    if _integer(value, "v") != VERSION:
+        raise BadMessageError("not an object of version 1")
+    return value
+
+
+def _trusted(message: str, known: frozenset[str]) -> Mapping[str, object]:
+    """Decode a message of our own programs, which has no other fields than those known."""
+    fields = decode(message)
+    unknown = sorted(set(fields) - known)
+    if unknown:
+        raise BadMessageError(f"unknown fields: {', '.join(unknown)}")
+    return fields
+
+
+def _known(fields: Mapping[str, object], key: str, known: frozenset[str]) -> str | None:
+    value = fields.get(key)
+    if value is None or (isinstance(value, str) and value in known):
+        return value
+    raise BadMessageError(f"{key} is nothing that a courier says")
+
+
+def _stream(value: object) -> StreamInfo:
+    if not isinstance(value, Mapping):
+        return StreamInfo()
+    return StreamInfo(_integer(value, "bytes") or 0, value.get("truncated") is True)
+
+
+def _diff(diff: object) -> DiffReport | None:
+    if not isinstance(diff, Mapping):
+        return None
+    baseline = _text(diff, "baseline")
+    return DiffReport(
+        exit_code=_integer(diff, "exit_code"),
+        stderr=_text(diff, "stderr"),
+        baseline=baseline if baseline in BASELINES else "",
+    )
+
+
+def _integer(fields: Mapping[str, object], key: str) -> int | None:
+    value = fields.get(key)
+    return value if isinstance(value, int) and not isinstance(value, bool) else None
+
+
+def _float(fields: Mapping[str, object], key: str) -> float:
+    value = fields.get(key)
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return 0.0
+    try:
+        return float(value)
+    except OverflowError:
+        return 0.0
+
+
+def _text(fields: Mapping[str, object], key: str) -> str:
+    value = fields.get(key)
+    return value if isinstance(value, str) else ""

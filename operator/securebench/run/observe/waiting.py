@@ -1,0 +1,144 @@
+"""What a run waits for while none of its Pods works yet, in the cluster's words."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Iterable
+from typing import NamedTuple
+
+from securebench.run.observe.pods import MAIN_CONTAINERS, ContainerView, PodView
+from securebench.run.observe.stage import CONTAINER_WAITS, CONTROL_CHECK, IMAGE_WAITS, MATERIALIZE
+from securebench.run.state.attempts import AttemptHistory
+
+STEPS_SECONDS = (5, 10, 20, 40)
+"""Ages that a message says in the first minute; afterwards whole minutes. Every one of them is a
+write of the status, so they are few."""
+
+MINUTE_SECONDS = 60
+
+_AGE = re.compile(r" for \d+ (?:s|min)$")
+_AGAIN = "is launched again after "
+_BEFORE = "; the launch before ended with "
+
+ONCE = frozenset({MATERIALIZE, CONTROL_CHECK})
+"""Init containers that end before the next container starts; the others stay."""
+
+
+class Waiting(NamedTuple):
+    """What is waited for.
+
+    Attributes:
+        words: One short sentence without a full stop.
+        changes_at: When the words grow old without any event, seconds since the epoch, or None.
+    """
+
+    words: str
+    changes_at: float | None = None
+
+
+def run_waiting(
+    pods: Iterable[PodView], attempts: Collection[AttemptHistory], now: float
+) -> Waiting | None:
+    """Return what a run waits for, or None while one of its launches works or nothing is begun.
+
+    Args:
+        pods: All Pods of the run.
+        attempts: All attempts of the run.
+        now: Seconds since the epoch.
+    """
+    live = {each.live for each in attempts}
+    launches = [view for view in pods if view.launch is not None and view.launch in live]
+    if any(view.is_terminal or _has_begun(view) for view in launches):
+        return None
+    oldest = min(launches, key=lambda view: (view.created_at, view.name), default=None)
+    if oldest is None:
+        return _next_try(attempts)
+    found = pod_waiting(oldest, now)
+    return found if found is None else _after_loss(found, oldest, attempts)
+
+
+def pod_waiting(view: PodView, now: float) -> Waiting | None:
+    """Return what a Pod waits for before its main container runs, or None once it has run.
+
+    Args:
+        view: The Pod.
+        now: Seconds since the epoch.
+    """
+    if not _is_living(view) or _has_begun(view):
+        return None
+    if view.unschedulable:
+        return Waiting(f"unschedulable: {view.unschedulable}")
+    if not view.facts.node:
+        return Waiting("waiting for a node")
+    if view.without_sandbox_since is not None:
+        return Waiting(f"waiting for node {view.facts.node} to make a sandbox")
+    return _container_waiting(view, now)
+
+
+def _container_waiting(view: PodView, now: float) -> Waiting:
+    since = view.sandbox_since or view.created_at
+    for container in view.containers.values():
+        began = container.terminated.finished_at if container.terminated else container.started_at
+        since = max(since, began or since)
+        if container.running and container.name in ONCE:
+            return Waiting(f"init container {container.name} runs")
+        if container.running or container.terminated is not None:
+            continue
+        if container.waiting_reason in IMAGE_WAITS | CONTAINER_WAITS:
+            return Waiting(_refused(container))
+        return _pulling(container, since, now)
+    return Waiting(f"starting on node {view.facts.node}")
+
+
+def _refused(container: ContainerView) -> str:
+    words = f"{container.waiting_reason}: {container.waiting_message}".removesuffix(": ")
+    if container.waiting_reason in IMAGE_WAITS:
+        return f"cannot pull {container.image or 'the image'}: {words}"
+    return f"cannot start container {container.name}: {words}"
+
+
+def _pulling(container: ContainerView, since: float, now: float) -> Waiting:
+    """Return the words for a container that is being made, which hardly takes time of its own."""
+    what = f"pulling {container.image or f'the image of container {container.name}'}"
+    age = now - since
+    if age >= MINUTE_SECONDS:
+        minutes = int(age // MINUTE_SECONDS)
+        return Waiting(f"{what} for {minutes} min", since + (minutes + 1) * MINUTE_SECONDS)
+    later = min((step for step in STEPS_SECONDS if step > age), default=MINUTE_SECONDS)
+    passed = max((step for step in STEPS_SECONDS if step <= age), default=0)
+    return Waiting(f"{what} for {passed} s" if passed else what, since + later)
+
+
+def _after_loss(found: Waiting, view: PodView, attempts: Collection[AttemptHistory]) -> Waiting:
+    """Add why this is not the attempt's first launch, if it is not."""
+    lost = next((each.last_lost for each in attempts if each.live == view.launch), None)
+    if lost is None:
+        return found
+    why = f"{lost.reason}: {lost.message}"
+    return found._replace(words=f"{found.words}{_BEFORE}{why}")
+
+
+def essence(words: str) -> str:
+    """Return what a run waits for without its age and without the loss before; may be empty."""
+    if words.startswith(_AGAIN):
+        return ""
+    return _AGE.sub("", words.partition(_BEFORE)[0])
+
+
+def _next_try(attempts: Iterable[AttemptHistory]) -> Waiting | None:
+    lost = [
+        each.last_lost for each in attempts if each.finish is None and each.last_lost is not None
+    ]
+    latest = max(lost, key=lambda each: each.at, default=None)
+    if latest is None:
+        return None
+    return Waiting(f"{_AGAIN}{latest.reason}: {latest.message}")
+
+
+def _is_living(view: PodView) -> bool:
+    return not view.is_terminal and view.deleting_since is None
+
+
+def _has_begun(view: PodView) -> bool:
+    found = (view.containers.get(name) for name in MAIN_CONTAINERS if name != CONTROL_CHECK)
+    return any(main is not None and (main.running or main.terminated) for main in found)

@@ -1,0 +1,191 @@
+"""One compiled row, planned: image, folders, limits, what is taken and how it is judged."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from securebench.agents.extraction_mode import extraction_for
+from securebench.agents.harness_config import SHELL, CommandHarness, HarnessConfig, ProviderHarness
+from securebench.agents.prompts import task_prompt
+from securebench.agents.registry import cli_named
+from securebench.agents.time_limit import agent_time_limit
+from securebench.benchmark.families.base import Family
+from securebench.benchmark.families.fields import first_limit
+from securebench.benchmark.families.registry import FAMILIES, verifier_configuration_problem
+from securebench.benchmark.families.verification import CheckRequest
+from securebench.benchmark.files.materialize import check_task_file, materialization_plan
+from securebench.benchmark.files.pack_digest import row_digest
+from securebench.benchmark.pack.environment import MATERIALIZE, workspace_target
+from securebench.benchmark.pack.references import checker_reference
+from securebench.benchmark.pack.task import SecureBenchTask
+from securebench.benchmark.scorers.dangerous_commands import (
+    FAILURE_PHASE,
+    FAILURE_REASON,
+    CommandDecision,
+    VerificationPolicy,
+    decide,
+    denial_result,
+)
+from securebench.core.reasons import VERIFIER_CONFIGURATION
+from securebench.protocol.extraction import Extraction
+from securebench.run.plan.agent_plan import PROVIDER_URL
+from securebench.run.plan.model import CheckPlan, Refusal, SourcePlan, TaskPlan, VerifierKind
+
+VERIFIER_STDERR = "verifier_stderr"
+"""Key of a denial's metadata that becomes a field of the record."""
+
+CHECK_SECONDS = 300.0
+"""Time limit of a check where neither checker nor environment gives one (contract 15.8)."""
+
+
+def task_plan(
+    index: int, task: SecureBenchTask, harness: HarnessConfig, policy: VerificationPolicy
+) -> TaskPlan:
+    """Plan one task.
+
+    Args:
+        index: Position of the row in the pack, from 0.
+        task: The compiled row, with an environment that holds.
+        harness: The tester's harness.
+        policy: What the tester lets checkers do.
+
+    Raises:
+        PackError: This version cannot judge the task, or the harness's file collides with it.
+    """
+    extraction = extraction_for(task.task_type, harness)
+    if extraction.path is not None:
+        check_task_file(materialization_plan(task, "agent"), extraction.path, _file_name(harness))
+    environment = task.environment
+    workspace = workspace_target(task)
+    family = FAMILIES.get(task.task_type)
+    kind = _verifier_kind(family)
+    decision = command_decision(task, policy)
+    check = _check_plan(task, workspace, decision) if kind is VerifierKind.CHECK else None
+    return TaskPlan(
+        index=index,
+        task=task,
+        image=str(environment["image"]),
+        workspace=workspace,
+        workdir=_workdir(extraction, check, task.environment, workspace),
+        timeout_seconds=agent_time_limit(environment, harness),
+        materialize_from=workspace if environment.get(MATERIALIZE) else "",
+        extraction=extraction,
+        verifier=kind,
+        check=check,
+        refusal=_refusal(task),
+        denial=_denial(task, decision, policy),
+        row_digest=row_digest(task),
+        code=None if family is None or family.code is None else family.code(task),
+        command=_agent_command(harness, extraction, workspace),
+    )
+
+
+def _file_name(harness: HarnessConfig) -> str:
+    """Return how messages call the file of the answer."""
+    is_command = isinstance(harness, CommandHarness)
+    return "harness.config.artifact_path" if is_command else "the file of the answer"
+
+
+def _workdir(
+    extraction: Extraction,
+    check: CheckPlan | None,
+    environment: Mapping[str, object],
+    workspace: str,
+) -> str:
+    """Return the working folder; it is the checkout where the agent changes one (12.1)."""
+    if extraction.mode != "git_diff" or check is None:
+        return workspace
+    workdir = environment.get("workdir")
+    return workdir if isinstance(workdir, str) else check.workdir
+
+
+def _agent_command(
+    harness: HarnessConfig, extraction: Extraction, workspace: str
+) -> tuple[str, ...]:
+    if not isinstance(harness, ProviderHarness):
+        return ()
+    prompt = task_prompt(extraction, workspace, harness.task_file)
+    return cli_named(harness.type).command(harness, prompt, PROVIDER_URL)
+
+
+def _verifier_kind(family: Family | None) -> VerifierKind:
+    if family is None:
+        return VerifierKind.NONE
+    if family.scorer is not None:
+        return VerifierKind.TEXT
+    return VerifierKind.CHECK if family.check is not None else VerifierKind.CODE
+
+
+def _refusal(task: SecureBenchTask) -> Refusal | None:
+    problem = verifier_configuration_problem(task)
+    if problem is None:
+        return None
+    message = f"the verifier cannot work with this task: {problem}"
+    return Refusal("verifier", VERIFIER_CONFIGURATION, "verification", message, {})
+
+
+def needed_commands(task: SecureBenchTask) -> Sequence[str]:
+    """Return the commands of a checker that need a capability; most tasks have none."""
+    request = _check_request(task)
+    return [] if request is None else list(request.needed_commands)
+
+
+def command_decision(task: SecureBenchTask, policy: VerificationPolicy) -> CommandDecision:
+    """Decide whether the task's verifier may run (contract 14.7)."""
+    return decide(needed_commands(task), policy)
+
+
+def _check_request(task: SecureBenchTask) -> CheckRequest | None:
+    """Return what the row says of its check; None where no check can run."""
+    family = FAMILIES.get(task.task_type)
+    if family is None or family.check is None or family.configuration_problem(task) is not None:
+        return None
+    return family.check(task)
+
+
+def _denial(
+    task: SecureBenchTask, decision: CommandDecision, policy: VerificationPolicy
+) -> Refusal | None:
+    if decision.allowed:
+        return None
+    result = denial_result(task.task_type, decision, needed_commands(task), policy)
+    message = f"the checker needs a command that is {decision.reason}"
+    metadata = {**result.metadata, VERIFIER_STDERR: result.stderr}
+    return Refusal("agent", FAILURE_REASON, FAILURE_PHASE, message, metadata)
+
+
+def _check_plan(
+    task: SecureBenchTask, workspace: str, decision: CommandDecision
+) -> CheckPlan | None:
+    """Return the check; None for a row with which its verifier cannot work."""
+    request = _check_request(task)
+    if request is None:
+        return None
+    return CheckPlan(
+        command=_argv(request.command),
+        workdir=_folder(request.base or workspace, request.workdir),
+        timeout_seconds=first_limit(request.timeouts, CHECK_SECONDS),
+        capabilities=decision.capabilities,
+        patch=request.patch,
+        source=_source(task),
+    )
+
+
+def _source(task: SecureBenchTask) -> SourcePlan | None:
+    reference = checker_reference(task)
+    checker = task.resources.value("checker")
+    if reference is None or not isinstance(checker, Mapping):
+        return None
+    return SourcePlan(str(checker.get("source")), reference.source)
+
+
+def _argv(command: object) -> tuple[str, ...]:
+    if isinstance(command, str):
+        return (*SHELL, command)
+    return tuple(str(word) for word in command) if isinstance(command, Sequence) else ()
+
+
+def _folder(workspace: str, workdir: object) -> str:
+    if not isinstance(workdir, str):
+        return workspace
+    return workdir if workdir.startswith("/") else f"{workspace}/{workdir}"

@@ -1,0 +1,1 @@
+"""Pure builders of Pods and network policies."""

@@ -1,0 +1,241 @@
+"""The Pod in which an agent works."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Final
+
+from securebench.agents.harness_config import ORACLE
+from securebench.protocol.messages import FRAMEWORK_FOLDER
+from securebench.run import layout
+from securebench.run.pods.overlay import (
+    harness_phases,
+    harness_seconds,
+    overlay_mounts,
+    overlay_volumes,
+)
+from securebench.run.pods.parts import sizes, volumes
+from securebench.run.pods.parts.commands import base_spec, lane_spec, phase_spec, seal_spec
+from securebench.run.pods.parts.containers import (
+    CourierJob,
+    TaskContainer,
+    courier,
+    task_container,
+    temporary_mount,
+)
+from securebench.run.pods.parts.frame import Containers, Frame, Manifest, launch_frame, pod
+from securebench.run.pods.parts.mounts import (
+    asset_mounts,
+    asset_places,
+    courier_workspace_mount,
+    inside,
+    lane_mount,
+    parent_folders,
+)
+from securebench.run.pods.sidecar import (
+    egress_sidecar,
+    egress_volumes,
+    host_aliases,
+    proxy_environment,
+)
+
+if TYPE_CHECKING:
+    from securebench.benchmark.files.materialize import LaneSet
+    from securebench.run.plan.model import LaunchKey, RunPlan, TaskPlan
+
+DIFF_SECONDS: Final = 120.0
+"""Of one git command on the checkout, before and after the agent."""
+
+BASELINE: Final = "baseline"
+
+
+def harness_pod(plan: RunPlan, task: TaskPlan, launch: LaunchKey, lanes: LaneSet) -> Manifest:
+    """Return the Pod of one harness launch.
+
+    It names nothing but the public lane: the other lanes are neither mounted nor spelled out. Only
+    that of an oracle names the folder of the task's reference answer besides.
+
+    Args:
+        plan: The run.
+        task: The task.
+        launch: Role ``harness``.
+        lanes: What lies on the volume for the task.
+    """
+    init = [_courier(plan, task, launch, lanes)]
+    if plan.egress is not None:
+        init.append(egress_sidecar(plan))
+    if task.materialize_from:
+        init.append(_materialize(plan, task))
+    return pod(
+        plan,
+        _frame(plan, task, launch),
+        Containers(_harness(plan, task, lanes), _volumes(plan, task), init),
+    )
+
+
+def _frame(plan: RunPlan, task: TaskPlan, launch: LaunchKey) -> Frame:
+    seconds = harness_seconds(plan, task)
+    if seconds is not None and _works_on_checkout(task):
+        seconds += 2 * DIFF_SECONDS
+    frame = launch_frame(plan, launch, seconds)
+    return frame if plan.egress is None else replace(frame, host_aliases=host_aliases())
+
+
+def _courier(plan: RunPlan, task: TaskPlan, launch: LaunchKey, lanes: LaneSet) -> Manifest:
+    places = asset_places(lanes)
+    folders = parent_folders(places)
+    own = layout.launch_folder(plan.identity.uid, launch)
+    job = CourierJob(
+        spec=seal_spec(plan, task, [FRAMEWORK_FOLDER, *places]),
+        folders=folders,
+        mounts=(
+            courier_workspace_mount(folders),
+            volumes.mount(
+                volumes.RESULTS, layout.COURIER_CANDIDATE, sub_path=f"{own}/{layout.CANDIDATE_NAME}"
+            ),
+            volumes.mount(
+                volumes.RESULTS, layout.COURIER_PRODUCER, sub_path=f"{own}/{layout.PRODUCER_NAME}"
+            ),
+        ),
+    )
+    return courier(plan.pods, job)
+
+
+def _materialize(plan: RunPlan, task: TaskPlan) -> Manifest:
+    container = TaskContainer(
+        name=layout.MATERIALIZE,
+        image=task.image,
+        resources=_resources(plan, task),
+        mounts=(volumes.mount(volumes.WORKSPACE, layout.MATERIALIZED),),
+        shared_memory=layout.HARNESS,
+    )
+    spec = {"from": task.materialize_from, "to": layout.MATERIALIZED}
+    return task_container(container, "copy", spec)
+
+
+def _harness(plan: RunPlan, task: TaskPlan, lanes: LaneSet) -> Manifest:
+    container = TaskContainer(
+        name=layout.HARNESS,
+        image=task.image,
+        resources=_resources(plan, task),
+        mounts=(
+            volumes.mount(volumes.WORKSPACE, task.workspace),
+            *asset_mounts(plan, task, lanes),
+            *(lane_mount(plan, task, lane, path) for lane, path, _ in _lanes(plan, lanes)),
+            volumes.mount(volumes.OUTPUT, layout.OUTPUT),
+            temporary_mount(),
+            *_own_mounts(plan, task),
+        ),
+        shared_memory=layout.HARNESS,
+        read_only_root=not _works_on_checkout(task),
+    )
+    result = task_container(container, "run", _run_spec(plan, task, lanes))
+    environment = _environment(plan)
+    if environment:
+        result["env"] = environment
+    return result
+
+
+def _works_on_checkout(task: TaskPlan) -> bool:
+    """Whether the agent changes the repository of the image, which lies in its root file system."""
+    return task.extraction.mode == "git_diff"
+
+
+def _own_mounts(plan: RunPlan, task: TaskPlan) -> list[Manifest]:
+    agent = plan.harness.agent
+    mounts = [] if agent is None else overlay_mounts(agent)
+    if _works_on_checkout(task):
+        mounts.append(volumes.mount(BASELINE, layout.BASELINE))
+    return mounts
+
+
+def _run_spec(plan: RunPlan, task: TaskPlan, lanes: LaneSet) -> dict[str, object]:
+    diff = {"diff": _diff_spec(plan, task)} if _works_on_checkout(task) else {}
+    return {
+        **base_spec(plan, sizes.head_bytes(task, plan.limits)),
+        "verdict": False,
+        "lanes": [lane_spec(path, digest) for _, path, digest in _lanes(plan, lanes)],
+        "candidate": None,
+        "copies": [{"from": layout.PUBLIC_FILES, "to": task.workspace}],
+        "protected": [inside(task, place) for place in asset_places(lanes)],
+        "home": "",
+        "phases": [phase_spec(phase) for phase in harness_phases(plan, task)],
+        "open_modes": [task.workspace, layout.OUTPUT],
+        **diff,
+    }
+
+
+def _diff_spec(plan: RunPlan, task: TaskPlan) -> dict[str, object]:
+    return {
+        "workdir": task.workdir,
+        "scratch": layout.BASELINE,
+        "timeout_seconds": DIFF_SECONDS,
+        "bytes": plan.limits.patch_bytes,
+    }
+
+
+def _lanes(plan: RunPlan, lanes: LaneSet) -> list[tuple[str, str, str]]:
+    """Return what the harness container gets of the task: folder, place and digest of each."""
+    public = (layout.LANE_PUBLIC, layout.PUBLIC, lanes.public_digest)
+    if plan.harness.type != ORACLE:
+        return [public]
+    return [public, (layout.LANE_ORACLE, layout.ORACLE, lanes.oracle_digest)]
+
+
+def _environment(plan: RunPlan) -> list[Manifest]:
+    """Names without a value are skipped silently (contract 12.2); the proxy's are ours alone."""
+    proxy = proxy_environment(plan)
+    taken = {variable["name"] for variable in proxy}
+    names = [name for name in plan.harness.env if name not in taken]
+    return [*(_from_secret(plan.harness.secret, name) for name in names), *proxy]
+
+
+def _from_secret(secret: str, name: str) -> Manifest:
+    reference = {"name": secret, "key": name, "optional": True}
+    return {"name": name, "valueFrom": {"secretKeyRef": reference}}
+
+
+def _volumes(plan: RunPlan, task: TaskPlan) -> list[Manifest]:
+    return [
+        volumes.claim(plan.pods.claim),
+        volumes.empty_dir(volumes.WORKSPACE, sizes.workspace_bytes(plan.pods)),
+        volumes.empty_dir(volumes.OUTPUT, _output_bytes(plan, task)),
+        volumes.empty_dir(volumes.TEMPORARY, sizes.TEMPORARY_BYTES),
+        volumes.empty_dir(volumes.TOOLS, sizes.TOOLS_BYTES),
+        volumes.shared_memory(layout.COURIER),
+        volumes.shared_memory(layout.HARNESS),
+        *_own_volumes(plan, task),
+    ]
+
+
+def _own_volumes(plan: RunPlan, task: TaskPlan) -> list[Manifest]:
+    agent = plan.harness.agent
+    own = [] if agent is None else overlay_volumes(agent)
+    if plan.egress is not None:
+        own.extend(egress_volumes(plan))
+    if _works_on_checkout(task):
+        own.append(volumes.empty_dir(BASELINE, sizes.workspace_bytes(plan.pods)))
+    return own
+
+
+def _resources(plan: RunPlan, task: TaskPlan) -> Manifest:
+    storage = (
+        sizes.workspace_bytes(plan.pods)
+        + _output_bytes(plan, task)
+        + sizes.TEMPORARY_BYTES
+        + sizes.TOOLS_BYTES
+        + sizes.MARGIN_BYTES
+        + (sizes.AGENT_HOME_BYTES if plan.harness.agent is not None else 0)
+        + (_checkout_bytes(plan) if _works_on_checkout(task) else 0)
+    )
+    return sizes.task_resources(plan.pods, storage)
+
+
+def _checkout_bytes(plan: RunPlan) -> int:
+    """Return the size of what the agent may add to the root, and of the checkout's objects."""
+    return sizes.ROOT_BYTES + sizes.workspace_bytes(plan.pods)
+
+
+def _output_bytes(plan: RunPlan, task: TaskPlan) -> int:
+    streams = sizes.output_bytes(sizes.head_bytes(task, plan.limits), plan.limits)
+    return streams + (plan.limits.patch_bytes if _works_on_checkout(task) else 0)

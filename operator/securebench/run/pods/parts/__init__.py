@@ -1,0 +1,1 @@
+"""What all Pods are made of."""

@@ -1,0 +1,140 @@
+"""The containers from which launch Pods are put together."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from securebench.run import layout
+from securebench.run.pods.parts import sizes, volumes
+from securebench.run.pods.parts.commands import POD_SUPERVISE, module_argv, supervise_argv
+from securebench.run.pods.parts.frame import TASK_IMAGE_PULL_POLICY, Manifest
+from securebench.run.pods.parts.security import trusted, untrusted
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from securebench.run.plan.model import PodPolicy
+
+TERMINATION = {"terminationMessagePolicy": "File"}
+"""Without the fallback to logs: those are untrusted text."""
+
+
+@dataclass(frozen=True, slots=True)
+class CourierJob:
+    """What the courier of a launch does.
+
+    Attributes:
+        spec: Its specification, ``seal`` or ``collect``.
+        folders: Folders that it makes before anything else starts, each with ``path`` and
+            ``mode``, besides the one for /tmp.
+        mounts: Sub-paths of the results volume and the workspace, where it needs it.
+        copies: Folders of our image that it puts into the tools volume, with ``from`` and ``to``.
+    """
+
+    spec: Mapping[str, object]
+    folders: Sequence[Mapping[str, str]]
+    mounts: Sequence[Manifest]
+    copies: Sequence[Mapping[str, str]] = ()
+
+
+def courier(policy: PodPolicy, job: CourierJob) -> Manifest:
+    """Return the native sidecar that lays out folders first and keeps the results last."""
+    mounts = (
+        volumes.mount(volumes.OUTPUT, layout.COURIER_OUTPUT, read_only=True),
+        volumes.mount(volumes.TOOLS, layout.COURIER_TOOLS),
+        volumes.mount(volumes.TEMPORARY, layout.COURIER_TEMPORARY),
+        *job.mounts,
+    )
+    resources = sizes.fixed_resources(sizes.COURIER_REQUESTS, sizes.COURIER_LIMITS)
+    sticky = {"path": f"{layout.COURIER_TEMPORARY}/{layout.STICKY}", "mode": "1777"}
+    folders = [sticky, *map(dict, job.folders)]
+    prepare: dict[str, object] = {"tools": layout.COURIER_TOOLS, "folders": folders}
+    if job.copies:
+        prepare["copies"] = list(map(dict, job.copies))
+    container = trusted_container(policy, layout.COURIER, resources, mounts)
+    container["restartPolicy"] = "Always"
+    container["command"] = module_argv("sandbox.courier", job.spec)
+    container["lifecycle"] = {
+        "postStart": {"exec": {"command": supervise_argv(POD_SUPERVISE, "prepare", prepare)}}
+    }
+    return container
+
+
+def trusted_container(
+    policy: PodPolicy, name: str, resources: Manifest, mounts: Sequence[Manifest]
+) -> Manifest:
+    """Return a container of our Pod image, still without a command.
+
+    Args:
+        policy: Image and how it is pulled.
+        name: Unique in the Pod.
+        resources: Requests and limits.
+        mounts: Besides its own /dev/shm.
+    """
+    return {
+        "name": name,
+        "image": policy.image,
+        "imagePullPolicy": policy.image_pull_policy,
+        "resources": resources,
+        "volumeMounts": [*mounts, volumes.shared_memory_mount(name)],
+        "securityContext": trusted(),
+        **TERMINATION,
+    }
+
+
+@dataclass(frozen=True, slots=True)
+class TaskContainer:
+    """A container of the task image; supervise is its PID 1.
+
+    Attributes:
+        name: ``harness``, ``materialize`` or ``check``.
+        image: Task image.
+        resources: Requests and limits.
+        mounts: Besides tools and /dev/shm.
+        shared_memory: Whose /dev/shm it gets.
+        read_only_root: Whether only mounts can be written.
+        capabilities: Added for a check, or for supervise itself.
+        user: User and group; None for the image's own.
+    """
+
+    name: str
+    image: str
+    resources: Manifest
+    mounts: Sequence[Manifest]
+    shared_memory: str
+    read_only_root: bool = True
+    capabilities: Sequence[str] = ()
+    user: int | None = None
+
+
+def task_container(container: TaskContainer, verb: str, spec: Mapping[str, object]) -> Manifest:
+    """Return a container of the task image in which supervise does what ``spec`` says.
+
+    It starts in ``/``: the image's own working folder may be missing, supervise enters the right
+    one.
+    """
+    return {
+        "name": container.name,
+        "image": container.image,
+        "imagePullPolicy": TASK_IMAGE_PULL_POLICY,
+        "command": supervise_argv(layout.SUPERVISE, verb, spec),
+        "workingDir": "/",
+        "resources": container.resources,
+        "volumeMounts": [
+            *container.mounts,
+            volumes.mount(volumes.TOOLS, layout.TOOLS, read_only=True),
+            volumes.shared_memory_mount(container.shared_memory),
+        ],
+        "securityContext": untrusted(
+            read_only_root=container.read_only_root,
+            capabilities=container.capabilities,
+            user=container.user,
+        ),
+        **TERMINATION,
+    }
+
+
+def temporary_mount() -> Manifest:
+    """Return the mount of the sticky folder at /tmp."""
+    return volumes.mount(volumes.TEMPORARY, layout.TEMPORARY, sub_path=layout.STICKY)

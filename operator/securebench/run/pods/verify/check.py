@@ -1,0 +1,173 @@
+"""The containers that check a candidate workspace."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from securebench.benchmark.pack.paths import EVALUATION_ROOT
+from securebench.benchmark.pack.references import checker_reference
+from securebench.protocol.messages import FRAMEWORK_FOLDER
+from securebench.run import layout
+from securebench.run.pods.parts import sizes, volumes
+from securebench.run.pods.parts.commands import base_spec, collect_spec, lane_spec, phase_spec
+from securebench.run.pods.parts.containers import (
+    CourierJob,
+    TaskContainer,
+    courier,
+    task_container,
+    temporary_mount,
+)
+from securebench.run.pods.parts.frame import Containers, Manifest
+from securebench.run.pods.parts.mounts import (
+    SealedMounts,
+    asset_mounts,
+    asset_places,
+    candidate_mount,
+    candidate_spec,
+    courier_workspace_mount,
+    inside,
+    lane_mount,
+    parent_folders,
+)
+from securebench.run.pods.verify.checkers import checker_phases, checker_prechecks
+
+if TYPE_CHECKING:
+    from securebench.benchmark.files.materialize import LaneSet
+    from securebench.run.plan.model import CheckPlan, LaunchKey, RunPlan, TaskPlan
+
+
+BUNDLE = {"from": layout.PYTEST_SOURCE, "to": layout.COURIER_PYTEST}
+
+
+def check_containers(
+    plan: RunPlan,
+    task: TaskPlan,
+    check: CheckPlan,
+    launch: LaunchKey,
+    lanes: LaneSet,
+    candidate: SealedMounts,
+) -> Containers:
+    """Return what runs a task's check on a copy of the candidate.
+
+    Args:
+        plan: The run.
+        task: The task.
+        check: Its check.
+        launch: The verifier's launch.
+        lanes: What lies on the volume for the task.
+        candidate: A workspace.
+    """
+    container = TaskContainer(
+        name=layout.CHECK,
+        image=task.image,
+        resources=_resources(plan),
+        mounts=_mounts(plan, task, launch, lanes, candidate),
+        shared_memory=layout.CHECK,
+        read_only_root=False,
+        capabilities=check.capabilities,
+    )
+    spec = _run_spec(plan, task, check, lanes, candidate)
+    return Containers(
+        main=task_container(container, "run", spec),
+        volumes=_volumes(plan),
+        init=[_courier(plan, check, launch, lanes)],
+    )
+
+
+def _courier(plan: RunPlan, check: CheckPlan, launch: LaunchKey, lanes: LaneSet) -> Manifest:
+    folders = parent_folders([EVALUATION_ROOT, *asset_places(lanes)])
+    own = layout.launch_folder(plan.identity.uid, launch)
+    job = CourierJob(
+        spec=collect_spec(plan),
+        folders=folders,
+        mounts=(
+            courier_workspace_mount(folders),
+            volumes.mount(
+                volumes.RESULTS,
+                layout.COURIER_VERIFICATION,
+                sub_path=f"{own}/{layout.VERIFICATION_NAME}",
+            ),
+        ),
+        copies=[BUNDLE] if check.is_pytest else [],
+    )
+    return courier(plan.pods, job)
+
+
+def _mounts(
+    plan: RunPlan, task: TaskPlan, launch: LaunchKey, lanes: LaneSet, candidate: SealedMounts
+) -> list[Manifest]:
+    evaluation_inputs = [inside(task, EVALUATION_ROOT)]
+    if checker_reference(task.task) is not None:
+        evaluation_inputs.append(layout.EVALUATOR)
+    return [
+        volumes.mount(volumes.WORKSPACE, task.workspace),
+        *asset_mounts(plan, task, lanes),
+        *(
+            lane_mount(plan, task, layout.LANE_EVALUATION_INPUTS, place)
+            for place in evaluation_inputs
+        ),
+        lane_mount(plan, task, layout.LANE_PUBLIC, layout.PUBLIC),
+        candidate_mount(plan, launch, candidate, layout.CANDIDATE),
+        volumes.mount(volumes.OUTPUT, layout.OUTPUT),
+        volumes.mount(volumes.HOME, layout.HOME),
+        temporary_mount(),
+    ]
+
+
+def _run_spec(
+    plan: RunPlan, task: TaskPlan, check: CheckPlan, lanes: LaneSet, candidate: SealedMounts
+) -> dict[str, object]:
+    evaluation_inputs = inside(task, EVALUATION_ROOT)
+    return {
+        **base_spec(plan, plan.limits.stream_bytes),
+        "verdict": True,
+        "lanes": [
+            lane_spec(layout.PUBLIC, lanes.public_digest),
+            lane_spec(evaluation_inputs, lanes.evaluation_inputs_digest),
+        ],
+        "candidate": {**candidate_spec(candidate, layout.CANDIDATE), "to": task.workspace},
+        "copies": [
+            {
+                "from": f"{layout.PUBLIC_FILES}/{FRAMEWORK_FOLDER}",
+                "to": inside(task, FRAMEWORK_FOLDER),
+            }
+        ],
+        "protected": [
+            evaluation_inputs,
+            *(inside(task, place) for place in asset_places(lanes)),
+        ],
+        "home": layout.HOME,
+        "prechecks": [phase_spec(phase) for phase in checker_prechecks(task, check, lanes)],
+        "phases": [phase_spec(phase) for phase in checker_phases(task, check, lanes)],
+        "open_modes": [layout.OUTPUT],
+    }
+
+
+def _volumes(plan: RunPlan) -> list[Manifest]:
+    return [
+        volumes.claim(plan.pods.claim),
+        volumes.empty_dir(volumes.WORKSPACE, sizes.workspace_bytes(plan.pods)),
+        volumes.empty_dir(volumes.OUTPUT, _output_bytes(plan)),
+        volumes.empty_dir(volumes.TEMPORARY, sizes.TEMPORARY_BYTES),
+        volumes.empty_dir(volumes.TOOLS, sizes.TOOLS_BYTES),
+        volumes.empty_dir(volumes.HOME, sizes.HOME_BYTES),
+        volumes.shared_memory(layout.COURIER),
+        volumes.shared_memory(layout.CHECK),
+    ]
+
+
+def _resources(plan: RunPlan) -> Manifest:
+    storage = (
+        sizes.workspace_bytes(plan.pods)
+        + _output_bytes(plan)
+        + sizes.TEMPORARY_BYTES
+        + sizes.TOOLS_BYTES
+        + sizes.HOME_BYTES
+        + sizes.ROOT_BYTES
+        + sizes.MARGIN_BYTES
+    )
+    return sizes.task_resources(plan.pods, storage)
+
+
+def _output_bytes(plan: RunPlan) -> int:
+    return sizes.output_bytes(plan.limits.stream_bytes, plan.limits)

@@ -1,0 +1,325 @@
+"""The containers that run a code_completion's tests against its candidate (contract 14.4).
+
+The candidate's code has a container of its own, which holds neither a test nor any part of the
+results volume: its source comes to it over the socket that both containers share. Where a pack asks
+for it (``tests.isolation: shared``) there is one container, in which tests and candidate run as
+another user than supervise.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from securebench.grading.code.judging import INCOMPLETE
+from securebench.run import layout
+from securebench.run.pods.parts import sizes, volumes
+from securebench.run.pods.parts.commands import (
+    PYTHON,
+    Phase,
+    base_spec,
+    collect_spec,
+    lane_spec,
+    phase_spec,
+)
+from securebench.run.pods.parts.containers import CourierJob, TaskContainer, courier, task_container
+from securebench.run.pods.parts.frame import Containers, Manifest
+from securebench.run.pods.parts.mounts import SealedMounts, candidate_mount, lane_mount
+from securebench.run.pods.verify.prechecks import inline_compiler
+
+if TYPE_CHECKING:
+    from securebench.benchmark.families.verification import CodePlan
+    from securebench.benchmark.files.materialize import LaneSet
+    from securebench.run.plan.model import LaunchKey, RunPlan, TaskPlan
+
+WAITING = "waiting for the candidate's container"
+TESTS = "tests"
+"""Names of the phases; the second is the ``failure_phase`` of tests that take too long."""
+
+CONNECT_SECONDS = 60.0
+"""From the start of the verifier's container until the worker, started before it, answers."""
+
+RUNTIME = "securebench_code"
+RUNTIME_SOURCE = "/opt/securebench/securebench/grading/code"
+"""In our Pod image."""
+
+BOOT = (
+    f"import sys; sys.path.insert(0, {layout.TOOLS!r}); from {RUNTIME}.entry import start; start()"
+)
+PROGRAM = (PYTHON, "-I", "-B", "-c", BOOT)
+"""Isolated mode: no variable, no folder of the user and no working folder adds a module."""
+
+SOCKET_BYTES = 1024 * 1024
+SOCKET_VOLUME = "socket"
+SOCKET_FOLDER = "/opt/securebench/socket"
+SOCKET = f"{SOCKET_FOLDER}/worker"
+FIRST_START = f"{SOCKET_FOLDER}/first"
+SERVED = f"{SOCKET_FOLDER}/tests"
+"""Made by the courier, so no process of the task image can make them again: the candidate's
+container takes the first away when it starts, the tests' one holds a lock on the second."""
+COURIER_SOCKET = "/work/socket"
+QUEUES = "/dev/mqueue"
+"""Where runtimes show the Pod's message queues, as files that anybody may make."""
+INPUTS = "/opt/securebench/evaluation_inputs"
+TEST_FILE = f"{INPUTS}/tests.json"
+TEXT_CANDIDATE = "candidate.txt"
+
+TESTS_USER_ID = 65531
+WORKER_USER_ID = 65530
+"""Users of both containers; neither of them is the task image's, which is often root."""
+
+ROOT = 0
+SUPERVISE_CAPABILITIES = ("SETUID", "SETGID", "KILL")
+"""With which supervise starts and ends the tests as another user (threats R-09); they themselves
+get none. Pod Security level *baseline* allows them, *restricted* does not."""
+
+
+@dataclass(frozen=True, slots=True)
+class _CodePlace:
+    """What a container has for itself.
+
+    Attributes:
+        name: Of the container.
+        user: Its user and group.
+        is_worker: Whether it has the candidate's code alone.
+    """
+
+    name: str
+    user: int
+    is_worker: bool = False
+
+    @property
+    def workspace(self) -> str:
+        return f"{volumes.WORKSPACE}-{self.name}"
+
+    @property
+    def temporary(self) -> str:
+        return f"{volumes.TEMPORARY}-{self.name}"
+
+    @property
+    def home(self) -> str:
+        return f"{volumes.HOME}-{self.name}"
+
+
+_TESTS = _CodePlace(layout.VERIFIER, TESTS_USER_ID)
+_WORKER = _CodePlace(layout.CANDIDATE_CONTAINER, WORKER_USER_ID, is_worker=True)
+_SHARED = _CodePlace(layout.VERIFIER, ROOT)
+
+
+@dataclass(frozen=True, slots=True)
+class _CodeJob:
+    """Everything that the containers are made of."""
+
+    plan: RunPlan
+    task: TaskPlan
+    code: CodePlan
+    launch: LaunchKey
+    lanes: LaneSet
+    candidate: SealedMounts
+
+    @property
+    def places(self) -> tuple[_CodePlace, ...]:
+        """The containers, that of the tests first."""
+        return (_SHARED,) if self.code.is_shared else (_TESTS, _WORKER)
+
+
+def code_containers(
+    plan: RunPlan,
+    task: TaskPlan,
+    code: CodePlan,
+    launch: LaunchKey,
+    lanes: LaneSet,
+    candidate: SealedMounts,
+) -> Containers:
+    """Return what runs a task's tests.
+
+    Args:
+        plan: The run.
+        task: The task.
+        code: How its candidate is judged.
+        launch: The verifier's launch.
+        lanes: What lies on the volume for the task.
+        candidate: A module's text.
+    """
+    job = _CodeJob(plan, task, code, launch, lanes, candidate)
+    tests, *workers = job.places
+    sidecars = [{**_container(job, place), "restartPolicy": "Always"} for place in workers]
+    return Containers(
+        main=_container(job, tests), volumes=_volumes(job), init=[_courier(job), *sidecars]
+    )
+
+
+def code_seconds(code: CodePlan) -> float:
+    """Return how long the verifier's container may take."""
+    return code.timeout_seconds + (0 if code.is_shared else CONNECT_SECONDS)
+
+
+def folder_digest(name: str, digest: str) -> str:
+    """Return the tree digest of a folder that holds one file.
+
+    Args:
+        name: Of the file.
+        digest: ``sha256:…`` of its content.
+    """
+    line = f"{name}\0{digest.removeprefix('sha256:')}\n"
+    return f"sha256:{hashlib.sha256(line.encode()).hexdigest()}"
+
+
+def _courier(job: _CodeJob) -> Manifest:
+    own = layout.launch_folder(job.plan.identity.uid, job.launch)
+    verification = volumes.mount(
+        volumes.RESULTS,
+        layout.COURIER_VERIFICATION,
+        sub_path=f"{own}/{layout.VERIFICATION_NAME}",
+    )
+    mounts = [verification]
+    folders = []
+    for place in job.places:
+        path = f"/work/{place.temporary}"
+        mounts.append(volumes.mount(place.temporary, path))
+        folders.append({"path": f"{path}/{layout.STICKY}", "mode": "1777"})
+    if not job.code.is_shared:
+        mounts.append(volumes.mount(SOCKET_VOLUME, COURIER_SOCKET))
+        for name in (FIRST_START, SERVED):
+            made = name.replace(SOCKET_FOLDER, COURIER_SOCKET)
+            folders.append({"path": made, "mode": "0755"})
+    copies = [{"from": RUNTIME_SOURCE, "to": f"{layout.COURIER_TOOLS}/{RUNTIME}"}]
+    return courier(job.plan.pods, CourierJob(collect_spec(job.plan), folders, mounts, copies))
+
+
+def _container(job: _CodeJob, place: _CodePlace) -> Manifest:
+    own = _worker_mounts() if place.is_worker else _test_mounts(job)
+    container = TaskContainer(
+        name=place.name,
+        image=job.task.image,
+        resources=sizes.task_resources(job.plan.pods, _storage(job)),
+        mounts=(
+            *own,
+            volumes.mount(place.workspace, job.task.workspace),
+            volumes.mount(place.home, layout.HOME),
+            volumes.mount(place.temporary, layout.TEMPORARY, sub_path=layout.STICKY),
+        ),
+        shared_memory=place.name,
+        capabilities=SUPERVISE_CAPABILITIES if job.code.is_shared else (),
+        user=place.user,
+    )
+    spec = _worker_spec(job) if place.is_worker else _test_spec(job)
+    return task_container(container, "run", spec)
+
+
+def _test_mounts(job: _CodeJob) -> list[Manifest]:
+    socket = volumes.mount(SOCKET_VOLUME, SOCKET_FOLDER, read_only=True)
+    return [
+        *([] if job.code.is_shared else [socket]),
+        candidate_mount(job.plan, job.launch, job.candidate, layout.CANDIDATE),
+        lane_mount(job.plan, job.task, layout.LANE_EVALUATION_INPUTS, INPUTS),
+        volumes.mount(volumes.OUTPUT, layout.OUTPUT),
+    ]
+
+
+def _worker_mounts() -> list[Manifest]:
+    return [volumes.mount(SOCKET_VOLUME, SOCKET_FOLDER)]
+
+
+def _test_spec(job: _CodeJob) -> dict[str, object]:
+    user = WORKER_USER_ID if job.code.is_shared else 0
+    return {
+        **base_spec(job.plan, job.plan.limits.stream_bytes),
+        **_run_spec(_shared_phases(job) if job.code.is_shared else _test_phases(job)),
+        **({} if job.code.is_shared else {"holds": SERVED}),
+        "verdict": True,
+        "prechecks": [phase_spec(inline_compiler(TEST_FILE, job.task.workspace, user))],
+        "lanes": [
+            lane_spec(INPUTS, job.lanes.evaluation_inputs_digest),
+            lane_spec(layout.CANDIDATE, folder_digest(TEXT_CANDIDATE, job.candidate.digest)),
+        ],
+        "open_modes": [layout.OUTPUT],
+    }
+
+
+def _test_phases(job: _CodeJob) -> list[Phase]:
+    workdir = job.task.workspace
+    wait = (*PROGRAM, "wait", SOCKET, str(CONNECT_SECONDS))
+    again = (str(job.code.repeat),) if job.code.repeat else ()
+    tests = (*PROGRAM, "test", SOCKET, *_what_is_tested(job), *again)
+    return [
+        Phase(WAITING, wait, workdir, None),
+        Phase(TESTS, tests, workdir, job.code.timeout_seconds),
+    ]
+
+
+def _shared_phases(job: _CodeJob) -> list[Phase]:
+    workdir = job.task.workspace
+    tests = (*PROGRAM, "shared", workdir, *_what_is_tested(job))
+    seconds = job.code.timeout_seconds
+    return [Phase(TESTS, tests, workdir, seconds, user=WORKER_USER_ID, proof=INCOMPLETE)]
+
+
+def _what_is_tested(job: _CodeJob) -> tuple[str, str, str]:
+    return f"{layout.CANDIDATE}/{TEXT_CANDIDATE}", TEST_FILE, ",".join(job.code.declared)
+
+
+def _worker_spec(job: _CodeJob) -> dict[str, object]:
+    worker = (*PROGRAM, "worker", SOCKET, job.task.workspace, *_again(job))
+    none = {"folder": "", "head_bytes": 0, "tail_bytes": 0}
+    return {
+        **base_spec(job.plan, 0),
+        **_run_spec([Phase("candidate", worker, job.task.workspace, None)]),
+        "verdict": False,
+        "linger": True,
+        "once": FIRST_START,
+        "serves": SERVED,
+        "lanes": [],
+        "streams": none,
+        "open_modes": [],
+    }
+
+
+def _again(job: _CodeJob) -> tuple[str, ...]:
+    """Return how many workers follow the first, and all that candidate code can write."""
+    if not job.code.repeat:
+        return ()
+    folders = (job.task.workspace, layout.HOME, layout.TEMPORARY, layout.SHARED_MEMORY)
+    return (str(job.code.repeat), *folders, SOCKET_FOLDER, QUEUES)
+
+
+def _run_spec(phases: list[Phase]) -> dict[str, object]:
+    return {
+        "candidate": None,
+        "copies": [],
+        "protected": [],
+        "home": layout.HOME,
+        "phases": [phase_spec(phase) for phase in phases],
+    }
+
+
+def _volumes(job: _CodeJob) -> list[Manifest]:
+    result = [
+        volumes.claim(job.plan.pods.claim),
+        volumes.empty_dir(volumes.OUTPUT, _output_bytes(job)),
+        volumes.empty_dir(volumes.TOOLS, sizes.TOOLS_BYTES),
+        volumes.empty_dir(volumes.TEMPORARY, sizes.TEMPORARY_BYTES),
+        volumes.shared_memory(layout.COURIER),
+    ]
+    if not job.code.is_shared:
+        result.append(volumes.empty_dir(SOCKET_VOLUME, SOCKET_BYTES))
+    for place in job.places:
+        result += [
+            volumes.empty_dir(place.workspace, sizes.workspace_bytes(job.plan.pods)),
+            volumes.empty_dir(place.temporary, sizes.TEMPORARY_BYTES),
+            volumes.empty_dir(place.home, sizes.HOME_BYTES),
+            volumes.shared_memory(place.name),
+        ]
+    return result
+
+
+def _storage(job: _CodeJob) -> int:
+    """Return what one of the two containers' limits adds to the Pod's."""
+    own = sizes.workspace_bytes(job.plan.pods) + sizes.TEMPORARY_BYTES + sizes.HOME_BYTES
+    shared = _output_bytes(job) + sizes.TOOLS_BYTES + sizes.TEMPORARY_BYTES + sizes.MARGIN_BYTES
+    return own + shared
+
+
+def _output_bytes(job: _CodeJob) -> int:
+    return sizes.output_bytes(job.plan.limits.stream_bytes, job.plan.limits)

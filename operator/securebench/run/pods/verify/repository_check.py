@@ -1,0 +1,211 @@
+"""The containers that check a candidate patch in the image's repository (contract 14.5.1).
+
+With ``tests.control`` the same steps run before in a container of their own, which has a root file
+system, temporary folders and a home of its own: nothing that candidate code leaves there reaches
+the run that counts, and nothing of that run the control.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from securebench.core.errors import InvariantViolationError
+from securebench.run import layout
+from securebench.run.pods.parts import sizes, volumes
+from securebench.run.pods.parts.commands import base_spec, collect_spec, lane_spec, phase_spec
+from securebench.run.pods.parts.containers import CourierJob, TaskContainer, courier, task_container
+from securebench.run.pods.parts.frame import Containers, Manifest
+from securebench.run.pods.parts.mounts import (
+    PatchDigests,
+    SealedMounts,
+    candidate_mount,
+    lane_mount,
+)
+from securebench.run.pods.verify.counting import counted
+from securebench.run.pods.verify.prechecks import command_prechecks, is_of_candidate, test_compiler
+
+if TYPE_CHECKING:
+    from securebench.benchmark.families.verification import PatchPlan
+    from securebench.benchmark.files.materialize import LaneSet
+    from securebench.run.plan.model import CheckPlan, LaunchKey, RunPlan, TaskPlan
+
+APPLIED = "applied.patch"
+DECLARED = "declared.json"
+"""Written by the operator beside the sealed candidate: what is applied and what that declares."""
+
+TESTS = "tests.json"
+RUNS_PER_CONTAINER = 2
+"""The Pod's deadline gives all steps of a container together as much time again as the checks."""
+
+CONTROL_TEMPORARY = "control-temporary"
+CONTROL_HOME = "control-home"
+
+
+@dataclass(frozen=True, slots=True)
+class _Place:
+    """What a container has for itself."""
+
+    name: str
+    temporary: str
+    home: str
+
+
+_CHECK = _Place(layout.CHECK, volumes.TEMPORARY, volumes.HOME)
+_CONTROL = _Place(layout.CONTROL_CHECK, CONTROL_TEMPORARY, CONTROL_HOME)
+
+
+@dataclass(frozen=True, slots=True)
+class _Job:
+    """Everything that both containers are made of."""
+
+    plan: RunPlan
+    task: TaskPlan
+    check: CheckPlan
+    patch: PatchPlan
+    launch: LaunchKey
+    lanes: LaneSet
+    candidate: SealedMounts
+    digests: PatchDigests
+
+    @property
+    def places(self) -> tuple[_Place, ...]:
+        return (_CONTROL, _CHECK) if self.patch.has_control else (_CHECK,)
+
+
+def repository_containers(
+    plan: RunPlan,
+    task: TaskPlan,
+    check: CheckPlan,
+    launch: LaunchKey,
+    lanes: LaneSet,
+    candidate: SealedMounts,
+) -> Containers:
+    """Return what applies a candidate patch and runs the row's tests.
+
+    Args:
+        plan: The run.
+        task: The task.
+        check: Its check, with a patch plan.
+        launch: The verifier's launch.
+        lanes: What lies on the volume for the task.
+        candidate: A patch that the operator judged.
+    """
+    patch, digests = check.patch, candidate.patch
+    if patch is None or digests is None:
+        raise InvariantViolationError("a repository is checked with a patch", task=task.index)
+    job = _Job(plan, task, check, patch, launch, lanes, candidate, digests)
+    *control, main = (_container(job, place) for place in job.places)
+    return Containers(main=main, volumes=_volumes(job), init=[_courier(job), *control])
+
+
+def check_seconds(check: CheckPlan) -> float:
+    """Return how long all containers of a check may take together."""
+    if check.patch is None:
+        return check.timeout_seconds
+    containers = 2 if check.patch.has_control else 1
+    return check.timeout_seconds * RUNS_PER_CONTAINER * containers
+
+
+def _container(job: _Job, place: _Place) -> Manifest:
+    container = TaskContainer(
+        name=place.name,
+        image=job.task.image,
+        resources=sizes.task_resources(job.plan.pods, _storage(job)),
+        mounts=(
+            volumes.mount(volumes.WORKSPACE, layout.SCRATCH),
+            candidate_mount(job.plan, job.launch, job.candidate, layout.CANDIDATE),
+            lane_mount(job.plan, job.task, layout.LANE_EVALUATION_INPUTS, layout.REPOSITORY_INPUTS),
+            volumes.mount(volumes.OUTPUT, layout.OUTPUT),
+            volumes.mount(place.home, layout.HOME),
+            volumes.mount(place.temporary, layout.TEMPORARY, sub_path=layout.STICKY),
+        ),
+        shared_memory=place.name,
+        read_only_root=False,
+    )
+    return task_container(container, "run", _run_spec(job, has_control=place is _CONTROL))
+
+
+def _run_spec(job: _Job, *, has_control: bool) -> dict[str, object]:
+    check = job.check
+    is_ready = not is_of_candidate(check, check.workdir)
+    phase = replace(
+        counted(check, f"{layout.CANDIDATE}/{DECLARED}"), is_ready=is_ready, is_guarded=True
+    )
+    compiler = test_compiler(check) if job.patch.has_test else None
+    inputs = lane_spec(layout.REPOSITORY_INPUTS, job.lanes.evaluation_inputs_digest)
+    return {
+        **base_spec(job.plan, job.plan.limits.stream_bytes),
+        "verdict": True,
+        "lanes": [inputs],
+        "candidate": None,
+        "copies": [],
+        "protected": [],
+        "home": layout.HOME,
+        "repository": {
+            "workdir": check.workdir,
+            "scratch": layout.SCRATCH,
+            "base_commit": job.patch.base_commit,
+            "timeout_seconds": check.timeout_seconds,
+            "setup_patch": _field("setup_patch", is_given=job.patch.has_setup),
+            "candidate": lane_spec(f"{layout.CANDIDATE}/{APPLIED}", job.digests.applied_digest),
+            "declared": lane_spec(f"{layout.CANDIDATE}/{DECLARED}", job.digests.declared_digest),
+            "test_patch": _field("test_patch", is_given=job.patch.has_test),
+            "control": _field("control", is_given=has_control),
+            "compile": None if compiler is None else phase_spec(compiler),
+        },
+        "prechecks": [phase_spec(each) for each in command_prechecks(check, check.workdir)],
+        "phases": [phase_spec(phase)],
+        "open_modes": [layout.OUTPUT],
+    }
+
+
+def _field(name: str, *, is_given: bool) -> dict[str, str] | None:
+    return {"path": f"{layout.REPOSITORY_INPUTS}/{TESTS}", "field": name} if is_given else None
+
+
+def _courier(job: _Job) -> Manifest:
+    own = layout.launch_folder(job.plan.identity.uid, job.launch)
+    verification = volumes.mount(
+        volumes.RESULTS,
+        layout.COURIER_VERIFICATION,
+        sub_path=f"{own}/{layout.VERIFICATION_NAME}",
+    )
+    mounts = [verification]
+    folders = []
+    if job.patch.has_control:
+        mounts.append(volumes.mount(CONTROL_TEMPORARY, layout.COURIER_CONTROL_TEMPORARY))
+        sticky = f"{layout.COURIER_CONTROL_TEMPORARY}/{layout.STICKY}"
+        folders.append({"path": sticky, "mode": "1777"})
+    return courier(job.plan.pods, CourierJob(collect_spec(job.plan), folders, mounts))
+
+
+def _volumes(job: _Job) -> list[Manifest]:
+    own = [(place.temporary, sizes.TEMPORARY_BYTES) for place in job.places] + [
+        (place.home, sizes.HOME_BYTES) for place in job.places
+    ]
+    return [
+        volumes.claim(job.plan.pods.claim),
+        volumes.empty_dir(volumes.WORKSPACE, sizes.workspace_bytes(job.plan.pods)),
+        volumes.empty_dir(volumes.OUTPUT, _output_bytes(job)),
+        volumes.empty_dir(volumes.TOOLS, sizes.TOOLS_BYTES),
+        *(volumes.empty_dir(name, size_bytes) for name, size_bytes in own),
+        volumes.shared_memory(layout.COURIER),
+        *(volumes.shared_memory(place.name) for place in job.places),
+    ]
+
+
+def _storage(job: _Job) -> int:
+    own = sizes.TEMPORARY_BYTES + sizes.HOME_BYTES + sizes.ROOT_BYTES
+    return (
+        sizes.workspace_bytes(job.plan.pods)
+        + _output_bytes(job)
+        + sizes.TOOLS_BYTES
+        + len(job.places) * own
+        + sizes.MARGIN_BYTES
+    )
+
+
+def _output_bytes(job: _Job) -> int:
+    changes = sizes.CHANGES_BYTES
+    return sizes.output_bytes(job.plan.limits.stream_bytes, job.plan.limits) + changes

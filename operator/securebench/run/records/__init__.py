@@ -1,0 +1,1 @@
+"""Records and summary of a run."""

@@ -1,0 +1,88 @@
+"""What a record says of a candidate patch (contract 14.5.1)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from securebench.benchmark.patch.candidate_policy import CandidatePolicy
+from securebench.benchmark.patch.judgement import judge_patch, listed
+from securebench.core.reasons import VERIFIER_TIMEOUT
+from securebench.run.plan.tasks import VERIFIER_STDERR
+
+if TYPE_CHECKING:
+    from securebench.benchmark.families.verification import PatchPlan
+    from securebench.benchmark.patch.judgement import PatchJudgement
+    from securebench.run.plan.model import CheckPlan, TaskPlan
+    from securebench.run.state.attempts import AttemptHistory
+
+CHANGED = "changed.json"
+"""Where the courier keeps the list of really changed paths, when they are not the declared ones."""
+
+CHECKS = "checks"
+"""Last phase of contract 14.5.1."""
+
+IN_PROCESS = {"containment_profile": "shared_runtime", "hidden_test_runtime_secrecy": False}
+"""What a record says where candidate code runs in the interpreter of the tests."""
+
+
+def policy_of(plan: PatchPlan) -> CandidatePolicy:
+    """Return the policy of a task."""
+    return CandidatePolicy.of(plan.policy)
+
+
+def judged(plan: PatchPlan, text: str | bytes) -> PatchJudgement:
+    """Return what a patch's text says of it."""
+    return judge_patch(text, policy_of(plan))
+
+
+def patch_metadata(
+    task: TaskPlan, check: CheckPlan, patch: PatchPlan, history: AttemptHistory, text: str | bytes
+) -> dict[str, object]:
+    """Return verifier metadata of a judged patch, before redaction.
+
+    Args:
+        task: The task.
+        check: Its check.
+        patch: How its patches are judged.
+        history: With its production.
+        text: The candidate.
+
+    Returns:
+        The metadata; where no Pod was started, with what the operator says under
+        ``VERIFIER_STDERR``.
+    """
+    judgement = judged(patch, text)
+    tests = task.task.resources.value("tests")
+    common: dict[str, object] = {
+        "verifier": task.task.task_type,
+        "image": task.image,
+        "workdir": check.workdir,
+        "base_commit": patch.base_commit,
+        "command": tests.get("command") if isinstance(tests, Mapping) else list(check.command),
+        "exit_code": None,
+        "timed_out": False,
+        "timeout_seconds": check.timeout_seconds,
+        "candidate_allow_paths_configured": bool(patch.policy.get("allow_paths")),
+        **IN_PROCESS,
+        **judgement.metadata(),
+    }
+    verification = history.verification
+    if verification is None:
+        return common | _stopped(history) | {VERIFIER_STDERR: judgement.stderr}
+    command = verification.command
+    common |= {
+        "phase": verification.phase or command.phase or CHECKS,
+        "timed_out": command.timed_out,
+        "image_commit": command.commit or None,
+    }
+    if not verification.problem and not command.timed_out:
+        common |= listed("actual_candidate_patch_paths", sorted(judgement.changed))
+    reason = verification.problem or (VERIFIER_TIMEOUT if command.timed_out else "")
+    if reason:
+        common["failure_reason"] = reason
+    return common | dict(verification.metadata)
+
+
+def _stopped(history: AttemptHistory) -> dict[str, object]:
+    return dict(history.finish.metadata) if history.finish is not None else {}

@@ -1,0 +1,173 @@
+"""What a record says of the harness and of what it did on its way out.
+
+Source: contract 11.4, 12.2, 12.3, 13.1, 15.4.
+"""
+
+from __future__ import annotations
+
+from pathlib import PurePosixPath
+from typing import TYPE_CHECKING
+
+from securebench.core.names import logical_name
+from securebench.run.records.labels import credentials, network
+
+if TYPE_CHECKING:
+    from securebench.protocol.gateway_report import LaunchReport
+    from securebench.run.plan.egress_plan import AgentPlan, EgressPlan, ProviderPlan
+    from securebench.run.plan.model import RunPlan, TaskPlan
+    from securebench.run.state.attempts import (
+        AttemptHistory,
+        CommandReport,
+        DiffReport,
+        HarnessResult,
+        StreamInfo,
+        Usage,
+    )
+
+TIMEOUT_EXIT_CODE = 124
+
+
+def producer_metadata(
+    plan: RunPlan, task: TaskPlan, history: AttemptHistory, platform: str
+) -> dict[str, object]:
+    """Return what a record says of the harness.
+
+    Args:
+        plan: The run.
+        task: The task.
+        history: Its production is missing where no harness ended.
+        platform: ``<os>-<arch>`` of the agents' tools.
+    """
+    workspace = f"workspaces/{logical_name(task.task.id)}"
+    result: dict[str, object] = {
+        "harness": plan.harness.type,
+        "exit_code": None,
+        "task_file": plan.harness.task_file,
+        "artifact_path": plan.harness.config.get("artifact_path"),
+        "workspace_root": workspace,
+        "allowed_domains": _effective_domains(plan.egress),
+        "credentials": credentials(plan).value,
+        "network": network(plan).value,
+        "candidate_kind": task.extraction.kind,
+        "candidate_extraction": task.extraction.mode,
+    }
+    if task.extraction.mode == "file":
+        result["candidate_path"] = task.extraction.path
+    if task.extraction.mode == "workspace":
+        result["candidate_workspace"] = workspace
+    if plan.harness.agent is not None:
+        result |= _agent(plan, task, plan.harness.agent, platform)
+    if plan.egress is not None and plan.egress.provider is not None:
+        result |= _provider(plan.egress.provider, history.usage)
+    if history.production is not None:
+        result |= _produced(plan, task, history.production)
+    return result
+
+
+def usage_fields(usage: Usage) -> dict[str, int]:
+    """Return how records and summary name what was asked of a model provider."""
+    return {
+        "requests": usage.requests,
+        "input_tokens": usage.input_tokens,
+        "cached_tokens": usage.cached_tokens,
+        "output_tokens": usage.output_tokens,
+    }
+
+
+def command_fields(command: CommandReport) -> dict[str, object]:
+    """Return how a command ended; at its time limit with the code of ``timeout``."""
+    exit_code = TIMEOUT_EXIT_CODE if command.timed_out else command.exit_code
+    ended = {"exit_code": exit_code, "duration_seconds": command.duration_seconds}
+    kills = {"memory_kills": command.memory_kills} if command.memory_kills else {}
+    return {**ended, **kills}
+
+
+def stream_fields(stdout: StreamInfo, stderr: StreamInfo) -> dict[str, object]:
+    """Return the real sizes of streams of which not all was kept."""
+    result: dict[str, object] = {}
+    for name, stream in (("stdout", stdout), ("stderr", stderr)):
+        if stream.truncated:
+            result[f"{name}_truncated"] = True
+            result[f"{name}_bytes"] = stream.size_bytes
+    return result
+
+
+def _effective_domains(egress: EgressPlan | None) -> list[str]:
+    """Return the provider's host and the configured domains, each once (contract 11.1)."""
+    if egress is None:
+        return []
+    host = () if egress.provider is None else (egress.provider.host,)
+    return list(dict.fromkeys((*host, *egress.domains)))
+
+
+def _agent(plan: RunPlan, task: TaskPlan, agent: AgentPlan, platform: str) -> dict[str, object]:
+    tool = PurePosixPath(agent.overlay_path).name
+    configured = {
+        f"{plan.harness.type}_{key}": plan.harness.config.get(key) for key in ("version", "model")
+    }
+    return {
+        **{name: value for name, value in configured.items() if value},
+        "cli_version_resolved": agent.version,
+        "overlay_platform": platform,
+        "overlay_cache_path": f"{tool}/{agent.version}/{platform}",
+        "benchmark_environment_image": task.image,
+    }
+
+
+def _provider(provider: ProviderPlan, usage: Usage) -> dict[str, object]:
+    """Return what is known of the provider, and the usage of all launches, lost ones included."""
+    return {
+        "provider": provider.name,
+        "provider_relay_enabled": True,
+        "allow_external_tools": provider.allow_external_tools,
+        "usage": usage_fields(usage),
+    }
+
+
+def _diff_fields(task: TaskPlan, diff: DiffReport) -> dict[str, object]:
+    result: dict[str, object] = {"repo_patch_baseline": diff.baseline} if diff.baseline else {}
+    if task.extraction.mode == "git_diff":
+        result["candidate_diff_exit_code"] = diff.exit_code
+        result["candidate_diff_stderr"] = diff.stderr
+    return result
+
+
+def _produced(plan: RunPlan, task: TaskPlan, production: HarnessResult) -> dict[str, object]:
+    result: dict[str, object] = {
+        **command_fields(production.command),
+        **stream_fields(production.stdout, production.stderr),
+        "image_id": production.facts.image_id,
+        **_way_out(production.egress),
+    }
+    if production.command.diff is not None:
+        result |= _diff_fields(task, production.command.diff)
+    if production.command.timed_out:
+        command = list(task.command or plan.harness.command)
+        return result | {
+            "timed_out": True,
+            "timeout_seconds": task.timeout_seconds,
+            "command": plan.harness.config.get("command", command),
+            "phase": "producer",
+        }
+    candidate = production.candidate
+    if candidate is not None and candidate.file is not None:
+        result["candidate_sha256"] = candidate.candidate_sha256
+        if task.extraction.mode == "workspace":
+            result["candidate_dropped_entries"] = candidate.dropped_entries
+    return result
+
+
+def _way_out(report: LaunchReport | None) -> dict[str, object]:
+    """Return what the gateway says of the launch that produced."""
+    if report is None:
+        return {}
+    result: dict[str, object] = {
+        "egress_requests": report.requests,
+        "egress_blocked": report.blocked,
+    }
+    if report.relay is not None:
+        result["provider_relay_requests"] = report.relay.requests
+        result["provider_relay_blocked"] = report.relay.blocked
+        result["provider_relay_stripped_tools"] = list(report.relay.stripped_tools)
+        result["provider_models"] = list(report.relay.models)
+    return result

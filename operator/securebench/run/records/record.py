@@ -1,0 +1,313 @@
+"""Records: one finished attempt as one JSON object.
+
+Source: contract 15.3, 15.4, 21.1, 21.8.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from securebench.benchmark.families.registry import FAMILIES
+from securebench.benchmark.families.verification import CodePlan
+from securebench.benchmark.resources import REDACTED
+from securebench.core.clock import rfc3339
+from securebench.core.errors import InvariantViolationError
+from securebench.core.names import logical_name
+from securebench.core.reasons import PRODUCER_TIMEOUT, VERIFIER_TIMEOUT
+from securebench.run.plan.model import VerifierKind
+from securebench.run.plan.tasks import VERIFIER_STDERR
+from securebench.run.records.labels import IsolationLabels, record_digests, record_labels
+from securebench.run.records.patch_metadata import IN_PROCESS, patch_metadata
+from securebench.run.records.producer_metadata import (
+    command_fields,
+    producer_metadata,
+    stream_fields,
+)
+from securebench.run.records.redaction import (
+    RedactedVerification,
+    redact_verification,
+    task_secrets,
+)
+from securebench.run.state.attempts import Outcome
+from securebench.run.state.tally import VERIFIED
+
+if TYPE_CHECKING:
+    from securebench.benchmark.pack.task import SecureBenchTask
+    from securebench.run.plan.model import CheckPlan, RunPlan, TaskPlan
+    from securebench.run.state.attempts import AttemptHistory, Finish, VerifierResult
+
+TIMING_FIELDS = (
+    "timing",
+    "producer_metadata.duration_seconds",
+    "verifier_metadata.duration_seconds",
+)
+"""All fields that differ between two runs whose results are equal."""
+
+CODE_FILES = {
+    "test_file": "solution_test.py",
+    "candidate_file": "candidate.py",
+    "supervisor_file": "solution_supervisor.py",
+    "worker_file": "candidate_worker.py",
+}
+"""Names that contract 14.4 gives to the parts of a code_completion's verifier."""
+
+
+@dataclass(frozen=True, slots=True)
+class RecordTexts:
+    """Texts of an attempt as they lie on the volume, bounded by the courier; bytes are UTF-8.
+
+    Attributes:
+        producer_stdout: Of the harness.
+        producer_stderr: Of the harness.
+        verifier_stdout: Of the check.
+        verifier_stderr: Of the check.
+        candidate: Content of ``candidate.txt``, or None.
+    """
+
+    producer_stdout: str | bytes = ""
+    producer_stderr: str | bytes = ""
+    verifier_stdout: str | bytes = ""
+    verifier_stderr: str | bytes = ""
+    candidate: str | bytes | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class RecordContext:
+    """What a record says of its run.
+
+    Attributes:
+        isolation: What is known about the network.
+        finished_at: End of the attempt, seconds since the epoch.
+        run_ordinal: How often this run id was started with these digests, from 1.
+        resume_generation: 0 for a run that continues none.
+        platform: ``<os>-<arch>`` of the agents' tools.
+        node_reachable: Whether the canary reached the node.
+    """
+
+    isolation: IsolationLabels
+    finished_at: float
+    run_ordinal: int = 1
+    resume_generation: int = 0
+    platform: str = "linux-amd64"
+    node_reachable: bool = False
+
+
+def candidate_record(
+    plan: RunPlan,
+    task: TaskPlan,
+    history: AttemptHistory,
+    texts: RecordTexts,
+    context: RecordContext,
+) -> dict[str, object]:
+    """Return the record of a finished attempt.
+
+    Args:
+        plan: The run.
+        task: The attempt's task.
+        history: With its finish.
+        texts: What was captured.
+        context: What a record says of its run.
+
+    Raises:
+        InvariantViolationError: The attempt is not finished.
+    """
+    finish = history.finish
+    if finish is None:
+        raise InvariantViolationError("only a finished attempt has a record", key=history.key)
+    verified = _redacted(task, history, finish, texts)
+    return {
+        **_identity(plan, task, history, context),
+        "outcome": record_outcome(finish.outcome),
+        **verdict_fields(finish.passed is True if finish.outcome in VERIFIED else None),
+        **_failure(finish, verified.failure_message),
+        **_candidate(task, history, finish, texts),
+        "producer_stdout": texts.producer_stdout,
+        "producer_stderr": texts.producer_stderr,
+        "producer_metadata": producer_metadata(plan, task, history, context.platform),
+        **_verifier_fields(history, finish, verified),
+        "labels": record_labels(
+            plan, task, history, context.isolation, node_reachable=context.node_reachable
+        ),
+        "digests": record_digests(plan, task, history),
+        "timing": _timing(history, context),
+    }
+
+
+def task_fields(run_id: str, task: SecureBenchTask) -> dict[str, object]:
+    """Return what every record says of its task, without hidden values (contract 15.3)."""
+    return {
+        "run_id": run_id,
+        "task_id": task.id,
+        "benchmark_id": task.benchmark_id,
+        "task_type": task.task_type,
+        "resource_summary": task.resource_summary(),
+        "hidden_values": REDACTED,
+    }
+
+
+def record_outcome(outcome: Outcome) -> str | None:
+    """Return how a record names an outcome; null is a family without verifier."""
+    return None if outcome is Outcome.NOT_VERIFIED else outcome.value
+
+
+def verdict_fields(passed: bool | None) -> dict[str, object]:  # noqa: FBT001 - it is the verdict
+    """Return a record's verdict; None is no verdict (contract 15.3)."""
+    if passed is None:
+        return {"verification_status": "pending"}
+    return {
+        "verification_status": "passed" if passed else "failed",
+        "passed": passed,
+        "score": 1.0 if passed else 0.0,
+    }
+
+
+def _identity(
+    plan: RunPlan, task: TaskPlan, history: AttemptHistory, context: RecordContext
+) -> dict[str, object]:
+    return {
+        **task_fields(plan.identity.run_id, task.task),
+        "attempt": history.key.attempt,
+        "launches": history.launches,
+        "resume_generation": context.resume_generation,
+        "run_ordinal": context.run_ordinal,
+        "pack_digest": plan.pack_digest,
+        "harness_digest": plan.harness.digest,
+        "verifier_version": plan.verifier_version,
+    }
+
+
+def _failure(finish: Finish, message: str | None) -> dict[str, object]:
+    fields = {
+        "failure_reason": finish.reason,
+        "failure_phase": finish.phase,
+        "failure_message": message,
+    }
+    return {name: value for name, value in fields.items() if value}
+
+
+def _candidate(
+    task: TaskPlan, history: AttemptHistory, finish: Finish, texts: RecordTexts
+) -> dict[str, object]:
+    fields: dict[str, object] = {
+        "candidate_text": None,
+        "candidate_patch": None,
+        "candidate_workspace": None,
+    }
+    production = history.production
+    if production is None or production.candidate is None or finish.reason == PRODUCER_TIMEOUT:
+        return fields
+    if task.extraction.mode == "workspace":
+        if production.candidate.file is not None:
+            fields["candidate_workspace"] = f"workspaces/{logical_name(task.task.id)}"
+    elif task.extraction.kind == "patch":
+        fields["candidate_patch"] = texts.candidate
+    else:
+        fields["candidate_text"] = texts.candidate
+    return fields
+
+
+def _redacted(
+    task: TaskPlan, history: AttemptHistory, finish: Finish, texts: RecordTexts
+) -> RedactedVerification:
+    metadata = _verifier_metadata(task, history, finish, texts)
+    said = metadata.pop(VERIFIER_STDERR, None)
+    stderr = texts.verifier_stderr if said is None else str(said)
+    return redact_verification(
+        task_secrets(task.task.resources),
+        texts.verifier_stdout,
+        stderr,
+        metadata,
+        finish.message or None,
+    )
+
+
+def _verifier_metadata(
+    task: TaskPlan, history: AttemptHistory, finish: Finish, texts: RecordTexts
+) -> dict[str, object]:
+    """Return the metadata before redaction; it may hold what the operator itself says."""
+    verification = history.verification
+    if task.check is not None and task.check.patch is not None and texts.candidate is not None:
+        metadata = patch_metadata(task, task.check, task.check.patch, history, texts.candidate)
+        return metadata if verification is None else metadata | _launched(verification)
+    if verification is None:
+        return dict(finish.metadata)
+    common = {
+        "verifier": task.task.task_type,
+        **verification.metadata,
+        **stream_fields(verification.stdout, verification.stderr),
+        "image_id": verification.facts.image_id,
+        **FAMILIES[task.task.task_type].record_metadata(task.task),
+    }
+    if task.verifier is VerifierKind.CHECK and task.check is not None:
+        return common | _check_metadata(task, task.check, verification)
+    if task.code is not None:
+        return common | _code_metadata(task, task.code, verification)
+    return common | _text_metadata(texts)
+
+
+def _launched(verification: VerifierResult) -> dict[str, object]:
+    return {
+        **command_fields(verification.command),
+        **stream_fields(verification.stdout, verification.stderr),
+        "image_id": verification.facts.image_id,
+    }
+
+
+def _text_metadata(texts: RecordTexts) -> dict[str, object]:
+    given = texts.candidate if isinstance(texts.candidate, str) else ""
+    return {"candidate_answer": given.strip()}
+
+
+def _code_metadata(
+    task: TaskPlan, code: CodePlan, verification: VerifierResult
+) -> dict[str, object]:
+    command = verification.command
+    timeout = {
+        "failure_reason": VERIFIER_TIMEOUT,
+        "timed_out": True,
+        "timeout_seconds": code.timeout_seconds,
+    }
+    return {
+        **command_fields(command),
+        "image": task.image,
+        "isolation": code.isolation,
+        **CODE_FILES,
+        **(IN_PROCESS if code.is_shared else {}),
+        **(timeout if command.timed_out else {}),
+    }
+
+
+def _check_metadata(
+    task: TaskPlan, check: CheckPlan, verification: VerifierResult
+) -> dict[str, object]:
+    return {
+        **command_fields(verification.command),
+        "image": task.image,
+        "workspace_root": f"workspaces/{logical_name(task.task.id)}",
+        "workdir": check.workdir,
+        "timed_out": verification.command.timed_out,
+        "timeout_seconds": check.timeout_seconds,
+        **({"failure_reason": VERIFIER_TIMEOUT} if verification.command.timed_out else {}),
+    }
+
+
+def _verifier_fields(
+    history: AttemptHistory, finish: Finish, verified: RedactedVerification
+) -> dict[str, object]:
+    if history.verification is None and not finish.metadata:
+        return {}
+    return {
+        "verifier_stdout": verified.stdout,
+        "verifier_stderr": verified.stderr,
+        "verifier_metadata": verified.metadata,
+    }
+
+
+def _timing(history: AttemptHistory, context: RecordContext) -> dict[str, object]:
+    started = context.finished_at if history.started_at is None else history.started_at
+    return {
+        "started_at": rfc3339(started),
+        "finished_at": rfc3339(context.finished_at),
+        "duration_seconds": round(context.finished_at - started, 3),
+    }

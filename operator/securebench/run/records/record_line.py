@@ -1,0 +1,170 @@
+"""A record as one line that fits its bound.
+
+Source: contract 15.2, 15.7.
+"""
+
+from __future__ import annotations
+
+import codecs
+import json
+from collections.abc import Callable, Iterator, Mapping
+from json.encoder import encode_basestring_ascii
+from typing import TYPE_CHECKING
+
+from securebench.benchmark.patch.lines import utf8
+from securebench.protocol.bounds import bounded_text
+
+if TYPE_CHECKING:
+    from securebench.run.plan.model import TaskLimits
+
+OUTPUT_BYTES = 64 * 1024
+"""What is kept of each output of a record that is too large (contract 15.7)."""
+
+BARE_CHARACTERS = 1024
+"""What is kept of each text of a record that cannot be shortened otherwise (contract 21.21)."""
+
+PIECE_BYTES = 1 << 16
+
+SIDES = ("producer", "verifier")
+STREAMS = ("stdout", "stderr")
+OUTPUTS = frozenset(f"{side}_{name}" for side in SIDES for name in STREAMS)
+CANDIDATES = ("candidate_text", "candidate_patch", "candidate_workspace")
+
+Record = dict[str, object]
+
+
+def record_line(record: Mapping[str, object], limits: TaskLimits) -> Iterator[bytes]:
+    """Yield a record as one line of JSON in pieces, without the newline.
+
+    Keys are sorted, separators are ``, `` and ``: ``, all is ASCII. A line beyond its bound loses
+    outputs first, then public values, then the candidate, at last everything long, and says
+    ``record_truncated``. The line is never in memory as a whole.
+
+    Args:
+        record: Of ``candidate_record``; it stays as it is. Bytes are UTF-8.
+        limits: With the bound of a line; only a record of nothing but short fields may be longer.
+    """
+    shortened: Record = dict(record)
+    for shorten in _STEPS:
+        if sum(map(len, _encoded(shortened))) < limits.record_bytes:
+            break
+        shortened = {**shorten(shortened), "record_truncated": True}
+    yield from (piece.encode() for piece in _encoded(shortened))
+
+
+def _encoded(record: Mapping[str, object]) -> Iterator[str]:
+    """Yield the JSON of a record in pieces of ASCII; long texts are never encoded as a whole."""
+    separator = "{"
+    for name in sorted(record):
+        yield f"{separator}{json.dumps(name)}: "
+        value = record[name]
+        if isinstance(value, str | bytes):
+            yield '"'
+            yield from (encode_basestring_ascii(piece)[1:-1] for piece in _pieces(value))
+            yield '"'
+        else:
+            yield json.dumps(value, sort_keys=True, allow_nan=False)
+        separator = ", "
+    yield "}"
+
+
+def cut(text: str | bytes, keep_bytes: int, total_bytes: int) -> str:
+    """Return the two ends of a text with a line between them that says what is missing.
+
+    Args:
+        text: What is there.
+        keep_bytes: Bytes of UTF-8 that are kept, half of them of each end; characters stay whole.
+        total_bytes: Size of the text before anything was cut.
+    """
+    data = utf8(text)
+    half = keep_bytes // 2
+    total = max(total_bytes, len(data))
+    return bounded_text(data[:half], data[len(data) - half :], total, keep_bytes).text
+
+
+def _pieces(text: str | bytes) -> Iterator[str]:
+    decoder = codecs.getincrementaldecoder("utf-8")("replace")
+    for at in range(0, len(text), PIECE_BYTES):
+        piece = text[at : at + PIECE_BYTES]
+        yield piece if isinstance(piece, str) else decoder.decode(piece)
+    yield decoder.decode(b"", final=True)
+
+
+def _without_outputs(record: Record) -> Record:
+    result = dict(record)
+    for side in SIDES:
+        metadata = dict(_mapping(record.get(f"{side}_metadata")))
+        for stream in STREAMS:
+            text = record.get(f"{side}_{stream}")
+            if isinstance(text, str | bytes):
+                result[f"{side}_{stream}"] = _bounded(text, stream, metadata)
+        answer = metadata.get("candidate_answer")
+        if isinstance(answer, str):
+            metadata["candidate_answer"] = _bounded(answer, "candidate_answer", metadata)
+        if f"{side}_metadata" in record:
+            result[f"{side}_metadata"] = metadata
+    return result
+
+
+def _bounded(text: str | bytes, name: str, metadata: Record) -> str | bytes:
+    size = len(utf8(text))
+    if size <= OUTPUT_BYTES:
+        return text
+    known = metadata.get(f"{name}_bytes")
+    total = known if isinstance(known, int) else size
+    metadata[f"{name}_truncated"] = True
+    metadata[f"{name}_bytes"] = total
+    return cut(text, OUTPUT_BYTES, total)
+
+
+def _without_public_values(record: Record) -> Record:
+    summary = record.get("resource_summary")
+    items = summary if isinstance(summary, list) else []
+    return {**record, "resource_summary": [_omitted(_mapping(item)) for item in items]}
+
+
+def _omitted(item: Mapping[str, object]) -> Record:
+    if "value" not in item:
+        return dict(item)
+    size = len(json.dumps(item["value"]))
+    return {**item, "value": {"omitted": True, "bytes": size}}
+
+
+def _without_candidate(record: Record) -> Record:
+    return {**record, **dict.fromkeys(CANDIDATES)}
+
+
+def _bare(record: Record) -> Record:
+    """Return a record without outputs and lists (contract 21.21)."""
+    result = {name: [] if isinstance(value, list) else value for name, value in record.items()}
+    for side in SIDES:
+        if f"{side}_metadata" in record:
+            result[f"{side}_metadata"] = _short(_mapping(record[f"{side}_metadata"]))
+    message = str(record.get("failure_message", ""))[:BARE_CHARACTERS]
+    result |= {"failure_message": message} if message else {}
+    return result | dict.fromkeys(OUTPUTS & record.keys(), "")
+
+
+def _short(fields: Mapping[str, object]) -> Record:
+    """Return fields with the beginning of each text and with empty lists."""
+    result: Record = {}
+    for name, value in fields.items():
+        if isinstance(value, Mapping):
+            result[name] = _short(value)
+        elif isinstance(value, list | tuple):
+            result[name] = []
+        else:
+            result[name] = value[:BARE_CHARACTERS] if isinstance(value, str) else value
+    return result
+
+
+def _mapping(value: object) -> Mapping[str, object]:
+    return value if isinstance(value, Mapping) else {}
+
+
+_STEPS: tuple[Callable[[Record], Record], ...] = (
+    _without_outputs,
+    _without_public_values,
+    _without_candidate,
+    _bare,
+)

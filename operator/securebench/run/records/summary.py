@@ -1,0 +1,119 @@
+"""The summary of a run's records.
+
+Source: contract 15.5, 21.1.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, NamedTuple
+
+from securebench.run.records.producer_metadata import usage_fields
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from securebench.run.state.attempts import Usage
+
+VERIFIED = frozenset({"passed", "failed"})
+NO_OUTCOME = "null"
+"""Key of records whose outcome is null: their family has no verifier."""
+
+
+class RecordFacts(NamedTuple):
+    """What the summary needs of one record."""
+
+    verification_status: str
+    passed: bool | None
+    score: float | None
+    outcome: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class RunSummary:
+    """What a run came to.
+
+    Attributes:
+        run_id: As in the records.
+        total: Records.
+        verified: Records with a verdict.
+        passed: Records that passed.
+        score_sum: Sum of the scores.
+        verification_status: ``complete``, ``partial`` or ``pending``.
+        outcomes: Records by outcome.
+        usage: What this run's launches asked the model provider, lost ones included and records
+            that were taken over from an earlier run not; None without a provider.
+    """
+
+    run_id: str
+    total: int
+    verified: int
+    passed: int
+    score_sum: float
+    verification_status: str
+    outcomes: Mapping[str, int]
+    usage: Usage | None = None
+
+    def to_json(self, output_dir: str, output_path: str) -> dict[str, object]:
+        """Return the content of ``summary.json``.
+
+        Args:
+            output_dir: Absolute folder of the results.
+            output_path: Absolute path of ``candidates.jsonl``.
+        """
+        return {
+            "run_id": self.run_id,
+            "output_dir": output_dir,
+            "output_path": output_path,
+            "total": self.total,
+            "verified": self.verified,
+            "passed": self.passed,
+            "score_sum": self.score_sum,
+            "verification_status": self.verification_status,
+            "outcomes": dict(self.outcomes),
+            **({} if self.usage is None else {"usage": usage_fields(self.usage)}),
+        }
+
+
+def record_facts(record: Mapping[str, object]) -> RecordFacts:
+    """Return what the summary needs of a record."""
+    passed, score, outcome = record.get("passed"), record.get("score"), record.get("outcome")
+    has_score = isinstance(score, int | float) and not isinstance(score, bool)
+    return RecordFacts(
+        verification_status=str(record.get("verification_status")),
+        passed=passed if isinstance(passed, bool) else None,
+        score=float(score) if has_score else None,  # type: ignore[arg-type]
+        outcome=outcome if isinstance(outcome, str) else None,
+    )
+
+
+def run_summary(
+    run_id: str, records: Iterable[RecordFacts], usage: Usage | None = None
+) -> RunSummary:
+    """Count the records of a run.
+
+    Args:
+        run_id: As in the records.
+        records: One for each attempt of the result.
+        usage: What the run asked its model provider, or None without one.
+    """
+    facts = list(records)
+    verified = sum(item.verification_status in VERIFIED for item in facts)
+    outcomes = Counter(item.outcome or NO_OUTCOME for item in facts)
+    return RunSummary(
+        run_id=run_id,
+        total=len(facts),
+        verified=verified,
+        passed=sum(item.passed is True for item in facts),
+        score_sum=float(sum(item.score or 0.0 for item in facts)),
+        verification_status=_status(len(facts), verified),
+        outcomes=dict(sorted(outcomes.items())),
+        usage=usage,
+    )
+
+
+def _status(total: int, verified: int) -> str:
+    if verified == total:
+        return "complete"
+    return "partial" if verified else "pending"

@@ -1,0 +1,1 @@
+"""What is known of a run: attempts, journal entries and their fold."""

@@ -1,0 +1,92 @@
+"""Counts over a run's attempts, for status and summary."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from math import sqrt
+from typing import NamedTuple
+
+from securebench.run.state.attempts import AttemptHistory, Outcome, Usage
+
+Z_95 = 1.959963984540054
+"""Quantile of the standard normal distribution for a 95 % interval."""
+
+VERIFIED = frozenset({Outcome.SCORED, Outcome.AGENT, Outcome.RESOURCE})
+"""Outcomes whose records have a verdict (contract 15.1)."""
+
+KEPT_ON_RESUME = VERIFIED | {Outcome.NOT_VERIFIED}
+
+
+class Interval(NamedTuple):
+    """A share with its Wilson interval, each from 0 to 1."""
+
+    value: float
+    low: float
+    high: float
+
+
+@dataclass(frozen=True, slots=True)
+class Tally:
+    """Counts of attempts.
+
+    Attributes:
+        total: All attempts of the plan.
+        active: Attempts with a live launch.
+        outcomes: Finished attempts by outcome.
+        passed: Attempts that passed.
+    """
+
+    total: int
+    active: int
+    outcomes: Mapping[Outcome, int]
+    passed: int
+
+    @property
+    def done(self) -> int:
+        """Finished attempts."""
+        return sum(self.outcomes.values())
+
+    @property
+    def verified(self) -> int:
+        """Attempts with a verdict."""
+        return sum(count for outcome, count in self.outcomes.items() if outcome in VERIFIED)
+
+    @property
+    def has_all_verdicts(self) -> bool:
+        """Whether nothing stays without a verdict that a verifier could have given."""
+        kept = sum(count for outcome, count in self.outcomes.items() if outcome in KEPT_ON_RESUME)
+        return kept == self.total
+
+
+def tally(histories: Iterable[AttemptHistory]) -> Tally:
+    """Count."""
+    outcomes: Counter[Outcome] = Counter()
+    total = active = passed = 0
+    for history in histories:
+        total += 1
+        active += history.live is not None
+        if history.finish is not None:
+            outcomes[history.finish.outcome] += 1
+            passed += history.finish.passed is True
+    return Tally(total, active, outcomes, passed)
+
+
+def total_usage(histories: Iterable[AttemptHistory]) -> Usage:
+    """Return what all launches asked the model provider."""
+    return sum((history.usage for history in histories), Usage())
+
+
+def wilson(passed: int, verified: int) -> Interval | None:
+    """Return the pass rate with its 95 % Wilson score interval, None while nothing is verified.
+
+    Source: E. B. Wilson, JASA 22 (1927) 209.
+    """
+    if verified == 0:
+        return None
+    share = passed / verified
+    square = Z_95 * Z_95 / verified
+    center = (share + square / 2) / (1 + square)
+    half = sqrt(share * (1 - share) / verified + square / (4 * verified)) * Z_95 / (1 + square)
+    return Interval(share, max(0.0, center - half), min(1.0, center + half))

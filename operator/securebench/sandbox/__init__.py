@@ -1,0 +1,1 @@
+"""What runs in harness and verifier Pods beside untrusted code: standard library only."""

@@ -1,0 +1,1 @@
+"""Sealing what an agent hands in."""

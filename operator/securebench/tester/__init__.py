@@ -1,1 +1,0 @@
-"""What a tester writes and runs: configuration, env file, progress, one whole run."""
