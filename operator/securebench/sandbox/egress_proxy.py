@@ -1,8 +1,8 @@
 """The sidecar ``egress-proxy``: carries an agent's bytes to the run's gateway and decides nothing.
 
-``python3 -I -m securebench.sandbox.egress_proxy --spec JSON`` listens on the Pod's loopback. When the
-harness has ended the kubelet sends SIGTERM; the gateway is told so, and the exit code is 0 when it
-has written its report and was there for every connection, else 1: then the launch says nothing
+``python3 -I -m securebench.sandbox.egress_proxy --spec JSON`` listens on the Pod's loopback. When
+the harness has ended the kubelet sends SIGTERM; the gateway is told so, and the exit code is 0 when
+it has written its report and was there for every connection, else 1: then the launch says nothing
 about the agent. With ``--wait`` it only waits until the other one listens.
 """
 

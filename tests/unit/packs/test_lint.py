@@ -86,12 +86,14 @@ def test_asset_keys_warn(tmp_path):
 
 
 MANIFESTS = {
-    "unknown key": (MANIFEST + "owner: me\n", LintRule.UNKNOWN_KEY, 6, "unknown manifest key 'owner'"),
+    "unknown key": (
+        MANIFEST + "owner: me\n", LintRule.UNKNOWN_KEY, 6, "unknown manifest key 'owner'"),
     "unknown sub-key": (
         MANIFEST + "asset_roots:\n  hidden: x\n", LintRule.UNKNOWN_KEY, 7,
         "unknown manifest key 'asset_roots.hidden'"),
     "no effect": (
-        MANIFEST + "    network: full\n", LintRule.NO_EFFECT, 6, "environment.network has no effect"),
+        MANIFEST + "    network: full\n", LintRule.NO_EFFECT, 6,
+        "environment.network has no effect"),
     "image": (MANIFEST.replace(IMAGE, "python:3"), LintRule.IMAGE_DIGEST, 5, "no digest"),
     "roots": (
         MANIFEST + "asset_roots: {public: files, eval: files/private}\n", LintRule.ASSET_ROOTS, 6,

@@ -1,4 +1,4 @@
-"""The tester's side of the exec protocol; the other side is ``securebench.controller.exec.exec_io``.
+"""The tester's side of the exec protocol; ``securebench.controller.exec`` is the other side.
 
 The answers come from a Pod that testers trust with their packs, but what travels may be damaged
 on the way or cut off: everything is bounded, and digests are compared at this end too.

@@ -39,7 +39,9 @@ _CAUSES = {
     RequestRefusal.BUDGET: Cause.BUDGET,
 }
 _OBSTACLES = {
-    RequestRefusal.BUDGET: "the budget of this task is used up; no further request is sent to the model",
+    RequestRefusal.BUDGET: (
+        "the budget of this task is used up; no further request is sent to the model"
+    ),
     RequestRefusal.KEY_REFUSED: "the model provider refuses the key of this run; tell who runs it",
 }
 

@@ -77,7 +77,7 @@ def inside(task: TaskPlan, place: str) -> str:
 
 
 class PatchDigests(Protocol):
-    """What the operator wrote beside a patch; ``securebench.run.state.attempts.SealedPatch`` is one."""
+    """What the operator wrote beside a patch; ``run.state.attempts.SealedPatch`` is one."""
 
     @property
     def applied_digest(self) -> str:
