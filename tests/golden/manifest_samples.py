@@ -16,7 +16,7 @@ from securebench.agents.harness_config import CommandHarness, ProviderHarness
 from securebench.agents.prompts import task_prompt
 from securebench.agents.registry import cli_named, harness_config
 from securebench.benchmark.families.verification import CodePlan, PatchPlan
-from securebench.benchmark.files.materialize import AssetMount, LaneSet
+from securebench.benchmark.pack.lane_plan import AssetMount, LaneSet
 from securebench.benchmark.pack.task import SecureBenchTask
 from securebench.benchmark.resources import Lane, Resource, ResourceBundle
 from securebench.protocol.extraction import Extraction

@@ -16,7 +16,7 @@ from golden.manifest_samples import (
     terminal_task,
     text_task,
 )
-from securebench.benchmark.files.materialize import LaneSet
+from securebench.benchmark.pack.lane_plan import LaneSet
 from securebench.benchmark.pack.task import SecureBenchTask
 from securebench.benchmark.resources import Lane, Resource, ResourceBundle
 from securebench.run.plan.model import LaunchKey, Role, TaskPlan

@@ -14,7 +14,7 @@ from securebench.agents.harness_config import (
     ProviderHarness,
 )
 from securebench.agents.providers.provider import ProviderRules
-from securebench.benchmark.files.materialize import TASK_FILE
+from securebench.benchmark.pack.lane_plan import TASK_FILE
 
 DUMMY_KEY: Final = "securebench-holds-the-key"
 """What a CLI takes for its key. It opens nothing: the gateway puts the real one in."""

@@ -19,8 +19,8 @@ from securebench.agents.harness_config import (
     ConfigReader,
     HarnessConfig,
 )
-from securebench.benchmark.files.materialize import TASK_FILE
 from securebench.benchmark.pack import oracle
+from securebench.benchmark.pack.lane_plan import TASK_FILE
 
 _ANSWER: Final = (
     f"if [ -f {ORACLE_FOLDER}/{oracle.COMMAND} ];"

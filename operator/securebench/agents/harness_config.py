@@ -9,7 +9,7 @@ from math import isfinite
 from typing import Final
 
 from securebench.agents.allowed_domains import normalize_domains
-from securebench.benchmark.files.materialize import TASK_FILE
+from securebench.benchmark.pack.lane_plan import TASK_FILE
 from securebench.benchmark.pack.paths import PathError, author_path
 from securebench.benchmark.resources import Component
 from securebench.core.errors import ConfigError

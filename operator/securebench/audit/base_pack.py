@@ -11,12 +11,10 @@ import shutil
 from pathlib import Path
 
 from securebench.audit.subject import Subject
-from securebench.benchmark.families.repo_patch import candidate_policy
+from securebench.benchmark.families.repo_patch import patch_plan
 from securebench.benchmark.pack.oracle import ANSWERS_FILE, CANDIDATE
 from securebench.benchmark.pack.paths import safe_relative_path
 from securebench.benchmark.pack.task import SecureBenchTask
-from securebench.benchmark.patch.candidate_policy import CandidatePolicy
-from securebench.benchmark.patch.judgement import judge_patch
 from securebench.benchmark.patch.reader import read_patch
 from securebench.benchmark.patch.sections import Content, Mode, NoncanonicalPatchError, Section
 from securebench.core.names import REPO_PATCH
@@ -31,8 +29,7 @@ def patch_without_effect(subject: Subject, task: SecureBenchTask) -> str | None:
         task: A repo_patch task.
     """
     gold = subject.gold_patch(task) or ""
-    tests, separate = (task.resources.value(name) for name in ("tests", "candidate_policy"))
-    policy = CandidatePolicy.of(candidate_policy(tests, separate))
+    plan = patch_plan(task)
     try:
         sections = read_patch(gold)
     except NoncanonicalPatchError:
@@ -40,7 +37,7 @@ def patch_without_effect(subject: Subject, task: SecureBenchTask) -> str | None:
     data = gold.encode()
     headed = ((data[each.start : each.end].decode(), each) for each in sections)
     texts = (_flip(text, section) for text, section in headed if _stays(text, section))
-    return next((text for text in texts if judge_patch(text, policy).problem is None), None)
+    return next((text for text in texts if plan.judged(text).problem is None), None)
 
 
 def write_base_pack(subject: Subject, folder: Path) -> tuple[SecureBenchTask, ...]:

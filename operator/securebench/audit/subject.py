@@ -8,8 +8,8 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from securebench.benchmark.files.load import CheckedPack, check_pack, read_answers
-from securebench.benchmark.files.materialize import TASK_FILE
 from securebench.benchmark.lint.pack_lint import LintFinding
+from securebench.benchmark.pack.lane_plan import TASK_FILE
 from securebench.benchmark.pack.oracle import ReferenceAnswer, reference_answers
 from securebench.benchmark.pack.task import SecureBenchTask
 from securebench.core.errors import ConfigErrors, InvalidInputError

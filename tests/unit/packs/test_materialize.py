@@ -6,16 +6,15 @@ import stat
 import pytest
 
 from securebench.benchmark.files import materialize
-from securebench.benchmark.files.materialize import (
+from securebench.benchmark.files.materialize import write_answer, write_lanes
+from securebench.benchmark.pack.compile import compile_benchmark_row
+from securebench.benchmark.pack.lane_plan import (
     AssetMount,
     MaterializationPlan,
     check_task_file,
     json_file,
     materialization_plan,
-    write_answer,
-    write_lanes,
 )
-from securebench.benchmark.pack.compile import compile_benchmark_row
 from securebench.benchmark.pack.oracle import ReferenceAnswer
 from securebench.benchmark.pack.paths import PathError
 from securebench.benchmark.pack.references import each_reference

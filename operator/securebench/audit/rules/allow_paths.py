@@ -6,10 +6,9 @@ from collections.abc import Iterator
 
 from securebench.audit.findings import Finding, FindingProblem, Rule, findings, summary, task_name
 from securebench.audit.subject import Subject
-from securebench.benchmark.families.repo_patch import candidate_policy
+from securebench.benchmark.families.repo_patch import patch_plan
 from securebench.benchmark.pack.task import SecureBenchTask
-from securebench.benchmark.patch.candidate_policy import CandidatePolicy
-from securebench.benchmark.patch.judgement import PatchJudgement, judge_patch
+from securebench.benchmark.patch.judgement import PatchJudgement
 from securebench.core.names import REPO_PATCH
 
 
@@ -24,11 +23,8 @@ def check_allow_paths(subject: Subject) -> tuple[Finding, ...]:
 
 def _problems(subject: Subject, task: SecureBenchTask) -> Iterator[FindingProblem]:
     name = task_name(task.id)
-    lists = candidate_policy(
-        task.resources.value("tests"), task.resources.value("candidate_policy")
-    )
-    policy = CandidatePolicy.of(lists)
-    if not policy.allow:
+    plan = patch_plan(task)
+    if not plan.candidate_policy.allow:
         message = "the row has no allow_paths; an agent may change every file but the default ones"
         yield FindingProblem(name, message, "list the folders that a solution needs in allow_paths")
     patch = subject.gold_patch(task)
@@ -37,7 +33,7 @@ def _problems(subject: Subject, task: SecureBenchTask) -> Iterator[FindingProble
         remedy = "add eval.gold_patch, or a reference answer in oracle/answers.jsonl"
         yield FindingProblem(name, message, remedy, checked=False)
         return
-    judgement = judge_patch(patch, policy)
+    judgement = plan.judged(patch)
     problem = _defect(judgement)
     if problem:
         remedy = "correct candidate_policy, or the gold patch"

@@ -9,7 +9,7 @@ from securebench.audit.findings import Finding, FindingProblem, Rule, findings, 
 from securebench.audit.search.values import find, find_plain, hidden_values, plain_files, strings
 from securebench.audit.subject import Subject
 from securebench.benchmark.files.assets import asset_source
-from securebench.benchmark.files.materialize import materialization_plan
+from securebench.benchmark.pack.lane_plan import materialization_plan
 from securebench.benchmark.pack.references import asset_root
 from securebench.benchmark.pack.task import SecureBenchTask
 from securebench.benchmark.resources import Component

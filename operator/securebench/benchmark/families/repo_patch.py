@@ -122,13 +122,19 @@ def _check(task: TaskView) -> CheckRequest:
         base=str(task.environment.get("workdir") or ""),
         workdir=tests.get("workdir"),
         timeouts=(tests.get("timeout_seconds"),),
-        patch=PatchPlan(
-            policy=candidate_policy(tests, task.resources.value("candidate_policy")),
-            base_commit=str(task.resources.value("base_commit")),
-            has_setup="setup_patch" in tests,
-            has_test="test_patch" in tests,
-            has_control="control" in tests,
-        ),
+        patch=patch_plan(task),
+    )
+
+
+def patch_plan(task: TaskView) -> PatchPlan:
+    """Return how candidates of a task are judged and applied; the row holds."""
+    tests = _tests(task)
+    return PatchPlan(
+        policy=candidate_policy(tests, task.resources.value("candidate_policy")),
+        base_commit=str(task.resources.value("base_commit")),
+        has_setup="setup_patch" in tests,
+        has_test="test_patch" in tests,
+        has_control="control" in tests,
     )
 
 

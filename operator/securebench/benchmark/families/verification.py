@@ -5,6 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
+from securebench.benchmark.patch.candidate_policy import CandidatePolicy
+from securebench.benchmark.patch.judgement import PatchJudgement, judge_patch
+
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
@@ -50,6 +53,15 @@ class PatchPlan:
     has_setup: bool
     has_test: bool
     has_control: bool
+
+    @property
+    def candidate_policy(self) -> CandidatePolicy:
+        """The task's policy."""
+        return CandidatePolicy.of(self.policy)
+
+    def judged(self, text: str | bytes) -> PatchJudgement:
+        """Return what a candidate's text says of it; never raises."""
+        return judge_patch(text, self.candidate_policy)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from securebench.benchmark.files.assets import asset_source
-from securebench.benchmark.files.materialize import TASK_FILE, check_task_file, materialization_plan
 from securebench.benchmark.pack.compile import BenchmarkPack, CompiledTask, compile_rows
 from securebench.benchmark.pack.environment import EnvironmentProblem, environment_problems
+from securebench.benchmark.pack.lane_plan import TASK_FILE, check_task_file, materialization_plan
 from securebench.benchmark.pack.oracle import ANSWERS_FILE
 from securebench.benchmark.pack.paths import PathError, safe_relative_path
 from securebench.benchmark.pack.references import asset_root, each_reference

@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Final
 
 from securebench.benchmark.families.registry import FAMILIES
 from securebench.benchmark.files.assets import asset_source
-from securebench.benchmark.files.materialize import materialization_plan
 from securebench.benchmark.lint.pack_lint import LintFinding, LintRule, Severity
 from securebench.benchmark.lint.patch_files import patch_problem
 from securebench.benchmark.lint.problem import GraderProblem
 from securebench.benchmark.lint.sources import has_no_test, is_test_module, source_problem
+from securebench.benchmark.pack.lane_plan import materialization_plan
 from securebench.benchmark.pack.paths import EVALUATION_ROOT, is_at_or_below
 from securebench.benchmark.pack.references import FileReference, asset_root, checker_reference
 from securebench.benchmark.resources import Component

@@ -12,9 +12,9 @@ from securebench.agents.harness_config import GIT_DIFF, CommandHarness, HarnessC
 from securebench.agents.registry import harness_config
 from securebench.benchmark.files.bundle import files_receipt
 from securebench.benchmark.files.load import CheckedPack, check_pack
-from securebench.benchmark.files.materialize import TASK_FILE
 from securebench.benchmark.lint.graders import lint_graders
 from securebench.benchmark.lint.pack_lint import LintFinding, Severity, lint_harness, lint_pack
+from securebench.benchmark.pack.lane_plan import TASK_FILE
 from securebench.client.commands.output import print_error, print_line, print_table
 from securebench.client.submit.prepare import LocalPack, local_pack
 from securebench.client.submit.submit import pack_folder

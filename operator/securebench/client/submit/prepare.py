@@ -12,10 +12,10 @@ from securebench.agents.harness_config import ORACLE, HarnessConfig
 from securebench.agents.harness_digest import harness_digest
 from securebench.agents.registry import agent_named, harness_config
 from securebench.benchmark.files.load import check_pack, read_answers
-from securebench.benchmark.files.materialize import TASK_FILE
 from securebench.benchmark.files.pack_digest import pack_digest
 from securebench.benchmark.lint.graders import lint_graders
 from securebench.benchmark.lint.pack_lint import LintFinding, LintRule, lint_pack
+from securebench.benchmark.pack.lane_plan import TASK_FILE
 from securebench.benchmark.pack.oracle import ANSWERS_FILE, reference_answers
 from securebench.benchmark.pack.paths import safe_relative_path
 from securebench.benchmark.pack.task import SecureBenchTask

@@ -10,7 +10,8 @@ from pathlib import Path
 
 from pydantic import TypeAdapter
 
-from securebench.benchmark.files.materialize import LaneSet, write_answer, write_lanes
+from securebench.benchmark.files.materialize import write_answer, write_lanes
+from securebench.benchmark.pack.lane_plan import LaneSet
 from securebench.benchmark.pack.oracle import ReferenceAnswer
 from securebench.controller.volume.store import RunStore
 from securebench.files.durable import replace_file

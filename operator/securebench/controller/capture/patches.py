@@ -20,7 +20,7 @@ from securebench.protocol.extraction import TEXT_FILE
 from securebench.run.observe.patch_steps import STEP_OF_CODE, PatchStep
 from securebench.run.observe.stage import Code
 from securebench.run.pods.verify.repository_check import APPLIED, DECLARED
-from securebench.run.records.patch_metadata import CHANGED, CHECKS, judged, policy_of
+from securebench.run.records.patch_metadata import CHANGED, CHECKS
 from securebench.run.state.attempts import Outcome, SealedPatch, VerifierResult
 
 TAMPERED_WORDS = "the checks succeeded although a test was added that must fail"
@@ -37,7 +37,7 @@ def seal_patch(plan: PatchPlan, folder: Path) -> SealedPatch:
         plan: How patches of the task are judged.
         folder: The candidate's folder; writing there again writes the same.
     """
-    judgement = judged(plan, (folder / TEXT_FILE).read_bytes())
+    judgement = plan.judged((folder / TEXT_FILE).read_bytes())
     if judgement.problem is not None:
         problem = judgement.problem
         return SealedPatch(problem.value, problem.phase, judgement.message)
@@ -90,7 +90,7 @@ def _denied(plan: PatchPlan, known: VerifierResult, folder: Path) -> VerifierRes
     changed = _changed(folder / CHANGED)
     if changed is None:
         return known
-    judgement = judge_changes(changed, policy_of(plan))
+    judgement = judge_changes(changed, plan.candidate_policy)
     metadata = listed("actual_candidate_patch_paths", sorted(changed))
     if judgement.denied:
         metadata |= listed("denied_candidate_patch_paths", sorted(judgement.denied))

@@ -40,7 +40,7 @@ from securebench.run.pods.sidecar import (
 )
 
 if TYPE_CHECKING:
-    from securebench.benchmark.files.materialize import LaneSet
+    from securebench.benchmark.pack.lane_plan import LaneSet
     from securebench.run.plan.model import LaunchKey, RunPlan, TaskPlan
 
 DIFF_SECONDS: Final = 120.0

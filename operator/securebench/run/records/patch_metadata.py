@@ -5,14 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from securebench.benchmark.patch.candidate_policy import CandidatePolicy
-from securebench.benchmark.patch.judgement import judge_patch, listed
+from securebench.benchmark.patch.judgement import listed
 from securebench.core.reasons import VERIFIER_TIMEOUT
 from securebench.run.plan.tasks import VERIFIER_STDERR
 
 if TYPE_CHECKING:
     from securebench.benchmark.families.verification import PatchPlan
-    from securebench.benchmark.patch.judgement import PatchJudgement
     from securebench.run.plan.model import CheckPlan, TaskPlan
     from securebench.run.state.attempts import AttemptHistory
 
@@ -24,16 +22,6 @@ CHECKS = "checks"
 
 IN_PROCESS = {"containment_profile": "shared_runtime", "hidden_test_runtime_secrecy": False}
 """What a record says where candidate code runs in the interpreter of the tests."""
-
-
-def policy_of(plan: PatchPlan) -> CandidatePolicy:
-    """Return the policy of a task."""
-    return CandidatePolicy.of(plan.policy)
-
-
-def judged(plan: PatchPlan, text: str | bytes) -> PatchJudgement:
-    """Return what a patch's text says of it."""
-    return judge_patch(text, policy_of(plan))
 
 
 def patch_metadata(
@@ -52,7 +40,7 @@ def patch_metadata(
         The metadata; where no Pod was started, with what the operator says under
         ``VERIFIER_STDERR``.
     """
-    judgement = judged(patch, text)
+    judgement = patch.judged(text)
     tests = task.task.resources.value("tests")
     common: dict[str, object] = {
         "verifier": task.task.task_type,

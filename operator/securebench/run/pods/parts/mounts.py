@@ -14,7 +14,7 @@ from securebench.run.pods.parts import volumes
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from securebench.benchmark.files.materialize import LaneSet
+    from securebench.benchmark.pack.lane_plan import LaneSet
     from securebench.run.plan.model import RunPlan, TaskPlan
     from securebench.run.pods.parts.frame import Manifest
 

@@ -32,7 +32,7 @@ from securebench.run.pods.parts.mounts import (
 from securebench.run.pods.verify.checkers import checker_phases, checker_prechecks
 
 if TYPE_CHECKING:
-    from securebench.benchmark.files.materialize import LaneSet
+    from securebench.benchmark.pack.lane_plan import LaneSet
     from securebench.run.plan.model import CheckPlan, LaunchKey, RunPlan, TaskPlan
 
 

@@ -16,7 +16,7 @@ from securebench.run.pods.verify.prechecks import (
 )
 
 if TYPE_CHECKING:
-    from securebench.benchmark.files.materialize import LaneSet
+    from securebench.benchmark.pack.lane_plan import LaneSet
     from securebench.run.plan.model import CheckPlan, TaskPlan
 
 CHECKER = "checker"

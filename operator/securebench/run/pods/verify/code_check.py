@@ -30,7 +30,7 @@ from securebench.run.pods.verify.prechecks import inline_compiler
 
 if TYPE_CHECKING:
     from securebench.benchmark.families.verification import CodePlan
-    from securebench.benchmark.files.materialize import LaneSet
+    from securebench.benchmark.pack.lane_plan import LaneSet
     from securebench.run.plan.model import LaunchKey, RunPlan, TaskPlan
 
 WAITING = "waiting for the candidate's container"

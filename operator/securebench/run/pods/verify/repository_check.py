@@ -27,7 +27,7 @@ from securebench.run.pods.verify.prechecks import command_prechecks, is_of_candi
 
 if TYPE_CHECKING:
     from securebench.benchmark.families.verification import PatchPlan
-    from securebench.benchmark.files.materialize import LaneSet
+    from securebench.benchmark.pack.lane_plan import LaneSet
     from securebench.run.plan.model import CheckPlan, LaunchKey, RunPlan, TaskPlan
 
 APPLIED = "applied.patch"

@@ -22,7 +22,7 @@ from securebench.run.pods.verify.code_check import code_containers, code_seconds
 from securebench.run.pods.verify.repository_check import check_seconds, repository_containers
 
 if TYPE_CHECKING:
-    from securebench.benchmark.files.materialize import LaneSet
+    from securebench.benchmark.pack.lane_plan import LaneSet
 
 TEXT_SECONDS = 120
 """Time of a text verifier, which computes for milliseconds (contract 15.8: bounded by us)."""
