@@ -204,6 +204,45 @@ def test_messages(name):
     assert want in judged.stderr
 
 
+SEND = """\
+import json, os, socket, struct, sys
+def send(*words):
+    frame = sys._getframe()
+    while "asked" not in frame.f_locals: frame = frame.f_back
+    data = json.dumps([frame.f_locals["asked"], *words]).encode()
+    for number in range(3, 30):
+        try:
+            found = socket.socket(fileno=os.dup(number))
+            found.getpeername()
+            found.sendall(struct.pack(">I", len(data)) + data)
+        except OSError: pass
+"""
+CLASS, ITERABLE = '["C", 99, "K", [], []]', '["C", 99, "K", [], ["__iter__"]]'
+VIOLATIONS = {
+    "an import of nothing": "send('return', [], [], 5)",
+    "an odd name": "send('return', [], [], ['l', None, 'a b'])",
+    "a call of nothing": "def f(): send('call', [], [], 99, ['l'], ['d'])",
+    "a reference to nothing": "def f(): send('return', [], [], ['my', 99])",
+    "described twice": f"def f(): send('return', [], [], ['l', {CLASS}, {CLASS}])",
+    "an object without a class": "def f(): send('return', [], [], ['o', 9, 5])",
+    "an exception without class": "def f(): send('return', [], [], ['x', 99, 5, '', [], None])",
+    "an exception that is none": "def f(): send('raise', [], [], 5, '')",
+    "an answer to no question": "def f(): send('return', [], [], 1, 2)",
+    "has to be asked for while": f"def f(): send('return', [], [], ['vi', ['o', 98, {ITERABLE}]])",
+    "odd output": "def f(): send('return', [['screen', 'x']], [], 1)",
+    "that cannot change": "def f(_): send('return', [], [[1, 9]], 1)",
+}
+
+
+@pytest.mark.parametrize("words", VIOLATIONS)
+def test_violations_are_named(words):
+    argument = "('x',)" if "f(_)" in VIOLATIONS[words] else ""
+    judged = judge(SEND + VIOLATIONS[words], f"try: f({argument})\nexcept Exception: pass\n")
+    assert judged.code == 1
+    assert "the candidate broke the protocol" in judged.stderr
+    assert words in judged.stderr
+
+
 def test_a_name_that_is_too_large_is_an_object():
     candidate = "TABLE = 'x' * 2**24\ndef f(): return len(TABLE)\n"
     judged = judge(candidate, "assert f() == len(TABLE) == 2**24 and next(iter(TABLE)) == 'x'")
