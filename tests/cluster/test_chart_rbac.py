@@ -42,6 +42,8 @@ OPERATOR_RIGHTS = {
     ("delete", "pods"),
     ("create", "networkpolicies"),
     ("get", "networkpolicies"),
+    ("list", "networkpolicies"),
+    ("watch", "networkpolicies"),
     ("create", "events.events.k8s.io"),
     ("get", "events.events.k8s.io"),
     ("patch", "events.events.k8s.io"),

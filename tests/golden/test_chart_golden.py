@@ -67,16 +67,24 @@ def role_rights(case: str) -> set[tuple[str, str]]:
     }
 
 
+CREATING = dict.fromkeys(("restore", "create_or_find", "_make"), "create")
+"""Our own functions that create an object of a kind that they are given."""
+
+
 def requests_of_the_controller() -> Iterator[tuple[str, ObjectKind]]:
-    """Yield method and kind of every call of the form ``…cluster.<method>(Kind.<KIND>, …)``."""
+    """Yield method and kind of every call that names a kind, and what mirrors of a kind ask."""
     for path in sorted((ROOT / "operator" / "securebench" / "controller").rglob("*.py")):
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
             match node:
                 case ast.Call(
-                    func=ast.Attribute(attr=method),
-                    args=[ast.Attribute(value=ast.Name(id="ObjectKind"), attr=kind), *_],
+                    func=ast.Attribute(attr=method) | ast.Name(id=method),
+                    args=[ast.Attribute(value=ast.Name(id="ObjectKind"), attr=kind), *_]
+                    | [_, ast.Attribute(value=ast.Name(id="ObjectKind"), attr=kind), *_],
                 ):
-                    yield method, ObjectKind[kind]
+                    yield CREATING.get(method, method), ObjectKind[kind]
+                case ast.Assign(value=ast.Attribute(value=ast.Name(id="ObjectKind"), attr=kind)):
+                    yield "list", ObjectKind[kind]
+                    yield "watch", ObjectKind[kind]
 
 
 def stateful_set(case: str) -> Any:

@@ -28,6 +28,9 @@ from securebench.run.state.history import RunHistory
 
 PROVIDER_RETRIES = 2
 
+NOTICED_SECONDS = 75.0
+"""A deletion whose event was lost is seen by the next list, which may fail a few times."""
+
 
 class OperatorDied(BaseException):
     """The process was killed."""
@@ -62,6 +65,7 @@ class MortalCluster(FakeCluster):
         super().__init__(namespace="bench", clock=clock)
         self.fate = fate
         self.on_create: list[str] = []
+        self.policies_lost: dict[str, float] = {}
 
     async def list(self, kind: ObjectKind, selector: str) -> Any:
         self.fate.point()
@@ -74,8 +78,13 @@ class MortalCluster(FakeCluster):
     async def create(self, kind: ObjectKind, manifest: Raw) -> Raw:
         self.fate.point()
         made = await super().create(kind, manifest)
+        name = str(made["metadata"]["name"])  # type: ignore[index]
         if kind is ObjectKind.POD:
-            self.on_create.append(str(made["metadata"]["name"]))  # type: ignore[index]
+            self.on_create.append(name)
+            lost_at = min(self.policies_lost.values(), default=self._clock.now())
+            assert self._clock.now() - lost_at < NOTICED_SECONDS, f"{name} has an open network"
+        if kind is ObjectKind.NETWORK_POLICY:
+            self.policies_lost.pop(name, None)
         self.fate.point()
         return made
 
@@ -86,6 +95,11 @@ class MortalCluster(FakeCluster):
         found = await super().delete(kind, name, uid=uid, grace_seconds=grace_seconds)
         self.fate.point()
         return found
+
+    def lose_policy(self, name: str) -> None:
+        """Delete a network policy as somebody else would."""
+        self.remove(ObjectKind.NETWORK_POLICY, name)
+        self.policies_lost[name] = self._clock.now()
 
     def begin_deletion(self, name: str) -> None:
         """Delete a Pod as somebody else would."""

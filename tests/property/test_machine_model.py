@@ -316,6 +316,13 @@ class MachineModel(RuleBasedStateMachine):
         self.cluster.begin_deletion(view.name)
         self._pass(0.001)
 
+    @precondition(lambda self: self.cluster.objects(ObjectKind.NETWORK_POLICY))
+    @rule(data=st.data())
+    def somebody_deletes_a_policy(self, data: st.DataObject) -> None:
+        names = sorted(self.cluster.objects(ObjectKind.NETWORK_POLICY))
+        self.cluster.lose_policy(data.draw(st.sampled_from(names)))
+        self._pass(0.001)
+
     def _count_loss(self, view: PodView) -> None:
         if view.launch is not None:
             self.lost[view.launch.attempt_key] += 1

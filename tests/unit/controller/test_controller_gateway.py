@@ -34,6 +34,7 @@ from securebench.controller.actuators.gateway_keeper import (
 )
 from securebench.controller.actuators.launches import Launcher
 from securebench.controller.actuators.pod_mirror import PodMirror
+from securebench.controller.loop.wake import Wake
 from securebench.controller.volume.store import RunStore
 from securebench.core.errors import (
     InvariantViolationError,
@@ -121,8 +122,6 @@ def test_everything_is_there_before_the_pod(world):
     created = [(call.kind, call.name) for call in world.cluster.calls if call.verb == "create"]
     assert created == [
         (ObjectKind.SERVICE, NAME),
-        (ObjectKind.NETWORK_POLICY, "sb-3f2a9c1e5b7d-egress"),
-        (ObjectKind.NETWORK_POLICY, NAME),
         (ObjectKind.POD, f"{NAME}-1"),
     ]
     config = decode(GatewayConfig, gateway_file(world, "config.json"))
@@ -250,9 +249,9 @@ def test_a_full_quota_for_services_is_waited_for(world):
     assert world.keeper.failure == ""
 
 
-@pytest.mark.parametrize("kind", [ObjectKind.SERVICE, ObjectKind.NETWORK_POLICY])
-def test_what_admission_refuses_is_never_made(world, kind):
-    world.cluster.fail_next("create", PermanentClusterError("no", status=403), kind=kind)
+def test_a_service_that_admission_refuses_is_never_made(world):
+    error = PermanentClusterError("no", status=403)
+    world.cluster.fail_next("create", error, kind=ObjectKind.SERVICE)
     world.passes()
     assert world.keeper.failure == "the run's gateway cannot be made: no"
     assert world.pods() == []
@@ -474,7 +473,7 @@ def test_when_to_look_again(world):
 
 def test_pods_and_service_go(world):
     world.come_up()
-    world.runner.run(world.keeper.close(asyncio.Event()))
+    world.runner.run(world.keeper.close(Wake(world.clock)))
     assert "deletionTimestamp" in world.cluster.objects(ObjectKind.POD)[f"{NAME}-1"]["metadata"]
     assert world.cluster.objects(ObjectKind.SERVICE) == {}
-    world.runner.run(world.keeper.close(asyncio.Event()))
+    world.runner.run(world.keeper.close(Wake(world.clock)))

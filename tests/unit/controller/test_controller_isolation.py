@@ -15,7 +15,6 @@ from securebench.controller.actuators.isolation import (
     CanaryAnswer,
     IsolationCheck,
     Prober,
-    ensure_policy,
     judge,
     probe_answer,
 )
@@ -472,10 +471,3 @@ def test_probes_of_an_earlier_process_are_read(world):
         world.runner.run(earlier())
     found = world.prove({CONTROL: says(OPEN), FIRST: says(CLOSED)})
     assert found.verified
-
-
-async def test_the_policy_is_made_once():
-    cluster = FakeCluster()
-    await ensure_policy(cluster, PLAN)
-    await ensure_policy(cluster, PLAN)
-    assert list(cluster.objects(ObjectKind.NETWORK_POLICY)) == ["sb-3f2a9c1e5b7d-deny"]

@@ -7,15 +7,15 @@ replaced by one with the next number; the Service keeps its address.
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import logging
 import math
 from dataclasses import replace
 
-from securebench.cluster.port import AlreadyExists, ObjectKind, Raw
+from securebench.cluster.port import ObjectKind, Raw
 from securebench.controller.actuators.gateway_rules import gateway_rules
-from securebench.controller.actuators.launches import RETRY_SECONDS, Launcher, is_owned_by
+from securebench.controller.actuators.launches import RETRY_SECONDS, Launcher, create_or_find
 from securebench.controller.actuators.pod_mirror import PodMirror
+from securebench.controller.loop.wake import Wake
 from securebench.controller.process.context import Context
 from securebench.controller.volume.store import RunStore
 from securebench.core.errors import (
@@ -35,7 +35,6 @@ from securebench.run.observe.waiting import pod_waiting
 from securebench.run.plan.egress_plan import EgressPlan
 from securebench.run.plan.model import Role, RunPlan
 from securebench.run.pods.gateway_pod import gateway_config, gateway_pod, gateway_service
-from securebench.run.pods.network_policy import egress_policy, gateway_policy
 
 logger = logging.getLogger(__name__)
 
@@ -157,13 +156,13 @@ class GatewayKeeper:
             self.failure = f"the run's gateway cannot be made: {error.reason}"
         self._give_up(now)
 
-    async def close(self, changed: asyncio.Event) -> None:
+    async def close(self, wake: Wake) -> None:
         """Delete Pods and Service; the policies go with the run.
 
         Returns when the gateway has written its last lines down, or ``END_SECONDS`` later.
 
         Args:
-            changed: Set when the mirror shows something new.
+            wake: Set when the mirror shows something new.
 
         Raises:
             ClusterError: The API server did not answer.
@@ -173,11 +172,9 @@ class GatewayKeeper:
         name = gateway_name(self._uid)
         await self._cluster.delete(ObjectKind.SERVICE, name, uid=None, grace_seconds=None)
         until = self._clock.now() + END_SECONDS
-        while self._is_writing() and (left := until - self._clock.now()) > 0:
-            changed.clear()
-            with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(left):
-                    await changed.wait()
+        while self._is_writing() and self._clock.now() < until:
+            wake.clear()
+            await wake.wait([until])
 
     def _is_writing(self) -> bool:
         return any(not view.is_terminal for view in self._views().values())
@@ -247,32 +244,13 @@ class GatewayKeeper:
 
     async def _make_surroundings(self) -> None:
         """Make everything that has to be there before the Pod."""
-        address = _address(await self._make_service())
-        self._plan = replace(self._plan, egress=replace(self.egress, gateway=address))
-        nameservers = self._rules.nameservers
-        for policy in (egress_policy(self._plan), gateway_policy(self._plan, nameservers)):
-            try:
-                await self._cluster.create(ObjectKind.NETWORK_POLICY, policy)
-            except AlreadyExists as error:
-                logger.debug("%s", error)
+        manifest = gateway_service(self._plan)
+        service = await create_or_find(self._cluster, ObjectKind.SERVICE, manifest, self._uid)
+        self._plan = replace(self._plan, egress=replace(self.egress, gateway=_address(service)))
         config = encode(gateway_config(self._plan, self._rules))
         await asyncio.to_thread(self._write, CONFIG_FILE, config)
         self._keys = b""
         await self._write_keys()
-
-    async def _make_service(self) -> Raw:
-        name = gateway_name(self._uid)
-        try:
-            return await self._cluster.create(ObjectKind.SERVICE, gateway_service(self._plan))
-        except AlreadyExists:
-            found = await self._cluster.get(ObjectKind.SERVICE, name)
-        if found is None:
-            raise TransientClusterError(f"Service {name} was there and is gone")
-        if not is_owned_by(found, self._uid):
-            raise PermanentClusterError(
-                f"a Service named {name} exists that is not this run's; delete it", status=409
-            )
-        return found
 
     async def _refresh_keys(self, now: float) -> None:
         """Write the keys anew in time; a gateway that runs goes on with those that it has."""

@@ -19,13 +19,12 @@ from securebench.core.clock import Clock
 from securebench.core.errors import TransientClusterError
 from securebench.protocol.messages import CLOSED, OPEN
 from securebench.run.api.conditions import Reason
-from securebench.run.layout import policy_name, probe_name
+from securebench.run.layout import probe_name
 from securebench.run.observe.pods import PodView
 from securebench.run.observe.stage import CONTAINER_WAITS
 from securebench.run.observe.termination import BadMessageError, decode, kernel_release
 from securebench.run.plan.model import PodUserNamespaces, Role, RunPlan
 from securebench.run.pods.canary import GATEWAY_TARGET, ProbeTarget, canary_pod, control_pod
-from securebench.run.pods.network_policy import deny_policy
 from securebench.run.records.labels import Runtime, runtime_of
 from securebench.run.state.entries import Isolated
 
@@ -106,14 +105,6 @@ class CanaryAnswer(NamedTuple):
 
     states: Mapping[str, str]
     kernel: str
-
-
-async def ensure_policy(cluster: Cluster, plan: RunPlan) -> None:
-    """Make the run's deny-all policy; it is there before any of its Pods."""
-    try:
-        await cluster.create(ObjectKind.NETWORK_POLICY, deny_policy(plan))
-    except AlreadyExists:
-        logger.debug("%s exists", policy_name(plan.identity.uid))
 
 
 class Prober:

@@ -1,4 +1,4 @@
-"""Carries launches out: creates Pods until the answer is definite, deletes them once."""
+"""Carries out what a run decides: creates until the answer is definite, deletes Pods once."""
 
 from __future__ import annotations
 
@@ -8,8 +8,9 @@ from dataclasses import dataclass, field
 
 from securebench.cluster.port import AlreadyExists, Cluster, ObjectKind, QuotaExceeded, Raw
 from securebench.core.clock import Clock
-from securebench.core.errors import PermanentClusterError, TransientClusterError
+from securebench.core.errors import ClusterError, PermanentClusterError, TransientClusterError
 from securebench.core.rates import TokenBucket
+from securebench.kube.objects import metadata
 from securebench.run.decide.reconcile import Deletion
 from securebench.run.observe.pods import PodView
 from securebench.run.plan.model import LaunchKey, pod_name
@@ -30,11 +31,13 @@ class LaunchState:
 
     Attributes:
         pending: Names whose create has no definite answer, with the time to try again.
+        trouble: Why the last create of an object that is no Pod had no answer, or empty.
         quota: The server's words while a quota refuses, or empty.
         refusal: The server's words after a create was refused for good, or empty.
     """
 
     pending: dict[str, float] = field(default_factory=dict)
+    trouble: str = ""
     quota: str = ""
     refusal: str = ""
 
@@ -95,6 +98,19 @@ class Launcher:
             return
         self.state.pending[name] = 0.0
         self._start(name, self._create(name, manifest, saw))
+
+    def restore(self, kind: ObjectKind, manifest: Raw, saw: Callable[[Raw], None]) -> None:
+        """Begin to create an object that is no Pod, unless that is under way or has to wait.
+
+        Args:
+            kind: What it is.
+            manifest: The object.
+            saw: Gets it as the server stored it.
+        """
+        key = f"{kind.value} {object_name(manifest)}"
+        if self.may_create(key):
+            self.state.pending[key] = 0.0
+            self._start(key, self._restore(key, kind, manifest, saw))
 
     def may_create(self, name: str) -> bool:
         """Whether a create of this Pod is neither under way nor has to wait."""
@@ -167,38 +183,40 @@ class Launcher:
     ) -> None:
         body = await manifest()
         await self._take_token()
+        await self._make(name, ObjectKind.POD, body, saw)
+
+    async def _restore(
+        self, key: str, kind: ObjectKind, manifest: Raw, saw: Callable[[Raw], None]
+    ) -> None:
+        error = await self._make(key, kind, manifest, saw)
+        self.state.trouble = f"{key}: {error.reason}" if error is not None else ""
+
+    async def _make(
+        self, key: str, kind: ObjectKind, body: Raw, saw: Callable[[Raw], None]
+    ) -> ClusterError | None:
+        """Create an object or find it; return the refusal, if there is one."""
         try:
-            saw(await self._create_or_find(name, body))
+            saw(await create_or_find(self._cluster, kind, body, self._run_uid))
         except QuotaExceeded as error:
             self.state.quota = error.reason
-            self.state.pending[name] = self._clock.now() + QUOTA_RETRY_SECONDS
+            self.state.pending[key] = self._clock.now() + QUOTA_RETRY_SECONDS
+            return error
         except TransientClusterError as error:
             pause = error.retry_after_seconds or RETRY_SECONDS
-            self.state.pending[name] = self._clock.now() + pause
+            self.state.pending[key] = self._clock.now() + pause
+            return error
         except PermanentClusterError as error:
             self.state.refusal = error.reason
-        else:
-            self.state.quota = ""
-            self.state.pending.pop(name, None)
+            return error
+        self.state.quota = ""
+        self.state.pending.pop(key, None)
+        return None
 
     async def _take_token(self) -> None:
         wait = self._bucket.take()
         while wait > 0:
             await asyncio.sleep(wait)
             wait = self._bucket.take()
-
-    async def _create_or_find(self, name: str, body: Raw) -> Raw:
-        try:
-            return await self._cluster.create(ObjectKind.POD, body)
-        except AlreadyExists:
-            found = await self._cluster.get(ObjectKind.POD, name)
-            if found is None:
-                raise TransientClusterError(f"Pod {name} was there and is gone") from None
-            if not is_owned_by(found, self._run_uid):
-                raise PermanentClusterError(
-                    f"a Pod named {name} exists that is not this run's; delete it", status=409
-                ) from None
-            return found
 
     async def _delete(self, deletion: Deletion) -> None:
         grace = 1 if deletion.at_once else None
@@ -212,10 +230,35 @@ class Launcher:
         self._delete_again[deletion.uid] = self._clock.now() + pause
 
 
+async def create_or_find(cluster: Cluster, kind: ObjectKind, manifest: Raw, run_uid: str) -> Raw:
+    """Return a run's object, which is created where it is not there.
+
+    Raises:
+        PermanentClusterError: The server refuses it, or the name is taken by somebody else's.
+        TransientClusterError: There is no definite answer.
+    """
+    try:
+        return await cluster.create(kind, manifest)
+    except AlreadyExists:
+        name = object_name(manifest)
+        found = await cluster.get(kind, name)
+    if found is None:
+        raise TransientClusterError(f"{kind.value} {name} was there and is gone")
+    if not is_owned_by(found, run_uid):
+        raise PermanentClusterError(
+            f"a {kind.value} named {name} exists that is not this run's; delete it", status=409
+        )
+    return found
+
+
+def object_name(manifest: Raw) -> str:
+    """Return the name of an object."""
+    return str(metadata(manifest)["name"])
+
+
 def is_owned_by(raw: Raw, uid: str) -> bool:
     """Return whether an object belongs to a run."""
-    metadata = raw.get("metadata")
-    owners = metadata.get("ownerReferences") if isinstance(metadata, Mapping) else None
+    owners = metadata(raw).get("ownerReferences")
     return isinstance(owners, list) and any(
         isinstance(owner, Mapping) and owner.get("uid") == uid for owner in owners
     )

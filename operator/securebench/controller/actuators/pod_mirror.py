@@ -1,4 +1,4 @@
-"""The run's Pods as this process knows them: one list, then a watch, plus its own writes."""
+"""A run's objects as this process knows them: one list, then a watch, plus its own writes."""
 
 from __future__ import annotations
 
@@ -6,11 +6,12 @@ import asyncio
 import contextlib
 import logging
 from collections.abc import AsyncIterator, Callable, Mapping
+from typing import ClassVar, Generic, Protocol, TypeVar
 
 from securebench.cluster.port import Cluster, ObjectKind, Raw, WatchExpired
 from securebench.core.clock import Clock
 from securebench.core.errors import TransientClusterError
-from securebench.run.observe.pods import PodView, pod_view
+from securebench.run.observe.pods import ObjectView, PodView, object_view, pod_view
 
 logger = logging.getLogger(__name__)
 
@@ -18,16 +19,32 @@ RELIST_PAUSE_SECONDS = 1.0
 """Pause after a broken watch, so that a failing API server is not asked in a tight loop."""
 
 
-class PodMirror:
-    """Lists and watches the Pods of one run.
+class Named(Protocol):
+    """What a mirror holds."""
+
+    @property
+    def name(self) -> str:
+        """The object's name."""
+        ...
+
+
+V = TypeVar("V", bound=Named)
+
+
+class Mirror(Generic[V]):
+    """Lists and watches the objects of one kind of one run.
 
     Args:
         cluster: The run's namespace.
-        selector: Label selector of the run's Pods.
+        selector: Label selector of the run's objects.
         clock: For the heartbeat.
         relist_seconds: Seconds between two full lists.
         on_change: Called after every change.
     """
+
+    kind: ClassVar[ObjectKind]
+    may_return: ClassVar[bool] = False
+    """Whether an object that is gone may come again under its name; no Pod does."""
 
     def __init__(
         self,
@@ -42,23 +59,28 @@ class PodMirror:
         self._clock = clock
         self._relist_seconds = relist_seconds
         self._on_change = on_change
-        self._pods: dict[str, PodView] = {}
+        self._objects: dict[str, V] = {}
         self._created: dict[str, int] = {}
         self._lists = 0
         self._follower: asyncio.Task[None] | None = None
         self.vanished: set[str] = set()
         self.listed_at: float | None = None
 
+    @staticmethod
+    def view(raw: Raw) -> V | None:
+        """Return what is known of an object; None for one that does not count."""
+        raise NotImplementedError
+
     @property
-    def pods(self) -> Mapping[str, PodView]:
-        """The Pods by name."""
-        return self._pods
+    def objects(self) -> Mapping[str, V]:
+        """The objects by name."""
+        return self._objects
 
     def saw(self, raw: Raw) -> None:
         """Take the reply of a create in, so that the next decision knows of it."""
-        view = pod_view(raw)
+        view = self.view(raw)
         if view is not None and view.name not in self.vanished:
-            self._pods.setdefault(view.name, view)
+            self._objects.setdefault(view.name, view)
             self._created[view.name] = self._lists
             self._on_change()
 
@@ -73,14 +95,14 @@ class PodMirror:
         """
         self._lists += 1
         began = self._lists
-        listing = await self._cluster.list(ObjectKind.POD, self._selector)
-        views = {view.name: view for raw in listing.items if (view := pod_view(raw)) is not None}
-        for name in set(self._pods) - set(views):
+        listing = await self._cluster.list(self.kind, self._selector)
+        views = {view.name: view for raw in listing.items if (view := self.view(raw)) is not None}
+        for name in set(self._objects) - set(views):
             if self._created.get(name, 0) < began:
                 self._remove(name)
             else:
-                views[name] = self._pods[name]
-        self._pods = views
+                views[name] = self._objects[name]
+        self._objects = views
         self.listed_at = self._clock.now()
         self._on_change()
         return listing.resource_version
@@ -135,7 +157,7 @@ class PodMirror:
                 await asyncio.sleep(RELIST_PAUSE_SECONDS)
 
     async def _watch(self, resource_version: str) -> str:
-        events = self._cluster.watch(ObjectKind.POD, self._selector, resource_version)
+        events = self._cluster.watch(self.kind, self._selector, resource_version)
         async with contextlib.aclosing(events):
             async for event in events:
                 metadata = event.object.get("metadata")
@@ -145,16 +167,37 @@ class PodMirror:
         return resource_version
 
     def _take(self, kind: str, raw: Raw) -> None:
-        view = pod_view(raw)
+        view = self.view(raw)
         if view is None:
             return
         if kind == "DELETED":
             self._remove(view.name)
         else:
-            self._pods[view.name] = view
+            self._objects[view.name] = view
         self._on_change()
 
     def _remove(self, name: str) -> None:
-        self._pods.pop(name, None)
+        self._objects.pop(name, None)
         self._created.pop(name, None)
-        self.vanished.add(name)
+        if not self.may_return:
+            self.vanished.add(name)
+
+
+class PodMirror(Mirror[PodView]):
+    """The Pods of a run."""
+
+    kind = ObjectKind.POD
+    view = staticmethod(pod_view)
+
+    @property
+    def pods(self) -> Mapping[str, PodView]:
+        """The Pods by name."""
+        return self.objects
+
+
+class PolicyMirror(Mirror[ObjectView]):
+    """The network policies of a run."""
+
+    kind = ObjectKind.NETWORK_POLICY
+    may_return = True
+    view = staticmethod(object_view)

@@ -11,7 +11,7 @@ from functools import partial
 
 from securebench.cluster.port import Raw
 from securebench.controller.actuators.gateway_keeper import GatewayKeeper
-from securebench.controller.actuators.isolation import ensure_policy, probed
+from securebench.controller.actuators.isolation import probed
 from securebench.controller.actuators.lanes import LaneKeeper
 from securebench.controller.actuators.launches import Launcher
 from securebench.controller.actuators.pod_mirror import PodMirror
@@ -21,8 +21,10 @@ from securebench.controller.capture.exposure import exposed_values
 from securebench.controller.capture.launch_report import with_usage
 from securebench.controller.capture.reading import Reader
 from securebench.controller.loop.book import RunBook
+from securebench.controller.loop.policies import PolicyKeeper
 from securebench.controller.loop.start import BoundRun
 from securebench.controller.loop.verdict import Obituary
+from securebench.controller.loop.wake import Wake
 from securebench.controller.loop.wishes import Wishes
 from securebench.controller.process.context import Context
 from securebench.controller.reporting.obstacles import Obstacle, pods_obstacle
@@ -41,12 +43,6 @@ from securebench.run.state.entries import Isolated, LaunchBegun, LaunchLost
 from securebench.run.state.history import open_attempts
 
 logger = logging.getLogger(__name__)
-
-FALLBACK_WAKE_SECONDS = 30.0
-"""The loop looks at least this often, so that a lost event cannot stop it for long."""
-
-LEAST_SLEEP_SECONDS = 0.05
-"""The loop waits at least so long for an event, so that a time in the past cannot make it spin."""
 
 FINISH_BATCH = 100
 """Records written in one pass; a cancelled run of thousands goes on publishing meanwhile."""
@@ -86,7 +82,7 @@ class RunLoop:
             bound.answers,
         )
         self._reader = Reader(context.reading, bound.plan, book, context.clock)
-        self._wake = asyncio.Event()
+        self._wake = Wake(context.clock)
         self._wake_at: float | None = None
         self._tend_at: float | None = None
         self._words_at: float | None = None
@@ -98,6 +94,7 @@ class RunLoop:
         self._launcher = Launcher(
             context.cluster, uid, context.bucket, context.clock, self._wake.set
         )
+        self._policies = PolicyKeeper(context, bound.plan, self._launcher, self._wake.set)
         self._gateway = (
             GatewayKeeper(context, bound.plan, bound.store, self._launcher, self._mirror)
             if bound.plan.egress is not None
@@ -152,7 +149,7 @@ class RunLoop:
 
     @contextlib.asynccontextmanager
     async def _following(self) -> AsyncIterator[None]:
-        async with self._mirror.following():
+        async with self._mirror.following(), self._policies.following():
             try:
                 yield
             finally:
@@ -171,25 +168,22 @@ class RunLoop:
                 self._launcher.expect(history.live)
         self._exposed = await exposed_values(self._context.cluster, self._plan.harness)
         try:
-            await ensure_policy(self._context.cluster, self._plan)
             found = self._book.history.isolation
             if found is not None:
                 self._apply(found)
                 if not self._is_isolated(found):
                     return False
-            return not await self._has_gateway() or await self._isolated()
+            return not await self._is_set_up() or await self._isolated()
         except PermanentClusterError as error:
             self._launcher.state.refusal = error.reason
             return False
 
-    async def _has_gateway(self) -> bool:
-        """Wait for the run's gateway, where it needs one.
+    async def _is_set_up(self) -> bool:
+        """Wait for the run's network policies, and for its gateway where it needs one.
 
         Returns:
             Whether the run may go on to the canary; otherwise the loop only ends what is open.
         """
-        if (gateway := self._gateway) is None:
-            return True
         while True:
             self._observe()
             await self._tend()
@@ -199,17 +193,21 @@ class RunLoop:
                     self._given_up = controls.halt_message
                 return False
             self._is_parked = self._is_resting()
-            if gateway.is_ready or self._is_parked:
+            is_ready = controls.is_closed_off and controls.has_way_out
+            if is_ready or self._is_parked:
                 return not self._is_parked
-            obstacle = self._obstacle() or _STARTING
-            await self._publisher.announce(obstacle.reason, obstacle.message)
+            obstacle = self._obstacle() or (_STARTING if self._gateway is not None else None)
+            if obstacle is not None:
+                await self._publisher.announce(obstacle.reason, obstacle.message)
             await self._sleep()
 
     async def _tend(self) -> None:
-        """Look after the gateway for as long as a launch may need it."""
+        """Look after policies and gateway for as long as a launch may need them."""
         self._tend_at = None
-        is_over = self._controls().halt is Halt.STOPPED or self._is_resting()
-        if self._gateway is not None and self._is_open and not is_over:
+        if not self._is_open or self._controls().halt is Halt.STOPPED or self._is_resting():
+            return
+        self._policies.restore()
+        if self._gateway is not None and self._policies.is_complete:
             await self._gateway.tend()
             self._tend_at = self._gateway.wake_at()
             self._plan = replace(self._plan, egress=self._gateway.egress)
@@ -222,6 +220,7 @@ class RunLoop:
         """Take in what was done and seen in the background."""
         self._wake.clear()
         self._mirror.check()
+        self._policies.check()
         failure = self._launcher.failure()
         if failure is not None:
             raise failure
@@ -295,6 +294,7 @@ class RunLoop:
             halt=controls.halt if self._is_prepared else controls.halt or Halt.SUSPENDED,
             max_unschedulable=self._context.settings.creation.max_unschedulable,
             has_way_out=gateway is None or gateway.is_ready,
+            is_closed_off=self._policies.is_complete,
         )
 
     async def _carry_out(self, decision: RunDecision) -> None:
@@ -355,6 +355,8 @@ class RunLoop:
         quota = self._launcher.state.quota
         if quota:
             return Obstacle(Reason.QUOTA_EXCEEDED, quota)
+        if not self._policies.is_complete and (trouble := self._launcher.state.trouble):
+            return Obstacle(Reason.STARTING, trouble)
         if self._gateway is not None and not self._gateway.is_ready and self._gateway.trouble:
             return Obstacle(Reason.GATEWAY_STARTING, self._gateway.trouble)
         attempts, now = self._book.history.attempts, self._context.clock.now()
@@ -363,19 +365,15 @@ class RunLoop:
     async def _sleep(self) -> None:
         now = self._context.clock.now()
         deadline = self._wishes.deadline(self._book.history.started_at)
-        times = (
+        times = [
             self._wake_at,
             self._launcher.retry_at(),
             deadline if deadline is not None and deadline > now else None,
             self._publisher.due_at(),
             self._tend_at,
             self._words_at,
-        )
-        wake_at = min((at for at in times if at is not None), default=now + FALLBACK_WAKE_SECONDS)
-        seconds = min(max(wake_at - now, LEAST_SLEEP_SECONDS), FALLBACK_WAKE_SECONDS)
-        with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(seconds):
-                await self._wake.wait()
+        ]
+        await self._wake.wait(times)
 
     async def _end(self) -> None:
         reason, message = self._verdict()

@@ -37,6 +37,8 @@ class Controls:
         max_unschedulable: Unschedulable Pods of this run at which nothing new begins.
         has_way_out: Whether the run's gateway is there, or none is needed; without it no harness
             Pod is created.
+        is_closed_off: Whether all network policies of the run are there; without them no Pod is
+            created.
     """
 
     parallelism: int
@@ -44,6 +46,7 @@ class Controls:
     halt_message: str = ""
     max_unschedulable: int = MAX_UNSCHEDULABLE
     has_way_out: bool = True
+    is_closed_off: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,7 +147,7 @@ def reconcile(situation: Situation, controls: Controls) -> RunDecision:
     return RunDecision(
         lost=tuple(draft.lost),
         begin=begin,
-        repeat=tuple(_with_a_way_out(draft.repeat, controls)),
+        repeat=tuple(_creatable(draft.repeat, controls)),
         captures=tuple(draft.captures),
         finishes=tuple(draft.finishes),
         deletions=deletions,
@@ -207,12 +210,15 @@ def _admit(draft: _Draft, situation: Situation, controls: Controls) -> tuple[Lau
     free = controls.parallelism - draft.active
     if stuck >= controls.max_unschedulable or free <= 0:
         return ()
-    fit = _with_a_way_out(draft.candidates, controls)
+    fit = _creatable(draft.candidates, controls)
     ordered = sorted(fit, key=lambda launch: launch.role is not Role.VERIFIER)
     return tuple(ordered[:free])
 
 
-def _with_a_way_out(launches: Iterable[LaunchKey], controls: Controls) -> Iterable[LaunchKey]:
+def _creatable(launches: Iterable[LaunchKey], controls: Controls) -> Iterable[LaunchKey]:
+    """Return the launches whose Pods find the network that they need."""
+    if not controls.is_closed_off:
+        return ()
     return (x for x in launches if controls.has_way_out or x.role is not Role.HARNESS)
 
 

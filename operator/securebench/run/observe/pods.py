@@ -112,7 +112,37 @@ class PodView:
         return self.phase in {"Succeeded", "Failed"}
 
 
+@dataclass(frozen=True, slots=True)
+class ObjectView:
+    """One object of a run that is no Pod.
+
+    Attributes:
+        name: Its name.
+        created_at: Seconds since the epoch.
+        address: Address of a Service inside the cluster, else empty.
+    """
+
+    name: str
+    created_at: float
+    address: str = ""
+
+
 MAIN_CONTAINERS = ("harness", "check", "verifier", "probe", "control-check")
+
+
+def object_view(raw: Raw) -> ObjectView:
+    """Turn a raw object into a view.
+
+    Args:
+        raw: A NetworkPolicy or a Service as JSON.
+    """
+    metadata = _mapping(raw, "metadata")
+    address = _text(_mapping(raw, "spec"), "clusterIP")
+    return ObjectView(
+        name=_text(metadata, "name"),
+        created_at=_time(metadata.get("creationTimestamp")) or 0.0,
+        address=address if address != "None" else "",
+    )
 
 
 def pod_view(raw: Raw) -> PodView | None:

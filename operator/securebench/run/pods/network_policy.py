@@ -42,6 +42,18 @@ CLUSTER_DNS: Final[Manifest] = {
 """By the labels that every usual installation of the cluster's DNS has."""
 
 
+def run_policies(plan: RunPlan, nameservers: Sequence[str] = ()) -> tuple[Manifest, ...]:
+    """Return all policies of a run; they are there before its first Pod.
+
+    Args:
+        plan: The run.
+        nameservers: Addresses that a gateway asks for names; empty: the cluster's DNS Pods.
+    """
+    if plan.egress is None:
+        return (deny_policy(plan),)
+    return deny_policy(plan), egress_policy(plan), gateway_policy(plan, nameservers)
+
+
 def deny_policy(plan: RunPlan) -> Manifest:
     """Return the policy that closes a run's Pods in both directions.
 

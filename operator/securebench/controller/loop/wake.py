@@ -1,0 +1,48 @@
+"""The one wait of a run loop."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Iterable
+
+from securebench.core.clock import Clock
+
+FALLBACK_SECONDS = 30.0
+"""A loop looks at least this often, so that a lost event cannot stop it for long."""
+
+LEAST_SECONDS = 0.05
+"""A loop waits at least so long for an event, so that a time in the past cannot make it spin."""
+
+
+class Wake:
+    """Waits for a change or a time.
+
+    Args:
+        clock: The wall clock.
+    """
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._changed = asyncio.Event()
+
+    def set(self) -> None:
+        """Say that something has changed."""
+        self._changed.set()
+
+    def clear(self) -> None:
+        """Say that everything so far was looked at."""
+        self._changed.clear()
+
+    async def wait(self, times: Iterable[float | None]) -> None:
+        """Return when something has changed, or at the first of some times.
+
+        Args:
+            times: Seconds since the epoch, or None.
+        """
+        now = self._clock.now()
+        at = min((at for at in times if at is not None), default=now + FALLBACK_SECONDS)
+        seconds = min(max(at - now, LEAST_SECONDS), FALLBACK_SECONDS)
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                await self._changed.wait()
