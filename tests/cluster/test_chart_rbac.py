@@ -49,6 +49,8 @@ OPERATOR_RIGHTS = {
     ("patch", "events.events.k8s.io"),
     ("create", "services"),
     ("get", "services"),
+    ("list", "services"),
+    ("watch", "services"),
     ("delete", "services"),
     ("get", "configmaps"),
     ("get", "secrets"),

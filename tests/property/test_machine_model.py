@@ -323,6 +323,13 @@ class MachineModel(RuleBasedStateMachine):
         self.cluster.lose_policy(data.draw(st.sampled_from(names)))
         self._pass(0.001)
 
+    @precondition(lambda self: self.cluster.objects(ObjectKind.SERVICE))
+    @rule()
+    def somebody_deletes_the_service(self) -> None:
+        for name in self.cluster.objects(ObjectKind.SERVICE):
+            self.cluster.remove(ObjectKind.SERVICE, name)
+        self._pass(0.001)
+
     def _count_loss(self, view: PodView) -> None:
         if view.launch is not None:
             self.lost[view.launch.attempt_key] += 1

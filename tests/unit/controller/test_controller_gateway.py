@@ -25,24 +25,20 @@ from build import (
 from fake_cluster import FakeCluster
 from golden.manifest_samples import RUN_UID
 from securebench.cluster.port import ObjectKind, QuotaExceeded
-from securebench.controller.actuators.gateway_keeper import (
-    KEYS_SECONDS,
-    RESTART_LIMIT_SECONDS,
-    STUCK_SECONDS,
-    UNREADY_SECONDS,
-    GatewayKeeper,
-)
+from securebench.controller.actuators.gateway_keeper import GatewayKeeper
 from securebench.controller.actuators.launches import Launcher
 from securebench.controller.actuators.pod_mirror import PodMirror
 from securebench.controller.loop.wake import Wake
 from securebench.controller.volume.store import RunStore
-from securebench.core.errors import (
-    InvariantViolationError,
-    PermanentClusterError,
-    TransientClusterError,
-)
+from securebench.core.errors import PermanentClusterError, TransientClusterError
 from securebench.protocol.gateway_codec import decode
 from securebench.protocol.gateway_config import GatewayConfig
+from securebench.run.decide.gateway import (
+    KEYS_SECONDS,
+    RESTART_LIMIT_SECONDS,
+    STUCK_SECONDS,
+    UNREADY_SECONDS,
+)
 
 PLAN = replace(plan_of(), egress=DOMAINS)
 NAME = "sb-3f2a9c1e5b7d-gateway"
@@ -80,6 +76,7 @@ class World:
             for _ in range(count):
                 self.clock.advance(seconds)
                 await self.mirror.list()
+                await self.keeper._services.list()
                 assert self.launcher.failure() is None
                 self.launcher.settle(self.mirror.pods, self.mirror.vanished)
                 await self.keeper.tend()
@@ -141,7 +138,7 @@ def test_the_gateway_is_ready_when_its_pod_is(world):
     world.passes()
     assert (world.keeper.is_ready, world.keeper.trouble, world.keeper.failure) == (True, "", "")
     service = world.cluster.objects(ObjectKind.SERVICE)[NAME]
-    assert world.keeper.egress == replace(DOMAINS, gateway=service["spec"]["clusterIP"])
+    assert world.keeper.address == service["spec"]["clusterIP"]
 
 
 def test_a_run_with_a_provider_names_its_secret(tmp_path):
@@ -153,19 +150,13 @@ def test_a_run_with_a_provider_names_its_secret(tmp_path):
         world.runner.close()
 
 
-def test_a_run_without_a_way_out_has_no_keeper(world):
-    world.keeper._plan = plan_of()
-    with pytest.raises(InvariantViolationError):
-        world.keeper.egress  # noqa: B018 - reading raises
-
-
 def test_an_operator_that_starts_again_finds_the_gateway(world):
     world.come_up()
-    address = world.keeper.egress.gateway
+    address = world.keeper.address
     world.begin()
     world.passes()
     assert world.keeper.is_ready
-    assert world.keeper.egress.gateway == address
+    assert world.keeper.address == address
     assert world.pods() == [f"{NAME}-1"]
 
 
@@ -445,8 +436,24 @@ def test_the_newest_of_two_that_are_ready_stays(world):
     assert gone == [f"{NAME}-1"]
 
 
+def test_a_service_that_somebody_deletes_is_made_again(world):
+    world.come_up()
+    before = world.keeper.address
+    world.cluster.remove(ObjectKind.SERVICE, NAME)
+    world.runner.run(world.keeper._services.list())
+    assert not world.keeper.is_ready
+    world.passes()
+    assert world.keeper.is_ready
+    assert (
+        world.keeper.address == world.cluster.objects(ObjectKind.SERVICE)[NAME]["spec"]["clusterIP"]
+    )
+    assert world.keeper.address != before
+    assert world.pods() == [f"{NAME}-1"]
+
+
 def test_an_api_server_that_does_not_answer_ends_no_run(world):
     world.come_up()
+    world.cluster.remove(ObjectKind.SERVICE, NAME)
     world.set(pod_status("Failed", ended("gateway", 1)))
     for _ in range(100):
         error = TransientClusterError("no answer")

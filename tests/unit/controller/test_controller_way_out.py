@@ -363,6 +363,26 @@ def test_no_launch_begins_while_the_gateway_is_replaced(world):
     assert succeeded(world) == ("True", "Completed")
 
 
+def test_a_service_that_somebody_deletes_is_there_before_the_next_launch(world):
+    world.begin()
+    world.gateway_up()
+    (first,) = world.harnesses()
+    before = world.cluster.objects(ObjectKind.SERVICE)[world.name]["spec"]["clusterIP"]
+    lost = TransientClusterError("no answer")
+    world.cluster.fail_next("create", lost, kind=ObjectKind.SERVICE)
+    world.cluster.remove(ObjectKind.SERVICE, world.name)
+    world.cluster.remove(ObjectKind.POD, first)
+    world.wait(1)
+    assert world.harnesses() == []
+    world.wait(20)
+    (second,) = world.harnesses()
+    address = world.cluster.objects(ObjectKind.SERVICE)[world.name]["spec"]["clusterIP"]
+    assert address != before
+    assert address in json.dumps(world.cluster.objects(ObjectKind.POD)[second])
+    world.work(world.uid)
+    assert succeeded(world) == ("True", "Completed")
+
+
 def test_a_gateway_that_was_lost_before_the_operator_started_is_replaced(world):
     world.begin()
     world.gateway_up()

@@ -1,57 +1,46 @@
-"""The way out of a run: its gateway is made before the canary, kept up, and taken away at the end.
+"""Carries out what is decided about the gateway of a run: its Service, its files and its Pods.
 
-Names are deterministic, so the next process finds what this one made. A gateway Pod that ends is
-replaced by one with the next number; the Service keeps its address.
+Names are deterministic, so the next process finds what this one made.
 """
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
-import math
+from collections.abc import AsyncIterator
 from dataclasses import replace
 
 from securebench.cluster.port import ObjectKind, Raw
 from securebench.controller.actuators.gateway_rules import gateway_rules
-from securebench.controller.actuators.launches import RETRY_SECONDS, Launcher, create_or_find
-from securebench.controller.actuators.pod_mirror import PodMirror
+from securebench.controller.actuators.launches import Launcher, create_or_find
+from securebench.controller.actuators.pod_mirror import PodMirror, ServiceMirror
 from securebench.controller.loop.wake import Wake
 from securebench.controller.process.context import Context
 from securebench.controller.volume.store import RunStore
-from securebench.core.errors import (
-    ClusterError,
-    InvariantViolationError,
-    PermanentClusterError,
-    TransientClusterError,
-)
+from securebench.core.errors import ClusterError, PermanentClusterError, TransientClusterError
+from securebench.core.names import RUN_UID_LABEL
 from securebench.files.durable import make_folder, replace_file
 from securebench.protocol.gateway_codec import encode
 from securebench.protocol.gateway_config import CONFIG_FILE, KEYS_FILE
 from securebench.protocol.gateway_report import LAUNCHES
+from securebench.run.decide.gateway import (
+    KEYS_SECONDS,
+    UNREADY_SECONDS,
+    GatewayMemory,
+    GatewaySeen,
+    GatewayStep,
+    decide,
+    held_up,
+    refused,
+)
 from securebench.run.decide.reconcile import Deletion
 from securebench.run.layout import gateway_name, gateway_pod_name
 from securebench.run.observe.pods import PodView
-from securebench.run.observe.waiting import pod_waiting
-from securebench.run.plan.egress_plan import EgressPlan
 from securebench.run.plan.model import Role, RunPlan
 from securebench.run.pods.gateway_pod import gateway_config, gateway_pod, gateway_service
 
 logger = logging.getLogger(__name__)
-
-RESTART_SECONDS = 2.0
-RESTART_LIMIT_SECONDS = 30.0
-"""Pause before a gateway Pod that ended is replaced; doubled each time up to the limit. It is short
-again after one that was ready for at least the limit."""
-
-UNREADY_SECONDS = 30.0
-"""A gateway that was ready and is not for so long is replaced: its node may be lost."""
-
-STUCK_SECONDS = 60.0
-"""A gateway that runs for so long and was never seen ready is replaced, too; an operator that
-started again does not know whether it was."""
-
-KEYS_SECONDS = 600.0
-"""Between two looks at the cluster's signing keys, which may be rotated while a run lives."""
 
 END_SECONDS = 10.0
 """What a gateway needs to end, with a margin; one on a node that is lost never says that it has."""
@@ -82,38 +71,41 @@ class GatewayKeeper:
         self._start_seconds = float(context.settings.gateway.start_seconds)
         self._plan = plan
         self._uid = plan.identity.uid
+        self._name = gateway_name(self._uid)
         self._store = store
         self._launcher = launcher
-        self._mirror = mirror
-        self._tended_at = 0.0
-        self._down_since: float | None = None
-        self._next_at = 0.0
-        self._last_failed = 0
-        self._failures = 0
-        self._ready_uid = ""
-        self._ready_since = 0.0
-        self._running_uid = ""
-        self._running_since = 0.0
-        self._replace_at = 0.0
-        self._keys_at = 0.0
+        self._pods = mirror
+        self._services = ServiceMirror(
+            context.cluster,
+            f"{RUN_UID_LABEL}={self._uid}",
+            context.clock,
+            context.settings.relist_seconds,
+            mirror.changed,
+        )
+        self._known = GatewayMemory()
+        self._wake_at: float | None = 0.0
         self._keys = b""
-        self.trouble = ""
-        """Why the gateway is not ready, in one sentence; empty while it is."""
-        self.failure = ""
-        """Why there will be no gateway, in one sentence; the run has to end. Empty before that."""
 
     @property
-    def egress(self) -> EgressPlan:
-        """The run's egress plan, with the gateway's address once that is known."""
-        if self._plan.egress is None:
-            raise InvariantViolationError("a run without egress has no gateway", run=self._uid)
-        return self._plan.egress
+    def trouble(self) -> str:
+        """Why the gateway is not ready, in one sentence; empty while it is."""
+        return self._known.trouble
+
+    @property
+    def failure(self) -> str:
+        """Why there will be no gateway, in one sentence; the run has to end. Empty before that."""
+        return self._known.failure
+
+    @property
+    def address(self) -> str:
+        """Where the gateway is reached inside the cluster; empty while nobody knows."""
+        service = self._services.objects.get(self._name)
+        return service.address if service is not None else ""
 
     @property
     def is_ready(self) -> bool:
         """Whether launches may begin."""
-        views = self._views().values()
-        return bool(self.egress.gateway) and any(map(_is_ready, views))
+        return self._seen().is_ready
 
     @property
     def since(self) -> float:
@@ -125,18 +117,21 @@ class GatewayKeeper:
 
     def wake_at(self) -> float | None:
         """Return when to look again without an event, or None; it is later than the last pass."""
-        if self.failure:
-            return None
-        if self._down_since is None:
-            return self._keys_at
-        tended_at = self._tended_at
-        times = (
-            self._next_at,
-            self._replace_at,
-            self._down_since + self._start_seconds,
-            tended_at + UNREADY_SECONDS,
-        )
-        return min(at for at in times if at > tended_at)
+        return self._wake_at
+
+    def check(self) -> None:
+        """Raise what ended the watch of the Service, if it has ended."""
+        self._services.check()
+
+    @contextlib.asynccontextmanager
+    async def following(self) -> AsyncIterator[None]:
+        """Watch the Service in the background until the block ends.
+
+        Raises:
+            ClusterError: The API server did not answer the list.
+        """
+        async with self._services.following():
+            yield
 
     async def tend(self) -> None:
         """Do one pass: make what is missing, replace what ended, take away what was replaced.
@@ -144,17 +139,16 @@ class GatewayKeeper:
         Raises:
             OSError: The volume did not do what was asked.
         """
-        if self.failure:
-            return
-        now = self._tended_at = self._clock.now()
+        now = self._clock.now()
+        step = decide(self._seen(), self._known, now)
+        self._known, self._wake_at = step.memory, step.wake_at
         try:
-            await self._tend_pods(now)
+            await self._carry_out(step)
         except TransientClusterError as error:
-            self._hold_up(error.reason, self._clock.now())
-            self._down_since = now
+            self._known = held_up(self._known, error.reason, self._clock.now())
+            self._wake_at = self._known.next_at
         except PermanentClusterError as error:
-            self.failure = f"the run's gateway cannot be made: {error.reason}"
-        self._give_up(now)
+            self._known, self._wake_at = refused(self._known, error.reason), None
 
     async def close(self, wake: Wake) -> None:
         """Delete Pods and Service; the policies go with the run.
@@ -169,8 +163,7 @@ class GatewayKeeper:
         """
         for view in self._views().values():
             await self._cluster.delete(ObjectKind.POD, view.name, uid=view.uid, grace_seconds=None)
-        name = gateway_name(self._uid)
-        await self._cluster.delete(ObjectKind.SERVICE, name, uid=None, grace_seconds=None)
+        await self._cluster.delete(ObjectKind.SERVICE, self._name, uid=None, grace_seconds=None)
         until = self._clock.now() + END_SECONDS
         while self._is_writing() and self._clock.now() < until:
             wake.clear()
@@ -179,161 +172,87 @@ class GatewayKeeper:
     def _is_writing(self) -> bool:
         return any(not view.is_terminal for view in self._views().values())
 
-    async def _tend_pods(self, now: float) -> None:
-        views = self._views()
-        newest = max((number for number, view in views.items() if _is_ready(view)), default=0)
-        if not newest:
-            await self._bring_up(views, now)
-            return
-        ready = views[newest]
-        if not self.egress.gateway:
-            await self._make_surroundings()
-        if ready.uid != self._ready_uid:
-            self._ready_uid, self._ready_since = ready.uid, now
-        self._down_since = None
-        self.trouble = ""
-        for view in views.values():
-            if view is not ready and view.deleting_since is None:
-                self._delete(view)
-        await self._refresh_keys(now)
+    def _seen(self) -> GatewaySeen:
+        return GatewaySeen(
+            name=self._name,
+            pods=self._views(),
+            vanished=set(filter(None, map(self._number, self._pods.vanished))),
+            service=self._services.objects.get(self._name),
+            quota=self._launcher.state.quota,
+            start_seconds=self._start_seconds,
+        )
 
-    async def _bring_up(self, views: dict[int, PodView], now: float) -> None:
-        if self._down_since is None:
-            self._down_since = now
-            if now >= self._ready_since + RESTART_LIMIT_SECONDS:
-                self._failures = 0
-        newest = max(self._numbers(), default=0)
-        view = views.get(newest)
-        if view is not None and is_living(view):
-            self.trouble = f"gateway Pod {view.name}: {pod_trouble(view, now)}"
-            self._replace_at = self._patience(view, self._down_since, now)
-            if now >= self._replace_at:
-                self._delete(view)
-            return
-        if newest > self._last_failed:
-            self._last_failed = newest
-            self._failures += 1
-            words = pod_trouble(view, now) if view is not None else "it disappeared"
-            pause = min(RESTART_SECONDS * 2.0 ** (self._failures - 1), RESTART_LIMIT_SECONDS)
-            self._hold_up(f"gateway Pod {gateway_pod_name(self._uid, newest)}: {words}", now, pause)
-        if now >= self._next_at:
-            await self._start(newest + 1)
+    def _views(self) -> dict[int, PodView]:
+        return {
+            number: view
+            for view in self._pods.pods.values()
+            if view.role is Role.GATEWAY and (number := self._number(view.name))
+        }
 
-    def _patience(self, view: PodView, down_since: float, now: float) -> float:
-        """Return when a Pod is replaced that is not ready by then."""
-        if view.uid == self._ready_uid:
-            return down_since + UNREADY_SECONDS
-        if not any(container.running for container in view.containers.values()):
-            self._running_uid = ""
-            return math.inf
-        if view.uid != self._running_uid:
-            self._running_uid, self._running_since = view.uid, now
-        return self._running_since + STUCK_SECONDS
+    def _number(self, name: str) -> int:
+        """Return the number of a gateway Pod, 0 for every other one."""
+        number = name.removeprefix(f"{self._name}-")
+        return int(number) if number != name and number.isdecimal() else 0
+
+    async def _carry_out(self, step: GatewayStep) -> None:
+        for view in step.delete:
+            self._launcher.delete(Deletion(view.name, view.uid, at_once=True))
+        if step.start:
+            await self._start(step.start)
+        if step.needs_service:
+            await self._make_service()
+        if step.needs_keys:
+            await self._refresh_keys()
 
     async def _start(self, number: int) -> None:
+        """Make everything that has to be there before a Pod, then the Pod."""
         name = gateway_pod_name(self._uid, number)
         if not self._launcher.may_create(name):
             return
-        await self._make_surroundings()
+        await self._make_service()
+        if not self.address:
+            raise TransientClusterError("the gateway's Service has no address yet")
+        await asyncio.to_thread(
+            self._write, CONFIG_FILE, encode(gateway_config(self._plan, self._rules))
+        )
+        self._keys = b""
+        await self._write_keys()
 
         async def manifest() -> Raw:
             return gateway_pod(self._plan, number, self._rules)
 
-        self.trouble = self.trouble or "the gateway Pod is being created"
-        self._launcher.create_named(name, manifest, self._mirror.saw)
+        trouble = self._known.trouble or "the gateway Pod is being created"
+        self._known = replace(self._known, trouble=trouble)
+        self._launcher.create_named(name, manifest, self._pods.saw)
 
-    async def _make_surroundings(self) -> None:
-        """Make everything that has to be there before the Pod."""
-        manifest = gateway_service(self._plan)
-        service = await create_or_find(self._cluster, ObjectKind.SERVICE, manifest, self._uid)
-        self._plan = replace(self._plan, egress=replace(self.egress, gateway=_address(service)))
-        config = encode(gateway_config(self._plan, self._rules))
-        await asyncio.to_thread(self._write, CONFIG_FILE, config)
-        self._keys = b""
-        await self._write_keys()
+    async def _make_service(self) -> None:
+        if self._name not in self._services.objects:
+            manifest = gateway_service(self._plan)
+            made = await create_or_find(self._cluster, ObjectKind.SERVICE, manifest, self._uid)
+            self._services.saw(made)
 
-    async def _refresh_keys(self, now: float) -> None:
-        """Write the keys anew in time; a gateway that runs goes on with those that it has."""
-        if now < self._keys_at:
-            return
+    async def _refresh_keys(self) -> None:
+        """Write the keys anew; a gateway that runs goes on with those that it has."""
         try:
             await self._write_keys()
         except ClusterError as error:
             logger.warning("signing keys for the gateway of run %s: %s", self._uid, error)
-            self._keys_at = now + UNREADY_SECONDS
+            self._look_at_keys(UNREADY_SECONDS)
 
     async def _write_keys(self) -> None:
         keys = await self._cluster.signing_keys()
         if keys != self._keys:
             await asyncio.to_thread(self._write, KEYS_FILE, keys)
         self._keys = keys
-        self._keys_at = self._clock.now() + KEYS_SECONDS
+        self._look_at_keys(KEYS_SECONDS)
+
+    def _look_at_keys(self, seconds: float) -> None:
+        """Look at the signing keys again in so many seconds."""
+        at = self._clock.now() + seconds
+        self._known = replace(self._known, keys_at=at)
+        self._wake_at = at if self._known.down_since is None else self._wake_at
 
     def _write(self, name: str, content: bytes) -> None:
         folder = self._store.gateway_folder
         make_folder(folder / LAUNCHES)
         replace_file(folder / name, content)
-
-    def _hold_up(self, trouble: str, now: float, pause: float = RETRY_SECONDS) -> None:
-        self.trouble, self._next_at = trouble, now + pause
-
-    def _give_up(self, now: float) -> None:
-        """End the waiting for a gateway in time; a quota may be full for as long as it likes."""
-        if self._down_since is None:
-            return
-        if self._launcher.state.quota:
-            self._down_since = now
-        elif now >= self._down_since + self._start_seconds and not self.failure:
-            seconds = f"{self._start_seconds:g}"
-            self.failure = f"the run had no gateway for {seconds} seconds: {self.trouble}"
-
-    def _delete(self, view: PodView) -> None:
-        self._launcher.delete(Deletion(view.name, view.uid, at_once=True))
-
-    def _views(self) -> dict[int, PodView]:
-        return {
-            number: view
-            for view in self._mirror.pods.values()
-            if view.role is Role.GATEWAY and (number := self._number(view.name))
-        }
-
-    def _numbers(self) -> set[int]:
-        return {self._number(name) for name in (*self._mirror.pods, *self._mirror.vanished)}
-
-    def _number(self, name: str) -> int:
-        """Return the number of a gateway Pod, 0 for every other one."""
-        number = name.removeprefix(f"{gateway_name(self._uid)}-")
-        return int(number) if number != name and number.isdecimal() else 0
-
-
-def is_living(view: PodView) -> bool:
-    """Return whether a gateway Pod may still become ready."""
-    return not view.is_terminal and view.deleting_since is None
-
-
-def pod_trouble(view: PodView, now: float) -> str:
-    """Return in a few words why a Pod is not ready, as the cluster says it."""
-    if view.unschedulable:
-        return view.unschedulable
-    for container in view.containers.values():
-        end = container.terminated or container.previous
-        if container.waiting_reason not in {"", "ContainerCreating", "PodInitializing"}:
-            return f"{container.waiting_reason}: {container.waiting_message}"
-        if end is not None:
-            return f"it ended with exit code {end.exit_code} ({end.message or end.reason})"
-    if view.is_terminal:
-        return f"{view.reason}: {view.message}" if view.reason else "it ended"
-    found = pod_waiting(view, now)
-    return found.words if found is not None else "it is starting"
-
-
-def _is_ready(view: PodView) -> bool:
-    return is_living(view) and view.is_ready
-
-
-def _address(service: Raw) -> str:
-    spec = service.get("spec")
-    address = spec.get("clusterIP") if isinstance(spec, dict) else None
-    if not isinstance(address, str) or address in {"", "None"}:
-        raise TransientClusterError("the gateway's Service has no address yet")
-    return address

@@ -19,6 +19,18 @@ RELIST_PAUSE_SECONDS = 1.0
 """Pause after a broken watch, so that a failing API server is not asked in a tight loop."""
 
 
+class Watched(Protocol):
+    """What is watched in the background while a run is worked on."""
+
+    def following(self) -> contextlib.AbstractAsyncContextManager[None]:
+        """List, and watch until the block ends."""
+        ...
+
+    def check(self) -> None:
+        """Raise what ended the watch, if it has ended."""
+        ...
+
+
 class Named(Protocol):
     """What a mirror holds."""
 
@@ -58,7 +70,7 @@ class Mirror(Generic[V]):
         self._selector = selector
         self._clock = clock
         self._relist_seconds = relist_seconds
-        self._on_change = on_change
+        self.changed = on_change
         self._objects: dict[str, V] = {}
         self._created: dict[str, int] = {}
         self._lists = 0
@@ -82,7 +94,7 @@ class Mirror(Generic[V]):
         if view is not None and view.name not in self.vanished:
             self._objects.setdefault(view.name, view)
             self._created[view.name] = self._lists
-            self._on_change()
+            self.changed()
 
     async def list(self) -> str:
         """Read the whole state once.
@@ -104,7 +116,7 @@ class Mirror(Generic[V]):
                 views[name] = self._objects[name]
         self._objects = views
         self.listed_at = self._clock.now()
-        self._on_change()
+        self.changed()
         return listing.resource_version
 
     async def follow(self, resource_version: str) -> None:
@@ -131,7 +143,7 @@ class Mirror(Generic[V]):
             ClusterError: The API server did not answer the list.
         """
         follower = asyncio.create_task(self.follow(await self.list()))
-        follower.add_done_callback(lambda _: self._on_change())
+        follower.add_done_callback(lambda _: self.changed())
         self._follower = follower
         try:
             yield
@@ -174,7 +186,7 @@ class Mirror(Generic[V]):
             self._remove(view.name)
         else:
             self._objects[view.name] = view
-        self._on_change()
+        self.changed()
 
     def _remove(self, name: str) -> None:
         self._objects.pop(name, None)
@@ -193,6 +205,14 @@ class PodMirror(Mirror[PodView]):
     def pods(self) -> Mapping[str, PodView]:
         """The Pods by name."""
         return self.objects
+
+
+class ServiceMirror(Mirror[ObjectView]):
+    """The Services of a run."""
+
+    kind = ObjectKind.SERVICE
+    may_return = True
+    view = staticmethod(object_view)
 
 
 class PolicyMirror(Mirror[ObjectView]):

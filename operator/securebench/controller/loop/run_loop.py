@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 
@@ -14,7 +14,7 @@ from securebench.controller.actuators.gateway_keeper import GatewayKeeper
 from securebench.controller.actuators.isolation import probed
 from securebench.controller.actuators.lanes import LaneKeeper
 from securebench.controller.actuators.launches import Launcher
-from securebench.controller.actuators.pod_mirror import PodMirror
+from securebench.controller.actuators.pod_mirror import PodMirror, Watched
 from securebench.controller.capture.captured_launch import Captured, capture
 from securebench.controller.capture.exposed import ExposedValues
 from securebench.controller.capture.exposure import exposed_values
@@ -33,9 +33,10 @@ from securebench.controller.volume.egress_log import merge_logs
 from securebench.core.errors import PermanentClusterError
 from securebench.core.names import RUN_UID_LABEL
 from securebench.run.api.conditions import Reason
+from securebench.run.decide.isolation import plan_as_found
 from securebench.run.decide.machine import Capture
 from securebench.run.decide.reconcile import Controls, Halt, RunDecision, Situation, reconcile
-from securebench.run.plan.model import AttemptKey, LaunchKey, PodUserNamespaces, Role, RunPlan
+from securebench.run.plan.model import AttemptKey, LaunchKey, Role, RunPlan
 from securebench.run.pods.harness import harness_pod
 from securebench.run.pods.verify.verifier import verifier_pod
 from securebench.run.state.attempts import Finish, Lost
@@ -149,11 +150,16 @@ class RunLoop:
 
     @contextlib.asynccontextmanager
     async def _following(self) -> AsyncIterator[None]:
-        async with self._mirror.following(), self._policies.following():
-            try:
-                yield
-            finally:
-                await self._launcher.close()
+        async with contextlib.AsyncExitStack() as stack:
+            for part in self._watched():
+                await stack.enter_async_context(part.following())
+            stack.push_async_callback(self._launcher.close)
+            yield
+
+    def _watched(self) -> Iterator[Watched]:
+        yield from (self._mirror, self._policies)
+        if self._gateway is not None:
+            yield self._gateway
 
     async def prepare(self) -> bool:
         """Do what comes before the first pass.
@@ -169,10 +175,8 @@ class RunLoop:
         self._exposed = await exposed_values(self._context.cluster, self._plan.harness)
         try:
             found = self._book.history.isolation
-            if found is not None:
-                self._apply(found)
-                if not self._is_isolated(found):
-                    return False
+            if found is not None and not self._is_isolated(found):
+                return False
             return not await self._is_set_up() or await self._isolated()
         except PermanentClusterError as error:
             self._launcher.state.refusal = error.reason
@@ -210,7 +214,6 @@ class RunLoop:
         if self._gateway is not None and self._policies.is_complete:
             await self._gateway.tend()
             self._tend_at = self._gateway.wake_at()
-            self._plan = replace(self._plan, egress=self._gateway.egress)
 
     @property
     def _is_open(self) -> bool:
@@ -219,8 +222,8 @@ class RunLoop:
     def _observe(self) -> None:
         """Take in what was done and seen in the background."""
         self._wake.clear()
-        self._mirror.check()
-        self._policies.check()
+        for part in self._watched():
+            part.check()
         failure = self._launcher.failure()
         if failure is not None:
             raise failure
@@ -257,17 +260,14 @@ class RunLoop:
     async def _isolated(self) -> bool:
         found = self._book.history.isolation
         if found is None:
-            found = await self._probe(self._plan)
+            found = await self._probe(self._plan_as_found())
             await self._book.write([found])
-            self._apply(found)
         return self._is_isolated(found)
 
-    def _apply(self, found: Isolated) -> None:
-        """Give the run's Pods what the canary proved."""
-        on = PodUserNamespaces.ON if found.user_namespaces else PodUserNamespaces.OFF
-        processes = self._context.settings.launch.process_limit if found.user_namespaces else 0
-        pods = replace(self._plan.pods, user_namespaces=on, max_processes=processes)
-        self._plan = replace(self._plan, pods=pods)
+    def _plan_as_found(self) -> RunPlan:
+        address = self._gateway.address if self._gateway is not None else ""
+        limit = self._context.settings.launch.process_limit
+        return plan_as_found(self._plan, self._book.history.isolation, address, limit)
 
     def _is_isolated(self, found: Isolated) -> bool:
         return found.sandboxed and (found.verified or self._wishes.is_isolation_declared)
@@ -341,15 +341,16 @@ class RunLoop:
 
     async def _manifest(self, launch: LaunchKey) -> Raw:
         """Prepare the volume for a launch and return its Pod."""
-        task = self._plan.tasks[launch.task]
+        plan = self._plan_as_found()
+        task = plan.tasks[launch.task]
         lanes = await self._lanes.lanes(task)
         await asyncio.to_thread(self._bound.store.make_launch_folders, launch)
         production = self._book.history.attempts[launch.attempt_key].production
         if launch.role is Role.HARNESS:
-            return harness_pod(self._plan, task, launch, lanes)
+            return harness_pod(plan, task, launch, lanes)
         if production is None or production.candidate is None:
             raise ValueError(f"launch {launch} has no candidate to verify")
-        return verifier_pod(self._plan, task, launch, lanes, production.candidate)
+        return verifier_pod(plan, task, launch, lanes, production.candidate)
 
     def _obstacle(self) -> Obstacle | None:
         quota = self._launcher.state.quota

@@ -1,0 +1,251 @@
+"""What to do about the gateway of a run. Pure: what is seen and remembered, and the time.
+
+A gateway Pod that ends is replaced by one with the next number; the Service in front of it keeps
+its address. What a process remembers it finds out anew after a restart, at the price of a wait.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, replace
+
+from securebench.run.observe.pods import ObjectView, PodView
+from securebench.run.observe.waiting import pod_waiting
+
+RESTART_SECONDS = 2.0
+RESTART_LIMIT_SECONDS = 30.0
+"""Pause before a gateway Pod that ended is replaced; doubled each time up to the limit. It is short
+again after one that was ready for at least the limit."""
+
+UNREADY_SECONDS = 30.0
+"""A gateway that was ready and is not for so long is replaced: its node may be lost."""
+
+STUCK_SECONDS = 60.0
+"""A gateway that runs for so long and was never seen ready is replaced, too; an operator that
+started again does not know whether it was."""
+
+KEYS_SECONDS = 600.0
+"""Between two looks at the cluster's signing keys, which may be rotated while a run lives."""
+
+ANSWER_SECONDS = 2.0
+"""Pause after a request without an answer."""
+
+
+@dataclass(frozen=True, slots=True)
+class GatewaySeen:
+    """What the cluster shows of a run's gateway.
+
+    Attributes:
+        name: Of the Service; a Pod's is this and its number.
+        pods: Gateway Pods by number.
+        vanished: Numbers of gateway Pods that are gone.
+        service: The Service, or None.
+        quota: The server's words while a quota refuses, or empty.
+        start_seconds: After which a run without a gateway ends.
+    """
+
+    name: str
+    pods: Mapping[int, PodView]
+    vanished: Collection[int]
+    service: ObjectView | None
+    quota: str
+    start_seconds: float
+
+    @property
+    def ready(self) -> int:
+        """Number of the newest Pod that is ready, 0 for none."""
+        return max((number for number, view in self.pods.items() if is_ready(view)), default=0)
+
+    @property
+    def is_ready(self) -> bool:
+        """Whether launches may begin: a Pod is ready and can be reached."""
+        return bool(self.ready and self.service is not None and self.service.address)
+
+
+@dataclass(frozen=True, slots=True)
+class GatewayMemory:
+    """What a process remembers of a run's gateway between two looks.
+
+    Attributes:
+        down_since: Since when there is no gateway, or None while there is one.
+        next_at: Before which no Pod is started.
+        failures: Pods that ended since one was ready for long.
+        last_failed: Number of the latest of them.
+        ready_uid: Uid of the Pod that was ready last.
+        ready_since: Since when.
+        running_uid: Uid of the Pod that runs without being ready.
+        running_since: Since when that is known.
+        keys_at: When the cluster's signing keys are looked at again.
+        trouble: Why the gateway is not ready, in one sentence; empty while it is.
+        failure: Why there will be no gateway, in one sentence; the run has to end. Empty before.
+    """
+
+    down_since: float | None = None
+    next_at: float = 0.0
+    failures: int = 0
+    last_failed: int = 0
+    ready_uid: str = ""
+    ready_since: float = 0.0
+    running_uid: str = ""
+    running_since: float = 0.0
+    keys_at: float = 0.0
+    trouble: str = ""
+    failure: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class GatewayStep:
+    """What to do now.
+
+    Attributes:
+        memory: What to remember.
+        start: Number of the Pod to start, behind Service and files; 0 for none.
+        needs_service: Whether the Service of a gateway that is ready has to be made anew.
+        needs_keys: Whether the signing keys are due.
+        delete: Pods to delete.
+        wake_at: When to look again without an event, or None.
+    """
+
+    memory: GatewayMemory
+    start: int = 0
+    needs_service: bool = False
+    needs_keys: bool = False
+    delete: tuple[PodView, ...] = ()
+    wake_at: float | None = None
+
+
+def decide(seen: GatewaySeen, known: GatewayMemory, now: float) -> GatewayStep:
+    """Decide about the gateway of a run that needs one.
+
+    Args:
+        seen: What the cluster shows.
+        known: What was decided before, by the same process.
+        now: Seconds since the epoch.
+    """
+    if known.failure:
+        return GatewayStep(known)
+    step = _keep(seen, known, now) if seen.ready else _bring_up(seen, known, now)
+    memory = _given_up(seen, step.memory, now)
+    return replace(step, memory=memory, wake_at=_wake_at(seen, memory, now))
+
+
+def held_up(known: GatewayMemory, trouble: str, now: float) -> GatewayMemory:
+    """Return what to remember after a request without an answer: the waiting begins anew."""
+    return replace(known, trouble=trouble, next_at=now + ANSWER_SECONDS, down_since=now)
+
+
+def refused(known: GatewayMemory, refusal: str) -> GatewayMemory:
+    """Return what to remember after a refusal for good."""
+    return replace(known, failure=f"the run's gateway cannot be made: {refusal}")
+
+
+def is_living(view: PodView) -> bool:
+    """Return whether a gateway Pod may still become ready."""
+    return not view.is_terminal and view.deleting_since is None
+
+
+def is_ready(view: PodView) -> bool:
+    """Return whether a gateway Pod serves."""
+    return is_living(view) and view.is_ready
+
+
+def pod_trouble(view: PodView, now: float) -> str:
+    """Return in a few words why a Pod is not ready, as the cluster says it."""
+    if view.unschedulable:
+        return view.unschedulable
+    for container in view.containers.values():
+        end = container.terminated or container.previous
+        if container.waiting_reason not in {"", "ContainerCreating", "PodInitializing"}:
+            return f"{container.waiting_reason}: {container.waiting_message}"
+        if end is not None:
+            return f"it ended with exit code {end.exit_code} ({end.message or end.reason})"
+    if view.is_terminal:
+        return f"{view.reason}: {view.message}" if view.reason else "it ended"
+    found = pod_waiting(view, now)
+    return found.words if found is not None else "it is starting"
+
+
+def _keep(seen: GatewaySeen, known: GatewayMemory, now: float) -> GatewayStep:
+    """Look after a gateway that is ready."""
+    ready = seen.pods[seen.ready]
+    if ready.uid != known.ready_uid:
+        known = replace(known, ready_uid=ready.uid, ready_since=now)
+    others = (view for view in seen.pods.values() if view is not ready)
+    delete = tuple(view for view in others if view.deleting_since is None)
+    if not seen.is_ready:
+        is_gone = seen.service is None
+        trouble = f"the gateway's Service {'is gone' if is_gone else 'has no address yet'}"
+        down_since = now if known.down_since is None else known.down_since
+        known = replace(known, down_since=down_since, trouble=known.trouble or trouble)
+        needs_service = is_gone and now >= known.next_at
+        return GatewayStep(known, needs_service=needs_service, delete=delete)
+    known = replace(known, down_since=None, trouble="")
+    return GatewayStep(known, needs_keys=now >= known.keys_at, delete=delete)
+
+
+def _bring_up(seen: GatewaySeen, known: GatewayMemory, now: float) -> GatewayStep:
+    if known.down_since is None:
+        is_calm = now >= known.ready_since + RESTART_LIMIT_SECONDS
+        known = replace(known, down_since=now, failures=0 if is_calm else known.failures)
+    newest = max((*seen.pods, *seen.vanished), default=0)
+    view = seen.pods.get(newest)
+    if view is not None and is_living(view):
+        return _wait_for(view, known, now)
+    if newest > known.last_failed:
+        words = pod_trouble(view, now) if view is not None else "it disappeared"
+        known = _failed(known, newest, f"gateway Pod {seen.name}-{newest}: {words}", now)
+    return GatewayStep(known, start=newest + 1 if now >= known.next_at else 0)
+
+
+def _wait_for(view: PodView, known: GatewayMemory, now: float) -> GatewayStep:
+    known = replace(known, trouble=f"gateway Pod {view.name}: {pod_trouble(view, now)}")
+    if view.uid != known.ready_uid:
+        is_running = any(container.running for container in view.containers.values())
+        if not is_running:
+            known = replace(known, running_uid="")
+        elif view.uid != known.running_uid:
+            known = replace(known, running_uid=view.uid, running_since=now)
+    is_late = now >= _replace_at(view, known)
+    return GatewayStep(known, delete=(view,) if is_late else ())
+
+
+def _replace_at(view: PodView, known: GatewayMemory) -> float:
+    """Return when a Pod is replaced that is not ready by then."""
+    if view.uid == known.ready_uid:
+        return (known.down_since or 0.0) + UNREADY_SECONDS
+    return known.running_since + STUCK_SECONDS if view.uid == known.running_uid else math.inf
+
+
+def _failed(known: GatewayMemory, number: int, trouble: str, now: float) -> GatewayMemory:
+    failures = known.failures + 1
+    pause = min(RESTART_SECONDS * 2.0 ** (failures - 1), RESTART_LIMIT_SECONDS)
+    known = replace(known, last_failed=number, failures=failures)
+    return replace(known, trouble=trouble, next_at=now + pause)
+
+
+def _given_up(seen: GatewaySeen, known: GatewayMemory, now: float) -> GatewayMemory:
+    """End the waiting for a gateway in time; a quota may be full for as long as it likes."""
+    if known.down_since is None:
+        return known
+    if seen.quota:
+        return replace(known, down_since=now)
+    if now < known.down_since + seen.start_seconds:
+        return known
+    seconds = f"{seen.start_seconds:g}"
+    return replace(known, failure=f"the run had no gateway for {seconds} seconds: {known.trouble}")
+
+
+def _wake_at(seen: GatewaySeen, known: GatewayMemory, now: float) -> float | None:
+    if known.failure:
+        return None
+    if known.down_since is None:
+        return known.keys_at
+    newest = max(seen.pods, default=0)
+    times = (
+        known.next_at,
+        _replace_at(seen.pods[newest], known) if newest else math.inf,
+        known.down_since + seen.start_seconds,
+        now + UNREADY_SECONDS,
+    )
+    return min(at for at in times if at > now)

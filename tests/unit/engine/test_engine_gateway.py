@@ -1,0 +1,163 @@
+"""What is decided about a run's gateway."""
+
+from dataclasses import replace
+
+import pytest
+
+from build import NOW, ended, pod_status, running
+from securebench.run.decide.gateway import (
+    RESTART_LIMIT_SECONDS,
+    RESTART_SECONDS,
+    STUCK_SECONDS,
+    UNREADY_SECONDS,
+    GatewayMemory,
+    GatewaySeen,
+    decide,
+    held_up,
+    refused,
+)
+from securebench.run.observe.pods import ObjectView, pod_view
+
+SERVICE = ObjectView("gw", NOW, "10.96.0.7")
+READY = pod_status("Running", running("gateway"), conditions=[{"type": "Ready", "status": "True"}])
+RUNNING = pod_status("Running", running("gateway"))
+PENDING = pod_status("Pending")
+FAILED = pod_status("Failed", ended("gateway", 1, message="no key"))
+UP = GatewayMemory(ready_uid="uid-1", ready_since=NOW - 100, keys_at=NOW + 600)
+
+
+def view(number, status, *, deleting=False):
+    metadata = {
+        "name": f"gw-{number}",
+        "uid": f"uid-{number}",
+        "labels": {"securebench.dev/role": "gateway"},
+    }
+    metadata |= {"deletionTimestamp": "2026-01-01T00:00:00Z"} if deleting else {}
+    return pod_view({"metadata": metadata, "status": status})
+
+
+def seen(*pods, service=SERVICE, vanished=(), quota=""):
+    return GatewaySeen(
+        name="gw",
+        pods={int(pod.name[3:]): pod for pod in pods},
+        vanished=vanished,
+        service=service,
+        quota=quota,
+        start_seconds=180.0,
+    )
+
+
+def done(step):
+    """Return what a step does: start, service, keys, names of Pods to delete."""
+    return step.start, step.needs_service, step.needs_keys, [pod.name for pod in step.delete]
+
+
+NOTHING = (0, False, False, [])
+DOWN = GatewayMemory(down_since=NOW - 10, running_uid="uid-1", running_since=NOW - STUCK_SECONDS)
+
+STEPS = {
+    "nothing is there": (seen(service=None), GatewayMemory(), (1, False, False, [])),
+    "it starts": (seen(view(1, PENDING)), GatewayMemory(), NOTHING),
+    "it is ready": (seen(view(1, READY)), UP, NOTHING),
+    "keys are due": (
+        seen(view(1, READY)),
+        replace(UP, keys_at=NOW),
+        (0, False, True, []),
+    ),
+    "its Service is gone": (seen(view(1, READY), service=None), UP, (0, True, False, [])),
+    "its Service is gone and was asked for a moment ago": (
+        seen(view(1, READY), service=None),
+        held_up(UP, "no answer", NOW),
+        NOTHING,
+    ),
+    "its Service has no address": (
+        seen(view(1, READY), service=replace(SERVICE, address="")),
+        UP,
+        NOTHING,
+    ),
+    "an older one is ready, too": (
+        seen(view(1, READY), view(2, READY)),
+        UP,
+        (0, False, False, ["gw-1"]),
+    ),
+    "an older one is going": (seen(view(1, READY, deleting=True), view(2, READY)), UP, NOTHING),
+    "it ended a moment ago": (seen(view(1, FAILED)), UP, NOTHING),
+    "it ended and the pause is over": (
+        seen(view(1, FAILED)),
+        GatewayMemory(down_since=NOW - 5, last_failed=1, failures=1, next_at=NOW),
+        (2, False, False, []),
+    ),
+    "it vanished and the pause is over": (
+        seen(vanished=[1]),
+        GatewayMemory(down_since=NOW - 5, last_failed=1, failures=1, next_at=NOW),
+        (2, False, False, []),
+    ),
+    "it was ready and is not": (seen(view(1, RUNNING)), UP, NOTHING),
+    "it was ready and is not for long": (
+        seen(view(1, RUNNING)),
+        replace(UP, down_since=NOW - UNREADY_SECONDS),
+        (0, False, False, ["gw-1"]),
+    ),
+    "it runs for long and was never ready": (
+        seen(view(1, RUNNING)),
+        DOWN,
+        (0, False, False, ["gw-1"]),
+    ),
+    "it does not run": (seen(view(1, PENDING)), DOWN, NOTHING),
+    "there will be none": (seen(), refused(UP, "forbidden"), NOTHING),
+}
+
+
+@pytest.mark.parametrize("name", STEPS)
+def test_what_is_done(name):
+    what, known, want = STEPS[name]
+    step = decide(what, known, NOW)
+    assert done(step) == want
+    assert step.wake_at is None or step.wake_at > NOW or step.needs_keys
+
+
+def test_carrying_a_step_out_twice_decides_the_same():
+    for what, known, _ in STEPS.values():
+        once = decide(what, known, NOW)
+        again = decide(what, once.memory, NOW)
+        assert (again.delete, again.memory) == (once.delete, once.memory)
+
+
+def test_a_gateway_is_ready_when_its_pod_and_its_service_are():
+    assert seen(view(1, READY)).is_ready
+    assert not seen(view(1, READY), service=None).is_ready
+    assert not seen(view(1, READY), service=replace(SERVICE, address="")).is_ready
+    assert not seen(view(1, RUNNING)).is_ready
+
+
+def test_pauses_double_up_to_a_limit():
+    known, pauses = GatewayMemory(down_since=NOW), []
+    for number in range(1, 8):
+        known = decide(seen(view(number, FAILED)), known, NOW).memory
+        pauses.append(known.next_at - NOW)
+    assert pauses[:3] == [RESTART_SECONDS, 2 * RESTART_SECONDS, 4 * RESTART_SECONDS]
+    assert pauses[-1] == RESTART_LIMIT_SECONDS
+    assert known.trouble == "gateway Pod gw-7: it ended with exit code 1 (no key)"
+
+
+def test_one_that_was_ready_for_long_is_replaced_soon():
+    known = replace(UP, failures=9, last_failed=0)
+    assert decide(seen(vanished=[1]), known, NOW).memory.next_at == NOW + RESTART_SECONDS
+    soon = replace(known, ready_since=NOW - 1)
+    assert decide(seen(vanished=[1]), soon, NOW).memory.next_at == NOW + RESTART_LIMIT_SECONDS
+
+
+def test_the_waiting_ends_in_time_but_not_for_a_quota():
+    known = GatewayMemory(down_since=NOW - 180)
+    assert decide(seen(view(1, PENDING)), known, NOW).memory.failure.startswith(
+        "the run had no gateway for 180 seconds: gateway Pod gw-1: "
+    )
+    waiting = decide(seen(view(1, PENDING), quota="exceeded quota"), known, NOW).memory
+    assert (waiting.failure, waiting.down_since) == ("", NOW)
+
+
+def test_a_gateway_that_comes_back_is_no_trouble():
+    known = replace(UP, down_since=NOW - 5, trouble="it ended")
+    step = decide(seen(view(1, READY)), known, NOW)
+    assert (step.memory.down_since, step.memory.trouble) == (None, "")
+    assert step.wake_at == UP.keys_at
