@@ -6,11 +6,17 @@ import asyncio
 from collections.abc import Awaitable, Callable, Collection, Coroutine, Iterable, Mapping
 from dataclasses import dataclass, field
 
-from securebench.cluster.port import AlreadyExists, Cluster, ObjectKind, QuotaExceeded, Raw
+from securebench.cluster.port import (
+    AlreadyExists,
+    Cluster,
+    ObjectKind,
+    QuotaExceeded,
+    Raw,
+    metadata,
+)
 from securebench.core.clock import Clock
 from securebench.core.errors import ClusterError, PermanentClusterError, TransientClusterError
 from securebench.core.rates import TokenBucket
-from securebench.kube.objects import metadata
 from securebench.run.decide.reconcile import Deletion
 from securebench.run.observe.pods import PodView
 from securebench.run.plan.model import LaunchKey, pod_name
