@@ -1,0 +1,59 @@
+"""docs/architecture.md is a map of what is there, and the way of a row is that of a run."""
+
+import asyncio
+import re
+import sys
+from importlib.util import find_spec
+from pathlib import Path
+from unittest import mock
+
+import pytest
+
+from build import inline
+from operator_world import World
+
+ROOT = Path(__file__).parents[3]
+MAP = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
+CHECKLISTS = (ROOT / "docs" / "checklists.md").read_text(encoding="utf-8")
+WAY = MAP.split("## The way of one row")[1].split("## Where to change what")[0]
+STEPS = WAY.split("| --- | --- |")[1].split("\n\n")[0]
+ON_THE_WAY = re.findall(r"`([a-z_]+(?:\.[a-z_]+)+)`", STEPS)
+NAMED = sorted(set(re.findall(r"`([a-z_]+(?:\.[a-z_]+)+)`", MAP + CHECKLISTS)))
+ELSEWHERE = ("sandbox.", "grading.")
+"""Packages of what runs in Pods, and not in the operator of a test."""
+BELOW_HANDLERS = "controller.process.handlers"
+FILES = (".toml", ".md", ".py", ".json", ".jsonl", ".yaml", ".lock", ".sh", ".mod")
+
+
+@pytest.mark.parametrize("name", [name for name in NAMED if not name.endswith(FILES)])
+def test_every_module_is_there(name):
+    assert name.startswith("settings.") or find_spec(f"securebench.{name}") is not None
+
+
+def test_the_number_of_modules_is_right():
+    packages = {name.partition(".")[0] for name in ON_THE_WAY}
+    count = (
+        f"These are {len(ON_THE_WAY) + 1} modules, one of them in Go, in {len(packages)} packages"
+    )
+    assert count in WAY
+    assert len(set(ON_THE_WAY)) == len(ON_THE_WAY)
+
+
+def test_a_row_passes_the_modules_of_its_way(tmp_path):
+    passed = set()
+
+    def note(frame, event, _):
+        if event == "call" and frame.f_code.co_name != "<module>":
+            passed.add(frame.f_globals.get("__name__", ""))
+
+    with mock.patch.object(asyncio, "to_thread", inline):
+        world = World(tmp_path)
+        sys.setprofile(note)
+        uid = world.apply(taskSelector={"limit": 1})
+        world.work(uid)
+        sys.setprofile(None)
+        world.runner.run(world.supervisor.close())
+        world.runner.close()
+    assert world.condition()["reason"] == "Completed"
+    expected = {name for name in ON_THE_WAY if not name.startswith(ELSEWHERE)} - {BELOW_HANDLERS}
+    assert {name for name in expected if f"securebench.{name}" not in passed} == set()
