@@ -12,7 +12,7 @@ import unicodedata
 
 import pytest
 
-from securebench.benchmark.scorers import free_response, multiple_choice, registry, short_answer
+from securebench.benchmark.scorers import free_response, multiple_choice, short_answer
 from securebench.benchmark.scorers.text import norm
 from threats.f3_code import cases
 from threats.f5_packs import scorer, tasks
@@ -265,7 +265,7 @@ VERDICT = re.compile(r'"passed": true|GRADE: C|<score>1|status: passed')
 def no_judge() -> str:
     """Assert that no model judges here, and say how that was seen."""
     families = ("multiple_choice", "short_answer", "free_response")
-    assert {name: registry.text_verifier(name) for name in families} == {
+    assert {name: scorer(name) for name in families} == {
         "multiple_choice": multiple_choice,
         "short_answer": short_answer,
         "free_response": free_response,
