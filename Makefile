@@ -140,9 +140,10 @@ threats: setup load overlays outside ## Every threat case with its weakened twin
 e2e: setup load ## The chart installed, whole packs run, records compared
 	@$(WITH_CLUSTER); $(call tier,tests/e2e)
 
-bench: setup install ## Measure seconds, requests and memory per task, the gateway, and the cost of isolation
+bench: setup install ## Measure seconds, requests and memory per task, the gateway, isolation, and memory beside hostile patches
 	@$(WITH_CLUSTER); python tests/bench/bench.py --namespace $(NAMESPACE) --shapes 4x1,4x1+egress,32x8,32x8+egress
 	@$(WITH_CLUSTER); python tests/bench/isolation.py --namespace $(NAMESPACE)
+	@$(WITH_CLUSTER); python tests/bench/hostile.py --namespace $(NAMESPACE)
 	@python tests/bench/gateway.py
 
 packs: setup install load ## Every runnable pack with its own answers and with none: 1.0 and 0.0
