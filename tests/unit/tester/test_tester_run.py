@@ -310,7 +310,6 @@ async def test_a_finished_run_is_not_joined(bench: Bench) -> None:
         ("IsolationNotVerified", 1),
         ("DeadlineExceeded", 1),
         ("Cancelled", 1),
-        ("Internal", 1),
         ("Incomplete", 0),
         ("Completed", 0),
     ],
