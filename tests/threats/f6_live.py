@@ -89,7 +89,7 @@ DISPUTED_WRONG = WORKSPACES.task("disputed-wrong", agent=DISPUTED, grading=CHECK
 DISPUTED_RIGHT = WORKSPACES.task(
     "disputed-right", agent=WRITE_ANSWER + DISPUTED, grading=CHECK_ANSWER
 )
-NAMES = """\
+LONG_NAMES_AGENT = """\
 import os
 name = "n" * 240
 folder = os.open(".", os.O_RDONLY)
@@ -99,7 +99,7 @@ for _ in range(15):
 for number in range(95000):
     os.close(os.open("%06d" % number + "f" * 180, os.O_CREAT | os.O_WRONLY, dir_fd=folder))
 """
-LONG_NAMES = WORKSPACES.task("long-names", agent=NAMES, grading=CHECK_ANSWER)
+LONG_NAMES = WORKSPACES.task("long-names", agent=LONG_NAMES_AGENT, grading=CHECK_ANSWER)
 FILES_OF_A_BUILD = """\
 import os
 for number in range(5000):
