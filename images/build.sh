@@ -13,7 +13,7 @@ HERE=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 operator_inputs() { printf '%s\n' images/operator operator/requirements.lock operator/securebench pyproject.toml LICENSE; }
 pod_inputs() {
   (cd "$ROOT" && printf '%s\n' images/pod images/supervise operator/securebench/{core,protocol,files,sandbox,grading} \
-    operator/securebench/benchmark/{{__init__,resources}.py,families,scorers} operator/securebench/{__init__.py,py.typed})
+    operator/securebench/benchmark/{{__init__,resources}.py,families,patch,scorers} operator/securebench/{__init__.py,py.typed})
 }
 
 secret_flags() { if [ -n "$(authorities)" ]; then printf -- '--secret\nid=ca,src=%s\n' "$(authorities)"; fi; }
