@@ -16,10 +16,10 @@ from build import KEY, NOW, production, seal_message, supervise_message, text_me
 from fuzz.loop import Target
 from securebench.agents.registry import harness_config
 from securebench.benchmark.files.load import check_pack
-from securebench.benchmark.files.pack_digest import row_digest
 from securebench.benchmark.lint.pack_lint import lint_pack
 from securebench.benchmark.pack.compile import compile_rows
 from securebench.benchmark.pack.lane_plan import json_file, materialization_plan
+from securebench.benchmark.pack.row_digest import row_digest
 from securebench.benchmark.pack.task import SecureBenchTask
 from securebench.benchmark.patch.candidate_policy import CandidatePolicy
 from securebench.benchmark.patch.judgement import judge_patch

@@ -23,10 +23,11 @@ from securebench.controller.capture.exposed import ExposedValues
 from securebench.controller.capture.exposure import hide_values
 from securebench.controller.capture.patches import failed_step, seal_patch
 from securebench.controller.volume.published import _publish_records
-from securebench.controller.volume.store import CANDIDATES, RECORD, RunStore, file_digest
+from securebench.controller.volume.store import RunStore, file_digest
 from securebench.controller.volume.texts import read_texts
 from securebench.core.digests import PREFIX
 from securebench.protocol.extraction import TEXT_FILE
+from securebench.protocol.result_files import CANDIDATES, RECORD
 from securebench.run.observe.stage import Code
 from securebench.run.plan.model import LaunchKey, Role, TaskLimits
 from securebench.run.records.record import candidate_record

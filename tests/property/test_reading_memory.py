@@ -22,8 +22,9 @@ from securebench.benchmark.patch.candidate_policy import CandidatePolicy
 from securebench.benchmark.patch.judgement import judge_patch
 from securebench.benchmark.patch.reader import SECTIONS
 from securebench.controller.capture.patches import CHANGED_BYTES
-from securebench.controller.volume.store import RECORD, RunStore
+from securebench.controller.volume.store import RunStore
 from securebench.protocol.extraction import TEXT_FILE
+from securebench.protocol.result_files import RECORD
 from securebench.run.layout import CANDIDATE_NAME, PRODUCER_NAME, VERIFICATION_NAME
 from securebench.run.records.patch_metadata import CHANGED
 

@@ -22,12 +22,11 @@ from securebench.benchmark.lint.pack_lint import LintFinding, lint_harness
 from securebench.client.submit.tester_config import TesterConfig, load_tester_config
 from securebench.client.terminal_text import printable
 from securebench.client.volume.connection import Place, open_connection
-from securebench.controller.volume.audits import AuditResult
 from securebench.core.clock import SystemClock, rfc3339
 from securebench.core.errors import SecureBenchError
 from securebench.core.names import logical_name
+from securebench.protocol.audit_result import AuditResult, PackAudit
 from securebench.run.api.models import MANIFEST_FILE, TASKS_FILE
-from securebench.run.plan.model import PackAudit
 
 PLAIN_WIDTH = 160
 """Columns of the table where stdout is no terminal."""

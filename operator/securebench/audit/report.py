@@ -14,7 +14,7 @@ from rich.text import Text
 
 from securebench.audit.findings import Finding, FindingOutcome, Rule
 from securebench.client.terminal_text import printable
-from securebench.run.plan.model import PackAudit
+from securebench.protocol.audit_result import PackAudit
 
 REPORT_FILE = "audit-report.json"
 SCHEMA_VERSION = "1"

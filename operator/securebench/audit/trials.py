@@ -21,9 +21,9 @@ from securebench.client.submit.tester_config import (
 )
 from securebench.client.volume.connection import Place
 from securebench.client.watch.progress import NullReporter
-from securebench.controller.volume.store import CANDIDATES
 from securebench.core.errors import SecureBenchError
 from securebench.protocol.messages import decode_object
+from securebench.protocol.result_files import CANDIDATES
 from securebench.run.api.models import MANIFEST_FILE, TASKS_FILE
 
 TESTER_FILE = "tester.yaml"

@@ -214,7 +214,7 @@ def import_terminal_bench(
     ] = False,
 ) -> None:
     """Make a pack from task folders of Terminal-Bench or Harbor."""
-    from securebench.client.commands import packs as command
+    from securebench.importers import command
 
     wanted = command.Import(folder, pack, pack_id or pack.resolve().name, skip, replace)
     end_with(lambda: command.import_terminal_bench(wanted))

@@ -16,17 +16,16 @@ from typing import TYPE_CHECKING
 from securebench.benchmark.families.registry import text_verifier
 from securebench.core.digests import content_digest
 from securebench.core.errors import DigestMismatchError, SecureBenchError, SpecError
+from securebench.files.termination_log import TERMINATION_LOG, write_message
 from securebench.files.tree_digest import tree_digest
 from securebench.protocol.messages import MAX_MESSAGE_BYTES
 from securebench.protocol.specs import (
-    TERMINATION_LOG,
     decode_object,
     encode_message,
     require_fields,
     require_version,
     section,
     text,
-    write_message,
 )
 
 if TYPE_CHECKING:

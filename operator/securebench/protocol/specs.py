@@ -3,18 +3,14 @@
 from __future__ import annotations
 
 import json
-import os
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from securebench.core.errors import SpecError
 from securebench.protocol import messages
-from securebench.protocol.messages import MAX_MESSAGE_BYTES, VERSION
+from securebench.protocol.messages import VERSION
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
-
-TERMINATION_LOG = Path("/dev/termination-log")
 
 
 def decode_object(text: str | bytes) -> dict[str, object]:
@@ -71,13 +67,3 @@ def encode_message(fields: Mapping[str, object]) -> bytes:
     """
     message = json.dumps({"v": VERSION, **fields}, separators=(",", ":"), allow_nan=False)
     return message.encode("ascii")
-
-
-def kernel_release() -> str:
-    """Return the release of the kernel below this Pod; a sandboxed runtime has one of its own."""
-    return os.uname().release
-
-
-def write_message(message: bytes, log: Path) -> None:
-    """Write a termination message into the file that the kubelet made."""
-    log.write_bytes(message[:MAX_MESSAGE_BYTES])

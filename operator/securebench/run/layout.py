@@ -6,7 +6,7 @@ Source: docs/reference/protocol.md.
 from __future__ import annotations
 
 from securebench.agents.harness_config import ORACLE_FOLDER
-from securebench.benchmark.files import materialize
+from securebench.benchmark.pack import lane_plan
 from securebench.benchmark.resources import Lane
 from securebench.run.plan.model import LaunchKey, Role, short_uid
 
@@ -78,7 +78,7 @@ GATEWAY_READY = TEMPORARY + "/ready"
 LANE_PUBLIC = Lane.PUBLIC.value
 LANE_EVALUATION_INPUTS = Lane.EVALUATION_INPUTS.value
 LANE_HIDDEN = Lane.HIDDEN.value
-LANE_ORACLE = materialize.ORACLE
+LANE_ORACLE = lane_plan.ORACLE
 """Not a lane of a task, but it lies beside them."""
 
 PACKS = "packs"

@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, get_args
 
 from securebench.core.errors import SpecError
+from securebench.files.termination_log import TERMINATION_LOG, kernel_release, write_message
 from securebench.files.untrusted import (
     DISK_ERRORS,
     UnreadableError,
@@ -32,15 +33,12 @@ from securebench.protocol.bounds import CandidateBounds, bounded_text
 from securebench.protocol.extraction import CandidateKind, Extraction, ExtractionMode, Problem
 from securebench.protocol.messages import STORAGE_FAILED
 from securebench.protocol.specs import (
-    TERMINATION_LOG,
     decode_object,
     encode_message,
-    kernel_release,
     require_fields,
     require_version,
     section,
     text,
-    write_message,
 )
 from securebench.sandbox.candidate.sealing import Output, SealingPlaces, seal
 from securebench.sandbox.live_copy import LiveCopy

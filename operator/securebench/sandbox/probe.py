@@ -16,15 +16,9 @@ from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, NamedTuple
 
+from securebench.files.termination_log import TERMINATION_LOG, kernel_release, write_message
 from securebench.protocol.messages import CLOSED, OPEN
-from securebench.protocol.specs import (
-    TERMINATION_LOG,
-    decode_object,
-    encode_message,
-    kernel_release,
-    require_version,
-    write_message,
-)
+from securebench.protocol.specs import decode_object, encode_message, require_version
 
 MAX_TARGETS = 32
 """Their names fit into a termination message of 4 KiB."""

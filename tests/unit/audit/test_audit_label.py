@@ -20,7 +20,7 @@ from securebench.client.volume.connection import Place
 from securebench.client.volume.link import OperatorLink
 from securebench.controller.volume.audits import pack_audit
 from securebench.core.errors import TransientClusterError
-from securebench.run.plan.model import PackAudit
+from securebench.protocol.audit_result import PackAudit
 from unit.audit.audit_packs import choice, write_pack
 from unit.cli.fake_operator import Namespace
 

@@ -8,7 +8,7 @@ from fake_cluster import FakeCluster
 from securebench.cluster.port import ObjectKind
 from securebench.controller.loop.start import bind
 from securebench.controller.process.supervisor import run_object
-from securebench.controller.volume.audits import AuditResult, write_audit
+from securebench.controller.volume.audits import write_audit
 from securebench.controller.volume.index import RunIndex
 from securebench.core.errors import (
     ConfigErrors,
@@ -17,7 +17,8 @@ from securebench.core.errors import (
     PackError,
     SpecError,
 )
-from securebench.run.plan.model import AttemptKey, LaunchKey, PackAudit, Role
+from securebench.protocol.audit_result import AuditResult, PackAudit
+from securebench.run.plan.model import AttemptKey, LaunchKey, Role
 from securebench.run.pods.canary import ProbeTarget
 from securebench.run.state.attempts import Finish, Outcome
 from securebench.run.state.entries import Finished, Kept, LaunchBegun, Opened, RunBound

@@ -20,10 +20,10 @@ from securebench.benchmark.files.bundle import (
 from securebench.controller.exec import exec_io
 from securebench.controller.exec.exec_io import Streams, serve
 from securebench.controller.exec.exec_packs import Volume
-from securebench.controller.volume.audits import AuditResult, pack_audit
+from securebench.controller.volume.audits import pack_audit
 from securebench.controller.volume.index import IndexEntry, RunIndex
 from securebench.files.tree_digest import tree_digest
-from securebench.run.plan.model import PackAudit
+from securebench.protocol.audit_result import AuditResult, PackAudit
 
 LIMITS = BundleLimits(files=10, size_bytes=100_000)
 UID = "0f6b2c1e-0000-4000-8000-000000000001"

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from securebench.controller.volume.audits import AuditResult, decode_audit, pack_audit, write_audit
+from securebench.controller.volume.audits import pack_audit, write_audit
 from securebench.core.errors import InvalidInputError
-from securebench.run.plan.model import PackAudit
+from securebench.protocol.audit_result import AuditResult, PackAudit, decode_audit
 
 DIGEST = "sha256:" + "0a" * 32
 OTHER = "sha256:" + "0b" * 32

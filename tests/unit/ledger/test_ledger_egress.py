@@ -21,9 +21,10 @@ from build import (
 )
 from golden.manifest_samples import RUN_UID, run_plan, text_task
 from securebench.controller.volume import egress_log
-from securebench.controller.volume.egress_log import EGRESS, merge_logs
+from securebench.controller.volume.egress_log import merge_logs
 from securebench.controller.volume.store import RunStore
 from securebench.gateway.relay.account import MODELS
+from securebench.protocol.result_files import EGRESS
 from securebench.run.plan.egress_plan import AgentPlan, EgressPlan
 from securebench.run.records.labels import IsolationLabels
 from securebench.run.records.record import RecordContext, RecordTexts, candidate_record

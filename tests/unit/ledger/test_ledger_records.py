@@ -22,15 +22,10 @@ from golden.manifest_samples import (
 from securebench.benchmark.pack.task import SecureBenchTask
 from securebench.benchmark.resources import Lane, Resource, ResourceBundle
 from securebench.core.errors import InvariantViolationError
+from securebench.protocol.audit_result import PackAudit
 from securebench.protocol.extraction import Extraction
 from securebench.run.decide.machine import after_production
-from securebench.run.plan.model import (
-    AttemptKey,
-    PackAudit,
-    PodUserNamespaces,
-    TaskLimits,
-    VerifierKind,
-)
+from securebench.run.plan.model import AttemptKey, PodUserNamespaces, TaskLimits, VerifierKind
 from securebench.run.records.labels import IsolationLabels
 from securebench.run.records.record import (
     TIMING_FIELDS,

@@ -3,8 +3,9 @@ import os
 
 import pytest
 
-from securebench.benchmark.files.pack_digest import pack_digest, row_digest
+from securebench.benchmark.files.pack_digest import pack_digest
 from securebench.benchmark.pack.compile import compile_benchmark_row
+from securebench.benchmark.pack.row_digest import row_digest
 from securebench.benchmark.reading.manifest import AssetRoots, BenchmarkManifest
 from securebench.core.errors import StorageError
 

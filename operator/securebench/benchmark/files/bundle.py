@@ -58,6 +58,10 @@ class BundleLimits:
     size_bytes: int = 8 * 1024**3
 
 
+LOG_LIMITS = BundleLimits(files=1_000, size_bytes=64 * 1024**2)
+"""Of the streams of one attempt (get-log)."""
+
+
 class BundleReceipt(NamedTuple):
     """What passed.
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from securebench.benchmark.files.assets import asset_source
-from securebench.benchmark.pack.lane_plan import TASK_FILE, AssetMount, LaneSet, lane_layout
+from securebench.benchmark.pack.lane_plan import ORACLE, TASK_FILE, AssetMount, LaneSet, lane_layout
 from securebench.benchmark.pack.references import CHECKER, FileReference, asset_root
 from securebench.benchmark.resources import Lane
 from securebench.core.errors import InvariantViolationError, StorageError
@@ -20,9 +20,6 @@ if TYPE_CHECKING:
 
     from securebench.benchmark.pack.oracle import ReferenceAnswer
     from securebench.benchmark.pack.task import SecureBenchTask
-
-ORACLE = "oracle"
-"""Folder beside the lanes, in runs of an oracle only; mounted by its harness Pods alone."""
 
 FILE_MODE = 0o644
 

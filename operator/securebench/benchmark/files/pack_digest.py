@@ -1,20 +1,18 @@
-"""Digests of packs and rows (contract 15.6)."""
+"""The digest of a pack (contract 15.6)."""
 
 from __future__ import annotations
 
 import hashlib
 import os
 import stat
-from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from securebench.core.digests import json_digest, listing_digest
+from securebench.core.digests import listing_digest
 from securebench.core.errors import StorageError
 from securebench.files.tree_digest import file_sha256, tree_entries
 
 if TYPE_CHECKING:
-    from securebench.benchmark.pack.task import SecureBenchTask
     from securebench.benchmark.reading.manifest import AssetRoots
 
 
@@ -41,29 +39,6 @@ def pack_digest(manifest: Path, tasks: Path, roots: AssetRoots) -> str:
             *_root_entries(b"eval", manifest.parent / roots.eval),
         )
     )
-
-
-def row_digest(task: SecureBenchTask) -> str:
-    """Return the digest of a compiled row: everything but the place of the pack.
-
-    Args:
-        task: A compiled task; all its values are JSON.
-    """
-    pack = task.metadata.get("benchmark_pack")
-    metadata = {
-        **task.metadata,
-        "benchmark_pack": {**pack, "manifest_path": None} if isinstance(pack, Mapping) else None,
-    }
-    row = {
-        "id": task.id,
-        "benchmark_id": task.benchmark_id,
-        "task_type": task.task_type,
-        "metadata": metadata,
-        "resources": [
-            [item.name, item.visibility.value, item.kind, item.value] for item in task.resources
-        ],
-    }
-    return json_digest(row)
 
 
 def _root_entries(name: bytes, root: Path) -> list[tuple[bytes, str]]:

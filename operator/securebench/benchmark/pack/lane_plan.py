@@ -36,6 +36,9 @@ if TYPE_CHECKING:
 TASK_FILE = "task.json"
 """Default of ``harness.config.task_file``."""
 
+ORACLE = "oracle"
+"""Folder beside the lanes, in runs of an oracle only; mounted by its harness Pods alone."""
+
 KINDS = frozenset({"text", "json"})
 
 

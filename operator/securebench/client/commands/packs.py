@@ -1,4 +1,4 @@
-"""``securebench pack lint|push|show|list|rm|import``."""
+"""``securebench pack lint|push|show|list|rm``."""
 
 from __future__ import annotations
 
@@ -24,7 +24,6 @@ from securebench.client.volume.link import LOCAL_LIMITS
 from securebench.client.watch.follow import pack_path, run_state
 from securebench.cluster.port import ObjectKind
 from securebench.core.errors import ConfigErrors, InvalidInputError
-from securebench.importers import terminal_bench
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,25 +39,6 @@ class PackFiles:
     config: Path | None = None
     manifest: Path | None = None
     tasks: Path | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Import:
-    """What is imported.
-
-    Attributes:
-        folder: Task folder, or folder of task folders.
-        pack: Folder of the pack that is written.
-        pack_id: Id of the pack.
-        skip: Leave out tasks that cannot be imported.
-        replace: Write over an earlier import.
-    """
-
-    folder: Path
-    pack: Path
-    pack_id: str
-    skip: bool = False
-    replace: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,23 +128,6 @@ def push(files: PackFiles, name: str | None, place: Place) -> int:
     folder = name or pack_folder(pack)
     sent = asyncio.run(_upload(pack, folder, place))
     print_line(f"pack {pack.id} path={folder} digest={pack.digest} uploaded={str(sent).lower()}")
-    return 0
-
-
-def import_terminal_bench(wanted: Import) -> int:
-    """Write a pack and print what was imported, changed and left out."""
-    result = terminal_bench.import_terminal_bench(
-        wanted.folder,
-        wanted.pack,
-        pack_id=wanted.pack_id,
-        skip=wanted.skip,
-        replace=wanted.replace,
-    )
-    for remark in result.remarks:
-        print_line(f"note: {remark}")
-    for error in result.errors:
-        print_error(str(error))
-    print_line(f"pack {wanted.pack_id} path={wanted.pack} tasks={len(result.tasks)}")
     return 0
 
 

@@ -26,8 +26,8 @@ from securebench.client.volume.record_mirror import RecordMirror, read_records
 from securebench.client.watch.failures import counts_line, reason_counts
 from securebench.client.watch.follow import RunState, published_sha256, run_state
 from securebench.cluster.port import ObjectKind
-from securebench.controller.volume.store import CANDIDATES, SUMMARY
 from securebench.core.errors import InvalidInputError, PermanentClusterError
+from securebench.protocol.result_files import CANDIDATES, SUMMARY
 from securebench.run.records.summary import record_facts, run_summary
 
 

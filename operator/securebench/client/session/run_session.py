@@ -46,9 +46,8 @@ from securebench.client.watch.live import LiveOutput
 from securebench.client.watch.progress import Event, Reporter, record_events
 from securebench.client.watch.undisturbed import undisturbed
 from securebench.cluster.port import AlreadyExists, Cluster, ObjectKind, Raw
-from securebench.controller.volume.egress_log import EGRESS
-from securebench.controller.volume.store import CANDIDATES, SUMMARY
 from securebench.core.errors import ClusterError, StorageError, TransientClusterError
+from securebench.protocol.result_files import CANDIDATES, EGRESS, SUMMARY
 
 T = TypeVar("T")
 

@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import TypeVar
 
 from securebench.client.terminal_text import shown_path
-from securebench.controller.volume.store import CANDIDATES, SUMMARY
 from securebench.core.errors import StorageError
 from securebench.protocol.messages import decode_object
+from securebench.protocol.result_files import CANDIDATES, SUMMARY
 from securebench.run.records.summary import NO_OUTCOME
 
 _DAMAGED = f"{SUMMARY} on the results volume is damaged"

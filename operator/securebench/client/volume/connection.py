@@ -14,7 +14,6 @@ from securebench.client.volume.link import VIEWER_COMMAND, ExecResult, OperatorL
 from securebench.cluster.client import ApiCluster, connect, context_name, default_namespace
 from securebench.cluster.podexec import run_exec
 from securebench.cluster.port import Cluster, ObjectKind, Raw
-from securebench.controller.exec.exec_io import MAX_ANSWER_BYTES
 from securebench.core.errors import (
     ClusterError,
     ConfigError,
@@ -23,6 +22,7 @@ from securebench.core.errors import (
     TransientClusterError,
 )
 from securebench.core.names import APP_NAME, COMPONENT_LABEL, NAME_LABEL
+from securebench.protocol.volume_exec import MAX_ANSWER_BYTES
 
 OPERATOR_SELECTOR = f"{COMPONENT_LABEL}=operator,{NAME_LABEL}={APP_NAME}"
 OPERATOR_CONTAINER = "operator"

@@ -14,15 +14,13 @@ from pathlib import Path
 from typing import IO, NamedTuple, Protocol
 
 from securebench.benchmark.files.bundle import (
+    LOG_LIMITS,
     BundleLimits,
     BundleReceipt,
     require_digest,
     unpack_bundle,
     write_bundle,
 )
-from securebench.controller.exec.exec_io import LOG_LIMITS, Mark
-from securebench.controller.exec.live_output import LaunchNumbers
-from securebench.controller.volume.audits import AuditResult
 from securebench.core.errors import (
     DigestMismatchError,
     InvalidInputError,
@@ -31,7 +29,9 @@ from securebench.core.errors import (
     TooLargeError,
     TransientClusterError,
 )
+from securebench.protocol.audit_result import AuditResult
 from securebench.protocol.messages import decode_object, decode_value
+from securebench.protocol.volume_exec import LaunchNumbers, Mark
 
 COMMAND = ("securebench", "operator-io", "--")
 """What is executed in the operator's container; what follows are no options."""

@@ -18,9 +18,14 @@ import stat
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import IO, NamedTuple
+from typing import IO
 
-from securebench.benchmark.files.bundle import CHUNK_BYTES, BundleLimits, folder_files, write_bundle
+from securebench.benchmark.files.bundle import (
+    CHUNK_BYTES,
+    LOG_LIMITS,
+    folder_files,
+    write_bundle,
+)
 from securebench.controller.exec.exec_packs import (
     PACK_OPERATIONS,
     UNKNOWN_OPERATION,
@@ -30,19 +35,15 @@ from securebench.controller.exec.exec_packs import (
     pack_answer,
 )
 from securebench.controller.exec.live_output import get_live
-from securebench.controller.volume.audits import MAX_BYTES, decode_audit, write_audit
-from securebench.controller.volume.egress_log import EGRESS
+from securebench.controller.volume.audits import write_audit
 from securebench.controller.volume.index import IndexEntry, RunIndex
-from securebench.controller.volume.store import CANDIDATES, RECORD, RUN, SUMMARY
 from securebench.core.errors import InvalidInputError, SecureBenchError, StorageError
+from securebench.protocol.audit_result import MAX_BYTES, decode_audit
+from securebench.protocol.result_files import CANDIDATES, EGRESS, RECORD, RUN, SUMMARY
+from securebench.protocol.volume_exec import MAX_ANSWER_BYTES, Mark
 from securebench.run import layout
 
-LOG_LIMITS = BundleLimits(files=1_000, size_bytes=64 * 1024**2)
-
 _STREAMS = frozenset({"stdout", "stderr"})
-
-MAX_ANSWER_BYTES = 64 * 1024**2
-"""Most bytes of one ``get-run`` answer; the rest is asked for again."""
 
 RUN_FILES = frozenset(
     {
@@ -65,18 +66,6 @@ class Streams:
     stdin: IO[bytes]
     stdout: IO[bytes]
     stderr: IO[bytes]
-
-
-class Mark(NamedTuple):
-    """A prefix that the asker has already.
-
-    Args:
-        offset: Its length in bytes.
-        sha256: Hex SHA-256 of these bytes.
-    """
-
-    offset: int
-    sha256: str
 
 
 def serve(arguments: Sequence[str], *, volume: Volume, streams: Streams) -> int:

@@ -9,26 +9,19 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import IO, Final, NamedTuple
+from typing import IO, Final
 
-from securebench.controller.volume.store import RECORD
 from securebench.core.errors import InvalidInputError
 from securebench.files.untrusted import UnreadableError, open_regular, open_root
 from securebench.protocol.live_stream import LIVE_OUTPUT
+from securebench.protocol.result_files import RECORD
+from securebench.protocol.volume_exec import LaunchNumbers
 from securebench.run import layout
 
 MAX_LIVE_BYTES: Final = 1024**2
 """Most bytes of one answer; the rest is asked for again."""
 
 _MARK: Final = re.compile(r"(\d{1,9})\.(\d{1,9})\.(\d{1,9}):(\d{1,9})", re.ASCII)
-
-
-class LaunchNumbers(NamedTuple):
-    """Which launch; tasks count from 0 in pack order, attempts and launches from 1."""
-
-    task: int
-    attempt: int
-    launch: int
 
 
 def get_live(run: Path, marks: Sequence[str], sink: IO[bytes]) -> Mapping[str, object]:

@@ -13,10 +13,10 @@ from securebench.controller.loop.start import BoundRun
 from securebench.controller.reporting.run_status import Exported
 from securebench.controller.volume.journal import Journal
 from securebench.controller.volume.published import publish
-from securebench.controller.volume.store import CANDIDATES, SUMMARY
 from securebench.controller.volume.texts import read_texts
 from securebench.core.clock import Clock
 from securebench.core.errors import InvariantViolationError
+from securebench.protocol.result_files import CANDIDATES, SUMMARY
 from securebench.run.plan.model import AttemptKey, pod_name
 from securebench.run.records.labels import IsolationLabels
 from securebench.run.records.record import RecordContext, RecordTexts, candidate_record

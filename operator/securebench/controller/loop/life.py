@@ -15,7 +15,7 @@ from securebench.controller.loop.wishes import Wishes
 from securebench.controller.process.context import Context
 from securebench.controller.reporting.publish import Publisher
 from securebench.controller.volume.index import RunIndex
-from securebench.controller.volume.store import FINAL_STATUS, RunStore
+from securebench.controller.volume.store import RunStore
 from securebench.core.errors import (
     ClusterError,
     ConfigErrors,
@@ -27,6 +27,7 @@ from securebench.core.errors import (
 )
 from securebench.core.names import RUN_UID_LABEL
 from securebench.files.durable import make_folder
+from securebench.protocol.result_files import FINAL_STATUS
 from securebench.run.api.conditions import Reason
 from securebench.run.layout import gateway_name
 from securebench.run.observe.pods import pod_view

@@ -35,17 +35,19 @@ from securebench.controller.process.context import Context
 from securebench.controller.volume.audits import pack_audit
 from securebench.controller.volume.index import IndexEntry, RunIndex, index_entry
 from securebench.controller.volume.journal import read_entries
-from securebench.controller.volume.store import JOURNAL, RECORD, RunStore
+from securebench.controller.volume.store import RunStore
 from securebench.core.clock import rfc3339
 from securebench.core.errors import ConfigErrors, InvariantViolationError, PackError, SpecError
 from securebench.core.version import VERSION
 from securebench.files.durable import make_folder, replace_file
+from securebench.protocol.audit_result import PackAudit
+from securebench.protocol.result_files import JOURNAL, RECORD
 from securebench.run.api.conditions import Condition
 from securebench.run.api.models import BenchmarkRunSpec
 from securebench.run.layout import attempt_folder, run_folder
 from securebench.run.plan.agent_plan import Overlays
 from securebench.run.plan.build import PlanInputs, build_plan, require_audit, selected, spec_harness
-from securebench.run.plan.model import PackAudit, RunIdentity, RunPlan, TaskLimits
+from securebench.run.plan.model import RunIdentity, RunPlan, TaskLimits
 from securebench.run.state.entries import Finished, Kept
 from securebench.run.state.tally import KEPT_ON_RESUME
 

@@ -6,9 +6,9 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from securebench.controller.volume.store import CANDIDATES
 from securebench.core.clock import rfc3339
 from securebench.core.version import VERSION
+from securebench.protocol.result_files import CANDIDATES
 from securebench.run.api.conditions import (
     Condition,
     ConditionStatus,

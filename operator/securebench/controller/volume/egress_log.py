@@ -15,9 +15,8 @@ from securebench.controller.volume.store import RunStore
 from securebench.files.durable import replacing
 from securebench.protocol.gateway_report import LAUNCHES
 from securebench.protocol.messages import decode_object
+from securebench.protocol.result_files import EGRESS
 from securebench.run.plan.model import RunPlan, short_uid
-
-EGRESS = "egress.jsonl"
 
 MAX_BYTES = 256 * 1024 * 1024
 """Of the file; a line says how many more lines there were."""

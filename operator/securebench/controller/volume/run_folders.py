@@ -9,7 +9,8 @@ from datetime import datetime
 from pathlib import Path
 from typing import NamedTuple
 
-from securebench.controller.volume.store import FINAL_STATUS, JOURNAL, RUN, RunStore, read_json
+from securebench.controller.volume.store import RunStore, read_json
+from securebench.protocol.result_files import FINAL_STATUS, JOURNAL, RUN
 from securebench.run.layout import PUBLISHED, RUNS, run_folder
 
 COMPLETION_TIME = "completionTime"

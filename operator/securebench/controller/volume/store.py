@@ -19,16 +19,17 @@ from securebench.core.digests import PREFIX
 from securebench.core.errors import DigestMismatchError
 from securebench.files.durable import make_folder, replace_file, replacing
 from securebench.protocol.messages import decode_object
+from securebench.protocol.result_files import (
+    CANDIDATES,
+    FINAL_STATUS,
+    JOURNAL,
+    RECORD,
+    RUN,
+)
 from securebench.run import layout
 from securebench.run.plan.model import AttemptKey, LaunchKey
 
-RECORD = "record.json"
 PIECE_BYTES = 1 << 20
-CANDIDATES = "candidates.jsonl"
-SUMMARY = "summary.json"
-RUN = "run.json"
-JOURNAL = "journal.jsonl"
-FINAL_STATUS = "status.json"
 
 
 class RunStore:

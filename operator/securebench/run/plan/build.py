@@ -16,11 +16,11 @@ from securebench.benchmark.scorers.verifier_version import VERIFIER_VERSION
 from securebench.core.digests import json_digest
 from securebench.core.errors import ConfigErrors, InvalidInputError, SpecError
 from securebench.core.names import AUDIT, PURPOSE_LABEL
+from securebench.protocol.audit_result import PackAudit
 from securebench.run.api.models import BenchmarkRunSpec, TaskSelector
 from securebench.run.plan.agent_plan import Overlays, agent_plan, egress_plan
 from securebench.run.plan.model import (
     HarnessPlan,
-    PackAudit,
     PodPolicy,
     RunIdentity,
     RunPlan,

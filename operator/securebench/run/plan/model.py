@@ -10,6 +10,7 @@ from typing import NamedTuple
 from securebench.benchmark.families.verification import CodePlan, PatchPlan
 from securebench.benchmark.pack.compile import SecureBenchTask
 from securebench.core.rates import BACKOFF_LIMIT_SECONDS, BACKOFF_SECONDS
+from securebench.protocol.audit_result import PackAudit
 from securebench.protocol.bounds import RECORD_BYTES, CandidateBounds
 from securebench.protocol.extraction import Extraction
 from securebench.run.plan.egress_plan import AgentPlan, EgressPlan
@@ -281,15 +282,6 @@ class RunPolicy:
     image_wait_seconds: float = 60.0
     keep_pods: str = "Failed"
     keep_lanes: bool = False
-
-
-class PackAudit(StrEnum):
-    """What the newest audit of a pack said (contract 21.22)."""
-
-    PASSED = "passed"
-    FAILED = "failed"
-    NONE = "none"
-    """Nobody audited this pack with these verifiers on this volume."""
 
 
 @dataclass(frozen=True, slots=True)

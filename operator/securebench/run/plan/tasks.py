@@ -13,10 +13,10 @@ from securebench.benchmark.families.base import Family
 from securebench.benchmark.families.fields import first_limit
 from securebench.benchmark.families.registry import FAMILIES, verifier_configuration_problem
 from securebench.benchmark.families.verification import CheckRequest
-from securebench.benchmark.files.pack_digest import row_digest
 from securebench.benchmark.pack.environment import MATERIALIZE, workspace_target
 from securebench.benchmark.pack.lane_plan import check_task_file, materialization_plan
 from securebench.benchmark.pack.references import checker_reference
+from securebench.benchmark.pack.row_digest import row_digest
 from securebench.benchmark.pack.task import SecureBenchTask
 from securebench.benchmark.scorers.dangerous_commands import (
     FAILURE_PHASE,
