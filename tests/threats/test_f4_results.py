@@ -18,10 +18,21 @@ SHELL = ("sh", "-lc")
 """How a check by a command of the author starts."""
 
 
+PROGRAM = "python3 program.py"
+
+
 def judged_by(name: str, command: str) -> Batch:
-    """Return a batch whose checks end with the exit code of a command; ``$0`` is the author's."""
-    weakening = Weakening((edited(words(*SHELL), words("sh", "-c", command)),), role="verifier")
-    return Batch(name, "terminal_task", defaults=APP, weakening=weakening)
+    """Return a batch whose checks end with the exit code of a command; ``$0`` is the author's.
+
+    The phases before the check start with the same shell and stay as they are.
+    """
+    before, after = (f'{shell}"{PROGRAM}' for shell in (words(*SHELL), words("sh", "-c", command)))
+    return Batch(
+        name,
+        "terminal_task",
+        defaults=APP,
+        weakening=Weakening((edited(before, after),), role="verifier"),
+    )
 
 
 def answering(answer: int, program: str) -> str:
@@ -29,7 +40,7 @@ def answering(answer: int, program: str) -> str:
     return WRITE + f'write("answer.txt", "{answer}\\n")\nwrite("program.py", {program!r})\n'
 
 
-CHECK_PROGRAM = {"checker": {"command": 'python3 program.py; test "$(cat answer.txt)" = 42'}}
+CHECK_PROGRAM = {"checker": {"command": f'{PROGRAM}; test "$(cat answer.txt)" = 42'}}
 RESULTS = """\
 import os
 names = '''reward.txt reward.json score.txt result.json results.json report.json report.xml

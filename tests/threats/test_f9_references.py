@@ -344,7 +344,7 @@ CHANGES: Raw = {
     "pack": {"volume": {"path": "other"}},
     "harness": {"type": "command", "config": {"command": "false"}},
     "verification": {"disallowDangerousCommands": False},
-    "taskSelector": {"limit": 0},
+    "taskSelector": {"limit": 7},
     "attempts": 3,
     "infrastructureRetries": 9,
     "providerRetries": 9,
