@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
+from unittest import mock
 
 from build import (
     FakeClock,
@@ -13,6 +16,7 @@ from build import (
     VirtualLoop,
     context_of,
     ended,
+    inline,
     pod_status,
     question,
     run_body,
@@ -111,3 +115,16 @@ class World:
             ended("courier", 0, message=seal),
             ended("harness", 0, message=supervise_message()),
         )
+
+
+W = TypeVar("W", bound=World)
+
+
+@contextmanager
+def opened(kind: type[W], root: Path, **settings: object) -> Iterator[W]:
+    """Make an operator that works in the test's own thread; it is closed when the block ends."""
+    with mock.patch.object(asyncio, "to_thread", inline):
+        world = kind(root, **settings)
+        yield world
+        world.runner.run(world.supervisor.close())
+        world.runner.close()

@@ -1,23 +1,11 @@
 """When a run has ended, and what its conditions keep on the way there."""
 
-import asyncio
 from unittest import mock
 
 import pytest
 
-from build import inline
-from operator_world import World
 from securebench.cluster.port import ObjectKind
 from securebench.controller.loop.run_loop import RunLoop
-
-
-@pytest.fixture
-def world(tmp_path):
-    with mock.patch.object(asyncio, "to_thread", inline):
-        world = World(tmp_path)
-        yield world
-        world.runner.run(world.supervisor.close())
-        world.runner.close()
 
 
 def transitions(world):

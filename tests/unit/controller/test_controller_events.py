@@ -1,13 +1,9 @@
 """The Events of a run: what is posted, counted, bounded and never waited for."""
 
-import asyncio
-from unittest import mock
-
 import pytest
 
-from build import FakeClock, inline
+from build import FakeClock
 from fake_cluster import FakeCluster
-from operator_world import World
 from securebench.cluster.port import ObjectKind
 from securebench.controller.loop.events import MAX_EVENTS, MAX_NOTE, EventRecorder
 from securebench.controller.loop.start import RunObject
@@ -108,15 +104,6 @@ async def test_a_refusal_is_no_trouble_of_the_run(verb, told, caplog):
     told.clock.advance(61)
     await told.recorder.post([notice()])
     assert str(REFUSALS[verb]) in caplog.text
-
-
-@pytest.fixture
-def world(tmp_path):
-    with mock.patch.object(asyncio, "to_thread", inline):
-        world = World(tmp_path)
-        yield world
-        world.runner.run(world.supervisor.close())
-        world.runner.close()
 
 
 def events(world):

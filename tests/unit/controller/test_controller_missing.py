@@ -19,15 +19,6 @@ TASKS = (
 FILES = {"manifest.yaml": MANIFEST, "tasks.jsonl": TASKS}
 
 
-@pytest.fixture
-def world(tmp_path):
-    with mock.patch.object(asyncio, "to_thread", inline):
-        world = World(tmp_path)
-        yield world
-        world.runner.run(world.supervisor.close())
-        world.runner.close()
-
-
 def create(world, kind, **body):
     world.runner.run(world.cluster.create(kind, body))
 

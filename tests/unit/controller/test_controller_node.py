@@ -1,14 +1,12 @@
 """A run whose Pods reach their node: whole runs, with everything real but time and cluster."""
 
-import asyncio
 import json
 from dataclasses import replace
-from unittest import mock
 
 import pytest
 
-from build import context_of, ended, inline, pod_status, settings_of
-from operator_world import World
+from build import context_of, ended, pod_status, settings_of
+from operator_world import World, opened
 from securebench.cluster.port import ObjectKind
 from securebench.controller.process.supervisor import Supervisor
 from securebench.controller.process.surroundings import probe_targets
@@ -74,11 +72,8 @@ class NodeWorld(World):
 
 @pytest.fixture
 def world(tmp_path):
-    with mock.patch.object(asyncio, "to_thread", inline):
-        world = NodeWorld(tmp_path)
+    with opened(NodeWorld, tmp_path) as world:
         yield world
-        world.runner.run(world.supervisor.close())
-        world.runner.close()
 
 
 def test_a_node_that_is_reached_starts_no_run(world):

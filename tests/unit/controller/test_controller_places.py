@@ -1,13 +1,11 @@
 """How many runs are worked on, and what suspended ones cost."""
 
-import asyncio
 import json
-from unittest import mock
 
 import pytest
 
-from build import NOW, inline, pod_status, running
-from operator_world import World
+from build import NOW, pod_status, running
+from operator_world import World, opened
 from securebench.cluster.port import ObjectKind
 from securebench.controller.loop.places import ENDING_PLACES, Places
 from securebench.run.observe.pods import pod_view
@@ -15,22 +13,10 @@ from securebench.run.observe.pods import pod_view
 FLOOD = 120
 
 
-def world_of(tmp_path, **settings):
-    with mock.patch.object(asyncio, "to_thread", inline):
-        world = World(tmp_path, **settings)
-        yield world
-        world.runner.run(world.supervisor.close())
-        world.runner.close()
-
-
-@pytest.fixture
-def world(tmp_path):
-    yield from world_of(tmp_path)
-
-
 @pytest.fixture
 def small(tmp_path):
-    yield from world_of(tmp_path, max_active_runs=2)
+    with opened(World, tmp_path, max_active_runs=2) as world:
+        yield world
 
 
 def reason(world, name="nightly"):

@@ -1,12 +1,5 @@
 """The network policies of a run: there before its first Pod, restored before its next one."""
 
-import asyncio
-from unittest import mock
-
-import pytest
-
-from build import inline
-from operator_world import World
 from securebench.cluster.port import ObjectKind, QuotaExceeded
 from securebench.core.errors import PermanentClusterError, TransientClusterError
 
@@ -14,15 +7,6 @@ DOMAINS = {
     "type": "command",
     "config": {"command": "echo B", "allowed_domains": ["docs.example.org"]},
 }
-
-
-@pytest.fixture
-def world(tmp_path):
-    with mock.patch.object(asyncio, "to_thread", inline):
-        world = World(tmp_path)
-        yield world
-        world.runner.run(world.supervisor.close())
-        world.runner.close()
 
 
 def policies(world):

@@ -7,8 +7,8 @@ from unittest import mock
 
 import pytest
 
-from build import context_of, inline, question, write_pack
-from operator_world import World
+from build import context_of, question, write_pack
+from operator_world import World, opened
 from securebench.cluster.port import ObjectKind
 from securebench.controller.admission.pack_source import CONTENT, UNUSED_SECONDS
 from securebench.controller.process import removal as module
@@ -69,12 +69,9 @@ class Kept(World):
 
 @pytest.fixture
 def world(tmp_path, request):
-    with mock.patch.object(asyncio, "to_thread", inline):
-        world = Kept(tmp_path, **getattr(request, "param", {}))
+    with opened(Kept, tmp_path, **getattr(request, "param", {})) as world:
         yield world
         world.stop_retention()
-        world.runner.run(world.supervisor.close())
-        world.runner.close()
 
 
 with_results_ttl = pytest.mark.parametrize(

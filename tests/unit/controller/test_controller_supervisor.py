@@ -1,6 +1,5 @@
 """The supervisor with everything below it real but time, cluster and threads."""
 
-import asyncio
 import hashlib
 import json
 import logging
@@ -12,14 +11,12 @@ from build import (
     NOW,
     context_of,
     ended,
-    inline,
     pod_status,
     question,
     run_body,
     running,
     write_pack,
 )
-from operator_world import World
 from securebench.cluster.port import ObjectKind
 from securebench.controller.loop.life import is_pack_error
 from securebench.controller.loop.run_loop import RunLoop
@@ -34,15 +31,6 @@ from securebench.core.errors import (
     TransientClusterError,
 )
 from securebench.run.observe.pods import pod_view
-
-
-@pytest.fixture
-def world(tmp_path):
-    with mock.patch.object(asyncio, "to_thread", inline):
-        world = World(tmp_path)
-        yield world
-        world.runner.run(world.supervisor.close())
-        world.runner.close()
 
 
 def failed_loops(caplog):

@@ -1,25 +1,21 @@
 """What launches asked their model provider that are ended while they run."""
 
-import asyncio
 import json
-from unittest import mock
 
 import pytest
 
+from operator_world import opened
 from securebench.cluster.port import ObjectKind
 from securebench.run.observe.pods import pod_view
-from unit.controller.test_controller_way_out import EgressWorld, inline
+from unit.controller.test_controller_way_out import EgressWorld
 
 STOPS = {"cancel": {"cancel": "Immediate"}, "deadline": {"activeDeadlineSeconds": 60}}
 
 
 @pytest.fixture
 def world(tmp_path):
-    with mock.patch.object(asyncio, "to_thread", inline):
-        world = EgressWorld(tmp_path)
+    with opened(EgressWorld, tmp_path) as world:
         yield world
-        world.runner.run(world.supervisor.close())
-        world.runner.close()
 
 
 @pytest.mark.parametrize("name", STOPS)

@@ -1,12 +1,6 @@
 """What a run says while nothing of it works."""
 
-import asyncio
-from unittest import mock
-
-import pytest
-
-from build import NOW, ended, inline, pod_status, running, waiting
-from operator_world import World
+from build import NOW, ended, pod_status, running, waiting
 from securebench.cluster.port import ObjectKind
 
 MISSING = (
@@ -14,15 +8,6 @@ MISSING = (
     "failed to resolve reference: x:1: not found"
 )
 SANDBOX = {"type": "PodReadyToStartContainers", "status": "True"}
-
-
-@pytest.fixture
-def world(tmp_path):
-    with mock.patch.object(asyncio, "to_thread", inline):
-        world = World(tmp_path)
-        yield world
-        world.runner.run(world.supervisor.close())
-        world.runner.close()
 
 
 def refuse(world, reason, message):

@@ -1,6 +1,5 @@
 """Whole runs with a way out, on an operator in memory."""
 
-import asyncio
 import base64
 import json
 from unittest import mock
@@ -8,7 +7,7 @@ from unittest import mock
 import pytest
 
 from build import ended, pod_status, running, waiting
-from operator_world import World
+from operator_world import World, opened
 from securebench.cluster.port import ObjectKind, QuotaExceeded
 from securebench.controller.actuators.isolation import Prober
 from securebench.controller.loop.run_loop import RunLoop
@@ -95,11 +94,8 @@ class EgressWorld(World):
 
 @pytest.fixture
 def world(tmp_path):
-    with mock.patch.object(asyncio, "to_thread", inline):
-        world = EgressWorld(tmp_path)
+    with opened(EgressWorld, tmp_path) as world:
         yield world
-        world.runner.run(world.supervisor.close())
-        world.runner.close()
 
 
 @pytest.fixture

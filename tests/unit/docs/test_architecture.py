@@ -1,16 +1,13 @@
 """docs/architecture.md is a map of what is there, and the way of a row is that of a run."""
 
-import asyncio
 import re
 import sys
 from importlib.util import find_spec
 from pathlib import Path
-from unittest import mock
 
 import pytest
 
-from build import inline
-from operator_world import World
+from operator_world import World, opened
 
 ROOT = Path(__file__).parents[3]
 MAP = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
@@ -46,14 +43,11 @@ def test_a_row_passes_the_modules_of_its_way(tmp_path):
         if event == "call" and frame.f_code.co_name != "<module>":
             passed.add(frame.f_globals.get("__name__", ""))
 
-    with mock.patch.object(asyncio, "to_thread", inline):
-        world = World(tmp_path)
+    with opened(World, tmp_path) as world:
         sys.setprofile(note)
         uid = world.apply(taskSelector={"limit": 1})
         world.work(uid)
         sys.setprofile(None)
-        world.runner.run(world.supervisor.close())
-        world.runner.close()
     assert world.condition()["reason"] == "Completed"
     expected = {name for name in ON_THE_WAY if not name.startswith(ELSEWHERE)} - {BELOW_HANDLERS}
     assert {name for name in expected if f"securebench.{name}" not in passed} == set()

@@ -95,7 +95,7 @@ def written(store, keys=KEYS):
 def test_a_record_is_one_line_with_its_digest(store):
     digest = store.write_record(KEYS[0], [b'{"a"', b": 1}"])
     assert digest == sha(b'{"a": 1}')
-    assert store.read_record(KEYS[0]) == b'{"a": 1}'
+    assert b"".join(store.record_pieces(KEYS[0])) == b'{"a": 1}'
     assert mode(store.folder / "tasks/0/attempts/1/record.json") == 0o644
 
 

@@ -125,10 +125,11 @@ class RunStore:
                 digest.update(piece)
         return digest.hexdigest()
 
-    def read_record(self, key: AttemptKey) -> bytes:
-        """Return a finished record's line without a newline."""
+    def record_pieces(self, key: AttemptKey) -> Iterator[bytes]:
+        """Yield a finished record's line without a newline; it may be too long for one piece."""
         folder = self.root / layout.attempt_folder(self._uid, key.task, key.attempt)
-        return (folder / RECORD).read_bytes()
+        with (folder / RECORD).open("rb") as file:
+            yield from iter(partial(file.read, PIECE_BYTES), b"")
 
     def export(self, finished: Iterable[tuple[AttemptKey, str]]) -> tuple[int, str]:
         """Write candidates.jsonl anew.
@@ -147,7 +148,7 @@ class RunStore:
         with replacing(self.folder / CANDIDATES) as file:
             for key, digest in finished:
                 found = hashlib.sha256()
-                for piece in self._record_pieces(key):
+                for piece in self.record_pieces(key):
                     file.write(piece)
                     whole.update(piece)
                     found.update(piece)
@@ -157,11 +158,6 @@ class RunStore:
                 whole.update(b"\n")
                 count += 1
         return count, whole.hexdigest()
-
-    def _record_pieces(self, key: AttemptKey) -> Iterator[bytes]:
-        folder = self.root / layout.attempt_folder(self._uid, key.task, key.attempt)
-        with (folder / RECORD).open("rb") as file:
-            yield from iter(partial(file.read, PIECE_BYTES), b"")
 
     def write_json(self, name: str, value: Mapping[str, object]) -> None:
         """Replace one JSON file of the run."""
