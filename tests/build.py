@@ -279,7 +279,7 @@ def lost_launch(launch: LaunchKey = HARNESS, at: float = NOW, reason: str = "pod
     return Lost(launch, reason, "Pod was evicted", at)
 
 
-# The way out
+# Egress
 
 
 DOMAINS = EgressPlan(domains=("docs.example.org",), provider=None)
@@ -300,7 +300,7 @@ def relayed(**relay: Any) -> LaunchReport:
     return egress_report(relay=RelayReport(**(known | relay)))
 
 
-# The operator's surroundings
+# Shared parts of the operator
 
 
 TURNS = 5_000

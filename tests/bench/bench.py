@@ -1,6 +1,6 @@
 """Measures whole runs on the local node; `make bench` prints one table and one JSON object.
 
-For each shape (tasks, parallelism, with or without a way out) a BenchmarkRun of short_answer tasks
+For each shape (tasks, parallelism, with or without egress) a BenchmarkRun of short_answer tasks
 goes from creation to its condition Succeeded. Needs an installed chart in the namespace
 SECUREBENCH_NAMESPACE.
 """
@@ -21,7 +21,7 @@ IMAGE = "python:3.11-slim"
 COMMAND = 'python3 -c \'import json; print(len(json.load(open("task.json"))["question"]))\''
 
 DOMAIN = "docs.example.com"
-"""Allowed where a shape asks for a way out; no task goes there."""
+"""Allowed where a shape asks for egress; no task goes there."""
 
 
 class Shape(NamedTuple):

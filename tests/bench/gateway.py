@@ -1,4 +1,4 @@
-"""Cost of the way out: one origin, reached directly, through tunnels and as plain HTTP.
+"""Cost of egress: one origin, reached directly, through tunnels and as plain HTTP.
 
 ``python tests/bench/gateway.py`` starts an origin, a gateway and a sidecar as processes of their
 own on the loopback, and prints one table and one JSON object. Tokens are signed by a key made here;

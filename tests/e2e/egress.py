@@ -47,7 +47,7 @@ def status(url):
 {work}
 AGENT
 """
-"""Its program trusts the servers' own authority: a certificate that the way out made fails."""
+"""Its program trusts the servers' own authority: a certificate that the gateway made fails."""
 
 
 def agent(work: str) -> str:

@@ -1,4 +1,4 @@
-"""Runs with a way out, on the fake internet: what they reach, and what is left of them."""
+"""Runs with egress, on the fake internet: what they reach, and what is left of them."""
 
 from __future__ import annotations
 

@@ -13,8 +13,8 @@ from securebench.gateway.net.addresses import is_public
 from securebench.gateway.net.causes import RefusedError
 from securebench.gateway.proxy.authority import PORTS, connect_target, url_target
 from securebench.gateway.proxy.authority import Target as Goal
+from securebench.gateway.proxy.client_hello import MAX_HELLO_BYTES, ClientHelloParser
 from securebench.gateway.proxy.domains import canonical_host
-from securebench.gateway.proxy.hello import MAX_HELLO_BYTES, HelloReader
 
 SMALL = 7
 """Size of the pieces in which a hello is read a second time."""
@@ -30,7 +30,7 @@ def check_hello(data: bytes, _root: Path) -> None:
 
 
 def read_hello(data: bytes, size: int) -> str | None:
-    reader = HelloReader()
+    reader = ClientHelloParser()
     with suppress(RefusedError):
         for at in range(0, len(data), size):
             name = reader.feed(data[at : at + size])
@@ -80,7 +80,7 @@ HELLO = Target(
         b"\x16\x03\x01", b"\x01\x00", b"\x00\x00", b"\xfe\x0d", b"\xff\xce", b"docs.dev", b"evil.example",
         b"\x00\x0d\x00\x0b\x00\x00\x08docs.dev", MAX_HELLO_BYTES.to_bytes(2, "big"), b"\xff\xff",
     ),
-    traced=("/securebench/gateway/proxy/hello.py",),
+    traced=("/securebench/gateway/proxy/client_hello.py",),
 )  # fmt: skip
 TARGET = Target(
     "target",

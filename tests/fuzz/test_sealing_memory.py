@@ -17,7 +17,7 @@ from pathlib import Path
 import pytest
 
 from securebench.protocol.bounds import CandidateBounds
-from securebench.run.api.shapes import quantity
+from securebench.run.api.field_types import quantity
 from securebench.run.pods.parts.sizes import COURIER_LIMITS, MEMORY
 from securebench.sandbox.candidate.tree import MAX_NAMES_BYTES
 

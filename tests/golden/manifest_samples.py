@@ -351,7 +351,7 @@ def agent_golden(plan: RunPlan) -> dict[str, dict[str, object]]:
 
 
 def egress_golden(plan: RunPlan, task: TaskPlan) -> dict[str, dict[str, object]]:
-    """Return the manifests of a run that has a way out."""
+    """Return the manifests of a run that has egress."""
     domains = replace(plan, egress=DOMAINS)
     provider = replace(plan, egress=PROVIDER, pods=USER_NAMESPACE_PODS)
     return {

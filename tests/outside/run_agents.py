@@ -2,7 +2,7 @@
 
 The provider is the fake of tests/outside, which knows the reference answers; all else is real: the
 tools in their overlay images, their shell calls, the sidecar, the gateway, the verifiers. The exit
-code is 1 where an attempt did not pass, or where something about its way out is not as it must be.
+code is 1 where an attempt did not pass, or where something about its egress is not as it must be.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The surroundings of the machine model: a cluster that sees the operator die, and its ledger."""
+"""The world of the machine model: a cluster that sees the operator die, and its ledger."""
 
 from __future__ import annotations
 

@@ -19,9 +19,9 @@ from typing import Any
 from build import KEY, history_of, production, sealed, verification
 from golden.manifest_samples import patch_task, run_plan
 from securebench.controller.capture.captured_launch import _is_blank
-from securebench.controller.capture.exposed import ExposedValues
-from securebench.controller.capture.exposure import hide_values
 from securebench.controller.capture.patches import failed_step, seal_patch
+from securebench.controller.capture.secret_scrubbing import hide_values
+from securebench.controller.capture.secret_values import SecretValues
 from securebench.controller.volume.published import _publish_records
 from securebench.controller.volume.store import RunStore, file_digest
 from securebench.controller.volume.texts import read_texts
@@ -54,7 +54,7 @@ def step(folder: Path) -> object:
 
 def streams(folder: Path) -> object:
     """Fill exposed values up in the streams of a harness."""
-    return hide_values(_store(folder), LAUNCH, ExposedValues([SECRET.encode()]))
+    return hide_values(_store(folder), LAUNCH, SecretValues([SECRET.encode()]))
 
 
 def record(folder: Path) -> object:

@@ -72,7 +72,7 @@ WAYS_OUT: dict[str, dict[str, object]] = {
         "provider": {"secretRef": {"name": "openai"}},
     },
 }
-"""What the spec says of a run's way out."""
+"""What the spec says of a run's egress."""
 
 SETTINGS: dict[str, object] = {
     "overlays": {"codex": {"images": {"1": "overlay-codex:1"}, "latest": "1"}},

@@ -21,7 +21,7 @@ ANSWER = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok"
 
 @dataclass(frozen=True, slots=True)
 class Way:
-    """The way out of a launch of a run that lists ``docs.dev``.
+    """The egress of a launch of a run that lists ``docs.dev``.
 
     Attributes:
         origin: Stands for every server outside; keeps look-ups, dialled addresses and bytes.

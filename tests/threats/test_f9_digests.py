@@ -33,7 +33,7 @@ from securebench.agents.registry import harness_config
 from securebench.client.volume.earlier import Binding
 from securebench.client.volume.local_records import left_out_lines
 from securebench.client.volume.record_mirror import Record, record_key
-from securebench.controller.loop.start import bind
+from securebench.controller.loop.start import prepare
 from securebench.controller.process.supervisor import run_object
 from securebench.run.decide import machine
 from securebench.run.decide.machine import after_verification
@@ -200,7 +200,7 @@ async def policy_of(root: Path, bounds: Raw, **spec: Any) -> str:
     uid = "11111111-0000-4000-8000-000000000000"
     body["metadata"] |= {"uid": uid, "namespace": "bench", "generation": 1}
     context = context_of(FakeCluster(clock=clock), clock, root, bounds=bounds)
-    return (await bind(context, run_object(body))).plan.policy_digest
+    return (await prepare(context, run_object(body))).plan.policy_digest
 
 
 @pytest.mark.parametrize("what", CHANGED)

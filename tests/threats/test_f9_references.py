@@ -18,7 +18,7 @@ from fake_cluster import FakeCluster
 from securebench.cluster.port import ObjectKind
 from securebench.controller.admission.pack_source import FrozenPack
 from securebench.controller.loop import start
-from securebench.controller.loop.start import BoundRun, bind
+from securebench.controller.loop.start import PreparedRun, prepare
 from securebench.controller.process.supervisor import run_object
 from securebench.core.errors import SecureBenchError
 from threats.honest import APP, CHECK_ANSWER, TERMINAL, WRITE_ANSWER, assert_passed
@@ -191,7 +191,7 @@ async def refused(root: Path, labels: Raw, **spec: Any) -> str:
     await cluster.create(ObjectKind.SECRET, secret_object("f9-keys", labels))
     write_pack(root / "packs/smoke", [question("a")])
     try:
-        await bind(context_of(cluster, clock, root), run_of(spec))
+        await prepare(context_of(cluster, clock, root), run_of(spec))
     except SecureBenchError as error:
         return str(error)
     return ""
@@ -409,8 +409,8 @@ class Restarted:
         self.context = context_of(FakeCluster(), FakeClock(), root)
         write_pack(root / "packs/smoke", [question("a"), question("b")])
 
-    async def bound(self) -> BoundRun:
-        return await bind(self.context, run_of({}))
+    async def bound(self) -> PreparedRun:
+        return await prepare(self.context, run_of({}))
 
     def edit(self) -> None:
         easier = copy.deepcopy(question("a"))
@@ -418,7 +418,7 @@ class Restarted:
         write_pack(self.root / "packs/smoke", [easier, question("b")])
 
 
-def answers(found: BoundRun) -> list[object]:
+def answers(found: PreparedRun) -> list[object]:
     return [task.row_digest for task in found.plan.tasks.values()]
 
 

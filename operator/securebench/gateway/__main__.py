@@ -118,7 +118,7 @@ def make_gateway(config: GatewayConfig, clock: Clock) -> RunGateway:
 
 
 def routes(config: GatewayConfig) -> dict[Route, Handler]:
-    """Return the ways out that a configuration opens."""
+    """Return the egress routes that a configuration opens."""
     found: dict[Route, Handler] = {}
     if config.domains:
         found[Route.PROXY] = serve_proxy

@@ -47,7 +47,7 @@ class RelayReport:
 
 @dataclass(frozen=True, slots=True)
 class LaunchReport:
-    """What one launch did on its way out.
+    """What one launch did by its egress.
 
     Attributes:
         pod: Name of the harness Pod.

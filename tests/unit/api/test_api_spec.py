@@ -9,9 +9,9 @@ from pydantic import ValidationError
 
 from securebench.core.errors import SpecError
 from securebench.run.api.base import ApiModel
-from securebench.run.api.choices import CancelMode, IsolationRequirement, PodRetention
+from securebench.run.api.enums import CancelMode, IsolationRequirement, PodRetention
+from securebench.run.api.field_types import quantity
 from securebench.run.api.models import BenchmarkRunSpec
-from securebench.run.api.shapes import quantity
 
 MINIMAL = {"pack": {"volume": {"path": "smoke"}}, "harness": {"type": "command"}}
 

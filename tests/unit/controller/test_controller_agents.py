@@ -4,7 +4,7 @@ import pytest
 
 from build import context_of, settings_of
 from securebench.cluster.port import ObjectKind
-from securebench.controller.admission.pod_rules import overlays, run_policy
+from securebench.controller.admission.policy_from_settings import overlays, run_policy
 from securebench.core.errors import ConfigErrors, SpecError
 from securebench.run.api.models import BenchmarkRunSpec
 from securebench.run.state.attempts import Outcome

@@ -22,7 +22,7 @@ from build import (
 )
 from golden.manifest_samples import text_task
 from securebench.controller.capture.captured_launch import capture
-from securebench.controller.capture.exposed import ExposedValues
+from securebench.controller.capture.secret_values import SecretValues
 from securebench.controller.volume.store import RunStore
 from securebench.protocol.gateway_codec import encode
 from securebench.run.decide.machine import Capture
@@ -30,7 +30,7 @@ from securebench.run.observe.stage import Ended
 from securebench.run.state.attempts import CommandReport, StreamInfo, Usage
 from securebench.run.state.entries import LaunchLost, Produced, Verified
 
-NOTHING = ExposedValues()
+NOTHING = SecretValues()
 UID = "3f2a9c1e-5b7d-4e80-9a6c-2d1f0e4b8c77"
 TEXT = b"B\n"
 POD = "sb-3f2a9c1e5b7d-0-1h1"
@@ -109,7 +109,7 @@ def test_the_last_line_of_stderr_is_without_exposed_values(store):
     (store.launch_folder(HARNESS) / "producer" / "stderr").write_bytes(b"key is hunter2-hunter2\n")
     status = harness_done(0, seal_message(digest=DIGEST), error="no hunter2-hunter2")
     job = Capture(HARNESS, view_of(HARNESS, status), Ended(0))
-    values = ExposedValues([b"hunter2-hunter2"])
+    values = SecretValues([b"hunter2-hunter2"])
     found = produced(capture(store, text_task(), job, NOW, exposed=values))
     assert found.last_words == f"key is {'*' * 15}"
     assert found.command.error == f"no {'*' * 15}"
@@ -184,7 +184,7 @@ def test_a_limit_keeps_what_was_sealed(store):
 
 
 def connected(store, report, problem="", code=0, since=0.0):
-    """Capture a launch with a way out whose gateway, which is there since then, left this."""
+    """Capture a launch with egress whose gateway, which is there since then, left this."""
     folder = store.gateway_folder / "launches"
     folder.mkdir(parents=True, exist_ok=True)
     if report is not None:

@@ -8,7 +8,7 @@ from fake_cluster import FakeCluster
 from golden.manifest_samples import RUN_UID, text_task
 from securebench.cluster.port import ObjectKind
 from securebench.controller.capture.captured_launch import capture
-from securebench.controller.capture.exposure import exposed_values, hide_values
+from securebench.controller.capture.secret_scrubbing import exposed_values, hide_values
 from securebench.controller.volume.store import RunStore
 from securebench.run.decide.machine import Capture
 from securebench.run.observe.stage import Ended

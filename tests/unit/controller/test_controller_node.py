@@ -8,8 +8,8 @@ import pytest
 from build import context_of, ended, pod_status, settings_of
 from operator_world import World, opened
 from securebench.cluster.port import ObjectKind
+from securebench.controller.process.bootstrap import probe_targets
 from securebench.controller.process.supervisor import Supervisor
-from securebench.controller.process.surroundings import probe_targets
 from securebench.run.pods.canary import ProbeTarget
 
 TARGETS = (

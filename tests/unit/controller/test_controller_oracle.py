@@ -11,9 +11,9 @@ from fake_cluster import FakeCluster
 from securebench.benchmark.pack.oracle import ReferenceAnswer
 from securebench.controller.actuators.lanes import LaneKeeper
 from securebench.controller.admission.pack_source import answers_content
-from securebench.controller.loop.book import RunBook
 from securebench.controller.loop.life import is_pack_error
-from securebench.controller.loop.start import bind
+from securebench.controller.loop.run_ledger import RunLedger
+from securebench.controller.loop.start import prepare
 from securebench.controller.process.supervisor import run_object
 from securebench.controller.volume.index import RunIndex
 from securebench.core.errors import ConfigErrors, PackError, SpecError
@@ -44,7 +44,7 @@ class World:
     async def bind(self, harness, labels=AUDIT, uid=UID, name="nightly", **spec):
         body = run_body(name, harness=harness, **spec)
         body["metadata"] |= {"uid": uid, "namespace": "bench", "labels": labels}
-        return await bind(self.context, run_object(body))
+        return await prepare(self.context, run_object(body))
 
     async def lanes(self, bound, task=0):
         manifest, harness = bound.pack.manifest, bound.plan.harness
@@ -237,7 +237,7 @@ async def test_results_of_audits_and_other_runs_never_mix(world, name):
 
 @pytest.mark.parametrize(("harness", "labels"), [(ORACLE, AUDIT), (COMMAND, AUDIT), (COMMAND, {})])
 async def test_results_of_audits_are_not_published(world, harness, labels):
-    book = await RunBook.open(await world.bind(harness, labels), FakeClock())
+    book = await RunLedger.open(await world.bind(harness, labels), FakeClock())
     await book.seal("Completed", "")
     book.close()
     assert (world.root / "published" / UID).exists() is (labels == {})

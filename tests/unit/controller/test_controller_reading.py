@@ -13,8 +13,8 @@ import pytest
 from build import FakeClock, VirtualLoop, inline
 from operator_world import World
 from securebench.controller.capture.budget import ReadingBudget
-from securebench.controller.loop import book, run_loop
-from securebench.controller.loop.book import RunBook
+from securebench.controller.loop import run_ledger, run_loop
+from securebench.controller.loop.run_ledger import RunLedger
 from securebench.controller.volume.journal import read_entries
 from securebench.run.state.entries import Closed, ReadBegun
 
@@ -103,12 +103,13 @@ class Deadly:
         self._task = task
         self.is_armed = True
         self.with_others: list[int] = []
-        self._capture, self._texts, self._close = run_loop.capture, book.read_texts, RunBook.close
+        self._capture, self._close = run_loop.capture, RunLedger.close
+        self._texts = run_ledger.read_texts
 
-        def close(of: RunBook) -> None:
+        def close(of: RunLedger) -> None:
             self.close(of)
 
-        monkeypatch.setattr(RunBook, "close", close)
+        monkeypatch.setattr(RunLedger, "close", close)
 
     def of_captures(self, store: Any, task: Any, *given: Any, **named: Any) -> Any:
         self.with_others.append(task.index)
@@ -121,7 +122,7 @@ class Deadly:
             raise KilledError
         return self._texts(store, history)
 
-    def close(self, of: RunBook) -> None:
+    def close(self, of: RunLedger) -> None:
         """A process that is killed writes nothing more."""
         if self.is_armed:
             of._journal.close()
@@ -161,7 +162,7 @@ def test_what_kills_the_operator_alone_is_the_candidates(
     place: str, world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     deadly = Deadly(monkeypatch, task=0)
-    target = (run_loop, "capture") if place == "captures" else (book, "read_texts")
+    target = (run_loop, "capture") if place == "captures" else (run_ledger, "read_texts")
     monkeypatch.setattr(*target, getattr(deadly, f"of_{place}"))
     uid = world.apply(parallelism=2)
 
@@ -230,7 +231,7 @@ def test_an_error_in_the_same_process_says_nothing_either(
         return real(*given, **named)
 
     monkeypatch.setattr(run_loop, "capture", capture)
-    monkeypatch.setattr(RunBook, "close", lambda of: of._journal.close())
+    monkeypatch.setattr(RunLedger, "close", lambda of: of._journal.close())
     uid = world.apply(parallelism=1)
     world.work(uid, rounds=40)
 

@@ -6,7 +6,7 @@ import pytest
 from build import NOW, FakeClock, context_of, question, run_body, write_pack
 from fake_cluster import FakeCluster
 from securebench.cluster.port import ObjectKind
-from securebench.controller.loop.start import bind
+from securebench.controller.loop.start import prepare
 from securebench.controller.process.supervisor import run_object
 from securebench.controller.volume.audits import write_audit
 from securebench.controller.volume.index import RunIndex
@@ -42,7 +42,7 @@ class World:
     async def bind(self, name="nightly", uid=EARLIER, **spec):
         body = run_body(name, **spec)
         body["metadata"] |= {"uid": uid, "namespace": "bench", "generation": 1}
-        return await bind(self.context, run_object(body))
+        return await prepare(self.context, run_object(body))
 
     async def earlier(self, *outcomes, ended="Completed", **spec):
         """Leave a run behind whose tasks ended like this."""

@@ -7,7 +7,7 @@ import pytest
 from operator_world import opened
 from securebench.cluster.port import ObjectKind
 from securebench.run.observe.pods import pod_view
-from unit.controller.test_controller_way_out import EgressWorld
+from unit.controller.test_controller_egress import EgressWorld
 
 STOPS = {"cancel": {"cancel": "Immediate"}, "deadline": {"activeDeadlineSeconds": 60}}
 

@@ -1,13 +1,13 @@
 import pytest
 
 from build import NOW, run_body
-from securebench.controller.loop.wishes import Wishes
+from securebench.controller.loop.desired_state import DesiredState
 from securebench.run.api.conditions import Reason
 from securebench.run.decide.reconcile import Controls, Halt
 
 
-def wishes(**spec):
-    return Wishes(run_body(**spec)["spec"], 1)
+def desired(**spec):
+    return DesiredState(run_body(**spec)["spec"], 1)
 
 
 LATE = NOW + 60
@@ -48,29 +48,29 @@ CONTROLS = {
 @pytest.mark.parametrize("name", CONTROLS)
 def test_controls(name):
     spec, now, want = CONTROLS[name]
-    assert wishes(activeDeadlineSeconds=60, **spec).controls(NOW, now) == want
+    assert desired(activeDeadlineSeconds=60, **spec).controls(NOW, now) == want
 
 
 def test_a_run_that_has_not_started_has_no_deadline():
-    known = wishes(activeDeadlineSeconds=60)
+    known = desired(activeDeadlineSeconds=60)
     assert known.deadline(None) is None
     assert known.controls(None, NOW + 1e9) == Controls(4)
 
 
 def test_reasons_of_a_stop():
-    assert wishes().stop_reason(NOW, NOW) is None
-    assert wishes(cancel="Immediate").stop_reason(NOW, NOW) == (
+    assert desired().stop_reason(NOW, NOW) is None
+    assert desired(cancel="Immediate").stop_reason(NOW, NOW) == (
         Reason.CANCELLED,
         "spec.cancel is Immediate",
     )
-    assert wishes(activeDeadlineSeconds=5).stop_reason(NOW, NOW + 5) == (
+    assert desired(activeDeadlineSeconds=5).stop_reason(NOW, NOW + 5) == (
         Reason.DEADLINE_EXCEEDED,
         "the run took longer than 5 seconds",
     )
 
 
 def test_a_newer_spec_wakes_the_loop():
-    known = wishes()
+    known = desired()
     woken = []
     known.on_change = lambda: woken.append(known.controls(NOW, NOW))
     known.update(run_body(parallelism=9)["spec"], 2)
@@ -79,22 +79,22 @@ def test_a_newer_spec_wakes_the_loop():
 
 @pytest.mark.parametrize("generation", [0, 1])
 def test_an_older_spec_changes_nothing(generation):
-    known = wishes()
+    known = desired()
     known.on_change = lambda: pytest.fail("nothing changed")
     known.update(run_body(parallelism=9)["spec"], generation)
     assert known.controls(NOW, NOW) == Controls(4)
 
 
 def test_isolation_may_be_declared():
-    assert wishes().is_isolation_declared
-    assert not wishes(isolation={"require": "Verified"}).is_isolation_declared
+    assert desired().is_isolation_declared
+    assert not desired(isolation={"require": "Verified"}).is_isolation_declared
 
 
 def test_the_node_may_be_allowed():
-    assert wishes(isolation={"allow": ["Node"]}).is_node_allowed
-    assert not wishes().is_node_allowed
+    assert desired(isolation={"allow": ["Node"]}).is_node_allowed
+    assert not desired().is_node_allowed
 
 
 def test_suspension_is_known_of_a_spec_that_does_not_hold():
-    assert Wishes({"suspend": True, "nonsense": 1}, 1).is_suspended
-    assert not Wishes({"suspend": "true"}, 1).is_suspended
+    assert DesiredState({"suspend": True, "nonsense": 1}, 1).is_suspended
+    assert not DesiredState({"suspend": "true"}, 1).is_suspended

@@ -5,7 +5,7 @@
 import pytest
 
 from securebench.gateway.net.causes import Cause, RefusedError
-from securebench.gateway.proxy.hello import MAX_HELLO_BYTES, MAX_RECORDS, HelloReader
+from securebench.gateway.proxy.client_hello import MAX_HELLO_BYTES, MAX_RECORDS, ClientHelloParser
 from unit.egress.gateways import client_hello
 
 BEGIN = b"\x03\x03" + bytes(32) + b"\x00" + b"\x00\x02\x13\x01" + b"\x01\x00"
@@ -40,12 +40,12 @@ NAME = sni(b"docs.dev")
 
 @pytest.mark.parametrize("name", ["docs.dev", "DOCS.dev", "a.b.docs.dev"])
 def test_a_real_client_names_its_server(name):
-    assert HelloReader().feed(client_hello(name)) == name.lower()
+    assert ClientHelloParser().feed(client_hello(name)) == name.lower()
 
 
 @pytest.mark.parametrize("size", [1, 2, 7, 100])
 def test_pieces_of_any_size_are_put_together(size):
-    data, reader = client_hello(), HelloReader()
+    data, reader = client_hello(), ClientHelloParser()
     pieces = [data[at : at + size] for at in range(0, len(data), size)]
     assert [reader.feed(piece) for piece in pieces[:-1]] == [None] * (len(pieces) - 1)
     assert reader.feed(pieces[-1]) == "docs.dev"
@@ -55,16 +55,16 @@ def test_pieces_of_any_size_are_put_together(size):
 def test_a_hello_may_be_split_over_records(size):
     data = message(BEGIN + vector(NAME + extension(21, bytes(300))))
     records = b"".join(record(data[at : at + size]) for at in range(0, len(data), size))
-    assert HelloReader().feed(records) == "docs.dev"
+    assert ClientHelloParser().feed(records) == "docs.dev"
 
 
 def test_what_follows_the_hello_is_not_looked_at():
-    assert HelloReader().feed(hello(NAME) + b"\x17anything") == "docs.dev"
+    assert ClientHelloParser().feed(hello(NAME) + b"\x17anything") == "docs.dev"
 
 
 def test_a_name_in_the_second_record_counts():
     data = message(BEGIN + vector(extension(21, bytes(100)) + sni(b"evil.example")))
-    assert HelloReader().feed(record(data[:60]) + record(data[60:])) == "evil.example"
+    assert ClientHelloParser().feed(record(data[:60]) + record(data[60:])) == "evil.example"
 
 
 REFUSED = {
@@ -101,17 +101,17 @@ REFUSED = {
 @pytest.mark.parametrize(("data", "cause"), REFUSED.values(), ids=REFUSED)
 def test_anything_else_is_refused(data, cause):
     with pytest.raises(RefusedError) as caught:
-        HelloReader().feed(data)
+        ClientHelloParser().feed(data)
     assert caught.value.cause is cause
 
 
 def test_the_first_wrong_byte_is_enough():
     with pytest.raises(RefusedError):
-        HelloReader().feed(b"G")
+        ClientHelloParser().feed(b"G")
 
 
 def test_a_hello_in_too_many_records_is_refused():
-    reader, data = HelloReader(), message(BEGIN + vector(NAME + extension(21, bytes(300))))
+    reader, data = ClientHelloParser(), message(BEGIN + vector(NAME + extension(21, bytes(300))))
     for at in range(MAX_RECORDS):
         assert reader.feed(record(data[at : at + 1])) is None
     with pytest.raises(RefusedError):

@@ -1,4 +1,4 @@
-"""Runs with a way out: preflight, sidecar, outages of the model provider, budgets."""
+"""Runs with egress: preflight, sidecar, outages of the model provider, budgets."""
 
 from dataclasses import replace
 
@@ -30,7 +30,7 @@ from build import (
 )
 from golden.manifest_samples import run_plan, text_task
 from securebench.run.decide.machine import Begin, Capture, Wait, attempt_step
-from securebench.run.decide.reconcile import Controls, Situation, reconcile
+from securebench.run.decide.reconcile import Controls, ObservedState, reconcile
 from securebench.run.observe.pods import pod_view
 from securebench.run.observe.stage import Ended, InProgress, Interrupted, launch_stage
 from securebench.run.plan.egress_plan import AgentPlan
@@ -346,26 +346,27 @@ def test_a_launch_without_a_provider_has_no_usage():
 # Without a gateway nothing new begins
 
 
-@pytest.mark.parametrize(("has_way_out", "want"), [(True, (HARNESS,)), (False, ())])
-def test_no_harness_begins_without_a_way_out(has_way_out, want):
-    assert decided({KEY: history_of()}, has_way_out=has_way_out).begin == want
+@pytest.mark.parametrize(("is_gateway_ready", "want"), [(True, (HARNESS,)), (False, ())])
+def test_no_harness_begins_without_a_way_out(is_gateway_ready, want):
+    assert decided({KEY: history_of()}, is_gateway_ready=is_gateway_ready).begin == want
 
 
-@pytest.mark.parametrize(("has_way_out", "want"), [(True, (HARNESS,)), (False, ())])
-def test_no_create_of_a_harness_is_repeated_without_a_way_out(has_way_out, want):
+@pytest.mark.parametrize(("is_gateway_ready", "want"), [(True, (HARNESS,)), (False, ())])
+def test_no_create_of_a_harness_is_repeated_without_a_way_out(is_gateway_ready, want):
     begun = {KEY: live()}
     pending = {pod_name(plan().identity.uid, HARNESS)}
-    assert decided(begun, has_way_out=has_way_out, pending=pending).repeat == want
+    assert decided(begun, is_gateway_ready=is_gateway_ready, pending=pending).repeat == want
 
 
-@pytest.mark.parametrize("has_way_out", [True, False])
-def test_a_verifier_needs_none(has_way_out):
+@pytest.mark.parametrize("is_gateway_ready", [True, False])
+def test_a_verifier_needs_none(is_gateway_ready):
     known = {KEY: history_of(launches=1, production=production(egress=relayed()))}
-    assert decided(known, has_way_out=has_way_out).begin == (VERIFIER,)
+    assert decided(known, is_gateway_ready=is_gateway_ready).begin == (VERIFIER,)
 
 
-def decided(history, *, has_way_out, pending=()):
+def decided(history, *, is_gateway_ready, pending=()):
     known = plan(egress=DOMAINS)
     return reconcile(
-        Situation(known, history, {}, pending, (), NOW), Controls(1, has_way_out=has_way_out)
+        ObservedState(known, history, {}, pending, (), NOW),
+        Controls(1, is_gateway_ready=is_gateway_ready),
     )

@@ -27,8 +27,8 @@ from securebench.run.decide.reconcile import (
     Controls,
     Deletion,
     Halt,
+    ObservedState,
     RunDecision,
-    Situation,
     reconcile,
 )
 from securebench.run.observe.pods import pod_view
@@ -60,7 +60,7 @@ def decide(*histories: Any, **given: Any) -> RunDecision:
         max_unschedulable=given.pop("max_unschedulable", 4),
     )
     views = given.pop("views", ())
-    situation = Situation(
+    situation = ObservedState(
         plan=plan_of(*tasks, **policy),
         history={history.key: history for history in histories},
         pods={view.name: view for view in views},

@@ -1,4 +1,4 @@
-"""What records, summary and logs say of a run with a way out."""
+"""What records, summary and logs say of a run with egress."""
 
 import json
 from dataclasses import replace

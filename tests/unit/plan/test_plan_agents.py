@@ -1,4 +1,4 @@
-"""Runs of codex and Claude Code: versions, providers, the way out, prompts."""
+"""Runs of codex and Claude Code: versions, providers, egress, prompts."""
 
 from dataclasses import replace
 
@@ -85,7 +85,7 @@ def test_another_resolved_version_is_another_plan():
     assert first.digest != second.digest
 
 
-# The way out
+# Egress
 
 
 def test_a_provider():

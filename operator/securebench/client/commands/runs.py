@@ -10,7 +10,7 @@ from securebench.client.volume.connection import Place, open_cluster
 from securebench.client.watch.follow import run_state
 from securebench.cluster.port import ObjectKind, Raw
 from securebench.core.errors import InvalidInputError
-from securebench.run.api.choices import CancelMode
+from securebench.run.api.enums import CancelMode
 
 _HEADER = ("NAME", "RUN ID", "STATE", "DONE", "PASSED", "CREATED")
 

@@ -44,7 +44,7 @@ from securebench.client.volume.record_mirror import Record, RecordKey, RecordMir
 from securebench.client.watch.follow import Follower, NoteFilter, RunState, run_state
 from securebench.client.watch.live import LiveOutput
 from securebench.client.watch.progress import Event, Reporter, record_events
-from securebench.client.watch.undisturbed import undisturbed
+from securebench.client.watch.shielded import shielded
 from securebench.cluster.port import AlreadyExists, Cluster, ObjectKind, Raw
 from securebench.core.errors import ClusterError, StorageError, TransientClusterError
 from securebench.protocol.result_files import CANDIDATES, EGRESS, SUMMARY
@@ -179,7 +179,7 @@ class RunSession:
         if earlier is not None:
             await self._look_at_earlier(earlier.uid, binding)
         await self._asked(self._push)
-        run = await undisturbed(self._create(earlier.run if earlier else None))
+        run = await shielded(self._create(earlier.run if earlier else None))
         if earlier is None:
             (self._folder / CANDIDATES).write_bytes(b"")
         return run, False

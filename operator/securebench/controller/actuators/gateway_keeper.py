@@ -50,7 +50,7 @@ class GatewayKeeper:
     """Keeps the gateway of one run.
 
     Args:
-        context: The operator's surroundings.
+        context: Shared parts of the operator: client, settings, clock.
         plan: The run; it has an egress plan.
         store: Its folder.
         launcher: Creates and deletes its Pods.
@@ -133,7 +133,7 @@ class GatewayKeeper:
         async with self._services.following():
             yield
 
-    async def tend(self) -> None:
+    async def reconcile(self) -> None:
         """Do one pass: make what is missing, replace what ended, take away what was replaced.
 
         Raises:

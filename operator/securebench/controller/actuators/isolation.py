@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from securebench.cluster.port import AlreadyExists, Cluster, ObjectKind, Raw
 from securebench.controller.actuators.pod_mirror import PodMirror
-from securebench.controller.loop.wishes import Wishes
+from securebench.controller.loop.desired_state import DesiredState
 from securebench.controller.process.context import Context
 from securebench.controller.process.settings import UserNamespaces as UserNamespaceSetting
 from securebench.controller.reporting.obstacles import CANARY_WORDS, canary_words, while_telling
@@ -67,7 +67,7 @@ class IsolationCheck:
     is_node_allowed: bool = False
 
 
-def isolation_check(context: Context, plan: RunPlan, wishes: Wishes) -> IsolationCheck:
+def isolation_check(context: Context, plan: RunPlan, desired: DesiredState) -> IsolationCheck:
     """Return what to prove for a run."""
     settings = context.settings
     sandboxed = settings.pod_template.sandboxed_runtime_class_names
@@ -76,16 +76,16 @@ def isolation_check(context: Context, plan: RunPlan, wishes: Wishes) -> Isolatio
         settings.user_namespaces,
         settings.canary.timeout_seconds,
         must_be_sandboxed=plan.pods.runtime_class in sandboxed,
-        is_node_allowed=wishes.is_node_allowed,
+        is_node_allowed=desired.is_node_allowed,
     )
 
 
 async def probed(
-    context: Context, wishes: Wishes, mirror: PodMirror, publisher: Publisher, plan: RunPlan
+    context: Context, desired: DesiredState, mirror: PodMirror, publisher: Publisher, plan: RunPlan
 ) -> Isolated:
     """Find out how far the run's Pods are cut off, and say meanwhile what that waits for."""
-    check = isolation_check(context, plan, wishes)
-    if wishes.is_isolation_declared and not check.must_be_sandboxed:
+    check = isolation_check(context, plan, desired)
+    if desired.is_isolation_declared and not check.must_be_sandboxed:
         return NO_CANARY
     prober = Prober(context.cluster, plan, mirror, context.clock)
 

@@ -77,7 +77,7 @@ class Launcher:
         self._settled_at = 0.0
         self.state = LaunchState()
 
-    def expect(self, launch: LaunchKey) -> None:
+    def mark_pending(self, launch: LaunchKey) -> None:
         """Name a launch whose create may or may not have happened before a restart."""
         self.state.pending.setdefault(pod_name(self._run_uid, launch), 0.0)
 
@@ -138,7 +138,7 @@ class Launcher:
             if view.launch is not None and not view.is_terminal:
                 await self._cluster.delete(ObjectKind.POD, view.name, uid=view.uid, grace_seconds=1)
 
-    def settle(self, seen: Collection[str], vanished: Collection[str]) -> None:
+    def acknowledge(self, seen: Collection[str], vanished: Collection[str]) -> None:
         """Forget creates whose outcome the cluster shows by now.
 
         Args:

@@ -23,8 +23,8 @@ from securebench.controller.admission.copies import copy_folder
 from securebench.core.errors import PackError, PackMissingError
 from securebench.core.names import USABLE, USABLE_BY_GATEWAY, USABLE_LABEL
 from securebench.files.durable import make_folder
+from securebench.run.api.field_types import HIDDEN_NAME
 from securebench.run.api.models import BenchmarkRunSpec, KeyedPack, Pack
-from securebench.run.api.shapes import HIDDEN_NAME
 from securebench.run.layout import PACKS
 
 logger = logging.getLogger(__name__)

@@ -6,8 +6,6 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
-from securebench.controller.capture.exposed import ExposedValues
-from securebench.controller.capture.exposure import hide_values, without_values
 from securebench.controller.capture.launch_report import (
     GatewayReplacedError,
     ReportMissingError,
@@ -16,6 +14,8 @@ from securebench.controller.capture.launch_report import (
     require_same_gateway,
 )
 from securebench.controller.capture.patches import failed_step, seal_patch
+from securebench.controller.capture.secret_scrubbing import hide_values, without_values
+from securebench.controller.capture.secret_values import SecretValues
 from securebench.controller.volume.store import RunStore
 from securebench.controller.volume.texts import last_words
 from securebench.core.errors import DigestMismatchError
@@ -64,7 +64,7 @@ def capture(
     now: float,
     *,
     gateway_since: float | None = None,
-    exposed: ExposedValues,
+    exposed: SecretValues,
 ) -> Captured:
     """Turn an ended launch into its journal entry. Blocks: it hashes the candidate again.
 
@@ -74,7 +74,7 @@ def capture(
         job: What to capture.
         now: Seconds since the epoch.
         gateway_since: When the run's gateway Pod was created, in seconds since the epoch; then its
-            last word on the launch is needed. None: the run's harnesses have no way out.
+            last word on the launch is needed. None: the run's harnesses have no egress.
         exposed: What is filled up in the launch's streams and in what git said of its diff.
 
     Returns:

@@ -13,7 +13,7 @@ from typing import Final, Generic, NamedTuple, TypeVar
 
 from securebench.controller.capture.budget import ReadingBudget
 from securebench.controller.capture.captured_launch import Captured
-from securebench.controller.loop.book import RunBook
+from securebench.controller.loop.run_ledger import RunLedger
 from securebench.core.clock import Clock
 from securebench.run.decide.machine import Capture
 from securebench.run.plan.model import AttemptKey, LaunchKey, RunPlan
@@ -46,14 +46,16 @@ class Reader:
     Args:
         budget: Of the whole operator.
         plan: The run.
-        book: Its journal and records.
+        ledger: Its journal and records.
         clock: The wall clock.
     """
 
-    def __init__(self, budget: ReadingBudget, plan: RunPlan, book: RunBook, clock: Clock) -> None:
+    def __init__(
+        self, budget: ReadingBudget, plan: RunPlan, ledger: RunLedger, clock: Clock
+    ) -> None:
         self._budget = budget
         self._plan = plan
-        self._book = book
+        self._ledger = ledger
         self._clock = clock
 
     async def capture(self, jobs: Sequence[Capture], take: Callable[[Capture], Captured]) -> None:
@@ -69,9 +71,9 @@ class Reader:
 
     async def finish(self, jobs: Sequence[Finish]) -> None:
         """Write the records of attempts, those of one group one after the other."""
-        attempts = self._book.history.attempts
+        attempts = self._ledger.history.attempts
         texts = [job for job in jobs if attempts[job.key].has_texts]
-        await self._book.finish([job for job in jobs if job not in texts])
+        await self._ledger.finish([job for job in jobs if job not in texts])
         per_job = RECORD_BYTES // max(len(texts), 1)
         for group in self._groups(texts, per_job, len(texts), patches_at_once=len(texts)):
             await self._budget.held(group.need_bytes, partial(self._finish, group))
@@ -79,21 +81,21 @@ class Reader:
     async def seal(self, reason: str, message: str) -> None:
         """End the run; what is published of its records is read from them, one at a time."""
         need_bytes = TIMES * self._plan.limits.record_bytes
-        await self._budget.held(need_bytes, partial(self._book.seal, reason, message))
+        await self._budget.held(need_bytes, partial(self._ledger.seal, reason, message))
 
     async def _capture(self, group: _Group[Capture], take: Callable[[Capture], Captured]) -> None:
         await self._begin(group)
         found = await asyncio.gather(*(asyncio.to_thread(take, job) for job in group.jobs))
-        await self._book.write(found)
+        await self._ledger.write(found)
 
     async def _finish(self, group: _Group[Finish]) -> None:
         await self._begin(group)
-        await self._book.finish(group.jobs)
+        await self._ledger.finish(group.jobs)
 
     async def _begin(self, group: _Group[Job]) -> None:
         """Write ahead what is read now."""
         now, alone = self._clock.now(), group.is_alone
-        await self._book.write([ReadBegun(*_place(job), now, alone) for job in group.jobs])
+        await self._ledger.write([ReadBegun(*_place(job), now, alone) for job in group.jobs])
 
     def _groups(
         self, jobs: Sequence[Job], bytes_each: int, at_once: int, *, patches_at_once: int
@@ -117,7 +119,7 @@ class Reader:
         for job in jobs:
             key, _ = _place(job)
             check = self._plan.tasks[key.task].check
-            if self._book.history.attempts[key].doubt is not Doubt.NONE:
+            if self._ledger.history.attempts[key].doubt is not Doubt.NONE:
                 suspects.append(job)
             elif check is not None and check.patch is not None:
                 patches.append(job)

@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 import contextlib
 
+from securebench.controller.loop.desired_state import DesiredState
 from securebench.controller.loop.places import Places
-from securebench.controller.loop.wishes import Wishes
 from securebench.controller.reporting.publish import SUSPENDED_WORDS, Publisher
 from securebench.core.clock import Clock
 from securebench.run.api.conditions import Reason
@@ -18,17 +18,17 @@ class Gate:
     Args:
         places: Of this operator.
         uid: The run.
-        wishes: What the user wants.
+        desired: What the user wants.
         publisher: Says why the run waits.
         clock: For the deadline of a suspended run.
     """
 
     def __init__(
-        self, places: Places, uid: str, wishes: Wishes, publisher: Publisher, clock: Clock
+        self, places: Places, uid: str, desired: DesiredState, publisher: Publisher, clock: Clock
     ) -> None:
         self._places = places
         self._uid = uid
-        self._wishes = wishes
+        self._desired = desired
         self._publisher = publisher
         self._clock = clock
         self._is_in = False
@@ -45,14 +45,14 @@ class Gate:
             ClusterError: The API server refused the status.
         """
         changed = asyncio.Event()
-        self._wishes.on_change = changed.set
+        self._desired.on_change = changed.set
         while not self._is_in:
             changed.clear()
-            is_ending = self._wishes.is_ending(started_at, self._clock.now())
+            is_ending = self._desired.is_ending(started_at, self._clock.now())
             until = None
-            if may_hold and self._wishes.is_suspended and not is_ending:
+            if may_hold and self._desired.is_suspended and not is_ending:
                 self.leave()
-                until = self._wishes.deadline(started_at)
+                until = self._desired.deadline(started_at)
                 await self._publisher.announce(Reason.SUSPENDED, SUSPENDED_WORDS)
             elif self._places.take(self._uid, changed.set, is_ending=is_ending, is_due=is_due):
                 self._is_in = True

@@ -6,12 +6,12 @@ import asyncio
 import logging
 
 from securebench.cluster.port import ObjectKind, QuotaExceeded, Raw
-from securebench.controller.loop.book import RunBook
+from securebench.controller.loop.desired_state import DesiredState
 from securebench.controller.loop.gate import Gate
 from securebench.controller.loop.places import Places
+from securebench.controller.loop.run_ledger import RunLedger
 from securebench.controller.loop.run_loop import RunLoop
-from securebench.controller.loop.start import BoundRun, RunObject, bind
-from securebench.controller.loop.wishes import Wishes
+from securebench.controller.loop.start import PreparedRun, RunObject, prepare
 from securebench.controller.process.context import Context
 from securebench.controller.reporting.publish import Publisher
 from securebench.controller.volume.index import RunIndex
@@ -48,27 +48,33 @@ class RunLife:
     """Keeps one run going until it has ended, whatever breaks in between.
 
     Args:
-        context: The operator's surroundings.
+        context: Shared parts of the operator: client, settings, clock.
         places: Bound how many runs are worked on.
         run: The BenchmarkRun.
-        wishes: What the user wants.
+        desired: What the user wants.
         is_known: Whether the run was there before this process.
     """
 
     def __init__(
-        self, context: Context, places: Places, run: RunObject, wishes: Wishes, *, is_known: bool
+        self,
+        context: Context,
+        places: Places,
+        run: RunObject,
+        desired: DesiredState,
+        *,
+        is_known: bool,
     ) -> None:
         self._context = context
         self._run = run
-        self._wishes = wishes
+        self._desired = desired
         self._is_due = is_known
         self._is_quiet = False
         self._started_at: float | None = None
         self._give_up_at: float | None = None
         self._root = context.settings.data_root
         self._store = RunStore(self._root, run.uid)
-        self._publisher = Publisher(context, run, wishes)
-        self._gate = Gate(places, run.uid, wishes, self._publisher, context.clock)
+        self._publisher = Publisher(context, run, desired)
+        self._gate = Gate(places, run.uid, desired, self._publisher, context.clock)
 
     async def live(self) -> None:
         """Return when the run has ended and its status speaks of the latest spec."""
@@ -81,7 +87,7 @@ class RunLife:
         pause = RESTART_SECONDS
         name = self._run.name
         while True:
-            generation = self._wishes.generation
+            generation = self._desired.generation
             try:
                 is_over = await self._pass()
             except (ClusterError, StorageError, OSError) as error:
@@ -94,7 +100,7 @@ class RunLife:
                 reason, message = Reason.INTERNAL, "the run loop failed; see the operator's log"
                 logger.exception("run %s: loop failed", name)
             else:
-                if is_over and self._wishes.generation == generation:
+                if is_over and self._desired.generation == generation:
                     return
                 continue
             await self._announce(reason, message)
@@ -125,21 +131,21 @@ class RunLife:
         )
         self._is_due = False
         try:
-            bound = await bind(self._context, self._run)
+            prepared = await prepare(self._context, self._run)
         except InvalidInputError as error:
             if isinstance(error, MissingInputError) and self._may_wait():
                 await self._wait_for(error.missing)
                 return False
             await self._refuse(error)
             return True
-        return await self._loop(bound)
+        return await self._loop(prepared)
 
     def _may_wait(self) -> bool:
         """Whether what is missing may still come; the time counts from the first look for it."""
         now = self._context.clock.now()
         if self._give_up_at is None:
             self._give_up_at = now + self._context.settings.input_wait_seconds
-        return now < self._give_up_at and not self._wishes.is_ending(None, now)
+        return now < self._give_up_at and not self._desired.is_ending(None, now)
 
     async def _wait_for(self, missing: str) -> None:
         seconds = f"{self._context.settings.input_wait_seconds:g}"
@@ -149,24 +155,24 @@ class RunLife:
         self._gate.leave()
         await asyncio.sleep(INPUT_POLL_SECONDS)
 
-    async def _loop(self, bound: BoundRun) -> bool:
-        book = await RunBook.open(bound, self._context.clock, self._context.process)
-        self._started_at = book.history.started_at
+    async def _loop(self, prepared: PreparedRun) -> bool:
+        ledger = await RunLedger.open(prepared, self._context.clock, self._context.process)
+        self._started_at = ledger.history.started_at
         self._is_quiet = False
-        loop = RunLoop(self._context, bound, book, self._wishes, self._publisher)
+        loop = RunLoop(self._context, prepared, ledger, self._desired, self._publisher)
         try:
-            if book.history.epoch == 1:
-                await self._publisher.started(bound.plan)
+            if ledger.history.epoch == 1:
+                await self._publisher.started(prepared.plan)
             if not await loop.run():
                 self._is_quiet = True
                 self._gate.leave()
                 return False
-            ended = book.history.ended
+            ended = ledger.history.ended
             if ended is not None:
                 await asyncio.to_thread(RunIndex(self._root).end, self._run.uid, ended.reason)
             await asyncio.to_thread(self._store.write_json, FINAL_STATUS, self._publisher.written)
         finally:
-            book.close()
+            ledger.close()
         return True
 
     async def _refuse(self, error: InvalidInputError) -> None:

@@ -18,7 +18,7 @@ class PolicyKeeper:
     """Knows which policies of a run are missing and has them made.
 
     Args:
-        context: The operator's surroundings.
+        context: Shared parts of the operator: client, settings, clock.
         plan: The run.
         launcher: Makes them in the background.
         on_change: Called when one appears or goes.

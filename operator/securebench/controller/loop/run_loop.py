@@ -16,16 +16,16 @@ from securebench.controller.actuators.lanes import LaneKeeper
 from securebench.controller.actuators.launches import Launcher
 from securebench.controller.actuators.pod_mirror import PodMirror, Watched
 from securebench.controller.capture.captured_launch import Captured, capture
-from securebench.controller.capture.exposed import ExposedValues
-from securebench.controller.capture.exposure import exposed_values
 from securebench.controller.capture.launch_report import with_usage
 from securebench.controller.capture.reading import Reader
-from securebench.controller.loop.book import RunBook
+from securebench.controller.capture.secret_scrubbing import exposed_values
+from securebench.controller.capture.secret_values import SecretValues
+from securebench.controller.loop.desired_state import DesiredState
 from securebench.controller.loop.policies import PolicyKeeper
-from securebench.controller.loop.start import BoundRun
+from securebench.controller.loop.run_ledger import RunLedger
+from securebench.controller.loop.start import PreparedRun
 from securebench.controller.loop.verdict import Obituary
 from securebench.controller.loop.wake import Wake
-from securebench.controller.loop.wishes import Wishes
 from securebench.controller.process.context import Context
 from securebench.controller.reporting.obstacles import Obstacle, pods_obstacle
 from securebench.controller.reporting.publish import Publisher
@@ -35,7 +35,7 @@ from securebench.core.names import RUN_UID_LABEL
 from securebench.run.api.conditions import Reason
 from securebench.run.decide.isolation import plan_as_found
 from securebench.run.decide.machine import Capture
-from securebench.run.decide.reconcile import Controls, Halt, RunDecision, Situation, reconcile
+from securebench.run.decide.reconcile import Controls, Halt, ObservedState, RunDecision, reconcile
 from securebench.run.plan.model import AttemptKey, LaunchKey, Role, RunPlan
 from securebench.run.pods.harness import harness_pod
 from securebench.run.pods.verify.verifier import verifier_pod
@@ -55,39 +55,39 @@ class RunLoop:
     """Runs one bound run to its end.
 
     Args:
-        context: The operator's surroundings.
-        bound: The run.
-        book: Its journal, open.
-        wishes: What the user wants now; changed from outside.
+        context: Shared parts of the operator: client, settings, clock.
+        prepared: The run.
+        ledger: Its journal, open.
+        desired: What the user wants now; changed from outside.
         publisher: Writes status.
     """
 
     def __init__(
         self,
         context: Context,
-        bound: BoundRun,
-        book: RunBook,
-        wishes: Wishes,
+        prepared: PreparedRun,
+        ledger: RunLedger,
+        desired: DesiredState,
         publisher: Publisher,
     ) -> None:
         self._context = context
-        self._bound = bound
-        self._plan: RunPlan = bound.plan
-        self._book = book
-        self._wishes = wishes
+        self._prepared = prepared
+        self._plan: RunPlan = prepared.plan
+        self._ledger = ledger
+        self._desired = desired
         self._publisher = publisher
         self._lanes = LaneKeeper(
-            bound.store,
-            bound.pack.manifest.parent,
-            bound.plan.harness.task_file,
-            bound.answers,
+            prepared.store,
+            prepared.pack.manifest.parent,
+            prepared.plan.harness.task_file,
+            prepared.answers,
         )
-        self._reader = Reader(context.reading, bound.plan, book, context.clock)
+        self._reader = Reader(context.reading, prepared.plan, ledger, context.clock)
         self._wake = Wake(context.clock)
         self._wake_at: float | None = None
         self._tend_at: float | None = None
         self._words_at: float | None = None
-        settings, uid = context.settings, bound.plan.identity.uid
+        settings, uid = context.settings, prepared.plan.identity.uid
         selector = f"{RUN_UID_LABEL}={uid}"
         self._mirror = PodMirror(
             context.cluster, selector, context.clock, settings.relist_seconds, self._wake.set
@@ -95,10 +95,10 @@ class RunLoop:
         self._launcher = Launcher(
             context.cluster, uid, context.bucket, context.clock, self._wake.set
         )
-        self._policies = PolicyKeeper(context, bound.plan, self._launcher, self._wake.set)
+        self._policies = PolicyKeeper(context, prepared.plan, self._launcher, self._wake.set)
         self._gateway = (
-            GatewayKeeper(context, bound.plan, bound.store, self._launcher, self._mirror)
-            if bound.plan.egress is not None
+            GatewayKeeper(context, prepared.plan, prepared.store, self._launcher, self._mirror)
+            if prepared.plan.egress is not None
             else None
         )
         self._is_parked = self._is_calm = False
@@ -106,9 +106,9 @@ class RunLoop:
         """A loop that found the run at rest begins nothing, whatever the user wants meanwhile."""
         self._given_up = ""
         """Why a run without a canary was ended; its launches stay out if the deadline is moved."""
-        self._exposed = ExposedValues()
-        self._probe = partial(probed, context, wishes, self._mirror, publisher)
-        wishes.on_change = self._wake.set
+        self._exposed = SecretValues()
+        self._probe = partial(probed, context, desired, self._mirror, publisher)
+        desired.on_change = self._wake.set
 
     async def run(self) -> bool:
         """Run until every attempt has its record and the results are sealed, or all is quiet.
@@ -122,8 +122,8 @@ class RunLoop:
             ClusterError: The API server did not answer where an answer is needed.
         """
         async with self._following():
-            if self._book.history.ended is None and not await self._work():
-                await self._publisher.parked(self._book, self._plan)
+            if self._ledger.history.ended is None and not await self._work():
+                await self._publisher.parked(self._ledger, self._plan)
                 return False
             await self._end()
             return True
@@ -145,7 +145,7 @@ class RunLoop:
 
     def _is_resting(self) -> bool:
         """Whether the run is suspended and none of its launches is under way."""
-        is_idle = not any(each.live for each in self._book.history.attempts.values())
+        is_idle = not any(each.live for each in self._ledger.history.attempts.values())
         return is_idle and self._controls().halt is Halt.SUSPENDED
 
     @contextlib.asynccontextmanager
@@ -169,12 +169,12 @@ class RunLoop:
         """
         if not self._is_open:
             return True
-        for history in self._book.history.attempts.values():
+        for history in self._ledger.history.attempts.values():
             if history.live is not None:
-                self._launcher.expect(history.live)
+                self._launcher.mark_pending(history.live)
         self._exposed = await exposed_values(self._context.cluster, self._plan.harness)
         try:
-            found = self._book.history.isolation
+            found = self._ledger.history.isolation
             if found is not None and not self._is_isolated(found):
                 return False
             return not await self._is_set_up() or await self._isolated()
@@ -193,11 +193,11 @@ class RunLoop:
             await self._tend()
             controls = self._controls()
             if controls.halt in {Halt.DRAINING, Halt.STOPPED}:
-                if self._book.history.isolation is None:
+                if self._ledger.history.isolation is None:
                     self._given_up = controls.halt_message
                 return False
             self._is_parked = self._is_resting()
-            is_ready = controls.is_closed_off and controls.has_way_out
+            is_ready = controls.has_policies and controls.is_gateway_ready
             if is_ready or self._is_parked:
                 return not self._is_parked
             obstacle = self._obstacle() or (_STARTING if self._gateway is not None else None)
@@ -212,12 +212,12 @@ class RunLoop:
             return
         self._policies.restore()
         if self._gateway is not None and self._policies.is_complete:
-            await self._gateway.tend()
+            await self._gateway.reconcile()
             self._tend_at = self._gateway.wake_at()
 
     @property
     def _is_open(self) -> bool:
-        return open_attempts(self._book.history.attempts) > 0
+        return open_attempts(self._ledger.history.attempts) > 0
 
     def _observe(self) -> None:
         """Take in what was done and seen in the background."""
@@ -227,7 +227,7 @@ class RunLoop:
         failure = self._launcher.failure()
         if failure is not None:
             raise failure
-        self._launcher.settle(self._mirror.pods, self._mirror.vanished)
+        self._launcher.acknowledge(self._mirror.pods, self._mirror.vanished)
 
     async def step(self) -> bool:
         """Do one pass: observe, decide, write ahead, act, publish.
@@ -237,10 +237,10 @@ class RunLoop:
         """
         self._observe()
         await self._tend()
-        decision = reconcile(self._situation(), self._controls())
+        decision = reconcile(self._observed(), self._controls())
         await self._carry_out(decision)
         obstacle = self._obstacle()
-        await self._publisher.progress(self._book, self._plan, obstacle)
+        await self._publisher.progress(self._ledger, self._plan, obstacle)
         self._wake_at = decision.wake_at
         self._words_at = obstacle.changes_at if obstacle is not None else None
         is_news = bool(decision.captures or decision.finishes or decision.lost)
@@ -258,24 +258,24 @@ class RunLoop:
                 await self._lanes.remove(task)
 
     async def _isolated(self) -> bool:
-        found = self._book.history.isolation
+        found = self._ledger.history.isolation
         if found is None:
             found = await self._probe(self._plan_as_found())
-            await self._book.write([found])
+            await self._ledger.write([found])
         return self._is_isolated(found)
 
     def _plan_as_found(self) -> RunPlan:
         address = self._gateway.address if self._gateway is not None else ""
         limit = self._context.settings.launch.process_limit
-        return plan_as_found(self._plan, self._book.history.isolation, address, limit)
+        return plan_as_found(self._plan, self._ledger.history.isolation, address, limit)
 
     def _is_isolated(self, found: Isolated) -> bool:
-        return found.sandboxed and (found.verified or self._wishes.is_isolation_declared)
+        return found.sandboxed and (found.verified or self._desired.is_isolation_declared)
 
-    def _situation(self) -> Situation:
-        return Situation(
+    def _observed(self) -> ObservedState:
+        return ObservedState(
             plan=self._plan,
-            history=self._book.history.attempts,
+            history=self._ledger.history.attempts,
             pods=self._mirror.pods,
             pending=self._launcher.state.pending,
             vanished=self._mirror.vanished,
@@ -283,7 +283,9 @@ class RunLoop:
         )
 
     def _controls(self) -> Controls:
-        controls = self._wishes.controls(self._book.history.started_at, self._context.clock.now())
+        controls = self._desired.controls(
+            self._ledger.history.started_at, self._context.clock.now()
+        )
         gateway = self._gateway
         failure = gateway.failure if gateway is not None else ""
         refusal = self._given_up or self._launcher.state.refusal or failure
@@ -293,17 +295,17 @@ class RunLoop:
             controls,
             halt=controls.halt if self._is_prepared else controls.halt or Halt.SUSPENDED,
             max_unschedulable=self._context.settings.creation.max_unschedulable,
-            has_way_out=gateway is None or gateway.is_ready,
-            is_closed_off=self._policies.is_complete,
+            is_gateway_ready=gateway is None or gateway.is_ready,
+            has_policies=self._policies.is_complete,
         )
 
     async def _carry_out(self, decision: RunDecision) -> None:
         now = self._context.clock.now()
         lost: Sequence[Lost] = decision.lost
         if lost and self._gateway is not None:
-            attempts, uid = self._book.history.attempts, self._plan.identity.uid
-            lost = await asyncio.to_thread(with_usage, self._bound.store, uid, attempts, lost)
-        await self._book.write(
+            attempts, uid = self._ledger.history.attempts, self._plan.identity.uid
+            lost = await asyncio.to_thread(with_usage, self._prepared.store, uid, attempts, lost)
+        await self._ledger.write(
             [
                 *map(LaunchLost, lost),
                 *(LaunchBegun(launch, now) for launch in decision.begin),
@@ -318,7 +320,7 @@ class RunLoop:
         await self._publisher.lost(lost)
 
     async def _capture(self, captures: Sequence[Capture]) -> None:
-        store, now = self._bound.store, self._context.clock.now()
+        store, now = self._prepared.store, self._context.clock.now()
         since = self._gateway.since if self._gateway is not None else None
         take = partial(capture, gateway_since=since, exposed=self._exposed)
 
@@ -335,7 +337,7 @@ class RunLoop:
 
     async def _tidy(self, task: int) -> None:
         keys = (AttemptKey(task, number + 1) for number in range(self._plan.policy.attempts))
-        is_open = any(self._book.history.attempts[key].finish is None for key in keys)
+        is_open = any(self._ledger.history.attempts[key].finish is None for key in keys)
         if not is_open and not self._plan.policy.keep_lanes:
             await self._lanes.remove(task)
 
@@ -344,8 +346,8 @@ class RunLoop:
         plan = self._plan_as_found()
         task = plan.tasks[launch.task]
         lanes = await self._lanes.lanes(task)
-        await asyncio.to_thread(self._bound.store.make_launch_folders, launch)
-        production = self._book.history.attempts[launch.attempt_key].production
+        await asyncio.to_thread(self._prepared.store.make_launch_folders, launch)
+        production = self._ledger.history.attempts[launch.attempt_key].production
         if launch.role is Role.HARNESS:
             return harness_pod(plan, task, launch, lanes)
         if production is None or production.candidate is None:
@@ -360,12 +362,12 @@ class RunLoop:
             return Obstacle(Reason.STARTING, trouble)
         if self._gateway is not None and not self._gateway.is_ready and self._gateway.trouble:
             return Obstacle(Reason.GATEWAY_STARTING, self._gateway.trouble)
-        attempts, now = self._book.history.attempts, self._context.clock.now()
+        attempts, now = self._ledger.history.attempts, self._context.clock.now()
         return pods_obstacle(self._mirror.pods.values(), attempts.values(), now)
 
     async def _sleep(self) -> None:
         now = self._context.clock.now()
-        deadline = self._wishes.deadline(self._book.history.started_at)
+        deadline = self._desired.deadline(self._ledger.history.started_at)
         times = [
             self._wake_at,
             self._launcher.retry_at(),
@@ -379,22 +381,22 @@ class RunLoop:
     async def _end(self) -> None:
         reason, message = self._verdict()
         if self._plan.egress is not None:
-            await asyncio.to_thread(merge_logs, self._bound.store, self._plan)
+            await asyncio.to_thread(merge_logs, self._prepared.store, self._plan)
         await self._reader.seal(reason.value, message)
-        await self._publisher.ended(self._book, self._plan, reason, message)
+        await self._publisher.ended(self._ledger, self._plan, reason, message)
 
     def _verdict(self) -> tuple[Reason, str]:
         """Return the reason of ``Succeeded``; the first that applies."""
-        ended = self._book.history.ended
+        ended = self._ledger.history.ended
         if ended is not None:
             return Reason(ended.reason), ended.message
-        history = self._book.history
+        history = self._ledger.history
         found, gateway = history.isolation, self._gateway
         is_open = found is not None and not self._is_isolated(found)
         return Obituary(
             not_isolated=found.message if found is not None and is_open else None,
             refusal=self._launcher.state.refusal,
             gateway_failure=gateway.failure if gateway is not None else "",
-            stop=self._wishes.stop_reason(history.started_at, self._context.clock.now()),
+            stop=self._desired.stop_reason(history.started_at, self._context.clock.now()),
             attempts=history.attempts.values(),
         ).verdict()

@@ -23,7 +23,7 @@ from securebench.controller.admission.pack_source import (
     freeze,
     frozen,
 )
-from securebench.controller.admission.pod_rules import (
+from securebench.controller.admission.policy_from_settings import (
     launch_probes,
     limits,
     overlays,
@@ -79,7 +79,7 @@ class RunObject:
 
 
 @dataclass(frozen=True, slots=True)
-class BoundRun:
+class PreparedRun:
     """A run that may go.
 
     Attributes:
@@ -105,11 +105,11 @@ class _Sources:
     earlier: IndexEntry | None
 
 
-async def bind(context: Context, run: RunObject) -> BoundRun:
+async def prepare(context: Context, run: RunObject) -> PreparedRun:
     """Bind a run, or find it bound.
 
     Args:
-        context: The operator's surroundings.
+        context: Shared parts of the operator: client, settings, clock.
         run: The BenchmarkRun.
 
     Raises:
@@ -121,7 +121,7 @@ async def bind(context: Context, run: RunObject) -> BoundRun:
     root = context.settings.data_root
     store = RunStore(root, run.uid)
     if store.exists():
-        return await asyncio.to_thread(_rebind, context, run, spec, store)
+        return await asyncio.to_thread(_prepare_again, context, run, spec, store)
     await check_secrets(context.cluster, spec)
     require_audit(spec, audit=run.audit)
     files = await fetch_keyed(context.cluster, spec.pack)
@@ -134,7 +134,7 @@ def _bind_new(
     run: RunObject,
     spec: BenchmarkRunSpec,
     sources: _Sources,
-) -> BoundRun:
+) -> PreparedRun:
     root, earlier = context.settings.data_root, sources.earlier
     pack = freeze(root, spec.pack, sources.files, _pack_limits(context))
     kept = _kept_entries(root, earlier.uid) if earlier is not None else ()
@@ -142,7 +142,7 @@ def _bind_new(
     is_oracle = spec.harness.type == ORACLE
     content = answers_content(root, spec.pack, sources.files) if is_oracle else None
     version = _agent_version(RunStore(root, earlier.uid).binding()) if earlier is not None else ""
-    given = _Given(
+    inputs = _PinnedInputs(
         kept=frozenset(_tasks(kept)),
         bounds=bounds,
         audit=run.audit,
@@ -150,7 +150,7 @@ def _bind_new(
         agent_version=version,
         pack_audit=pack_audit(root, pack.digest, VERIFIER_VERSION),
     )
-    plan, answers = _plan(context, run, spec, pack, given)
+    plan, answers = _plan(context, run, spec, pack, inputs)
     if earlier is not None:
         _check_binding(earlier, plan)
     store = RunStore(root, run.uid)
@@ -176,7 +176,7 @@ def _bind_new(
             "spec": dict(run.spec),
         }
     )
-    return BoundRun(plan, store, pack, entry, kept, answers.by_id)
+    return PreparedRun(plan, store, pack, entry, kept, answers.by_id)
 
 
 def _pack_limits(context: Context) -> BundleLimits:
@@ -184,7 +184,9 @@ def _pack_limits(context: Context) -> BundleLimits:
     return BundleLimits(bounds.pack_files, bounds.pack_bytes)
 
 
-def _rebind(context: Context, run: RunObject, spec: BenchmarkRunSpec, store: RunStore) -> BoundRun:
+def _prepare_again(
+    context: Context, run: RunObject, spec: BenchmarkRunSpec, store: RunStore
+) -> PreparedRun:
     binding = store.binding()
     entry = index_entry(binding["index"])
     pack = frozen(context.settings.data_root, spec.pack, str(binding["pack_digest"]))
@@ -195,18 +197,20 @@ def _rebind(context: Context, run: RunObject, spec: BenchmarkRunSpec, store: Run
     answers = _bound_answers(spec, store)
     version, overlay = _agent_version(binding), str(binding.get("overlay") or "")
     audited = PackAudit(str(binding.get("pack_audit", PackAudit.NONE)))
-    given = _Given(frozenset(_tasks(kept)), bounds, audit, answers, version, audited, overlay)
-    plan, handed_in = _plan(context, run, spec, pack, given)
+    inputs = _PinnedInputs(
+        frozenset(_tasks(kept)), bounds, audit, answers, version, audited, overlay
+    )
+    plan, handed_in = _plan(context, run, spec, pack, inputs)
     if plan.digest != binding["plan_digest"]:
         raise InvariantViolationError(
             f"the plan of run {run.name} is not the one it was started with; "
             f"this operator is version {VERSION}, the run began with {binding['operator_version']}"
         )
-    return BoundRun(plan, store, pack, entry, kept, handed_in.by_id)
+    return PreparedRun(plan, store, pack, entry, kept, handed_in.by_id)
 
 
 @dataclass(frozen=True, slots=True)
-class _Given:
+class _PinnedInputs:
     """What a run keeps from its first start, whatever the settings are later.
 
     Attributes:
@@ -231,11 +235,11 @@ class _Given:
     overlay: str = ""
 
 
-def _overlays(offered: Overlays, harness_type: str, given: _Given) -> Overlays:
+def _overlays(offered: Overlays, harness_type: str, inputs: _PinnedInputs) -> Overlays:
     """Add to what the settings offer the version that a run began with."""
-    if not given.overlay:
+    if not inputs.overlay:
         return offered
-    begun_with = {given.agent_version: given.overlay}
+    begun_with = {inputs.agent_version: inputs.overlay}
     return {**offered, harness_type: begun_with | dict(offered.get(harness_type, {}))}
 
 
@@ -256,11 +260,11 @@ def _plan(
     run: RunObject,
     spec: BenchmarkRunSpec,
     pack: FrozenPack,
-    given: _Given,
+    inputs: _PinnedInputs,
 ) -> tuple[RunPlan, Answers]:
     harness = spec_harness(spec)
-    loaded = _load(pack, spec, harness.task_file, given.kept)
-    answers = _answers(spec, loaded.tasks, given.answers)
+    loaded = _load(pack, spec, harness.task_file, inputs.kept)
+    answers = _answers(spec, loaded.tasks, inputs.answers)
     plan = build_plan(
         PlanInputs(
             identity=RunIdentity(run.uid, run.name, run.namespace, spec.run_id or run.name),
@@ -272,13 +276,13 @@ def _plan(
                 spec, context.settings, context.node_name, launch_probes(spec, context.targets)
             ),
             policy=run_policy(spec, context.settings),
-            limits=given.bounds,
-            audit=given.audit,
-            pack_audit=given.pack_audit,
+            limits=inputs.bounds,
+            audit=inputs.audit,
+            pack_audit=inputs.pack_audit,
             answers_digest=answers.digest,
-            kept=given.kept,
-            overlays=_overlays(overlays(context.settings), harness.type, given),
-            agent_version=given.agent_version,
+            kept=inputs.kept,
+            overlays=_overlays(overlays(context.settings), harness.type, inputs),
+            agent_version=inputs.agent_version,
         )
     )
     return plan, answers

@@ -15,7 +15,7 @@ from securebench.run.pods.canary import ProbeTarget
 
 @dataclass(frozen=True, slots=True)
 class Context:
-    """The operator's surroundings.
+    """Shared parts of the operator: client, settings, clock.
 
     Attributes:
         cluster: Its namespace.

@@ -45,7 +45,7 @@ class Removal:
     """Removes what nobody wants to keep.
 
     Args:
-        context: The operator's surroundings.
+        context: Shared parts of the operator: client, settings, clock.
     """
 
     def __init__(self, context: Context) -> None:

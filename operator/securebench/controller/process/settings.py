@@ -34,8 +34,8 @@ from securebench.core.rates import BACKOFF_LIMIT_SECONDS, BACKOFF_SECONDS, MAX_U
 from securebench.protocol.bounds import GIB, RECORD_BYTES
 from securebench.protocol.bounds import CandidateBounds as CaptureBounds
 from securebench.protocol.gateway_config import GatewayLimits
-from securebench.run.api.choices import TaintEffect, TolerationOperator
-from securebench.run.api.shapes import quantity
+from securebench.run.api.enums import TaintEffect, TolerationOperator
+from securebench.run.api.field_types import quantity
 
 DATA_ROOT = Path("/var/lib/securebench")
 """Where Pods of ours mount the results volume."""
@@ -211,7 +211,7 @@ class Launch(_Part):
 
 
 class Gateway(_Part):
-    """The one Pod of a run that has a way out, and what a launch may do through it."""
+    """The one Pod of a run that has egress, and what a launch may do through it."""
 
     nameservers: tuple[Annotated[str, AfterValidator(_address)], ...] = ()
     """Addresses that it asks for names; empty: the Pods of the cluster's DNS (k8s-app: kube-dns in
@@ -363,7 +363,7 @@ class Settings(_Part):
     launch: Launch = Launch()
     """Limits of launch Pods."""
     gateway: Gateway = Gateway()
-    """The way out of runs that ask for one."""
+    """The egress of runs that ask for it."""
     retention: Retention = Retention()
     """What stays on the results volume."""
     overlays: Annotated[Mapping[str, Overlay], _ByAgent()] = Field(default_factory=_no_overlays)

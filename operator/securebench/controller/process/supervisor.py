@@ -6,10 +6,10 @@ import asyncio
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from securebench.controller.loop.desired_state import DesiredState
 from securebench.controller.loop.life import RunLife
 from securebench.controller.loop.places import Places
 from securebench.controller.loop.start import RunObject
-from securebench.controller.loop.wishes import Wishes
 from securebench.controller.process.context import Context
 from securebench.core.names import AUDIT, PURPOSE_LABEL
 from securebench.run.api.conditions import read_conditions
@@ -21,18 +21,18 @@ class ActiveRun:
 
     Attributes:
         task: Its loop.
-        wishes: What the user wants.
+        desired: What the user wants.
     """
 
     task: asyncio.Task[None]
-    wishes: Wishes
+    desired: DesiredState
 
 
 class Supervisor:
     """Holds the run loops.
 
     Args:
-        context: The operator's surroundings.
+        context: Shared parts of the operator: client, settings, clock.
     """
 
     def __init__(self, context: Context) -> None:
@@ -59,13 +59,13 @@ class Supervisor:
             known.task.cancel()
             del self._runs[run.uid]
         elif not is_gone and known is None:
-            wishes = Wishes(run.spec, run.generation)
-            task = self._start(run, wishes, is_known=kind is None)
-            self._runs[run.uid] = ActiveRun(task, wishes)
-        elif known is not None and run.generation > known.wishes.generation:
-            known.wishes.update(run.spec, run.generation)
+            desired = DesiredState(run.spec, run.generation)
+            task = self._start(run, desired, is_known=kind is None)
+            self._runs[run.uid] = ActiveRun(task, desired)
+        elif known is not None and run.generation > known.desired.generation:
+            known.desired.update(run.spec, run.generation)
             if known.task.done():
-                known.task = self._start(run, known.wishes, is_known=False)
+                known.task = self._start(run, known.desired, is_known=False)
 
     async def close(self) -> None:
         """Stop all loops; what they began goes on in the cluster and is taken up again."""
@@ -74,8 +74,10 @@ class Supervisor:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
 
-    def _start(self, run: RunObject, wishes: Wishes, *, is_known: bool) -> asyncio.Task[None]:
-        life = RunLife(self._context, self._places, run, wishes, is_known=is_known)
+    def _start(
+        self, run: RunObject, desired: DesiredState, *, is_known: bool
+    ) -> asyncio.Task[None]:
+        life = RunLife(self._context, self._places, run, desired, is_known=is_known)
         return asyncio.create_task(life.live(), name=f"run {run.name}")
 
 

@@ -7,10 +7,10 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 from securebench.cluster.port import ObjectKind, Raw
-from securebench.controller.loop.book import RunBook
+from securebench.controller.loop.desired_state import DesiredState
 from securebench.controller.loop.events import EventRecorder
+from securebench.controller.loop.run_ledger import RunLedger
 from securebench.controller.loop.start import RunObject
-from securebench.controller.loop.wishes import Wishes
 from securebench.controller.process.context import Context
 from securebench.controller.reporting.obstacles import Obstacle
 from securebench.controller.reporting.run_status import (
@@ -36,15 +36,15 @@ class Publisher:
     """The one writer of a run's status and Events, from the run's first look to its end.
 
     Args:
-        context: The operator's surroundings.
+        context: Shared parts of the operator: client, settings, clock.
         run: The BenchmarkRun; with the conditions that an earlier process left.
-        wishes: For generation and suspension.
+        desired: For generation and suspension.
     """
 
-    def __init__(self, context: Context, run: RunObject, wishes: Wishes) -> None:
+    def __init__(self, context: Context, run: RunObject, desired: DesiredState) -> None:
         self._cluster = context.cluster
         self._name = run.name
-        self._wishes = wishes
+        self._desired = desired
         self._clock = context.clock
         self._interval = context.settings.status_interval_seconds
         self._board = StatusBoard(run.conditions)
@@ -65,7 +65,9 @@ class Publisher:
             ConditionType.SUCCEEDED, ConditionStatus.UNKNOWN, reason, message
         )
         findings = [finding, *self._always(None)]
-        await self._write(self._board.bare(self._observed(findings), is_over=False), findings)
+        await self._write(
+            self._board.status_without_plan(self._observed(findings), is_over=False), findings
+        )
 
     async def started(self, plan: RunPlan) -> None:
         """Tell that the run begins."""
@@ -75,12 +77,12 @@ class Publisher:
         """Tell which launches were lost, and why."""
         await self._events.post(losses(lost))
 
-    async def progress(self, book: RunBook, plan: RunPlan, obstacle: Obstacle | None) -> None:
+    async def progress(self, ledger: RunLedger, plan: RunPlan, obstacle: Obstacle | None) -> None:
         """Say how far the run is and what is in its way; may be held back."""
-        stop = self._wishes.stop_reason(book.history.started_at, self._clock.now())
+        stop = self._desired.stop_reason(ledger.history.started_at, self._clock.now())
         findings = [
             _under_way(obstacle) if stop is None else succeeded(Reason.CANCELLING, stop[1]),
-            *self._always(book.history.isolation),
+            *self._always(ledger.history.isolation),
             IsolationFinding(
                 ConditionType.RESULTS_SEALED, ConditionStatus.FALSE, Reason.NOT_SEALED
             ),
@@ -89,33 +91,37 @@ class Publisher:
         now = self._clock.now()
         self._is_late = not is_urgent and now < self._written_at + self._interval
         if not self._is_late:
-            await book.export()
+            await ledger.export()
             status = self._board.running(
-                plan, book.history, book.exported, self._observed(findings)
+                plan, ledger.history, ledger.exported, self._observed(findings)
             )
             await self._write(status, findings)
 
-    async def parked(self, book: RunBook, plan: RunPlan) -> None:
+    async def parked(self, ledger: RunLedger, plan: RunPlan) -> None:
         """Say that the run is suspended and nothing of it runs any more."""
         findings = [
             succeeded(Reason.SUSPENDED, SUSPENDED_WORDS),
-            *self._always(book.history.isolation),
+            *self._always(ledger.history.isolation),
             IsolationFinding(
                 ConditionType.RESULTS_SEALED, ConditionStatus.FALSE, Reason.NOT_SEALED
             ),
         ]
-        await book.export(at_once=True)
-        status = self._board.running(plan, book.history, book.exported, self._observed(findings))
+        await ledger.export(at_once=True)
+        status = self._board.running(
+            plan, ledger.history, ledger.exported, self._observed(findings)
+        )
         await self._write(status, findings)
 
-    async def ended(self, book: RunBook, plan: RunPlan, reason: Reason, message: str) -> None:
+    async def ended(self, ledger: RunLedger, plan: RunPlan, reason: Reason, message: str) -> None:
         """Say how the run ended; returns when the API server knows or the run is gone."""
         findings = [
             succeeded(reason, message),
-            *self._always(book.history.isolation),
+            *self._always(ledger.history.isolation),
             IsolationFinding(ConditionType.RESULTS_SEALED, ConditionStatus.TRUE, Reason.SEALED),
         ]
-        status = self._board.running(plan, book.history, book.exported, self._observed(findings))
+        status = self._board.running(
+            plan, ledger.history, ledger.exported, self._observed(findings)
+        )
         await self._write_surely(status)
 
     async def refused(self, reason: Reason, message: str) -> Raw:
@@ -125,22 +131,22 @@ class Publisher:
             The status, for the volume.
         """
         findings = [succeeded(reason, message), *self._always(None)]
-        status = self._board.bare(self._observed(findings), is_over=True)
+        status = self._board.status_without_plan(self._observed(findings), is_over=True)
         await self._write_surely(status)
         return status
 
     async def repeat(self, status: Raw) -> None:
         """Write a final status again: the API server may lack it, or the spec has changed since."""
-        await self._write_surely(with_generation(status, self._wishes.generation))
+        await self._write_surely(with_generation(status, self._desired.generation))
 
     def _observed(self, findings: Sequence[IsolationFinding]) -> Observed:
-        return Observed(self._wishes.generation, findings, self._clock.now())
+        return Observed(self._desired.generation, findings, self._clock.now())
 
     def _always(self, isolation: Isolated | None) -> list[IsolationFinding]:
         return [self._suspended(), *([_isolation(isolation)] if isolation is not None else [])]
 
     def _suspended(self) -> IsolationFinding:
-        if self._wishes.is_suspended:
+        if self._desired.is_suspended:
             return IsolationFinding(ConditionType.SUSPENDED, ConditionStatus.TRUE, Reason.SUSPENDED)
         return IsolationFinding(
             ConditionType.SUSPENDED, ConditionStatus.FALSE, Reason.NOT_SUSPENDED

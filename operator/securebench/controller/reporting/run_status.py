@@ -98,7 +98,7 @@ class StatusBoard:
         """The conditions as they were set last."""
         return self._conditions
 
-    def bare(self, observed: Observed, *, is_over: bool) -> dict[str, object]:
+    def status_without_plan(self, observed: Observed, *, is_over: bool) -> dict[str, object]:
         """Return the status of a run without a plan; what was written of one before stays."""
         status = BenchmarkRunStatus(
             observed_generation=observed.generation,

@@ -47,7 +47,7 @@ class Cause(StrEnum):
     CONNECTIONS = "connections"
     """Too many are open."""
     ROUTE = "route"
-    """The run has no such way out."""
+    """The run has no such egress route."""
     IDLE = "idle"
     BYTES = "byte_limit"
     CLOSED = "closed"

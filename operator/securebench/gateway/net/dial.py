@@ -1,4 +1,4 @@
-"""The way out: one look-up per connection, every answer checked, a checked address dialled."""
+"""Egress: one look-up per connection, every answer checked, a checked address dialled."""
 
 from __future__ import annotations
 

@@ -23,7 +23,7 @@ from securebench.agents.providers.answers import (
 from securebench.core.reasons import PROVIDER_AUTH, PROVIDER_UNAVAILABLE
 from securebench.gateway.net.causes import Cause, CutError, UnreachableError
 from securebench.gateway.net.http1 import Exchange
-from securebench.gateway.provider.provider_upstream import Question, Upstream
+from securebench.gateway.provider.provider_upstream import Upstream, UpstreamRequest
 from securebench.gateway.relay import account
 from securebench.gateway.relay.headers import agent_headers
 from securebench.gateway.relay.masking import KeyMask
@@ -51,7 +51,7 @@ class ProviderCall:
     """One request to the provider; its end is added to the launch's sums however it comes.
 
     Args:
-        question: What is sent; it was counted as sent.
+        request: What is sent; it was counted as sent.
         exchange: Takes the answer.
         launch: Who asks.
         gateway: What the routes share.
@@ -62,16 +62,20 @@ class ProviderCall:
     """
 
     def __init__(
-        self, question: Question, exchange: Exchange, launch: ServedLaunch, gateway: RunGateway
+        self,
+        request: UpstreamRequest,
+        exchange: Exchange,
+        launch: ServedLaunch,
+        gateway: RunGateway,
     ) -> None:
         self.failure = ""
         self.usage = TokenUsage()
-        self._question = question
+        self._request = request
         self._exchange = exchange
         self._launch = launch
         self._gateway = gateway
-        self._meter = question.provider.meter()
-        self._mask = KeyMask(question.key)
+        self._meter = request.provider.meter()
+        self._mask = KeyMask(request.key)
         self._is_judged = False
         self._has_answer = False
         self._reader: AnswerReader | None = None
@@ -79,7 +83,7 @@ class ProviderCall:
         self._is_over = False
         self._waited_seconds = 0.0
         self._is_streamed = True
-        self._body_bytes = len(question.body)
+        self._body_bytes = len(request.body)
         self._turn = gateway.bodies.turn(launch)
         self._reserve(1)
 
@@ -119,7 +123,7 @@ class ProviderCall:
         self._turn.reserve(sign * tokens, left)
 
     async def _run(self, sent: Callable[[], None]) -> None:
-        upstream = await Upstream.opened(self._gateway, self._launch, self._question.provider.host)
+        upstream = await Upstream.open(self._gateway, self._launch, self._request.provider.host)
         try:
             await self._ask(upstream)
             sent()
@@ -133,10 +137,10 @@ class ProviderCall:
                 await upstream.close()
 
     async def _ask(self, upstream: Upstream) -> None:
-        body = self._question.body
+        body = self._request.body
         self._is_streamed = await self._gateway.bodies.judged(len(body), _is_streamed, body)
-        await upstream.ask(self._question)
-        self._question = self._question._replace(body=b"")
+        await upstream.ask(self._request)
+        self._request = self._request._replace(body=b"")
 
     async def _relay(self, upstream: Upstream) -> None:
         head = await upstream.head()

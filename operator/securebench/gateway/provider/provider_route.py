@@ -19,7 +19,7 @@ from securebench.gateway.net.http1 import Exchange, receive_exchange
 from securebench.gateway.net.streams import AgentStream, linger
 from securebench.gateway.provider.provider_call import KeyRefusedError, ProviderCall
 from securebench.gateway.provider.provider_memory import Reservation
-from securebench.gateway.provider.provider_upstream import Question
+from securebench.gateway.provider.provider_upstream import UpstreamRequest
 from securebench.gateway.proxy.authority import HTTPS_PORT
 from securebench.gateway.relay import account
 from securebench.gateway.relay.headers import RefusedHeadersError, upstream_headers
@@ -76,14 +76,14 @@ async def serve_provider(agent: AgentStream, launch: ServedLaunch, gateway: RunG
     config = gateway.config.provider
     if config is None:
         raise ConfigError("the run has no model provider")
-    side = Side(agent, launch, gateway, config)
-    while await _serve_next(side):
+    connection = ProviderConnection(agent, launch, gateway, config)
+    while await _serve_next(connection):
         pass
     await linger(agent)
 
 
 @dataclass(frozen=True)
-class Side:
+class ProviderConnection:
     """An agent's connection and what it is served with.
 
     Attributes:
@@ -115,13 +115,13 @@ class Side:
         )  # fmt: skip
 
 
-async def _serve_next(side: Side) -> bool:
+async def _serve_next(connection: ProviderConnection) -> bool:
     """Serve one request; tell whether another may follow."""
-    before = side.agent.bytes_up
+    before = connection.agent.bytes_up
     exchange = await receive_exchange(
-        side.agent, side.gateway.config.limits.idle_seconds, side.failed
+        connection.agent, connection.gateway.config.limits.idle_seconds, connection.failed
     )
-    return exchange is not None and await Request(exchange, side, before).serve()
+    return exchange is not None and await Request(exchange, connection, before).serve()
 
 
 class Request:
@@ -129,21 +129,25 @@ class Request:
 
     Args:
         exchange: The request, and where the answer goes.
-        side: Where it came from.
+        connection: Where it came from.
         bytes_before: Of the agent, before the head of the request.
     """
 
-    def __init__(self, exchange: Exchange, side: Side, bytes_before: int) -> None:
+    def __init__(
+        self, exchange: Exchange, connection: ProviderConnection, bytes_before: int
+    ) -> None:
         self._exchange = exchange
-        self._agent = side.agent
-        self._side = side
-        self._launch = side.launch
-        self._gateway = side.gateway
-        self._config = side.config
-        self._provider = replace(provider_named(side.config.name), host=side.config.host)
+        self._agent = connection.agent
+        self._connection = connection
+        self._launch = connection.launch
+        self._gateway = connection.gateway
+        self._config = connection.config
+        self._provider = replace(
+            provider_named(connection.config.name), host=connection.config.host
+        )
         self._call: ProviderCall | None = None
-        self._began = side.gateway.monotonic()
-        self._bytes = bytes_before, side.agent.bytes_down
+        self._began = connection.gateway.monotonic()
+        self._bytes = bytes_before, connection.agent.bytes_down
         self._verdict, self._reason = Verdict.CUT, Cause.CLOSED.value
         self._model = ""
         self._kinds: tuple[str, ...] = ()
@@ -191,9 +195,9 @@ class Request:
         try:
             async with self._gateway.bodies.reader(self._launch):
                 room = await self._gateway.bodies.reserve(self._size())
-                question = await self._question()
-            self._call = self._begun(question)
-            del question  # the call gives the body up as soon as it is sent
+                request = await self._upstream_request()
+            self._call = self._begun(request)
+            del request  # the call gives the body up as soon as it is sent
             is_served = await _while_there(self._agent, self._call.run(room.release))
         except KeyRefusedError:
             self._verdict, self._reason = Verdict.ALLOWED, PROVIDER_AUTH
@@ -213,7 +217,7 @@ class Request:
             limit if self._exchange.head.length is None else min(self._exchange.head.length, limit)
         )
 
-    async def _question(self) -> Question:
+    async def _upstream_request(self) -> UpstreamRequest:
         """Read the request and make what is sent instead.
 
         Raises:
@@ -233,7 +237,7 @@ class Request:
         except RefusedHeadersError as error:
             raise RefusedCallError(RequestRefusal.BAD_REQUEST, error.reason) from error
         target = self._exchange.head.target
-        return Question(self._provider, target, headers, body.data, key)
+        return UpstreamRequest(self._provider, target, headers, body.data, key)
 
     async def _raw(self) -> bytes:
         try:
@@ -276,15 +280,15 @@ class Request:
         if found is not None:
             raise RefusedCallError(found, _OBSTACLES[found])
 
-    def _begun(self, question: Question) -> ProviderCall:
+    def _begun(self, request: UpstreamRequest) -> ProviderCall:
         """Count the request; nothing is awaited between the check of the budget and this."""
         self._check_obstacle()
         self._launch.update_relay(account.sent(self._launch.relay, self._model, self._kinds))
-        return ProviderCall(question, self._exchange, self._launch, self._gateway)
+        return ProviderCall(request, self._exchange, self._launch, self._gateway)
 
     async def _refuse(self, error: RefusedCallError) -> None:
         self._kinds = tuple(sorted({*self._kinds, *error.kinds}))
-        self._side.refused(error.refusal, error.kinds)
+        self._connection.refused(error.refusal, error.kinds)
         cause = Cause.HOSTED_TOOL if error.kinds else _CAUSES.get(error.refusal)
         self._verdict = Verdict.REFUSED
         self._reason = PROVIDER_AUTH if cause is None else cause.value

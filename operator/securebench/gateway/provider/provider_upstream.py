@@ -17,7 +17,7 @@ from securebench.gateway.server.context import RunGateway
 from securebench.gateway.server.launch import ServedLaunch
 
 
-class Question(NamedTuple):
+class UpstreamRequest(NamedTuple):
     """What is sent.
 
     Attributes:
@@ -50,7 +50,7 @@ class Upstream:
         self._body: AsyncIterator[bytes] | None = None
 
     @classmethod
-    async def opened(cls, gateway: RunGateway, launch: ServedLaunch, host: str) -> Upstream:
+    async def open(cls, gateway: RunGateway, launch: ServedLaunch, host: str) -> Upstream:
         """Connect to the provider; the allow-list has no say in it, the address rule has.
 
         Raises:
@@ -64,15 +64,15 @@ class Upstream:
             raise UnreachableError("The provider is not reachable.", Cause.UNREACHABLE) from error
         return cls(stream, gateway.config.limits.idle_seconds)
 
-    async def ask(self, question: Question) -> None:
+    async def ask(self, request: UpstreamRequest) -> None:
         """Send the request.
 
         Raises:
             UnreachableError: The provider does not take it.
         """
         async with self._guarded():
-            await self._origin.start("POST", question.target, tuple(question.headers))
-            await self._origin.send(question.body)
+            await self._origin.start("POST", request.target, tuple(request.headers))
+            await self._origin.send(request.body)
             await self._origin.finish()
 
     async def head(self) -> h11.Response:

@@ -8,7 +8,7 @@ from securebench.gateway.net.causes import Cause, CutError, RefusedError, Unreac
 from securebench.gateway.net.http1 import refusal
 from securebench.gateway.net.streams import AgentStream, Stream, pump
 from securebench.gateway.proxy.authority import Target, connect_target
-from securebench.gateway.proxy.hello import HelloReader
+from securebench.gateway.proxy.client_hello import ClientHelloParser
 from securebench.gateway.server.context import RunGateway
 from securebench.gateway.server.decisions import Decision, Verdict
 from securebench.gateway.server.launch import ServedLaunch
@@ -98,7 +98,7 @@ class _Tunnel:
 
     async def _hello(self) -> bytes:
         """Return the agent's first bytes, which hold a whole ClientHello for the target."""
-        reader, received, name = HelloReader(), b"", None
+        reader, received, name = ClientHelloParser(), b"", None
         try:
             async with asyncio.timeout(self._gateway.config.limits.connect_seconds):
                 while name is None:

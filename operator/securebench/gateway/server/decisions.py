@@ -31,7 +31,7 @@ class Decision:
     """One connection or request and what became of it, written when it has ended.
 
     Attributes:
-        route: Which of the two ways out.
+        route: Which of the two egress routes.
         method: Of HTTP; ``CONNECT`` for a tunnel.
         host: As the agent asked for it.
         port: 0 where none was understood.

@@ -60,14 +60,14 @@ def serve(
     _control(SET_DUMPABLE, 0)
     connections = _connected(listener, repeats, work)
     listener.close()
-    surroundings = _surroundings()
+    state = _process_state()
     while connections:
         # Its first message comes when the tests are done with the connection before.
         select.select(connections[:1], [], [])
         end_children()
         for folder in filter(os.path.isdir, folders):
             empty(folder)
-        if _surroundings() != surroundings:
+        if _process_state() != state:
             raise LeftoverError("a limit of this process or a memory that lasts")
         with contextlib.suppress(OSError):
             os.sched_setaffinity(0, range(os.cpu_count() or 1))
@@ -150,7 +150,7 @@ def _be_worker(
         os._exit(0)
 
 
-def _surroundings() -> object:
+def _process_state() -> object:
     """Return what processes of this user can change and later ones find, other than files."""
     limits = [resource.getrlimit(number) for number in RESOURCES]
     return os.nice(0), limits, [_keys(path) for path in IPC]

@@ -8,10 +8,10 @@ from typing import Annotated, ClassVar, Self
 
 from pydantic import Field, model_validator
 
-from securebench.run.api import wording
+from securebench.run.api import rule_messages
 from securebench.run.api.agents import HarnessType, provider_fits, with_provider
 from securebench.run.api.base import ApiModel
-from securebench.run.api.choices import (
+from securebench.run.api.enums import (
     CancelMode,
     DangerousCommand,
     IsolationGap,
@@ -21,7 +21,7 @@ from securebench.run.api.choices import (
     TaintEffect,
     TolerationOperator,
 )
-from securebench.run.api.shapes import (
+from securebench.run.api.field_types import (
     ConfigKey,
     Digest,
     EnvName,
@@ -117,7 +117,7 @@ class Pack(ApiModel):
     def _one_source(self) -> Self:
         sources = (self.volume, self.config_map, self.secret)
         if sum(source is not None for source in sources) != 1:
-            raise ValueError(wording.ONE_SOURCE)
+            raise ValueError(rule_messages.ONE_SOURCE)
         return self
 
 
@@ -145,7 +145,7 @@ class Harness(ApiModel):
     @model_validator(mode="after")
     def _env_has_values(self) -> Self:
         if self.env and self.secret_ref is None:
-            raise ValueError(wording.ENV_HAS_VALUES)
+            raise ValueError(rule_messages.ENV_HAS_VALUES)
         return self
 
 
@@ -255,9 +255,9 @@ class Toleration(ApiModel):
     @model_validator(mode="after")
     def _complete(self) -> Self:
         if self.operator is TolerationOperator.EXISTS and self.value:
-            raise ValueError(wording.EXISTS_HAS_NO_VALUE)
+            raise ValueError(rule_messages.EXISTS_HAS_NO_VALUE)
         if self.operator is TolerationOperator.EQUAL and self.key is None:
-            raise ValueError(wording.EQUAL_HAS_KEY)
+            raise ValueError(rule_messages.EQUAL_HAS_KEY)
         return self
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from securebench.run.api import wording
+from securebench.run.api import rule_messages
 from securebench.run.api.agents import provider_fits, provider_needed, with_provider
 from securebench.run.api.base import ApiModel
 from securebench.run.api.models import (
@@ -128,13 +128,13 @@ RULES: Mapping[type[ApiModel], Sequence[CelRule]] = {
         CelRule(
             "(has(self.volume) ? 1 : 0) + (has(self.configMap) ? 1 : 0) + "
             "(has(self.secret) ? 1 : 0) == 1",
-            wording.ONE_SOURCE,
+            rule_messages.ONE_SOURCE,
         ),
     ),
     Harness: (
         CelRule(
             "!has(self.env) || size(self.env) == 0 || has(self.secretRef)",
-            wording.ENV_HAS_VALUES,
+            rule_messages.ENV_HAS_VALUES,
         ),
     ),
     Resources: (
@@ -145,11 +145,11 @@ RULES: Mapping[type[ApiModel], Sequence[CelRule]] = {
         CelRule(
             "!has(self.operator) || self.operator != 'Exists' || !has(self.value) || "
             "self.value == ''",
-            wording.EXISTS_HAS_NO_VALUE,
+            rule_messages.EXISTS_HAS_NO_VALUE,
         ),
         CelRule(
             "has(self.operator) && self.operator == 'Exists' || has(self.key)",
-            wording.EQUAL_HAS_KEY,
+            rule_messages.EQUAL_HAS_KEY,
         ),
     ),
 }

@@ -35,9 +35,9 @@ class Controls:
         halt: ``DRAINING`` ends what is queued, ``STOPPED`` ends everything.
         halt_message: One plain sentence for the records of what was ended.
         max_unschedulable: Unschedulable Pods of this run at which nothing new begins.
-        has_way_out: Whether the run's gateway is there, or none is needed; without it no harness
-            Pod is created.
-        is_closed_off: Whether all network policies of the run are there; without them no Pod is
+        is_gateway_ready: Whether the run's gateway is there, or none is needed; without it no
+            harness Pod is created.
+        has_policies: Whether all network policies of the run are there; without them no Pod is
             created.
     """
 
@@ -45,8 +45,8 @@ class Controls:
     halt: Halt = Halt.NONE
     halt_message: str = ""
     max_unschedulable: int = MAX_UNSCHEDULABLE
-    has_way_out: bool = True
-    is_closed_off: bool = True
+    is_gateway_ready: bool = True
+    has_policies: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,7 +90,7 @@ class RunDecision:
 
 
 @dataclass(frozen=True, slots=True)
-class Situation:
+class ObservedState:
     """Everything a pass looks at.
 
     Attributes:
@@ -122,11 +122,11 @@ class _Draft:
     open: int = 0
 
 
-def reconcile(situation: Situation, controls: Controls) -> RunDecision:
+def reconcile(observed: ObservedState, controls: Controls) -> RunDecision:
     """Decide one pass.
 
     Args:
-        situation: What is known and seen.
+        observed: What is known and seen.
         controls: What is allowed.
 
     Returns:
@@ -138,12 +138,12 @@ def reconcile(situation: Situation, controls: Controls) -> RunDecision:
         was lowered; an attempt has at most one live launch; a finished attempt begins nothing.
     """
     draft = _Draft()
-    for history in situation.history.values():
+    for history in observed.history.values():
         if history.finish is None:
             draft.open += 1
-            _consider(draft, situation, controls, history)
-    begin = _admit(draft, situation, controls)
-    deletions = tuple(_deletions(situation))
+            _consider(draft, observed, controls, history)
+    begin = _admit(draft, observed, controls)
+    deletions = tuple(_deletions(observed))
     return RunDecision(
         lost=tuple(draft.lost),
         begin=begin,
@@ -157,7 +157,7 @@ def reconcile(situation: Situation, controls: Controls) -> RunDecision:
 
 
 def _consider(
-    draft: _Draft, situation: Situation, controls: Controls, history: AttemptHistory
+    draft: _Draft, observed: ObservedState, controls: Controls, history: AttemptHistory
 ) -> None:
     ended = _halted(controls, history)
     if ended is not None:
@@ -167,12 +167,12 @@ def _consider(
         draft.finishes.append(unreadable(history.key))
         return
     draft.active += history.live is not None
-    name = pod_name(situation.plan.identity.uid, history.live) if history.live else ""
-    view = situation.pods.get(name)
+    name = pod_name(observed.plan.identity.uid, history.live) if history.live else ""
+    view = observed.pods.get(name)
     if history.live is not None and view is None:
-        _unseen(draft, situation, history.live, name)
+        _unseen(draft, observed, history.live, name)
         return
-    match attempt_step(situation.plan, history, view, situation.now):
+    match attempt_step(observed.plan, history, view, observed.now):
         case Begin(launch):
             draft.candidates.append(launch)
         case Capture() as capture:
@@ -194,19 +194,19 @@ def _halted(controls: Controls, history: AttemptHistory) -> Finish | None:
     return None
 
 
-def _unseen(draft: _Draft, situation: Situation, live: LaunchKey, name: str) -> None:
-    if name in situation.vanished:
+def _unseen(draft: _Draft, observed: ObservedState, live: LaunchKey, name: str) -> None:
+    if name in observed.vanished:
         message = f"Pod {name} disappeared before it gave a result"
-        draft.lost.append(Lost(live, POD_LOST, message, situation.now))
-    elif name in situation.pending:
+        draft.lost.append(Lost(live, POD_LOST, message, observed.now))
+    elif name in observed.pending:
         draft.repeat.append(live)
 
 
-def _admit(draft: _Draft, situation: Situation, controls: Controls) -> tuple[LaunchKey, ...]:
+def _admit(draft: _Draft, observed: ObservedState, controls: Controls) -> tuple[LaunchKey, ...]:
     """Choose which launches begin: attempts that are under way come before new ones."""
     if controls.halt in {Halt.SUSPENDED, Halt.STOPPED}:
         return ()
-    stuck = sum(1 for view in situation.pods.values() if view.unschedulable)
+    stuck = sum(1 for view in observed.pods.values() if view.unschedulable)
     free = controls.parallelism - draft.active
     if stuck >= controls.max_unschedulable or free <= 0:
         return ()
@@ -217,24 +217,24 @@ def _admit(draft: _Draft, situation: Situation, controls: Controls) -> tuple[Lau
 
 def _creatable(launches: Iterable[LaunchKey], controls: Controls) -> Iterable[LaunchKey]:
     """Return the launches whose Pods find the network that they need."""
-    if not controls.is_closed_off:
+    if not controls.has_policies:
         return ()
-    return (x for x in launches if controls.has_way_out or x.role is not Role.HARNESS)
+    return (x for x in launches if controls.is_gateway_ready or x.role is not Role.HARNESS)
 
 
-def _deletions(situation: Situation) -> Iterable[Deletion]:
-    for view in situation.pods.values():
+def _deletions(observed: ObservedState) -> Iterable[Deletion]:
+    for view in observed.pods.values():
         if view.launch is None or view.deleting_since is not None:
             continue
-        history = situation.history.get(view.launch.attempt_key)
+        history = observed.history.get(view.launch.attempt_key)
         if history is None:
             continue
-        if history.live != view.launch and not _is_kept(situation, history, view):
+        if history.live != view.launch and not _is_kept(observed, history, view):
             yield Deletion(view.name, view.uid, at_once=not view.is_terminal)
 
 
-def _is_kept(situation: Situation, history: AttemptHistory, view: PodView) -> bool:
-    keep = situation.plan.policy.keep_pods
+def _is_kept(observed: ObservedState, history: AttemptHistory, view: PodView) -> bool:
+    keep = observed.plan.policy.keep_pods
     if not view.is_terminal or keep == "None":
         return False
     if keep == "All":

@@ -29,7 +29,7 @@ from securebench.run.plan.model import RunPolicy, VerifierKind
 
 COURIER = "courier"
 EGRESS_PROXY = "egress-proxy"
-"""Sidecar of a harness with a way out; it ends with 0 only when the gateway has its last word."""
+"""Sidecar of a harness with egress; it ends with 0 only when the gateway has its last word."""
 STAGED_CANDIDATE = "candidate"
 """Phase in supervise's message when staging failed at what a candidate holds: before it ran."""
 PREFLIGHT = "preflight"
@@ -218,7 +218,7 @@ def _have_ended(view: PodView, *sidecars: str) -> bool:
 
 
 def _proxy_end(view: PodView) -> Interrupted | None:
-    """Return the trouble of the way out of a Pod that has ended, or None."""
+    """Return the trouble of the egress of a Pod that has ended, or None."""
     proxy = view.containers.get(EGRESS_PROXY)
     if proxy is None:
         return None

@@ -1,4 +1,4 @@
-"""The tool of a model provider in a run: which version, which image, which way out."""
+"""The tool of a model provider in a run: which version, which image, which egress."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def agent_plan(harness: ProviderHarness, overlays: Overlays, begun_with: str = "
 
 
 def egress_plan(harness: HarnessConfig, spec: BenchmarkRunSpec) -> EgressPlan | None:
-    """Return the way out of a run's harness Pods, or None for no network at all."""
+    """Return the egress of a run's harness Pods, or None for no network at all."""
     provider = _provider_plan(harness, spec) if isinstance(harness, ProviderHarness) else None
     if provider is None and not harness.allowed_domains:
         return None

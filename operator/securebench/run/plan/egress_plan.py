@@ -1,4 +1,4 @@
-"""What a run's way out is: its gateway, the model provider behind it and the provider's tool."""
+"""What a run's egress is: its gateway, the model provider behind it and the provider's tool."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class ProviderPlan:
 
 @dataclass(frozen=True, slots=True)
 class EgressPlan:
-    """The way out of a run's harness Pods; a run without one has no network at all.
+    """The egress of a run's harness Pods; a run without any has no network at all.
 
     Attributes:
         domains: Configured ``allowed_domains``; empty: the proxy route is closed.

@@ -302,7 +302,7 @@ class RunPlan:
         policy_digest: ``sha256:…`` over verification policy, limits and isolation.
         digest: ``sha256:…`` over everything that may change an outcome; binds the journal.
         audit: Whether the run examines a pack; its records say so.
-        egress: The way out, or None for no network at all.
+        egress: What is allowed, or None for no network at all.
         pack_audit: What the newest audit said when the run started; its records say so.
     """
 

@@ -1,4 +1,4 @@
-"""The one Pod of a run that has a way out of the cluster, and its Service."""
+"""The one Pod of a run that has egress from the cluster, and its Service."""
 
 from __future__ import annotations
 

@@ -36,7 +36,7 @@ class IsolationLabels(StrEnum):
 
 
 class Network(StrEnum):
-    """Whether the harness Pods have a way out."""
+    """Whether the harness Pods have egress."""
 
     NONE = "none"
     EGRESS = "egress"
@@ -78,7 +78,7 @@ def credentials(plan: RunPlan) -> Credentials:
 
 
 def network(plan: RunPlan) -> Network:
-    """Return whether the run's harness Pods have a way out."""
+    """Return whether the run's harness Pods have egress."""
     return Network.NONE if plan.egress is None else Network.EGRESS
 
 

@@ -1,4 +1,4 @@
-"""What a record says of the harness and of what it did on its way out.
+"""What a record says of the harness and of its egress.
 
 Source: contract 11.4, 12.2, 12.3, 13.1, 15.4.
 """

@@ -9,8 +9,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from securebench.protocol.bounds import MIB
+from securebench.run.api.field_types import quantity
 from securebench.run.api.models import DEFAULT_MEMORY_LIMIT, DEFAULT_REQUESTS
-from securebench.run.api.shapes import quantity
 from securebench.run.plan.model import PodPolicy, TaskLimits, TaskPlan
 
 if TYPE_CHECKING:

@@ -1,4 +1,4 @@
-"""Whole runs with a way out, on an operator in memory."""
+"""Whole runs with egress, on an operator in memory."""
 
 import base64
 import json

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from securebench.controller.capture.launch_report import lost_usage
-from securebench.controller.loop.start import BoundRun
+from securebench.controller.loop.start import PreparedRun
 from securebench.controller.reporting.run_status import Exported
 from securebench.controller.volume.journal import Journal
 from securebench.controller.volume.published import publish
@@ -44,31 +44,31 @@ EXPORT_SHARE = 10.0
 """Writing candidates.jsonl takes at most one part in so many of the time."""
 
 
-class RunBook:
+class RunLedger:
     """What is known and kept of one run; every method that writes returns when the disk has it.
 
     Args:
-        bound: The run.
+        prepared: The run.
         journal: Its open journal.
         clock: The wall clock.
     """
 
-    def __init__(self, bound: BoundRun, journal: Journal, clock: Clock) -> None:
-        self._bound = bound
+    def __init__(self, prepared: PreparedRun, journal: Journal, clock: Clock) -> None:
+        self._prepared = prepared
         self._journal = journal
         self._clock = clock
-        self.history = run_history(bound.plan, journal.entries)
+        self.history = run_history(prepared.plan, journal.entries)
         self.exported = Exported()
         self._is_dirty = True
         self._is_beginning = False
         self._export_at = 0.0
 
     @classmethod
-    async def open(cls, bound: BoundRun, clock: Clock, process: str = "") -> RunBook:
+    async def open(cls, prepared: PreparedRun, clock: Clock, process: str = "") -> RunLedger:
         """Open the journal, bind it and take it over.
 
         Args:
-            bound: The run.
+            prepared: The run.
             clock: The wall clock.
             process: Names the operator's process.
 
@@ -76,18 +76,18 @@ class RunBook:
             StorageError: Another operator has it, or it is corrupt.
             InvariantViolationError: It belongs to another plan.
         """
-        journal = await asyncio.to_thread(bound.store.open_journal)
+        journal = await asyncio.to_thread(prepared.store.open_journal)
         try:
-            book = cls(bound, journal, clock)
-            await book.take_over(process)
+            ledger = cls(prepared, journal, clock)
+            await ledger.take_over(process)
         except BaseException:
             journal.close()
             raise
-        return book
+        return ledger
 
     async def take_over(self, process: str) -> None:
         """Write who has the journal now; the first time also what it is bound to."""
-        plan = self._bound.plan
+        plan = self._prepared.plan
         known = self.history.bound
         if known is not None and known.plan_digest != plan.digest:
             raise InvariantViolationError("the journal belongs to another plan")
@@ -97,7 +97,7 @@ class RunBook:
         if known is not None:
             await self.write([opened])
             return
-        kept = [item for item in self._bound.kept if item.finish.key in self.history.attempts]
+        kept = [item for item in self._prepared.kept if item.finish.key in self.history.attempts]
         await self.write([RunBound(plan.identity.uid, plan.digest), opened, *kept])
 
     async def write(self, entries: Sequence[Entry]) -> None:
@@ -122,7 +122,7 @@ class RunBook:
     async def _export(self) -> None:
         self._is_dirty = False
         began = self._clock.now()
-        records, sha256 = await asyncio.to_thread(self._bound.store.export, self.finished())
+        records, sha256 = await asyncio.to_thread(self._prepared.store.export, self.finished())
         self.exported = Exported(records, sha256)
         ended = self._clock.now()
         self._export_at = ended + EXPORT_SHARE * (ended - began)
@@ -131,8 +131,8 @@ class RunBook:
         """End the run: results and summary first, then the last entry."""
         await self._export()
         self.exported = replace(self.exported, is_sealed=True)
-        store = self._bound.store
-        plan = self._bound.plan
+        store = self._prepared.store
+        plan = self._prepared.plan
         has_provider = plan.egress is not None and plan.egress.provider is not None
         usage = total_usage(self.history.attempts.values()) if has_provider else None
         summary = run_summary(plan.identity.run_id, self._facts(), usage)
@@ -140,7 +140,7 @@ class RunBook:
         body["sha256"] = self.exported.sha256
         await asyncio.to_thread(store.write_json, SUMMARY, body)
         if not plan.audit:
-            published = await asyncio.to_thread(publish, store, self._bound.index, reason)
+            published = await asyncio.to_thread(publish, store, self._prepared.index, reason)
             self.exported = replace(self.exported, published_sha256=published)
         if self.history.ended is None:
             await self.write([RunEnded(reason, message, self._clock.now())])
@@ -177,31 +177,31 @@ class RunBook:
 
     def _cut_usage(self, key: AttemptKey) -> Usage:
         """Return what a launch asked that is ended while it runs: nothing captures it."""
-        plan, live = self._bound.plan, self.history.attempts[key].live
+        plan, live = self._prepared.plan, self.history.attempts[key].live
         if plan.egress is None or live is None:
             return Usage()
-        return lost_usage(self._bound.store, pod_name(plan.identity.uid, live))
+        return lost_usage(self._prepared.store, pod_name(plan.identity.uid, live))
 
     def _write_record(self, finish: Finish, at: float, usage: Usage) -> str:
-        plan = self._bound.plan
+        plan = self._prepared.plan
         known = self.history.attempts[finish.key]
         known = replace(known, finish=finish, usage=known.usage + usage)
         is_read = known.doubt is not Doubt.CONDEMNED
         known = known if is_read else replace(known, verification=None)
-        texts = read_texts(self._bound.store, known) if is_read else RecordTexts()
+        texts = read_texts(self._prepared.store, known) if is_read else RecordTexts()
         found = self.history.isolation
         is_verified = found is not None and found.verified
         context = RecordContext(
             isolation=IsolationLabels.VERIFIED if is_verified else IsolationLabels.DECLARED,
             finished_at=at,
-            run_ordinal=self._bound.index.run_ordinal,
-            resume_generation=self._bound.index.resume_generation,
+            run_ordinal=self._prepared.index.run_ordinal,
+            resume_generation=self._prepared.index.resume_generation,
             platform=platform_name(),
             node_reachable=found is not None and found.node_reachable,
         )
         record = candidate_record(plan, plan.tasks[finish.key.task], known, texts, context)
         record |= {} if is_read else {"record_truncated": True}
-        return self._bound.store.write_record(finish.key, record_line(record, plan.limits))
+        return self._prepared.store.write_record(finish.key, record_line(record, plan.limits))
 
 
 def platform_name() -> str:

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 from securebench.core.errors import InvalidInputError
-from securebench.run.api.choices import CancelMode, IsolationRequirement
 from securebench.run.api.conditions import Reason
+from securebench.run.api.enums import CancelMode, IsolationRequirement
 from securebench.run.api.models import BenchmarkRunSpec
 from securebench.run.decide.reconcile import Controls, Halt
 
 
-class Wishes:
+class DesiredState:
     """The latest spec of a run.
 
     Args:

@@ -1,4 +1,4 @@
-"""What the command line brings home of a run with a way out."""
+"""What the command line brings home of a run with egress."""
 
 from securebench.client.session.run_summary import parse_summary
 from unit.cli.fake_operator import OperatorRun, Script, record

@@ -25,7 +25,7 @@ _FIRST: Final = (0, 2, 3)
 """Characters of base64 that also depend on the bytes before, by how many of these there are."""
 
 
-class ExposedValues:
+class SecretValues:
     """The values of ``harness.env`` that entered a run's harness Pods.
 
     Args:

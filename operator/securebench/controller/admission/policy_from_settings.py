@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
+from securebench.controller.process.bootstrap import KUBELET_TARGET
 from securebench.controller.process.settings import (
     AccessMode,
     Overlay,
@@ -11,7 +12,6 @@ from securebench.controller.process.settings import (
     Settings,
     TolerationRule,
 )
-from securebench.controller.process.surroundings import KUBELET_TARGET
 from securebench.core.errors import ConfigErrors, SpecError
 from securebench.run.api.models import BenchmarkRunSpec, Toleration
 from securebench.run.plan.agent_plan import LATEST, Overlays

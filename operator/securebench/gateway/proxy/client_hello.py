@@ -26,7 +26,7 @@ _ENCRYPTED_HELLO = frozenset({*range(0xFE08, 0xFE0E), 0xFFCE})
 """encrypted_client_hello, its drafts, and encrypted_server_name before it."""
 
 
-class HelloReader:
+class ClientHelloParser:
     """Takes the first bytes of a TLS client until they name a server."""
 
     def __init__(self) -> None:

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from securebench.cluster.port import Cluster, ObjectKind
-from securebench.controller.capture.exposed import ExposedValues
+from securebench.controller.capture.secret_values import SecretValues
 from securebench.controller.volume.store import RunStore
 from securebench.files.durable import replace_file
 from securebench.run.layout import PRODUCER_NAME, VERIFICATION_NAME
@@ -22,7 +22,7 @@ FOLDERS = {Role.HARNESS: PRODUCER_NAME, Role.VERIFIER: VERIFICATION_NAME}
 STREAMS = ("stdout", "stderr")
 
 
-async def exposed_values(cluster: Cluster, harness: HarnessPlan) -> ExposedValues:
+async def exposed_values(cluster: Cluster, harness: HarnessPlan) -> SecretValues:
     """Read the values that enter a run's harness Pods.
 
     Args:
@@ -33,16 +33,14 @@ async def exposed_values(cluster: Cluster, harness: HarnessPlan) -> ExposedValue
         ClusterError: The API server did not answer.
     """
     if not harness.env or not harness.secret:
-        return ExposedValues()
+        return SecretValues()
     secret = await cluster.get(ObjectKind.SECRET, harness.secret)
     data = secret.get("data") if secret is not None else None
     known = data if isinstance(data, Mapping) else {}
-    return ExposedValues(
-        base64.b64decode(str(known[name])) for name in harness.env if name in known
-    )
+    return SecretValues(base64.b64decode(str(known[name])) for name in harness.env if name in known)
 
 
-def hide_values(store: RunStore, launch: LaunchKey, values: ExposedValues) -> None:
+def hide_values(store: RunStore, launch: LaunchKey, values: SecretValues) -> None:
     """Fill the values up in the streams that a launch left on the volume. Blocks.
 
     The candidate stays as it is: what is graded is what the agent handed in.
@@ -66,7 +64,7 @@ def hide_values(store: RunStore, launch: LaunchKey, values: ExposedValues) -> No
                 replace_file(folder / name, hidden)
 
 
-def without_values(report: CommandReport, values: ExposedValues) -> CommandReport:
+def without_values(report: CommandReport, values: SecretValues) -> CommandReport:
     """Fill the values up in what supervise and git said in a harness Pod.
 
     Args:

@@ -12,7 +12,7 @@ CREATION_SECONDS = 10.0
 """How long an interrupted start waits for the answer to what it has begun to create."""
 
 
-async def undisturbed(step: Coroutine[object, object, T]) -> T:
+async def shielded(step: Coroutine[object, object, T]) -> T:
     """Let a step that creates things come to its end, also when the program is interrupted.
 
     Otherwise a Secret would be left without its run, and nobody would be told of the run. A step
