@@ -164,7 +164,7 @@ class ConfigReader:
         self.errors: list[ConfigError] = []
 
     def fail(self, message: str, key: tuple[str, ...]) -> None:
-        """Note a defect."""
+        """Add an error to those that are reported together."""
         self.errors.append(ConfigError(message, key=key))
 
     def fail_at(self, name: str, problem: str) -> None:

@@ -1,4 +1,4 @@
-"""``securebench audit``."""
+"""The command ``securebench audit``: arguments, output and exit code."""
 
 from __future__ import annotations
 

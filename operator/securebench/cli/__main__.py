@@ -1,4 +1,4 @@
-"""``python -m securebench.cli``."""
+"""Starts the command line by ``python -m securebench.cli``."""
 
 from securebench.cli.main import main
 

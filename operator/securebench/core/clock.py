@@ -16,7 +16,7 @@ class Clock(Protocol):
 
 
 class SystemClock:
-    """The machine's clock."""
+    """Wall clock of the machine, seconds since the epoch."""
 
     def now(self) -> float:
         """Return seconds since the epoch."""

@@ -170,4 +170,4 @@ class DigestMismatchError(StorageError):
 
 
 class InvariantViolationError(SecureBenchError):
-    """Our own bug."""
+    """A state that only a defect of SecureBench can reach."""

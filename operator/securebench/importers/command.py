@@ -1,4 +1,4 @@
-"""``securebench pack import``."""
+"""The command ``securebench pack import``: arguments, output and exit code."""
 
 from __future__ import annotations
 

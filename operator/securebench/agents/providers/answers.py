@@ -62,7 +62,7 @@ class Meter(ABC):
 
 
 class AnswerReader(Protocol):
-    """Reads one answer."""
+    """Counts the tokens of one answer while its bytes pass by."""
 
     def feed(self, piece: bytes) -> None:
         """Take the next bytes of the body."""
@@ -112,7 +112,7 @@ class DocumentReader:
             self._text.clear()
 
     def end(self) -> None:
-        """Read what came."""
+        """Read the body that was kept, now that it is complete."""
         if self._meter.has_gap:
             return
         try:

@@ -172,7 +172,7 @@ class AnthropicMeter(Meter):
                 self.is_complete = True
 
     def document(self, document: Mapping[str, object]) -> None:
-        """Take a message."""
+        """Count the usage of a message that came as one JSON document."""
         self._merge(object_at(document, "usage"))
         self.is_complete = document.get("type") == "message"
 

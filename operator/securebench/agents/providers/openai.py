@@ -229,7 +229,7 @@ class OpenAIMeter(Meter):
                 self.is_complete = True
 
     def document(self, document: Mapping[str, object]) -> None:
-        """Take a response."""
+        """Count the usage of a response that came as one JSON document."""
         usage = object_at(document, "usage")
         details = object_at(usage, "input_tokens_details")
         self.usage = TokenUsage(

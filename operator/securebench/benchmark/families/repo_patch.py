@@ -77,7 +77,7 @@ _TESTS_SECTION = FieldSection(
 _TESTS = object_rule(_TESTS_SECTION)
 
 PATCHES = ("setup_patch", "test_patch", "control")
-"""Of ``eval.tests``."""
+"""Keys of ``eval.tests`` whose values are patches."""
 
 
 def candidate_policy(tests: object, separate: object) -> Mapping[str, object]:

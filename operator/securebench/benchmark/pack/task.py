@@ -1,4 +1,4 @@
-"""The compiled task."""
+"""A row after compilation: resources with lanes, environment, extraction, verification."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``securebench pack lint|push|show|list|rm``."""
+"""The commands ``securebench pack lint|push|show|list|rm``: what they do and print."""
 
 from __future__ import annotations
 

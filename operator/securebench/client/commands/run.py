@@ -1,4 +1,4 @@
-"""``securebench run``."""
+"""The command ``securebench run``: a tester YAML from its file to the results."""
 
 from __future__ import annotations
 

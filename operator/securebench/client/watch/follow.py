@@ -97,7 +97,7 @@ class NoteFilter:
 
 
 def run_state(run: Raw) -> RunState:
-    """Read a BenchmarkRun."""
+    """Return what the status of a BenchmarkRun says."""
     meta, status = _mapping(run, "metadata"), _mapping(run, "status")
     tasks = _mapping(status, "tasks")
     conditions = cast("list[Mapping[str, object]]", status.get("conditions") or [])

@@ -68,7 +68,7 @@ class Reporter(Protocol):
 
 
 class NullReporter:
-    """Nobody."""
+    """Reports to nobody: for callers that want the result only."""
 
     def report(self, event: str, **fields: object) -> None:
         """Do nothing."""
@@ -85,7 +85,7 @@ class WarningReporter:
         self._lines = LineReporter(console)
 
     def report(self, event: str, **fields: object) -> None:
-        """Print a warning."""
+        """Print the event if it is a warning, nothing otherwise."""
         if event == Event.WARNING:
             self._lines.report(event, **fields)
 

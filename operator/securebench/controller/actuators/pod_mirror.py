@@ -91,6 +91,8 @@ class Mirror(Generic[V]):
     def saw(self, raw: Raw) -> None:
         """Take the reply of a create in, so that the next decision knows of it."""
         view = self.view(raw)
+        # The watch may be quicker than the reply: what it saw is newer, and a Pod that it saw
+        # deleted stays gone.
         if view is not None and view.name not in self.vanished:
             self._objects.setdefault(view.name, view)
             self._created[view.name] = self._lists
@@ -110,6 +112,7 @@ class Mirror(Generic[V]):
         listing = await self._cluster.list(self.kind, self._selector)
         views = {view.name: view for raw in listing.items if (view := self.view(raw)) is not None}
         for name in set(self._objects) - set(views):
+            # A list that was under way while the object was created need not hold it.
             if self._created.get(name, 0) < began:
                 self._remove(name)
             else:
@@ -143,6 +146,7 @@ class Mirror(Generic[V]):
             ClusterError: The API server did not answer the list.
         """
         follower = asyncio.create_task(self.follow(await self.list()))
+        # A watch that ends by an error wakes the loop, whose ``check`` raises it there.
         follower.add_done_callback(lambda _: self.changed())
         self._follower = follower
         try:

@@ -41,7 +41,7 @@ class Operator:
         self._tasks: list[asyncio.Task[None]] = []
 
     def registry(self) -> kopf.OperatorRegistry:
-        """Return the handlers."""
+        """Return kopf's registry with the handlers of this operator."""
         registry = kopf.OperatorRegistry()
         kopf.on.startup(registry=registry)(self.startup)
         kopf.on.cleanup(registry=registry)(self.cleanup)

@@ -107,7 +107,7 @@ class BodyMemory:
         return Reservation(self, size)
 
     def free(self, size_bytes: int) -> None:
-        """Take room back."""
+        """Give reserved bytes back to the budget."""
         self._used -= size_bytes
         self._freed.set()
 

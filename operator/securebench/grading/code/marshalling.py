@@ -53,7 +53,7 @@ class Numbered:
         return self._numbers.get(id(value))
 
     def drop(self, numbers: Iterable[int]) -> None:
-        """Forget objects."""
+        """Forget exported objects that the other side no longer holds."""
         for number in numbers:
             found = self.objects.pop(number, None)
             if self._numbers.get(id(found)) == number:

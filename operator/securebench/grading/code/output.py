@@ -22,7 +22,7 @@ class Printed:
         self._lock = threading.Lock()
 
     def add(self, stream: str, text: str) -> None:
-        """Keep a text."""
+        """Keep a printed text, up to the bound."""
         with self._lock:
             if self._left > 0:
                 self._texts.append((stream, text[: self._left]))

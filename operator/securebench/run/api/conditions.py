@@ -30,7 +30,7 @@ class ConditionType(StrEnum):
 
 
 class ConditionStatus(StrEnum):
-    """Whether it holds."""
+    """Status of a condition, as Kubernetes spells it."""
 
     TRUE = "True"
     FALSE = "False"

@@ -61,7 +61,7 @@ class Tally:
 
 
 def tally(histories: Iterable[AttemptHistory]) -> Tally:
-    """Count."""
+    """Count attempts by state and outcome."""
     outcomes: Counter[Outcome] = Counter()
     total = active = passed = 0
     for history in histories:

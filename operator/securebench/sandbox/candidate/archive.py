@@ -32,7 +32,7 @@ class Archive:
         self._size = 0
 
     def add_folder(self, path: str) -> None:
-        """Add a folder."""
+        """Add an entry for a folder, without its content."""
         self._begin(path, tarfile.DIRTYPE, EXECUTABLE)
 
     def add_link(self, path: str, target: str) -> None:
