@@ -16,7 +16,7 @@ from securebench.controller.process.context import Context
 from securebench.controller.process.settings import Settings
 from securebench.core.clock import rfc3339
 from securebench.core.rates import TokenBucket
-from securebench.protocol.gateway_report import LaunchReport, RelayReport
+from securebench.protocol.gateway import LaunchReport, RelayReport
 from securebench.run.observe.pods import PodView, pod_view
 from securebench.run.plan.egress_plan import EgressPlan, ProviderPlan
 from securebench.run.plan.model import (

@@ -17,8 +17,7 @@ from securebench.gateway.net.streams import CHUNK_BYTES, AgentStream, SocketStre
 from securebench.gateway.proxy.proxy import serve_proxy
 from securebench.gateway.server.context import RunGateway
 from securebench.gateway.server.launch import ServedLaunch
-from securebench.protocol.gateway_config import GatewayConfig, GatewayLimits
-from securebench.protocol.gateway_report import LaunchReport
+from securebench.protocol.gateway import GatewayConfig, GatewayLimits, LaunchReport
 
 LISTED = "allowed.example.com"
 PUBLIC = "93.184.216.34"

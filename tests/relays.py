@@ -21,8 +21,13 @@ from securebench.gateway.net.streams import AgentStream, SocketStream
 from securebench.gateway.provider.provider_route import serve_provider
 from securebench.gateway.server.context import RunGateway
 from securebench.gateway.server.launch import ServedLaunch
-from securebench.protocol.gateway_config import GatewayConfig, GatewayLimits, ProviderConfig
-from securebench.protocol.gateway_report import LaunchReport, RelayReport
+from securebench.protocol.gateway import (
+    GatewayConfig,
+    GatewayLimits,
+    LaunchReport,
+    ProviderConfig,
+    RelayReport,
+)
 
 KEY = "sk-canary-0123456789-abcdefgh"
 DUMMY = "securebench-dummy"

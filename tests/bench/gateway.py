@@ -38,9 +38,14 @@ from securebench.gateway.server.admission import Admission
 from securebench.gateway.server.context import RunGateway
 from securebench.gateway.server.registry import Launches
 from securebench.gateway.server.server import Server
-from securebench.protocol.gateway_codec import encode
-from securebench.protocol.gateway_config import CONFIG_FILE, KEYS_FILE, GatewayConfig, GatewayLimits
-from securebench.protocol.gateway_report import LAUNCHES
+from securebench.protocol.gateway import (
+    CONFIG_FILE,
+    KEYS_FILE,
+    LAUNCHES,
+    GatewayConfig,
+    GatewayLimits,
+    encode,
+)
 
 HOST = "origin.example.com"
 PUBLIC = "93.184.216.34"

@@ -15,8 +15,7 @@ from securebench.gateway.net.streams import CHUNK_BYTES, AgentStream
 from securebench.gateway.proxy.proxy import serve_proxy
 from securebench.gateway.server.context import RunGateway
 from securebench.gateway.server.launch import ServedLaunch
-from securebench.protocol.gateway_config import GatewayConfig, GatewayLimits
-from securebench.protocol.gateway_report import LaunchReport
+from securebench.protocol.gateway import GatewayConfig, GatewayLimits, LaunchReport
 
 LISTED = "a.example"
 ANSWER = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok"

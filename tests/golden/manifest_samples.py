@@ -11,16 +11,15 @@ from typing import Any
 
 import yaml
 
-from securebench.agents.extraction_mode import extraction_for
 from securebench.agents.harness_config import CommandHarness, ProviderHarness
-from securebench.agents.prompts import task_prompt
+from securebench.agents.harness_task import extraction_for, task_prompt
 from securebench.agents.registry import cli_named, harness_config
 from securebench.benchmark.families.verification import CodePlan, PatchPlan
 from securebench.benchmark.pack.lane_plan import AssetMount, LaneSet
 from securebench.benchmark.pack.task import SecureBenchTask
 from securebench.benchmark.resources import Lane, Resource, ResourceBundle
 from securebench.protocol.extraction import Extraction
-from securebench.protocol.gateway_config import GatewayLimits
+from securebench.protocol.gateway import GatewayLimits
 from securebench.run.plan.agent_plan import PROVIDER_URL, agent_plan
 from securebench.run.plan.egress_plan import EgressPlan, ProviderPlan
 from securebench.run.plan.model import (

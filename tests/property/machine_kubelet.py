@@ -6,8 +6,7 @@ import hashlib
 from pathlib import Path
 
 from build import Status, ended, pod_status, running, seal_message, supervise_message, text_message
-from securebench.protocol.gateway_codec import encode
-from securebench.protocol.gateway_report import LaunchReport, RelayReport
+from securebench.protocol.gateway import LaunchReport, RelayReport, encode
 from securebench.run.observe.pods import PodView
 from securebench.run.plan.model import LaunchKey, Role
 from securebench.run.state.attempts import Outcome

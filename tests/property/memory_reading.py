@@ -27,7 +27,7 @@ from securebench.controller.volume.store import RunStore, file_digest
 from securebench.controller.volume.texts import read_texts
 from securebench.core.digests import PREFIX
 from securebench.protocol.extraction import TEXT_FILE
-from securebench.protocol.result_files import CANDIDATES, RECORD
+from securebench.protocol.volume import CANDIDATES, RECORD
 from securebench.run.observe.stage import Code
 from securebench.run.plan.model import LaunchKey, Role, TaskLimits
 from securebench.run.records.record import candidate_record

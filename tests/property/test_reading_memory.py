@@ -24,7 +24,7 @@ from securebench.benchmark.patch.reader import SECTIONS
 from securebench.controller.capture.patches import CHANGED_BYTES
 from securebench.controller.volume.store import RunStore
 from securebench.protocol.extraction import TEXT_FILE
-from securebench.protocol.result_files import RECORD
+from securebench.protocol.volume import RECORD
 from securebench.run.layout import CANDIDATE_NAME, PRODUCER_NAME, VERIFICATION_NAME
 from securebench.run.records.patch_metadata import CHANGED
 

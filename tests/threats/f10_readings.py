@@ -20,7 +20,7 @@ from property.memory_shapes import PATCHES
 from securebench.benchmark.patch import judgement, reader
 from securebench.controller.volume.store import RunStore
 from securebench.protocol.extraction import TEXT_FILE
-from securebench.protocol.result_files import RECORD
+from securebench.protocol.volume import RECORD
 from securebench.run.layout import CANDIDATE_NAME
 from securebench.run.records import record_line
 

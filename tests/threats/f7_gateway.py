@@ -11,7 +11,7 @@ from pathlib import Path
 from securebench.gateway.net.dial import Resolve
 from securebench.gateway.proxy.proxy import serve_proxy
 from securebench.gateway.server.server import Handler
-from securebench.protocol.gateway_report import LAUNCHES
+from securebench.protocol.gateway import LAUNCHES
 from securebench.protocol.sidecar import Route
 from unit.egress.gateways import POD, Outside, Running, config, outside, serving, token
 

@@ -24,7 +24,7 @@ from build import DOMAINS
 from e2e.release import Raw, call, namespace
 from golden.manifest_samples import LANES, candidate, pods, run_plan, text_task
 from outside import places
-from securebench.protocol.gateway_config import GatewayLimits
+from securebench.protocol.gateway import GatewayLimits
 from securebench.protocol.messages import CLOSED
 from securebench.protocol.sidecar import GATEWAY_PORT
 from securebench.run.plan.model import LaunchKey, PodUserNamespaces, Role, RunIdentity, RunPlan

@@ -28,8 +28,7 @@ from build import (
 from e2e.release import Raw
 from fake_cluster import FakeCluster
 from golden.manifest_samples import digest
-from securebench.agents.harness_digest import harness_digest
-from securebench.agents.registry import harness_config
+from securebench.agents.registry import harness_config, harness_digest
 from securebench.client.volume.earlier import Binding
 from securebench.client.volume.local_records import left_out_lines
 from securebench.client.volume.record_mirror import Record, record_key

@@ -23,7 +23,7 @@ from securebench.client.volume.connection import Place
 from securebench.client.watch.progress import NullReporter
 from securebench.core.errors import SecureBenchError
 from securebench.protocol.messages import decode_object
-from securebench.protocol.result_files import CANDIDATES
+from securebench.protocol.volume import CANDIDATES
 from securebench.run.api.models import MANIFEST_FILE, TASKS_FILE
 
 TESTER_FILE = "tester.yaml"

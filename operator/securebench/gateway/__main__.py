@@ -22,9 +22,7 @@ from securebench.gateway.server.admission import Admission
 from securebench.gateway.server.context import RunGateway
 from securebench.gateway.server.registry import Launches
 from securebench.gateway.server.server import Handler, Server
-from securebench.protocol.gateway_codec import decode
-from securebench.protocol.gateway_config import CONFIG_FILE, KEYS_FILE, GatewayConfig
-from securebench.protocol.gateway_report import LAUNCHES
+from securebench.protocol.gateway import CONFIG_FILE, KEYS_FILE, LAUNCHES, GatewayConfig, decode
 from securebench.protocol.sidecar import GATEWAY_PORT, Route
 
 READY = Path("/tmp/ready")  # noqa: S108 - the container's own; looked at by its probe

@@ -6,7 +6,7 @@ import os
 from typing import TYPE_CHECKING
 
 from securebench.files.untrusted import FILE_MODE, UnreadableError, open_regular, open_root
-from securebench.protocol.live_stream import LIVE_BYTES, LIVE_OUTPUT
+from securebench.protocol.volume import LIVE_BYTES, LIVE_OUTPUT
 
 if TYPE_CHECKING:
     from pathlib import Path

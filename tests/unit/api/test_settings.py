@@ -15,7 +15,7 @@ from securebench.controller.process.settings import (
     load_settings,
 )
 from securebench.core.errors import ConfigError
-from securebench.protocol.gateway_config import GatewayLimits
+from securebench.protocol.gateway import GatewayLimits
 from securebench.run.pods.gateway_pod import GatewayPolicy
 
 TEXT = "podImage: pod:1\ngatewayImage: operator:1\nvolumeClaim: results\nrunsAccount: runs\n"

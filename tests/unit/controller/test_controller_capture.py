@@ -24,7 +24,7 @@ from golden.manifest_samples import text_task
 from securebench.controller.capture.captured_launch import capture
 from securebench.controller.capture.secret_values import SecretValues
 from securebench.controller.volume.store import RunStore
-from securebench.protocol.gateway_codec import encode
+from securebench.protocol.gateway import encode
 from securebench.run.decide.machine import Capture
 from securebench.run.observe.stage import Ended
 from securebench.run.state.attempts import CommandReport, StreamInfo, Usage

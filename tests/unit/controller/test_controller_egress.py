@@ -13,8 +13,7 @@ from securebench.controller.actuators.isolation import Prober
 from securebench.controller.loop.run_loop import RunLoop
 from securebench.controller.volume.journal import read_entries
 from securebench.core.errors import PermanentClusterError, TransientClusterError
-from securebench.protocol.gateway_codec import encode
-from securebench.protocol.gateway_report import LaunchReport, RelayReport
+from securebench.protocol.gateway import LaunchReport, RelayReport, encode
 from securebench.run.observe.pods import pod_view
 from securebench.run.state.entries import Isolated, LaunchLost
 

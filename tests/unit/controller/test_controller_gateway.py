@@ -31,8 +31,7 @@ from securebench.controller.actuators.pod_mirror import PodMirror
 from securebench.controller.loop.wake import Wake
 from securebench.controller.volume.store import RunStore
 from securebench.core.errors import PermanentClusterError, TransientClusterError
-from securebench.protocol.gateway_codec import decode
-from securebench.protocol.gateway_config import GatewayConfig
+from securebench.protocol.gateway import GatewayConfig, decode
 from securebench.run.decide.gateway import (
     KEYS_SECONDS,
     RESTART_LIMIT_SECONDS,

@@ -19,13 +19,14 @@ from securebench.gateway.server.context import RunGateway
 from securebench.gateway.server.launch import ServedLaunch
 from securebench.gateway.server.registry import Launches
 from securebench.gateway.server.server import Server
-from securebench.protocol.gateway_config import (
+from securebench.protocol.gateway import (
     KEYS_FILE,
+    LAUNCHES,
     GatewayConfig,
     GatewayLimits,
+    LaunchReport,
     ProviderConfig,
 )
-from securebench.protocol.gateway_report import LAUNCHES, LaunchReport
 
 RUN = "0f1e2d3c-aaaa-bbbb-cccc-000000000000"
 POD = "sb-0f1e2d3caaaa-0-1-1"

@@ -4,9 +4,7 @@ import json
 
 import pytest
 
-from securebench.protocol.gateway_codec import decode, encode
-from securebench.protocol.gateway_config import GatewayConfig
-from securebench.protocol.gateway_report import LaunchReport, RelayReport
+from securebench.protocol.gateway import GatewayConfig, LaunchReport, RelayReport, decode, encode
 from unit.egress.gateways import PROVIDER, config
 
 RECORDS = (

@@ -11,7 +11,7 @@ from collections.abc import Awaitable, Callable
 import pytest
 
 from proxies import LISTED, Peer, World, status_of, statuses, world
-from securebench.protocol.gateway_config import GatewayLimits
+from securebench.protocol.gateway import GatewayLimits
 
 MEGABYTE = 1024 * 1024
 

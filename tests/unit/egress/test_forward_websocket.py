@@ -9,7 +9,7 @@ from collections.abc import Awaitable, Callable
 import pytest
 
 from proxies import LISTED, Peer, status_of, statuses, world
-from securebench.protocol.gateway_config import GatewayLimits
+from securebench.protocol.gateway import GatewayLimits
 
 KEY = "dGhlIHNhbXBsZSBub25jZQ=="
 ACCEPT = "s3pPLMBiTxaQ9kYGzzhZRbK+xOo="

@@ -9,7 +9,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from securebench.gateway.net.causes import Cause, RefusedError
 from securebench.gateway.server.admission import KEYS_SECONDS, Admission
 from securebench.gateway.server.launch import Identity
-from securebench.protocol.gateway_config import KEYS_FILE
+from securebench.protocol.gateway import KEYS_FILE
 from unit.egress.gateways import (
     AUDIENCE,
     EC_KEY,

@@ -12,7 +12,7 @@ from securebench.gateway.server.decisions import PATH_CHARACTERS, Decision, Verd
 from securebench.gateway.server.launch import Identity
 from securebench.gateway.server.launch_files import read_launches, write_launch
 from securebench.gateway.server.registry import Launches
-from securebench.protocol.gateway_report import LaunchReport, RelayReport
+from securebench.protocol.gateway import LaunchReport, RelayReport
 from securebench.protocol.sidecar import Route
 from unit.egress.gateways import POD, POD_UID, FixedClock, config, launch
 

@@ -18,9 +18,7 @@ from securebench.gateway.__main__ import main, make_gateway, routes
 from securebench.gateway.net import dial as dial_module
 from securebench.gateway.net.causes import RefusedError
 from securebench.gateway.net.dial import RESOLVER_THREADS
-from securebench.protocol.gateway_codec import encode
-from securebench.protocol.gateway_config import CONFIG_FILE, ProviderConfig
-from securebench.protocol.gateway_report import LAUNCHES
+from securebench.protocol.gateway import CONFIG_FILE, LAUNCHES, ProviderConfig, encode
 from securebench.protocol.sidecar import Route
 from unit.egress.gateways import EC_KEY, POD, PROVIDER, Running, config, jwk, launch, write_keys
 

@@ -6,8 +6,7 @@ import json
 import pytest
 
 from securebench.gateway.server import server as server_module
-from securebench.protocol.gateway_codec import decode
-from securebench.protocol.gateway_report import LAUNCHES, LaunchReport, RelayReport
+from securebench.protocol.gateway import LAUNCHES, LaunchReport, RelayReport, decode
 from securebench.protocol.sidecar import PREFACE_BYTES, Route
 from unit.egress.gateways import (
     POD,

@@ -9,8 +9,7 @@ import sys
 import pytest
 
 from securebench.gateway.proxy.proxy import serve_proxy
-from securebench.protocol.gateway_codec import decode
-from securebench.protocol.gateway_report import LAUNCHES, LaunchReport
+from securebench.protocol.gateway import LAUNCHES, LaunchReport, decode
 from securebench.protocol.messages import VERSION
 from securebench.protocol.sidecar import Route
 from unit.egress.gateways import POD, client_hello, outside, serving, token

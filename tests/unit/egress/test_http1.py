@@ -16,8 +16,7 @@ from securebench.gateway.net.http1 import (
 )
 from securebench.gateway.net.streams import CHUNK_BYTES, AgentStream
 from securebench.gateway.server.launch import ServedLaunch
-from securebench.protocol.gateway_config import GatewayLimits
-from securebench.protocol.gateway_report import LaunchReport
+from securebench.protocol.gateway import GatewayLimits, LaunchReport
 
 HEAD = b"POST http://a.example/ HTTP/1.1\r\nHost: a.example\r\n"
 

@@ -31,8 +31,7 @@ from relays import (
 )
 from securebench.core.clock import SystemClock
 from securebench.gateway.server.launch import LOOKUPS, ServedLaunch
-from securebench.protocol.gateway_config import GatewayLimits
-from securebench.protocol.gateway_report import RelayReport
+from securebench.protocol.gateway import GatewayLimits, RelayReport
 
 BOTH = pytest.mark.parametrize("name", ["openai", "anthropic"])
 FINAL = {"openai": 400, "anthropic": 403}

@@ -27,8 +27,7 @@ from securebench.core.clock import SystemClock
 from securebench.gateway.provider import provider_call, provider_route
 from securebench.gateway.provider.provider_memory import SMALL_BYTES, BodyMemory
 from securebench.gateway.server.launch import ServedLaunch
-from securebench.protocol.gateway_config import GatewayLimits
-from securebench.protocol.gateway_report import LaunchReport, RelayReport
+from securebench.protocol.gateway import GatewayLimits, LaunchReport, RelayReport
 
 
 @pytest.fixture(autouse=True)

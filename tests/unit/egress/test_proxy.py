@@ -11,7 +11,7 @@ import pytest
 
 from proxies import LISTED, PUBLIC, status_of, statuses, world
 from securebench.gateway.__main__ import open_sockets
-from securebench.protocol.gateway_config import GatewayLimits
+from securebench.protocol.gateway import GatewayLimits
 
 
 def request(line: str, *headers: str, body: str = "") -> bytes:

@@ -3,9 +3,8 @@
 import pytest
 
 from securebench.agents.harness_config import CommandHarness
-from securebench.agents.harness_digest import harness_digest
-from securebench.agents.registry import harness_config
-from securebench.agents.time_limit import agent_time_limit
+from securebench.agents.harness_task import agent_time_limit
+from securebench.agents.registry import harness_config, harness_digest
 from securebench.core.errors import ConfigError
 
 

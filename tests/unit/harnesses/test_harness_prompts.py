@@ -1,8 +1,7 @@
 import pytest
 
-from securebench.agents.extraction_mode import extraction_for
 from securebench.agents.harness_config import ProviderHarness
-from securebench.agents.prompts import task_prompt
+from securebench.agents.harness_task import extraction_for, task_prompt
 from securebench.protocol.extraction import Extraction
 
 HAND_IN = {

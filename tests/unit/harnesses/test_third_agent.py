@@ -17,8 +17,7 @@ from securebench.agents.registry import AGENTS, agent_named
 from securebench.client.watch.agent_events import agent_lines, shown_agent
 from securebench.cluster.port import ObjectKind
 from securebench.core.errors import ConfigErrors
-from securebench.protocol.gateway_codec import encode
-from securebench.protocol.gateway_report import LaunchReport, RelayReport
+from securebench.protocol.gateway import LaunchReport, RelayReport, encode
 
 HARNESS = {"type": "third_cli", "config": {"model": "m-1", "budget": {"requests": 5}}}
 OVERLAYS = {"thirdCli": {"images": {"3.0": "overlay-third:3.0"}, "latest": "3.0"}}

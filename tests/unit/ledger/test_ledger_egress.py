@@ -24,7 +24,7 @@ from securebench.controller.volume import egress_log
 from securebench.controller.volume.egress_log import merge_logs
 from securebench.controller.volume.store import RunStore
 from securebench.gateway.relay.account import MODELS
-from securebench.protocol.result_files import EGRESS
+from securebench.protocol.volume import EGRESS
 from securebench.run.plan.egress_plan import AgentPlan, EgressPlan
 from securebench.run.records.labels import IsolationLabels
 from securebench.run.records.record import RecordContext, RecordTexts, candidate_record

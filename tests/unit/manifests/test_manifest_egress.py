@@ -21,7 +21,7 @@ from golden.manifest_samples import (
 )
 from securebench.core.errors import InvariantViolationError
 from securebench.core.names import ROLE_LABEL, RUN_UID_LABEL
-from securebench.protocol.gateway_config import GatewayConfig, ProviderConfig
+from securebench.protocol.gateway import GatewayConfig, ProviderConfig
 from securebench.run import layout
 from securebench.run.plan.egress_plan import EgressPlan
 from securebench.run.plan.model import LaunchKey, PodUserNamespaces, Role, RunPlan, pod_name

@@ -27,7 +27,7 @@ from securebench.client.watch.failures import counts_line, reason_counts
 from securebench.client.watch.follow import RunState, published_sha256, run_state
 from securebench.cluster.port import ObjectKind
 from securebench.core.errors import InvalidInputError, PermanentClusterError
-from securebench.protocol.result_files import CANDIDATES, SUMMARY
+from securebench.protocol.volume import CANDIDATES, SUMMARY
 from securebench.run.records.summary import record_facts, run_summary
 
 

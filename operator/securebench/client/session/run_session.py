@@ -47,7 +47,7 @@ from securebench.client.watch.progress import Event, Reporter, record_events
 from securebench.client.watch.shielded import shielded
 from securebench.cluster.port import AlreadyExists, Cluster, ObjectKind, Raw
 from securebench.core.errors import ClusterError, StorageError, TransientClusterError
-from securebench.protocol.result_files import CANDIDATES, EGRESS, SUMMARY
+from securebench.protocol.volume import CANDIDATES, EGRESS, SUMMARY
 
 T = TypeVar("T")
 

@@ -11,7 +11,7 @@ from typing import TypeVar
 from securebench.client.terminal_text import shown_path
 from securebench.core.errors import StorageError
 from securebench.protocol.messages import decode_object
-from securebench.protocol.result_files import CANDIDATES, SUMMARY
+from securebench.protocol.volume import CANDIDATES, SUMMARY
 from securebench.run.records.summary import NO_OUTCOME
 
 _DAMAGED = f"{SUMMARY} on the results volume is damaged"

@@ -9,8 +9,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from securebench.agents.harness_config import ORACLE, HarnessConfig
-from securebench.agents.harness_digest import harness_digest
-from securebench.agents.registry import agent_named, harness_config
+from securebench.agents.registry import agent_named, harness_config, harness_digest
 from securebench.benchmark.files.load import check_pack, read_answers
 from securebench.benchmark.files.pack_digest import pack_digest
 from securebench.benchmark.lint.graders import lint_graders

@@ -22,7 +22,7 @@ from securebench.core.errors import (
     TransientClusterError,
 )
 from securebench.core.names import APP_NAME, COMPONENT_LABEL, NAME_LABEL
-from securebench.protocol.volume_exec import MAX_ANSWER_BYTES
+from securebench.protocol.volume import MAX_ANSWER_BYTES
 
 OPERATOR_SELECTOR = f"{COMPONENT_LABEL}=operator,{NAME_LABEL}={APP_NAME}"
 OPERATOR_CONTAINER = "operator"

@@ -31,7 +31,7 @@ from securebench.core.errors import (
 )
 from securebench.protocol.audit_result import AuditResult
 from securebench.protocol.messages import decode_object, decode_value
-from securebench.protocol.volume_exec import LaunchNumbers, Mark
+from securebench.protocol.volume import LaunchNumbers, Mark
 
 COMMAND = ("securebench", "operator-io", "--")
 """What is executed in the operator's container; what follows are no options."""

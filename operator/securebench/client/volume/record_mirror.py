@@ -16,8 +16,7 @@ from typing import IO, NamedTuple
 from securebench.benchmark.files.bundle import CHUNK_BYTES, require_digest
 from securebench.client.volume.link import OperatorLink
 from securebench.protocol.messages import decode_value
-from securebench.protocol.result_files import CANDIDATES
-from securebench.protocol.volume_exec import Mark
+from securebench.protocol.volume import CANDIDATES, Mark
 
 _LINES_BACK = (0, 4, 16, 64, 256, 1024)
 """Where prefixes end, in lines from the end; records out of order lie within the parallelism."""

@@ -10,7 +10,7 @@ from securebench.client.volume.link import LivePart, OperatorLink
 from securebench.client.volume.record_mirror import RecordKey
 from securebench.client.watch.progress import Event, Reporter
 from securebench.core.errors import ClusterError, InvalidInputError, StorageError
-from securebench.protocol.volume_exec import LaunchNumbers
+from securebench.protocol.volume import LaunchNumbers
 
 _PAUSE_SECONDS = 2.0
 _TROUBLE_SECONDS = 30.0

@@ -21,9 +21,7 @@ from securebench.controller.volume.store import RunStore
 from securebench.core.errors import ClusterError, PermanentClusterError, TransientClusterError
 from securebench.core.names import RUN_UID_LABEL
 from securebench.files.durable import make_folder, replace_file
-from securebench.protocol.gateway_codec import encode
-from securebench.protocol.gateway_config import CONFIG_FILE, KEYS_FILE
-from securebench.protocol.gateway_report import LAUNCHES
+from securebench.protocol.gateway import CONFIG_FILE, KEYS_FILE, LAUNCHES, encode
 from securebench.run.decide.gateway import (
     KEYS_SECONDS,
     UNREADY_SECONDS,

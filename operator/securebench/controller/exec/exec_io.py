@@ -39,8 +39,15 @@ from securebench.controller.volume.audits import write_audit
 from securebench.controller.volume.index import IndexEntry, RunIndex
 from securebench.core.errors import InvalidInputError, SecureBenchError, StorageError
 from securebench.protocol.audit_result import MAX_BYTES, decode_audit
-from securebench.protocol.result_files import CANDIDATES, EGRESS, RECORD, RUN, SUMMARY
-from securebench.protocol.volume_exec import MAX_ANSWER_BYTES, Mark
+from securebench.protocol.volume import (
+    CANDIDATES,
+    EGRESS,
+    MAX_ANSWER_BYTES,
+    RECORD,
+    RUN,
+    SUMMARY,
+    Mark,
+)
 from securebench.run import layout
 
 _STREAMS = frozenset({"stdout", "stderr"})

@@ -13,9 +13,7 @@ from typing import IO, Final
 
 from securebench.core.errors import InvalidInputError
 from securebench.files.untrusted import UnreadableError, open_regular, open_root
-from securebench.protocol.live_stream import LIVE_OUTPUT
-from securebench.protocol.result_files import RECORD
-from securebench.protocol.volume_exec import LaunchNumbers
+from securebench.protocol.volume import LIVE_OUTPUT, RECORD, LaunchNumbers
 from securebench.run import layout
 
 MAX_LIVE_BYTES: Final = 1024**2

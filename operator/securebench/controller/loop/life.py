@@ -27,7 +27,7 @@ from securebench.core.errors import (
 )
 from securebench.core.names import RUN_UID_LABEL
 from securebench.files.durable import make_folder
-from securebench.protocol.result_files import FINAL_STATUS
+from securebench.protocol.volume import FINAL_STATUS
 from securebench.run.api.conditions import Reason
 from securebench.run.layout import gateway_name
 from securebench.run.observe.pods import pod_view

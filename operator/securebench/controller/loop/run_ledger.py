@@ -16,7 +16,7 @@ from securebench.controller.volume.published import publish
 from securebench.controller.volume.texts import read_texts
 from securebench.core.clock import Clock
 from securebench.core.errors import InvariantViolationError
-from securebench.protocol.result_files import CANDIDATES, SUMMARY
+from securebench.protocol.volume import CANDIDATES, SUMMARY
 from securebench.run.plan.model import AttemptKey, pod_name
 from securebench.run.records.labels import IsolationLabels
 from securebench.run.records.record import RecordContext, RecordTexts, candidate_record

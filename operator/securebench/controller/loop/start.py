@@ -41,7 +41,7 @@ from securebench.core.errors import ConfigErrors, InvariantViolationError, PackE
 from securebench.core.version import VERSION
 from securebench.files.durable import make_folder, replace_file
 from securebench.protocol.audit_result import PackAudit
-from securebench.protocol.result_files import JOURNAL, RECORD
+from securebench.protocol.volume import JOURNAL, RECORD
 from securebench.run.api.conditions import Condition
 from securebench.run.api.models import BenchmarkRunSpec
 from securebench.run.layout import attempt_folder, run_folder

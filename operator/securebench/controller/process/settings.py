@@ -33,7 +33,7 @@ from securebench.core.errors import ConfigError
 from securebench.core.rates import BACKOFF_LIMIT_SECONDS, BACKOFF_SECONDS, MAX_UNSCHEDULABLE
 from securebench.protocol.bounds import GIB, RECORD_BYTES
 from securebench.protocol.bounds import CandidateBounds as CaptureBounds
-from securebench.protocol.gateway_config import GatewayLimits
+from securebench.protocol.gateway import GatewayLimits
 from securebench.run.api.enums import TaintEffect, TolerationOperator
 from securebench.run.api.field_types import quantity
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from securebench.core.clock import rfc3339
 from securebench.core.version import VERSION
-from securebench.protocol.result_files import CANDIDATES
+from securebench.protocol.volume import CANDIDATES
 from securebench.run.api.conditions import (
     Condition,
     ConditionStatus,

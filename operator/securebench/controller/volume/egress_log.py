@@ -13,9 +13,9 @@ from typing import BinaryIO, NamedTuple
 
 from securebench.controller.volume.store import RunStore
 from securebench.files.durable import replacing
-from securebench.protocol.gateway_report import LAUNCHES
+from securebench.protocol.gateway import LAUNCHES
 from securebench.protocol.messages import decode_object
-from securebench.protocol.result_files import EGRESS
+from securebench.protocol.volume import EGRESS
 from securebench.run.plan.model import RunPlan, short_uid
 
 MAX_BYTES = 256 * 1024 * 1024

@@ -26,7 +26,7 @@ from securebench.controller.volume.index import IndexEntry, RunIndex
 from securebench.controller.volume.store import RunStore, read_json
 from securebench.core.reasons import PHASES_BEFORE_CHECKS
 from securebench.files.durable import make_folder, replace_file, replacing
-from securebench.protocol.result_files import CANDIDATES, RUN, SUMMARY
+from securebench.protocol.volume import CANDIDATES, RUN, SUMMARY
 from securebench.run.layout import PUBLISHED
 
 logger = logging.getLogger(__name__)

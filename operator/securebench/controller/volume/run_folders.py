@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from securebench.controller.volume.store import RunStore, read_json
-from securebench.protocol.result_files import FINAL_STATUS, JOURNAL, RUN
+from securebench.protocol.volume import FINAL_STATUS, JOURNAL, RUN
 from securebench.run.layout import PUBLISHED, RUNS, run_folder
 
 COMPLETION_TIME = "completionTime"

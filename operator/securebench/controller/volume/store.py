@@ -19,7 +19,7 @@ from securebench.core.digests import PREFIX
 from securebench.core.errors import DigestMismatchError
 from securebench.files.durable import make_folder, replace_file, replacing
 from securebench.protocol.messages import decode_object
-from securebench.protocol.result_files import (
+from securebench.protocol.volume import (
     CANDIDATES,
     FINAL_STATUS,
     JOURNAL,

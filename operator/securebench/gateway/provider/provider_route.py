@@ -26,7 +26,7 @@ from securebench.gateway.relay.headers import RefusedHeadersError, upstream_head
 from securebench.gateway.server.context import RunGateway
 from securebench.gateway.server.decisions import Decision, Verdict
 from securebench.gateway.server.launch import ServedLaunch
-from securebench.protocol.gateway_config import ProviderConfig
+from securebench.protocol.gateway import ProviderConfig
 from securebench.protocol.sidecar import Route
 
 BODY_SECONDS = 60.0

@@ -8,8 +8,7 @@ from typing import Final
 from securebench.agents.providers.answers import TokenUsage
 from securebench.agents.providers.provider import RequestRefusal
 from securebench.core.reasons import PROVIDER_AUTH
-from securebench.protocol.gateway_config import ProviderConfig
-from securebench.protocol.gateway_report import RelayReport
+from securebench.protocol.gateway import ProviderConfig, RelayReport
 
 KINDS: Final = 32
 """Kinds of stripped tools that a report names; an agent may make up any number."""

@@ -15,7 +15,7 @@ import jwt
 
 from securebench.gateway.net.causes import Cause, RefusedError
 from securebench.gateway.server.launch import Identity
-from securebench.protocol.gateway_config import GatewayConfig
+from securebench.protocol.gateway import GatewayConfig
 from securebench.protocol.messages import decode_object
 
 ALGORITHMS = frozenset({"ES256", "RS256"})

@@ -19,7 +19,7 @@ from securebench.gateway.provider.provider_memory import BodyMemory
 from securebench.gateway.proxy.authority import HTTPS_PORT
 from securebench.gateway.proxy.domains import is_listed
 from securebench.gateway.server.launch import ServedLaunch
-from securebench.protocol.gateway_config import GatewayConfig
+from securebench.protocol.gateway import GatewayConfig
 
 KEY_BYTES = 4096
 """Most that a provider's key has."""

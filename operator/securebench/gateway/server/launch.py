@@ -11,8 +11,7 @@ from securebench.core.clock import Clock
 from securebench.core.rates import TokenBucket
 from securebench.gateway.net.causes import Cause, CutError, RefusedError
 from securebench.gateway.server.decisions import Decision, Verdict, line_of
-from securebench.protocol.gateway_config import GatewayLimits
-from securebench.protocol.gateway_report import LaunchReport, RelayReport
+from securebench.protocol.gateway import GatewayLimits, LaunchReport, RelayReport
 from securebench.protocol.sidecar import Route
 
 LOOKUPS = 4

@@ -8,8 +8,7 @@ from typing import NamedTuple
 
 from securebench.core.errors import StorageError
 from securebench.files.durable import FILE_MODE, replace_file
-from securebench.protocol.gateway_codec import decode, encode
-from securebench.protocol.gateway_report import LaunchReport
+from securebench.protocol.gateway import LaunchReport, decode, encode
 
 REPORT = ".json"
 LOG = ".jsonl"

@@ -12,8 +12,7 @@ from securebench.files.durable import make_folder
 from securebench.gateway.net.causes import Cause, RefusedError
 from securebench.gateway.server.launch import Identity, ServedLaunch
 from securebench.gateway.server.launch_files import read_launches, write_launch
-from securebench.protocol.gateway_config import GatewayConfig
-from securebench.protocol.gateway_report import LaunchReport, RelayReport
+from securebench.protocol.gateway import GatewayConfig, LaunchReport, RelayReport
 
 logger = logging.getLogger(__name__)
 

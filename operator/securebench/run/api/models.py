@@ -8,9 +8,14 @@ from typing import Annotated, ClassVar, Self
 
 from pydantic import Field, model_validator
 
-from securebench.run.api import rule_messages
 from securebench.run.api.agents import HarnessType, provider_fits, with_provider
-from securebench.run.api.base import ApiModel
+from securebench.run.api.base import (
+    ENV_HAS_VALUES,
+    EQUAL_HAS_KEY,
+    EXISTS_HAS_NO_VALUE,
+    ONE_SOURCE,
+    ApiModel,
+)
 from securebench.run.api.enums import (
     CancelMode,
     DangerousCommand,
@@ -117,7 +122,7 @@ class Pack(ApiModel):
     def _one_source(self) -> Self:
         sources = (self.volume, self.config_map, self.secret)
         if sum(source is not None for source in sources) != 1:
-            raise ValueError(rule_messages.ONE_SOURCE)
+            raise ValueError(ONE_SOURCE)
         return self
 
 
@@ -145,7 +150,7 @@ class Harness(ApiModel):
     @model_validator(mode="after")
     def _env_has_values(self) -> Self:
         if self.env and self.secret_ref is None:
-            raise ValueError(rule_messages.ENV_HAS_VALUES)
+            raise ValueError(ENV_HAS_VALUES)
         return self
 
 
@@ -255,9 +260,9 @@ class Toleration(ApiModel):
     @model_validator(mode="after")
     def _complete(self) -> Self:
         if self.operator is TolerationOperator.EXISTS and self.value:
-            raise ValueError(rule_messages.EXISTS_HAS_NO_VALUE)
+            raise ValueError(EXISTS_HAS_NO_VALUE)
         if self.operator is TolerationOperator.EQUAL and self.key is None:
-            raise ValueError(rule_messages.EQUAL_HAS_KEY)
+            raise ValueError(EQUAL_HAS_KEY)
         return self
 
 

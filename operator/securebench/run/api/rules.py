@@ -9,9 +9,14 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from securebench.run.api import rule_messages
 from securebench.run.api.agents import provider_fits, provider_needed, with_provider
-from securebench.run.api.base import ApiModel
+from securebench.run.api.base import (
+    ENV_HAS_VALUES,
+    EQUAL_HAS_KEY,
+    EXISTS_HAS_NO_VALUE,
+    ONE_SOURCE,
+    ApiModel,
+)
 from securebench.run.api.models import (
     DEFAULT_MEMORY_LIMIT,
     BenchmarkRunSpec,
@@ -128,13 +133,13 @@ RULES: Mapping[type[ApiModel], Sequence[CelRule]] = {
         CelRule(
             "(has(self.volume) ? 1 : 0) + (has(self.configMap) ? 1 : 0) + "
             "(has(self.secret) ? 1 : 0) == 1",
-            rule_messages.ONE_SOURCE,
+            ONE_SOURCE,
         ),
     ),
     Harness: (
         CelRule(
             "!has(self.env) || size(self.env) == 0 || has(self.secretRef)",
-            rule_messages.ENV_HAS_VALUES,
+            ENV_HAS_VALUES,
         ),
     ),
     Resources: (
@@ -145,11 +150,11 @@ RULES: Mapping[type[ApiModel], Sequence[CelRule]] = {
         CelRule(
             "!has(self.operator) || self.operator != 'Exists' || !has(self.value) || "
             "self.value == ''",
-            rule_messages.EXISTS_HAS_NO_VALUE,
+            EXISTS_HAS_NO_VALUE,
         ),
         CelRule(
             "has(self.operator) && self.operator == 'Exists' || has(self.key)",
-            rule_messages.EQUAL_HAS_KEY,
+            EQUAL_HAS_KEY,
         ),
     ),
 }

@@ -7,8 +7,7 @@ from dataclasses import asdict, dataclass, field
 from fnmatch import fnmatchcase
 
 from securebench.agents.harness_config import CommandHarness, HarnessConfig, ProviderHarness
-from securebench.agents.harness_digest import harness_digest
-from securebench.agents.registry import agent_named, forwarded, harness_config
+from securebench.agents.registry import agent_named, forwarded, harness_config, harness_digest
 from securebench.benchmark.pack.task import SecureBenchTask
 from securebench.benchmark.reading.manifest import BenchmarkManifest
 from securebench.benchmark.scorers.dangerous_commands import VerificationPolicy

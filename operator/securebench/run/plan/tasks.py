@@ -4,11 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from securebench.agents.extraction_mode import extraction_for
 from securebench.agents.harness_config import SHELL, CommandHarness, HarnessConfig, ProviderHarness
-from securebench.agents.prompts import task_prompt
+from securebench.agents.harness_task import agent_time_limit, extraction_for, task_prompt
 from securebench.agents.registry import cli_named
-from securebench.agents.time_limit import agent_time_limit
 from securebench.benchmark.families.base import Family
 from securebench.benchmark.families.fields import first_limit
 from securebench.benchmark.families.registry import FAMILIES, verifier_configuration_problem

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 from securebench.core.errors import InvariantViolationError
 from securebench.core.names import ROLE_LABEL, RUN_UID_LABEL
-from securebench.protocol.gateway_config import GatewayConfig, GatewayLimits, ProviderConfig
+from securebench.protocol.gateway import GatewayConfig, GatewayLimits, ProviderConfig
 from securebench.protocol.sidecar import GATEWAY_PORT
 from securebench.run import layout
 from securebench.run.plan.model import Role, RunPlan, short_uid

@@ -12,7 +12,7 @@ from securebench.core.names import logical_name
 from securebench.run.records.labels import credentials, network
 
 if TYPE_CHECKING:
-    from securebench.protocol.gateway_report import LaunchReport
+    from securebench.protocol.gateway import LaunchReport
     from securebench.run.plan.egress_plan import AgentPlan, EgressPlan, ProviderPlan
     from securebench.run.plan.model import RunPlan, TaskPlan
     from securebench.run.state.attempts import (

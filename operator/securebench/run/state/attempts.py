@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 
-from securebench.protocol.gateway_report import LaunchReport
+from securebench.protocol.gateway import LaunchReport
 from securebench.run.plan.model import AttemptKey, LaunchKey, Role
 
 

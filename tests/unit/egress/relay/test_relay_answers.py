@@ -31,8 +31,7 @@ from securebench.gateway.relay.account import (
     refused,
     sent,
 )
-from securebench.protocol.gateway_config import ProviderConfig
-from securebench.protocol.gateway_report import RelayReport
+from securebench.protocol.gateway import ProviderConfig, RelayReport
 
 OPENAI_USAGE = {
     "input_tokens": 1000,

@@ -1,0 +1,113 @@
+"""What a harness gets and hands in for one task: prompt, time limit, candidate.
+
+Source: contract 12.2, 12.5, 13.1, 15.8.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from securebench.agents.harness_config import GIT_DIFF, CommandHarness
+from securebench.benchmark.families.fields import is_positive
+from securebench.benchmark.families.registry import FAMILIES
+from securebench.benchmark.pack.environment import TIMEOUT_PROBLEM
+from securebench.core.errors import ConfigError
+from securebench.protocol.extraction import Extraction
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from securebench.agents.harness_config import HarnessConfig
+    from securebench.benchmark.families.base import CandidateKind
+
+TEXT_FILE = "candidate.txt"
+CODE_FILE = "candidate.py"
+
+
+def extraction_for(family: str, harness: HarnessConfig) -> Extraction:
+    """Return where the candidate of a family comes from.
+
+    Args:
+        family: Task type; nothing is taken for one without a contract.
+        harness: A command hands in on stdout unless it names a file, works on a workspace or asks
+            for the diff of a checkout; the provider CLIs' stdout is never a candidate.
+    """
+    known = FAMILIES.get(family)
+    if known is None:
+        return Extraction(mode="unsupported", kind="none", path=None)
+    kind = known.candidate_kind
+    if isinstance(harness, CommandHarness):
+        return _from_command(kind, harness)
+    return _from_provider(kind)
+
+
+def _from_command(kind: CandidateKind, harness: CommandHarness) -> Extraction:
+    if harness.artifact_path is not None:
+        text_kind: CandidateKind = "text" if kind == "workspace" else kind
+        return Extraction(mode="file", kind=text_kind, path=harness.artifact_path)
+    if kind == "workspace":
+        return Extraction(mode="workspace", kind=kind, path=None)
+    if kind == "patch" and harness.extraction == GIT_DIFF:
+        return Extraction(mode="git_diff", kind=kind, path=None)
+    return Extraction(mode="stdout", kind=kind, path=None)
+
+
+def _from_provider(kind: CandidateKind) -> Extraction:
+    if kind == "workspace":
+        return Extraction(mode="workspace", kind=kind, path=None)
+    if kind == "patch":
+        return Extraction(mode="git_diff", kind=kind, path=None)
+    return Extraction(mode="file", kind=kind, path=CODE_FILE if kind == "code" else TEXT_FILE)
+
+
+_SOLVE: Final = (
+    "Read the task in the file {task_file} and solve it. Use nothing but what the workspace"
+    " {workspace} gives you: everything that you need is there."
+)
+_REPOSITORY: Final = (
+    "The current working directory is the checkout of the repository: work in it, do not clone it"
+    " anew. Edit implementation files only; leave tests, evaluation files, dependency, lock and"
+    " build files as they are unless the task requires otherwise."
+)
+_HAND_IN: Final = {
+    "text": "Write your final answer, and nothing else, to the file {path} in the workspace.",
+    "code": "Write your solution as Python source code to the file {path} in the workspace.",
+    "patch": "Leave your changes in the checkout: the difference to its present state is judged.",
+    "workspace": "What is judged is the state of the workspace when you have finished.",
+}
+
+
+def task_prompt(extraction: Extraction, workspace: str, task_file: str) -> str:
+    """Return the prompt of a task; it names files and says nothing of their content.
+
+    Args:
+        extraction: What is taken as the candidate.
+        workspace: Absolute folder of the workspace.
+        task_file: Workspace-relative path of the task file.
+    """
+    parts = [_SOLVE, *([_REPOSITORY] if extraction.kind == "patch" else [])]
+    hand_in = _HAND_IN.get(extraction.kind)
+    text = "\n".join([*parts, *([hand_in] if hand_in is not None else [])])
+    return text.format(
+        task_file=f"{workspace.rstrip('/')}/{task_file}",
+        workspace=workspace,
+        path=extraction.path or "",
+    )
+
+
+def agent_time_limit(environment: Mapping[str, object], harness: HarnessConfig) -> float | None:
+    """Return the seconds that the agent's command may take, or None for no limit.
+
+    The smaller of the task's and the tester's limit, of those given; the harness default
+    only where neither is given.
+
+    Raises:
+        ConfigError: ``environment.timeout_seconds`` is no positive number.
+    """
+    task_limit = environment.get("timeout_seconds")
+    tester_limit = None if harness.is_default_timeout else harness.timeout_seconds
+    if task_limit is None:
+        return harness.timeout_seconds
+    if not isinstance(task_limit, int | float) or not is_positive(task_limit):
+        raise ConfigError(TIMEOUT_PROBLEM)
+    return float(task_limit) if tester_limit is None else min(float(task_limit), tester_limit)

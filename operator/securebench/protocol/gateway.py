@@ -1,0 +1,201 @@
+"""What operator and gateway leave for each other on the volume.
+
+The operator writes the configuration before the gateway starts. What a gateway says of one launch
+is one file in the run's gateway folder, ``launches/<pod name>.json``, replaced atomically; beside
+it ``launches/<pod name>.jsonl`` with one line per decision. The agent cannot write any of it.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Final, TypeVar
+
+from pydantic import TypeAdapter, ValidationError
+
+from securebench.protocol.messages import decode_object
+
+if TYPE_CHECKING:
+    from _typeshed import DataclassInstance
+
+CONFIG_FILE: Final = "config.json"
+"""In the run's gateway folder; written by the operator before the gateway starts."""
+KEYS_FILE: Final = "keys.json"
+"""In the same folder: the JSON Web Key Set of the API server; written anew when the keys change."""
+
+
+@dataclass(frozen=True, slots=True)
+class GatewayLimits:
+    """Bounds of what a launch may do through the gateway.
+
+    Attributes:
+        idle_seconds: A tunnel or an answer without a byte for so long is cut.
+        connect_seconds: For resolving and connecting.
+        connections: Open at once, of one launch.
+        all_connections: Open at once, of the run.
+        connections_per_second: New ones of one launch, sustained; four times as many in a burst.
+        bytes: Of one launch, both ways together.
+        request_bytes: Body of one request to the provider.
+        log_lines: Kept of one launch; more are counted, not written.
+    """
+
+    idle_seconds: float = 600.0
+    connect_seconds: float = 10.0
+    connections: int = 64
+    all_connections: int = 2048
+    connections_per_second: float = 50.0
+    bytes: int = 2 * 1024**3
+    request_bytes: int = 16 * 1024**2
+    log_lines: int = 10_000
+
+
+@dataclass(frozen=True, slots=True)
+class ProviderConfig:
+    """The model provider of a run.
+
+    Attributes:
+        name: ``openai`` or ``anthropic``.
+        host: The only host that requests are sent to, over TLS, on port 443.
+        key_file: Absolute path of the file with the key.
+        allow_external_tools: Whether hosted tools are let through.
+        max_requests: Budget of one launch, or None.
+        max_tokens: Budget of one launch, input and output together, or None.
+    """
+
+    name: str
+    host: str
+    key_file: str
+    allow_external_tools: bool = False
+    max_requests: int | None = None
+    max_tokens: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class GatewayConfig:
+    """Everything that a gateway is told.
+
+    Attributes:
+        pod_prefix: Names of the run's harness Pods begin with it.
+        namespace: Of the run.
+        service_account: Of the harness Pods.
+        audience: Of the launch tokens.
+        domains: Configured ``allowed_domains``, normalized; empty: the proxy route is closed.
+        provider: Present for codex and claude_code.
+        limits: Bounds.
+        authorities: Absolute path of a file with further certificate authorities, or empty.
+    """
+
+    pod_prefix: str
+    namespace: str
+    service_account: str
+    audience: str
+    domains: tuple[str, ...]
+    provider: ProviderConfig | None
+    limits: GatewayLimits = GatewayLimits()
+    authorities: str = ""
+
+
+LAUNCHES: Final = "launches"
+"""Folder of the reports and logs, below the run's gateway folder."""
+
+
+@dataclass(frozen=True, slots=True)
+class RelayReport:
+    """What a launch asked its model provider.
+
+    Attributes:
+        requests: Sent to the provider, failed and repeated ones included.
+        blocked: Refused by the gateway: other path, hosted tool, budget.
+        input_tokens: Sum over all answers, cached ones included.
+        cached_tokens: Part of the input that came from the provider's cache.
+        output_tokens: Sum over all answers.
+        failures: Requests that the provider did not answer as it should.
+        failure: ``provider_unavailable``, ``provider_auth`` or ``provider_quota`` while the latest
+            request ended so, else empty.
+        is_key_taken: Whether the provider answered a request with 200, so took the key.
+        budget_exhausted: Whether a request was refused because the budget was used up.
+        stripped_tools: Kinds of hosted tools that were taken out, sorted.
+        models: Names of models in requests that were sent to the provider, sorted.
+    """
+
+    requests: int = 0
+    blocked: int = 0
+    input_tokens: int = 0
+    cached_tokens: int = 0
+    output_tokens: int = 0
+    failures: int = 0
+    failure: str = ""
+    is_key_taken: bool = False
+    budget_exhausted: bool = False
+    stripped_tools: tuple[str, ...] = ()
+    models: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class LaunchReport:
+    """What one launch did by its egress.
+
+    Attributes:
+        pod: Name of the harness Pod.
+        pod_uid: Its uid.
+        address: Of the Pod, as the gateway saw it first; its token is good from there only.
+        closed: Whether the sidecar said that the harness has ended; then the numbers are final.
+        requests: Connections and requests of the proxy route that were allowed.
+        blocked: Those that were refused, cut for a wrong server name included.
+        bytes_up: From the agent.
+        bytes_down: To the agent.
+        dropped_lines: Log lines above the bound, counted only.
+        relay: Present where the run has a model provider.
+    """
+
+    pod: str
+    pod_uid: str
+    address: str = ""
+    closed: bool = False
+    requests: int = 0
+    blocked: int = 0
+    bytes_up: int = 0
+    bytes_down: int = 0
+    dropped_lines: int = 0
+    relay: RelayReport | None = None
+
+
+Record = TypeVar("Record", "GatewayConfig", "LaunchReport")
+
+
+def encode(record: DataclassInstance) -> bytes:
+    """Return a record as one JSON object."""
+    return json.dumps(asdict(record), sort_keys=True, allow_nan=False).encode() + b"\n"
+
+
+def decode(kind: type[Record], text: str | bytes) -> Record:
+    """Return the record of a text; fields that are missing have their defaults.
+
+    Args:
+        kind: GatewayConfig or LaunchReport.
+        text: One JSON object.
+
+    Raises:
+        ValueError: It is anything else, a value is of another type, or a field is unknown.
+    """
+    raw = decode_object(text)
+    try:
+        record = TypeAdapter(kind).validate_json(json.dumps(raw), strict=True)
+    except ValidationError as error:
+        raise ValueError(f"not a {kind.__name__}: {_first(error)}") from None
+    if unknown := sorted(_unknown(raw, asdict(record))):
+        raise ValueError(f"not a {kind.__name__}: unknown field {unknown[0]}")
+    return record
+
+
+def _first(error: ValidationError) -> str:
+    problem = error.errors(include_url=False, include_input=False)[0]
+    place = ".".join(str(part) for part in problem["loc"])
+    return f"{place}: {problem['msg']}"
+
+
+def _unknown(raw: object, known: object) -> list[str]:
+    if not isinstance(raw, dict) or not isinstance(known, dict):
+        return []
+    inner = [name for key in raw.keys() & known.keys() for name in _unknown(raw[key], known[key])]
+    return [*(raw.keys() - known.keys()), *inner]

@@ -1,0 +1,48 @@
+"""Files of a run on the results volume, and the exec calls by which the command line reads them.
+
+What an agent prints is a file beside a launch's streams, for those who watch it work: the courier
+writes it, the operator's Pod reads it to a tester; nothing is judged by it.
+"""
+
+from __future__ import annotations
+
+from typing import Final, NamedTuple
+
+RECORD = "record.json"
+CANDIDATES = "candidates.jsonl"
+SUMMARY = "summary.json"
+RUN = "run.json"
+JOURNAL = "journal.jsonl"
+FINAL_STATUS = "status.json"
+EGRESS = "egress.jsonl"
+
+
+LIVE_OUTPUT: Final = "live-stdout"
+"""Name of the file."""
+
+LIVE_BYTES: Final = 1024**2
+"""Most bytes of it; what comes later is told with the task's record."""
+
+
+MAX_ANSWER_BYTES = 64 * 1024**2
+"""Most bytes of one ``get-run`` answer; the rest is asked for again."""
+
+
+class Mark(NamedTuple):
+    """A prefix that the asker has already.
+
+    Args:
+        offset: Its length in bytes.
+        sha256: Hex SHA-256 of these bytes.
+    """
+
+    offset: int
+    sha256: str
+
+
+class LaunchNumbers(NamedTuple):
+    """Which launch; tasks count from 0 in pack order, attempts and launches from 1."""
+
+    task: int
+    attempt: int
+    launch: int
