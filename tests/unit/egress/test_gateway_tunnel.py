@@ -147,10 +147,10 @@ async def test_bytes_in_one_direction_keep_a_tunnel_open():
     async with outside() as peer, agent_of(someone) as (stream, _, writer):
         writer.write(HELLO)
         task = asyncio.create_task(
-            serve_tunnel(stream, someone, gateway(peer, idle_seconds=0.4), "docs.dev", b"")
+            serve_tunnel(stream, someone, gateway(peer, idle_seconds=1.0), "docs.dev", b"")
         )
         for _ in range(8):
-            await asyncio.sleep(0.1)
+            await asyncio.sleep(0.15)
             writer.write(b"x")
         assert not task.done()
         writer.write_eof()

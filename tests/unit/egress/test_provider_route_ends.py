@@ -71,7 +71,8 @@ async def test_an_agent_that_leaves_after_the_end_is_served(name, tmp_path):
 
 
 @BOTH
-async def test_the_end_of_an_answer_is_read_when_the_agent_has_left(name, tmp_path):
+async def test_the_end_of_an_answer_is_read_when_the_agent_has_left(name, tmp_path, monkeypatch):
+    monkeypatch.setattr(provider_call, "READ_ON_SECONDS", 60.0)
     go = asyncio.Event()
     *begin, last = events(name)
     async with relayed(name, [answer(*begin[:2], go, *begin[2:], last)], tmp_path) as relay:
