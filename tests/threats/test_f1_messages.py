@@ -48,7 +48,7 @@ ROWS = "".join(f"{line}\n" for line in (*map(broken_row, BROKEN), CUT)).encode()
 BROKEN_PACK = Batch("f1-broken", "short_answer", files={"tasks.jsonl": ROWS}, ended="False").task(
     "broken"
 )
-LATE = Batch("f1-late", "code_completion")
+LATE = Batch("f1-late", "code_completion", ended="False")
 LATE_TESTS = LATE.task(
     "late",
     candidate=honest.RIGHT_CODE,
@@ -72,7 +72,8 @@ def test_a_017_attack(arena: Arena) -> None:
     release = arena.place(LATE).release
 
     assert condition(arena.run(BROKEN_PACK.batch))["reason"] == "PackInvalid"
-    assert arena.record(LATE_TESTS)["passed"] is not True
+    late = arena.record(LATE_TESTS)
+    assert (late["outcome"], late["passed"]) == ("verifier", None), late["failure_message"]
     for batch in (BROKEN_PACK.batch, LATE):
         assert hits(published(release, batch.name), HIDDEN) == []
 
