@@ -17,6 +17,7 @@ from securebench.controller.process.settings import Settings
 from securebench.core.clock import rfc3339
 from securebench.core.rates import TokenBucket
 from securebench.protocol.gateway import LaunchReport, RelayReport
+from securebench.run.decide.network import Network
 from securebench.run.observe.pods import PodView, pod_view
 from securebench.run.plan.egress_plan import EgressPlan, ProviderPlan
 from securebench.run.plan.model import (
@@ -38,6 +39,7 @@ from securebench.run.state.attempts import (
     SealedCandidate,
     VerifierResult,
 )
+from securebench.run.state.entries import Isolated
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -344,6 +346,12 @@ async def inline(work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
     return work(*args, **kwargs)
 
 
+def probe_done(states: Mapping[str, str], kernel: str = KERNEL) -> Status:
+    """Return the status of a probing Pod that has its answer."""
+    message = json.dumps({"v": 1, "targets": states, "kernel": kernel})
+    return pod_status("Succeeded", ended("probe", 0, message=message))
+
+
 def settings_of(root: Path, **changes: object) -> Settings:
     known: dict[str, object] = {
         "namespace": "bench",
@@ -369,6 +377,9 @@ def context_of(cluster: Cluster, clock: FakeClock, root: Path, **settings: objec
         targets=(),
     )
 
+
+PROVEN_NETWORK = Network(found=Isolated(verified=True, user_namespaces=True, message="closed: dns"))
+"""Of a run without a way out, whose policies are there."""
 
 MANIFEST = """\
 id: smoke

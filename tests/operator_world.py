@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeVar
 from unittest import mock
@@ -18,6 +19,7 @@ from build import (
     ended,
     inline,
     pod_status,
+    probe_done,
     question,
     run_body,
     seal_message,
@@ -30,20 +32,28 @@ from securebench.cluster.port import ObjectKind, Raw
 from securebench.controller.process.supervisor import Supervisor
 from securebench.run.observe.pods import pod_view
 from securebench.run.plan.model import LaunchKey, Role
+from securebench.run.pods.canary import ProbeTarget
 
 
 class World:
     """An operator with everything below it real but time, cluster and threads."""
 
-    def __init__(self, root: Path, **settings: object) -> None:
+    def __init__(
+        self, root: Path, *, targets: Sequence[ProbeTarget] = (), **settings: object
+    ) -> None:
         self.root = root
+        self.targets = tuple(targets)
         self.settings = settings
         self.runs = 0
         self.clock = FakeClock()
         self.cluster = FakeCluster(namespace="bench", clock=self.clock)
-        self.supervisor = Supervisor(context_of(self.cluster, self.clock, root, **settings))
+        self.supervisor = self._supervisor()
         self.runner = asyncio.Runner(loop_factory=lambda: VirtualLoop(self.clock))
         write_pack(root / "packs/smoke", [question("a"), question("b")])
+
+    def _supervisor(self) -> Supervisor:
+        context = context_of(self.cluster, self.clock, self.root, **self.settings)
+        return Supervisor(replace(context, targets=self.targets))
 
     def wait(self, seconds: float = 0.01) -> None:
         self.runner.run(asyncio.sleep(seconds))
@@ -78,9 +88,7 @@ class World:
 
     def restart(self) -> None:
         self.runner.run(self.supervisor.close())
-        self.supervisor = Supervisor(
-            context_of(self.cluster, self.clock, self.root, **self.settings)
-        )
+        self.supervisor = self._supervisor()
 
     def pods(self) -> list[str]:
         return sorted(self.cluster.objects(ObjectKind.POD))
@@ -91,6 +99,15 @@ class World:
         assert view is not None
         assert view.launch is not None
         return view.launch
+
+    def probe(self, control: Mapping[str, str], canary: Mapping[str, str]) -> None:
+        """Let the probing Pods that go say what they found."""
+        states = {Role.CONTROL: control, Role.CANARY: canary}
+        for raw in self.cluster.objects(ObjectKind.POD).values():
+            view = pod_view(raw)
+            if view is not None and view.role in states and not view.is_terminal:
+                self.cluster.set_pod_status(view.name, probe_done(states[view.role]))
+        self.wait(5)
 
     def work(self, uid: str, rounds: int = 10) -> None:
         """Let every Pod end well until the run has."""

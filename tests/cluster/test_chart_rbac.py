@@ -44,6 +44,7 @@ OPERATOR_RIGHTS = {
     ("get", "networkpolicies"),
     ("list", "networkpolicies"),
     ("watch", "networkpolicies"),
+    ("delete", "networkpolicies"),
     ("create", "events.events.k8s.io"),
     ("get", "events.events.k8s.io"),
     ("patch", "events.events.k8s.io"),

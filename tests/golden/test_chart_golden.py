@@ -67,8 +67,8 @@ def role_rights(case: str) -> set[tuple[str, str]]:
     }
 
 
-CREATING = dict.fromkeys(("restore", "create_or_find", "_make"), "create")
-"""Our own functions that create an object of a kind that they are given."""
+OWN = {"create_or_find": "create", "find_own": "get"}
+"""Our own functions that ask for an object of a kind that they are given."""
 
 
 def requests_of_the_controller() -> Iterator[tuple[str, ObjectKind]]:
@@ -81,7 +81,7 @@ def requests_of_the_controller() -> Iterator[tuple[str, ObjectKind]]:
                     args=[ast.Attribute(value=ast.Name(id="ObjectKind"), attr=kind), *_]
                     | [_, ast.Attribute(value=ast.Name(id="ObjectKind"), attr=kind), *_],
                 ):
-                    yield CREATING.get(method, method), ObjectKind[kind]
+                    yield OWN.get(method, method), ObjectKind[kind]
                 case ast.Assign(value=ast.Attribute(value=ast.Name(id="ObjectKind"), attr=kind)):
                     yield "list", ObjectKind[kind]
                     yield "watch", ObjectKind[kind]

@@ -5,10 +5,21 @@ from __future__ import annotations
 import hashlib
 from pathlib import Path
 
-from build import Status, ended, pod_status, running, seal_message, supervise_message, text_message
+from build import (
+    Status,
+    ended,
+    pod_status,
+    probe_done,
+    running,
+    seal_message,
+    supervise_message,
+    text_message,
+)
 from securebench.protocol.gateway import LaunchReport, RelayReport, encode
+from securebench.run.decide.canary import PROBING
 from securebench.run.observe.pods import PodView
 from securebench.run.plan.model import LaunchKey, Role
+from securebench.run.pods.canary import GATEWAY_TARGET, ProbeTarget
 from securebench.run.state.attempts import Outcome
 
 SCRIPTS: dict[str, tuple[Outcome, bool]] = {
@@ -40,6 +51,7 @@ REQUESTS = 3
 """That every launch sends to its provider."""
 
 PASSING = frozenset(name for name, (_, passes) in ALL_SCRIPTS.items() if passes)
+TARGET = ProbeTarget("dns", "10.96.0.10", 53, "udp")
 READY = {"type": "Ready", "status": "True"}
 
 
@@ -63,11 +75,15 @@ class Kubelet:
         """Return the status of a Pod whose containers run."""
         if view.role is Role.GATEWAY:
             return pod_status("Running", running("gateway"), conditions=[READY])
+        if view.role in PROBING:
+            return pod_status("Running", running("probe"))
         main = "harness" if view.role is Role.HARNESS else "verifier"
         return pod_status("Running", running("courier"), running(main))
 
     def ended(self, view: PodView) -> Status:
         """Return the status of a Pod that ended by itself, and leave what it leaves."""
+        if view.role in PROBING:
+            return probe_done(self._states(view.role))
         if view.launch is None:
             return pod_status("Failed", ended("gateway", 1))
         script = self._scripts[view.launch.task]
@@ -80,6 +96,12 @@ class Kubelet:
             assert isinstance(sidecars, list)
             sidecars.append(ended("egress-proxy"))
         return status
+
+    def _states(self, role: Role) -> dict[str, str]:
+        """Return what a Pod of this cluster reaches."""
+        if role is Role.CONTROL:
+            return {TARGET.name: "open"}
+        return {TARGET.name: "closed"} | ({GATEWAY_TARGET: "open"} if self._way_out else {})
 
     def reports(self, task: int, attempt: int) -> int:
         """Return how many launches of an attempt have the gateway's last word."""

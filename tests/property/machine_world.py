@@ -4,18 +4,21 @@ from __future__ import annotations
 
 import logging
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Final, cast
 from unittest import mock
 
 from build import FakeClock
 from fake_cluster import FakeCluster
-from securebench.cluster.port import ObjectKind, Raw
-from securebench.run.plan.model import AttemptKey, LaunchKey
+from securebench.cluster.port import ObjectKind, Raw, metadata
+from securebench.core.names import ROLE_LABEL
+from securebench.run.plan.model import AttemptKey, LaunchKey, Role
 from securebench.run.state.entries import (
     Closed,
     Entry,
     Finished,
+    Isolated,
     LaunchBegun,
     LaunchLost,
     Opened,
@@ -27,6 +30,9 @@ from securebench.run.state.entries import (
 from securebench.run.state.history import RunHistory
 
 PROVIDER_RETRIES = 2
+
+EVERYTHING: Final = [{}]
+"""Rules of a policy that somebody opened."""
 
 NOTICED_SECONDS = 75.0
 """A deletion whose event was lost is seen by the next list, which may fail a few times."""
@@ -66,6 +72,7 @@ class MortalCluster(FakeCluster):
         self.fate = fate
         self.on_create: list[str] = []
         self.policies_lost: dict[str, float] = {}
+        self.is_proven: Callable[[], bool] = lambda: True
 
     async def list(self, kind: ObjectKind, selector: str) -> Any:
         self.fate.point()
@@ -81,10 +88,10 @@ class MortalCluster(FakeCluster):
         name = str(made["metadata"]["name"])  # type: ignore[index]
         if kind is ObjectKind.POD:
             self.on_create.append(name)
-            lost_at = min(self.policies_lost.values(), default=self._clock.now())
-            assert self._clock.now() - lost_at < NOTICED_SECONDS, f"{name} has an open network"
-        if kind is ObjectKind.NETWORK_POLICY:
-            self.policies_lost.pop(name, None)
+            assert self._open_seconds() < NOTICED_SECONDS, f"{name} has an open network"
+            labels = cast("dict[str, str]", metadata(made)["labels"])
+            is_launch = labels[ROLE_LABEL] in {Role.HARNESS, Role.VERIFIER}
+            assert not is_launch or self.is_proven(), f"{name} has no proof"
         self.fate.point()
         return made
 
@@ -98,8 +105,24 @@ class MortalCluster(FakeCluster):
 
     def lose_policy(self, name: str) -> None:
         """Delete a network policy as somebody else would."""
+        self._open_seconds()
         self.remove(ObjectKind.NETWORK_POLICY, name)
-        self.policies_lost[name] = self._clock.now()
+        self.policies_lost.setdefault(name, self._clock.now())
+
+    def edit_policy(self, name: str) -> None:
+        """Open a network policy as somebody else would."""
+        self._open_seconds()
+        self.edit(ObjectKind.NETWORK_POLICY, name, {"spec": {"egress": EVERYTHING}})
+        self.policies_lost.setdefault(name, self._clock.now())
+
+    def _open_seconds(self) -> float:
+        """Return for how long a policy has been missing, or open, that was there before."""
+        there = self.objects(ObjectKind.NETWORK_POLICY)
+        for name in [name for name in self.policies_lost if name in there]:
+            if cast("Raw", there[name]["spec"]).get("egress") != EVERYTHING:
+                del self.policies_lost[name]
+        now = self._clock.now()
+        return now - min(self.policies_lost.values(), default=now)
 
     def begin_deletion(self, name: str) -> None:
         """Delete a Pod as somebody else would."""
@@ -138,6 +161,7 @@ class Ledger:
     counts: Counter[tuple[str, AttemptKey]] = field(default_factory=Counter)
     records: dict[AttemptKey, bytes] = field(default_factory=dict)
     reading: dict[AttemptKey, bool] = field(default_factory=dict)
+    is_declared: bool = True
     condemned: set[AttemptKey] = field(default_factory=set)
     process: str = ""
 
@@ -172,10 +196,18 @@ class Ledger:
             case Finished(finish):
                 self.reading.pop(finish.key, None)
 
+    @property
+    def is_proven(self) -> bool:
+        found = self.history.isolation
+        return found is not None and (found.verified or self.is_declared)
+
     def _count(self, entry: Entry) -> None:
         match entry:
+            case Isolated():
+                assert self.history.isolation is None
             case LaunchBegun(launch):
                 assert self.may_begin
+                assert self.is_proven
                 assert launch not in self.begun
                 self.begun.add(launch)
             case Produced(key):

@@ -13,6 +13,7 @@ import logging
 import os
 import tempfile
 from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 from unittest import mock
@@ -40,12 +41,13 @@ from build import (
     run_body,
     write_pack,
 )
-from property.machine_kubelet import ALL_SCRIPTS, REQUESTS, SCRIPTS, Kubelet
+from property.machine_kubelet import ALL_SCRIPTS, REQUESTS, SCRIPTS, TARGET, Kubelet
 from property.machine_world import PROVIDER_RETRIES, ErrorLog, Fate, Ledger, MortalCluster
 from securebench.cluster.port import ObjectKind, QuotaExceeded, Raw
 from securebench.controller.process.supervisor import Supervisor
 from securebench.controller.volume.journal import Journal
-from securebench.core.errors import TransientClusterError
+from securebench.core.errors import PermanentClusterError, TransientClusterError
+from securebench.run.decide.canary import PROBING
 from securebench.run.observe.pods import PodView, pod_view
 from securebench.run.plan.model import AttemptKey, Role
 from securebench.run.state.attempts import AttemptHistory, Finish, Outcome
@@ -73,6 +75,9 @@ WAYS_OUT: dict[str, dict[str, object]] = {
     },
 }
 """What the spec says of a run's egress."""
+
+ENDED_BY_THE_CLUSTER = {"GatewayFailed", "PodRefused", "IsolationNotVerified"}
+"""Reasons that end a run together with attempts that have no result."""
 
 SETTINGS: dict[str, object] = {
     "overlays": {"codex": {"images": {"1": "overlay-codex:1"}, "latest": "1"}},
@@ -117,7 +122,7 @@ class MachineModel(RuleBasedStateMachine):
         self.first_fuse: int | None = None
         self.spare_fuse = False
         self.deaths = 0
-        self.is_cancelled = self.is_suspended = False
+        self.is_cancelled = self.is_suspended = self.is_refused = False
         self.lost = Counter[AttemptKey]()
 
     def _replace(self, real: Any) -> Any:
@@ -150,15 +155,27 @@ class MachineModel(RuleBasedStateMachine):
         ),
         attempts=st.integers(1, 2),
         parallelism=st.integers(1, 3),
+        require=st.sampled_from(["Declared", "Verified"]),
     )
-    def begin(self, run: tuple[list[str], str], attempts: int, parallelism: int) -> None:
-        self.apply(run[0], attempts, parallelism, run[1])
+    def begin(
+        self, run: tuple[list[str], str], attempts: int, parallelism: int, require: str
+    ) -> None:
+        self.apply(run[0], attempts, parallelism, run[1], require=require)
 
-    def apply(self, scripts: list[str], attempts: int, parallelism: int, way_out: str = "") -> None:
+    def apply(
+        self,
+        scripts: list[str],
+        attempts: int,
+        parallelism: int,
+        way_out: str = "",
+        *,
+        require: str = "Declared",
+    ) -> None:
         rows = [question(f"{number}-{script}") for number, script in enumerate(scripts)]
         write_pack(self.root / "packs/smoke", rows)
         self.scripts = scripts
-        self.ledger = Ledger(parallelism)
+        self.ledger = Ledger(parallelism, is_declared=require == "Declared")
+        self.cluster.is_proven = lambda: self.ledger.is_proven
         for task in range(len(scripts)):
             for number in range(attempts):
                 key = AttemptKey(task, number + 1)
@@ -170,6 +187,7 @@ class MachineModel(RuleBasedStateMachine):
             infrastructureRetries=RETRIES,
             providerRetries=PROVIDER_RETRIES,
             retention={"pods": "None"},
+            isolation={"require": require},
             **WAYS_OUT[way_out],
         )
         self.way_out = way_out
@@ -183,7 +201,7 @@ class MachineModel(RuleBasedStateMachine):
     def _start(self, fuse: int | None = None) -> None:
         self.fate.fuse, self.fate.is_dead = fuse, False
         context = context_of(self.cluster, self.clock, self.root, **SETTINGS)
-        self.supervisor = Supervisor(context)
+        self.supervisor = Supervisor(replace(context, targets=(TARGET,)))
         self._observe(None)
 
     def _observe(self, kind: str | None) -> None:
@@ -266,6 +284,13 @@ class MachineModel(RuleBasedStateMachine):
     def the_quota_is_used_up(self) -> None:
         self.cluster.fail_next("create", QuotaExceeded("exceeded quota: pods"), kind=ObjectKind.POD)
 
+    @precondition(lambda self: not self.is_refused)
+    @rule()
+    def a_pod_is_refused(self) -> None:
+        self.is_refused = True
+        error = PermanentClusterError("forbidden", status=403)
+        self.cluster.fail_next("create", error, kind=ObjectKind.POD)
+
     # The kubelet
 
     def _pods(self) -> list[PodView]:
@@ -322,6 +347,29 @@ class MachineModel(RuleBasedStateMachine):
         names = sorted(self.cluster.objects(ObjectKind.NETWORK_POLICY))
         self.cluster.lose_policy(data.draw(st.sampled_from(names)))
         self._pass(0.001)
+
+    @precondition(lambda self: self.cluster.objects(ObjectKind.NETWORK_POLICY))
+    @rule(data=st.data())
+    def somebody_edits_a_policy(self, data: st.DataObject) -> None:
+        names = sorted(self.cluster.objects(ObjectKind.NETWORK_POLICY))
+        self.cluster.edit_policy(data.draw(st.sampled_from(names)))
+        self._pass(0.001)
+
+    def _probing(self) -> list[PodView]:
+        return [view for view in self._going() if view.role in PROBING]
+
+    @precondition(lambda self: self._probing())
+    @rule(data=st.data())
+    def a_probing_pod_is_lost(self, data: st.DataObject) -> None:
+        self.cluster.remove(ObjectKind.POD, data.draw(st.sampled_from(self._probing())).name)
+        self._pass(0.001)
+
+    @precondition(lambda self: self._probing())
+    @rule()
+    def the_probing_pods_answer(self) -> None:
+        for view in self._probing():
+            if view.name in self.cluster.objects(ObjectKind.POD):
+                self._finish(view)
 
     @precondition(lambda self: self.cluster.objects(ObjectKind.SERVICE))
     @rule()
@@ -448,12 +496,16 @@ class MachineModel(RuleBasedStateMachine):
         if self.lost[finish.key] > RETRIES:
             allowed.add(Outcome.INFRASTRUCTURE)
         ended_as = self.ledger.history.ended
-        has_no_gateway = ended_as is not None and ended_as.reason == "GatewayFailed"
-        if self.is_cancelled or has_no_gateway:
+        reason = ended_as.reason if ended_as is not None else ""
+        if self.is_cancelled or reason in ENDED_BY_THE_CLUSTER:
             allowed.add(Outcome.CANCELLED)
         if finish.key in self.ledger.condemned:
             allowed = {Outcome.AGENT, Outcome.CANCELLED} if self.is_cancelled else {Outcome.AGENT}
-        assert self.way_out or not has_no_gateway
+        assert self.way_out or reason != "GatewayFailed"
+        assert self.is_refused or reason != "PodRefused"
+        is_unproven = reason == "IsolationNotVerified"
+        assert not is_unproven or finish.outcome is Outcome.CANCELLED
+        assert not (is_unproven and self.ledger.is_declared)
         assert finish.outcome in allowed
         assert (finish.passed is True) == (finish.outcome is Outcome.SCORED and passes)
         if not self.is_cancelled:
@@ -515,25 +567,39 @@ def test_a_run_that_nothing_disturbs(script: str) -> None:
         model.teardown()
 
 
+@pytest.mark.parametrize("way_out", sorted(WAYS_OUT))
+def test_a_run_with_a_proof_that_nothing_disturbs(way_out: str) -> None:
+    model = MachineModel()
+    try:
+        model.apply(["right", "wrong"], 1, 2, way_out, require="Verified")
+    finally:
+        model.teardown()
+    assert model.ledger.history.isolation is not None
+    assert model.ledger.history.isolation.verified
+
+
 DEATHS = {
-    "to the end": (["right", "greedy"], "", ""),
-    "graceful": (["right", "greedy"], "", "Graceful"),
-    "immediate": (["right", "greedy"], "", "Immediate"),
-    "at what the agent left": (["hiccup"], "", ""),
-    "with a provider": (["flaky", "thirsty"], "provider", ""),
+    "to the end": (["right", "greedy"], "", "", "Declared"),
+    "graceful": (["right", "greedy"], "", "Graceful", "Declared"),
+    "immediate": (["right", "greedy"], "", "Immediate", "Declared"),
+    "at what the agent left": (["hiccup"], "", "", "Declared"),
+    "with a provider": (["flaky", "thirsty"], "provider", "", "Declared"),
+    "with a proof": (["right"], "", "", "Verified"),
+    "with a proof and a gateway": (["right"], "domains", "", "Verified"),
+    "cancelled before the proof": (["right"], "", "Immediate", "Verified"),
 }
 
 
 @pytest.mark.parametrize("name", DEATHS)
 def test_death_at_any_effect(name: str) -> None:
     """The first operator dies at each of its effects in turn; the second brings the run home."""
-    scripts, way_out, cancel = DEATHS[name]
+    scripts, way_out, cancel, require = DEATHS[name]
     for effects in itertools.count(1):
         model = MachineModel()
         model.first_fuse = effects
         model.spare_fuse = True
         try:
-            model.apply(scripts, 1, 1, way_out)
+            model.apply(scripts, 1, 1, way_out, require=require)
             if cancel:
                 model.the_user_cancels(cancel)
         finally:

@@ -9,13 +9,15 @@ import pytest
 from build import ended, pod_status, running, waiting
 from operator_world import World, opened
 from securebench.cluster.port import ObjectKind, QuotaExceeded
-from securebench.controller.actuators.isolation import Prober
+from securebench.controller.loop import run_loop
+from securebench.controller.loop.run_ledger import RunLedger
 from securebench.controller.loop.run_loop import RunLoop
 from securebench.controller.volume.journal import read_entries
 from securebench.core.errors import PermanentClusterError, TransientClusterError
 from securebench.protocol.gateway import LaunchReport, RelayReport, encode
 from securebench.run.observe.pods import pod_view
-from securebench.run.state.entries import Isolated, LaunchLost
+from securebench.run.pods.canary import ProbeTarget
+from securebench.run.state.entries import LaunchLost
 
 DOMAINS = {
     "type": "command",
@@ -24,12 +26,13 @@ DOMAINS = {
 CODEX = {"type": "codex", "config": {"model": "m"}}
 OVERLAYS = {"codex": {"images": {"1": "overlay-codex:1"}, "latest": "1"}}
 READY = {"type": "Ready", "status": "True"}
-PROVEN = Isolated(verified=True, user_namespaces=False, message="closed: dns; open: gateway")
+TARGETS = (ProbeTarget("dns", "10.96.0.10", 53, "udp"),)
+OPEN, CLOSED = {"dns": "open"}, {"dns": "closed"}
 
 
 class EgressWorld(World):
     def __init__(self, root):
-        super().__init__(root, overlays=OVERLAYS)
+        super().__init__(root, targets=TARGETS, overlays=OVERLAYS)
         self.relay = RelayReport(requests=2, input_tokens=100, output_tokens=5)
         labels = {"securebench.dev/usable-by-runs": "true"}
         secret = {
@@ -40,7 +43,8 @@ class EgressWorld(World):
 
     def begin(self, **spec):
         self.uid = self.apply(**({"harness": DOMAINS, "parallelism": 1} | spec))
-        self.name = f"sb-{self.uid.replace('-', '')[:12]}-gateway"
+        self.short = f"sb-{self.uid.replace('-', '')[:12]}"
+        self.name = f"{self.short}-gateway"
         return self.uid
 
     def begin_codex(self, **spec):
@@ -53,6 +57,11 @@ class EgressWorld(World):
     def gateway_up(self, number=1):
         status = pod_status("Running", running("gateway"), conditions=[READY])
         self.gateway(status, number)
+
+    def told(self, name):
+        """Return the arguments of a Pod's main container."""
+        pod = self.cluster.objects(ObjectKind.POD)[name]
+        return json.dumps(pod["spec"]["containers"][0]["command"])
 
     def harnesses(self):
         return [name for name in self.pods() if "gateway" not in name]
@@ -172,26 +181,25 @@ def test_what_a_gateway_writes_while_it_ends_is_kept(world):
 
 
 def test_the_gateway_is_there_before_the_canary(world):
-    seen = []
-
-    async def prove(prober, _):
-        seen.append((world.pods(), prober._plan.egress.gateway))
-        return PROVEN
-
-    with mock.patch.object(Prober, "prove", prove):
-        world.begin(isolation={"require": "Verified"})
-        assert seen == []
-        world.gateway_up()
-        (((pods, address)),) = seen
-    assert pods == [f"{world.name}-1"]
-    assert address == world.cluster.objects(ObjectKind.SERVICE)[world.name]["spec"]["clusterIP"]
+    world.begin(isolation={"require": "Verified"})
+    assert world.pods() == [f"{world.name}-1"]
+    world.gateway_up()
+    canary, control, _ = world.pods()
+    assert (canary, control) == (f"{world.short}-canary-1", f"{world.short}-control-1")
+    address = world.cluster.objects(ObjectKind.SERVICE)[world.name]["spec"]["clusterIP"]
+    assert address in world.told(canary)
+    assert address not in world.told(control)
+    world.probe(OPEN, CLOSED | {"gateway": "open"})
+    message = world.condition("IsolationVerified")["message"]
+    assert message == "closed: dns; open: gateway"
+    world.work(world.uid)
+    assert succeeded(world) == ("True", "Completed")
 
 
 def test_a_canary_that_fails_takes_the_gateway_away(world):
-    refused = Isolated(verified=False, user_namespaces=False, message="reached: dns")
-    with mock.patch.object(Prober, "prove", mock.AsyncMock(return_value=refused)):
-        world.begin(isolation={"require": "Verified"})
-        world.gateway_up()
+    world.begin(isolation={"require": "Verified"})
+    world.gateway_up()
+    world.probe(OPEN, OPEN | {"gateway": "open"})
     world.wait(15)
     assert succeeded(world) == ("False", "IsolationNotVerified")
     assert world.is_gateway_gone()
@@ -240,21 +248,27 @@ def test_a_launch_without_an_answer_is_not_repeated_before_the_gateway_is_there(
 
 
 def test_a_deadline_that_is_moved_lets_nothing_begin_without_a_canary(world):
-    world.begin(activeDeadlineSeconds=60)
-    move = {"activeDeadlineSeconds": 600}
-    real = RunLoop.prepare
+    real = RunLedger.finish
 
-    async def prepare(loop):
-        answer = await real(loop)
-        world.cluster.edit(ObjectKind.BENCHMARK_RUN, "nightly", {"spec": move})
-        world.supervisor.observe("MODIFIED", world.run())
-        return answer
+    async def finish(ledger, finishes):
+        await real(ledger, finishes)
+        if finishes:
+            world.cluster.edit(ObjectKind.BENCHMARK_RUN, "nightly", {"spec": move})
+            world.supervisor.observe("MODIFIED", world.run())
 
-    with mock.patch.object(RunLoop, "prepare", prepare):
-        world.restart()
-        world.observe(None)
+    world.begin(activeDeadlineSeconds=60, isolation={"require": "Verified"})
+    move = {"activeDeadlineSeconds": 6000}
+    with (
+        mock.patch.object(RunLedger, "finish", finish),
+        mock.patch.object(run_loop, "FINISH_BATCH", 1),
+    ):
         world.wait(70)
-    assert {record["outcome"] for record in world.records()} == {"cancelled"}
+    assert succeeded(world)[0] == "Unknown"
+    world.gateway_up()
+    assert [name for name in world.harnesses() if "h1" in name] == []
+    world.probe(OPEN, CLOSED | {"gateway": "open"})
+    world.work(world.uid)
+    assert [record["outcome"] for record in world.records()] == ["cancelled", "scored"]
 
 
 # Trouble with the gateway
@@ -263,6 +277,7 @@ def test_a_deadline_that_is_moved_lets_nothing_begin_without_a_canary(world):
 def test_a_gateway_that_does_not_start_ends_the_run(world):
     world.begin()
     world.gateway(pod_status("Pending", waiting("gateway", "ErrImagePull", "no such image")))
+    world.wait(5)
     assert succeeded(world) == ("Unknown", "GatewayStarting")
     assert "ErrImagePull: no such image" in world.condition()["message"]
     world.wait(200)

@@ -37,6 +37,7 @@ from securebench.run.decide.gateway import (
     RESTART_LIMIT_SECONDS,
     STUCK_SECONDS,
     UNREADY_SECONDS,
+    decide,
 )
 
 PLAN = replace(plan_of(), egress=DOMAINS)
@@ -77,12 +78,16 @@ class World:
                 await self.mirror.list()
                 await self.keeper._services.list()
                 assert self.launcher.failure() is None
-                self.launcher.settle(self.mirror.pods, self.mirror.vanished)
-                await self.keeper.tend()
+                self.launcher.acknowledge(self.mirror.pods, self.mirror.vanished)
+                await self.tend()
                 await asyncio.sleep(0.001)
             await self.mirror.list()
 
         self.runner.run(turn())
+
+    async def tend(self):
+        step = decide(self.keeper.seen(), self.keeper.known, self.clock.now())
+        await self.keeper.carry_out(step)
 
     def pods(self):
         return sorted(self.cluster.objects(ObjectKind.POD))
@@ -94,7 +99,7 @@ class World:
         self.passes()
         self.set(ready())
         self.passes()
-        assert self.keeper.is_ready
+        assert self.keeper.seen().is_ready
 
 
 @pytest.fixture
@@ -128,14 +133,18 @@ def test_everything_is_there_before_the_pod(world):
 
 def test_the_gateway_is_ready_when_its_pod_is(world):
     world.passes()
-    assert not world.keeper.is_ready
-    assert world.keeper.trouble
+    assert not world.keeper.seen().is_ready
+    assert world.keeper.known.trouble
     world.set(pod_status("Running", running("gateway")))
     world.passes()
-    assert not world.keeper.is_ready
+    assert not world.keeper.seen().is_ready
     world.set(ready())
     world.passes()
-    assert (world.keeper.is_ready, world.keeper.trouble, world.keeper.failure) == (True, "", "")
+    assert (
+        world.keeper.seen().is_ready,
+        world.keeper.known.trouble,
+        world.keeper.known.failure,
+    ) == (True, "", "")
     service = world.cluster.objects(ObjectKind.SERVICE)[NAME]
     assert world.keeper.address == service["spec"]["clusterIP"]
 
@@ -154,7 +163,7 @@ def test_an_operator_that_starts_again_finds_the_gateway(world):
     address = world.keeper.address
     world.begin()
     world.passes()
-    assert world.keeper.is_ready
+    assert world.keeper.seen().is_ready
     assert world.keeper.address == address
     assert world.pods() == [f"{NAME}-1"]
 
@@ -163,7 +172,7 @@ def test_a_pod_that_an_earlier_process_made_unseen_is_taken_over(world):
     world.passes()
     world.begin()
     with mock.patch.object(world.mirror, "list", mock.AsyncMock()):
-        world.runner.run(world.keeper.tend())
+        world.runner.run(world.tend())
         world.runner.run(asyncio.sleep(0.001))
     assert f"{NAME}-1" in world.mirror.pods
 
@@ -209,12 +218,14 @@ def test_a_gateway_that_does_not_start_says_why_and_ends_in_time(world, name):
     world.passes()
     world.set(status)
     world.passes()
-    assert words in world.keeper.trouble
-    assert world.keeper.failure == ""
+    assert words in world.keeper.known.trouble
+    assert world.keeper.known.failure == ""
     world.passes(seconds=START_SECONDS)
-    assert world.keeper.failure.startswith("the run had no gateway for 180 seconds: gateway Pod ")
-    assert words in world.keeper.failure
-    assert not world.keeper.is_ready
+    assert world.keeper.known.failure.startswith(
+        "the run had no gateway for 180 seconds: gateway Pod "
+    )
+    assert words in world.keeper.known.failure
+    assert not world.keeper.seen().is_ready
 
 
 def test_a_full_quota_is_waited_for(world):
@@ -224,7 +235,7 @@ def test_a_full_quota_is_waited_for(world):
         )
     world.passes(20, seconds=20.0)
     assert world.launcher.state.quota == "exceeded quota: pods"
-    assert world.keeper.failure == ""
+    assert world.keeper.known.failure == ""
     world.cluster._failures.clear()
     world.passes(3, seconds=20.0)
     assert world.pods() == [f"{NAME}-1"]
@@ -235,17 +246,17 @@ def test_a_full_quota_for_services_is_waited_for(world):
         error = QuotaExceeded("exceeded quota: services")
         world.cluster.fail_next("create", error, kind=ObjectKind.SERVICE)
     world.passes(20, seconds=20.0)
-    assert world.keeper.trouble == "exceeded quota: services"
-    assert world.keeper.failure == ""
+    assert world.keeper.known.trouble == "exceeded quota: services"
+    assert world.keeper.known.failure == ""
 
 
 def test_a_service_that_admission_refuses_is_never_made(world):
     error = PermanentClusterError("no", status=403)
     world.cluster.fail_next("create", error, kind=ObjectKind.SERVICE)
     world.passes()
-    assert world.keeper.failure == "the run's gateway cannot be made: no"
+    assert world.keeper.known.failure == "the run's gateway cannot be made: no"
     assert world.pods() == []
-    assert world.keeper.wake_at() is None
+    assert world.keeper.wake_at is None
 
 
 def test_a_refused_pod_is_the_launchers_refusal(world):
@@ -259,7 +270,7 @@ def test_a_service_of_somebody_else_is_not_taken(world):
     service = {"metadata": {"name": NAME}, "spec": {}}
     world.runner.run(world.cluster.create(ObjectKind.SERVICE, service))
     world.passes()
-    assert "is not this run's; delete it" in world.keeper.failure
+    assert "is not this run's; delete it" in world.keeper.known.failure
 
 
 @pytest.mark.parametrize("address", ["", "None", 7])
@@ -269,8 +280,8 @@ def test_a_service_without_an_address_is_asked_for_again(world, address):
     world.set(ready())
     world.begin()
     world.passes()
-    assert not world.keeper.is_ready
-    assert world.keeper.trouble == "the gateway's Service has no address yet"
+    assert not world.keeper.seen().is_ready
+    assert world.keeper.known.trouble == "the gateway's Service has no address yet"
 
 
 def test_calls_without_an_answer_are_repeated(world):
@@ -297,13 +308,13 @@ def test_the_next_number_follows(world, name):
     world.come_up()
     ENDS[name](world)
     world.passes()
-    assert not world.keeper.is_ready
+    assert not world.keeper.seen().is_ready
     assert f"{NAME}-2" not in world.pods()
     world.passes(seconds=3.0)
     assert f"{NAME}-2" in world.pods()
     world.set(ready(), number=2)
     world.passes(2)
-    assert world.keeper.is_ready
+    assert world.keeper.seen().is_ready
     assert world.pods() == [f"{NAME}-2"]
 
 
@@ -329,8 +340,8 @@ def test_a_gateway_that_runs_does_without_new_keys(world):
     error = PermanentClusterError("forbidden", status=403)
     with mock.patch.object(world.cluster, "signing_keys", side_effect=error):
         world.passes(3, seconds=KEYS_SECONDS)
-    assert world.keeper.is_ready
-    assert world.keeper.failure == ""
+    assert world.keeper.seen().is_ready
+    assert world.keeper.known.failure == ""
 
 
 def test_pauses_grow_while_it_keeps_ending(world):
@@ -348,7 +359,7 @@ def test_pauses_grow_while_it_keeps_ending(world):
     assert pauses[0] <= 4
     assert max(pauses) <= RESTART_LIMIT_SECONDS + 2
     world.passes(20, seconds=1.0)
-    assert "it ended with exit code 2 (bad config)" in world.keeper.failure
+    assert "it ended with exit code 2 (bad config)" in world.keeper.known.failure
 
 
 def lives(world, seconds):
@@ -393,13 +404,13 @@ def test_one_that_was_ready_for_an_earlier_process_is_replaced(world):
     world.set(pod_status("Running", running("gateway")))
     world.begin()
     world.passes()
-    assert world.keeper.wake_at() == pytest.approx(NOW + UNREADY_SECONDS, abs=1)
+    assert world.keeper.wake_at == pytest.approx(NOW + UNREADY_SECONDS, abs=1)
     world.passes(seconds=STUCK_SECONDS - 5)
-    assert world.keeper.wake_at() == pytest.approx(NOW + STUCK_SECONDS, abs=1)
+    assert world.keeper.wake_at == pytest.approx(NOW + STUCK_SECONDS, abs=1)
     assert "deletionTimestamp" not in world.cluster.objects(ObjectKind.POD)[f"{NAME}-1"]["metadata"]
     world.passes(3, seconds=5.0)
     assert f"{NAME}-2" in world.pods()
-    assert world.keeper.failure == ""
+    assert world.keeper.known.failure == ""
 
 
 def test_one_that_does_not_run_yet_is_waited_for(world):
@@ -440,9 +451,9 @@ def test_a_service_that_somebody_deletes_is_made_again(world):
     before = world.keeper.address
     world.cluster.remove(ObjectKind.SERVICE, NAME)
     world.runner.run(world.keeper._services.list())
-    assert not world.keeper.is_ready
+    assert not world.keeper.seen().is_ready
     world.passes()
-    assert world.keeper.is_ready
+    assert world.keeper.seen().is_ready
     assert (
         world.keeper.address == world.cluster.objects(ObjectKind.SERVICE)[NAME]["spec"]["clusterIP"]
     )
@@ -458,20 +469,20 @@ def test_an_api_server_that_does_not_answer_ends_no_run(world):
         error = TransientClusterError("no answer")
         world.cluster.fail_next("create", error, kind=ObjectKind.SERVICE)
     world.passes(20, seconds=20.0)
-    assert world.keeper.failure == ""
-    assert world.keeper.trouble == "no answer"
+    assert world.keeper.known.failure == ""
+    assert world.keeper.known.trouble == "no answer"
 
 
 # When to look again
 
 
 def test_when_to_look_again(world):
-    assert world.keeper.wake_at() == 0.0
+    assert world.keeper.wake_at == 0.0
     world.passes()
-    assert world.keeper.wake_at() == pytest.approx(NOW + UNREADY_SECONDS, abs=1)
+    assert world.keeper.wake_at == pytest.approx(NOW + UNREADY_SECONDS, abs=1)
     world.set(ready())
     world.passes()
-    assert world.keeper.wake_at() == pytest.approx(NOW + KEYS_SECONDS, abs=1)
+    assert world.keeper.wake_at == pytest.approx(NOW + KEYS_SECONDS, abs=1)
 
 
 # The end

@@ -198,14 +198,14 @@ def test_what_is_not_the_clusters_fault_is_passed_on(world):
 def test_a_pod_that_shows_up_settles_its_create(world):
     world.cluster.fail_next("create", transient(), before=False)
     world.create()
-    world.launcher.settle({NAME: None}, set())
+    world.launcher.acknowledge({NAME: None}, set())
     assert world.launcher.retry_at() is None
 
 
 def test_a_pod_that_came_and_went_settles_its_create_too(world):
-    world.launcher.expect(HARNESS)
-    world.launcher.expect(VERIFIER)
-    world.launcher.settle({}, {NAME})
+    world.launcher.mark_pending(HARNESS)
+    world.launcher.mark_pending(VERIFIER)
+    world.launcher.acknowledge({}, {NAME})
     assert world.state.pending == {"sb-3f2a9c1e5b7d-0-1v1": 0.0}
 
 
@@ -213,16 +213,16 @@ def test_a_create_that_nobody_repeats_wakes_nobody(world):
     world.cluster.fail_next("create", transient(), before=True)
     world.create()
     world.clock.advance(RETRY_SECONDS - 1)
-    world.launcher.settle({}, set())
+    world.launcher.acknowledge({}, set())
     assert world.launcher.retry_at() == pytest.approx(NOW + RETRY_SECONDS, abs=0.01)
     world.clock.advance(2)
     assert world.launcher.retry_at() == pytest.approx(NOW + RETRY_SECONDS, abs=0.01)
-    world.launcher.settle({}, set())
+    world.launcher.acknowledge({}, set())
     assert world.launcher.retry_at() is None
 
 
 def test_an_expected_launch_may_be_created_at_once(world):
-    world.launcher.expect(HARNESS)
+    world.launcher.mark_pending(HARNESS)
     assert world.state.pending == {NAME: 0.0}
     assert world.launcher.retry_at() is None
     world.create()

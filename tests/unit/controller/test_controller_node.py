@@ -1,15 +1,13 @@
 """A run whose Pods reach their node: whole runs, with everything real but time and cluster."""
 
 import json
-from dataclasses import replace
 
 import pytest
 
-from build import context_of, ended, pod_status, settings_of
+from build import settings_of
 from operator_world import World, opened
 from securebench.cluster.port import ObjectKind
 from securebench.controller.process.bootstrap import probe_targets
-from securebench.controller.process.supervisor import Supervisor
 from securebench.run.pods.canary import ProbeTarget
 
 TARGETS = (
@@ -41,29 +39,17 @@ class NodeWorld(World):
     """An operator with two targets, of which Pods under the policy reach ``reached``."""
 
     def __init__(self, root):
-        super().__init__(root)
+        super().__init__(root, targets=TARGETS)
         self.reached = {"kubelet": "open"}
-        self.begin()
 
-    def begin(self):
-        context = context_of(self.cluster, self.clock, self.root)
-        self.supervisor = Supervisor(replace(context, targets=TARGETS))
-
-    def restart(self):
-        self.runner.run(self.supervisor.close())
-        self.begin()
+    def begin_again(self):
+        self.restart()
         for name in self.cluster.objects(ObjectKind.BENCHMARK_RUN):
             self.observe(None, name)
 
-    def probe(self):
+    def find(self):
         """Let the probing Pods say what they found."""
-        for name in self.pods():
-            states = CLOSED | self.reached if "canary" in name else OPEN
-            if "canary" in name or "control" in name:
-                message = json.dumps({"v": 1, "targets": states, "kernel": "6.1.0"})
-                status = pod_status("Succeeded", ended("probe", 0, message=message))
-                self.cluster.set_pod_status(name, status)
-        self.wait(5)
+        self.probe(OPEN, CLOSED | self.reached)
 
     def labels(self, uid):
         lines = (self.root / "runs" / uid / "candidates.jsonl").read_text().splitlines()
@@ -78,7 +64,7 @@ def world(tmp_path):
 
 def test_a_node_that_is_reached_starts_no_run(world):
     world.apply(isolation={"require": "Verified"})
-    world.probe()
+    world.find()
     assert world.condition()["reason"] == "IsolationNotVerified"
     message = world.condition("IsolationVerified")["message"]
     assert message.startswith("a Pod under the deny-all policy reached: kubelet; spec.isolation")
@@ -88,9 +74,9 @@ def test_a_node_that_is_reached_starts_no_run(world):
 @pytest.mark.parametrize("restart", [False, True])
 def test_a_run_may_allow_it_and_every_record_says_so(world, restart):
     uid = world.apply(isolation=ALLOWED)
-    world.probe()
+    world.find()
     if restart:
-        world.restart()
+        world.begin_again()
     world.work(uid)
     assert world.condition()["reason"] == "Completed"
     verified = world.condition("IsolationVerified")
@@ -106,7 +92,7 @@ def test_a_run_may_allow_it_and_every_record_says_so(world, restart):
 def test_what_is_not_the_node_stays_closed(world):
     world.reached = OPEN
     world.apply(isolation=ALLOWED)
-    world.probe()
+    world.find()
     assert world.condition()["reason"] == "IsolationNotVerified"
     message = world.condition("IsolationVerified")["message"]
     assert message == "a Pod under the deny-all policy reached: api-server"
@@ -115,7 +101,7 @@ def test_what_is_not_the_node_stays_closed(world):
 def test_an_allowed_node_that_is_closed_makes_no_label(world):
     world.reached = {}
     uid = world.apply(isolation=ALLOWED)
-    world.probe()
+    world.find()
     world.work(uid)
     assert [each["node_reachable"] for each in world.labels(uid)] == [False, False]
 
@@ -129,13 +115,13 @@ def test_where_no_canary_ran_nothing_was_reached(world):
 
 def test_a_resumed_run_says_what_its_own_canary_found(world):
     first = world.apply(isolation=ALLOWED, runId="n", taskSelector={"limit": 1})
-    world.probe()
+    world.find()
     world.work(first)
     world.reached = {}
     second = world.apply(
         "later", isolation={"require": "Verified"}, runId="n", resumeFrom={"run": "nightly"}
     )
-    world.probe()
+    world.find()
     world.work(second)
     assert world.condition(name="later")["reason"] == "Completed"
     assert [each["node_reachable"] for each in world.labels(second)] == [True, False]

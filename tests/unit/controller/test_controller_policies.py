@@ -1,5 +1,9 @@
 """The network policies of a run: there before its first Pod, restored before its next one."""
 
+from unittest import mock
+
+import pytest
+
 from securebench.cluster.port import ObjectKind, QuotaExceeded
 from securebench.core.errors import PermanentClusterError, TransientClusterError
 
@@ -146,3 +150,108 @@ def test_a_suspended_run_that_rests_needs_none(world):
     assert len(policies(world)) == 1
     world.work(uid)
     assert world.condition()["reason"] == "Completed"
+
+
+# What somebody edits
+
+EDITS = {
+    "a door in it": {"egress": [{}]},
+    "another selector": {"podSelector": {"matchLabels": {"nobody": "here"}}},
+    "one direction less": {"policyTypes": ["Ingress"]},
+}
+
+
+def edit(world, spec, kind="deny"):
+    (name,) = (name for name in policies(world) if name.endswith(kind))
+    world.cluster.edit(ObjectKind.NETWORK_POLICY, name, {"spec": spec})
+    return name
+
+
+def content(world, name):
+    return world.cluster.objects(ObjectKind.NETWORK_POLICY)[name]["spec"]
+
+
+@pytest.mark.parametrize("change", EDITS)
+def test_a_policy_that_somebody_edits_is_as_it_was_before_anything_starts(world, change):
+    uid = world.apply(parallelism=1)
+    (first,) = world.pods()
+    (name,) = policies(world)
+    before = content(world, name)
+    world.cluster.set_pod_status(first, world.ending(uid, world.launch(first)))
+    edit(world, EDITS[change])
+    world.cluster.calls.clear()
+    world.wait(1)
+    assert content(world, name) == before
+    effects = [(call.verb, call.kind) for call in world.cluster.calls]
+    kinds = {ObjectKind.NETWORK_POLICY, ObjectKind.POD}
+    done = [each for each in effects if each[0] in {"create", "delete"} and each[1] in kinds]
+    assert done[:2] == [(verb, ObjectKind.NETWORK_POLICY) for verb in ("delete", "create")]
+    assert ("create", ObjectKind.POD) in done[2:]
+    world.work(uid)
+    assert world.condition()["reason"] == "Completed"
+
+
+def test_an_edit_that_nobody_told_of_is_found_by_the_next_list(world):
+    world.apply(parallelism=1)
+    world.cluster.lose_events(1)
+    name = edit(world, {"egress": [{}]})
+    world.wait(59)
+    assert content(world, name)["egress"] == [{}]
+    world.wait(2)
+    assert "egress" not in content(world, name)
+
+
+def test_an_edit_while_no_operator_was_there_is_found_by_the_next_one(world):
+    world.apply(parallelism=1)
+    world.restart()
+    name = edit(world, {"egress": [{}]})
+    world.observe(None)
+    world.wait(1)
+    assert "egress" not in content(world, name)
+
+
+def test_who_edits_again_and_again_holds_the_run_up_and_costs_little(world):
+    uid = world.apply(parallelism=1)
+    (first,) = world.pods()
+    world.cluster.set_pod_status(first, world.ending(uid, world.launch(first)))
+    edit(world, {"egress": [{}]})
+    world.cluster.calls.clear()
+    for _ in range(400):
+        edit(world, {"egress": [{}]})
+        world.wait(0.05)
+    verbs = [call.verb for call in world.cluster.calls if call.kind is ObjectKind.NETWORK_POLICY]
+    assert verbs.count("create") <= 12
+    world.wait(5)
+    world.work(uid)
+    assert world.condition()["reason"] == "Completed"
+
+
+def test_what_the_server_makes_of_a_policy_is_as_it_was_made(world):
+    """An admission policy may change what is created; the canary says whether that holds."""
+    real = world.cluster.create
+
+    async def create(kind, manifest):
+        if kind is ObjectKind.NETWORK_POLICY:
+            selector = {"matchLabels": {"nobody": "here"}}
+            manifest = {**manifest, "spec": {**manifest["spec"], "podSelector": selector}}
+        return await real(kind, manifest)
+
+    with mock.patch.object(world.cluster, "create", create):
+        uid = world.apply(parallelism=1)
+        world.wait(30)
+        assert world.cluster.requests["create", ObjectKind.NETWORK_POLICY] == 1
+        assert len(world.pods()) == 1
+        name = edit(world, {"egress": [{}]})
+        world.wait(3)
+        assert "egress" not in content(world, name)
+        world.work(uid)
+    assert world.condition()["reason"] == "Completed"
+
+
+def test_a_delete_without_an_answer_is_repeated(world):
+    world.apply(parallelism=1)
+    lost = TransientClusterError("no answer")
+    world.cluster.fail_next("delete", lost, kind=ObjectKind.NETWORK_POLICY)
+    name = edit(world, {"egress": [{}]})
+    world.wait(5)
+    assert "egress" not in content(world, name)

@@ -164,10 +164,10 @@ def conditions(status):
 
 def test_a_transition_keeps_its_time():
     board = StatusBoard()
-    first = board.bare(observed(), is_over=False)
-    second = board.bare(observed(now=NOW + 60), is_over=False)
+    first = board.status_without_plan(observed(), is_over=False)
+    second = board.status_without_plan(observed(now=NOW + 60), is_over=False)
     assert second == first
-    third = board.bare(
+    third = board.status_without_plan(
         Observed(4, [succeeded(Reason.COMPLETED, "1 of 1 passed")], NOW + 90), is_over=True
     )
     assert conditions(third)["Succeeded"]["status"] == "True"
@@ -177,12 +177,12 @@ def test_a_transition_keeps_its_time():
 
 
 def test_a_bare_status_leaves_what_was_counted_before():
-    status = StatusBoard().bare(observed(), is_over=False)["status"]
+    status = StatusBoard().status_without_plan(observed(), is_over=False)["status"]
     assert set(status) == {"observedGeneration", "conditions"}
 
 
 def test_kstatus_readers_are_told_too():
-    status = StatusBoard().bare(
+    status = StatusBoard().status_without_plan(
         Observed(1, [succeeded(Reason.PACK_INVALID, "row 3")], NOW), is_over=True
     )
     found = conditions(status)

@@ -10,6 +10,7 @@ from build import (
     KEY,
     NOW,
     OPENAI,
+    PROVEN_NETWORK,
     VERIFIER,
     check_task,
     ended,
@@ -29,6 +30,7 @@ from build import (
     waiting,
 )
 from golden.manifest_samples import run_plan, text_task
+from securebench.run.decide.gateway import GatewaySeen
 from securebench.run.decide.machine import Begin, Capture, Wait, attempt_step
 from securebench.run.decide.reconcile import Controls, ObservedState, reconcile
 from securebench.run.observe.pods import pod_view
@@ -365,8 +367,7 @@ def test_a_verifier_needs_none(is_gateway_ready):
 
 
 def decided(history, *, is_gateway_ready, pending=()):
-    known = plan(egress=DOMAINS)
-    return reconcile(
-        ObservedState(known, history, {}, pending, (), NOW),
-        Controls(1, is_gateway_ready=is_gateway_ready),
-    )
+    gateway = None if is_gateway_ready else GatewaySeen("gateway", {}, (), None, "", 600.0)
+    network = replace(PROVEN_NETWORK, gateway=gateway)
+    situation = ObservedState(plan(egress=DOMAINS), history, network, {}, pending, (), NOW)
+    return reconcile(situation, Controls(1))

@@ -28,7 +28,6 @@ from securebench.run.decide.gateway import (
     GatewayMemory,
     GatewaySeen,
     GatewayStep,
-    decide,
     held_up,
     refused,
 )
@@ -85,25 +84,15 @@ class GatewayKeeper:
         self._keys = b""
 
     @property
-    def trouble(self) -> str:
-        """Why the gateway is not ready, in one sentence; empty while it is."""
-        return self._known.trouble
-
-    @property
-    def failure(self) -> str:
-        """Why there will be no gateway, in one sentence; the run has to end. Empty before that."""
-        return self._known.failure
+    def known(self) -> GatewayMemory:
+        """What is remembered of it."""
+        return self._known
 
     @property
     def address(self) -> str:
         """Where the gateway is reached inside the cluster; empty while nobody knows."""
         service = self._services.objects.get(self._name)
         return service.address if service is not None else ""
-
-    @property
-    def is_ready(self) -> bool:
-        """Whether launches may begin."""
-        return self._seen().is_ready
 
     @property
     def since(self) -> float:
@@ -113,8 +102,9 @@ class GatewayKeeper:
         """
         return max((view.created_at for view in self._views().values()), default=0.0)
 
+    @property
     def wake_at(self) -> float | None:
-        """Return when to look again without an event, or None; it is later than the last pass."""
+        """When to look again without an event, or None; it is later than the last pass."""
         return self._wake_at
 
     def check(self) -> None:
@@ -131,17 +121,15 @@ class GatewayKeeper:
         async with self._services.following():
             yield
 
-    async def reconcile(self) -> None:
-        """Do one pass: make what is missing, replace what ended, take away what was replaced.
+    async def carry_out(self, step: GatewayStep) -> None:
+        """Make what is missing, replace what ended, take away what was replaced.
 
         Raises:
             OSError: The volume did not do what was asked.
         """
-        now = self._clock.now()
-        step = decide(self._seen(), self._known, now)
         self._known, self._wake_at = step.memory, step.wake_at
         try:
-            await self._carry_out(step)
+            await self._do(step)
         except TransientClusterError as error:
             self._known = held_up(self._known, error.reason, self._clock.now())
             self._wake_at = self._known.next_at
@@ -170,7 +158,8 @@ class GatewayKeeper:
     def _is_writing(self) -> bool:
         return any(not view.is_terminal for view in self._views().values())
 
-    def _seen(self) -> GatewaySeen:
+    def seen(self) -> GatewaySeen:
+        """Return what the cluster shows of it."""
         return GatewaySeen(
             name=self._name,
             pods=self._views(),
@@ -192,7 +181,7 @@ class GatewayKeeper:
         number = name.removeprefix(f"{self._name}-")
         return int(number) if number != name and number.isdecimal() else 0
 
-    async def _carry_out(self, step: GatewayStep) -> None:
+    async def _do(self, step: GatewayStep) -> None:
         for view in step.delete:
             self._launcher.delete(Deletion(view.name, view.uid, at_once=True))
         if step.start:

@@ -17,6 +17,7 @@ from securebench.cluster.port import (
 from securebench.core.clock import Clock
 from securebench.core.errors import ClusterError, PermanentClusterError, TransientClusterError
 from securebench.core.rates import TokenBucket
+from securebench.run.decide.canary import PROBING
 from securebench.run.decide.reconcile import Deletion
 from securebench.run.observe.pods import PodView
 from securebench.run.plan.model import LaunchKey, pod_name
@@ -105,18 +106,19 @@ class Launcher:
         self.state.pending[name] = 0.0
         self._start(name, self._create(name, manifest, saw))
 
-    def restore(self, kind: ObjectKind, manifest: Raw, saw: Callable[[Raw], None]) -> None:
-        """Begin to create an object that is no Pod, unless that is under way or has to wait.
+    def restore(
+        self, key: str, work: Callable[[], Awaitable[None]], *, pause_seconds: float = 0.0
+    ) -> None:
+        """Begin to make an object that is no Pod, unless that is under way or has to wait.
 
         Args:
-            kind: What it is.
-            manifest: The object.
-            saw: Gets it as the server stored it.
+            key: Kind and name.
+            work: Makes it or finds it; repeated until the answer is definite.
+            pause_seconds: Before which it is not made again, whatever becomes of it.
         """
-        key = f"{kind.value} {object_name(manifest)}"
         if self.may_create(key):
             self.state.pending[key] = 0.0
-            self._start(key, self._restore(key, kind, manifest, saw))
+            self._start(key, self._restore(key, work, pause_seconds))
 
     def may_create(self, name: str) -> bool:
         """Whether a create of this Pod is neither under way nor has to wait."""
@@ -129,13 +131,14 @@ class Launcher:
             self._start(deletion.name, self._delete(deletion))
 
     async def sweep(self, views: Iterable[PodView]) -> None:
-        """Delete every launch's Pod that has not ended.
+        """Delete every Pod of a launch that has not ended, and every probing Pod.
 
         Raises:
             ClusterError: The API server did not answer.
         """
         for view in list(views):
-            if view.launch is not None and not view.is_terminal:
+            is_running = view.launch is not None and not view.is_terminal
+            if is_running or view.role in PROBING:
                 await self._cluster.delete(ObjectKind.POD, view.name, uid=view.uid, grace_seconds=1)
 
     def acknowledge(self, seen: Collection[str], vanished: Collection[str]) -> None:
@@ -153,7 +156,7 @@ class Launcher:
     def retry_at(self) -> float | None:
         """Return when the next create has to be repeated, or None.
 
-        One that could have been at the time of ``settle`` and was not is nobody's for now.
+        One that could have been at the time of ``acknowledge`` and was not is nobody's for now.
         """
         times = self.state.pending.values()
         return min((at for at in times if at > self._settled_at), default=None)
@@ -189,20 +192,24 @@ class Launcher:
     ) -> None:
         body = await manifest()
         await self._take_token()
-        await self._make(name, ObjectKind.POD, body, saw)
+
+        async def make() -> None:
+            saw(await create_or_find(self._cluster, ObjectKind.POD, body, self._run_uid))
+
+        await self._make(name, make)
 
     async def _restore(
-        self, key: str, kind: ObjectKind, manifest: Raw, saw: Callable[[Raw], None]
+        self, key: str, work: Callable[[], Awaitable[None]], pause_seconds: float
     ) -> None:
-        error = await self._make(key, kind, manifest, saw)
+        error = await self._make(key, work)
         self.state.trouble = f"{key}: {error.reason}" if error is not None else ""
+        if error is None and pause_seconds:
+            self.state.pending[key] = self._clock.now() + pause_seconds
 
-    async def _make(
-        self, key: str, kind: ObjectKind, body: Raw, saw: Callable[[Raw], None]
-    ) -> ClusterError | None:
+    async def _make(self, key: str, work: Callable[[], Awaitable[None]]) -> ClusterError | None:
         """Create an object or find it; return the refusal, if there is one."""
         try:
-            saw(await create_or_find(self._cluster, kind, body, self._run_uid))
+            await work()
         except QuotaExceeded as error:
             self.state.quota = error.reason
             self.state.pending[key] = self._clock.now() + QUOTA_RETRY_SECONDS
@@ -246,8 +253,17 @@ async def create_or_find(cluster: Cluster, kind: ObjectKind, manifest: Raw, run_
     try:
         return await cluster.create(kind, manifest)
     except AlreadyExists:
-        name = object_name(manifest)
-        found = await cluster.get(kind, name)
+        return await find_own(cluster, kind, object_name(manifest), run_uid)
+
+
+async def find_own(cluster: Cluster, kind: ObjectKind, name: str, run_uid: str) -> Raw:
+    """Return a run's object that was there a moment ago.
+
+    Raises:
+        PermanentClusterError: It is somebody else's.
+        TransientClusterError: It is gone, or there is no answer.
+    """
+    found = await cluster.get(kind, name)
     if found is None:
         raise TransientClusterError(f"{kind.value} {name} was there and is gone")
     if not is_owned_by(found, run_uid):

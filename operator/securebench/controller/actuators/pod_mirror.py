@@ -39,6 +39,11 @@ class Named(Protocol):
         """The object's name."""
         ...
 
+    @property
+    def uid(self) -> str:
+        """The object's uid."""
+        ...
+
 
 V = TypeVar("V", bound=Named)
 
@@ -96,6 +101,13 @@ class Mirror(Generic[V]):
         if view is not None and view.name not in self.vanished:
             self._objects.setdefault(view.name, view)
             self._created[view.name] = self._lists
+            self.changed()
+
+    def removed(self, name: str, uid: str) -> None:
+        """Take the reply of a delete in; a later object of that name stays."""
+        known = self._objects.get(name)
+        if known is not None and known.uid == uid:
+            self._remove(name)
             self.changed()
 
     async def list(self) -> str:
@@ -187,7 +199,8 @@ class Mirror(Generic[V]):
         if view is None:
             return
         if kind == "DELETED":
-            self._remove(view.name)
+            if self._objects.get(view.name, view).uid == view.uid:
+                self._remove(view.name)
         else:
             self._objects[view.name] = view
         self.changed()

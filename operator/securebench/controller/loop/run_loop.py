@@ -10,10 +10,9 @@ from dataclasses import replace
 from functools import partial
 
 from securebench.cluster.port import Raw
-from securebench.controller.actuators.gateway_keeper import GatewayKeeper
-from securebench.controller.actuators.isolation import probed
 from securebench.controller.actuators.lanes import LaneKeeper
 from securebench.controller.actuators.launches import Launcher
+from securebench.controller.actuators.network_keeper import NetworkKeeper
 from securebench.controller.actuators.pod_mirror import PodMirror, Watched
 from securebench.controller.capture.captured_launch import Captured, capture
 from securebench.controller.capture.launch_report import with_usage
@@ -21,26 +20,29 @@ from securebench.controller.capture.reading import Reader
 from securebench.controller.capture.secret_scrubbing import exposed_values
 from securebench.controller.capture.secret_values import SecretValues
 from securebench.controller.loop.desired_state import DesiredState
-from securebench.controller.loop.policies import PolicyKeeper
 from securebench.controller.loop.run_ledger import RunLedger
 from securebench.controller.loop.start import PreparedRun
 from securebench.controller.loop.verdict import Obituary
 from securebench.controller.loop.wake import Wake
 from securebench.controller.process.context import Context
-from securebench.controller.reporting.obstacles import Obstacle, pods_obstacle
+from securebench.controller.reporting.obstacles import (
+    Obstacle,
+    network_obstacle,
+    pods_obstacle,
+)
 from securebench.controller.reporting.publish import Publisher
 from securebench.controller.volume.egress_log import merge_logs
 from securebench.core.errors import PermanentClusterError
 from securebench.core.names import RUN_UID_LABEL
 from securebench.run.api.conditions import Reason
-from securebench.run.decide.isolation import plan_as_found
 from securebench.run.decide.machine import Capture
+from securebench.run.decide.network import Network
 from securebench.run.decide.reconcile import Controls, Halt, ObservedState, RunDecision, reconcile
 from securebench.run.plan.model import AttemptKey, LaunchKey, Role, RunPlan
 from securebench.run.pods.harness import harness_pod
 from securebench.run.pods.verify.verifier import verifier_pod
 from securebench.run.state.attempts import Finish, Lost
-from securebench.run.state.entries import Isolated, LaunchBegun, LaunchLost
+from securebench.run.state.entries import LaunchBegun, LaunchLost
 from securebench.run.state.history import open_attempts
 
 logger = logging.getLogger(__name__)
@@ -48,11 +50,9 @@ logger = logging.getLogger(__name__)
 FINISH_BATCH = 100
 """Records written in one pass; a cancelled run of thousands goes on publishing meanwhile."""
 
-_STARTING = Obstacle(Reason.GATEWAY_STARTING, "the run's gateway is being made")
-
 
 class RunLoop:
-    """Runs one bound run to its end.
+    """Runs one prepared run to its end.
 
     Args:
         context: Shared parts of the operator: client, settings, clock.
@@ -84,9 +84,7 @@ class RunLoop:
         )
         self._reader = Reader(context.reading, prepared.plan, ledger, context.clock)
         self._wake = Wake(context.clock)
-        self._wake_at: float | None = None
-        self._tend_at: float | None = None
-        self._words_at: float | None = None
+        self._wakes_at: tuple[float | None, ...] = ()
         settings, uid = context.settings, prepared.plan.identity.uid
         selector = f"{RUN_UID_LABEL}={uid}"
         self._mirror = PodMirror(
@@ -95,19 +93,9 @@ class RunLoop:
         self._launcher = Launcher(
             context.cluster, uid, context.bucket, context.clock, self._wake.set
         )
-        self._policies = PolicyKeeper(context, prepared.plan, self._launcher, self._wake.set)
-        self._gateway = (
-            GatewayKeeper(context, prepared.plan, prepared.store, self._launcher, self._mirror)
-            if prepared.plan.egress is not None
-            else None
-        )
-        self._is_parked = self._is_calm = False
-        self._is_prepared = True
-        """A loop that found the run at rest begins nothing, whatever the user wants meanwhile."""
-        self._given_up = ""
-        """Why a run without a canary was ended; its launches stay out if the deadline is moved."""
+        self._network = NetworkKeeper(context, prepared, desired, self._launcher, self._mirror)
+        self._is_calm = False
         self._exposed = SecretValues()
-        self._probe = partial(probed, context, desired, self._mirror, publisher)
         desired.on_change = self._wake.set
 
     async def run(self) -> bool:
@@ -130,23 +118,20 @@ class RunLoop:
 
     async def _work(self) -> bool:
         """Do what there is to do; return whether the run may be ended."""
-        self._is_prepared = not self._is_resting()
-        if not self._is_prepared or await self.prepare():
-            while not await self.step():
-                self._is_parked = self._is_calm and self._is_resting() and self._launcher.is_idle
-                if self._is_parked:
-                    break
-                await self._sleep()
-            else:
-                await self._sweep()
-        if self._gateway is not None:
-            await self._gateway.close(self._wake)
-        return not self._is_parked
+        is_over = False
+        await self._take_up()
+        while not (is_over := await self.step()) and not self._is_parked():
+            await self._sleep()
+        if is_over:
+            await self._sweep()
+        await self._network.close(self._wake)
+        return is_over
 
-    def _is_resting(self) -> bool:
-        """Whether the run is suspended and none of its launches is under way."""
+    def _is_parked(self) -> bool:
+        """Whether the run is suspended and nothing of it is under way."""
         is_idle = not any(each.live for each in self._ledger.history.attempts.values())
-        return is_idle and self._controls().halt is Halt.SUSPENDED
+        is_resting = is_idle and self._controls().halt is Halt.SUSPENDED
+        return is_resting and self._is_calm and self._launcher.is_idle
 
     @contextlib.asynccontextmanager
     async def _following(self) -> AsyncIterator[None]:
@@ -157,67 +142,33 @@ class RunLoop:
             yield
 
     def _watched(self) -> Iterator[Watched]:
-        yield from (self._mirror, self._policies)
-        if self._gateway is not None:
-            yield self._gateway
+        yield self._mirror
+        yield from self._network.watched()
 
-    async def prepare(self) -> bool:
-        """Do what comes before the first pass.
-
-        Returns:
-            Whether tasks may start.
-        """
-        if not self._is_open:
-            return True
+    async def _take_up(self) -> None:
+        """Learn what a process has to know before it begins or goes on with launches."""
+        if not open_attempts(self._ledger.history.attempts):
+            return
         for history in self._ledger.history.attempts.values():
             if history.live is not None:
                 self._launcher.mark_pending(history.live)
-        self._exposed = await exposed_values(self._context.cluster, self._plan.harness)
         try:
-            found = self._ledger.history.isolation
-            if found is not None and not self._is_isolated(found):
-                return False
-            return not await self._is_set_up() or await self._isolated()
+            self._exposed = await exposed_values(self._context.cluster, self._plan.harness)
         except PermanentClusterError as error:
             self._launcher.state.refusal = error.reason
-            return False
 
-    async def _is_set_up(self) -> bool:
-        """Wait for the run's network policies, and for its gateway where it needs one.
+    async def step(self) -> bool:
+        """Do one round.
 
         Returns:
-            Whether the run may go on to the canary; otherwise the loop only ends what is open.
+            Whether the run is complete.
         """
-        while True:
-            self._observe()
-            await self._tend()
-            controls = self._controls()
-            if controls.halt in {Halt.DRAINING, Halt.STOPPED}:
-                if self._ledger.history.isolation is None:
-                    self._given_up = controls.halt_message
-                return False
-            self._is_parked = self._is_resting()
-            is_ready = controls.has_policies and controls.is_gateway_ready
-            if is_ready or self._is_parked:
-                return not self._is_parked
-            obstacle = self._obstacle() or (_STARTING if self._gateway is not None else None)
-            if obstacle is not None:
-                await self._publisher.announce(obstacle.reason, obstacle.message)
-            await self._sleep()
-
-    async def _tend(self) -> None:
-        """Look after policies and gateway for as long as a launch may need them."""
-        self._tend_at = None
-        if not self._is_open or self._controls().halt is Halt.STOPPED or self._is_resting():
-            return
-        self._policies.restore()
-        if self._gateway is not None and self._policies.is_complete:
-            await self._gateway.reconcile()
-            self._tend_at = self._gateway.wake_at()
-
-    @property
-    def _is_open(self) -> bool:
-        return open_attempts(self._ledger.history.attempts) > 0
+        self._observe()
+        decision = reconcile(self._observed(), self._controls())
+        await self._write_ahead(decision)
+        await self._act(decision)
+        await self._publish(decision)
+        return decision.is_complete and self._launcher.is_idle
 
     def _observe(self) -> None:
         """Take in what was done and seen in the background."""
@@ -229,25 +180,69 @@ class RunLoop:
             raise failure
         self._launcher.acknowledge(self._mirror.pods, self._mirror.vanished)
 
-    async def step(self) -> bool:
-        """Do one pass: observe, decide, write ahead, act, publish.
+    def _observed(self) -> ObservedState:
+        return ObservedState(
+            plan=self._plan,
+            history=self._ledger.history.attempts,
+            network=self._seen_network(),
+            pods=self._mirror.pods,
+            pending=self._launcher.state.pending,
+            vanished=self._mirror.vanished,
+            now=self._context.clock.now(),
+        )
 
-        Returns:
-            Whether the run is complete.
-        """
-        self._observe()
-        await self._tend()
-        decision = reconcile(self._observed(), self._controls())
-        await self._carry_out(decision)
+    def _seen_network(self) -> Network:
+        return self._network.seen(self._ledger.history.isolation)
+
+    def _controls(self) -> Controls:
+        controls = self._desired.controls(
+            self._ledger.history.started_at, self._context.clock.now()
+        )
+        network = self._seen_network()
+        failure = network.gateway_known.failure
+        refusal = network.not_proven or self._launcher.state.refusal or failure
+        if refusal and controls.halt is not Halt.STOPPED:
+            return replace(controls, halt=Halt.STOPPED, halt_message=refusal)
+        return replace(
+            controls, max_unschedulable=self._context.settings.creation.max_unschedulable
+        )
+
+    async def _write_ahead(self, decision: RunDecision) -> None:
+        now, found = self._context.clock.now(), decision.network.found
+        lost: Sequence[Lost] = decision.lost
+        if lost and self._plan.egress is not None:
+            attempts, uid = self._ledger.history.attempts, self._plan.identity.uid
+            lost = await asyncio.to_thread(with_usage, self._prepared.store, uid, attempts, lost)
+        await self._ledger.write(
+            [
+                *([found] if found is not None else []),
+                *map(LaunchLost, lost),
+                *(LaunchBegun(launch, now) for launch in decision.begin),
+            ]
+        )
+
+    async def _act(self, decision: RunDecision) -> None:
+        await self._network.carry_out(decision.network)
+        await self._capture(decision.captures)
+        await self._finish(decision.finishes)
+        for launch in (*decision.begin, *decision.repeat):
+            self._launcher.create(launch, partial(self._manifest, launch), self._mirror.saw)
+        for deletion in decision.deletions:
+            self._launcher.delete(deletion)
+
+    async def _publish(self, decision: RunDecision) -> None:
+        await self._publisher.lost(decision.lost)
         obstacle = self._obstacle()
-        await self._publisher.progress(self._ledger, self._plan, obstacle)
-        self._wake_at = decision.wake_at
-        self._words_at = obstacle.changes_at if obstacle is not None else None
-        is_news = bool(decision.captures or decision.finishes or decision.lost)
+        is_stopping = self._controls().halt is not Halt.NONE
+        if obstacle is not None or is_stopping or self._ledger.history.isolation is not None:
+            await self._publisher.progress(self._ledger, self._plan, obstacle)
+        words_at = obstacle.changes_at if obstacle is not None else None
+        self._wakes_at = (decision.wake_at, words_at, *self._network.wake_at)
+        network = decision.network
+        is_news = bool(decision.captures or decision.finishes or decision.lost or network.found)
         self._is_calm = not (is_news or decision.deletions)
         if is_news:
             self._wake.set()
-        return decision.is_complete and self._launcher.is_idle
 
     async def _sweep(self) -> None:
         """Leave nothing behind that an unfortunate end of a process or a call may have left."""
@@ -257,71 +252,9 @@ class RunLoop:
             for task in self._plan.tasks:
                 await self._lanes.remove(task)
 
-    async def _isolated(self) -> bool:
-        found = self._ledger.history.isolation
-        if found is None:
-            found = await self._probe(self._plan_as_found())
-            await self._ledger.write([found])
-        return self._is_isolated(found)
-
-    def _plan_as_found(self) -> RunPlan:
-        address = self._gateway.address if self._gateway is not None else ""
-        limit = self._context.settings.launch.process_limit
-        return plan_as_found(self._plan, self._ledger.history.isolation, address, limit)
-
-    def _is_isolated(self, found: Isolated) -> bool:
-        return found.sandboxed and (found.verified or self._desired.is_isolation_declared)
-
-    def _observed(self) -> ObservedState:
-        return ObservedState(
-            plan=self._plan,
-            history=self._ledger.history.attempts,
-            pods=self._mirror.pods,
-            pending=self._launcher.state.pending,
-            vanished=self._mirror.vanished,
-            now=self._context.clock.now(),
-        )
-
-    def _controls(self) -> Controls:
-        controls = self._desired.controls(
-            self._ledger.history.started_at, self._context.clock.now()
-        )
-        gateway = self._gateway
-        failure = gateway.failure if gateway is not None else ""
-        refusal = self._given_up or self._launcher.state.refusal or failure
-        if refusal and controls.halt is not Halt.STOPPED:
-            return replace(controls, halt=Halt.STOPPED, halt_message=refusal)
-        return replace(
-            controls,
-            halt=controls.halt if self._is_prepared else controls.halt or Halt.SUSPENDED,
-            max_unschedulable=self._context.settings.creation.max_unschedulable,
-            is_gateway_ready=gateway is None or gateway.is_ready,
-            has_policies=self._policies.is_complete,
-        )
-
-    async def _carry_out(self, decision: RunDecision) -> None:
-        now = self._context.clock.now()
-        lost: Sequence[Lost] = decision.lost
-        if lost and self._gateway is not None:
-            attempts, uid = self._ledger.history.attempts, self._plan.identity.uid
-            lost = await asyncio.to_thread(with_usage, self._prepared.store, uid, attempts, lost)
-        await self._ledger.write(
-            [
-                *map(LaunchLost, lost),
-                *(LaunchBegun(launch, now) for launch in decision.begin),
-            ]
-        )
-        await self._capture(decision.captures)
-        await self._finish(decision.finishes)
-        for launch in (*decision.begin, *decision.repeat):
-            self._launcher.create(launch, partial(self._manifest, launch), self._mirror.saw)
-        for deletion in decision.deletions:
-            self._launcher.delete(deletion)
-        await self._publisher.lost(lost)
-
     async def _capture(self, captures: Sequence[Capture]) -> None:
         store, now = self._prepared.store, self._context.clock.now()
-        since = self._gateway.since if self._gateway is not None else None
+        since = self._network.gateway_since
         take = partial(capture, gateway_since=since, exposed=self._exposed)
 
         def read(job: Capture) -> Captured:
@@ -343,7 +276,7 @@ class RunLoop:
 
     async def _manifest(self, launch: LaunchKey) -> Raw:
         """Prepare the volume for a launch and return its Pod."""
-        plan = self._plan_as_found()
+        plan = self._network.plan_as_found(self._ledger.history.isolation)
         task = plan.tasks[launch.task]
         lanes = await self._lanes.lanes(task)
         await asyncio.to_thread(self._prepared.store.make_launch_folders, launch)
@@ -355,26 +288,21 @@ class RunLoop:
         return verifier_pod(plan, task, launch, lanes, production.candidate)
 
     def _obstacle(self) -> Obstacle | None:
-        quota = self._launcher.state.quota
-        if quota:
-            return Obstacle(Reason.QUOTA_EXCEEDED, quota)
-        if not self._policies.is_complete and (trouble := self._launcher.state.trouble):
-            return Obstacle(Reason.STARTING, trouble)
-        if self._gateway is not None and not self._gateway.is_ready and self._gateway.trouble:
-            return Obstacle(Reason.GATEWAY_STARTING, self._gateway.trouble)
-        attempts, now = self._ledger.history.attempts, self._context.clock.now()
-        return pods_obstacle(self._mirror.pods.values(), attempts.values(), now)
+        state, now = self._launcher.state, self._context.clock.now()
+        if state.quota:
+            return Obstacle(Reason.QUOTA_EXCEEDED, state.quota)
+        pods, attempts = self._mirror.pods.values(), self._ledger.history.attempts.values()
+        around = network_obstacle(self._seen_network(), pods, state.trouble, now)
+        return around if around is not None else pods_obstacle(pods, attempts, now)
 
     async def _sleep(self) -> None:
         now = self._context.clock.now()
         deadline = self._desired.deadline(self._ledger.history.started_at)
         times = [
-            self._wake_at,
+            *self._wakes_at,
             self._launcher.retry_at(),
             deadline if deadline is not None and deadline > now else None,
             self._publisher.due_at(),
-            self._tend_at,
-            self._words_at,
         ]
         await self._wake.wait(times)
 
@@ -390,13 +318,11 @@ class RunLoop:
         ended = self._ledger.history.ended
         if ended is not None:
             return Reason(ended.reason), ended.message
-        history = self._ledger.history
-        found, gateway = history.isolation, self._gateway
-        is_open = found is not None and not self._is_isolated(found)
+        history, network = self._ledger.history, self._seen_network()
         return Obituary(
-            not_isolated=found.message if found is not None and is_open else None,
+            not_isolated=network.not_proven,
             refusal=self._launcher.state.refusal,
-            gateway_failure=gateway.failure if gateway is not None else "",
+            gateway_failure=network.gateway_known.failure,
             stop=self._desired.stop_reason(history.started_at, self._context.clock.now()),
             attempts=history.attempts.values(),
         ).verdict()

@@ -19,14 +19,14 @@ class Obituary:
     """What decides how a run ended; the first that applies.
 
     Attributes:
-        not_isolated: What the canary found where tasks may not start, or None.
+        not_isolated: What the canary found where tasks may not start, or empty.
         refusal: The API server's words after a Pod was refused for good, or empty.
         gateway_failure: Why there was no gateway, or empty.
         stop: Why the run was ended early, or None.
         attempts: All of them, finished.
     """
 
-    not_isolated: str | None
+    not_isolated: str
     refusal: str
     gateway_failure: str
     stop: tuple[Reason, str] | None
@@ -34,7 +34,7 @@ class Obituary:
 
     def verdict(self) -> tuple[Reason, str]:
         """Return reason and message of ``Succeeded``."""
-        if self.not_isolated is not None:
+        if self.not_isolated:
             return Reason.ISOLATION_NOT_VERIFIED, self.not_isolated
         counts = tally(self.attempts)
         if self.refusal:

@@ -2,25 +2,20 @@
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Awaitable, Callable, Collection, Coroutine, Iterable
-from typing import NamedTuple, TypeVar
+from collections.abc import Collection
+from typing import NamedTuple
 
 from securebench.run.api.conditions import Reason
+from securebench.run.decide.canary import canary_waiting
+from securebench.run.decide.network import Network
 from securebench.run.observe.pods import PodView
-from securebench.run.observe.waiting import Waiting, pod_waiting, run_waiting
-from securebench.run.plan.model import Role
+from securebench.run.observe.waiting import Waiting, run_waiting
 from securebench.run.state.attempts import AttemptHistory
-
-T = TypeVar("T")
 
 LATER_SECONDS = 5.0
 """A wait between two tasks is told when it lasts so long; every wait before the first is told."""
 
-TELL_SECONDS = 1.0
-"""Between two looks at what a canary waits for."""
-
-CANARY_WORDS = "waiting for the isolation canary"
+GATEWAY_WORDS = "the run's gateway is being made"
 
 
 class Obstacle(NamedTuple):
@@ -59,21 +54,22 @@ def pods_obstacle(
     return Obstacle(Reason.RUNNING, *(found if now >= told_at else Waiting("", told_at)))
 
 
-def canary_words(pods: Iterable[PodView], now: float) -> str:
-    """Return what the canary, or the control Pod beside it, waits for; empty once both run."""
-    probing = (view for view in pods if view.role in {Role.CANARY, Role.CONTROL})
-    waits = (pod_waiting(view, now) for view in sorted(probing, key=lambda view: view.name))
-    return next((found.words for found in waits if found is not None), "")
+def network_obstacle(
+    network: Network, pods: Collection[PodView], trouble: str, now: float
+) -> Obstacle | None:
+    """Return what the launches of a run wait for before they may begin, or None.
 
-
-async def while_telling(work: Coroutine[None, None, T], tell: Callable[[], Awaitable[None]]) -> T:
-    """Do some work and tell once a second how it stands; return what the work returned."""
-    task = asyncio.ensure_future(work)
-    try:
-        while not task.done():
-            await tell()
-            await asyncio.wait({task}, timeout=TELL_SECONDS)
-        return task.result()
-    finally:
-        task.cancel()
-        await asyncio.gather(task, return_exceptions=True)
+    Args:
+        network: What is seen and remembered.
+        pods: All Pods of the run.
+        trouble: Why a network policy cannot be made, or empty.
+        now: Seconds since the epoch.
+    """
+    if network.repairs:
+        return Obstacle(Reason.STARTING, trouble) if trouble else None
+    is_first, words = network.found is None, network.gateway_known.trouble
+    if not network.is_gateway_ready and (words or is_first):
+        return Obstacle(Reason.GATEWAY_STARTING, words or GATEWAY_WORDS)
+    if is_first and network.check is not None:
+        return Obstacle(Reason.PROBING, *canary_waiting(pods, network.canary_known, now))
+    return None

@@ -1,11 +1,26 @@
-"""What is known of a run's isolation, and what follows from it for its Pods. Pure."""
+"""What the probing Pods of a run prove, and what follows from it for its other Pods. Pure."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
+from securebench.protocol.messages import CLOSED, OPEN
 from securebench.run.plan.model import PodUserNamespaces, RunPlan
+from securebench.run.pods.canary import GATEWAY_TARGET, ProbeTarget
 from securebench.run.state.entries import Isolated
+
+NO_CANARY = Isolated(
+    verified=False,
+    user_namespaces=False,
+    message="spec.isolation.require is Declared: no canary ran",
+    declared=True,
+)
+
+NODE_ADVICE = (
+    "; spec.isolation.allow: [Node] accepts addresses of the node, and every record then says"
+    " labels.node_reachable: true"
+)
 
 
 def plan_as_found(
@@ -26,3 +41,71 @@ def plan_as_found(
     on = PodUserNamespaces.ON if found.user_namespaces else PodUserNamespaces.OFF
     processes = process_limit if found.user_namespaces else 0
     return replace(plan, pods=replace(plan.pods, user_namespaces=on, max_processes=processes))
+
+
+def judge(
+    control: Mapping[str, str],
+    canary: Mapping[str, str],
+    *,
+    user_namespaces: bool,
+    has_gateway: bool = False,
+    node: Sequence[ProbeTarget] = (),
+    is_node_allowed: bool = False,
+) -> Isolated:
+    """Compare what the control reached with what the canary reached.
+
+    Args:
+        control: State by target without the policy.
+        canary: State by target with the policy.
+        user_namespaces: Whether the canary had a user namespace.
+        has_gateway: Whether the run has a gateway, the only target that the canary must reach.
+        node: The targets of the node.
+        is_node_allowed: Whether the canary may reach these.
+
+    Returns:
+        The finding; ``verified`` only where at least one target answered the control alone and none
+        answered the canary but those of the node that may, and where the run's gateway, if it has
+        one, did.
+    """
+    at_node = [target for target in node if canary.get(target.name) == OPEN]
+    names = {target.name for target in at_node}
+    may_open = names if is_node_allowed else set()
+    must_open = {GATEWAY_TARGET} if has_gateway else set()
+    proven = sorted({name for name, state in control.items() if state == OPEN} - may_open)
+    must_close = {*canary, *proven} - must_open - may_open
+    reached = sorted(name for name in must_close if canary.get(name, "not probed") != CLOSED)
+    problem = ""
+    if reached:
+        policies = "the run's policies" if has_gateway else "the deny-all policy"
+        advice = NODE_ADVICE if names.issuperset(reached) else ""
+        problem = f"a Pod under {policies} reached: {', '.join(reached)}{advice}"
+    elif any(canary.get(name) != OPEN for name in must_open):
+        problem = "a Pod of the run did not reach the run's gateway"
+    elif not proven:
+        problem = "no target answered without the policy, so closed targets prove nothing"
+    unproven = sorted({*control}.difference(proven, may_open))
+    return Isolated(
+        verified=not problem,
+        user_namespaces=user_namespaces,
+        message=problem or _proof(proven, unproven, at_node, has_gateway=has_gateway),
+        node_reachable=bool(at_node),
+    )
+
+
+def _proof(
+    proven: Sequence[str],
+    unproven: Sequence[str],
+    at_node: Sequence[ProbeTarget],
+    *,
+    has_gateway: bool,
+) -> str:
+    """Return the sentence of a run whose Pods are cut off."""
+    parts = [f"closed: {', '.join(proven)}"]
+    if has_gateway:
+        parts.append("open: gateway")
+    if at_node:
+        places = ", ".join(f"{target.name} ({target.authority})" for target in at_node)
+        parts.append(f"open on the node, which spec.isolation.allow accepts: {places}")
+    if unproven:
+        parts.append(f"unproven (do not answer without the policy either): {', '.join(unproven)}")
+    return "; ".join(parts)

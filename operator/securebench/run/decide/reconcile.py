@@ -8,7 +8,9 @@ from enum import StrEnum
 
 from securebench.core.rates import MAX_UNSCHEDULABLE
 from securebench.core.reasons import POD_LOST
+from securebench.run.decide.canary import PROBING, CanarySeen
 from securebench.run.decide.machine import PHASE_OF_ROLE, Begin, Capture, attempt_step, unreadable
+from securebench.run.decide.network import Network, NetworkStep, network_step
 from securebench.run.observe.pods import PodView
 from securebench.run.plan.model import AttemptKey, LaunchKey, Role, RunPlan, pod_name
 from securebench.run.state.attempts import AttemptHistory, Doubt, Finish, Lost, Outcome
@@ -35,18 +37,12 @@ class Controls:
         halt: ``DRAINING`` ends what is queued, ``STOPPED`` ends everything.
         halt_message: One plain sentence for the records of what was ended.
         max_unschedulable: Unschedulable Pods of this run at which nothing new begins.
-        is_gateway_ready: Whether the run's gateway is there, or none is needed; without it no
-            harness Pod is created.
-        has_policies: Whether all network policies of the run are there; without them no Pod is
-            created.
     """
 
     parallelism: int
     halt: Halt = Halt.NONE
     halt_message: str = ""
     max_unschedulable: int = MAX_UNSCHEDULABLE
-    is_gateway_ready: bool = True
-    has_policies: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,6 +65,7 @@ class RunDecision:
     """What one pass decided, in the order in which it is carried out.
 
     Attributes:
+        network: What to do about policies, gateway and canary; the proof to journal.
         lost: Launches to journal as lost.
         begin: Launches to journal and then to create.
         repeat: Launches whose create has no definite answer yet.
@@ -79,6 +76,7 @@ class RunDecision:
         is_complete: Whether every attempt is finished and no deletion is left.
     """
 
+    network: NetworkStep = field(default_factory=NetworkStep)
     lost: tuple[Lost, ...] = ()
     begin: tuple[LaunchKey, ...] = ()
     repeat: tuple[LaunchKey, ...] = ()
@@ -96,7 +94,8 @@ class ObservedState:
     Attributes:
         plan: The run.
         history: What the journal knows, by attempt; every attempt of the plan is there.
-        pods: Launch Pods by name, as the listing and the watch show them.
+        network: What launches need around them.
+        pods: All Pods of the run by name, as the listing and the watch show them.
         pending: Names of Pods whose create has no definite answer yet.
         vanished: Names of Pods that were seen and are gone.
         now: Seconds since the epoch.
@@ -104,6 +103,7 @@ class ObservedState:
 
     plan: RunPlan
     history: Mapping[AttemptKey, AttemptHistory]
+    network: Network
     pods: Mapping[str, PodView]
     pending: Collection[str]
     vanished: Collection[str]
@@ -143,11 +143,14 @@ def reconcile(observed: ObservedState, controls: Controls) -> RunDecision:
             draft.open += 1
             _consider(draft, observed, controls, history)
     begin = _admit(draft, observed, controls)
-    deletions = tuple(_deletions(observed))
+    is_probing = _is_probing(draft, observed, controls)
+    deletions = (*_deletions(observed), *(() if is_probing else _probes(observed)))
+    network = _around(draft, observed, controls, is_probing=is_probing)
     return RunDecision(
+        network=network,
         lost=tuple(draft.lost),
         begin=begin,
-        repeat=tuple(_creatable(draft.repeat, controls)),
+        repeat=tuple(_creatable(draft.repeat, observed.network)),
         captures=tuple(draft.captures),
         finishes=tuple(draft.finishes),
         deletions=deletions,
@@ -210,16 +213,40 @@ def _admit(draft: _Draft, observed: ObservedState, controls: Controls) -> tuple[
     free = controls.parallelism - draft.active
     if stuck >= controls.max_unschedulable or free <= 0:
         return ()
-    fit = _creatable(draft.candidates, controls)
+    fit = _creatable(draft.candidates, observed.network)
     ordered = sorted(fit, key=lambda launch: launch.role is not Role.VERIFIER)
     return tuple(ordered[:free])
 
 
-def _creatable(launches: Iterable[LaunchKey], controls: Controls) -> Iterable[LaunchKey]:
+def _creatable(launches: Iterable[LaunchKey], network: Network) -> Iterable[LaunchKey]:
     """Return the launches whose Pods find the network that they need."""
-    if not controls.has_policies:
+    if not (network.has_policies and network.is_proven):
         return ()
-    return (x for x in launches if controls.is_gateway_ready or x.role is not Role.HARNESS)
+    return (x for x in launches if network.is_gateway_ready or x.role is not Role.HARNESS)
+
+
+def _is_probing(draft: _Draft, observed: ObservedState, controls: Controls) -> bool:
+    """Whether the run needs a proof and goes on."""
+    is_needed = draft.open > 0 and observed.network.found is None
+    return is_needed and controls.halt is Halt.NONE
+
+
+def _around(
+    draft: _Draft, observed: ObservedState, controls: Controls, *, is_probing: bool
+) -> NetworkStep:
+    """Look after policies, gateway and canary for as long as a launch may need them."""
+    is_resting = controls.halt is Halt.SUSPENDED and draft.active == 0
+    if draft.open == 0 or controls.halt is Halt.STOPPED or is_resting:
+        return NetworkStep()
+    network = observed.network
+    seen = CanarySeen(
+        run_uid=observed.plan.identity.uid,
+        pods=observed.pods,
+        vanished=observed.vanished,
+        is_ready=network.has_policies and network.is_gateway_ready,
+        quota=network.quota,
+    )
+    return network_step(network, seen, observed.now, is_probing=is_probing)
 
 
 def _deletions(observed: ObservedState) -> Iterable[Deletion]:
@@ -231,6 +258,13 @@ def _deletions(observed: ObservedState) -> Iterable[Deletion]:
             continue
         if history.live != view.launch and not _is_kept(observed, history, view):
             yield Deletion(view.name, view.uid, at_once=not view.is_terminal)
+
+
+def _probes(observed: ObservedState) -> Iterable[Deletion]:
+    """Return probing Pods that nobody needs: the proof is there, or the run does not go on."""
+    for view in observed.pods.values():
+        if view.role in PROBING and view.deleting_since is None:
+            yield Deletion(view.name, view.uid, at_once=True)
 
 
 def _is_kept(observed: ObservedState, history: AttemptHistory, view: PodView) -> bool:

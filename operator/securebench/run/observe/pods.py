@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 
 from securebench.core.names import (
@@ -120,11 +120,15 @@ class ObjectView:
         name: Its name.
         created_at: Seconds since the epoch.
         address: Address of a Service inside the cluster, else empty.
+        uid: Its uid.
+        spec: Its content.
     """
 
     name: str
     created_at: float
     address: str = ""
+    uid: str = ""
+    spec: Raw = field(default_factory=dict)
 
 
 MAIN_CONTAINERS = ("harness", "check", "verifier", "probe", "control-check")
@@ -137,11 +141,14 @@ def object_view(raw: Raw) -> ObjectView:
         raw: A NetworkPolicy or a Service as JSON.
     """
     metadata = _mapping(raw, "metadata")
-    address = _text(_mapping(raw, "spec"), "clusterIP")
+    spec = _mapping(raw, "spec")
+    address = _text(spec, "clusterIP")
     return ObjectView(
         name=_text(metadata, "name"),
         created_at=_time(metadata.get("creationTimestamp")) or 0.0,
         address=address if address != "None" else "",
+        uid=_text(metadata, "uid"),
+        spec=spec,
     )
 
 

@@ -1,0 +1,152 @@
+"""Sees and keeps what the launches of one run need around them: policies, gateway and canary."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import partial
+
+from securebench.cluster.port import Raw
+from securebench.controller.actuators.gateway_keeper import GatewayKeeper
+from securebench.controller.actuators.launches import Launcher
+from securebench.controller.actuators.pod_mirror import PodMirror, Watched
+from securebench.controller.actuators.policy_keeper import PolicyKeeper
+from securebench.controller.loop.desired_state import DesiredState
+from securebench.controller.loop.start import PreparedRun
+from securebench.controller.loop.wake import Wake
+from securebench.controller.process.context import Context
+from securebench.controller.process.settings import UserNamespaces
+from securebench.run.decide.canary import CanaryCheck, CanaryMemory, Probe
+from securebench.run.decide.gateway import GatewayMemory
+from securebench.run.decide.isolation import plan_as_found
+from securebench.run.decide.network import Network, NetworkStep
+from securebench.run.decide.reconcile import Deletion
+from securebench.run.layout import probe_name
+from securebench.run.plan.model import Role, RunPlan
+from securebench.run.pods.canary import canary_pod, control_pod
+from securebench.run.state.entries import Isolated
+
+
+class NetworkKeeper:
+    """Carries out what is decided about the network of one run.
+
+    Args:
+        context: Shared parts of the operator: client, settings, clock.
+        prepared: The run.
+        desired: What the user wants now.
+        launcher: Creates and deletes Pods and policies in the background.
+        mirror: Shows the run's Pods.
+    """
+
+    def __init__(
+        self,
+        context: Context,
+        prepared: PreparedRun,
+        desired: DesiredState,
+        launcher: Launcher,
+        mirror: PodMirror,
+    ) -> None:
+        self._context = context
+        self._plan = prepared.plan
+        self._desired = desired
+        self._launcher = launcher
+        self._mirror = mirror
+        self._policies = PolicyKeeper(context, prepared.plan, launcher, mirror.changed)
+        self._gateway = (
+            GatewayKeeper(context, prepared.plan, prepared.store, launcher, mirror)
+            if prepared.plan.egress is not None
+            else None
+        )
+        self._canary = CanaryMemory()
+        self.wake_at: tuple[float | None, ...] = ()
+
+    def watched(self) -> Iterator[Watched]:
+        """Yield what is watched in the background."""
+        yield self._policies
+        if self._gateway is not None:
+            yield self._gateway
+
+    def seen(self, found: Isolated | None) -> Network:
+        """Return what is seen and remembered.
+
+        Args:
+            found: What is proven, or None before that.
+        """
+        gateway = self._gateway
+        return Network(
+            repairs=tuple(self._policies.seen().repairs()),
+            gateway=gateway.seen() if gateway is not None else None,
+            gateway_known=gateway.known if gateway is not None else GatewayMemory(),
+            canary_known=self._canary,
+            check=self._check() if found is None else None,
+            found=found,
+            is_declared=self._desired.is_isolation_declared,
+            quota=self._launcher.state.quota,
+        )
+
+    def plan_as_found(self, found: Isolated | None) -> RunPlan:
+        """Return the plan with what only the cluster could tell."""
+        address = self._gateway.address if self._gateway is not None else ""
+        limit = self._context.settings.launch.process_limit
+        return plan_as_found(self._plan, found, address, limit)
+
+    @property
+    def gateway_since(self) -> float | None:
+        """When the latest gateway Pod was created, or None where the run needs none."""
+        return self._gateway.since if self._gateway is not None else None
+
+    async def carry_out(self, step: NetworkStep) -> None:
+        """Begin what was decided; the proof is in the journal.
+
+        Raises:
+            OSError: The volume did not do what was asked.
+        """
+        self.wake_at = ()
+        for repair in step.repairs:
+            self._policies.repair(repair)
+        if self._gateway is not None and step.gateway is not None:
+            await self._gateway.carry_out(step.gateway)
+            self.wake_at += (self._gateway.wake_at,)
+        if step.canary is None:
+            return
+        self._canary = step.canary.memory
+        self.wake_at += (step.canary.wake_at,)
+        for view in step.canary.delete:
+            self._launcher.delete(Deletion(view.name, view.uid, at_once=True))
+        for probe in step.canary.start:
+            name = probe_name(self._plan.identity.uid, probe.role, probe.number)
+            self._launcher.create_named(name, partial(self._manifest, probe), self._mirror.saw)
+
+    async def close(self, wake: Wake) -> None:
+        """Take the gateway away; the policies go with the run.
+
+        Args:
+            wake: Set when the mirror shows something new.
+
+        Raises:
+            ClusterError: The API server did not answer.
+        """
+        if self._gateway is not None:
+            await self._gateway.close(wake)
+
+    async def _manifest(self, probe: Probe) -> Raw:
+        plan, targets = self.plan_as_found(None), self._context.targets
+        if probe.role is Role.CONTROL:
+            return control_pod(plan, probe.number, targets)
+        return canary_pod(plan, probe.number, targets, probe.user_namespaces)
+
+    def _check(self) -> CanaryCheck | None:
+        settings, runtime_class = self._context.settings, self._plan.pods.runtime_class
+        must_be_sandboxed = runtime_class in settings.pod_template.sandboxed_runtime_class_names
+        if self._desired.is_isolation_declared and not must_be_sandboxed:
+            return None
+        setting = settings.user_namespaces
+        return CanaryCheck(
+            targets=self._context.targets,
+            timeout_seconds=settings.canary.timeout_seconds,
+            may_have_user_namespaces=setting is not UserNamespaces.NEVER,
+            must_have_user_namespaces=setting is UserNamespaces.REQUIRE,
+            runtime_class=runtime_class,
+            must_be_sandboxed=must_be_sandboxed,
+            is_node_allowed=self._desired.is_node_allowed,
+            has_gateway=self._plan.egress is not None,
+        )

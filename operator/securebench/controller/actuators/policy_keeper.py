@@ -1,0 +1,99 @@
+"""Keeps the network policies of one run: made before its first Pod, restored during it."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+from collections.abc import AsyncIterator, Callable
+from functools import partial
+
+from securebench.cluster.port import AlreadyExists, ObjectKind, Raw
+from securebench.controller.actuators.launches import Launcher, find_own, object_name
+from securebench.controller.actuators.pod_mirror import PolicyMirror
+from securebench.controller.process.context import Context
+from securebench.core.names import RUN_UID_LABEL
+from securebench.run.decide.policies import PoliciesSeen, Repair
+from securebench.run.observe.pods import object_view
+from securebench.run.plan.model import RunPlan
+from securebench.run.pods.network_policy import run_policies
+
+logger = logging.getLogger(__name__)
+
+AGAIN_SECONDS = 2.0
+"""Pause before a policy that was edited is made again once more, whoever edits it."""
+
+
+class PolicyKeeper:
+    """Sees the policies of a run and makes them.
+
+    Args:
+        context: Shared parts of the operator: client, settings, clock.
+        plan: The run.
+        launcher: Makes them in the background.
+        on_change: Called when one appears, changes or goes.
+    """
+
+    def __init__(
+        self, context: Context, plan: RunPlan, launcher: Launcher, on_change: Callable[[], None]
+    ) -> None:
+        policies = run_policies(plan, context.settings.gateway.nameservers)
+        self._wanted = {object_name(policy): policy for policy in policies}
+        self._stored: dict[str, Raw] = {}
+        self._cluster = context.cluster
+        self._uid = plan.identity.uid
+        self._launcher = launcher
+        self._mirror = PolicyMirror(
+            context.cluster,
+            f"{RUN_UID_LABEL}={self._uid}",
+            context.clock,
+            context.settings.relist_seconds,
+            on_change,
+        )
+
+    def seen(self) -> PoliciesSeen:
+        """Return what is known of them."""
+        return PoliciesSeen(self._wanted, self._mirror.objects, self._stored)
+
+    def repair(self, repair: Repair) -> None:
+        """Begin to make one that is missing or was edited."""
+        key = f"{ObjectKind.NETWORK_POLICY.value} {repair.name}"
+        if not repair.edited_uid:
+            self._launcher.restore(key, partial(self._make, repair.name))
+        else:
+            self._launcher.restore(
+                key, partial(self._make_again, repair), pause_seconds=AGAIN_SECONDS
+            )
+
+    def check(self) -> None:
+        """Raise what ended the watch, if it has ended."""
+        self._mirror.check()
+
+    @contextlib.asynccontextmanager
+    async def following(self) -> AsyncIterator[None]:
+        """Watch them in the background until the block ends.
+
+        Raises:
+            ClusterError: The API server did not answer the list.
+        """
+        async with self._mirror.following():
+            yield
+
+    async def _make(self, name: str) -> None:
+        manifest = self._wanted[name]
+        try:
+            made = await self._cluster.create(ObjectKind.NETWORK_POLICY, manifest)
+        except AlreadyExists:
+            found = await find_own(self._cluster, ObjectKind.NETWORK_POLICY, name, self._uid)
+            self._mirror.saw(found)
+            return
+        self._stored[name] = object_view(made).spec
+        self._mirror.saw(made)
+
+    async def _make_again(self, repair: Repair) -> None:
+        """Replace one that was edited; another one of its name stays."""
+        logger.warning("NetworkPolicy %s was edited; it is made again", repair.name)
+        await self._cluster.delete(
+            ObjectKind.NETWORK_POLICY, repair.name, uid=repair.edited_uid, grace_seconds=None
+        )
+        self._mirror.removed(repair.name, repair.edited_uid)
+        await self._make(repair.name)

@@ -1,0 +1,383 @@
+"""What to do about the canary of a run. Pure: what is seen and remembered, and the time.
+
+A canary and, beside it, a control Pod try the same targets. One that is lost before it gave an
+answer is replaced by the next number, a few times. What a process remembers it finds out anew after
+a restart, at the price of a wait.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import NamedTuple
+
+from securebench.run.decide.gateway import pod_trouble
+from securebench.run.decide.isolation import NO_CANARY, judge
+from securebench.run.layout import probe_name
+from securebench.run.observe.pods import PodView
+from securebench.run.observe.stage import CONTAINER_WAITS
+from securebench.run.observe.termination import BadMessageError, decode, kernel_release
+from securebench.run.observe.waiting import Waiting, pod_waiting
+from securebench.run.plan.model import PodUserNamespaces, Role
+from securebench.run.pods.canary import ProbeTarget
+from securebench.run.records.labels import Runtime, runtime_of
+from securebench.run.state.entries import Isolated
+
+PROBING = (Role.CONTROL, Role.CANARY)
+
+START_SECONDS = 30.0
+"""A canary with a user namespace that its node could not start for so long cannot start at all."""
+
+LOST_LIMIT = 5
+"""Probing Pods that give no answer, after which there is no proof."""
+
+AGAIN_SECONDS = 2.0
+AGAIN_LIMIT_SECONDS = 30.0
+"""Pause before a lost one is replaced; doubled each time up to the limit."""
+
+CANARY_WORDS = "waiting for the isolation canary"
+UNGUARDED = "a network policy or the gateway of the run was gone while it was there"
+
+
+@dataclass(frozen=True, slots=True)
+class CanaryCheck:
+    """What to prove and how long it may take.
+
+    Attributes:
+        targets: What no Pod of a run may reach.
+        timeout_seconds: For the whole check, from the first Pod that may be made.
+        may_have_user_namespaces: Whether a canary with a user namespace is tried first.
+        must_have_user_namespaces: Whether there is no proof without one.
+        runtime_class: Of the run's Pods, or empty.
+        must_be_sandboxed: Whether the administrator requires a sandbox of that class.
+        is_node_allowed: Whether targets of the node may be reached all the same.
+        has_gateway: Whether the run has a gateway, which the canary must reach.
+    """
+
+    targets: Sequence[ProbeTarget]
+    timeout_seconds: float
+    may_have_user_namespaces: bool = True
+    must_have_user_namespaces: bool = False
+    runtime_class: str = ""
+    must_be_sandboxed: bool = False
+    is_node_allowed: bool = False
+    has_gateway: bool = False
+
+
+class CanaryAnswer(NamedTuple):
+    """What a probing Pod found.
+
+    Attributes:
+        states: State by target.
+        kernel: Release of the kernel below it, or empty.
+        user_namespace: Whether it had one of its own.
+    """
+
+    states: Mapping[str, str]
+    kernel: str
+    user_namespace: bool = False
+
+
+class Probe(NamedTuple):
+    """A probing Pod to make.
+
+    Attributes:
+        role: Canary or control.
+        number: Counts from 1.
+        user_namespaces: ON only for a canary.
+    """
+
+    role: Role
+    number: int
+    user_namespaces: PodUserNamespaces = PodUserNamespaces.OFF
+
+
+@dataclass(frozen=True, slots=True)
+class CanarySeen:
+    """What the cluster shows.
+
+    Attributes:
+        run_uid: The run.
+        pods: All Pods of the run, by name.
+        vanished: Names of Pods that are gone.
+        is_ready: Whether all policies and the gateway, if the run needs one, are there.
+        quota: The server's words while a quota refuses, or empty.
+    """
+
+    run_uid: str
+    pods: Mapping[str, PodView]
+    vanished: Collection[str]
+    is_ready: bool
+    quota: str = ""
+
+    def newest(self, role: Role) -> tuple[int, PodView | None]:
+        """Return the number of the latest Pod of a role, 0 before the first, and the Pod."""
+        prefix = probe_name(self.run_uid, role, 0).removesuffix("0")
+        ends = (name.removeprefix(prefix) for name in (*self.pods, *self.vanished))
+        number = max((int(end) for end in ends if end.isdecimal()), default=0)
+        return number, self.pods.get(self.name(role, number))
+
+    def name(self, role: Role, number: int) -> str:
+        """Return the name of a Pod."""
+        return probe_name(self.run_uid, role, number)
+
+
+@dataclass(frozen=True, slots=True)
+class CanaryMemory:
+    """What a process remembers of a canary between two looks.
+
+    Attributes:
+        since: When the check began, or None while it cannot.
+        stuck_since: Since when a canary with a user namespace cannot start, or None.
+        is_without: Whether those with a user namespace do not start here.
+        answers: What was found, by role.
+        spent: Names of the Pods that give no answer any more.
+        last_lost: Why the latest of them gives none, in one sentence.
+        next_at: Before which no Pod is made.
+    """
+
+    since: float | None = None
+    stuck_since: float | None = None
+    is_without: bool = False
+    answers: Mapping[Role, CanaryAnswer] = field(default_factory=dict)
+    spent: frozenset[str] = frozenset()
+    last_lost: str = ""
+    next_at: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class CanaryStep:
+    """What to do now.
+
+    Attributes:
+        memory: What to remember.
+        start: Pods to make.
+        delete: Pods to delete: of those that were replaced.
+        found: What there is to be journalled, or None before that.
+        wake_at: When to look again without an event, or None.
+    """
+
+    memory: CanaryMemory
+    start: tuple[Probe, ...] = ()
+    delete: tuple[PodView, ...] = ()
+    found: Isolated | None = None
+    wake_at: float | None = None
+
+
+def decide(
+    seen: CanarySeen, check: CanaryCheck | None, known: CanaryMemory, now: float
+) -> CanaryStep:
+    """Decide about the canary of a run that has no finding yet and goes on.
+
+    Args:
+        seen: What the cluster shows.
+        check: What to prove; None where the user does without.
+        known: What was decided before, by the same process.
+        now: Seconds since the epoch.
+    """
+    if check is None:
+        return CanaryStep(known, found=NO_CANARY if seen.is_ready else None)
+    if not seen.is_ready:
+        known = _unguarded(seen, known, now)
+        return CanaryStep(known, delete=tuple(_replaced(seen, known)))
+    if known.since is None or seen.quota:
+        known = replace(known, since=now)
+    for role in PROBING:
+        known = _look(seen, check, known, role, now)
+    return CanaryStep(
+        known,
+        start=tuple(_starts(seen, check, known, now)),
+        delete=tuple(_replaced(seen, known)),
+        found=_finding(seen, check, known, now),
+        wake_at=_wake_at(check, known, now),
+    )
+
+
+def canary_waiting(pods: Iterable[PodView], known: CanaryMemory, now: float) -> Waiting:
+    """Return what the canary, or the control Pod beside it, waits for.
+
+    Args:
+        pods: All Pods of the run.
+        known: What the process remembers.
+        now: Seconds since the epoch.
+    """
+    probing = (view for view in pods if view.role in PROBING and view.name not in known.spent)
+    waits = (pod_waiting(view, now) for view in sorted(probing, key=lambda view: view.name))
+    found = next((each for each in waits if each is not None), None)
+    if found is not None:
+        return found._replace(words=f"{CANARY_WORDS}: {found.words}")
+    is_again = now < known.next_at
+    return Waiting(f"{CANARY_WORDS}: {known.last_lost}" if is_again else CANARY_WORDS)
+
+
+def cannot_start(view: PodView) -> bool:
+    """Return whether a probing Pod has a node that has no sandbox for it or refuses its container.
+
+    A Pod that waits for a node or an image says nothing of what the node can do.
+    """
+    container = view.containers.get("probe")
+    is_refused = container is not None and container.waiting_reason in CONTAINER_WAITS
+    return view.without_sandbox_since is not None or is_refused
+
+
+def probe_answer(view: PodView) -> CanaryAnswer | None:
+    """Return what a probing Pod found, or None when it has not, or broke."""
+    container = view.containers.get("probe")
+    if container is None or container.terminated is None or container.terminated.exit_code != 0:
+        return None
+    message = container.terminated.message
+    try:
+        targets = decode(message).get("targets")
+    except BadMessageError:
+        return None
+    if not isinstance(targets, Mapping):
+        return None
+    states = {str(name): str(state) for name, state in targets.items()}
+    return CanaryAnswer(states, kernel_release(message), view.facts.user_namespace)
+
+
+def _unguarded(seen: CanarySeen, known: CanaryMemory, now: float) -> CanaryMemory:
+    """Return what to remember while a policy or the gateway is not there.
+
+    What a canary found meanwhile says nothing of the run's network, good or bad.
+    """
+    answers = dict(known.answers)
+    answers.pop(Role.CANARY, None)
+    known = replace(known, since=None, stuck_since=None, answers=answers)
+    number, _ = seen.newest(Role.CANARY)
+    name = seen.name(Role.CANARY, number)
+    return known if _is_spent(known, number, name) else _lost(known, name, UNGUARDED, now)
+
+
+def _look(
+    seen: CanarySeen, check: CanaryCheck, known: CanaryMemory, role: Role, now: float
+) -> CanaryMemory:
+    """Take in how far the latest Pod of a role is."""
+    number, view = seen.newest(role)
+    name = seen.name(role, number)
+    if role in known.answers or _is_spent(known, number, name):
+        return known
+    if view is None:
+        return _lost(known, name, "it disappeared", now)
+    if _is_superseded(view, check, known):
+        return known
+    answer = probe_answer(view)
+    if answer is not None:
+        return replace(known, answers={**known.answers, role: answer})
+    if view.deleting_since is not None:
+        return _lost(known, name, "somebody deletes it", now)
+    if not view.is_terminal:
+        return _stuck(view, known, now) if role is Role.CANARY else known
+    if view.facts.user_namespace and not (view.disrupted or view.reason):
+        return replace(known, is_without=True)
+    return _lost(known, name, pod_trouble(view, now), now)
+
+
+def _stuck(view: PodView, known: CanaryMemory, now: float) -> CanaryMemory:
+    if not view.facts.user_namespace or not cannot_start(view):
+        return replace(known, stuck_since=None)
+    since = now if known.stuck_since is None else known.stuck_since
+    return replace(known, stuck_since=since, is_without=now >= since + START_SECONDS)
+
+
+def _lost(known: CanaryMemory, name: str, words: str, now: float) -> CanaryMemory:
+    pause = min(AGAIN_SECONDS * 2.0 ** len(known.spent), AGAIN_LIMIT_SECONDS)
+    return replace(
+        known,
+        spent=known.spent | {name},
+        last_lost=f"Pod {name} gave no answer: {words}",
+        next_at=now + pause,
+        stuck_since=None,
+    )
+
+
+def _is_spent(known: CanaryMemory, number: int, name: str) -> bool:
+    """Whether there is no Pod of a role that may still give an answer."""
+    return number == 0 or name in known.spent
+
+
+def _is_superseded(view: PodView, check: CanaryCheck, known: CanaryMemory) -> bool:
+    """Whether a canary has a user namespace where the run goes without."""
+    has_none = known.is_without or not check.may_have_user_namespaces
+    return view.facts.user_namespace and has_none
+
+
+def _starts(
+    seen: CanarySeen, check: CanaryCheck, known: CanaryMemory, now: float
+) -> Iterator[Probe]:
+    if now < known.next_at:
+        return
+    is_on = check.may_have_user_namespaces and not known.is_without
+    canary = PodUserNamespaces.ON if is_on else PodUserNamespaces.OFF
+    for role in PROBING:
+        number, view = seen.newest(role)
+        is_over = view is not None and _is_superseded(view, check, known)
+        is_needed = is_over or _is_spent(known, number, seen.name(role, number))
+        if is_needed and role not in known.answers:
+            mode = canary if role is Role.CANARY else PodUserNamespaces.OFF
+            yield Probe(role, number + 1, mode)
+
+
+def _replaced(seen: CanarySeen, known: CanaryMemory) -> Iterator[PodView]:
+    views = (seen.pods[name] for name in known.spent if name in seen.pods)
+    return (view for view in views if view.deleting_since is None)
+
+
+def _finding(
+    seen: CanarySeen, check: CanaryCheck, known: CanaryMemory, now: float
+) -> Isolated | None:
+    canary, control = known.answers.get(Role.CANARY), known.answers.get(Role.CONTROL)
+    problem = _problem(check, known, canary)
+    if problem:
+        return _refused(check, problem)
+    if canary is not None and control is not None:
+        return judge(
+            control.states,
+            canary.states,
+            user_namespaces=canary.user_namespace,
+            has_gateway=check.has_gateway,
+            node=[target for target in check.targets if target.is_node],
+            is_node_allowed=check.is_node_allowed,
+        )
+    if len(known.spent) >= LOST_LIMIT:
+        return _refused(check, f"{len(known.spent)} probing Pods were lost: {known.last_lost}")
+    if known.since is not None and now >= known.since + check.timeout_seconds:
+        words = canary_waiting(seen.pods.values(), known, now).words
+        return _refused(check, f"no answer within {check.timeout_seconds:g} seconds: {words}")
+    return None
+
+
+def _problem(check: CanaryCheck, known: CanaryMemory, canary: CanaryAnswer | None) -> str:
+    """Return why there is no proof, whatever the control says, or empty."""
+    is_without = known.is_without or (canary is not None and not canary.user_namespace)
+    if is_without and check.must_have_user_namespaces:
+        return "Pods with a user namespace do not start here, and the setting is Require"
+    if canary is None or not check.must_be_sandboxed:
+        return ""
+    return "" if runtime_of(canary.kernel) is Runtime.GVISOR else _no_sandbox(check, canary.kernel)
+
+
+def _refused(check: CanaryCheck, message: str) -> Isolated:
+    return Isolated(
+        verified=False,
+        user_namespaces=False,
+        message=message,
+        sandboxed=not check.must_be_sandboxed,
+    )
+
+
+def _no_sandbox(check: CanaryCheck, kernel: str) -> str:
+    return (
+        f"Pods of runtime class {check.runtime_class!r} must run in gVisor, but the "
+        f"canary found the kernel {kernel or '(unknown)'}; correct the handler of the "
+        "RuntimeClass, or take it off settings.podTemplate.sandboxedRuntimeClassNames"
+    )
+
+
+def _wake_at(check: CanaryCheck, known: CanaryMemory, now: float) -> float | None:
+    times = [known.next_at]
+    if known.since is not None:
+        times.append(known.since + check.timeout_seconds)
+    if known.stuck_since is not None:
+        times.append(known.stuck_since + START_SECONDS)
+    return min((at for at in times if at > now), default=None)

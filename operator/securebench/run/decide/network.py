@@ -1,0 +1,98 @@
+"""What the launches of a run need around them: policies, a gateway, a proof. Pure."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from securebench.run.decide import canary, gateway
+from securebench.run.decide.canary import CanaryCheck, CanaryMemory, CanarySeen, CanaryStep
+from securebench.run.decide.gateway import GatewayMemory, GatewaySeen, GatewayStep
+from securebench.run.decide.policies import Repair
+from securebench.run.state.entries import Isolated
+
+
+@dataclass(frozen=True, slots=True)
+class Network:
+    """What is seen and remembered of it.
+
+    Attributes:
+        repairs: Policies of the run that are missing or were edited.
+        gateway: Its gateway, or None where it needs none.
+        gateway_known: What the process remembers of that.
+        canary_known: What the process remembers of the canary.
+        check: What the canary has to prove; None where the user does without.
+        found: What is proven, or None before that.
+        is_declared: Whether the user does without the proof.
+        quota: The server's words while a quota refuses, or empty.
+    """
+
+    repairs: tuple[Repair, ...] = ()
+    gateway: GatewaySeen | None = None
+    gateway_known: GatewayMemory = field(default_factory=GatewayMemory)
+    canary_known: CanaryMemory = field(default_factory=CanaryMemory)
+    check: CanaryCheck | None = None
+    found: Isolated | None = None
+    is_declared: bool = False
+    quota: str = ""
+
+    @property
+    def has_policies(self) -> bool:
+        """Whether all policies are there as they were made; without them no Pod is created."""
+        return not self.repairs
+
+    @property
+    def is_gateway_ready(self) -> bool:
+        """Whether the gateway is there, or none is needed; without it no harness is created."""
+        return self.gateway is None or self.gateway.is_ready
+
+    @property
+    def is_proven(self) -> bool:
+        """Whether launches may begin by what was found."""
+        return self.found is not None and not self.not_proven
+
+    @property
+    def not_proven(self) -> str:
+        """Why there will be no launch by what was found, in one sentence; empty before that."""
+        found = self.found
+        if found is None or (found.sandboxed and (found.verified or self.is_declared)):
+            return ""
+        return found.message
+
+
+@dataclass(frozen=True, slots=True)
+class NetworkStep:
+    """What to do about it now.
+
+    Attributes:
+        repairs: Policies to make.
+        gateway: What to do about the gateway, or None for nothing.
+        canary: What to do about the canary, or None for nothing.
+    """
+
+    repairs: tuple[Repair, ...] = ()
+    gateway: GatewayStep | None = None
+    canary: CanaryStep | None = None
+
+    @property
+    def found(self) -> Isolated | None:
+        """What there is to be journalled about isolation, or None."""
+        return self.canary.found if self.canary is not None else None
+
+
+def network_step(
+    network: Network, seen: CanarySeen, now: float, *, is_probing: bool
+) -> NetworkStep:
+    """Decide what to do for the launches of a run that has some or will have.
+
+    Args:
+        network: What is seen and remembered.
+        seen: What is seen of the canary.
+        now: Seconds since the epoch.
+        is_probing: Whether a proof is still needed, and may be sought.
+    """
+    gateway_step = canary_step = None
+    if network.gateway is not None and network.has_policies:
+        gateway_step = gateway.decide(network.gateway, network.gateway_known, now)
+    if is_probing:
+        canary_step = canary.decide(seen, network.check, network.canary_known, now)
+    return NetworkStep(network.repairs, gateway_step, canary_step)
