@@ -2,7 +2,16 @@ import asyncio
 
 import pytest
 
-from build import HARNESS, NOW, VERIFIER, FakeClock, VirtualLoop, raw_pod
+from build import (
+    HARNESS,
+    NOW,
+    VERIFIER,
+    FakeClock,
+    VirtualLoop,
+    pod_status,
+    raw_pod,
+    view_of,
+)
 from fake_cluster import FakeCluster
 from golden.manifest_samples import RUN_UID
 from securebench.cluster.port import ObjectKind, QuotaExceeded
@@ -15,6 +24,7 @@ from securebench.controller.actuators.launches import (
 from securebench.core.errors import PermanentClusterError, TransientClusterError
 from securebench.core.rates import TokenBucket
 from securebench.run.decide.reconcile import Deletion
+from securebench.run.observe.pods import pod_view
 
 NAME = "sb-3f2a9c1e5b7d-0-1h1"
 
@@ -316,3 +326,13 @@ def test_closing_stops_what_is_under_way(world):
     assert world.creates() == 0
     assert world.clock.now() < NOW + 2
     assert set(world.state.pending) == {NAME, "sb-3f2a9c1e5b7d-0-1v1"}
+
+
+def test_a_sweep_takes_probing_pods_and_launches_that_go_on(world):
+    labels = {"securebench.dev/role": "canary"}
+    probe = {"metadata": {"name": "canary-1", "labels": labels}, "status": {"phase": "Succeeded"}}
+    done = view_of(VERIFIER, pod_status("Succeeded"))
+    views = [pod_view(probe), view_of(HARNESS, pod_status("Running")), done]
+    world.runner.run(world.launcher.sweep(views))
+    swept = [call.name for call in world.cluster.calls if call.verb == "delete"]
+    assert swept == ["canary-1", NAME]

@@ -12,7 +12,11 @@ from build import (
 )
 from fake_cluster import FakeCluster
 from securebench.cluster.port import ObjectKind
-from securebench.controller.actuators.pod_mirror import RELIST_PAUSE_SECONDS, PodMirror
+from securebench.controller.actuators.pod_mirror import (
+    RELIST_PAUSE_SECONDS,
+    PodMirror,
+    PolicyMirror,
+)
 from securebench.core.errors import PermanentClusterError, TransientClusterError
 from securebench.run.plan.model import LaunchKey, Role
 
@@ -130,6 +134,44 @@ def test_a_reply_does_not_bring_back_what_has_vanished(world):
     world.mirror.saw(reply)
     assert world.names() == []
     assert world.mirror.vanished == {NAME}
+
+
+def test_the_reply_of_a_delete_is_seen_at_once_and_spares_what_came_later(world):
+    reply = world.pod()
+    world.mirror.saw(reply)
+    world.mirror.removed(NAME, "another uid")
+    assert world.names() == [NAME]
+    world.mirror.removed(NAME, reply["metadata"]["uid"])
+    assert world.names() == []
+
+
+def test_the_end_of_an_object_spares_a_later_one_of_its_name(world):
+    """The reply of the create was faster than the watch."""
+    policy = {"metadata": {"name": NAME, "labels": {SELECTOR: "x"}}, "spec": {}}
+    present = []
+
+    def note():
+        present.append(NAME in mirror.objects)
+
+    mirror = PolicyMirror(world.cluster, SELECTOR, world.clock, 60.0, note)
+
+    async def replace():
+        follower = asyncio.create_task(mirror.follow(await mirror.list()))
+        mirror.saw(await world.cluster.create(ObjectKind.NETWORK_POLICY, policy))
+        await asyncio.sleep(0.1)
+        present.clear()
+        world.cluster.remove(ObjectKind.NETWORK_POLICY, NAME)
+        mirror.removed(NAME, mirror.objects[NAME].uid)
+        made = await world.cluster.create(ObjectKind.NETWORK_POLICY, policy)
+        mirror.saw(made)
+        await asyncio.sleep(0.1)
+        follower.cancel()
+        return made["metadata"]["uid"]
+
+    uid = world.run(replace())
+    assert mirror.objects[NAME].uid == uid
+    assert present[0] is False
+    assert all(present[1:])
 
 
 # The watch

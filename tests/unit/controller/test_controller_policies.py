@@ -6,6 +6,7 @@ import pytest
 
 from securebench.cluster.port import ObjectKind, QuotaExceeded
 from securebench.core.errors import PermanentClusterError, TransientClusterError
+from securebench.core.names import RUN_UID_LABEL
 
 DOMAINS = {
     "type": "command",
@@ -255,3 +256,17 @@ def test_a_delete_without_an_answer_is_repeated(world):
     name = edit(world, {"egress": [{}]})
     world.wait(5)
     assert "egress" not in content(world, name)
+
+
+def test_one_that_left_the_runs_label_behind_is_found_and_made_again(world):
+    uid = world.apply(parallelism=1)
+    (name,) = policies(world)
+    before = world.cluster.objects(ObjectKind.NETWORK_POLICY)[name]
+    hidden = {"metadata": {"labels": {RUN_UID_LABEL: None}}, "spec": {"egress": [{}]}}
+    world.cluster.edit(ObjectKind.NETWORK_POLICY, name, hidden)
+    world.wait(10)
+    after = world.cluster.objects(ObjectKind.NETWORK_POLICY)[name]
+    assert after["spec"] == before["spec"]
+    assert after["metadata"]["labels"] == before["metadata"]["labels"]
+    world.work(uid)
+    assert world.condition()["reason"] == "Completed"

@@ -374,6 +374,7 @@ def test_what_is_lost_is_replaced_by_the_next_number(world, name):
     kubelet = {FIRST: canary, CONTROL: control, SECOND: says(CLOSED), SECOND_CONTROL: says(OPEN)}
     assert world.prove(kubelet) == VERIFIED
     assert sorted(world.made) == sorted({FIRST, CONTROL, *want})
+    assert len(world.known.spent) == len(want)
 
 
 def test_losses_without_end_fail_closed(world):
@@ -391,6 +392,7 @@ def test_losses_without_end_fail_closed(world):
 def test_what_comes_after_a_loss_waits_a_moment(world):
     assert world.prove({FIRST: vanishes, CONTROL: says(OPEN)}, seconds=3) is None
     step = world.look(CanaryCheck(TARGETS, SECONDS))
+    assert world.made == [CONTROL, FIRST]
     assert step.start == ()
     assert step.wake_at == step.memory.next_at
     assert 0 < step.wake_at - world.clock.now() <= AGAIN_SECONDS

@@ -70,7 +70,7 @@ def normal(spec: Raw) -> Raw:
     rest = {key: value for key, value in spec.items() if key not in lists}
     if "podSelector" in rest:
         rest["podSelector"] = _selector(rest["podSelector"])
-    return {**rest, **{key: rules for key, rules in lists.items() if rules}}
+    return {**rest, **lists}
 
 
 def _rule(rule: object) -> Raw:
