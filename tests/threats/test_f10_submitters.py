@@ -7,6 +7,7 @@ import json
 import shutil
 from collections.abc import AsyncIterator, Iterator
 from contextlib import AsyncExitStack, aclosing, asynccontextmanager, contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import cast
 from unittest import mock
@@ -26,6 +27,7 @@ from securebench.controller.admission.pack_source import freeze
 from securebench.controller.loop import life
 from securebench.core.errors import PackError, SpecError
 from securebench.run.api.models import Pack, VolumePack
+from securebench.run.decide.reconcile import Controls, Halt
 from threats.honest import APP, CHECK_ANSWER, WRITE_ANSWER, assert_passed
 from threats.kit.arena import Arena
 from threats.kit.batch import Batch
@@ -176,14 +178,14 @@ def test_a_341_attack_by_suspended_runs(tmp_path: Path) -> None:
 
 
 def test_a_341_twin_of_suspended_runs(tmp_path: Path) -> None:
-    """A gate that takes no notice of the suspension lets them in: each has a watch."""
+    """A gate and a loop that take no notice of the suspension: each has a watch and a canary."""
 
     async def enter(gate: life.Gate, *_: object, **__: object) -> None:
         gate._is_in = True
 
     class Restless(life.RunLoop):
-        def _is_resting(self) -> bool:
-            return False
+        def _controls(self) -> Controls:
+            return replace(super()._controls(), halt=Halt.NONE)
 
     with (
         mock.patch.object(life.Gate, "enter", enter),

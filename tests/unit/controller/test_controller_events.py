@@ -5,8 +5,8 @@ import pytest
 from build import FakeClock
 from fake_cluster import FakeCluster
 from securebench.cluster.port import ObjectKind
-from securebench.controller.loop.events import MAX_EVENTS, MAX_NOTE, EventRecorder
 from securebench.controller.loop.start import RunObject
+from securebench.controller.reporting.events import MAX_EVENTS, MAX_NOTE, EventRecorder
 from securebench.core.errors import PermanentClusterError, TransientClusterError
 from securebench.run.decide.notices import Notice
 

@@ -7,8 +7,7 @@ import logging
 
 from securebench.cluster.port import ObjectKind, QuotaExceeded, Raw
 from securebench.controller.loop.desired_state import DesiredState
-from securebench.controller.loop.gate import Gate
-from securebench.controller.loop.places import Places
+from securebench.controller.loop.places import Gate, Places
 from securebench.controller.loop.run_ledger import RunLedger
 from securebench.controller.loop.run_loop import RunLoop
 from securebench.controller.loop.start import PreparedRun, RunObject, prepare

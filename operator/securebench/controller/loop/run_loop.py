@@ -22,7 +22,6 @@ from securebench.controller.capture.secret_values import SecretValues
 from securebench.controller.loop.desired_state import DesiredState
 from securebench.controller.loop.run_ledger import RunLedger
 from securebench.controller.loop.start import PreparedRun
-from securebench.controller.loop.verdict import Obituary
 from securebench.controller.loop.wake import Wake
 from securebench.controller.process.context import Context
 from securebench.controller.reporting.obstacles import (
@@ -38,6 +37,7 @@ from securebench.run.api.conditions import Reason
 from securebench.run.decide.machine import Capture
 from securebench.run.decide.network import Network
 from securebench.run.decide.reconcile import Controls, Halt, ObservedState, RunDecision, reconcile
+from securebench.run.decide.verdict import Obituary
 from securebench.run.plan.model import AttemptKey, LaunchKey, Role, RunPlan
 from securebench.run.pods.harness import harness_pod
 from securebench.run.pods.verify.verifier import verifier_pod

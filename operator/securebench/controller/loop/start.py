@@ -15,7 +15,6 @@ from securebench.benchmark.files.load import LoadedPack, load_tasks
 from securebench.benchmark.pack.oracle import Answers, ReferenceAnswer, reference_answers
 from securebench.benchmark.pack.task import SecureBenchTask
 from securebench.benchmark.scorers.verifier_version import VERIFIER_VERSION
-from securebench.cluster.port import ObjectKind
 from securebench.controller.admission.pack_source import (
     FrozenPack,
     answers_content,
@@ -30,26 +29,28 @@ from securebench.controller.admission.policy_from_settings import (
     pod_policy,
     run_policy,
 )
+from securebench.controller.admission.resume import (
+    check_binding,
+    copy_records,
+    earlier_run,
+    kept_entries,
+)
 from securebench.controller.admission.secret_rules import check_secrets
 from securebench.controller.process.context import Context
 from securebench.controller.volume.audits import pack_audit
 from securebench.controller.volume.index import IndexEntry, RunIndex, index_entry
-from securebench.controller.volume.journal import read_entries
 from securebench.controller.volume.store import RunStore
 from securebench.core.clock import rfc3339
-from securebench.core.errors import ConfigErrors, InvariantViolationError, PackError, SpecError
+from securebench.core.errors import ConfigErrors, InvariantViolationError, PackError
 from securebench.core.version import VERSION
 from securebench.files.durable import make_folder, replace_file
 from securebench.protocol.audit_result import PackAudit
-from securebench.protocol.volume import JOURNAL, RECORD
 from securebench.run.api.conditions import Condition
 from securebench.run.api.models import BenchmarkRunSpec
-from securebench.run.layout import attempt_folder, run_folder
 from securebench.run.plan.agent_plan import Overlays
 from securebench.run.plan.build import PlanInputs, build_plan, require_audit, selected, spec_harness
 from securebench.run.plan.model import RunIdentity, RunPlan, TaskLimits
-from securebench.run.state.entries import Finished, Kept
-from securebench.run.state.tally import KEPT_ON_RESUME
+from securebench.run.state.entries import Kept
 
 ANSWERS = "oracle.jsonl"
 """In the folder of an oracle's run: the reference answers as they were when it started."""
@@ -125,7 +126,7 @@ async def prepare(context: Context, run: RunObject) -> PreparedRun:
     await check_secrets(context.cluster, spec)
     require_audit(spec, audit=run.audit)
     files = await fetch_keyed(context.cluster, spec.pack)
-    earlier = await _earlier(context, spec)
+    earlier = await earlier_run(context, spec)
     return await asyncio.to_thread(_bind_new, context, run, spec, _Sources(files, earlier))
 
 
@@ -137,7 +138,7 @@ def _bind_new(
 ) -> PreparedRun:
     root, earlier = context.settings.data_root, sources.earlier
     pack = freeze(root, spec.pack, sources.files, _pack_limits(context))
-    kept = _kept_entries(root, earlier.uid) if earlier is not None else ()
+    kept = kept_entries(root, earlier.uid) if earlier is not None else ()
     bounds = limits(context.settings)
     is_oracle = spec.harness.type == ORACLE
     content = answers_content(root, spec.pack, sources.files) if is_oracle else None
@@ -152,10 +153,10 @@ def _bind_new(
     )
     plan, answers = _plan(context, run, spec, pack, inputs)
     if earlier is not None:
-        _check_binding(earlier, plan)
+        check_binding(earlier, plan)
     store = RunStore(root, run.uid)
     fresh = _index_entry(plan, rfc3339(context.clock.now()), earlier)
-    _copy_records(root, run.uid, kept)
+    copy_records(root, run.uid, kept)
     if content is not None:
         make_folder(store.folder)
         replace_file(store.folder / ANSWERS, content)
@@ -191,7 +192,7 @@ def _prepare_again(
     entry = index_entry(binding["index"])
     pack = frozen(context.settings.data_root, spec.pack, str(binding["pack_digest"]))
     resumed_uid = str(binding["resumed_uid"])
-    kept = _kept_entries(context.settings.data_root, resumed_uid) if resumed_uid else ()
+    kept = kept_entries(context.settings.data_root, resumed_uid) if resumed_uid else ()
     bounds = TaskLimits(**_numbers(binding["limits"]))
     audit = binding.get("audit") is True
     answers = _bound_answers(spec, store)
@@ -323,65 +324,6 @@ def _relative(error: Exception, folder: Path) -> PackError:
     if path is not None and Path(path).is_relative_to(folder):
         path = str(Path(path).relative_to(folder))
     return PackError(error.reason, path=path, line=error.line)
-
-
-async def _earlier(context: Context, spec: BenchmarkRunSpec) -> IndexEntry | None:
-    if spec.resume_from is None:
-        return None
-    name = spec.resume_from.run
-    entry = await asyncio.to_thread(RunIndex(context.settings.data_root).latest, name)
-    if entry is None:
-        raise SpecError(f"spec.resumeFrom.run: there is no run {name!r} on this volume")
-    if entry.removed_at:
-        raise SpecError(
-            f"spec.resumeFrom.run: the results of run {name!r} were removed at {entry.removed_at}; "
-            "start a run without resumeFrom"
-        )
-    if not entry.outcome and await _is_there(context, entry):
-        raise SpecError(f"spec.resumeFrom.run: run {name!r} has not ended; cancel it or wait")
-    return entry
-
-
-async def _is_there(context: Context, entry: IndexEntry) -> bool:
-    """Whether the BenchmarkRun of an entry still exists; a deleted one will never end."""
-    found = await context.cluster.get(ObjectKind.BENCHMARK_RUN, entry.run)
-    metadata = found.get("metadata") if found is not None else None
-    return isinstance(metadata, Mapping) and metadata.get("uid") == entry.uid
-
-
-def _check_binding(earlier: IndexEntry, plan: RunPlan) -> None:
-    pairs = (
-        ("run_id", earlier.run_id, plan.identity.run_id),
-        ("pack_digest", earlier.pack_digest, plan.pack_digest),
-        ("harness_digest", earlier.harness_digest, plan.harness.digest),
-        ("verifier_version", earlier.verifier_version, plan.verifier_version),
-    )
-    problems = [
-        f"spec.resumeFrom: {name} differs: run {earlier.run!r} had {old}, this run has {new}"
-        for name, old, new in pairs
-        if old != new
-    ]
-    if problems:
-        raise ConfigErrors([SpecError(problem) for problem in problems])
-
-
-def _kept_entries(root: Path, uid: str) -> tuple[Kept, ...]:
-    data = (root / run_folder(uid) / JOURNAL).read_bytes()
-    entries = read_entries(data, uid).entries
-    return tuple(
-        Kept(entry.finish, entry.record_sha256, uid)
-        for entry in entries
-        if isinstance(entry, Finished | Kept) and entry.finish.outcome in KEPT_ON_RESUME
-    )
-
-
-def _copy_records(root: Path, uid: str, kept: Collection[Kept]) -> None:
-    for entry in kept:
-        key = entry.finish.key
-        target = root / attempt_folder(uid, key.task, key.attempt)
-        make_folder(target)
-        source = root / attempt_folder(entry.run_uid, key.task, key.attempt)
-        replace_file(target / RECORD, (source / RECORD).read_bytes())
 
 
 def _index_entry(plan: RunPlan, now: str, earlier: IndexEntry | None) -> IndexEntry:

@@ -8,10 +8,10 @@ from dataclasses import replace
 
 from securebench.cluster.port import ObjectKind, Raw
 from securebench.controller.loop.desired_state import DesiredState
-from securebench.controller.loop.events import EventRecorder
 from securebench.controller.loop.run_ledger import RunLedger
 from securebench.controller.loop.start import RunObject
 from securebench.controller.process.context import Context
+from securebench.controller.reporting.events import EventRecorder
 from securebench.controller.reporting.obstacles import Obstacle
 from securebench.controller.reporting.run_status import (
     Observed,

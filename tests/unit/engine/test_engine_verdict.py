@@ -1,6 +1,6 @@
 """The words at the end of a run."""
 
-from securebench.controller.loop.verdict import Obituary
+from securebench.run.decide.verdict import Obituary
 from securebench.run.plan.model import AttemptKey
 from securebench.run.state.attempts import AttemptHistory, Finish, Outcome
 
