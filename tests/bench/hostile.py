@@ -1,6 +1,6 @@
 """Peak memory of the operator while it grades hostile patches and streams beside honest tasks.
 
-Every shape of ``property.memory_shapes`` is handed in as large as it may be, again and again, with
+Every shape of ``support.memory_shapes`` is handed in as large as it may be, again and again, with
 a stream on stderr; honest repairs stand between them and a second run of honest answers goes on
 beside them. Prints the verdicts and the peak. Needs an installed chart and the namespace's own
 operator to be idle.
@@ -25,7 +25,7 @@ from bench import Shape, kubectl, pack, run
 TESTS = Path(__file__).parents[1]
 sys.path.insert(0, str(TESTS))
 
-from property.memory_shapes import PATCHES, STREAMS  # noqa: E402
+from support.memory_shapes import PATCHES, STREAMS  # noqa: E402
 from threats.honest import GOLD_PATCH, REPO_DEFAULTS, REPO_INPUT, REPO_ROW  # noqa: E402
 from threats.kit.batch import Batch, Trial  # noqa: E402
 
@@ -55,7 +55,7 @@ class Peak(NamedTuple):
 
 def hostile(batch: Batch, times: int) -> Iterator[Trial]:
     """Yield tasks whose agents hand in hostile patches, with honest repairs between them."""
-    shapes = (TESTS / "property" / "memory_shapes.py").read_text(encoding="utf-8")
+    shapes = (TESTS / "support" / "memory_shapes.py").read_text(encoding="utf-8")
     streams = cycle(STREAMS)
     number = 0
     for turn in range(times):

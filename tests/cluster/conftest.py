@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from cluster.shell import Shell, kubeconfig
-from e2e.release import Release, release
+from support.release import Release, release
 
 VALUES = {"settings.launch.retryBackoffSeconds": 1, "viewers.enabled": True}
 

@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 
 import yaml
 
-from interrupts import interruptible
+from support.interrupts import interruptible
 
 SOURCES = Path(__file__).parents[2] / "operator"
 IMAGE = "python:3.11-slim"

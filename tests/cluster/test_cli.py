@@ -15,8 +15,8 @@ import pytest
 
 from cluster.proxy import proxy
 from cluster.shell import Command, Shell, api_server, kubeconfig, until, write_pack, wrong
-from e2e.release import DATA, OPERATOR, Release
 from securebench.run.state.entries import LaunchBegun
+from support.release import DATA, OPERATOR, Release
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(420)]
 

@@ -15,7 +15,9 @@ from typing import NamedTuple
 
 import pytest
 
-from e2e.release import (
+from securebench.run.records.record import TIMING_FIELDS
+from securebench.run.state.entries import Finished, LaunchBegun, LaunchLost, Opened, RunEnded
+from support.release import (
     OPERATOR,
     CommandError,
     Raw,
@@ -26,8 +28,6 @@ from e2e.release import (
     keyed_pack,
     release,
 )
-from securebench.run.records.record import TIMING_FIELDS
-from securebench.run.state.entries import Finished, LaunchBegun, LaunchLost, Opened, RunEnded
 
 pytestmark = pytest.mark.cluster
 

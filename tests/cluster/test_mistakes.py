@@ -11,8 +11,8 @@ from typing import Any, NamedTuple
 import pytest
 
 from cluster.shell import Command, Outcome, Shell, until, write_pack
-from e2e.release import CommandError, Raw, Release, benchmark_run, condition
-from e2e.runs import begin, rows
+from support.release import CommandError, Raw, Release, benchmark_run, condition
+from support.runs import begin, rows
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(420)]
 

@@ -9,12 +9,12 @@ from pathlib import Path
 
 import pytest
 
-from fake_cluster import FakeCluster
 from securebench.cluster.client import connect
 from securebench.cluster.wire import classify
+from support.fake_cluster import FakeCluster
 
 ANSWERS = json.loads(
-    (Path(__file__).parents[1] / "unit" / "kube" / "answers.json").read_text(encoding="utf-8")
+    (Path(__file__).parents[1] / "support" / "kube_answers.json").read_text(encoding="utf-8")
 )
 IMAGE = "python:3.11-slim"
 WAIT = "--timeout=60s"

@@ -4,12 +4,12 @@ from dataclasses import replace
 
 import pytest
 
-from build import DOMAINS, plan_of
 from securebench.cluster.port import ObjectKind
 from securebench.core.names import RUN_UID_LABEL
 from securebench.run.decide.policies import PoliciesSeen, Repair
 from securebench.run.observe.pods import object_view
 from securebench.run.pods.network_policy import run_policies
+from support.build import DOMAINS, plan_of
 
 NAMESERVERS = ["10.96.0.10", "fd00::a"]
 KIND = {"apiVersion": "networking.k8s.io/v1", "kind": "NetworkPolicy"}

@@ -6,8 +6,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from e2e.release import Release, release
 from e2e.scenario import Starter, scenarios
+from support.release import Release, release
 
 VALUES = {
     "settings.bounds.workspaceBytes": 64 * 1024 * 1024,

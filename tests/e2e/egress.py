@@ -11,11 +11,11 @@ from typing import Any
 
 import pytest
 
-from e2e.release import ROOT, CommandError, Raw, Record, Release, call, release
-from e2e.runs import begin, row
 from e2e.scenario import PUBLISHED
 from outside import places
-from outside.release import AUTHORITY_MAP, USABLE, authority_map
+from support.outside_release import AUTHORITY_MAP, USABLE, authority_map
+from support.release import ROOT, CommandError, Raw, Record, Release, call, release
+from support.runs import begin, row
 
 OUTSIDE = ROOT / "tests" / "outside" / "outside"
 OFFERED = "1.2.3"

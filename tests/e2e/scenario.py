@@ -14,7 +14,7 @@ from typing import Any
 import yaml
 from jsonschema import Draft202012Validator
 
-from e2e.release import DATA, Raw, Record, Release, benchmark_run, call, condition, keyed_pack
+from support.release import DATA, Raw, Record, Release, benchmark_run, call, condition, keyed_pack
 
 FOLDER = Path(__file__).parent / "scenarios"
 MISSING = "<missing>"

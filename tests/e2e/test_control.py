@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from e2e.release import (
+from securebench.run.state.entries import LaunchBegun
+from support.release import (
     CommandError,
     Raw,
     Release,
@@ -12,8 +13,7 @@ from e2e.release import (
     condition,
     release,
 )
-from e2e.runs import NO_IMAGE, begin, outcomes, row, rows, tasks
-from securebench.run.state.entries import LaunchBegun
+from support.runs import NO_IMAGE, begin, outcomes, row, rows, tasks
 
 pytestmark = pytest.mark.e2e
 

@@ -18,10 +18,10 @@ from e2e.egress import (
     uid_of,
     until,
 )
-from e2e.release import OPERATOR, Raw, Release, condition
-from e2e.runs import begin, rows
 from outside import journal, places
 from securebench.run.state.entries import LaunchLost, Opened
+from support.release import OPERATOR, Raw, Release, condition
+from support.runs import begin, rows
 
 pytestmark = pytest.mark.e2e
 

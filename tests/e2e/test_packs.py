@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from e2e.release import ROOT, Release, condition
+from support.release import ROOT, Release, condition
 
 pytestmark = pytest.mark.e2e
 

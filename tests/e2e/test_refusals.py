@@ -7,8 +7,8 @@ from contextlib import contextmanager
 
 import pytest
 
-from e2e.release import DATA, Raw, Release, condition, release
-from e2e.runs import begin, outcomes, row, rows, tasks
+from support.release import DATA, Raw, Release, condition, release
+from support.runs import begin, outcomes, row, rows, tasks
 
 pytestmark = pytest.mark.e2e
 

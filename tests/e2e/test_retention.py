@@ -8,8 +8,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from e2e.release import DATA, CommandError, Raw, Release, condition, release
-from e2e.runs import begin, rows
+from support.release import DATA, CommandError, Raw, Release, condition, release
+from support.runs import begin, rows
 
 pytestmark = pytest.mark.e2e
 

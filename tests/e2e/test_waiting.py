@@ -6,8 +6,8 @@ import time
 
 import pytest
 
-from e2e.release import Raw, Release, benchmark_run, condition, keyed_pack
-from e2e.runs import MANIFEST, NO_IMAGE, begin, row, rows
+from support.release import Raw, Release, benchmark_run, condition, keyed_pack
+from support.runs import MANIFEST, NO_IMAGE, begin, row, rows
 
 pytestmark = pytest.mark.e2e
 

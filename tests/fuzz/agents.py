@@ -8,7 +8,6 @@ import asyncio
 import re
 from pathlib import Path
 
-from build import FakeClock
 from fuzz.loop import Target
 from securebench.gateway.net.dial import Dialer, Endpoint
 from securebench.gateway.net.streams import CHUNK_BYTES, AgentStream
@@ -16,6 +15,7 @@ from securebench.gateway.proxy.proxy import serve_proxy
 from securebench.gateway.server.context import RunGateway
 from securebench.gateway.server.launch import ServedLaunch
 from securebench.protocol.gateway import GatewayConfig, GatewayLimits, LaunchReport
+from support.build import FakeClock
 
 LISTED = "a.example"
 ANSWER = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok"

@@ -12,7 +12,6 @@ from dataclasses import replace
 from pathlib import Path
 from random import Random
 
-from build import KEY, NOW, production, seal_message, supervise_message, text_message, verification
 from fuzz.loop import Target
 from securebench.agents.registry import harness_config
 from securebench.benchmark.files.load import check_pack
@@ -44,6 +43,15 @@ from securebench.run.state.entries import (
     RunBound,
     RunEnded,
     Verified,
+)
+from support.build import (
+    KEY,
+    NOW,
+    production,
+    seal_message,
+    supervise_message,
+    text_message,
+    verification,
 )
 
 UID = "uid"

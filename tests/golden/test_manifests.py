@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from golden.manifest_samples import FOLDER, golden, golden_text
+from support.manifest_samples import FOLDER, golden, golden_text
 
 MANIFESTS = golden()
 OF_OUR_IMAGE_ONLY = (

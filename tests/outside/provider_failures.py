@@ -13,8 +13,8 @@ from typing import NamedTuple
 from rich.console import Console
 from rich.table import Table
 
-from e2e.release import Record, Release, condition
-from outside.release import begin_agent, outside_release
+from support.outside_release import begin_agent, outside_release
+from support.release import Record, Release, condition
 
 RETRIES = 1
 """providerRetries of every run."""

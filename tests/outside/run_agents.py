@@ -16,11 +16,11 @@ from typing import Any, NamedTuple
 from rich.console import Console
 from rich.table import Table
 
-from e2e.release import DATA, Record, Release, condition
 from outside import journal
 from outside.journal import Entry
 from outside.model_wire import CACHED_TOKENS, INPUT_TOKENS, OUTPUT_TOKENS
-from outside.release import begin_agent, key, outside_release
+from support.outside_release import begin_agent, key, outside_release
+from support.release import DATA, Record, Release, condition
 
 
 class Job(NamedTuple):

@@ -5,7 +5,13 @@ from __future__ import annotations
 import hashlib
 from pathlib import Path
 
-from build import (
+from securebench.protocol.gateway import LaunchReport, RelayReport, encode
+from securebench.run.decide.canary import PROBING
+from securebench.run.observe.pods import PodView
+from securebench.run.plan.model import LaunchKey, Role
+from securebench.run.pods.canary import GATEWAY_TARGET, ProbeTarget
+from securebench.run.state.attempts import Outcome
+from support.build import (
     Status,
     ended,
     pod_status,
@@ -15,12 +21,6 @@ from build import (
     supervise_message,
     text_message,
 )
-from securebench.protocol.gateway import LaunchReport, RelayReport, encode
-from securebench.run.decide.canary import PROBING
-from securebench.run.observe.pods import PodView
-from securebench.run.plan.model import LaunchKey, Role
-from securebench.run.pods.canary import GATEWAY_TARGET, ProbeTarget
-from securebench.run.state.attempts import Outcome
 
 SCRIPTS: dict[str, tuple[Outcome, bool]] = {
     "right": (Outcome.SCORED, True),

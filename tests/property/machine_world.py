@@ -9,8 +9,6 @@ from dataclasses import dataclass, field
 from typing import Any, Final, cast
 from unittest import mock
 
-from build import FakeClock
-from fake_cluster import FakeCluster
 from securebench.cluster.port import ObjectKind, Raw, metadata
 from securebench.core.names import ROLE_LABEL
 from securebench.run.plan.model import AttemptKey, LaunchKey, Role
@@ -28,6 +26,8 @@ from securebench.run.state.entries import (
     Verified,
 )
 from securebench.run.state.history import RunHistory
+from support.build import FakeClock
+from support.fake_cluster import FakeCluster
 
 PROVIDER_RETRIES = 2
 

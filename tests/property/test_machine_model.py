@@ -30,17 +30,6 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 
-from build import (
-    DISRUPTED,
-    FakeClock,
-    VirtualLoop,
-    context_of,
-    inline,
-    pod_status,
-    question,
-    run_body,
-    write_pack,
-)
 from property.machine_kubelet import ALL_SCRIPTS, REQUESTS, SCRIPTS, TARGET, Kubelet
 from property.machine_world import PROVIDER_RETRIES, ErrorLog, Fate, Ledger, MortalCluster
 from securebench.cluster.port import ObjectKind, QuotaExceeded, Raw
@@ -51,6 +40,17 @@ from securebench.run.decide.canary import PROBING
 from securebench.run.observe.pods import PodView, pod_view
 from securebench.run.plan.model import AttemptKey, Role
 from securebench.run.state.attempts import AttemptHistory, Finish, Outcome
+from support.build import (
+    DISRUPTED,
+    FakeClock,
+    VirtualLoop,
+    context_of,
+    inline,
+    pod_status,
+    question,
+    run_body,
+    write_pack,
+)
 
 NAME = "nightly"
 CHECKS = list(HealthCheck)

@@ -7,7 +7,13 @@ import json
 from hypothesis import given
 from hypothesis import strategies as st
 
-from golden.manifest_samples import (
+from securebench.benchmark.pack.lane_plan import LaneSet
+from securebench.benchmark.pack.task import SecureBenchTask
+from securebench.benchmark.resources import Lane, Resource, ResourceBundle
+from securebench.run.plan.model import LaunchKey, Role, TaskPlan
+from securebench.run.pods.harness import harness_pod
+from securebench.run.pods.verify.verifier import verifier_pod
+from support.manifest_samples import (
     LANES,
     LANES_WITH_ASSETS,
     ORACLE_LANES,
@@ -16,12 +22,6 @@ from golden.manifest_samples import (
     terminal_task,
     text_task,
 )
-from securebench.benchmark.pack.lane_plan import LaneSet
-from securebench.benchmark.pack.task import SecureBenchTask
-from securebench.benchmark.resources import Lane, Resource, ResourceBundle
-from securebench.run.plan.model import LaunchKey, Role, TaskPlan
-from securebench.run.pods.harness import harness_pod
-from securebench.run.pods.verify.verifier import verifier_pod
 
 CANARY = "canary-7f3b"
 

@@ -16,8 +16,6 @@ from typing import NamedTuple
 
 import pytest
 
-from property.memory_reading import CHECK, LAUNCH
-from property.memory_shapes import PATCHES, STREAMS, changed
 from securebench.benchmark.patch.candidate_policy import CandidatePolicy
 from securebench.benchmark.patch.judgement import judge_patch
 from securebench.benchmark.patch.reader import SECTIONS
@@ -27,6 +25,8 @@ from securebench.protocol.extraction import TEXT_FILE
 from securebench.protocol.volume import RECORD
 from securebench.run.layout import CANDIDATE_NAME, PRODUCER_NAME, VERIFICATION_NAME
 from securebench.run.records.patch_metadata import CHANGED
+from support.memory_reading import CHECK, LAUNCH
+from support.memory_shapes import PATCHES, STREAMS, changed
 
 ANY = CandidatePolicy.of({})
 MIB = 1 << 20
@@ -46,7 +46,7 @@ class Reading(NamedTuple):
 
 @pytest.fixture(scope="module")
 def reader() -> Iterator[subprocess.Popen[str]]:
-    command = [sys.executable, "-m", "property.memory_reading"]
+    command = [sys.executable, "-m", "support.memory_reading"]
     environment = {"PYTHONPATH": ":".join(sys.path), "MALLOC_ARENA_MAX": "1"}
     with subprocess.Popen(command, env=environment, text=True, stdin=PIPE, stdout=PIPE) as process:
         yield process

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from e2e.release import Raw
+from support.release import Raw
 from threats.kit.arena import Arena
 from threats.kit.batch import IMAGE, TASK_SECONDS, Batch, Trial
 

@@ -9,10 +9,10 @@ from unittest import mock
 import kopf
 import pytest
 
-from build import FakeClock, context_of, run_body, settings_of
-from fake_cluster import FakeCluster
 from securebench.controller.process import handlers
 from securebench.controller.process.handlers import Operator
+from support.build import FakeClock, context_of, run_body, settings_of
+from support.fake_cluster import FakeCluster
 
 
 @pytest.fixture
@@ -93,7 +93,7 @@ async def test_an_event_before_the_start_does_no_harm(operator):
 SCRIPT = """
 import asyncio, json, sys
 import kopf
-from build import settings_of
+from support.build import settings_of
 from pathlib import Path
 from securebench.controller.process.handlers import Operator
 

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 
-from e2e.release import Raw, Record, Release, benchmark_run, condition, keyed_pack, release
+from support.release import Raw, Record, Release, benchmark_run, condition, keyed_pack, release
 from threats.kit import weaken
 from threats.kit.batch import Batch, Trial
 from threats.kit.podlog import PodLog, watched

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from e2e.release import Raw
+from support.release import Raw
 
 IMAGE = "python:3.11-slim"
 TASK_SECONDS = 180

@@ -6,7 +6,7 @@ import json
 import os
 from typing import NamedTuple
 
-from e2e.release import Raw
+from support.release import Raw
 
 WHOLE_VOLUME = (
     '[JSONPatch{op: "add", path: "/spec/containers/0/volumeMounts/-", value:'

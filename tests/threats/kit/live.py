@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import time
 
-from e2e.release import Raw
 from securebench.run.state.entries import LaunchBegun
+from support.release import Raw
 from threats.kit.arena import Arena
 from threats.kit.batch import Trial
 

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from e2e.release import Raw, call
+from support.release import Raw, call
 from threats.kit.batch import IMAGE
 
 PORTS = (

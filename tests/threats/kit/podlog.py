@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
-from e2e.release import Raw
+from support.release import Raw
 
 _CONTENT = re.compile(r"\S")
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
 
-from e2e.release import ROOT, Raw
+from support.release import ROOT, Raw
 from threats.kit.outcomes import not_applicable
 
 SOURCES = ROOT / "images" / "supervise"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from e2e.release import Release, condition
+from support.release import Release, condition
 from threats.kit.cells import text
 
 

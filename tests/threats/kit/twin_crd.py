@@ -7,9 +7,9 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
-from e2e.release import CommandError, Raw, Release, call
 from securebench.run.api.base import KIND, PLURAL, VERSION
 from securebench.run.api.crd import benchmark_run_crd
+from support.release import CommandError, Raw, Release, call
 
 GROUP = "twins.securebench.dev"
 RULES = ("x-kubernetes-validations", "pattern", "maxLength", "minLength")

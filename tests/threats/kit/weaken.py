@@ -6,7 +6,7 @@ import json
 import time
 from collections.abc import Sequence
 
-from e2e.release import CommandError, Raw, Release, call
+from support.release import CommandError, Raw, Release, call
 from threats.kit.batch import Batch, Weakening
 
 API = "admissionregistration.k8s.io/v1"

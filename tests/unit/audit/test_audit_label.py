@@ -21,8 +21,8 @@ from securebench.client.volume.link import OperatorLink
 from securebench.controller.volume.audits import pack_audit
 from securebench.core.errors import TransientClusterError
 from securebench.protocol.audit_result import PackAudit
+from support.fake_operator import Namespace
 from unit.audit.audit_packs import choice, write_pack
-from unit.cli.fake_operator import Namespace
 
 PASSED, FAILED, UNCHECKED = FindingOutcome.PASSED, FindingOutcome.FAILED, FindingOutcome.NOT_CHECKED
 

@@ -20,7 +20,7 @@ from securebench.client.volume.link import OperatorLink
 from securebench.client.watch.progress import Reporter
 from securebench.core.errors import ConfigErrors, SecureBenchError
 from securebench.core.names import AUDIT, PURPOSE_LABEL
-from unit.cli.fake_operator import Namespace, OperatorRun, record, write_tester
+from support.fake_operator import Namespace, OperatorRun, record, write_tester
 
 PLACE = Place("bench")
 ANSWERS = "".join(f'{{"id": "{name}", "candidate": "x"}}\n' for name in "abc")

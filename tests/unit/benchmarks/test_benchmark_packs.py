@@ -20,7 +20,7 @@ from securebench.benchmark.pack.references import public_assets
 from securebench.client.submit.tester_config import load_tester_config
 from securebench.run.api.models import BenchmarkRunSpec
 from securebench.run.pods.verify.checkers import RUNNER
-from unit.verifiers.code_pair import judge
+from support.code_pair import judge
 
 ROOT = Path(__file__).parents[3] / "benchmarks"
 PACKS = sorted(path.parent.name for path in ROOT.glob("*/manifest.yaml"))

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from interrupts import interruptible
-from unit.cli.shell import Shell
+from support.cli_shell import Shell
+from support.interrupts import interruptible
 
 
 @pytest.fixture

@@ -10,7 +10,6 @@ from types import ModuleType
 
 import pytest
 
-from fake_cluster import FakeCluster
 from securebench.client.commands import output
 from securebench.client.session.facade import run_tester_config
 from securebench.client.submit.tester_config import load_tester_config, with_tester_overrides
@@ -28,8 +27,9 @@ from securebench.core.errors import (
     TransientClusterError,
 )
 from securebench.core.version import VERSION
-from unit.cli.fake_operator import OperatorRun, record
-from unit.cli.shell import Shell
+from support.cli_shell import Shell
+from support.fake_cluster import FakeCluster
+from support.fake_operator import OperatorRun, record
 
 
 def test_a_whole_run(shell: Shell) -> None:

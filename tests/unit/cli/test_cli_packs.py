@@ -4,8 +4,8 @@ import re
 from pathlib import Path
 
 from securebench.files.tree_digest import tree_digest
-from unit.cli.fake_operator import write_pack
-from unit.cli.shell import Shell
+from support.cli_shell import Shell
+from support.fake_operator import write_pack
 
 
 def test_lint_of_a_good_pack(shell: Shell) -> None:

@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from securebench.cluster.port import ObjectKind, metadata
-from unit.cli.fake_operator import OperatorRun, complete, record
-from unit.cli.shell import Shell
+from support.cli_shell import Shell
+from support.fake_operator import OperatorRun, complete, record
 
 
 async def going_on(run: OperatorRun) -> None:

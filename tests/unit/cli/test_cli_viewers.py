@@ -11,8 +11,8 @@ from securebench.client.volume.connection import viewers_pod
 from securebench.cluster.port import ObjectKind
 from securebench.controller.exec import viewers
 from securebench.controller.volume.published import prepare_published
-from unit.cli.fake_operator import OperatorRun, record
-from unit.cli.shell import Shell
+from support.cli_shell import Shell
+from support.fake_operator import OperatorRun, record
 from unit.cli.test_cli_runs import finished, only_run
 
 __all__ = ["finished"]

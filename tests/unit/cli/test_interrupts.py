@@ -4,7 +4,7 @@ import signal
 import subprocess
 import sys
 
-from interrupts import interruptible
+from support.interrupts import interruptible
 
 ASK = (sys.executable, "-c", "import signal; print(signal.getsignal(signal.SIGINT))")
 

@@ -2,10 +2,10 @@ from __future__ import annotations
 
 import pytest
 
-from build import FakeClock, run_body
-from fake_cluster import FakeCluster
 from securebench.client.commands.release_test import judge
 from securebench.cluster.port import ObjectKind, Raw
+from support.build import FakeClock, run_body
+from support.fake_cluster import FakeCluster
 
 NAME = "nightly"
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from operator_world import World, opened
+from support.operator_world import World, opened
 
 
 @pytest.fixture

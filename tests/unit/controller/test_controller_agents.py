@@ -2,12 +2,12 @@
 
 import pytest
 
-from build import context_of, settings_of
 from securebench.cluster.port import ObjectKind
 from securebench.controller.admission.policy_from_settings import overlays, run_policy
 from securebench.core.errors import ConfigErrors, SpecError
 from securebench.run.api.models import BenchmarkRunSpec
 from securebench.run.state.attempts import Outcome
+from support.build import context_of, settings_of
 from unit.controller.test_controller_start import LABEL, World
 
 OLD, NEW = "0.169.0", "0.170.0"

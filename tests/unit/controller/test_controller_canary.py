@@ -4,12 +4,12 @@ import json
 
 import pytest
 
-from build import ended, pod_status, running
-from operator_world import World, opened
 from securebench.cluster.port import ObjectKind, QuotaExceeded
 from securebench.core.errors import PermanentClusterError, TransientClusterError
 from securebench.run.decide.canary import LOST_LIMIT
 from securebench.run.pods.canary import ProbeTarget
+from support.build import ended, pod_status, running
+from support.operator_world import World, opened
 
 TARGETS = (ProbeTarget("dns", "10.96.0.10", 53, "udp"),)
 OPEN, CLOSED = {"dns": "open"}, {"dns": "closed"}

@@ -3,7 +3,15 @@ from dataclasses import replace
 
 import pytest
 
-from build import (
+from securebench.controller.capture.captured_launch import capture
+from securebench.controller.capture.secret_values import SecretValues
+from securebench.controller.volume.store import RunStore
+from securebench.protocol.gateway import encode
+from securebench.run.decide.machine import Capture
+from securebench.run.observe.stage import Ended
+from securebench.run.state.attempts import CommandReport, StreamInfo, Usage
+from securebench.run.state.entries import LaunchLost, Produced, Verified
+from support.build import (
     HARNESS,
     KERNEL,
     NOW,
@@ -20,15 +28,7 @@ from build import (
     verifier_done,
     view_of,
 )
-from golden.manifest_samples import text_task
-from securebench.controller.capture.captured_launch import capture
-from securebench.controller.capture.secret_values import SecretValues
-from securebench.controller.volume.store import RunStore
-from securebench.protocol.gateway import encode
-from securebench.run.decide.machine import Capture
-from securebench.run.observe.stage import Ended
-from securebench.run.state.attempts import CommandReport, StreamInfo, Usage
-from securebench.run.state.entries import LaunchLost, Produced, Verified
+from support.manifest_samples import text_task
 
 NOTHING = SecretValues()
 UID = "3f2a9c1e-5b7d-4e80-9a6c-2d1f0e4b8c77"

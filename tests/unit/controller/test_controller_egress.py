@@ -6,8 +6,6 @@ from unittest import mock
 
 import pytest
 
-from build import ended, pod_status, running, waiting
-from operator_world import World, opened
 from securebench.cluster.port import ObjectKind, QuotaExceeded
 from securebench.controller.loop import run_loop
 from securebench.controller.loop.run_ledger import RunLedger
@@ -18,6 +16,8 @@ from securebench.protocol.gateway import LaunchReport, RelayReport, encode
 from securebench.run.observe.pods import pod_view
 from securebench.run.pods.canary import ProbeTarget
 from securebench.run.state.entries import LaunchLost
+from support.build import ended, pod_status, running, waiting
+from support.operator_world import World, opened
 
 DOMAINS = {
     "type": "command",

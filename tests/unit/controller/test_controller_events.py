@@ -2,13 +2,13 @@
 
 import pytest
 
-from build import FakeClock
-from fake_cluster import FakeCluster
 from securebench.cluster.port import ObjectKind
 from securebench.controller.loop.start import RunObject
 from securebench.controller.reporting.events import MAX_EVENTS, MAX_NOTE, EventRecorder
 from securebench.core.errors import PermanentClusterError, TransientClusterError
 from securebench.run.decide.notices import Notice
+from support.build import FakeClock
+from support.fake_cluster import FakeCluster
 
 RUN = RunObject("nightly", "11111111-0000", "bench", 1, {})
 

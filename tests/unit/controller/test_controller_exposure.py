@@ -3,9 +3,6 @@ from dataclasses import replace
 
 import pytest
 
-from build import HARNESS, NOW, VERIFIER, harness_done, plan_of, seal_message, view_of
-from fake_cluster import FakeCluster
-from golden.manifest_samples import RUN_UID, text_task
 from securebench.cluster.port import ObjectKind
 from securebench.controller.capture.captured_launch import capture
 from securebench.controller.capture.secret_scrubbing import exposed_values, hide_values
@@ -13,6 +10,9 @@ from securebench.controller.volume.store import RunStore
 from securebench.run.decide.machine import Capture
 from securebench.run.observe.stage import Ended
 from securebench.run.state.attempts import DiffReport
+from support.build import HARNESS, NOW, VERIFIER, harness_done, plan_of, seal_message, view_of
+from support.fake_cluster import FakeCluster
+from support.manifest_samples import RUN_UID, text_task
 
 TOKEN = b"tk-5f3a9c1e5b7d"
 PLAN = replace(plan_of().harness, env=("TOKEN", "UNSET"), secret="keys")

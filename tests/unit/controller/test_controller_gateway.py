@@ -8,22 +8,6 @@ from unittest import mock
 
 import pytest
 
-from build import (
-    DOMAINS,
-    NOW,
-    OPENAI,
-    FakeClock,
-    VirtualLoop,
-    context_of,
-    ended,
-    inline,
-    plan_of,
-    pod_status,
-    running,
-    waiting,
-)
-from fake_cluster import FakeCluster
-from golden.manifest_samples import RUN_UID
 from securebench.cluster.port import ObjectKind, QuotaExceeded
 from securebench.controller.actuators.gateway_keeper import GatewayKeeper
 from securebench.controller.actuators.launches import Launcher
@@ -39,6 +23,22 @@ from securebench.run.decide.gateway import (
     UNREADY_SECONDS,
     decide,
 )
+from support.build import (
+    DOMAINS,
+    NOW,
+    OPENAI,
+    FakeClock,
+    VirtualLoop,
+    context_of,
+    ended,
+    inline,
+    plan_of,
+    pod_status,
+    running,
+    waiting,
+)
+from support.fake_cluster import FakeCluster
+from support.manifest_samples import RUN_UID
 
 PLAN = replace(plan_of(), egress=DOMAINS)
 NAME = "sb-3f2a9c1e5b7d-gateway"

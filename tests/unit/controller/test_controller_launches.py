@@ -2,18 +2,6 @@ import asyncio
 
 import pytest
 
-from build import (
-    HARNESS,
-    NOW,
-    VERIFIER,
-    FakeClock,
-    VirtualLoop,
-    pod_status,
-    raw_pod,
-    view_of,
-)
-from fake_cluster import FakeCluster
-from golden.manifest_samples import RUN_UID
 from securebench.cluster.port import ObjectKind, QuotaExceeded
 from securebench.controller.actuators.launches import (
     DELETE_AGAIN_SECONDS,
@@ -25,6 +13,18 @@ from securebench.core.errors import PermanentClusterError, TransientClusterError
 from securebench.core.rates import TokenBucket
 from securebench.run.decide.reconcile import Deletion
 from securebench.run.observe.pods import pod_view
+from support.build import (
+    HARNESS,
+    NOW,
+    VERIFIER,
+    FakeClock,
+    VirtualLoop,
+    pod_status,
+    raw_pod,
+    view_of,
+)
+from support.fake_cluster import FakeCluster
+from support.manifest_samples import RUN_UID
 
 NAME = "sb-3f2a9c1e5b7d-0-1h1"
 

@@ -2,15 +2,6 @@ import asyncio
 
 import pytest
 
-from build import (
-    HARNESS,
-    VERIFIER,
-    FakeClock,
-    VirtualLoop,
-    harness_done,
-    raw_pod,
-)
-from fake_cluster import FakeCluster
 from securebench.cluster.port import ObjectKind
 from securebench.controller.actuators.pod_mirror import (
     RELIST_PAUSE_SECONDS,
@@ -19,6 +10,15 @@ from securebench.controller.actuators.pod_mirror import (
 )
 from securebench.core.errors import PermanentClusterError, TransientClusterError
 from securebench.run.plan.model import LaunchKey, Role
+from support.build import (
+    HARNESS,
+    VERIFIER,
+    FakeClock,
+    VirtualLoop,
+    harness_done,
+    raw_pod,
+)
+from support.fake_cluster import FakeCluster
 
 NAME = "sb-3f2a9c1e5b7d-0-1h1"
 OTHER = "sb-3f2a9c1e5b7d-0-1v1"

@@ -6,9 +6,9 @@ from unittest import mock
 
 import pytest
 
-from build import MANIFEST, inline, question, write_pack
-from operator_world import World
 from securebench.cluster.port import ObjectKind
+from support.build import MANIFEST, inline, question, write_pack
+from support.operator_world import World
 
 LABEL = {"securebench.dev/usable-by-runs": "true"}
 NOT_FOR_RUNS = (None, {}, dict.fromkeys(LABEL, "gateway"))

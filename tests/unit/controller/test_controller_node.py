@@ -4,11 +4,11 @@ import json
 
 import pytest
 
-from build import settings_of
-from operator_world import World, opened
 from securebench.cluster.port import ObjectKind
 from securebench.controller.process.bootstrap import probe_targets
 from securebench.run.pods.canary import ProbeTarget
+from support.build import settings_of
+from support.operator_world import World, opened
 
 TARGETS = (
     ProbeTarget("api-server", "10.96.0.1", 443, "tcp"),

@@ -6,8 +6,6 @@ import stat
 
 import pytest
 
-from build import FakeClock, context_of, question, run_body, write_pack
-from fake_cluster import FakeCluster
 from securebench.benchmark.pack.oracle import ReferenceAnswer
 from securebench.controller.actuators.lanes import LaneKeeper
 from securebench.controller.admission.pack_source import answers_content
@@ -19,6 +17,8 @@ from securebench.controller.volume.index import RunIndex
 from securebench.core.errors import ConfigErrors, PackError, SpecError
 from securebench.files.tree_digest import tree_digest
 from securebench.run.api.models import Pack
+from support.build import FakeClock, context_of, question, run_body, write_pack
+from support.fake_cluster import FakeCluster
 
 UID = "11111111-0000-4000-8000-000000000000"
 LATER = "22222222-0000-4000-8000-000000000000"

@@ -7,13 +7,13 @@ from unittest import mock
 
 import pytest
 
-from build import MANIFEST, question, write_pack
-from fake_cluster import FakeCluster
 from securebench.benchmark.files.bundle import BundleLimits
 from securebench.cluster.port import ObjectKind
 from securebench.controller.admission.pack_source import fetch_keyed, freeze, frozen
 from securebench.core.errors import ConfigErrors, PackError
 from securebench.run.api.models import Pack, VolumePack
+from support.build import MANIFEST, question, write_pack
+from support.fake_cluster import FakeCluster
 
 TASKS = (
     '{"id": "a", "input": {"question": "Which?", "choices": ["x", "y"]}, "eval": {"answer": 1}}\n'

@@ -5,13 +5,13 @@ import json
 
 import pytest
 
-from build import verification
-from golden.manifest_samples import patch_task
 from securebench.controller.capture.patches import CHANGED_BYTES, failed_step, seal_patch
 from securebench.core.errors import DigestMismatchError
 from securebench.run.observe.patch_steps import PatchStep
 from securebench.run.observe.stage import PHASES, Code
 from securebench.run.state.attempts import CommandReport
+from support.build import verification
+from support.manifest_samples import patch_task
 
 PLAN = patch_task().check.patch
 GOOD = "diff --git a/src/x b/src/x\n--- a/src/x\n+++ b/src/x\n@@ -1 +1 @@\n-a\r\n+b\r\n"

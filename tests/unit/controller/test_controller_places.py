@@ -4,11 +4,11 @@ import json
 
 import pytest
 
-from build import NOW, pod_status, running
-from operator_world import World, opened
 from securebench.cluster.port import ObjectKind
 from securebench.controller.loop.places import ENDING_PLACES, Places
 from securebench.run.observe.pods import pod_view
+from support.build import NOW, pod_status, running
+from support.operator_world import World, opened
 
 FLOOD = 120
 

@@ -10,13 +10,13 @@ from typing import Any
 
 import pytest
 
-from build import FakeClock, VirtualLoop, inline
-from operator_world import World
 from securebench.controller.capture.budget import ReadingBudget
 from securebench.controller.loop import run_ledger, run_loop
 from securebench.controller.loop.run_ledger import RunLedger
 from securebench.controller.volume.journal import read_entries
 from securebench.run.state.entries import Closed, ReadBegun
+from support.build import FakeClock, VirtualLoop, inline
+from support.operator_world import World
 
 MIB = 1 << 20
 

@@ -7,14 +7,14 @@ from unittest import mock
 
 import pytest
 
-from build import context_of, question, write_pack
-from operator_world import World, opened
 from securebench.cluster.port import ObjectKind
 from securebench.controller.admission.pack_source import CONTENT, UNUSED_SECONDS
 from securebench.controller.process import removal as module
 from securebench.controller.process.removal import Removal
 from securebench.controller.volume.index import RunIndex
 from securebench.core.errors import TransientClusterError
+from support.build import context_of, question, write_pack
+from support.operator_world import World, opened
 
 TTL = 500
 

@@ -3,8 +3,6 @@ from dataclasses import replace
 
 import pytest
 
-from build import NOW, FakeClock, context_of, question, run_body, write_pack
-from fake_cluster import FakeCluster
 from securebench.cluster.port import ObjectKind
 from securebench.controller.loop.start import prepare
 from securebench.controller.process.supervisor import run_object
@@ -22,6 +20,8 @@ from securebench.run.plan.model import AttemptKey, LaunchKey, Role
 from securebench.run.pods.canary import ProbeTarget
 from securebench.run.state.attempts import Finish, Outcome
 from securebench.run.state.entries import Finished, Kept, LaunchBegun, Opened, RunBound
+from support.build import NOW, FakeClock, context_of, question, run_body, write_pack
+from support.fake_cluster import FakeCluster
 
 EARLIER = "11111111-0000-4000-8000-000000000000"
 LATER = "22222222-0000-4000-8000-000000000000"

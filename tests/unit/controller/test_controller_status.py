@@ -1,8 +1,6 @@
 import json
 from dataclasses import replace
 
-from build import NOW, many_tasks, plan_of
-from golden.manifest_samples import text_task
 from securebench.controller.reporting.run_status import Exported, Observed, StatusBoard, succeeded
 from securebench.run.api.conditions import ConditionStatus, ConditionType, IsolationFinding, Reason
 from securebench.run.api.status import MAX_REASONS
@@ -10,6 +8,8 @@ from securebench.run.plan.model import RunPlan
 from securebench.run.state.attempts import Finish, Outcome
 from securebench.run.state.entries import Isolated, RunEnded
 from securebench.run.state.history import RunHistory, run_history
+from support.build import NOW, many_tasks, plan_of
+from support.manifest_samples import text_task
 from unit.ledger.test_ledger_records import SCHEMA
 
 LIMIT_BYTES = 32 * 1024

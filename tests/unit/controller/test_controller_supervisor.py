@@ -7,16 +7,6 @@ from unittest import mock
 
 import pytest
 
-from build import (
-    NOW,
-    context_of,
-    ended,
-    pod_status,
-    question,
-    run_body,
-    running,
-    write_pack,
-)
 from securebench.cluster.port import ObjectKind
 from securebench.controller.loop.life import is_pack_error
 from securebench.controller.loop.run_loop import RunLoop
@@ -31,6 +21,16 @@ from securebench.core.errors import (
     TransientClusterError,
 )
 from securebench.run.observe.pods import pod_view
+from support.build import (
+    NOW,
+    context_of,
+    ended,
+    pod_status,
+    question,
+    run_body,
+    running,
+    write_pack,
+)
 
 
 def failed_loops(caplog):

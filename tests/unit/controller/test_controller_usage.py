@@ -4,9 +4,9 @@ import json
 
 import pytest
 
-from operator_world import opened
 from securebench.cluster.port import ObjectKind
 from securebench.run.observe.pods import pod_view
+from support.operator_world import opened
 from unit.controller.test_controller_egress import EgressWorld
 
 STOPS = {"cancel": {"cancel": "Immediate"}, "deadline": {"activeDeadlineSeconds": 60}}

@@ -1,7 +1,7 @@
 """What a run says while nothing of it works."""
 
-from build import NOW, ended, pod_status, running, waiting
 from securebench.cluster.port import ObjectKind
+from support.build import NOW, ended, pod_status, running, waiting
 
 MISSING = (
     'rpc error: code = NotFound desc = failed to pull and unpack image "x:1": '

@@ -1,9 +1,9 @@
 import pytest
 
-from build import NOW, run_body
 from securebench.controller.loop.desired_state import DesiredState
 from securebench.run.api.conditions import Reason
 from securebench.run.decide.reconcile import Controls, Halt
+from support.build import NOW, run_body
 
 
 def desired(**spec):

@@ -4,8 +4,8 @@ from wsgiref.util import setup_testing_defaults
 
 import pytest
 
-from build import FakeClock
 from securebench.controller.process.health import HEALTH_PATH, Liveness, probe_application
+from support.build import FakeClock
 
 MAX_AGE = 90.0
 

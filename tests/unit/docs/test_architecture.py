@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from operator_world import World, opened
+from support.operator_world import World, opened
 
 ROOT = Path(__file__).parents[3]
 MAP = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")

@@ -5,7 +5,7 @@ import json
 import pytest
 
 from securebench.protocol.gateway import GatewayConfig, LaunchReport, RelayReport, decode, encode
-from unit.egress.gateways import PROVIDER, config
+from support.gateways import PROVIDER, config
 
 RECORDS = (
     config(),

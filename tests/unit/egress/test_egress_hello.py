@@ -6,7 +6,7 @@ import pytest
 
 from securebench.gateway.net.causes import Cause, RefusedError
 from securebench.gateway.proxy.client_hello import MAX_HELLO_BYTES, MAX_RECORDS, ClientHelloParser
-from unit.egress.gateways import client_hello
+from support.gateways import client_hello
 
 BEGIN = b"\x03\x03" + bytes(32) + b"\x00" + b"\x00\x02\x13\x01" + b"\x01\x00"
 

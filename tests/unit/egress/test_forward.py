@@ -10,8 +10,8 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 
-from proxies import LISTED, Peer, World, status_of, statuses, world
 from securebench.protocol.gateway import GatewayLimits
+from support.proxies import LISTED, Peer, World, status_of, statuses, world
 
 MEGABYTE = 1024 * 1024
 

@@ -8,8 +8,8 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 
-from proxies import LISTED, Peer, status_of, statuses, world
 from securebench.protocol.gateway import GatewayLimits
+from support.proxies import LISTED, Peer, status_of, statuses, world
 
 KEY = "dGhlIHNhbXBsZSBub25jZQ=="
 ACCEPT = "s3pPLMBiTxaQ9kYGzzhZRbK+xOo="

@@ -10,7 +10,7 @@ from securebench.gateway.net.causes import Cause, RefusedError
 from securebench.gateway.server.admission import KEYS_SECONDS, Admission
 from securebench.gateway.server.launch import Identity
 from securebench.protocol.gateway import KEYS_FILE
-from unit.egress.gateways import (
+from support.gateways import (
     AUDIENCE,
     EC_KEY,
     POD,

@@ -9,7 +9,7 @@ import pytest
 from securebench.gateway.net import dial as dial_module
 from securebench.gateway.net.causes import Cause, RefusedError, UnreachableError
 from securebench.gateway.net.dial import Dialer, Endpoint, SystemResolver, connect_socket
-from unit.egress.gateways import PUBLIC, listening
+from support.gateways import PUBLIC, listening
 
 SECOND = "192.31.196.11"
 

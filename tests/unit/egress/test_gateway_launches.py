@@ -14,7 +14,7 @@ from securebench.gateway.server.launch_files import read_launches, write_launch
 from securebench.gateway.server.registry import Launches
 from securebench.protocol.gateway import LaunchReport, RelayReport
 from securebench.protocol.sidecar import Route
-from unit.egress.gateways import POD, POD_UID, FixedClock, config, launch
+from support.gateways import POD, POD_UID, FixedClock, config, launch
 
 ALLOWED = Decision(Route.PROXY, "GET", "docs.dev", 80, Verdict.ALLOWED)
 REFUSED = Decision(Route.PROXY, "GET", "evil.example", 80, Verdict.REFUSED, "not_listed")

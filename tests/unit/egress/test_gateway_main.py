@@ -20,7 +20,7 @@ from securebench.gateway.net.causes import RefusedError
 from securebench.gateway.net.dial import RESOLVER_THREADS
 from securebench.protocol.gateway import CONFIG_FILE, LAUNCHES, ProviderConfig, encode
 from securebench.protocol.sidecar import Route
-from unit.egress.gateways import EC_KEY, POD, PROVIDER, Running, config, jwk, launch, write_keys
+from support.gateways import EC_KEY, POD, PROVIDER, Running, config, jwk, launch, write_keys
 
 PROGRAM = """
 import sys

@@ -8,7 +8,7 @@ import pytest
 from securebench.gateway.server import server as server_module
 from securebench.protocol.gateway import LAUNCHES, LaunchReport, RelayReport, decode
 from securebench.protocol.sidecar import PREFACE_BYTES, Route
-from unit.egress.gateways import (
+from support.gateways import (
     POD,
     POD_UID,
     PROVIDER,

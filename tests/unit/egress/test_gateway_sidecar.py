@@ -12,7 +12,7 @@ from securebench.gateway.proxy.proxy import serve_proxy
 from securebench.protocol.gateway import LAUNCHES, LaunchReport, decode
 from securebench.protocol.messages import VERSION
 from securebench.protocol.sidecar import Route
-from unit.egress.gateways import POD, client_hello, outside, serving, token
+from support.gateways import POD, client_hello, outside, serving, token
 
 HEAD = b"CONNECT docs.dev:443 HTTP/1.1\r\nHost: docs.dev:443\r\n\r\n"
 

@@ -6,7 +6,7 @@ import json
 import pytest
 
 from securebench.gateway.proxy.tunnel import serve_tunnel
-from unit.egress.gateways import (
+from support.gateways import (
     PUBLIC,
     agent_of,
     client_hello,

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import pytest
 
-from build import FakeClock
 from securebench.gateway.net.causes import Cause, RefusedError, UnreachableError
 from securebench.gateway.net.heads import end_to_end, request_head, words
 from securebench.gateway.net.http1 import (
@@ -17,6 +16,7 @@ from securebench.gateway.net.http1 import (
 from securebench.gateway.net.streams import CHUNK_BYTES, AgentStream
 from securebench.gateway.server.launch import ServedLaunch
 from securebench.protocol.gateway import GatewayLimits, LaunchReport
+from support.build import FakeClock
 
 HEAD = b"POST http://a.example/ HTTP/1.1\r\nHost: a.example\r\n"
 

@@ -10,7 +10,10 @@ from dataclasses import replace
 
 import pytest
 
-from relays import (
+from securebench.core.clock import SystemClock
+from securebench.gateway.server.launch import LOOKUPS, ServedLaunch
+from securebench.protocol.gateway import GatewayLimits, RelayReport
+from support.relays import (
     DUMMY,
     HOSTS,
     KEY,
@@ -29,9 +32,6 @@ from relays import (
     until,
     world,
 )
-from securebench.core.clock import SystemClock
-from securebench.gateway.server.launch import LOOKUPS, ServedLaunch
-from securebench.protocol.gateway import GatewayLimits, RelayReport
 
 BOTH = pytest.mark.parametrize("name", ["openai", "anthropic"])
 FINAL = {"openai": 400, "anthropic": 403}

@@ -7,7 +7,14 @@ from contextlib import suppress
 
 import pytest
 
-from relays import (
+from securebench.agents.providers.answers import DOCUMENT_BYTES
+from securebench.agents.providers.sse import EVENT_BYTES
+from securebench.core.clock import SystemClock
+from securebench.gateway.provider import provider_call, provider_route
+from securebench.gateway.provider.provider_memory import SMALL_BYTES, BodyMemory
+from securebench.gateway.server.launch import ServedLaunch
+from securebench.protocol.gateway import GatewayLimits, LaunchReport, RelayReport
+from support.relays import (
     MODELS,
     RESET,
     answer,
@@ -21,13 +28,6 @@ from relays import (
     until,
     world,
 )
-from securebench.agents.providers.answers import DOCUMENT_BYTES
-from securebench.agents.providers.sse import EVENT_BYTES
-from securebench.core.clock import SystemClock
-from securebench.gateway.provider import provider_call, provider_route
-from securebench.gateway.provider.provider_memory import SMALL_BYTES, BodyMemory
-from securebench.gateway.server.launch import ServedLaunch
-from securebench.protocol.gateway import GatewayLimits, LaunchReport, RelayReport
 
 
 @pytest.fixture(autouse=True)

@@ -9,9 +9,9 @@ import socket
 
 import pytest
 
-from proxies import LISTED, PUBLIC, status_of, statuses, world
 from securebench.gateway.__main__ import open_sockets
 from securebench.protocol.gateway import GatewayLimits
+from support.proxies import LISTED, PUBLIC, status_of, statuses, world
 
 
 def request(line: str, *headers: str, body: str = "") -> bytes:

@@ -8,7 +8,7 @@ from contextlib import suppress
 
 import pytest
 
-from proxies import LISTED, status_of, world
+from support.proxies import LISTED, status_of, world
 
 LINE = f"POST http://{LISTED}/first HTTP/1.1\r\n"
 HOST = f"Host: {LISTED}\r\n"

@@ -6,9 +6,6 @@ from dataclasses import replace
 
 import pytest
 
-from build import DOMAINS, NOW, FakeClock, ended, plan_of, pod_status, running, waiting
-from fake_cluster import FakeCluster
-from golden.manifest_samples import RUN_UID, pods, run_plan, text_task
 from securebench.cluster.port import ObjectKind
 from securebench.core.clock import rfc3339
 from securebench.run.decide.canary import (
@@ -30,6 +27,9 @@ from securebench.run.observe.pods import pod_view
 from securebench.run.plan.model import PodUserNamespaces, Role
 from securebench.run.pods.canary import canary_pod, control_pod
 from securebench.run.state.entries import Isolated
+from support.build import DOMAINS, NOW, FakeClock, ended, plan_of, pod_status, running, waiting
+from support.fake_cluster import FakeCluster
+from support.manifest_samples import RUN_UID, pods, run_plan, text_task
 from unit.engine.test_engine_isolation import (
     BESIDE,
     CLOSED,

@@ -4,7 +4,17 @@ from dataclasses import replace
 
 import pytest
 
-from build import (
+from securebench.run.decide.gateway import GatewaySeen
+from securebench.run.decide.machine import Begin, Capture, Wait, attempt_step
+from securebench.run.decide.reconcile import Controls, ObservedState, reconcile
+from securebench.run.observe.pods import pod_view
+from securebench.run.observe.stage import Ended, InProgress, Interrupted, launch_stage
+from securebench.run.plan.egress_plan import AgentPlan
+from securebench.run.plan.model import LaunchKey, Role, RunPolicy, pod_name
+from securebench.run.state.attempts import CommandReport, Finish, Lost, Outcome, Usage, usage_of
+from securebench.run.state.entries import LaunchBegun, LaunchLost, Produced
+from securebench.run.state.history import run_history
+from support.build import (
     DOMAINS,
     HARNESS,
     KEY,
@@ -29,17 +39,7 @@ from build import (
     view_of,
     waiting,
 )
-from golden.manifest_samples import run_plan, text_task
-from securebench.run.decide.gateway import GatewaySeen
-from securebench.run.decide.machine import Begin, Capture, Wait, attempt_step
-from securebench.run.decide.reconcile import Controls, ObservedState, reconcile
-from securebench.run.observe.pods import pod_view
-from securebench.run.observe.stage import Ended, InProgress, Interrupted, launch_stage
-from securebench.run.plan.egress_plan import AgentPlan
-from securebench.run.plan.model import LaunchKey, Role, RunPolicy, pod_name
-from securebench.run.state.attempts import CommandReport, Finish, Lost, Outcome, Usage, usage_of
-from securebench.run.state.entries import LaunchBegun, LaunchLost, Produced
-from securebench.run.state.history import run_history
+from support.manifest_samples import run_plan, text_task
 
 POLICY = RunPolicy(
     infrastructure_retries=1,

@@ -2,7 +2,12 @@
 
 import pytest
 
-from build import (
+from securebench.run.decide.machine import after_production, after_verification
+from securebench.run.observe.stage import Ended, launch_stage
+from securebench.run.observe.termination import command_report
+from securebench.run.plan.model import RunPolicy, VerifierKind
+from securebench.run.state.attempts import CommandReport, Finish, Outcome, SealedPatch
+from support.build import (
     KEY,
     VERIFIER,
     check_task,
@@ -16,12 +21,7 @@ from build import (
     verification,
     view_of,
 )
-from golden.manifest_samples import text_task
-from securebench.run.decide.machine import after_production, after_verification
-from securebench.run.observe.stage import Ended, launch_stage
-from securebench.run.observe.termination import command_report
-from securebench.run.plan.model import RunPolicy, VerifierKind
-from securebench.run.state.attempts import CommandReport, Finish, Outcome, SealedPatch
+from support.manifest_samples import text_task
 
 BLANK = sealed(is_blank=True)
 MISSING = sealed(file=None, problem="candidate_missing", message="answer.txt does not exist")

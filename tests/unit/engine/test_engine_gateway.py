@@ -4,7 +4,6 @@ from dataclasses import replace
 
 import pytest
 
-from build import NOW, ended, pod_status, running
 from securebench.run.decide.gateway import (
     RESTART_LIMIT_SECONDS,
     RESTART_SECONDS,
@@ -17,6 +16,7 @@ from securebench.run.decide.gateway import (
     refused,
 )
 from securebench.run.observe.pods import ObjectView, pod_view
+from support.build import NOW, ended, pod_status, running
 
 SERVICE = ObjectView("gw", NOW, "10.96.0.7")
 READY = pod_status("Running", running("gateway"), conditions=[{"type": "Ready", "status": "True"}])

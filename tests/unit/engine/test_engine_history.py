@@ -2,18 +2,6 @@ from dataclasses import replace
 
 import pytest
 
-from build import (
-    HARNESS,
-    KEY,
-    NOW,
-    VERIFIER,
-    history_of,
-    lost_launch,
-    many_tasks,
-    plan_of,
-    production,
-    verification,
-)
 from securebench.core.errors import InvariantViolationError
 from securebench.run.plan.model import AttemptKey, LaunchKey, Role
 from securebench.run.state.attempts import Finish, Outcome, Usage
@@ -30,6 +18,18 @@ from securebench.run.state.entries import (
     Verified,
 )
 from securebench.run.state.history import open_attempts, run_history
+from support.build import (
+    HARNESS,
+    KEY,
+    NOW,
+    VERIFIER,
+    history_of,
+    lost_launch,
+    many_tasks,
+    plan_of,
+    production,
+    verification,
+)
 
 SHA = "a" * 64
 FINISH = Finish(KEY, Outcome.SCORED, passed=True)

@@ -2,7 +2,19 @@
 
 import pytest
 
-from build import (
+from securebench.protocol.extraction import Extraction
+from securebench.run.decide.machine import (
+    Begin,
+    Capture,
+    Wait,
+    after_production,
+    attempt_step,
+    backoff,
+)
+from securebench.run.observe.stage import Ended
+from securebench.run.plan.model import LaunchKey, Refusal, Role, RunPolicy
+from securebench.run.state.attempts import CommandReport, Finish, Lost, Outcome, PodFacts
+from support.build import (
     HARNESS,
     IMAGE_ID,
     KEY,
@@ -23,19 +35,7 @@ from build import (
     view_of,
     waiting,
 )
-from golden.manifest_samples import run_plan, text_task
-from securebench.protocol.extraction import Extraction
-from securebench.run.decide.machine import (
-    Begin,
-    Capture,
-    Wait,
-    after_production,
-    attempt_step,
-    backoff,
-)
-from securebench.run.observe.stage import Ended
-from securebench.run.plan.model import LaunchKey, Refusal, Role, RunPolicy
-from securebench.run.state.attempts import CommandReport, Finish, Lost, Outcome, PodFacts
+from support.manifest_samples import run_plan, text_task
 
 POLICY = RunPolicy(infrastructure_retries=2, backoff_seconds=4.0, backoff_limit_seconds=10.0)
 TIMED_OUT = CommandReport(exit_code=None, timed_out=True, phase="harness")

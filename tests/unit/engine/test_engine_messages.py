@@ -2,7 +2,6 @@ import json
 
 import pytest
 
-from build import KERNEL, collect_message, seal_message, sealed, supervise_message, text_message
 from securebench.run.observe.termination import (
     BadMessageError,
     collected_streams,
@@ -13,6 +12,14 @@ from securebench.run.observe.termination import (
     text_verdict,
 )
 from securebench.run.state.attempts import CommandReport, DiffReport, StreamInfo
+from support.build import (
+    KERNEL,
+    collect_message,
+    seal_message,
+    sealed,
+    supervise_message,
+    text_message,
+)
 
 BAD = {
     "empty": "",

@@ -2,7 +2,6 @@
 
 import pytest
 
-from build import NOW, lost_launch, many_tasks, plan_of
 from securebench.run.api.conditions import (
     ConditionStatus,
     ConditionType,
@@ -11,6 +10,7 @@ from securebench.run.api.conditions import (
     set_conditions,
 )
 from securebench.run.decide.notices import changes, losses, started
+from support.build import NOW, lost_launch, many_tasks, plan_of
 
 UNKNOWN, TRUE, FALSE = ConditionStatus.UNKNOWN, ConditionStatus.TRUE, ConditionStatus.FALSE
 

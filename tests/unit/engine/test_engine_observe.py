@@ -2,7 +2,10 @@ from datetime import UTC, datetime
 
 import pytest
 
-from build import (
+from securebench.run.observe.pods import ContainerView, Terminated, pod_view
+from securebench.run.plan.model import LaunchKey, Role
+from securebench.run.state.attempts import PodFacts
+from support.build import (
     DISRUPTED,
     HARNESS,
     IMAGE_ID,
@@ -15,9 +18,6 @@ from build import (
     view_of,
     waiting,
 )
-from securebench.run.observe.pods import ContainerView, Terminated, pod_view
-from securebench.run.plan.model import LaunchKey, Role
-from securebench.run.state.attempts import PodFacts
 
 
 def test_a_whole_pod():

@@ -2,7 +2,11 @@
 
 import pytest
 
-from build import (
+from securebench.run.decide.machine import after_production, after_verification
+from securebench.run.observe.stage import Code, Ended, Interrupted, launch_stage
+from securebench.run.plan.model import RunPolicy, VerifierKind
+from securebench.run.state.attempts import Finish, Outcome, SealedPatch
+from support.build import (
     KEY,
     NOW,
     VERIFIER,
@@ -17,11 +21,7 @@ from build import (
     view_of,
     waiting,
 )
-from golden.manifest_samples import PATCH, patch_task
-from securebench.run.decide.machine import after_production, after_verification
-from securebench.run.observe.stage import Code, Ended, Interrupted, launch_stage
-from securebench.run.plan.model import RunPolicy, VerifierKind
-from securebench.run.state.attempts import Finish, Outcome, SealedPatch
+from support.manifest_samples import PATCH, patch_task
 
 TASK = patch_task(index=0)
 

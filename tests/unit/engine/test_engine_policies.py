@@ -5,10 +5,10 @@ from dataclasses import replace
 
 import pytest
 
-from build import DOMAINS, plan_of
 from securebench.run.decide.policies import PoliciesSeen, Repair, normal
 from securebench.run.observe.pods import object_view
 from securebench.run.pods.network_policy import run_policies
+from support.build import DOMAINS, plan_of
 
 PLAN = replace(plan_of(), egress=DOMAINS)
 WANTED = {item["metadata"]["name"]: item for item in run_policies(PLAN)}

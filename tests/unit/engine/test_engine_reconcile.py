@@ -2,7 +2,20 @@ from typing import Any
 
 import pytest
 
-from build import (
+from securebench.run.decide.machine import Capture
+from securebench.run.decide.reconcile import (
+    Controls,
+    Deletion,
+    Halt,
+    ObservedState,
+    RunDecision,
+    reconcile,
+)
+from securebench.run.observe.pods import pod_view
+from securebench.run.observe.stage import Ended
+from securebench.run.plan.model import AttemptKey, LaunchKey, Refusal, Role
+from securebench.run.state.attempts import Finish, Lost, Outcome
+from support.build import (
     HARNESS,
     KEY,
     NOW,
@@ -22,20 +35,7 @@ from build import (
     view_of,
     waiting,
 )
-from golden.manifest_samples import text_task
-from securebench.run.decide.machine import Capture
-from securebench.run.decide.reconcile import (
-    Controls,
-    Deletion,
-    Halt,
-    ObservedState,
-    RunDecision,
-    reconcile,
-)
-from securebench.run.observe.pods import pod_view
-from securebench.run.observe.stage import Ended
-from securebench.run.plan.model import AttemptKey, LaunchKey, Refusal, Role
-from securebench.run.state.attempts import Finish, Lost, Outcome
+from support.manifest_samples import text_task
 
 RUNNING = pod_status("Running", running("courier"), running("harness"))
 NAME = "sb-3f2a9c1e5b7d-0-1h1"

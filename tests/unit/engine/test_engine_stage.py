@@ -2,7 +2,15 @@
 
 import pytest
 
-from build import (
+from securebench.run.observe.stage import (
+    NETWORK_WORDS,
+    Ended,
+    InProgress,
+    Interrupted,
+    launch_stage,
+)
+from securebench.run.plan.model import RunPolicy, VerifierKind
+from support.build import (
     DISRUPTED,
     HARNESS,
     NOW,
@@ -14,14 +22,6 @@ from build import (
     view_of,
     waiting,
 )
-from securebench.run.observe.stage import (
-    NETWORK_WORDS,
-    Ended,
-    InProgress,
-    Interrupted,
-    launch_stage,
-)
-from securebench.run.plan.model import RunPolicy, VerifierKind
 
 POLICY = RunPolicy(lost_after_seconds=60.0, image_wait_seconds=60.0)
 SEALED = ended("courier", 0, message="{}")

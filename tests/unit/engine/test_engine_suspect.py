@@ -4,7 +4,13 @@ from dataclasses import replace
 
 import pytest
 
-from build import (
+from securebench.run.decide.machine import Begin, Wait, attempt_step
+from securebench.run.observe.stage import Interrupted, launch_stage
+from securebench.run.plan.model import LaunchKey, Role, RunPolicy, VerifierKind
+from securebench.run.state.attempts import Finish, Lost, Outcome
+from securebench.run.state.entries import LaunchBegun, LaunchLost, Produced
+from securebench.run.state.history import run_history
+from support.build import (
     DISRUPTED,
     HARNESS,
     KEY,
@@ -22,13 +28,7 @@ from build import (
     view_of,
     waiting,
 )
-from golden.manifest_samples import run_plan, text_task
-from securebench.run.decide.machine import Begin, Wait, attempt_step
-from securebench.run.observe.stage import Interrupted, launch_stage
-from securebench.run.plan.model import LaunchKey, Role, RunPolicy, VerifierKind
-from securebench.run.state.attempts import Finish, Lost, Outcome
-from securebench.run.state.entries import LaunchBegun, LaunchLost, Produced
-from securebench.run.state.history import run_history
+from support.manifest_samples import run_plan, text_task
 
 POLICY = RunPolicy(infrastructure_retries=2, backoff_seconds=4.0, backoff_limit_seconds=10.0)
 SEALED = ended("courier", 0, message="{}")

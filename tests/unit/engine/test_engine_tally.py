@@ -1,9 +1,9 @@
 import pytest
 
-from build import HARNESS, history_of, live
 from securebench.run.plan.model import AttemptKey
 from securebench.run.state.attempts import Finish, Outcome
 from securebench.run.state.tally import Interval, tally, wilson
+from support.build import HARNESS, history_of, live
 
 
 def finished(outcome, passed=None):

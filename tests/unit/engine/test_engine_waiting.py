@@ -4,7 +4,12 @@ from dataclasses import replace
 
 import pytest
 
-from build import (
+from securebench.core.clock import rfc3339
+from securebench.run.observe.pods import pod_view
+from securebench.run.observe.waiting import Waiting, pod_waiting, run_waiting
+from securebench.run.plan.model import AttemptKey, LaunchKey, Role
+from securebench.run.state.attempts import AttemptHistory, Finish, Lost, Outcome
+from support.build import (
     HARNESS,
     NOW,
     UNSCHEDULABLE,
@@ -16,11 +21,6 @@ from build import (
     view_of,
     waiting,
 )
-from securebench.core.clock import rfc3339
-from securebench.run.observe.pods import pod_view
-from securebench.run.observe.waiting import Waiting, pod_waiting, run_waiting
-from securebench.run.plan.model import AttemptKey, LaunchKey, Role
-from securebench.run.state.attempts import AttemptHistory, Finish, Lost, Outcome
 
 IMAGE = "registry.example/agent:1"
 SANDBOX = {

@@ -6,8 +6,6 @@ from unittest import mock
 
 import pytest
 
-from build import ended, inline, pod_status, write_pack
-from operator_world import World
 from securebench.benchmark.families.base import Family
 from securebench.benchmark.families.fields import TEXT, Field, FieldSection, simple
 from securebench.benchmark.families.registry import FAMILIES
@@ -17,6 +15,8 @@ from securebench.benchmark.scorers.result import VerificationResult
 from securebench.cluster.port import ObjectKind
 from securebench.grading import verify_text
 from securebench.run.plan.model import Role
+from support.build import ended, inline, pod_status, write_pack
+from support.operator_world import World
 
 MANIFEST = """\
 id: smoke

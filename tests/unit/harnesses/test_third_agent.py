@@ -7,9 +7,6 @@ from unittest import mock
 
 import pytest
 
-from build import ended, inline, pod_status, running
-from operator_world import World
-from relays import HOSTS, answer, relayed
 from securebench.agents.agent import AgentCli, AgentEvent, EventKind, cli_agent
 from securebench.agents.providers.answers import Meter, TokenUsage
 from securebench.agents.providers.provider import ProviderRules, RequestRefusal
@@ -18,6 +15,9 @@ from securebench.client.watch.agent_events import agent_lines, shown_agent
 from securebench.cluster.port import ObjectKind
 from securebench.core.errors import ConfigErrors
 from securebench.protocol.gateway import LaunchReport, RelayReport, encode
+from support.build import ended, inline, pod_status, running
+from support.operator_world import World
+from support.relays import HOSTS, answer, relayed
 
 HARNESS = {"type": "third_cli", "config": {"model": "m-1", "budget": {"requests": 5}}}
 OVERLAYS = {"thirdCli": {"images": {"3.0": "overlay-third:3.0"}, "latest": "3.0"}}

@@ -5,9 +5,9 @@ from contextlib import aclosing
 
 import pytest
 
-from fake_cluster import Call, FakeCluster
 from securebench.cluster.port import AlreadyExists, ObjectKind, WatchExpired
 from securebench.core.errors import InvariantViolationError, TransientClusterError
+from support.fake_cluster import Call, FakeCluster
 
 LOST = TransientClusterError("connection reset")
 

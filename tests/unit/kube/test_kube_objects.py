@@ -1,6 +1,6 @@
 import pytest
 
-from fake_objects import grace_seconds, matcher, merge_patch
+from support.fake_objects import grace_seconds, matcher, merge_patch
 
 WANT_MATCHES = {
     "": "abc",

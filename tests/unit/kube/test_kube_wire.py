@@ -15,7 +15,7 @@ from securebench.cluster.wire import (
 )
 from securebench.core.errors import ClusterError, PermanentClusterError, TransientClusterError
 
-ANSWERS = json.loads((Path(__file__).parent / "answers.json").read_text())
+ANSWERS = json.loads((Path(__file__).parents[2] / "support" / "kube_answers.json").read_text())
 
 WANT_ERRORS: dict[str, tuple[type[ClusterError], str]] = {
     "already_exists": (AlreadyExists, "a already exists"),

@@ -4,14 +4,14 @@ from dataclasses import replace
 
 import pytest
 
-from build import history_of, production, verification
-from golden.manifest_samples import code_task, run_plan
 from securebench.benchmark.families.verification import CodePlan
 from securebench.benchmark.resources import Lane, Resource, ResourceBundle
 from securebench.run.plan.model import AttemptKey
 from securebench.run.records.labels import IsolationLabels
 from securebench.run.records.record import RecordContext, RecordTexts, candidate_record
 from securebench.run.state.attempts import CommandReport, Finish, Outcome
+from support.build import history_of, production, verification
+from support.manifest_samples import code_task, run_plan
 
 FILES = {
     "test_file": "solution_test.py",

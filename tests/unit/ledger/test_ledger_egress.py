@@ -8,18 +8,6 @@ import pytest
 from jsonschema import Draft202012Validator
 
 import securebench.schemas as schemas_folder
-from build import (
-    DOMAINS,
-    KEY,
-    NOW,
-    OPENAI,
-    egress_report,
-    history_of,
-    production,
-    relayed,
-    verification,
-)
-from golden.manifest_samples import RUN_UID, run_plan, text_task
 from securebench.controller.volume import egress_log
 from securebench.controller.volume.egress_log import merge_logs
 from securebench.controller.volume.store import RunStore
@@ -30,6 +18,18 @@ from securebench.run.records.labels import IsolationLabels
 from securebench.run.records.record import RecordContext, RecordTexts, candidate_record
 from securebench.run.records.summary import run_summary
 from securebench.run.state.attempts import CommandReport, DiffReport, Finish, Outcome, Usage
+from support.build import (
+    DOMAINS,
+    KEY,
+    NOW,
+    OPENAI,
+    egress_report,
+    history_of,
+    production,
+    relayed,
+    verification,
+)
+from support.manifest_samples import RUN_UID, run_plan, text_task
 
 SCHEMA = json.loads(
     (Path(next(iter(schemas_folder.__path__))) / "record.schema.json").read_text(encoding="utf-8")

@@ -3,16 +3,6 @@ import os
 
 import pytest
 
-from build import (
-    HARNESS,
-    KEY,
-    NOW,
-    VERIFIER,
-    lost_launch,
-    production,
-    sealed,
-    verification,
-)
 from securebench.controller.volume.journal import (
     Journal,
     checksum,
@@ -34,6 +24,16 @@ from securebench.run.state.entries import (
     RunBound,
     RunEnded,
     Verified,
+)
+from support.build import (
+    HARNESS,
+    KEY,
+    NOW,
+    VERIFIER,
+    lost_launch,
+    production,
+    sealed,
+    verification,
 )
 
 UID = "uid"

@@ -2,10 +2,10 @@
 
 from pathlib import Path
 
-from build import HARNESS, KEY, lost_launch
 from securebench.controller.volume.journal import Journal
 from securebench.run.state.attempts import Lost, Usage
 from securebench.run.state.entries import Finished, LaunchLost, Produced
+from support.build import HARNESS, KEY, lost_launch
 
 BEFORE_NETWORKS = Path(__file__).parents[2] / "golden/journals/before_networks.jsonl"
 

@@ -4,11 +4,11 @@ import json
 from dataclasses import replace
 from typing import Any
 
-from golden.manifest_samples import digest
 from securebench.run.plan.model import TaskLimits
 from securebench.run.records.record import RecordTexts
 from securebench.run.records.record_line import cut, record_line
 from securebench.run.state.attempts import CommandReport, Outcome
+from support.manifest_samples import digest
 from unit.ledger.test_ledger_records import PRODUCTION, VALIDATOR, failed, history, record
 
 

@@ -9,16 +9,6 @@ import pytest
 from jsonschema import Draft202012Validator
 
 import securebench.schemas as schemas_folder
-from golden.manifest_samples import (
-    CHECK_COMMAND,
-    HIDDEN_ANSWER,
-    candidate,
-    digest,
-    pods,
-    run_plan,
-    terminal_task,
-    text_task,
-)
 from securebench.benchmark.pack.task import SecureBenchTask
 from securebench.benchmark.resources import Lane, Resource, ResourceBundle
 from securebench.core.errors import InvariantViolationError
@@ -43,6 +33,16 @@ from securebench.run.state.attempts import (
     PodFacts,
     StreamInfo,
     VerifierResult,
+)
+from support.manifest_samples import (
+    CHECK_COMMAND,
+    HIDDEN_ANSWER,
+    candidate,
+    digest,
+    pods,
+    run_plan,
+    terminal_task,
+    text_task,
 )
 
 SCHEMA = json.loads(

@@ -6,13 +6,13 @@ import stat
 
 import pytest
 
-from build import HARNESS, VERIFIER, history_of, production, sealed, verification
 from securebench.controller.volume.store import RunStore, file_digest, read_json
 from securebench.controller.volume.texts import read_texts
 from securebench.core.errors import DigestMismatchError, StorageError
 from securebench.files.durable import make_folder, replace_file
 from securebench.run.plan.model import AttemptKey
 from securebench.run.records.record import RecordTexts
+from support.build import HARNESS, VERIFIER, history_of, production, sealed, verification
 
 UID = "3f2a9c1e-5b7d-4e80-9a6c-2d1f0e4b8c77"
 

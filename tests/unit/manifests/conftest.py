@@ -2,7 +2,7 @@ import pytest
 
 from securebench.run import layout
 from securebench.run.pods.verify import checkers
-from unit.manifests.pytest_place import Place
+from support.pytest_place import Place
 
 
 @pytest.fixture

@@ -8,7 +8,13 @@ from typing import Any
 
 import pytest
 
-from golden.manifest_samples import (
+from securebench.agents.agent import DUMMY_KEY
+from securebench.agents.registry import cli_agents, cli_named
+from securebench.protocol.sidecar import PROXY_NAME
+from securebench.run.plan.egress_plan import EgressPlan
+from securebench.run.plan.model import LaunchKey, Role, TaskPlan
+from securebench.run.pods.harness import DIFF_SECONDS, harness_pod
+from support.manifest_samples import (
     LANES,
     USER_NAMESPACE_PODS,
     agent_run,
@@ -16,12 +22,6 @@ from golden.manifest_samples import (
     run_plan,
     text_task,
 )
-from securebench.agents.agent import DUMMY_KEY
-from securebench.agents.registry import cli_agents, cli_named
-from securebench.protocol.sidecar import PROXY_NAME
-from securebench.run.plan.egress_plan import EgressPlan
-from securebench.run.plan.model import LaunchKey, Role, TaskPlan
-from securebench.run.pods.harness import DIFF_SECONDS, harness_pod
 from unit.manifests.test_manifest_launches import container, told
 
 LAUNCH = LaunchKey(0, 1, Role.HARNESS, 1)

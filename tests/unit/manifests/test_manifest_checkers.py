@@ -6,14 +6,14 @@ from pathlib import Path
 
 import pytest
 
-from golden.manifest_samples import LANES, candidate, run_plan, terminal_task
 from securebench.benchmark.resources import Lane, Resource, ResourceBundle
 from securebench.run import layout
 from securebench.run.plan.model import LaunchKey, Role
 from securebench.run.pods.parts.commands import phase_spec
 from securebench.run.pods.verify.checkers import TESTS, checker_phases
 from securebench.run.pods.verify.verifier import verifier_pod
-from unit.manifests.pytest_place import IMPORTING, phases, prechecks, task
+from support.manifest_samples import LANES, candidate, run_plan, terminal_task
+from support.pytest_place import IMPORTING, phases, prechecks, task
 
 FAILING = "def test_it():\n    assert False\n"
 PASSING = "def test_it():\n    assert True\n"

@@ -7,18 +7,6 @@ from typing import Any
 
 import pytest
 
-from golden.manifest_samples import (
-    DOMAINS,
-    GATEWAY,
-    GATEWAY_ADDRESS,
-    LANES,
-    PLAIN_GATEWAY,
-    PROVIDER,
-    RUN_UID,
-    TARGETS,
-    run_plan,
-    text_task,
-)
 from securebench.core.errors import InvariantViolationError
 from securebench.core.names import ROLE_LABEL, RUN_UID_LABEL
 from securebench.protocol.gateway import GatewayConfig, ProviderConfig
@@ -31,6 +19,18 @@ from securebench.run.pods.harness import harness_pod
 from securebench.run.pods.network_policy import deny_policy, egress_policy, gateway_policy
 from securebench.run.pods.sidecar import egress_sidecar, proxy_environment
 from securebench.sandbox import egress_proxy, probe
+from support.manifest_samples import (
+    DOMAINS,
+    GATEWAY,
+    GATEWAY_ADDRESS,
+    LANES,
+    PLAIN_GATEWAY,
+    PROVIDER,
+    RUN_UID,
+    TARGETS,
+    run_plan,
+    text_task,
+)
 
 HARNESS = LaunchKey(0, 1, Role.HARNESS, 1)
 

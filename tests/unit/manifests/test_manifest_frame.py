@@ -5,11 +5,11 @@ from typing import Any
 
 import pytest
 
-from golden.manifest_samples import LANES, RUN_UID, candidate, golden, pods, run_plan, text_task
 from securebench.run.plan.model import LaunchKey, PodUserNamespaces, Role, RunIdentity
 from securebench.run.pods.harness import harness_pod
 from securebench.run.pods.parts.frame import deadline_seconds
 from securebench.run.pods.verify.verifier import verifier_pod
+from support.manifest_samples import LANES, RUN_UID, candidate, golden, pods, run_plan, text_task
 
 PODS = {name: body for name, body in golden().items() if body["kind"] == "Pod"}
 GATEWAYS = {"gateway", "provider_gateway"}

@@ -6,7 +6,18 @@ from typing import Any
 
 import pytest
 
-from golden.manifest_samples import (
+from securebench.benchmark.pack.task import SecureBenchTask
+from securebench.benchmark.resources import Lane, Resource, ResourceBundle
+from securebench.core.errors import InvariantViolationError
+from securebench.protocol.extraction import Extraction
+from securebench.run import layout
+from securebench.run.plan.model import LaunchKey, PodUserNamespaces, Role, VerifierKind
+from securebench.run.pods.canary import canary_pod, control_pod
+from securebench.run.pods.harness import harness_pod
+from securebench.run.pods.network_policy import deny_policy
+from securebench.run.pods.parts.commands import encode
+from securebench.run.pods.verify.verifier import verifier_pod
+from support.manifest_samples import (
     CHECK_COMMAND,
     HIDDEN_ANSWER,
     LANES,
@@ -30,17 +41,6 @@ from golden.manifest_samples import (
     terminal_task,
     text_task,
 )
-from securebench.benchmark.pack.task import SecureBenchTask
-from securebench.benchmark.resources import Lane, Resource, ResourceBundle
-from securebench.core.errors import InvariantViolationError
-from securebench.protocol.extraction import Extraction
-from securebench.run import layout
-from securebench.run.plan.model import LaunchKey, PodUserNamespaces, Role, VerifierKind
-from securebench.run.pods.canary import canary_pod, control_pod
-from securebench.run.pods.harness import harness_pod
-from securebench.run.pods.network_policy import deny_policy
-from securebench.run.pods.parts.commands import encode
-from securebench.run.pods.verify.verifier import verifier_pod
 
 HARNESS = LaunchKey(7, 2, Role.HARNESS, 2)
 VERIFIER = LaunchKey(7, 2, Role.VERIFIER, 3)

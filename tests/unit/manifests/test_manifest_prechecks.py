@@ -6,7 +6,6 @@ from dataclasses import replace
 
 import pytest
 
-from golden.manifest_samples import terminal_task
 from securebench.run.pods.verify.prechecks import (
     COMPILE,
     COMPILED,
@@ -16,6 +15,7 @@ from securebench.run.pods.verify.prechecks import (
     is_of_candidate,
 )
 from securebench.run.pods.verify.prechecks import test_compiler as compiler_of
+from support.manifest_samples import terminal_task
 
 BELOW = "securebench/evaluation_inputs"
 

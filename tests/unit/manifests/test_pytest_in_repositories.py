@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from golden.manifest_samples import patch_task
 from securebench.run.plan.model import CheckPlan
 from securebench.run.pods.verify.counting import counted
+from support.manifest_samples import patch_task
 
 SECRET = "s" * 32
 COMMAND = f"cd . && {sys.executable} -m pytest -q -p no:cacheprovider tests"

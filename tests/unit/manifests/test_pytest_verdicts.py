@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from securebench.run import layout
-from unit.manifests.pytest_place import IMPORTING
+from support.pytest_place import IMPORTING
 
 IMPORTED_EARLY = (
     "import os, sys\n"

@@ -12,8 +12,8 @@ from typer.testing import CliRunner
 
 from securebench.cli.main import app
 from securebench.client.volume import output_folder
-from unit.cli.fake_operator import write_tester
-from unit.cli.shell import Shell
+from support.cli_shell import Shell
+from support.fake_operator import write_tester
 from unit.mistakes.servers import answering, kubeconfig, unused_port, with_unknown_authority
 
 Mistake = Callable[[Path], AbstractContextManager[object]]

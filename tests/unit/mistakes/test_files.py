@@ -13,12 +13,12 @@ from unittest import mock
 
 import pytest
 
-from build import inline
-from operator_world import World
 from securebench.benchmark.files.bundle import BundleLimits
-from unit.cli import fake_operator
-from unit.cli.fake_operator import OperatorRun
-from unit.cli.shell import Shell
+from support import fake_operator
+from support.build import inline
+from support.cli_shell import Shell
+from support.fake_operator import OperatorRun
+from support.operator_world import World
 
 Mistake = Callable[[Path], None]
 

@@ -2,7 +2,6 @@ from dataclasses import replace
 
 import pytest
 
-from golden.manifest_samples import pods
 from securebench.benchmark.pack.compile import compile_benchmark_row
 from securebench.benchmark.reading.manifest import parse_manifest
 from securebench.core.digests import json_digest
@@ -18,6 +17,7 @@ from securebench.run.plan.model import (
     TaskLimits,
     pod_name,
 )
+from support.manifest_samples import pods
 
 UID = "3f2a9c1e-5b7d-4e80-9a6c-2d1f0e4b8c77"
 MANIFEST = parse_manifest("id: p\nversion: 2\n", path="manifest.yaml")

@@ -11,7 +11,7 @@ from securebench.client.submit.prepare import prepare
 from securebench.client.submit.tester_config import load_tester_config, with_tester_overrides
 from securebench.client.volume.link import OperatorLink
 from securebench.client.watch.progress import Event
-from unit.cli.fake_operator import Namespace, Script, complete, write_tester
+from support.fake_operator import Namespace, Script, complete, write_tester
 
 ENV = {"MY_NAME": "value", "EMPTY": ""}
 

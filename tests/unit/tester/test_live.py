@@ -20,8 +20,8 @@ from securebench.client.watch.progress import Event, NullReporter, record_events
 from securebench.client.watch.trace import AgentOutputReporter
 from securebench.core.errors import InvalidInputError, StorageError, TransientClusterError
 from securebench.protocol.volume import LaunchNumbers
-from unit.cli.fake_operator import Namespace, OperatorRun, record
-from unit.cli.shell import Shell
+from support.cli_shell import Shell
+from support.fake_operator import Namespace, OperatorRun, record
 
 FIRST = LaunchNumbers(1, 1, 1)
 SECOND = LaunchNumbers(1, 1, 2)

@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 
-from fake_cluster import FakeCluster
 from securebench.client.volume import connection
 from securebench.client.volume.connection import Place, PodExec, open_connection
 from securebench.core.errors import (
@@ -17,6 +16,7 @@ from securebench.core.errors import (
     SecureBenchError,
     TransientClusterError,
 )
+from support.fake_cluster import FakeCluster
 
 
 async def opened(place: Place) -> None:

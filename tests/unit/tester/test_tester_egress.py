@@ -1,7 +1,7 @@
 """What the command line brings home of a run with egress."""
 
 from securebench.client.session.run_summary import parse_summary
-from unit.cli.fake_operator import OperatorRun, Script, record
+from support.fake_operator import OperatorRun, Script, record
 from unit.tester.bench import Bench
 
 

@@ -13,7 +13,7 @@ from securebench.client.volume.link import RunEntry
 from securebench.client.watch.progress import Event
 from securebench.cluster.port import metadata
 from securebench.core.errors import ConfigError, ConfigErrors
-from unit.cli.fake_operator import OperatorRun, record, write_pack
+from support.fake_operator import OperatorRun, record, write_pack
 from unit.tester.bench import Bench
 
 

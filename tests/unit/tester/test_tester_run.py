@@ -25,7 +25,7 @@ from securebench.core.errors import (
     TransientClusterError,
 )
 from securebench.files.tree_digest import tree_digest
-from unit.cli.fake_operator import OperatorRun, record
+from support.fake_operator import OperatorRun, record
 from unit.tester.bench import ENV, Bench
 
 

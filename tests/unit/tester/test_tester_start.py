@@ -12,7 +12,7 @@ from securebench.client.volume.local_records import Flaw
 from securebench.client.watch.progress import Event
 from securebench.cluster.port import ObjectKind, Raw
 from securebench.core.errors import TransientClusterError
-from unit.cli.fake_operator import FakeCluster, record
+from support.fake_operator import FakeCluster, record
 from unit.tester.bench import Bench
 
 BINDING = Binding("r", "sha256:p", "sha256:h", "1")

@@ -3,7 +3,7 @@
 
 import pytest
 
-from unit.verifiers.code_pair import assert_judged
+from support.code_pair import assert_judged
 
 CASES = {
     "exit0 import": ("import os; os._exit(0)", "assert False", False),

@@ -3,7 +3,7 @@
 
 import pytest
 
-from unit.verifiers.code_pair import judge
+from support.code_pair import judge
 
 CASES = {
     "many callbacks": (

@@ -4,7 +4,7 @@
 import pytest
 
 from securebench.grading.code import protocols
-from unit.verifiers.code_pair import judge
+from support.code_pair import judge
 from unit.verifiers.test_code_shared import shared
 
 pytestmark = pytest.mark.timeout(30)

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from securebench.grading.code import frames, plain
 from securebench.grading.code.marshalling import Marshaller
-from unit.verifiers.code_pair import FOLDER, judge
+from support.code_pair import FOLDER, judge
 
 pytestmark = pytest.mark.timeout(20)
 

@@ -3,7 +3,7 @@
 
 import pytest
 
-from unit.verifiers.code_pair import assert_judged
+from support.code_pair import assert_judged
 
 CASES = {
     "eq E()": (

@@ -13,7 +13,7 @@ import pytest
 
 from securebench.grading.code import samples
 from securebench.grading.code.samples import NotPlainError, Sample, form_of, outcome_of
-from unit.verifiers.code_pair import judge
+from support.code_pair import judge
 
 ALL_CALLS = 8
 TWO_CALLS = "assert remember('six') is None\nassert recall() == 'six'\n"

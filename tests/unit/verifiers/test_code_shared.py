@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from unit.verifiers.code_pair import FOLDER, SECONDS, program
+from support.code_pair import FOLDER, SECONDS, program
 
 SECRET = b"\x00secret that supervise made 32by"
 START = 'exec "$@" 3<"$0/secret" 4>"$0/answer"'

@@ -1,0 +1,69 @@
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import NamedTuple
+
+from typer.testing import CliRunner
+
+from securebench.cli.main import app
+from securebench.client.volume.connection import Connection, Place
+from securebench.client.volume.link import VIEWER_COMMAND, OperatorLink
+from securebench.core.errors import PermanentClusterError
+from support.fake_operator import FakeCluster, Namespace, Script, complete, write_tester
+
+
+class Outcome(NamedTuple):
+    code: int
+    stdout: str
+    stderr: str
+
+    @property
+    def last(self) -> str:
+        return self.stdout.splitlines()[-1]
+
+
+class Shell:
+    """A terminal in front of a fake namespace."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.yaml = write_tester(folder)
+        self.namespace = Namespace(folder / "volume")
+        self.script: Script = complete
+        self.places: list[Place] = []
+        self.is_viewer = False
+
+    @asynccontextmanager
+    async def connect(self, place: Place) -> AsyncIterator[Connection]:
+        self.places.append(place)
+        if self.is_viewer:
+            raise PermanentClusterError("pods is forbidden", status=403)
+
+        async def operate() -> None:
+            await self.script(await self.namespace.next_run())
+
+        operator = asyncio.create_task(operate())
+        link = OperatorLink(self.namespace.execute)
+        yield Connection(self.namespace.cluster, link)  # type: ignore[arg-type]
+        operator.cancel()
+
+    @asynccontextmanager
+    async def open_published(self, _place: Place) -> AsyncIterator[Connection]:
+        link = OperatorLink(self.namespace.execute_for_viewer, VIEWER_COMMAND)
+        yield Connection(self.namespace.cluster, link)  # type: ignore[arg-type]
+
+    @asynccontextmanager
+    async def open_cluster(self, _place: Place) -> AsyncIterator[FakeCluster]:
+        yield self.namespace.cluster
+
+    def __call__(self, *arguments: str) -> Outcome:
+        result = CliRunner().invoke(app, list(arguments), env={"COLUMNS": "200"})
+        if result.exception is not None and not isinstance(result.exception, SystemExit):
+            raise result.exception
+        return Outcome(result.exit_code, result.stdout, result.stderr)
+
+    def run(self, *arguments: str) -> Outcome:
+        return self("run", "--config", str(self.yaml), *arguments)

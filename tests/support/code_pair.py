@@ -1,0 +1,76 @@
+"""A worker and a runner as two real processes, joined by a socket."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import tempfile
+import textwrap
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+FOLDER = Path(__file__).parents[2] / "operator" / "securebench" / "grading"
+BOOT = (
+    "import sys; sys.path.insert(0, sys.argv.pop(1));"
+    " from securebench_code.entry import start; start()"
+)
+SECONDS = 20
+
+
+class Judged(NamedTuple):
+    """What a runner ended with."""
+
+    code: int
+    stdout: str
+    stderr: str
+
+
+def judge(
+    candidate: str, tests: str, *, declared: str = "", folder: Path | None = None, repeat: int = 0
+) -> Judged:
+    """Run tests against a candidate; texts are dedented."""
+    if folder is None:
+        with tempfile.TemporaryDirectory() as made:
+            return judge(candidate, tests, declared=declared, folder=Path(made), repeat=repeat)
+    tools, work = folder / "tools", folder / "work"
+    work.mkdir()
+    tools.mkdir()
+    (tools / "securebench_code").symlink_to(FOLDER / "code")
+    (folder / "candidate.txt").write_bytes(textwrap.dedent(candidate).encode())
+    body = {"source": "inline", "code": textwrap.dedent(tests)}
+    (folder / "tests.json").write_text(json.dumps(body))
+    path = str(folder / "s")
+    again = [str(repeat)] if repeat else []
+    worker = subprocess.Popen(
+        program(tools, "worker", path, str(work), *again, *([str(work)] if repeat else [])),
+        cwd=work, stdin=subprocess.DEVNULL,
+    )  # fmt: skip
+    try:
+        deadline = time.monotonic() + SECONDS
+        while not Path(path).exists():
+            assert time.monotonic() < deadline
+            time.sleep(0.01)
+        files = (str(folder / "candidate.txt"), str(folder / "tests.json"))
+        done = subprocess.run(
+            program(tools, "test", path, *files, declared, *again),
+            capture_output=True, check=False, cwd="/", timeout=SECONDS, text=True,
+        )  # fmt: skip
+    finally:
+        worker.kill()
+        worker.wait()
+    return Judged(done.returncode, done.stdout, done.stderr)
+
+
+def assert_judged(case: Sequence[Any]) -> None:
+    """Judge a case: candidate, tests, whether it passes, and declared names if any."""
+    candidate, tests, passes, *declared = case
+    judged = judge(candidate, tests, declared="".join(declared))
+    assert (judged.code == 0) == passes, judged.stderr
+
+
+def program(tools: Path, *words: str) -> list[str]:
+    """Return a command line as Pods have it."""
+    return [sys.executable, "-I", "-B", "-c", BOOT, str(tools), *words]

@@ -1,0 +1,375 @@
+"""Plans and lanes whose Pods are kept as golden files; unit tests use them too.
+
+``PYTHONPATH=operator:tests python -m support.manifest_samples`` writes the files anew.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from securebench.agents.harness_config import CommandHarness, ProviderHarness
+from securebench.agents.harness_task import extraction_for, task_prompt
+from securebench.agents.registry import cli_named, harness_config
+from securebench.benchmark.families.verification import CodePlan, PatchPlan
+from securebench.benchmark.pack.lane_plan import AssetMount, LaneSet
+from securebench.benchmark.pack.task import SecureBenchTask
+from securebench.benchmark.resources import Lane, Resource, ResourceBundle
+from securebench.protocol.extraction import Extraction
+from securebench.protocol.gateway import GatewayLimits
+from securebench.run.plan.agent_plan import PROVIDER_URL, agent_plan
+from securebench.run.plan.egress_plan import EgressPlan, ProviderPlan
+from securebench.run.plan.model import (
+    CheckPlan,
+    HarnessPlan,
+    LaunchKey,
+    PodPolicy,
+    PodUserNamespaces,
+    Role,
+    RunIdentity,
+    RunPlan,
+    RunPolicy,
+    TaskLimits,
+    TaskPlan,
+    VerifierKind,
+)
+from securebench.run.pods.canary import ProbeTarget, canary_pod, control_pod
+from securebench.run.pods.gateway_pod import GatewayPolicy, gateway_pod, gateway_service
+from securebench.run.pods.harness import harness_pod
+from securebench.run.pods.network_policy import deny_policy, egress_policy, gateway_policy
+from securebench.run.pods.verify.verifier import verifier_pod
+from securebench.run.state.attempts import SealedCandidate, SealedPatch
+
+FOLDER = Path(__file__).parents[1] / "golden" / "manifests"
+RUN_UID = "3f2a9c1e-5b7d-4e80-9a6c-2d1f0e4b8c77"
+RUN_NAME = "nightly-geo"
+TEXT_TASK_ID = "geo/lake-1"
+TERMINAL_TASK_ID = "lab/reset-3"
+PACK_ID = "geo-pack"
+HIDDEN_ANSWER = "Lake Superior is the hidden answer"
+CHECK_COMMAND = "bash securebench/evaluation_inputs/tests/run.sh"
+
+
+def digest(letter: str) -> str:
+    return "sha256:" + letter * 64
+
+
+LANES = LaneSet(digest("a"), digest("b"), digest("c"))
+LANES_WITH_ASSETS = replace(
+    LANES,
+    asset_mounts=(
+        AssetMount("assets/0", "data/raw/in.csv", is_folder=False),
+        AssetMount("assets/1", "reference", is_folder=True),
+    ),
+)
+
+
+def pods(**changes: Any) -> PodPolicy:
+    return replace(
+        PodPolicy(
+            image="securebench-pod:0.1.0",
+            image_pull_policy="IfNotPresent",
+            claim="securebench-results",
+            service_account="securebench-runs",
+            requests={"cpu": "100m", "memory": "256Mi"},
+            limits={"memory": "1Gi"},
+            workspace_size="1Gi",
+            user_namespaces=PodUserNamespaces.OFF,
+            runtime_class="",
+            priority_class="",
+            node_selector={},
+            tolerations=(),
+            image_pull_secrets=(),
+            node_name="",
+            probes=("10.96.0.1:443",),
+            startup_allowance_seconds=300,
+            grace_seconds=120,
+            max_processes=0,
+        ),
+        **changes,
+    )
+
+
+def text_task(**changes: Any) -> TaskPlan:
+    resources = ResourceBundle(
+        (
+            Resource("question", Lane.PUBLIC, "text", "Which lake is the largest?"),
+            Resource("accepted_answers", Lane.HIDDEN, "json", [HIDDEN_ANSWER]),
+        )
+    )
+    return replace(
+        TaskPlan(
+            index=0,
+            task=SecureBenchTask(TEXT_TASK_ID, PACK_ID, "short_answer", {}, resources),
+            image="python:3.11-slim",
+            workspace="/workspace",
+            workdir="/workspace",
+            timeout_seconds=60,
+            materialize_from="",
+            extraction=Extraction(mode="stdout", kind="text", path=None),
+            verifier=VerifierKind.TEXT,
+            check=None,
+            refusal=None,
+            denial=None,
+            row_digest=digest("d"),
+        ),
+        **changes,
+    )
+
+
+def terminal_task(**changes: Any) -> TaskPlan:
+    resources = ResourceBundle(
+        (
+            Resource("instructions", Lane.PUBLIC, "text", "Repair the service."),
+            Resource("checker", Lane.EVALUATION_INPUTS, "json", {"command": CHECK_COMMAND}),
+        )
+    )
+    return replace(
+        TaskPlan(
+            index=7,
+            task=SecureBenchTask(TERMINAL_TASK_ID, PACK_ID, "terminal_task", {}, resources),
+            image="python:3.11-slim",
+            workspace="/app",
+            workdir="/app",
+            timeout_seconds=None,
+            materialize_from="/app",
+            extraction=Extraction(mode="workspace", kind="workspace", path=None),
+            verifier=VerifierKind.CHECK,
+            check=CheckPlan(("sh", "-lc", CHECK_COMMAND), "/app", 300.0, ("SYS_CHROOT",)),
+            refusal=None,
+            denial=None,
+            row_digest=digest("e"),
+        ),
+        **changes,
+    )
+
+
+def code_task(**changes: Any) -> TaskPlan:
+    tests = {"source": "inline", "code": "assert area(2) == 4"}
+    resources = ResourceBundle(
+        (
+            Resource("prompt", Lane.PUBLIC, "text", "Write area(side)."),
+            Resource("tests", Lane.EVALUATION_INPUTS, "json", tests),
+        )
+    )
+    return replace(
+        text_task(
+            index=3,
+            task=SecureBenchTask("code/area", PACK_ID, "code_completion", {}, resources),
+            extraction=Extraction(mode="stdout", kind="code", path=None),
+            verifier=VerifierKind.CODE,
+            code=CodePlan(12.5, "separate", ("json", "sum")),
+        ),
+        **changes,
+    )
+
+
+def repeat_code_task() -> TaskPlan:
+    return code_task(code=CodePlan(12.5, "separate", (), 2))
+
+
+def shared_code_task() -> TaskPlan:
+    return code_task(code=CodePlan(12.5, "shared", ()))
+
+
+BASE_COMMIT = "0123456789" * 4
+TEST_PATCH = "diff --git a/tests/new b/tests/new\nnew file mode 100644\n"
+
+
+def patch_task(**changes: Any) -> TaskPlan:
+    policy = {"allow_paths": ["src"], "patch_preserved_paths": ["docs"]}
+    tests = {"source": "command", "command": CHECK_COMMAND, "test_patch": TEST_PATCH}
+    resources = ResourceBundle(
+        (
+            Resource("instructions", Lane.PUBLIC, "text", "Mend the bug."),
+            Resource("base_commit", Lane.PUBLIC, "text", BASE_COMMIT),
+            Resource("tests", Lane.EVALUATION_INPUTS, "json", tests),
+        )
+    )
+    patch = PatchPlan(policy, BASE_COMMIT, has_setup=False, has_test=True, has_control=True)
+    command = ("sh", "-lc", CHECK_COMMAND)
+    return replace(
+        text_task(
+            index=4,
+            task=SecureBenchTask("repo/bug", PACK_ID, "repo_patch", {}, resources),
+            extraction=Extraction(mode="stdout", kind="patch", path=None),
+            verifier=VerifierKind.CHECK,
+            check=CheckPlan(command, "/testbed", 120.0, (), patch),
+        ),
+        **changes,
+    )
+
+
+def run_plan(*tasks: TaskPlan, **changes: Any) -> RunPlan:
+    return replace(
+        RunPlan(
+            identity=RunIdentity(RUN_UID, RUN_NAME, "bench", "nightly 1"),
+            pack_id=PACK_ID,
+            pack_version=3,
+            pack_digest=digest("1"),
+            harness=HarnessPlan(
+                type="command",
+                command=("sh", "-lc", 'python3 agent.py "$(pwd)" $$'),
+                task_file="task.json",
+                config={"command": 'python3 agent.py "$(pwd)" $$', "task_file": "task.json"},
+                env=(),
+                secret="",
+                digest=digest("2"),
+            ),
+            policy=RunPolicy(),
+            pods=pods(),
+            limits=TaskLimits(),
+            tasks={task.index: task for task in tasks},
+            verifier_version="1",
+            policy_digest=digest("3"),
+            digest=digest("4"),
+        ),
+        **changes,
+    )
+
+
+def candidate(file: str | None = "candidate.txt", **changes: Any) -> SealedCandidate:
+    sealed = SealedCandidate(1, file, digest("f"), 12, digest("9"), 0, None, "")
+    return replace(sealed, **changes)
+
+
+PATCH = SealedPatch(applied_digest=digest("1"), declared_digest=digest("2"))
+TARGETS = (
+    ProbeTarget("api-server", "10.96.0.1", 443, "tcp"),
+    ProbeTarget("dns", "10.96.0.10", 53, "udp"),
+)
+USER_NAMESPACE_PODS = pods(
+    user_namespaces=PodUserNamespaces.ON,
+    runtime_class="runc",
+    priority_class="low",
+    node_selector={"kubernetes.io/arch": "amd64"},
+    tolerations=({"key": "gpu", "operator": "Exists"},),
+    image_pull_secrets=("registry",),
+    node_name="node-1",
+    limits={"cpu": "2", "memory": "1Gi"},
+    max_processes=256,
+)
+
+
+ORACLE_LANES = replace(LANES, oracle_digest=digest("6"))
+
+
+def harness_plan(kind: str) -> HarnessPlan:
+    """Return the plan of a harness whose command is ours."""
+    harness = harness_config(kind, {})
+    assert isinstance(harness, CommandHarness)
+    config = harness.filled_config()
+    return HarnessPlan(kind, harness.argv, harness.task_file, config, (), "", digest("2"))
+
+
+GATEWAY_ADDRESS = "10.96.7.7"
+DOMAINS = EgressPlan(("docs.example.com", "pypi.org"), None, GATEWAY_ADDRESS)
+PROVIDER = EgressPlan(
+    (), ProviderPlan("openai", "api.openai.com", "keys", "OPENAI_API_KEY"), GATEWAY_ADDRESS
+)
+PLAIN_GATEWAY = GatewayPolicy("securebench-operator:0.1.0", "1Gi", GatewayLimits())
+GATEWAY = replace(PLAIN_GATEWAY, nameservers=("192.0.2.53",), ca_config_map="our-authority")
+
+
+def golden() -> dict[str, dict[str, object]]:
+    """Return every golden manifest by name."""
+    text, terminal = text_task(), terminal_task()
+    plan = run_plan(text, terminal)
+    secret = replace(plan.harness, env=("MY_TOKEN", "OTHER"), secret="keys")
+    closed = replace(plan, pods=USER_NAMESPACE_PODS, harness=secret)
+    workspace = candidate("workspace.tar", launch=2)
+    return {
+        **egress_golden(plan, text),
+        **agent_golden(plan),
+        "checkout_harness": harness_pod(
+            plan,
+            patch_task(workdir="/testbed", extraction=Extraction("git_diff", "patch")),
+            LaunchKey(4, 1, Role.HARNESS, 1),
+            LANES,
+        ),
+        "text_harness": harness_pod(plan, text, LaunchKey(0, 1, Role.HARNESS, 1), LANES),
+        "oracle_harness": harness_pod(
+            replace(plan, harness=harness_plan("oracle"), audit=True),
+            text,
+            LaunchKey(0, 1, Role.HARNESS, 1),
+            ORACLE_LANES,
+        ),
+        "text_verifier": verifier_pod(
+            plan, text, LaunchKey(0, 1, Role.VERIFIER, 2), LANES, candidate()
+        ),
+        "terminal_harness": harness_pod(
+            closed, terminal, LaunchKey(7, 2, Role.HARNESS, 2), LANES_WITH_ASSETS
+        ),
+        "terminal_verifier": verifier_pod(
+            plan, terminal, LaunchKey(7, 2, Role.VERIFIER, 3), LANES_WITH_ASSETS, workspace
+        ),
+        "code_verifier": verifier_pod(
+            closed, code_task(), LaunchKey(3, 1, Role.VERIFIER, 1), LANES, candidate()
+        ),
+        "repeat_code_verifier": verifier_pod(
+            closed, repeat_code_task(), LaunchKey(3, 1, Role.VERIFIER, 1), LANES, candidate()
+        ),
+        "shared_code_verifier": verifier_pod(
+            closed, shared_code_task(), LaunchKey(3, 1, Role.VERIFIER, 1), LANES, candidate()
+        ),
+        "patch_verifier": verifier_pod(
+            plan, patch_task(), LaunchKey(4, 1, Role.VERIFIER, 1), LANES, candidate(patch=PATCH)
+        ),
+        "deny_policy": deny_policy(plan),
+        "canary": canary_pod(plan, 1, TARGETS, PodUserNamespaces.ON),
+        "control": control_pod(plan, 1, TARGETS),
+    }
+
+
+def agent_run(plan: RunPlan, kind: str, task: TaskPlan) -> tuple[RunPlan, TaskPlan]:
+    """Return the same run with the tool of a model provider."""
+    harness = harness_config(kind, {"model": "m-1"})
+    assert isinstance(harness, ProviderHarness)
+    overlays = {kind: {"1.2.3": f"securebench/overlay-{kind}:1.2.3", "latest": "1.2.3"}}
+    agent = agent_plan(harness, overlays)
+    extraction = extraction_for(task.task.task_type, harness)
+    prompt = task_prompt(extraction, task.workspace, harness.task_file)
+    command = cli_named(harness.type).command(harness, prompt, PROVIDER_URL)
+    planned = replace(plan.harness, type=kind, command=(), agent=agent)
+    return replace(plan, harness=planned, egress=PROVIDER), replace(
+        task, command=command, extraction=extraction
+    )
+
+
+def agent_golden(plan: RunPlan) -> dict[str, dict[str, object]]:
+    """Return harness Pods of both tools: one works in a checkout, one writes an answer."""
+    codex = agent_run(plan, "codex", patch_task(workdir="/testbed"))
+    claude = agent_run(replace(plan, pods=USER_NAMESPACE_PODS), "claude_code", text_task())
+    return {
+        "codex_harness": harness_pod(*codex, LaunchKey(4, 1, Role.HARNESS, 1), LANES),
+        "claude_harness": harness_pod(*claude, LaunchKey(0, 1, Role.HARNESS, 1), LANES),
+    }
+
+
+def egress_golden(plan: RunPlan, task: TaskPlan) -> dict[str, dict[str, object]]:
+    """Return the manifests of a run that has egress."""
+    domains = replace(plan, egress=DOMAINS)
+    provider = replace(plan, egress=PROVIDER, pods=USER_NAMESPACE_PODS)
+    return {
+        "egress_harness": harness_pod(domains, task, LaunchKey(0, 1, Role.HARNESS, 1), LANES),
+        "egress_canary": canary_pod(domains, 1, TARGETS, PodUserNamespaces.OFF),
+        "egress_policy": egress_policy(domains),
+        "gateway_service": gateway_service(domains),
+        "gateway": gateway_pod(domains, 1, PLAIN_GATEWAY),
+        "gateway_policy": gateway_policy(domains),
+        "provider_gateway": gateway_pod(provider, 2, GATEWAY),
+        "provider_gateway_policy": gateway_policy(provider, GATEWAY.nameservers),
+    }
+
+
+def golden_text(manifest: dict[str, object]) -> str:
+    """Return a manifest as its golden file has it."""
+    return yaml.safe_dump(manifest, sort_keys=True, width=1_000_000)
+
+
+if __name__ == "__main__":
+    for name, manifest in golden().items():
+        (FOLDER / f"{name}.yaml").write_text(golden_text(manifest), encoding="utf-8")

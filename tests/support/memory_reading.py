@@ -1,0 +1,134 @@
+"""Reads what a candidate left, each job in a process of its own, and says what that took.
+
+Started as ``python -m support.memory_reading``; a job is one line ``["READER", "FOLDER"]``. The
+answer has the growth of the process's peak resident memory in KiB (VmHWM: unlike ``ru_maxrss``, it
+says nothing of processes before it) and the CPU seconds.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from securebench.controller.capture.captured_launch import _is_blank
+from securebench.controller.capture.patches import failed_step, seal_patch
+from securebench.controller.capture.secret_scrubbing import hide_values
+from securebench.controller.capture.secret_values import SecretValues
+from securebench.controller.volume.published import _publish_records
+from securebench.controller.volume.store import RunStore, file_digest
+from securebench.controller.volume.texts import read_texts
+from securebench.core.digests import PREFIX
+from securebench.protocol.extraction import TEXT_FILE
+from securebench.protocol.volume import CANDIDATES, RECORD
+from securebench.run.observe.stage import Code
+from securebench.run.plan.model import LaunchKey, Role, TaskLimits
+from securebench.run.records.record import candidate_record
+from securebench.run.records.record_line import record_line
+from securebench.run.state.attempts import CommandReport, Finish, Outcome, SealedPatch
+from support.build import KEY, history_of, production, sealed, verification
+from support.manifest_samples import patch_task, run_plan
+from unit.ledger.test_ledger_records import CONTEXT
+
+PLAN = replace(patch_task().check.patch, policy={})
+SECRET = "swordfish-value"
+LAUNCH = LaunchKey(*KEY, Role.HARNESS, 1)
+CHECK = LaunchKey(*KEY, Role.VERIFIER, 1)
+
+
+def patch(folder: Path) -> object:
+    """Judge a candidate as a capture does."""
+    return _is_blank(folder / TEXT_FILE), seal_patch(PLAN, folder)
+
+
+def step(folder: Path) -> object:
+    """Read what a check says of the paths that really changed."""
+    report = verification(passed=False, command=CommandReport())
+    return failed_step(PLAN, report, Code.PHASE_FAILED + 5, folder)
+
+
+def streams(folder: Path) -> object:
+    """Fill exposed values up in the streams of a harness."""
+    return hide_values(_store(folder), LAUNCH, SecretValues([SECRET.encode()]))
+
+
+def record(folder: Path) -> object:
+    """Write the record of a refused or a verified patch."""
+    store, task = _store(folder), patch_task(index=0)
+    task = replace(task, check=replace(task.check, patch=PLAN))
+    made = production(candidate=sealed(patch=SealedPatch()))
+    finish = Finish(KEY, Outcome.SCORED, passed=True)
+    report = verification(command=CommandReport(exit_code=0, phase="checks"))
+    history = history_of(production=made, verification=report, finish=finish, launches=1)
+    texts = read_texts(store, history)
+    line = record_line(
+        candidate_record(run_plan(task), task, history, texts, CONTEXT), TaskLimits()
+    )
+    return store.write_record(KEY, line)
+
+
+def export(folder: Path) -> object:
+    """Write candidates.jsonl anew from one record that is there."""
+    return _store(folder).export([(KEY, record_digest(folder))])
+
+
+def publication(folder: Path) -> object:
+    """Write what is published of candidates.jsonl."""
+    return _publish_records(_store(folder).folder / CANDIDATES, folder / "published.jsonl")
+
+
+def record_digest(folder: Path) -> str:
+    """Return the digest of the record that is there, without reading it as a whole."""
+    (path,) = folder.rglob(RECORD)
+    return file_digest(path).removeprefix(PREFIX)
+
+
+def _store(folder: Path) -> RunStore:
+    store = RunStore(folder, "u")
+    for launch in (LAUNCH, CHECK):
+        store.make_launch_folders(launch)
+    return store
+
+
+def peak_kib() -> int:
+    """Return the most memory that this process ever had."""
+    lines = Path("/proc/self/status").read_text().splitlines()
+    return next(int(line.split()[1]) for line in lines if line.startswith("VmHWM"))
+
+
+READERS: Mapping[str, Callable[[Path], Any]] = {
+    "patch": patch,
+    "step": step,
+    "streams": streams,
+    "record": record,
+    "export": export,
+    "publication": publication,
+}
+
+
+def measured(reader: str, folder: str) -> str:
+    """Run one reader and say what it took."""
+    before, began = peak_kib(), time.process_time()
+    READERS[reader](Path(folder))
+    seconds = time.process_time() - began
+    return json.dumps({"kib": peak_kib() - before, "seconds": seconds})
+
+
+def main() -> None:
+    """Read jobs, each in a process of its own; those share the loaded modules with this one."""
+    for job in sys.stdin:
+        child = os.fork()
+        if not child:
+            sys.stdout.write(measured(*json.loads(job)) + "\n")
+            sys.stdout.flush()
+            os._exit(0)
+        os.waitpid(child, 0)
+
+
+if __name__ == "__main__":
+    main()
