@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from cluster.shell import Shell
+from support.readme_pack import write_readme_pack
 from support.release import ROOT, Record, Release, release
-from unit.benchmarks.test_readme_pack import write_readme_pack
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(420)]
 

@@ -33,7 +33,7 @@ from securebench.run.records.record_line import record_line
 from securebench.run.state.attempts import CommandReport, Finish, Outcome, SealedPatch
 from support.build import KEY, history_of, production, sealed, verification
 from support.manifest_samples import patch_task, run_plan
-from unit.ledger.test_ledger_records import CONTEXT
+from support.records import CONTEXT
 
 PLAN = replace(patch_task().check.patch, policy={})
 SECRET = "swordfish-value"

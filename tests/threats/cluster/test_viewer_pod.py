@@ -9,13 +9,12 @@ from pathlib import Path
 import pytest
 
 from securebench.client.commands import results as command
+from support.cli_fixtures import finished, interrupt, shell
 from support.cli_shell import Shell
 from support.release import CommandError, Raw, Release
 from threats.honest import APP
 from threats.kit.arena import Arena
 from threats.kit.batch import Batch
-from unit.cli.conftest import interrupt, shell
-from unit.cli.test_cli_runs import finished
 
 __all__ = ["finished", "interrupt", "shell"]
 

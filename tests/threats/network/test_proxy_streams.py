@@ -16,9 +16,7 @@ from securebench.gateway.proxy.tunnel import _Tunnel
 from securebench.gateway.server.admission import Admission
 from securebench.gateway.server.context import RunGateway
 from securebench.gateway.server.launch import Identity, ServedLaunch
-from support.gateways import POD, POD_UID, claims, client_hello
-from threats.network.loopback_gateway import LISTED, connect, get, preface, status, way
-from unit.egress.test_egress_hello import (
+from support.client_hello import (
     BEGIN,
     NAME,
     extension,
@@ -28,6 +26,8 @@ from unit.egress.test_egress_hello import (
     sni,
     vector,
 )
+from support.gateways import POD, POD_UID, claims, client_hello
+from threats.network.loopback_gateway import LISTED, connect, get, preface, status, way
 
 pytestmark = pytest.mark.short
 HELLO = client_hello(LISTED)

@@ -9,7 +9,7 @@ import pytest
 from threats.honest import TEXT, assert_passed
 from threats.kit.arena import Arena
 from threats.kit.batch import Batch, Trial
-from threats.resources.test_limits import EATS, SMALL_MEMORY
+from threats.resources.small_memory import EATS, SMALL_MEMORY
 
 ANSWER = {"accepted_answers": ["4"]}
 CHILD_EATS = f"""\

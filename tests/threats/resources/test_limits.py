@@ -19,10 +19,8 @@ from threats.kit.arena import Arena
 from threats.kit.batch import Batch, Trial, Weakening
 from threats.kit.outcomes import not_applicable
 from threats.kit.program import TIMED_OUT, run_supervise
+from threats.resources.small_memory import EATS, MEBIBYTE, SMALL_MEMORY
 
-MEBIBYTE = 1 << 20
-SMALL_MEMORY = {"limits": {"memory": "48Mi"}, "requests": {"memory": "48Mi"}}
-EATS = f"held = [bytearray(b'x' * {MEBIBYTE}) for _ in range(150)]"
 FILLS = "head -c 56m /dev/zero > /dev/shm/held"
 """Little memory of its own: the largest process beside it is the supervisor."""
 CODE_TESTS = {"tests": {"source": "inline", "code": "assert answer(6) == 42\n"}}

@@ -28,7 +28,7 @@ from securebench.run.state.entries import Entry
 from threats.honest import TERMINAL, TEXT
 from threats.kit.arena import Arena
 from threats.kit.batch import Batch
-from unit.ledger.test_ledger_journal import ENTRIES, UID
+from support.journal_entries import ENTRIES, UID
 
 OTHER_UID = "another-uid"
 TIME_LIMIT_SECONDS = 120

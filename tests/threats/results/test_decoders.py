@@ -25,8 +25,8 @@ from securebench.controller.volume.journal import encode_all, first_link, read_e
 from securebench.core.errors import SecureBenchError, TransientClusterError
 from securebench.run.observe import termination
 from securebench.sandbox import courier
-from unit.kube.test_kube_podexec import SUCCESS, Socket, execute
-from unit.ledger.test_ledger_journal import ENTRIES, UID
+from support.exec_socket import SUCCESS, Socket, execute
+from support.journal_entries import ENTRIES, UID
 
 ODD: dict[str, Callable[[str, str], str]] = {
     "duplicate key": lambda text, key: f'{{"{key}":{json.dumps(json.loads(text)[key])},{text[1:]}',

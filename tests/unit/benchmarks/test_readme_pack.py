@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 from pathlib import Path
 
 import pytest
@@ -14,19 +13,7 @@ from securebench.audit.subject import load_subject
 from securebench.benchmark.families.registry import text_verifier
 from securebench.cli.main import app
 from securebench.run.api.models import BenchmarkRunSpec
-
-README = (Path(__file__).parents[3] / "README.md").read_text(encoding="utf-8")
-CHAPTER = README.partition("## A first pack of your own")[2].partition("\n## ")[0]
-BLOCKS = re.findall(r"```(yaml|json)\n(.*?)```", CHAPTER, re.DOTALL)
-FILES = ("manifest.yaml", "tasks.jsonl", "tester.yaml", "oracle/answers.jsonl", "run.yaml")
-"""In the order in which the chapter shows them."""
-
-
-def write_readme_pack(folder: Path) -> None:
-    """Write the files that the chapter shows."""
-    (folder / "oracle").mkdir(parents=True)
-    for name, (_, content) in zip(FILES, BLOCKS, strict=True):
-        (folder / name).write_text(content, encoding="utf-8")
+from support.readme_pack import write_readme_pack
 
 
 @pytest.fixture

@@ -5,7 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from securebench.cluster.port import ObjectKind, metadata
+from securebench.cluster.port import ObjectKind
+from support.cli_fixtures import only_run
 from support.cli_shell import Shell
 from support.fake_operator import OperatorRun, complete, record
 
@@ -18,24 +19,12 @@ async def going_on(run: OperatorRun) -> None:
 
 
 @pytest.fixture
-def finished(shell: Shell) -> str:
-    """Run to the end and return the name of the run."""
-    assert shell.run().code == 0
-    return only_run(shell)
-
-
-@pytest.fixture
 def active(shell: Shell) -> str:
     """Start a run, leave it and return its name."""
     shell.script = going_on
     assert shell.run().code == 130
     shell.script = complete
     return only_run(shell)
-
-
-def only_run(shell: Shell) -> str:
-    (run,) = shell.namespace.runs()
-    return str(metadata(run)["name"])
 
 
 def pack_of(shell: Shell) -> str:

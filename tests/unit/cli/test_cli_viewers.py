@@ -11,11 +11,9 @@ from securebench.client.volume.connection import viewers_pod
 from securebench.cluster.port import ObjectKind
 from securebench.controller.exec import viewers
 from securebench.controller.volume.published import prepare_published
+from support.cli_fixtures import only_run
 from support.cli_shell import Shell
 from support.fake_operator import OperatorRun, record
-from unit.cli.test_cli_runs import finished, only_run
-
-__all__ = ["finished"]
 
 
 def test_a_viewer_fetches_an_ended_run(shell: Shell, finished: str) -> None:

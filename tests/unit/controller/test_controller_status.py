@@ -10,7 +10,7 @@ from securebench.run.state.entries import Isolated, RunEnded
 from securebench.run.state.history import RunHistory, run_history
 from support.build import NOW, many_tasks, plan_of
 from support.manifest_samples import text_task
-from unit.ledger.test_ledger_records import SCHEMA
+from support.records import SCHEMA
 
 LIMIT_BYTES = 32 * 1024
 

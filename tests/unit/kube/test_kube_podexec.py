@@ -1,17 +1,14 @@
 import asyncio
 import json
 from collections import deque
-from contextlib import asynccontextmanager
 from types import SimpleNamespace
 
 import aiohttp
 import pytest
 
-from securebench.cluster.podexec import exit_code, run_exec
+from securebench.cluster.podexec import exit_code
 from securebench.core.errors import PermanentClusterError, TransientClusterError
-
-SUCCESS = b'{"metadata":{},"status":"Success"}'
-CLOSED = SimpleNamespace(type=aiohttp.WSMsgType.CLOSED, data=None)
+from support.exec_socket import SUCCESS, Socket, execute
 
 
 def failure(code):
@@ -21,54 +18,9 @@ def failure(code):
     ).encode()
 
 
-class Socket:
-    """A websocket whose other side answers when stdin is closed, or at once without stdin."""
-
-    def __init__(self, *answers, protocol="v5.channel.k8s.io", breaks=False):
-        self.protocol = protocol
-        self.sent = []
-        self.stdin_closed = asyncio.Event()
-        self.breaks = breaks
-        self._answers = deque(answers)
-
-    async def send_bytes(self, data):
-        if self.breaks:
-            raise ConnectionResetError
-        self.sent.append(data)
-        if data == b"\xff\x00":
-            self.stdin_closed.set()
-
-    async def receive(self):
-        if not self._answers:
-            return CLOSED
-        return SimpleNamespace(type=aiohttp.WSMsgType.BINARY, data=self._answers.popleft())
-
-
-class Cluster:
-    def __init__(self, socket):
-        self.socket = socket
-        self.opened = None
-
-    @asynccontextmanager
-    async def websocket(self, path, query, protocol):
-        self.opened = (path, query, protocol)
-        yield self.socket
-
-
 async def pieces(*parts):
     for part in parts:
         yield part
-
-
-async def execute(socket, *, stdin=None, argv=("true",)):
-    out = bytearray()
-
-    async def stdout(piece):
-        out.extend(piece)
-
-    cluster = Cluster(socket)
-    result = await run_exec(cluster, "pod-1", "operator", argv, stdin, stdout)
-    return result, bytes(out), cluster.opened
 
 
 async def test_output_by_channel_and_exit_code():

@@ -12,7 +12,7 @@ from securebench.run.records.record_line import record_line
 from securebench.run.state.attempts import CommandReport, DiffReport, Finish, Outcome, SealedPatch
 from support.build import KEY, history_of, production, sealed, verification
 from support.manifest_samples import BASE_COMMIT, PATCH, TEST_PATCH, patch_task, run_plan
-from unit.ledger.test_ledger_records import CONTEXT, VALIDATOR
+from support.records import CONTEXT, VALIDATOR
 
 TASK = patch_task(index=0)
 GOOD = "diff --git a/src/x b/src/x\n--- a/src/x\n+++ b/src/x\n@@ -1 +1 @@\n-a\n+b\n"

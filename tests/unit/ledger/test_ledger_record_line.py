@@ -9,7 +9,7 @@ from securebench.run.records.record import RecordTexts
 from securebench.run.records.record_line import cut, record_line
 from securebench.run.state.attempts import CommandReport, Outcome
 from support.manifest_samples import digest
-from unit.ledger.test_ledger_records import PRODUCTION, VALIDATOR, failed, history, record
+from support.records import PRODUCTION, VALIDATOR, failed, history, record
 
 
 class TestLine:

@@ -25,14 +25,14 @@ from securebench.run.pods.verify.counting import CHECKS
 from securebench.run.records.labels import Credentials, Grading, IsolationLabels, Network
 from securebench.run.records.record_line import record_line
 from securebench.run.state.attempts import Outcome
-from unit.ledger.test_ledger_records import (
+from support.manifest_samples import terminal_task
+from support.records import (
     SCHEMA,
     VALIDATOR,
     checked,
     failed,
     history,
     record,
-    terminal_task,
 )
 
 SAID = SCHEMA["properties"]

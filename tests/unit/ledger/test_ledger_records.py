@@ -2,13 +2,10 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import pytest
-from jsonschema import Draft202012Validator
 
-import securebench.schemas as schemas_folder
 from securebench.benchmark.pack.task import SecureBenchTask
 from securebench.benchmark.resources import Lane, Resource, ResourceBundle
 from securebench.core.errors import InvariantViolationError
@@ -16,23 +13,18 @@ from securebench.protocol.audit_result import PackAudit
 from securebench.protocol.extraction import Extraction
 from securebench.run.decide.machine import after_production
 from securebench.run.plan.model import AttemptKey, PodUserNamespaces, TaskLimits, VerifierKind
-from securebench.run.records.labels import IsolationLabels
 from securebench.run.records.record import (
     TIMING_FIELDS,
-    RecordContext,
     RecordTexts,
     candidate_record,
 )
 from securebench.run.records.record_line import record_line
 from securebench.run.state.attempts import (
-    AttemptHistory,
     CommandReport,
     Finish,
-    HarnessResult,
     Outcome,
     PodFacts,
     StreamInfo,
-    VerifierResult,
 )
 from support.manifest_samples import (
     CHECK_COMMAND,
@@ -44,79 +36,22 @@ from support.manifest_samples import (
     terminal_task,
     text_task,
 )
-
-SCHEMA = json.loads(
-    (Path(next(iter(schemas_folder.__path__))) / "record.schema.json").read_text(encoding="utf-8")
-)
-VALIDATOR = Draft202012Validator(SCHEMA, format_checker=Draft202012Validator.FORMAT_CHECKER)
-CONTEXT = RecordContext(IsolationLabels.VERIFIED, finished_at=1_767_225_700.25, run_ordinal=3)
-STARTED_AT = 1_767_225_600.0
-FACTS = PodFacts(image_id="registry.example/task@sha256:1", node="n", user_namespace=True)
-PRODUCTION = HarnessResult(
-    launch=1,
-    command=CommandReport(exit_code=3, duration_seconds=1.5, phase="harness"),
-    candidate=candidate(),
-    facts=FACTS,
-)
-VERIFICATION = VerifierResult(
-    launch=2,
-    passed=True,
-    metadata={"verifier": "short_answer", "match_strategy": "normalized_exact"},
-    command=CommandReport(),
-    facts=PodFacts(image_id="registry.example/pod@sha256:2"),
-)
-TEXTS = RecordTexts(producer_stdout="Erie \n", candidate="Erie \n")
-
-
-def history(outcome: Outcome = Outcome.SCORED, **changes: Any) -> AttemptHistory:
-    finish = Finish(AttemptKey(0, 1), outcome, passed=True if outcome is Outcome.SCORED else None)
-    return replace(
-        AttemptHistory(
-            key=AttemptKey(0, 1),
-            launches=2,
-            production=PRODUCTION,
-            verification=VERIFICATION,
-            finish=finish,
-            started_at=STARTED_AT,
-        ),
-        **changes,
-    )
-
-
-def failed(outcome: Outcome, reason: str, phase: str, **changes: Any) -> Finish:
-    finish = Finish(AttemptKey(0, 1), outcome, reason, phase, "it went wrong", passed=False)
-    return replace(finish, **changes)
-
-
-def unchecked(
-    past: AttemptHistory, task: Any = None, texts: RecordTexts = TEXTS, **plan_changes: Any
-) -> dict[str, Any]:
-    task = text_task() if task is None else task
-    return candidate_record(run_plan(task, **plan_changes), task, past, texts, CONTEXT)
-
-
-def record(past: AttemptHistory, *given: Any, **changes: Any) -> dict[str, Any]:
-    made = unchecked(past, *given, **changes)
-    VALIDATOR.validate(json.loads(b"".join(record_line(made, TaskLimits()))))
-    return made
-
-
-CHECK_VERIFICATION = replace(
+from support.records import (
+    CHECK_VERIFICATION,
+    CONTEXT,
+    FACTS,
+    PRODUCTION,
+    STARTED_AT,
+    TEXTS,
+    VALIDATOR,
     VERIFICATION,
-    metadata={},
-    command=CommandReport(exit_code=1, duration_seconds=2.0, phase="checker"),
-    stdout=StreamInfo(3_000_000, truncated=True),
+    WORKSPACE_PRODUCTION,
+    checked,
+    failed,
+    history,
+    record,
+    unchecked,
 )
-WORKSPACE_PRODUCTION = replace(PRODUCTION, candidate=candidate("workspace.tar", dropped_entries=4))
-
-
-def checked(**changes: Any) -> AttemptHistory:
-    return history(
-        production=WORKSPACE_PRODUCTION,
-        verification=CHECK_VERIFICATION,
-        finish=Finish(AttemptKey(7, 1), Outcome.SCORED, passed=False),
-        **changes,
-    )
 
 
 class TestScored:

@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from securebench.run.records.summary import RecordFacts, record_facts, run_summary
-from unit.ledger.test_ledger_records import history, record
+from support.records import history, record
 
 
 class TestSummary:

@@ -1,0 +1,42 @@
+"""Fixtures of the command line before a fake namespace: a terminal, and a run that has ended."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from securebench.cluster.port import metadata
+from support.cli_shell import Shell
+from support.interrupts import interruptible
+
+
+@pytest.fixture
+def shell(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Shell:
+    made = Shell(tmp_path)
+    monkeypatch.chdir(tmp_path)
+    for module in ("client.session.facade", "client.commands.packs", "client.commands.results"):
+        monkeypatch.setattr(f"securebench.{module}.open_connection", made.connect)
+    monkeypatch.setattr("securebench.client.commands.runs.open_cluster", made.open_cluster)
+    monkeypatch.setattr("securebench.client.commands.results.open_published", made.open_published)
+    return made
+
+
+@pytest.fixture(autouse=True)
+def interrupt() -> Iterator[None]:
+    """Let Ctrl-C interrupt, also where the tests were started in the background of a shell."""
+    with interruptible():
+        yield
+
+
+@pytest.fixture
+def finished(shell: Shell) -> str:
+    """Run to the end and return the name of the run."""
+    assert shell.run().code == 0
+    return only_run(shell)
+
+
+def only_run(shell: Shell) -> str:
+    (run,) = shell.namespace.runs()
+    return str(metadata(run)["name"])
