@@ -2,7 +2,7 @@
 
 The changes follow from the seed; how far the loop gets depends on the machine. ``FUZZ_SECONDS`` is
 the time per target, ``FUZZ_SEED`` gives other inputs, ``FUZZ_KEEP=1`` writes inputs that reach new
-lines to ``corpus/<target>/``.
+lines to ``corpus/<target>/``; ``minimise`` deletes those that later ones make redundant.
 """
 
 from __future__ import annotations
@@ -98,6 +98,11 @@ class Coverage:
             yield
         finally:
             sys.settrace(before)
+
+    @property
+    def reached(self) -> frozenset[int]:
+        """What the last input reached."""
+        return frozenset(self._seen)
 
     def is_new(self) -> bool:
         """Tell whether the last input reached something new."""

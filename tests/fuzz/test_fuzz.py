@@ -7,21 +7,9 @@ import sys
 
 import pytest
 
-from fuzz import agents, archives, egress, relay, sockets, texts, trees
 from fuzz.loop import Campaign, corpus_of, replay
+from fuzz.targets import TARGETS
 
-TARGETS = {
-    target.name: target
-    for target in (
-        archives.BUNDLE,
-        trees.TREE,
-        sockets.SOCKET,
-        agents.AGENT,
-        *egress.TARGETS,
-        *relay.TARGETS,
-        *texts.TARGETS,
-    )
-}
 SECONDS = float(os.environ.get("FUZZ_SECONDS", "5"))
 SEED = os.environ.get("FUZZ_SEED", "1")
 

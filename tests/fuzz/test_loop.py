@@ -13,6 +13,7 @@ import pytest
 
 from fuzz import archives, loop, texts
 from fuzz.loop import Campaign, Target, replay
+from fuzz.minimise import redundant
 from fuzz.mutations import MAX_INPUT_BYTES, mutated
 from securebench.core.errors import StorageError
 
@@ -87,6 +88,14 @@ def test_a_path_that_only_git_sees_is_found(monkeypatch) -> None:
     monkeypatch.setattr(texts, "judge_patch", lambda *given: replace(judge(*given), applied=("y",)))
     with pytest.raises(AssertionError, match="patch: AssertionError"):
         replay(texts.PATCH, texts.PATCH_SEEDS[0])
+
+
+def test_inputs_without_which_the_others_reach_as_much_are_redundant() -> None:
+    target = Target("none", staircase, seeds=(b"A",), traced=(__file__,))
+    inputs = {"seed": b"A", "first": b"F", "second": b"FU", "longer": b"FUA", "third": b"FUZ"}
+
+    assert redundant(target, inputs) == ["first", "seed", "second", "longer"]
+    assert redundant(target, {"a": b"FUAA", "b": b"FUA", "c": b"B"}) == ["c", "a"]
 
 
 def test_the_same_seed_makes_the_same_inputs() -> None:
