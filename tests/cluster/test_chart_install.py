@@ -9,7 +9,9 @@ import subprocess
 import time
 import uuid
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any, NamedTuple
 
 import pytest
@@ -88,22 +90,17 @@ def recycle() -> None:
     tool(str(ROOT / "tests" / "cluster" / "cluster"), "recycle")
 
 
-@pytest.fixture
-def release_in() -> Iterator[Callable[[str], Release]]:
+@contextmanager
+def release_in(level: str) -> Iterator[Release]:
     """Make a namespace that enforces a Pod Security level; it is removed afterwards."""
-    made: list[str] = []
-
-    def make(level: str) -> Release:
-        namespace = f"install-{uuid.uuid4().hex[:8]}"
-        tool("kubectl", "create", "namespace", namespace)
-        made.append(namespace)
+    namespace = f"install-{uuid.uuid4().hex[:8]}"
+    tool("kubectl", "create", "namespace", namespace)
+    try:
         tool("kubectl", "label", "namespace", namespace, f"{ENFORCE}={level}")
-        return Release(namespace)
-
-    yield make
-    for namespace in made:
+        yield Release(namespace)
+    finally:
         tool("kubectl", "delete", "namespace", namespace, "--ignore-not-found", timeout=180)
-    recycle()
+        recycle()
 
 
 def slow_copy(folder: Path, name: str, seconds: int) -> Path:
@@ -132,10 +129,13 @@ def verdicts(records: list[dict[str, Any]]) -> list[tuple[Any, ...]]:
     return [tuple(record.get(key) for key in keys) for record in records]
 
 
-def test_a_release_runs_a_pack_and_is_upgraded_under_a_run(
-    release_in: Callable[[str], Release], tmp_path: Path
-) -> None:
-    release = release_in("restricted")
+@pytest.mark.beside
+def test_a_release_runs_a_pack_and_is_upgraded_under_a_run() -> None:
+    with release_in("restricted") as release, TemporaryDirectory() as folder:
+        run_and_upgrade(release, Path(folder))
+
+
+def run_and_upgrade(release: Release, folder: Path) -> None:
     release.install()
     first = release.start(PACK)
     release.wait(first)
@@ -150,7 +150,7 @@ def test_a_release_runs_a_pack_and_is_upgraded_under_a_run(
     # What the finished run still had is taken away meanwhile.
     until(lambda: {*release.names(EVERYTHING)} <= objects, "nothing of the test is left")
 
-    second = release.start(slow_copy(tmp_path / "pack", "upgraded", seconds=5))
+    second = release.start(slow_copy(folder / "pack", "upgraded", seconds=5))
     before = release.get(POD)["metadata"]["uid"]
     until(lambda: _done(release, second) >= 1, "a finished task")
     release.helm(
@@ -179,12 +179,15 @@ def _done(release: Release, run: str) -> int:
     return int(tasks.get("done", 0))
 
 
-def test_an_uninstalled_release_leaves_results_and_nothing_that_hangs(
-    release_in: Callable[[str], Release], tmp_path: Path
-) -> None:
-    release = release_in("baseline")
+@pytest.mark.beside
+def test_an_uninstalled_release_leaves_results_and_nothing_that_hangs() -> None:
+    with release_in("baseline") as release, TemporaryDirectory() as folder:
+        uninstall(release, Path(folder))
+
+
+def uninstall(release: Release, folder: Path) -> None:
     release.install("settings.userNamespaces=Never")
-    run = release.start(slow_copy(tmp_path / "pack", "cut-off", seconds=60))
+    run = release.start(slow_copy(folder / "pack", "cut-off", seconds=60))
     until(lambda: bool(harness_pods(release)), "a harness Pod")
     assert CLAIM.removeprefix("pvc/") in release.helm("uninstall", "--wait")
     own = (OWN_KINDS, "-l", "app.kubernetes.io/instance=securebench")

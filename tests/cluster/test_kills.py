@@ -71,16 +71,16 @@ PAUSES = (0.5, 7.0)
 """Seconds between two kills; an operator needs two to four to take its runs over."""
 
 
-@pytest.fixture
-def own() -> Iterator[Release]:
-    with release("sb-kills", {}) as installed:
-        yield installed
-
-
+@pytest.mark.beside
 @pytest.mark.parametrize(
     "form", [SHORT, pytest.param(LONG, marks=pytest.mark.slow)], ids=["short", "long"]
 )
-def test_records_do_not_show_that_the_operator_was_killed(own: Release, form: Form) -> None:
+def test_records_do_not_show_that_the_operator_was_killed(form: Form) -> None:
+    with release("sb-kills", {}) as own:
+        kill_and_compare(own, form)
+
+
+def kill_and_compare(own: Release, form: Form) -> None:
     make_pack(own, form.tasks)
     start(own, "shielded", form.parallelism)
     assert condition(own.wait_ended("shielded"))["reason"] == "Completed"

@@ -7,7 +7,21 @@ from collections.abc import Iterator
 import pytest
 
 from e2e.scenario import Starter, scenarios
+from support.beside import (
+    pytest_collection_modifyitems,
+    pytest_pyfunc_call,
+    pytest_runtestloop,
+    pytest_sessionfinish,
+)
 from support.release import Release, release
+
+__all__ = [
+    "pytest_collection_modifyitems",
+    "pytest_pyfunc_call",
+    "pytest_runtestloop",
+    "pytest_sessionfinish",
+]
+
 
 VALUES = {
     "settings.bounds.workspaceBytes": 64 * 1024 * 1024,

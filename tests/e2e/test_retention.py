@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Iterator
+from contextlib import AbstractContextManager
 
 import pytest
 
@@ -18,11 +18,9 @@ TTL_SECONDS = 8
 WAIT_SECONDS = 90
 
 
-@pytest.fixture(scope="module")
-def sweeping() -> Iterator[Release]:
-    """A release that keeps results for some seconds."""
-    with release("sb-ttl", {"settings.retention.resultsTtlSeconds": TTL_SECONDS}) as installed:
-        yield installed
+def sweeping() -> AbstractContextManager[Release]:
+    """Install a release that keeps results for some seconds."""
+    return release("sb-ttl", {"settings.retention.resultsTtlSeconds": TTL_SECONDS})
 
 
 def entry(release: Release, run: str) -> Raw:
@@ -46,7 +44,13 @@ def until_removed(release: Release, run: str) -> None:
     time.sleep(2)
 
 
-def test_a_run_is_deleted_and_its_results_after_it(sweeping: Release) -> None:
+@pytest.mark.beside
+def test_a_run_is_deleted_and_its_results_after_it() -> None:
+    with sweeping() as installed:
+        delete_when_it_is_over(installed)
+
+
+def delete_when_it_is_over(sweeping: Release) -> None:
     run = begin(sweeping, rows(1), ANSWER, retention={"ttlSecondsAfterFinished": 1})
     uid = sweeping.get("benchmarkrun", run)["metadata"]["uid"]
     sweeping.kubectl("wait", "--for=delete", f"benchmarkrun/{run}", f"--timeout={WAIT_SECONDS}s")
@@ -57,7 +61,13 @@ def test_a_run_is_deleted_and_its_results_after_it(sweeping: Release) -> None:
         sweeping.get("benchmarkrun", run)
 
 
-def test_of_a_run_that_stays_its_end_is_left(sweeping: Release) -> None:
+@pytest.mark.beside
+def test_of_a_run_that_stays_its_end_is_left() -> None:
+    with sweeping() as installed:
+        keep_the_end(installed)
+
+
+def keep_the_end(sweeping: Release) -> None:
     run = begin(sweeping, rows(1), ANSWER)
     ended = sweeping.wait_ended(run)
     uid = ended["metadata"]["uid"]

@@ -18,6 +18,7 @@ from typing import Any
 import pytest
 
 from securebench.controller.volume.journal import read_entries
+from support import api
 
 ROOT = Path(__file__).parents[2]
 CHART = ROOT / "charts" / "securebench"
@@ -91,12 +92,12 @@ class Release:
         """Return a BenchmarkRun as soon as something holds for it."""
         deadline = time.monotonic() + seconds
         while True:
-            seen = self.get("benchmarkrun", run)
+            seen = api.benchmark_run(self.namespace, run)
             if what(seen):
                 return seen
             if time.monotonic() > deadline:
                 raise CommandError(f"{run} after {seconds} s:\n{self._story(seen)}")
-            time.sleep(0.5)
+            time.sleep(0.25)
 
     def wait_ended(self, run: str, seconds: float = 420) -> Raw:
         """Return a BenchmarkRun that has ended."""

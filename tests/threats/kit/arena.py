@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import uuid
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 
+from support import api
 from support.release import Raw, Record, Release, benchmark_run, condition, keyed_pack, release
 from threats.kit import weaken
 from threats.kit.batch import Batch, Trial
@@ -127,7 +127,7 @@ class Arena:
         runs = (
             run
             for place in self._places.values()
-            for run in json.loads(place.release.kubectl("get", "brun", "-o", "json"))["items"]
+            for run in api.benchmark_runs(place.release.namespace)
         )
         return sum(not _has_ended(run) for run in runs)
 
