@@ -37,15 +37,24 @@ RAISED = {
 }
 
 
-@pytest.mark.parametrize("text", [IMPORTING, IMPORTED_EARLY], ids=["late", "early"])
-@pytest.mark.parametrize("name", RAISED)
-def test_what_candidate_code_raises_is_no_pass(place, name, text):
-    place.add("tests/test_a.py", text + "def test_other():\n    pass\n")
+OTHER = "def test_other():\n    pass\n"
+TWO = {"late": IMPORTING + OTHER, "early": IMPORTED_EARLY + OTHER}
+
+
+@pytest.mark.parametrize("text", TWO)
+def test_honest_work_passes(place, text):
+    place.add("tests/test_a.py", TWO[text])
     assert place.run("tests", is_precheck=True).returncode == 0
-    place.candidate("solution.py", RAISED[name])
-    assert place.run("tests").returncode != 0
     place.candidate("solution.py", HONEST)
     assert place.run("tests").returncode == 0
+
+
+@pytest.mark.parametrize("text", TWO)
+@pytest.mark.parametrize("name", RAISED)
+def test_what_candidate_code_raises_is_no_pass(place, name, text):
+    place.add("tests/test_a.py", TWO[text])
+    place.candidate("solution.py", RAISED[name])
+    assert place.run("tests").returncode != 0
 
 
 DECLARED = {
