@@ -206,10 +206,11 @@ class Campaign:
             for data in [*corpus_of(self.target), *self.target.seeds]:
                 self._try(data, root, is_traced=True)
             while time.monotonic() < end:
-                self._try(self._next(), root, is_traced=self._random.random() < TRACED_SHARE)
+                self._try(self.next_input(), root, is_traced=self._random.random() < TRACED_SHARE)
         return Stats(self.inputs, len(self._coverage.all), len(self.pool))
 
-    def _next(self) -> bytes:
+    def next_input(self) -> bytes:
+        """Return a changed input of the pool."""
         newest = self.pool[-8:] if self._random.random() < 0.3 else self.pool
         base = self._random.choice(newest)
         other = self._random.choice(self.pool)

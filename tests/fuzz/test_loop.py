@@ -101,7 +101,7 @@ def test_inputs_without_which_the_others_reach_as_much_are_redundant() -> None:
 def test_the_same_seed_makes_the_same_inputs() -> None:
     def inputs() -> list[bytes]:
         campaign = Campaign(texts.ENV, "7", pool=list(texts.ENV.seeds))
-        return [campaign._next() for _ in range(50)]
+        return [campaign.next_input() for _ in range(50)]
 
     assert inputs() == inputs()
 

@@ -460,8 +460,7 @@ class MachineModel(RuleBasedStateMachine):
     def _be_fair(self) -> None:
         """Let the cluster work as it should until the run has ended."""
         self.fate.fuse = self.fate.fuse if self.spare_fuse else None
-        self.cluster._failures.clear()
-        self.cluster._to_lose = 0
+        self.cluster.recover()
         self.the_user_suspends(suspend=False)
         for _ in range(FAIR_ROUNDS):
             for view in self._pods():

@@ -202,6 +202,11 @@ class FakeCluster:
         """
         self._failures.append(_Failure(verb, kind, error, before))
 
+    def recover(self) -> None:
+        """Fail no further call, and hide no further change."""
+        self._failures.clear()
+        self._to_lose = 0
+
     def lose_events(self, count: int) -> None:
         """Hide the next changes from every watch."""
         self._to_lose += count

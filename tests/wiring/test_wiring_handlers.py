@@ -11,6 +11,7 @@ import pytest
 
 from securebench.controller.process import handlers
 from securebench.controller.process.handlers import Operator
+from securebench.controller.process.supervisor import Supervisor
 from support.build import FakeClock, context_of, run_body, settings_of
 from support.fake_cluster import FakeCluster
 
@@ -71,7 +72,7 @@ async def test_every_event_goes_to_the_supervisor_and_returns_nothing(operator, 
     await started(operator, tmp_path)
     body = run_body(nonsense=1)
     body["metadata"] |= {"uid": "u", "generation": 1, "namespace": "bench"}
-    seen = mock.patch.object(operator._supervisor, "observe")
+    seen = mock.patch.object(Supervisor, "observe")
     with seen as observe:
         for kind in (None, "ADDED", "MODIFIED", "DELETED"):
             found = await operator.event(type=kind, body=kopf.Body(body), patch=None, logger=None)

@@ -236,7 +236,7 @@ def test_a_full_quota_is_waited_for(world):
     world.passes(20, seconds=20.0)
     assert world.launcher.state.quota == "exceeded quota: pods"
     assert world.keeper.known.failure == ""
-    world.cluster._failures.clear()
+    world.cluster.recover()
     world.passes(3, seconds=20.0)
     assert world.pods() == [f"{NAME}-1"]
 

@@ -432,12 +432,9 @@ async def test_all_mismatches_come_together(world):
 
 async def exists(world, uid):
     body = {"metadata": {"name": "nightly"}}
-    made = await world.cluster.create(ObjectKind.BENCHMARK_RUN, body)
+    await world.cluster.create(ObjectKind.BENCHMARK_RUN, body)
     if uid == "same":
-        world.cluster._objects[ObjectKind.BENCHMARK_RUN]["nightly"] = {
-            **made,
-            "metadata": {**made["metadata"], "uid": EARLIER},
-        }
+        world.cluster.edit(ObjectKind.BENCHMARK_RUN, "nightly", {"metadata": {"uid": EARLIER}})
 
 
 async def test_a_run_that_goes_on_is_not_resumed(world):

@@ -11,7 +11,7 @@ from prometheus_client import make_wsgi_app
 from securebench.controller.process import health, http_port
 
 IDLE = 20
-NAME = health.ACTIVE_RUNS._name
+NAME = health.ACTIVE_RUNS.describe()[0].name
 
 
 @pytest.fixture

@@ -49,7 +49,7 @@ class Bench:
         self.yaml = write_tester(folder)
         self.namespace = Namespace(folder / "volume")
         self.reporter = Recorder()
-        self._suffixes = count()
+        self.suffixes = count()
         self.output = folder / "out"
 
     def start(
@@ -63,7 +63,7 @@ class Bench:
             environ=ENV,
             reporter=self.reporter,
             sleep=self.namespace.sleep,
-            suffix=lambda: f"{next(self._suffixes):06d}",
+            suffix=lambda: f"{next(self.suffixes):06d}",
         )
         return RunSession(config, prepare(config), around, parallelism)
 

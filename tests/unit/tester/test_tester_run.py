@@ -402,7 +402,7 @@ async def test_a_lost_answer_to_the_creation_makes_no_second_run(bench: Bench) -
 async def test_a_taken_name_is_not_used(bench: Bench) -> None:
     await bench.run()
     taken = str(metadata(bench.namespace.runs()[0])["name"])
-    bench._suffixes = count(int(taken.rpartition("-")[2]))
+    bench.suffixes = count(int(taken.rpartition("-")[2]))
     await bench.run()
     assert len(bench.namespace.runs()) == 2
 
