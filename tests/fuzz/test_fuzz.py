@@ -10,7 +10,7 @@ import pytest
 from fuzz.loop import Campaign, corpus_of, replay
 from fuzz.targets import TARGETS
 
-SECONDS = float(os.environ.get("FUZZ_SECONDS", "5"))
+SECONDS = float(os.environ.get("FUZZ_SECONDS", "2"))
 SEED = os.environ.get("FUZZ_SEED", "1")
 
 
