@@ -1,6 +1,9 @@
 """kopf delivers; it must not reconcile (design 2.4)."""
 
+import asyncio
 import json
+import os
+import signal
 import subprocess
 import sys
 from contextlib import asynccontextmanager
@@ -84,6 +87,16 @@ async def test_every_event_goes_to_the_supervisor_and_returns_nothing(operator, 
         "DELETED",
     ]
     assert observe.call_args.args[1]["metadata"]["uid"] == "u"
+    await operator.cleanup()
+
+
+async def test_a_background_task_that_fails_ends_the_process(operator, tmp_path):
+    failed = mock.AsyncMock(side_effect=OSError(98, "Address already in use"))
+    with mock.patch.object(handlers, "heartbeat", failed), mock.patch("os.kill") as kill:
+        await started(operator, tmp_path)
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
+    kill.assert_called_once_with(os.getpid(), signal.SIGTERM)
     await operator.cleanup()
 
 

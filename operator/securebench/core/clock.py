@@ -23,6 +23,15 @@ class SystemClock:
         return time.time()
 
 
+def seconds_since_epoch(time: str) -> float:
+    """Return the time that a text in the form of RFC 3339 names.
+
+    Raises:
+        ValueError: It names none.
+    """
+    return datetime.fromisoformat(time).timestamp()
+
+
 def rfc3339(seconds: float) -> str:
     """Return the UTC time in the form that Kubernetes writes, e.g. 2026-01-31T12:00:00Z."""
     return datetime.fromtimestamp(seconds, tz=UTC).strftime("%Y-%m-%dT%H:%M:%SZ")

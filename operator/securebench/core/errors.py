@@ -1,7 +1,8 @@
 """The error tree. A task's failure is data, never one of these.
 
 SecureBenchError(reason, facts)
-├── InvalidInput               the user must change something
+├── InvalidInputError          the user must change something
+│   ├── ConfigErrors           several of these at once
 │   ├── ConfigError            tester YAML, env file, harness configuration
 │   ├── PackError              manifest, row, asset; carries path and line
 │   │   └── PackMissingError   its ConfigMap, Secret or folder may still come
@@ -16,6 +17,7 @@ SecureBenchError(reason, facts)
 │   ├── TooLargeError          carries the bound in bytes
 │   └── DigestMismatchError    carries both digests
 └── InvariantViolationError    our bug
+    └── PlanChangedError       the run waits for the version that began it
 
 Messages say what happened, to which object, and what to do. They never hold a
 secret, a hidden value or a raw body.
@@ -171,3 +173,7 @@ class DigestMismatchError(StorageError):
 
 class InvariantViolationError(SecureBenchError):
     """A state that only a defect of SecureBench can reach."""
+
+
+class PlanChangedError(InvariantViolationError):
+    """This version of the operator reads a run that is under way otherwise than it was begun."""

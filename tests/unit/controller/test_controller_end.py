@@ -104,3 +104,53 @@ def test_a_change_while_the_end_is_written_is_observed(world):
     with mock.patch.object(RunLoop, "_end", end):
         world.work(uid)
     assert world.run()["status"]["observedGeneration"] == world.run()["metadata"]["generation"]
+
+
+@pytest.fixture
+def upgraded(world, monkeypatch):
+    """Begin a run, and go on with an operator that reads it otherwise."""
+    world.uid = world.apply()
+    with monkeypatch.context() as patch:
+        patch.setattr("securebench.run.plan.build.VERIFIER_VERSION", "99")
+        world.restart()
+        world.observe(None)
+        yield world
+
+
+def test_a_run_of_another_version_waits_and_says_what_to_do(upgraded):
+    said = upgraded.condition()
+    assert (said["status"], said["reason"]) == ("Unknown", "Internal")
+    assert "install that version again, or set spec.cancel" in said["message"]
+    assert upgraded.pods() != []
+
+
+STOPS = {
+    "cancel": ({"cancel": "Immediate"}, 61, "Cancelled"),
+    "graceful": ({"cancel": "Graceful"}, 61, "Cancelled"),
+    "deadline": ({}, 24 * 3600 + 61, "DeadlineExceeded"),
+}
+
+
+@pytest.mark.parametrize("name", STOPS)
+def test_a_run_of_another_version_can_be_ended(name, upgraded):
+    spec, seconds, reason = STOPS[name]
+    upgraded.edit(**spec)
+    upgraded.wait(seconds)
+    said = upgraded.condition()
+    assert (said["status"], said["reason"]) == ("False", reason)
+    assert "is not the one it was started with" in said["message"]
+    assert upgraded.condition("Complete")["status"] == "True"
+    assert upgraded.pods() == []
+
+
+def test_a_run_goes_on_with_the_version_that_began_it(world, monkeypatch):
+    uid = world.apply()
+    with monkeypatch.context() as patch:
+        patch.setattr("securebench.run.plan.build.VERIFIER_VERSION", "99")
+        world.restart()
+        world.observe(None)
+        world.wait(61)
+    world.restart()
+    world.observe(None)
+    world.work(uid)
+    assert world.condition()["reason"] == "Completed"

@@ -13,8 +13,9 @@ from securebench.controller.loop.run_loop import RunLoop
 from securebench.controller.loop.start import PreparedRun, RunObject, prepare
 from securebench.controller.process.context import Context
 from securebench.controller.reporting.publish import Publisher
-from securebench.controller.volume.index import RunIndex
+from securebench.controller.volume.index import RunIndex, index_entry
 from securebench.controller.volume.store import RunStore
+from securebench.core.clock import seconds_since_epoch
 from securebench.core.errors import (
     ClusterError,
     ConfigErrors,
@@ -22,6 +23,7 @@ from securebench.core.errors import (
     InvariantViolationError,
     MissingInputError,
     PackError,
+    PlanChangedError,
     StorageError,
 )
 from securebench.core.names import RUN_UID_LABEL
@@ -137,6 +139,10 @@ class RunLife:
                 return False
             await self._refuse(error)
             return True
+        except PlanChangedError as error:
+            if not await self._is_given_up(error):
+                raise
+            return True
         return await self._loop(prepared)
 
     def _may_wait(self) -> bool:
@@ -174,13 +180,30 @@ class RunLife:
             ledger.close()
         return True
 
+    async def _is_given_up(self, error: PlanChangedError) -> bool:
+        """End a run that no version of the operator goes on with, if its user or deadline says so.
+
+        Its finished attempts keep their records; the open ones get none.
+        """
+        binding = await asyncio.to_thread(self._store.binding)
+        started_at = seconds_since_epoch(index_entry(binding["index"]).started_at)
+        stop = self._desired.stop_reason(started_at, self._context.clock.now())
+        if stop is None:
+            return False
+        reason, message = stop
+        await self._end_without_plan(reason, f"{message}; {error.reason}")
+        return True
+
     async def _refuse(self, error: InvalidInputError) -> None:
         """End a run that cannot go; one that went before leaves nothing in the cluster."""
         reason = Reason.PACK_INVALID if is_pack_error(error) else Reason.INVALID_SPEC
+        await self._end_without_plan(reason, str(error))
+
+    async def _end_without_plan(self, reason: Reason, message: str) -> None:
         if await asyncio.to_thread(self._store.exists):
             await self._take_away()
             await asyncio.to_thread(RunIndex(self._root).end, self._run.uid, reason.value)
-        status: Raw = await self._publisher.refused(reason, str(error))
+        status: Raw = await self._publisher.refused(reason, message)
         await asyncio.to_thread(make_folder, self._store.folder)
         await asyncio.to_thread(self._store.write_json, FINAL_STATUS, status)
 

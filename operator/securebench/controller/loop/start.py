@@ -41,7 +41,7 @@ from securebench.controller.volume.audits import pack_audit
 from securebench.controller.volume.index import IndexEntry, RunIndex, index_entry
 from securebench.controller.volume.store import RunStore
 from securebench.core.clock import rfc3339
-from securebench.core.errors import ConfigErrors, InvariantViolationError, PackError
+from securebench.core.errors import ConfigErrors, PackError, PlanChangedError
 from securebench.core.version import VERSION
 from securebench.files.durable import make_folder, replace_file
 from securebench.protocol.audit_result import PackAudit
@@ -203,9 +203,10 @@ def _prepare_again(
     )
     plan, handed_in = _plan(context, run, spec, pack, inputs)
     if plan.digest != binding["plan_digest"]:
-        raise InvariantViolationError(
-            f"the plan of run {run.name} is not the one it was started with; "
-            f"this operator is version {VERSION}, the run began with {binding['operator_version']}"
+        raise PlanChangedError(
+            f"the plan of run {run.name} is not the one it was started with; this operator is "
+            f"version {VERSION}, the run began with {binding['operator_version']}: install that "
+            f"version again, or set spec.cancel and start another run"
         )
     return PreparedRun(plan, store, pack, entry, kept, handed_in.by_id)
 

@@ -7,6 +7,7 @@ import contextlib
 import dataclasses
 import logging
 import os
+import signal
 from typing import Any
 
 import kopf
@@ -65,6 +66,8 @@ class Operator:
         self._retention = Removal(context)
         work = (heartbeat(context, self._supervisor), self._retention.run())
         self._tasks = [asyncio.create_task(each) for each in work]
+        for task in self._tasks:
+            task.add_done_callback(_end_process)
 
     async def cleanup(self, **_: Any) -> None:
         """Stop; what runs in the cluster goes on."""
@@ -88,6 +91,13 @@ class Operator:
         for follower in (self._supervisor, self._retention):
             if follower is not None:
                 follower.observe(type, dict(body))
+
+
+def _end_process(task: asyncio.Task[None]) -> None:
+    """End the operator with a task that has failed: Kubernetes starts it again with both."""
+    if not task.cancelled() and (error := task.exception()) is not None:
+        logger.critical("the operator ends: a task in the background failed", exc_info=error)
+        os.kill(os.getpid(), signal.SIGTERM)
 
 
 def run_operator() -> None:

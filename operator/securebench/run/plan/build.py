@@ -29,6 +29,11 @@ from securebench.run.plan.model import (
 )
 from securebench.run.plan.tasks import task_plan
 
+DIGESTED_RESOURCES = frozenset({"requests", "limits", "workspace"})
+DIGESTED_ISOLATION = frozenset({"require", "allow"})
+"""Fields of the spec that the policy digest reads, by name: with a field that a later version adds
+the digests of runs under way would change, and they could not go on."""
+
 
 @dataclass(frozen=True, slots=True)
 class PlanInputs:
@@ -154,8 +159,12 @@ def _policy_digest(inputs: PlanInputs, verification: VerificationPolicy) -> str:
         {
             "verification": asdict(verification),
             "limits": asdict(inputs.limits),
-            "resources": inputs.spec.resources.model_dump(mode="json"),
-            "isolation": inputs.spec.isolation.model_dump(mode="json"),
+            "resources": inputs.spec.resources.model_dump(
+                mode="json", include=set(DIGESTED_RESOURCES)
+            ),
+            "isolation": inputs.spec.isolation.model_dump(
+                mode="json", include=set(DIGESTED_ISOLATION)
+            ),
         }
     )
 
