@@ -9,7 +9,7 @@ from securebench.run.decide.machine import (
     Wait,
     after_production,
     attempt_step,
-    backoff,
+    launch_backoff,
 )
 from securebench.run.observe.stage import Ended
 from securebench.run.plan.model import LaunchKey, Refusal, Role, RunPolicy
@@ -293,7 +293,7 @@ def test_a_verification_without_production_compares_no_images():
     ("retries", "seconds"), [(1, 4.0), (2, 8.0), (3, 10.0), (4, 10.0), (10, 10.0)]
 )
 def test_backoff_doubles_up_to_its_limit(retries, seconds):
-    assert backoff(POLICY, retries) == seconds
+    assert launch_backoff(POLICY, retries) == seconds
 
 
 def test_a_lost_launch_is_repeated_after_a_pause():

@@ -1,8 +1,8 @@
-"""The token bucket of new Pods and of connections."""
+"""The token bucket of new Pods and of connections; waits that double."""
 
 import pytest
 
-from securebench.core.rates import TokenBucket
+from securebench.core.rates import TokenBucket, backoff
 
 
 class Clock:
@@ -58,3 +58,8 @@ def test_what_is_reserved_is_taken_in_any_case():
     assert [bucket.reserve() for _ in range(5)] == pytest.approx([0, 0, 0, 0.1, 0.2])
     clock.time += 10
     assert [bucket.reserve() for _ in range(4)] == pytest.approx([0, 0, 0, 0.1])
+
+
+@pytest.mark.parametrize(("failures", "want"), [(1, 5), (2, 10), (3, 20), (4, 30), (10**6, 30)])
+def test_a_wait_doubles_up_to_its_limit(failures, want):
+    assert backoff(5.0, 30.0, failures) == want

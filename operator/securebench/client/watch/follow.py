@@ -10,6 +10,7 @@ from typing import TypeVar, cast
 from securebench.client.terminal_text import without_numbers
 from securebench.cluster.port import Cluster, ObjectKind, Raw, WatchExpired
 from securebench.core.errors import ClusterError, TransientClusterError
+from securebench.core.rates import backoff
 from securebench.run.api.conditions import ConditionType, EndState, Reason, run_end
 
 T = TypeVar("T")
@@ -216,7 +217,7 @@ class Follower:
 
 
 def _wait_seconds(failures: int) -> float:
-    return min(_FIRST_WAIT_SECONDS * 2.0 ** min(failures - 1, 10), _LONGEST_WAIT_SECONDS)
+    return backoff(_FIRST_WAIT_SECONDS, _LONGEST_WAIT_SECONDS, failures)
 
 
 def _mapping(raw: Raw, key: str) -> Raw:

@@ -10,6 +10,7 @@ import math
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 
+from securebench.core.rates import backoff
 from securebench.run.observe.pods import ObjectView, PodView
 from securebench.run.observe.waiting import pod_waiting
 
@@ -219,7 +220,7 @@ def _replace_at(view: PodView, known: GatewayMemory) -> float:
 
 def _failed(known: GatewayMemory, number: int, trouble: str, now: float) -> GatewayMemory:
     failures = known.failures + 1
-    pause = min(RESTART_SECONDS * 2.0 ** (failures - 1), RESTART_LIMIT_SECONDS)
+    pause = backoff(RESTART_SECONDS, RESTART_LIMIT_SECONDS, failures)
     known = replace(known, last_failed=number, failures=failures)
     return replace(known, trouble=trouble, next_at=now + pause)
 

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import PurePosixPath
 
+from securebench.core.rates import backoff
 from securebench.core.reasons import (
     BUDGET_EXHAUSTED,
     DISK_LIMIT_EXCEEDED,
@@ -152,7 +153,7 @@ def _next_launch(history: AttemptHistory, role: Role, policy: RunPolicy, now: fl
     if history.retries > policy.infrastructure_retries:
         phase = OWN_PHASES.get(lost.reason, PHASE_OF_ROLE[lost.launch.role])
         return Finish(history.key, Outcome.INFRASTRUCTURE, lost.reason, phase, lost.message)
-    ready_at = lost.at + backoff(policy, history.lost)
+    ready_at = lost.at + launch_backoff(policy, history.lost)
     if now < ready_at:
         return Wait(ready_at)
     return Begin(LaunchKey(*history.key, role, history.lost + 1))
@@ -168,9 +169,9 @@ def _spoiled(key: AttemptKey, lost: Lost, role: Role) -> Finish:
     return _agent(key, Problem.INVALID.value, phase, message)
 
 
-def backoff(policy: RunPolicy, lost: int) -> float:
+def launch_backoff(policy: RunPolicy, lost: int) -> float:
     """Return the wait in seconds before launch ``lost`` + 1; lost counts from 1."""
-    return min(policy.backoff_seconds * 2.0 ** (lost - 1), policy.backoff_limit_seconds)
+    return backoff(policy.backoff_seconds, policy.backoff_limit_seconds, lost)
 
 
 def _outage(
