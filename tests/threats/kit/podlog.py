@@ -6,9 +6,11 @@ import json
 import re
 import subprocess
 import tempfile
+import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from typing import IO
 
 from support.release import Raw
 
@@ -56,11 +58,22 @@ class PodLog:
 @contextmanager
 def watched(namespace: str) -> Iterator[PodLog]:
     """Watch the Pods of a namespace."""
+    stop = threading.Event()
     with tempfile.NamedTemporaryFile(suffix=".json") as out:
-        words = ["kubectl", "-n", namespace, "get", "pods", "-w", "-o", "json"]
-        process = subprocess.Popen([*words, "--output-watch-events"], stdout=out)
+        watcher = threading.Thread(target=_watch, args=(namespace, out, stop))
+        watcher.start()
         try:
             yield PodLog(Path(out.name))
         finally:
+            stop.set()
+            watcher.join()
+
+
+def _watch(namespace: str, out: IO[bytes], stop: threading.Event) -> None:
+    # The API server ends every watch after 30 to 60 minutes, and kubectl with it.
+    while not stop.is_set():
+        words = ["kubectl", "-n", namespace, "get", "pods", "-w", "-o", "json"]
+        with subprocess.Popen([*words, "--output-watch-events"], stdout=out) as process:
+            while process.poll() is None and not stop.wait(0.2):
+                pass
             process.terminate()
-            process.wait()
