@@ -11,6 +11,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
+from securebench.core.rates import backoff
 from securebench.run.decide.gateway import pod_trouble
 from securebench.run.decide.isolation import NO_CANARY, judge
 from securebench.run.layout import probe_name
@@ -281,7 +282,7 @@ def _stuck(view: PodView, known: CanaryMemory, now: float) -> CanaryMemory:
 
 
 def _lost(known: CanaryMemory, name: str, words: str, now: float) -> CanaryMemory:
-    pause = min(AGAIN_SECONDS * 2.0 ** len(known.spent), AGAIN_LIMIT_SECONDS)
+    pause = backoff(AGAIN_SECONDS, AGAIN_LIMIT_SECONDS, len(known.spent) + 1)
     return replace(
         known,
         spent=known.spent | {name},
