@@ -4,58 +4,12 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import TYPE_CHECKING
 
-from securebench.benchmark.families.fields import TEXT_SCHEMA
 from securebench.benchmark.families.registry import FAMILIES
-from securebench.benchmark.pack.environment import environment_schema
 from securebench.benchmark.reading.manifest import manifest_schema
-from securebench.benchmark.reading.rows import ASSET_KEYS_WITHOUT_EFFECT
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from securebench.benchmark.families.base import Family
+from securebench.benchmark.reading.row_rules import row_schema
 
 FOLDER = Path(__file__).parent.parent / "schemas"
-
-_OPEN_OBJECT: Mapping[str, object] = {"type": ["object", "null"]}
-_ENVIRONMENT: Mapping[str, object] = {
-    "anyOf": [environment_schema(), {"type": "null"}],
-}
-_ASSETS: Mapping[str, object] = {
-    "type": ["array", "null"],
-    "items": {
-        "type": "object",
-        "properties": {
-            "path": TEXT_SCHEMA,
-            "mount": {"anyOf": [TEXT_SCHEMA, {"type": "null"}]},
-            "read_only": {"type": ["boolean", "null"]},
-            **{key: {} for key in ASSET_KEYS_WITHOUT_EFFECT},
-        },
-        "required": ["path"],
-        "additionalProperties": False,
-    },
-}
-
-
-def row_schema(family: Family) -> dict[str, object]:
-    """Return the rows of a family as JSON Schema; unknown top-level keys are accepted."""
-    return {
-        "$schema": "https://json-schema.org/draft/2020-12/schema",
-        "title": f"SecureBench row of family {family.name}",
-        "type": "object",
-        "properties": {
-            "id": TEXT_SCHEMA,
-            "family": {"enum": [family.name, None]},
-            "input": family.input.schema(),
-            "eval": family.eval.schema(),
-            "assets": _ASSETS,
-            "environment": _ENVIRONMENT,
-            "metadata": _OPEN_OBJECT,
-        },
-        "required": ["eval", "id", "input"],
-    }
 
 
 def rendered_schemas() -> dict[str, str]:

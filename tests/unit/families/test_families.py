@@ -7,11 +7,10 @@ from securebench.benchmark.families.registry import (
     EVAL_VISIBILITY,
     FAMILIES,
     eval_visibility_for,
-    row_problems,
-    verifier_configuration_problem,
 )
 from securebench.benchmark.families.repo_patch import candidate_policy
 from securebench.benchmark.pack.task import SecureBenchTask
+from securebench.benchmark.reading.row_rules import row_problems, verifier_configuration_problem
 from securebench.benchmark.resources import Lane, Resource, ResourceBundle
 
 GOOD = {
@@ -104,7 +103,8 @@ BAD = {
     "empty choices": ("multiple_choice", {"choices": []}, {},
                       ["input.choices must be a non-empty array"]),
     "blank choice": ("multiple_choice", {"choices": ["a", " "]}, {},
-                     ["input.choices must contain only non-empty strings"]),
+                     [("input.choices[1] must be a text: choices must contain only non-empty"
+                       " strings")]),
     "bool answer": (
         "multiple_choice", {}, {"answer": True},
         ["eval.answer must be a non-empty string, a number or a non-empty array of those"]),
@@ -114,7 +114,7 @@ BAD = {
     "accepted empty": ("short_answer", {}, {"accepted_answers": []},
                        ["eval.accepted_answers must be a non-empty array"]),
     "accepted bool": ("short_answer", {}, {"accepted_answers": [True]},
-                      ["eval.accepted_answers must contain only non-empty strings or numbers"]),
+                      ["eval.accepted_answers[0] must be a non-empty string or a number"]),
     "tolerance negative": ("short_answer", {}, {"tolerance": -1},
                            ["eval.tolerance must be a non-negative number"]),
     "tolerance bool": ("short_answer", {}, {"tolerance": True},
@@ -138,9 +138,10 @@ BAD = {
         {"tests": {"source": "command", "command": "x", "setup_patch": " ",
                    "test_patch": {"source": "inline", "patch": "x", "more": 1},
                    "control": {"source": "file", "patch": "x"}}},
-        [f"eval.tests.{key} must be a non-empty string or"
-         " {source: inline, patch: <non-empty string>}"
-         for key in ("setup_patch", "test_patch", "control")]),
+        [("eval.tests.setup_patch must be a non-empty string or"
+          " {source: inline, patch: <non-empty string>}"),
+         "eval.tests.test_patch has unknown field(s): more",
+         "eval.tests.control.source must be 'inline'"]),
     "policy": (
         "repo_patch", {}, {"candidate_policy": {"allow_paths": "a", "deny": [],
                                                 "patch_preserved_paths": ["a", " "]}},
@@ -172,7 +173,7 @@ BAD = {
                          ["eval.needed_commands must be a list"]),
     "commands": (
         "terminal_task", {}, {"needed_commands": ["chroot", "", "mount"]},
-        ["eval.needed_commands[1] must be a non-empty string",
+        ["eval.needed_commands[1] must be one of chroot",
          "eval.needed_commands[2] must be one of chroot"]),
 }  # fmt: skip
 

@@ -7,7 +7,7 @@ from unittest import mock
 import pytest
 
 from securebench.benchmark.families.base import Family
-from securebench.benchmark.families.fields import TEXT, Field, FieldSection, simple
+from securebench.benchmark.families.fields import BOOLEAN, TEXT, Field, FieldSection
 from securebench.benchmark.families.registry import FAMILIES
 from securebench.benchmark.resources import Lane
 from securebench.benchmark.schemas import rendered_schemas
@@ -39,7 +39,6 @@ class Scorer:
         return VerificationResult(passed=first == [wanted], metadata={"words": len(first)})
 
 
-BOOL = simple({"type": "boolean"}, lambda value: isinstance(value, bool), "true or false")
 YES_NO = Family(
     name="yes_no",
     candidate_kind="text",
@@ -47,7 +46,7 @@ YES_NO = Family(
         "input",
         tuple(Field(name, TEXT, required=True) for name in ("question", "yes", "no")),
     ),
-    eval=FieldSection("eval", (Field("answer", BOOL, required=True, lane=Lane.HIDDEN),)),
+    eval=FieldSection("eval", (Field("answer", BOOLEAN, required=True, lane=Lane.HIDDEN),)),
     scorer=Scorer(),
     record_metadata=lambda task: {"words_known": len(task.resources.value("yes").split())},
 )

@@ -4,10 +4,11 @@ import jsonschema
 import pytest
 
 from securebench.benchmark import schemas
-from securebench.benchmark.families.registry import FAMILIES, row_problems
+from securebench.benchmark.families.registry import FAMILIES
 from securebench.benchmark.pack.compile import compile_benchmark_row
 from securebench.benchmark.reading.manifest import BenchmarkManifest
-from securebench.benchmark.schemas import FOLDER, rendered_schemas, row_schema
+from securebench.benchmark.reading.row_rules import row_problems, row_schema
+from securebench.benchmark.schemas import FOLDER, rendered_schemas
 from securebench.core.errors import ConfigErrors
 
 

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal, NamedTuple, Protocol
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
-    from securebench.benchmark.families.fields import FieldSection
+    from securebench.benchmark.families.fields import FieldSection, Schema
     from securebench.benchmark.families.verification import CheckRequest, CodePlan, TextVerifier
     from securebench.benchmark.resources import Lane, ResourceBundle
 
@@ -66,7 +66,7 @@ def no_metadata(_task: TaskView) -> Mapping[str, object]:
     return {}
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Family:
     """One active family; exactly one of ``scorer``, ``check`` and ``code`` verifies its candidates.
 
@@ -75,8 +75,10 @@ class Family:
         candidate_kind: What the agent hands in.
         input: Keys of ``input``; all public.
         eval: Keys of ``eval`` with their lanes; every other key is refused.
-        own_problem: Says why the verifier cannot work with a task that passed the row schema
-            ("VC" in the contract), or None; without one the scorer is asked.
+        needs: What the verifier needs of resources by name, where a task may come without a row
+            or the row's schema is wider ("VC" in the contract).
+        own_problem: Says why the verifier cannot work with a task that has those, or None; without
+            one the scorer is asked.
         cross_problems: Yields defects that concern several keys of a row.
         required_resources: Names without which no task of the family is built.
         never_written: Hidden resources that are put on no disk.
@@ -98,6 +100,7 @@ class Family:
     scorer: TextVerifier | None = None
     check: Callable[[TaskView], CheckRequest] | None = None
     code: Callable[[TaskView], CodePlan] | None = None
+    needs: Mapping[str, Schema] = field(default_factory=dict)
     own_problem: Callable[[TaskView], str | None] | None = None
     cross_problems: Callable[[Mapping[str, object], Mapping[str, object]], Iterator[str]] = (
         no_problems
@@ -110,25 +113,6 @@ class Family:
     patches: Callable[[TaskView], Iterator[tuple[str, str]]] = no_texts
     advice: Callable[[Mapping[str, object]], Iterator[Advice]] = no_advice
 
-    def configuration_problem(self, task: TaskView) -> str | None:
-        """Return why the verifier cannot work with a task, or None."""
-        if self.own_problem is not None:
-            return self.own_problem(task)
-        if self.scorer is None:
-            return None
-        resources = task.resources
-        return self.scorer.configuration_problem(
-            resources.agent_payload(), resources.hidden_payload()
-        )
-
     def eval_visibility(self) -> dict[str, Lane]:
         """Return the lane of every known eval key."""
         return {known.name: known.lane for known in self.eval.fields}
-
-    def row_problems(
-        self, row_input: Mapping[str, object], row_eval: Mapping[str, object]
-    ) -> Iterator[str]:
-        """Yield what is wrong with a row, without its context."""
-        yield from self.input.problems(row_input)
-        yield from self.eval.problems(row_eval)
-        yield from self.cross_problems(row_input, row_eval)

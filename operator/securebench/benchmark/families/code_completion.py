@@ -16,7 +16,7 @@ from securebench.benchmark.families.fields import (
     first_limit,
     is_positive,
     is_text,
-    object_rule,
+    object_of,
 )
 from securebench.benchmark.families.verification import ISOLATIONS, SEPARATE, SHARED, CodePlan
 from securebench.benchmark.resources import Lane
@@ -31,14 +31,8 @@ CODE_SECONDS = 30.0
 
 DEFINITION = re.compile(r"\b(?:def|class)\s+([^\W\d]\w*)")
 
-_TESTS = object_rule(
-    FieldSection(
-        "tests",
-        tuple(
-            Field(name, ANYTHING)
-            for name in ("source", "code", "timeout_seconds", "isolation", "repeat")
-        ),
-    )
+_TESTS = object_of(
+    dict.fromkeys(("source", "code", "timeout_seconds", "isolation", "repeat"), ANYTHING)
 )
 """Values that do not hold are a verifier's configuration error (VC of contract 14.4)."""
 

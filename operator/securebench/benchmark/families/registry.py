@@ -18,7 +18,7 @@ from securebench.benchmark.resources import Lane
 from securebench.core.spelling import meant_or_known
 
 if TYPE_CHECKING:
-    from securebench.benchmark.families.base import Family, TaskView
+    from securebench.benchmark.families.base import Family
     from securebench.benchmark.families.verification import TextVerifier
 
 FAMILIES: Final[dict[str, Family]] = {
@@ -106,18 +106,3 @@ def family_problems(family: str) -> Iterator[str]:
     """Yield why rows of a family cannot run: nobody knows its name (contract 21.18)."""
     if family not in EVAL_VISIBILITY:
         yield f"unknown family {family!r}{meant_or_known(family, EVAL_VISIBILITY)}"
-
-
-def row_problems(
-    family: str, row_input: Mapping[str, object], row_eval: Mapping[str, object]
-) -> Iterator[str]:
-    """Yield what is wrong with a row, without its context; deferred families are permissive."""
-    yield from family_problems(family)
-    if family in FAMILIES:
-        yield from FAMILIES[family].row_problems(row_input, row_eval)
-
-
-def verifier_configuration_problem(task: TaskView) -> str | None:
-    """Return why the verifier of the task's family cannot work with it, or None."""
-    family = FAMILIES.get(task.task_type)
-    return None if family is None else family.configuration_problem(task)

@@ -9,75 +9,46 @@ from securebench.benchmark.families.fields import (
     COMMAND,
     NON_NEGATIVE,
     PATTERNS,
+    POSITIVE,
     STRING,
     TEXT,
-    TEXT_SCHEMA,
     Field,
-    FieldRule,
     FieldSection,
-    is_positive,
+    Schema,
     is_text,
-    object_rule,
-    simple,
+    object_of,
 )
 from securebench.benchmark.families.verification import CheckRequest, PatchPlan
 from securebench.benchmark.resources import Lane
 from securebench.core.names import REPO_PATCH
 
-
-def _is_patch(value: object) -> bool:
-    if not isinstance(value, Mapping):
-        return is_text(value)
-    return (
-        value.keys() == {"source", "patch"}
-        and value["source"] == "inline"
-        and is_text(value["patch"])
-    )
-
-
-_PATCH = simple(
-    {
-        "anyOf": [
-            TEXT_SCHEMA,
-            {
-                "type": "object",
-                "properties": {"source": {"const": "inline"}, "patch": TEXT_SCHEMA},
-                "required": ["patch", "source"],
-                "additionalProperties": False,
-            },
-        ]
-    },
-    _is_patch,
-    "a non-empty string or {source: inline, patch: <non-empty string>}",
-)
-_SOURCE = simple({"const": "command"}, lambda value: value == "command", "'command'")
-CANDIDATE_POLICY: FieldRule = object_rule(
-    FieldSection(
-        "candidate_policy",
-        (
-            Field("allow_paths", PATTERNS),
-            Field("allow_sensitive_paths", PATTERNS),
-            Field("patch_preserved_paths", PATTERNS),
-        ),
-    )
-)
-_TESTS_SECTION = FieldSection(
-    "tests",
-    (
-        Field("source", _SOURCE, required=True),
-        Field("command", COMMAND, required=True),
-        Field("workdir", TEXT),
-        Field("timeout_seconds", NON_NEGATIVE),
-        Field("setup_patch", _PATCH),
-        Field("test_patch", _PATCH),
-        Field("control", _PATCH),
-        Field("candidate_policy", CANDIDATE_POLICY),
-    ),
-)
-_TESTS = object_rule(_TESTS_SECTION)
-
 PATCHES = ("setup_patch", "test_patch", "control")
 """Keys of ``eval.tests`` whose values are patches."""
+
+_PATCH: Schema = {
+    **object_of({"source": {"const": "inline"}, "patch": TEXT}, "source", "patch"),
+    "type": ["string", "object"],
+    "pattern": "\\S",
+    "description": "a non-empty string or {source: inline, patch: <non-empty string>}",
+}
+CANDIDATE_POLICY: Schema = object_of(
+    dict.fromkeys(("allow_paths", "allow_sensitive_paths", "patch_preserved_paths"), PATTERNS)
+)
+
+
+def _tests_of(timeout: Schema) -> Schema:
+    return object_of(
+        {
+            "source": {"const": "command"},
+            "command": COMMAND,
+            "workdir": TEXT,
+            "timeout_seconds": timeout,
+            **dict.fromkeys(PATCHES, _PATCH),
+            "candidate_policy": CANDIDATE_POLICY,
+        },
+        "source",
+        "command",
+    )
 
 
 def candidate_policy(tests: object, separate: object) -> Mapping[str, object]:
@@ -103,14 +74,8 @@ def _cross_problems(
 
 
 def configuration_problem(task: TaskView) -> str | None:
-    """Return why the tests cannot be run, or None."""
-    tests = task.resources.value("tests")
-    problem = next(_TESTS.problems("tests", tests), None)
-    if problem is not None or not isinstance(tests, Mapping):
-        return f"repo_patch {problem}"
-    if "timeout_seconds" in tests and not is_positive(tests["timeout_seconds"]):
-        return "repo_patch tests.timeout_seconds must be a positive number"
-    if "workdir" not in tests and not is_text(task.environment.get("workdir")):
+    """Return why the tests, which hold, cannot be run, or None."""
+    if "workdir" not in _tests(task) and not is_text(task.environment.get("workdir")):
         return "repo_patch requires tests.workdir or environment.workdir"
     return None
 
@@ -174,11 +139,12 @@ FAMILY = Family(
     eval=FieldSection(
         "eval",
         (
-            Field("tests", _TESTS, required=True, lane=Lane.EVALUATION_INPUTS),
+            Field("tests", _tests_of(NON_NEGATIVE), required=True, lane=Lane.EVALUATION_INPUTS),
             Field("gold_patch", STRING, lane=Lane.HIDDEN),
             Field("candidate_policy", CANDIDATE_POLICY, lane=Lane.EVALUATION_INPUTS),
         ),
     ),
+    needs={"tests": _tests_of(POSITIVE)},
     own_problem=configuration_problem,
     check=_check,
     patches=_patches,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 from securebench.benchmark.families.base import Family, TaskView
 from securebench.benchmark.families.fields import (
@@ -13,11 +13,9 @@ from securebench.benchmark.families.fields import (
     TEXT,
     TEXT_OR_OBJECT,
     Field,
-    FieldRule,
     FieldSection,
-    is_text,
-    object_rule,
-    simple,
+    Schema,
+    object_of,
 )
 from securebench.benchmark.families.verification import CheckRequest
 from securebench.benchmark.resources import Lane
@@ -25,66 +23,29 @@ from securebench.benchmark.scorers.dangerous_commands import KNOWN_COMMANDS
 
 CHECKER_SOURCES = ("pytest", "script")
 
-_COMMAND_FORM = FieldSection(
-    "checker",
-    (
-        Field("command", COMMAND, required=True),
-        Field("workdir", TEXT),
-        Field("timeout_seconds", POSITIVE),
-    ),
+_COMMAND_FORM = object_of(
+    {"command": COMMAND, "workdir": TEXT, "timeout_seconds": POSITIVE}, "command"
 )
-_SOURCE_FORM = FieldSection(
-    "checker",
-    (
-        Field(
-            "source",
-            simple(
-                {"enum": list(CHECKER_SOURCES)},
-                lambda value: value in CHECKER_SOURCES,
-                f"one of {', '.join(CHECKER_SOURCES)}",
-            ),
-            required=True,
-        ),
-        Field("path", TEXT, required=True),
-        Field("timeout_seconds", POSITIVE),
-    ),
+_SOURCE_FORM = object_of(
+    {"source": {"enum": list(CHECKER_SOURCES)}, "path": TEXT, "timeout_seconds": POSITIVE},
+    "source",
+    "path",
 )
+CHECKER: Schema = {
+    "if": {"anyOf": [{"required": ["source"]}, {"required": ["path"]}]},
+    "then": _SOURCE_FORM,
+    "else": _COMMAND_FORM,
+}
+NEEDED_COMMANDS: Schema = {
+    "type": "array",
+    "items": {"enum": list(KNOWN_COMMANDS)},
+    "description": "a list",
+}
 
 
 def is_source_form(checker: object) -> bool:
     """Return whether a checker names a file of the pack instead of a command."""
     return isinstance(checker, Mapping) and ("source" in checker or "path" in checker)
-
-
-def _checker_problems(name: str, value: object) -> Iterator[str]:
-    form = _SOURCE_FORM if is_source_form(value) else _COMMAND_FORM
-    yield from object_rule(form).problems(name, value)
-
-
-def _needed_problems(name: str, value: object) -> Iterator[str]:
-    if not isinstance(value, list):
-        yield f"{name} must be a list"
-        return
-    for index, item in enumerate(value):
-        if not is_text(item):
-            yield f"{name}[{index}] must be a non-empty string"
-        elif item not in KNOWN_COMMANDS:
-            yield f"{name}[{index}] must be one of {', '.join(KNOWN_COMMANDS)}"
-
-
-CHECKER = FieldRule({"anyOf": [_COMMAND_FORM.schema(), _SOURCE_FORM.schema()]}, _checker_problems)
-NEEDED_COMMANDS = FieldRule(
-    {"type": "array", "items": {"enum": list(KNOWN_COMMANDS)}}, _needed_problems
-)
-
-
-def configuration_problem(task: TaskView) -> str | None:
-    """Return why the checker cannot be run, or None.
-
-    Rows that pass the schema always work; a task from elsewhere may not.
-    """
-    problem = next(CHECKER.problems("checker", task.resources.value("checker")), None)
-    return None if problem is None else f"terminal_task {problem}"
 
 
 def _check(task: TaskView) -> CheckRequest:
@@ -121,7 +82,7 @@ FAMILY = Family(
             Field("expected_state", ANYTHING, lane=Lane.HIDDEN),
         ),
     ),
-    own_problem=configuration_problem,
+    needs={"checker": CHECKER},
     check=_check,
     has_checker=True,
     record_metadata=_record_metadata,

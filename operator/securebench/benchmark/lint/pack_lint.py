@@ -7,14 +7,14 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING
 
-from securebench.benchmark.families.registry import (
-    EVAL_VISIBILITY,
-    FAMILIES,
-    verifier_configuration_problem,
-)
+from securebench.benchmark.families.registry import EVAL_VISIBILITY, FAMILIES
 from securebench.benchmark.pack.environment import WITHOUT_EFFECT
 from securebench.benchmark.pack.paths import is_at_or_below, safe_relative_path
-from securebench.benchmark.reading.rows import ASSET_KEYS, ASSET_KEYS_WITHOUT_EFFECT
+from securebench.benchmark.reading.row_rules import (
+    ASSET_KEYS,
+    ASSET_KEYS_WITHOUT_EFFECT,
+    verifier_configuration_problem,
+)
 from securebench.core.names import REPO_PATCH
 from securebench.core.spelling import meant
 

@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING, NamedTuple
 from securebench.benchmark.families.registry import (
     EVAL_VISIBILITY,
     eval_visibility_for,
-    row_problems,
 )
 from securebench.benchmark.pack.environment import unknown_environment_keys
 from securebench.benchmark.pack.task import SecureBenchTask, resource_kind, task_from_spec
 from securebench.benchmark.reading.manifest import in_file_order
 from securebench.benchmark.reading.row_errors import row_error
+from securebench.benchmark.reading.row_rules import row_problems
 from securebench.benchmark.reading.rows import BenchmarkRow, RawLine, parse_rows, row_from_object
 from securebench.benchmark.resources import Lane, Resource, ResourceBundle
 from securebench.core.errors import ConfigErrors, PackError

@@ -56,7 +56,7 @@ def safe_relative_path(path: object, what: str) -> str:
     """
     if not isinstance(path, str) or not path.strip():
         raise PathError(f"{what} must be a non-empty relative path")
-    if "\\" in path or "\0" in path or not _is_unicode(path):
+    if "\\" in path or "\0" in path or not is_unicode(path):
         raise PathError(f"{what} must not contain a backslash, a NUL or half a character")
     pure = PurePosixPath(path)
     if pure.is_absolute():
@@ -108,7 +108,7 @@ def resource_file_name(name: str) -> str:
     """
     if not name.strip() or "/" in name or "\\" in name or ".." in name or "\0" in name:
         raise PathError(f"resource name {name!r} cannot be a file name")
-    if not _is_unicode(name):
+    if not is_unicode(name):
         raise PathError("resource name holds half a character")
     return f"{name}.json"
 
@@ -157,5 +157,6 @@ def _permitted(path: object, what: str) -> str:
     return normal
 
 
-def _is_unicode(text: str) -> bool:
+def is_unicode(text: str) -> bool:
+    """Return whether a text has no half of a character, which no file can hold."""
     return not any("\ud800" <= character <= "\udfff" for character in text)

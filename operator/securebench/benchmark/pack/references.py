@@ -17,7 +17,7 @@ from securebench.benchmark.pack.paths import (
     is_at_or_below,
     safe_relative_path,
 )
-from securebench.benchmark.reading.rows import ASSET_KEYS, asset_problems
+from securebench.benchmark.reading.row_rules import ASSET, ASSET_KEYS
 from securebench.benchmark.resources import Component, Lane, Resource
 
 if TYPE_CHECKING:
@@ -75,8 +75,8 @@ def eval_reference(resource: Resource) -> FileReference | None:
     if not is_file_reference(value):
         return None
     name = f"eval.{resource.name}"
-    for problem in asset_problems(value):
-        raise PathError(f"{name}{problem}")
+    for problem in ASSET.problems(name, value):
+        raise PathError(problem)
     root = EVALUATOR_ROOT if resource.visibility is Lane.HIDDEN else EVALUATION_ROOT
     source = safe_relative_path(value["path"], f"{name}.path")
     mount = value.get("mount")
@@ -140,8 +140,8 @@ def _asset_items(task: SecureBenchTask) -> Iterator[tuple[int, object]]:
 
 
 def _asset(task: SecureBenchTask, name: str, item: object) -> FileReference:
-    for problem in asset_problems(item):
-        raise PathError(f"{name}{problem}")
+    for problem in ASSET.problems(name, item):
+        raise PathError(problem)
     fields = item if isinstance(item, Mapping) else {}
     source = safe_relative_path(fields.get("path"), f"{name}.path")
     mount = fields.get("mount")

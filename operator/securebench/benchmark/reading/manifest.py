@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import TypeVar
 
-from securebench.benchmark.families.fields import TEXT_SCHEMA
+from securebench.benchmark.families.fields import TEXT
 from securebench.benchmark.families.registry import EVAL_VISIBILITY, family_problems
 from securebench.benchmark.pack.environment import environment_schema, unknown_environment_keys
 from securebench.benchmark.pack.paths import PathError, safe_relative_path
@@ -96,14 +96,14 @@ def manifest_schema() -> dict[str, object]:
         "defaults": _section_schema(
             {"family": {"enum": sorted(EVAL_VISIBILITY)}, "environment": environment_schema()}
         ),
-        "asset_roots": _section_schema({"public": TEXT_SCHEMA, "eval": TEXT_SCHEMA}),
+        "asset_roots": _section_schema({"public": TEXT, "eval": TEXT}),
         "asset_defaults": _section_schema({"read_only": {"type": "boolean"}}),
     }
     return {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
         "title": "SecureBench pack manifest",
         "type": "object",
-        "properties": {"id": TEXT_SCHEMA, "version": {"type": "integer"}, **optional},
+        "properties": {"id": TEXT, "version": {"type": "integer"}, **optional},
         "required": ["id", "version"],
     }
 

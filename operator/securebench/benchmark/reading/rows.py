@@ -7,21 +7,17 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
 from json import JSONDecoder
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from securebench.benchmark.families.fields import is_text
+from securebench.benchmark.families.fields import MISSPELT
+from securebench.benchmark.pack.paths import is_unicode
 from securebench.benchmark.reading.plain import PlainProblem, parse_json
 from securebench.benchmark.reading.row_errors import row_error
+from securebench.benchmark.reading.row_rules import ROW, ROW_KEYS
 from securebench.core.errors import PackError
-from securebench.core.spelling import meant, near_words
 
 if TYPE_CHECKING:
     from securebench.benchmark.reading.manifest import BenchmarkManifest
-
-ROW_KEYS = frozenset({"id", "family", "input", "eval", "assets", "environment", "metadata"})
-ASSET_KEYS = frozenset({"path", "mount", "read_only"})
-ASSET_KEYS_WITHOUT_EFFECT = frozenset({"type", "mode"})
-"""Known names that nothing reads (contract 6)."""
 
 
 class RawLine(NamedTuple):
@@ -153,9 +149,31 @@ def row_from_object(
         manifest: Gives the default family.
         line: Number in the task file; stands in the messages.
     """
-    reader = _RowReader(_context(line), value)
-    row = reader.read(value, manifest, line)
-    return (None if reader.problems else row), reader.problems
+    context = _context(line)
+    defects = ROW.defects(value)
+    problems = [defect.said_of(context) for defect in defects]
+    task_id, family = value.get("id"), value.get("family")
+    if isinstance(task_id, str) and not is_unicode(task_id):
+        problems.append(f"{context}.id must not contain half a character")
+    if family is None:
+        family = manifest.default_family
+        if family is None and (MISSPELT, "family") not in {each[1:] for each in defects}:
+            problems.append(f"{context}: family is required")
+    return (None if problems else _row(value, str(family), line)), problems
+
+
+def _row(value: Mapping[str, Any], family: str, line: int | None) -> BenchmarkRow:
+    return BenchmarkRow(
+        id=value["id"],
+        family=family,
+        input=value.get("input") or {},
+        eval=value.get("eval") or {},
+        assets=tuple(value.get("assets") or ()),
+        environment=value.get("environment") or {},
+        metadata=value.get("metadata") or {},
+        line=line,
+        unknown_keys=tuple(key for key in value if key not in ROW_KEYS),
+    )
 
 
 def _context(line: int | None) -> str:
@@ -178,105 +196,3 @@ def _parse_line(
     if not isinstance(value, dict):
         return None, ["benchmark row must be an object"]
     return row_from_object(value, manifest, line=line.number)
-
-
-class _RowReader:
-    """Reads the top level of one row and collects what is wrong with it."""
-
-    def __init__(self, context: str, value: Mapping[str, object]) -> None:
-        self._context = context
-        self.unknown = tuple(key for key in value if key not in ROW_KEYS)
-        self._misspelt = near_words(self.unknown, ROW_KEYS - value.keys())
-        self.problems = [
-            f"{context}: unknown key {key!r}, did you mean {word!r}?"
-            for key, word in self._misspelt.items()
-        ]
-
-    def read(
-        self, value: Mapping[str, object], manifest: BenchmarkManifest, line: int | None
-    ) -> BenchmarkRow:
-        return BenchmarkRow(
-            id=self._id(value),
-            family=self._family(value, manifest),
-            input=self._object(value, "input"),
-            eval=self._object(value, "eval"),
-            assets=self._assets(value),
-            environment=self._object(value, "environment"),
-            metadata=self._object(value, "metadata"),
-            line=line,
-            unknown_keys=self.unknown,
-        )
-
-    def _id(self, value: Mapping[str, object]) -> str:
-        task_id = value.get("id")
-        if "id" not in value:
-            self._fail_if_missed("id", ".id is required")
-        elif not isinstance(task_id, str) or not task_id.strip():
-            self._fail("id", "must be a non-empty string")
-        elif any("\ud800" <= character <= "\udfff" for character in task_id):
-            self._fail("id", "must not contain half a character")
-        else:
-            return task_id
-        return ""
-
-    def _family(self, value: Mapping[str, object], manifest: BenchmarkManifest) -> str:
-        family = value.get("family")
-        if family is None:
-            family = manifest.default_family
-        if family is None:
-            self._fail_if_missed("family", ": family is required")
-        elif isinstance(family, str) and is_text(family):
-            return family
-        else:
-            self._fail("family", "must be a non-empty string")
-        return ""
-
-    def _object(self, value: Mapping[str, object], key: str) -> Mapping[str, object]:
-        section = value.get(key)
-        if section is None:
-            return {}
-        if isinstance(section, dict):
-            return section
-        self._fail(key, "must be an object")
-        return {}
-
-    def _assets(self, value: Mapping[str, object]) -> tuple[Mapping[str, object], ...]:
-        assets = value.get("assets")
-        if assets is None:
-            return ()
-        if not isinstance(assets, list):
-            self._fail("assets", "must be a list of objects")
-            return ()
-        for index, asset in enumerate(assets):
-            self._asset(f"assets[{index}]", asset)
-        return tuple(asset for asset in assets if isinstance(asset, dict))
-
-    def _asset(self, key: str, asset: object) -> None:
-        for problem in asset_problems(asset):
-            self.problems.append(f"{self._context}.{key}{problem}")
-
-    def _fail_if_missed(self, key: str, problem: str) -> None:
-        if key not in self._misspelt.values():
-            self.problems.append(f"{self._context}{problem}")
-
-    def _fail(self, key: str, problem: str) -> None:
-        self.problems.append(f"{self._context}.{key} {problem}")
-
-
-def asset_problems(asset: object) -> Iterator[str]:
-    """Yield what is wrong with the types of an asset object, to be put behind its name."""
-    if not isinstance(asset, Mapping):
-        yield " must be an object"
-        return
-    if "path" not in asset:
-        yield ".path is required"
-    elif not is_text(asset["path"]):
-        yield ".path must be a non-empty string"
-    if asset.get("mount") is not None and not is_text(asset["mount"]):
-        yield ".mount must be a non-empty string"
-    if asset.get("read_only") is not None and not isinstance(asset["read_only"], bool):
-        yield ".read_only must be a boolean"
-    known = ASSET_KEYS | ASSET_KEYS_WITHOUT_EFFECT
-    unknown = sorted(asset.keys() - known)
-    if unknown:
-        yield f" has unknown field(s): {', '.join(unknown)}{meant(unknown, known)}"

@@ -9,13 +9,14 @@ from securebench.agents.harness_task import agent_time_limit, extraction_for, ta
 from securebench.agents.registry import cli_named
 from securebench.benchmark.families.base import Family
 from securebench.benchmark.families.fields import first_limit
-from securebench.benchmark.families.registry import FAMILIES, verifier_configuration_problem
+from securebench.benchmark.families.registry import FAMILIES
 from securebench.benchmark.families.verification import CheckRequest
 from securebench.benchmark.pack.environment import MATERIALIZE, workspace_target
 from securebench.benchmark.pack.lane_plan import check_task_file, materialization_plan
 from securebench.benchmark.pack.references import checker_reference
 from securebench.benchmark.pack.row_digest import row_digest
 from securebench.benchmark.pack.task import SecureBenchTask
+from securebench.benchmark.reading.row_rules import verifier_configuration_problem
 from securebench.benchmark.scorers.dangerous_commands import (
     FAILURE_PHASE,
     FAILURE_REASON,
@@ -136,7 +137,7 @@ def command_decision(task: SecureBenchTask, policy: VerificationPolicy) -> Comma
 def _check_request(task: SecureBenchTask) -> CheckRequest | None:
     """Return what the row says of its check; None where no check can run."""
     family = FAMILIES.get(task.task_type)
-    if family is None or family.check is None or family.configuration_problem(task) is not None:
+    if family is None or family.check is None or verifier_configuration_problem(task) is not None:
         return None
     return family.check(task)
 
