@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 
 from securebench.benchmark.families.registry import FAMILIES
-from securebench.benchmark.reading.manifest import manifest_schema
+from securebench.benchmark.reading.manifest import MANIFEST
 from securebench.benchmark.reading.row_rules import row_schema
 
 FOLDER = Path(__file__).parent.parent / "schemas"
@@ -15,7 +15,7 @@ FOLDER = Path(__file__).parent.parent / "schemas"
 def rendered_schemas() -> dict[str, str]:
     """Return the content of every schema file by its name; the same on every machine."""
     schemas = {
-        "manifest.schema.json": manifest_schema(),
+        "manifest.schema.json": MANIFEST.schema,
         **{f"row.{name}.schema.json": row_schema(family) for name, family in FAMILIES.items()},
     }
     return {

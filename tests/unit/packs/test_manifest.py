@@ -1,7 +1,7 @@
 import jsonschema
 import pytest
 
-from securebench.benchmark.reading.manifest import AssetRoots, manifest_schema, parse_manifest
+from securebench.benchmark.reading.manifest import MANIFEST, AssetRoots, parse_manifest
 from securebench.benchmark.reading.plain import parse_yaml
 from securebench.core.errors import ConfigErrors
 
@@ -83,7 +83,7 @@ def test_defaults(case):
     assert manifest.default_environment == {}
     assert manifest.asset_roots == AssetRoots("assets/", "hidden/")
     assert manifest.asset_read_only is True
-    jsonschema.validate(parse_yaml(MINIMAL[case]).value, manifest_schema())
+    jsonschema.validate(parse_yaml(MINIMAL[case]).value, MANIFEST.schema)
 
 
 BAD = {

@@ -2,26 +2,54 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import TypeVar
+from typing import Any, Final
 
-from securebench.benchmark.families.fields import TEXT
+from securebench.benchmark.families.fields import (
+    BOOLEAN,
+    MISSPELT,
+    TEXT,
+    Schema,
+    nullable,
+)
 from securebench.benchmark.families.registry import EVAL_VISIBILITY, family_problems
 from securebench.benchmark.pack.environment import environment_schema, unknown_environment_keys
 from securebench.benchmark.pack.paths import PathError, safe_relative_path
-from securebench.benchmark.reading.plain import KeyPath, PlainProblem, YamlDocument, parse_yaml
+from securebench.benchmark.reading.plain import KeyPath, PlainProblem, line_of, parse_yaml
+from securebench.benchmark.reading.shape import UNKNOWN, Defect, Shape
 from securebench.core.errors import ConfigErrors, PackError
-from securebench.core.spelling import near_words
 
-T = TypeVar("T")
 
-ROOT_KEYS = frozenset({"id", "version", "defaults", "asset_roots", "asset_defaults"})
-SECTION_KEYS: Mapping[str, frozenset[str]] = {
-    "defaults": frozenset({"family", "environment"}),
-    "asset_roots": frozenset({"public", "eval"}),
-    "asset_defaults": frozenset({"read_only"}),
+def _section(properties: Mapping[str, Schema]) -> Schema:
+    return {
+        "type": ["object", "null"],
+        MISSPELT: False,
+        "properties": properties,
+        "description": "a mapping",
+    }
+
+
+_ROOT: Final = nullable({**TEXT, "description": "a non-empty relative path"})
+_SECTIONS: Final[Mapping[str, Schema]] = {
+    "defaults": _section(
+        {
+            "family": {**nullable(TEXT), "enum": [*sorted(EVAL_VISIBILITY), None]},
+            "environment": {**nullable(environment_schema()), "description": "a mapping"},
+        }
+    ),
+    "asset_roots": _section({"public": _ROOT, "eval": _ROOT}),
+    "asset_defaults": _section({"read_only": nullable(BOOLEAN)}),
 }
+MANIFEST: Final = Shape(
+    {
+        "$schema": "https://json-schema.org/draft/2020-12/schema",
+        "title": "SecureBench pack manifest",
+        **_section({"id": TEXT, "version": {"type": "integer"}, **_SECTIONS}),
+        "type": "object",
+        "required": ["id", "version"],
+    }
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,6 +58,9 @@ class AssetRoots:
 
     public: str = "assets/"
     eval: str = "hidden/"
+
+
+_PATHS: Final = frozenset(AssetRoots.__slots__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +90,7 @@ class BenchmarkManifest:
 
     def line_of(self, *key: str) -> int:
         """Return the line of a key, or of the nearest section around a missing one."""
-        return _line_of(key, self.lines)
+        return line_of(key, self.lines)
 
 
 def parse_manifest(text: str, *, path: str | None = None) -> BenchmarkManifest:
@@ -76,13 +107,15 @@ def parse_manifest(text: str, *, path: str | None = None) -> BenchmarkManifest:
         document = parse_yaml(text)
     except PlainProblem as problem:
         raise ConfigErrors([PackError(problem.reason, path=path, line=problem.line)]) from None
-    if not isinstance(document.value, Mapping):
+    root, lines = document.value, document.lines
+    if not isinstance(root, Mapping):
         raise ConfigErrors([PackError("manifest root must be a mapping", path=path, line=1)])
-    reader = _ManifestReader(document, path)
-    manifest = reader.read(document.value)
-    if reader.errors:
-        raise ConfigErrors(in_file_order(reader.errors))
-    return manifest
+    problems = [(defect.key, said) for defect in MANIFEST.defects(root) for said in _said(defect)]
+    problems += _value_problems(root)
+    if problems:
+        errors = (PackError(said, path=path, line=line_of(key, lines)) for key, said in problems)
+        raise ConfigErrors(in_file_order(errors))
+    return _manifest(root, path, lines)
 
 
 def in_file_order(errors: Iterable[PackError]) -> list[PackError]:
@@ -90,147 +123,60 @@ def in_file_order(errors: Iterable[PackError]) -> list[PackError]:
     return sorted(errors, key=lambda error: error.line or 0)
 
 
-def manifest_schema() -> dict[str, object]:
-    """Return the manifest as JSON Schema."""
-    optional: dict[str, object] = {
-        "defaults": _section_schema(
-            {"family": {"enum": sorted(EVAL_VISIBILITY)}, "environment": environment_schema()}
-        ),
-        "asset_roots": _section_schema({"public": TEXT, "eval": TEXT}),
-        "asset_defaults": _section_schema({"read_only": {"type": "boolean"}}),
-    }
-    return {
-        "$schema": "https://json-schema.org/draft/2020-12/schema",
-        "title": "SecureBench pack manifest",
-        "type": "object",
-        "properties": {"id": TEXT, "version": {"type": "integer"}, **optional},
-        "required": ["id", "version"],
-    }
+def _said(defect: Defect) -> Iterator[str]:
+    """Yield the message about a defect of the shape, unless ``_value_problems`` says it better."""
+    name = ".".join(defect.key)
+    if defect.keyword == MISSPELT:
+        meant = ".".join((*defect.key[:-1], defect.words))
+        yield f"unknown manifest key {name!r}, did you mean {meant!r}?"
+    elif defect.keyword not in {"enum", UNKNOWN}:
+        yield f"manifest {name} {defect.words}"
 
 
-def _line_of(key: KeyPath, lines: Mapping[KeyPath, int]) -> int:
-    around = (key[:end] for end in range(len(key), 0, -1))
-    return next((lines[part] for part in around if part in lines), 1)
+def _value_problems(root: Mapping[str, object]) -> Iterator[tuple[KeyPath, str]]:
+    """Yield where a value that has the right type does not hold."""
+    defaults, roots = _mapping(root.get("defaults")), _mapping(root.get("asset_roots"))
+    family = defaults.get("family")
+    if isinstance(family, str) and family.strip():
+        yield from ((("defaults", "family"), said) for said in family_problems(family))
+    for unknown in unknown_environment_keys(_mapping(defaults.get("environment"))):
+        yield ("defaults", "environment", unknown.key), unknown.reason
+    for name, written in roots.items():
+        if name in _PATHS and isinstance(written, str) and written.strip():
+            try:
+                safe_relative_path(written, f"manifest asset_roots.{name}")
+            except PathError as error:
+                yield ("asset_roots", name), error.reason
 
 
-def _section_schema(properties: Mapping[str, Mapping[str, object]]) -> dict[str, object]:
-    nullable = {name: {"anyOf": [rule, {"type": "null"}]} for name, rule in properties.items()}
-    return {"type": ["object", "null"], "properties": nullable}
+def _mapping(value: object) -> Mapping[str, Any]:
+    return value if isinstance(value, Mapping) else {}
 
 
-class _ManifestReader:
-    """Reads one document and collects what is wrong with it."""
+def _manifest(
+    root: Mapping[str, Any], path: str | None, lines: Mapping[KeyPath, int]
+) -> BenchmarkManifest:
+    defaults, roots = _mapping(root.get("defaults")), _mapping(root.get("asset_roots"))
+    known = {name: value for name, value in roots.items() if name in _PATHS and value is not None}
+    return BenchmarkManifest(
+        id=root["id"],
+        version=root["version"],
+        default_family=defaults.get("family"),
+        default_environment=defaults.get("environment") or {},
+        asset_roots=AssetRoots(**known),
+        asset_read_only=_mapping(root.get("asset_defaults")).get("read_only") is not False,
+        path=path,
+        unknown_keys=tuple((".".join(key), lines.get(key)) for key in _unknown_keys(root)),
+        lines=lines,
+    )
 
-    def __init__(self, document: YamlDocument, path: str | None) -> None:
-        self._lines = document.lines
-        self._path = path
-        self._misspelt: set[KeyPath] = set()
-        self.errors: list[PackError] = []
 
-    def read(self, root: Mapping[str, object]) -> BenchmarkManifest:
-        unknown_keys = self._unknown(root)
-        defaults = self._section(root, "defaults")
-        roots = self._section(root, "asset_roots")
-        asset_defaults = self._section(root, "asset_defaults")
-        read_only = self._typed(asset_defaults, ("asset_defaults", "read_only"), bool, "a boolean")
-        family = self._text(defaults, ("defaults", "family"))
-        self._check_family(family)
-        environment = self._section(defaults, "defaults", "environment")
-        self._check_environment(environment)
-        return BenchmarkManifest(
-            id=self._text(root, ("id",), required=True) or "",
-            version=self._version(root),
-            default_family=family,
-            default_environment=environment,
-            asset_roots=AssetRoots(
-                public=self._root(roots, "public", AssetRoots().public),
-                eval=self._root(roots, "eval", AssetRoots().eval),
-            ),
-            asset_read_only=read_only is not False,
-            path=self._path,
-            unknown_keys=unknown_keys,
-            lines=self._lines,
-        )
+def _unknown_keys(root: Mapping[str, object]) -> Iterator[KeyPath]:
+    yield from ((key,) for key in root if key not in _known(MANIFEST.schema))
+    for name, schema in _SECTIONS.items():
+        section = _mapping(root.get(name))
+        yield from ((name, key) for key in section if key not in _known(schema))
 
-    def _section(self, parent: Mapping[str, object], *key: str) -> Mapping[str, object]:
-        return self._typed(parent, key, dict, "a mapping") or {}
 
-    def _text(
-        self, section: Mapping[str, object], key: KeyPath, *, required: bool = False
-    ) -> str | None:
-        if required and section.get(key[-1]) is None:
-            self._fail_missing(key, section, "must be a non-empty string")
-            return None
-        text = self._typed(section, key, str, "a non-empty string")
-        if text is not None and not text.strip():
-            self._fail(key, "must be a non-empty string")
-        return text
-
-    def _version(self, root: Mapping[str, object]) -> int:
-        version = root.get("version")
-        if isinstance(version, int) and not isinstance(version, bool):
-            return version
-        self._fail_missing(("version",), root, "must be an integer")
-        return 0
-
-    def _root(self, roots: Mapping[str, object], name: str, default: str) -> str:
-        key = ("asset_roots", name)
-        written = self._typed(roots, key, str, "a non-empty relative path")
-        if written is None:
-            return default
-        try:
-            safe_relative_path(written, ".".join(key))
-        except PathError as error:
-            self._fail(key, error.reason.removeprefix(".".join(key)).strip())
-        return written
-
-    def _typed(
-        self, section: Mapping[str, object], key: KeyPath, kind: type[T], wanted: str
-    ) -> T | None:
-        value = section.get(key[-1])
-        if value is None or isinstance(value, kind):
-            return value
-        self._fail(key, f"must be {wanted}")
-        return None
-
-    def _unknown(self, root: Mapping[str, object]) -> tuple[tuple[str, int | None], ...]:
-        """Return unknown keys and refuse those that misspell one that is not there."""
-        keys = self._unknown_below((), root, ROOT_KEYS)
-        for section, known in SECTION_KEYS.items():
-            value = root.get(section)
-            if isinstance(value, Mapping):
-                keys += self._unknown_below((section,), value, known)
-        return tuple((".".join(key), self._lines.get(key)) for key in keys)
-
-    def _unknown_below(
-        self, parent: KeyPath, section: Mapping[str, object], known: frozenset[str]
-    ) -> list[KeyPath]:
-        unknown = [key for key in section if key not in known]
-        for key, word in near_words(unknown, known - section.keys()).items():
-            self._misspelt.add((*parent, word))
-            written, wanted = ".".join((*parent, key)), ".".join((*parent, word))
-            problem = f"unknown manifest key {written!r}, did you mean {wanted!r}?"
-            self._add((*parent, key), problem)
-        return [(*parent, key) for key in unknown]
-
-    def _check_family(self, family: str | None) -> None:
-        if family is not None and family.strip():
-            for problem in family_problems(family):
-                self._add(("defaults", "family"), problem)
-
-    def _check_environment(self, environment: Mapping[str, object]) -> None:
-        for problem in unknown_environment_keys(environment):
-            self._add(("defaults", "environment", problem.key), problem.reason)
-
-    def _fail_missing(self, key: KeyPath, section: Mapping[str, object], wanted: str) -> None:
-        if key[-1] in section:
-            self._fail(key, wanted)
-        elif key not in self._misspelt:
-            self._fail(key, "is required")
-
-    def _fail(self, key: KeyPath, problem: str) -> None:
-        self._add(key, f"manifest {'.'.join(key)} {problem}")
-
-    def _add(self, key: KeyPath, reason: str) -> None:
-        line = _line_of(key, self._lines)
-        self.errors.append(PackError(reason, path=self._path, line=line))
+def _known(schema: Schema) -> Mapping[str, object]:
+    return _mapping(schema["properties"])

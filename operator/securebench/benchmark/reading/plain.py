@@ -65,6 +65,12 @@ class YamlDocument(NamedTuple):
     lines: Mapping[KeyPath, int]
 
 
+def line_of(key: KeyPath, lines: Mapping[KeyPath, int]) -> int:
+    """Return the line of a key, or of the nearest section around a missing one."""
+    around = (key[:end] for end in range(len(key), 0, -1))
+    return next((lines[part] for part in around if part in lines), 1)
+
+
 class _PlainLoader(yaml.SafeLoader):
     """SafeLoader whose dates stay text: every value has a JSON form."""
 
