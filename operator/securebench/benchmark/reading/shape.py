@@ -36,7 +36,8 @@ class Defect(NamedTuple):
     """What is wrong at one place.
 
     Attributes:
-        path: Keys and positions from the root; of a missing or misspelt key its own.
+        path: Keys and positions from the root; of a missing, misspelt or unknown key its own, of
+            several unknown ones the first.
         keyword: Of JSON Schema, or ``MISSPELT``.
         words: What is to be said behind the place's name; of unknown keys "field(s): a, b" with
             the nearest known ones; of a misspelt key the known one alone.
@@ -53,7 +54,7 @@ class Defect(NamedTuple):
 
     def said_of(self, name: str) -> str:
         """Return the message about a value of that name."""
-        path = self.path[:-1] if self.keyword == MISSPELT else self.path
+        path = self.path[:-1] if self.keyword in {MISSPELT, UNKNOWN} else self.path
         parts = (f"[{part}]" if isinstance(part, int) else f".{part}" for part in path)
         place = "".join((name, *parts))
         if self.keyword == MISSPELT:
@@ -151,9 +152,11 @@ def _no_unknown_keys(
 ) -> Iterator[ValidationError]:
     if others is False and isinstance(value, Mapping):
         known = _known(schema)
-        unknown = sorted(str(key) for key in value if key not in known)
+        unknown = [str(key) for key in value if key not in known]
         if unknown:
-            yield ValidationError(f"field(s): {', '.join(unknown)}{meant(unknown, known)}")
+            first, unknown = unknown[0], sorted(unknown)
+            words = f"field(s): {', '.join(unknown)}{meant(unknown, known)}"
+            yield ValidationError(words, path=(first,))
 
 
 def _no_misspelt_keys(

@@ -5,22 +5,61 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Any, Final
 
 from securebench.agents.registry import AGENTS, wrong_type
+from securebench.benchmark.families.fields import BOOLEAN, OBJECT, TEXT, Schema, object_of
 from securebench.benchmark.reading.plain import (
     KeyPath,
     PlainProblem,
     YamlDocument,
     decoded,
+    line_of,
     parse_yaml,
 )
+from securebench.benchmark.reading.shape import REQUIRED, UNKNOWN, Defect, Shape
 from securebench.benchmark.scorers.dangerous_commands import KNOWN_COMMANDS, VerificationPolicy
 from securebench.core.errors import ConfigError, ConfigErrors, InvalidInputError
-from securebench.core.spelling import meant, near_words
 
 SCHEMA_VERSION = "0.2"
 
-_ROOT_KEYS = ("schema_version", "run", "benchmark", "harness", "verification")
+_VARIABLE: Final[Schema] = {
+    "type": "string",
+    "pattern": r"^(?=[^=]*$)[^=]*[^=\s]",
+    "description": "a non-empty string without '='",
+}
+_COMMAND: Final[Schema] = {
+    "type": "string",
+    "pattern": rf"^\s*({'|'.join(KNOWN_COMMANDS)})\s*$",
+    "description": f"one of {', '.join(KNOWN_COMMANDS)}",
+}
+
+
+def _list_of(items: Schema) -> Schema:
+    return {"type": "array", "items": items, "description": "a list"}
+
+
+_TESTER: Final = Shape(
+    object_of(
+        {
+            "schema_version": {"enum": [SCHEMA_VERSION]},
+            "run": object_of({"id": TEXT, "output_dir": TEXT}, "id", "output_dir"),
+            "benchmark": object_of({"manifest": TEXT, "tasks": TEXT}, "manifest", "tasks"),
+            "harness": object_of(
+                {"type": {"enum": list(AGENTS)}, "env": _list_of(_VARIABLE), "config": OBJECT},
+                "type",
+            ),
+            "verification": object_of(
+                {"disallow_dangerous_commands": BOOLEAN, "deny_commands": _list_of(_COMMAND)}
+            ),
+        },
+        "schema_version",
+        "run",
+        "benchmark",
+        "harness",
+    )
+)
+_SECTIONS: Final = ("run", "benchmark", "harness")
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,57 +133,6 @@ class TesterConfig:
         return _placed(errors.errors, self.source, self.lines)
 
 
-class _Problems:
-    """Collects the defects of one file; a wrong value becomes a placeholder meanwhile."""
-
-    def __init__(self) -> None:
-        self.found: list[ConfigError] = []
-        self._misspelt: set[KeyPath] = set()
-
-    def add(self, key: KeyPath, message: str) -> None:
-        self.found.append(ConfigError(message, key=key))
-
-    def missing(self, key: KeyPath, message: str) -> None:
-        """Add a message about a missing key unless a misspelt one was named for it."""
-        if key not in self._misspelt:
-            self.add(key, message)
-
-    def section(
-        self, data: Mapping[str, object], name: str, keys: Sequence[str]
-    ) -> Mapping[str, object] | None:
-        """Return a required section, checked for unknown keys; None when it is none."""
-        value = data.get(name)
-        if not isinstance(value, Mapping):
-            self.missing((name,), f"root.{name} must be an object")
-            return None
-        self.only(value, name, keys)
-        return value
-
-    def only(self, data: Mapping[str, object], section: str, keys: Sequence[str]) -> None:
-        """Refuse unknown keys of a section; what they misspell is not missed any more."""
-        unknown = [str(key) for key in data if key not in keys]
-        if unknown:
-            parent = () if section == "root" else (section,)
-            missing = [key for key in keys if key not in data]
-            near = near_words(unknown, missing)
-            self._misspelt |= {(*parent, word) for word in near.values()}
-            names = f"{', '.join(sorted(unknown))}{meant(sorted(unknown), keys)}"
-            self.add((*parent, unknown[0]), f"{section} contains unsupported field(s): {names}")
-
-    def text(self, data: Mapping[str, object] | None, section: str, name: str) -> str:
-        """Return a required non-empty string; says nothing about a missing section."""
-        if data is None:
-            return ""
-        value = data.get(name)
-        if isinstance(value, str) and value.strip():
-            return value
-        if name in data:
-            self.add((section, name), f"{section}.{name} must be a non-empty string")
-        else:
-            self.missing((section, name), f"{section}.{name} is required")
-        return ""
-
-
 def load_tester_config(path: str | Path) -> TesterConfig:
     """Read a tester YAML; its paths become relative to its folder.
 
@@ -170,21 +158,12 @@ def parse_tester_config(data: object, *, base_dir: str | Path | None = None) -> 
     Raises:
         ConfigErrors: Every defect, in the order of the sections.
     """
-    problems = _Problems()
     if not isinstance(data, Mapping):
         raise ConfigErrors([ConfigError("Tester config root must be an object", key="")])
-    problems.only(data, "root", _ROOT_KEYS)
-    _check_version(data, problems)
-    base = Path(base_dir) if base_dir is not None else Path()
-    config = TesterConfig(
-        run=_run(data, base, problems),
-        benchmark=_benchmark(data, base, problems),
-        harness=_harness(data, problems),
-        verification=_verification(data, problems),
-    )
-    if problems.found:
-        raise ConfigErrors(problems.found)
-    return config
+    defects = _TESTER.defects(data)
+    if defects:
+        raise ConfigErrors([ConfigError(_said(each, data), key=each.key) for each in defects])
+    return _config(data, Path() if base_dir is None else Path(base_dir))
 
 
 def with_tester_overrides(
@@ -211,99 +190,40 @@ def with_tester_overrides(
     return replace(config, run=replace(config.run, output_dir=folder, limit=limit, resume=resume))
 
 
-def _check_version(data: Mapping[str, object], problems: _Problems) -> None:
-    version = data.get("schema_version")
-    if "schema_version" not in data:
-        problems.missing(("schema_version",), "schema_version is required")
-    elif not isinstance(version, str):
-        problems.add(
-            ("schema_version",),
-            f'schema_version must be a string: write "{SCHEMA_VERSION}" in quotes',
-        )
-    elif version != SCHEMA_VERSION:
-        problems.add(
-            ("schema_version",),
-            f'Unsupported tester schema_version {version!r}; this version reads "{SCHEMA_VERSION}"',
-        )
-
-
-def _run(data: Mapping[str, object], base: Path, problems: _Problems) -> RunSection:
-    section = problems.section(data, "run", ("id", "output_dir"))
-    return RunSection(
-        id=problems.text(section, "run", "id"),
-        output_dir=base / problems.text(section, "run", "output_dir"),
-    )
-
-
-def _benchmark(data: Mapping[str, object], base: Path, problems: _Problems) -> BenchmarkSection:
-    section = problems.section(data, "benchmark", ("manifest", "tasks"))
-    return BenchmarkSection(
-        manifest=base / problems.text(section, "benchmark", "manifest"),
-        tasks=base / problems.text(section, "benchmark", "tasks"),
-    )
-
-
-def _harness(data: Mapping[str, object], problems: _Problems) -> HarnessSection:
-    section = problems.section(data, "harness", ("type", "env", "config"))
-    if section is None:
-        return HarnessSection(type="")
-    kind = section.get("type")
-    if not isinstance(kind, str) or kind not in AGENTS:
-        problems.add(("harness", "type"), wrong_type())
-    config = section.get("config", {})
-    if not isinstance(config, Mapping):
-        problems.add(("harness", "config"), "harness.config must be an object")
-        config = {}
-    return HarnessSection(
-        type=kind if isinstance(kind, str) else "", env=_env(section, problems), config=config
-    )
-
-
-def _env(section: Mapping[str, object], problems: _Problems) -> tuple[str, ...]:
-    names = section.get("env", [])
-    if not isinstance(names, list | tuple):
-        problems.add(("harness", "env"), "harness.env must be a list")
-        return ()
-    for index, name in enumerate(names):
-        if not isinstance(name, str) or not name.strip() or "=" in name:
-            message = f"harness.env[{index}] must be a non-empty string without '='"
-            problems.add(("harness", "env", str(index)), message)
-    return tuple(name for name in names if isinstance(name, str))
-
-
-def _verification(data: Mapping[str, object], problems: _Problems) -> VerificationPolicy:
-    section = data.get("verification", {})
-    if not isinstance(section, Mapping):
-        problems.add(("verification",), "verification must be an object")
-        return VerificationPolicy()
-    problems.only(section, "verification", ("disallow_dangerous_commands", "deny_commands"))
-    disallow = section.get("disallow_dangerous_commands", True)
-    if not isinstance(disallow, bool):
-        key = ("verification", "disallow_dangerous_commands")
-        problems.add(key, f"{'.'.join(key)} must be a boolean")
-    return VerificationPolicy(
-        disallow_dangerous_commands=disallow is not False,
-        deny_commands=_deny_commands(section, problems),
-    )
-
-
-def _deny_commands(section: Mapping[str, object], problems: _Problems) -> tuple[str, ...]:
-    commands = section.get("deny_commands", [])
-    if not isinstance(commands, list | tuple):
-        key = ("verification", "deny_commands")
-        problems.add(key, f"{'.'.join(key)} must be a list")
-        return ()
-    denied: dict[str, None] = {}
-    for index, command in enumerate(commands):
-        stripped = command.strip() if isinstance(command, str) else ""
-        if stripped in KNOWN_COMMANDS:
-            denied[stripped] = None
-        else:
-            message = f"verification.deny_commands[{index}] must be one of "
-            problems.add(
-                ("verification", "deny_commands", str(index)), message + ", ".join(KNOWN_COMMANDS)
+def _said(defect: Defect, data: Mapping[str, object]) -> str:
+    if defect.keyword == UNKNOWN:
+        return f"{'.'.join(defect.key[:-1]) or 'root'} contains unsupported {defect.words}"
+    name = ".".join(defect.key)
+    if name in _SECTIONS:
+        return f"root.{name} must be an object"
+    if name == "harness.type":
+        return wrong_type()
+    if name == "schema_version" and defect.keyword != REQUIRED:
+        version = data[name]
+        if isinstance(version, str):
+            return (
+                f"Unsupported tester schema_version {version!r}; this version reads"
+                f' "{SCHEMA_VERSION}"'
             )
-    return tuple(denied)
+        return f'schema_version must be a string: write "{SCHEMA_VERSION}" in quotes'
+    return defect.said_of("").removeprefix(".")
+
+
+def _config(data: Mapping[str, Any], base: Path) -> TesterConfig:
+    run, benchmark, harness = data["run"], data["benchmark"], data["harness"]
+    verification = data.get("verification", {})
+    denied = (command.strip() for command in verification.get("deny_commands", ()))
+    return TesterConfig(
+        run=RunSection(run["id"], base / run["output_dir"]),
+        benchmark=BenchmarkSection(base / benchmark["manifest"], base / benchmark["tasks"]),
+        harness=HarnessSection(
+            harness["type"], tuple(harness.get("env", ())), harness.get("config", {})
+        ),
+        verification=VerificationPolicy(
+            disallow_dangerous_commands=verification.get("disallow_dangerous_commands", True),
+            deny_commands=tuple(dict.fromkeys(denied)),
+        ),
+    )
 
 
 def _placed(
@@ -313,20 +233,16 @@ def _placed(
     if source is None:
         return ConfigErrors(errors)
     known = sorted(
-        ((_line_of(error.facts.get("key"), lines), error) for error in errors),
-        key=lambda item: item[0],
+        ((line_of(_key_of(error), lines), error) for error in errors), key=lambda item: item[0]
     )
     return ConfigErrors(
         [ConfigError(f"{source}:{line}: {error.reason}", **error.facts) for line, error in known]
     )
 
 
-def _line_of(key: object, lines: Mapping[KeyPath, int]) -> int:
-    """Return the line of a key, or of the nearest section around a missing one."""
-    path = key if isinstance(key, tuple) else ()
-    while path and path not in lines:
-        path = path[:-1]
-    return lines.get(path, 1)
+def _key_of(error: InvalidInputError) -> KeyPath:
+    key = error.facts.get("key")
+    return key if isinstance(key, tuple) else ()
 
 
 def _read(path: Path) -> YamlDocument:
