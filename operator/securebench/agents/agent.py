@@ -5,16 +5,17 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Final, NamedTuple, Protocol
+from typing import Any, Final, NamedTuple, Protocol
 
 from securebench.agents.harness_config import (
     COMMON_KEYS,
-    ConfigReader,
     HarnessConfig,
     ProviderHarness,
+    common_fields,
 )
 from securebench.agents.providers.provider import ProviderRules
-from securebench.benchmark.pack.lane_plan import TASK_FILE
+from securebench.benchmark.families.fields import BOOLEAN, Schema, object_of
+from securebench.benchmark.reading.shape import Shape
 
 DUMMY_KEY: Final = "securebench-holds-the-key"
 """What a CLI takes for its key. It opens nothing: the gateway puts the real one in."""
@@ -22,7 +23,23 @@ DUMMY_KEY: Final = "securebench-holds-the-key"
 TIMEOUT_SECONDS: Final = 900.0
 """Time limit of an agent with a CLI where neither task nor tester gives one."""
 
-_KEYS: Final = (*COMMON_KEYS, "model", "version", "budget", "allow_external_tools")
+_NAME: Final[Schema] = {
+    "type": "string",
+    "pattern": r"^[A-Za-z0-9._+-]+$(?!\n)",
+    "description": "a word of letters, digits, '.', '_', '+' and '-' only",
+}
+_COUNT: Final[Schema] = {
+    "type": ["integer", "null"],
+    "minimum": 1,
+    "description": "a positive whole number",
+}
+_KEYS: Final[Mapping[str, Schema]] = {
+    **COMMON_KEYS,
+    "model": _NAME,
+    "version": _NAME,
+    "budget": object_of({"requests": _COUNT, "tokens": _COUNT}),
+    "allow_external_tools": BOOLEAN,
+}
 
 
 class EventKind(StrEnum):
@@ -107,14 +124,16 @@ class Agent:
 
     Attributes:
         name: As ``harness.type``; versions of overlays are listed under it.
-        read: Returns the checked configuration; None, with errors in the reader, where it does
-            not hold.
+        config: Shape of ``harness.config``.
+        read: Returns the harness of a configuration in normal form; raises ConfigErrors where keys
+            do not go together.
         is_audit: Whether it examines a pack instead of being examined.
         cli: Present where a CLI of ours runs in the task's image.
     """
 
     name: str
-    read: Callable[[ConfigReader], HarnessConfig | None]
+    config: Shape
+    read: Callable[[Mapping[str, Any]], HarnessConfig]
     is_audit: bool = False
     cli: AgentCli | None = None
 
@@ -128,24 +147,21 @@ def cli_agent(name: str, cli: AgentCli, default_model: str | None = None) -> Age
         default_model: Used where the tester names none; None: the tester must.
     """
 
-    def read(reader: ConfigReader) -> HarnessConfig:
-        reader.only(_KEYS)
-        requests, tokens = reader.budget()
+    def read(config: Mapping[str, Any]) -> HarnessConfig:
+        budget = config.get("budget", {})
         return ProviderHarness(
             type=name,
             provider_host=cli.provider.host,
-            model=reader.name("model", default=default_model),
-            version=reader.name("version", default="latest"),
-            task_file=reader.path("task_file") or TASK_FILE,
-            timeout_seconds=reader.timeout(default=TIMEOUT_SECONDS),
-            is_default_timeout=not reader.has("timeout_seconds"),
-            allowed_domains=reader.domains(),
-            max_requests=requests,
-            max_tokens=tokens,
-            allow_external_tools=reader.flag("allow_external_tools"),
+            model=config.get("model", default_model),
+            version=config.get("version", "latest"),
+            max_requests=budget.get("requests"),
+            max_tokens=budget.get("tokens"),
+            allow_external_tools=config.get("allow_external_tools", False),
+            **common_fields(config, timeout=TIMEOUT_SECONDS),
         )
 
-    return Agent(name=name, read=read, cli=cli)
+    shape = Shape(object_of(_KEYS, *(("model",) if default_model is None else ())))
+    return Agent(name=name, config=shape, read=read, cli=cli)
 
 
 def object_in(value: object) -> Mapping[str, object]:

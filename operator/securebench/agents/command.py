@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Final
+from collections.abc import Mapping
+from typing import Any, Final
 
 from securebench.agents.agent import Agent
 from securebench.agents.harness_config import (
@@ -16,11 +16,14 @@ from securebench.agents.harness_config import (
     ORACLE_FOLDER,
     AuditHarness,
     CommandHarness,
-    ConfigReader,
     HarnessConfig,
+    common_fields,
+    config_error,
 )
+from securebench.benchmark.families.fields import ANYTHING, COMMAND, Schema, object_of
 from securebench.benchmark.pack import oracle
-from securebench.benchmark.pack.lane_plan import TASK_FILE
+from securebench.benchmark.reading.shape import Shape
+from securebench.core.errors import ConfigErrors
 
 _ANSWER: Final = (
     f"if [ -f {ORACLE_FOLDER}/{oracle.COMMAND} ];"
@@ -29,44 +32,36 @@ _ANSWER: Final = (
 )
 
 
-def _command(reader: ConfigReader) -> HarnessConfig | None:
-    reader.only(("command", "artifact_path", "extraction", *COMMON_KEYS))
-    task_file, artifact = reader.path("task_file"), reader.path("artifact_path")
-    if artifact is not None and artifact == (task_file or TASK_FILE):
-        reader.fail_at("artifact_path", "must not be the task file")
-    extraction = reader.word("extraction", EXTRACTIONS)
+def _command(config: Mapping[str, Any]) -> HarnessConfig:
+    common, artifact = common_fields(config), config.get("artifact_path")
+    extraction = config.get("extraction", EXTRACTIONS[0])
+    if artifact is not None and artifact == common["task_file"]:
+        raise ConfigErrors([config_error("artifact_path", "must not be the task file")])
     if artifact is not None and extraction == GIT_DIFF:
-        reader.fail_at("artifact_path", f"and extraction: {GIT_DIFF} name two candidates: keep one")
-    timeout = reader.timeout(default=None)
-    domains = reader.domains()
-    command = reader.command()
-    if command is None:
-        return None
+        problem = f"and extraction: {GIT_DIFF} name two candidates: keep one"
+        raise ConfigErrors([config_error("artifact_path", problem)])
+    command = config["command"]
     return CommandHarness(
-        command=command,
+        command=command if isinstance(command, str) else tuple(command),
         artifact_path=artifact,
         extraction=extraction,
-        task_file=task_file or TASK_FILE,
-        timeout_seconds=timeout,
-        is_default_timeout=not reader.has("timeout_seconds"),
-        allowed_domains=domains,
+        **common,
     )
 
 
-def _audit(name: str, script: str) -> Callable[[ConfigReader], HarnessConfig]:
-    def read(reader: ConfigReader) -> HarnessConfig:
-        reader.only(AUDIT_KEYS)
-        return AuditHarness(
-            type=name,
-            command=("sh", "-c", script),
-            task_file=reader.path("task_file") or TASK_FILE,
-            timeout_seconds=reader.timeout(default=None),
-            is_default_timeout=not reader.has("timeout_seconds"),
-        )
+def _audit(name: str, script: str) -> Agent:
+    def read(config: Mapping[str, Any]) -> HarnessConfig:
+        return AuditHarness(type=name, command=("sh", "-c", script), **common_fields(config))
 
-    return read
+    return Agent(name=name, config=Shape(object_of(AUDIT_KEYS)), read=read, is_audit=True)
 
 
-AGENT: Final = Agent(name="command", read=_command)
-NOP_AGENT: Final = Agent(name=NOP, read=_audit(NOP, ":"), is_audit=True)
-ORACLE_AGENT: Final = Agent(name=ORACLE, read=_audit(ORACLE, _ANSWER), is_audit=True)
+_KEYS: Final[Mapping[str, Schema]] = {
+    "command": COMMAND,
+    "artifact_path": ANYTHING,
+    "extraction": {"enum": list(EXTRACTIONS)},
+    **COMMON_KEYS,
+}
+AGENT: Final = Agent(name="command", config=Shape(object_of(_KEYS, "command")), read=_command)
+NOP_AGENT: Final = _audit(NOP, ":")
+ORACLE_AGENT: Final = _audit(ORACLE, _ANSWER)

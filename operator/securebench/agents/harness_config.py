@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from math import isfinite
-from typing import Final
+from typing import Any, Final
 
 from securebench.agents.allowed_domains import normalize_domains
+from securebench.benchmark.families.fields import (
+    ANYTHING,
+    POSITIVE,
+    STRING,
+    Schema,
+    nullable,
+)
 from securebench.benchmark.pack.lane_plan import TASK_FILE
 from securebench.benchmark.pack.paths import PathError, author_path
+from securebench.benchmark.reading.shape import Shape
 from securebench.benchmark.resources import Component
-from securebench.core.errors import ConfigError
-from securebench.core.spelling import meant
+from securebench.core.errors import ConfigError, ConfigErrors
 
 NOP: Final = "nop"
 ORACLE: Final = "oracle"
@@ -24,11 +29,20 @@ EXTRACTIONS: Final = (STDOUT, GIT_DIFF)
 """Of a command on a repo_patch task; the first is the default (decision 0027)."""
 ORACLE_FOLDER = "/opt/securebench/oracle"
 """In the harness container of an oracle: the task's reference answer as one file, named by form."""
-AUDIT_KEYS: Final = ("task_file", "timeout_seconds")
-COMMON_KEYS: Final = (*AUDIT_KEYS, "allowed_domains")
+AUDIT_KEYS: Final[Mapping[str, Schema]] = {
+    "task_file": ANYTHING,
+    "timeout_seconds": nullable(POSITIVE),
+}
+COMMON_KEYS: Final[Mapping[str, Schema]] = {
+    **AUDIT_KEYS,
+    "allowed_domains": {
+        "type": "array",
+        "items": STRING,
+        "description": "a list of strings",
+    },
+}
 """Of ``harness.config``: those of an audit's harness, and those of every other."""
-_BUDGET_KEYS: Final = ("requests", "tokens")
-_NAME = re.compile(r"[A-Za-z0-9._+-]+")
+_PLACE: Final = "harness.config"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -146,138 +160,65 @@ class ProviderHarness(HarnessConfig):
         }
 
 
-class ConfigReader:
-    """Reads one ``harness.config`` and collects its defects.
-
-    Each method returns what a key holds; where it does not hold, its defect is noted and a
-    harmless value comes back.
+def normal_config(config: Mapping[str, object], shape: Shape) -> Mapping[str, Any]:
+    """Return a ``harness.config`` that holds, with paths and domains in their normal form.
 
     Args:
         config: As written.
+        shape: Of the harness type.
 
-    Attributes:
-        errors: In the order in which the keys were read; each fact ``key`` is the path of a key.
+    Raises:
+        ConfigErrors: Every defect; each error's fact ``key`` is the path of its key.
     """
-
-    def __init__(self, config: Mapping[str, object]) -> None:
-        self._config = config
-        self.errors: list[ConfigError] = []
-
-    def fail(self, message: str, key: tuple[str, ...]) -> None:
-        """Add an error to those that are reported together."""
-        self.errors.append(ConfigError(message, key=key))
-
-    def fail_at(self, name: str, problem: str) -> None:
-        """Note a defect of one key."""
-        self.fail(f"harness.config.{name} {problem}", ("harness", "config", *name.split(".")))
-
-    def has(self, name: str) -> bool:
-        """Tell whether a key is there."""
-        return name in self._config
-
-    def only(self, keys: tuple[str, ...]) -> None:
-        """Note every key that is not listed."""
-        unknown = sorted(str(key) for key in self._config if key not in keys)
-        if unknown:
-            names = f"{', '.join(unknown)}{meant(unknown, keys)}"
-            message = f"harness.config contains unsupported field(s): {names}"
-            self.fail(message, ("harness", "config", unknown[0]))
-
-    def command(self) -> str | tuple[str, ...] | None:
-        """Return the command, None where there is none."""
-        value = self._config.get("command")
-        if isinstance(value, str) and value.strip():
-            return value
-        if isinstance(value, list | tuple) and value and all(map(_is_text, value)):
-            return tuple(value)
-        wanted = "must be a non-empty string or a non-empty list of non-empty strings"
-        self.fail_at("command", wanted if self.has("command") else "is required")
-        return None
-
-    def path(self, name: str) -> str | None:
-        """Return a workspace-relative path, or None."""
-        value = self._config.get(name)
-        if value is None:
-            return None
-        try:
-            return author_path(value, Component.AGENT, f"harness.config.{name}")
-        except PathError as error:
-            self.fail(error.reason, ("harness", "config", name))
-            return None
-
-    def timeout(self, *, default: float | None) -> float | None:
-        """Return seconds, None for no limit."""
-        value = self._config.get("timeout_seconds", default)
-        if value is None:
-            return None
-        if isinstance(value, bool) or not isinstance(value, int | float):
-            self.fail_at("timeout_seconds", "must be a positive number")
-            return None
-        if not isfinite(value) or value <= 0:
-            self.fail_at("timeout_seconds", "must be a positive number")
-            return None
-        return float(value)
-
-    def domains(self) -> tuple[str, ...]:
-        """Return the normalized domains."""
-        value = self._config.get("allowed_domains", [])
-        if not isinstance(value, list | tuple):
-            self.fail_at("allowed_domains", "must be a list of strings")
-            return ()
-        try:
-            return normalize_domains(value)
-        except ConfigError as error:
-            self.fail(f"harness.config.{error.reason}", ("harness", "config", "allowed_domains"))
-            return ()
-
-    def name(self, key: str, *, default: str | None) -> str:
-        """Return the name of a model or a version."""
-        value = self._config.get(key, default)
-        if isinstance(value, str) and _NAME.fullmatch(value):
-            return value
-        if not self.has(key):
-            self.fail_at(key, "is required")
-        else:
-            self.fail_at(key, "must hold only letters, digits, '.', '_', '+' and '-'")
-        return ""
-
-    def word(self, name: str, known: tuple[str, ...]) -> str:
-        """Return one of some words; the first is the default."""
-        value = self._config.get(name, known[0])
-        if isinstance(value, str) and value in known:
-            return value
-        self.fail_at(name, f"must be one of {', '.join(known)}")
-        return known[0]
-
-    def flag(self, name: str) -> bool:
-        """Return a switch; off by default."""
-        value = self._config.get(name, False)
-        if not isinstance(value, bool):
-            self.fail_at(name, "must be a boolean")
-        return value is True
-
-    def budget(self) -> tuple[int | None, int | None]:
-        """Return the most requests and tokens of one launch, None for no bound."""
-        value = self._config.get("budget", {})
-        if not isinstance(value, Mapping):
-            self.fail_at("budget", "must be an object")
-            return None, None
-        unknown = sorted(str(key) for key in value if key not in _BUDGET_KEYS)
-        if unknown:
-            names = f"{', '.join(unknown)}{meant(unknown, _BUDGET_KEYS)}"
-            self.fail_at("budget", f"contains unsupported field(s): {names}")
-        requests, tokens = (self._count(value, name) for name in _BUDGET_KEYS)
-        return requests, tokens
-
-    def _count(self, budget: Mapping[str, object], name: str) -> int | None:
-        value = budget.get(name)
-        if value is None:
-            return None
-        if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-            self.fail_at(f"budget.{name}", "must be a positive whole number")
-            return None
-        return value
+    defects = shape.defects(config)
+    errors = [
+        ConfigError(defect.said_of(_PLACE, unknown="contains unsupported"), key=_key(*defect.key))
+        for defect in defects
+    ]
+    broken = {defect.key[0] for defect in defects}
+    normal: dict[str, object] = {**config}
+    for name, rule in _NORMAL_FORMS.items():
+        if config.get(name) is not None and name not in broken:
+            try:
+                normal[name] = rule(config[name])
+            except (ConfigError, PathError) as error:
+                errors.append(config_error(name, error.reason.removeprefix(f"{name} ")))
+    if errors:
+        raise ConfigErrors(errors)
+    return normal
 
 
-def _is_text(value: object) -> bool:
-    return isinstance(value, str) and bool(value.strip())
+def config_error(name: str, problem: str) -> ConfigError:
+    """Return the error about one key of ``harness.config``."""
+    return ConfigError(f"{_PLACE}.{name} {problem}", key=_key(name))
+
+
+def common_fields(config: Mapping[str, Any], *, timeout: float | None = None) -> dict[str, Any]:
+    """Return the fields of ``HarnessConfig`` that all types read alike.
+
+    Args:
+        config: In normal form.
+        timeout: Seconds where the tester says nothing; None for no limit.
+    """
+    seconds = config.get("timeout_seconds", timeout)
+    return {
+        "task_file": config.get("task_file") or TASK_FILE,
+        "timeout_seconds": None if seconds is None else float(seconds),
+        "is_default_timeout": "timeout_seconds" not in config,
+        "allowed_domains": config.get("allowed_domains", ()),
+    }
+
+
+def _author_path(name: str) -> Callable[[Any], object]:
+    return lambda value: author_path(value, Component.AGENT, name)
+
+
+_NORMAL_FORMS: Final[Mapping[str, Callable[[Any], object]]] = {
+    "task_file": _author_path("task_file"),
+    "artifact_path": _author_path("artifact_path"),
+    "allowed_domains": normalize_domains,
+}
+
+
+def _key(*names: str) -> tuple[str, ...]:
+    return ("harness", "config", *names)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from securebench.agents import claude_code, codex, command
-from securebench.agents.harness_config import ConfigReader
+from securebench.agents.harness_config import normal_config
 from securebench.core.digests import json_digest
 from securebench.core.errors import ConfigError, ConfigErrors
 
@@ -90,11 +90,8 @@ def harness_config(type: str, config: Mapping[str, object]) -> HarnessConfig:  #
     Raises:
         ConfigErrors: Every defect; each error's fact ``key`` is the path of its key.
     """
-    reader = ConfigReader(config)
-    harness = agent_named(type).read(reader)
-    if reader.errors or harness is None:
-        raise ConfigErrors(reader.errors)
-    return harness
+    agent = agent_named(type)
+    return agent.read(normal_config(config, agent.config))
 
 
 def forwarded(harness_type: str, names: Iterable[str]) -> tuple[str, ...]:

@@ -139,7 +139,7 @@ def test_the_oracle_hands_in_the_file(name, tmp_path):
         ("command", {}, "harness.config.command is required"),
         ("command", {"command": " "}, "harness.config.command must be a non-empty string"),
         ("command", {"command": []}, "harness.config.command must be a non-empty string"),
-        ("command", {"command": ["a", ""]}, "harness.config.command must be a non-empty string"),
+        ("command", {"command": ["a", ""]}, "harness.config.command[1] must be a non-empty"),
         ("command", {"command": 1}, "harness.config.command must be a non-empty string"),
         (
             "command",
@@ -194,9 +194,13 @@ def test_the_oracle_hands_in_the_file(name, tmp_path):
             "harness.config.allowed_domains entry '*.dev'",
         ),
         ("codex", {}, "harness.config.model is required"),
-        ("codex", {"model": "a/b"}, "harness.config.model must hold only"),
-        ("codex", {"model": ""}, "harness.config.model must hold only"),
-        ("codex", {"model": "m", "version": "1 2"}, "harness.config.version must hold only"),
+        ("codex", {"model": "a/b"}, "harness.config.model must be a word of letters"),
+        ("codex", {"model": ""}, "harness.config.model must be a word of letters"),
+        (
+            "codex",
+            {"model": "m", "version": "1 2"},
+            "harness.config.version must be a word of letters",
+        ),
         ("codex", {"model": "m", "command": "x"}, "harness.config contains unsupported field(s)"),
         ("codex", {"model": "m", "timeout_seconds": 0}, "harness.config.timeout_seconds must"),
         ("codex", {"model": "m", "budget": 3}, "harness.config.budget must be an object"),
@@ -229,10 +233,10 @@ def test_all_defects_come_together_with_their_keys():
         harness_config("command", {"task_file": "eval", "timeout_seconds": -1, "x": 1})
     keys = [error.facts["key"] for error in caught.value.errors]
     assert keys == [
-        ("harness", "config", "x"),
-        ("harness", "config", "task_file"),
         ("harness", "config", "timeout_seconds"),
         ("harness", "config", "command"),
+        ("harness", "config", "x"),
+        ("harness", "config", "task_file"),
     ]
 
 

@@ -32,6 +32,7 @@ CASES = {
     "true is no number": (TEXT_OR_NUMBER, True, ["it must be a non-empty string or a number"]),
     "nan": (NON_NEGATIVE, float("nan"), ["it must be a non-negative number"]),
     "infinite": (TEXT_OR_NUMBER, float("inf"), ["it must be a non-empty string or a number"]),
+    "beyond a float": (NON_NEGATIVE, 10**400, ["it must be a non-negative number"]),
     "1.0 is no integer": (WHOLE, 1.0, ["it must be an integer"]),
     "true is no integer": (WHOLE, True, ["it must be an integer"]),
     "an integer": (WHOLE, 1, []),

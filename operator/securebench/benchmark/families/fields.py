@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from math import isfinite
+from sys import float_info
 from typing import Final
 
 from securebench.benchmark.resources import Lane
@@ -108,10 +108,12 @@ def is_text(value: object) -> bool:
 
 
 def is_number(value: object) -> bool:
-    """Return whether the value is a finite int or float and no bool."""
-    if isinstance(value, float):
-        return isfinite(value)
-    return isinstance(value, int) and not isinstance(value, bool)
+    """Return whether the value is a number that a float can hold, and no bool."""
+    return (
+        isinstance(value, int | float)
+        and not isinstance(value, bool)
+        and abs(value) <= float_info.max
+    )
 
 
 def is_positive(value: object) -> bool:

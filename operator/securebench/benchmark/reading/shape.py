@@ -52,14 +52,19 @@ class Defect(NamedTuple):
         """The path as lines of YAML are found."""
         return tuple(map(str, self.path))
 
-    def said_of(self, name: str) -> str:
-        """Return the message about a value of that name."""
+    def said_of(self, name: str, *, unknown: str = "has unknown") -> str:
+        """Return the message about a value of that name.
+
+        Args:
+            name: Of the value.
+            unknown: What goes before "field(s)" where keys are unknown.
+        """
         path = self.path[:-1] if self.keyword in {MISSPELT, UNKNOWN} else self.path
         parts = (f"[{part}]" if isinstance(part, int) else f".{part}" for part in path)
         place = "".join((name, *parts))
         if self.keyword == MISSPELT:
             return f"{place}: unknown key {self.path[-1]!r}, did you mean {self.words!r}?"
-        return f"{place} {'has unknown ' if self.keyword == UNKNOWN else ''}{self.words}"
+        return f"{place} {f'{unknown} ' if self.keyword == UNKNOWN else ''}{self.words}"
 
 
 class Shape:
