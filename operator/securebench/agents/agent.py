@@ -162,13 +162,3 @@ def cli_agent(name: str, cli: AgentCli, default_model: str | None = None) -> Age
 
     shape = Shape(object_of(_KEYS, *(("model",) if default_model is None else ())))
     return Agent(name=name, config=shape, read=read, cli=cli)
-
-
-def object_in(value: object) -> Mapping[str, object]:
-    """Return a value of an event where it is an object, else an empty one."""
-    return value if isinstance(value, Mapping) else {}
-
-
-def text_in(value: object) -> str:
-    """Return a value of an event where it is a text, else an empty one."""
-    return value if isinstance(value, str) else ""

@@ -9,16 +9,9 @@ import json
 import re
 from typing import TYPE_CHECKING, Final
 
-from securebench.agents.agent import (
-    DUMMY_KEY,
-    AgentCli,
-    AgentEvent,
-    EventKind,
-    cli_agent,
-    object_in,
-    text_in,
-)
+from securebench.agents.agent import DUMMY_KEY, AgentCli, AgentEvent, EventKind, cli_agent
 from securebench.agents.providers.anthropic import ANTHROPIC
+from securebench.core.json_values import object_in, text_in
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping

@@ -12,15 +12,14 @@ from securebench.benchmark.families.fields import is_positive
 from securebench.benchmark.families.registry import FAMILIES
 from securebench.benchmark.pack.environment import TIMEOUT_PROBLEM
 from securebench.core.errors import ConfigError
-from securebench.protocol.extraction import Extraction
+from securebench.protocol.extraction import TEXT_FILE, Extraction
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from securebench.agents.harness_config import HarnessConfig
-    from securebench.benchmark.families.base import CandidateKind
+    from securebench.protocol.extraction import CandidateKind
 
-TEXT_FILE = "candidate.txt"
 CODE_FILE = "candidate.py"
 
 

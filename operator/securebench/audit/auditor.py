@@ -6,7 +6,6 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Literal
 
 from securebench.audit.base_pack import write_base_pack, write_pack
 from securebench.audit.findings import Finding, Rule, not_checked
@@ -27,12 +26,12 @@ from securebench.audit.rules.verdicts import (
     check_oracle,
 )
 from securebench.audit.subject import Subject
+from securebench.audit.trials import TrialKind
 from securebench.core.errors import SecureBenchError
 from securebench.core.names import REPO_PATCH
 from securebench.run.api.models import MANIFEST_FILE, TASKS_FILE
 
-Kind = Literal["oracle", "nop"]
-RunPack = Callable[[Path, Kind, int | None], Records]
+RunPack = Callable[[Path, TrialKind, int | None], Records]
 """Runs a pack's folder with an oracle or a nop, only its first rows if a number is given."""
 
 STATIC_RULES = (

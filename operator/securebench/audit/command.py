@@ -11,12 +11,12 @@ from rich.console import Console
 
 from securebench.agents.harness_config import GIT_DIFF, CommandHarness, HarnessConfig
 from securebench.agents.registry import harness_config
-from securebench.audit.auditor import Kind, Means, RunPack, audit
+from securebench.audit.auditor import Means, RunPack, audit
 from securebench.audit.images.archive import catalogue
 from securebench.audit.report import Report, write_report
 from securebench.audit.rules.verdicts import Records
 from securebench.audit.subject import Subject, load_subject
-from securebench.audit.trials import TESTER_FILE, run_trial
+from securebench.audit.trials import TESTER_FILE, TrialKind, run_trial
 from securebench.benchmark.files.pack_digest import pack_digest
 from securebench.benchmark.lint.pack_lint import LintFinding, lint_harness
 from securebench.client.submit.tester_config import TesterConfig, load_tester_config
@@ -169,7 +169,7 @@ def _say(text: str) -> None:
 def _runner(place: Place, versions: set[str]) -> RunPack:
     """Return what runs a pack and collects the versions of the verifiers that judged it."""
 
-    def run_pack(folder: Path, kind: Kind, limit: int | None) -> Records:
+    def run_pack(folder: Path, kind: TrialKind, limit: int | None) -> Records:
         records = asyncio.run(run_trial(place, folder, kind, limit=limit)).records
         versions.update(str(record.get("verifier_version")) for record in records)
         return records

@@ -15,6 +15,7 @@ from securebench.cluster.port import (
     WatchExpired,
 )
 from securebench.core.errors import ClusterError, PermanentClusterError, TransientClusterError
+from securebench.core.json_values import text_at
 from securebench.run.api.base import API_VERSION, PLURAL
 
 if TYPE_CHECKING:
@@ -66,7 +67,7 @@ def classify(status: int, body: bytes | str | Raw, retry_after: str | None = Non
         PermanentClusterError. Quota wordings count only in a 403, where admission puts them.
     """
     answer = _status_object(body)
-    reason, message = _text(answer, "reason"), _text(answer, "message")[:_MESSAGE_LIMIT]
+    reason, message = text_at(answer, "reason"), text_at(answer, "message")[:_MESSAGE_LIMIT]
     details = answer.get("details")
     details = details if isinstance(details, Mapping) else {}
     said = f"API server answered {status}" + (f" {reason}" if reason else "")
@@ -74,7 +75,7 @@ def classify(status: int, body: bytes | str | Raw, retry_after: str | None = Non
     if status == HTTPStatus.GONE:
         return WatchExpired(said)
     if status == HTTPStatus.CONFLICT and reason == "AlreadyExists":
-        return AlreadyExists(_text(details, "name"))
+        return AlreadyExists(text_at(details, "name"))
     if status == HTTPStatus.FORBIDDEN and any(wording in message for wording in _QUOTA_WORDINGS):
         return QuotaExceeded(said)
     if status in _TRANSIENT_STATUSES:
@@ -85,7 +86,7 @@ def classify(status: int, body: bytes | str | Raw, retry_after: str | None = Non
 
 def is_precondition_conflict(status: int, body: bytes | str | Raw) -> bool:
     """Tell whether a deletion was refused because the object is not the one that was meant."""
-    message = _text(_status_object(body), "message").lower()
+    message = text_at(_status_object(body), "message").lower()
     return status == HTTPStatus.CONFLICT and "uid in " in message and "precondition" in message
 
 
@@ -147,11 +148,6 @@ def _status_object(body: bytes | str | Raw) -> Raw:
     except ValueError:
         return {}
     return cast("Raw", decoded) if isinstance(decoded, dict) else {}
-
-
-def _text(answer: Raw, key: str) -> str:
-    value = answer.get(key)
-    return value if isinstance(value, str) else ""
 
 
 def _seconds(value: object) -> float | None:

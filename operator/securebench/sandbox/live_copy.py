@@ -5,7 +5,8 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING
 
-from securebench.files.untrusted import FILE_MODE, UnreadableError, open_regular, open_root
+from securebench.files.durable import FILE_MODE
+from securebench.files.untrusted import UnreadableError, open_regular, open_root
 from securebench.protocol.volume import LIVE_BYTES, LIVE_OUTPUT
 
 if TYPE_CHECKING:

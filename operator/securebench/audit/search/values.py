@@ -11,8 +11,8 @@ from pathlib import Path, PurePosixPath
 from securebench.audit.search.forms import SearchForm, View, views
 from securebench.benchmark.families.registry import verifier_for_task_type
 from securebench.benchmark.files.assets import asset_source
-from securebench.benchmark.pack.references import ASSETS, CHECKER, asset_root, each_reference
-from securebench.benchmark.pack.task import SecureBenchTask
+from securebench.benchmark.pack.references import CHECKER, asset_root, each_reference
+from securebench.benchmark.pack.task import ASSETS, SecureBenchTask
 from securebench.benchmark.resources import Lane
 from securebench.core.errors import PackError
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Literal, NamedTuple, Protocol
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -11,8 +11,7 @@ if TYPE_CHECKING:
     from securebench.benchmark.families.fields import FieldSection, Schema
     from securebench.benchmark.families.verification import CheckRequest, CodePlan, TextVerifier
     from securebench.benchmark.resources import Lane, ResourceBundle
-
-CandidateKind = Literal["text", "code", "patch", "workspace", "none"]
+    from securebench.protocol.extraction import CandidateKind
 
 
 class TaskView(Protocol):

@@ -21,7 +21,8 @@ from securebench.benchmark.families.verification import CheckRequest
 from securebench.benchmark.resources import Lane
 from securebench.benchmark.scorers.dangerous_commands import KNOWN_COMMANDS
 
-CHECKER_SOURCES = ("pytest", "script")
+PYTEST, SCRIPT = CHECKER_SOURCES = ("pytest", "script")
+"""Kinds of a checker's own file."""
 
 _COMMAND_FORM = object_of(
     {"command": COMMAND, "workdir": TEXT, "timeout_seconds": POSITIVE}, "command"

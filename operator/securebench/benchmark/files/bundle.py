@@ -27,6 +27,7 @@ from securebench.core.errors import (
     StorageError,
     TooLargeError,
 )
+from securebench.files.durable import FILE_MODE
 
 CHUNK_BYTES = 1024 * 1024
 """Bytes that are in memory at a time."""
@@ -40,7 +41,6 @@ MAX_NAME_BYTES = 255
 MAX_EXTENSION_BYTES = 8 * 1024
 """Largest extended header; ours hold a path and a size. A reader holds it in memory as a whole."""
 
-_FILE_MODE = 0o644
 _FOLDER_MODE = 0o755
 _PLAIN_TYPES = (tarfile.REGTYPE, tarfile.AREGTYPE, tarfile.DIRTYPE)
 
@@ -163,7 +163,7 @@ def write_bundle(
             with _open_plain(files[name]) as source:
                 member = tarfile.TarInfo(safe_path(name))
                 member.size = os.fstat(source.fileno()).st_size
-                member.mode = _FILE_MODE
+                member.mode = FILE_MODE
                 account.announce(member.size)
                 hashing = _HashingReader(source)
                 _add(archive, member, hashing)
@@ -313,7 +313,7 @@ def _unpack_member(
         target.parent.mkdir(mode=_FOLDER_MODE, parents=True, exist_ok=True)
         with target.open("xb") as sink:
             account.content[name.encode()] = _copy_member(archive, member, sink)
-            os.fchmod(sink.fileno(), _FILE_MODE)
+            os.fchmod(sink.fileno(), FILE_MODE)
     except (FileExistsError, NotADirectoryError, IsADirectoryError):
         raise InvalidInputError(f"the bundle holds {name!r} twice or below a file") from None
 

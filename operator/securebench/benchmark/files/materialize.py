@@ -12,7 +12,7 @@ from securebench.benchmark.pack.lane_plan import ORACLE, TASK_FILE, AssetMount, 
 from securebench.benchmark.pack.references import CHECKER, FileReference, asset_root
 from securebench.benchmark.resources import Lane
 from securebench.core.errors import InvariantViolationError, StorageError
-from securebench.files.durable import fsync_folder, make_folder
+from securebench.files.durable import FILE_MODE, fsync_folder, make_folder
 from securebench.files.tree_digest import tree_digest
 
 if TYPE_CHECKING:
@@ -20,8 +20,6 @@ if TYPE_CHECKING:
 
     from securebench.benchmark.pack.oracle import ReferenceAnswer
     from securebench.benchmark.pack.task import SecureBenchTask
-
-FILE_MODE = 0o644
 
 
 def write_lanes(

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from securebench.benchmark.families.registry import FAMILIES
+from securebench.benchmark.families.terminal_task import PYTEST
 from securebench.benchmark.files.assets import asset_source
 from securebench.benchmark.lint.pack_lint import LintFinding, LintRule, Severity
 from securebench.benchmark.lint.patch_files import patch_problem
@@ -23,7 +24,6 @@ if TYPE_CHECKING:
     from securebench.benchmark.files.load import CheckedPack
     from securebench.benchmark.pack.task import SecureBenchTask
 
-PYTEST: Final = "pytest"
 NO_TEST: Final = "holds no test that pytest could find: no function test_…, no class Test…"
 CONFTEST: Final = "conftest.py"
 _PYTHON_LINE: Final = re.compile(rb"#!.*\bpython[0-9.]*\b")

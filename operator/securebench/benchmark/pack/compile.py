@@ -12,7 +12,7 @@ from securebench.benchmark.families.registry import (
     eval_visibility_for,
 )
 from securebench.benchmark.pack.environment import unknown_environment_keys
-from securebench.benchmark.pack.task import SecureBenchTask, resource_kind, task_from_spec
+from securebench.benchmark.pack.task import ASSETS, SecureBenchTask, resource_kind, task_from_spec
 from securebench.benchmark.reading.manifest import in_file_order
 from securebench.benchmark.reading.row_errors import row_error
 from securebench.benchmark.reading.row_rules import row_problems
@@ -37,9 +37,6 @@ __all__ = [
     "eval_visibility_for",
     "task_from_spec",
 ]
-
-ASSETS = "assets"
-"""Name of the resource that lists a task's public assets."""
 
 
 @dataclass(frozen=True, slots=True)

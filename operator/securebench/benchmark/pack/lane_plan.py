@@ -19,12 +19,12 @@ from securebench.benchmark.pack.paths import (
     resource_file_name,
 )
 from securebench.benchmark.pack.references import (
-    ASSETS,
     FileReference,
     checker_reference,
     eval_reference,
     public_assets,
 )
+from securebench.benchmark.pack.task import ASSETS
 from securebench.benchmark.resources import Component, Lane, Resource, ResourceError
 from securebench.core.errors import PackError
 

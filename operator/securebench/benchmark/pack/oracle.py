@@ -12,6 +12,7 @@ from io import BytesIO
 from typing import TYPE_CHECKING, NamedTuple
 
 from securebench.benchmark.families.registry import FAMILIES
+from securebench.benchmark.pack.paths import is_unicode
 from securebench.benchmark.reading.plain import PlainProblem, parse_json
 from securebench.benchmark.reading.rows import RawLine, split_lines
 from securebench.core.digests import content_digest
@@ -134,16 +135,12 @@ class _OracleReader:
             yield f"the answer for task {task_id!r} needs either {CANDIDATE} or {COMMAND}"
             return
         kind, text = kinds[0], value[kinds[0]]
-        if not isinstance(text, str) or not text.strip() or not _is_unicode(text):
+        if not isinstance(text, str) or not text.strip() or not is_unicode(text):
             yield f"{kind} of the answer for task {task_id!r} must be a non-empty string"
         elif kind == CANDIDATE and _works_in_workspace(self._tasks.get(task_id)):
             yield f"task {task_id!r} is solved in its workspace: its answer needs a {COMMAND}"
         else:
             self.answers[task_id] = ReferenceAnswer(kind, text)
-
-
-def _is_unicode(text: str) -> bool:
-    return not any("\ud800" <= character <= "\udfff" for character in text)
 
 
 def _works_in_workspace(task: SecureBenchTask | None) -> bool:

@@ -17,14 +17,12 @@ from securebench.benchmark.pack.paths import (
     is_at_or_below,
     safe_relative_path,
 )
+from securebench.benchmark.pack.task import ASSETS
 from securebench.benchmark.reading.row_rules import ASSET, ASSET_KEYS
 from securebench.benchmark.resources import Component, Lane, Resource
 
 if TYPE_CHECKING:
     from securebench.benchmark.pack.task import SecureBenchTask
-
-ASSETS = "assets"
-"""Name of the resource that lists a task's public assets; never written as JSON."""
 
 CHECKER = "eval.checker"
 """Name of the reference to a checker's own file or folder."""

@@ -8,6 +8,10 @@ from dataclasses import dataclass, field
 from securebench.benchmark.families.registry import FAMILIES
 from securebench.benchmark.resources import Resource, ResourceBundle, lane_named
 from securebench.core.errors import PackError
+from securebench.core.json_values import object_in
+
+ASSETS = "assets"
+"""Name of the resource that lists a task's public assets; never written as JSON."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +50,7 @@ class SecureBenchTask:
     @property
     def environment(self) -> Mapping[str, object]:
         """The merged environment of manifest and row."""
-        return _mapping(self.metadata.get("environment"))
+        return object_in(self.metadata.get("environment"))
 
     def view_for(self, component: str) -> dict[str, object]:
         """Return what a component may see, by name."""
@@ -143,7 +147,3 @@ def _required_text(spec: Mapping[str, object], key: str) -> str:
 def _optional_mapping(spec: Mapping[str, object], key: str) -> Mapping[str, object]:
     value = spec.get(key)
     return {} if value is None else _object(value, key)
-
-
-def _mapping(value: object) -> Mapping[str, object]:
-    return value if isinstance(value, Mapping) else {}

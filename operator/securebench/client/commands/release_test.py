@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
 from contextlib import aclosing
 
 from securebench.client.commands.output import print_error, print_line, print_notices
 from securebench.client.watch.follow import Follower, RunState
 from securebench.cluster.client import connect
-from securebench.cluster.port import Cluster, ObjectKind, Raw
+from securebench.cluster.port import Cluster, ObjectKind
 from securebench.core.errors import ClusterError
+from securebench.core.json_values import object_at
 
 
 def release_test(namespace: str, name: str, timeout_seconds: float) -> int:
@@ -56,10 +56,10 @@ async def judge(cluster: Cluster, name: str) -> int:
     run = await cluster.get(ObjectKind.BENCHMARK_RUN, name)
     if run is None:
         raise ClusterError(f"the BenchmarkRun {name} does not exist; was it deleted?")
-    uid = str(_mapping(run, "metadata").get("uid"))
+    uid = str(object_at(run, "metadata").get("uid"))
     end = await _ended(cluster, name, uid)
-    score = _mapping(
-        _mapping(await cluster.get(ObjectKind.BENCHMARK_RUN, name) or {}, "status"), "score"
+    score = object_at(
+        object_at(await cluster.get(ObjectKind.BENCHMARK_RUN, name) or {}, "status"), "score"
     )
     if score.get("passed") == 1:
         print_line(f"BenchmarkRun {name}: one task was run, verified and passed")
@@ -80,8 +80,3 @@ async def _ended(cluster: Cluster, name: str, uid: str) -> RunState:
             if state.end is not None:
                 return state
     raise ClusterError(f"the BenchmarkRun {name} is not watched any more")
-
-
-def _mapping(raw: Raw, key: str) -> Raw:
-    value = raw.get(key)
-    return value if isinstance(value, Mapping) else {}

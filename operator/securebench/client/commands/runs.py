@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
 
 from securebench.client.commands.output import print_error, print_line, print_table
 from securebench.client.volume.connection import Place, open_cluster
 from securebench.client.watch.follow import run_state
 from securebench.cluster.port import ObjectKind, Raw
 from securebench.core.errors import InvalidInputError
+from securebench.core.json_values import object_at
 from securebench.run.api.enums import CancelMode
 
 _HEADER = ("NAME", "RUN ID", "STATE", "DONE", "PASSED", "CREATED")
@@ -53,15 +53,15 @@ async def _cancel(name: str, place: Place, mode: CancelMode) -> str:
         state = run_state(run)
         if state.end is not None:
             return state.reason
-        if _mapping(run, "spec").get("cancel") != CancelMode.IMMEDIATE:
+        if object_at(run, "spec").get("cancel") != CancelMode.IMMEDIATE:
             await cluster.patch(ObjectKind.BENCHMARK_RUN, name, {"spec": {"cancel": mode.value}})
         return ""
 
 
 def _row(run: Raw) -> tuple[str, ...]:
-    state, status = run_state(run), _mapping(run, "status")
-    resolved, score = _mapping(status, "resolved"), _mapping(status, "score")
-    run_id = resolved.get("runId") or _mapping(run, "spec").get("runId") or ""
+    state, status = run_state(run), object_at(run, "status")
+    resolved, score = object_at(status, "resolved"), object_at(status, "score")
+    run_id = resolved.get("runId") or object_at(run, "spec").get("runId") or ""
     return (
         state.name,
         str(run_id),
@@ -73,9 +73,4 @@ def _row(run: Raw) -> tuple[str, ...]:
 
 
 def _created(run: Raw) -> str:
-    return str(_mapping(run, "metadata").get("creationTimestamp") or "")
-
-
-def _mapping(raw: Raw, key: str) -> Raw:
-    value = raw.get(key)
-    return value if isinstance(value, Mapping) else {}
+    return str(object_at(run, "metadata").get("creationTimestamp") or "")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from typing import IO, NamedTuple
@@ -21,6 +21,7 @@ from securebench.core.errors import (
     TooLargeError,
     TransientClusterError,
 )
+from securebench.core.json_values import object_at
 from securebench.core.names import APP_NAME, COMPONENT_LABEL, NAME_LABEL
 from securebench.protocol.volume import MAX_ANSWER_BYTES
 
@@ -124,10 +125,10 @@ async def operator_pod(cluster: Cluster, namespace: str, name: str | None) -> st
     pods = await _candidates(cluster, name)
     running = [pod for pod in pods if _is_running(pod)]
     if running:
-        return str(_mapping(running[0], "metadata").get("name"))
+        return str(object_at(running[0], "metadata").get("name"))
     if pods:
-        found = str(_mapping(pods[0], "metadata").get("name"))
-        phase = _mapping(pods[0], "status").get("phase")
+        found = str(object_at(pods[0], "metadata").get("name"))
+        phase = object_at(pods[0], "status").get("phase")
         raise ClusterError(f"the operator's Pod {found} in namespace {namespace} is {phase}")
     raise ClusterError(
         f"no SecureBench operator runs in namespace {namespace}; install the chart there, or"
@@ -230,10 +231,5 @@ async def _candidates(cluster: Cluster, name: str | None) -> tuple[Raw, ...]:
 
 
 def _is_running(pod: Raw) -> bool:
-    leaving = "deletionTimestamp" in _mapping(pod, "metadata")
-    return _mapping(pod, "status").get("phase") == "Running" and not leaving
-
-
-def _mapping(raw: Raw, key: str) -> Raw:
-    value = raw.get(key)
-    return value if isinstance(value, Mapping) else {}
+    leaving = "deletionTimestamp" in object_at(pod, "metadata")
+    return object_at(pod, "status").get("phase") == "Running" and not leaving

@@ -13,6 +13,7 @@ from securebench.client.volume.link import RunEntry
 from securebench.client.watch.follow import run_state
 from securebench.cluster.port import Raw
 from securebench.core.errors import ConfigError, ConfigErrors
+from securebench.core.json_values import object_at
 from securebench.core.names import HARNESS_DIGEST_ANNOTATION
 from securebench.run.records.record import record_outcome
 from securebench.run.state.tally import KEPT_ON_RESUME
@@ -99,22 +100,22 @@ def resumable_run(entries: Sequence[RunEntry], binding: Binding, records: Path) 
 
 
 def _does_the_same(run: Raw, binding: Binding, wanted: Raw) -> bool:
-    spec, meta = _mapping(run, "spec"), _mapping(run, "metadata")
+    spec, meta = object_at(run, "spec"), object_at(run, "metadata")
     state = run_state(run)
     if state.end is not None or meta.get("deletionTimestamp") or spec.get("cancel"):
         return False
     return (
         spec.get("runId") == binding.run_id
-        and _mapping(spec, "pack").get("digest") == binding.pack_digest
+        and object_at(spec, "pack").get("digest") == binding.pack_digest
         and _harness_digest(run) == binding.harness_digest
         and _selection(spec) == _selection(wanted)
-        and _mapping(spec, "verification") == _mapping(wanted, "verification")
+        and object_at(spec, "verification") == object_at(wanted, "verification")
         and spec.get("attempts", 1) == 1
     )
 
 
 def _selection(spec: Raw) -> tuple[object, ...]:
-    selector = _mapping(spec, "taskSelector")
+    selector = object_at(spec, "taskSelector")
     return (
         selector.get("limit"),
         selector.get("include") or ["*"],
@@ -123,16 +124,11 @@ def _selection(spec: Raw) -> tuple[object, ...]:
 
 
 def _harness_digest(run: Raw) -> object:
-    resolved = _mapping(_mapping(run, "status"), "resolved").get("harnessDigest")
-    noted = _mapping(_mapping(run, "metadata"), "annotations").get(HARNESS_DIGEST_ANNOTATION)
+    resolved = object_at(object_at(run, "status"), "resolved").get("harnessDigest")
+    noted = object_at(object_at(run, "metadata"), "annotations").get(HARNESS_DIGEST_ANNOTATION)
     return resolved or noted
 
 
 def _created(run: Raw) -> tuple[str, str]:
-    meta = cast("Mapping[str, str]", _mapping(run, "metadata"))
+    meta = cast("Mapping[str, str]", object_at(run, "metadata"))
     return meta.get("creationTimestamp", ""), meta.get("name", "")
-
-
-def _mapping(raw: Raw, key: str) -> Raw:
-    value = raw.get(key)
-    return value if isinstance(value, Mapping) else {}

@@ -29,6 +29,7 @@ from securebench.core.errors import (
     TooLargeError,
     TransientClusterError,
 )
+from securebench.core.json_values import text_at
 from securebench.protocol.audit_result import AuditResult
 from securebench.protocol.messages import decode_object, decode_value
 from securebench.protocol.volume import LaunchNumbers, Mark
@@ -147,7 +148,7 @@ class OperatorLink:
     async def pack_digest(self, name: str) -> str | None:
         """Return the tree digest of an uploaded pack, or None when there is none."""
         answer = (await self._call("show-pack", name)).answer
-        return _text(answer, "digest") if answer.get("present") else None
+        return text_at(answer, "digest") if answer.get("present") else None
 
     async def show_pack(self, name: str) -> Mapping[str, object]:
         """Return ``present`` and, for an uploaded pack, ``digest``, ``files``, ``size_bytes``."""
@@ -170,7 +171,7 @@ class OperatorLink:
             bundle.seek(0)
             arguments = ("put-pack", name, receipt.digest, str(size))
             reply = await self._call(*arguments, stdin=bundle)
-        found = _text(reply.answer, "digest")
+        found = text_at(reply.answer, "digest")
         require_digest("the pack", expected=receipt.digest, found=found)
         return receipt
 
@@ -190,7 +191,7 @@ class OperatorLink:
             offset=_number(reply.answer, "offset"),
             data=reply.stdout,
             size=_number(reply.answer, "size"),
-            sha256=_text(reply.answer, "sha256"),
+            sha256=text_at(reply.answer, "sha256"),
         )
         if len(part.data) != _number(reply.answer, "sent"):
             raise TransientClusterError(f"{file} arrived incomplete")
@@ -232,7 +233,7 @@ class OperatorLink:
         """
         reply = await self._call("get-log", uid, task_id)
         receipt = unpack_bundle(BytesIO(reply.stdout), folder, LOG_LIMITS)
-        require_digest("the log", expected=_text(reply.answer, "digest"), found=receipt.digest)
+        require_digest("the log", expected=text_at(reply.answer, "digest"), found=receipt.digest)
         return receipt
 
     async def get_live(self, uid: str, known: Mapping[LaunchNumbers, int]) -> list[LivePart]:
@@ -265,8 +266,8 @@ class OperatorLink:
         result = await self._execute((*self._command, *arguments), stdin)
         answer = _answer(result)
         if answer.get("ok") is not True:
-            kind = _ERRORS.get(_text(answer, "kind"), SecureBenchError)
-            raise kind(f"the operator's Pod answered: {_text(answer, 'error')}")
+            kind = _ERRORS.get(text_at(answer, "kind"), SecureBenchError)
+            raise kind(f"the operator's Pod answered: {text_at(answer, 'error')}")
         return _Reply(answer, result.stdout)
 
 
@@ -302,11 +303,6 @@ def _objects(reply: _Reply, what: str) -> list[Mapping[str, object]]:
     if not isinstance(found, list) or not all(isinstance(item, Mapping) for item in found):
         raise TransientClusterError(f"the list of {what} arrived damaged")
     return found
-
-
-def _text(answer: Mapping[str, object], key: str) -> str:
-    value = answer.get(key)
-    return value if isinstance(value, str) else ""
 
 
 def _number(answer: Mapping[str, object], key: str) -> int:

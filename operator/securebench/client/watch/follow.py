@@ -10,6 +10,7 @@ from typing import TypeVar, cast
 from securebench.client.terminal_text import without_numbers
 from securebench.cluster.port import Cluster, ObjectKind, Raw, WatchExpired
 from securebench.core.errors import ClusterError, TransientClusterError
+from securebench.core.json_values import object_at
 from securebench.core.rates import backoff
 from securebench.run.api.conditions import ConditionType, EndState, Reason, run_end
 
@@ -99,8 +100,8 @@ class NoteFilter:
 
 def run_state(run: Raw) -> RunState:
     """Return what the status of a BenchmarkRun says."""
-    meta, status = _mapping(run, "metadata"), _mapping(run, "status")
-    tasks = _mapping(status, "tasks")
+    meta, status = object_at(run, "metadata"), object_at(run, "status")
+    tasks = object_at(status, "tasks")
     conditions = cast("list[Mapping[str, object]]", status.get("conditions") or [])
     kind = ConditionType.SUCCEEDED.value
     succeeded = next((item for item in conditions if item.get("type") == kind), {})
@@ -117,13 +118,13 @@ def run_state(run: Raw) -> RunState:
 
 def pack_path(run: Raw) -> str:
     """Return the folder below ``packs/`` that a run reads, or an empty text."""
-    volume = _mapping(_mapping(_mapping(run, "spec"), "pack"), "volume")
+    volume = object_at(object_at(object_at(run, "spec"), "pack"), "volume")
     return str(volume.get("path") or "")
 
 
 def published_sha256(run: Raw) -> str:
     """Return the digest of the records that viewers may fetch, or an empty text."""
-    return str(_mapping(_mapping(run, "status"), "results").get("publishedSha256") or "")
+    return str(object_at(object_at(run, "status"), "results").get("publishedSha256") or "")
 
 
 class Follower:
@@ -195,10 +196,10 @@ class Follower:
         if run is None or run_state(run).uid != uid:
             raise ClusterError(f"the BenchmarkRun {name} was deleted")
         yield run_state(run)
-        version = str(_mapping(run, "metadata").get("resourceVersion"))
+        version = str(object_at(run, "metadata").get("resourceVersion"))
         async with aclosing(self._cluster.watch(ObjectKind.BENCHMARK_RUN, "", version)) as events:
             async for event in events:
-                if _mapping(event.object, "metadata").get("uid") != uid:
+                if object_at(event.object, "metadata").get("uid") != uid:
                     continue
                 if event.type == "DELETED":
                     raise ClusterError(f"the BenchmarkRun {name} was deleted")
@@ -218,8 +219,3 @@ class Follower:
 
 def _wait_seconds(failures: int) -> float:
     return backoff(_FIRST_WAIT_SECONDS, _LONGEST_WAIT_SECONDS, failures)
-
-
-def _mapping(raw: Raw, key: str) -> Raw:
-    value = raw.get(key)
-    return value if isinstance(value, Mapping) else {}

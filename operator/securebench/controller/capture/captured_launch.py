@@ -28,9 +28,9 @@ from securebench.core.reasons import (
 )
 from securebench.protocol.extraction import TEXT_FILE
 from securebench.run.decide.machine import Capture
-from securebench.run.layout import CANDIDATE_NAME
+from securebench.run.layout import CANDIDATE_NAME, CONTROL_CHECK
 from securebench.run.observe.pods import PodView
-from securebench.run.observe.stage import CONTROL_CHECK, MAIN, Code, memory_kills
+from securebench.run.observe.stage import MAIN, Code, memory_kills
 from securebench.run.observe.termination import (
     BadMessageError,
     collected_streams,

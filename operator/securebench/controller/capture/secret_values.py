@@ -10,19 +10,10 @@ from __future__ import annotations
 
 import base64
 import json
-import re
 from collections.abc import Iterable, Iterator
-from typing import Final
 from urllib.parse import quote
 
-FILLER: Final = b"*"
-"""Takes the place of each byte: the bounds of what is kept still hold."""
-
-MINIMUM_BYTES: Final = 8
-"""Shorter values are left alone: their bytes occur anywhere (contract 8.1 draws the same line)."""
-
-_FIRST: Final = (0, 2, 3)
-"""Characters of base64 that also depend on the bytes before, by how many of these there are."""
+from securebench.core.secret_forms import MINIMUM_BYTES, any_of, base64_forms, filled
 
 
 class SecretValues:
@@ -35,8 +26,7 @@ class SecretValues:
     def __init__(self, values: Iterable[bytes] = ()) -> None:
         known = {value.strip() for value in values}
         forms = {form for value in known if len(value) >= MINIMUM_BYTES for form in _forms(value)}
-        longest_first = sorted(forms, key=lambda form: (-len(form), form))
-        self._pattern = re.compile(b"|".join(map(re.escape, longest_first)) or rb"(?!)")
+        self._pattern = any_of(forms)
         self._is_empty = not forms
 
     def __bool__(self) -> bool:
@@ -53,10 +43,7 @@ class SecretValues:
         Args:
             data: A whole text: what lies across the border of two pieces is not found.
         """
-        result = bytearray(data)
-        for match in self._pattern.finditer(data):
-            result[match.start() : match.end()] = FILLER * (match.end() - match.start())
-        return bytes(result)
+        return self._pattern.sub(filled, data)
 
     def without_text(self, text: str) -> str:
         """Return a text in which the values are filled up, as ``without`` does."""
@@ -72,8 +59,4 @@ def _forms(value: bytes) -> Iterator[bytes]:
     yield json.dumps(value.decode("utf-8", "replace")).encode()[1:-1]
     yield base64.b64encode(value)
     yield base64.urlsafe_b64encode(value)
-    for offset in range(3):
-        padded = b"\0" * offset + value
-        whole = len(padded) // 3 * 4
-        for text in (base64.b64encode(padded), base64.urlsafe_b64encode(padded)):
-            yield text[_FIRST[offset] : whole]
+    yield from base64_forms(value)

@@ -49,8 +49,7 @@ from securebench.protocol.volume import (
     Mark,
 )
 from securebench.run import layout
-
-_STREAMS = frozenset({"stdout", "stderr"})
+from securebench.run.records.record_line import STREAMS
 
 RUN_FILES = frozenset(
     {
@@ -220,7 +219,7 @@ def get_log(root: Path, uid: str, task_id: str, sink: IO[bytes]) -> Answer:
     for launch in _numbered(attempt / layout.LAUNCHES):
         for part in (layout.PRODUCER_NAME, layout.VERIFICATION_NAME):
             found = {
-                name: path for name, path in folder_files(launch / part).items() if name in _STREAMS
+                name: path for name, path in folder_files(launch / part).items() if name in STREAMS
             }
             if found:
                 files = {key: path for key, path in files.items() if not key.startswith(part)}

@@ -13,11 +13,8 @@ from typing import IO, Final
 
 from securebench.core.errors import InvalidInputError
 from securebench.files.untrusted import UnreadableError, open_regular, open_root
-from securebench.protocol.volume import LIVE_OUTPUT, RECORD, LaunchNumbers
+from securebench.protocol.volume import LIVE_BYTES, LIVE_OUTPUT, RECORD, LaunchNumbers
 from securebench.run import layout
-
-MAX_LIVE_BYTES: Final = 1024**2
-"""Most bytes of one answer; the rest is asked for again."""
 
 _MARK: Final = re.compile(r"(\d{1,9})\.(\d{1,9})\.(\d{1,9}):(\d{1,9})", re.ASCII)
 
@@ -38,7 +35,7 @@ def get_live(run: Path, marks: Sequence[str], sink: IO[bytes]) -> Mapping[str, o
     """
     known = dict(_parse_mark(mark) for mark in marks)
     parts: list[dict[str, int]] = []
-    left = MAX_LIVE_BYTES
+    left = LIVE_BYTES
     for numbers in _unfinished(run / layout.TASKS):
         offset = known.get(numbers, 0)
         data = _added(run, numbers, offset, left)

@@ -19,10 +19,15 @@ from securebench.core.errors import InvariantViolationError
 from securebench.protocol.volume import CANDIDATES, SUMMARY
 from securebench.run.plan.model import AttemptKey, pod_name
 from securebench.run.records.labels import IsolationLabels
-from securebench.run.records.record import RecordContext, RecordTexts, candidate_record
+from securebench.run.records.record import (
+    RecordContext,
+    RecordTexts,
+    candidate_record,
+    record_outcome,
+)
 from securebench.run.records.record_line import record_line
 from securebench.run.records.summary import RecordFacts, run_summary
-from securebench.run.state.attempts import Doubt, Finish, Outcome, Usage
+from securebench.run.state.attempts import Doubt, Finish, Usage
 from securebench.run.state.entries import (
     Closed,
     Entry,
@@ -213,11 +218,6 @@ def platform_name() -> str:
 def record_facts_of(finish: Finish) -> RecordFacts:
     """Return what the summary needs of an attempt's end."""
     if finish.passed is None:
-        return RecordFacts("pending", None, None, outcome_text(finish.outcome))
+        return RecordFacts("pending", None, None, record_outcome(finish.outcome))
     status = "passed" if finish.passed else "failed"
-    return RecordFacts(status, finish.passed, float(finish.passed), outcome_text(finish.outcome))
-
-
-def outcome_text(outcome: Outcome) -> str | None:
-    """Return the record's outcome; null where the family has no verifier."""
-    return None if outcome is Outcome.NOT_VERIFIED else outcome.value
+    return RecordFacts(status, finish.passed, float(finish.passed), record_outcome(finish.outcome))

@@ -36,6 +36,7 @@ from securebench.protocol.bounds import CandidateBounds as CaptureBounds
 from securebench.protocol.gateway import GatewayLimits
 from securebench.run.api.enums import TaintEffect, TolerationOperator
 from securebench.run.api.field_types import quantity
+from securebench.run.plan.agent_plan import LATEST
 
 DATA_ROOT = Path("/var/lib/securebench")
 """Where Pods of ours mount the results volume."""
@@ -54,9 +55,6 @@ VARIABLES: Mapping[str, str] = MappingProxyType(
 
 _CAPTURE = CaptureBounds()
 _GATEWAY = GatewayLimits()
-
-LATEST = "latest"
-"""Version of a tool that stands for the one that the administrator calls so."""
 
 
 def _address(value: str) -> str:

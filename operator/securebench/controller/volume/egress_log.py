@@ -16,6 +16,7 @@ from securebench.files.durable import replacing
 from securebench.protocol.gateway import LAUNCHES
 from securebench.protocol.messages import decode_object
 from securebench.protocol.volume import EGRESS
+from securebench.run.api.status import MAX_TASK_ID
 from securebench.run.plan.model import RunPlan, short_uid
 
 MAX_BYTES = 256 * 1024 * 1024
@@ -23,9 +24,6 @@ MAX_BYTES = 256 * 1024 * 1024
 
 MAX_LINE = 8192
 """Of one line of the gateway, which bounds every text in it; a longer one is none of its own."""
-
-MAX_TASK_ID = 256
-"""Characters of a task id; longer ones are cut, the index says which task it is."""
 
 
 class Log(NamedTuple):

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 
+from securebench.core.json_values import object_at, text_at
 from securebench.core.names import (
     ATTEMPT_ANNOTATION,
     LAUNCH_ANNOTATION,
@@ -140,14 +141,14 @@ def object_view(raw: Raw) -> ObjectView:
     Args:
         raw: A NetworkPolicy or a Service as JSON.
     """
-    metadata = _mapping(raw, "metadata")
-    spec = _mapping(raw, "spec")
-    address = _text(spec, "clusterIP")
+    metadata = object_at(raw, "metadata")
+    spec = object_at(raw, "spec")
+    address = text_at(spec, "clusterIP")
     return ObjectView(
-        name=_text(metadata, "name"),
+        name=text_at(metadata, "name"),
         created_at=_time(metadata.get("creationTimestamp")) or 0.0,
         address=address if address != "None" else "",
-        uid=_text(metadata, "uid"),
+        uid=text_at(metadata, "uid"),
         spec=spec,
     )
 
@@ -158,35 +159,35 @@ def pod_view(raw: Raw) -> PodView | None:
     Args:
         raw: A Pod object as JSON.
     """
-    metadata = _mapping(raw, "metadata")
-    labels = _mapping(metadata, "labels")
-    role = _role(_text(labels, ROLE_LABEL))
+    metadata = object_at(raw, "metadata")
+    labels = object_at(metadata, "labels")
+    role = _role(text_at(labels, ROLE_LABEL))
     if role is None:
         return None
-    status = _mapping(raw, "status")
-    spec = _mapping(raw, "spec")
-    conditions = {_text(c, "type"): c for c in _items(status, "conditions")}
+    status = object_at(raw, "status")
+    spec = object_at(raw, "spec")
+    conditions = {text_at(c, "type"): c for c in _items(status, "conditions")}
     containers = {
         view.name: view
         for field in ("initContainerStatuses", "containerStatuses")
         for view in map(_container, _items(status, field))
     }
     return PodView(
-        name=_text(metadata, "name"),
-        uid=_text(metadata, "uid"),
+        name=text_at(metadata, "name"),
+        uid=text_at(metadata, "uid"),
         role=role,
-        launch=_launch(_mapping(metadata, "annotations"), role),
-        phase=_text(status, "phase") or "Pending",
-        reason=_text(status, "reason"),
-        message=_text(status, "message"),
+        launch=_launch(object_at(metadata, "annotations"), role),
+        phase=text_at(status, "phase") or "Pending",
+        reason=text_at(status, "reason"),
+        message=text_at(status, "message"),
         deleting_since=_time(metadata.get("deletionTimestamp")),
-        disrupted=_text(conditions.get("DisruptionTarget", {}), "status") == "True",
+        disrupted=text_at(conditions.get("DisruptionTarget", {}), "status") == "True",
         unschedulable=_unschedulable(conditions.get("PodScheduled", {})),
         without_sandbox_since=_without_sandbox_since(conditions),
         created_at=_time(metadata.get("creationTimestamp")) or 0.0,
         containers=containers,
         facts=_facts(spec, containers),
-        is_ready=_text(conditions.get("Ready", {}), "status") == "True",
+        is_ready=text_at(conditions.get("Ready", {}), "status") == "True",
         sandbox_since=_sandbox_since(conditions),
     )
 
@@ -197,8 +198,8 @@ def _facts(spec: Raw, containers: Mapping[str, ContainerView]) -> PodFacts:
     ended = main.terminated if main is not None else None
     return PodFacts(
         image_id=main.image_id if main is not None else "",
-        node=_text(spec, "nodeName"),
-        runtime_class=_text(spec, "runtimeClassName"),
+        node=text_at(spec, "nodeName"),
+        runtime_class=text_at(spec, "runtimeClassName"),
         user_namespace=spec.get("hostUsers") is False,
         started_at=ended.started_at if ended is not None else None,
         finished_at=ended.finished_at if ended is not None else None,
@@ -206,19 +207,19 @@ def _facts(spec: Raw, containers: Mapping[str, ContainerView]) -> PodFacts:
 
 
 def _container(raw: Raw) -> ContainerView:
-    state = _mapping(raw, "state")
-    waiting = _mapping(state, "waiting")
+    state = object_at(raw, "state")
+    waiting = object_at(state, "waiting")
     return ContainerView(
-        name=_text(raw, "name"),
-        waiting_reason=_text(waiting, "reason"),
-        waiting_message=_text(waiting, "message"),
+        name=text_at(raw, "name"),
+        waiting_reason=text_at(waiting, "reason"),
+        waiting_message=text_at(waiting, "message"),
         running="running" in state,
-        terminated=_terminated(_mapping(state, "terminated")),
+        terminated=_terminated(object_at(state, "terminated")),
         restarts=_number(raw, "restartCount"),
-        image_id=_text(raw, "imageID"),
-        previous=_terminated(_mapping(_mapping(raw, "lastState"), "terminated")),
-        image=_text(raw, "image"),
-        started_at=_time(_mapping(state, "running").get("startedAt")),
+        image_id=text_at(raw, "imageID"),
+        previous=_terminated(object_at(object_at(raw, "lastState"), "terminated")),
+        image=text_at(raw, "image"),
+        started_at=_time(object_at(state, "running").get("startedAt")),
     )
 
 
@@ -227,37 +228,37 @@ def _terminated(raw: Raw) -> Terminated | None:
         return None
     return Terminated(
         exit_code=_number(raw, "exitCode"),
-        reason=_text(raw, "reason"),
-        message=_text(raw, "message"),
+        reason=text_at(raw, "reason"),
+        message=text_at(raw, "message"),
         started_at=_time(raw.get("startedAt")),
         finished_at=_time(raw.get("finishedAt")),
     )
 
 
 def _unschedulable(condition: Raw) -> str:
-    if _text(condition, "status") == "False" and _text(condition, "reason") == "Unschedulable":
-        return _text(condition, "message")
+    if text_at(condition, "status") == "False" and text_at(condition, "reason") == "Unschedulable":
+        return text_at(condition, "message")
     return ""
 
 
 def _without_sandbox_since(conditions: Mapping[str, Raw]) -> float | None:
     scheduled = conditions.get("PodScheduled", {})
     sandbox = conditions.get("PodReadyToStartContainers", {})
-    if _text(scheduled, "status") != "True" or _text(sandbox, "status") != "False":
+    if text_at(scheduled, "status") != "True" or text_at(sandbox, "status") != "False":
         return None
     return _time(scheduled.get("lastTransitionTime"))
 
 
 def _sandbox_since(conditions: Mapping[str, Raw]) -> float | None:
     sandbox = conditions.get("PodReadyToStartContainers", {})
-    if _text(sandbox, "status") != "True":
+    if text_at(sandbox, "status") != "True":
         return None
     return _time(sandbox.get("lastTransitionTime"))
 
 
 def _launch(annotations: Raw, role: Role) -> LaunchKey | None:
-    numbers = [_text(annotations, a) for a in (TASK_INDEX_ANNOTATION, ATTEMPT_ANNOTATION)]
-    launch = _text(annotations, LAUNCH_ANNOTATION)
+    numbers = [text_at(annotations, a) for a in (TASK_INDEX_ANNOTATION, ATTEMPT_ANNOTATION)]
+    launch = text_at(annotations, LAUNCH_ANNOTATION)
     if not all(number.isdecimal() for number in (*numbers, launch)):
         return None
     return LaunchKey(int(numbers[0]), int(numbers[1]), role, int(launch))
@@ -271,21 +272,11 @@ def _time(value: object) -> float | None:
     return datetime.fromisoformat(value).timestamp() if isinstance(value, str) else None
 
 
-def _mapping(raw: Raw, key: str) -> Raw:
-    value = raw.get(key)
-    return value if isinstance(value, Mapping) else {}
-
-
 def _items(raw: Raw, key: str) -> Sequence[Raw]:
     value = raw.get(key)
     if not isinstance(value, Sequence):
         return ()
     return [item for item in value if isinstance(item, Mapping)]
-
-
-def _text(raw: Raw, key: str) -> str:
-    value = raw.get(key)
-    return value if isinstance(value, str) else ""
 
 
 def _number(raw: Raw, key: str) -> int:

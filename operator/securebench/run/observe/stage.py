@@ -23,20 +23,15 @@ from securebench.core.reasons import (
     VERIFIER_ERROR,
 )
 from securebench.protocol.messages import STORAGE_FAILED
+from securebench.run.layout import CONTROL_CHECK, COURIER, EGRESS_PROXY, MATERIALIZE
 from securebench.run.observe.pods import ContainerView, PodView, Terminated
 from securebench.run.observe.termination import command_report
 from securebench.run.plan.model import RunPolicy, VerifierKind
 
-COURIER = "courier"
-EGRESS_PROXY = "egress-proxy"
-"""Sidecar of a harness with egress; it ends with 0 only when the gateway has its last word."""
 STAGED_CANDIDATE = "candidate"
 """Phase in supervise's message when staging failed at what a candidate holds: before it ran."""
 PREFLIGHT = "preflight"
 """Phase of supervise before that of an agent's own command."""
-MATERIALIZE = "materialize"
-CONTROL_CHECK = "control-check"
-"""Runs before ``check`` with a test that must fail; when it ends with an error, so does the Pod."""
 MAIN = {
     None: "harness",
     VerifierKind.TEXT: "verifier",

@@ -6,8 +6,9 @@ import re
 from collections.abc import Collection, Iterable
 from typing import NamedTuple
 
+from securebench.run.layout import CONTROL_CHECK, MATERIALIZE
 from securebench.run.observe.pods import MAIN_CONTAINERS, ContainerView, PodView
-from securebench.run.observe.stage import CONTAINER_WAITS, CONTROL_CHECK, IMAGE_WAITS, MATERIALIZE
+from securebench.run.observe.stage import CONTAINER_WAITS, IMAGE_WAITS
 from securebench.run.state.attempts import AttemptHistory
 
 STEPS_SECONDS = (5, 10, 20, 40)

@@ -13,6 +13,7 @@ from securebench.run.api.models import BenchmarkRunSpec
 from securebench.run.plan.egress_plan import AgentPlan, EgressPlan, ProviderPlan
 
 LATEST: Final = "latest"
+"""Version of a tool that stands for the one that the administrator calls so."""
 """In a harness: the version that the administrator names under this word."""
 
 PROVIDER_URL: Final = f"http://127.0.0.1:{PROVIDER_PORT}"

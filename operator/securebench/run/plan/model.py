@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import NamedTuple
 
+from securebench.benchmark.families.terminal_task import PYTEST
 from securebench.benchmark.families.verification import CodePlan, PatchPlan
 from securebench.benchmark.pack.compile import SecureBenchTask
 from securebench.core.rates import BACKOFF_LIMIT_SECONDS, BACKOFF_SECONDS
@@ -142,10 +143,6 @@ class HarnessPlan:
     secret: str
     digest: str
     agent: AgentPlan | None = None
-
-
-PYTEST = "pytest"
-"""Kind of a checker's file; the other one is ``script``."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from securebench.grading.code.judging import INCOMPLETE
+from securebench.protocol.extraction import TEXT_FILE
 from securebench.run import layout
 from securebench.run.pods.parts import sizes, volumes
 from securebench.run.pods.parts.commands import (
@@ -61,9 +62,7 @@ container takes the first away when it starts, the tests' one holds a lock on th
 COURIER_SOCKET = "/work/socket"
 QUEUES = "/dev/mqueue"
 """Where runtimes show the Pod's message queues, as files that anybody may make."""
-INPUTS = "/opt/securebench/evaluation_inputs"
-TEST_FILE = f"{INPUTS}/tests.json"
-TEXT_CANDIDATE = "candidate.txt"
+TEST_FILE = f"{layout.REPOSITORY_INPUTS}/tests.json"
 
 TESTS_USER_ID = 65531
 WORKER_USER_ID = 65530
@@ -213,7 +212,7 @@ def _test_mounts(job: _CodeJob) -> list[Manifest]:
     return [
         *([] if job.code.is_shared else [socket]),
         candidate_mount(job.plan, job.launch, job.candidate, layout.CANDIDATE),
-        lane_mount(job.plan, job.task, layout.LANE_EVALUATION_INPUTS, INPUTS),
+        lane_mount(job.plan, job.task, layout.LANE_EVALUATION_INPUTS, layout.REPOSITORY_INPUTS),
         volumes.mount(volumes.OUTPUT, layout.OUTPUT),
     ]
 
@@ -231,8 +230,8 @@ def _test_spec(job: _CodeJob) -> dict[str, object]:
         "verdict": True,
         "prechecks": [phase_spec(inline_compiler(TEST_FILE, job.task.workspace, user))],
         "lanes": [
-            lane_spec(INPUTS, job.lanes.evaluation_inputs_digest),
-            lane_spec(layout.CANDIDATE, folder_digest(TEXT_CANDIDATE, job.candidate.digest)),
+            lane_spec(layout.REPOSITORY_INPUTS, job.lanes.evaluation_inputs_digest),
+            lane_spec(layout.CANDIDATE, folder_digest(TEXT_FILE, job.candidate.digest)),
         ],
         "open_modes": [layout.OUTPUT],
     }
@@ -257,7 +256,7 @@ def _shared_phases(job: _CodeJob) -> list[Phase]:
 
 
 def _what_is_tested(job: _CodeJob) -> tuple[str, str, str]:
-    return f"{layout.CANDIDATE}/{TEXT_CANDIDATE}", TEST_FILE, ",".join(job.code.declared)
+    return f"{layout.CANDIDATE}/{TEXT_FILE}", TEST_FILE, ",".join(job.code.declared)
 
 
 def _worker_spec(job: _CodeJob) -> dict[str, object]:

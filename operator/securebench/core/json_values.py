@@ -1,0 +1,25 @@
+"""Values of JSON that somebody else wrote, where they are what one expects."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+
+def object_in(value: object) -> Mapping[str, object]:
+    """Return a value where it is an object, else an empty one."""
+    return value if isinstance(value, Mapping) else {}
+
+
+def text_in(value: object) -> str:
+    """Return a value where it is a text, else an empty one."""
+    return value if isinstance(value, str) else ""
+
+
+def object_at(values: Mapping[str, object], key: str) -> Mapping[str, object]:
+    """Return the object at a key, else an empty one."""
+    return object_in(values.get(key))
+
+
+def text_at(values: Mapping[str, object], key: str) -> str:
+    """Return the text at a key, else an empty one."""
+    return text_in(values.get(key))
