@@ -21,10 +21,9 @@ from securebench.benchmark.patch.judgement import judge_patch
 from securebench.benchmark.patch.reader import SECTIONS
 from securebench.controller.capture.patches import CHANGED_BYTES
 from securebench.controller.volume.store import RunStore
-from securebench.protocol.extraction import TEXT_FILE
+from securebench.protocol.extraction import CHANGED_FILE, TEXT_FILE
 from securebench.protocol.volume import RECORD
 from securebench.run.layout import CANDIDATE_NAME, PRODUCER_NAME, VERIFICATION_NAME
-from securebench.run.records.patch_metadata import CHANGED
 from support.memory_reading import CHECK, LAUNCH
 from support.memory_shapes import PATCHES, STREAMS, changed
 
@@ -135,7 +134,7 @@ def test_streams(shape: str, tmp_path: Path, reading: Measure) -> None:
 def test_the_paths_that_really_changed(tmp_path: Path, reading: Measure) -> None:
     data = changed(CHANGED_BYTES)
     assert len(data) <= CHANGED_BYTES
-    (tmp_path / CHANGED).write_bytes(data)
+    (tmp_path / CHANGED_FILE).write_bytes(data)
 
     assert reading("step", tmp_path).kib <= allowed_kib(len(data))
 

@@ -13,8 +13,9 @@ if TYPE_CHECKING:
 MAX_DOMAIN_CHARACTERS = 253
 """Longest name that DNS knows."""
 
-_LABEL = re.compile(r"[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?")
-_NUMBER = re.compile(r"[0-9]+|0x[0-9a-f]*")
+LABEL = re.compile(r"[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?")
+NUMBER = re.compile(r"[0-9]+|0x[0-9a-f]*")
+"""A last label of this form makes resolvers read the whole as an IPv4 address."""
 _SIGNS = {"://": "a scheme", "/": "a path", ":": "a port or an IPv6 address", "*": "a wildcard"}
 
 
@@ -60,8 +61,8 @@ def _problem(entry: str) -> str | None:
         return f"must have at least two labels and at most {MAX_DOMAIN_CHARACTERS} characters"
     if labels[-1] == "localhost":
         return "must not be the local host"
-    if _NUMBER.fullmatch(labels[-1]):
+    if NUMBER.fullmatch(labels[-1]):
         return "must not be an IP address"
-    if not all(_LABEL.fullmatch(label) for label in labels):
+    if not all(LABEL.fullmatch(label) for label in labels):
         return "must have labels of 1 to 63 letters, digits and inner hyphens"
     return None

@@ -38,6 +38,7 @@ from securebench.importers.task_folder import (
     text_of,
 )
 from securebench.importers.test_script import TestScript, read_script
+from securebench.run import layout
 
 HIDDEN_NAMES = frozenset({"tests", "solution", "solution.sh", "solution.yaml", "run-tests.sh"})
 """Names of a Terminal-Bench task folder, its build context, that must never be in an image."""
@@ -47,8 +48,6 @@ WRITTEN = ("manifest.yaml", "tasks.jsonl", "hidden", "images", "oracle")
 
 IMAGE_PREFIX = "securebench/"
 IMAGE_VERSION = 1
-EVALUATOR = "/opt/securebench/evaluator"
-"""Where the tests lie when they run by pytest (contract 14.6)."""
 
 _NAME = re.compile(r"[a-z0-9]+(?:[._-][a-z0-9]+)*")
 _LEFT_OUT = frozenset({"__pycache__", ".git", ".DS_Store", ".pytest_cache"})
@@ -166,7 +165,7 @@ def _imported(folder: Path, pack_id: str, findings: ImportFindings) -> ImportedT
         "eval": _eval(task, script, place, findings),
         "metadata": {"format": _format(task), **task.labels},
     }
-    root = EVALUATOR if script.is_plain_pytest else f"{place}/{EVALUATION_ROOT}"
+    root = layout.EVALUATOR if script.is_plain_pytest else f"{place}/{EVALUATION_ROOT}"
     return ImportedTask(task, row, root, dockerfile, _answer(task, findings))
 
 

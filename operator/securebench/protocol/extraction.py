@@ -17,6 +17,12 @@ DIFF_FILE = "diff"
 """Beside the captured streams: what supervise found changed in the checkout. Untrusted text."""
 
 
+CHANGED_FILE = "changed.json"
+"""Of a verification: the list of really changed paths, when they are not the declared ones."""
+
+STREAMS = ("stdout", "stderr")
+
+
 class Problem(StrEnum):
     """Why there is no candidate: failure reasons of outcome ``agent`` (contract 13.1)."""
 

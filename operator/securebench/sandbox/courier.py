@@ -30,7 +30,14 @@ from securebench.files.untrusted import (
     write_file,
 )
 from securebench.protocol.bounds import CandidateBounds, bounded_text
-from securebench.protocol.extraction import CandidateKind, Extraction, ExtractionMode, Problem
+from securebench.protocol.extraction import (
+    CHANGED_FILE,
+    STREAMS,
+    CandidateKind,
+    Extraction,
+    ExtractionMode,
+    Problem,
+)
 from securebench.protocol.messages import STORAGE_FAILED
 from securebench.protocol.specs import (
     decode_object,
@@ -47,10 +54,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
 VOLUMES = Path("/work")
-STREAMS = ("stdout", "stderr")
 REPORT = "report.json"
 REPORT_BYTES = 8192
-CHANGES = "changed.json"
 SEALED = "sealed.json"
 """The message of a sealing that is done: a courier that is started again repeats it and never
 seals a second time."""
@@ -211,10 +216,10 @@ def _keep_changes(volumes: Path, bounds: CandidateBounds) -> None:
     """Keep the list that supervise wrote, if any; the operator knows when to read it."""
     with open_root(volumes / "output") as folder:
         try:
-            content = read_regular(folder, CHANGES, bounds.patch_bytes)
+            content = read_regular(folder, CHANGED_FILE, bounds.patch_bytes)
         except UnreadableError:
             return
-    write_file(volumes / "verification", CHANGES, content)
+    write_file(volumes / "verification", CHANGED_FILE, content)
 
 
 def _outputs(job: CourierTask, volumes: Path) -> dict[str, Output | None]:

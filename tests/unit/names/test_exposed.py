@@ -9,7 +9,8 @@ from urllib.parse import quote
 
 import pytest
 
-from securebench.controller.capture.secret_values import FILLER, MINIMUM_BYTES, SecretValues
+from securebench.controller.capture.secret_values import SecretValues
+from securebench.core.secret_forms import FILLER, MINIMUM_BYTES
 
 VALUE = b'sk-canary/7f3d+"0123456789'
 OTHER = b"another-secret"

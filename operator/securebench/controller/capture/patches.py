@@ -16,11 +16,11 @@ from securebench.controller.volume.store import bytes_digest
 from securebench.core.errors import DigestMismatchError
 from securebench.core.reasons import EVALUATOR_TAMPERED, VERIFIER_ERROR
 from securebench.files.durable import replace_file
-from securebench.protocol.extraction import TEXT_FILE
+from securebench.protocol.extraction import CHANGED_FILE, TEXT_FILE
 from securebench.run.observe.patch_steps import STEP_OF_CODE, PatchStep
 from securebench.run.observe.stage import Code
 from securebench.run.pods.verify.repository_check import APPLIED, DECLARED
-from securebench.run.records.patch_metadata import CHANGED, CHECKS
+from securebench.run.records.patch_metadata import CHECKS
 from securebench.run.state.attempts import Outcome, SealedPatch, VerifierResult
 
 TAMPERED_WORDS = "the checks succeeded although a test was added that must fail"
@@ -87,7 +87,7 @@ def failed_step(plan: PatchPlan, base: VerifierResult, code: int, folder: Path) 
 
 def _denied(plan: PatchPlan, known: VerifierResult, folder: Path) -> VerifierResult:
     """Tell a policy violation from a patch that changes other paths than it declares."""
-    changed = _changed(folder / CHANGED)
+    changed = _changed(folder / CHANGED_FILE)
     if changed is None:
         return known
     judgement = judge_changes(changed, plan.candidate_policy)

@@ -14,9 +14,9 @@ from securebench.cluster.port import Cluster, ObjectKind
 from securebench.controller.capture.secret_values import SecretValues
 from securebench.controller.volume.store import RunStore
 from securebench.files.durable import replace_file
+from securebench.protocol.extraction import STREAMS
 from securebench.run.layout import PRODUCER_NAME, VERIFICATION_NAME
 from securebench.run.plan.model import HarnessPlan, LaunchKey, Role
-from securebench.run.records.record_line import STREAMS
 from securebench.run.state.attempts import CommandReport
 
 FOLDERS = {Role.HARNESS: PRODUCER_NAME, Role.VERIFIER: VERIFICATION_NAME}

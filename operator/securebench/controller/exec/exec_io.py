@@ -39,6 +39,7 @@ from securebench.controller.volume.audits import write_audit
 from securebench.controller.volume.index import IndexEntry, RunIndex
 from securebench.core.errors import InvalidInputError, SecureBenchError, StorageError
 from securebench.protocol.audit_result import MAX_BYTES, decode_audit
+from securebench.protocol.extraction import STREAMS
 from securebench.protocol.volume import (
     CANDIDATES,
     EGRESS,
@@ -49,7 +50,6 @@ from securebench.protocol.volume import (
     Mark,
 )
 from securebench.run import layout
-from securebench.run.records.record_line import STREAMS
 
 RUN_FILES = frozenset(
     {

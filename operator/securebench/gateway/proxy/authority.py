@@ -10,6 +10,7 @@ import re
 from ipaddress import ip_address
 from typing import NamedTuple
 
+from securebench.agents.allowed_domains import NUMBER
 from securebench.gateway.net.causes import BAD_REQUEST, Cause, RefusedError
 from securebench.gateway.proxy.domains import canonical_host
 
@@ -22,8 +23,6 @@ SCHEME = "http://"
 MAX_PORT = 65535
 
 _PORT = re.compile(r"[0-9]{1,5}")
-_NUMBER = re.compile(r"[0-9]+|0x[0-9a-f]*")
-"""A last label of this form makes resolvers read the whole as an IPv4 address."""
 _VISIBLE = re.compile(r"[!-~]*")
 
 
@@ -130,7 +129,7 @@ def _is_literal(text: str) -> bool:
 
 
 def _ends_in_number(host: str) -> bool:
-    return _NUMBER.fullmatch(host.rpartition(".")[2]) is not None
+    return NUMBER.fullmatch(host.rpartition(".")[2]) is not None
 
 
 def _bad(reason: str) -> RefusedError:

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable
 
-MAX_HOST_CHARACTERS = 253
-
-_LABEL = re.compile(r"[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?")
+from securebench.agents.allowed_domains import LABEL, MAX_DOMAIN_CHARACTERS
 
 
 def canonical_host(text: str) -> str | None:
@@ -19,9 +16,9 @@ def canonical_host(text: str) -> str | None:
     if not text.isascii():
         return None
     host = text.lower().removesuffix(".")
-    if len(host) > MAX_HOST_CHARACTERS:
+    if len(host) > MAX_DOMAIN_CHARACTERS:
         return None
-    return host if all(_LABEL.fullmatch(label) for label in host.split(".")) else None
+    return host if all(LABEL.fullmatch(label) for label in host.split(".")) else None
 
 
 def is_listed(host: str, domains: Iterable[str]) -> bool:

@@ -14,9 +14,6 @@ if TYPE_CHECKING:
     from securebench.run.plan.model import CheckPlan, TaskPlan
     from securebench.run.state.attempts import AttemptHistory
 
-CHANGED = "changed.json"
-"""Where the courier keeps the list of really changed paths, when they are not the declared ones."""
-
 CHECKS = "checks"
 """Last phase of contract 14.5.1."""
 

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 from securebench.benchmark.patch.lines import utf8
 from securebench.protocol.bounds import bounded_text
+from securebench.protocol.extraction import STREAMS
 
 if TYPE_CHECKING:
     from securebench.run.plan.model import TaskLimits
@@ -26,7 +27,6 @@ BARE_CHARACTERS = 1024
 PIECE_BYTES = 1 << 16
 
 SIDES = ("producer", "verifier")
-STREAMS = ("stdout", "stderr")
 OUTPUTS = frozenset(f"{side}_{name}" for side in SIDES for name in STREAMS)
 CANDIDATES = ("candidate_text", "candidate_patch", "candidate_workspace")
 
