@@ -43,7 +43,10 @@ class SecretValues:
         Args:
             data: A whole text: what lies across the border of two pieces is not found.
         """
-        return self._pattern.sub(filled, data)
+        result = bytearray(data)  # ``sub`` keeps an object per match until it joins them
+        for match in self._pattern.finditer(data):
+            result[match.start() : match.end()] = filled(match)
+        return bytes(result)
 
     def without_text(self, text: str) -> str:
         """Return a text in which the values are filled up, as ``without`` does."""
