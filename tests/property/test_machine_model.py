@@ -47,6 +47,7 @@ from support.build import (
     context_of,
     inline,
     pod_status,
+    probe_done,
     question,
     run_body,
     write_pack,
@@ -370,6 +371,13 @@ class MachineModel(RuleBasedStateMachine):
         for view in self._probing():
             if view.name in self.cluster.objects(ObjectKind.POD):
                 self._finish(view)
+
+    @precondition(lambda self: self._probing())
+    @rule()
+    def the_canary_gets_out(self) -> None:
+        for view in self._probing():
+            if view.name in self.cluster.objects(ObjectKind.POD):
+                self._report(view, probe_done({TARGET.name: "open"}))
 
     @precondition(lambda self: self.cluster.objects(ObjectKind.SERVICE))
     @rule()
