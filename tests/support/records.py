@@ -11,7 +11,7 @@ from jsonschema import Draft202012Validator
 
 import securebench.schemas as schemas_folder
 from securebench.run.plan.model import AttemptKey, TaskLimits
-from securebench.run.records.labels import IsolationLabels
+from securebench.run.records.labels import IsolationLabel
 from securebench.run.records.record import (
     RecordContext,
     RecordTexts,
@@ -38,7 +38,7 @@ SCHEMA = json.loads(
     (Path(next(iter(schemas_folder.__path__))) / "record.schema.json").read_text(encoding="utf-8")
 )
 VALIDATOR = Draft202012Validator(SCHEMA, format_checker=Draft202012Validator.FORMAT_CHECKER)
-CONTEXT = RecordContext(IsolationLabels.VERIFIED, finished_at=1_767_225_700.25, run_ordinal=3)
+CONTEXT = RecordContext(IsolationLabel.VERIFIED, finished_at=1_767_225_700.25, run_ordinal=3)
 STARTED_AT = 1_767_225_600.0
 FACTS = PodFacts(image_id="registry.example/task@sha256:1", node="n", user_namespace=True)
 PRODUCTION = HarnessResult(

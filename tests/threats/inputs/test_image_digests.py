@@ -19,7 +19,7 @@ from securebench.controller.process.supervisor import run_object
 from securebench.run.decide import machine
 from securebench.run.decide.machine import after_verification
 from securebench.run.plan.model import RunPlan
-from securebench.run.records.labels import IsolationLabels
+from securebench.run.records.labels import IsolationLabel
 from securebench.run.records.record import RecordContext, RecordTexts, candidate_record
 from securebench.run.state.attempts import Finish, Outcome, PodFacts
 from support.build import (
@@ -112,7 +112,7 @@ def test_a_187_honest(arena: Arena) -> None:
 
 
 PLAN = plan_of(check_task())
-CONTEXT = RecordContext(IsolationLabels.VERIFIED, finished_at=1_767_225_700.0)
+CONTEXT = RecordContext(IsolationLabel.VERIFIED, finished_at=1_767_225_700.0)
 
 
 def record_of(plan: RunPlan = PLAN, candidate: str = digest("9"), **facts: Any) -> Record:

@@ -18,7 +18,7 @@ from securebench.gateway.relay import account
 from securebench.gateway.relay.headers import upstream_headers
 from securebench.run.plan.egress_plan import EgressPlan, ProviderPlan
 from securebench.run.plan.model import AttemptKey
-from securebench.run.records.labels import IsolationLabels, record_labels
+from securebench.run.records.labels import IsolationLabel, record_labels
 from securebench.run.records.producer_metadata import producer_metadata
 from securebench.run.state.attempts import AttemptHistory
 from support.build import history_of, production
@@ -136,7 +136,7 @@ def test_a_144_attack_on_the_label(kind: str) -> None:
     plan = replace(run_plan(text_task()), egress=way)
     history = AttemptHistory(AttemptKey(0, 1))
     labels = record_labels(
-        plan, text_task(), history, IsolationLabels.VERIFIED, node_reachable=False
+        plan, text_task(), history, IsolationLabel.VERIFIED, node_reachable=False
     )
 
     assert labels["network"] == ("none" if way is None else "egress")

@@ -10,7 +10,7 @@ from securebench.run.api.conditions import (
     Condition,
     ConditionStatus,
     ConditionType,
-    IsolationFinding,
+    ConditionUpdate,
     Reason,
     derived_findings,
     end_state,
@@ -31,16 +31,16 @@ from securebench.run.api.status import (
     TaskCounts,
 )
 
-RUNNING = IsolationFinding(
+RUNNING = ConditionUpdate(
     ConditionType.SUCCEEDED, ConditionStatus.UNKNOWN, Reason.RUNNING, "1 of 2 done"
 )
-DONE = IsolationFinding(
+DONE = ConditionUpdate(
     ConditionType.SUCCEEDED, ConditionStatus.TRUE, Reason.COMPLETED, "2 of 2 done"
 )
 START, LATER = "1970-01-01T00:00:10Z", "1970-01-01T00:00:20Z"
 
 
-def first(finding: IsolationFinding = RUNNING) -> tuple[Condition, ...]:
+def first(finding: ConditionUpdate = RUNNING) -> tuple[Condition, ...]:
     return set_condition((), finding, observed_generation=1, now=10)
 
 
@@ -57,7 +57,7 @@ def test_a_new_condition_is_added() -> None:
 
 
 def test_the_time_stays_while_the_status_stays() -> None:
-    other = IsolationFinding(
+    other = ConditionUpdate(
         ConditionType.SUCCEEDED, ConditionStatus.UNKNOWN, Reason.CANCELLING, "ends"
     )
     (condition,) = set_condition(first(), other, observed_generation=2, now=20)
@@ -72,7 +72,7 @@ def test_the_time_changes_with_the_status() -> None:
 
 
 def test_other_conditions_and_the_order_stay() -> None:
-    sealed = IsolationFinding(ConditionType.RESULTS_SEALED, ConditionStatus.TRUE, Reason.SEALED)
+    sealed = ConditionUpdate(ConditionType.RESULTS_SEALED, ConditionStatus.TRUE, Reason.SEALED)
     both = set_conditions((), [RUNNING, sealed], observed_generation=1, now=10)
     after = set_condition(both, DONE, observed_generation=1, now=20)
     assert [item.type for item in after] == ["Succeeded", "ResultsSealed"]
@@ -82,7 +82,7 @@ def test_other_conditions_and_the_order_stay() -> None:
 
 
 def test_a_long_message_is_cut() -> None:
-    long = IsolationFinding(ConditionType.READY, ConditionStatus.FALSE, Reason.INTERNAL, "x" * 5000)
+    long = ConditionUpdate(ConditionType.READY, ConditionStatus.FALSE, Reason.INTERNAL, "x" * 5000)
     (condition,) = first(long)
     assert len(condition.message) == MAX_MESSAGE
     assert condition.message.endswith("x…")
@@ -94,14 +94,14 @@ def test_a_long_message_is_cut() -> None:
         (RUNNING, ConditionStatus.FALSE, ConditionStatus.FALSE),
         (DONE, ConditionStatus.TRUE, ConditionStatus.FALSE),
         (
-            IsolationFinding(ConditionType.SUCCEEDED, ConditionStatus.FALSE, Reason.INCOMPLETE),
+            ConditionUpdate(ConditionType.SUCCEEDED, ConditionStatus.FALSE, Reason.INCOMPLETE),
             ConditionStatus.FALSE,
             ConditionStatus.TRUE,
         ),
     ],
 )
 def test_kstatus(
-    succeeded: IsolationFinding, ready: ConditionStatus, stalled: ConditionStatus
+    succeeded: ConditionUpdate, ready: ConditionStatus, stalled: ConditionStatus
 ) -> None:
     _, *found = derived_findings(succeeded)
     assert [item.type for item in found] == [ConditionType.READY, ConditionType.STALLED]

@@ -59,6 +59,16 @@ class World:
 
         self.runner.run(act())
 
+    def restore(self, key, seconds=0.001):
+        async def made():
+            pass
+
+        async def act():
+            self.launcher.restore(key, made)
+            await asyncio.sleep(seconds)
+
+        self.runner.run(act())
+
     def delete(self, deletion, seconds=0.001):
         async def act():
             self.launcher.delete(deletion)
@@ -180,6 +190,15 @@ def test_a_quota_waits_and_says_so(world):
     world.create()
     assert world.state.quota == ""
     assert world.seen == [NAME]
+
+
+def test_a_quota_is_said_while_other_objects_are_made(world):
+    world.cluster.fail_next("create", QuotaExceeded("exceeded quota: pods=10"))
+    world.create()
+    world.reap()
+    world.restore("policy")
+    world.reap()
+    assert world.state.quota == "exceeded quota: pods=10"
 
 
 def test_a_refusal_is_final_and_holds_the_servers_words(world):

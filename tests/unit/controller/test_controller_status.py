@@ -2,7 +2,7 @@ import json
 from dataclasses import replace
 
 from securebench.controller.reporting.run_status import Exported, Observed, StatusBoard, succeeded
-from securebench.run.api.conditions import ConditionStatus, ConditionType, IsolationFinding, Reason
+from securebench.run.api.conditions import ConditionStatus, ConditionType, ConditionUpdate, Reason
 from securebench.run.api.status import MAX_REASONS
 from securebench.run.plan.model import RunPlan
 from securebench.run.state.attempts import Finish, Outcome
@@ -23,7 +23,7 @@ def finished(plan: RunPlan, *finishes: Finish) -> RunHistory:
     return history
 
 
-def observed(*findings: IsolationFinding, now: float = NOW) -> Observed:
+def observed(*findings: ConditionUpdate, now: float = NOW) -> Observed:
     return Observed(3, [succeeded(Reason.RUNNING, ""), *findings], now)
 
 
@@ -139,13 +139,13 @@ def test_ten_thousand_tasks_fit_the_bound():
     history.started_at = NOW
     history.ended = RunEnded("Incomplete", "x" * 5000, NOW)
     findings = [
-        IsolationFinding(
+        ConditionUpdate(
             ConditionType.ISOLATION_VERIFIED, ConditionStatus.TRUE, Reason.VERIFIED, "x" * 5000
         ),
-        IsolationFinding(
+        ConditionUpdate(
             ConditionType.SUSPENDED, ConditionStatus.FALSE, Reason.NOT_SUSPENDED, "x" * 5000
         ),
-        IsolationFinding(
+        ConditionUpdate(
             ConditionType.RESULTS_SEALED, ConditionStatus.TRUE, Reason.SEALED, "x" * 5000
         ),
     ]

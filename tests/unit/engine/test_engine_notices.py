@@ -5,7 +5,7 @@ import pytest
 from securebench.run.api.conditions import (
     ConditionStatus,
     ConditionType,
-    IsolationFinding,
+    ConditionUpdate,
     Reason,
     set_conditions,
 )
@@ -17,10 +17,10 @@ UNKNOWN, TRUE, FALSE = ConditionStatus.UNKNOWN, ConditionStatus.TRUE, ConditionS
 
 def said(status, reason, message="", isolation=None):
     """Return the conditions of a run; isolation is status and message of the canary's finding."""
-    findings = [IsolationFinding(ConditionType.SUCCEEDED, status, reason, message)]
+    findings = [ConditionUpdate(ConditionType.SUCCEEDED, status, reason, message)]
     if isolation is not None:
         kind = ConditionType.ISOLATION_VERIFIED
-        findings.append(IsolationFinding(kind, isolation[0], Reason.VERIFIED, isolation[1]))
+        findings.append(ConditionUpdate(kind, isolation[0], Reason.VERIFIED, isolation[1]))
     return set_conditions((), findings, observed_generation=1, now=NOW)
 
 

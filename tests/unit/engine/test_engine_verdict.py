@@ -1,6 +1,6 @@
 """The words at the end of a run."""
 
-from securebench.run.decide.verdict import Obituary
+from securebench.run.decide.verdict import RunOutcome
 from securebench.run.plan.model import AttemptKey
 from securebench.run.state.attempts import AttemptHistory, Finish, Outcome
 
@@ -13,7 +13,7 @@ def attempts(*ends):
 
 
 def message(*ends):
-    return Obituary(None, "", "", None, attempts(*ends)).verdict()[1]
+    return RunOutcome(None, "", "", None, attempts(*ends)).verdict()[1]
 
 
 LOST = (Outcome.INFRASTRUCTURE, "pod_lost", "producer", "gone")

@@ -7,7 +7,7 @@ import pytest
 from securebench.benchmark.families.verification import CodePlan
 from securebench.benchmark.resources import Lane, Resource, ResourceBundle
 from securebench.run.plan.model import AttemptKey
-from securebench.run.records.labels import IsolationLabels
+from securebench.run.records.labels import IsolationLabel
 from securebench.run.records.record import RecordContext, RecordTexts, candidate_record
 from securebench.run.state.attempts import CommandReport, Finish, Outcome
 from support.build import history_of, production, verification
@@ -58,7 +58,7 @@ def test_metadata(name, isolation):
         finish=Finish(AttemptKey(0, 1), Outcome.SCORED, passed=passed),
     )
     texts = RecordTexts(candidate="def area(side): ...", verifier_stderr="assert area(2) == 4")
-    context = RecordContext(IsolationLabels.VERIFIED, finished_at=5.0)
+    context = RecordContext(IsolationLabel.VERIFIED, finished_at=5.0)
     made = candidate_record(run_plan(task), task, history, texts, context)
     metadata = made["verifier_metadata"]
     known = {

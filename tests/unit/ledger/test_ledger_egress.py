@@ -14,7 +14,7 @@ from securebench.controller.volume.store import RunStore
 from securebench.gateway.relay.account import MODELS
 from securebench.protocol.volume import EGRESS
 from securebench.run.plan.egress_plan import AgentPlan, EgressPlan
-from securebench.run.records.labels import IsolationLabels
+from securebench.run.records.labels import IsolationLabel
 from securebench.run.records.record import RecordContext, RecordTexts, candidate_record
 from securebench.run.records.summary import run_summary
 from securebench.run.state.attempts import CommandReport, DiffReport, Finish, Outcome, Usage
@@ -35,7 +35,7 @@ SCHEMA = json.loads(
     (Path(next(iter(schemas_folder.__path__))) / "record.schema.json").read_text(encoding="utf-8")
 )
 VALIDATOR = Draft202012Validator(SCHEMA)
-CONTEXT = RecordContext(IsolationLabels.VERIFIED, finished_at=NOW + 9, platform="linux-arm64")
+CONTEXT = RecordContext(IsolationLabel.VERIFIED, finished_at=NOW + 9, platform="linux-arm64")
 FINISH = Finish(KEY, Outcome.SCORED, passed=True)
 OUTAGE = Finish(KEY, Outcome.PROVIDER, "provider_auth", "producer", "openai refused the key")
 AGENT = AgentPlan(

@@ -22,7 +22,7 @@ from securebench.run.plan.model import TaskLimits
 from securebench.run.pods.verify.checkers import CHECKER
 from securebench.run.pods.verify.code_check import TESTS
 from securebench.run.pods.verify.counting import CHECKS
-from securebench.run.records.labels import Credentials, Grading, IsolationLabels, Network
+from securebench.run.records.labels import Credentials, Grading, IsolationLabel, Network
 from securebench.run.records.record_line import record_line
 from securebench.run.state.attempts import Outcome
 from support.manifest_samples import terminal_task
@@ -89,7 +89,7 @@ WORDS = {
     "kinds": (set(get_args(CandidateKind)), PRODUCER["candidate_kind"]),
     "grading": ({word.value for word in Grading}, SAID["labels"]["properties"]["grading"]),
     "isolation": (
-        {word.value for word in IsolationLabels},
+        {word.value for word in IsolationLabel},
         SAID["labels"]["properties"]["isolation"],
     ),
     "network": ({word.value for word in Network}, SAID["labels"]["properties"]["network"]),

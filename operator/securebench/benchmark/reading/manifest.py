@@ -123,13 +123,16 @@ def in_file_order(errors: Iterable[PackError]) -> list[PackError]:
     return sorted(errors, key=lambda error: error.line or 0)
 
 
+_FAMILY_NAME: Final = (("defaults", "family"), "enum")
+
+
 def _said(defect: Defect) -> Iterator[str]:
     """Yield the message about a defect of the shape, unless ``_value_problems`` says it better."""
     name = ".".join(defect.key)
     if defect.keyword == MISSPELT:
         meant = ".".join((*defect.key[:-1], defect.words))
         yield f"unknown manifest key {name!r}, did you mean {meant!r}?"
-    elif defect.keyword not in {"enum", UNKNOWN}:
+    elif defect.keyword != UNKNOWN and (defect.key, defect.keyword) != _FAMILY_NAME:
         yield f"manifest {name} {defect.words}"
 
 

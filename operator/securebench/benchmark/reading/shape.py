@@ -15,6 +15,7 @@ from jsonschema.protocols import Validator
 from jsonschema.validators import extend
 
 from securebench.benchmark.families.fields import MISSPELT, Schema, is_number
+from securebench.core.errors import InvariantViolationError
 from securebench.core.spelling import meant, near_words
 
 MAX_DEFECTS = 100
@@ -27,6 +28,8 @@ _TYPES: Final[Mapping[str, str]] = {
     "array": "an array",
     "boolean": "a boolean",
     "integer": "an integer",
+    "null": "null",
+    "number": "a number",
     "object": "an object",
     "string": "a string",
 }
@@ -71,6 +74,7 @@ class Shape:
     """A schema with the validator that is made of it once."""
 
     def __init__(self, schema: Schema) -> None:
+        _require_enforced(schema)
         self.schema = schema
         self._validator: Validator = _Validator(schema)
 
@@ -88,6 +92,17 @@ class Shape:
         """
         for defect in self.defects(value):
             yield defect.said_of(name)
+
+
+def _require_enforced(schema: object) -> None:
+    """Refuse what would be published and not checked: a schema of keys without a name."""
+    if isinstance(schema, Mapping):
+        if not isinstance(schema.get(UNKNOWN, True), bool):
+            raise InvariantViolationError(f"{UNKNOWN} of a schema must be true or false")
+        schema = list(schema.values())
+    if isinstance(schema, list | tuple):
+        for part in schema:
+            _require_enforced(part)
 
 
 def _defect(error: ValidationError) -> Defect:

@@ -38,19 +38,29 @@ class LaunchState:
 
     Attributes:
         pending: Names whose create has no definite answer, with the time to try again.
-        trouble: Why the last create of an object that is no Pod had no answer, or empty.
-        quota: The server's words while a quota refuses, or empty.
+        troubles: By name of an object that is no Pod: why its last create had no answer.
+        quotas: By name of an object: the server's words while a quota refuses it.
         refusal: The server's words after a create was refused for good, or empty.
     """
 
     pending: dict[str, float] = field(default_factory=dict)
-    trouble: str = ""
-    quota: str = ""
+    troubles: dict[str, str] = field(default_factory=dict)
+    quotas: dict[str, str] = field(default_factory=dict)
     refusal: str = ""
+
+    @property
+    def trouble(self) -> str:
+        """The oldest of ``troubles``, or empty."""
+        return next(iter(self.troubles.values()), "")
+
+    @property
+    def quota(self) -> str:
+        """The oldest of ``quotas`` whose create is still wanted, or empty."""
+        return next((words for name, words in self.quotas.items() if name in self.pending), "")
 
 
 class Launcher:
-    """Creates and deletes the Pods of one run.
+    """Creates and deletes the objects of one run: Pods, network policies, a Service.
 
     Args:
         cluster: The run's namespace.
@@ -156,7 +166,8 @@ class Launcher:
     def retry_at(self) -> float | None:
         """Return when the next create has to be repeated, or None.
 
-        One that could have been at the time of ``acknowledge`` and was not is nobody's for now.
+        A retry that was already due at the last ``acknowledge`` and was not taken is left out until
+        the next decision.
         """
         times = self.state.pending.values()
         return min((at for at in times if at > self._settled_at), default=None)
@@ -202,8 +213,10 @@ class Launcher:
         self, key: str, work: Callable[[], Awaitable[None]], pause_seconds: float
     ) -> None:
         error = await self._make(key, work)
-        self.state.trouble = f"{key}: {error.reason}" if error is not None else ""
-        if error is None and pause_seconds:
+        self.state.troubles.pop(key, None)
+        if error is not None:
+            self.state.troubles[key] = f"{key}: {error.reason}"
+        elif pause_seconds:
             self.state.pending[key] = self._clock.now() + pause_seconds
 
     async def _make(self, key: str, work: Callable[[], Awaitable[None]]) -> ClusterError | None:
@@ -211,7 +224,7 @@ class Launcher:
         try:
             await work()
         except QuotaExceeded as error:
-            self.state.quota = error.reason
+            self.state.quotas[key] = error.reason
             self.state.pending[key] = self._clock.now() + QUOTA_RETRY_SECONDS
             return error
         except TransientClusterError as error:
@@ -221,7 +234,7 @@ class Launcher:
         except PermanentClusterError as error:
             self.state.refusal = error.reason
             return error
-        self.state.quota = ""
+        self.state.quotas.pop(key, None)
         self.state.pending.pop(key, None)
         return None
 

@@ -18,7 +18,7 @@ from securebench.core.clock import Clock
 from securebench.core.errors import InvariantViolationError
 from securebench.protocol.volume import CANDIDATES, SUMMARY
 from securebench.run.plan.model import AttemptKey, pod_name
-from securebench.run.records.labels import IsolationLabels
+from securebench.run.records.labels import IsolationLabel
 from securebench.run.records.record import (
     RecordContext,
     RecordTexts,
@@ -197,7 +197,7 @@ class RunLedger:
         found = self.history.isolation
         is_verified = found is not None and found.verified
         context = RecordContext(
-            isolation=IsolationLabels.VERIFIED if is_verified else IsolationLabels.DECLARED,
+            isolation=IsolationLabel.VERIFIED if is_verified else IsolationLabel.DECLARED,
             finished_at=at,
             run_ordinal=self._prepared.index.run_ordinal,
             resume_generation=self._prepared.index.resume_generation,

@@ -37,7 +37,7 @@ from securebench.run.api.conditions import Reason
 from securebench.run.decide.machine import Capture
 from securebench.run.decide.network import Network
 from securebench.run.decide.reconcile import Controls, Halt, ObservedState, RunDecision, reconcile
-from securebench.run.decide.verdict import Obituary
+from securebench.run.decide.verdict import RunOutcome
 from securebench.run.plan.model import AttemptKey, LaunchKey, Role, RunPlan
 from securebench.run.pods.harness import harness_pod
 from securebench.run.pods.verify.verifier import verifier_pod
@@ -319,7 +319,7 @@ class RunLoop:
         if ended is not None:
             return Reason(ended.reason), ended.message
         history, network = self._ledger.history, self._seen_network()
-        return Obituary(
+        return RunOutcome(
             not_isolated=network.not_proven,
             refusal=self._launcher.state.refusal,
             gateway_failure=network.gateway_known.failure,

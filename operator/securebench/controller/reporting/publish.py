@@ -20,7 +20,7 @@ from securebench.controller.reporting.run_status import (
     with_generation,
 )
 from securebench.core.errors import TransientClusterError
-from securebench.run.api.conditions import ConditionStatus, ConditionType, IsolationFinding, Reason
+from securebench.run.api.conditions import ConditionStatus, ConditionType, ConditionUpdate, Reason
 from securebench.run.decide.notices import changes, losses, started
 from securebench.run.plan.model import RunPlan
 from securebench.run.state.attempts import Lost
@@ -52,7 +52,7 @@ class Publisher:
         self._told = run.conditions
         self.written: Raw = {}
         self._written_at = 0.0
-        self._findings: Sequence[IsolationFinding] = ()
+        self._findings: Sequence[ConditionUpdate] = ()
         self._is_late = False
 
     def due_at(self) -> float | None:
@@ -61,9 +61,7 @@ class Publisher:
 
     async def announce(self, reason: Reason, message: str) -> None:
         """Say what holds a run up that has no plan yet, or lost its loop for a while."""
-        finding = IsolationFinding(
-            ConditionType.SUCCEEDED, ConditionStatus.UNKNOWN, reason, message
-        )
+        finding = ConditionUpdate(ConditionType.SUCCEEDED, ConditionStatus.UNKNOWN, reason, message)
         findings = [finding, *self._always(None)]
         await self._write(
             self._board.status_without_plan(self._observed(findings), is_over=False), findings
@@ -83,9 +81,7 @@ class Publisher:
         findings = [
             _under_way(obstacle) if stop is None else succeeded(Reason.CANCELLING, stop[1]),
             *self._always(ledger.history.isolation),
-            IsolationFinding(
-                ConditionType.RESULTS_SEALED, ConditionStatus.FALSE, Reason.NOT_SEALED
-            ),
+            ConditionUpdate(ConditionType.RESULTS_SEALED, ConditionStatus.FALSE, Reason.NOT_SEALED),
         ]
         is_urgent = [_state(each) for each in findings] != [_state(each) for each in self._findings]
         now = self._clock.now()
@@ -102,9 +98,7 @@ class Publisher:
         findings = [
             succeeded(Reason.SUSPENDED, SUSPENDED_WORDS),
             *self._always(ledger.history.isolation),
-            IsolationFinding(
-                ConditionType.RESULTS_SEALED, ConditionStatus.FALSE, Reason.NOT_SEALED
-            ),
+            ConditionUpdate(ConditionType.RESULTS_SEALED, ConditionStatus.FALSE, Reason.NOT_SEALED),
         ]
         await ledger.export(at_once=True)
         status = self._board.running(
@@ -117,7 +111,7 @@ class Publisher:
         findings = [
             succeeded(reason, message),
             *self._always(ledger.history.isolation),
-            IsolationFinding(ConditionType.RESULTS_SEALED, ConditionStatus.TRUE, Reason.SEALED),
+            ConditionUpdate(ConditionType.RESULTS_SEALED, ConditionStatus.TRUE, Reason.SEALED),
         ]
         status = self._board.running(
             plan, ledger.history, ledger.exported, self._observed(findings)
@@ -139,20 +133,18 @@ class Publisher:
         """Write a final status again: the API server may lack it, or the spec has changed since."""
         await self._write_surely(with_generation(status, self._desired.generation))
 
-    def _observed(self, findings: Sequence[IsolationFinding]) -> Observed:
+    def _observed(self, findings: Sequence[ConditionUpdate]) -> Observed:
         return Observed(self._desired.generation, findings, self._clock.now())
 
-    def _always(self, isolation: Isolated | None) -> list[IsolationFinding]:
+    def _always(self, isolation: Isolated | None) -> list[ConditionUpdate]:
         return [self._suspended(), *([_isolation(isolation)] if isolation is not None else [])]
 
-    def _suspended(self) -> IsolationFinding:
+    def _suspended(self) -> ConditionUpdate:
         if self._desired.is_suspended:
-            return IsolationFinding(ConditionType.SUSPENDED, ConditionStatus.TRUE, Reason.SUSPENDED)
-        return IsolationFinding(
-            ConditionType.SUSPENDED, ConditionStatus.FALSE, Reason.NOT_SUSPENDED
-        )
+            return ConditionUpdate(ConditionType.SUSPENDED, ConditionStatus.TRUE, Reason.SUSPENDED)
+        return ConditionUpdate(ConditionType.SUSPENDED, ConditionStatus.FALSE, Reason.NOT_SUSPENDED)
 
-    async def _write(self, status: Raw, findings: Sequence[IsolationFinding]) -> None:
+    async def _write(self, status: Raw, findings: Sequence[ConditionUpdate]) -> None:
         self._written_at = self._clock.now()
         self._findings = findings
         if status == self.written:
@@ -178,22 +170,22 @@ class Publisher:
         await self._events.post(changes(before, self._told))
 
 
-def _state(finding: IsolationFinding) -> IsolationFinding:
+def _state(finding: ConditionUpdate) -> ConditionUpdate:
     """Return what of a finding is written at once; new words wait for their turn."""
     return replace(finding, message="")
 
 
-def _under_way(obstacle: Obstacle | None) -> IsolationFinding:
+def _under_way(obstacle: Obstacle | None) -> ConditionUpdate:
     if obstacle is None:
         return succeeded(Reason.RUNNING, "")
     return succeeded(obstacle.reason, obstacle.message)
 
 
-def _isolation(found: Isolated) -> IsolationFinding:
+def _isolation(found: Isolated) -> ConditionUpdate:
     if found.verified:
         status, reason = ConditionStatus.TRUE, Reason.VERIFIED
     elif found.declared:
         status, reason = ConditionStatus.UNKNOWN, Reason.DECLARED
     else:
         status, reason = ConditionStatus.FALSE, Reason.ISOLATION_NOT_VERIFIED
-    return IsolationFinding(ConditionType.ISOLATION_VERIFIED, status, reason, found.message)
+    return ConditionUpdate(ConditionType.ISOLATION_VERIFIED, status, reason, found.message)

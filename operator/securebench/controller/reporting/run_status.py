@@ -13,7 +13,7 @@ from securebench.run.api.conditions import (
     Condition,
     ConditionStatus,
     ConditionType,
-    IsolationFinding,
+    ConditionUpdate,
     Reason,
     derived_findings,
     end_state,
@@ -79,7 +79,7 @@ class Observed:
     """
 
     generation: int
-    findings: Sequence[IsolationFinding]
+    findings: Sequence[ConditionUpdate]
     now: float
 
 
@@ -158,11 +158,11 @@ def with_generation(status: Mapping[str, object], generation: int) -> dict[str, 
     return {"status": {**body, "observedGeneration": generation, "conditions": conditions}}
 
 
-def succeeded(reason: Reason, message: str) -> IsolationFinding:
+def succeeded(reason: Reason, message: str) -> ConditionUpdate:
     """Return what ``Succeeded`` says for a reason: an end state's status, else Unknown."""
     state = end_state(reason.value)
     status = state.succeeded if state is not None else ConditionStatus.UNKNOWN
-    return IsolationFinding(ConditionType.SUCCEEDED, status, reason, message)
+    return ConditionUpdate(ConditionType.SUCCEEDED, status, reason, message)
 
 
 def _resolved(plan: RunPlan) -> Resolved:

@@ -116,7 +116,7 @@ class Condition(ApiModel):
 
 
 @dataclass(frozen=True, slots=True)
-class IsolationFinding:
+class ConditionUpdate:
     """What a condition shall say.
 
     Args:
@@ -134,7 +134,7 @@ class IsolationFinding:
 
 def set_condition(
     conditions: Sequence[Condition],
-    finding: IsolationFinding,
+    finding: ConditionUpdate,
     *,
     observed_generation: int,
     now: float,
@@ -167,7 +167,7 @@ def set_condition(
 
 def set_conditions(
     conditions: Sequence[Condition],
-    findings: Iterable[IsolationFinding],
+    findings: Iterable[ConditionUpdate],
     *,
     observed_generation: int,
     now: float,
@@ -217,8 +217,8 @@ def read_conditions(raw: object) -> tuple[Condition, ...]:
 
 
 def derived_findings(
-    succeeded: IsolationFinding,
-) -> tuple[IsolationFinding, IsolationFinding, IsolationFinding]:
+    succeeded: ConditionUpdate,
+) -> tuple[ConditionUpdate, ConditionUpdate, ConditionUpdate]:
     """Return ``Complete``, and ``Ready`` and ``Stalled`` as kstatus readers expect them.
 
     A run that goes on is neither complete nor ready nor stalled (in progress), one that succeeded
@@ -238,9 +238,9 @@ def derived_findings(
     if succeeded.status is ConditionStatus.FALSE:
         stalled = ConditionStatus.TRUE
     return (
-        IsolationFinding(ConditionType.COMPLETE, complete, succeeded.reason, succeeded.message),
-        IsolationFinding(ConditionType.READY, ready, succeeded.reason, succeeded.message),
-        IsolationFinding(ConditionType.STALLED, stalled, succeeded.reason, succeeded.message),
+        ConditionUpdate(ConditionType.COMPLETE, complete, succeeded.reason, succeeded.message),
+        ConditionUpdate(ConditionType.READY, ready, succeeded.reason, succeeded.message),
+        ConditionUpdate(ConditionType.STALLED, stalled, succeeded.reason, succeeded.message),
     )
 
 

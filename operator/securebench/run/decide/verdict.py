@@ -15,7 +15,7 @@ FROM_OUTSIDE = frozenset({Outcome.INFRASTRUCTURE, Outcome.PROVIDER})
 
 
 @dataclass(frozen=True, slots=True)
-class Obituary:
+class RunOutcome:
     """What decides how a run ended; the first that applies.
 
     Attributes:

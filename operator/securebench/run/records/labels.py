@@ -28,7 +28,7 @@ class Grading(StrEnum):
     NONE = "none"
 
 
-class IsolationLabels(StrEnum):
+class IsolationLabel(StrEnum):
     """What is known about the network of the run's Pods."""
 
     VERIFIED = "verified"
@@ -96,7 +96,7 @@ def record_labels(
     plan: RunPlan,
     task: TaskPlan,
     history: AttemptHistory,
-    isolation: IsolationLabels,
+    isolation: IsolationLabel,
     *,
     node_reachable: bool,
 ) -> dict[str, object]:

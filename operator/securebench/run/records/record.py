@@ -17,7 +17,7 @@ from securebench.core.names import logical_name
 from securebench.core.reasons import PRODUCER_TIMEOUT, VERIFIER_TIMEOUT
 from securebench.run.plan.model import VerifierKind
 from securebench.run.plan.tasks import VERIFIER_STDERR
-from securebench.run.records.labels import IsolationLabels, record_digests, record_labels
+from securebench.run.records.labels import IsolationLabel, record_digests, record_labels
 from securebench.run.records.patch_metadata import IN_PROCESS, patch_metadata
 from securebench.run.records.producer_metadata import (
     command_fields,
@@ -85,7 +85,7 @@ class RecordContext:
         node_reachable: Whether the canary reached the node.
     """
 
-    isolation: IsolationLabels
+    isolation: IsolationLabel
     finished_at: float
     run_ordinal: int = 1
     resume_generation: int = 0
