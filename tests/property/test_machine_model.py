@@ -504,10 +504,11 @@ class MachineModel(RuleBasedStateMachine):
             allowed.add(Outcome.INFRASTRUCTURE)
         ended_as = self.ledger.history.ended
         reason = ended_as.reason if ended_as is not None else ""
-        if self.is_cancelled or reason in ENDED_BY_THE_CLUSTER:
-            allowed.add(Outcome.CANCELLED)
+        # A process that starts again knows of no refusal; it asks again for what has no record yet.
+        is_cut = self.is_cancelled or self.is_refused or reason in ENDED_BY_THE_CLUSTER
+        allowed |= {Outcome.CANCELLED} if is_cut else set()
         if finish.key in self.ledger.condemned:
-            allowed = {Outcome.AGENT, Outcome.CANCELLED} if self.is_cancelled else {Outcome.AGENT}
+            allowed = {Outcome.AGENT, Outcome.CANCELLED} if is_cut else {Outcome.AGENT}
         assert self.way_out or reason != "GatewayFailed"
         assert self.is_refused or reason != "PodRefused"
         is_unproven = reason == "IsolationNotVerified"
@@ -515,7 +516,7 @@ class MachineModel(RuleBasedStateMachine):
         assert not (is_unproven and self.ledger.is_declared)
         assert finish.outcome in allowed
         assert (finish.passed is True) == (finish.outcome is Outcome.SCORED and passes)
-        if not self.is_cancelled:
+        if not is_cut:
             is_condemned = finish.key in self.ledger.condemned
             is_refused = is_condemned or outcome is Outcome.AGENT
             assert finish.reason == "candidate_invalid" or not is_condemned
