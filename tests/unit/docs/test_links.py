@@ -44,3 +44,9 @@ def test_a_lost_link_is_found(tmp_path):
     page = tmp_path / "page.md"
     page.write_text("# One\n[a](#one) [b](#two) [c](page.md#one) [d](gone.md) `[e](code.md)`\n")
     assert list(lost(page)) == ["#two", "gone.md"]
+
+
+def test_every_decision_is_in_the_index():
+    folder = ROOT / "docs/decisions"
+    listed = set(_LINK.findall((folder / "README.md").read_text(encoding="utf-8")))
+    assert listed == {path.name for path in folder.glob("0*.md")}
