@@ -176,7 +176,15 @@ WORKING = WORKSPACES.task("works-on", agent=WORKS_ON, grading=SHOW)
 EARLY = Batch(
     "f6-early", "terminal_task", defaults=APP, weakening=_as_courier(SEALS_WHEN_TOLD_BY_A_FILE)
 )
-SEALED_EARLY = EARLY.task("works-on", agent=WORKS_ON, grading=SHOW)
+WRITES_LATE = """\
+import os, time
+open("new", "w").write("early")
+os.rename("new", "state")
+time.sleep(6)
+open("state", "w").write("late")
+"""
+"""Nothing else changes meanwhile: a tree that changes under the sealing is refused by itself."""
+SEALED_EARLY = EARLY.task("works-on", agent=WRITES_LATE, grading=SHOW)
 
 HIDDEN_CHECK = b"sha256sum $0; grep -q 42 answer.txt\n"
 HIDDEN_DIGEST = hashlib.sha256(HIDDEN_CHECK).hexdigest()
