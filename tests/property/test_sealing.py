@@ -7,7 +7,7 @@ import tarfile
 import tempfile
 from pathlib import Path, PurePosixPath
 
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from securebench.protocol.bounds import CandidateBounds, bounded_text
@@ -58,6 +58,7 @@ def make(root: Path, parts: list[bytes], kind: str, content: bytes) -> None:
 
 @settings(max_examples=150, deadline=None)
 @given(tree=TREES)
+@example(tree=[([b"\x01"], ("link", b"\x01"))])
 def test_an_archive_is_clean_and_complete(
     tree: list[tuple[list[bytes], tuple[str, bytes]]],
 ) -> None:
@@ -92,7 +93,7 @@ def test_an_archive_is_clean_and_complete(
         assert all(stays_inside(*link) for link in links.items())
         real = places.workspace.resolve()
         for name in links:
-            target = (places.workspace / name).resolve()
+            target = Path(os.path.realpath(places.workspace / name))  # also of a link to itself
             assert target == real or real in target.parents
 
 
