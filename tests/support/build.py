@@ -16,7 +16,7 @@ from securebench.controller.process.settings import Settings
 from securebench.core.clock import rfc3339
 from securebench.core.rates import TokenBucket
 from securebench.protocol.gateway import LaunchReport, RelayReport
-from securebench.run.decide.network import Network
+from securebench.run.decide.network import NetworkState
 from securebench.run.observe.pods import PodView, pod_view
 from securebench.run.plan.egress_plan import EgressPlan, ProviderPlan
 from securebench.run.plan.model import (
@@ -378,8 +378,10 @@ def context_of(cluster: Cluster, clock: FakeClock, root: Path, **settings: objec
     )
 
 
-PROVEN_NETWORK = Network(found=Isolated(verified=True, user_namespaces=True, message="closed: dns"))
-"""Of a run without a way out, whose policies are there."""
+PROVEN_NETWORK = NetworkState(
+    found=Isolated(verified=True, user_namespaces=True, message="closed: dns")
+)
+"""Of a run without egress, whose policies are there."""
 
 MANIFEST = """\
 id: smoke

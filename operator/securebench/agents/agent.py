@@ -9,6 +9,7 @@ from typing import Any, Final, NamedTuple, Protocol
 
 from securebench.agents.harness_config import (
     COMMON_KEYS,
+    LATEST,
     HarnessConfig,
     ProviderHarness,
     common_fields,
@@ -153,7 +154,7 @@ def cli_agent(name: str, cli: AgentCli, default_model: str | None = None) -> Age
             type=name,
             provider_host=cli.provider.host,
             model=config.get("model", default_model),
-            version=config.get("version", "latest"),
+            version=config.get("version", LATEST),
             max_requests=budget.get("requests"),
             max_tokens=budget.get("tokens"),
             allow_external_tools=config.get("allow_external_tools", False),

@@ -23,6 +23,8 @@ from securebench.core.errors import ConfigError, ConfigErrors
 NOP: Final = "nop"
 ORACLE: Final = "oracle"
 SHELL = ("sh", "-lc")
+LATEST: Final = "latest"
+"""Alias for the version of a tool that the administrator names under this word."""
 STDOUT: Final = "stdout"
 GIT_DIFF: Final = "git_diff"
 EXTRACTIONS: Final = (STDOUT, GIT_DIFF)
@@ -144,7 +146,7 @@ class ProviderHarness(HarnessConfig):
     """
 
     model: str
-    version: str = "latest"
+    version: str = LATEST
     max_requests: int | None = None
     max_tokens: int | None = None
     allow_external_tools: bool = False

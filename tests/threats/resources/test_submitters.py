@@ -24,6 +24,7 @@ from securebench.controller.admission.pack_source import freeze
 from securebench.controller.loop import life
 from securebench.core.errors import PackError, SpecError
 from securebench.run.api.models import Pack, VolumePack
+from securebench.run.decide.network import NetworkState
 from securebench.run.decide.reconcile import Controls, Halt
 from support.build import inline, question, write_pack
 from support.operator_world import World
@@ -184,8 +185,8 @@ def test_a_341_twin_of_suspended_runs(tmp_path: Path) -> None:
         gate._is_in = True
 
     class Restless(life.RunLoop):
-        def _controls(self) -> Controls:
-            return replace(super()._controls(), halt=Halt.NONE)
+        def _controls(self, network: NetworkState) -> Controls:
+            return replace(super()._controls(network), halt=Halt.NONE)
 
     with (
         mock.patch.object(life.Gate, "enter", enter),

@@ -2,6 +2,7 @@
 
 import re
 import sys
+from collections import Counter
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -51,3 +52,11 @@ def test_a_row_passes_the_modules_of_its_way(tmp_path):
     assert world.condition()["reason"] == "Completed"
     expected = {name for name in ON_THE_WAY if not name.startswith(ELSEWHERE)} - {BELOW_HANDLERS}
     assert {name for name in expected if f"securebench.{name}" not in passed} == set()
+
+
+def test_no_class_of_two_modules_has_one_name():
+    """Decision 0046: a name leads to one class."""
+    found = re.compile(r"^class ([A-Z]\w*)", re.MULTILINE)
+    modules = (ROOT / "operator" / "securebench").rglob("*.py")
+    names = [name for path in modules for name in found.findall(path.read_text(encoding="utf-8"))]
+    assert [name for name, count in Counter(names).items() if count > 1] == []

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import IO, Literal, NamedTuple
 
 from securebench.core.errors import InvalidInputError
+from securebench.core.json_values import object_at, object_in
 
 MAX_JSON_BYTES = 16 * 1024 * 1024
 """Longest manifest or configuration."""
@@ -115,7 +116,7 @@ def read_archive(path: Path) -> tuple[Image, ...]:
         else:
             raise UnreadableImageError("it holds neither manifest.json nor index.json")
         return tuple(
-            Image(path, entry.references, _mapping(_json(tar, entry.config)), entry.layers)
+            Image(path, entry.references, object_in(_json(tar, entry.config)), entry.layers)
             for entry in entries
         )
 
@@ -202,7 +203,7 @@ def _json(tar: tarfile.TarFile, name: str) -> object:
 
 
 def _docker_entries(manifest: object) -> Iterator[_Entry]:
-    for item in map(_mapping, _list(manifest)):
+    for item in map(object_in, _list(manifest)):
         tags = tuple(full_reference(str(tag)) for tag in _list(item.get("RepoTags")))
         layers = tuple(str(layer) for layer in _list(item.get("Layers")))
         yield _Entry(tags, str(item.get("Config")), layers)
@@ -214,26 +215,22 @@ def _oci_entries(
     """Yield the images of an index and of the indexes in it, with the names that lead there."""
     if depth == 0:
         raise UnreadableImageError("its indexes lie too deep in one another")
-    for item in map(_mapping, _list(_mapping(index).get("manifests"))):
+    for item in map(object_in, _list(object_in(index).get("manifests"))):
         digest = str(item.get("digest"))
-        annotations = _mapping(item.get("annotations"))
+        annotations = object_at(item, "annotations")
         named = (str(annotations[key]) for key in _REFERENCE_KEYS if key in annotations)
         references = (*above, *map(full_reference, named), f"@{digest}")
-        manifest = _mapping(_json(tar, _blob(digest)))
+        manifest = object_in(_json(tar, _blob(digest)))
         if "manifests" in manifest:
             yield from _oci_entries(tar, manifest, references, depth - 1)
             continue
-        layers = tuple(_blob(_mapping(x).get("digest")) for x in _list(manifest.get("layers")))
-        config = _blob(_mapping(manifest.get("config")).get("digest"))
+        layers = tuple(_blob(object_in(x).get("digest")) for x in _list(manifest.get("layers")))
+        config = _blob(object_at(manifest, "config").get("digest"))
         yield _Entry(tuple(dict.fromkeys(references)), config, layers)
 
 
 def _blob(digest: object) -> str:
     return f"blobs/{str(digest).replace(':', '/', 1)}"
-
-
-def _mapping(value: object) -> Mapping[str, object]:
-    return value if isinstance(value, Mapping) else {}
 
 
 def _list(value: object) -> Sequence[object]:

@@ -17,7 +17,7 @@ from securebench.benchmark.families.registry import EVAL_VISIBILITY, family_prob
 from securebench.benchmark.pack.environment import environment_schema, unknown_environment_keys
 from securebench.benchmark.pack.paths import PathError, safe_relative_path
 from securebench.benchmark.reading.plain import KeyPath, PlainProblem, line_of, parse_yaml
-from securebench.benchmark.reading.shape import UNKNOWN, Defect, Shape
+from securebench.benchmark.reading.shape import UNKNOWN, SchemaDefect, Shape
 from securebench.core.errors import ConfigErrors, PackError
 
 
@@ -126,7 +126,7 @@ def in_file_order(errors: Iterable[PackError]) -> list[PackError]:
 _FAMILY_NAME: Final = (("defaults", "family"), "enum")
 
 
-def _said(defect: Defect) -> Iterator[str]:
+def _said(defect: SchemaDefect) -> Iterator[str]:
     """Yield the message about a defect of the shape, unless ``_value_problems`` says it better."""
     name = ".".join(defect.key)
     if defect.keyword == MISSPELT:

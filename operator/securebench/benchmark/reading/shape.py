@@ -35,7 +35,7 @@ _TYPES: Final[Mapping[str, str]] = {
 }
 
 
-class Defect(NamedTuple):
+class SchemaDefect(NamedTuple):
     """What is wrong at one place.
 
     Attributes:
@@ -78,7 +78,7 @@ class Shape:
         self.schema = schema
         self._validator: Validator = _Validator(schema)
 
-    def defects(self, value: object) -> list[Defect]:
+    def defects(self, value: object) -> list[SchemaDefect]:
         """Return what is wrong with a value, each once, in the order of the schema."""
         errors = islice(self._validator.iter_errors(cast("Any", value)), MAX_DEFECTS)
         return list(dict.fromkeys(map(_defect, errors)))
@@ -105,11 +105,11 @@ def _require_enforced(schema: object) -> None:
             _require_enforced(part)
 
 
-def _defect(error: ValidationError) -> Defect:
+def _defect(error: ValidationError) -> SchemaDefect:
     keyword = str(error.validator)
     own = keyword in {UNKNOWN, REQUIRED, MISSPELT}
     words = error.message if own else f"must be {_wanted(cast('Schema', error.schema))}"
-    return Defect(tuple(error.absolute_path), keyword, words)
+    return SchemaDefect(tuple(error.absolute_path), keyword, words)
 
 
 def _wanted(schema: Schema) -> str:

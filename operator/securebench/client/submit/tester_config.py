@@ -17,7 +17,7 @@ from securebench.benchmark.reading.plain import (
     line_of,
     parse_yaml,
 )
-from securebench.benchmark.reading.shape import REQUIRED, UNKNOWN, Defect, Shape
+from securebench.benchmark.reading.shape import REQUIRED, UNKNOWN, SchemaDefect, Shape
 from securebench.benchmark.scorers.dangerous_commands import KNOWN_COMMANDS, VerificationPolicy
 from securebench.core.errors import ConfigError, ConfigErrors, InvalidInputError
 
@@ -94,7 +94,7 @@ class HarnessSection:
     Args:
         type: One of the known types.
         env: Names of variables, in order.
-        config: As written; ``harnesses.harness_config`` checks it.
+        config: As written; ``agents.registry.harness_config`` checks it.
     """
 
     type: str
@@ -190,7 +190,7 @@ def with_tester_overrides(
     return replace(config, run=replace(config.run, output_dir=folder, limit=limit, resume=resume))
 
 
-def _said(defect: Defect, data: Mapping[str, object]) -> str:
+def _said(defect: SchemaDefect, data: Mapping[str, object]) -> str:
     if defect.keyword == UNKNOWN:
         return f"{'.'.join(defect.key[:-1]) or 'root'} contains unsupported {defect.words}"
     name = ".".join(defect.key)

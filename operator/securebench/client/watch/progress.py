@@ -19,6 +19,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from securebench.benchmark.scorers.dangerous_commands import FAILURE_REASON
 from securebench.client.terminal_text import printable, snippet
 from securebench.client.watch.failures import failure
+from securebench.core.json_values import object_at
 from securebench.core.reasons import PHASES_BEFORE_CHECKS, PRODUCER_TIMEOUT
 
 _WORDS = {"passed": "PASS", "failed": "FAIL"}
@@ -256,7 +257,7 @@ def _verifier_events(
     yield ProgressEvent(Event.VERIFIER_START, task)
     if record.get("failure_reason") == FAILURE_REASON:
         reason = record.get("failure_message")
-        denied = _mapping(record.get("verifier_metadata")).get("denied_command")
+        denied = object_at(record, "verifier_metadata").get("denied_command")
         fields = {**task, "denied_command": denied, "reason": reason}
         yield ProgressEvent(Event.VERIFIER_POLICY_DENIED, fields)
     if record.get("verifier_metadata") is not None:
@@ -274,7 +275,7 @@ def _verifier_events(
 
 
 def _output(record: Mapping[str, object], who: str) -> dict[str, object]:
-    metadata = _mapping(record.get(f"{who}_metadata"))
+    metadata = object_at(record, f"{who}_metadata")
     return {
         "kind": "pod",
         "exit_code": metadata.get("exit_code"),
@@ -311,10 +312,6 @@ def _minutes(seconds: float) -> str:
     whole = int(seconds)
     hours, minutes = divmod(whole // 60, 60)
     return f"{hours}:{minutes:02}:{whole % 60:02}" if hours else f"{minutes}:{whole % 60:02}"
-
-
-def _mapping(value: object) -> Mapping[str, object]:
-    return value if isinstance(value, Mapping) else {}
 
 
 def _count(value: object) -> int:

@@ -18,7 +18,7 @@ from securebench.controller.process.settings import UserNamespaces
 from securebench.run.decide.canary import CanaryCheck, CanaryMemory, Probe
 from securebench.run.decide.gateway import GatewayMemory
 from securebench.run.decide.isolation import plan_as_found
-from securebench.run.decide.network import Network, NetworkStep
+from securebench.run.decide.network import NetworkState, NetworkStep
 from securebench.run.decide.reconcile import Deletion
 from securebench.run.layout import probe_name
 from securebench.run.plan.model import Role, RunPlan
@@ -65,14 +65,14 @@ class NetworkKeeper:
         if self._gateway is not None:
             yield self._gateway
 
-    def seen(self, found: Isolated | None) -> Network:
+    def seen(self, found: Isolated | None) -> NetworkState:
         """Return what is seen and remembered.
 
         Args:
             found: What is proven, or None before that.
         """
         gateway = self._gateway
-        return Network(
+        return NetworkState(
             repairs=tuple(self._policies.seen().repairs()),
             gateway=gateway.seen() if gateway is not None else None,
             gateway_known=gateway.known if gateway is not None else GatewayMemory(),

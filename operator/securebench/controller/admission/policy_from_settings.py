@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
+from securebench.agents.harness_config import LATEST
 from securebench.controller.process.bootstrap import KUBELET_TARGET
 from securebench.controller.process.settings import (
     AccessMode,
@@ -14,7 +15,7 @@ from securebench.controller.process.settings import (
 )
 from securebench.core.errors import ConfigErrors, SpecError
 from securebench.run.api.models import BenchmarkRunSpec, Toleration
-from securebench.run.plan.agent_plan import LATEST, Overlays
+from securebench.run.plan.agent_plan import Overlays
 from securebench.run.plan.model import PodPolicy, PodUserNamespaces, RunPolicy, TaskLimits
 from securebench.run.pods.canary import ProbeTarget
 

@@ -35,7 +35,7 @@ from securebench.core.errors import PermanentClusterError
 from securebench.core.names import RUN_UID_LABEL
 from securebench.run.api.conditions import Reason
 from securebench.run.decide.machine import Capture
-from securebench.run.decide.network import Network
+from securebench.run.decide.network import NetworkState
 from securebench.run.decide.reconcile import Controls, Halt, ObservedState, RunDecision, reconcile
 from securebench.run.decide.verdict import RunOutcome
 from securebench.run.plan.model import AttemptKey, LaunchKey, Role, RunPlan
@@ -130,7 +130,7 @@ class RunLoop:
     def _is_parked(self) -> bool:
         """Whether the run is suspended and nothing of it is under way."""
         is_idle = not any(each.live for each in self._ledger.history.attempts.values())
-        is_resting = is_idle and self._controls().halt is Halt.SUSPENDED
+        is_resting = is_idle and self._controls(self._seen_network()).halt is Halt.SUSPENDED
         return is_resting and self._is_calm and self._launcher.is_idle
 
     @contextlib.asynccontextmanager
@@ -164,7 +164,8 @@ class RunLoop:
             Whether the run is complete.
         """
         self._observe()
-        decision = reconcile(self._observed(), self._controls())
+        network = self._seen_network()
+        decision = reconcile(self._observed(network), self._controls(network))
         await self._write_ahead(decision)
         await self._act(decision)
         await self._publish(decision)
@@ -180,25 +181,24 @@ class RunLoop:
             raise failure
         self._launcher.acknowledge(self._mirror.pods, self._mirror.vanished)
 
-    def _observed(self) -> ObservedState:
+    def _observed(self, network: NetworkState) -> ObservedState:
         return ObservedState(
             plan=self._plan,
             history=self._ledger.history.attempts,
-            network=self._seen_network(),
+            network=network,
             pods=self._mirror.pods,
             pending=self._launcher.state.pending,
             vanished=self._mirror.vanished,
             now=self._context.clock.now(),
         )
 
-    def _seen_network(self) -> Network:
+    def _seen_network(self) -> NetworkState:
         return self._network.seen(self._ledger.history.isolation)
 
-    def _controls(self) -> Controls:
+    def _controls(self, network: NetworkState) -> Controls:
         controls = self._desired.controls(
             self._ledger.history.started_at, self._context.clock.now()
         )
-        network = self._seen_network()
         failure = network.gateway_known.failure
         refusal = network.not_proven or self._launcher.state.refusal or failure
         if refusal and controls.halt is not Halt.STOPPED:
@@ -232,8 +232,9 @@ class RunLoop:
 
     async def _publish(self, decision: RunDecision) -> None:
         await self._publisher.lost(decision.lost)
-        obstacle = self._obstacle()
-        is_stopping = self._controls().halt is not Halt.NONE
+        seen = self._seen_network()
+        obstacle = self._obstacle(seen)
+        is_stopping = self._controls(seen).halt is not Halt.NONE
         if obstacle is not None or is_stopping or self._ledger.history.isolation is not None:
             await self._publisher.progress(self._ledger, self._plan, obstacle)
         words_at = obstacle.changes_at if obstacle is not None else None
@@ -287,12 +288,12 @@ class RunLoop:
             raise ValueError(f"launch {launch} has no candidate to verify")
         return verifier_pod(plan, task, launch, lanes, production.candidate)
 
-    def _obstacle(self) -> Obstacle | None:
+    def _obstacle(self, network: NetworkState) -> Obstacle | None:
         state, now = self._launcher.state, self._context.clock.now()
         if state.quota:
             return Obstacle(Reason.QUOTA_EXCEEDED, state.quota)
         pods, attempts = self._mirror.pods.values(), self._ledger.history.attempts.values()
-        around = network_obstacle(self._seen_network(), pods, state.trouble, now)
+        around = network_obstacle(network, pods, state.trouble, now)
         return around if around is not None else pods_obstacle(pods, attempts, now)
 
     async def _sleep(self) -> None:

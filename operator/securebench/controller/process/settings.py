@@ -28,6 +28,7 @@ from pydantic.alias_generators import to_camel
 from pydantic.json_schema import JsonSchemaValue
 from pydantic_core import CoreSchema, core_schema
 
+from securebench.agents.harness_config import LATEST
 from securebench.agents.registry import cli_agents
 from securebench.core.errors import ConfigError
 from securebench.core.rates import BACKOFF_LIMIT_SECONDS, BACKOFF_SECONDS, MAX_UNSCHEDULABLE
@@ -36,7 +37,6 @@ from securebench.protocol.bounds import CandidateBounds as CaptureBounds
 from securebench.protocol.gateway import GatewayLimits
 from securebench.run.api.enums import TaintEffect, TolerationOperator
 from securebench.run.api.field_types import quantity
-from securebench.run.plan.agent_plan import LATEST
 
 DATA_ROOT = Path("/var/lib/securebench")
 """Where Pods of ours mount the results volume."""

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from securebench.run.api.conditions import Reason
 from securebench.run.decide.canary import canary_waiting
-from securebench.run.decide.network import Network
+from securebench.run.decide.network import NetworkState
 from securebench.run.observe.pods import PodView
 from securebench.run.observe.waiting import Waiting, run_waiting
 from securebench.run.state.attempts import AttemptHistory
@@ -55,7 +55,7 @@ def pods_obstacle(
 
 
 def network_obstacle(
-    network: Network, pods: Collection[PodView], trouble: str, now: float
+    network: NetworkState, pods: Collection[PodView], trouble: str, now: float
 ) -> Obstacle | None:
     """Return what the launches of a run wait for before they may begin, or None.
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 import shutil
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
-from datetime import datetime
 from pathlib import Path
 from typing import NamedTuple
 
 from securebench.controller.volume.store import RunStore, read_json
+from securebench.core.clock import seconds_since_epoch
 from securebench.protocol.volume import FINAL_STATUS, JOURNAL, RUN
 from securebench.run.layout import PUBLISHED, RUNS, run_folder
 
@@ -50,7 +50,7 @@ def ended_at(root: Path, uid: str) -> float | None:
     final = RunStore(root, uid).read_final_status() or {}
     status = final.get("status")
     time = status.get(COMPLETION_TIME) if isinstance(status, Mapping) else None
-    return datetime.fromisoformat(time).timestamp() if isinstance(time, str) else None
+    return seconds_since_epoch(time) if isinstance(time, str) else None
 
 
 def remove_results(root: Path, uid: str) -> None:

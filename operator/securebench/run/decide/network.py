@@ -12,7 +12,7 @@ from securebench.run.state.entries import Isolated
 
 
 @dataclass(frozen=True, slots=True)
-class Network:
+class NetworkState:
     """What is seen and remembered of it.
 
     Attributes:
@@ -80,7 +80,7 @@ class NetworkStep:
 
 
 def network_step(
-    network: Network, seen: CanarySeen, now: float, *, is_probing: bool
+    network: NetworkState, seen: CanarySeen, now: float, *, is_probing: bool
 ) -> NetworkStep:
     """Decide what to do for the launches of a run that has some or will have.
 

@@ -11,6 +11,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from securebench.core.json_values import object_at, object_in
 from securebench.run.observe.pods import ObjectView, Raw
 
 PEERS = ("from", "to")
@@ -52,7 +53,7 @@ class PoliciesSeen:
                 yield Repair(name, view.uid)
 
     def _is_right(self, manifest: Raw, view: ObjectView) -> bool:
-        right = [_mapping(manifest.get("spec"))]
+        right = [object_at(manifest, "spec")]
         if view.name in self.stored:
             right.append(self.stored[view.name])
         return normal(view.spec) in map(normal, right)
@@ -74,29 +75,25 @@ def normal(spec: Raw) -> Raw:
 
 
 def _rule(rule: object) -> Raw:
-    raw = _mapping(rule)
+    raw = object_in(rule)
     rest = {key: value for key, value in raw.items() if value != []}
     for key in PEERS:
         if key in rest:
             rest[key] = [_peer(peer) for peer in _items(raw, key)]
     if "ports" in rest:
-        rest["ports"] = [{"protocol": "TCP", **_mapping(port)} for port in _items(raw, "ports")]
+        rest["ports"] = [{"protocol": "TCP", **object_in(port)} for port in _items(raw, "ports")]
     return rest
 
 
 def _peer(peer: object) -> Raw:
     return {
         key: _selector(value) if key.endswith("Selector") else value
-        for key, value in _mapping(peer).items()
+        for key, value in object_in(peer).items()
     }
 
 
 def _selector(selector: object) -> Raw:
-    return {key: value for key, value in _mapping(selector).items() if value not in ({}, [])}
-
-
-def _mapping(value: object) -> Raw:
-    return value if isinstance(value, Mapping) else {}
+    return {key: value for key, value in object_in(selector).items() if value not in ({}, [])}
 
 
 def _items(raw: Raw, key: str) -> list[object]:

@@ -10,7 +10,7 @@ from securebench.core.rates import MAX_UNSCHEDULABLE
 from securebench.core.reasons import POD_LOST
 from securebench.run.decide.canary import PROBING, CanarySeen
 from securebench.run.decide.machine import PHASE_OF_ROLE, Begin, Capture, attempt_step, unreadable
-from securebench.run.decide.network import Network, NetworkStep, network_step
+from securebench.run.decide.network import NetworkState, NetworkStep, network_step
 from securebench.run.observe.pods import PodView
 from securebench.run.plan.model import AttemptKey, LaunchKey, Role, RunPlan, pod_name
 from securebench.run.state.attempts import AttemptHistory, Doubt, Finish, Lost, Outcome
@@ -103,7 +103,7 @@ class ObservedState:
 
     plan: RunPlan
     history: Mapping[AttemptKey, AttemptHistory]
-    network: Network
+    network: NetworkState
     pods: Mapping[str, PodView]
     pending: Collection[str]
     vanished: Collection[str]
@@ -218,7 +218,7 @@ def _admit(draft: _Draft, observed: ObservedState, controls: Controls) -> tuple[
     return tuple(ordered[:free])
 
 
-def _creatable(launches: Iterable[LaunchKey], network: Network) -> Iterable[LaunchKey]:
+def _creatable(launches: Iterable[LaunchKey], network: NetworkState) -> Iterable[LaunchKey]:
     """Return the launches whose Pods find the network that they need."""
     if not (network.has_policies and network.is_proven):
         return ()

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import datetime
 
+from securebench.core.clock import seconds_since_epoch
 from securebench.core.json_values import object_at, text_at
 from securebench.core.names import (
     ATTEMPT_ANNOTATION,
@@ -269,7 +269,7 @@ def _role(text: str) -> Role | None:
 
 
 def _time(value: object) -> float | None:
-    return datetime.fromisoformat(value).timestamp() if isinstance(value, str) else None
+    return seconds_since_epoch(value) if isinstance(value, str) else None
 
 
 def _items(raw: Raw, key: str) -> Sequence[Raw]:

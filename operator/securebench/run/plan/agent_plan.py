@@ -5,16 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
-from securebench.agents.harness_config import HarnessConfig, ProviderHarness
+from securebench.agents.harness_config import LATEST, HarnessConfig, ProviderHarness
 from securebench.agents.registry import cli_named
 from securebench.core.errors import SpecError
 from securebench.protocol.sidecar import NO_PROXY, PROVIDER_PORT
 from securebench.run.api.models import BenchmarkRunSpec
 from securebench.run.plan.egress_plan import AgentPlan, EgressPlan, ProviderPlan
-
-LATEST: Final = "latest"
-"""Version of a tool that stands for the one that the administrator calls so."""
-"""In a harness: the version that the administrator names under this word."""
 
 PROVIDER_URL: Final = f"http://127.0.0.1:{PROVIDER_PORT}"
 """Where a tool finds its provider: the sidecar of its own Pod."""

@@ -12,6 +12,7 @@ from json.encoder import encode_basestring_ascii
 from typing import TYPE_CHECKING
 
 from securebench.benchmark.patch.lines import utf8
+from securebench.core.json_values import object_at, object_in
 from securebench.protocol.bounds import bounded_text
 from securebench.protocol.extraction import STREAMS
 
@@ -93,7 +94,7 @@ def _pieces(text: str | bytes) -> Iterator[str]:
 def _without_outputs(record: Record) -> Record:
     result = dict(record)
     for side in SIDES:
-        metadata = dict(_mapping(record.get(f"{side}_metadata")))
+        metadata = dict(object_at(record, f"{side}_metadata"))
         for stream in STREAMS:
             text = record.get(f"{side}_{stream}")
             if isinstance(text, str | bytes):
@@ -120,7 +121,7 @@ def _bounded(text: str | bytes, name: str, metadata: Record) -> str | bytes:
 def _without_public_values(record: Record) -> Record:
     summary = record.get("resource_summary")
     items = summary if isinstance(summary, list) else []
-    return {**record, "resource_summary": [_omitted(_mapping(item)) for item in items]}
+    return {**record, "resource_summary": [_omitted(object_in(item)) for item in items]}
 
 
 def _omitted(item: Mapping[str, object]) -> Record:
@@ -139,7 +140,7 @@ def _bare(record: Record) -> Record:
     result = {name: [] if isinstance(value, list) else value for name, value in record.items()}
     for side in SIDES:
         if f"{side}_metadata" in record:
-            result[f"{side}_metadata"] = _short(_mapping(record[f"{side}_metadata"]))
+            result[f"{side}_metadata"] = _short(object_in(record[f"{side}_metadata"]))
     message = str(record.get("failure_message", ""))[:BARE_CHARACTERS]
     result |= {"failure_message": message} if message else {}
     return result | dict.fromkeys(OUTPUTS & record.keys(), "")
@@ -156,10 +157,6 @@ def _short(fields: Mapping[str, object]) -> Record:
         else:
             result[name] = value[:BARE_CHARACTERS] if isinstance(value, str) else value
     return result
-
-
-def _mapping(value: object) -> Mapping[str, object]:
-    return value if isinstance(value, Mapping) else {}
 
 
 _STEPS: tuple[Callable[[Record], Record], ...] = (
