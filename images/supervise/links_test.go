@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-// The table is read by tests/unit/candidates/test_candidates_links.py too.
+// The table is read by tests/unit/sandbox/candidate/test_links.py too.
 func TestWhichLinksMayCross(t *testing.T) {
 	content, err := os.ReadFile("testdata/links.json")
 	if err != nil {

@@ -1,0 +1,119 @@
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from pathlib import Path
+
+import pytest
+
+from securebench.client.submit.prepare import prepare
+from securebench.client.submit.tester_config import load_tester_config
+from securebench.client.volume.earlier import Binding, resumable_run
+from securebench.client.volume.link import RunEntry
+from securebench.client.watch.progress import Event
+from securebench.cluster.port import metadata
+from securebench.core.errors import ConfigError, ConfigErrors
+from support.fake_operator import OperatorRun, record, write_pack
+from unit.client.bench import Bench
+
+
+async def two_scored(run: OperatorRun) -> None:
+    run.bind()
+    run.write(
+        record("a"),
+        record("b", passed=None, outcome="infrastructure"),
+        record("c", passed=False, outcome="agent"),
+    )
+    await run.end("Incomplete")
+
+
+async def test_a_resume_continues_the_last_run(bench: Bench) -> None:
+    await bench.run(two_scored)
+    names = {str(metadata(run)["name"]) for run in bench.namespace.runs()}
+
+    async def resumed(run: OperatorRun) -> None:
+        assert run.spec["resumeFrom"] == {"run": names.pop()}
+        run.bind()
+        run.write(record("a"), record("c", passed=False, outcome="agent"))
+        await run.status("Running")
+        run.write(record("a"), record("b"), record("c", passed=False, outcome="agent"))
+        await run.end()
+
+    end = await bench.run(resumed, resume=True)
+
+    assert end.exit_code == 0
+    resume = bench.reporter.fields_of(Event.RESUME)
+    assert (resume["completed"], resume["remaining"]) == (2, 1)
+    assert bench.reporter.done() == ["b"]
+    assert bench.reporter.starts() == [(3, 3)]
+    assert bench.lines() == ["a", "b", "c"]
+
+
+async def test_a_resume_keeps_records_beyond_the_limit(bench: Bench) -> None:
+    await bench.run(two_scored)
+
+    async def resumed(run: OperatorRun) -> None:
+        run.bind()
+        run.write(record("a"), record("b"), record("c", passed=False, outcome="agent"))
+        await run.end()
+
+    await bench.run(resumed, resume=True, limit=2)
+    resume = bench.reporter.fields_of(Event.RESUME)
+    assert (resume["completed"], resume["remaining"]) == (2, 1)
+
+
+async def test_a_resume_without_old_results_is_a_normal_start(bench: Bench) -> None:
+    assert (await bench.run(resume=True)).exit_code == 0
+    spec = bench.namespace.runs()[0]["spec"]
+    assert isinstance(spec, Mapping)
+    assert "resumeFrom" not in spec
+
+
+async def test_a_resume_with_local_records_alone_is_refused(bench: Bench) -> None:
+    bench.output.mkdir()
+    (bench.output / "candidates.jsonl").write_text("{}\n")
+    with pytest.raises(ConfigError, match="knows no run 'My run'"):
+        await bench.start(resume=True).execute()
+    assert bench.namespace.runs() == []
+    assert (bench.output / "candidates.jsonl").read_text() == "{}\n"
+
+
+async def test_a_resume_of_something_else_names_old_and_new_values(bench: Bench) -> None:
+    await bench.run(two_scored)
+    before = (bench.output / "candidates.jsonl").read_bytes()
+    old = prepare(load_tester_config(bench.yaml))
+    bench.edit("answer.py", "other.py")
+    write_pack(bench.folder, tasks=("a", "b", "c", "d"))
+    new = prepare(load_tester_config(bench.yaml))
+    calls = len(bench.namespace.calls)
+
+    with pytest.raises(ConfigErrors) as caught:
+        await bench.start(resume=True).execute()
+
+    pack, harness = (str(error) for error in caught.value.errors)
+    assert old.pack.digest in pack
+    assert new.pack.digest in pack
+    assert old.harness_digest in harness
+    assert new.harness_digest in harness
+    assert len(bench.namespace.runs()) == 1
+    assert bench.namespace.operations()[calls:] == ["find-run"]
+    assert (bench.output / "candidates.jsonl").read_bytes() == before
+
+
+async def test_a_resume_of_a_run_that_goes_on_with_another_limit_is_refused(
+    bench: Bench,
+) -> None:
+    following = asyncio.create_task(bench.start(limit=1).execute())
+    run = await bench.namespace.next_run()
+    run.bind()
+    await run.status("Running")
+    following.cancel()
+    with pytest.raises(ConfigError, match="has not ended"):
+        await bench.start(resume=True).execute()
+
+
+def test_results_that_were_removed_are_not_resumed(tmp_path: Path) -> None:
+    entry = RunEntry("nightly-x", "uid", "p", "h", "1", "Incomplete", "2026-01-02T00:00:00Z")
+    with pytest.raises(ConfigError, match="removed from the volume at 2026-01-02") as refused:
+        resumable_run([entry], Binding("nightly", "p", "h", "1"), tmp_path / "candidates.jsonl")
+    assert "start without --resume" in str(refused.value)

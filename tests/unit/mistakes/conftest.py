@@ -1,5 +1,0 @@
-from __future__ import annotations
-
-from unit.cli.conftest import interrupt, shell
-
-__all__ = ["interrupt", "shell"]
