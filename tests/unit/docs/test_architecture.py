@@ -1,4 +1,4 @@
-"""docs/architecture.md is a map of what is there, and the way of a row is that of a run."""
+"""docs/architecture.md names modules that exist, and a traced run calls those that it lists."""
 
 import re
 import sys
@@ -13,7 +13,7 @@ from support.operator_world import World, opened
 ROOT = Path(__file__).parents[3]
 MAP = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
 CHECKLISTS = (ROOT / "docs" / "checklists.md").read_text(encoding="utf-8")
-WAY = MAP.split("## The way of one row")[1].split("## Where to change what")[0]
+WAY = MAP.split("## One row, step by step")[1].split("## Where to change what")[0]
 STEPS = WAY.split("| --- | --- |")[1].split("\n\n")[0]
 ON_THE_WAY = re.findall(r"`([a-z_]+(?:\.[a-z_]+)+)`", STEPS)
 NAMED = sorted(set(re.findall(r"`([a-z_]+(?:\.[a-z_]+)+)`", MAP + CHECKLISTS)))
