@@ -12,8 +12,8 @@ from securebench.cluster import client
 from securebench.cluster.client import connect
 from securebench.cluster.podexec import run_exec
 from securebench.cluster.port import AlreadyExists, ObjectKind, QuotaExceeded, WatchExpired
-from securebench.controller.loop.start import RunObject
 from securebench.controller.reporting.events import event, event_name, series
+from securebench.controller.runtime.prepared_run import RunObject
 from securebench.core.errors import PermanentClusterError, TransientClusterError
 from securebench.run.decide.notices import Notice
 

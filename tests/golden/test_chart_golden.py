@@ -17,7 +17,8 @@ import pytest
 import yaml
 
 from securebench.cluster.port import ObjectKind
-from securebench.controller.process.settings import AccessMode, Settings, UserNamespaces
+from securebench.controller.settings.parts import AccessMode, UserNamespaces
+from securebench.controller.settings.settings import Settings
 
 ROOT = Path(__file__).parents[2]
 CHART = ROOT / "charts" / "securebench"

@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Any, ParamSpec, TypeVar
 
 from securebench.cluster.port import Cluster
-from securebench.controller.process.context import Context
-from securebench.controller.process.settings import Settings
+from securebench.controller.runtime.context import Context
+from securebench.controller.settings.settings import Settings
 from securebench.core.clock import rfc3339
 from securebench.core.rates import TokenBucket
 from securebench.protocol.gateway import LaunchReport, RelayReport

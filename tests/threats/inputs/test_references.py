@@ -13,10 +13,10 @@ from typing import Any
 import pytest
 
 from securebench.cluster.port import ObjectKind
-from securebench.controller.admission.pack_source import FrozenPack
 from securebench.controller.loop import start
-from securebench.controller.loop.start import PreparedRun, prepare
+from securebench.controller.loop.start import prepare
 from securebench.controller.process.supervisor import run_object
+from securebench.controller.runtime.prepared_run import FrozenPack, PreparedRun
 from securebench.core.errors import SecureBenchError
 from support.build import FakeClock, context_of, question, run_body, write_pack
 from support.fake_cluster import FakeCluster

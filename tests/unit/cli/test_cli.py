@@ -17,7 +17,8 @@ from securebench.client.volume import connection
 from securebench.client.volume.connection import Place, PodExec, operator_pod
 from securebench.cluster.podexec import PodExecResult
 from securebench.cluster.port import ObjectKind
-from securebench.controller.process.settings import Bounds, Settings
+from securebench.controller.settings.parts import Bounds
+from securebench.controller.settings.settings import Settings
 from securebench.core.errors import (
     ClusterError,
     ConfigError,

@@ -15,8 +15,8 @@ from securebench.cluster.port import ObjectKind, Raw
 from securebench.controller.actuators.gateway_rules import gateway_rules
 from securebench.controller.actuators.launches import Launcher, create_or_find
 from securebench.controller.actuators.pod_mirror import PodMirror, ServiceMirror
-from securebench.controller.loop.wake import Wake
-from securebench.controller.process.context import Context
+from securebench.controller.runtime.context import Context
+from securebench.controller.runtime.wake import Wake
 from securebench.controller.volume.store import RunStore
 from securebench.core.errors import ClusterError, PermanentClusterError, TransientClusterError
 from securebench.core.names import RUN_UID_LABEL

@@ -10,11 +10,11 @@ from securebench.controller.actuators.gateway_keeper import GatewayKeeper
 from securebench.controller.actuators.launches import Launcher
 from securebench.controller.actuators.pod_mirror import PodMirror, Watched
 from securebench.controller.actuators.policy_keeper import PolicyKeeper
-from securebench.controller.loop.desired_state import DesiredState
-from securebench.controller.loop.start import PreparedRun
-from securebench.controller.loop.wake import Wake
-from securebench.controller.process.context import Context
-from securebench.controller.process.settings import UserNamespaces
+from securebench.controller.runtime.context import Context
+from securebench.controller.runtime.desired_state import DesiredState
+from securebench.controller.runtime.prepared_run import PreparedRun
+from securebench.controller.runtime.wake import Wake
+from securebench.controller.settings.parts import UserNamespaces
 from securebench.run.decide.canary import CanaryCheck, CanaryMemory, Probe
 from securebench.run.decide.gateway import GatewayMemory
 from securebench.run.decide.isolation import plan_as_found

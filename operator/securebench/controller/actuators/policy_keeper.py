@@ -10,7 +10,7 @@ from functools import partial
 from securebench.cluster.port import AlreadyExists, ObjectKind, Raw
 from securebench.controller.actuators.launches import Launcher, find_own, object_name
 from securebench.controller.actuators.pod_mirror import PolicyMirror
-from securebench.controller.process.context import Context
+from securebench.controller.runtime.context import Context
 from securebench.core.names import RUN_UID_LABEL
 from securebench.run.decide.policies import PoliciesSeen, Repair
 from securebench.run.observe.pods import object_view

@@ -11,7 +11,6 @@ import re
 import shutil
 import tempfile
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
 from securebench.benchmark.files.bundle import BundleLimits
@@ -20,6 +19,7 @@ from securebench.benchmark.files.pack_digest import pack_digest
 from securebench.benchmark.pack.oracle import ANSWERS_FILE
 from securebench.cluster.port import Cluster, ObjectKind, Raw
 from securebench.controller.admission.copies import copy_folder
+from securebench.controller.runtime.prepared_run import FrozenPack
 from securebench.core.errors import PackError, PackMissingError
 from securebench.core.names import USABLE, USABLE_BY_GATEWAY, USABLE_LABEL
 from securebench.files.durable import make_folder
@@ -35,23 +35,6 @@ LIMITS = BundleLimits()
 UNUSED_SECONDS = 3600.0
 """How long a frozen copy stays that no run is bound to: a run may be about to bind itself. A copy
 that is being made takes less."""
-
-
-@dataclass(frozen=True, slots=True)
-class FrozenPack:
-    """A pack that cannot change any more.
-
-    Attributes:
-        folder: Its folder on the volume.
-        manifest: The manifest file below it.
-        tasks: The task file below it.
-        digest: ``sha256:…`` of contract 15.6.
-    """
-
-    folder: Path
-    manifest: Path
-    tasks: Path
-    digest: str
 
 
 async def fetch_keyed(cluster: Cluster, pack: Pack) -> Mapping[str, bytes] | None:

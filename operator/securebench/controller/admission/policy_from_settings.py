@@ -5,19 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 
 from securebench.agents.harness_config import LATEST
-from securebench.controller.process.bootstrap import KUBELET_TARGET
-from securebench.controller.process.settings import (
-    AccessMode,
-    Overlay,
-    PodTemplateRules,
-    Settings,
-    TolerationRule,
-)
+from securebench.controller.settings.overlays import Overlay
+from securebench.controller.settings.parts import AccessMode, PodTemplateRules, TolerationRule
+from securebench.controller.settings.settings import Settings
 from securebench.core.errors import ConfigErrors, SpecError
 from securebench.run.api.models import BenchmarkRunSpec, Toleration
 from securebench.run.plan.agent_plan import Overlays
 from securebench.run.plan.model import PodPolicy, PodUserNamespaces, RunPolicy, TaskLimits
-from securebench.run.pods.canary import ProbeTarget
+from securebench.run.pods.canary import KUBELET_TARGET, ProbeTarget
 
 
 def pod_policy(

@@ -7,7 +7,7 @@ from collections.abc import Collection, Mapping
 from pathlib import Path
 
 from securebench.cluster.port import ObjectKind
-from securebench.controller.process.context import Context
+from securebench.controller.runtime.context import Context
 from securebench.controller.volume.index import IndexEntry, RunIndex
 from securebench.controller.volume.journal import read_entries
 from securebench.core.errors import ConfigErrors, SpecError

@@ -6,16 +6,16 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
-from securebench.controller.capture.launch_report import (
+from securebench.controller.capture.patches import failed_step, seal_patch
+from securebench.controller.capture.secret_scrubbing import hide_values, without_values
+from securebench.controller.capture.secret_values import SecretValues
+from securebench.controller.volume.launch_report import (
     GatewayReplacedError,
     ReportMissingError,
     launch_report,
     lost_usage,
     require_same_gateway,
 )
-from securebench.controller.capture.patches import failed_step, seal_patch
-from securebench.controller.capture.secret_scrubbing import hide_values, without_values
-from securebench.controller.capture.secret_values import SecretValues
 from securebench.controller.volume.store import RunStore
 from securebench.controller.volume.texts import last_words
 from securebench.core.errors import DigestMismatchError

@@ -11,9 +11,9 @@ from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import Final, Generic, NamedTuple, TypeVar
 
-from securebench.controller.capture.budget import ReadingBudget
 from securebench.controller.capture.captured_launch import Captured
-from securebench.controller.loop.run_ledger import RunLedger
+from securebench.controller.runtime.reading_budget import ReadingBudget
+from securebench.controller.runtime.run_ledger import RunLedger
 from securebench.core.clock import Clock
 from securebench.run.decide.machine import Capture
 from securebench.run.plan.model import AttemptKey, LaunchKey, RunPlan

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from securebench.benchmark.files.bundle import BundleLimits
 from securebench.controller.exec.exec_io import Streams, serve
 from securebench.controller.exec.exec_packs import Volume
-from securebench.controller.process.settings import load_settings
+from securebench.controller.settings.settings import load_settings
 
 
 def operator_io(arguments: Sequence[str]) -> int:

@@ -10,7 +10,7 @@ from pathlib import Path
 import yaml
 
 from securebench.controller.install.chart import values, with_settings, with_values
-from securebench.controller.process.settings import Settings
+from securebench.controller.settings.settings import Settings
 from securebench.core.names import GROUP
 from securebench.run.api.agents import with_agents
 from securebench.run.api.base import PLURAL

@@ -6,13 +6,14 @@ import asyncio
 import logging
 
 from securebench.cluster.port import ObjectKind, QuotaExceeded, Raw
-from securebench.controller.loop.desired_state import DesiredState
 from securebench.controller.loop.places import Gate, Places
-from securebench.controller.loop.run_ledger import RunLedger
 from securebench.controller.loop.run_loop import RunLoop
-from securebench.controller.loop.start import PreparedRun, RunObject, prepare
-from securebench.controller.process.context import Context
+from securebench.controller.loop.start import prepare
 from securebench.controller.reporting.publish import Publisher
+from securebench.controller.runtime.context import Context
+from securebench.controller.runtime.desired_state import DesiredState
+from securebench.controller.runtime.prepared_run import PreparedRun, RunObject
+from securebench.controller.runtime.run_ledger import RunLedger
 from securebench.controller.volume.index import RunIndex, index_entry
 from securebench.controller.volume.store import RunStore
 from securebench.core.clock import seconds_since_epoch

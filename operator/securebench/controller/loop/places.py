@@ -6,8 +6,8 @@ import asyncio
 import contextlib
 from collections.abc import Callable
 
-from securebench.controller.loop.desired_state import DesiredState
 from securebench.controller.reporting.publish import SUSPENDED_WORDS, Publisher
+from securebench.controller.runtime.desired_state import DesiredState
 from securebench.core.clock import Clock
 from securebench.run.api.conditions import Reason
 

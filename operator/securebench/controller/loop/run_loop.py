@@ -15,22 +15,22 @@ from securebench.controller.actuators.launches import Launcher
 from securebench.controller.actuators.network_keeper import NetworkKeeper
 from securebench.controller.actuators.pod_mirror import PodMirror, Watched
 from securebench.controller.capture.captured_launch import Captured, capture
-from securebench.controller.capture.launch_report import with_usage
 from securebench.controller.capture.reading import Reader
 from securebench.controller.capture.secret_scrubbing import exposed_values
 from securebench.controller.capture.secret_values import SecretValues
-from securebench.controller.loop.desired_state import DesiredState
-from securebench.controller.loop.run_ledger import RunLedger
-from securebench.controller.loop.start import PreparedRun
-from securebench.controller.loop.wake import Wake
-from securebench.controller.process.context import Context
 from securebench.controller.reporting.obstacles import (
     Obstacle,
     network_obstacle,
     pods_obstacle,
 )
 from securebench.controller.reporting.publish import Publisher
+from securebench.controller.runtime.context import Context
+from securebench.controller.runtime.desired_state import DesiredState
+from securebench.controller.runtime.prepared_run import PreparedRun
+from securebench.controller.runtime.run_ledger import RunLedger
+from securebench.controller.runtime.wake import Wake
 from securebench.controller.volume.egress_log import merge_logs
+from securebench.controller.volume.launch_report import with_usage
 from securebench.core.errors import PermanentClusterError
 from securebench.core.names import RUN_UID_LABEL
 from securebench.run.api.conditions import Reason

@@ -12,11 +12,10 @@ from pydantic import TypeAdapter
 from securebench.agents.harness_config import ORACLE
 from securebench.benchmark.files.bundle import BundleLimits
 from securebench.benchmark.files.load import LoadedPack, load_tasks
-from securebench.benchmark.pack.oracle import Answers, ReferenceAnswer, reference_answers
+from securebench.benchmark.pack.oracle import Answers, reference_answers
 from securebench.benchmark.pack.task import SecureBenchTask
 from securebench.benchmark.scorers.verifier_version import VERIFIER_VERSION
 from securebench.controller.admission.pack_source import (
-    FrozenPack,
     answers_content,
     fetch_keyed,
     freeze,
@@ -36,7 +35,8 @@ from securebench.controller.admission.resume import (
     kept_entries,
 )
 from securebench.controller.admission.secret_rules import check_secrets
-from securebench.controller.process.context import Context
+from securebench.controller.runtime.context import Context
+from securebench.controller.runtime.prepared_run import FrozenPack, PreparedRun, RunObject
 from securebench.controller.volume.audits import pack_audit
 from securebench.controller.volume.index import IndexEntry, RunIndex, index_entry
 from securebench.controller.volume.store import RunStore
@@ -45,7 +45,6 @@ from securebench.core.errors import ConfigErrors, PackError, PlanChangedError
 from securebench.core.version import VERSION
 from securebench.files.durable import make_folder, replace_file
 from securebench.protocol.audit_result import PackAudit
-from securebench.run.api.conditions import Condition
 from securebench.run.api.models import BenchmarkRunSpec
 from securebench.run.plan.agent_plan import Overlays
 from securebench.run.plan.build import PlanInputs, build_plan, require_audit, selected, spec_harness
@@ -54,50 +53,6 @@ from securebench.run.state.entries import Kept
 
 ANSWERS = "oracle.jsonl"
 """In the folder of an oracle's run: the reference answers as they were when it started."""
-
-
-@dataclass(frozen=True, slots=True)
-class RunObject:
-    """The parts of a BenchmarkRun that the controller works with.
-
-    Attributes:
-        name: Its name.
-        uid: Its uid.
-        namespace: Its namespace.
-        generation: Of the spec.
-        spec: As the API server has it.
-        audit: Whether its label says that it examines a pack.
-        conditions: Of its status as it was seen; only their transition times are used.
-    """
-
-    name: str
-    uid: str
-    namespace: str
-    generation: int
-    spec: Mapping[str, object]
-    audit: bool = False
-    conditions: tuple[Condition, ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class PreparedRun:
-    """A run that may go.
-
-    Attributes:
-        plan: What it does.
-        store: Its folder.
-        pack: Its frozen pack.
-        index: Its line of the index.
-        kept: Records taken over from an earlier run; only at the first start.
-        answers: Reference answers by task id; empty for every harness but an oracle.
-    """
-
-    plan: RunPlan
-    store: RunStore
-    pack: FrozenPack
-    index: IndexEntry
-    kept: tuple[Kept, ...]
-    answers: Mapping[str, ReferenceAnswer]
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,16 +9,14 @@ from pathlib import Path
 from typing import Literal
 
 from securebench.cluster.client import connect
-from securebench.controller.process.context import Context
-from securebench.controller.process.settings import Settings
+from securebench.controller.runtime.context import Context
+from securebench.controller.settings.settings import Settings
 from securebench.core.clock import SystemClock
 from securebench.core.rates import TokenBucket
-from securebench.run.pods.canary import ProbeTarget
+from securebench.run.pods.canary import KUBELET_TARGET, ProbeTarget
 
 RESOLVER_FILE = Path("/etc/resolv.conf")
 KUBELET_PORT = 10250
-KUBELET_TARGET = "kubelet"
-"""Name of the target on the operator's node; a network plugin may let a Pod reach its own node."""
 DNS_PORT = 53
 
 

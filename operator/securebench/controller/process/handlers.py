@@ -15,8 +15,8 @@ import kopf
 from securebench.controller.process.bootstrap import open_context
 from securebench.controller.process.health import heartbeat
 from securebench.controller.process.removal import Removal
-from securebench.controller.process.settings import Settings, load_settings
 from securebench.controller.process.supervisor import Supervisor
+from securebench.controller.settings.settings import Settings, load_settings
 from securebench.controller.volume.published import prepare_published
 from securebench.core.names import GROUP
 from securebench.run.api.base import PLURAL, VERSION

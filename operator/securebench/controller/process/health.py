@@ -13,9 +13,9 @@ from prometheus_client.core import CounterMetricFamily
 from prometheus_client.registry import Collector
 
 from securebench.cluster.port import Cluster, ObjectKind
-from securebench.controller.process.context import Context
 from securebench.controller.process.http_port import serve
 from securebench.controller.process.supervisor import Supervisor
+from securebench.controller.runtime.context import Context
 from securebench.core.clock import Clock
 from securebench.core.errors import ClusterError
 

@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from securebench.cluster.port import ObjectKind, Raw
 from securebench.controller.admission.pack_source import remove_unused
-from securebench.controller.process.context import Context
+from securebench.controller.runtime.context import Context
 from securebench.controller.volume.index import RunIndex
 from securebench.controller.volume.run_folders import (
     bindings,

@@ -6,11 +6,11 @@ import asyncio
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from securebench.controller.loop.desired_state import DesiredState
 from securebench.controller.loop.life import RunLife
 from securebench.controller.loop.places import Places
-from securebench.controller.loop.start import RunObject
-from securebench.controller.process.context import Context
+from securebench.controller.runtime.context import Context
+from securebench.controller.runtime.desired_state import DesiredState
+from securebench.controller.runtime.prepared_run import RunObject
 from securebench.core.names import AUDIT, PURPOSE_LABEL
 from securebench.run.api.conditions import read_conditions
 

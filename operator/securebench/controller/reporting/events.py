@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 
 from securebench.cluster.port import AlreadyExists, Cluster, ObjectKind, Raw
-from securebench.controller.loop.start import RunObject
+from securebench.controller.runtime.prepared_run import RunObject
 from securebench.core.clock import Clock
 from securebench.core.errors import ClusterError
 from securebench.run.api.base import API_VERSION, KIND

@@ -7,10 +7,6 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 from securebench.cluster.port import ObjectKind, Raw
-from securebench.controller.loop.desired_state import DesiredState
-from securebench.controller.loop.run_ledger import RunLedger
-from securebench.controller.loop.start import RunObject
-from securebench.controller.process.context import Context
 from securebench.controller.reporting.events import EventRecorder
 from securebench.controller.reporting.obstacles import Obstacle
 from securebench.controller.reporting.run_status import (
@@ -19,6 +15,10 @@ from securebench.controller.reporting.run_status import (
     succeeded,
     with_generation,
 )
+from securebench.controller.runtime.context import Context
+from securebench.controller.runtime.desired_state import DesiredState
+from securebench.controller.runtime.prepared_run import RunObject
+from securebench.controller.runtime.run_ledger import RunLedger
 from securebench.core.errors import TransientClusterError
 from securebench.run.api.conditions import ConditionStatus, ConditionType, ConditionUpdate, Reason
 from securebench.run.decide.notices import changes, losses, started

@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from securebench.controller.runtime.run_ledger import Exported
 from securebench.core.clock import rfc3339
 from securebench.core.version import VERSION
 from securebench.protocol.volume import CANDIDATES
@@ -49,23 +50,6 @@ _COUNTS = {
     Outcome.CANCELLED: "cancelled",
     Outcome.NOT_VERIFIED: "unverified",
 }
-
-
-@dataclass(frozen=True, slots=True)
-class Exported:
-    """What lies in candidates.jsonl.
-
-    Attributes:
-        records: Lines.
-        sha256: Hex digest of the file.
-        is_sealed: Whether nothing will change any more.
-        published_sha256: Hex digest of what viewers may fetch; empty while there is nothing.
-    """
-
-    records: int = 0
-    sha256: str = ""
-    is_sealed: bool = False
-    published_sha256: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -32,6 +32,9 @@ TIMEOUT_SECONDS = 2
 GATEWAY_TARGET = "gateway"
 """Name of the target that must be open; that of no other one."""
 
+KUBELET_TARGET = "kubelet"
+"""Name of the target on the operator's node; a network plugin may let a Pod reach its own node."""
+
 PROBE_SECONDS = 60
 """Longer than all rounds take, whatever the number of targets: they are tried side by side."""
 

@@ -12,7 +12,7 @@ from securebench.cluster.port import ObjectKind, QuotaExceeded
 from securebench.controller.actuators.gateway_keeper import GatewayKeeper
 from securebench.controller.actuators.launches import Launcher
 from securebench.controller.actuators.pod_mirror import PodMirror
-from securebench.controller.loop.wake import Wake
+from securebench.controller.runtime.wake import Wake
 from securebench.controller.volume.store import RunStore
 from securebench.core.errors import PermanentClusterError, TransientClusterError
 from securebench.protocol.gateway import GatewayConfig, decode

@@ -8,8 +8,8 @@ import pytest
 
 from securebench.cluster.port import ObjectKind, QuotaExceeded
 from securebench.controller.loop import run_loop
-from securebench.controller.loop.run_ledger import RunLedger
 from securebench.controller.loop.run_loop import RunLoop
+from securebench.controller.runtime.run_ledger import RunLedger
 from securebench.controller.volume.journal import read_entries
 from securebench.core.errors import PermanentClusterError, TransientClusterError
 from securebench.protocol.gateway import LaunchReport, RelayReport, encode

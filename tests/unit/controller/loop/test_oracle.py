@@ -10,9 +10,9 @@ from securebench.benchmark.pack.oracle import ReferenceAnswer
 from securebench.controller.actuators.lanes import LaneKeeper
 from securebench.controller.admission.pack_source import answers_content
 from securebench.controller.loop.life import is_pack_error
-from securebench.controller.loop.run_ledger import RunLedger
 from securebench.controller.loop.start import prepare
 from securebench.controller.process.supervisor import run_object
+from securebench.controller.runtime.run_ledger import RunLedger
 from securebench.controller.volume.index import RunIndex
 from securebench.core.errors import ConfigErrors, PackError, SpecError
 from securebench.files.tree_digest import tree_digest

@@ -10,9 +10,10 @@ from typing import Any
 
 import pytest
 
-from securebench.controller.capture.budget import ReadingBudget
-from securebench.controller.loop import run_ledger, run_loop
-from securebench.controller.loop.run_ledger import RunLedger
+from securebench.controller.loop import run_loop
+from securebench.controller.runtime import run_ledger
+from securebench.controller.runtime.reading_budget import ReadingBudget
+from securebench.controller.runtime.run_ledger import RunLedger
 from securebench.controller.volume.journal import read_entries
 from securebench.run.state.entries import Closed, ReadBegun
 from support.build import FakeClock, VirtualLoop, inline

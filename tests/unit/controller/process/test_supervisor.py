@@ -10,8 +10,8 @@ import pytest
 from securebench.cluster.port import ObjectKind
 from securebench.controller.loop.life import is_pack_error
 from securebench.controller.loop.run_loop import RunLoop
-from securebench.controller.process.settings import PodTemplateRules
 from securebench.controller.process.supervisor import Supervisor, run_object
+from securebench.controller.settings.parts import PodTemplateRules
 from securebench.controller.volume.index import RunIndex
 from securebench.core.errors import (
     ConfigErrors,

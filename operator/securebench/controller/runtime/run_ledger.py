@@ -6,12 +6,11 @@ import asyncio
 import logging
 import platform
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
-from securebench.controller.capture.launch_report import lost_usage
-from securebench.controller.loop.start import PreparedRun
-from securebench.controller.reporting.run_status import Exported
+from securebench.controller.runtime.prepared_run import PreparedRun
 from securebench.controller.volume.journal import Journal
+from securebench.controller.volume.launch_report import lost_usage
 from securebench.controller.volume.published import publish
 from securebench.controller.volume.texts import read_texts
 from securebench.core.clock import Clock
@@ -47,6 +46,23 @@ ARCHITECTURES = {"x86_64": "amd64", "aarch64": "arm64"}
 
 EXPORT_SHARE = 10.0
 """Writing candidates.jsonl takes at most one part in so many of the time."""
+
+
+@dataclass(frozen=True, slots=True)
+class Exported:
+    """What lies in candidates.jsonl.
+
+    Attributes:
+        records: Lines.
+        sha256: Hex digest of the file.
+        is_sealed: Whether nothing will change any more.
+        published_sha256: Hex digest of what viewers may fetch; empty while there is nothing.
+    """
+
+    records: int = 0
+    sha256: str = ""
+    is_sealed: bool = False
+    published_sha256: str = ""
 
 
 class RunLedger:

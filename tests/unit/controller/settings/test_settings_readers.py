@@ -10,16 +10,16 @@ from typing import get_args
 import pytest
 from pydantic import BaseModel
 
-from securebench.controller.process import settings
-from securebench.controller.process.settings import Settings
+from securebench.controller.settings import overlays, parts, settings
+from securebench.controller.settings.settings import Settings
 
-SOURCES = Path(settings.__file__).parents[2]
+DEFINED = Path(settings.__file__).parent
+SOURCES = DEFINED.parents[1]
 PARTS = {
     name: item
-    for name, item in vars(settings).items()
-    if isinstance(item, type)
-    and issubclass(item, BaseModel)
-    and item.__module__ == "securebench.controller.process.settings"
+    for module in (overlays, parts, settings)
+    for name, item in vars(module).items()
+    if isinstance(item, type) and issubclass(item, BaseModel) and item.__module__ == module.__name__
 }
 HOLDERS = frozenset({"settings", "_settings"})
 """Attributes of other objects that hold the settings."""
@@ -131,7 +131,7 @@ def test_a_read_is_one_of_an_object_known_to_be_settings(source: str, want: set[
     assert found & set(leaves(Settings)) == want
 
 
-def test_every_setting_is_read_outside_the_module_that_defines_it() -> None:
-    files = [path for path in SOURCES.rglob("*.py") if path.name != "settings.py"]
+def test_every_setting_is_read_outside_the_package_that_defines_it() -> None:
+    files = [path for path in SOURCES.rglob("*.py") if path.parent != DEFINED]
     found = set().union(*(reads(path.read_text(encoding="utf-8")) for path in files))
     assert set(leaves(Settings)) - found == set()

@@ -1,6 +1,6 @@
 import pytest
 
-from securebench.controller.loop.desired_state import DesiredState
+from securebench.controller.runtime.desired_state import DesiredState
 from securebench.run.api.conditions import Reason
 from securebench.run.decide.reconcile import Controls, Halt
 from support.build import NOW, run_body

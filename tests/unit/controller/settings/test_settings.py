@@ -6,14 +6,9 @@ import pytest
 from pydantic import ValidationError
 
 from securebench.controller.actuators.gateway_rules import gateway_rules
-from securebench.controller.process.settings import (
-    VARIABLES,
-    AccessMode,
-    Overlay,
-    PodTemplateRules,
-    Settings,
-    load_settings,
-)
+from securebench.controller.settings.overlays import Overlay
+from securebench.controller.settings.parts import AccessMode, PodTemplateRules
+from securebench.controller.settings.settings import VARIABLES, Settings, load_settings
 from securebench.core.errors import ConfigError
 from securebench.protocol.gateway import GatewayLimits
 from securebench.run.pods.gateway_pod import GatewayPolicy

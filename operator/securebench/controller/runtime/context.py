@@ -6,8 +6,8 @@ from dataclasses import dataclass, field
 from uuid import uuid4
 
 from securebench.cluster.port import Cluster
-from securebench.controller.capture.budget import ReadingBudget
-from securebench.controller.process.settings import Settings
+from securebench.controller.runtime.reading_budget import ReadingBudget
+from securebench.controller.settings.settings import Settings
 from securebench.core.clock import Clock
 from securebench.core.rates import TokenBucket
 from securebench.run.pods.canary import ProbeTarget

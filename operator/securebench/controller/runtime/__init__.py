@@ -1,0 +1,1 @@
+"""What all parts of one run share, for as long as it is worked on."""

@@ -1,0 +1,75 @@
+"""A run as the API server has it, and the same bound to its plan, folder and pack."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from securebench.benchmark.pack.oracle import ReferenceAnswer
+from securebench.controller.volume.index import IndexEntry
+from securebench.controller.volume.store import RunStore
+from securebench.run.api.conditions import Condition
+from securebench.run.plan.model import RunPlan
+from securebench.run.state.entries import Kept
+
+
+@dataclass(frozen=True, slots=True)
+class RunObject:
+    """The parts of a BenchmarkRun that the controller works with.
+
+    Attributes:
+        name: Its name.
+        uid: Its uid.
+        namespace: Its namespace.
+        generation: Of the spec.
+        spec: As the API server has it.
+        audit: Whether its label says that it examines a pack.
+        conditions: Of its status as it was seen; only their transition times are used.
+    """
+
+    name: str
+    uid: str
+    namespace: str
+    generation: int
+    spec: Mapping[str, object]
+    audit: bool = False
+    conditions: tuple[Condition, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class FrozenPack:
+    """A pack that cannot change any more.
+
+    Attributes:
+        folder: Its folder on the volume.
+        manifest: The manifest file below it.
+        tasks: The task file below it.
+        digest: ``sha256:…`` of contract 15.6.
+    """
+
+    folder: Path
+    manifest: Path
+    tasks: Path
+    digest: str
+
+
+@dataclass(frozen=True, slots=True)
+class PreparedRun:
+    """A run that may go.
+
+    Attributes:
+        plan: What it does.
+        store: Its folder.
+        pack: Its frozen pack.
+        index: Its line of the index.
+        kept: Records taken over from an earlier run; only at the first start.
+        answers: Reference answers by task id; empty for every harness but an oracle.
+    """
+
+    plan: RunPlan
+    store: RunStore
+    pack: FrozenPack
+    index: IndexEntry
+    kept: tuple[Kept, ...]
+    answers: Mapping[str, ReferenceAnswer]

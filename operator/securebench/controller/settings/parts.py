@@ -1,0 +1,210 @@
+"""The parts of the settings; each attribute's docstring says unit, default and reason."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from ipaddress import ip_address
+from typing import Annotated, Self
+
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
+from pydantic.alias_generators import to_camel
+
+from securebench.core.rates import BACKOFF_LIMIT_SECONDS, BACKOFF_SECONDS, MAX_UNSCHEDULABLE
+from securebench.protocol.bounds import GIB, RECORD_BYTES
+from securebench.protocol.bounds import CandidateBounds as CaptureBounds
+from securebench.protocol.gateway import GatewayLimits
+from securebench.run.api.enums import TaintEffect, TolerationOperator
+from securebench.run.api.field_types import quantity
+
+_CAPTURE = CaptureBounds()
+_GATEWAY = GatewayLimits()
+
+
+def _address(value: str) -> str:
+    ip_address(value)
+    return value
+
+
+def _quantity(value: str) -> str:
+    if quantity(value) <= 0:
+        raise ValueError("must be above zero")
+    return value
+
+
+Positive = Annotated[int, Field(ge=1)]
+PositiveFloat = Annotated[float, Field(gt=0)]
+
+
+class ImagePullPolicy(StrEnum):
+    """When the kubelet pulls an image."""
+
+    ALWAYS = "Always"
+    IF_NOT_PRESENT = "IfNotPresent"
+    NEVER = "Never"
+
+
+class UserNamespaces(StrEnum):
+    """Whether launch Pods get a user namespace of their own."""
+
+    AUTO = "Auto"
+    REQUIRE = "Require"
+    NEVER = "Never"
+
+
+class AccessMode(StrEnum):
+    """How the results volume may be mounted."""
+
+    READ_WRITE_MANY = "ReadWriteMany"
+    READ_WRITE_ONCE = "ReadWriteOnce"
+
+
+class SettingsPart(BaseModel):
+    """What every part of the settings is: read by its names in the chart's values, and closed."""
+
+    model_config = ConfigDict(
+        alias_generator=to_camel,
+        validate_by_name=True,
+        validate_by_alias=True,
+        extra="forbid",
+        frozen=True,
+        use_attribute_docstrings=True,
+    )
+
+
+class Bounds(SettingsPart):
+    """Contract 15.7: what a task may leave behind, and what a record keeps."""
+
+    text_bytes: Positive = _CAPTURE.text_bytes
+    """Bytes of a candidate text or code; 1 MiB. Beyond it: candidate_too_large."""
+    patch_bytes: Positive = _CAPTURE.patch_bytes
+    """Bytes of a candidate patch; 10 MiB. Beyond it: candidate_too_large."""
+    workspace_bytes: Positive = _CAPTURE.workspace_bytes
+    """Bytes of a captured workspace; 1 GiB. Beyond it: candidate_too_large."""
+    workspace_files: Positive = _CAPTURE.workspace_files
+    """Entries of a captured workspace; 100,000. Beyond it: candidate_too_large."""
+    stream_bytes: Positive = _CAPTURE.stream_bytes
+    """Bytes kept of each stdout and stderr; 1 MiB. The middle is left out beyond it."""
+    record_bytes: Positive = RECORD_BYTES
+    """Bytes of one line of candidates.jsonl; 16 MiB. Beyond it the record is cut."""
+    pack_bytes: Positive = GIB
+    """Bytes of a pack, uploaded or copied for a run; 1 GiB, so that none can fill the volume."""
+    pack_files: Positive = 100_000
+    """Files of a pack, uploaded or copied for a run; 100,000, so that none uses up the inodes."""
+
+
+class Creation(SettingsPart):
+    """How fast Pods are created."""
+
+    per_second: PositiveFloat = 5.0
+    """Pods a second of one operator, sustained; 5. One node starts 3 to 4 a second."""
+    burst: Positive = 10
+    """Pods at once before the rate counts; 10, about one wave of a small run."""
+    max_unschedulable: Positive = MAX_UNSCHEDULABLE
+    """Unschedulable Pods of one run at which creation stops; 8, more only load the scheduler."""
+
+
+class TolerationRule(SettingsPart):
+    """A toleration that a BenchmarkRun may ask for; an absent part matches anything."""
+
+    key: str | None = None
+    """Key of the taint."""
+    operator: TolerationOperator | None = None
+    """How it compares."""
+    value: str | None = None
+    """Value of the taint."""
+    effect: TaintEffect | None = None
+    """Effect of the taint."""
+
+
+class PodTemplateRules(SettingsPart):
+    """What the podTemplate of a BenchmarkRun may name; nothing by default."""
+
+    runtime_class_names: tuple[str, ...] = ()
+    """Runtime classes; empty: only the cluster's default."""
+    sandboxed_runtime_class_names: tuple[str, ...] = ()
+    """Those of runtimeClassNames whose Pods must run in gVisor; a run whose canary finds an
+    ordinary kernel there does not start. None."""
+    priority_class_names: tuple[str, ...] = ()
+    """Priority classes; empty: only the default, so that runs cannot push others away."""
+    node_selector_keys: tuple[str, ...] = ()
+    """Keys of node selectors; empty: none, so that runs cannot choose control plane nodes."""
+    tolerations: tuple[TolerationRule, ...] = ()
+    """Tolerations; empty: none."""
+
+    @model_validator(mode="after")
+    def _sandboxed_are_allowed(self) -> Self:
+        odd = sorted({*self.sandboxed_runtime_class_names} - {*self.runtime_class_names})
+        if odd:
+            raise ValueError(
+                f"sandboxedRuntimeClassNames: {', '.join(odd)} is not in runtimeClassNames; "
+                "add it there or correct the name"
+            )
+        return self
+
+
+class Canary(SettingsPart):
+    """The Pod that shows that nothing can be reached."""
+
+    timeout_seconds: Positive = 120
+    """Seconds for the whole check with all its Pods; 120, an image pull included."""
+    metadata_address: str = "169.254.169.254:80"
+    """Address and port of the cloud's metadata service; the usual one."""
+    outside_address: str = "1.1.1.1:443"
+    """Address and port outside the cluster; a target that cannot be reached without the policy
+    either proves nothing and is reported so."""
+    extra_targets: tuple[str, ...] = ()
+    """Further addresses with port that no Pod of a run may reach; none."""
+
+
+class Launch(SettingsPart):
+    """Limits of launch Pods beyond what the run says."""
+
+    startup_seconds: Positive = 600
+    """Seconds from creating a Pod to the start of its harness; 600, a large image included."""
+    seal_seconds: Positive = 120
+    """Seconds for sealing a candidate, the Pod's grace period; 120, a full one on slow NFS."""
+    lost_margin_seconds: Positive = 60
+    """Seconds after deletion time and grace until a Pod counts as lost; 60, a few kubelet syncs."""
+    retry_backoff_seconds: PositiveFloat = BACKOFF_SECONDS
+    """Seconds before the first launch after infrastructure trouble; 5, doubled each time."""
+    retry_backoff_max_seconds: PositiveFloat = BACKOFF_LIMIT_SECONDS
+    """Longest such wait; 300."""
+    process_limit: Positive = 256
+    """Processes of a task container; 256 (contract 10)."""
+
+
+class Gateway(SettingsPart):
+    """The one Pod of a run that has egress, and what a launch may do through it."""
+
+    nameservers: tuple[Annotated[str, AfterValidator(_address)], ...] = ()
+    """Addresses that it asks for names; empty: the Pods of the cluster's DNS (k8s-app: kube-dns in
+    kube-system), so a node-local cache has to be named here."""
+    ca_config_map: str = ""
+    """ConfigMap of the namespace whose ca.crt it trusts besides the public authorities; none."""
+    start_seconds: Positive = 180
+    """Seconds until it is ready; 180, an image pull included. Beyond it: the run ends with
+    GatewayFailed; a full quota is waited for."""
+    memory: Annotated[str, AfterValidator(_quantity)] = "1Gi"
+    """Memory limit of its container; 1Gi, about 2,000 connections with their buffers."""
+    idle_seconds: PositiveFloat = _GATEWAY.idle_seconds
+    """Seconds without a byte after which a tunnel or an answer is cut; 600, models think long."""
+    connect_seconds: PositiveFloat = _GATEWAY.connect_seconds
+    """Seconds for resolving and connecting; 10."""
+    connections: Positive = _GATEWAY.connections
+    """Connections of one launch, open at once; 64."""
+    all_connections: Positive = _GATEWAY.all_connections
+    """Connections of one run, open at once; 2,048."""
+    connections_per_second: PositiveFloat = _GATEWAY.connections_per_second
+    """New connections of one launch, sustained; 50, four times as many in a burst."""
+    bytes_per_launch: Positive = _GATEWAY.bytes
+    """Bytes of one launch, both ways together; 2 GiB."""
+    request_bytes: Positive = _GATEWAY.request_bytes
+    """Bytes of the body of one request to a model provider; 16 MiB."""
+
+
+class Retention(SettingsPart):
+    """What stays on the results volume."""
+
+    results_ttl_seconds: Positive | None = None
+    """Seconds after the end of a run at which its results are removed, with frozen packs that no
+    run uses any more; none: they stay. A run that goes on keeps those that it continues."""

@@ -1,0 +1,153 @@
+"""Settings of the operator: one YAML file that the chart writes, and the namespace.
+
+Each attribute's docstring says unit, default and reason.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from types import MappingProxyType
+from typing import Annotated, Self
+
+import yaml
+from pydantic import Field, TypeAdapter, ValidationError
+
+from securebench.controller.settings.overlays import ByAgent, Overlay, no_overlays
+from securebench.controller.settings.parts import (
+    AccessMode,
+    Bounds,
+    Canary,
+    Creation,
+    Gateway,
+    ImagePullPolicy,
+    Launch,
+    PodTemplateRules,
+    Positive,
+    PositiveFloat,
+    Retention,
+    SettingsPart,
+    UserNamespaces,
+)
+from securebench.core.errors import ConfigError
+
+DATA_ROOT = Path("/var/lib/securebench")
+"""Where Pods of ours mount the results volume."""
+
+SETTINGS_PATH = Path("/etc/securebench/settings.yaml")
+"""Where the chart mounts the file."""
+
+VARIABLES: Mapping[str, str] = MappingProxyType(
+    {
+        "namespace": "SECUREBENCH_NAMESPACE",
+        "node_name": "SECUREBENCH_NODE_NAME",
+        "node_address": "SECUREBENCH_NODE_ADDRESS",
+    }
+)
+"""Settings that describe the operator's own Pod; the downward API sets their variables."""
+
+
+class Settings(SettingsPart):
+    """All settings of one operator."""
+
+    namespace: Annotated[str, Field(min_length=1)]
+    """Namespace that the operator serves, its own; from the Pod, never in the file."""
+    node_name: Annotated[str, Field(min_length=1)]
+    """Node of the operator, where launch Pods go with ReadWriteOnce; from the Pod."""
+    node_address: Annotated[str, Field(min_length=1)]
+    """Address of that node, a target of the canary (its kubelet); from the Pod."""
+    pod_image: Annotated[str, Field(min_length=1)]
+    """Image of courier, verifiers and canary; no default, the chart sets it."""
+    gateway_image: Annotated[str, Field(min_length=1)]
+    """Image of gateways, the operator's own; no default, the chart sets it."""
+    image_pull_policy: ImagePullPolicy = ImagePullPolicy.IF_NOT_PRESENT
+    """For our containers in Pods of runs; those of task images have IfNotPresent."""
+    image_pull_secrets: tuple[str, ...] = ()
+    """Secrets of the namespace for pulling images, of all Pods of runs; none."""
+    data_root: Path = DATA_ROOT
+    """Mount point of the results volume in the operator."""
+    volume_claim: Annotated[str, Field(min_length=1)]
+    """Claim of the results volume; no default, the chart sets it."""
+    runs_account: Annotated[str, Field(min_length=1)]
+    """Service account of all Pods of runs, without rights and token; the chart makes it."""
+    access_mode: AccessMode = AccessMode.READ_WRITE_MANY
+    """Of the claim; with ReadWriteOnce launch Pods are kept on the operator's node."""
+    user_namespaces: UserNamespaces = UserNamespaces.AUTO
+    """Auto uses them where the canary's Pod starts with them; Require fails closed."""
+    status_interval_seconds: PositiveFloat = 2.0
+    """Seconds between two status writes of one run; 2, conditions are written at once."""
+    relist_seconds: PositiveFloat = 300.0
+    """Seconds between two full lists of a run's Pods; 300, a watch may lose events."""
+    health_port: Annotated[int, Field(ge=0, le=65535)] = 8081
+    """Port where the kubelet's probes are answered; 0 turns it off."""
+    health_max_age_seconds: PositiveFloat = 90.0
+    """Age of the last list at which the operator counts as dead; 90, several lists missed."""
+    max_active_runs: Positive = 50
+    """Runs that are worked on at the same time; 50, each holds its tasks in memory and a watch.
+    Further ones wait as Queued; suspended ones with nothing under way do not count."""
+    input_wait_seconds: Annotated[float, Field(ge=0)] = 60.0
+    """Seconds that a new run waits for its ConfigMap, Secrets and pack folder; 60, for those who
+    apply all of them together."""
+    metrics_port: Annotated[int, Field(ge=0, le=65535)] = 9090
+    """Port of the metrics endpoint; 0 turns it off."""
+    bounds: Bounds = Bounds()
+    """Contract 15.7."""
+    creation: Creation = Creation()
+    """How fast Pods are created."""
+    pod_template: PodTemplateRules = PodTemplateRules()
+    """What a BenchmarkRun's podTemplate may name."""
+    canary: Canary = Canary()
+    """The network check."""
+    launch: Launch = Launch()
+    """Limits of launch Pods."""
+    gateway: Gateway = Gateway()
+    """The egress of runs that ask for it."""
+    retention: Retention = Retention()
+    """What stays on the results volume."""
+    overlays: Annotated[Mapping[str, Overlay], ByAgent()] = Field(default_factory=no_overlays)
+    """Images of the command line tools of agents, by harness type."""
+
+    @classmethod
+    def from_text(cls, text: str, place: Mapping[str, str]) -> Self:
+        """Read settings from YAML.
+
+        Args:
+            text: The file's content.
+            place: The keys of ``VARIABLES`` with what the Pod's environment says.
+
+        Raises:
+            ConfigError: With one line for each problem.
+        """
+        try:
+            raw = TypeAdapter(dict[str, object]).validate_python(yaml.safe_load(text))
+            return cls.model_validate({**raw, **place})
+        except yaml.YAMLError as error:
+            raise ConfigError(f"settings: not YAML: {error}") from None
+        except ValidationError as error:
+            lines = [f"settings.{_place(item['loc'])}: {item['msg']}" for item in error.errors()]
+            raise ConfigError("\n".join(lines)) from None
+
+
+def load_settings(environment: Mapping[str, str], path: Path = SETTINGS_PATH) -> Settings:
+    """Read the operator's settings.
+
+    Args:
+        environment: Variables of the process; hold what ``VARIABLES`` names.
+        path: The settings file.
+
+    Raises:
+        ConfigError: A variable is missing, or the file is missing or wrong.
+    """
+    place = {field: environment.get(variable, "") for field, variable in VARIABLES.items()}
+    missing = [VARIABLES[field] for field, value in place.items() if not value]
+    if missing:
+        raise ConfigError(f"not set in the environment: {', '.join(missing)}")
+    try:
+        text = path.read_text(encoding="utf-8")
+    except OSError as error:
+        raise ConfigError(f"cannot read the settings file {path}: {error.strerror}") from None
+    return Settings.from_text(text, place)
+
+
+def _place(location: tuple[int | str, ...]) -> str:
+    return ".".join(str(part) for part in location)
