@@ -33,7 +33,7 @@ STAGES := setup lint type unit property wiring supervise cluster golden contract
 
 .NOTPARALLEL:
 .PHONY: help setup cluster cluster-down images overlays load load-core install run test verify lint type unit property golden contract \
-	wiring supervise cluster-tests threats threats-short e2e bench packs audits kills fuzz generate clean \
+	wiring supervise cluster-tests threats threats-short e2e bench bench-parts packs audits kills fuzz generate clean \
 	outside run-agents provider-failures
 
 help: ## List the targets
@@ -140,8 +140,16 @@ threats: setup load overlays outside ## Every threat case with its weakened twin
 e2e: setup load ## The chart installed, whole packs run, records compared
 	@$(WITH_CLUSTER); $(call tier,tests/e2e)
 
-bench: setup install ## Measure seconds, requests and memory per task, the gateway, isolation, and memory beside hostile patches
-	@$(WITH_CLUSTER); python tests/bench/bench.py --namespace $(NAMESPACE) --shapes 4x1,4x1+egress,32x8,32x8+egress
+# What make bench measures: kinds of tasks, IN_FLIGHTxTASKS of each run, and how often the floor and we run in turn.
+BENCH_KINDS ?= text,terminal,code,text+egress
+BENCH_FLIGHTS ?= 1x4,8x32,24x48
+BENCH_ROUNDS ?= 3
+
+bench: setup install ## Measure ratios to the bare floor, and where CPU, requests and time go (BENCH_KINDS, BENCH_FLIGHTS, BENCH_ROUNDS)
+	@$(WITH_CLUSTER); PYTHONPATH=$(PYTHONPATH):tests python -m bench --namespace $(NAMESPACE) \
+	  --kinds $(BENCH_KINDS) --flights $(BENCH_FLIGHTS) --rounds $(BENCH_ROUNDS)
+
+bench-parts: setup install ## Measure the gateway, isolation, and the operator's memory beside hostile patches
 	@$(WITH_CLUSTER); python tests/bench/isolation.py --namespace $(NAMESPACE)
 	@$(WITH_CLUSTER); python tests/bench/hostile.py --namespace $(NAMESPACE)
 	@python tests/bench/gateway.py

@@ -20,11 +20,10 @@ from itertools import cycle
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from bench import Shape, kubectl, pack, run
-
 TESTS = Path(__file__).parents[1]
 sys.path.insert(0, str(TESTS))
 
+from bench.product import TEXT, benchmark_run, kubectl, pack  # noqa: E402
 from support.memory_shapes import PATCHES, STREAMS  # noqa: E402
 from threats.honest import GOLD_PATCH, REPO_DEFAULTS, REPO_INPUT, REPO_ROW  # noqa: E402
 from threats.kit.batch import Batch, Trial  # noqa: E402
@@ -121,9 +120,9 @@ def measure(namespace: str, pod: str, times: int, parallelism: int) -> None:
         "pack": {"volume": {"path": name}},
         "parallelism": parallelism,
     }
-    honest = run(beside, Shape(len(trials) // 2, 2, has_egress=False))
+    honest = benchmark_run(beside, TEXT, 2)
     for body in (
-        pack(beside, len(trials) // 2),
+        pack(beside, TEXT, len(trials) // 2),
         honest,
         {**honest, "metadata": {"name": name}, "spec": spec},
     ):
