@@ -73,6 +73,42 @@ def test_a_finished_run_is_published_again_and_not_run_again(world):
     assert world.supervisor.active == 0
 
 
+WRITES = ("patch_status", ObjectKind.BENCHMARK_RUN)
+
+
+def test_a_restart_writes_no_status_that_is_there(world):
+    """A namespace may hold ten thousand finished runs, and a queue of them."""
+    world.settings = {"max_active_runs": 1}
+    world.restart()
+    names = ("nightly", "refused", "other", "queued")
+    uids = [
+        world.apply("nightly"),
+        world.apply("refused", nonsense=1),
+        world.apply("other", suspend=True),
+    ]
+    world.work(uids[0])
+    world.edit("other", suspend=False)
+    world.wait(5)
+    world.apply("queued")
+    assert [world.condition(name=name)["reason"] for name in names] == [
+        "Completed",
+        "InvalidSpec",
+        "Starting",
+        "Queued",
+    ]
+    before = world.cluster.requests[WRITES]
+    world.restart()
+    for name in names:
+        world.observe(None, name)
+    world.wait(10)
+    assert world.cluster.requests[WRITES] == before
+    world.cluster.edit(ObjectKind.BENCHMARK_RUN, "refused", {"status": {"conditions": []}})
+    world.restart()
+    for name in names:
+        world.observe(None, name)
+    assert world.cluster.requests[WRITES] == before + 1
+
+
 def test_two_runs_go_side_by_side(world):
     first, second = world.apply(), world.apply("other")
     assert world.supervisor.active == 2

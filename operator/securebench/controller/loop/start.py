@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
 from pydantic import TypeAdapter
@@ -68,6 +68,7 @@ class RunObject:
         spec: As the API server has it.
         audit: Whether its label says that it examines a pack.
         conditions: Of its status as it was seen; only their transition times are used.
+        status: As it was seen: what it says already is not written again.
     """
 
     name: str
@@ -77,6 +78,7 @@ class RunObject:
     spec: Mapping[str, object]
     audit: bool = False
     conditions: tuple[Condition, ...] = ()
+    status: Mapping[str, object] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
