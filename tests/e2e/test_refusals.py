@@ -16,6 +16,7 @@ SMALL = {
     "persistence.storageClassName": "small",
     "persistence.size": "8Mi",
 }
+SETTINGS = {"settings.userNamespaces": "Never", "settings.launch.refusalSeconds": "10"}
 FILLER = f"{DATA}/filler"
 
 
@@ -39,7 +40,7 @@ def policy(kind: str, spec: Mapping[str, object]) -> Raw:
 @pytest.fixture(scope="module")
 def own() -> Iterator[Release]:
     """A release whose namespace gets an administrator's policies, one after the other."""
-    with release("sb-e2e-refuse", {"settings.userNamespaces": "Never"}) as installed:
+    with release("sb-e2e-refuse", SETTINGS) as installed:
         yield installed
 
 
@@ -86,6 +87,8 @@ def test_a_pod_for_which_no_node_has_room_is_waited_for(own: Release) -> None:
 
 
 def refused(own: Release, run: str, message: str) -> None:
+    held = condition(own.wait(run, lambda seen: message in condition(seen)["message"], 60))
+    assert (held["status"], held["reason"]) == ("Unknown", "Forbidden")
     seen = condition(own.wait_ended(run, 90))
     assert (seen["status"], seen["reason"]) == ("False", "PodRefused")
     assert message in seen["message"]

@@ -32,7 +32,7 @@ from hypothesis.stateful import (
 
 from property.machine_kubelet import ALL_SCRIPTS, REQUESTS, SCRIPTS, TARGET, Kubelet
 from property.machine_world import PROVIDER_RETRIES, ErrorLog, Fate, Ledger, MortalCluster
-from securebench.cluster.port import ObjectKind, QuotaExceeded, Raw
+from securebench.cluster.port import Forbidden, ObjectKind, QuotaExceeded, Raw
 from securebench.controller.process.supervisor import Supervisor
 from securebench.controller.volume.journal import Journal
 from securebench.core.errors import PermanentClusterError, TransientClusterError
@@ -58,6 +58,9 @@ CHECKS = list(HealthCheck)
 RETRIES = 2
 FEWEST_EFFECTS = 30
 """Points at which an operator can die even in the shortest of the runs below."""
+
+MOST_FORBIDDEN = 7
+"""Refusals by rights in one run: with two more, the time for which it tries would not be over."""
 
 FAIR_ROUNDS = 60
 """Rounds of a fair cluster within which a run has to end; each is half a minute."""
@@ -124,6 +127,7 @@ class MachineModel(RuleBasedStateMachine):
         self.spare_fuse = False
         self.deaths = 0
         self.is_cancelled = self.is_suspended = self.is_refused = False
+        self.forbidden = 0
         self.lost = Counter[AttemptKey]()
 
     def _replace(self, real: Any) -> Any:
@@ -289,8 +293,18 @@ class MachineModel(RuleBasedStateMachine):
     @rule()
     def a_pod_is_refused(self) -> None:
         self.is_refused = True
-        error = PermanentClusterError("forbidden", status=403)
+        error = PermanentClusterError("invalid", status=422)
         self.cluster.fail_next("create", error, kind=ObjectKind.POD)
+
+    @precondition(lambda self: self.forbidden < MOST_FORBIDDEN)
+    @rule(
+        count=st.integers(1, 3),
+        kind=st.sampled_from([ObjectKind.POD, ObjectKind.SERVICE, ObjectKind.NETWORK_POLICY]),
+    )
+    def rights_are_away_for_a_while(self, count: int, kind: ObjectKind) -> None:
+        self.forbidden += count
+        for _ in range(count):
+            self.cluster.fail_next("create", Forbidden("forbidden", status=403), kind=kind)
 
     # The kubelet
 

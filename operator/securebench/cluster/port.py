@@ -6,8 +6,10 @@ nothing that the pure code could use. One ``Cluster`` speaks for one namespace.
 ClusterError
 ├── AlreadyExists              create: the name is taken
 ├── WatchExpired               watch: list again
-└── TransientClusterError
-    └── QuotaExceeded          create: waits for room, is not a failure
+├── TransientClusterError
+│   └── QuotaExceeded          create: waits for room, is not a failure
+└── PermanentClusterError
+    └── Forbidden              rights or admission refuse, until somebody mends them
 
 Source: design 2.5, 7.
 """
@@ -18,7 +20,7 @@ from collections.abc import AsyncGenerator, Mapping
 from enum import StrEnum
 from typing import NamedTuple, Protocol, cast
 
-from securebench.core.errors import ClusterError, TransientClusterError
+from securebench.core.errors import ClusterError, PermanentClusterError, TransientClusterError
 from securebench.run.api.base import KIND
 
 Raw = Mapping[str, object]
@@ -84,6 +86,10 @@ class WatchExpired(ClusterError):  # noqa: N818 - the API's own word for it
 
 class QuotaExceeded(TransientClusterError):  # noqa: N818 - the API's own word for it
     """The namespace's quota leaves no room now."""
+
+
+class Forbidden(PermanentClusterError):  # noqa: N818 - the API's own word for it
+    """Rights or admission refuse; the same request passes once somebody has mended them."""
 
 
 class Cluster(Protocol):

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, cast
 
 from securebench.cluster.port import (
     AlreadyExists,
+    Forbidden,
     ObjectKind,
     QuotaExceeded,
     WatchEvent,
@@ -41,6 +42,9 @@ _TRANSIENT_STATUSES = frozenset({401, 408, 409, 425, 429, 500, 502, 503, 504})
 _QUOTA_WORDINGS = ("exceeded quota: ", "status unknown for quota: ")
 """Of the ResourceQuota admission; "failed quota: …: must specify …" is no lack of room."""
 
+_DENIAL_WORDING = " denied the request"
+"""Of an admission webhook, whose code is 400 where it names none."""
+
 _MAX_EVENT_BYTES = 8 * 1024 * 1024
 """Of one watch line; etcd holds objects of 1.5 MiB at most, escapes in JSON may multiply that."""
 
@@ -63,8 +67,9 @@ def classify(status: int, body: bytes | str | Raw, retry_after: str | None = Non
         retry_after: Value of the header Retry-After.
 
     Returns:
-        AlreadyExists, WatchExpired, QuotaExceeded, another TransientClusterError or a
-        PermanentClusterError. Quota wordings count only in a 403, where admission puts them.
+        AlreadyExists, WatchExpired, QuotaExceeded, another TransientClusterError, Forbidden or
+        another PermanentClusterError. Quota wordings count only in a 403, where admission puts
+        them. A 401 is transient: it speaks of the operator, never of what was asked.
     """
     answer = _status_object(body)
     reason, message = text_at(answer, "reason"), text_at(answer, "message")[:_MESSAGE_LIMIT]
@@ -81,7 +86,9 @@ def classify(status: int, body: bytes | str | Raw, retry_after: str | None = Non
     if status in _TRANSIENT_STATUSES:
         seconds = _seconds(retry_after) or _seconds(details.get("retryAfterSeconds"))
         return TransientClusterError(said, retry_after_seconds=seconds, status=status)
-    return PermanentClusterError(said, status=status, server_reason=reason)
+    is_forbidden = status == HTTPStatus.FORBIDDEN or _DENIAL_WORDING in message
+    kind = Forbidden if is_forbidden else PermanentClusterError
+    return kind(said, status=status, server_reason=reason)
 
 
 def is_precondition_conflict(status: int, body: bytes | str | Raw) -> bool:

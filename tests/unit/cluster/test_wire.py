@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from securebench.cluster.port import AlreadyExists, QuotaExceeded, WatchExpired
+from securebench.cluster.port import AlreadyExists, Forbidden, QuotaExceeded, WatchExpired
 from securebench.cluster.wire import (
     classify,
     decode,
@@ -22,15 +22,15 @@ WANT_ERRORS: dict[str, tuple[type[ClusterError], str]] = {
     "being_deleted": (AlreadyExists, "a already exists"),
     "expired": (WatchExpired, "is too old"),
     "invalid": (PermanentClusterError, 'Pod "UPPER" is invalid'),
-    "limit_range": (PermanentClusterError, "maximum memory usage per Container is 64Mi"),
+    "limit_range": (Forbidden, "maximum memory usage per Container is 64Mi"),
     "namespace_missing": (PermanentClusterError, 'namespaces "sbk-none" not found'),
-    "namespace_terminating": (PermanentClusterError, "it is being terminated"),
-    "pod_security": (PermanentClusterError, 'violates PodSecurity "restricted:latest"'),
+    "namespace_terminating": (Forbidden, "it is being terminated"),
+    "pod_security": (Forbidden, 'violates PodSecurity "restricted:latest"'),
     "precondition": (TransientClusterError, "the UID in the precondition"),
     "quota_exceeded": (QuotaExceeded, "exceeded quota: few, requested: pods=1"),
-    "quota_must_specify": (PermanentClusterError, "must specify limits.memory for: main"),
+    "quota_must_specify": (Forbidden, "must specify limits.memory for: main"),
     "quota_unknown": (QuotaExceeded, "status unknown for quota: few"),
-    "rbac": (PermanentClusterError, 'cannot list resource "pods"'),
+    "rbac": (Forbidden, 'cannot list resource "pods"'),
     "too_many": (TransientClusterError, "unable to handle the request"),
     "unauthorized": (TransientClusterError, "Unauthorized"),
     "webhook": (TransientClusterError, "failed calling webhook"),
@@ -80,6 +80,12 @@ def test_the_servers_wish_for_a_wait(header, details, want):
 
     assert isinstance(error, TransientClusterError)
     assert error.retry_after_seconds == want
+
+
+@pytest.mark.parametrize("status", [400, 403, 422])
+def test_a_webhook_that_denies_may_think_better_of_it(status):
+    message = 'admission webhook "pods.example.org" denied the request: no scan of this image yet'
+    assert type(classify(status, {"message": message})) is Forbidden
 
 
 def test_quota_words_outside_of_a_403_do_not_count():

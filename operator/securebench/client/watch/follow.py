@@ -28,6 +28,7 @@ _WORTH_A_NOTE = frozenset(
         Reason.SUSPENDED,
         Reason.CANCELLING,
         Reason.QUOTA_EXCEEDED,
+        Reason.FORBIDDEN,
         Reason.UNSCHEDULABLE,
         Reason.STORAGE_UNAVAILABLE,
         Reason.INTERNAL,

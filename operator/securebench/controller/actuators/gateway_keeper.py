@@ -11,7 +11,7 @@ import logging
 from collections.abc import AsyncIterator
 from dataclasses import replace
 
-from securebench.cluster.port import ObjectKind, Raw
+from securebench.cluster.port import Forbidden, ObjectKind, Raw
 from securebench.controller.actuators.gateway_rules import gateway_rules
 from securebench.controller.actuators.launches import Launcher, create_or_find
 from securebench.controller.actuators.pod_mirror import PodMirror, ServiceMirror
@@ -130,11 +130,25 @@ class GatewayKeeper:
         self._known, self._wake_at = step.memory, step.wake_at
         try:
             await self._do(step)
+            if step.start or step.needs_service:
+                self._launcher.accept(self._name)
+        except Forbidden as error:
+            self._wait_for_rights(error)
         except TransientClusterError as error:
+            self._launcher.accept(self._name)
             self._known = held_up(self._known, error.reason, self._clock.now())
             self._wake_at = self._known.next_at
         except PermanentClusterError as error:
             self._known, self._wake_at = refused(self._known, error.reason), None
+
+    def _wait_for_rights(self, error: Forbidden) -> None:
+        found = self._launcher.refuse(self._name, f"gateway {self._name}", error)
+        if found.again_at is None:
+            self._known = refused(self._known, found.message)
+        else:
+            now = self._clock.now()
+            self._known = held_up(self._known, found.message, now, found.again_at)
+        self._wake_at = found.again_at
 
     async def close(self, wake: Wake) -> None:
         """Delete Pods and Service; the policies go with the run.
@@ -165,7 +179,7 @@ class GatewayKeeper:
             pods=self._views(),
             vanished=set(filter(None, map(self._number, self._pods.vanished))),
             service=self._services.objects.get(self._name),
-            quota=self._launcher.state.quota,
+            held=self._launcher.state.held,
             start_seconds=self._start_seconds,
         )
 

@@ -9,16 +9,17 @@ from dataclasses import dataclass, field
 from securebench.cluster.port import (
     AlreadyExists,
     Cluster,
+    Forbidden,
     ObjectKind,
     QuotaExceeded,
     Raw,
     metadata,
 )
-from securebench.core.clock import Clock
+from securebench.controller.runtime.context import Context
 from securebench.core.errors import ClusterError, PermanentClusterError, TransientClusterError
-from securebench.core.rates import TokenBucket
 from securebench.run.decide.canary import PROBING
 from securebench.run.decide.reconcile import Deletion
+from securebench.run.decide.refusals import RefusedCreate, refused_again
 from securebench.run.observe.pods import PodView
 from securebench.run.plan.model import LaunchKey, pod_name
 
@@ -40,12 +41,14 @@ class LaunchState:
         pending: Names whose create has no definite answer, with the time to try again.
         troubles: By name of an object that is no Pod: why its last create had no answer.
         quotas: By name of an object: the server's words while a quota refuses it.
-        refusal: The server's words after a create was refused for good, or empty.
+        refused: By name of an object: what is known while rights or admission refuse it.
+        refusal: What is said after a create was refused for good, or empty.
     """
 
     pending: dict[str, float] = field(default_factory=dict)
     troubles: dict[str, str] = field(default_factory=dict)
     quotas: dict[str, str] = field(default_factory=dict)
+    refused: dict[str, RefusedCreate] = field(default_factory=dict)
     refusal: str = ""
 
     @property
@@ -58,30 +61,33 @@ class LaunchState:
         """The oldest of ``quotas`` whose create is still wanted, or empty."""
         return next((words for name, words in self.quotas.items() if name in self.pending), "")
 
+    @property
+    def forbidden(self) -> str:
+        """What is said of the oldest of ``refused`` whose create is still wanted, or empty."""
+        wanted = (each.message for name, each in self.refused.items() if name in self.pending)
+        return next(wanted, "")
+
+    @property
+    def held(self) -> str:
+        """Why a create that is still wanted has to wait, or empty."""
+        return self.quota or self.forbidden
+
 
 class Launcher:
     """Creates and deletes the objects of one run: Pods, network policies, a Service.
 
     Args:
-        cluster: The run's namespace.
+        context: Shared parts of the operator: the namespace, rate of creates, clock, settings.
         run_uid: Owner of the Pods.
-        bucket: Limits the rate of creates of the whole operator.
-        clock: For retries.
         on_change: Called when something ended.
     """
 
-    def __init__(
-        self,
-        cluster: Cluster,
-        run_uid: str,
-        bucket: TokenBucket,
-        clock: Clock,
-        on_change: Callable[[], None],
-    ) -> None:
-        self._cluster = cluster
+    def __init__(self, context: Context, run_uid: str, on_change: Callable[[], None]) -> None:
+        self._cluster = context.cluster
         self._run_uid = run_uid
-        self._bucket = bucket
-        self._clock = clock
+        self._bucket = context.bucket
+        self._clock = context.clock
+        self._refusal_seconds = context.settings.launch.refusal_seconds
         self._on_change = on_change
         self._busy: dict[str, asyncio.Task[None]] = {}
         self._delete_again: dict[str, float] = {}
@@ -129,6 +135,28 @@ class Launcher:
         if self.may_create(key):
             self.state.pending[key] = 0.0
             self._start(key, self._restore(key, work, pause_seconds))
+
+    def refuse(self, key: str, what: str, error: Forbidden) -> RefusedCreate:
+        """Take in that rights or admission refuse an object.
+
+        Args:
+            key: Of the object, by which later refusals of it are found.
+            what: Its kind and name.
+            error: The server's answer.
+
+        Returns:
+            When it is tried again, if at all.
+        """
+        known, now = self.state.refused.get(key), self._clock.now()
+        found = refused_again(known, f"{what}: {error.reason}", now, self._refusal_seconds)
+        self.state.refused[key] = found
+        self.state.pending[key] = found.again_at or 0.0
+        return found
+
+    def accept(self, key: str) -> None:
+        """Take in that nothing refuses an object any more."""
+        for known in (self.state.quotas, self.state.refused, self.state.pending):
+            known.pop(key, None)
 
     def may_create(self, name: str) -> bool:
         """Whether a create of this Pod is neither under way nor has to wait."""
@@ -207,35 +235,42 @@ class Launcher:
         async def make() -> None:
             saw(await create_or_find(self._cluster, ObjectKind.POD, body, self._run_uid))
 
-        await self._make(name, make)
+        await self._make(name, f"Pod {name}", make)
 
     async def _restore(
         self, key: str, work: Callable[[], Awaitable[None]], pause_seconds: float
     ) -> None:
-        error = await self._make(key, work)
+        error = await self._make(key, key, work)
         self.state.troubles.pop(key, None)
         if error is not None:
             self.state.troubles[key] = f"{key}: {error.reason}"
         elif pause_seconds:
             self.state.pending[key] = self._clock.now() + pause_seconds
 
-    async def _make(self, key: str, work: Callable[[], Awaitable[None]]) -> ClusterError | None:
+    async def _make(
+        self, key: str, what: str, work: Callable[[], Awaitable[None]]
+    ) -> ClusterError | None:
         """Create an object or find it; return the refusal, if there is one."""
         try:
             await work()
+        except Forbidden as error:
+            found = self.refuse(key, what, error)
+            self.state.refusal = self.state.refusal if found.again_at else found.message
+            return error
         except QuotaExceeded as error:
+            self.state.refused.pop(key, None)
             self.state.quotas[key] = error.reason
             self.state.pending[key] = self._clock.now() + QUOTA_RETRY_SECONDS
             return error
         except TransientClusterError as error:
+            self.state.refused.pop(key, None)
             pause = error.retry_after_seconds or RETRY_SECONDS
             self.state.pending[key] = self._clock.now() + pause
             return error
         except PermanentClusterError as error:
             self.state.refusal = error.reason
             return error
-        self.state.quotas.pop(key, None)
-        self.state.pending.pop(key, None)
+        self.accept(key)
         return None
 
     async def _take_token(self) -> None:

@@ -80,7 +80,7 @@ class NetworkKeeper:
             check=self._check() if found is None else None,
             found=found,
             is_declared=self._desired.is_isolation_declared,
-            quota=self._launcher.state.quota,
+            held=self._launcher.state.held,
         )
 
     def plan_as_found(self, found: Isolated | None) -> RunPlan:

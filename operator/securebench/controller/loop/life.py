@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 
-from securebench.cluster.port import ObjectKind, QuotaExceeded, Raw
+from securebench.cluster.port import Forbidden, ObjectKind, QuotaExceeded, Raw
 from securebench.controller.loop.places import Gate, Places
 from securebench.controller.loop.run_loop import RunLoop
 from securebench.controller.loop.start import prepare
@@ -31,6 +31,7 @@ from securebench.core.names import RUN_UID_LABEL
 from securebench.files.durable import make_folder
 from securebench.protocol.volume import FINAL_STATUS
 from securebench.run.api.conditions import Reason
+from securebench.run.decide.refusals import REMEDY
 from securebench.run.layout import gateway_name
 from securebench.run.observe.pods import pod_view
 
@@ -226,6 +227,8 @@ def is_pack_error(error: InvalidInputError) -> bool:
 def _trouble(error: Exception) -> tuple[Reason, str]:
     if isinstance(error, QuotaExceeded):
         return Reason.QUOTA_EXCEEDED, error.reason
+    if isinstance(error, Forbidden):
+        return Reason.FORBIDDEN, f"{error.reason}; {REMEDY}"
     if isinstance(error, ClusterError):
         return Reason.INTERNAL, f"the API server: {error}"
     if isinstance(error, OSError):

@@ -31,7 +31,6 @@ from securebench.controller.runtime.run_ledger import RunLedger
 from securebench.controller.runtime.wake import Wake
 from securebench.controller.volume.egress_log import merge_logs
 from securebench.controller.volume.launch_report import with_usage
-from securebench.core.errors import PermanentClusterError
 from securebench.core.names import RUN_UID_LABEL
 from securebench.run.api.conditions import Reason
 from securebench.run.decide.machine import Capture
@@ -90,9 +89,7 @@ class RunLoop:
         self._mirror = PodMirror(
             context.cluster, selector, context.clock, settings.relist_seconds, self._wake.set
         )
-        self._launcher = Launcher(
-            context.cluster, uid, context.bucket, context.clock, self._wake.set
-        )
+        self._launcher = Launcher(context, uid, self._wake.set)
         self._network = NetworkKeeper(context, prepared, desired, self._launcher, self._mirror)
         self._is_calm = False
         self._exposed = SecretValues()
@@ -152,10 +149,7 @@ class RunLoop:
         for history in self._ledger.history.attempts.values():
             if history.live is not None:
                 self._launcher.mark_pending(history.live)
-        try:
-            self._exposed = await exposed_values(self._context.cluster, self._plan.harness)
-        except PermanentClusterError as error:
-            self._launcher.state.refusal = error.reason
+        self._exposed = await exposed_values(self._context.cluster, self._plan.harness)
 
     async def step(self) -> bool:
         """Do one round.
@@ -292,6 +286,8 @@ class RunLoop:
         state, now = self._launcher.state, self._context.clock.now()
         if state.quota:
             return Obstacle(Reason.QUOTA_EXCEEDED, state.quota)
+        if state.forbidden:
+            return Obstacle(Reason.FORBIDDEN, state.forbidden)
         pods, attempts = self._mirror.pods.values(), self._ledger.history.attempts.values()
         around = network_obstacle(network, pods, state.trouble, now)
         return around if around is not None else pods_obstacle(pods, attempts, now)

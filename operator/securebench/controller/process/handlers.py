@@ -8,6 +8,9 @@ import dataclasses
 import logging
 import os
 import signal
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from itertools import count
 from typing import Any
 
 import kopf
@@ -19,12 +22,33 @@ from securebench.controller.process.supervisor import Supervisor
 from securebench.controller.settings.settings import Settings, load_settings
 from securebench.controller.volume.published import prepare_published
 from securebench.core.names import GROUP
+from securebench.core.rates import backoff
 from securebench.run.api.base import PLURAL, VERSION
 
 logger = logging.getLogger(__name__)
 
 WATCH_SERVER_SECONDS = 300
 WATCH_CLIENT_SECONDS = 330
+
+RETRY_SECONDS = 1.0
+RETRY_LIMIT_SECONDS = 30.0
+"""Back-off of kopf's requests that the API server refuses or does not answer; doubled each time up
+to the limit. By itself kopf gives up after a minute, and the operator ends."""
+
+LOGIN_SECONDS = 5.0
+"""Between two times that kopf gets credentials; those that were refused may be valid a moment later
+(a token that is rotated, an authenticator that is away)."""
+
+CREDENTIALS_SECONDS = 600.0
+"""After which the token is read anew; the kubelet replaces its file well before it expires."""
+
+
+class EndlessRetries:
+    """The pauses between tries of one request, without an end; each request begins anew."""
+
+    def __iter__(self) -> Iterator[float]:
+        """Yield seconds."""
+        return (backoff(RETRY_SECONDS, RETRY_LIMIT_SECONDS, tries) for tries in count(1))
 
 
 class Operator:
@@ -40,6 +64,7 @@ class Operator:
         self._supervisor: Supervisor | None = None
         self._retention: Removal | None = None
         self._tasks: list[asyncio.Task[None]] = []
+        self._next_login = 0.0
 
     def registry(self) -> kopf.OperatorRegistry:
         """Return kopf's registry with the handlers of this operator."""
@@ -57,6 +82,7 @@ class Operator:
         settings.posting.enabled = False
         settings.watching.server_timeout = WATCH_SERVER_SECONDS
         settings.watching.client_timeout = WATCH_CLIENT_SECONDS
+        settings.networking.error_backoffs = EndlessRetries()
         context = await self._stack.enter_async_context(open_context(self._settings, os.environ))
         try:
             await asyncio.to_thread(prepare_published, self._settings.data_root)
@@ -78,19 +104,32 @@ class Operator:
         await self._stack.aclose()
 
     async def login(self, **kwargs: Any) -> kopf.ConnectionInfo | None:
-        """Use the Pod's service account, or a kubeconfig outside of a cluster."""
-        account = kopf.login_with_service_account(**kwargs)
-        if account is None:
-            return kopf.login_with_kubeconfig(**kwargs)
-        host, port = (os.environ[f"KUBERNETES_SERVICE_{part}"] for part in ("HOST", "PORT"))
-        place = f"[{host}]" if ":" in host else host
-        return dataclasses.replace(account, server=f"https://{place}:{port}")
+        """Use the Pod's service account, or a kubeconfig outside of a cluster.
+
+        Refused credentials come back with another expiration, else kopf would take none of them
+        again and end the operator.
+        """
+        loop = asyncio.get_running_loop()
+        await asyncio.sleep(self._next_login - loop.time())
+        self._next_login = loop.time() + LOGIN_SECONDS
+        found = _service_account(kwargs) or kopf.login_with_kubeconfig(**kwargs)
+        expiration = datetime.now(UTC) + timedelta(seconds=CREDENTIALS_SECONDS)
+        return found and dataclasses.replace(found, expiration=expiration)
 
     async def event(self, type: str | None, body: kopf.Body, **_: Any) -> None:  # noqa: A002
         """Hand every event of a BenchmarkRun to those who follow them."""
         for follower in (self._supervisor, self._retention):
             if follower is not None:
                 follower.observe(type, dict(body))
+
+
+def _service_account(kwargs: dict[str, Any]) -> kopf.ConnectionInfo | None:
+    account = kopf.login_with_service_account(**kwargs)
+    if account is None:
+        return None
+    host, port = (os.environ[f"KUBERNETES_SERVICE_{part}"] for part in ("HOST", "PORT"))
+    place = f"[{host}]" if ":" in host else host
+    return dataclasses.replace(account, server=f"https://{place}:{port}")
 
 
 def _end_process(task: asyncio.Task[None]) -> None:

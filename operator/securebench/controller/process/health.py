@@ -1,10 +1,15 @@
-"""Shows that the loops are alive: the answers to the kubelet's probes, and metrics."""
+"""Shows that the operator lives and reaches its API server: the kubelet's probes, and metrics.
+
+Whether the process is alive is asked of its event loop alone, so that an outage of the API server
+restarts nobody. Whether it is ready is the age of the API server's last answer.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Iterable
+import time
+from collections.abc import Callable, Iterable, Mapping
 from http import HTTPStatus
 from typing import TYPE_CHECKING
 
@@ -16,7 +21,6 @@ from securebench.cluster.port import Cluster, ObjectKind
 from securebench.controller.process.http_port import serve
 from securebench.controller.process.supervisor import Supervisor
 from securebench.controller.runtime.context import Context
-from securebench.core.clock import Clock
 from securebench.core.errors import ClusterError
 
 if TYPE_CHECKING:
@@ -24,54 +28,89 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-HEARTBEAT_SECONDS = 10.0
-"""Between two heartbeats; the probes allow several to be missed."""
+TURN_SECONDS = 1.0
+"""Between two turns of the event loop that are noted."""
 
-HEALTH_PATH = "/healthz"
-"""Where the kubelet asks; the chart names it too."""
+HEARTBEAT_SECONDS = 10.0
+"""Between two requests to the API server; readiness allows several to be missed."""
+
+HEARTBEAT_RUN = "securebench-heartbeat"
+"""The one BenchmarkRun that is asked for. That there is none is an answer too, and a cheap one."""
+
+LIVE_PATH = "/livez"
+READY_PATH = "/readyz"
+"""Where the kubelet asks; the chart names them too."""
 
 ACTIVE_RUNS = Gauge("securebench_active_runs", "Runs that have a loop in this operator.")
-LISTED_AT = Gauge("securebench_last_list_timestamp_seconds", "Time of the last answered list.")
+ANSWERED_AT = Gauge(
+    "securebench_last_answer_timestamp_seconds", "Time of the API server's last answer."
+)
+
+Problem = Callable[[], str]
+"""Returns why a probe fails, or an empty text."""
 
 
-class Liveness:
-    """Knows when the API server answered the operator last.
+class Age:
+    """Knows when something happened last, and for how long that may be ago.
 
-    The event loop that everything else runs on calls ``listed`` after a list: a blocked loop and a
-    lost API server both let the last list grow old. The thread that answers probes only reads.
+    The event loop calls ``happened``; the thread that answers probes only reads.
 
     Args:
-        clock: The wall clock.
-        max_age_seconds: Oldest last list that counts as alive.
+        never: What is said before the first time.
+        late: What is said when it is too long ago; ``{age:.0f}`` stands for the seconds.
+        max_seconds: Longest age without a problem.
+        now: Seconds of a clock that never jumps.
     """
 
-    def __init__(self, clock: Clock, max_age_seconds: float) -> None:
-        self._clock = clock
-        self._max_age_seconds = max_age_seconds
-        self._listed_at: float | None = None
+    def __init__(
+        self,
+        never: str,
+        late: str,
+        max_seconds: float,
+        now: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._never = never
+        self._late = late
+        self._max_seconds = max_seconds
+        self._now = now
+        self._at: float | None = None
 
-    def listed(self) -> None:
-        """Note that a list was answered now."""
-        self._listed_at = self._clock.now()
-        LISTED_AT.set(self._listed_at)
+    def happened(self) -> None:
+        """Note that it happens now."""
+        self._at = self._now()
 
     def problem(self) -> str:
-        """Return why the operator counts as dead, or an empty text."""
-        if self._listed_at is None:
-            return "the API server has not answered a list yet"
-        age = self._clock.now() - self._listed_at
-        if age > self._max_age_seconds:
-            return f"the API server answered the last list {age:.0f} s ago"
-        return ""
+        """Return what is wrong with its age, or an empty text."""
+        if self._at is None:
+            return self._never
+        age = self._now() - self._at
+        return self._late.format(age=age) if age > self._max_seconds else ""
 
 
-def probe_application(liveness: Liveness) -> WSGIApplication:
-    """Return what answers the kubelet's probes at ``/healthz``: 200, or 503 with the reason."""
+def loop_turns(max_seconds: float, now: Callable[[], float] = time.monotonic) -> Age:
+    """Return what knows whether the event loop turns; a hung one ends the process."""
+    never = "the event loop has not turned yet"
+    return Age(never, "the event loop turned {age:.0f} s ago", max_seconds, now)
+
+
+def server_answers(max_seconds: float, now: Callable[[], float] = time.monotonic) -> Age:
+    """Return what knows whether the API server answers; a silent one makes nobody restart."""
+    never = "the API server has not answered yet"
+    return Age(never, "the API server answered {age:.0f} s ago", max_seconds, now)
+
+
+def probe_application(probes: Mapping[str, Problem]) -> WSGIApplication:
+    """Return what answers the kubelet's probes: 200, or 503 with the reason.
+
+    Args:
+        probes: By path.
+    """
 
     def answer(environ: WSGIEnvironment, start_response: StartResponse) -> Iterable[bytes]:
-        if environ["PATH_INFO"] != HEALTH_PATH:
-            status, text = HTTPStatus.NOT_FOUND, f"only {HEALTH_PATH} is served"
-        elif problem := liveness.problem():
+        probe = probes.get(environ["PATH_INFO"])
+        if probe is None:
+            status, text = HTTPStatus.NOT_FOUND, f"only {' and '.join(probes)} are served"
+        elif problem := probe():
             status, text = HTTPStatus.SERVICE_UNAVAILABLE, problem
         else:
             status, text = HTTPStatus.OK, "ok"
@@ -104,20 +143,37 @@ class RequestCollector(Collector):
 
 
 async def heartbeat(context: Context, supervisor: Supervisor) -> None:
-    """Serve metrics and the answers to probes, and list the runs for ever."""
+    """Serve metrics and the answers to probes, and keep both ages for ever."""
     settings = context.settings
-    liveness = Liveness(context.clock, settings.health_max_age_seconds)
+    turns = loop_turns(settings.health_max_age_seconds)
+    answers = server_answers(settings.health_max_age_seconds)
     if settings.metrics_port:
         REGISTRY.register(RequestCollector(context.cluster))
         serve("metrics", settings.metrics_port, make_wsgi_app())
     if settings.health_port:
-        serve("health", settings.health_port, probe_application(liveness))
+        probes = {LIVE_PATH: turns.problem, READY_PATH: answers.problem}
+        serve("health", settings.health_port, probe_application(probes))
+    async with asyncio.TaskGroup() as group:
+        group.create_task(note_turns(turns, supervisor))
+        group.create_task(ask_server(context, answers))
+
+
+async def note_turns(turns: Age, supervisor: Supervisor) -> None:
+    """Note for ever that the event loop turns."""
+    while True:
+        turns.happened()
+        ACTIVE_RUNS.set(supervisor.active)
+        await asyncio.sleep(TURN_SECONDS)
+
+
+async def ask_server(context: Context, answers: Age) -> None:
+    """Ask the API server for one object for ever, and note that it answered."""
     while True:
         try:
-            await context.cluster.list(ObjectKind.BENCHMARK_RUN, "")
+            await context.cluster.get(ObjectKind.BENCHMARK_RUN, HEARTBEAT_RUN)
         except ClusterError as error:
             logger.warning("heartbeat: %s", error)
         else:
-            liveness.listed()
-        ACTIVE_RUNS.set(supervisor.active)
+            answers.happened()
+            ANSWERED_AT.set(context.clock.now())
         await asyncio.sleep(HEARTBEAT_SECONDS)

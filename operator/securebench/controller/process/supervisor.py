@@ -11,6 +11,7 @@ from securebench.controller.loop.places import Places
 from securebench.controller.runtime.context import Context
 from securebench.controller.runtime.desired_state import DesiredState
 from securebench.controller.runtime.prepared_run import RunObject
+from securebench.core.json_values import object_at
 from securebench.core.names import AUDIT, PURPOSE_LABEL
 from securebench.run.api.conditions import read_conditions
 
@@ -85,7 +86,7 @@ def run_object(body: Mapping[str, object]) -> RunObject:
     """Return the parts of a BenchmarkRun that the controller works with."""
     metadata = body.get("metadata")
     fields = metadata if isinstance(metadata, Mapping) else {}
-    spec, status = body.get("spec"), body.get("status")
+    spec, status = body.get("spec"), object_at(body, "status")
     generation, labels = fields.get("generation"), fields.get("labels")
     return RunObject(
         name=str(fields.get("name")),
@@ -94,7 +95,8 @@ def run_object(body: Mapping[str, object]) -> RunObject:
         generation=generation if isinstance(generation, int) else 0,
         spec=dict(spec) if isinstance(spec, Mapping) else {},
         audit=isinstance(labels, Mapping) and labels.get(PURPOSE_LABEL) == AUDIT,
-        conditions=read_conditions(status.get("conditions") if isinstance(status, Mapping) else ()),
+        conditions=read_conditions(status.get("conditions", ())),
+        status=status,
     )
 
 

@@ -12,6 +12,7 @@ from securebench.controller.reporting.obstacles import Obstacle
 from securebench.controller.reporting.run_status import (
     Observed,
     StatusBoard,
+    says_already,
     succeeded,
     with_generation,
 )
@@ -51,6 +52,7 @@ class Publisher:
         self._events = EventRecorder(context.cluster, run, context.clock, context.process)
         self._told = run.conditions
         self.written: Raw = {}
+        self._stored: Raw = {"status": run.status}
         self._written_at = 0.0
         self._findings: Sequence[ConditionUpdate] = ()
         self._is_late = False
@@ -130,8 +132,10 @@ class Publisher:
         return status
 
     async def repeat(self, status: Raw) -> None:
-        """Write a final status again: the API server may lack it, or the spec has changed since."""
-        await self._write_surely(with_generation(status, self._desired.generation))
+        """Write a final status where the API server has another, or the spec has changed since."""
+        final = with_generation(status, self._desired.generation)
+        if not says_already(self._stored, final):
+            await self._write_surely(final)
 
     def _observed(self, findings: Sequence[ConditionUpdate]) -> Observed:
         return Observed(self._desired.generation, findings, self._clock.now())
@@ -147,7 +151,8 @@ class Publisher:
     async def _write(self, status: Raw, findings: Sequence[ConditionUpdate]) -> None:
         self._written_at = self._clock.now()
         self._findings = findings
-        if status == self.written:
+        if says_already(self._stored, status):
+            self.written = status
             return
         try:
             await self._cluster.patch_status(ObjectKind.BENCHMARK_RUN, self._name, status)
@@ -155,12 +160,12 @@ class Publisher:
             logger.warning("status of %s was not written: %s", self._name, error)
             self._is_late = True
             return
-        self.written = status
+        self.written = self._stored = status
         await self._tell()
 
     async def _write_surely(self, status: Raw) -> None:
         await self._cluster.patch_status(ObjectKind.BENCHMARK_RUN, self._name, status)
-        self.written = status
+        self.written = self._stored = status
         await self._tell()
         await self._events.flush()
 

@@ -142,6 +142,20 @@ def with_generation(status: Mapping[str, object], generation: int) -> dict[str, 
     return {"status": {**body, "observedGeneration": generation, "conditions": conditions}}
 
 
+def says_already(stored: object, patch: object) -> bool:
+    """Return whether a merge patch would change nothing of what is stored.
+
+    Args:
+        stored: As the API server has it; it may hold more.
+        patch: What is to be there; without nulls.
+    """
+    if not isinstance(patch, Mapping):
+        return stored == patch
+    return isinstance(stored, Mapping) and all(
+        key in stored and says_already(stored[key], value) for key, value in patch.items()
+    )
+
+
 def succeeded(reason: Reason, message: str) -> ConditionUpdate:
     """Return what ``Succeeded`` says for a reason: an end state's status, else Unknown."""
     state = end_state(reason.value)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from securebench.benchmark.pack.oracle import ReferenceAnswer
@@ -26,6 +26,7 @@ class RunObject:
         spec: As the API server has it.
         audit: Whether its label says that it examines a pack.
         conditions: Of its status as it was seen; only their transition times are used.
+        status: As it was seen: what it says already is not written again.
     """
 
     name: str
@@ -35,6 +36,7 @@ class RunObject:
     spec: Mapping[str, object]
     audit: bool = False
     conditions: tuple[Condition, ...] = ()
+    status: Mapping[str, object] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

@@ -169,6 +169,9 @@ class Launch(SettingsPart):
     """Seconds before the first launch after infrastructure trouble; 5, doubled each time."""
     retry_backoff_max_seconds: PositiveFloat = BACKOFF_LIMIT_SECONDS
     """Longest such wait; 300."""
+    refusal_seconds: Annotated[float, Field(ge=0)] = 600.0
+    """Seconds for which a create is repeated that rights or admission refuse; 600, a webhook or
+    an API server that is replaced included. Then the run ends with PodRefused; 0: at once."""
     process_limit: Positive = 256
     """Processes of a task container; 256 (contract 10)."""
 

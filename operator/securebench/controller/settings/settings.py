@@ -81,7 +81,8 @@ class Settings(SettingsPart):
     health_port: Annotated[int, Field(ge=0, le=65535)] = 8081
     """Port where the kubelet's probes are answered; 0 turns it off."""
     health_max_age_seconds: PositiveFloat = 90.0
-    """Age of the last list at which the operator counts as dead; 90, several lists missed."""
+    """Age of the event loop's last turn at which the operator counts as dead, and of the API
+    server's last answer at which it is not ready; 90, several of them missed."""
     max_active_runs: Positive = 50
     """Runs that are worked on at the same time; 50, each holds its tasks in memory and a watch.
     Further ones wait as Queued; suspended ones with nothing under way do not count."""

@@ -56,6 +56,7 @@ class Reason(StrEnum):
     SUSPENDED = "Suspended"
     NOT_SUSPENDED = "NotSuspended"
     QUOTA_EXCEEDED = "QuotaExceeded"
+    FORBIDDEN = "Forbidden"
     UNSCHEDULABLE = "Unschedulable"
     QUEUED = "Queued"
     INPUT_MISSING = "InputMissing"

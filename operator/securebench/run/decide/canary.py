@@ -102,14 +102,14 @@ class CanarySeen:
         pods: All Pods of the run, by name.
         vanished: Names of Pods that are gone.
         is_ready: Whether all policies and the gateway, if the run needs one, are there.
-        quota: The server's words while a quota refuses, or empty.
+        held: Why a create has to wait, for room in a quota or for rights; or empty.
     """
 
     run_uid: str
     pods: Mapping[str, PodView]
     vanished: Collection[str]
     is_ready: bool
-    quota: str = ""
+    held: str = ""
 
     def newest(self, role: Role) -> tuple[int, PodView | None]:
         """Return the number of the latest Pod of a role, 0 before the first, and the Pod."""
@@ -181,7 +181,7 @@ def decide(
     if not seen.is_ready:
         known = _unguarded(seen, known, now)
         return CanaryStep(known, delete=tuple(_replaced(seen, known)))
-    if known.since is None or seen.quota:
+    if known.since is None or seen.held:
         known = replace(known, since=now)
     for role in PROBING:
         known = _look(seen, check, known, role, now)

@@ -42,7 +42,7 @@ class GatewaySeen:
         pods: Gateway Pods by number.
         vanished: Numbers of gateway Pods that are gone.
         service: The Service, or None.
-        quota: The server's words while a quota refuses, or empty.
+        held: Why a create has to wait, for room in a quota or for rights; or empty.
         start_seconds: After which a run without a gateway ends.
     """
 
@@ -50,7 +50,7 @@ class GatewaySeen:
     pods: Mapping[int, PodView]
     vanished: Collection[int]
     service: ObjectView | None
-    quota: str
+    held: str
     start_seconds: float
 
     @property
@@ -131,9 +131,19 @@ def decide(seen: GatewaySeen, known: GatewayMemory, now: float) -> GatewayStep:
     return replace(step, memory=memory, wake_at=_wake_at(seen, memory, now))
 
 
-def held_up(known: GatewayMemory, trouble: str, now: float) -> GatewayMemory:
-    """Return what to remember after a request without an answer: the waiting begins anew."""
-    return replace(known, trouble=trouble, next_at=now + ANSWER_SECONDS, down_since=now)
+def held_up(
+    known: GatewayMemory, trouble: str, now: float, again_at: float | None = None
+) -> GatewayMemory:
+    """Return what to remember after a request without an answer: the waiting begins anew.
+
+    Args:
+        known: What was remembered.
+        trouble: Why there is no answer.
+        now: Seconds since the epoch.
+        again_at: When to try again, else in a moment.
+    """
+    next_at = again_at if again_at is not None else now + ANSWER_SECONDS
+    return replace(known, trouble=trouble, next_at=next_at, down_since=now)
 
 
 def refused(known: GatewayMemory, refusal: str) -> GatewayMemory:
@@ -226,10 +236,10 @@ def _failed(known: GatewayMemory, number: int, trouble: str, now: float) -> Gate
 
 
 def _given_up(seen: GatewaySeen, known: GatewayMemory, now: float) -> GatewayMemory:
-    """End the waiting for a gateway in time; a quota may be full for as long as it likes."""
+    """End the waiting for a gateway in time; quotas and rights are waited for elsewhere."""
     if known.down_since is None:
         return known
-    if seen.quota:
+    if seen.held:
         return replace(known, down_since=now)
     if now < known.down_since + seen.start_seconds:
         return known

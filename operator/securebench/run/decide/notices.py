@@ -31,6 +31,7 @@ _NEED_SOMEBODY = frozenset(
         Reason.INPUT_MISSING,
         Reason.UNSCHEDULABLE,
         Reason.QUOTA_EXCEEDED,
+        Reason.FORBIDDEN,
         Reason.STORAGE_UNAVAILABLE,
         Reason.INTERNAL,
     )

@@ -244,7 +244,7 @@ def _around(
         pods=observed.pods,
         vanished=observed.vanished,
         is_ready=network.has_policies and network.is_gateway_ready,
-        quota=network.quota,
+        held=network.held,
     )
     return network_step(network, seen, observed.now, is_probing=is_probing)
 

@@ -8,7 +8,7 @@ from unittest import mock
 
 import pytest
 
-from securebench.cluster.port import ObjectKind, QuotaExceeded
+from securebench.cluster.port import Forbidden, ObjectKind, QuotaExceeded
 from securebench.controller.actuators.gateway_keeper import GatewayKeeper
 from securebench.controller.actuators.launches import Launcher
 from securebench.controller.actuators.pod_mirror import PodMirror
@@ -64,9 +64,7 @@ class World:
         """Start a process that knows nothing."""
         self.context = context_of(self.cluster, self.clock, self.root)
         self.mirror = PodMirror(self.cluster, "", self.clock, 60.0, lambda: None)
-        self.launcher = Launcher(
-            self.cluster, RUN_UID, self.context.bucket, self.clock, lambda: None
-        )
+        self.launcher = Launcher(self.context, RUN_UID, lambda: None)
         self.keeper = GatewayKeeper(self.context, self.plan, self.store, self.launcher, self.mirror)
 
     def passes(self, count=1, seconds=0.0):
@@ -250,8 +248,32 @@ def test_a_full_quota_for_services_is_waited_for(world):
     assert world.keeper.known.failure == ""
 
 
-def test_a_service_that_admission_refuses_is_never_made(world):
-    error = PermanentClusterError("no", status=403)
+def refuse_services(world, count):
+    for _ in range(count):
+        error = Forbidden("services is forbidden", status=403)
+        world.cluster.fail_next("create", error, kind=ObjectKind.SERVICE)
+
+
+def test_a_service_that_rights_refuse_for_a_while_is_waited_for(world):
+    refuse_services(world, 9)
+    world.passes(20, seconds=20.0)
+    assert world.keeper.known.trouble.startswith(f"gateway {NAME}: services is forbidden; tried")
+    assert world.launcher.state.forbidden == world.keeper.known.trouble
+    world.passes(20, seconds=20.0)
+    assert world.pods() == [f"{NAME}-1"]
+    assert world.launcher.state.forbidden == ""
+
+
+def test_a_service_that_rights_refuse_for_long_is_given_up(world):
+    refuse_services(world, 99)
+    world.passes(100, seconds=10.0)
+    assert world.keeper.known.failure.startswith("the run's gateway cannot be made: gateway sb-")
+    assert world.pods() == []
+    assert world.keeper.wake_at is None
+
+
+def test_a_service_that_is_refused_for_good_is_never_made(world):
+    error = PermanentClusterError("no", status=422)
     world.cluster.fail_next("create", error, kind=ObjectKind.SERVICE)
     world.passes()
     assert world.keeper.known.failure == "the run's gateway cannot be made: no"
@@ -260,10 +282,10 @@ def test_a_service_that_admission_refuses_is_never_made(world):
 
 
 def test_a_refused_pod_is_the_launchers_refusal(world):
-    error = PermanentClusterError("violates PodSecurity", status=403)
+    error = PermanentClusterError("is invalid", status=422)
     world.cluster.fail_next("create", error, kind=ObjectKind.POD)
     world.passes()
-    assert world.launcher.state.refusal == "violates PodSecurity"
+    assert world.launcher.state.refusal == "is invalid"
 
 
 def test_a_service_of_somebody_else_is_not_taken(world):

@@ -1,13 +1,18 @@
 import asyncio
+import itertools
+from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
-from securebench.cluster.port import ObjectKind, QuotaExceeded
+from securebench.cluster.port import Forbidden, ObjectKind, QuotaExceeded
+from securebench.cluster.wire import classify
 from securebench.controller.actuators.launches import (
     DELETE_AGAIN_SECONDS,
     QUOTA_RETRY_SECONDS,
     RETRY_SECONDS,
     Launcher,
+    LaunchState,
 )
 from securebench.core.errors import PermanentClusterError, TransientClusterError
 from securebench.core.rates import TokenBucket
@@ -19,6 +24,7 @@ from support.build import (
     VERIFIER,
     FakeClock,
     VirtualLoop,
+    context_of,
     pod_status,
     raw_pod,
     view_of,
@@ -35,8 +41,9 @@ class World:
         self.cluster = FakeCluster(clock=self.clock)
         self.changes = 0
         self.seen = []
+        context = context_of(self.cluster, self.clock, Path())
         bucket = TokenBucket(rate, burst, self.clock.now)
-        self.launcher = Launcher(self.cluster, RUN_UID, bucket, self.clock, self.count)
+        self.launcher = Launcher(replace(context, bucket=bucket), RUN_UID, self.count)
         self.runner = asyncio.Runner(loop_factory=lambda: VirtualLoop(self.clock))
 
     @property
@@ -203,11 +210,79 @@ def test_a_quota_is_said_while_other_objects_are_made(world):
 
 def test_a_refusal_is_final_and_holds_the_servers_words(world):
     words = 'pods "x" is forbidden: violates PodSecurity "restricted:latest"'
-    world.cluster.fail_next("create", PermanentClusterError(words, status=403))
+    world.cluster.fail_next("create", PermanentClusterError(words, status=422))
     world.create()
     assert world.state.refusal == words
     assert world.launcher.retry_at() is None
     world.reap()
+
+
+def refuse(world, count, error=None):
+    for _ in range(count):
+        world.cluster.fail_next("create", error or Forbidden("403: no", status=403))
+
+
+def keep_trying(world, seconds):
+    """Create again whenever that may be done; return the pauses between tries."""
+    tries, until = [], world.clock.now() + seconds
+    while world.clock.now() < until:
+        before = world.creates()
+        world.create(seconds=0.5)
+        world.reap()
+        tries += [world.clock.now()] * (world.creates() - before)
+        if world.state.refusal or NAME in world.seen:
+            break
+    return [round(later - earlier) for earlier, later in itertools.pairwise(tries)]
+
+
+def test_what_rights_refuse_for_a_while_is_made_in_the_end(world):
+    refuse(world, 6)
+    assert keep_trying(world, 900) == [5, 10, 20, 40, 60, 60]
+    assert world.seen == [NAME]
+    assert world.state == LaunchState()
+
+
+def test_what_rights_refuse_for_long_is_a_refusal(world):
+    refuse(world, 99)
+    pauses = keep_trying(world, 900)
+    assert sum(pauses) == pytest.approx(600, abs=10)
+    assert world.state.refusal.startswith(f"Pod {NAME}: 403: no; mend the operator's rights")
+    assert world.launcher.retry_at() is None
+
+
+def test_what_is_refused_is_said_with_what_to_do(world):
+    refuse(world, 1)
+    world.create()
+    world.reap()
+    assert world.state.forbidden == (
+        f"Pod {NAME}: 403: no; tried again for up to 600 seconds; mend the operator's rights, "
+        "Pod Security or the admission webhook that refuses it"
+    )
+    assert world.state.refusal == ""
+
+
+OTHERS = {
+    "no answer": TransientClusterError("no answer"),
+    "a full quota": QuotaExceeded("exceeded quota: pods=10"),
+}
+
+
+@pytest.mark.parametrize("name", OTHERS)
+def test_another_answer_begins_the_time_anew(name, world):
+    for _ in range(3):
+        refuse(world, 9)
+        refuse(world, 1, OTHERS[name])
+    keep_trying(world, 3600)
+    assert world.seen == [NAME]
+
+
+def test_a_token_that_is_refused_ends_nothing(world):
+    refuse(world, 2000, classify(401, b""))
+    keep_trying(world, 3600)
+    assert world.state.refusal == ""
+    world.cluster.recover()
+    keep_trying(world, 10)
+    assert world.seen == [NAME]
 
 
 def test_what_is_not_the_clusters_fault_is_passed_on(world):

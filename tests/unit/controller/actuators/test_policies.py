@@ -111,7 +111,7 @@ def test_a_full_quota_of_policies_is_waited_for(world):
 
 
 def test_a_policy_that_is_refused_for_good_ends_the_run(world):
-    error = PermanentClusterError("forbidden", status=403)
+    error = PermanentClusterError("forbidden", status=422)
     world.cluster.fail_next("create", error, kind=ObjectKind.NETWORK_POLICY)
     world.apply()
     world.wait(5)

@@ -113,7 +113,7 @@ def test_losses_without_end_end_the_run(world):
 
 
 def test_a_canary_that_is_refused_for_good_ends_the_run_with_the_servers_words(world):
-    error = PermanentClusterError("maximum memory usage per Container is 16Mi", status=403)
+    error = PermanentClusterError("maximum memory usage per Container is 16Mi", status=422)
     world.cluster.fail_next("create", error, kind=ObjectKind.POD)
     world.begin()
     world.wait(5)

@@ -302,7 +302,7 @@ def test_a_quota_without_room_for_the_gateway_is_shown(world):
 
 @pytest.mark.parametrize("kind", [ObjectKind.POD, ObjectKind.SERVICE])
 def test_a_refused_gateway_ends_the_run_with_the_servers_words(world, kind):
-    error = PermanentClusterError("violates PodSecurity", status=403)
+    error = PermanentClusterError("violates PodSecurity", status=422)
     world.cluster.fail_next("create", error, kind=kind)
     world.begin()
     world.wait(5)

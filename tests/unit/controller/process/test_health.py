@@ -1,54 +1,133 @@
 from __future__ import annotations
 
+import asyncio
 from wsgiref.util import setup_testing_defaults
 
 import pytest
 
-from securebench.controller.process.health import HEALTH_PATH, Liveness, probe_application
-from support.build import FakeClock
+from securebench.cluster.port import ObjectKind
+from securebench.controller.process.health import (
+    HEARTBEAT_SECONDS,
+    LIVE_PATH,
+    READY_PATH,
+    TURN_SECONDS,
+    Age,
+    ask_server,
+    loop_turns,
+    note_turns,
+    probe_application,
+    server_answers,
+)
+from securebench.controller.process.supervisor import Supervisor
+from securebench.core.errors import PermanentClusterError, TransientClusterError
+from support.build import NOW, FakeClock, VirtualLoop, context_of
+from support.fake_cluster import FakeCluster
 
 MAX_AGE = 90.0
 
 
-def asked(liveness: Liveness, path: str = HEALTH_PATH) -> tuple[int, str]:
+def asked(path: str, **ages: Age) -> tuple[int, str]:
     environ: dict[str, object] = {"PATH_INFO": path}
     setup_testing_defaults(environ)
     statuses: list[str] = []
-    body = probe_application(liveness)(environ, lambda status, _: statuses.append(status))
+    probes = {f"/{name}": age.problem for name, age in ages.items()}
+    body = probe_application(probes)(environ, lambda status, _: statuses.append(status))
     return int(statuses[0].split()[0]), b"".join(body).decode().strip()
 
 
-def test_an_operator_without_an_answered_list_is_not_alive() -> None:
-    code, reason = asked(Liveness(FakeClock(), MAX_AGE))
-    assert (code, reason) == (503, "the API server has not answered a list yet")
+@pytest.mark.parametrize(
+    ("made", "words"),
+    [
+        (loop_turns, "the event loop has not turned yet"),
+        (server_answers, "the API server has not answered yet"),
+    ],
+)
+def test_before_the_first_time_there_is_a_problem(made, words) -> None:
+    assert asked("/x", x=made(MAX_AGE)) == (503, words)
 
 
 @pytest.mark.parametrize(
-    ("age", "want"),
+    ("made", "words"),
     [
-        (0.0, (200, "ok")),
-        (MAX_AGE, (200, "ok")),
-        (MAX_AGE + 1, (503, "the API server answered the last list 91 s ago")),
+        (loop_turns, "the event loop turned 91 s ago"),
+        (server_answers, "the API server answered 91 s ago"),
     ],
 )
-def test_the_age_of_the_last_list_decides(age: float, want: tuple[int, str]) -> None:
+def test_the_age_decides_and_a_later_time_ends_the_problem(made, words) -> None:
     clock = FakeClock()
-    liveness = Liveness(clock, MAX_AGE)
-    liveness.listed()
-    clock.advance(age)
-    assert asked(liveness) == want
-
-
-def test_a_new_list_brings_the_operator_back() -> None:
-    clock = FakeClock()
-    liveness = Liveness(clock, MAX_AGE)
-    liveness.listed()
-    clock.advance(MAX_AGE + 1)
-    liveness.listed()
-    assert asked(liveness)[0] == 200
+    age = made(MAX_AGE, clock.now)
+    age.happened()
+    assert asked("/x", x=age) == (200, "ok")
+    clock.advance(MAX_AGE)
+    assert asked("/x", x=age) == (200, "ok")
+    clock.advance(1)
+    assert asked("/x", x=age) == (503, words)
+    age.happened()
+    assert asked("/x", x=age) == (200, "ok")
 
 
 def test_nothing_else_is_served() -> None:
-    liveness = Liveness(FakeClock(), MAX_AGE)
-    liveness.listed()
-    assert asked(liveness, "/metrics")[0] == 404
+    age = loop_turns(MAX_AGE)
+    age.happened()
+    assert asked("/metrics", livez=age)[0] == 404
+
+
+class Operating:
+    """The two ages of an operator whose time and cluster are the test's."""
+
+    def __init__(self, tmp_path) -> None:
+        self.clock = FakeClock()
+        self.cluster = FakeCluster(clock=self.clock)
+        context = context_of(self.cluster, self.clock, tmp_path)
+        self.ages = {
+            "livez": loop_turns(MAX_AGE, self.clock.now),
+            "readyz": server_answers(MAX_AGE, self.clock.now),
+        }
+        self.work = (
+            note_turns(self.ages["livez"], Supervisor(context)),
+            ask_server(context, self.ages["readyz"]),
+        )
+
+    async def go(self, seconds: float, *, first: bool = False) -> None:
+        if first:
+            self.tasks = [asyncio.create_task(each) for each in self.work]
+        await asyncio.sleep(seconds)
+
+    def probe(self, path: str) -> int:
+        return asked(path, **self.ages)[0]
+
+
+@pytest.fixture
+def operating(tmp_path):
+    made = Operating(tmp_path)
+    with asyncio.Runner(loop_factory=lambda: VirtualLoop(made.clock)) as runner:
+        made.run = runner.run
+        yield made
+
+
+@pytest.mark.parametrize(
+    "error",
+    [TransientClusterError("no route to host"), PermanentClusterError("forbidden", status=403)],
+)
+def test_an_outage_of_the_api_server_takes_readiness_and_nothing_else(operating, error) -> None:
+    operating.run(operating.go(1, first=True))
+    assert (operating.probe(LIVE_PATH), operating.probe(READY_PATH)) == (200, 200)
+    for _ in range(60):
+        operating.cluster.fail_next("get", error)
+    operating.run(operating.go(MAX_AGE + HEARTBEAT_SECONDS))
+    assert (operating.probe(LIVE_PATH), operating.probe(READY_PATH)) == (200, 503)
+    operating.cluster.recover()
+    operating.run(operating.go(HEARTBEAT_SECONDS))
+    assert (operating.probe(LIVE_PATH), operating.probe(READY_PATH)) == (200, 200)
+
+
+def test_a_loop_that_hangs_is_dead(operating) -> None:
+    operating.run(operating.go(TURN_SECONDS, first=True))
+    operating.clock.advance(MAX_AGE + 2 * TURN_SECONDS)
+    assert operating.probe(LIVE_PATH) == 503
+
+
+def test_the_heartbeat_asks_for_one_object(operating) -> None:
+    operating.run(operating.go(10 * HEARTBEAT_SECONDS + 1, first=True))
+    assert operating.cluster.requests == {("get", ObjectKind.BENCHMARK_RUN): 11}
+    assert operating.clock.now() > NOW

@@ -7,7 +7,7 @@ from unittest import mock
 
 import pytest
 
-from securebench.cluster.port import ObjectKind
+from securebench.cluster.port import Forbidden, ObjectKind
 from securebench.controller.loop.life import is_pack_error
 from securebench.controller.loop.run_loop import RunLoop
 from securebench.controller.process.supervisor import Supervisor, run_object
@@ -71,6 +71,42 @@ def test_a_finished_run_is_published_again_and_not_run_again(world):
     assert world.run()["status"] == before
     assert world.pods() == []
     assert world.supervisor.active == 0
+
+
+WRITES = ("patch_status", ObjectKind.BENCHMARK_RUN)
+
+
+def test_a_restart_writes_no_status_that_is_there(world):
+    """A namespace may hold ten thousand finished runs, and a queue of them."""
+    world.settings = {"max_active_runs": 1}
+    world.restart()
+    names = ("nightly", "refused", "other", "queued")
+    uids = [
+        world.apply("nightly"),
+        world.apply("refused", nonsense=1),
+        world.apply("other", suspend=True),
+    ]
+    world.work(uids[0])
+    world.edit("other", suspend=False)
+    world.wait(5)
+    world.apply("queued")
+    assert [world.condition(name=name)["reason"] for name in names] == [
+        "Completed",
+        "InvalidSpec",
+        "Starting",
+        "Queued",
+    ]
+    before = world.cluster.requests[WRITES]
+    world.restart()
+    for name in names:
+        world.observe(None, name)
+    world.wait(10)
+    assert world.cluster.requests[WRITES] == before
+    world.cluster.edit(ObjectKind.BENCHMARK_RUN, "refused", {"status": {"conditions": []}})
+    world.restart()
+    for name in names:
+        world.observe(None, name)
+    assert world.cluster.requests[WRITES] == before + 1
 
 
 def test_two_runs_go_side_by_side(world):
@@ -262,12 +298,79 @@ def test_a_crash_of_one_run_leaves_the_others_alone(world):
 
 def test_a_refused_pod_ends_the_run_with_the_servers_words(world):
     words = "pods is forbidden: violates PodSecurity"
-    world.cluster.fail_next("create", PermanentClusterError(words, status=403), kind=ObjectKind.POD)
+    world.cluster.fail_next("create", PermanentClusterError(words, status=422), kind=ObjectKind.POD)
     world.apply(parallelism=1)
     world.wait(5)
     assert world.condition()["reason"] == "PodRefused"
     assert words in world.condition()["message"]
     assert world.pods() == []
+
+
+def refuse_pods(world, count):
+    for _ in range(count):
+        error = Forbidden("pods is forbidden: no scan yet", status=403)
+        world.cluster.fail_next("create", error, kind=ObjectKind.POD)
+
+
+def test_a_webhook_that_refuses_for_a_minute_costs_a_wait(world):
+    refuse_pods(world, 4)
+    uid = world.apply(parallelism=1)
+    world.wait(60)
+    said = world.condition()
+    assert (said["status"], said["reason"]) == ("Unknown", "Forbidden")
+    assert said["message"].startswith("Pod sb-000000010000-0-1h1: pods is forbidden: no scan yet;")
+    world.wait(60)
+    assert world.condition()["reason"] == "Starting"
+    world.work(uid)
+    assert world.condition()["reason"] == "Completed"
+    lines = (world.root / "runs" / uid / "candidates.jsonl").read_text().splitlines()
+    assert [json.loads(line)["launches"] for line in lines] == [1, 1]
+
+
+def test_a_refusal_that_stays_ends_the_run(world):
+    refuse_pods(world, 99)
+    world.apply(parallelism=1)
+    world.wait(590)
+    assert world.condition()["reason"] == "Forbidden"
+    world.wait(30)
+    assert world.condition()["reason"] == "PodRefused"
+    assert "pods is forbidden: no scan yet; mend" in world.condition()["message"]
+    assert world.pods() == []
+
+
+def test_a_run_at_rest_uses_up_no_time_of_its_refusal(world):
+    refuse_pods(world, 3)
+    uid = world.apply(isolation={"require": "Verified"})
+    world.wait(1)
+    world.edit(suspend=True)
+    world.wait(3600)
+    world.edit(suspend=False)
+    world.wait(60)
+    assert world.condition()["status"] == "Unknown"
+    assert len(world.pods()) == 2, uid
+
+
+def test_a_secret_that_may_not_be_read_is_waited_for(world):
+    labels = {"securebench.dev/usable-by-runs": "true"}
+    secret = {"metadata": {"name": "keys", "labels": labels}, "data": {"TOKEN": "eA=="}}
+    world.runner.run(world.cluster.create(ObjectKind.SECRET, secret))
+    config = {"command": "echo B"}
+    harness = {
+        "type": "command",
+        "config": config,
+        "env": ["TOKEN"],
+        "secretRef": {"name": "keys"},
+    }
+    uid = world.apply(harness=harness)
+    for _ in range(5):
+        error = Forbidden("secrets is forbidden", status=403)
+        world.cluster.fail_next("get", error, kind=ObjectKind.SECRET)
+    world.restart()
+    world.observe(None)
+    assert world.condition()["reason"] == "Forbidden"
+    world.wait(120)
+    world.work(uid)
+    assert world.condition()["reason"] == "Completed"
 
 
 MUST_BE_SANDBOXED = {

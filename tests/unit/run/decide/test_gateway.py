@@ -36,13 +36,13 @@ def view(number, status, *, deleting=False):
     return pod_view({"metadata": metadata, "status": status})
 
 
-def seen(*pods, service=SERVICE, vanished=(), quota=""):
+def seen(*pods, service=SERVICE, vanished=(), held=""):
     return GatewaySeen(
         name="gw",
         pods={int(pod.name[3:]): pod for pod in pods},
         vanished=vanished,
         service=service,
-        quota=quota,
+        held=held,
         start_seconds=180.0,
     )
 
@@ -152,7 +152,7 @@ def test_the_waiting_ends_in_time_but_not_for_a_quota():
     assert decide(seen(view(1, PENDING)), known, NOW).memory.failure.startswith(
         "the run had no gateway for 180 seconds: gateway Pod gw-1: "
     )
-    waiting = decide(seen(view(1, PENDING), quota="exceeded quota"), known, NOW).memory
+    waiting = decide(seen(view(1, PENDING), held="exceeded quota"), known, NOW).memory
     assert (waiting.failure, waiting.down_since) == ("", NOW)
 
 
