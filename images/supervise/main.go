@@ -41,7 +41,7 @@ func execute(args []string, log string) (code int) {
 		}
 	}()
 	if len(args) != 4 || args[2] != "--spec" {
-		fmt.Fprintln(os.Stderr, "usage: supervise prepare|copy|run --spec JSON")
+		fmt.Fprintln(os.Stderr, "usage: supervise prepare|copy|run|egress-proxy --spec JSON")
 		return codeOwnFault
 	}
 	switch args[1] {
@@ -51,6 +51,8 @@ func execute(args []string, log string) (code int) {
 		return supervised(args, log, copyTree)
 	case "run":
 		return supervised(args, log, run)
+	case "egress-proxy":
+		return egressProxy(args[3])
 	default:
 		fmt.Fprintf(os.Stderr, "supervise: unknown subcommand %q\n", args[1])
 		return codeOwnFault

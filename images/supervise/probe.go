@@ -10,6 +10,7 @@ import (
 const (
 	probeTimeout = 300 * time.Millisecond
 	probePause   = 100 * time.Millisecond
+	openPause    = 10 * time.Millisecond
 )
 
 // waitClosed repeats until no address accepts a connection, in one and the same round. It
@@ -29,6 +30,21 @@ func waitClosed(addresses []string, limit time.Duration, stop <-chan struct{}) b
 		case <-time.After(probePause):
 		}
 	}
+}
+
+// waitOpen returns when each address has accepted a connection; it reports false when it was told to
+// stop. Who listens there bounds the time: a sidecar that does not get ready ends, and so does its Pod.
+func waitOpen(addresses []string, stop <-chan struct{}) bool {
+	for _, address := range addresses {
+		for !isOpen(address) {
+			select {
+			case <-stop:
+				return false
+			case <-time.After(openPause):
+			}
+		}
+	}
+	return true
 }
 
 func allClosed(addresses []string) bool {

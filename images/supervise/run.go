@@ -30,9 +30,9 @@ func run(text string, stop <-chan struct{}) message {
 	if err != nil {
 		return failure(codeOwnFault, err)
 	}
-	for _, address := range spec.Probes {
+	for _, address := range append(append([]string{}, spec.Probes...), spec.Awaits...) {
 		if host, _, err := net.SplitHostPort(address); err != nil || net.ParseIP(host) == nil {
-			return failure(codeOwnFault, fmt.Errorf("specification: probe %q is not IP:port", address))
+			return failure(codeOwnFault, fmt.Errorf("specification: %q is not IP:port", address))
 		}
 	}
 	if spec.Once != "" {
@@ -146,6 +146,9 @@ func stage(spec runSpec, stop <-chan struct{}) (int, error) {
 		default:
 		}
 		return codeNetwork, errOpen
+	}
+	if !waitOpen(spec.Awaits, stop) {
+		return codeStopped, errStopped
 	}
 	return codeDone, nil
 }

@@ -53,6 +53,8 @@ type runSpec struct {
 	Probes              []string    `json:"probes"`
 	ProbeTimeoutSeconds float64     `json:"probe_timeout_seconds"`
 	MaxProcesses        uint64      `json:"max_processes"`
+	// Awaits are addresses of sidecars that must accept connections before anything is brought or run.
+	Awaits []string `json:"awaits"`
 	// Linger keeps the program until it is told to stop: a sidecar that ends is started again.
 	Linger bool `json:"linger"`
 	// Once is an empty folder of another user that the first start takes away, or empty: a later

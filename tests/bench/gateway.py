@@ -47,6 +47,10 @@ from securebench.protocol.gateway import (
     encode,
 )
 
+sys.path.insert(0, str(Path(__file__).parents[1]))
+
+from support.supervise_build import built
+
 HOST = "origin.example.com"
 PUBLIC = "93.184.216.34"
 LOOPBACK = "127.0.0.1"
@@ -191,8 +195,8 @@ def write_run(folder: Path) -> None:
 
 
 @contextmanager
-def process(*arguments: str) -> Iterator[subprocess.Popen[bytes]]:
-    started = subprocess.Popen([sys.executable, *arguments], stdout=subprocess.DEVNULL)
+def process(*words: str) -> Iterator[subprocess.Popen[bytes]]:
+    started = subprocess.Popen(words, stdout=subprocess.DEVNULL)
     try:
         yield started
     finally:
@@ -224,14 +228,15 @@ def wait_for(port: int) -> None:
 @contextmanager
 def world(folder: Path) -> Iterator[Places]:
     write_run(folder)
-    with process(__file__, "--origin", str(folder / "origin")) as origin:
+    with process(sys.executable, __file__, "--origin", str(folder / "origin")) as origin:
         outside = port_of(folder / "origin")
-        with process(__file__, "--gateway", str(folder), str(outside)) as gateway:
+        words = (sys.executable, __file__, "--gateway", str(folder), str(outside))
+        with process(*words) as gateway:
             spec = sidecar_spec(folder, port_of(folder / READY))
             listen = spec["listen"]
             assert isinstance(listen, dict)
-            program = ("-m", "securebench.sandbox.egress_proxy", "--spec", json.dumps(spec))
-            with process(*program) as sidecar:
+            told = (str(built()), "egress-proxy", "--spec", json.dumps(spec))
+            with process(*told) as sidecar:
                 watched = {"gateway": gateway.pid, "sidecar": sidecar.pid, "origin": origin.pid}
                 yield Places(outside, listen["proxy"], watched)
 

@@ -37,6 +37,7 @@ from securebench.run.pods.sidecar import (
     egress_volumes,
     host_aliases,
     proxy_environment,
+    sidecar_addresses,
 )
 
 if TYPE_CHECKING:
@@ -151,6 +152,7 @@ def _own_mounts(plan: RunPlan, task: TaskPlan) -> list[Manifest]:
 
 def _run_spec(plan: RunPlan, task: TaskPlan, lanes: LaneSet) -> dict[str, object]:
     diff = {"diff": _diff_spec(plan, task)} if _works_on_checkout(task) else {}
+    sidecars = sidecar_addresses(plan)
     return {
         **base_spec(plan, sizes.head_bytes(task, plan.limits)),
         "verdict": False,
@@ -161,6 +163,7 @@ def _run_spec(plan: RunPlan, task: TaskPlan, lanes: LaneSet) -> dict[str, object
         "home": "",
         "phases": [phase_spec(phase) for phase in harness_phases(plan, task)],
         "open_modes": [task.workspace, layout.OUTPUT],
+        **({"awaits": sidecars} if sidecars else {}),
         **diff,
     }
 

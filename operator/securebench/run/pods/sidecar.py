@@ -15,7 +15,7 @@ from securebench.protocol.sidecar import (
 )
 from securebench.run import layout
 from securebench.run.pods.parts import sizes, volumes
-from securebench.run.pods.parts.commands import module_argv
+from securebench.run.pods.parts.commands import POD_SUPERVISE, supervise_argv
 from securebench.run.pods.parts.containers import trusted_container
 
 if TYPE_CHECKING:
@@ -47,8 +47,8 @@ def egress_sidecar(plan: RunPlan) -> Manifest:
     """Return the native sidecar ``egress-proxy``.
 
     It stands behind the courier in the list of init containers: the kubelet ends sidecars in
-    reverse, so the gateway has its last word before the courier seals. What follows in that list,
-    and the harness, starts when it listens.
+    reverse, so the gateway has its last word before the courier seals. It listens when it has
+    reached the gateway, and supervise in the harness container waits for that.
 
     Args:
         plan: The run; its egress plan has the gateway's address.
@@ -71,11 +71,15 @@ def egress_sidecar(plan: RunPlan) -> Manifest:
         sizes.fixed_resources(sizes.SIDECAR_REQUESTS, sizes.SIDECAR_LIMITS),
         (volumes.mount(volumes.EGRESS_TOKEN, layout.EGRESS_TOKEN, read_only=True),),
     )
-    command = module_argv("sandbox.egress_proxy", spec)
     container["restartPolicy"] = "Always"
-    container["command"] = command
-    container["lifecycle"] = {"postStart": {"exec": {"command": [*command, "--wait"]}}}
+    container["command"] = supervise_argv(POD_SUPERVISE, "egress-proxy", spec)
     return container
+
+
+def sidecar_addresses(plan: RunPlan) -> list[str]:
+    """Return where the sidecar listens once it is ready; nothing where the run has no network."""
+    ports = _ports(plan.egress) if plan.egress is not None else {}
+    return [f"{LOOPBACK}:{port}" for port in ports.values()]
 
 
 def egress_volumes(plan: RunPlan) -> list[Manifest]:

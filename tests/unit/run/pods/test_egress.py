@@ -18,7 +18,7 @@ from securebench.run.pods.gateway_pod import gateway_config, gateway_pod, gatewa
 from securebench.run.pods.harness import harness_pod
 from securebench.run.pods.network_policy import deny_policy, egress_policy, gateway_policy
 from securebench.run.pods.sidecar import egress_sidecar, proxy_environment
-from securebench.sandbox import egress_proxy, probe
+from securebench.sandbox import probe
 from support.manifest_samples import (
     DOMAINS,
     GATEWAY,
@@ -90,16 +90,33 @@ def test_only_the_sidecar_has_the_token() -> None:
 )
 def test_the_sidecar_offers_the_routes_of_the_run(egress: EgressPlan, want: object) -> None:
     sidecar: Any = egress_sidecar(plan_with(egress))
-    spec = egress_proxy.decode(told(sidecar["command"]))
-    assert {route.value: port for route, port in spec.listen.items()} == want
-    assert (spec.host, spec.port) == (GATEWAY_ADDRESS, 8443)
+    spec = json.loads(told(sidecar["command"]))
+    assert spec["listen"] == want
+    assert spec["gateway"] == {"host": GATEWAY_ADDRESS, "port": 8443}
 
 
-def test_the_harness_waits_for_the_sidecar() -> None:
+@pytest.mark.parametrize(
+    ("egress", "want"),
+    [
+        (DOMAINS, ["127.0.0.1:8080"]),
+        (PROVIDER, ["127.0.0.1:8081"]),
+        (replace(PROVIDER, domains=("a.test",)), ["127.0.0.1:8080", "127.0.0.1:8081"]),
+        (None, None),
+    ],
+    ids=["domains", "provider", "both", "no network"],
+)
+def test_the_agent_waits_for_every_port_of_the_sidecar(
+    egress: EgressPlan | None, want: list[str] | None
+) -> None:
+    (agent,) = harness(egress)["spec"]["containers"]
+    assert json.loads(told(agent["command"])).get("awaits") == want
+
+
+def test_the_sidecar_stays_without_a_hook_or_a_probe() -> None:
     sidecar: Any = egress_sidecar(plan_with(DOMAINS))
-    hook = sidecar["lifecycle"]["postStart"]["exec"]["command"]
-    assert hook == [*sidecar["command"], "--wait"]
     assert sidecar["restartPolicy"] == "Always"
+    assert sidecar["command"][:3] == ["supervise", "egress-proxy", "--spec"]
+    assert not {"lifecycle", "startupProbe", "readinessProbe"} & sidecar.keys()
 
 
 @pytest.mark.parametrize("egress", [None, replace(DOMAINS, gateway="")], ids=["none", "unknown"])

@@ -36,7 +36,7 @@ def supervise_argv(program: str, verb: str, spec: Mapping[str, object]) -> list[
 
     Args:
         program: Where it lies in the container.
-        verb: ``prepare``, ``copy`` or ``run``.
+        verb: ``prepare``, ``copy``, ``run`` or ``egress-proxy``.
         spec: What to do, without ``version``.
     """
     return [program, verb, "--spec", encode(spec)]

@@ -1,0 +1,163 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"sync"
+	"time"
+)
+
+// egressBounds are what the sidecar waits for and writes at most.
+type egressBounds struct {
+	// reply is for the gateway to take a connection and to answer its first line; it resolves nothing
+	// by then.
+	reply time.Duration
+	// retry lies between two tries to reach the gateway.
+	retry time.Duration
+	// absent is for a gateway to come back, of each connection; clients wait about as long for a proxy.
+	absent time.Duration
+	// first is for the agent's first byte: what it opens in advance is not sent on.
+	first time.Duration
+	// drain and drainBytes are read and dropped after an answer of ours, so that the answer arrives.
+	drain      time.Duration
+	drainBytes int64
+	// lines are kept of one sidecar; the gateway's own log is the one that counts.
+	lines int
+}
+
+func usualEgressBounds() egressBounds {
+	return egressBounds{
+		reply:      15 * time.Second,
+		retry:      200 * time.Millisecond,
+		absent:     10 * time.Second,
+		first:      10 * time.Minute,
+		drain:      time.Second,
+		drainBytes: 256 << 10,
+		lines:      1000,
+	}
+}
+
+// egressSidecar is the sidecar egress-proxy of a harness Pod: it carries the agent's bytes to the
+// run's gateway and decides nothing.
+type egressSidecar struct {
+	spec   egressSpec
+	bounds egressBounds
+	// connect opens a connection to the gateway's address.
+	connect func(context.Context) (net.Conn, error)
+
+	output sync.Mutex
+	log    io.Writer
+}
+
+// egressProxy serves until it is told to stop and returns the exit code: 0 when the gateway has
+// written its report and was there for every connection.
+func egressProxy(text string) int {
+	// First of all: as PID 1, a stop signal that comes before there is somebody to take it is lost.
+	stop := watchStop()
+	spec, err := decodeEgress(text)
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "supervise:", err)
+		return codeOwnFault
+	}
+	return newEgressSidecar(spec, usualEgressBounds(), os.Stdout).serve(stop)
+}
+
+func newEgressSidecar(spec egressSpec, bounds egressBounds, log io.Writer) *egressSidecar {
+	address := spec.Gateway.address()
+	connect := func(ctx context.Context) (net.Conn, error) { return new(net.Dialer).DialContext(ctx, "tcp", address) }
+	return &egressSidecar{spec: spec, bounds: bounds, connect: connect, log: log}
+}
+
+// serve carries connections until stop, then ends the launch; it returns the exit code.
+func (s *egressSidecar) serve(stop <-chan struct{}) int {
+	ctx, cancel := context.WithCancel(context.Background())
+	defer cancel()
+	reached := make(chan bool, 1)
+	go func() { reached <- s.reach(ctx) }()
+	carrier := newEgressCarrier(s)
+	select {
+	case <-stop:
+	case there := <-reached:
+		if !there {
+			s.say(fmt.Sprintf("the gateway did not accept a connection within %g seconds", s.spec.StartSeconds))
+			return codeFailed
+		}
+		if err := carrier.listen(); err != nil {
+			s.say(err.Error())
+			return codeFailed
+		}
+		<-stop
+		carrier.close()
+	}
+	cancel()
+	closed := s.closeLaunch()
+	if carrier.missed.Load() {
+		s.say("a connection of the agent stayed without the gateway: the launch does not count")
+	}
+	if !closed || carrier.missed.Load() {
+		return codeFailed
+	}
+	return codeDone
+}
+
+// reach waits until the gateway accepts a connection and reports whether it did in time.
+func (s *egressSidecar) reach(ctx context.Context) bool {
+	ctx, cancel := context.WithTimeout(ctx, duration(s.spec.StartSeconds))
+	defer cancel()
+	for {
+		connection, err := s.connect(ctx)
+		if err == nil {
+			_ = connection.Close()
+			return true
+		}
+		if !pause(ctx, s.bounds.retry) {
+			return false
+		}
+	}
+}
+
+// closeLaunch tells the gateway that the harness has ended and reports whether it wrote its report. It
+// is told again until it says so: an answer may be lost, a gateway may just be replaced.
+func (s *egressSidecar) closeLaunch() bool {
+	ctx, cancel := context.WithTimeout(context.Background(), duration(s.spec.CloseSeconds))
+	defer cancel()
+	problem := errors.New("no answer")
+	buffer := make([]byte, egressChunk)
+	for {
+		stream, err := s.dial(ctx, routeClose, buffer)
+		if err == nil {
+			reset(stream.connection)
+			s.say("the gateway closed the launch")
+			return true
+		}
+		if ctx.Err() == nil {
+			problem = err
+		}
+		if !pause(ctx, s.bounds.retry) {
+			s.say(fmt.Sprintf("the gateway did not close the launch in time: %v", problem))
+			return false
+		}
+	}
+}
+
+func (s *egressSidecar) say(line string) {
+	s.output.Lock()
+	defer s.output.Unlock()
+	_, _ = fmt.Fprintf(s.log, "egress-proxy: %s\n", line)
+}
+
+// pause reports false when ctx ended before the time was over.
+func pause(ctx context.Context, length time.Duration) bool {
+	timer := time.NewTimer(length)
+	defer timer.Stop()
+	select {
+	case <-ctx.Done():
+		return false
+	case <-timer.C:
+		return true
+	}
+}

@@ -1,0 +1,50 @@
+package main
+
+import (
+	"net"
+	"os"
+	"testing"
+	"time"
+)
+
+func TestCommandsWaitForTheirSidecar(t *testing.T) {
+	address := freeAddress(t)
+	f := newFixture(t)
+	f.spec["awaits"] = []any{address}
+	running := f.start(f.phases(shell("touch begun")).command())
+	time.Sleep(100 * time.Millisecond)
+	if _, err := os.Stat(f.path("begun")); err == nil {
+		t.Error("the command began before the sidecar listened")
+	}
+	listener, err := net.Listen("tcp4", address)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer listener.Close()
+	if got := f.finish(running); got.code != codeDone {
+		t.Errorf("%+v", got.message)
+	}
+	if _, err := os.Stat(f.path("begun")); err != nil {
+		t.Error("the command never began")
+	}
+}
+
+func TestStopEndsTheWaitForASidecar(t *testing.T) {
+	f := newFixture(t)
+	f.spec["awaits"] = []any{freeAddress(t)}
+	f.init = true
+	running := f.start(f.phases(shell("touch begun")).command())
+	time.Sleep(100 * time.Millisecond)
+	_ = running.command.Process.Signal(os.Interrupt)
+	if got := f.finish(running); got.code != codeStopped {
+		t.Errorf("%+v", got.message)
+	}
+}
+
+func TestSidecarsHaveAddresses(t *testing.T) {
+	f := newFixture(t)
+	f.spec["awaits"] = []any{"sidecar:8080"}
+	if got := f.phases(shell("true")).run(); got.code != codeOwnFault {
+		t.Errorf("%+v", got.message)
+	}
+}
