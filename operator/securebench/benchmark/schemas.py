@@ -7,7 +7,7 @@ from pathlib import Path
 
 from securebench.benchmark.families.registry import FAMILIES
 from securebench.benchmark.reading.manifest import MANIFEST
-from securebench.benchmark.reading.row_rules import row_schema
+from securebench.benchmark.reading.rows import row_schema
 
 FOLDER = Path(__file__).parent.parent / "schemas"
 

@@ -14,7 +14,7 @@ from securebench.controller.capture.budget import ReadingBudget
 from securebench.controller.loop import run_ledger, run_loop
 from securebench.controller.loop.run_ledger import RunLedger
 from securebench.controller.volume.journal import read_entries
-from securebench.run.state.entries import Closed, ReadBegun
+from securebench.run.state.history import Closed, ReadBegun
 from support.build import FakeClock, VirtualLoop, inline
 from support.operator_world import World
 

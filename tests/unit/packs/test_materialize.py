@@ -7,7 +7,6 @@ import pytest
 
 from securebench.benchmark.files import materialize
 from securebench.benchmark.files.materialize import write_answer, write_lanes
-from securebench.benchmark.pack.compile import compile_benchmark_row
 from securebench.benchmark.pack.lane_plan import (
     AssetMount,
     MaterializationPlan,
@@ -18,7 +17,7 @@ from securebench.benchmark.pack.lane_plan import (
 from securebench.benchmark.pack.oracle import ReferenceAnswer
 from securebench.benchmark.pack.paths import PathError
 from securebench.benchmark.pack.references import each_reference
-from securebench.benchmark.pack.task import task_from_spec
+from securebench.benchmark.pack.task import compile_benchmark_row, task_from_spec
 from securebench.benchmark.reading.manifest import BenchmarkManifest
 from securebench.benchmark.resources import Component
 from securebench.core.errors import (

@@ -5,9 +5,9 @@ import pytest
 
 from securebench.benchmark import schemas
 from securebench.benchmark.families.registry import FAMILIES
-from securebench.benchmark.pack.compile import compile_benchmark_row
+from securebench.benchmark.pack.task import compile_benchmark_row
 from securebench.benchmark.reading.manifest import BenchmarkManifest
-from securebench.benchmark.reading.row_rules import row_problems, row_schema
+from securebench.benchmark.reading.rows import row_problems, row_schema
 from securebench.benchmark.schemas import FOLDER, rendered_schemas
 from securebench.core.errors import ConfigErrors
 

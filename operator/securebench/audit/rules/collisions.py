@@ -8,10 +8,12 @@ from collections.abc import Iterator, Sequence
 from securebench.audit.findings import Finding, FindingProblem, Rule, findings, summary, task_name
 from securebench.audit.rules.null_answers import passes
 from securebench.audit.subject import Subject
+from securebench.benchmark.families import free_response, multiple_choice
+from securebench.benchmark.families.verification import TextVerifier
 from securebench.benchmark.pack.task import SecureBenchTask
-from securebench.benchmark.scorers import free_response, multiple_choice
 from securebench.benchmark.scorers.text import ALPHABET, norm
 
+_CHOOSER = TextVerifier(multiple_choice.verify, multiple_choice.configuration_problem)
 _REMEDY = "write the answers so that they differ in more than case, blanks and signs at their ends"
 
 
@@ -41,7 +43,7 @@ def _choices(task: SecureBenchTask) -> Iterator[str]:
     """
     choices = _texts(task.resources.value("choices"))[: len(ALPHABET)]
     letters = ALPHABET[: len(choices)]
-    is_right = [passes(multiple_choice, task, f"({letter})") for letter in letters]
+    is_right = [passes(_CHOOSER, task, f"({letter})") for letter in letters]
     alike: dict[str, list[int]] = defaultdict(list)
     for index, choice in enumerate(choices):
         alike[norm(choice)].append(index)
@@ -52,7 +54,7 @@ def _choices(task: SecureBenchTask) -> Iterator[str]:
         if is_right[index] or len(alike[norm(choice)]) > 1:
             continue
         for what, text in (("letter", letters[index]), ("text", choice)):
-            if passes(multiple_choice, task, text):
+            if passes(_CHOOSER, task, text):
                 yield f"the {what} of the wrong option {letters[index]} passes"
 
 

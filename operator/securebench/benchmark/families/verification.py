@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, NamedTuple
 
 from securebench.benchmark.patch.candidate_policy import CandidatePolicy
 from securebench.benchmark.patch.judgement import PatchJudgement, judge_patch
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
     from securebench.benchmark.scorers.result import VerificationResult
 
@@ -17,23 +17,17 @@ SEPARATE, SHARED = ISOLATIONS = ("separate", "shared")
 """Values of ``tests.isolation``: candidate and tests in containers of their own, or in one."""
 
 
-class TextVerifier(Protocol):
-    """A scoring algorithm that runs no code of anybody."""
+class TextVerifier(NamedTuple):
+    """A scoring algorithm that runs no code of anybody.
 
-    def verify(
-        self,
-        candidate_text: str | None,
-        public: Mapping[str, object],
-        hidden: Mapping[str, object],
-    ) -> VerificationResult:
-        """Judge one candidate; raise VerifierConfigurationError for an unusable row."""
-        ...
+    Attributes:
+        verify: Judges a candidate, None counts as empty, by the public and the hidden values;
+            raises VerifierConfigurationError for an unusable row.
+        configuration_problem: Says of the same values why no candidate can be judged, or None.
+    """
 
-    def configuration_problem(
-        self, public: Mapping[str, object], hidden: Mapping[str, object]
-    ) -> str | None:
-        """Return why the row cannot be judged, or None."""
-        ...
+    verify: Callable[[str | None, Mapping[str, object], Mapping[str, object]], VerificationResult]
+    configuration_problem: Callable[[Mapping[str, object], Mapping[str, object]], str | None]
 
 
 @dataclass(frozen=True, slots=True)

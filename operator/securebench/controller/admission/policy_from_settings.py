@@ -15,7 +15,7 @@ from securebench.controller.process.settings import (
 )
 from securebench.core.errors import ConfigErrors, SpecError
 from securebench.run.api.models import BenchmarkRunSpec, Toleration
-from securebench.run.plan.agent_plan import Overlays
+from securebench.run.plan.build import Overlays
 from securebench.run.plan.model import PodPolicy, PodUserNamespaces, RunPolicy, TaskLimits
 from securebench.run.pods.canary import ProbeTarget
 
