@@ -8,12 +8,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from securebench.benchmark.families.base import Advice, Family
+from securebench.benchmark.families.audit_rules import AuditRules, collisions
+from securebench.benchmark.families.base import Advice, Family, TaskView
 from securebench.benchmark.families.fields import TEXT, TEXT_OR_OBJECT, Field, FieldSection
 from securebench.benchmark.families.verification import TextVerifier
 from securebench.benchmark.resources import Lane
 from securebench.benchmark.scorers.result import VerificationResult, VerifierConfigurationError
-from securebench.benchmark.scorers.text import contains_whole, fold, strip_ends
+from securebench.benchmark.scorers.text import contains_whole, fold, norm, strip_ends
 from securebench.core.spelling import meant
 
 NAME = "free_response"
@@ -193,6 +194,21 @@ def _advice(row_eval: Mapping[str, object]) -> Iterator[Advice]:
             yield Advice("unknown-key", f"unknown key eval.rubric.{key}{meant([key], known)}")
 
 
+def _colliding(task: TaskView) -> Iterator[str]:
+    """Yield accepted and rejected answers that are one text for the scorer.
+
+    An accepted answer may quote a rejected one; that is no collision.
+    """
+    rubric = _parse_rubric(task.resources.value("rubric"))
+    if isinstance(rubric, str):
+        return
+    rejected = [norm(text) for text in rubric.rejected]
+    for index, text in enumerate(rubric.accepted):
+        if norm(text) in rejected:
+            other = f"rejected_answers[{rejected.index(norm(text))}]"
+            yield f"accepted_answers[{index}] and {other} of the rubric are the same for the scorer"
+
+
 FAMILY = Family(
     name=NAME,
     candidate_kind="text",
@@ -208,4 +224,5 @@ FAMILY = Family(
     ),
     scorer=TextVerifier(verify, configuration_problem),
     advice=_advice,
+    audit=AuditRules(rules=(collisions(_colliding),), asks=("prompt",)),
 )

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from typing import TYPE_CHECKING
 
-from securebench.benchmark.families.base import Family
+from securebench.benchmark.families.audit_rules import AuditRules, collisions
+from securebench.benchmark.families.base import Family, TaskView
 from securebench.benchmark.families.fields import (
     TEXT,
     TEXT_OR_NUMBER,
@@ -13,13 +15,13 @@ from securebench.benchmark.families.fields import (
     Schema,
     non_empty_list,
 )
-from securebench.benchmark.families.verification import TextVerifier
+from securebench.benchmark.families.verification import TextVerifier, passes
 from securebench.benchmark.resources import REDACTED, Lane
 from securebench.benchmark.scorers.result import VerificationResult, VerifierConfigurationError
 from securebench.benchmark.scorers.text import ALPHABET, LABEL_WORDS, comparable, focus, label, norm
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
 NAME = "multiple_choice"
 
@@ -131,6 +133,33 @@ def _non_empty(*values: str | None) -> set[str]:
     return {value for value in values if value}
 
 
+SCORER = TextVerifier(verify, configuration_problem)
+
+
+def _colliding(task: TaskView) -> Iterator[str]:
+    """Yield options that are alike, and wrong ones that the scorer takes for a right one.
+
+    A letter in brackets is read as a letter only, so it tells which options are right. Right ones
+    may be alike: they are one answer.
+    """
+    choices = (_choices(task.resources.agent_payload()) or ())[: len(ALPHABET)]
+    letters = ALPHABET[: len(choices)]
+    is_right = [passes(SCORER, task.resources, f"({letter})") for letter in letters]
+    alike: dict[str, list[int]] = defaultdict(list)
+    for index, choice in enumerate(choices):
+        alike[norm(choice)].append(index)
+    for same in alike.values():
+        if len(same) > 1 and not all(is_right[index] for index in same):
+            named = " and ".join(letters[index] for index in same)
+            yield f"the options {named} are the same for the scorer"
+    for index, choice in enumerate(choices):
+        if is_right[index] or len(alike[norm(choice)]) > 1:
+            continue
+        for what, text in (("letter", letters[index]), ("text", choice)):
+            if passes(SCORER, task.resources, text):
+                yield f"the {what} of the wrong option {letters[index]} passes"
+
+
 FAMILY = Family(
     name=NAME,
     candidate_kind="text",
@@ -142,7 +171,8 @@ FAMILY = Family(
         ),
     ),
     eval=FieldSection("eval", (Field("answer", _ANSWER, required=True, lane=Lane.HIDDEN),)),
-    scorer=TextVerifier(verify, configuration_problem),
+    scorer=SCORER,
     required_resources=("question", "choices", "answer"),
     record_metadata=lambda _task: {"expected_answer": REDACTED},
+    audit=AuditRules(rules=(collisions(_colliding),), asks=("question",)),
 )

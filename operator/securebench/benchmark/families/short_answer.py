@@ -8,6 +8,7 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, NamedTuple
 from unicodedata import normalize
 
+from securebench.benchmark.families.audit_rules import AuditRules
 from securebench.benchmark.families.base import Family
 from securebench.benchmark.families.fields import (
     NON_NEGATIVE,
@@ -191,4 +192,5 @@ FAMILY = Family(
         ),
     ),
     scorer=TextVerifier(verify, configuration_problem),
+    audit=AuditRules(asks=("question",)),
 )

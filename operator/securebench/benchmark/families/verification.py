@@ -7,10 +7,12 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from securebench.benchmark.patch.candidate_policy import CandidatePolicy
 from securebench.benchmark.patch.judgement import PatchJudgement, judge_patch
+from securebench.benchmark.scorers.result import VerifierConfigurationError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
+    from securebench.benchmark.resources import ResourceBundle
     from securebench.benchmark.scorers.result import VerificationResult
 
 SEPARATE, SHARED = ISOLATIONS = ("separate", "shared")
@@ -28,6 +30,15 @@ class TextVerifier(NamedTuple):
 
     verify: Callable[[str | None, Mapping[str, object], Mapping[str, object]], VerificationResult]
     configuration_problem: Callable[[Mapping[str, object], Mapping[str, object]], str | None]
+
+
+def passes(scorer: TextVerifier, resources: ResourceBundle, text: str) -> bool:
+    """Tell whether an answer passes; with a row that cannot be judged none does."""
+    try:
+        verdict = scorer.verify(text, resources.agent_payload(), resources.hidden_payload())
+    except VerifierConfigurationError:
+        return False
+    return verdict.passed
 
 
 @dataclass(frozen=True, slots=True)
