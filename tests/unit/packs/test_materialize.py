@@ -12,6 +12,7 @@ from securebench.benchmark.pack.lane_plan import (
     MaterializationPlan,
     check_task_file,
     json_file,
+    lane_plan,
     materialization_plan,
 )
 from securebench.benchmark.pack.oracle import ReferenceAnswer
@@ -107,6 +108,36 @@ PLANS = {
 @pytest.mark.parametrize("component", PLANS)
 def test_plans(component):
     assert list(materialization_plan(FULL, component).paths) == PLANS[component]
+
+
+LANES = {
+    "public/files/securebench/public/instructions.json": json_file("do it"),
+    "public/assets/0": ("data/in.csv", "assets/"),
+    "public/files/notes": ("notes", "assets/"),
+    "public/assets/1": ("lib", "assets/"),
+    "evaluation_inputs/checker.json": json_file({"source": "pytest", "path": "checks/test_it.py"}),
+    "evaluation_inputs/needed_commands.json": json_file([]),
+    "evaluation_inputs/geo/cases": ("securebench/evaluation_inputs/geo/cases", "hidden/"),
+    "evaluation_inputs/bin/run.sh": ("securebench/evaluation_inputs/bin/run.sh", "hidden/"),
+    "evaluation_inputs/checks/test_it.py": (
+        "securebench/evaluation_inputs/checks/test_it.py",
+        "hidden/",
+    ),
+    "hidden/public/instructions.json": json_file("do it"),
+}
+
+
+def test_the_plan_of_the_lanes_says_what_lies_where():
+    plan = lane_plan(FULL)
+    planned = {file.path: file.content or (file.place, file.root) for file in plan.files}
+    assert planned.pop("public/files/task.json") == json_file(FULL.agent_payload())
+    assert planned == LANES
+    folders = {"public/assets/1", "evaluation_inputs/geo/cases"}
+    assert plan.asset_mounts(folders) == (
+        AssetMount("assets/0", "data/in.csv", is_folder=False),
+        AssetMount("assets/1", "lib", is_folder=True),
+    )
+    assert not plan.has_checker_folder(folders)
 
 
 def test_read_only_flags():
