@@ -90,7 +90,6 @@ test: ## Run every tier; the closing lines of all come last
 
 generate: setup ## Write the CRDs, the chart's copy of them and the JSON Schemas
 	@python -m securebench.controller.install.generate
-	@python -m securebench.benchmark.schemas
 
 verify: generate lint type ## Generated files are up to date, lint and types hold
 	@git diff --exit-code

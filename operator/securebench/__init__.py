@@ -12,8 +12,11 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from securebench.benchmark.families.registry import Verifier, verifier_for_task_type
     from securebench.benchmark.files.load import load_benchmark_manifest, load_benchmark_pack
-    from securebench.benchmark.pack.compile import compile_benchmark_pack, compile_benchmark_row
-    from securebench.benchmark.pack.task import task_from_spec
+    from securebench.benchmark.pack.task import (
+        compile_benchmark_pack,
+        compile_benchmark_row,
+        task_from_spec,
+    )
     from securebench.benchmark.scorers.result import VerificationResult
     from securebench.client.session.facade import run_tester_config
     from securebench.client.session.run_summary import TesterRunSummary
@@ -49,8 +52,8 @@ _HOMES = {
     "VerificationResult": "benchmark.scorers.result",
     "Verifier": "benchmark.families.registry",
     "candidate_record": "client.session.verify",
-    "compile_benchmark_pack": "benchmark.pack.compile",
-    "compile_benchmark_row": "benchmark.pack.compile",
+    "compile_benchmark_pack": "benchmark.pack.task",
+    "compile_benchmark_row": "benchmark.pack.task",
     "load_benchmark_manifest": "benchmark.files.load",
     "load_benchmark_pack": "benchmark.files.load",
     "load_env_file": "client.submit.env_file",

@@ -16,7 +16,7 @@ from typing import NamedTuple
 import pytest
 
 from securebench.run.records.record import TIMING_FIELDS
-from securebench.run.state.entries import Finished, LaunchBegun, LaunchLost, Opened, RunEnded
+from securebench.run.state.history import Finished, LaunchBegun, LaunchLost, Opened, RunEnded
 from support.release import (
     OPERATOR,
     CommandError,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from securebench.run.state.entries import LaunchBegun
+from securebench.run.state.history import LaunchBegun
 from support.release import (
     CommandError,
     Raw,

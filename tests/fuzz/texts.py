@@ -16,10 +16,8 @@ from fuzz.loop import Target
 from securebench.agents.registry import harness_config
 from securebench.benchmark.files.load import check_pack
 from securebench.benchmark.lint.pack_lint import lint_pack
-from securebench.benchmark.pack.compile import compile_rows
 from securebench.benchmark.pack.lane_plan import json_file, materialization_plan
-from securebench.benchmark.pack.row_digest import row_digest
-from securebench.benchmark.pack.task import SecureBenchTask
+from securebench.benchmark.pack.task import SecureBenchTask, compile_rows, row_digest
 from securebench.benchmark.patch.candidate_policy import CandidatePolicy
 from securebench.benchmark.patch.judgement import judge_patch
 from securebench.benchmark.patch.reader import read_patch
@@ -32,7 +30,7 @@ from securebench.core.errors import ConfigErrors, InvalidInputError, JournalCorr
 from securebench.run.observe import termination
 from securebench.run.plan.model import LaunchKey, Role
 from securebench.run.state.attempts import Finish, Outcome
-from securebench.run.state.entries import (
+from securebench.run.state.history import (
     Closed,
     Entry,
     Finished,

@@ -12,7 +12,7 @@ from unittest import mock
 from securebench.cluster.port import ObjectKind, Raw, metadata
 from securebench.core.names import ROLE_LABEL
 from securebench.run.plan.model import AttemptKey, LaunchKey, Role
-from securebench.run.state.entries import (
+from securebench.run.state.history import (
     Closed,
     Entry,
     Finished,
@@ -23,9 +23,9 @@ from securebench.run.state.entries import (
     Produced,
     ReadBegun,
     RunBound,
+    RunHistory,
     Verified,
 )
-from securebench.run.state.history import RunHistory
 from support.build import FakeClock
 from support.fake_cluster import FakeCluster
 

@@ -3,8 +3,12 @@ import json
 from hypothesis import given
 from hypothesis import strategies as st
 
-from securebench.benchmark.pack.compile import BenchmarkPack, compile_benchmark_row, compile_rows
-from securebench.benchmark.pack.row_digest import row_digest
+from securebench.benchmark.pack.task import (
+    BenchmarkPack,
+    compile_benchmark_row,
+    compile_rows,
+    row_digest,
+)
 from securebench.benchmark.reading.manifest import BenchmarkManifest
 from securebench.benchmark.reading.plain import PlainProblem, parse_yaml
 from securebench.benchmark.reading.rows import split_lines

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from securebench.controller.volume.journal import Journal, encode_all, first_link, read_entries
 from securebench.core.errors import JournalCorruptError
 from securebench.run.state.attempts import Finish, VerifierResult
-from securebench.run.state.entries import (
+from securebench.run.state.history import (
     Closed,
     Finished,
     Kept,

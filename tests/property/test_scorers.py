@@ -6,7 +6,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from securebench.benchmark.scorers import free_response, multiple_choice, short_answer
+from securebench.benchmark.families import free_response, multiple_choice, short_answer
 from securebench.benchmark.scorers.text import LABEL_WORDS, contains_whole, focus, label, norm
 
 TEXT = st.text() | st.text(alphabet=" \t\n\"'`.,;:-([])isanswerABbc0123456789\u0130\u017f\u212a")

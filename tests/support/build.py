@@ -18,10 +18,11 @@ from securebench.core.rates import TokenBucket
 from securebench.protocol.gateway import LaunchReport, RelayReport
 from securebench.run.decide.network import NetworkState
 from securebench.run.observe.pods import PodView, pod_view
-from securebench.run.plan.egress_plan import EgressPlan, ProviderPlan
 from securebench.run.plan.model import (
     AttemptKey,
+    EgressPlan,
     LaunchKey,
+    ProviderPlan,
     Role,
     RunPlan,
     RunPolicy,
@@ -38,7 +39,7 @@ from securebench.run.state.attempts import (
     SealedCandidate,
     VerifierResult,
 )
-from securebench.run.state.entries import Isolated
+from securebench.run.state.history import Isolated
 from support.manifest_samples import RUN_UID, digest, run_plan, terminal_task, text_task
 
 P = ParamSpec("P")

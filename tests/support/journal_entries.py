@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from securebench.run.state.attempts import CommandReport, Finish, Outcome, PodFacts, StreamInfo
-from securebench.run.state.entries import (
+from securebench.run.state.history import (
     Finished,
     Isolated,
     Kept,

@@ -20,14 +20,15 @@ from securebench.benchmark.pack.task import SecureBenchTask
 from securebench.benchmark.resources import Lane, Resource, ResourceBundle
 from securebench.protocol.extraction import Extraction
 from securebench.protocol.gateway import GatewayLimits
-from securebench.run.plan.agent_plan import PROVIDER_URL, agent_plan
-from securebench.run.plan.egress_plan import EgressPlan, ProviderPlan
+from securebench.run.plan.build import PROVIDER_URL, agent_plan
 from securebench.run.plan.model import (
     CheckPlan,
+    EgressPlan,
     HarnessPlan,
     LaunchKey,
     PodPolicy,
     PodUserNamespaces,
+    ProviderPlan,
     Role,
     RunIdentity,
     RunPlan,

@@ -13,14 +13,12 @@ from rich.table import Table
 from rich.text import Text
 
 from securebench.audit.findings import Finding, FindingOutcome, Rule
+from securebench.audit.rules.families import answer_rules
 from securebench.client.terminal_text import printable
 from securebench.protocol.audit_result import PackAudit
 
 REPORT_FILE = "audit-report.json"
 SCHEMA_VERSION = "1"
-
-DECIDING = frozenset({Rule.ORACLE, Rule.NOP, Rule.GOLD_PASSES})
-"""Rules without which no audit passed: right answers pass, and nothing does not."""
 
 _STYLES: Mapping[FindingOutcome, str] = {
     FindingOutcome.PASSED: "green",
@@ -53,7 +51,7 @@ class Report:
         if self.has_failed:
             return PackAudit.FAILED
         unchecked = {f.rule for f in self.findings if f.outcome is FindingOutcome.NOT_CHECKED}
-        return PackAudit.NONE if unchecked & DECIDING else PackAudit.PASSED
+        return PackAudit.NONE if unchecked & _deciding() else PackAudit.PASSED
 
     @property
     def has_failed(self) -> bool:
@@ -74,7 +72,7 @@ class Report:
             "counts": self.counts(),
             "findings": [
                 {
-                    "rule": finding.rule.value,
+                    "rule": finding.rule,
                     "outcome": finding.outcome.value,
                     "object": finding.object,
                     "message": finding.message,
@@ -100,7 +98,7 @@ class Report:
             table.add_column(column, overflow="fold", no_wrap=column in {"rule", "outcome"})
         for finding in self.findings:
             table.add_row(
-                finding.rule.value,
+                finding.rule,
                 Text(finding.outcome.value, style=_STYLES[finding.outcome]),
                 Text(printable(finding.object)),
                 Text(printable(finding.message)),
@@ -112,8 +110,13 @@ class Report:
         rules: dict[str, dict[str, None]] = defaultdict(dict)
         for finding in self.findings:
             if finding.remedy:
-                rules[finding.remedy][finding.rule.value] = None
+                rules[finding.remedy][finding.rule] = None
         return tuple(f"{', '.join(names)}: {remedy}" for remedy, names in rules.items())
+
+
+def _deciding() -> frozenset[str]:
+    """Return the rules without which no audit passed: right answers pass, and nothing does not."""
+    return frozenset({Rule.NOP, *(rule.name for rule in answer_rules())})
 
 
 def write_report(report: Report, folder: Path) -> Path:

@@ -7,13 +7,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+from securebench.benchmark.families.audit_rules import AuditRules, TaskRepository
+from securebench.benchmark.families.registry import audit_rules_for
 from securebench.benchmark.files.load import CheckedPack, check_pack, read_answers
 from securebench.benchmark.lint.pack_lint import LintFinding
 from securebench.benchmark.pack.lane_plan import TASK_FILE
 from securebench.benchmark.pack.oracle import ReferenceAnswer, reference_answers
 from securebench.benchmark.pack.task import SecureBenchTask
 from securebench.core.errors import ConfigErrors, InvalidInputError
-from securebench.core.names import REPO_PATCH
 
 _PRINTED = re.compile(r"cat <<'(?P<end>\w+)'\n(?P<text>.*\n)(?P=end)\n*", re.DOTALL)
 """A reference command that prints a text and does nothing else."""
@@ -61,9 +62,9 @@ class Subject:
         """Return the tasks of the rows that hold."""
         return tuple(item.task for item in self.checked.tasks)
 
-    def of_family(self, *names: str) -> tuple[SecureBenchTask, ...]:
-        """Return the tasks of some families."""
-        return tuple(task for task in self.tasks if task.task_type in names)
+    def rules_of(self, task: SecureBenchTask) -> AuditRules:
+        """Return what the family of a task brings to the audit."""
+        return audit_rules_for(task.task_type)
 
     def reference_text(self, task: SecureBenchTask) -> str | None:
         """Return a task's reference answer; of a command that only prints a text, that text."""
@@ -73,14 +74,9 @@ class Subject:
         printed = _PRINTED.fullmatch(answer.text)
         return answer.text if printed is None else printed["text"]
 
-    def gold_patch(self, task: SecureBenchTask) -> str | None:
-        """Return the patch that solves a repo_patch task, or None where the pack has none."""
-        written = task.resources.value("gold_patch")
-        if isinstance(written, str) and written.strip():
-            return written
-        text = self.reference_text(task) or ""
-        is_patch = task.task_type == REPO_PATCH and text.startswith("diff --git ")
-        return text if is_patch else None
+    def repository(self, task: SecureBenchTask) -> TaskRepository | None:
+        """Return the repository that a task's image holds, or None."""
+        return self.rules_of(task).repository(task, self.reference_text(task))
 
 
 def load_subject(

@@ -1,15 +1,12 @@
-"""The published JSON Schemas; ``python -m securebench.benchmark.schemas`` writes them."""
+"""The published JSON Schemas of packs; ``controller.install.generate`` writes them."""
 
 from __future__ import annotations
 
 import json
-from pathlib import Path
 
 from securebench.benchmark.families.registry import FAMILIES
 from securebench.benchmark.reading.manifest import MANIFEST
-from securebench.benchmark.reading.row_rules import row_schema
-
-FOLDER = Path(__file__).parent.parent / "schemas"
+from securebench.benchmark.reading.rows import row_schema
 
 
 def rendered_schemas() -> dict[str, str]:
@@ -22,13 +19,3 @@ def rendered_schemas() -> dict[str, str]:
         name: f"{json.dumps(schema, indent=2, sort_keys=True)}\n"
         for name, schema in schemas.items()
     }
-
-
-def main() -> None:
-    """Write the schema files into the package."""
-    for name, content in rendered_schemas().items():
-        (FOLDER / name).write_text(content, encoding="utf-8")
-
-
-if __name__ == "__main__":
-    main()

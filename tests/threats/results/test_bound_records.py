@@ -24,7 +24,7 @@ from securebench.controller.volume.journal import (
 from securebench.controller.volume.store import RunStore
 from securebench.core.errors import DigestMismatchError, JournalCorruptError
 from securebench.run.plan.model import AttemptKey
-from securebench.run.state.entries import Entry
+from securebench.run.state.history import Entry
 from threats.honest import TERMINAL, TEXT
 from threats.kit.arena import Arena
 from threats.kit.batch import Batch

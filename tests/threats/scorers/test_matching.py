@@ -12,7 +12,7 @@ import unicodedata
 
 import pytest
 
-from securebench.benchmark.scorers import free_response, multiple_choice, short_answer
+from securebench.benchmark.families import free_response, multiple_choice, short_answer
 from securebench.benchmark.scorers.text import norm
 from threats.candidate_code.local_judging import cases
 from threats.honest import CHOICE, TEXT, assert_passed

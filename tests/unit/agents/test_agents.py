@@ -6,7 +6,7 @@ import pytest
 
 from securebench.agents.agent import DUMMY_KEY
 from securebench.agents.registry import cli_agents, cli_named, harness_config
-from securebench.run.plan.agent_plan import agent_plan
+from securebench.run.plan.build import agent_plan
 
 URL = "http://127.0.0.1:8081"
 CODEX = harness_config("codex", {"model": "gpt-5.5"})

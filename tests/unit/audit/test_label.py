@@ -13,7 +13,8 @@ import pytest
 from typer.testing import CliRunner
 
 from securebench.audit import command
-from securebench.audit.findings import PACK, Finding, FindingOutcome, Rule
+from securebench.audit.auditor import every_rule
+from securebench.audit.findings import PACK, Finding, FindingOutcome
 from securebench.audit.report import Report
 from securebench.cli.main import app
 from securebench.client.volume.connection import Place
@@ -28,8 +29,8 @@ PASSED, FAILED, UNCHECKED = FindingOutcome.PASSED, FindingOutcome.FAILED, Findin
 
 
 def report(**outcomes: FindingOutcome) -> Report:
-    found = {Rule[name.upper()]: outcome for name, outcome in outcomes.items()}
-    findings = tuple(Finding(rule, found.get(rule, PASSED), PACK, "m") for rule in Rule)
+    found = {name.replace("_", "-"): outcome for name, outcome in outcomes.items()}
+    findings = tuple(Finding(rule, found.get(rule, PASSED), PACK, "m") for rule in every_rule())
     return Report("p", "sha256:1", 1, "t", findings)
 
 

@@ -6,7 +6,7 @@ from typing import get_args
 
 from securebench.controller.exec.exec_io import RUN_FILES
 from securebench.run.observe.stage import Code
-from securebench.run.state.entries import Entry
+from securebench.run.state.history import Entry
 
 PAGE = (Path(__file__).parents[3] / "docs/reference/protocol.md").read_text(encoding="utf-8")
 

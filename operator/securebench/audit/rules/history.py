@@ -12,25 +12,24 @@ from securebench.audit.images.task_image import (
     gold_files,
     image_reference,
     images_of,
-    patches_of,
     repository_files,
-    repository_folder,
 )
 from securebench.audit.rules.image import absent, unreadable
 from securebench.audit.subject import Subject
+from securebench.benchmark.families.audit_rules import TaskRepository
 from securebench.benchmark.pack.task import SecureBenchTask
-from securebench.core.names import REPO_PATCH
 
 
 def check_history(subject: Subject, archives: Catalogue | None) -> tuple[Finding, ...]:
-    """Look at the repository in the image of every repo_patch task."""
-    tasks = subject.of_family(REPO_PATCH)
+    """Look at the repository in the image of every task that has one."""
+    each = ((task, subject.repository(task)) for task in subject.tasks)
+    tasks = [(task, repository) for task, repository in each if repository is not None]
     problems = [
         problem
-        for task in tasks
+        for task, repository in tasks
         for problem in (
             *absent([task], archives),
-            *(p for image in images_of(task, archives) for p in _problems(subject, task, image)),
+            *(p for image in images_of(task, archives) for p in _problems(task, repository, image)),
         )
     ]
     return findings(
@@ -40,18 +39,18 @@ def check_history(subject: Subject, archives: Catalogue | None) -> tuple[Finding
     )
 
 
-def _problems(subject: Subject, task: SecureBenchTask, image: Image) -> Iterator[FindingProblem]:
+def _problems(
+    task: SecureBenchTask, repository: TaskRepository, image: Image
+) -> Iterator[FindingProblem]:
     name = image_name(image_reference(task))
-    patches = patches_of(task, subject.gold_patch(task))
     try:
-        kept = repository_files(task, image, patches)
-        repository = Repository.of(kept, repository_folder(task))
-        if repository.is_empty:
-            message = f"there is no repository in /{repository_folder(task)}"
+        kept = repository_files(repository, image)
+        found = Repository.of(kept, repository.folder)
+        if found.is_empty:
+            message = f"there is no repository in /{repository.folder}"
             yield FindingProblem(name, message, "correct environment.workdir, or the image")
             return
-        base = str(task.resources.value("base_commit"))
-        for trace in traces(repository, base, gold_files(task, kept, patches)):
+        for trace in traces(found, repository.base_commit, gold_files(repository, kept)):
             yield FindingProblem(name, f"the repository: {trace.message}", trace.remedy)
     except (UnreadableImageError, GitError) as error:
         yield unreadable(name, error)

@@ -12,7 +12,6 @@ from securebench.audit.images.task_image import (
     gold_files,
     image_reference,
     images_of,
-    patches_of,
     repository_files,
 )
 from securebench.audit.rules.payload import joined
@@ -77,11 +76,13 @@ def _values(
 ) -> tuple[list[HiddenValue], list[FindingProblem]]:
     """Return hidden values and gold-patched files, and why the latter may be missing."""
     values = list(hidden_values(task, subject.root, subject.reference_text(task)))
-    patches = patches_of(task, subject.gold_patch(task))
-    problems = []
-    for image in images if patches else ():
+    repository = subject.repository(task)
+    problems: list[FindingProblem] = []
+    if repository is None or not repository.patches:
+        return values, problems
+    for image in images:
         try:
-            files = gold_files(task, repository_files(task, image, patches), patches)
+            files = gold_files(repository, repository_files(repository, image))
         except (UnreadableImageError, GitError) as error:
             problems.append(unreadable(image_name(image_reference(task)), error))
             continue

@@ -3,24 +3,26 @@
 from __future__ import annotations
 
 from securebench.audit.findings import PACK, Finding, FindingProblem, Rule, findings
+from securebench.audit.rules.families import task_rules
 from securebench.audit.subject import Subject
 from securebench.benchmark.lint.graders import lint_graders
 from securebench.benchmark.lint.pack_lint import LintFinding, LintRule, Severity, lint_pack
 from securebench.benchmark.pack.oracle import ANSWERS_FILE
 from securebench.core.errors import InvalidInputError
 
-_ELSEWHERE = frozenset({LintRule.ALLOW_PATHS})
-"""Warnings that a rule of the audit has under its own name."""
-
 
 def check_lint(subject: Subject) -> tuple[Finding, ...]:
-    """Return errors and warnings; an image without a digest is something that cannot be checked."""
+    """Return errors and warnings; an image without a digest is something that cannot be checked.
+
+    Warnings that a family's rule of the audit has under the same name are left to that rule.
+    """
     everything = (
         *lint_pack(subject.checked),
         *lint_graders(subject.checked),
         *subject.further_lint,
     )
-    found = [each for each in everything if each.rule not in _ELSEWHERE]
+    elsewhere = {rule.name for rule in task_rules()}
+    found = [each for each in everything if each.rule.value not in elsewhere]
     problems = [*map(_problem, found), *map(_answer_problem, subject.answer_errors)]
     return findings(Rule.LINT, problems, f"{len(subject.tasks)} rows have no error and no warning")
 

@@ -7,10 +7,9 @@ from types import MappingProxyType
 
 from securebench.audit.findings import Finding, FindingProblem, Rule, findings, summary, task_name
 from securebench.audit.subject import Subject
-from securebench.benchmark.families.registry import text_verifier
-from securebench.benchmark.families.verification import TextVerifier
+from securebench.benchmark.families.registry import audit_rules_for, text_verifier
+from securebench.benchmark.families.verification import passes
 from securebench.benchmark.pack.task import SecureBenchTask
-from securebench.benchmark.scorers.result import VerifierConfigurationError
 
 NULL_ANSWERS: Mapping[str, str] = MappingProxyType(
     {
@@ -21,9 +20,6 @@ NULL_ANSWERS: Mapping[str, str] = MappingProxyType(
     }
 )
 ECHO = "an echo of the question"
-QUESTIONS = ("question", "prompt")
-"""Names of what is asked. A passage is not echoed: by the contract an accepted answer may stand
-within a longer text, so a reading task gives credit for its whole passage."""
 
 
 def check_null_answers(subject: Subject) -> tuple[Finding, ...]:
@@ -36,20 +32,16 @@ def check_null_answers(subject: Subject) -> tuple[Finding, ...]:
 
 
 def answers_without_content(task: SecureBenchTask) -> Iterator[tuple[str, str]]:
-    """Yield answers that say nothing, each with its name."""
+    """Yield answers that say nothing, each with its name.
+
+    A passage is not echoed: by the contract an accepted answer may stand within a longer text, so
+    a reading task gives credit for its whole passage.
+    """
     yield from NULL_ANSWERS.items()
-    for name in QUESTIONS:
+    for name in audit_rules_for(task.task_type).asks:
         asked = task.resources.value(name)
         if isinstance(asked, str):
             yield ECHO, asked
-
-
-def passes(scorer: TextVerifier, task: SecureBenchTask, text: str) -> bool:
-    """Tell whether an answer passes; with a row that cannot be judged none does."""
-    try:
-        return scorer.verify(text, task.agent_payload(), task.hidden_payload()).passed
-    except VerifierConfigurationError:
-        return False
 
 
 def _problems(task: SecureBenchTask) -> Iterator[FindingProblem]:
@@ -57,6 +49,6 @@ def _problems(task: SecureBenchTask) -> Iterator[FindingProblem]:
     if scorer is None:
         return
     for name, text in answers_without_content(task):
-        if passes(scorer, task, text):
+        if passes(scorer, task.resources, text):
             remedy = "change the accepted answers, or the question, so that this is none of them"
             yield FindingProblem(task_name(task.id), f"{name} passes", remedy)

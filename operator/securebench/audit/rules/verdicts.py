@@ -1,4 +1,4 @@
-"""Rules about what runs of the pack said: oracle, nop, base-fails, gold-passes, flaky.
+"""Rules about what runs of the pack said: reference answers, nothing, what families try, flakiness.
 
 Pure: records of a run come in, as they stand in ``candidates.jsonl`` (contract 16).
 """
@@ -16,33 +16,22 @@ from securebench.audit.findings import (
     summary,
     task_name,
 )
+from securebench.audit.rules.families import answer_rules
 from securebench.audit.subject import Subject
+from securebench.benchmark.families.audit_rules import AnswerRule, AuditProblem, TrialRule
 from securebench.benchmark.families.registry import verifier_for_task_type
 from securebench.benchmark.pack.task import SecureBenchTask
-from securebench.core.names import REPO_PATCH
 
 Record = Mapping[str, object]
 Records = Sequence[Record]
 
-CHECKS_PHASE = "checks"
-"""Phase of a repo_patch record whose tests ran (contract 14.5.1)."""
-
 _NO_VERDICT = "look at the records of the run, then audit again"
 
 
-def check_oracle(subject: Subject, records: Records) -> tuple[Finding, ...]:
-    """Every task passes with the pack's reference answer; repo_patch has a rule of its own."""
-    tasks = [task for task in subject.tasks if task.task_type != REPO_PATCH]
-    problems = _judged(tasks, records, _oracle_problem)
-    return findings(Rule.ORACLE, problems, summary(len(tasks), "{} reference answers pass"))
-
-
-def check_gold_passes(subject: Subject, records: Records) -> tuple[Finding, ...]:
-    """The tests of every repo_patch task pass with the gold patch."""
-    tasks = subject.of_family(REPO_PATCH)
-    problems = _judged(tasks, records, _gold_problem)
-    return findings(
-        Rule.GOLD_PASSES, problems, summary(len(tasks), "the tests of {} gold patches pass")
+def check_answers(subject: Subject, records: Records) -> tuple[Finding, ...]:
+    """Every task passes with the pack's reference answer, in the words of its family."""
+    return tuple(
+        finding for rule in answer_rules() for finding in _answer_findings(subject, rule, records)
     )
 
 
@@ -52,23 +41,24 @@ def check_nop(subject: Subject, records: Records) -> tuple[Finding, ...]:
     return findings(Rule.NOP, problems, summary(len(subject.tasks), "{} tasks fail with nothing"))
 
 
-def check_base_fails(
-    subject: Subject, records: Records, without: Iterable[SecureBenchTask] = ()
+def check_trial(
+    rule: TrialRule, subject: Subject, candidates: Mapping[str, str | None], records: Records
 ) -> tuple[Finding, ...]:
-    """The tests of every repo_patch task fail on the base.
+    """Judge the run of a family's candidates.
 
     Args:
+        rule: The rule.
         subject: The pack.
-        records: Of a run whose patches change nothing that a test could see.
-        without: Tasks for which there is no such patch.
+        candidates: By id of the tasks that the rule is about; None where a task has none.
+        records: Of the run.
     """
-    left_out = {task.id: task for task in without}
-    tasks = [task for task in subject.of_family(REPO_PATCH) if task.id not in left_out]
+    tried = [task for task in subject.tasks if candidates.get(task.id) is not None]
+    without = [name for name, candidate in candidates.items() if candidate is None]
     problems = [
-        *_judged(tasks, records, _base_problem),
-        *(_no_base_patch(task) for task in left_out.values()),
+        *_judged(tried, records, rule.problem),
+        *(FindingProblem(task_name(name), *rule.without) for name in without),
     ]
-    return findings(Rule.BASE_FAILS, problems, summary(len(tasks), "the tests of {} bases fail"))
+    return findings(rule.name, problems, summary(len(tried), rule.fulfilled))
 
 
 def check_flaky(subject: Subject, kinds: Mapping[str, Sequence[Records]]) -> tuple[Finding, ...]:
@@ -93,7 +83,7 @@ def check_flaky(subject: Subject, kinds: Mapping[str, Sequence[Records]]) -> tup
 def _judged(
     tasks: Iterable[SecureBenchTask],
     records: Records,
-    problem_of: Callable[[Record], tuple[str, str] | None],
+    problem_of: Callable[[Record], AuditProblem | None],
 ) -> Iterator[FindingProblem]:
     """Yield what a rule says of each record, and the tasks that have no verdict."""
     known = _by_task(records)
@@ -108,43 +98,26 @@ def _judged(
             message = f"the run has no verdict for it: {reason or 'no record'}"
             yield FindingProblem(name, message, _NO_VERDICT, checked=False)
         elif (problem := problem_of(record)) is not None:
-            yield FindingProblem(name, *problem)
+            why = "" if record["passed"] else _why(record)
+            yield FindingProblem(name, f"{problem.message}{why}", problem.remedy, problem.checked)
 
 
-def _oracle_problem(record: Record) -> tuple[str, str] | None:
-    if record["passed"]:
-        return None
-    message = f"it fails with the pack's reference answer{_why(record)}"
-    return message, "correct the answer in oracle/answers.jsonl, or the check"
+def _answer_findings(subject: Subject, rule: AnswerRule, records: Records) -> tuple[Finding, ...]:
+    tasks = [task for task in subject.tasks if subject.rules_of(task).answers.name == rule.name]
+
+    def problem(record: Record) -> AuditProblem | None:
+        return None if record["passed"] else rule.failure
+
+    return findings(
+        rule.name, _judged(tasks, records, problem), summary(len(tasks), rule.fulfilled)
+    )
 
 
-def _gold_problem(record: Record) -> tuple[str, str] | None:
-    if record["passed"]:
-        return None
-    message = f"its tests fail with the gold patch{_why(record)}"
-    return message, "correct the gold patch, the tests, base_commit or the image"
-
-
-def _nop_problem(record: Record) -> tuple[str, str] | None:
+def _nop_problem(record: Record) -> AuditProblem | None:
     if not record["passed"]:
         return None
-    return "it passes although nothing is handed in", "make the check require what is asked for"
-
-
-def _base_problem(record: Record) -> tuple[str, str] | None:
-    if record["passed"]:
-        return "its tests pass on the base, without any fix", "add a test that needs the fix"
-    metadata = record.get("verifier_metadata")
-    phase = metadata.get("phase") if isinstance(metadata, Mapping) else None
-    if phase != CHECKS_PHASE:
-        return f"its tests did not run on the base{_why(record)}", "correct tests and image"
-    return None
-
-
-def _no_base_patch(task: SecureBenchTask) -> FindingProblem:
-    message = "the pack has no gold patch that changes a file, so no patch without effect is known"
-    remedy = "add the gold patch, or see yourself that the tests fail on the base"
-    return FindingProblem(task_name(task.id), message, remedy, checked=False)
+    message = "it passes although nothing is handed in"
+    return AuditProblem(message, "make the check require what is asked for")
 
 
 def _flaky(

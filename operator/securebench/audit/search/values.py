@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path, PurePosixPath
 
 from securebench.audit.search.forms import SearchForm, View, views
-from securebench.benchmark.families.registry import verifier_for_task_type
+from securebench.benchmark.families.registry import audit_rules_for, verifier_for_task_type
 from securebench.benchmark.files.assets import asset_source
 from securebench.benchmark.pack.references import CHECKER, asset_root, each_reference
 from securebench.benchmark.pack.task import ASSETS, SecureBenchTask
@@ -24,21 +24,15 @@ MIN_ANSWER_BYTES = 8
 
 SETTINGS = frozenset(
     {
-        "allow_paths",
-        "allow_sensitive_paths",
         "command",
-        "isolation",
-        "language",
         "mount",
-        "needed_commands",
-        "patch_preserved_paths",
         "path",
         "source",
         "type",
         "workdir",
     }
 )
-"""Keys whose values say how a check runs; an instruction may quote them."""
+"""Keys whose values say how a check runs, in rows of any family; an instruction may quote them."""
 
 _CANARY = re.compile(rb"(?<![0-9A-Za-z])[0-9a-f]{32}(?![0-9A-Za-z])")
 
@@ -172,6 +166,7 @@ def _is_in(value: HiddenValue, view: View) -> bool:
 
 def _row_values(task: SecureBenchTask) -> Iterator[HiddenValue]:
     is_answer = _asks(task)
+    settings = SETTINGS | audit_rules_for(task.task_type).settings
     for resource in task.resources:
         if resource.visibility is Lane.PUBLIC:
             continue
@@ -179,7 +174,7 @@ def _row_values(task: SecureBenchTask) -> Iterator[HiddenValue]:
         for place, text in _leaves(name, resource.value):
             content = text.encode("utf-8", "surrogatepass")
             yield from _canaries(place, content)
-            if place.rpartition(".")[2] not in SETTINGS:
+            if place.rpartition(".")[2] not in settings:
                 yield from _long_enough(place, content, is_answer=is_answer)
 
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
+from securebench.benchmark.families.audit_rules import AuditRules
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
@@ -90,6 +92,7 @@ class Family:
         test_sources: Yields the Python sources of a row that grade, each after its name.
         patches: Yields the patches of a row that grade, each after its name.
         advice: Yields warnings about ``eval`` of a row that holds.
+        audit: What an audit asks of its tasks beside what it asks of all.
     """
 
     name: str
@@ -111,6 +114,7 @@ class Family:
     test_sources: Callable[[TaskView], Iterator[tuple[str, str]]] = no_texts
     patches: Callable[[TaskView], Iterator[tuple[str, str]]] = no_texts
     advice: Callable[[Mapping[str, object]], Iterator[Advice]] = no_advice
+    audit: AuditRules = field(default_factory=AuditRules)
 
     def eval_visibility(self) -> dict[str, Lane]:
         """Return the lane of every known eval key."""

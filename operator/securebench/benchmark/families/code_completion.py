@@ -6,6 +6,7 @@ import builtins
 import re
 from collections.abc import Iterator, Mapping
 
+from securebench.benchmark.families.audit_rules import AuditRules
 from securebench.benchmark.families.base import Family, TaskView
 from securebench.benchmark.families.fields import (
     ANYTHING,
@@ -126,4 +127,5 @@ FAMILY = Family(
     record_metadata=_record_metadata,
     test_sources=_test_sources,
     required_resources=("prompt",),
+    audit=AuditRules(settings=frozenset({"isolation", "language"})),
 )

@@ -2,25 +2,215 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+import re
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
 
-from securebench.benchmark.families.base import Advice, Family
+from securebench.benchmark.families.audit_rules import AuditRules, collisions
+from securebench.benchmark.families.base import Advice, Family, TaskView
 from securebench.benchmark.families.fields import TEXT, TEXT_OR_OBJECT, Field, FieldSection
+from securebench.benchmark.families.verification import TextVerifier
 from securebench.benchmark.resources import Lane
-from securebench.benchmark.scorers import free_response as scorer
+from securebench.benchmark.scorers.result import VerificationResult, VerifierConfigurationError
+from securebench.benchmark.scorers.text import contains_whole, fold, norm, strip_ends
 from securebench.core.spelling import meant
+
+NAME = "free_response"
+RUBRIC_TYPE = "contains_any"
+RUBRIC_KEYS = frozenset({"type", "accepted_answers", "rejected_answers", "min_token_f1"})
+
+_STOP_TEXT = (
+    "a an and are as at be because been before being by did do does due for from how if in into is"
+    " it its no not of on or over that the their this through to was were what when where which"
+    " who whom whose why with you your"
+)
+STOP_WORDS = frozenset(_STOP_TEXT.split())
+
+_TOKEN = re.compile(r"[^\W_]+")
+
+
+@dataclass(frozen=True, slots=True)
+class Rubric:
+    """A rubric that passed all checks.
+
+    Args:
+        accepted: At least one answer.
+        rejected: Answers that must not be given; may be empty.
+        min_token_f1: Least overlap that counts as given, 0 to 1.
+    """
+
+    accepted: tuple[str, ...]
+    rejected: tuple[str, ...]
+    min_token_f1: float
+
+
+class Best(NamedTuple):
+    """The answer with the greatest overlap; no position when nothing overlaps."""
+
+    position: int | None
+    f1: float
+
+
+def configuration_problem(public: Mapping[str, object], hidden: Mapping[str, object]) -> str | None:
+    """Return why this verifier cannot work with the row, or None.
+
+    Args:
+        public: Public payload; nothing of it is read.
+        hidden: Hidden payload; ``rubric`` is read.
+    """
+    del public
+    parsed = _parse_rubric(hidden.get("rubric"))
+    return parsed if isinstance(parsed, str) else None
+
+
+def verify(
+    candidate_text: str | None, public: Mapping[str, object], hidden: Mapping[str, object]
+) -> VerificationResult:
+    """Judge a candidate by containment first and by token overlap second.
+
+    Args:
+        candidate_text: What the agent handed in; None counts as empty.
+        public: Public payload; nothing of it is read.
+        hidden: Hidden payload with ``rubric``.
+
+    Returns:
+        The verdict: an accepted answer is given and no rejected one is.
+
+    Raises:
+        VerifierConfigurationError: The rubric is none that this verifier understands.
+    """
+    del public
+    rubric = _parse_rubric(hidden.get("rubric"))
+    if isinstance(rubric, str):
+        raise VerifierConfigurationError(rubric)
+    text = (candidate_text or "").strip()
+    accepted = _best(text, rubric.accepted)
+    rejected = _best(text, rubric.rejected)
+    matched_index = _contained(text, rubric.accepted)
+    if matched_index is None and accepted.f1 >= rubric.min_token_f1:
+        matched_index = accepted.position
+    rejected_index = _contained(text, rubric.rejected)
+    if rejected_index is None and rejected.f1 >= max(rubric.min_token_f1, accepted.f1):
+        rejected_index = rejected.position
+    return VerificationResult(
+        passed=matched_index is not None and rejected_index is None,
+        metadata={
+            "verifier": NAME,
+            "rubric_type": RUBRIC_TYPE,
+            "candidate_answer": text,
+            "accepted_answer_count": len(rubric.accepted),
+            "rejected_answer_count": len(rubric.rejected),
+            "matched_answer_index": matched_index,
+            "rejected_answer_index": rejected_index,
+            "accepted_token_f1": accepted.f1,
+            "rejected_token_f1": rejected.f1,
+            "min_token_f1": rubric.min_token_f1,
+        },
+    )
+
+
+def token_f1(candidate: Counter[str], answer: Counter[str]) -> float:
+    """Return the harmonic mean of precision and recall over two token multisets.
+
+    ``2PR / (P + R)`` in a form with a single rounding, so that a whole-number ratio such
+    as 0.6 is not missed by the last bit.
+    """
+    overlap = (candidate & answer).total()
+    if overlap == 0:
+        return 0.0
+    return 2 * overlap / (candidate.total() + answer.total())
+
+
+def tokens(text: str) -> Counter[str]:
+    """Return the runs of letters and digits in lower case, without the stop words."""
+    found = _TOKEN.findall(_expand(text.lower()))
+    return Counter(token for token in found if token not in STOP_WORDS)
+
+
+def _best(text: str, answers: Sequence[str]) -> Best:
+    best = Best(None, 0.0)
+    given = tokens(text)
+    for index, answer in enumerate(answers):
+        f1 = token_f1(given, tokens(answer))
+        if f1 > best.f1:
+            best = Best(index, f1)
+    return best
+
+
+def _contained(text: str, answers: Sequence[str]) -> int | None:
+    given = _normalized(text)
+    hits = (i for i, answer in enumerate(answers) if _holds(text, given, answer))
+    return next(hits, None)
+
+
+def _holds(text: str, given: str, answer: str) -> bool:
+    """Tell whether an answer is given; one of signs only has to be the whole text (21.17)."""
+    wanted = _normalized(answer)
+    return contains_whole(given, wanted) if wanted else text == answer.strip()
+
+
+def _normalized(text: str) -> str:
+    return strip_ends(_expand(fold(text)))
+
+
+def _expand(lowered: str) -> str:
+    return lowered.replace("u.s.", "united states")
+
+
+def _parse_rubric(raw: object) -> Rubric | str:
+    """Return the rubric, or what is wrong with it."""
+    if not isinstance(raw, dict):
+        return "free_response requires a structured rubric (an object)"
+    if raw.get("type", RUBRIC_TYPE) != RUBRIC_TYPE:
+        return f"free_response rubric type must be {RUBRIC_TYPE}"
+    accepted = _answers(raw.get("accepted_answers"))
+    if accepted is None:
+        return "free_response rubric accepted_answers must be a list of non-blank strings"
+    rejected = raw.get("rejected_answers")
+    checked = () if rejected is None else _answers(rejected)
+    if checked is None:
+        return "free_response rubric rejected_answers must be a non-empty list of non-blank strings"
+    least = raw.get("min_token_f1", 1.0)
+    if isinstance(least, bool) or not isinstance(least, int | float) or not 0 <= least <= 1:
+        return "free_response rubric min_token_f1 must be a number from 0 to 1"
+    return Rubric(accepted, checked, float(least))
+
+
+def _answers(raw: object) -> tuple[str, ...] | None:
+    if not isinstance(raw, list | tuple) or not raw:
+        return None
+    if not all(isinstance(item, str) and item.strip() for item in raw):
+        return None
+    return tuple(raw)
 
 
 def _advice(row_eval: Mapping[str, object]) -> Iterator[Advice]:
     """Yield the keys of a rubric that nothing reads (contract 21.18)."""
-    rubric, known = row_eval.get("rubric"), scorer.RUBRIC_KEYS
+    rubric, known = row_eval.get("rubric"), RUBRIC_KEYS
     if isinstance(rubric, Mapping):
         for key in sorted(rubric.keys() - known):
             yield Advice("unknown-key", f"unknown key eval.rubric.{key}{meant([key], known)}")
 
 
+def _colliding(task: TaskView) -> Iterator[str]:
+    """Yield accepted and rejected answers that are one text for the scorer.
+
+    An accepted answer may quote a rejected one; that is no collision.
+    """
+    rubric = _parse_rubric(task.resources.value("rubric"))
+    if isinstance(rubric, str):
+        return
+    rejected = [norm(text) for text in rubric.rejected]
+    for index, text in enumerate(rubric.accepted):
+        if norm(text) in rejected:
+            other = f"rejected_answers[{rejected.index(norm(text))}]"
+            yield f"accepted_answers[{index}] and {other} of the rubric are the same for the scorer"
+
+
 FAMILY = Family(
-    name="free_response",
+    name=NAME,
     candidate_kind="text",
     input=FieldSection(
         "input", (Field("prompt", TEXT, required=True), Field("context", TEXT_OR_OBJECT))
@@ -32,6 +222,7 @@ FAMILY = Family(
             Field("reference_answer", TEXT, lane=Lane.HIDDEN),
         ),
     ),
-    scorer=scorer,
+    scorer=TextVerifier(verify, configuration_problem),
     advice=_advice,
+    audit=AuditRules(rules=(collisions(_colliding),), asks=("prompt",)),
 )

@@ -14,6 +14,7 @@ from securebench.benchmark.families import (
     short_answer,
     terminal_task,
 )
+from securebench.benchmark.families.audit_rules import AuditRules
 from securebench.benchmark.resources import Lane
 from securebench.core.spelling import meant_or_known
 
@@ -95,6 +96,12 @@ def text_verifier(family: str) -> TextVerifier | None:
     """Return the scoring algorithm of a text family, or None for every other name."""
     known = FAMILIES.get(family)
     return None if known is None else known.scorer
+
+
+def audit_rules_for(family: str) -> AuditRules:
+    """Return what a family brings to an audit; for every other name what holds for all."""
+    known = FAMILIES.get(family)
+    return AuditRules() if known is None else known.audit
 
 
 def eval_visibility_for(family: str, key: str) -> Lane:

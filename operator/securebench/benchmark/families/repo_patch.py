@@ -4,6 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
+from securebench.benchmark.families.audit_rules import (
+    AnswerRule,
+    AuditProblem,
+    AuditRules,
+    TaskRepository,
+    TaskRule,
+    TrialRule,
+)
 from securebench.benchmark.families.base import Advice, Family, TaskView
 from securebench.benchmark.families.fields import (
     COMMAND,
@@ -19,11 +27,15 @@ from securebench.benchmark.families.fields import (
     object_of,
 )
 from securebench.benchmark.families.verification import CheckRequest, PatchPlan
+from securebench.benchmark.patch.gold_patch import patch_without_effect, why_not_whole
 from securebench.benchmark.resources import Lane
+from securebench.core.json_values import object_at
 from securebench.core.names import REPO_PATCH
 
 PATCHES = ("setup_patch", "test_patch", "control")
 """Keys of ``eval.tests`` whose values are patches."""
+
+_KEYS_OF_POLICY = ("allow_paths", "allow_sensitive_paths", "patch_preserved_paths")
 
 _PATCH: Schema = {
     **object_of({"source": {"const": "inline"}, "patch": TEXT}, "source", "patch"),
@@ -31,9 +43,7 @@ _PATCH: Schema = {
     "pattern": "\\S",
     "description": "a non-empty string or {source: inline, patch: <non-empty string>}",
 }
-CANDIDATE_POLICY: Schema = object_of(
-    dict.fromkeys(("allow_paths", "allow_sensitive_paths", "patch_preserved_paths"), PATTERNS)
-)
+CANDIDATE_POLICY: Schema = object_of(dict.fromkeys(_KEYS_OF_POLICY, PATTERNS))
 
 
 def _tests_of(timeout: Schema) -> Schema:
@@ -106,10 +116,14 @@ def patch_plan(task: TaskView) -> PatchPlan:
 def _patches(task: TaskView) -> Iterator[tuple[str, str]]:
     tests = _tests(task)
     for name in PATCHES:
-        value = tests.get(name)
-        text = value.get("patch") if isinstance(value, Mapping) else value
-        if isinstance(text, str):
+        text = _text_of(tests.get(name))
+        if text is not None:
             yield f"eval.tests.{name}", text
+
+
+def _text_of(patch: object) -> str | None:
+    text = patch.get("patch") if isinstance(patch, Mapping) else patch
+    return text if isinstance(text, str) else None
 
 
 def _tests(task: TaskView) -> Mapping[str, object]:
@@ -123,6 +137,89 @@ def _advice(row_eval: Mapping[str, object]) -> Iterator[Advice]:
         message = "without allow_paths only the default deny list protects the tests"
         yield Advice("allow-paths", message)
 
+
+CHECKS_PHASE = "checks"
+"""Phase of a record whose tests ran (contract 14.5.1)."""
+
+
+def gold_patch(task: TaskView, reference: str | None) -> str | None:
+    """Return the patch that solves a task: of its row, else the reference answer if it is one."""
+    written = task.resources.value("gold_patch")
+    if isinstance(written, str) and written.strip():
+        return written
+    return reference if reference is not None and reference.startswith("diff --git ") else None
+
+
+def _allow_paths(task: TaskView, reference: str | None) -> Iterator[AuditProblem]:
+    """Judge the gold patch as a candidate would be judged (contract 14.5.3)."""
+    policy = patch_plan(task).candidate_policy
+    if not policy.allow:
+        message = "the row has no allow_paths; an agent may change every file but the default ones"
+        yield AuditProblem(message, "list the folders that a solution needs in allow_paths")
+    gold = gold_patch(task, reference)
+    if gold is None:
+        message = "there is no gold patch to compare with allow_paths"
+        remedy = "add eval.gold_patch, or a reference answer in oracle/answers.jsonl"
+        yield AuditProblem(message, remedy, checked=False)
+    elif reason := why_not_whole(gold, policy):
+        message = f"the gold patch would be refused or cut: {reason}"
+        yield AuditProblem(message, "correct candidate_policy, or the gold patch")
+
+
+def _base_candidate(task: TaskView, reference: str | None) -> str | None:
+    gold = gold_patch(task, reference)
+    return None if gold is None else patch_without_effect(gold, patch_plan(task).candidate_policy)
+
+
+def _base_problem(record: Mapping[str, object]) -> AuditProblem | None:
+    if record["passed"]:
+        message = "its tests pass on the base, without any fix"
+        return AuditProblem(message, "add a test that needs the fix")
+    if object_at(record, "verifier_metadata").get("phase") != CHECKS_PHASE:
+        return AuditProblem("its tests did not run on the base", "correct tests and image")
+    return None
+
+
+def _repository(task: TaskView, reference: str | None) -> TaskRepository:
+    tests, gold = _tests(task), gold_patch(task, reference)
+    own = tests.get("workdir")
+    base = str(task.environment.get("workdir") or "")
+    folder = own if isinstance(own, str) else base
+    patches = () if gold is None else (_text_of(tests.get("setup_patch")), gold)
+    return TaskRepository(
+        folder=(folder if folder.startswith("/") else f"{base}/{folder}").strip("/"),
+        base_commit=str(task.resources.value("base_commit")),
+        patches=tuple(patch for patch in patches if patch is not None),
+    )
+
+
+AUDIT = AuditRules(
+    rules=(TaskRule("allow-paths", "{} gold patches are permitted whole", _allow_paths),),
+    answers=AnswerRule(
+        "gold-passes",
+        "the tests of {} gold patches pass",
+        AuditProblem(
+            "its tests fail with the gold patch",
+            "correct the gold patch, the tests, base_commit or the image",
+        ),
+    ),
+    trials=(
+        TrialRule(
+            "base-fails",
+            "the tests of {} bases fail",
+            _base_candidate,
+            AuditProblem(
+                "the pack has no gold patch that changes a file,"
+                " so no patch without effect is known",
+                "add the gold patch, or see yourself that the tests fail on the base",
+                checked=False,
+            ),
+            _base_problem,
+        ),
+    ),
+    settings=frozenset(_KEYS_OF_POLICY),
+    repository=_repository,
+)
 
 FAMILY = Family(
     name=REPO_PATCH,
@@ -150,4 +247,5 @@ FAMILY = Family(
     patches=_patches,
     advice=_advice,
     cross_problems=_cross_problems,
+    audit=AUDIT,
 )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from securebench.benchmark.families.audit_rules import AuditRules
 from securebench.benchmark.families.base import Family, TaskView
 from securebench.benchmark.families.fields import (
     ANYTHING,
@@ -88,4 +89,5 @@ FAMILY = Family(
     has_checker=True,
     record_metadata=_record_metadata,
     never_written=frozenset({"expected_state"}),
+    audit=AuditRules(settings=frozenset({"needed_commands"})),
 )

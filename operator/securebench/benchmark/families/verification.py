@@ -3,37 +3,42 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, NamedTuple
 
 from securebench.benchmark.patch.candidate_policy import CandidatePolicy
 from securebench.benchmark.patch.judgement import PatchJudgement, judge_patch
+from securebench.benchmark.scorers.result import VerifierConfigurationError
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
+    from securebench.benchmark.resources import ResourceBundle
     from securebench.benchmark.scorers.result import VerificationResult
 
 SEPARATE, SHARED = ISOLATIONS = ("separate", "shared")
 """Values of ``tests.isolation``: candidate and tests in containers of their own, or in one."""
 
 
-class TextVerifier(Protocol):
-    """A scoring algorithm that runs no code of anybody."""
+class TextVerifier(NamedTuple):
+    """A scoring algorithm that runs no code of anybody.
 
-    def verify(
-        self,
-        candidate_text: str | None,
-        public: Mapping[str, object],
-        hidden: Mapping[str, object],
-    ) -> VerificationResult:
-        """Judge one candidate; raise VerifierConfigurationError for an unusable row."""
-        ...
+    Attributes:
+        verify: Judges a candidate, None counts as empty, by the public and the hidden values;
+            raises VerifierConfigurationError for an unusable row.
+        configuration_problem: Says of the same values why no candidate can be judged, or None.
+    """
 
-    def configuration_problem(
-        self, public: Mapping[str, object], hidden: Mapping[str, object]
-    ) -> str | None:
-        """Return why the row cannot be judged, or None."""
-        ...
+    verify: Callable[[str | None, Mapping[str, object], Mapping[str, object]], VerificationResult]
+    configuration_problem: Callable[[Mapping[str, object], Mapping[str, object]], str | None]
+
+
+def passes(scorer: TextVerifier, resources: ResourceBundle, text: str) -> bool:
+    """Tell whether an answer passes; with a row that cannot be judged none does."""
+    try:
+        verdict = scorer.verify(text, resources.agent_payload(), resources.hidden_payload())
+    except VerifierConfigurationError:
+        return False
+    return verdict.passed
 
 
 @dataclass(frozen=True, slots=True)

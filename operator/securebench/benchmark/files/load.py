@@ -8,16 +8,21 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from securebench.benchmark.files.assets import asset_source
-from securebench.benchmark.pack.compile import BenchmarkPack, CompiledTask, compile_rows
 from securebench.benchmark.pack.environment import EnvironmentProblem, environment_problems
 from securebench.benchmark.pack.lane_plan import TASK_FILE, check_task_file, materialization_plan
 from securebench.benchmark.pack.oracle import ANSWERS_FILE
 from securebench.benchmark.pack.paths import PathError, safe_relative_path
 from securebench.benchmark.pack.references import asset_root, each_reference
+from securebench.benchmark.pack.task import BenchmarkPack, CompiledTask, compile_rows
 from securebench.benchmark.reading.manifest import BenchmarkManifest, in_file_order, parse_manifest
 from securebench.benchmark.reading.plain import PlainProblem, check_encoding, decoded
-from securebench.benchmark.reading.row_errors import once_per_cause, row_error
-from securebench.benchmark.reading.rows import RawLine, lines_problem, split_lines
+from securebench.benchmark.reading.rows import (
+    RawLine,
+    lines_problem,
+    once_per_cause,
+    row_error,
+    split_lines,
+)
 from securebench.benchmark.resources import Component
 from securebench.core.errors import ConfigErrors, InvalidInputError, PackError
 

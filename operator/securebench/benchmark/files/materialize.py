@@ -1,4 +1,4 @@
-"""Writes the planned lanes of a task to the volume."""
+"""Writes the lanes of a task as ``pack.lane_plan`` plans them."""
 
 from __future__ import annotations
 
@@ -8,8 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from securebench.benchmark.files.assets import asset_source
-from securebench.benchmark.pack.lane_plan import ORACLE, TASK_FILE, AssetMount, LaneSet, lane_layout
-from securebench.benchmark.pack.references import CHECKER, FileReference, asset_root
+from securebench.benchmark.pack.lane_plan import ORACLE, TASK_FILE, LaneSet, lane_plan
 from securebench.benchmark.resources import Lane
 from securebench.core.errors import InvariantViolationError, StorageError
 from securebench.files.durable import FILE_MODE, fsync_folder, make_folder
@@ -38,33 +37,27 @@ def write_lanes(
         PackError: The plan or an asset does not hold; nothing was written then.
         StorageError: The volume did not do what was asked.
     """
-    layout = lane_layout(task, task_file)
-    sources = [
-        (path, item, None if item.reference is None else _source(task, pack_root, item.reference))
-        for path, item in layout
-    ]
+    plan = lane_plan(task, task_file)
+    sources = {
+        file.path: asset_source(pack_root, file.root, file.reference)
+        for file in plan.files
+        if file.reference is not None
+    }
     try:
         _clear(lanes_dir)
-        for path, item, source in sources:
-            _write(lanes_dir / path, item.content, source)
+        for file in plan.files:
+            _write(lanes_dir / file.path, file.content, sources.get(file.path))
         _sync_folders(lanes_dir)
     except OSError as error:
         reason = error.strerror or "unknown reason"
         raise StorageError(f"the lanes of a task cannot be written: {reason}") from None
+    folders = {path for path, source in sources.items() if source.is_dir()}
     return LaneSet(
         public_digest=tree_digest(lanes_dir / "public"),
         evaluation_inputs_digest=tree_digest(lanes_dir / "evaluation_inputs"),
         hidden_digest=tree_digest(lanes_dir / "hidden"),
-        asset_mounts=tuple(
-            AssetMount(path.removeprefix("public/"), item.path, source.is_dir())
-            for path, item, source in sources
-            if source is not None and path.startswith("public/assets/")
-        ),
-        checker_is_folder=any(
-            source is not None and source.is_dir()
-            for _, item, source in sources
-            if item.reference is not None and item.reference.name == CHECKER
-        ),
+        asset_mounts=plan.asset_mounts(folders),
+        checker_is_folder=plan.has_checker_folder(folders),
     )
 
 
@@ -90,10 +83,6 @@ def write_answer(answer: ReferenceAnswer, lanes_dir: Path) -> str:
         reason = error.strerror or "unknown reason"
         raise StorageError(f"a reference answer cannot be written: {reason}") from None
     return tree_digest(folder)
-
-
-def _source(task: SecureBenchTask, pack_root: Path, reference: FileReference) -> Path:
-    return asset_source(pack_root, asset_root(task, reference.lane), reference)
 
 
 def _clear(lanes_dir: Path) -> None:

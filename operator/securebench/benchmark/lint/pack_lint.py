@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from securebench.benchmark.families.registry import EVAL_VISIBILITY, FAMILIES
 from securebench.benchmark.pack.environment import WITHOUT_EFFECT
 from securebench.benchmark.pack.paths import is_at_or_below, safe_relative_path
-from securebench.benchmark.reading.row_rules import (
+from securebench.benchmark.reading.rows import (
     ASSET_KEYS,
     ASSET_KEYS_WITHOUT_EFFECT,
     verifier_configuration_problem,
@@ -20,7 +20,7 @@ from securebench.core.spelling import meant
 
 if TYPE_CHECKING:
     from securebench.benchmark.files.load import CheckedPack
-    from securebench.benchmark.pack.compile import CompiledTask
+    from securebench.benchmark.pack.task import CompiledTask
     from securebench.benchmark.reading.manifest import BenchmarkManifest
     from securebench.benchmark.reading.plain import KeyPath
     from securebench.benchmark.reading.rows import BenchmarkRow

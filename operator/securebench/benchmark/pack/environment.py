@@ -1,13 +1,13 @@
-"""Environment keys that have a meaning (contract 5.1, 10, 12.1)."""
+"""Environment keys that have a meaning, and names of images (contract 5.1, 10, 12.1)."""
 
 from __future__ import annotations
 
+import re
 from pathlib import PurePosixPath
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from securebench.benchmark.families.fields import is_positive, is_text
 from securebench.benchmark.families.registry import FAMILIES
-from securebench.benchmark.pack.image_reference import image_problem
 from securebench.benchmark.pack.paths import PathError, is_at_or_below
 from securebench.core.spelling import meant_or_known
 
@@ -28,6 +28,25 @@ WITHOUT_EFFECT = ("packages", "env", "setup", "network", "resources")
 """Known names that nothing reads."""
 
 ENVIRONMENT_KEYS = frozenset({IMAGE, "workdir", "timeout_seconds", MATERIALIZE, *WITHOUT_EFFECT})
+
+
+MAX_IMAGE_NAME: Final = 255
+"""Characters of host and repository together."""
+
+# The grammar of github.com/distribution/reference, which the kubelet's runtimes use.
+_HOST = (
+    r"(?:[a-zA-Z0-9](?:[a-zA-Z0-9-]*[a-zA-Z0-9])?(?:\.[a-zA-Z0-9](?:[a-zA-Z0-9-]*[a-zA-Z0-9])?)*"
+)
+_HOST += r"|\[[a-fA-F0-9:]+\])(?::[0-9]+)?"
+_PART = r"[a-z0-9]+(?:(?:\.|_|__|-+)[a-z0-9]+)*"
+_TAG = r"\w[\w.-]{0,127}"
+_DIGEST = r"[A-Za-z][A-Za-z0-9]*(?:[-_+.][A-Za-z][A-Za-z0-9]*)*:[0-9a-fA-F]{32,}"
+_NAME: Final = re.compile(rf"(?:{_HOST}/)?{_PART}(?:/{_PART})*", re.ASCII)
+_TAGGED: Final = re.compile(
+    r"(?P<name>[^@]+?)(?::(?P<tag>[^:/@]*))?(?:@(?P<digest>.*))?", re.DOTALL
+)
+_TAG_FORM: Final = re.compile(_TAG, re.ASCII)
+_DIGEST_FORM: Final = re.compile(_DIGEST, re.ASCII)
 
 
 class EnvironmentProblem(NamedTuple):
@@ -78,6 +97,29 @@ def environment_problems(task: SecureBenchTask) -> Iterator[EnvironmentProblem]:
         workspace_target(task)
     except PathError as error:
         yield EnvironmentProblem("workdir", error.reason)
+
+
+def image_problem(image: str) -> str | None:
+    """Return why a text cannot be the name of an image, or None.
+
+    Args:
+        image: ``[host/]repository[:tag][@digest]``.
+    """
+    if any(each.isspace() for each in image):
+        return f"{image!r} is no image reference: it holds a blank"
+    parts = _TAGGED.fullmatch(image)
+    name, tag, digest = parts.group("name", "tag", "digest") if parts else (image, None, None)
+    if digest is not None and _DIGEST_FORM.fullmatch(digest) is None:
+        return f"{image!r} is no image reference: {digest!r} is no digest (sha256:<64 hex digits>)"
+    if tag is not None and _TAG_FORM.fullmatch(tag) is None:
+        return f"{image!r} is no image reference: {tag!r} is no tag"
+    if _NAME.fullmatch(name) is None:
+        is_large = _NAME.fullmatch(name.lower()) is not None
+        why = "small letters only" if is_large else f"{name!r} is no name of a repository"
+        return f"{image!r} is no image reference: {why}"
+    if len(name) > MAX_IMAGE_NAME:
+        return f"an image name has more than {MAX_IMAGE_NAME} characters"
+    return None
 
 
 def workspace_target(task: SecureBenchTask) -> str:

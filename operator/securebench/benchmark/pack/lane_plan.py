@@ -19,7 +19,9 @@ from securebench.benchmark.pack.paths import (
     resource_file_name,
 )
 from securebench.benchmark.pack.references import (
+    CHECKER,
     FileReference,
+    asset_root,
     checker_reference,
     eval_reference,
     public_assets,
@@ -29,7 +31,7 @@ from securebench.benchmark.resources import Component, Lane, Resource, ResourceE
 from securebench.core.errors import PackError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Collection, Iterator
 
     from securebench.benchmark.pack.task import SecureBenchTask
 
@@ -125,6 +127,50 @@ class LaneSet:
     oracle_digest: str = ""
 
 
+class LaneFile(NamedTuple):
+    """One file or folder of a task's lanes.
+
+    Attributes:
+        path: Below the folder of the lanes.
+        place: Below the workspace of whom the lane is for.
+        content: Bytes of a JSON file, or None for what the pack has.
+        reference: What of the pack it is, or None for JSON.
+        root: Asset root of the reference as the manifest has it, else empty.
+    """
+
+    path: str
+    place: str
+    content: bytes | None
+    reference: FileReference | None
+    root: str
+
+
+class LanePlan(NamedTuple):
+    """Everything that lies in a task's lanes; no path equals or lies below another one."""
+
+    files: tuple[LaneFile, ...]
+
+    def asset_mounts(self, folders: Collection[str]) -> tuple[AssetMount, ...]:
+        """Return the read-only public assets in row order.
+
+        Args:
+            folders: Paths of the plan that are folders of the pack; only the disk knows.
+        """
+        return tuple(
+            AssetMount(file.path.removeprefix("public/"), file.place, file.path in folders)
+            for file in self.files
+            if file.path.startswith("public/assets/")
+        )
+
+    def has_checker_folder(self, folders: Collection[str]) -> bool:
+        """Tell whether what a checker names is one of these folders."""
+        return any(
+            file.path in folders
+            for file in self.files
+            if file.reference is not None and file.reference.name == CHECKER
+        )
+
+
 def materialization_plan(task: SecureBenchTask, component: str) -> MaterializationPlan:
     """Return what a component gets on disk; nothing is read or written.
 
@@ -167,10 +213,8 @@ def json_file(value: object) -> bytes:
     return f"{text}\n".encode()
 
 
-def lane_layout(
-    task: SecureBenchTask, task_file: str = TASK_FILE
-) -> tuple[tuple[str, PlannedFile], ...]:
-    """Return every file of a task's lanes with its path below the folder of the lanes.
+def lane_plan(task: SecureBenchTask, task_file: str = TASK_FILE) -> LanePlan:
+    """Return what lies in a task's lanes; nothing is read or written.
 
     Args:
         task: A compiled task.
@@ -179,9 +223,9 @@ def lane_layout(
     Raises:
         PackError: The plan does not hold.
     """
-    layout = tuple(_layout(task, task_file))
-    check_collisions(path for path, _ in layout)
-    return layout
+    files = tuple(_lane_files(task, task_file))
+    check_collisions(file.path for file in files)
+    return LanePlan(files)
 
 
 def _planned(task: SecureBenchTask, component: Component) -> Iterator[PlannedFile]:
@@ -228,26 +272,33 @@ def _json(component: Component, root: str, resource: Resource) -> PlannedFile:
     return PlannedFile(component, path, json_file(resource.value), None)
 
 
-def _layout(task: SecureBenchTask, task_file: str) -> Iterator[tuple[str, PlannedFile]]:
+def _lane_files(task: SecureBenchTask, task_file: str) -> Iterator[LaneFile]:
     agent = materialization_plan(task, Component.AGENT)
     task_path = check_task_file(agent, task_file)
     payload = PlannedFile(Component.AGENT, task_path, json_file(task.agent_payload()), None)
     read_only = 0
     for item in (*agent.files, payload):
         if item.reference is not None and item.read_only:
-            yield f"public/assets/{read_only}", item
+            yield _lane_file(f"public/assets/{read_only}", task, item)
             read_only += 1
         else:
-            yield f"public/files/{item.path}", item
+            yield _lane_file(f"public/files/{item.path}", task, item)
     for item in materialization_plan(task, Component.TEST_SANDBOX).files:
         if item.path.startswith(f"{EVALUATION_ROOT}/"):
-            yield f"evaluation_inputs/{_below(item.path, EVALUATION_ROOT)}", item
+            path = f"evaluation_inputs/{_below(item.path, EVALUATION_ROOT)}"
+            yield _lane_file(path, task, item)
     public = {
         f"{EVALUATOR_ROOT}/{resource.name}.json" for resource in task.resources.in_lane(Lane.PUBLIC)
     }
     for item in materialization_plan(task, Component.EVALUATOR).files:
         folder = "hidden/public" if item.path in public else "hidden"
-        yield f"{folder}/{_below(item.path, EVALUATOR_ROOT)}", item
+        yield _lane_file(f"{folder}/{_below(item.path, EVALUATOR_ROOT)}", task, item)
+
+
+def _lane_file(path: str, task: SecureBenchTask, item: PlannedFile) -> LaneFile:
+    reference = item.reference
+    root = "" if reference is None else asset_root(task, reference.lane)
+    return LaneFile(path, item.path, item.content, reference, root)
 
 
 def _below(path: str, root: str) -> str:

@@ -18,7 +18,7 @@ from securebench.benchmark.pack.paths import (
     safe_relative_path,
 )
 from securebench.benchmark.pack.task import ASSETS
-from securebench.benchmark.reading.row_rules import ASSET, ASSET_KEYS
+from securebench.benchmark.reading.rows import ASSET, ASSET_KEYS
 from securebench.benchmark.resources import Component, Lane, Resource
 
 if TYPE_CHECKING:

@@ -1,14 +1,36 @@
-"""A row after compilation: resources with lanes, environment, extraction, verification."""
+"""Tasks: rows compiled to resources with lanes (contract 7)."""
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
+from copy import deepcopy
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, NamedTuple
 
-from securebench.benchmark.families.registry import FAMILIES
-from securebench.benchmark.resources import Resource, ResourceBundle, lane_named
-from securebench.core.errors import PackError
+from securebench.benchmark.families.registry import (
+    FAMILIES,
+    eval_visibility_for,
+)
+from securebench.benchmark.pack.environment import unknown_environment_keys
+from securebench.benchmark.reading.manifest import in_file_order
+from securebench.benchmark.reading.rows import (
+    BenchmarkRow,
+    RawLine,
+    parse_rows,
+    row_error,
+    row_from_object,
+    row_problems,
+)
+from securebench.benchmark.resources import Lane, Resource, ResourceBundle, lane_named
+from securebench.core.digests import json_digest
+from securebench.core.errors import ConfigErrors, PackError
 from securebench.core.json_values import object_in
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from securebench.benchmark.reading.manifest import BenchmarkManifest
 
 ASSETS = "assets"
 """Name of the resource that lists a task's public assets; never written as JSON."""
@@ -77,6 +99,169 @@ class SecureBenchTask:
         return self.resources.resource_summary()
 
 
+@dataclass(frozen=True, slots=True)
+class BenchmarkPack:
+    """A manifest and the lines of a task file; lines are parsed when the pack is compiled.
+
+    Args:
+        manifest: A manifest that holds.
+        lines: Not blank, in file order.
+        tasks_path: Task file as the user named it.
+    """
+
+    manifest: BenchmarkManifest
+    lines: tuple[RawLine, ...]
+    tasks_path: str | None = None
+
+
+class CompiledTask(NamedTuple):
+    """A task and the row that it comes from."""
+
+    row: BenchmarkRow
+    task: SecureBenchTask
+
+
+class Compiled(NamedTuple):
+    """Tasks that hold and the defects of the other rows, both in file order."""
+
+    tasks: tuple[CompiledTask, ...]
+    errors: tuple[PackError, ...]
+
+
+def compile_rows(pack: BenchmarkPack, *, limit: int | None = None) -> Compiled:
+    """Compile the first rows of a pack without raising.
+
+    Args:
+        pack: See BenchmarkPack.
+        limit: Rows behind this many are not read at all; None reads all.
+    """
+    parsed = parse_rows(pack.lines, pack.manifest, path=pack.tasks_path, limit=limit)
+    tasks: list[CompiledTask] = []
+    errors = list(parsed.errors)
+    for row in parsed.rows:
+        problems = list(_row_problems(row))
+        errors += [
+            row_error(row.context, text, path=pack.tasks_path, line=row.line) for text in problems
+        ]
+        if not problems:
+            tasks.append(CompiledTask(row, _task(row, pack.manifest)))
+    return Compiled(tuple(tasks), tuple(in_file_order(errors)))
+
+
+def compile_benchmark_pack(
+    pack: BenchmarkPack, *, limit: int | None = None
+) -> tuple[SecureBenchTask, ...]:
+    """Return the tasks of a pack, in file order.
+
+    Args:
+        pack: See BenchmarkPack.
+        limit: Rows behind this many are not read at all; None reads all.
+
+    Raises:
+        ConfigErrors: One PackError per defect, in file order.
+    """
+    compiled = compile_rows(pack, limit=limit)
+    if compiled.errors:
+        raise ConfigErrors(compiled.errors)
+    return tuple(item.task for item in compiled.tasks)
+
+
+def compile_benchmark_row(
+    row: BenchmarkRow | Mapping[str, object], *, manifest: BenchmarkManifest
+) -> SecureBenchTask:
+    """Return the task of one row.
+
+    Args:
+        row: A row, or a JSON object in the form of one.
+        manifest: Its pack's manifest.
+
+    Raises:
+        ConfigErrors: One PackError per defect.
+    """
+    if isinstance(row, BenchmarkRow):
+        parsed: BenchmarkRow | None = row
+        problems: list[str] = []
+    else:
+        parsed, problems = row_from_object(row, manifest)
+    if parsed is not None:
+        problems += [f"{parsed.context}{problem}" for problem in _row_problems(parsed)]
+    if parsed is None or problems:
+        raise ConfigErrors([PackError(problem) for problem in problems])
+    return _task(parsed, manifest)
+
+
+def _row_problems(row: BenchmarkRow) -> Iterator[str]:
+    yield from row_problems(row.family, row.input, row.eval)
+    for unknown in unknown_environment_keys(row.environment):
+        yield unknown.reason
+    names = Counter([*row.input, *([ASSETS] if row.assets else []), *row.eval])
+    for name in sorted(name for name, count in names.items() if count > 1):
+        yield f"Duplicate compiled resource name {name!r}"
+
+
+def _task(row: BenchmarkRow, manifest: BenchmarkManifest) -> SecureBenchTask:
+    return SecureBenchTask(
+        id=row.id,
+        benchmark_id=manifest.id,
+        task_type=row.family,
+        metadata=_metadata(row, manifest),
+        resources=ResourceBundle(tuple(_resources(row))),
+    )
+
+
+def _resources(row: BenchmarkRow) -> Iterator[Resource]:
+    for name, value in row.input.items():
+        yield _resource(name, Lane.PUBLIC, value)
+    if row.assets:
+        yield _resource(ASSETS, Lane.PUBLIC, [dict(asset) for asset in row.assets])
+    for name, value in row.eval.items():
+        yield _resource(name, eval_visibility_for(row.family, name), value)
+
+
+def _resource(name: str, lane: Lane, value: object) -> Resource:
+    return Resource(name, lane, resource_kind(value), deepcopy(value))
+
+
+def _metadata(row: BenchmarkRow, manifest: BenchmarkManifest) -> dict[str, object]:
+    return {
+        **deepcopy(dict(row.metadata)),
+        "benchmark_pack": {
+            "id": manifest.id,
+            "version": manifest.version,
+            "manifest_path": manifest.path,
+        },
+        "environment": deepcopy({**manifest.default_environment, **row.environment}),
+        "asset_roots": {
+            "public": manifest.asset_roots.public,
+            "eval": manifest.asset_roots.eval,
+        },
+        "asset_defaults": {"read_only": manifest.asset_read_only},
+    }
+
+
+def row_digest(task: SecureBenchTask) -> str:
+    """Return the digest of a compiled row: everything but the place of the pack.
+
+    Args:
+        task: A compiled task; all its values are JSON.
+    """
+    pack = task.metadata.get("benchmark_pack")
+    metadata = {
+        **task.metadata,
+        "benchmark_pack": {**pack, "manifest_path": None} if isinstance(pack, Mapping) else None,
+    }
+    row = {
+        "id": task.id,
+        "benchmark_id": task.benchmark_id,
+        "task_type": task.task_type,
+        "metadata": metadata,
+        "resources": [
+            [item.name, item.visibility.value, item.kind, item.value] for item in task.resources
+        ],
+    }
+    return json_digest(row)
+
+
 def task_from_spec(spec: Mapping[str, object]) -> SecureBenchTask:
     """Return the task of a mapping with the fields of SecureBenchTask.
 
@@ -107,19 +292,22 @@ def resource_kind(value: object) -> str:
 def _bundle(resources: object) -> ResourceBundle:
     if isinstance(resources, Mapping):
         return ResourceBundle.from_mapping(
-            {key: _resource({"name": key, **_object(item, key)}) for key, item in resources.items()}
+            {
+                key: _spec_resource({"name": key, **_object(item, key)})
+                for key, item in resources.items()
+            }
         )
     if isinstance(resources, list | tuple):
         return ResourceBundle(
             tuple(
-                _resource(_object(item, f"resources[{index}]"))
+                _spec_resource(_object(item, f"resources[{index}]"))
                 for index, item in enumerate(resources)
             )
         )
     raise PackError("task spec resources must be a list or an object")
 
 
-def _resource(item: Mapping[str, object]) -> Resource:
+def _spec_resource(item: Mapping[str, object]) -> Resource:
     kind = item.get("kind", resource_kind(item.get("value")))
     if not isinstance(kind, str):
         raise PackError("task spec resource kind must be a string")

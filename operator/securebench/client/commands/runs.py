@@ -10,7 +10,7 @@ from securebench.client.watch.follow import run_state
 from securebench.cluster.port import ObjectKind, Raw
 from securebench.core.errors import InvalidInputError
 from securebench.core.json_values import object_at
-from securebench.run.api.enums import CancelMode
+from securebench.run.api.field_types import CancelMode
 
 _HEADER = ("NAME", "RUN ID", "STATE", "DONE", "PASSED", "CREATED")
 

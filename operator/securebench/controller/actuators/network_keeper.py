@@ -23,7 +23,7 @@ from securebench.run.decide.reconcile import Deletion
 from securebench.run.layout import probe_name
 from securebench.run.plan.model import Role, RunPlan
 from securebench.run.pods.canary import canary_pod, control_pod
-from securebench.run.state.entries import Isolated
+from securebench.run.state.history import Isolated
 
 
 class NetworkKeeper:

@@ -10,7 +10,7 @@ from securebench.controller.settings.parts import AccessMode, PodTemplateRules, 
 from securebench.controller.settings.settings import Settings
 from securebench.core.errors import ConfigErrors, SpecError
 from securebench.run.api.models import BenchmarkRunSpec, Toleration
-from securebench.run.plan.agent_plan import Overlays
+from securebench.run.plan.build import Overlays
 from securebench.run.plan.model import PodPolicy, PodUserNamespaces, RunPolicy, TaskLimits
 from securebench.run.pods.canary import KUBELET_TARGET, ProbeTarget
 

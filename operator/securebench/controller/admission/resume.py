@@ -16,7 +16,7 @@ from securebench.protocol.volume import JOURNAL, RECORD
 from securebench.run.api.models import BenchmarkRunSpec
 from securebench.run.layout import attempt_folder, run_folder
 from securebench.run.plan.model import RunPlan
-from securebench.run.state.entries import Finished, Kept
+from securebench.run.state.history import Finished, Kept
 from securebench.run.state.tally import KEPT_ON_RESUME
 
 

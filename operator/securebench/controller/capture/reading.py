@@ -18,7 +18,7 @@ from securebench.core.clock import Clock
 from securebench.run.decide.machine import Capture
 from securebench.run.plan.model import AttemptKey, LaunchKey, RunPlan
 from securebench.run.state.attempts import Doubt, Finish
-from securebench.run.state.entries import ReadBegun
+from securebench.run.state.history import ReadBegun
 
 CAPTURE_BYTES: Final = 8 << 20
 """Memory for one capture without a patch: four times a text or a stream of 1 MiB, and the rest."""

@@ -41,8 +41,7 @@ from securebench.run.plan.model import AttemptKey, LaunchKey, Role, RunPlan
 from securebench.run.pods.harness import harness_pod
 from securebench.run.pods.verify.verifier import verifier_pod
 from securebench.run.state.attempts import Finish, Lost
-from securebench.run.state.entries import LaunchBegun, LaunchLost
-from securebench.run.state.history import open_attempts
+from securebench.run.state.history import LaunchBegun, LaunchLost, open_attempts
 
 logger = logging.getLogger(__name__)
 

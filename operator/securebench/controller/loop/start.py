@@ -46,10 +46,16 @@ from securebench.core.version import VERSION
 from securebench.files.durable import make_folder, replace_file
 from securebench.protocol.audit_result import PackAudit
 from securebench.run.api.models import BenchmarkRunSpec
-from securebench.run.plan.agent_plan import Overlays
-from securebench.run.plan.build import PlanInputs, build_plan, require_audit, selected, spec_harness
+from securebench.run.plan.build import (
+    Overlays,
+    PlanInputs,
+    build_plan,
+    require_audit,
+    selected,
+    spec_harness,
+)
 from securebench.run.plan.model import RunIdentity, RunPlan, TaskLimits
-from securebench.run.state.entries import Kept
+from securebench.run.state.history import Kept
 
 ANSWERS = "oracle.jsonl"
 """In the folder of an oracle's run: the reference answers as they were when it started."""

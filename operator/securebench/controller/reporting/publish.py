@@ -25,7 +25,7 @@ from securebench.run.api.conditions import ConditionStatus, ConditionType, Condi
 from securebench.run.decide.notices import changes, losses, started
 from securebench.run.plan.model import RunPlan
 from securebench.run.state.attempts import Lost
-from securebench.run.state.entries import Isolated
+from securebench.run.state.history import Isolated
 
 logger = logging.getLogger(__name__)
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 
 from securebench.core.errors import InvalidInputError
 from securebench.run.api.conditions import Reason
-from securebench.run.api.enums import CancelMode, IsolationRequirement
+from securebench.run.api.field_types import CancelMode, IsolationRequirement
 from securebench.run.api.models import BenchmarkRunSpec
 from securebench.run.decide.reconcile import Controls, Halt
 

@@ -11,7 +11,7 @@ from securebench.controller.volume.index import IndexEntry
 from securebench.controller.volume.store import RunStore
 from securebench.run.api.conditions import Condition
 from securebench.run.plan.model import RunPlan
-from securebench.run.state.entries import Kept
+from securebench.run.state.history import Kept
 
 
 @dataclass(frozen=True, slots=True)

@@ -27,7 +27,7 @@ from securebench.run.records.record import (
 from securebench.run.records.record_line import record_line
 from securebench.run.records.summary import RecordFacts, run_summary
 from securebench.run.state.attempts import Doubt, Finish, Usage
-from securebench.run.state.entries import (
+from securebench.run.state.history import (
     Closed,
     Entry,
     Finished,
@@ -35,8 +35,8 @@ from securebench.run.state.entries import (
     ReadBegun,
     RunBound,
     RunEnded,
+    run_history,
 )
-from securebench.run.state.history import run_history
 from securebench.run.state.tally import total_usage
 
 logger = logging.getLogger(__name__)

@@ -13,8 +13,7 @@ from securebench.core.rates import BACKOFF_LIMIT_SECONDS, BACKOFF_SECONDS, MAX_U
 from securebench.protocol.bounds import GIB, RECORD_BYTES
 from securebench.protocol.bounds import CandidateBounds as CaptureBounds
 from securebench.protocol.gateway import GatewayLimits
-from securebench.run.api.enums import TaintEffect, TolerationOperator
-from securebench.run.api.field_types import quantity
+from securebench.run.api.field_types import TaintEffect, TolerationOperator, quantity
 
 _CAPTURE = CaptureBounds()
 _GATEWAY = GatewayLimits()

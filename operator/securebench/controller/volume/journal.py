@@ -21,24 +21,24 @@ from pydantic import TypeAdapter, ValidationError
 
 from securebench.core.errors import JournalCorruptError, StorageError
 from securebench.files.durable import fsync_folder
-from securebench.run.state import entries
-from securebench.run.state.entries import Entry
+from securebench.run.state import history
+from securebench.run.state.history import Entry
 
 _TYPES: dict[str, type[Entry]] = {
     kind.__name__: kind
     for kind in (
-        entries.RunBound,
-        entries.Opened,
-        entries.Closed,
-        entries.Isolated,
-        entries.LaunchBegun,
-        entries.ReadBegun,
-        entries.LaunchLost,
-        entries.Produced,
-        entries.Verified,
-        entries.Finished,
-        entries.Kept,
-        entries.RunEnded,
+        history.RunBound,
+        history.Opened,
+        history.Closed,
+        history.Isolated,
+        history.LaunchBegun,
+        history.ReadBegun,
+        history.LaunchLost,
+        history.Produced,
+        history.Verified,
+        history.Finished,
+        history.Kept,
+        history.RunEnded,
     )
 }
 _ADAPTERS: dict[str, TypeAdapter[Entry]] = {

@@ -1,6 +1,6 @@
-"""Strings with a rule: names, paths, digests, quantities.
+"""Closed lists of words, and strings with a rule: names, paths, digests, quantities.
 
-Each type checks with a message that a user understands; the same pattern and
+Each type of a string checks with a message that a user understands; the same pattern and
 message become a CEL rule of the CRD.
 """
 
@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 from decimal import Decimal
+from enum import StrEnum
 from typing import Annotated
 
 from pydantic import BeforeValidator, Field, GetCoreSchemaHandler, GetJsonSchemaHandler
@@ -232,3 +233,61 @@ Quantity = Annotated[
     str, BeforeValidator(_number_text), Field(max_length=MAX_QUANTITY), QuantityText()
 ]
 """CPU cores or bytes."""
+
+
+class DangerousCommand(StrEnum):
+    """A command that needs a capability in the verifier container."""
+
+    CHROOT = "chroot"
+
+
+class IsolationRequirement(StrEnum):
+    """How sure a run must be that its Pods have no network."""
+
+    VERIFIED = "Verified"
+    DECLARED = "Declared"
+
+
+class IsolationGap(StrEnum):
+    """What a network plugin may leave open when the run allows it."""
+
+    NODE = "Node"
+
+
+class CancelMode(StrEnum):
+    """How a run is cancelled."""
+
+    NONE = ""
+    GRACEFUL = "Graceful"
+    IMMEDIATE = "Immediate"
+
+
+class PodRetention(StrEnum):
+    """Which finished Pods stay."""
+
+    ALL = "All"
+    FAILED = "Failed"
+    NONE = "None"
+
+
+class LaneRetention(StrEnum):
+    """What happens to a finished task's inputs on the volume."""
+
+    DELETE = "Delete"
+    KEEP = "Keep"
+
+
+class TolerationOperator(StrEnum):
+    """How a toleration compares."""
+
+    EXISTS = "Exists"
+    EQUAL = "Equal"
+
+
+class TaintEffect(StrEnum):
+    """What a taint does; the empty string matches all."""
+
+    ANY = ""
+    NO_SCHEDULE = "NoSchedule"
+    PREFER_NO_SCHEDULE = "PreferNoSchedule"
+    NO_EXECUTE = "NoExecute"

@@ -16,29 +16,27 @@ from securebench.run.api.base import (
     ONE_SOURCE,
     ApiModel,
 )
-from securebench.run.api.enums import (
-    CancelMode,
-    DangerousCommand,
-    IsolationGap,
-    IsolationRequirement,
-    LaneRetention,
-    PodRetention,
-    TaintEffect,
-    TolerationOperator,
-)
 from securebench.run.api.field_types import (
+    CancelMode,
     ConfigKey,
+    DangerousCommand,
     Digest,
     EnvName,
     Glob,
+    IsolationGap,
+    IsolationRequirement,
     LabelKey,
     LabelValue,
+    LaneRetention,
     ObjectName,
     OptionalName,
     PackPath,
+    PodRetention,
     Quantity,
     RunId,
     SafePath,
+    TaintEffect,
+    TolerationOperator,
     quantity,
 )
 

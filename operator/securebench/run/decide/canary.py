@@ -22,7 +22,7 @@ from securebench.run.observe.waiting import Waiting, pod_waiting
 from securebench.run.plan.model import PodUserNamespaces, Role
 from securebench.run.pods.canary import ProbeTarget
 from securebench.run.records.labels import Runtime, runtime_of
-from securebench.run.state.entries import Isolated
+from securebench.run.state.history import Isolated
 
 PROBING = (Role.CONTROL, Role.CANARY)
 

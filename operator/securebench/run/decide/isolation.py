@@ -8,7 +8,7 @@ from dataclasses import replace
 from securebench.protocol.messages import CLOSED, OPEN
 from securebench.run.plan.model import PodUserNamespaces, RunPlan
 from securebench.run.pods.canary import GATEWAY_TARGET, ProbeTarget
-from securebench.run.state.entries import Isolated
+from securebench.run.state.history import Isolated
 
 NO_CANARY = Isolated(
     verified=False,

@@ -8,7 +8,7 @@ from securebench.run.decide import canary, gateway
 from securebench.run.decide.canary import CanaryCheck, CanaryMemory, CanarySeen, CanaryStep
 from securebench.run.decide.gateway import GatewayMemory, GatewaySeen, GatewayStep
 from securebench.run.decide.policies import Repair
-from securebench.run.state.entries import Isolated
+from securebench.run.state.history import Isolated
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from fnmatch import fnmatchcase
+from typing import Final
 
-from securebench.agents.harness_config import CommandHarness, HarnessConfig, ProviderHarness
-from securebench.agents.registry import agent_named, forwarded, harness_config, harness_digest
+from securebench.agents.harness_config import LATEST, CommandHarness, HarnessConfig, ProviderHarness
+from securebench.agents.registry import (
+    agent_named,
+    cli_named,
+    forwarded,
+    harness_config,
+    harness_digest,
+)
 from securebench.benchmark.pack.task import SecureBenchTask
 from securebench.benchmark.reading.manifest import BenchmarkManifest
 from securebench.benchmark.scorers.dangerous_commands import VerificationPolicy
@@ -16,11 +23,15 @@ from securebench.core.digests import json_digest
 from securebench.core.errors import ConfigErrors, InvalidInputError, SpecError
 from securebench.core.names import AUDIT, PURPOSE_LABEL
 from securebench.protocol.audit_result import PackAudit
+from securebench.protocol.sidecar import NO_PROXY
 from securebench.run.api.models import BenchmarkRunSpec, TaskSelector
-from securebench.run.plan.agent_plan import Overlays, agent_plan, egress_plan
 from securebench.run.plan.model import (
+    PROVIDER_URL,
+    AgentPlan,
+    EgressPlan,
     HarnessPlan,
     PodPolicy,
+    ProviderPlan,
     RunIdentity,
     RunPlan,
     RunPolicy,
@@ -33,6 +44,13 @@ DIGESTED_RESOURCES = frozenset({"requests", "limits", "workspace"})
 DIGESTED_ISOLATION = frozenset({"require", "allow"})
 """Fields of the spec that the policy digest reads, by name: with a field that a later version adds
 the digests of runs under way would change, and they could not go on."""
+
+
+_NO_PROXIES: Final = {"NO_PROXY": NO_PROXY, "no_proxy": NO_PROXY}
+"""A proxy of the image is none for the sidecar."""
+
+Overlays = Mapping[str, Mapping[str, str]]
+"""By harness type: the image of each version, and under ``LATEST`` one of these versions."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -218,3 +236,71 @@ def _harness_plan(inputs: PlanInputs, harness: HarnessConfig) -> HarnessPlan:
         ),
         agent=agent,
     )
+
+
+def agent_plan(harness: ProviderHarness, overlays: Overlays, begun_with: str = "") -> AgentPlan:
+    """Return how a tool runs in a task's image.
+
+    Args:
+        harness: With the version that the tester wants.
+        overlays: What the administrator offers.
+        begun_with: Version that this run, or the one that it continues, began with; empty: none
+            was chosen yet. ``latest`` may mean another one by now.
+
+    Raises:
+        SpecError: That version is not offered.
+    """
+    offered = {
+        version: image
+        for version, image in overlays.get(harness.type, {}).items()
+        if version != LATEST
+    }
+    version = _version(harness, overlays, begun_with)
+    if version not in offered:
+        raise SpecError(_not_offered(harness, version, sorted(offered)))
+    cli = cli_named(harness.type)
+    return AgentPlan(
+        overlay=offered[version],
+        overlay_path=cli.overlay_path,
+        home=cli.home,
+        version=version,
+        environment=_NO_PROXIES | dict(cli.environment(PROVIDER_URL)),
+        preflight=cli.preflight,
+        search=cli.search,
+    )
+
+
+def egress_plan(harness: HarnessConfig, spec: BenchmarkRunSpec) -> EgressPlan | None:
+    """Return the egress of a run's harness Pods, or None for no network at all."""
+    provider = _provider_plan(harness, spec) if isinstance(harness, ProviderHarness) else None
+    if provider is None and not harness.allowed_domains:
+        return None
+    return EgressPlan(domains=harness.allowed_domains, provider=provider)
+
+
+def _provider_plan(harness: ProviderHarness, spec: BenchmarkRunSpec) -> ProviderPlan:
+    cli = cli_named(harness.type)
+    if spec.provider is None:
+        raise SpecError(f"spec.provider: harness type {harness.type} needs provider.secretRef")
+    return ProviderPlan(
+        name=cli.provider.name,
+        host=cli.provider.host,
+        secret=spec.provider.secret_ref.name,
+        key=cli.key,
+        allow_external_tools=harness.allow_external_tools,
+        max_requests=harness.max_requests,
+        max_tokens=harness.max_tokens,
+    )
+
+
+def _version(harness: ProviderHarness, overlays: Overlays, begun_with: str) -> str:
+    if harness.version != LATEST:
+        return harness.version
+    return begun_with or overlays.get(harness.type, {}).get(LATEST, LATEST)
+
+
+def _not_offered(harness: ProviderHarness, version: str, offered: list[str]) -> str:
+    what = f"spec.harness.config.version: {harness.type} {version} is not installed here"
+    if not offered:
+        return f"{what}: the chart's value settings.overlays names no image for {harness.type}"
+    return f"{what}; there is {', '.join(offered)}"

@@ -14,9 +14,8 @@ from securebench.benchmark.families.verification import CheckRequest
 from securebench.benchmark.pack.environment import MATERIALIZE, workspace_target
 from securebench.benchmark.pack.lane_plan import check_task_file, materialization_plan
 from securebench.benchmark.pack.references import checker_reference
-from securebench.benchmark.pack.row_digest import row_digest
-from securebench.benchmark.pack.task import SecureBenchTask
-from securebench.benchmark.reading.row_rules import verifier_configuration_problem
+from securebench.benchmark.pack.task import SecureBenchTask, row_digest
+from securebench.benchmark.reading.rows import verifier_configuration_problem
 from securebench.benchmark.scorers.dangerous_commands import (
     FAILURE_PHASE,
     FAILURE_REASON,
@@ -27,8 +26,14 @@ from securebench.benchmark.scorers.dangerous_commands import (
 )
 from securebench.core.reasons import VERIFIER_CONFIGURATION
 from securebench.protocol.extraction import Extraction
-from securebench.run.plan.agent_plan import PROVIDER_URL
-from securebench.run.plan.model import CheckPlan, Refusal, SourcePlan, TaskPlan, VerifierKind
+from securebench.run.plan.model import (
+    PROVIDER_URL,
+    CheckPlan,
+    Refusal,
+    SourcePlan,
+    TaskPlan,
+    VerifierKind,
+)
 
 VERIFIER_STDERR = "verifier_stderr"
 """Key of a denial's metadata that becomes a field of the record."""

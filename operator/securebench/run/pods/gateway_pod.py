@@ -19,7 +19,7 @@ from securebench.run.pods.parts.frame import labels as pod_labels
 from securebench.run.pods.sidecar import audience
 
 if TYPE_CHECKING:
-    from securebench.run.plan.egress_plan import EgressPlan, ProviderPlan
+    from securebench.run.plan.model import EgressPlan, ProviderPlan
 
 DEADLINE_SECONDS: Final = 7 * 24 * 3600
 """Last resort, as every Pod has one; a gateway lives as long as its run."""

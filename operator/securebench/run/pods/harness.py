@@ -24,7 +24,7 @@ from securebench.run.pods.parts.containers import (
     temporary_mount,
 )
 from securebench.run.pods.parts.frame import Containers, Frame, Manifest, launch_frame, pod
-from securebench.run.pods.parts.mounts import (
+from securebench.run.pods.parts.volumes import (
     asset_mounts,
     asset_places,
     courier_workspace_mount,

@@ -9,8 +9,7 @@ from securebench.run.pods.parts.commands import Phase
 from securebench.run.pods.parts.frame import TASK_IMAGE_PULL_POLICY
 
 if TYPE_CHECKING:
-    from securebench.run.plan.egress_plan import AgentPlan
-    from securebench.run.plan.model import RunPlan, TaskPlan
+    from securebench.run.plan.model import AgentPlan, RunPlan, TaskPlan
     from securebench.run.pods.parts.frame import Manifest
 
 OVERLAY: Final = "overlay"

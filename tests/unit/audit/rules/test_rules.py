@@ -5,13 +5,16 @@ import json
 import pytest
 
 from securebench.audit.findings import FindingOutcome, Rule
-from securebench.audit.rules.allow_paths import check_allow_paths
-from securebench.audit.rules.collisions import check_collisions
+from securebench.audit.rules.families import check_task_rules
 from securebench.audit.rules.lint import check_lint
 from securebench.audit.rules.null_answers import check_null_answers
 from securebench.audit.subject import load_subject
 from securebench.benchmark.lint.pack_lint import lint_harness
 from unit.audit.audit_packs import GOLD, choice, code, deferred, free, repo, short, write_pack
+
+
+def of_rule(name, subject):
+    return [each for each in check_task_rules(subject) if each.rule == name]
 
 
 def told(findings):
@@ -83,7 +86,7 @@ POLICIES = {
 def test_allow_paths(case, tmp_path):
     row, answers, want = POLICIES[case]
 
-    found = told(check_allow_paths(write_pack(tmp_path, row, answers=answers)))
+    found = told(of_rule("allow-paths", write_pack(tmp_path, row, answers=answers)))
 
     if not want:
         assert found == [("passed", "1 gold patches are permitted whole")]
@@ -168,7 +171,7 @@ ALIKE = {
 def test_collisions(case, tmp_path):
     row, want = ALIKE[case]
 
-    found = check_collisions(write_pack(tmp_path, row))
+    found = of_rule("collisions", write_pack(tmp_path, row))
 
     assert [each.message for each in found if each.outcome is FindingOutcome.FAILED] == want
 

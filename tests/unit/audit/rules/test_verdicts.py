@@ -2,17 +2,17 @@
 
 import pytest
 
-from securebench.audit.auditor import RUN_RULES, Means, audit
-from securebench.audit.base_pack import patch_without_effect, write_base_pack
-from securebench.audit.findings import FindingOutcome, Rule
+from securebench.audit.auditor import Means, audit, every_rule, run_rules
+from securebench.audit.findings import FindingOutcome
 from securebench.audit.rules.verdicts import (
-    check_base_fails,
+    check_answers,
     check_flaky,
-    check_gold_passes,
     check_nop,
-    check_oracle,
+    check_trial,
 )
 from securebench.audit.subject import load_subject
+from securebench.audit.trial_pack import candidates, write_trial_pack
+from securebench.benchmark.families.registry import FAMILIES
 from securebench.benchmark.patch.candidate_policy import CandidatePolicy
 from securebench.benchmark.patch.judgement import judge_patch
 from securebench.core.errors import ClusterError
@@ -26,6 +26,21 @@ def subject(tmp_path):
 
 def record(task, *, passed, phase="checks", **more):
     return {"task_id": task, "passed": passed, "verifier_metadata": {"phase": phase}, **more}
+
+
+(BASE_FAILS,) = FAMILIES["repo_patch"].audit.trials
+
+
+def check_oracle(subject, records):
+    return [each for each in check_answers(subject, records) if each.rule == "oracle"]
+
+
+def check_gold_passes(subject, records):
+    return [each for each in check_answers(subject, records) if each.rule == "gold-passes"]
+
+
+def check_base_fails(subject, records):
+    return check_trial(BASE_FAILS, subject, candidates(subject, BASE_FAILS), records)
 
 
 DEFERRED = ("not_checked", "task 'tool'", "the family 'tool_call' has no verifier")
@@ -150,7 +165,7 @@ def test_a_patch_without_effect(case, tmp_path):
     row, want = PATCHES[case]
     subject = write_pack(tmp_path, row)
 
-    patch = patch_without_effect(subject, subject.tasks[0])
+    patch = candidates(subject, BASE_FAILS)["fix"]
 
     assert patch == want
     if patch is not None:
@@ -162,10 +177,12 @@ def test_the_pack_of_the_bases_holds_their_rows_and_answers(tmp_path):
     subject = write_pack(tmp_path / "pack", *rows)
     (tmp_path / "base").mkdir()
 
-    tasks = write_base_pack(subject, tmp_path / "base")
+    made = candidates(subject, BASE_FAILS)
+    assert made == {"fix": MODE, "new": None}
+    write_trial_pack(subject, tmp_path / "base", {"fix": MODE})
 
     written = load_subject(tmp_path / "base/manifest.yaml", tmp_path / "base/tasks.jsonl")
-    assert [task.id for task in tasks] == [task.id for task in written.tasks] == ["fix"]
+    assert [task.id for task in written.tasks] == ["fix"]
     assert written.checked.errors == written.answer_errors == ()
     assert written.answers["fix"].text == MODE
 
@@ -173,7 +190,7 @@ def test_the_pack_of_the_bases_holds_their_rows_and_answers(tmp_path):
 def test_a_base_without_a_patch_is_not_checked(tmp_path):
     subject = write_pack(tmp_path, repo("new", gold=NEW))
 
-    (found,) = check_base_fails(subject, [], subject.tasks)
+    (found,) = check_base_fails(subject, [])
 
     assert (found.outcome, found.object) == (FindingOutcome.NOT_CHECKED, "task 'new'")
 
@@ -187,7 +204,7 @@ class Cluster:
     def run_pack(self, folder, kind, limit):
         names = sorted(path.name for path in folder.iterdir())
         self.runs.append((folder.name, kind, limit, names))
-        passed = kind == "oracle" and not folder.name.endswith("-base")
+        passed = kind == "oracle" and not folder.name.endswith("-base-fails")
         return [record(task, passed=passed) for task in ("add", "fix")]
 
 
@@ -199,11 +216,11 @@ def test_the_pack_is_run_as_often_as_asked(subject):
     assert [run[:3] for run in cluster.runs] == [
         *[("pack", "oracle", None)] * 2,
         *[("pack", "nop", None)] * 2,
-        ("pack-base", "oracle", None),
+        ("pack-base-fails", "oracle", None),
     ]
     assert cluster.runs[-1][3] == ["manifest.yaml", "oracle", "tasks.jsonl"]
     assert not [each for each in found if each.outcome is FindingOutcome.FAILED]
-    assert {each.rule for each in found} == set(Rule)
+    assert {each.rule for each in found} == set(every_rule())
 
 
 def test_a_pack_under_other_names_is_run_from_a_copy(tmp_path):
@@ -224,7 +241,7 @@ def test_a_cluster_that_refuses_leaves_the_run_rules_unchecked(subject):
     def run_pack(*_):
         raise ClusterError("the API server\nrefused")
 
-    found = [each for each in audit(subject, Means(run_pack=run_pack)) if each.rule in RUN_RULES]
+    found = [each for each in audit(subject, Means(run_pack=run_pack)) if each.rule in run_rules()]
 
     assert {each.outcome for each in found} == {FindingOutcome.NOT_CHECKED}
     assert {each.message for each in found} == {"the pack could not be run: the API server refused"}

@@ -10,7 +10,7 @@ from securebench.benchmark.families.registry import (
 )
 from securebench.benchmark.families.repo_patch import candidate_policy
 from securebench.benchmark.pack.task import SecureBenchTask
-from securebench.benchmark.reading.row_rules import row_problems, verifier_configuration_problem
+from securebench.benchmark.reading.rows import row_problems, verifier_configuration_problem
 from securebench.benchmark.resources import Lane, Resource, ResourceBundle
 
 GOOD = {

@@ -9,7 +9,7 @@ from securebench.benchmark.files.load import (
     load_tasks,
     pack_file,
 )
-from securebench.benchmark.pack.compile import compile_benchmark_pack
+from securebench.benchmark.pack.task import compile_benchmark_pack
 from securebench.core.errors import ConfigErrors, PackError
 
 TERMINAL = {

@@ -7,18 +7,18 @@ import pytest
 
 from securebench.benchmark.files import materialize
 from securebench.benchmark.files.materialize import write_answer, write_lanes
-from securebench.benchmark.pack.compile import compile_benchmark_row
 from securebench.benchmark.pack.lane_plan import (
     AssetMount,
     MaterializationPlan,
     check_task_file,
     json_file,
+    lane_plan,
     materialization_plan,
 )
 from securebench.benchmark.pack.oracle import ReferenceAnswer
 from securebench.benchmark.pack.paths import PathError
 from securebench.benchmark.pack.references import each_reference
-from securebench.benchmark.pack.task import task_from_spec
+from securebench.benchmark.pack.task import compile_benchmark_row, task_from_spec
 from securebench.benchmark.reading.manifest import BenchmarkManifest
 from securebench.benchmark.resources import Component
 from securebench.core.errors import (
@@ -108,6 +108,36 @@ PLANS = {
 @pytest.mark.parametrize("component", PLANS)
 def test_plans(component):
     assert list(materialization_plan(FULL, component).paths) == PLANS[component]
+
+
+LANES = {
+    "public/files/securebench/public/instructions.json": json_file("do it"),
+    "public/assets/0": ("data/in.csv", "assets/"),
+    "public/files/notes": ("notes", "assets/"),
+    "public/assets/1": ("lib", "assets/"),
+    "evaluation_inputs/checker.json": json_file({"source": "pytest", "path": "checks/test_it.py"}),
+    "evaluation_inputs/needed_commands.json": json_file([]),
+    "evaluation_inputs/geo/cases": ("securebench/evaluation_inputs/geo/cases", "hidden/"),
+    "evaluation_inputs/bin/run.sh": ("securebench/evaluation_inputs/bin/run.sh", "hidden/"),
+    "evaluation_inputs/checks/test_it.py": (
+        "securebench/evaluation_inputs/checks/test_it.py",
+        "hidden/",
+    ),
+    "hidden/public/instructions.json": json_file("do it"),
+}
+
+
+def test_the_plan_of_the_lanes_says_what_lies_where():
+    plan = lane_plan(FULL)
+    planned = {file.path: file.content or (file.place, file.root) for file in plan.files}
+    assert planned.pop("public/files/task.json") == json_file(FULL.agent_payload())
+    assert planned == LANES
+    folders = {"public/assets/1", "evaluation_inputs/geo/cases"}
+    assert plan.asset_mounts(folders) == (
+        AssetMount("assets/0", "data/in.csv", is_folder=False),
+        AssetMount("assets/1", "lib", is_folder=True),
+    )
+    assert not plan.has_checker_folder(folders)
 
 
 def test_read_only_flags():

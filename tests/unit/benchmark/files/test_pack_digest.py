@@ -4,8 +4,7 @@ import os
 import pytest
 
 from securebench.benchmark.files.pack_digest import pack_digest
-from securebench.benchmark.pack.compile import compile_benchmark_row
-from securebench.benchmark.pack.row_digest import row_digest
+from securebench.benchmark.pack.task import compile_benchmark_row, row_digest
 from securebench.benchmark.reading.manifest import AssetRoots, BenchmarkManifest
 from securebench.core.errors import StorageError
 

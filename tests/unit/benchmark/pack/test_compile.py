@@ -2,7 +2,7 @@ import json
 
 import pytest
 
-from securebench.benchmark.pack.compile import (
+from securebench.benchmark.pack.task import (
     BenchmarkPack,
     SecureBenchTask,
     compile_benchmark_pack,

@@ -5,8 +5,8 @@ import json
 import pytest
 
 from securebench.benchmark.files.load import read_answers
-from securebench.benchmark.pack.compile import compile_benchmark_row
 from securebench.benchmark.pack.oracle import ReferenceAnswer, reference_answers
+from securebench.benchmark.pack.task import compile_benchmark_row
 from securebench.benchmark.reading.manifest import BenchmarkManifest
 from securebench.core.digests import content_digest
 from securebench.core.errors import ConfigErrors, PackError

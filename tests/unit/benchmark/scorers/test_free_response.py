@@ -4,7 +4,7 @@ import time
 
 import pytest
 
-from securebench.benchmark.scorers.free_response import (
+from securebench.benchmark.families.free_response import (
     STOP_WORDS,
     configuration_problem,
     token_f1,

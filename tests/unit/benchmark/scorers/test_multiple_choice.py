@@ -2,7 +2,7 @@
 
 import pytest
 
-from securebench.benchmark.scorers.multiple_choice import configuration_problem, verify
+from securebench.benchmark.families.multiple_choice import configuration_problem, verify
 from securebench.benchmark.scorers.result import VerifierConfigurationError
 from securebench.core.errors import ConfigError
 

@@ -4,8 +4,8 @@ import time
 
 import pytest
 
+from securebench.benchmark.families.short_answer import configuration_problem, number_in, verify
 from securebench.benchmark.scorers.result import VerifierConfigurationError
-from securebench.benchmark.scorers.short_answer import configuration_problem, number_in, verify
 
 
 @pytest.mark.parametrize(

@@ -15,7 +15,7 @@ from securebench.controller.runtime import run_ledger
 from securebench.controller.runtime.reading_budget import ReadingBudget
 from securebench.controller.runtime.run_ledger import RunLedger
 from securebench.controller.volume.journal import read_entries
-from securebench.run.state.entries import Closed, ReadBegun
+from securebench.run.state.history import Closed, ReadBegun
 from support.build import FakeClock, VirtualLoop, inline
 from support.operator_world import World
 

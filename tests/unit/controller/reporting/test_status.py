@@ -7,8 +7,7 @@ from securebench.run.api.conditions import ConditionStatus, ConditionType, Condi
 from securebench.run.api.status import MAX_REASONS
 from securebench.run.plan.model import RunPlan
 from securebench.run.state.attempts import Finish, Outcome
-from securebench.run.state.entries import Isolated, RunEnded
-from securebench.run.state.history import RunHistory, run_history
+from securebench.run.state.history import Isolated, RunEnded, RunHistory, run_history
 from support.build import NOW, many_tasks, plan_of
 from support.manifest_samples import text_task
 from support.records import SCHEMA

@@ -12,7 +12,7 @@ from securebench.controller.volume.journal import (
     read_entries,
 )
 from securebench.core.errors import JournalCorruptError, StorageError
-from securebench.run.state.entries import (
+from securebench.run.state.history import (
     Isolated,
     LaunchBegun,
 )

@@ -4,7 +4,7 @@ from pathlib import Path
 
 from securebench.controller.volume.journal import Journal
 from securebench.run.state.attempts import Lost, Usage
-from securebench.run.state.entries import Finished, LaunchLost, Produced
+from securebench.run.state.history import Finished, LaunchLost, Produced
 from support.build import HARNESS, KEY, lost_launch
 
 BEFORE_NETWORKS = Path(__file__).parents[3] / "golden/journals/before_networks.jsonl"

@@ -9,8 +9,7 @@ from pydantic import ValidationError
 
 from securebench.core.errors import SpecError
 from securebench.run.api.base import ApiModel
-from securebench.run.api.enums import CancelMode, IsolationRequirement, PodRetention
-from securebench.run.api.field_types import quantity
+from securebench.run.api.field_types import CancelMode, IsolationRequirement, PodRetention, quantity
 from securebench.run.api.models import BenchmarkRunSpec
 
 MINIMAL = {"pack": {"volume": {"path": "smoke"}}, "harness": {"type": "command"}}

@@ -26,7 +26,7 @@ from securebench.run.decide.isolation import NO_CANARY
 from securebench.run.observe.pods import pod_view
 from securebench.run.plan.model import PodUserNamespaces, Role
 from securebench.run.pods.canary import canary_pod, control_pod
-from securebench.run.state.entries import Isolated
+from securebench.run.state.history import Isolated
 from support.build import DOMAINS, NOW, FakeClock, ended, plan_of, pod_status, running, waiting
 from support.fake_cluster import FakeCluster
 from support.manifest_samples import RUN_UID, pods, run_plan, text_task

@@ -9,11 +9,9 @@ from securebench.run.decide.machine import Begin, Capture, Wait, attempt_step
 from securebench.run.decide.reconcile import Controls, ObservedState, reconcile
 from securebench.run.observe.pods import pod_view
 from securebench.run.observe.stage import Ended, InProgress, Interrupted, launch_stage
-from securebench.run.plan.egress_plan import AgentPlan
-from securebench.run.plan.model import LaunchKey, Role, RunPolicy, pod_name
+from securebench.run.plan.model import AgentPlan, LaunchKey, Role, RunPolicy, pod_name
 from securebench.run.state.attempts import CommandReport, Finish, Lost, Outcome, Usage, usage_of
-from securebench.run.state.entries import LaunchBegun, LaunchLost, Produced
-from securebench.run.state.history import run_history
+from securebench.run.state.history import LaunchBegun, LaunchLost, Produced, run_history
 from support.build import (
     DOMAINS,
     HARNESS,

@@ -4,7 +4,7 @@ import pytest
 
 from securebench.run.decide.isolation import judge
 from securebench.run.pods.canary import ProbeTarget
-from securebench.run.state.entries import Isolated
+from securebench.run.state.history import Isolated
 
 TARGETS = (
     ProbeTarget("api-server", "10.96.0.1", 443, "tcp"),

@@ -8,8 +8,7 @@ from securebench.run.decide.machine import Begin, Wait, attempt_step
 from securebench.run.observe.stage import Interrupted, launch_stage
 from securebench.run.plan.model import LaunchKey, Role, RunPolicy, VerifierKind
 from securebench.run.state.attempts import Finish, Lost, Outcome
-from securebench.run.state.entries import LaunchBegun, LaunchLost, Produced
-from securebench.run.state.history import run_history
+from securebench.run.state.history import LaunchBegun, LaunchLost, Produced, run_history
 from support.build import (
     DISRUPTED,
     HARNESS,

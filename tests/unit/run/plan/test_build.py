@@ -2,7 +2,7 @@ from dataclasses import replace
 
 import pytest
 
-from securebench.benchmark.pack.compile import compile_benchmark_row
+from securebench.benchmark.pack.task import compile_benchmark_row
 from securebench.benchmark.reading.manifest import parse_manifest
 from securebench.core.digests import json_digest
 from securebench.core.errors import ConfigErrors, SpecError

@@ -2,7 +2,7 @@ import pytest
 
 from securebench.agents.harness_config import CommandHarness
 from securebench.benchmark.families.verification import CodePlan
-from securebench.benchmark.pack.compile import compile_benchmark_row
+from securebench.benchmark.pack.task import compile_benchmark_row
 from securebench.benchmark.reading.manifest import parse_manifest
 from securebench.benchmark.scorers.dangerous_commands import VerificationPolicy
 from securebench.core.errors import PackError

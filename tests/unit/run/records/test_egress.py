@@ -13,7 +13,7 @@ from securebench.controller.volume.egress_log import merge_logs
 from securebench.controller.volume.store import RunStore
 from securebench.gateway.relay.account import MODELS
 from securebench.protocol.volume import EGRESS
-from securebench.run.plan.egress_plan import AgentPlan, EgressPlan
+from securebench.run.plan.model import AgentPlan, EgressPlan
 from securebench.run.records.labels import IsolationLabel
 from securebench.run.records.record import RecordContext, RecordTexts, candidate_record
 from securebench.run.records.summary import run_summary

@@ -5,7 +5,7 @@ import pytest
 from securebench.core.errors import InvariantViolationError
 from securebench.run.plan.model import AttemptKey, LaunchKey, Role
 from securebench.run.state.attempts import Finish, Outcome, Usage
-from securebench.run.state.entries import (
+from securebench.run.state.history import (
     Finished,
     Isolated,
     Kept,
@@ -16,8 +16,9 @@ from securebench.run.state.entries import (
     RunBound,
     RunEnded,
     Verified,
+    open_attempts,
+    run_history,
 )
-from securebench.run.state.history import open_attempts, run_history
 from support.build import (
     HARNESS,
     KEY,

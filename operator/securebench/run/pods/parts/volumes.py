@@ -1,9 +1,22 @@
-"""Volumes of a Pod and their mounts."""
+"""Volumes of Pods, what containers mount from them, and how a workspace is laid out.
+
+Harness and check Pods lay it out alike.
+"""
 
 from __future__ import annotations
 
-from securebench.run.layout import SHARED_MEMORY
+from typing import TYPE_CHECKING, Protocol
+
+from securebench.run import layout
+from securebench.run.plan.model import LaunchKey, Role
 from securebench.run.pods.parts.sizes import SHARED_MEMORY_BYTES, mebibytes
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from securebench.benchmark.pack.lane_plan import LaneSet
+    from securebench.run.plan.model import RunPlan, TaskPlan
+    from securebench.run.pods.parts.frame import Manifest
 
 RESULTS = "results"
 WORKSPACE = "workspace"
@@ -66,7 +79,7 @@ def shared_memory(container: str) -> dict[str, object]:
 
 def shared_memory_mount(container: str) -> dict[str, object]:
     """Return the mount of a container's own /dev/shm."""
-    return mount(f"shm-{container}", SHARED_MEMORY)
+    return mount(f"shm-{container}", layout.SHARED_MEMORY)
 
 
 def mount(
@@ -86,3 +99,125 @@ def mount(
     if read_only:
         result["readOnly"] = True
     return result
+
+
+OPEN_MODE = "0777"
+"""Of folders that the courier makes for the task image's user, whoever that is."""
+
+
+def lane_mount(plan: RunPlan, task: TaskPlan, lane: str, path: str) -> Manifest:
+    """Return the read-only mount of a lane."""
+    sub_path = layout.lane_folder(plan.identity.uid, task.index, lane)
+    return mount(RESULTS, path, sub_path=sub_path, read_only=True)
+
+
+def asset_mounts(plan: RunPlan, task: TaskPlan, lanes: LaneSet) -> list[Manifest]:
+    """Return the mounts of the read-only public assets at their places in the workspace."""
+    public = layout.lane_folder(plan.identity.uid, task.index, layout.LANE_PUBLIC)
+    return [
+        mount(
+            RESULTS,
+            inside(task, asset.mount),
+            sub_path=f"{public}/{asset.lane_path}",
+            read_only=True,
+        )
+        for asset in lanes.asset_mounts
+    ]
+
+
+def asset_places(lanes: LaneSet) -> list[str]:
+    """Return where read-only public assets lie, relative to the workspace."""
+    return [asset.mount for asset in lanes.asset_mounts]
+
+
+def parent_folders(places: Iterable[str]) -> list[dict[str, str]]:
+    """Return the courier's folders above mount points in the workspace, outermost first.
+
+    Left to the container runtime they would belong to root, and the task could not write beside
+    the mounts.
+
+    Args:
+        places: Mount points relative to the workspace.
+    """
+    parents: dict[str, None] = {}
+    for place in places:
+        parts = place.split("/")[:-1]
+        parents |= dict.fromkeys("/".join(parts[: end + 1]) for end in range(len(parts)))
+    return [
+        {"path": f"{layout.COURIER_WORKSPACE}/{parent}", "mode": OPEN_MODE}
+        for parent in sorted(parents)
+    ]
+
+
+def courier_workspace_mount(folders: Sequence[object]) -> Manifest:
+    """Return the courier's mount of the workspace, writable only to make folders in it."""
+    return mount(WORKSPACE, layout.COURIER_WORKSPACE, read_only=not folders)
+
+
+def inside(task: TaskPlan, place: str) -> str:
+    """Return the absolute path of a place in the workspace."""
+    return f"{task.workspace.rstrip('/')}/{place}"
+
+
+class PatchDigests(Protocol):
+    """What the operator wrote beside a patch; ``run.state.attempts.SealedPatch`` is one."""
+
+    @property
+    def applied_digest(self) -> str:
+        """Digest of what is applied."""
+        ...
+
+    @property
+    def declared_digest(self) -> str:
+        """Digest of what that declares."""
+        ...
+
+
+class SealedMounts(Protocol):
+    """A sealed candidate; ``securebench.run.state.attempts.SealedCandidate`` is one."""
+
+    @property
+    def launch(self) -> int:
+        """Launch that produced it."""
+        ...
+
+    @property
+    def file(self) -> str | None:
+        """Its file, or None."""
+        ...
+
+    @property
+    def digest(self) -> str:
+        """Digest of the file."""
+        ...
+
+    @property
+    def patch(self) -> PatchDigests | None:
+        """What belongs to a candidate patch."""
+        ...
+
+
+def candidate_mount(
+    plan: RunPlan, launch: LaunchKey, candidate: SealedMounts, path: str
+) -> Manifest:
+    """Return the read-only mount of a candidate.
+
+    Args:
+        plan: The run.
+        launch: The verifier's launch; the candidate may come from one of another number.
+        candidate: What is judged.
+        path: Folder in the container.
+    """
+    producer = LaunchKey(launch.task, launch.attempt, Role.HARNESS, candidate.launch)
+    folder = layout.launch_folder(plan.identity.uid, producer)
+    return mount(RESULTS, path, sub_path=f"{folder}/{layout.CANDIDATE_NAME}", read_only=True)
+
+
+def candidate_spec(candidate: SealedMounts, folder: str) -> dict[str, str]:
+    """Return where a candidate lies in a container, with the digest to compare.
+
+    Args:
+        candidate: It has a file.
+        folder: Where it is mounted.
+    """
+    return {"path": f"{folder}/{candidate.file}", "digest": candidate.digest}

@@ -18,7 +18,7 @@ from securebench.run.pods.parts.containers import (
     temporary_mount,
 )
 from securebench.run.pods.parts.frame import Containers, Manifest
-from securebench.run.pods.parts.mounts import (
+from securebench.run.pods.parts.volumes import (
     SealedMounts,
     asset_mounts,
     asset_places,

@@ -26,7 +26,7 @@ from securebench.run.pods.parts.commands import (
 )
 from securebench.run.pods.parts.containers import CourierJob, TaskContainer, courier, task_container
 from securebench.run.pods.parts.frame import Containers, Manifest
-from securebench.run.pods.parts.mounts import SealedMounts, candidate_mount, lane_mount
+from securebench.run.pods.parts.volumes import SealedMounts, candidate_mount, lane_mount
 from securebench.run.pods.verify.prechecks import inline_compiler
 
 if TYPE_CHECKING:

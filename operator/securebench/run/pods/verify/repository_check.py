@@ -16,7 +16,7 @@ from securebench.run.pods.parts import sizes, volumes
 from securebench.run.pods.parts.commands import base_spec, collect_spec, lane_spec, phase_spec
 from securebench.run.pods.parts.containers import CourierJob, TaskContainer, courier, task_container
 from securebench.run.pods.parts.frame import Containers, Manifest
-from securebench.run.pods.parts.mounts import (
+from securebench.run.pods.parts.volumes import (
     PatchDigests,
     SealedMounts,
     candidate_mount,

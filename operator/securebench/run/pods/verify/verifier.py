@@ -11,7 +11,7 @@ from securebench.run.pods.parts import sizes, volumes
 from securebench.run.pods.parts.commands import lane_spec, module_argv
 from securebench.run.pods.parts.containers import trusted_container
 from securebench.run.pods.parts.frame import Containers, Manifest, launch_frame, pod
-from securebench.run.pods.parts.mounts import (
+from securebench.run.pods.parts.volumes import (
     SealedMounts,
     candidate_mount,
     candidate_spec,

@@ -1,0 +1,60 @@
+"""What an audit asks of the patch that solves a task."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from securebench.benchmark.patch.judgement import judge_patch
+from securebench.benchmark.patch.reader import read_patch
+from securebench.benchmark.patch.sections import Content, Mode, NoncanonicalPatchError, Section
+
+if TYPE_CHECKING:
+    from securebench.benchmark.patch.candidate_policy import CandidatePolicy
+
+
+def why_not_whole(gold: str, policy: CandidatePolicy) -> str:
+    """Return why less than a whole patch would be applied; empty where all of it would."""
+    judgement = judge_patch(gold, policy)
+    if judgement.problem is not None:
+        reasons = (f"{path}: {why.value}" for path, why in judgement.denied.items())
+        return "; ".join((judgement.message, *reasons))
+    if judgement.stripped:
+        return f"patch_preserved_paths leaves out {', '.join(judgement.stripped)}"
+    return ""
+
+
+def patch_without_effect(gold: str, policy: CandidatePolicy) -> str | None:
+    """Return a patch that a policy lets through and that no test should notice, or None.
+
+    A patch that is empty is refused before any test runs, so it says nothing about the base. This
+    one flips the executable bit of a file that the gold patch changes.
+    """
+    try:
+        sections = read_patch(gold)
+    except NoncanonicalPatchError:
+        return None
+    data = gold.encode()
+    headed = ((data[each.start : each.end].decode(), each) for each in sections)
+    texts = (_flip(text, section) for text, section in headed if _stays(text, section))
+    return next((text for text in texts if judge_patch(text, policy).problem is None), None)
+
+
+def _stays(text: str, section: Section) -> bool:
+    """Tell whether a section changes the content of a file that is there, and nothing else."""
+    header = text.partition("\n@@")[0]
+    return (
+        "\nnew file mode" not in header
+        and section.old_path == section.new_path
+        and section.content is Content.HUNKS
+        and not section.is_deletion
+        and section.modes <= {Mode.FILE, Mode.PROGRAM}
+        and len(section.modes) == 1
+    )
+
+
+def _flip(text: str, section: Section) -> str:
+    header = text.splitlines()[0]
+    old, new = Mode.FILE.value, Mode.PROGRAM.value
+    if Mode.PROGRAM in section.modes:
+        old, new = new, old
+    return f"{header}\nold mode {old}\nnew mode {new}\n"
