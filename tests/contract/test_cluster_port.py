@@ -11,7 +11,13 @@ import pytest
 from securebench.cluster import client
 from securebench.cluster.client import connect
 from securebench.cluster.podexec import run_exec
-from securebench.cluster.port import AlreadyExists, ObjectKind, QuotaExceeded, WatchExpired
+from securebench.cluster.port import (
+    AlreadyExists,
+    Forbidden,
+    ObjectKind,
+    QuotaExceeded,
+    WatchExpired,
+)
 from securebench.controller.reporting.events import event, event_name, series
 from securebench.controller.runtime.prepared_run import RunObject
 from securebench.core.errors import PermanentClusterError, TransientClusterError
@@ -356,12 +362,13 @@ REFUSALS = {
 
 
 @pytest.mark.parametrize("name", sorted(REFUSALS))
-async def test_refusals_by_admission_are_permanent(refusing, name):
+async def test_refusals_by_admission_wait_for_whoever_can_mend_them(refusing, name):
     settings, manifest, want = REFUSALS[name]
 
     async with refusing(name, **settings) as cluster:
-        with pytest.raises(PermanentClusterError, match=want):
+        with pytest.raises(PermanentClusterError, match=want) as caught:
             await cluster.create(ObjectKind.POD, manifest)
+        assert isinstance(caught.value, Forbidden) is (name != "invalid")
         assert (await cluster.list(ObjectKind.POD, "")).items == ()
 
 
@@ -386,10 +393,22 @@ async def test_a_full_quota_does_not_hide_that_the_object_exists(namespaces):
 
 
 @pytest.mark.cluster
-async def test_what_an_account_may_not_do_is_permanent(nobody):
+async def test_a_token_that_is_refused_is_passing(namespaces, edit_kubeconfig):
+    namespace = namespaces()
+    edit_kubeconfig(user={"token": "not.a.token"})
+    async with connect(namespace) as cluster:
+        with pytest.raises(TransientClusterError, match="401") as caught:
+            await cluster.create(ObjectKind.POD, pod("a"))
+        assert not isinstance(caught.value, QuotaExceeded)
+
+
+@pytest.mark.cluster
+async def test_what_an_account_may_not_do_is_forbidden(nobody):
     async with connect(nobody) as cluster:
-        with pytest.raises(PermanentClusterError, match='cannot list resource "pods"'):
+        with pytest.raises(Forbidden, match='cannot list resource "pods"'):
             await cluster.list(ObjectKind.POD, "")
+        with pytest.raises(Forbidden, match='cannot create resource "pods"'):
+            await cluster.create(ObjectKind.POD, pod("a"))
         with pytest.raises(PermanentClusterError, match="cannot watch"):
             await anext(cluster.watch(ObjectKind.POD, "", "1"))
         with pytest.raises(PermanentClusterError, match="refused"):

@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from functools import partial
 
 from securebench.cluster.port import Forbidden, ObjectKind, QuotaExceeded, Raw
 from securebench.controller.loop.places import Gate, Places
 from securebench.controller.loop.run_loop import RunLoop
 from securebench.controller.loop.start import prepare
+from securebench.controller.loop.unplanned_end import seal_unplanned
 from securebench.controller.reporting.publish import Publisher
 from securebench.controller.runtime.context import Context
 from securebench.controller.runtime.desired_state import DesiredState
 from securebench.controller.runtime.prepared_run import PreparedRun, RunObject
 from securebench.controller.runtime.run_ledger import RunLedger
-from securebench.controller.volume.index import RunIndex, index_entry
+from securebench.controller.volume.index import RunIndex
 from securebench.controller.volume.store import RunStore
 from securebench.core.clock import seconds_since_epoch
 from securebench.core.errors import (
@@ -42,6 +44,9 @@ RESTART_LIMIT_SECONDS = 60.0
 """Back-off of a run loop that ended with an error; doubled each time up to the limit. A run whose
 back-off has reached the limit gives its place to others meanwhile."""
 
+
+SEALING_BYTES = 64 << 20
+"""Memory for publishing records without a plan: four times the default bound of a record."""
 
 INPUT_POLL_SECONDS = 2.0
 """Between two looks for a ConfigMap, a Secret or a folder that a new run names."""
@@ -141,10 +146,8 @@ class RunLife:
                 return False
             await self._refuse(error)
             return True
-        except PlanChangedError as error:
-            if not await self._is_given_up(error):
-                raise
-            return True
+        if prepared.unreadable:
+            self._require_stop(prepared)
         return await self._loop(prepared)
 
     def _may_wait(self) -> bool:
@@ -182,32 +185,40 @@ class RunLife:
             ledger.close()
         return True
 
-    async def _is_given_up(self, error: PlanChangedError) -> bool:
-        """End a run that no version of the operator goes on with, if its user or deadline says so.
+    def _require_stop(self, prepared: PreparedRun) -> None:
+        """Let a run of another version pass only to its end, as its user or deadline wants it.
 
-        Its finished attempts keep their records; the open ones get none.
+        Raises:
+            PlanChangedError: It is to go on.
         """
-        binding = await asyncio.to_thread(self._store.binding)
-        started_at = seconds_since_epoch(index_entry(binding["index"]).started_at)
-        stop = self._desired.stop_reason(started_at, self._context.clock.now())
-        if stop is None:
-            return False
-        reason, message = stop
-        await self._end_without_plan(reason, f"{message}; {error.reason}")
-        return True
+        started_at = seconds_since_epoch(prepared.index.started_at)
+        if self._desired.stop_reason(started_at, self._context.clock.now()) is None:
+            raise PlanChangedError(
+                f"{prepared.unreadable}: install that version again, or set spec.cancel and start "
+                "another run"
+            )
 
     async def _refuse(self, error: InvalidInputError) -> None:
-        """End a run that cannot go; one that went before leaves nothing in the cluster."""
+        """End a run that cannot go.
+
+        One that went before leaves nothing in the cluster, and the records of what it finished.
+        """
         reason = Reason.PACK_INVALID if is_pack_error(error) else Reason.INVALID_SPEC
         await self._end_without_plan(reason, str(error))
 
     async def _end_without_plan(self, reason: Reason, message: str) -> None:
-        if await asyncio.to_thread(self._store.exists):
+        had_begun = await asyncio.to_thread(self._store.exists)
+        if had_begun:
             await self._take_away()
+            await self._context.reading.held(SEALING_BYTES, partial(self._seal, reason, message))
             await asyncio.to_thread(RunIndex(self._root).end, self._run.uid, reason.value)
-        status: Raw = await self._publisher.refused(reason, message)
+        status: Raw = await self._publisher.refused(reason, message, is_sealed=had_begun)
         await asyncio.to_thread(make_folder, self._store.folder)
         await asyncio.to_thread(self._store.write_json, FINAL_STATUS, status)
+
+    async def _seal(self, reason: Reason, message: str) -> None:
+        now = self._context.clock.now()
+        await asyncio.to_thread(seal_unplanned, self._store, reason.value, message, now)
 
     async def _take_away(self) -> None:
         cluster, uid = self._context.cluster, self._run.uid

@@ -194,6 +194,7 @@ class RunLoop:
         )
         failure = network.gateway_known.failure
         refusal = network.not_proven or self._launcher.state.refusal or failure
+        refusal = self._prepared.unreadable or refusal
         if refusal and controls.halt is not Halt.STOPPED:
             return replace(controls, halt=Halt.STOPPED, halt_message=refusal)
         return replace(
@@ -315,10 +316,12 @@ class RunLoop:
         if ended is not None:
             return Reason(ended.reason), ended.message
         history, network = self._ledger.history, self._seen_network()
-        return RunOutcome(
+        reason, message = RunOutcome(
             not_isolated=network.not_proven,
             refusal=self._launcher.state.refusal,
             gateway_failure=network.gateway_known.failure,
             stop=self._desired.stop_reason(history.started_at, self._context.clock.now()),
             attempts=history.attempts.values(),
         ).verdict()
+        parts = (message, self._prepared.unreadable)
+        return reason, "; ".join(filter(None, parts))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 from pydantic import TypeAdapter
@@ -41,7 +41,7 @@ from securebench.controller.volume.audits import pack_audit
 from securebench.controller.volume.index import IndexEntry, RunIndex, index_entry
 from securebench.controller.volume.store import RunStore
 from securebench.core.clock import rfc3339
-from securebench.core.errors import ConfigErrors, PackError, PlanChangedError
+from securebench.core.errors import ConfigErrors, PackError
 from securebench.core.version import VERSION
 from securebench.files.durable import make_folder, replace_file
 from securebench.protocol.audit_result import PackAudit
@@ -134,6 +134,7 @@ def _bind_new(
             "resumed_uid": earlier.uid if earlier is not None else "",
             "operator_version": VERSION,
             "plan_digest": plan.digest,
+            "policy_digest": plan.policy_digest,
             "pack_digest": pack.digest,
             "spec": dict(run.spec),
         }
@@ -163,13 +164,25 @@ def _prepare_again(
         frozenset(_tasks(kept)), bounds, audit, answers, version, audited, overlay
     )
     plan, handed_in = _plan(context, run, spec, pack, inputs)
+    unreadable = ""
     if plan.digest != binding["plan_digest"]:
-        raise PlanChangedError(
+        plan = _as_bound(plan, entry, binding)
+        unreadable = (
             f"the plan of run {run.name} is not the one it was started with; this operator is "
-            f"version {VERSION}, the run began with {binding['operator_version']}: install that "
-            f"version again, or set spec.cancel and start another run"
+            f"version {VERSION}, the run began with {binding['operator_version']}"
         )
-    return PreparedRun(plan, store, pack, entry, kept, handed_in.by_id)
+    return PreparedRun(plan, store, pack, entry, kept, handed_in.by_id, unreadable)
+
+
+def _as_bound(plan: RunPlan, entry: IndexEntry, binding: Mapping[str, object]) -> RunPlan:
+    """Return a plan that says of itself what the version that began the run bound it to."""
+    return replace(
+        plan,
+        digest=str(binding["plan_digest"]),
+        verifier_version=entry.verifier_version,
+        policy_digest=str(binding.get("policy_digest") or plan.policy_digest),
+        harness=replace(plan.harness, digest=entry.harness_digest),
+    )
 
 
 @dataclass(frozen=True, slots=True)

@@ -99,6 +99,16 @@ def server_answers(max_seconds: float, now: Callable[[], float] = time.monotonic
     return Age(never, "the API server answered {age:.0f} s ago", max_seconds, now)
 
 
+def operator_probes(turns: Age, answers: Age) -> Mapping[str, Problem]:
+    """Return what the kubelet's probes ask, by path.
+
+    Args:
+        turns: Of the event loop.
+        answers: Of the API server.
+    """
+    return {LIVE_PATH: turns.problem, READY_PATH: answers.problem}
+
+
 def probe_application(probes: Mapping[str, Problem]) -> WSGIApplication:
     """Return what answers the kubelet's probes: 200, or 503 with the reason.
 
@@ -151,8 +161,8 @@ async def heartbeat(context: Context, supervisor: Supervisor) -> None:
         REGISTRY.register(RequestCollector(context.cluster))
         serve("metrics", settings.metrics_port, make_wsgi_app())
     if settings.health_port:
-        probes = {LIVE_PATH: turns.problem, READY_PATH: answers.problem}
-        serve("health", settings.health_port, probe_application(probes))
+        probes = probe_application(operator_probes(turns, answers))
+        serve("health", settings.health_port, probes)
     async with asyncio.TaskGroup() as group:
         group.create_task(note_turns(turns, supervisor))
         group.create_task(ask_server(context, answers))

@@ -33,6 +33,9 @@ logger = logging.getLogger(__name__)
 SUSPENDED_WORDS = "spec.suspend is true: nothing of the run is under way"
 
 
+_SEALED = ConditionUpdate(ConditionType.RESULTS_SEALED, ConditionStatus.TRUE, Reason.SEALED)
+
+
 class Publisher:
     """The one writer of a run's status and Events, from the run's first look to its end.
 
@@ -113,20 +116,26 @@ class Publisher:
         findings = [
             succeeded(reason, message),
             *self._always(ledger.history.isolation),
-            ConditionUpdate(ConditionType.RESULTS_SEALED, ConditionStatus.TRUE, Reason.SEALED),
+            _SEALED,
         ]
         status = self._board.running(
             plan, ledger.history, ledger.exported, self._observed(findings)
         )
         await self._write_surely(status)
 
-    async def refused(self, reason: Reason, message: str) -> Raw:
-        """Say that the run will not start.
+    async def refused(self, reason: Reason, message: str, *, is_sealed: bool) -> Raw:
+        """Say that the run will not start, or not go on.
+
+        Args:
+            reason: Reason of ``Succeeded``.
+            message: One plain sentence.
+            is_sealed: Whether there are results of it.
 
         Returns:
             The status, for the volume.
         """
         findings = [succeeded(reason, message), *self._always(None)]
+        findings += [_SEALED] if is_sealed else []
         status = self._board.status_without_plan(self._observed(findings), is_over=True)
         await self._write_surely(status)
         return status

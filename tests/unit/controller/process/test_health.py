@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Mapping
 from wsgiref.util import setup_testing_defaults
 
 import pytest
@@ -12,9 +13,11 @@ from securebench.controller.process.health import (
     READY_PATH,
     TURN_SECONDS,
     Age,
+    Problem,
     ask_server,
     loop_turns,
     note_turns,
+    operator_probes,
     probe_application,
     server_answers,
 )
@@ -27,10 +30,13 @@ MAX_AGE = 90.0
 
 
 def asked(path: str, **ages: Age) -> tuple[int, str]:
+    return answer({f"/{name}": age.problem for name, age in ages.items()}, path)
+
+
+def answer(probes: Mapping[str, Problem], path: str) -> tuple[int, str]:
     environ: dict[str, object] = {"PATH_INFO": path}
     setup_testing_defaults(environ)
     statuses: list[str] = []
-    probes = {f"/{name}": age.problem for name, age in ages.items()}
     body = probe_application(probes)(environ, lambda status, _: statuses.append(status))
     return int(statuses[0].split()[0]), b"".join(body).decode().strip()
 
@@ -79,14 +85,10 @@ class Operating:
         self.clock = FakeClock()
         self.cluster = FakeCluster(clock=self.clock)
         context = context_of(self.cluster, self.clock, tmp_path)
-        self.ages = {
-            "livez": loop_turns(MAX_AGE, self.clock.now),
-            "readyz": server_answers(MAX_AGE, self.clock.now),
-        }
-        self.work = (
-            note_turns(self.ages["livez"], Supervisor(context)),
-            ask_server(context, self.ages["readyz"]),
-        )
+        turns = loop_turns(MAX_AGE, self.clock.now)
+        answers = server_answers(MAX_AGE, self.clock.now)
+        self.probes = operator_probes(turns, answers)
+        self.work = note_turns(turns, Supervisor(context)), ask_server(context, answers)
 
     async def go(self, seconds: float, *, first: bool = False) -> None:
         if first:
@@ -94,7 +96,7 @@ class Operating:
         await asyncio.sleep(seconds)
 
     def probe(self, path: str) -> int:
-        return asked(path, **self.ages)[0]
+        return answer(self.probes, path)[0]
 
 
 @pytest.fixture
