@@ -1,9 +1,7 @@
 """A complete third agent that no module of the product knows: its run ends with a record."""
 
-import asyncio
 import json
 import re
-from unittest import mock
 
 import pytest
 
@@ -14,14 +12,12 @@ from securebench.agents.registry import AGENTS, agent_named
 from securebench.client.watch.agent_events import agent_lines, shown_agent
 from securebench.cluster.port import ObjectKind
 from securebench.core.errors import ConfigErrors
-from securebench.protocol.gateway import LaunchReport, RelayReport, encode
-from support.build import ended, inline, pod_status, running
-from support.operator_world import World
+from support.agent_world import AgentWorld
+from support.operator_world import opened
 from support.relays import HOSTS, answer, relayed
 
 HARNESS = {"type": "third_cli", "config": {"model": "m-1", "budget": {"requests": 5}}}
 OVERLAYS = {"thirdCli": {"images": {"3.0": "overlay-third:3.0"}, "latest": "3.0"}}
-READY = {"type": "Ready", "status": "True"}
 
 
 class ThirdMeter(Meter):
@@ -81,61 +77,27 @@ def registered(monkeypatch):
     monkeypatch.setitem(AGENTS, AGENT.name, AGENT)
 
 
-class AgentWorld(World):
-    """Its gateway says what each launch asked."""
-
-    def begin(self):
-        labels = {"securebench.dev/usable-by-runs": "gateway"}
-        secret = {"metadata": {"name": "key", "labels": labels}, "data": {"THIRD_KEY": "eA=="}}
-        self.runner.run(self.cluster.create(ObjectKind.SECRET, secret))
-        self.uid = self.apply(harness=HARNESS, provider={"secretRef": {"name": "key"}})
-        name = f"sb-{self.uid.replace('-', '')[:12]}-gateway-1"
-        status = pod_status("Running", running("gateway"), conditions=[READY])
-        self.cluster.set_pod_status(name, status)
-        self.wait(0.1)
-
-    def harness(self):
-        (found,) = [
-            raw
-            for name, raw in self.cluster.objects(ObjectKind.POD).items()
-            if name.endswith("-0-1h1")
-        ]
-        return found
-
-    def ending(self, uid, launch):
-        status = super().ending(uid, launch)
-        if launch.role == "harness":
-            self.report(uid, launch)
-            status["initContainerStatuses"].append(ended("egress-proxy"))
-        return status
-
-    def report(self, uid, launch):
-        relay = RelayReport(requests=2, input_tokens=100, output_tokens=5)
-        for name, raw in self.cluster.objects(ObjectKind.POD).items():
-            if "gateway" not in name and self.launch(name) == launch:
-                report = LaunchReport(name, raw["metadata"]["uid"], closed=True, relay=relay)
-                folder = self.root / "runs" / uid / "gateway/launches"
-                (folder / f"{name}.json").write_bytes(encode(report))
-
-
 @pytest.fixture
 def world(tmp_path):
-    with mock.patch.object(asyncio, "to_thread", inline):
-        world = AgentWorld(tmp_path, overlays=OVERLAYS)
+    made = {"harness": HARNESS, "key": "THIRD_KEY", "overlays": OVERLAYS}
+    with opened(AgentWorld, tmp_path, **made) as world:
         yield world
-        world.runner.run(world.supervisor.close())
-        world.runner.close()
 
 
 def test_a_run_of_a_new_agent_ends_with_records(world):
-    world.begin()
-    config = json.loads((world.root / "runs" / world.uid / "gateway/config.json").read_bytes())
+    uid = world.begin()
+    config = json.loads((world.root / "runs" / uid / "gateway/config.json").read_bytes())
+    (harness,) = (
+        json.dumps(raw)
+        for name, raw in world.cluster.objects(ObjectKind.POD).items()
+        if name.endswith("-0-1h1")
+    )
     assert config["provider"]["name"] == "third-api"
-    assert "overlay-third:3.0" in json.dumps(world.harness())
-    assert "THIRD_URL" in json.dumps(world.harness())
-    world.work(world.uid, rounds=30)
+    assert "overlay-third:3.0" in harness
+    assert "THIRD_URL" in harness
+    world.work(uid, rounds=30)
     assert world.condition()["status"] == "True"
-    lines = (world.root / "runs" / world.uid / "candidates.jsonl").read_text().splitlines()
+    lines = (world.root / "runs" / uid / "candidates.jsonl").read_text().splitlines()
     record = json.loads(lines[0])["producer_metadata"]
     assert record["harness"] == "third_cli"
     assert (record["third_cli_model"], record["cli_version_resolved"]) == ("m-1", "3.0")
