@@ -1,4 +1,4 @@
-"""The closed lists of words in a BenchmarkRun."""
+"""Enums of the BenchmarkRun API."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ class DangerousCommand(StrEnum):
 
 
 class IsolationRequirement(StrEnum):
-    """How sure a run must be that its Pods have no network."""
+    """Whether the network isolation of a run must be proven."""
 
     VERIFIED = "Verified"
     DECLARED = "Declared"
 
 
 class IsolationGap(StrEnum):
-    """What a network plugin may leave open when the run allows it."""
+    """What may stay reachable under the network policy, if the run allows it."""
 
     NODE = "Node"
 
@@ -33,7 +33,7 @@ class CancelMode(StrEnum):
 
 
 class PodRetention(StrEnum):
-    """Which finished Pods stay."""
+    """Which finished Pods are kept."""
 
     ALL = "All"
     FAILED = "Failed"
@@ -48,14 +48,14 @@ class LaneRetention(StrEnum):
 
 
 class TolerationOperator(StrEnum):
-    """How a toleration compares."""
+    """How a toleration matches a taint's value."""
 
     EXISTS = "Exists"
     EQUAL = "Equal"
 
 
 class TaintEffect(StrEnum):
-    """What a taint does; the empty string matches all."""
+    """Effect of a taint; the empty string matches all."""
 
     ANY = ""
     NO_SCHEDULE = "NoSchedule"

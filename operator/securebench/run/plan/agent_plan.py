@@ -1,4 +1,4 @@
-"""The tool of a model provider in a run: which version, which image, which egress."""
+"""Plan the CLI of a model provider for a run: version, overlay image and egress."""
 
 from __future__ import annotations
 
@@ -13,23 +13,24 @@ from securebench.run.api.models import BenchmarkRunSpec
 from securebench.run.plan.egress_plan import AgentPlan, EgressPlan, ProviderPlan
 
 PROVIDER_URL: Final = f"http://127.0.0.1:{PROVIDER_PORT}"
-"""Where a tool finds its provider: the sidecar of its own Pod."""
+"""Base URL that the CLI uses for its provider: the sidecar in its own Pod."""
 
 _NO_PROXIES: Final = {"NO_PROXY": NO_PROXY, "no_proxy": NO_PROXY}
-"""A proxy of the image is none for the sidecar."""
+"""Keeps the CLI from sending requests for the sidecar through a proxy that the image configures."""
 
 Overlays = Mapping[str, Mapping[str, str]]
-"""By harness type: the image of each version, and under ``LATEST`` one of these versions."""
+"""By harness type: the overlay image of each version, and under ``LATEST`` one of these versions.
+The administrator sets them in the chart."""
 
 
-def agent_plan(harness: ProviderHarness, overlays: Overlays, begun_with: str = "") -> AgentPlan:
-    """Return how a tool runs in a task's image.
+def agent_plan(harness: ProviderHarness, overlays: Overlays, bound_version: str = "") -> AgentPlan:
+    """Return how a provider's CLI runs in a task's image.
 
     Args:
-        harness: With the version that the tester wants.
-        overlays: What the administrator offers.
-        begun_with: Version that this run, or the one that it continues, began with; empty: none
-            was chosen yet. ``latest`` may mean another one by now.
+        harness: Names the requested version, or ``latest``.
+        overlays: The versions that the administrator offers.
+        bound_version: Version that this run, or the run that it resumes, already uses; it replaces
+            ``latest``, which may have moved on since. Empty for a new run.
 
     Raises:
         SpecError: That version is not offered.
@@ -39,9 +40,9 @@ def agent_plan(harness: ProviderHarness, overlays: Overlays, begun_with: str = "
         for version, image in overlays.get(harness.type, {}).items()
         if version != LATEST
     }
-    version = _version(harness, overlays, begun_with)
+    version = _version(harness, overlays, bound_version)
     if version not in offered:
-        raise SpecError(_not_offered(harness, version, sorted(offered)))
+        raise SpecError(_unavailable_message(harness, version, sorted(offered)))
     cli = cli_named(harness.type)
     return AgentPlan(
         overlay=offered[version],
@@ -77,14 +78,14 @@ def _provider_plan(harness: ProviderHarness, spec: BenchmarkRunSpec) -> Provider
     )
 
 
-def _version(harness: ProviderHarness, overlays: Overlays, begun_with: str) -> str:
+def _version(harness: ProviderHarness, overlays: Overlays, bound_version: str) -> str:
     if harness.version != LATEST:
         return harness.version
-    return begun_with or overlays.get(harness.type, {}).get(LATEST, LATEST)
+    return bound_version or overlays.get(harness.type, {}).get(LATEST, LATEST)
 
 
-def _not_offered(harness: ProviderHarness, version: str, offered: list[str]) -> str:
+def _unavailable_message(harness: ProviderHarness, version: str, offered: list[str]) -> str:
     what = f"spec.harness.config.version: {harness.type} {version} is not installed here"
     if not offered:
         return f"{what}: the chart's value settings.overlays names no image for {harness.type}"
-    return f"{what}; there is {', '.join(offered)}"
+    return f"{what}; available: {', '.join(offered)}"

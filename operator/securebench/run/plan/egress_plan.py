@@ -1,4 +1,4 @@
-"""What a run's egress is: its gateway, the model provider behind it and the provider's tool."""
+"""The egress of a run: allowed domains, model provider, and the CLI that uses the provider."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ class ProviderPlan:
     Attributes:
         name: ``openai`` or ``anthropic``.
         host: The provider's host.
-        secret: Name of the Secret with its key; mounted in the gateway only.
-        key: Name of the key's entry in that Secret.
-        allow_external_tools: Whether the provider's own tools may be used.
-        max_requests: Budget of one launch, or None.
-        max_tokens: Budget of one launch, or None.
+        secret: Name of the Secret with its API key; mounted in the gateway only.
+        key: Key of the API key in that Secret.
+        allow_external_tools: Whether tools hosted by the provider may be used.
+        max_requests: Budget per launch, or None.
+        max_tokens: Budget per launch, or None.
     """
 
     name: str
@@ -31,12 +31,12 @@ class ProviderPlan:
 
 @dataclass(frozen=True, slots=True)
 class EgressPlan:
-    """The egress of a run's harness Pods; a run without any has no network at all.
+    """The egress of a run's harness Pods; without a plan they have no network at all.
 
     Attributes:
-        domains: Configured ``allowed_domains``; empty: the proxy route is closed.
+        domains: Configured ``allowed_domains``; the proxy route is closed when empty.
         provider: Present for codex and claude_code.
-        gateway: Cluster address of the run's gateway, known only when its Service is made.
+        gateway: Cluster address of the run's gateway, known once its Service exists.
     """
 
     domains: tuple[str, ...]
@@ -46,16 +46,16 @@ class EgressPlan:
 
 @dataclass(frozen=True, slots=True)
 class AgentPlan:
-    """How the command line tool of a model provider runs in a task's image.
+    """How a provider's CLI runs in a task's image.
 
     Attributes:
-        overlay: Image with the tool, mounted read-only at ``overlay_path``.
+        overlay: Image with the CLI, mounted read-only at ``overlay_path``.
         overlay_path: Absolute folder.
-        home: Absolute folder: an empty, writable volume.
-        version: Of the tool, resolved.
-        environment: Variables of its commands besides those of the proxy.
-        preflight: Argv that must succeed before the tool itself is started.
-        search: Folders with programs, looked into after those of the image's PATH.
+        home: Absolute folder; an empty, writable volume.
+        version: Resolved version of the CLI.
+        environment: Variables for the CLI, besides those of the proxy.
+        preflight: Argv that must succeed before the agent's turn.
+        search: Folders appended to the image's PATH.
     """
 
     overlay: str

@@ -1,4 +1,4 @@
-"""What the journal says. Entries are facts; the history is their fold."""
+"""Journal entries: facts about a run, in the order in which they happened."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from securebench.run.state.attempts import Finish, HarnessResult, Lost, Usage, V
 
 @dataclass(frozen=True, slots=True)
 class RunBound:
-    """First entry: which run and which plan this journal belongs to."""
+    """First entry: the run and the plan that this journal belongs to."""
 
     run_uid: str
     plan_digest: str
@@ -18,12 +18,13 @@ class RunBound:
 
 @dataclass(frozen=True, slots=True)
 class Opened:
-    """An operator took the journal over.
+    """An operator process took over the journal.
 
     Attributes:
-        epoch: Counts from 1; a writer of an older epoch must stop.
-        at: Seconds since the epoch of time.
-        process: Names the operator's process; one that opens the journal again did not end.
+        epoch: Counts from 1; fences off writers of older epochs.
+        at: Seconds since the Unix epoch.
+        process: Identifies the operator process. If the same process opens the journal again, it
+            did not crash in between.
     """
 
     epoch: int
@@ -33,7 +34,7 @@ class Opened:
 
 @dataclass(frozen=True, slots=True)
 class Closed:
-    """The operator let go of the journal in order while something was being read.
+    """The operator closed the journal in an orderly way while it was reading an attempt's output.
 
     Attributes:
         at: Seconds since the epoch.
@@ -44,14 +45,14 @@ class Closed:
 
 @dataclass(frozen=True, slots=True)
 class Isolated:
-    """What the canary found.
+    """Result of the isolation canary.
 
     Attributes:
-        verified: Whether the policy holds.
+        verified: Whether the network policy is enforced.
         user_namespaces: Whether launch Pods get a user namespace.
         message: One plain sentence.
-        declared: Whether no canary ran because the user does without it.
-        sandboxed: Whether the runtime is the sandbox that the administrator requires, if any.
+        declared: Whether the run skipped the canary (``isolation.require: Declared``).
+        sandboxed: Whether the runtime is a sandbox, if the administrator requires one.
         node_reachable: Whether the canary reached the node.
     """
 
@@ -65,7 +66,7 @@ class Isolated:
 
 @dataclass(frozen=True, slots=True)
 class LaunchBegun:
-    """Written before the Pod is created."""
+    """A launch begins; written before its Pod is created."""
 
     launch: LaunchKey
     at: float
@@ -73,11 +74,10 @@ class LaunchBegun:
 
 @dataclass(frozen=True, slots=True)
 class ReadBegun:
-    """Written before what an attempt left is read.
+    """The operator is about to read an attempt's output, which might crash it (decision 0031).
 
     Attributes:
-        key: The attempt.
-        launch: The launch that is captured; None where the attempt's record is written.
+        launch: The launch that is captured; None if the attempt's record is written.
         at: Seconds since the epoch.
         is_alone: Whether the operator reads nothing else meanwhile.
     """
@@ -90,7 +90,7 @@ class ReadBegun:
 
 @dataclass(frozen=True, slots=True)
 class LaunchLost:
-    """The launch ended without a result."""
+    """A launch ended without a conclusive result."""
 
     lost: Lost
 
@@ -116,11 +116,10 @@ class Finished:
     """The attempt has its record.
 
     Attributes:
-        finish: How it ended.
         record_sha256: Hex digest of the record's line without its newline.
         at: Seconds since the epoch.
-        usage: What the launch that it ended asked the model provider, as far as that is known;
-            nothing where no launch was running.
+        usage: Model provider usage of the launch that this entry ends, as far as it is known; zero
+            if no launch was running.
     """
 
     finish: Finish
@@ -131,10 +130,9 @@ class Finished:
 
 @dataclass(frozen=True, slots=True)
 class Kept:
-    """A resumed run took the record of an earlier one over.
+    """A resumed run took over the record of an earlier run.
 
     Attributes:
-        finish: How the attempt ended there.
         record_sha256: Hex digest of the record's line.
         run_uid: The earlier run.
     """
@@ -146,7 +144,7 @@ class Kept:
 
 @dataclass(frozen=True, slots=True)
 class RunEnded:
-    """Last entry: nothing follows.
+    """Last entry: the run has ended.
 
     Attributes:
         reason: Reason of the condition Succeeded.
@@ -160,9 +158,9 @@ class RunEnded:
 
 
 StepEntry = LaunchBegun | LaunchLost | Produced | Verified | Finished | Kept
-"""What brings one attempt on."""
+"""Entries that advance one attempt."""
 
 AttemptEntry = StepEntry | ReadBegun
-"""What belongs to one attempt."""
+"""Entries that belong to one attempt."""
 
 Entry = RunBound | Opened | Closed | Isolated | AttemptEntry | RunEnded

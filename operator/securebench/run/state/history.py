@@ -1,4 +1,4 @@
-"""The fold of the journal: what is known of a run, entry by entry."""
+"""Fold the journal, entry by entry, into the state of a run."""
 
 from __future__ import annotations
 
@@ -26,20 +26,20 @@ from securebench.run.state.entries import (
     Verified,
 )
 
-_DOUBT = {Reading.TOGETHER: Doubt.SUSPECTED, Reading.ALONE: Doubt.CONDEMNED}
+_DOUBT_AFTER_CRASH = {Reading.TOGETHER: Doubt.SUSPECTED, Reading.ALONE: Doubt.CONDEMNED}
 
 
 @dataclass(slots=True)
 class RunHistory:
-    """What the journal of a run says so far.
+    """State of a run, as folded from its journal so far.
 
     Attributes:
         attempts: Every attempt of the plan, in pack order.
         bound: The first entry, or None.
-        epoch: Of the latest opening, 0 before the first.
-        process: Of the latest opening, empty where the journal does not say.
-        started_at: Of the first opening, or None.
-        isolation: What the canary found, or None.
+        epoch: Epoch of the latest ``Opened``, 0 before the first.
+        process: Process of the latest ``Opened``; empty in journals that do not record it.
+        started_at: Time of the first ``Opened``, or None.
+        isolation: Result of the canary, or None.
         ended: The last entry, or None.
     """
 
@@ -52,20 +52,20 @@ class RunHistory:
     ended: RunEnded | None = None
 
     def apply(self, entry: Entry) -> None:
-        """Take one entry in.
+        """Apply one entry.
 
         Raises:
-            InvariantViolationError: The entry contradicts what is known.
+            InvariantViolationError: The entry contradicts the state.
         """
         match entry:
             case RunBound():
                 self.bound = entry
             case Opened(epoch, at, process):
-                self._read_no_more(has_ended=not process or process != self.process)
+                self._stop_reading(has_crashed=not process or process != self.process)
                 self.epoch, self.process = epoch, process
                 self.started_at = at if self.started_at is None else self.started_at
             case Closed():
-                self._read_no_more(has_ended=False)
+                self._stop_reading(has_crashed=False)
             case Isolated():
                 self.isolation = entry
             case RunEnded():
@@ -73,21 +73,21 @@ class RunHistory:
             case _:
                 self._apply_to_attempt(entry)
 
-    def _read_no_more(self, *, has_ended: bool) -> None:
-        """Nothing is being read now; where the operator has ended, reading may have done it."""
-        for key, known in self.attempts.items():
-            if known.reading is not Reading.NONE:
-                doubt = _DOUBT[known.reading] if has_ended else known.doubt
-                self.attempts[key] = replace(known, reading=Reading.NONE, doubt=doubt)
+    def _stop_reading(self, *, has_crashed: bool) -> None:
+        """Mark all reads as over; a crashed operator may have been crashed by one of them."""
+        for key, history in self.attempts.items():
+            if history.reading is not Reading.NONE:
+                doubt = _DOUBT_AFTER_CRASH[history.reading] if has_crashed else history.doubt
+                self.attempts[key] = replace(history, reading=Reading.NONE, doubt=doubt)
 
     def _apply_to_attempt(self, entry: AttemptEntry) -> None:
         key = _key(entry)
-        known = self.attempts.get(key)
-        if known is None:
-            raise InvariantViolationError(f"the journal names attempt {key} that the plan has not")
-        if known.finish is not None:
+        history = self.attempts.get(key)
+        if history is None:
+            raise InvariantViolationError(f"the journal names attempt {key}, not in the plan")
+        if history.finish is not None:
             raise InvariantViolationError(f"attempt {key} is finished and cannot change")
-        self.attempts[key] = _advance(known, entry)
+        self.attempts[key] = _advance(history, entry)
 
 
 def run_history(plan: RunPlan, entries: Iterable[Entry]) -> RunHistory:
@@ -96,13 +96,13 @@ def run_history(plan: RunPlan, entries: Iterable[Entry]) -> RunHistory:
     Raises:
         InvariantViolationError: The entries contradict each other or the plan.
     """
-    history = RunHistory(attempts=dict(_fresh(plan)))
+    history = RunHistory(attempts=dict(_initial_attempts(plan)))
     for entry in entries:
         history.apply(entry)
     return history
 
 
-def _fresh(plan: RunPlan) -> Iterable[tuple[AttemptKey, AttemptHistory]]:
+def _initial_attempts(plan: RunPlan) -> Iterable[tuple[AttemptKey, AttemptHistory]]:
     for index in plan.tasks:
         for attempt in range(1, plan.policy.attempts + 1):
             key = AttemptKey(index, attempt)
@@ -121,44 +121,44 @@ def _key(entry: AttemptEntry) -> AttemptKey:
             return entry.finish.key
 
 
-def _advance(known: AttemptHistory, entry: AttemptEntry) -> AttemptHistory:
+def _advance(history: AttemptHistory, entry: AttemptEntry) -> AttemptHistory:
     if isinstance(entry, ReadBegun):
-        return replace(known, reading=Reading.ALONE if entry.is_alone else Reading.TOGETHER)
-    return _after(replace(known, reading=Reading.NONE, doubt=Doubt.NONE), entry)
+        return replace(history, reading=Reading.ALONE if entry.is_alone else Reading.TOGETHER)
+    return _apply_step(replace(history, reading=Reading.NONE, doubt=Doubt.NONE), entry)
 
 
-def _after(known: AttemptHistory, entry: StepEntry) -> AttemptHistory:
+def _apply_step(history: AttemptHistory, entry: StepEntry) -> AttemptHistory:
     match entry:
         case LaunchBegun(launch, at):
-            if known.live is not None:
-                raise InvariantViolationError(f"attempt {known.key} has a live launch already")
-            started_at = at if known.started_at is None else known.started_at
+            if history.live is not None:
+                raise InvariantViolationError(f"attempt {history.key} has a live launch already")
+            started_at = at if history.started_at is None else history.started_at
             return replace(
-                known, live=launch, live_since=at, launches=launch.launch, started_at=started_at
+                history, live=launch, live_since=at, launches=launch.launch, started_at=started_at
             )
         case LaunchLost(lost):
-            return _without(known, lost)
+            return _apply_loss(history, lost)
         case Produced(_, production):
-            usage = known.usage + usage_of(production.egress)
-            return replace(known, live=None, production=production, usage=usage)
+            usage = history.usage + usage_of(production.egress)
+            return replace(history, live=None, production=production, usage=usage)
         case Verified(_, verification):
-            return replace(known, live=None, verification=verification)
+            return replace(history, live=None, verification=verification)
         case Finished(finish, sha256, at, usage):
-            total = known.usage + usage
-            ended = replace(known, live=None, finish=finish, finished_at=at, usage=total)
+            total = history.usage + usage
+            ended = replace(history, live=None, finish=finish, finished_at=at, usage=total)
             return replace(ended, record_sha256=sha256)
         case _:
-            return replace(known, finish=entry.finish, record_sha256=entry.record_sha256)
+            return replace(history, finish=entry.finish, record_sha256=entry.record_sha256)
 
 
-def _without(known: AttemptHistory, lost: Lost) -> AttemptHistory:
-    """Return an attempt after the loss of a launch; an outage takes what it produced along."""
-    kept = replace(known, live=None, last_lost=lost, usage=known.usage + lost.usage)
+def _apply_loss(history: AttemptHistory, lost: Lost) -> AttemptHistory:
+    """Return an attempt after the loss of a launch; a provider outage also voids the candidate."""
+    idle = replace(history, live=None, last_lost=lost, usage=history.usage + lost.usage)
     if lost.reason in PROVIDER_REASONS:
-        return replace(kept, provider_retries=known.provider_retries + 1, production=None)
+        return replace(idle, provider_retries=history.provider_retries + 1, production=None)
     if lost.is_suspect:
-        return replace(kept, suspect=(*known.suspect, lost.launch.role))
-    return replace(kept, retries=known.retries + 1)
+        return replace(idle, suspect=(*history.suspect, lost.launch.role))
+    return replace(idle, retries=history.retries + 1)
 
 
 def open_attempts(attempts: Mapping[AttemptKey, AttemptHistory]) -> int:
