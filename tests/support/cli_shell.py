@@ -9,7 +9,7 @@ from typing import NamedTuple
 from typer.testing import CliRunner
 
 from securebench.cli.main import app
-from securebench.client.volume.connection import Connection, ClusterTarget
+from securebench.client.volume.connection import ClusterTarget, Connection
 from securebench.client.volume.link import VIEWER_COMMAND, OperatorLink
 from securebench.core.errors import PermanentClusterError
 from support.fake_operator import FakeCluster, Namespace, Script, complete, write_tester
