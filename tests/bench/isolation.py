@@ -20,7 +20,7 @@ from rich.console import Console
 from rich.table import Table
 
 from securebench.audit.trials import Trial, run_trial
-from securebench.client.volume.connection import Place
+from securebench.client.volume.connection import ClusterTarget
 
 PACK = Path(__file__).parents[2] / "benchmarks" / "humaneval-mini"
 MODES = ("separate", "shared")
@@ -48,7 +48,7 @@ def seconds(trial: Trial, part: str) -> Iterator[float]:
             yield float(fields["duration_seconds"])
 
 
-async def main(place: Place) -> None:
+async def main(place: ClusterTarget) -> None:
     """Run both modes side by side in turn and print one row for each."""
     table = Table(*COLUMNS)
     with TemporaryDirectory(prefix="securebench-isolation-") as folder:
@@ -70,4 +70,4 @@ async def main(place: Place) -> None:
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--namespace")
-    asyncio.run(main(Place(parser.parse_args().namespace)))
+    asyncio.run(main(ClusterTarget(parser.parse_args().namespace)))

@@ -128,7 +128,7 @@ def test_a_whole_run(begun: dict[str, Begun], place: Release) -> None:
             " 'extra_key'"
         ),
         (
-            "securebench: warning: harness.env: NOT_SET has no value, the harness goes without it;"
+            "securebench: warning: harness.env: NOT_SET is not set, so the harness runs without it;"
             " set it in the environment or in env"
         ),
         f"securebench: started BenchmarkRun {name}",
@@ -197,7 +197,7 @@ def test_an_interrupted_command_comes_back(user: Callable[..., Shell], place: Re
     assert (interrupted.code, interrupted.stdout) == (130, "")
     words = f"{' '.join(ONE_BY_ONE)} --namespace {place.namespace}"
     assert interrupted.stderr.splitlines()[-1] == (
-        f"securebench: interrupted; BenchmarkRun {name} goes on."
+        f"securebench: interrupted; BenchmarkRun {name} continues."
         f" Follow it again with: securebench {words}"
     )
     again = shell.start(*ONE_BY_ONE)
@@ -223,7 +223,7 @@ def test_a_lost_connection_and_a_lost_operator(
         command = shell.start(*ONE_BY_ONE)
         command.wait_for("PASS a")
         way.cut()
-        command.wait_for("connection lost, the run goes on; trying again")
+        command.wait_for("connection lost; the run continues, reconnecting")
         way.mend()
         command.wait_for("connected again")
         assert "PASS c" not in command.stderr
@@ -271,10 +271,10 @@ def test_a_resume_runs_only_what_has_no_verdict(begun: dict[str, Begun], place: 
     assert resumed.end()[:2] == (0, end.stdout)
     assert [line for line in lines(resumed.end().stderr) if "score" not in line] == [
         (
-            "securebench: warning: out/candidates.jsonl:3: foreign line is left out: second line of"
+            "securebench: warning: out/candidates.jsonl:3: foreign line is ignored: second line of"
             " task good"
         ),
-        "securebench: warning: out/candidates.jsonl:4: damaged line is left out: cut line",
+        "securebench: warning: out/candidates.jsonl:4: damaged line is ignored: cut line",
         "securebench: runs again: gone (infrastructure)",
         f"securebench: started BenchmarkRun {resumed.run}",
         "securebench: resume completed=1 remaining=1",
@@ -338,7 +338,7 @@ def lost(user: Callable[..., Shell]) -> Callable[[str], Shell]:
         ("broken kubeconfig", "the kubeconfig cannot be used: while parsing a flow node"),
         ("no answer", "the cluster at https://127.0.0.1:1 (context "),
         ("old token", "the cluster does not accept the credentials of the kubeconfig (API server"),
-        ("no right", "your account lacks a right here; ask for the role 'tester' of the chart ("),
+        ("no right", "your account lacks a permission; ask for the chart's role 'tester' ("),
     ],
 )
 def test_what_is_in_the_way_is_said_in_one_line(
@@ -410,10 +410,7 @@ def test_lint_push_and_show(user: Callable[..., Shell], place: Release) -> None:
     refused = shell(*push, "--name", "linked")
     assert (refused.code, refused.stdout) == (
         1,
-        (
-            "securebench: error: assets/link: packs hold files and folders only, no symlinks and"
-            " nothing else\n"
-        ),
+        ("securebench: error: assets/link: packs hold files and folders only, no symlinks\n"),
     )
     (shell.folder / "manifest.yaml").write_text("id: [")
     assert shell(*lint).code == 1

@@ -165,7 +165,7 @@ BAD_SPECS: dict[str, tuple[list[Raw], Raw, str]] = {
     "version": (
         [secret("version", "OPENAI_API_KEY")],
         UNSERVED,
-        f"spec.harness.config.version: codex 9.9.9 is not installed here; there is {OFFERED}",
+        f"spec.harness.config.version: codex 9.9.9 is not installed here; available: {OFFERED}",
     ),
 }
 

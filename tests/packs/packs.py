@@ -16,7 +16,7 @@ from rich.console import Console
 from rich.table import Table
 
 from securebench.audit.trials import Trial, TrialKind, run_trial
-from securebench.client.volume.connection import Place
+from securebench.client.volume.connection import ClusterTarget
 from securebench.core.errors import SecureBenchError
 
 BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
@@ -55,7 +55,7 @@ class Pair:
         )
 
 
-async def pair(place: Place, name: str) -> Pair:
+async def pair(place: ClusterTarget, name: str) -> Pair:
     """Run both trials of one pack, one after the other, so that the seconds mean something."""
     trials: dict[TrialKind, Trial] = {}
     try:
@@ -97,7 +97,7 @@ def failures(found: Pair) -> list[str]:
     return lines
 
 
-async def main(names: list[str], place: Place) -> int:
+async def main(names: list[str], place: ClusterTarget) -> int:
     """Run the packs, print the table and return the exit code."""
     console = Console()
     table = Table(*COLUMNS)
@@ -121,4 +121,4 @@ if __name__ == "__main__":
     parser.add_argument("packs", nargs="*", default=list(RUNNABLE))
     parser.add_argument("--namespace")
     options = parser.parse_args()
-    sys.exit(asyncio.run(main(options.packs, Place(options.namespace))))
+    sys.exit(asyncio.run(main(options.packs, ClusterTarget(options.namespace))))

@@ -9,7 +9,7 @@ from typing import NamedTuple
 from typer.testing import CliRunner
 
 from securebench.cli.main import app
-from securebench.client.volume.connection import Connection, Place
+from securebench.client.volume.connection import ClusterTarget, Connection
 from securebench.client.volume.link import VIEWER_COMMAND, OperatorLink
 from securebench.core.errors import PermanentClusterError
 from support.fake_operator import FakeCluster, Namespace, Script, complete, write_tester
@@ -33,11 +33,11 @@ class Shell:
         self.yaml = write_tester(folder)
         self.namespace = Namespace(folder / "volume")
         self.script: Script = complete
-        self.places: list[Place] = []
+        self.places: list[ClusterTarget] = []
         self.is_viewer = False
 
     @asynccontextmanager
-    async def connect(self, place: Place) -> AsyncIterator[Connection]:
+    async def connect(self, place: ClusterTarget) -> AsyncIterator[Connection]:
         self.places.append(place)
         if self.is_viewer:
             raise PermanentClusterError("pods is forbidden", status=403)
@@ -51,12 +51,12 @@ class Shell:
         operator.cancel()
 
     @asynccontextmanager
-    async def open_published(self, _place: Place) -> AsyncIterator[Connection]:
+    async def open_published(self, _place: ClusterTarget) -> AsyncIterator[Connection]:
         link = OperatorLink(self.namespace.execute_for_viewer, VIEWER_COMMAND)
         yield Connection(self.namespace.cluster, link)  # type: ignore[arg-type]
 
     @asynccontextmanager
-    async def open_cluster(self, _place: Place) -> AsyncIterator[FakeCluster]:
+    async def open_cluster(self, _place: ClusterTarget) -> AsyncIterator[FakeCluster]:
         yield self.namespace.cluster
 
     def __call__(self, *arguments: str) -> Outcome:

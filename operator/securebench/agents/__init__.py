@@ -1,1 +1,1 @@
-"""What runs in the harness container: checked configuration, limits, extraction."""
+"""Harness types and agent CLIs: configuration, command line, time limits, extraction."""

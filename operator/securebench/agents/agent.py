@@ -1,4 +1,4 @@
-"""What an agent is to SecureBench: how its configuration is read and how its CLI is run."""
+"""Interface of an agent: how its configuration is parsed and its CLI is run."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ from securebench.benchmark.families.fields import BOOLEAN, Schema, object_of
 from securebench.benchmark.reading.shape import Shape
 
 DUMMY_KEY: Final = "securebench-holds-the-key"
-"""What a CLI takes for its key. It opens nothing: the gateway puts the real one in."""
+"""API key that a CLI is given. It is worthless: the gateway replaces it with the real one."""
 
 TIMEOUT_SECONDS: Final = 900.0
-"""Time limit of an agent with a CLI where neither task nor tester gives one."""
+"""Default time limit of an agent CLI."""
 
 _NAME: Final[Schema] = {
     "type": "string",
@@ -44,7 +44,7 @@ _KEYS: Final[Mapping[str, Schema]] = {
 
 
 class EventKind(StrEnum):
-    """What an agent reports while it works."""
+    """Kinds of events that an agent reports while it works."""
 
     SAID = "said"
     STARTED = "started"
@@ -60,9 +60,8 @@ class AgentEvent(NamedTuple):
     """One thing that an agent reports; its values are untrusted.
 
     Attributes:
-        kind: What it is.
-        text: What was said, the command, or why the turn failed.
-        exit_code: Of what ended, as the agent has it.
+        text: A message, a command, or why the turn failed.
+        exit_code: Exit code of an ended command, as the agent reports it.
     """
 
     kind: EventKind
@@ -71,33 +70,33 @@ class AgentEvent(NamedTuple):
 
 
 class AgentEventReader(Protocol):
-    """Reads the events of one launch, in their order."""
+    """Reads the events of one launch, in order."""
 
     def events(self, event: Mapping[str, object]) -> Iterator[AgentEvent]:
-        """Yield what one JSON object of stdout reports; most report nothing."""
+        """Yield the events in one JSON object of stdout; most have none."""
         ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AgentCli:
-    """The command line tool of an agent that works with a model provider.
+    """The CLI of an agent that works with a model provider.
 
     Attributes:
-        title: What lines about the agent begin with.
-        provider: The API that it speaks.
-        key: Variable of the provider's key, also the entry of the Secret with it.
-        key_aliases: Other variables that the tool takes a key from.
-        overlay_path: Where the tool's image is mounted, an absolute folder.
-        home: Its home, an absolute folder.
-        search: Folders with programs for its commands, looked into after the image's own.
-        command: Returns the argv of one turn from the harness, the prompt and the base URL of the
-            provider as the agent reaches it, without a path. Standard input is closed.
-        preflight: Argv that must succeed before the tool is started (contract 12.3).
-        environment: Returns its variables from that base URL; they win over those of the image and
-            of the tester.
-        events: Makes what reads the stdout of one launch.
-        invocation: Text of a command harness's command that tells that it starts this tool; empty
-            where nobody does.
+        title: Prefix of lines about the agent.
+        provider: The API that it uses.
+        key: Environment variable of the provider's key, and its entry in the Secret.
+        key_aliases: Other variables from which the CLI reads a key.
+        overlay_path: Absolute path at which the overlay image is mounted.
+        home: Absolute path of its home folder.
+        search: Folders appended to the image's PATH.
+        command: Returns the argv of one turn from the harness, the prompt and the provider's base
+            URL as seen by the agent, without a path. Standard input is closed.
+        preflight: Argv that must succeed before the agent's turn (contract 12.3).
+        environment: Returns variables from that base URL; they override those of the image and of
+            the tester.
+        events: Creates a reader for the stdout of one launch.
+        invocation: Substring by which a command harness is recognised as starting this CLI; may be
+            empty.
     """
 
     title: str
@@ -115,7 +114,7 @@ class AgentCli:
 
     @property
     def keys(self) -> tuple[str, ...]:
-        """Variables that may hold the provider's key; the Secret's entry is the first."""
+        """Variables that may hold the provider's key, the Secret's entry first."""
         return (self.key, *self.key_aliases)
 
 
@@ -124,12 +123,12 @@ class Agent:
     """One harness type.
 
     Attributes:
-        name: As ``harness.type``; versions of overlays are listed under it.
-        config: Shape of ``harness.config``.
-        read: Returns the harness of a configuration in normal form; raises ConfigErrors where keys
-            do not go together.
-        is_audit: Whether it examines a pack instead of being examined.
-        cli: Present where a CLI of ours runs in the task's image.
+        name: Value of ``harness.type``; overlay versions are listed under it.
+        config: Schema of ``harness.config``.
+        read: Builds the harness from a normalised configuration; raises ConfigErrors if keys
+            contradict each other.
+        is_audit: Whether it audits a pack instead of being evaluated itself.
+        cli: Present if a provider's CLI runs in the task's image.
     """
 
     name: str
@@ -140,12 +139,12 @@ class Agent:
 
 
 def cli_agent(name: str, cli: AgentCli, default_model: str | None = None) -> Agent:
-    """Return an agent whose configuration is that of every CLI.
+    """Return an agent with the configuration common to all CLIs.
 
     Args:
         name: Harness type.
-        cli: Its tool.
-        default_model: Used where the tester names none; None: the tester must.
+        cli: The CLI.
+        default_model: Default of ``model``; None makes ``model`` required.
     """
 
     def read(config: Mapping[str, Any]) -> HarnessConfig:

@@ -1,4 +1,4 @@
-"""Domain entries of ``allowed_domains`` (contract 11.1)."""
+"""Validate and normalise entries of ``allowed_domains`` (contract 11.1)."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 MAX_DOMAIN_CHARACTERS = 253
-"""Longest name that DNS knows."""
+"""Maximum length of a DNS name."""
 
 LABEL = re.compile(r"[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?")
 NUMBER = re.compile(r"[0-9]+|0x[0-9a-f]*")
-"""A last label of this form makes resolvers read the whole as an IPv4 address."""
+"""A name whose last label matches is parsed as an IPv4 address by resolvers."""
 _SIGNS = {"://": "a scheme", "/": "a path", ":": "a port or an IPv6 address", "*": "a wildcard"}
 
 
@@ -23,7 +23,7 @@ def normalize_domain(entry: str) -> str:
     """Return an entry trimmed, lower-cased and without trailing dots.
 
     Raises:
-        ConfigError: It is no plain domain name.
+        ConfigError: It is not a plain domain name.
     """
     problem = _problem(entry)
     if problem is not None:
@@ -32,10 +32,10 @@ def normalize_domain(entry: str) -> str:
 
 
 def normalize_domains(entries: Sequence[object]) -> tuple[str, ...]:
-    """Return all entries in their normal form, in order, without duplicates.
+    """Return all entries normalised, in order, without duplicates.
 
     Raises:
-        ConfigError: The first entry that is no plain domain name.
+        ConfigError: Names the first entry that is not a plain domain name.
     """
     found: dict[str, None] = {}
     for entry in entries:

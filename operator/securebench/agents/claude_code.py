@@ -1,4 +1,4 @@
-"""Anthropic's Claude Code: started with an argv and variables, no files.
+"""Anthropic's Claude Code, configured by argv and environment variables only.
 
 Source: providers 4, measured with the version that ``images/overlays/packages.lock`` pins.
 """
@@ -26,20 +26,20 @@ _PROGRAM: Final = (
     f"{_OVERLAY}/lib",
     f"{_OVERLAY}/claude",
 )
-"""The vendor's file unchanged, started in any image, also one without a libc."""
+"""The vendor's unmodified binary; the loader lets it run in any image, even without a libc."""
 _KEY: Final = "ANTHROPIC_API_KEY"
 
 _RETRIES: Final = 4
-"""About 10 s; its default keeps trying for three minutes."""
+"""About 10 s of retries; the CLI's default would retry for three minutes."""
 
 _REMEMBERED: Final = 1000
-"""Commands whose end is still to come."""
+"""Maximum number of started commands to remember until they end."""
 
 _EXIT_CODE: Final = re.compile(r"Exit code (\d{1,3})\b")
 
 
 def _command(harness: ProviderHarness, prompt: str, _base_url: str) -> tuple[str, ...]:
-    """Return its argv; list options swallow the words after them, so the prompt comes first."""
+    """Return its argv; the prompt comes first, because list options consume what follows them."""
     refused = "WebFetch" if harness.allow_external_tools else "WebSearch,WebFetch"
     return (
         *_PROGRAM,
@@ -61,7 +61,7 @@ def _command(harness: ProviderHarness, prompt: str, _base_url: str) -> tuple[str
 
 
 def _environment(base_url: str) -> Mapping[str, str]:
-    """Return its variables; started by a loader, it does not find its own ripgrep."""
+    """Return its variables; started by the loader, the CLI cannot find its bundled ripgrep."""
     return {
         "HOME": _HOME,
         "ANTHROPIC_BASE_URL": base_url,
@@ -82,7 +82,7 @@ class _ClaudeEvents:
         self._commands: dict[str, str] = {}
 
     def events(self, event: Mapping[str, object]) -> Iterator[AgentEvent]:
-        """Yield what one event reports."""
+        """Yield the events in one JSON object."""
         if event.get("type") == "result":
             is_failed = event.get("is_error") is not False
             message = text_in(event.get("result"))
@@ -118,7 +118,7 @@ def _tool_call(block: Mapping[str, object]) -> str:
 
 
 def _exit_code(block: Mapping[str, object]) -> int:
-    """Return the exit code that a result names; a tool without one has 0 or, with an error, 1."""
+    """Return the exit code in a tool result; without one, 1 for an error and else 0."""
     named = _EXIT_CODE.match(text_in(block.get("content")))
     if named is not None:
         return int(named.group(1))

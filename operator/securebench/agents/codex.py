@@ -1,7 +1,6 @@
-"""OpenAI's codex: started with an argv and variables, no files.
+"""OpenAI's codex, configured by argv and environment variables only.
 
-Source: providers 3, measured with the version that ``images/overlays/packages.lock`` pins. A pack,
-a prompt and a budget say what an agent does; nothing here does.
+Source: providers 3, measured with the version that ``images/overlays/packages.lock`` pins.
 """
 
 from __future__ import annotations
@@ -26,7 +25,7 @@ _OWN_KEY: Final = "CODEX_API_KEY"
 
 _CONNECT_RETRIES: Final = 4
 _STREAM_RETRIES: Final = 5
-"""With a provider that answers nothing but 500 it ends after 30 s, 27 s without one."""
+"""With these it gives up after 30 s if the provider only answers 500, after 27 s if unreachable."""
 
 
 def _command(harness: ProviderHarness, prompt: str, base_url: str) -> tuple[str, ...]:
@@ -46,9 +45,9 @@ def _command(harness: ProviderHarness, prompt: str, base_url: str) -> tuple[str,
 
 
 def _settings(harness: ProviderHarness, base_url: str) -> tuple[str, ...]:
-    """Return its configuration as TOML; the entry of the custom provider keeps it off websockets.
+    """Return its configuration as TOML; defining a custom provider disables websockets.
 
-    A basic string of TOML with printable ASCII is written like one of JSON.
+    A TOML basic string of printable ASCII has the same syntax as a JSON string.
     """
     provider = ",".join(
         (
@@ -84,7 +83,7 @@ class _CodexEvents:
     """Events of ``codex exec --json``."""
 
     def events(self, event: Mapping[str, object]) -> Iterator[AgentEvent]:
-        """Yield what one event reports."""
+        """Yield the events in one JSON object."""
         item = object_in(event.get("item"))
         command = text_in(item.get("command"))
         match event.get("type"), item.get("type"):

@@ -1,4 +1,4 @@
-"""Commands as harnesses: the tester's own, and what stands in for an agent during an audit."""
+"""Command harnesses: the tester's own command, and the ``oracle`` and ``nop`` of audits."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``harness.config``: what there is in it, and how it is read (contract 3.1, 21.7)."""
+"""Model and parse ``harness.config`` (contract 3.1, 21.7)."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ NOP: Final = "nop"
 ORACLE: Final = "oracle"
 SHELL = ("sh", "-lc")
 LATEST: Final = "latest"
-"""Alias for the version of a tool that the administrator names under this word."""
+"""Alias for a CLI version that the administrator chooses."""
 STDOUT: Final = "stdout"
 GIT_DIFF: Final = "git_diff"
 EXTRACTIONS: Final = (STDOUT, GIT_DIFF)
-"""Of a command on a repo_patch task; the first is the default (decision 0027)."""
+"""Extraction modes of a command on a repo_patch task; the first is the default (decision 0027)."""
 ORACLE_FOLDER = "/opt/securebench/oracle"
-"""In the harness container of an oracle: the task's reference answer as one file, named by form."""
+"""Mounted in an oracle's harness container; holds the task's reference answer as one file."""
 AUDIT_KEYS: Final[Mapping[str, Schema]] = {
     "task_file": ANYTHING,
     "timeout_seconds": nullable(POSITIVE),
@@ -43,20 +43,20 @@ COMMON_KEYS: Final[Mapping[str, Schema]] = {
         "description": "a list of strings",
     },
 }
-"""Of ``harness.config``: those of an audit's harness, and those of every other."""
+"""Keys of ``harness.config``: those of audit harnesses, and those common to all others."""
 _PLACE: Final = "harness.config"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HarnessConfig:
-    """What all harness types have.
+    """Fields common to all harness types.
 
     Args:
-        type: Name of an agent of ``registry.AGENTS``.
+        type: A name in ``registry.AGENTS``.
         task_file: Workspace-relative path of the task file.
-        timeout_seconds: Limit of the tester or the type's default; None for none.
-        is_default_timeout: Whether the tester left the limit to the type.
-        allowed_domains: Normalized, in order, without duplicates.
+        timeout_seconds: Set by the tester, or the type's default; None for no limit.
+        is_default_timeout: Whether ``timeout_seconds`` is the type's default.
+        allowed_domains: Normalised, in order, without duplicates.
         provider_host: Host of its model provider, or empty.
     """
 
@@ -88,9 +88,9 @@ class CommandHarness(HarnessConfig):
 
     Args:
         command: A string for the shell, or an argv.
-        artifact_path: Workspace-relative file that is the candidate, or None.
-        extraction: What is the candidate of a repo_patch task: what the command prints, or
-            ``git_diff``, what it changed in the checkout.
+        artifact_path: Workspace-relative path of the candidate file, or None.
+        extraction: Candidate of a repo_patch task: ``stdout``, or ``git_diff`` for the command's
+            changes to the checkout.
     """
 
     type: str = "command"
@@ -100,14 +100,14 @@ class CommandHarness(HarnessConfig):
 
     @property
     def argv(self) -> tuple[str, ...]:
-        """Return what is executed: a string runs as ``sh -lc``."""
+        """Return the argv; a string runs as ``sh -lc``."""
         return (*SHELL, self.command) if isinstance(self.command, str) else self.command
 
     def filled_config(self) -> dict[str, object]:
         """Return the configuration as JSON with every default filled in.
 
-        ``extraction`` stands there only where it is not the default: digests of harnesses that do
-        not know it stay.
+        ``extraction`` is omitted if it is the default, so that digests from before it existed do
+        not change.
         """
         command = self.command if isinstance(self.command, str) else list(self.command)
         extraction = {} if self.extraction == STDOUT else {"extraction": self.extraction}
@@ -121,10 +121,10 @@ class CommandHarness(HarnessConfig):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AuditHarness(CommandHarness):
-    """What stands in for an agent while a pack is examined; its command is ours.
+    """A harness with a built-in command that replaces the agent during an audit.
 
-    ``nop`` ends at once with success and leaves nothing. ``oracle`` hands in the reference answer
-    that lies as a file in ``ORACLE_FOLDER``; nothing of its text is in the Pod object.
+    ``nop`` succeeds at once and hands in nothing. ``oracle`` hands in the reference answer from a
+    file in ``ORACLE_FOLDER``, so that the answer is not visible in the Pod object.
     """
 
     def filled_config(self) -> dict[str, object]:
@@ -135,14 +135,14 @@ class AuditHarness(CommandHarness):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProviderHarness(HarnessConfig):
-    """The command line tool of a model provider.
+    """The CLI of a model provider.
 
     Args:
         model: Name of the model.
-        version: Version of the tool, or ``latest``.
-        max_requests: Budget of model calls for one launch, or None.
-        max_tokens: Budget of tokens for one launch, or None.
-        allow_external_tools: Whether the provider's own tools may be used.
+        version: Version of the CLI, or ``latest``.
+        max_requests: Budget of requests per launch, or None.
+        max_tokens: Budget of tokens per launch, or None.
+        allow_external_tools: Whether tools hosted by the provider may be used.
     """
 
     model: str
@@ -163,14 +163,14 @@ class ProviderHarness(HarnessConfig):
 
 
 def normal_config(config: Mapping[str, object], shape: Shape) -> Mapping[str, Any]:
-    """Return a ``harness.config`` that holds, with paths and domains in their normal form.
+    """Validate a ``harness.config`` and normalise its paths and domains.
 
     Args:
         config: As written.
-        shape: Of the harness type.
+        shape: Schema of the harness type.
 
     Raises:
-        ConfigErrors: Every defect; each error's fact ``key`` is the path of its key.
+        ConfigErrors: Lists all defects; each error's fact ``key`` is the path of its key.
     """
     defects = shape.defects(config)
     errors = [
@@ -196,11 +196,11 @@ def config_error(name: str, problem: str) -> ConfigError:
 
 
 def common_fields(config: Mapping[str, Any], *, timeout: float | None = None) -> dict[str, Any]:
-    """Return the fields of ``HarnessConfig`` that all types read alike.
+    """Return the common fields of ``HarnessConfig``.
 
     Args:
-        config: In normal form.
-        timeout: Seconds where the tester says nothing; None for no limit.
+        config: Normalised.
+        timeout: Default time limit in seconds; None for no limit.
     """
     seconds = config.get("timeout_seconds", timeout)
     return {

@@ -1,4 +1,4 @@
-"""What a harness gets and hands in for one task: prompt, time limit, candidate.
+"""A harness on one task: prompt, time limit, and where its candidate comes from.
 
 Source: contract 12.2, 12.5, 13.1, 15.8.
 """
@@ -24,12 +24,12 @@ CODE_FILE = "candidate.py"
 
 
 def extraction_for(family: str, harness: HarnessConfig) -> Extraction:
-    """Return where the candidate of a family comes from.
+    """Return how the candidate of a task is extracted.
 
     Args:
-        family: Task type; nothing is taken for one without a contract.
+        family: Task type; nothing is extracted for deferred families.
         harness: A command hands in on stdout unless it names a file, works on a workspace or asks
-            for the diff of a checkout; the provider CLIs' stdout is never a candidate.
+            for the diff of a checkout. The stdout of a provider's CLI is never a candidate.
     """
     known = FAMILIES.get(family)
     if known is None:
@@ -77,11 +77,11 @@ _HAND_IN: Final = {
 
 
 def task_prompt(extraction: Extraction, workspace: str, task_file: str) -> str:
-    """Return the prompt of a task; it names files and says nothing of their content.
+    """Return the prompt of a task, which names files but not their content.
 
     Args:
-        extraction: What is taken as the candidate.
-        workspace: Absolute folder of the workspace.
+        extraction: How the candidate is extracted.
+        workspace: Absolute path of the workspace.
         task_file: Workspace-relative path of the task file.
     """
     parts = [_SOLVE, *([_REPOSITORY] if extraction.kind == "patch" else [])]
@@ -95,13 +95,12 @@ def task_prompt(extraction: Extraction, workspace: str, task_file: str) -> str:
 
 
 def agent_time_limit(environment: Mapping[str, object], harness: HarnessConfig) -> float | None:
-    """Return the seconds that the agent's command may take, or None for no limit.
+    """Return the time limit of the agent's command in seconds, or None for no limit.
 
-    The smaller of the task's and the tester's limit, of those given; the harness default
-    only where neither is given.
+    It is the smaller of the task's and the tester's limit, or else the harness's default.
 
     Raises:
-        ConfigError: ``environment.timeout_seconds`` is no positive number.
+        ConfigError: ``environment.timeout_seconds`` is not a positive number.
     """
     task_limit = environment.get("timeout_seconds")
     tester_limit = None if harness.is_default_timeout else harness.timeout_seconds

@@ -1,4 +1,4 @@
-"""All agents by harness type. An unknown name is an error, never a default."""
+"""Registry of agents by harness type. An unknown name is an error, never a default."""
 
 from __future__ import annotations
 
@@ -26,19 +26,19 @@ AGENTS: Final[dict[str, Agent]] = {
         command.ORACLE_AGENT,
     )
 }
-"""The one registry; everything that depends on a harness type asks here."""
+"""The only registry; everything that depends on the harness type looks it up here."""
 
 
 def wrong_type() -> str:
-    """Return what is said of a harness type that nobody knows."""
+    """Return the error message for an unknown harness type."""
     return f"harness.type must be one of {', '.join(sorted(AGENTS))}"
 
 
 def agent_named(name: str) -> Agent:
-    """Return an agent.
+    """Return the agent with that harness type.
 
     Raises:
-        ConfigErrors: There is none of that name.
+        ConfigErrors: There is none.
     """
     if name not in AGENTS:
         raise ConfigErrors([ConfigError(wrong_type(), key=("harness", "type"))])
@@ -46,11 +46,11 @@ def agent_named(name: str) -> Agent:
 
 
 def cli_named(name: str) -> AgentCli:
-    """Return the CLI of an agent that has one.
+    """Return the CLI of an agent.
 
     Raises:
         ConfigErrors: There is no agent of that name.
-        ConfigError: It has no CLI.
+        ConfigError: The agent has no CLI.
     """
     cli = agent_named(name).cli
     if cli is None:
@@ -59,7 +59,7 @@ def cli_named(name: str) -> AgentCli:
 
 
 def cli_agents() -> Iterator[tuple[str, AgentCli]]:
-    """Yield the agents with a CLI and a model provider by name, in the order of the registry."""
+    """Yield the agents that have a CLI, with their names, in registry order."""
     for name, agent in AGENTS.items():
         if agent.cli is not None:
             yield name, agent.cli
@@ -69,7 +69,7 @@ def provider_named(name: str) -> ProviderRules:
     """Return the API of a model provider.
 
     Raises:
-        ConfigError: No agent speaks it.
+        ConfigError: No agent uses it.
     """
     for _, cli in cli_agents():
         if cli.provider.name == name:
@@ -78,28 +78,23 @@ def provider_named(name: str) -> ProviderRules:
 
 
 def harness_config(type: str, config: Mapping[str, object]) -> HarnessConfig:  # noqa: A002 - API name
-    """Check the configuration of a harness.
+    """Validate the configuration of a harness and fill in defaults.
 
     Args:
-        type: Name of an agent.
+        type: Harness type.
         config: ``harness.config`` as written.
 
-    Returns:
-        The harness of that type with its defaults.
-
     Raises:
-        ConfigErrors: Every defect; each error's fact ``key`` is the path of its key.
+        ConfigErrors: Lists all defects; each error's fact ``key`` is the path of its key.
     """
     agent = agent_named(type)
     return agent.read(normal_config(config, agent.config))
 
 
 def forwarded(harness_type: str, names: Iterable[str]) -> tuple[str, ...]:
-    """Return the variables of ``harness.env`` that may enter a harness Pod (contract 12.4).
+    """Return the variables of ``harness.env`` that are passed to harness Pods (contract 12.4).
 
-    Args:
-        harness_type: A provider's key goes to its gateway only; a command may have any.
-        names: As the tester lists them.
+    The key of an agent CLI's provider is not among them: it goes only to the gateway.
 
     Raises:
         ConfigErrors: There is no agent of that name.
@@ -111,7 +106,7 @@ def forwarded(harness_type: str, names: Iterable[str]) -> tuple[str, ...]:
 
 
 def key_variables(name: str) -> tuple[str, ...]:
-    """Return a variable and those that stand for it where it is empty (contract 12.3)."""
+    """Return a variable and the aliases that are used if it is empty (contract 12.3)."""
     for _, cli in cli_agents():
         if name in cli.keys:
             return (name, *(other for other in cli.keys if other != name))
@@ -123,13 +118,13 @@ def harness_digest(
 ) -> str:
     """Return ``sha256:`` and the hex digest over type, variable names, config and domains.
 
-    Results of an audit differ from all others, so that no resume joins them.
+    Audits have different digests from other runs, so that neither can resume the other.
 
     Args:
-        harness: With its defaults filled in, so that a spelled-out default changes nothing.
-        env: Names of ``harness.env``; order and repetitions do not matter, values are not read
-            and keys of a provider that its gateway keeps do not count.
-        audit: Whether the run examines a pack.
+        harness: Digested with defaults filled in, so that spelling out a default changes nothing.
+        env: Names in ``harness.env``; order and duplicates do not matter, values are not read, and
+            the provider's key does not count.
+        audit: Whether the run audits a pack.
         answers: Digest of the reference answers that an oracle hands in, or empty.
     """
     content: dict[str, object] = {

@@ -21,7 +21,7 @@ from securebench.benchmark.files.pack_digest import pack_digest
 from securebench.benchmark.lint.pack_lint import LintFinding, lint_harness
 from securebench.client.submit.tester_config import TesterConfig, load_tester_config
 from securebench.client.terminal_text import printable
-from securebench.client.volume.connection import Place, open_connection
+from securebench.client.volume.connection import ClusterTarget, open_connection
 from securebench.core.clock import SystemClock, rfc3339
 from securebench.core.errors import SecureBenchError
 from securebench.core.names import logical_name
@@ -44,7 +44,7 @@ class AuditOptions:
         images: Folder with archives of the task images, or None.
         runs: So often the pack is run with an oracle and a nop.
         static: Nothing is run.
-        place: Namespace, context, Pod.
+        target: Namespace, context, Pod.
     """
 
     pack: Path | None
@@ -54,7 +54,7 @@ class AuditOptions:
     images: Path | None
     runs: int
     static: bool
-    place: Place
+    target: ClusterTarget
 
 
 def run_audit(options: AuditOptions) -> int:
@@ -63,7 +63,7 @@ def run_audit(options: AuditOptions) -> int:
     versions: set[str] = set()
     means = Means(
         archives=None if options.images is None else catalogue(options.images),
-        run_pack=None if options.static else _runner(options.place, versions),
+        run_pack=None if options.static else _runner(options.target, versions),
         runs=options.runs,
     )
     report = Report(
@@ -151,14 +151,14 @@ def _leave(options: AuditOptions, report: Report, versions: set[str]) -> str:
         counts=report.counts(),
     )
     try:
-        asyncio.run(_put(options.place, result))
+        asyncio.run(_put(options.target, result))
     except SecureBenchError as error:
         return f"the result could not be left on the results volume: {error}"
     return f"runs of this pack say labels.pack_audit={result.result} from now on"
 
 
-async def _put(place: Place, result: AuditResult) -> None:
-    async with open_connection(place) as connection:
+async def _put(target: ClusterTarget, result: AuditResult) -> None:
+    async with open_connection(target) as connection:
         await connection.link.put_audit(result)
 
 
@@ -166,11 +166,11 @@ def _say(text: str) -> None:
     sys.stdout.write(f"securebench audit: {text}\n")
 
 
-def _runner(place: Place, versions: set[str]) -> RunPack:
+def _runner(target: ClusterTarget, versions: set[str]) -> RunPack:
     """Return what runs a pack and collects the versions of the verifiers that judged it."""
 
     def run_pack(folder: Path, kind: TrialKind, limit: int | None) -> Records:
-        records = asyncio.run(run_trial(place, folder, kind, limit=limit)).records
+        records = asyncio.run(run_trial(target, folder, kind, limit=limit)).records
         versions.update(str(record.get("verifier_version")) for record in records)
         return records
 

@@ -19,7 +19,7 @@ from securebench.client.submit.tester_config import (
     TesterConfig,
     load_tester_config,
 )
-from securebench.client.volume.connection import Place
+from securebench.client.volume.connection import ClusterTarget
 from securebench.client.watch.progress import NullReporter
 from securebench.core.errors import SecureBenchError
 from securebench.protocol.messages import decode_object
@@ -65,7 +65,7 @@ class Trial:
 
 
 async def run_trial(
-    place: Place,
+    target: ClusterTarget,
     pack: Path,
     kind: TrialKind,
     *,
@@ -75,7 +75,7 @@ async def run_trial(
     """Run a pack with an oracle or a nop on the cluster.
 
     Args:
-        place: Where the operator is.
+        target: Where the operator is.
         pack: Folder of the pack; its tester YAML, where it has one, says which files the pack has
             and what its verifiers may do.
         kind: What stands in for the agent.
@@ -90,7 +90,7 @@ async def run_trial(
         config = _trial_config(pack, kind, Path(folder), limit)
         prepared = prepare(config)
         begun = time.monotonic()
-        async with open_session(config, prepared, NullReporter(), place, parallelism) as session:
+        async with open_session(config, prepared, NullReporter(), target, parallelism) as session:
             end = await session.execute()
         seconds = time.monotonic() - begun
         if end.exit_code != 0 or end.summary is None:

@@ -1,1 +1,1 @@
-"""The program `securebench`: starts operator, exec protocol and every command."""
+"""The program ``securebench``: entry point of operator, exec protocol and all commands."""

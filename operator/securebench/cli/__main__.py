@@ -1,4 +1,4 @@
-"""Starts the command line by ``python -m securebench.cli``."""
+"""Run the command line with ``python -m securebench.cli``."""
 
 from securebench.cli.main import main
 

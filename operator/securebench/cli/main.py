@@ -1,7 +1,7 @@
-"""The program ``securebench``: its commands and flags; each command's work is a module of its own.
+"""The program ``securebench``: commands and flags; the commands are implemented in other modules.
 
-A command's module is imported when the command is called: the exec protocol and the probes start
-this program for every single call and need no cluster library.
+Each command imports its module when it is called, because the exec protocol and the probes start
+this program for every call and do not need the cluster library.
 """
 
 from __future__ import annotations
@@ -24,21 +24,22 @@ app = typer.Typer(
 )
 packs = typer.Typer(help="Check, upload and show benchmark packs.", no_args_is_help=True)
 app.add_typer(packs, name="pack")
-imports = typer.Typer(help="Make packs from other benchmarks.", no_args_is_help=True)
+imports = typer.Typer(help="Create packs from other benchmarks.", no_args_is_help=True)
 packs.add_typer(imports, name="import")
 
 Namespace = Annotated[
-    str | None, typer.Option("--namespace", "-n", help="Namespace; default: of the kubeconfig.")
+    str | None, typer.Option("--namespace", "-n", help="Namespace; default: the kubeconfig's.")
 ]
 Context = Annotated[
-    str | None, typer.Option("--context", help="Context of the kubeconfig; default: the current.")
+    str | None,
+    typer.Option("--context", help="Context of the kubeconfig; default: the current one."),
 ]
 OperatorPod = Annotated[
     str | None,
     typer.Option(
         "--operator-pod",
         envvar="SECUREBENCH_OPERATOR_POD",
-        help="Name of the operator's Pod, where Pods may not be listed; default: securebench-0.",
+        help="Name of the operator's Pod, if you may not list Pods; default: securebench-0.",
     ),
 ]
 OptionalConfig = Annotated[
@@ -63,7 +64,7 @@ def program(
     version: Annotated[
         bool,
         typer.Option(
-            "--version", is_eager=True, callback=_show_version, help="Show the version and end."
+            "--version", is_eager=True, callback=_show_version, help="Show the version and exit."
         ),
     ] = False,
 ) -> None:
@@ -89,15 +90,15 @@ def run(  # noqa: PLR0913 - the flags of contract 2.1
         typer.Option("--show-agent-output", help="Show agent events, write agent-trace.log."),
     ] = False,
     parallelism: Annotated[
-        int | None, typer.Option("--parallelism", min=1, help="Attempts at the same time.")
+        int | None, typer.Option("--parallelism", min=1, help="Concurrent attempts.")
     ] = None,
     namespace: Namespace = None,
     context: Context = None,
     operator_pod: OperatorPod = None,
 ) -> None:
-    """Run a benchmark as a tester YAML says and fetch its results."""
+    """Run the benchmark of a tester YAML and fetch its results."""
     from securebench.client.commands.run import RunCommand, RunOptions
-    from securebench.client.volume.connection import Place
+    from securebench.client.volume.connection import ClusterTarget
 
     options = RunOptions(
         config=config,
@@ -109,7 +110,7 @@ def run(  # noqa: PLR0913 - the flags of contract 2.1
         show_command_output=show_command_output,
         show_agent_output=show_agent_output,
         parallelism=parallelism,
-        place=Place(namespace, context, operator_pod),
+        target=ClusterTarget(namespace, context, operator_pod),
     )
     end_with(RunCommand(options))
 
@@ -143,10 +144,13 @@ def pack_push(  # noqa: PLR0913 - flags
 ) -> None:
     """Upload a pack to the results volume, for BenchmarkRuns with pack.volume."""
     from securebench.client.commands import packs as pack
-    from securebench.client.volume.connection import Place
+    from securebench.client.volume.connection import ClusterTarget
 
-    files, place = pack.PackFiles(config, manifest, tasks), Place(namespace, context, operator_pod)
-    end_with(lambda: pack.push(files, name, place))
+    files, target = (
+        pack.PackFiles(config, manifest, tasks),
+        ClusterTarget(namespace, context, operator_pod),
+    )
+    end_with(lambda: pack.push(files, name, target))
 
 
 @packs.command("show")
@@ -160,12 +164,12 @@ def pack_show(  # noqa: PLR0913 - flags
     context: Context = None,
     operator_pod: OperatorPod = None,
 ) -> None:
-    """Show a pack on the results volume, or one on this machine."""
+    """Show a pack on the results volume, or a local one."""
     from securebench.client.commands import packs as pack
-    from securebench.client.volume.connection import Place
+    from securebench.client.volume.connection import ClusterTarget
 
     if name is not None:
-        end_with(lambda: pack.show_uploaded(name, Place(namespace, context, operator_pod)))
+        end_with(lambda: pack.show_uploaded(name, ClusterTarget(namespace, context, operator_pod)))
     end_with(lambda: pack.show_local(pack.PackFiles(config, manifest, tasks)))
 
 
@@ -176,11 +180,11 @@ def pack_list(
     context: Context = None,
     operator_pod: OperatorPod = None,
 ) -> None:
-    """List the packs on the results volume and the runs that read them."""
+    """List the packs on the results volume and the active runs that use them."""
     from securebench.client.commands import packs as pack
-    from securebench.client.volume.connection import Place
+    from securebench.client.volume.connection import ClusterTarget
 
-    end_with(lambda: pack.list_uploaded(Place(namespace, context, operator_pod)))
+    end_with(lambda: pack.list_uploaded(ClusterTarget(namespace, context, operator_pod)))
 
 
 @packs.command("rm")
@@ -191,17 +195,17 @@ def pack_rm(
     context: Context = None,
     operator_pod: OperatorPod = None,
 ) -> None:
-    """Remove a pack from the results volume, unless a run that goes on reads it."""
+    """Remove a pack from the results volume, unless an active run uses it."""
     from securebench.client.commands import packs as pack
-    from securebench.client.volume.connection import Place
+    from securebench.client.volume.connection import ClusterTarget
 
-    end_with(lambda: pack.remove(name, Place(namespace, context, operator_pod)))
+    end_with(lambda: pack.remove(name, ClusterTarget(namespace, context, operator_pod)))
 
 
 @imports.command("terminal-bench")
 def import_terminal_bench(
     folder: Annotated[Path, typer.Argument(help="Task folder, or a folder of task folders.")],
-    pack: Annotated[Path, typer.Argument(help="Folder of the pack that is written.")],
+    pack: Annotated[Path, typer.Argument(help="Folder to write the pack to.")],
     *,
     pack_id: Annotated[
         str | None, typer.Option("--id", help="Id of the pack; default: its folder's name.")
@@ -210,10 +214,10 @@ def import_terminal_bench(
         bool, typer.Option("--skip", help="Leave out tasks that cannot be imported.")
     ] = False,
     replace: Annotated[
-        bool, typer.Option("--replace", help="Write over an earlier import.")
+        bool, typer.Option("--replace", help="Overwrite an earlier import.")
     ] = False,
 ) -> None:
-    """Make a pack from task folders of Terminal-Bench or Harbor."""
+    """Create a pack from task folders of Terminal-Bench or Harbor."""
     from securebench.importers import command
 
     wanted = command.Import(folder, pack, pack_id or pack.resolve().name, skip, replace)
@@ -224,9 +228,9 @@ def import_terminal_bench(
 def list_command(*, namespace: Namespace = None, context: Context = None) -> None:
     """List the runs of the namespace, the newest last."""
     from securebench.client.commands import runs
-    from securebench.client.volume.connection import Place
+    from securebench.client.volume.connection import ClusterTarget
 
-    end_with(lambda: runs.list_runs(Place(namespace, context)))
+    end_with(lambda: runs.list_runs(ClusterTarget(namespace, context)))
 
 
 @app.command()
@@ -234,21 +238,24 @@ def cancel(
     run: Annotated[str, typer.Argument(help="Name of the BenchmarkRun.")],
     *,
     now: Annotated[
-        bool, typer.Option("--now", help="End what is running too, instead of waiting for it.")
+        bool,
+        typer.Option("--now", help="Also end launches in progress instead of waiting for them."),
     ] = False,
     namespace: Namespace = None,
     context: Context = None,
 ) -> None:
     """Cancel a run; finished attempts keep their records."""
     from securebench.client.commands import runs
-    from securebench.client.volume.connection import Place
+    from securebench.client.volume.connection import ClusterTarget
 
-    end_with(lambda: runs.cancel(run, Place(namespace, context), is_immediate=now))
+    end_with(lambda: runs.cancel(run, ClusterTarget(namespace, context), is_immediate=now))
 
 
 @app.command()
 def results(
-    run: Annotated[str, typer.Argument(help="Name of a BenchmarkRun, also a gone one, or run id.")],
+    run: Annotated[
+        str, typer.Argument(help="Name of a BenchmarkRun, even a deleted one, or a run id.")
+    ],
     *,
     output_dir: OutputDir = None,
     namespace: Namespace = None,
@@ -257,10 +264,10 @@ def results(
 ) -> None:
     """Fetch records and summary of a run into a folder."""
     from securebench.client.commands import results as command
-    from securebench.client.volume.connection import Place
+    from securebench.client.volume.connection import ClusterTarget
 
-    place = Place(namespace, context, operator_pod)
-    end_with(lambda: command.results(run, output_dir, place))
+    target = ClusterTarget(namespace, context, operator_pod)
+    end_with(lambda: command.results(run, output_dir, target))
 
 
 @app.command()
@@ -272,11 +279,11 @@ def logs(
     context: Context = None,
     operator_pod: OperatorPod = None,
 ) -> None:
-    """Print what harness and check of a finished task printed."""
+    """Print the output of a finished task's harness and check."""
     from securebench.client.commands import results as command
-    from securebench.client.volume.connection import Place
+    from securebench.client.volume.connection import ClusterTarget
 
-    end_with(lambda: command.logs(run, task, Place(namespace, context, operator_pod)))
+    end_with(lambda: command.logs(run, task, ClusterTarget(namespace, context, operator_pod)))
 
 
 @app.command("audit")
@@ -296,25 +303,27 @@ def audit_command(  # noqa: PLR0913 - flags
     runs: Annotated[
         int, typer.Option("--runs", min=1, help="Run the pack N times and compare.")
     ] = 1,
-    static: Annotated[bool, typer.Option("--static", help="Only what needs no cluster.")] = False,
+    static: Annotated[
+        bool, typer.Option("--static", help="Only the checks that need no cluster.")
+    ] = False,
     namespace: Namespace = None,
     context: Context = None,
     operator_pod: OperatorPod = None,
 ) -> None:
     """Check a pack before anyone trusts it."""
     from securebench.audit.command import AuditOptions, run_audit
-    from securebench.client.volume.connection import Place
+    from securebench.client.volume.connection import ClusterTarget
 
     if (pack is None) == (config is None):
         raise typer.BadParameter("name the pack by its folder or with --config, not both")
-    place = Place(namespace, context, operator_pod)
-    options = AuditOptions(pack, config, output_dir, limit, images, runs, static, place)
+    target = ClusterTarget(namespace, context, operator_pod)
+    options = AuditOptions(pack, config, output_dir, limit, images, runs, static, target)
     end_with(lambda: run_audit(options))
 
 
 @app.command()
 def operator() -> None:
-    """Run the operator; this is what its Pod does."""
+    """Run the operator; the command of its Pod."""
     from securebench.controller.process.handlers import run_operator
 
     run_operator()
@@ -322,7 +331,7 @@ def operator() -> None:
 
 @app.command("operator-io", hidden=True, context_settings={"ignore_unknown_options": True})
 def operator_io_command(arguments: Annotated[list[str], typer.Argument()]) -> None:
-    """Answer a tester's call inside the operator's Pod."""
+    """Serve one exec request of a tester in the operator's Pod."""
     from securebench.controller.exec.operator_io import operator_io
 
     end_with(lambda: operator_io(arguments))
@@ -330,7 +339,7 @@ def operator_io_command(arguments: Annotated[list[str], typer.Argument()]) -> No
 
 @app.command("viewer-io", hidden=True, context_settings={"ignore_unknown_options": True})
 def viewer_io_command(arguments: Annotated[list[str], typer.Argument()]) -> None:
-    """Answer a viewer's call inside the Pod for viewers."""
+    """Serve one exec request of a viewer in the viewers' Pod."""
     from securebench.controller.exec.viewers import viewer_io
 
     end_with(lambda: viewer_io(arguments))
@@ -338,7 +347,7 @@ def viewer_io_command(arguments: Annotated[list[str], typer.Argument()]) -> None
 
 @app.command("viewers", hidden=True)
 def viewers_command() -> None:
-    """Keep the Pod for viewers running."""
+    """Keep the viewers' Pod running."""
     from securebench.controller.exec.viewers import wait_for_viewers
 
     end_with(wait_for_viewers)
@@ -351,13 +360,13 @@ def release_test_command(
     namespace: Annotated[str, typer.Option(envvar="SECUREBENCH_NAMESPACE")],
     timeout: Annotated[float, typer.Option("--timeout")] = 300.0,
 ) -> None:
-    """Wait for the run of ``helm test`` and judge it."""
+    """Wait for the BenchmarkRun of ``helm test`` and check its result."""
     from securebench.client.commands.release_test import release_test
 
     end_with(lambda: release_test(namespace, run, timeout))
 
 
 def main() -> None:
-    """Run the program, under its name also when it is started as a module."""
+    """Run the program under the name ``securebench``, even if started as a module."""
     with errors_as_lines():
         app(prog_name=app.info.name)

@@ -1,1 +1,1 @@
-"""The tester's process: command line and library."""
+"""The command line and Python facade, which run on the tester's machine."""

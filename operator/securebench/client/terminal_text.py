@@ -1,4 +1,4 @@
-"""Text of others, made safe to print, and paths as users are shown them."""
+"""Make untrusted text safe to print, and format paths for users."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ _SPACES = re.compile(r"\s+")
 
 
 def printable(text: str) -> str:
-    """Return the text on one line, without characters that a terminal would obey."""
+    """Return the text on one line, without terminal control characters."""
     return _CONTROL.sub("\ufffd", text)
 
 
 def printable_lines(text: str) -> str:
-    """Return the text with its line ends and tabs, and without other control characters."""
+    """Return the text without control characters except line ends and tabs."""
     return _CONTROL_IN_LINES.sub("\ufffd", text)
 
 
@@ -32,14 +32,14 @@ def snippet(text: str) -> str:
 
 
 def without_numbers(text: str) -> str:
-    """Return what two messages have in common that differ in seconds or counts only."""
+    """Mask numbers, so that messages that differ only in seconds or counts compare equal."""
     return _NUMBERS.sub("", text)
 
 
 def shown_path(path: Path) -> str:
-    """Return the absolute path without ``..``; links stay as they are named.
+    """Return the absolute path without ``..`` and without resolving links.
 
-    A ``..`` behind a link means another folder than its text says; there it is kept.
+    A ``..`` after a symlink is kept, because removing it would name another folder.
     """
     normal = Path(os.path.abspath(path))  # noqa: PTH100 - resolve() would follow links
     return str(normal if normal.resolve() == path.resolve() else path.absolute())

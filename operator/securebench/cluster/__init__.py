@@ -1,1 +1,1 @@
-"""The cluster behind a narrow port, for operator and command line."""
+"""Access to the API server behind a narrow port, for operator and command line."""

@@ -1,7 +1,7 @@
-"""The cluster through the official client: its configuration, credentials and connections.
+"""``Cluster`` on top of the official client, for its configuration, credentials and connections.
 
-Requests go through ``ApiClient.call_api``, which is what the generated methods themselves call;
-these would only add a table of methods by kind and the validation of every argument.
+Requests use ``ApiClient.call_api`` directly. The generated methods only wrap it; they would add a
+table of methods by kind, and validation of every argument.
 """
 
 from __future__ import annotations
@@ -55,16 +55,16 @@ _LIST_TIMEOUT_SECONDS = 60.0
 _CONNECT_TIMEOUT_SECONDS = 10.0
 _WATCH_SERVER_SECONDS = 300
 _WATCH_CLIENT_SECONDS = 330.0
-"""Above the server's: only a dead connection ever reaches it."""
+"""Longer than the server's timeout, so that only a dead connection reaches it."""
 
 _NO_LIMIT = 0
-"""aiohttp's word for it. The number of watches has its own bound: ``settings.maxActiveRuns``."""
+"""Means unlimited in aiohttp. ``settings.maxActiveRuns`` bounds the number of watches."""
 
 _MERGE_PATCH = "application/merge-patch+json"
 _JSON = "application/json"
 _ANY = "*/*"
 _SIGNING_KEYS = "/openid/v1/jwks"
-"""Answered as ``application/jwk-set+json`` only; every service account may read it."""
+"""Served only as ``application/jwk-set+json``; every service account may read it."""
 _KUBECONFIG = "KUBECONFIG"
 
 
@@ -84,20 +84,20 @@ class _Answer(NamedTuple):
     retry_after: str | None
 
     def json(self) -> Raw:
-        """Return the object, or raise what the refusal means."""
+        """Return the object, or raise the error that the response stands for."""
         if self.status >= HTTPStatus.BAD_REQUEST:
             raise classify(self.status, self.body, self.retry_after)
         return decode(self.body)
 
 
 class ApiCluster:
-    """Implements ``securebench.cluster.port.Cluster``; made by ``connect``.
+    """Implements ``securebench.cluster.port.Cluster``; created by ``connect``.
 
     Args:
-        api: Open client; its owner closes it.
-        namespace: The one namespace that is spoken to.
-        watches: Open client of the watches, which hold their connections for minutes; None takes
-            ``api``, whose connections they then use up.
+        api: Open client; the caller closes it.
+        namespace: The namespace that all requests go to.
+        watches: Open client for watches, which occupy their connections for minutes; by default
+            they share the connection pool of ``api``.
     """
 
     def __init__(self, api: ApiClient, namespace: str, watches: ApiClient | None = None) -> None:
@@ -113,16 +113,16 @@ class ApiCluster:
         return str(self._api.configuration.host)
 
     async def list(self, kind: ObjectKind, selector: str) -> Listing:
-        """Return all objects that match, read in pages of one snapshot."""
+        """Return all matching objects, read in pages of one snapshot."""
         try:
             return await self._list_pages(kind, selector, {"limit": str(_PAGE_ITEMS)})
-        except WatchExpired:  # the snapshot went away between two pages
+        except WatchExpired:  # the snapshot expired between two pages
             return await self._list_pages(kind, selector, {})
 
     async def watch(
         self, kind: ObjectKind, selector: str, resource_version: str
     ) -> AsyncGenerator[WatchEvent, None]:
-        """Yield changes after a resource version, bookmarks included."""
+        """Yield changes after a resource version, including bookmarks."""
         query = {
             "watch": "true",
             "allowWatchBookmarks": "true",
@@ -132,7 +132,7 @@ class ApiCluster:
         }
         request = _Request("GET", self._path(kind), query, timeout_seconds=_WATCH_CLIENT_SECONDS)
         self.requests["watch", kind] += 1
-        with _connection_troubles(request):
+        with _connection_errors(request):
             response = await self._send(request, self._watches)
             try:
                 if response.status != HTTPStatus.OK:
@@ -149,8 +149,8 @@ class ApiCluster:
     async def create(self, kind: ObjectKind, manifest: Raw) -> Raw:
         """Create an object and return it as the server stored it.
 
-        Admission comes before storage: a full quota also refuses the repeated creation of what
-        is there already, perhaps because of this very object. The answer must be AlreadyExists.
+        Admission runs before storage, so a full quota also rejects the repeated creation of an
+        existing object, which may itself fill the quota. That case must be AlreadyExists.
         """
         request = _Request("POST", self._path(kind), body=manifest)
         try:
@@ -162,14 +162,14 @@ class ApiCluster:
             raise
 
     async def get(self, kind: ObjectKind, name: str) -> Raw | None:
-        """Return the object, or None when there is none."""
+        """Return the object, or None if it does not exist."""
         answer = await self._exchange("get", kind, _Request("GET", self._path(kind, name)))
         return None if answer.status == HTTPStatus.NOT_FOUND else answer.json()
 
     async def delete(
         self, kind: ObjectKind, name: str, *, uid: str | None, grace_seconds: int | None
     ) -> bool:
-        """Begin the deletion of an object; its dependents go in the background."""
+        """Start the deletion of an object; dependents are deleted in the background."""
         options = _delete_options(uid, grace_seconds)
         request = _Request("DELETE", self._path(kind, name), body=options)
         answer = await self._exchange("delete", kind, request)
@@ -181,21 +181,21 @@ class ApiCluster:
         return True
 
     async def patch_status(self, kind: ObjectKind, name: str, body: Raw) -> bool:
-        """Apply a merge patch to the status subresource; False when the object is gone."""
+        """Apply a merge patch to the status subresource; False if the object is gone."""
         path = f"{self._path(kind, name)}/status"
         request = _Request("PATCH", path, body=body, content_type=_MERGE_PATCH)
         return await self._patched("patch_status", kind, request)
 
     async def patch(self, kind: ObjectKind, name: str, body: Raw) -> bool:
-        """Apply a merge patch to an object; False when the object is gone.
+        """Apply a merge patch to an object; False if the object is gone.
 
-        Testers change their own objects; the operator has the right to for Events only.
+        For testers' own objects; the operator itself may patch only Events.
         """
         request = _Request("PATCH", self._path(kind, name), body=body, content_type=_MERGE_PATCH)
         return await self._patched("patch", kind, request)
 
     async def signing_keys(self) -> bytes:
-        """Return the keys with which the cluster signs tokens of service accounts."""
+        """Return the keys with which the cluster signs service account tokens."""
         answer = await self._answered(_Request("GET", _SIGNING_KEYS, accept=_ANY))
         answer.json()
         return answer.body
@@ -204,26 +204,23 @@ class ApiCluster:
     async def websocket(
         self, path: str, query: Sequence[tuple[str, str]], protocol: str
     ) -> AsyncIterator[aiohttp.ClientWebSocketResponse]:
-        """Open a websocket of this namespace with the client's credentials.
+        """Open a websocket in this namespace with the client's credentials; closed on exit.
 
         Args:
-            path: Below the namespace, e.g. ``pods/name/exec``.
+            path: Relative to the namespace, e.g. ``pods/name/exec``.
             query: Query parameters in order.
-            protocol: The one subprotocol that is offered.
-
-        Yields:
-            The websocket; it is closed at the end.
+            protocol: The only subprotocol offered.
 
         Raises:
             TransientClusterError: No connection.
-            PermanentClusterError: The server refused.
+            PermanentClusterError: The server rejected the request.
         """
         request = _Request("GET", f"{CORE}/namespaces/{self.namespace}/{path}")
         _, url, headers, *_ = await self._api.param_serialize(
             "GET", request.path, query_params=list(query), auth_settings=["BearerToken"]
         )
         settings = self._api.configuration
-        with _connection_troubles(request):
+        with _connection_errors(request):
             try:
                 socket = await self._session().ws_connect(
                     url,
@@ -265,12 +262,12 @@ class ApiCluster:
         return True
 
     async def _exchange(self, verb: str, kind: ObjectKind, request: _Request) -> _Answer:
-        """Send a request and read the whole answer, whatever its status."""
+        """Send a request and read the whole response, whatever its status."""
         self.requests[verb, kind] += 1
         return await self._answered(request)
 
     async def _answered(self, request: _Request) -> _Answer:
-        with _connection_troubles(request):
+        with _connection_errors(request):
             response = await self._send(request, self._api)
             async with response:
                 body = await response.read()
@@ -296,7 +293,7 @@ class ApiCluster:
         return f"{path}/{name}" if name else path
 
     def _session(self) -> aiohttp.ClientSession:
-        """Return the client's session, which it opens with its first request only."""
+        """Return the client's session, which it creates lazily."""
         rest = self._api.rest_client
         if rest.pool_manager is None:
             rest.pool_manager = rest._create_pool_manager()  # noqa: SLF001 - as its own WsApiClient
@@ -305,15 +302,15 @@ class ApiCluster:
 
 @asynccontextmanager
 async def connect(namespace: str, context: str | None = None) -> AsyncIterator[ApiCluster]:
-    """Open the cluster that this process runs in, or that the kubeconfig names.
+    """Connect to the cluster that this process runs in, or to that of the kubeconfig.
 
     Args:
-        namespace: The one namespace that is spoken to.
-        context: Context of the kubeconfig; None takes the service account inside a Pod (unless
+        namespace: The namespace that all requests go to.
+        context: Context of the kubeconfig; None uses the service account inside a Pod (unless
             KUBECONFIG is set), else the current context.
 
     Yields:
-        The cluster; its connections are closed at the end.
+        The cluster; its connections are closed on exit.
 
     Raises:
         ConfigError: There is no usable configuration.
@@ -324,14 +321,14 @@ async def connect(namespace: str, context: str | None = None) -> AsyncIterator[A
 
 
 def _unbounded(configuration: Configuration) -> Configuration:
-    """Return the same configuration for a client whose requests never wait for a connection."""
+    """Return the same configuration with an unlimited connection pool."""
     result = copy.copy(configuration)
     result.connection_pool_maxsize = _NO_LIMIT
     return result
 
 
 def context_name(context: str | None = None) -> str:
-    """Return the name of the context that is used; empty inside a Pod."""
+    """Return the name of the context in use; empty inside a Pod."""
     if context is not None:
         return context
     try:
@@ -342,7 +339,7 @@ def context_name(context: str | None = None) -> str:
 
 
 def default_namespace(context: str | None = None) -> str:
-    """Return the namespace that a context of the kubeconfig names, or ``default``.
+    """Return the namespace of a context of the kubeconfig, or ``default``.
 
     Raises:
         ConfigError: There is no such context.
@@ -379,7 +376,7 @@ async def _configuration(context: str | None) -> Configuration:
 
 
 def _kubeconfig() -> str:
-    """Return the kubeconfig files, joined as in the environment variable; one of them exists."""
+    """Return the kubeconfig paths, joined as in KUBECONFIG; at least one of them exists."""
     paths = os.environ.get(_KUBECONFIG) or "~/.kube/config"
     if not any(Path(path).expanduser().is_file() for path in paths.split(os.pathsep) if path):
         raise ConfigError(f"no cluster: not inside a Pod, and there is no kubeconfig at {paths}")
@@ -400,37 +397,37 @@ def _delete_options(uid: str | None, grace_seconds: int | None) -> Raw:
 
 
 @contextmanager
-def _connection_troubles(request: _Request) -> Iterator[None]:
-    """Turn what can happen to a connection into TransientClusterError."""
+def _connection_errors(request: _Request) -> Iterator[None]:
+    """Turn connection errors into TransientClusterError."""
     what = f"{request.method} {request.path}"
     try:
         yield
     except TimeoutError as error:
         raise TransientClusterError(f"no answer in time: {what}") from error
     except (aiohttp.ClientError, OSError) as error:
-        trouble = _trouble(error)
+        problem = _connection_problem(error)
         raise TransientClusterError(
-            f"no connection: {what}: {trouble.said}", tls=trouble.is_tls
+            f"no connection: {what}: {problem.message}", tls=problem.is_tls
         ) from error
 
 
-class _Trouble(NamedTuple):
-    said: str
+class _ConnectionProblem(NamedTuple):
+    message: str
     is_tls: bool
 
 
-def _trouble(error: Exception) -> _Trouble:
-    """Return what an error says of the connection, without addresses that the client tried."""
+def _connection_problem(error: Exception) -> _ConnectionProblem:
+    """Describe a connection error, without the addresses that the client tried."""
     inner = error
     if isinstance(error, aiohttp.ClientConnectorCertificateError):
         inner = error.certificate_error
     elif isinstance(error, aiohttp.ClientConnectorError):
         inner = error.os_error
     if isinstance(inner, ssl.SSLError):
-        said = getattr(inner, "verify_message", None) or inner.reason or type(inner).__name__
-        return _Trouble(str(said).lower().replace("_", " "), is_tls=True)
+        message = getattr(inner, "verify_message", None) or inner.reason or type(inner).__name__
+        return _ConnectionProblem(str(message).lower().replace("_", " "), is_tls=True)
     if isinstance(inner, socket.gaierror):
-        return _Trouble("its name cannot be resolved", is_tls=False)
+        return _ConnectionProblem("its name cannot be resolved", is_tls=False)
     if isinstance(inner, OSError) and inner.errno:
-        return _Trouble(os.strerror(inner.errno).lower(), is_tls=False)
-    return _Trouble(type(error).__name__, is_tls=False)
+        return _ConnectionProblem(os.strerror(inner.errno).lower(), is_tls=False)
+    return _ConnectionProblem(type(error).__name__, is_tls=False)

@@ -1,7 +1,7 @@
-"""Commands in containers, with binary streams and back-pressure.
+"""Execute commands in containers, with binary streams and back-pressure.
 
-The subprotocol is v5.channel.k8s.io (API servers since 1.30): unlike v4 it can close stdin while
-the command goes on, without which a tar cannot be sent. Every message starts with its channel.
+The subprotocol is v5.channel.k8s.io (Kubernetes 1.30): unlike v4 it can close stdin while the
+command continues, which sending a tar requires. The first byte of each message is its channel.
 """
 
 from __future__ import annotations
@@ -28,24 +28,24 @@ _PROTOCOL = "v5.channel.k8s.io"
 _STDIN, _STDOUT, _STDERR, _ERROR = range(4)
 _CLOSE = 255
 _FRAME_BYTES = 32 * 1024
-"""Of stdin in one message, as much as kubectl sends."""
+"""Maximum stdin data per message, the same as kubectl's."""
 
 _STDERR_TAIL_BYTES = 64 * 1024
 
 
 class ExecTarget(NamedTuple):
-    """Where a command runs."""
+    """The container that a command runs in."""
 
     pod: str
     container: str
 
 
 class PodStreams(NamedTuple):
-    """What a command reads and where its output goes.
+    """Standard streams of a command.
 
     Args:
-        stdin: Its input, ended by the iterator's end; None for no stdin.
-        stdout: Awaited for every piece, so that a slow reader slows the command down.
+        stdin: Input; closed when the iterator ends. None for no stdin.
+        stdout: Awaited for every chunk, so that a slow reader applies back-pressure.
         stderr: The same for stderr.
     """
 
@@ -55,12 +55,7 @@ class PodStreams(NamedTuple):
 
 
 class PodExecResult(NamedTuple):
-    """How a command ended.
-
-    Args:
-        exit_code: Its exit code.
-        stderr: The last 64 KiB of its stderr.
-    """
+    """Exit code of a command, and the last 64 KiB of its stderr."""
 
     exit_code: int
     stderr: bytes
@@ -69,16 +64,16 @@ class PodExecResult(NamedTuple):
 async def exec_stream(
     cluster: ApiCluster, target: ExecTarget, argv: Sequence[str], streams: PodStreams
 ) -> int:
-    """Run a command in a container and return its exit code.
+    """Execute a command in a container and return its exit code.
 
-    A command with stdin must read it to its end. One that ends before leaves the node's stream
-    blocked, and then the exit code never comes (seen with Kubernetes 1.36 and containerd 2.4, and
-    with kubectl too): bound the call with ``asyncio.timeout``.
+    A command with stdin must read all of it. If it exits earlier, the node's stream blocks and the
+    exit code never arrives (seen with Kubernetes 1.36 and containerd 2.4, also with kubectl), so
+    bound the call with ``asyncio.timeout``.
 
     Raises:
-        TransientClusterError: No connection, or it ended before the exit code came; the command
-            may have run or still run.
-        PermanentClusterError: The server or the container runtime refused.
+        TransientClusterError: No connection, or it ended before the exit code arrived; the command
+            may have run, or still be running.
+        PermanentClusterError: The API server or the container runtime rejected the request.
     """
     query = [("command", word) for word in argv]
     query += [("container", target.container), ("stdout", "true"), ("stderr", "true")]
@@ -87,7 +82,7 @@ async def exec_stream(
     async with cluster.websocket(f"pods/{target.pod}/exec", query, _PROTOCOL) as socket:
         if socket.protocol != _PROTOCOL:
             raise PermanentClusterError(
-                f"the API server does not speak {_PROTOCOL}; 1.30 or later is needed",
+                f"the API server does not support {_PROTOCOL}; Kubernetes 1.30 or later is needed",
                 status=101,
             )
         return await _both_ways(socket, streams)
@@ -101,7 +96,7 @@ async def run_exec(
     stdin: Source | None,
     stdout: Sink,
 ) -> PodExecResult:
-    """Run a command as ``exec_stream`` does and keep the end of its stderr."""
+    """Execute a command like ``exec_stream``, and keep the tail of its stderr."""
     tail = bytearray()
 
     async def keep(piece: bytes) -> None:
@@ -125,7 +120,7 @@ async def _both_ways(socket: aiohttp.ClientWebSocketResponse, streams: PodStream
 
 
 async def _send(socket: aiohttp.ClientWebSocketResponse, stdin: Source | None) -> None:
-    """Send stdin and close it. A command that ends early ends this, which is no failure."""
+    """Send stdin and close it; if the command exits early, stop without an error."""
     if stdin is None:
         return
     async for piece in stdin:
@@ -136,7 +131,7 @@ async def _send(socket: aiohttp.ClientWebSocketResponse, stdin: Source | None) -
 
 
 async def _sent(socket: aiohttp.ClientWebSocketResponse, message: bytes) -> bool:
-    """Send one message; False when the other side is gone, which the receiver judges."""
+    """Send one message; False if the peer is gone, which the receiver then reports."""
     try:
         await socket.send_bytes(message)
     except (aiohttp.ClientError, OSError):
@@ -145,7 +140,7 @@ async def _sent(socket: aiohttp.ClientWebSocketResponse, message: bytes) -> bool
 
 
 async def _receive(socket: aiohttp.ClientWebSocketResponse, streams: PodStreams) -> int:
-    """Hand on the output until the exit code comes.
+    """Forward the output until the exit code arrives.
 
     The server sends the status last, after both streams have ended.
     """
@@ -163,14 +158,11 @@ async def _receive(socket: aiohttp.ClientWebSocketResponse, streams: PodStreams)
 
 
 def exit_code(status: bytes) -> int:
-    """Return the exit code that the last message carries.
-
-    Args:
-        status: A Status object.
+    """Return the exit code from the Status object in the last message.
 
     Raises:
         PermanentClusterError: The command could not be started.
-        TransientClusterError: The answer cannot be read.
+        TransientClusterError: The message cannot be parsed.
     """
     answer = decode(status)
     if answer.get("status") == "Success":

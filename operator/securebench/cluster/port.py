@@ -1,15 +1,15 @@
-"""What the control plane may ask of a cluster, and nothing else.
+"""The port to the API server: everything that SecureBench asks of a cluster.
 
-Objects are raw JSON as the API server sends it: typed models cost several times as much and say
-nothing that the pure code could use. One ``Cluster`` speaks for one namespace.
+Objects are raw JSON as the API server sends it: typed models cost several times as much and add
+nothing that the pure code needs. One ``Cluster`` serves one namespace.
 
 ClusterError
 ├── AlreadyExists              create: the name is taken
 ├── WatchExpired               watch: list again
 ├── TransientClusterError
-│   └── QuotaExceeded          create: waits for room, is not a failure
+│   └── QuotaExceeded          create: wait for quota; not a failure
 └── PermanentClusterError
-    └── Forbidden              rights or admission refuse, until somebody mends them
+    └── Forbidden              RBAC or admission rejects the request until somebody fixes it
 
 Source: design 2.5, 7.
 """
@@ -24,7 +24,7 @@ from securebench.core.errors import ClusterError, PermanentClusterError, Transie
 from securebench.run.api.base import KIND
 
 Raw = Mapping[str, object]
-"""One API object as decoded JSON. Nobody changes it in place."""
+"""One API object as decoded JSON; treated as immutable."""
 
 
 def metadata(item: Raw) -> dict[str, object]:
@@ -33,7 +33,7 @@ def metadata(item: Raw) -> dict[str, object]:
 
 
 class ObjectKind(StrEnum):
-    """The kinds of objects that SecureBench reads or makes; all are namespaced."""
+    """The kinds of objects that SecureBench reads or creates; all are namespaced."""
 
     POD = "Pod"
     SERVICE = "Service"
@@ -48,8 +48,8 @@ class Listing(NamedTuple):
     """A consistent list.
 
     Args:
-        items: Objects of one moment, in the order of the API server.
-        resource_version: That moment; a watch from here misses nothing.
+        items: Objects of one snapshot, in the API server's order.
+        resource_version: Of the snapshot; a watch from here misses no change.
     """
 
     items: tuple[Raw, ...]
@@ -60,7 +60,7 @@ class WatchEvent(NamedTuple):
     """One change.
 
     Args:
-        type: ADDED, MODIFIED, DELETED, or BOOKMARK, whose object holds a resourceVersion only.
+        type: ADDED, MODIFIED, DELETED, or BOOKMARK, whose object has only a resourceVersion.
         object: The object after the change; for DELETED its last state.
     """
 
@@ -68,48 +68,44 @@ class WatchEvent(NamedTuple):
     object: Raw
 
 
-class AlreadyExists(ClusterError):  # noqa: N818 - the API's own word for it
-    """An object of this kind and name exists.
-
-    Args:
-        name: Its name.
-    """
+class AlreadyExists(ClusterError):  # noqa: N818 - named as in the API
+    """An object of this kind and name already exists."""
 
     def __init__(self, name: str) -> None:
         super().__init__(f"{name} already exists", name=name)
         self.name = name
 
 
-class WatchExpired(ClusterError):  # noqa: N818 - the API's own word for it
+class WatchExpired(ClusterError):  # noqa: N818 - named as in the API
     """The resource version is too old to continue from: list again."""
 
 
-class QuotaExceeded(TransientClusterError):  # noqa: N818 - the API's own word for it
-    """The namespace's quota leaves no room now."""
+class QuotaExceeded(TransientClusterError):  # noqa: N818 - named as in the API
+    """The namespace's quota is exhausted."""
 
 
-class Forbidden(PermanentClusterError):  # noqa: N818 - the API's own word for it
-    """Rights or admission refuse; the same request passes once somebody has mended them."""
+class Forbidden(PermanentClusterError):  # noqa: N818 - named as in the API
+    """RBAC or admission rejects the request; it succeeds once somebody has fixed them."""
 
 
 class Cluster(Protocol):
     """One namespace of a cluster.
 
-    Every method but ``watch`` sends bounded requests and may raise ``PermanentClusterError`` or
-    ``QuotaExceeded`` (there was no effect) or another ``TransientClusterError`` (the effect is
-    unknown: repeat until the answer is definite).
+    Every method except ``watch`` sends requests with a timeout and may raise
+    ``PermanentClusterError`` or ``QuotaExceeded`` (no effect), or another
+    ``TransientClusterError`` (unknown effect: repeat until the result is conclusive).
     """
 
     @property
     def requests(self) -> Mapping[tuple[str, ObjectKind], int]:
-        """Requests sent so far, by verb and kind; those for signing keys are not among them."""
+        """Requests sent so far, by verb and kind, except those for signing keys."""
         ...
 
     async def list(self, kind: ObjectKind, selector: str) -> Listing:
-        """Return all objects that match, as one consistent list.
+        """Return all matching objects as one consistent list.
 
         Args:
-            kind: What to list.
+            kind: Kind of the objects.
             selector: Label selector; empty for all objects of the kind.
         """
         ...
@@ -119,7 +115,7 @@ class Cluster(Protocol):
     ) -> AsyncGenerator[WatchEvent, None]:
         """Yield changes after a resource version; ends normally at the server's time limit.
 
-        Leave it early through ``contextlib.aclosing``, so that the connection is given back.
+        To stop early, use ``contextlib.aclosing``, so that the connection is released.
 
         Raises:
             WatchExpired: The resource version is too old.
@@ -132,60 +128,52 @@ class Cluster(Protocol):
 
         Raises:
             AlreadyExists: The name is taken.
-            QuotaExceeded: There is no room now, and no object of this name either.
+            QuotaExceeded: The quota is exhausted, and no object of this name exists.
         """
         ...
 
     async def get(self, kind: ObjectKind, name: str) -> Raw | None:
-        """Return the object, or None when there is none."""
+        """Return the object, or None if it does not exist."""
         ...
 
     async def delete(
         self, kind: ObjectKind, name: str, *, uid: str | None, grace_seconds: int | None
     ) -> bool:
-        """Begin the deletion of an object; its dependents go in the background.
+        """Start the deletion of an object; dependents are deleted in the background.
 
         Args:
             kind: Kind of the object.
-            name: Its name.
-            uid: Delete only this very object; None takes whatever has the name.
-            grace_seconds: None leaves the object's own grace period.
+            name: Name of the object.
+            uid: Precondition on the uid; None deletes any object of that name.
+            grace_seconds: None keeps the object's own grace period.
 
         Returns:
-            Whether there was such an object.
+            Whether the object existed.
         """
         ...
 
     async def patch_status(self, kind: ObjectKind, name: str, body: Raw) -> bool:
-        """Apply a merge patch to the status subresource.
+        """Apply a merge patch to the status subresource; return False if the object is gone.
 
         Args:
             kind: Kind of the object.
-            name: Its name.
+            name: Name of the object.
             body: ``{"status": {...}}``; null removes a key.
-
-        Returns:
-            False when the object is gone.
         """
         ...
 
     async def patch(self, kind: ObjectKind, name: str, body: Raw) -> bool:
-        """Apply a merge patch to an object.
-
-        Args:
-            kind: Kind of the object.
-            name: Its name.
-            body: What changes; null removes a key.
+        """Apply a merge patch to an object, in which null removes a key.
 
         Returns:
-            False when the object is gone.
+            False if the object is gone.
         """
         ...
 
     async def signing_keys(self) -> bytes:
-        """Return the keys with which the cluster signs tokens of service accounts.
+        """Return the keys with which the cluster signs service account tokens.
 
         Returns:
-            A JSON Web Key Set (RFC 7517), as the API server gives it.
+            A JSON Web Key Set (RFC 7517), as sent by the API server.
         """
         ...

@@ -1,4 +1,4 @@
-"""What the API server says on the wire: the only home of its status codes and wordings."""
+"""Interpret responses of the API server; the only module that knows its status codes and texts."""
 
 from __future__ import annotations
 
@@ -37,33 +37,33 @@ _COLLECTIONS: Mapping[ObjectKind, tuple[str, str]] = {
 }
 
 _TRANSIENT_STATUSES = frozenset({401, 408, 409, 425, 429, 500, 502, 503, 504})
-"""401 is transient because tokens rotate and authenticators time out; 409 is a lost write race."""
+"""401 is transient because tokens rotate and authenticators time out; 409 is a write conflict."""
 
 _QUOTA_WORDINGS = ("exceeded quota: ", "status unknown for quota: ")
-"""Of the ResourceQuota admission; "failed quota: …: must specify …" is no lack of room."""
+"""From ResourceQuota admission; "failed quota: …: must specify …" does not mean it is exhausted."""
 
 _DENIAL_WORDING = " denied the request"
 """Of an admission webhook, whose code is 400 where it names none."""
 
 _MAX_EVENT_BYTES = 8 * 1024 * 1024
-"""Of one watch line; etcd holds objects of 1.5 MiB at most, escapes in JSON may multiply that."""
+"""Maximum watch line; etcd limits objects to 1.5 MiB, but JSON escapes may multiply that."""
 
 _MESSAGE_LIMIT = 2048
-"""Characters of the server's message that are kept: admission webhooks may write any amount."""
+"""Characters kept of the server's message; admission webhooks can return any amount."""
 
 
 def collection_path(kind: ObjectKind, namespace: str) -> str:
-    """Return where the objects of a kind are."""
+    """Return the URL path of the objects of a kind."""
     group, plural = _COLLECTIONS[kind]
     return f"{group}/namespaces/{namespace}/{plural}"
 
 
 def classify(status: int, body: bytes | str | Raw, retry_after: str | None = None) -> ClusterError:
-    """Return the error that a refusal of the API server is.
+    """Return the error for a failed request.
 
     Args:
         status: HTTP status, or the code of a Status object in a watch; at least 400.
-        body: The answer; usually a Status object, but proxies answer with anything.
+        body: Response body; usually a Status object, but proxies may return anything.
         retry_after: Value of the header Retry-After.
 
     Returns:
@@ -92,16 +92,16 @@ def classify(status: int, body: bytes | str | Raw, retry_after: str | None = Non
 
 
 def is_precondition_conflict(status: int, body: bytes | str | Raw) -> bool:
-    """Tell whether a deletion was refused because the object is not the one that was meant."""
+    """Return whether a deletion failed because the uid precondition did not hold."""
     message = text_at(_status_object(body), "message").lower()
     return status == HTTPStatus.CONFLICT and "uid in " in message and "precondition" in message
 
 
 async def split_lines(chunks: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
-    """Yield the lines of a stream without their ends; an unfinished last line is dropped.
+    """Yield the lines of a stream without line ends; an unfinished last line is dropped.
 
     Raises:
-        TransientClusterError: A line exceeds every object that the API can hold.
+        TransientClusterError: A line is longer than any API object can be.
     """
     rest = bytearray()
     async for chunk in chunks:
@@ -117,11 +117,11 @@ async def split_lines(chunks: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
 
 
 def watch_event(line: bytes) -> WatchEvent:
-    """Return the event of one line of a watch.
+    """Parse one line of a watch.
 
     Raises:
-        WatchExpired: The line says so, or another ClusterError that it carries.
-        TransientClusterError: It is not JSON.
+        WatchExpired: Or another ClusterError, if the line is an ERROR event.
+        TransientClusterError: The line is not JSON.
     """
     event = decode(line)
     item = cast("Raw", event.get("object", {}))
@@ -132,22 +132,22 @@ def watch_event(line: bytes) -> WatchEvent:
 
 
 def decode(body: bytes) -> Raw:
-    """Return the object of an answer.
+    """Parse a response body.
 
     Raises:
-        TransientClusterError: It is not a JSON object, as when a proxy answered or it was cut.
+        TransientClusterError: It is not a JSON object, for instance from a proxy or truncated.
     """
     try:
         decoded = json.loads(body)
     except ValueError as error:
-        raise TransientClusterError("the API server's answer is not JSON") from error
+        raise TransientClusterError("the API server's response is not JSON") from error
     if not isinstance(decoded, dict):
-        raise TransientClusterError("the API server's answer is not an object")
+        raise TransientClusterError("the API server's response is not a JSON object")
     return cast("Raw", decoded)
 
 
 def _status_object(body: bytes | str | Raw) -> Raw:
-    """Return the Status object, or an empty one for anything else, such as a proxy's page."""
+    """Return the Status object, or an empty one for anything else, such as a proxy's error page."""
     if isinstance(body, Mapping):
         return body
     try:
@@ -158,7 +158,7 @@ def _status_object(body: bytes | str | Raw) -> Raw:
 
 
 def _seconds(value: object) -> float | None:
-    """Return a positive number of seconds; Retry-After as a date is rare and left out."""
+    """Parse a positive number of seconds; Retry-After with a date is rare and ignored."""
     try:
         seconds = float(cast("str", value))
     except (TypeError, ValueError):

@@ -25,7 +25,7 @@ from securebench.gateway.server.server import Handler, Server
 from securebench.protocol.gateway import CONFIG_FILE, KEYS_FILE, LAUNCHES, GatewayConfig, decode
 from securebench.protocol.sidecar import GATEWAY_PORT, Route
 
-READY = Path("/tmp/ready")  # noqa: S108 - the container's own; looked at by its probe
+READY = Path("/tmp/ready")  # noqa: S108 - private to the container; read by its readiness probe
 BACKLOG = 512
 
 logger = logging.getLogger(__name__)
@@ -34,12 +34,12 @@ logger = logging.getLogger(__name__)
 def main(
     arguments: Sequence[str] | None = None, *, port: int = GATEWAY_PORT, ready: Path = READY
 ) -> int:
-    """Serve until SIGTERM; return 0 when all is written down, 1 when the gateway cannot run.
+    """Serve until SIGTERM; return 0 after an orderly shutdown, 1 if the gateway cannot run.
 
     Args:
-        arguments: Command line without the program.
-        port: To listen on, 0 for any.
-        ready: Made when the gateway listens; holds the port.
+        arguments: Command line without the program name.
+        port: Port to listen on; 0 for any.
+        ready: File created once the gateway listens; contains the port.
     """
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
     parser = argparse.ArgumentParser(prog="securebench.gateway")
@@ -53,43 +53,43 @@ def main(
         gateway = make_gateway(config, clock)
         server = Server(gateway, Admission(config, folder / KEYS_FILE), launches, routes(config))
         if config.provider is not None:
-            gateway.provider_tls.cert_store_stats()  # a missing authority is told now
+            gateway.provider_tls.cert_store_stats()  # fail now if the CA file is missing
         asyncio.run(run(server, launches, open_sockets(port), ready))
     except (SecureBenchError, OSError) as error:
-        logger.error("the gateway ends: %s", error)  # noqa: TRY400 - expected, no bug
+        logger.error("the gateway ends: %s", error)  # noqa: TRY400 - expected, not a bug
         return 1
     return 0
 
 
 def read_config(folder: Path) -> GatewayConfig:
-    """Return the configuration of a run's folder.
+    """Read the gateway's configuration from a run's folder.
 
     Raises:
-        ConfigError: It is not of this version's form, or allows nothing at all.
+        ConfigError: It does not parse, or it allows nothing at all.
         OSError: It cannot be read.
     """
     try:
         config = decode(GatewayConfig, (folder / CONFIG_FILE).read_bytes())
     except ValueError as error:
-        raise ConfigError(f"{CONFIG_FILE} is not a gateway's configuration: {error}") from None
+        raise ConfigError(f"{CONFIG_FILE} is not a valid gateway configuration: {error}") from None
     if not config.domains and config.provider is None:
-        raise ConfigError("the run has no allowed domains and no provider; a gateway has no use")
+        raise ConfigError("the run has no allowed domains and no provider, so it needs no gateway")
     return config
 
 
 async def run(
     server: Server, launches: Launches, sockets: Sequence[socket.socket], ready: Path
 ) -> None:
-    """Serve until SIGTERM, then cut what is open and write all of it down.
+    """Serve until SIGTERM, then close all connections and persist all launches.
 
     Args:
         server: Serves each connection.
-        launches: Written down again and again.
-        sockets: Bound; closed in the end.
-        ready: Made when the gateway listens; holds the port.
+        launches: Flushed periodically, and at the end.
+        sockets: Bound; closed at the end.
+        ready: File created once the gateway listens; contains the port.
 
     Raises:
-        OSError: The file for the probe cannot be made.
+        OSError: The readiness file cannot be created.
     """
     stop = asyncio.Event()
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, stop.set)
@@ -109,14 +109,14 @@ async def run(
 
 
 def make_gateway(config: GatewayConfig, clock: Clock) -> RunGateway:
-    """Return what the routes share; agents' names and the provider's have a resolver each."""
+    """Build the gateway's shared state, with separate resolvers for agents and for the provider."""
     seconds = config.limits.connect_seconds
     provider = Dialer(seconds, SystemResolver(PROVIDER_THREADS))
     return RunGateway(config, Dialer(seconds), provider, clock)
 
 
 def routes(config: GatewayConfig) -> dict[Route, Handler]:
-    """Return the egress routes that a configuration opens."""
+    """Return the egress routes that a configuration enables."""
     found: dict[Route, Handler] = {}
     if config.domains:
         found[Route.PROXY] = serve_proxy
@@ -126,14 +126,14 @@ def routes(config: GatewayConfig) -> dict[Route, Handler]:
 
 
 def open_sockets(port: int) -> list[socket.socket]:
-    """Return listening sockets of both families, or of the one that the machine has.
+    """Open listening sockets for IPv4 and IPv6, or for the one that the machine has.
 
     Raises:
         OSError: Neither can be opened.
     """
     sockets: list[socket.socket] = []
     problem: OSError | None = None
-    for family, address in ((socket.AF_INET, "0.0.0.0"), (socket.AF_INET6, "::")):  # noqa: S104 - the policy says who may come
+    for family, address in ((socket.AF_INET, "0.0.0.0"), (socket.AF_INET6, "::")):  # noqa: S104 - the network policy restricts access
         try:
             sockets.append(_open_socket(family, address, port))
         except OSError as error:
@@ -144,7 +144,8 @@ def open_sockets(port: int) -> list[socket.socket]:
 
 
 def _open_socket(family: socket.AddressFamily, address: str, port: int) -> socket.socket:
-    # Only where the protocol is named does asyncio set TCP_NODELAY; else small pieces wait 40 ms.
+    # asyncio sets TCP_NODELAY only on sockets with an explicit protocol; without it Nagle's
+    # algorithm delays small writes by 40 ms.
     opened = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
     try:
         opened.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -159,7 +160,7 @@ def _open_socket(family: socket.AddressFamily, address: str, port: int) -> socke
 
 
 def _allow_all_files() -> None:
-    """A tunnel needs two descriptors; the usual soft limit is below the run's connections."""
+    """Raise the soft limit on open files: a tunnel needs two, and the default is too low."""
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
 

@@ -59,7 +59,7 @@ async def test_a_202_attack_by_silence(tmp_path: Path) -> None:
 
 
 async def test_a_202_twin_of_silence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(server, "STRANGERS", FLOOD)
+    monkeypatch.setattr(server, "UNAUTHENTICATED_CONNECTIONS", FLOOD)
     async with way(tmp_path, connections=LAUNCH_LIMIT, **LIMITS) as out:
         await silent(out, FLOOD)
         assert await neighbour(out) == 0

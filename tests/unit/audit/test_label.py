@@ -17,7 +17,7 @@ from securebench.audit.auditor import every_rule
 from securebench.audit.findings import PACK, Finding, FindingOutcome
 from securebench.audit.report import Report
 from securebench.cli.main import app
-from securebench.client.volume.connection import Place
+from securebench.client.volume.connection import ClusterTarget
 from securebench.client.volume.link import OperatorLink
 from securebench.controller.volume.audits import pack_audit
 from securebench.core.errors import TransientClusterError
@@ -65,7 +65,7 @@ class Audits:
         (self.pack / "oracle/answers.jsonl").write_text(json.dumps(answer))
         self.task: str = answer["id"]
 
-    async def run_trial(self, _place: Place, _pack: Path, kind: str, **_: object) -> Any:
+    async def run_trial(self, _place: ClusterTarget, _pack: Path, kind: str, **_: object) -> Any:
         version = self.versions.pop(0) if len(self.versions) > 1 else self.versions[0]
         passed = self.oracle and kind == "oracle"
         record = {
@@ -78,7 +78,7 @@ class Audits:
         return SimpleNamespace(records=(record,))
 
     @asynccontextmanager
-    async def open_connection(self, _place: Place) -> AsyncIterator[Any]:
+    async def open_connection(self, _place: ClusterTarget) -> AsyncIterator[Any]:
         yield SimpleNamespace(link=OperatorLink(self.namespace.execute))
 
     def left(self) -> list[Path]:

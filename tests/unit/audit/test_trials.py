@@ -12,17 +12,17 @@ import pytest
 
 from securebench.audit import trials
 from securebench.audit.trials import Trial, TrialKind, run_trial
-from securebench.client.session.run_session import RunSession, Surroundings
+from securebench.client.session.run_session import RunSession, SessionDependencies
 from securebench.client.submit import tester_config as tester
 from securebench.client.submit.prepare import Prepared
-from securebench.client.volume.connection import Place
+from securebench.client.volume.connection import ClusterTarget
 from securebench.client.volume.link import OperatorLink
 from securebench.client.watch.progress import Reporter
 from securebench.core.errors import ConfigErrors, SecureBenchError
 from securebench.core.names import AUDIT, PURPOSE_LABEL
 from support.fake_operator import Namespace, OperatorRun, record, write_tester
 
-PLACE = Place("bench")
+PLACE = ClusterTarget("bench")
 ANSWERS = "".join(f'{{"id": "{name}", "candidate": "x"}}\n' for name in "abc")
 
 
@@ -33,7 +33,7 @@ class Cluster:
         self.namespace = Namespace(folder)
         self.end = ("Completed", "")
         self.run: OperatorRun | None = None
-        self.place: Place | None = None
+        self.place: ClusterTarget | None = None
 
     @asynccontextmanager
     async def open_session(
@@ -41,12 +41,14 @@ class Cluster:
         config: tester.TesterConfig,
         prepared: Prepared,
         reporter: Reporter,
-        place: Place,
+        place: ClusterTarget,
         parallelism: int | None,
     ) -> AsyncIterator[RunSession]:
         self.place = place
         link, sleep = OperatorLink(self.namespace.execute), self.namespace.sleep
-        around = Surroundings(self.namespace.cluster, link, {}, reporter, sleep, lambda: "00000a")
+        around = SessionDependencies(
+            self.namespace.cluster, link, {}, reporter, sleep, lambda: "00000a"
+        )
         operator = asyncio.create_task(self._operate())
         try:
             yield RunSession(config, prepared, around, parallelism)

@@ -14,7 +14,7 @@ from securebench.client.commands import output
 from securebench.client.session.facade import run_tester_config
 from securebench.client.submit.tester_config import load_tester_config, with_tester_overrides
 from securebench.client.volume import connection
-from securebench.client.volume.connection import Place, PodExec, operator_pod
+from securebench.client.volume.connection import ClusterTarget, PodExec, operator_pod
 from securebench.cluster.podexec import PodExecResult
 from securebench.cluster.port import ObjectKind
 from securebench.controller.settings.parts import Bounds
@@ -71,7 +71,7 @@ def test_flags_reach_the_run(shell: Shell) -> None:
     spec = shell.namespace.runs()[0]["spec"]
     assert isinstance(spec, dict)
     assert (spec["taskSelector"], spec["parallelism"]) == ({"limit": 2}, 9)
-    assert shell.places == [Place("bench", "kind", "sb-0")]
+    assert shell.places == [ClusterTarget("bench", "kind", "sb-0")]
 
 
 def test_an_incomplete_run_is_partial_with_a_warning(shell: Shell) -> None:
@@ -240,7 +240,7 @@ def test_an_interrupt_says_how_to_come_back(shell: Shell, monkeypatch: pytest.Mo
     assert (result.code, result.stdout) == (130, "")
     last = result.stderr.splitlines()[-1]
     assert re.fullmatch(
-        r"securebench: interrupted; BenchmarkRun my-run-\S+ goes on\."
+        r"securebench: interrupted; BenchmarkRun my-run-\S+ continues\."
         r" Follow it again with: securebench run --config 'my tester\.yaml'",
         last,
     )
@@ -268,14 +268,14 @@ def test_an_interrupt_before_the_start(shell: Shell) -> None:
         "not allowed": (
             PermanentClusterError("API server answered 403: may not create", status=403),
             (
-                "your account lacks a right here; ask for the role 'tester' of the chart"
+                "your account lacks a permission; ask for the chart's role 'tester'"
                 " (API server answered 403: may not create)"
             ),
         ),
         "no CRD": (
             PermanentClusterError("API server answered 404", status=404),
             (
-                "the cluster does not know BenchmarkRuns; install the chart with its CRDs"
+                "the cluster has no resource BenchmarkRun; install the chart with its CRDs"
                 " (API server answered 404)"
             ),
         ),
@@ -304,7 +304,7 @@ def test_an_output_folder_that_cannot_be_made(shell: Shell) -> None:
     assert result[:2] == (
         1,
         (
-            f"securebench: error: the output folder {shell.folder}/file/out cannot be made:"
+            f"securebench: error: the output folder {shell.folder}/file/out cannot be created:"
             f" {shell.folder}/file is a file; choose another with --output-dir\n"
         ),
     )
@@ -397,7 +397,7 @@ def test_results_of_an_unknown_run(shell: Shell) -> None:
         1,
         (
             "securebench: error: there is no BenchmarkRun 'none' in this namespace, and the results"
-            " volume knows no run with this name or run id"
+            " volume has no run with this name or run id"
         ),
     )
     assert not (shell.folder / "none").exists()

@@ -70,7 +70,7 @@ def test_what_cannot_be_cancelled(shell: Shell, finished: str) -> None:
     ended = shell("cancel", finished)
     assert (ended.code, ended.last) == (
         1,
-        f"securebench: error: BenchmarkRun {finished} has ended already: Completed",
+        f"securebench: error: BenchmarkRun {finished} has already ended: Completed",
     )
     unknown = shell("cancel", "none")
     assert (unknown.code, unknown.last) == (
@@ -117,8 +117,8 @@ def test_a_pack_that_a_run_reads_stays(shell: Shell, active: str) -> None:
     assert (refused.code, refused.last) == (
         1,
         (
-            f"securebench: error: the pack {pack_of(shell)!r} is read by {active}; wait for it, or"
-            " end it with securebench cancel"
+            f"securebench: error: the pack {pack_of(shell)!r} is in use by {active}; wait, or end"
+            " the run with securebench cancel"
         ),
     )
     assert "remove-pack" not in shell.namespace.operations()

@@ -64,7 +64,7 @@ def test_a_viewer_gets_nothing_of_a_run_that_goes_on(shell: Shell) -> None:
     shell.is_viewer = True
     fetched = shell("results", only_run(shell))
     assert fetched.code == 1
-    assert f"nothing of run {only_run(shell)} is published; that is done when" in fetched.last
+    assert f"run {only_run(shell)} has no published results: they appear when" in fetched.last
 
 
 def test_the_viewers_pod_stands_beside_the_operators() -> None:

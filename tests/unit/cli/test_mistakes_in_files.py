@@ -387,7 +387,7 @@ def test_a_variable_without_a_value_is_one_warning(
     warnings = [line for line in result.stderr.splitlines() if "warning" in line]
     assert warnings == [
         (
-            f"securebench: warning: harness.env: {name} has no value, the harness goes without it;"
+            f"securebench: warning: harness.env: {name} is not set, so the harness runs without it;"
             " set it in the environment or in .env"
         )
         for name in ("NOT_EXPORTED", "EMPTY")

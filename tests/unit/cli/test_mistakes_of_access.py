@@ -19,7 +19,7 @@ from unit.cli.servers import answering, kubeconfig, unused_port, with_unknown_au
 Mistake = Callable[[Path], AbstractContextManager[object]]
 
 FORBIDDEN = 'benchmarkruns.securebench.dev is forbidden: User "me" cannot list resource'
-NO_ROLE = "your account lacks a right here; ask for the role 'tester' of the chart"
+NO_ROLE = "your account lacks a permission; ask for the chart's role 'tester'"
 NO_OPERATOR = (
     "no SecureBench operator runs in namespace bench; install the chart there, or choose another"
     " namespace with --namespace or another Pod with --operator-pod"
@@ -86,10 +86,12 @@ def refusing(status: int, message: str = "no") -> Mistake:
 
 
 SERVER = r"https?://[\w.-]+:\d+ \(context work\)"
-UNREACHABLE = rf"the cluster at {SERVER} cannot be reached; is it up, is its address right\?"
+UNREACHABLE = (
+    rf"the cluster at {SERVER} cannot be reached; check that it is up and the address right"
+)
 TLS = (
-    rf"TLS error with the cluster at {SERVER}: something answers, but not with a certificate that"
-    r" the kubeconfig trusts; check its certificate-authority and the server's name"
+    rf"TLS error with the cluster at {SERVER}: the server's certificate is not one that the"
+    r" kubeconfig trusts; check its certificate-authority and the server's name"
 )
 
 
@@ -156,8 +158,8 @@ def a_file(path: Path) -> Path:
 @pytest.mark.parametrize(
     ("below", "said_of_it"),
     {
-        "a file": ("", "cannot be made: {file} is a file"),
-        "below a file": ("/out", "cannot be made: {file} is a file"),
+        "a file": ("", "cannot be created: {file} is a file"),
+        "below a file": ("/out", "cannot be created: {file} is a file"),
     }.values(),
 )
 def test_an_output_folder_that_is_a_file(

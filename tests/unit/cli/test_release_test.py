@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from securebench.client.commands.release_test import judge
+from securebench.client.commands.release_test import follow_to_end
 from securebench.cluster.port import ObjectKind, Raw
 from support.build import FakeClock, run_body
 from support.fake_cluster import FakeCluster
@@ -21,7 +21,7 @@ def status(succeeded: str, reason: str, **more: object) -> Raw:
         (
             status("True", "Completed", score={"passed": 1, "verified": 1}),
             0,
-            "one task was run, verified and passed",
+            "its task was run, verified and passed",
         ),
         (status("True", "Completed", score={"passed": 0, "verified": 1}), 1, "Completed: said so"),
         (status("False", "IsolationNotVerified"), 1, "IsolationNotVerified: said so"),
@@ -33,5 +33,5 @@ async def test_the_run_of_one_task_decides(
     cluster = FakeCluster(clock=FakeClock())
     await cluster.create(ObjectKind.BENCHMARK_RUN, run_body(NAME))
     await cluster.patch_status(ObjectKind.BENCHMARK_RUN, NAME, {"status": end})
-    assert await judge(cluster, NAME) == want
+    assert await follow_to_end(cluster, NAME) == want
     assert line in capsys.readouterr().out

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from itertools import count
 from pathlib import Path
 
-from securebench.client.session.run_session import RunEnd, RunSession, Surroundings
+from securebench.client.session.run_session import RunEnd, RunSession, SessionDependencies
 from securebench.client.submit.prepare import prepare
 from securebench.client.submit.tester_config import load_tester_config, with_tester_overrides
 from securebench.client.volume.link import OperatorLink
@@ -57,7 +57,7 @@ class Bench:
     ) -> RunSession:
         config = with_tester_overrides(load_tester_config(self.yaml), resume=resume, limit=limit)
         self.reporter = Recorder()
-        around = Surroundings(
+        around = SessionDependencies(
             cluster=self.namespace.cluster,
             link=OperatorLink(self.namespace.execute),
             environ=ENV,

@@ -72,7 +72,7 @@ async def test_sigterm_ends_it_with_everything_written_down(tmp_path):
 
 REFUSED = {
     "no file": (None, "No such file"),
-    "no JSON": (b"{", "not a gateway's configuration"),
+    "no JSON": (b"{", "not a valid gateway configuration"),
     "nothing allowed": (encode(config(domains=())), "no allowed domains and no provider"),
     "no authorities": (encode(config(provider=PROVIDER, authorities="/nowhere")), "No such file"),
 }

@@ -1,1 +1,1 @@
-"""What agents may ask their model providers, and what the answers mean; pure."""
+"""APIs of model providers: allow-lists for requests, token meters for responses; pure."""

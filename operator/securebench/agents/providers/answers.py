@@ -1,6 +1,6 @@
-"""What an answer of the provider says of tokens, and whether it came to its end.
+"""Count the tokens of a provider's response, and detect whether it is complete.
 
-The bytes go to the agent as they are; this reads a copy.
+The agent gets the unmodified bytes; this code reads a copy.
 
 Source: providers 7, 8.5.
 """
@@ -17,15 +17,15 @@ from securebench.core.reasons import PROVIDER_AUTH, PROVIDER_QUOTA, PROVIDER_UNA
 from securebench.protocol.messages import decode_object
 
 DOCUMENT_BYTES: Final = 1024**2
-"""Largest answer that is read and no stream; the agents of the runs ask for streams."""
+"""Largest non-streamed response that is parsed; the agent CLIs ask for streams."""
 CHARACTERS_PER_TOKEN: Final = 4
-"""A rule of thumb, for answers that the agent did not wait for."""
+"""Rule of thumb to estimate the tokens of responses that the agent aborted."""
 _COUNT_MAX: Final = 10**9
 
 
 @dataclass(frozen=True, slots=True)
 class TokenUsage:
-    """Tokens of one answer; ``input_tokens`` has the cached ones in it."""
+    """Tokens of one response; ``input_tokens`` includes cached ones."""
 
     input_tokens: int = 0
     cached_tokens: int = 0
@@ -34,16 +34,15 @@ class TokenUsage:
 
 @dataclass
 class Meter(ABC):
-    """What was read so far.
+    """State of a response as far as it was read.
 
     Attributes:
-        usage: Tokens that the provider named.
-        is_complete: Whether the answer came to its end.
-        failure: Reason that the provider gave for a failure, as a word of records, or empty.
-        characters: Of the model's words, whether counted by the provider or not; of an answer that
-            is no stream, all of it.
-        has_gap: Whether an object in it was too long or too deep. Agents can bring that about, as
-            answers repeat what was asked, so it says nothing of the provider.
+        usage: Tokens reported by the provider.
+        is_complete: Whether the response is complete.
+        failure: Failure reported by the provider, as a failure_reason, or empty.
+        characters: Characters of the model's output; of a non-streamed response, all of it.
+        has_gap: Whether an object was too long or too deep to be parsed. An agent can cause that,
+            because responses repeat parts of the request, so it is no evidence about the provider.
     """
 
     usage: TokenUsage = field(default_factory=TokenUsage)
@@ -54,22 +53,22 @@ class Meter(ABC):
 
     @abstractmethod
     def event(self, event: Mapping[str, object]) -> None:
-        """Take an event of a stream."""
+        """Process one event of a stream."""
 
     @abstractmethod
     def document(self, document: Mapping[str, object]) -> None:
-        """Take a whole answer."""
+        """Process a complete response."""
 
 
 class AnswerReader(Protocol):
-    """Counts the tokens of one answer while its bytes pass by."""
+    """Counts the tokens of one response incrementally."""
 
     def feed(self, piece: bytes) -> None:
-        """Take the next bytes of the body."""
+        """Process the next bytes of the body."""
         ...
 
     def end(self) -> None:
-        """The body is over."""
+        """Process the end of the body."""
         ...
 
 
@@ -81,7 +80,7 @@ class StreamReader:
         self._events = EventReader()
 
     def feed(self, piece: bytes) -> None:
-        """Take the next bytes of the body; an event in another form says nothing."""
+        """Process the next bytes of the body; malformed events are ignored."""
         for data in self._events.feed(piece):
             try:
                 event = decode_object(data)
@@ -92,7 +91,7 @@ class StreamReader:
         self._meter.has_gap |= self._events.has_skipped
 
     def end(self) -> None:
-        """Return; events count when they end."""
+        """Do nothing: each event was counted when it ended."""
 
 
 class DocumentReader:
@@ -103,7 +102,7 @@ class DocumentReader:
         self._text = bytearray()
 
     def feed(self, piece: bytes) -> None:
-        """Take the next bytes of the body; a longer one than the bound is a gap."""
+        """Process the next bytes of the body; a body above the bound counts as a gap."""
         self._meter.characters += len(piece)
         self._text += piece
         if len(self._text) > DOCUMENT_BYTES:
@@ -112,7 +111,7 @@ class DocumentReader:
             self._text.clear()
 
     def end(self) -> None:
-        """Read the body that was kept, now that it is complete."""
+        """Parse the complete body."""
         if self._meter.has_gap:
             return
         try:
@@ -124,12 +123,9 @@ class DocumentReader:
 
 
 def failure_of_status(status: int) -> str:
-    """Return what a status says of the provider: a word of records, or empty.
+    """Return the provider failure that an HTTP status stands for, as a failure_reason, or empty.
 
-    Refusals of the request itself (400, 404, 413, 422 and their like) are the agent's.
-
-    Args:
-        status: Of the answer.
+    Rejections of the request itself (400, 404, 413, 422 and the like) are the agent's fault.
     """
     if status in {UNAUTHORIZED, FORBIDDEN}:
         return PROVIDER_AUTH
@@ -146,18 +142,18 @@ FORBIDDEN: Final = 403
 
 
 def _is_braced(text: bytes | bytearray) -> bool:
-    """Tell whether something that was not decoded is an object all the same."""
+    """Return whether text that was not parsed looks like a JSON object."""
     return text.lstrip().startswith(b"{") and text.rstrip().endswith(b"}")
 
 
 def object_at(value: Mapping[str, object], name: str) -> Mapping[str, object]:
-    """Return an object in another one; empty where there is none."""
+    """Return a nested object; empty if it is missing."""
     inner = value.get(name)
     return inner if isinstance(inner, dict) else {}
 
 
 def count_at(usage: Mapping[str, object], name: str) -> int:
-    """Return a number of tokens; 0 where it is none."""
+    """Return a token count; 0 if it is missing or invalid."""
     value = usage.get(name)
     is_count = isinstance(value, int) and not isinstance(value, bool)
     return min(max(value, 0), _COUNT_MAX) if is_count and isinstance(value, int) else 0

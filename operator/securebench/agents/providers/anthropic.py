@@ -1,4 +1,4 @@
-"""Anthropic's Messages API: its closed list, its errors, its tokens.
+"""Anthropic's Messages API: allow-list, errors, token meter.
 
 Source: providers 4.2 and 4.3.
 """
@@ -45,7 +45,7 @@ _FIELDS: Final = frozenset(
     }
 )
 _HOSTED: Final = frozenset({"mcp_servers"})
-"""Say which tools the provider runs."""
+"""Fields that configure tools run by the provider."""
 _REFUSED: Final = MappingProxyType({"container": "the provider would run code in it"})
 _BLOCKS: Final = frozenset(
     {
@@ -65,7 +65,7 @@ _SOURCES: Final = frozenset({"base64", "content", "text"})
 _CHOICES: Final = frozenset({"any", "auto", "none"})
 _CUSTOM: Final = "custom"
 _DEPTH: Final = 8
-"""Levels of content; a result with a document with an image has three."""
+"""Maximum nesting of content; a result with a document with an image has three levels."""
 _WORDS: Final = ("text", "thinking", "partial_json")
 _QUOTA: Final = frozenset({"rate_limit_error", "billing_error"})
 _AUTH: Final = frozenset({"authentication_error", "permission_error"})
@@ -73,19 +73,19 @@ _ASKED: Final = frozenset({"invalid_request_error", "not_found_error", "request_
 
 
 def allow_hosted_tools(body: JsonObject, findings: BodyFindings) -> JsonObject:
-    """Return what is left of a request where the provider's tools are allowed.
+    """Filter a request; tools hosted by the provider are allowed.
 
     Raises:
-        RefusedBodyError: As of ``bodies.relayed_body``.
+        RefusedBodyError: See ``bodies.relayed_body``.
     """
     return permitted_fields(body, _FIELDS | _HOSTED, _REFUSED, findings)
 
 
 def strip_hosted_tools(body: JsonObject, findings: BodyFindings) -> JsonObject:
-    """Return what is left of a request.
+    """Filter a request and strip tools hosted by the provider.
 
     Raises:
-        RefusedBodyError: As of ``bodies.relayed_body``.
+        RefusedBodyError: See ``bodies.relayed_body``.
     """
     kept = permitted_fields(body, _FIELDS, _REFUSED, findings)
     _check_content(kept.get("system"), findings)
@@ -125,7 +125,7 @@ def _check_content(value: object, findings: BodyFindings, depth: int = 0) -> Non
 
 
 def _check_source(source: object, findings: BodyFindings, depth: int) -> None:
-    """Look at where an image or document comes from; that of a search result is a label."""
+    """Check the source of an image or document; that of a search result is only a label."""
     if source is None or isinstance(source, str):
         return
     if not isinstance(source, dict):
@@ -151,10 +151,10 @@ def _check_choice(choice: object, findings: BodyFindings) -> None:
 
 
 class AnthropicMeter(Meter):
-    """Reads answers of the Messages API."""
+    """Meters responses of the Messages API."""
 
     def event(self, event: Mapping[str, object]) -> None:
-        """Take an event; the first has the input's usage, later ones the output's so far."""
+        """Process an event; the first has the input usage, later ones the output usage so far."""
         match event.get("type"):
             case "message_start":
                 self._merge(object_at(object_at(event, "message"), "usage"))

@@ -1,7 +1,8 @@
-"""What a request may ask for: a closed list per provider, so that nothing but the model answers.
+"""Filter request bodies by an allow-list per provider, so that only the model itself answers.
 
-The body is read strictly and written anew: the provider sees what was judged. Tools that the
-provider would run are taken out; what would make it fetch something is refused.
+The body is parsed strictly and serialised again, so that the provider sees exactly what was
+checked. Tools hosted by the provider are stripped; anything that would make it fetch data is
+refused.
 
 Source: providers 3.5 and 4.3; contract 11.4; A-181.
 """
@@ -20,26 +21,26 @@ from securebench.protocol.messages import decode_object
 JsonObject = dict[str, object]
 
 UNNAMED: Final = "unnamed"
-"""Stands for a kind that is no plain word: kinds come from the agent."""
+"""Replaces a kind that is not a plain word, because kinds come from the agent."""
 
 VALUES: Final = 1_000_000
-"""In one body, and signs in its texts that look like it: small values take much memory."""
+"""Maximum number of values in one body, estimated from its punctuation: each takes much memory."""
 
 NESTING: Final = 64
-"""Levels of one body; schemas of tools have a dozen. Deeper ones are read by one parser and not by
-the next."""
+"""Maximum nesting of one body; tool schemas have a dozen levels. JSON parsers disagree about much
+deeper ones."""
 
 _KIND: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}")
 
 
 @dataclass(frozen=True, slots=True)
 class RelayedBody:
-    """What is sent instead of a request's body.
+    """The filtered body of a request.
 
     Attributes:
         data: JSON.
-        model: Whom it asks; ``unnamed`` where that is no plain word.
-        stripped: Kinds of what was taken out, sorted: types of tools and names of fields.
+        model: Requested model; ``unnamed`` if the name is not a plain word.
+        stripped: Sorted kinds of what was stripped: types of tools and names of fields.
     """
 
     data: bytes
@@ -51,8 +52,8 @@ class RefusedBodyError(SecureBenchError):
     """A request that is not relayed.
 
     Args:
-        reason: For the agent; quotes nothing but plain words.
-        kinds: What was asked for, sorted; empty where the body is just broken.
+        reason: Message for the agent; quotes only plain words.
+        kinds: Sorted kinds of what was asked for; empty if the body is malformed.
     """
 
     def __init__(self, reason: str, kinds: tuple[str, ...] = ()) -> None:
@@ -62,13 +63,13 @@ class RefusedBodyError(SecureBenchError):
 
 @dataclass(slots=True)
 class BodyFindings:
-    """What was met in one body.
+    """Findings while a body is filtered.
 
     Attributes:
-        kinds: Of what was taken out.
-        given: Tools in the request, at every place.
-        kept: Tools that stay.
-        kept_names: Their names.
+        kinds: Kinds of what was stripped.
+        given: Number of tools in the request.
+        kept: Number of tools that were kept.
+        kept_names: Names of the tools that were kept.
     """
 
     kinds: set[str] = field(default_factory=set)
@@ -77,7 +78,7 @@ class BodyFindings:
     kept_names: set[str] = field(default_factory=set)
 
     def refuse(self, reason: str, kind: object) -> NoReturn:
-        """End with a refusal that names the kind.
+        """Refuse the request and note the kind.
 
         Raises:
             RefusedBodyError: Always.
@@ -86,7 +87,7 @@ class BodyFindings:
         raise RefusedBodyError(reason, tuple(sorted(self.kinds)))
 
     def malformed(self, what: str) -> NoReturn:
-        """End with a refusal of something that has another form than the API asks for.
+        """Refuse a request that does not match the API's schema.
 
         Raises:
             RefusedBodyError: Always.
@@ -96,10 +97,10 @@ class BodyFindings:
         )
 
     def check_tools(self) -> None:
-        """End where tools were asked for and none is left.
+        """Refuse a request whose tools were all stripped.
 
         Raises:
-            RefusedBodyError: So it is.
+            RefusedBodyError: The request has tools, but none is left.
         """
         if self.given and not self.kept:
             reason = (
@@ -109,19 +110,19 @@ class BodyFindings:
 
 
 Close = Callable[[JsonObject, BodyFindings], JsonObject]
-"""Returns what is left of a body, or raises RefusedBodyError."""
+"""Filters a body, or raises RefusedBodyError."""
 
 
 def relayed_body(raw: bytes, close: Close) -> RelayedBody:
-    """Return what is sent.
+    """Filter the body of a request.
 
     Args:
         raw: The request's body.
-        close: The provider's closed list, or its wider one where external tools are allowed.
+        close: The provider's filter, with or without hosted tools.
 
     Raises:
-        RefusedBodyError: It is no plain JSON object, or asks for something that is neither allowed
-            nor can be taken out.
+        RefusedBodyError: It is not a plain JSON object, or asks for something that is not allowed
+            and cannot be stripped.
     """
     if sum(raw.count(sign) for sign in b"{[,") > VALUES:
         raise RefusedBodyError(f"the body of the request has more than {VALUES} values")
@@ -138,24 +139,24 @@ def relayed_body(raw: bytes, close: Close) -> RelayedBody:
 
 
 def plain(kind: object) -> str:
-    """Return a kind that may stand in reports and messages."""
+    """Return a kind that is safe for reports and messages."""
     return kind if isinstance(kind, str) and _KIND.fullmatch(kind) else UNNAMED
 
 
 def permitted_fields(
     body: JsonObject, known: Collection[str], refused: Mapping[str, str], findings: BodyFindings
 ) -> JsonObject:
-    """Return the fields that are listed; others that say something are noted.
+    """Keep the allowed fields; others that have a value are noted as stripped.
 
     Args:
         body: Of the request.
-        known: Names that are sent on.
-        refused: What a field would do, by name.
-        findings: Of the request.
+        known: Names of allowed fields.
+        refused: Fields that cause a refusal, with their effect.
+        findings: Updated in place.
 
     Raises:
-        RefusedBodyError: A field is set that changes what the answer rests on, or the model looks
-            things up by itself, or is no text.
+        RefusedBodyError: A refused field is set, or the model searches by itself or is not a
+            string.
     """
     _refuse_fields(body, refused, findings)
     _check_model(body, findings)
@@ -166,7 +167,7 @@ def permitted_fields(
 
 
 def objects(value: object, what: str, findings: BodyFindings) -> list[JsonObject]:
-    """Return a list of objects.
+    """Require a list of objects.
 
     Raises:
         RefusedBodyError: It is something else.
@@ -183,7 +184,7 @@ def _refuse_fields(body: JsonObject, refused: Mapping[str, str], findings: BodyF
 
 
 def _check_model(body: JsonObject, findings: BodyFindings) -> None:
-    """End where the model itself looks things up: search and deep-research models."""
+    """Refuse models that fetch data by themselves: search and deep-research models."""
     model = body.get("model")
     if not isinstance(model, str):
         findings.malformed("the field model")
@@ -192,7 +193,7 @@ def _check_model(body: JsonObject, findings: BodyFindings) -> None:
 
 
 def _is_deep(body: JsonObject) -> bool:
-    """Tell whether a body has more levels than are relayed, without a call per level."""
+    """Return whether a body is nested too deeply, without recursion."""
     level: list[object] = [body]
     for _ in range(NESTING):
         level = [inner for value in level for inner in _inner(value)]

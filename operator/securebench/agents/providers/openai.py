@@ -1,4 +1,4 @@
-"""OpenAI's Responses API: its closed list, its errors, its tokens.
+"""OpenAI's Responses API: allow-list, errors, token meter.
 
 Source: providers 3.3 to 3.5.
 """
@@ -81,7 +81,7 @@ _ITEMS: Final = frozenset(
         "web_search_call",
     }
 )
-"""Of ``input``; calls of hosted tools are history, the tools themselves are not offered."""
+"""Allowed items of ``input``; calls of hosted tools in the history are harmless."""
 _PARTS: Final = frozenset(
     {
         "encrypted_content",
@@ -100,7 +100,7 @@ _LOCAL_TOOLS: Final = frozenset({"custom", "function"})
 _CLIENT: Final = "client"
 _CHOICES: Final = frozenset({"auto", "none", "required"})
 _NAMESPACE_DEPTH: Final = 4
-"""Levels of namespaces; codex nests one."""
+"""Maximum nesting of namespaces; codex uses one level."""
 _QUOTA: Final = frozenset(
     {"insufficient_quota", "rate_limit_exceeded", "usage_limit_reached", "usage_not_included"}
 )
@@ -110,10 +110,10 @@ _OWN: Final = frozenset(
 
 
 def allow_hosted_tools(body: JsonObject, findings: BodyFindings) -> JsonObject:
-    """Return what is left of a request where the provider's tools are allowed.
+    """Filter a request; tools hosted by the provider are allowed.
 
     Raises:
-        RefusedBodyError: As of ``bodies.relayed_body``.
+        RefusedBodyError: See ``bodies.relayed_body``.
     """
     kept = permitted_fields(body, _FIELDS, _REFUSED, findings)
     if kept.get("store"):
@@ -123,10 +123,10 @@ def allow_hosted_tools(body: JsonObject, findings: BodyFindings) -> JsonObject:
 
 
 def strip_hosted_tools(body: JsonObject, findings: BodyFindings) -> JsonObject:
-    """Return what is left of a request.
+    """Filter a request and strip tools hosted by the provider.
 
     Raises:
-        RefusedBodyError: As of ``bodies.relayed_body``.
+        RefusedBodyError: See ``bodies.relayed_body``.
     """
     kept = allow_hosted_tools(body, findings)
     if kept.get("tools") is not None:
@@ -151,7 +151,7 @@ def _tools(value: object, findings: BodyFindings, depth: int = 0) -> list[object
 
 
 def _tool(tool: object, findings: BodyFindings, depth: int) -> object:
-    """Return a tool that the agent's side runs, or None."""
+    """Return a tool if the agent's CLI runs it, else None."""
     kind = tool.get("type") if isinstance(tool, dict) else None
     if isinstance(tool, dict) and kind == "namespace" and depth < _NAMESPACE_DEPTH:
         inner = _tools(tool.get("tools"), findings, depth + 1)
@@ -215,10 +215,10 @@ def _check_named(choice: JsonObject, findings: BodyFindings) -> None:
 
 
 class OpenAIMeter(Meter):
-    """Reads answers of the Responses API."""
+    """Meters responses of the Responses API."""
 
     def event(self, event: Mapping[str, object]) -> None:
-        """Take an event; the last one has the usage."""
+        """Process an event; the last one has the usage."""
         delta = event.get("delta")
         self.characters += len(delta) if isinstance(delta, str) else 0
         match event.get("type"):
@@ -244,7 +244,7 @@ class OpenAIMeter(Meter):
 
 
 def _failure(code: object) -> str:
-    """Codes that name neither the account nor the server blame the request."""
+    """Map an error code to a failure_reason; codes about the request itself map to none."""
     if not isinstance(code, str):
         return PROVIDER_UNAVAILABLE
     if code in _QUOTA:

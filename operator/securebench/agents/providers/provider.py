@@ -1,4 +1,4 @@
-"""The API of one model provider: what is relayed, how it is authorised, how a refusal looks.
+"""Rules for a provider's API: what is relayed, authentication, and the format of refusals.
 
 Source: providers 3, 4 and 8; it wins over the path list of contract 11.4.
 """
@@ -20,16 +20,16 @@ if TYPE_CHECKING:
 
 
 class RequestKind(StrEnum):
-    """What the relay does with a request."""
+    """How the relay handles a request."""
 
     RELAYED = "relayed"
     PROBE = "probe"
-    """Answered with 200 by the gateway itself: the CLI warms its connection up."""
+    """Answered with 200 by the gateway itself; CLIs send it to warm up the connection."""
     UNKNOWN = "unknown"
 
 
 class RequestRefusal(StrEnum):
-    """Why the gateway answers a request itself."""
+    """Why the gateway refuses a request."""
 
     NOT_RELAYED = "not_relayed"
     BAD_REQUEST = "bad_request"
@@ -40,12 +40,7 @@ class RequestRefusal(StrEnum):
 
 
 class Reply(NamedTuple):
-    """An answer of the gateway's own.
-
-    Attributes:
-        status: HTTP status.
-        body: JSON in the provider's form.
-    """
+    """A response of the gateway itself; ``body`` is JSON in the provider's format."""
 
     status: int
     body: bytes
@@ -57,20 +52,20 @@ class ProviderRules:
 
     Attributes:
         name: As in the run's configuration.
-        host: The only one that requests are sent to.
-        path: The only one that is relayed, with POST.
-        query: What may follow it, as a pattern for the whole query.
-        probes: Paths that HEAD may ask for.
+        host: The only host that requests are sent to.
+        path: The only path that is relayed; the method is POST.
+        query: Pattern for the whole query.
+        probes: Paths allowed for HEAD.
         key_header: Lower-case name of the header with the key.
-        key_prefix: Stands before the key in it.
-        headers: Lower-case names of request headers that are relayed besides those of every API.
-        header_prefixes: The same by how a name begins.
-        final_status: Status that its CLIs take as final (providers 3.6, 4.4).
-        refusal_kinds: How its API calls what the gateway refuses.
-        refusal_body: Returns an error in its API's form from its kind and its message.
-        allow_hosted_tools: Its closed list where the provider's own tools are allowed.
-        strip_hosted_tools: Its closed list where they are not.
-        meter: Makes what counts the tokens of one answer.
+        key_prefix: Precedes the key in that header.
+        headers: Lower-case names of relayed request headers, besides the common ones.
+        header_prefixes: Prefixes of such names.
+        final_status: HTTP status that its CLIs do not retry (providers 3.6, 4.4).
+        refusal_kinds: Error types of its API by reason of refusal.
+        refusal_body: Builds an error in its API's format from type and message.
+        allow_hosted_tools: Request filter that allows tools hosted by the provider.
+        strip_hosted_tools: Request filter that strips them.
+        meter: Creates the token meter of one response.
     """
 
     name: str
@@ -90,7 +85,7 @@ class ProviderRules:
     meter: Callable[[], Meter]
 
     def kind(self, method: str, target: str) -> RequestKind:
-        """Return what happens to a request; the target is compared as it stands."""
+        """Classify a request; the target is compared literally."""
         path, _, query = target.partition("?")
         if method == "POST" and path == self.path and self.query.fullmatch(query):
             return RequestKind.RELAYED
@@ -99,7 +94,7 @@ class ProviderRules:
         )
 
     def refusal(self, reason: RequestRefusal, message: str) -> Reply:
-        """Return the answer that the CLI shows, and gives up on where that is meant."""
+        """Return the error response; the CLI shows it and, if the refusal is final, gives up."""
         status = _STATUS.get(reason, self.final_status)
         body = self.refusal_body(self.refusal_kinds[reason], message)
         return Reply(status, json.dumps(body).encode())
@@ -113,4 +108,4 @@ _STATUS: Final = MappingProxyType(
         RequestRefusal.UNAVAILABLE: 502,
     }
 )
-"""The other refusals are final: never 401, 429 or 5xx, which the CLIs repeat for minutes."""
+"""All other refusals use ``final_status``, never 401, 429 or 5xx: CLIs retry those for minutes."""

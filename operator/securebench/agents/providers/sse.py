@@ -1,6 +1,6 @@
-"""Server-sent events, read beside the bytes that are passed on.
+"""Parse server-sent events from a copy of the stream; only the data of events is kept.
 
-Source: the HTML standard, "Interpreting an event stream"; only the data of events is kept.
+Source: the HTML standard, "Interpreting an event stream".
 """
 
 from __future__ import annotations
@@ -8,23 +8,20 @@ from __future__ import annotations
 from typing import Final
 
 EVENT_BYTES: Final = 1024**2
-"""Largest event that is read; OpenAI's last one repeats the whole answer, about 100 kB.
+"""Largest event that is parsed; OpenAI's last one repeats the whole response, about 100 kB.
 
-Every answer that an agent does not take may hold so much.
+Each response in flight may buffer this much.
 """
 
 _COMMENT: Final = b":"
-"""Stands for the lines of an event that is skipped: an empty line would end it."""
+"""Replaces the lines of a skipped event; an empty line would end the event."""
 
 
 class EventReader:
-    """Cuts a stream into events; longer events are skipped.
-
-    Args:
-        limit_bytes: Of one event's lines.
+    """Splits a stream into events; events above ``limit_bytes`` are skipped.
 
     Attributes:
-        has_skipped: Whether an event was longer.
+        has_skipped: Whether an event was skipped.
     """
 
     def __init__(self, limit_bytes: int = EVENT_BYTES) -> None:
@@ -36,7 +33,7 @@ class EventReader:
         self._after_return = False
 
     def feed(self, piece: bytes) -> list[bytes]:
-        """Return the data of the events that end in this piece, in their order."""
+        """Return the data of the events that end in this chunk, in order."""
         if self._after_return and piece.startswith(b"\n"):
             piece = piece[1:]
             self._after_return = False
@@ -56,7 +53,7 @@ class EventReader:
         return events
 
     def _take(self, part: bytes) -> None:
-        """Keep a part of a line while the event is within its bound."""
+        """Buffer a part of a line while the event is within its bound."""
         self._size += len(part)
         self._line += part
         if self._size > self._limit:

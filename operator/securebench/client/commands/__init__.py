@@ -1,1 +1,1 @@
-"""The commands of the command line."""
+"""Implementations of the ``securebench`` subcommands."""

@@ -1,4 +1,4 @@
-"""What commands print, and how they end: exit codes 0, 1 and 130 (2 is the argument parser's)."""
+"""Output and exit codes of commands: 0, 1 and 130; code 2 comes from the argument parser."""
 
 from __future__ import annotations
 
@@ -19,11 +19,7 @@ _FORBIDDEN = 403
 
 
 def end_with(command: Callable[[], int]) -> NoReturn:
-    """Run a command and end the program with its exit code.
-
-    Args:
-        command: Returns the exit code.
-    """
+    """Run a command and exit with the code that it returns."""
     try:
         with errors_as_lines():
             code = command()
@@ -34,7 +30,7 @@ def end_with(command: Callable[[], int]) -> NoReturn:
 
 @contextmanager
 def errors_as_lines() -> Iterator[None]:
-    """End the program with exit code 1 and one line for each error (contract 2.1)."""
+    """Turn exceptions into error lines and exit code 1 (contract 2.1)."""
     try:
         yield
     except (SecureBenchError, OSError, ValueError, ImportError) as error:
@@ -44,14 +40,14 @@ def errors_as_lines() -> Iterator[None]:
 
 
 def error_lines(error: Exception) -> tuple[str, ...]:
-    """Return one line for each thing that is wrong."""
+    """Return one line per error."""
     if isinstance(error, ConfigErrors):
         return tuple(line for part in error.errors for line in _lines(str(part)))
     if isinstance(error, PermanentClusterError) and error.status == _FORBIDDEN:
-        hint = "your account lacks a right here; ask for the role 'tester' of the chart"
+        hint = "your account lacks a permission; ask for the chart's role 'tester'"
         return (f"{hint} ({_one_line(str(error))})",)
     if isinstance(error, PermanentClusterError) and error.status == _NOT_FOUND:
-        hint = "the cluster does not know BenchmarkRuns; install the chart with its CRDs"
+        hint = "the cluster has no resource BenchmarkRun; install the chart with its CRDs"
         return (f"{hint} ({_one_line(str(error))})",)
     if isinstance(error, OSError) and error.filename is not None:
         return (f"{error.filename}: {error.strerror}",)
@@ -59,15 +55,15 @@ def error_lines(error: Exception) -> tuple[str, ...]:
 
 
 def print_error(message: str) -> None:
-    """Print an error line on stdout and, where that is another place, on stderr (decision 0037)."""
+    """Print an error line on stdout, and on stderr if that goes elsewhere (decision 0037)."""
     print_line(f"error: {message}")
-    if not _have_one_place():
+    if not _share_one_stream():
         sys.stderr.write(f"securebench: error: {printable(message)}\n")
         sys.stderr.flush()
 
 
 def print_line(message: str) -> None:
-    """Print a line of ours on stdout."""
+    """Print a line with the program's prefix on stdout."""
     sys.stdout.write(f"securebench: {printable(message)}\n")
     sys.stdout.flush()
 
@@ -90,12 +86,12 @@ def print_notices(messages: Iterable[object]) -> None:
 
 
 def print_note(message: str) -> None:
-    """Print a line on stderr that is no result."""
+    """Print an informational line on stderr."""
     sys.stderr.write(f"securebench: {printable(message)}\n")
     sys.stderr.flush()
 
 
-def _have_one_place() -> bool:
+def _share_one_stream() -> bool:
     """Whether stdout and stderr are the same terminal, file or pipe."""
     try:
         return os.path.sameopenfile(sys.stdout.fileno(), sys.stderr.fileno())

@@ -1,4 +1,4 @@
-"""The commands ``securebench pack lint|push|show|list|rm``: what they do and print."""
+"""The commands ``securebench pack lint|push|show|list|rm``."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from securebench.client.commands.output import print_error, print_line, print_ta
 from securebench.client.submit.prepare import LocalPack, local_pack
 from securebench.client.submit.submit import pack_folder
 from securebench.client.submit.tester_config import TesterConfig, load_tester_config
-from securebench.client.volume.connection import Connection, Place, open_connection
+from securebench.client.volume.connection import ClusterTarget, Connection, open_connection
 from securebench.client.volume.link import LOCAL_LIMITS
 from securebench.client.watch.follow import pack_path, run_state
 from securebench.cluster.port import ObjectKind
@@ -28,13 +28,7 @@ from securebench.core.errors import ConfigErrors, InvalidInputError
 
 @dataclass(frozen=True, slots=True)
 class PackFiles:
-    """Which pack a command is about.
-
-    Attributes:
-        config: Tester YAML that names the pack, or None.
-        manifest: Manifest file, or None.
-        tasks: Task file, or None.
-    """
+    """Locates a local pack: by a tester YAML that names it, or by manifest and task file."""
 
     config: Path | None = None
     manifest: Path | None = None
@@ -49,7 +43,7 @@ class _Source:
 
 
 def lint(files: PackFiles, *, strict: bool) -> int:
-    """Check a pack, print what is found and return the exit code."""
+    """Lint a pack, print the findings and return the exit code."""
     findings = _findings(_source(files))
     for finding in findings:
         if finding.severity is Severity.ERROR:
@@ -63,7 +57,7 @@ def lint(files: PackFiles, *, strict: bool) -> int:
 
 
 def show_local(files: PackFiles) -> int:
-    """Print what a pack on this machine holds."""
+    """Print digests and size of a local pack."""
     source = _source(files)
     checked = check_pack(source.manifest, source.tasks)
     pack = _valid(source, checked)
@@ -79,9 +73,9 @@ def show_local(files: PackFiles) -> int:
     return 0
 
 
-def show_uploaded(name: str, place: Place) -> int:
-    """Print what a pack on the results volume holds."""
-    answer = asyncio.run(_ask(name, place))
+def show_uploaded(name: str, target: ClusterTarget) -> int:
+    """Print digest and size of a pack on the results volume."""
+    answer = asyncio.run(_ask(name, target))
     if not answer.get("present"):
         print_error(f"there is no pack {name!r} on the results volume")
         return 1
@@ -92,9 +86,9 @@ def show_uploaded(name: str, place: Place) -> int:
     return 0
 
 
-def list_uploaded(place: Place) -> int:
+def list_uploaded(target: ClusterTarget) -> int:
     """Print a table of the packs on the results volume."""
-    packs, readers = asyncio.run(_listed(place))
+    packs, readers = asyncio.run(_listed(target))
     rows = [
         (str(pack.get("name")), str(pack.get("files")), str(pack.get("size_bytes")))
         for pack in packs
@@ -106,51 +100,45 @@ def list_uploaded(place: Place) -> int:
     return 0
 
 
-def remove(name: str, place: Place) -> int:
-    """Remove a pack from the results volume, unless a run that goes on names it."""
-    if asyncio.run(_remove(name, place)):
+def remove(name: str, target: ClusterTarget) -> int:
+    """Remove a pack from the results volume, unless an active run uses it."""
+    if asyncio.run(_remove(name, target)):
         print_line(f"pack {name} removed")
         return 0
     print_error(f"there is no pack {name!r} on the results volume")
     return 1
 
 
-def push(files: PackFiles, name: str | None, place: Place) -> int:
-    """Upload a pack and print where it lies.
-
-    Args:
-        files: The pack.
-        name: Folder below ``packs/``; None makes one of id and digest.
-        place: Namespace of the volume.
-    """
+def push(files: PackFiles, name: str | None, target: ClusterTarget) -> int:
+    """Upload a pack and print its folder below ``packs/``; without a name, from id and digest."""
     source = _source(files)
     pack = _valid(source, check_pack(source.manifest, source.tasks))
     folder = name or pack_folder(pack)
-    sent = asyncio.run(_upload(pack, folder, place))
+    sent = asyncio.run(_upload(pack, folder, target))
     print_line(f"pack {pack.id} path={folder} digest={pack.digest} uploaded={str(sent).lower()}")
     return 0
 
 
 async def _listed(
-    place: Place,
+    target: ClusterTarget,
 ) -> tuple[Sequence[Mapping[str, object]], Mapping[str, Sequence[str]]]:
-    async with open_connection(place) as connection:
+    async with open_connection(target) as connection:
         return await connection.link.list_packs(), await _readers(connection)
 
 
-async def _remove(name: str, place: Place) -> bool:
-    async with open_connection(place) as connection:
+async def _remove(name: str, target: ClusterTarget) -> bool:
+    async with open_connection(target) as connection:
         readers = (await _readers(connection)).get(name)
         if readers:
             raise InvalidInputError(
-                f"the pack {name!r} is read by {', '.join(readers)}; wait for it, or end it with"
+                f"the pack {name!r} is in use by {', '.join(readers)}; wait, or end the run with"
                 " securebench cancel"
             )
         return await connection.link.remove_pack(name)
 
 
 async def _readers(connection: Connection) -> Mapping[str, Sequence[str]]:
-    """Return the names of the runs that go on by the folder of their pack."""
+    """Return the names of the active runs by the folder of their pack."""
     readers: defaultdict[str, list[str]] = defaultdict(list)
     for run in (await connection.cluster.list(ObjectKind.BENCHMARK_RUN, "")).items:
         state = run_state(run)
@@ -160,14 +148,14 @@ async def _readers(connection: Connection) -> Mapping[str, Sequence[str]]:
     return readers
 
 
-async def _ask(name: str, place: Place) -> Mapping[str, object]:
-    async with open_connection(place) as connection:
+async def _ask(name: str, target: ClusterTarget) -> Mapping[str, object]:
+    async with open_connection(target) as connection:
         return await connection.link.show_pack(name)
 
 
-async def _upload(pack: LocalPack, folder: str, place: Place) -> bool:
+async def _upload(pack: LocalPack, folder: str, target: ClusterTarget) -> bool:
     receipt = files_receipt(pack.files, LOCAL_LIMITS)
-    async with open_connection(place) as connection:
+    async with open_connection(target) as connection:
         if await connection.link.pack_digest(folder) == receipt.digest:
             return False
         await connection.link.put_pack(folder, pack.files)

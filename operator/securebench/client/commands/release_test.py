@@ -1,4 +1,4 @@
-"""``securebench release-test``: what the Pod of ``helm test`` does."""
+"""``securebench release-test``: the command of the ``helm test`` Pod."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ from securebench.core.json_values import object_at
 
 
 def release_test(namespace: str, name: str, timeout_seconds: float) -> int:
-    """Wait for a BenchmarkRun of one task and say whether the task passed.
+    """Wait for a BenchmarkRun with one task and report whether the task passed.
 
     Args:
-        namespace: Of the release.
-        name: Of the BenchmarkRun.
-        timeout_seconds: For the whole run, image pulls included.
+        namespace: Namespace of the release.
+        name: Name of the BenchmarkRun.
+        timeout_seconds: For the whole run, including image pulls.
 
     Returns:
         Exit code 0 or 1.
 
     Raises:
-        ClusterError: The API server refuses for good.
+        ClusterError: The API server rejects the requests.
     """
     return asyncio.run(_test(namespace, name, timeout_seconds))
 
@@ -34,7 +34,7 @@ async def _test(namespace: str, name: str, timeout_seconds: float) -> int:
     async with connect(namespace) as cluster:
         try:
             async with asyncio.timeout(timeout_seconds):
-                return await judge(cluster, name)
+                return await follow_to_end(cluster, name)
         except TimeoutError:
             print_error(
                 f"BenchmarkRun {namespace}/{name} has not ended after {timeout_seconds:.0f} s; "
@@ -43,15 +43,11 @@ async def _test(namespace: str, name: str, timeout_seconds: float) -> int:
             return 1
 
 
-async def judge(cluster: Cluster, name: str) -> int:
-    """Follow the run to its end, print what it says, and return the exit code.
-
-    Args:
-        cluster: The namespace of the release.
-        name: Of the BenchmarkRun.
+async def follow_to_end(cluster: Cluster, name: str) -> int:
+    """Follow the run to its end, print its state changes and return the exit code.
 
     Raises:
-        ClusterError: There is no such run, or the API server refuses for good.
+        ClusterError: There is no such run, or the API server rejects the requests.
     """
     run = await cluster.get(ObjectKind.BENCHMARK_RUN, name)
     if run is None:
@@ -62,7 +58,7 @@ async def judge(cluster: Cluster, name: str) -> int:
         object_at(await cluster.get(ObjectKind.BENCHMARK_RUN, name) or {}, "status"), "score"
     )
     if score.get("passed") == 1:
-        print_line(f"BenchmarkRun {name}: one task was run, verified and passed")
+        print_line(f"BenchmarkRun {name}: its task was run, verified and passed")
         return 0
     print_error(f"BenchmarkRun {name} ended with {end.reason}: {end.message or 'no task passed'}")
     return 1
@@ -79,4 +75,4 @@ async def _ended(cluster: Cluster, name: str, uid: str) -> RunState:
             said = line
             if state.end is not None:
                 return state
-    raise ClusterError(f"the BenchmarkRun {name} is not watched any more")
+    raise ClusterError(f"the watch of BenchmarkRun {name} ended")

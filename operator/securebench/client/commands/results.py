@@ -1,4 +1,4 @@
-"""``securebench results`` and ``securebench logs``: what lies on the results volume."""
+"""``securebench results`` and ``securebench logs``: fetch files from the results volume."""
 
 from __future__ import annotations
 
@@ -20,7 +20,12 @@ from securebench.client.session.run_summary import (
     write_summary,
 )
 from securebench.client.terminal_text import printable_lines, shown_path
-from securebench.client.volume.connection import Connection, Place, open_connection, open_published
+from securebench.client.volume.connection import (
+    ClusterTarget,
+    Connection,
+    open_connection,
+    open_published,
+)
 from securebench.client.volume.output_folder import make_output_folder
 from securebench.client.volume.record_mirror import RecordMirror, read_records
 from securebench.client.watch.failures import counts_line, reason_counts
@@ -31,30 +36,30 @@ from securebench.protocol.volume import CANDIDATES, SUMMARY
 from securebench.run.records.summary import record_facts, run_summary
 
 
-def results(run: str, output_dir: Path | None, place: Place) -> int:
-    """Fetch the records and the summary of a run, finished or not.
+def results(run: str, output_dir: Path | None, target: ClusterTarget) -> int:
+    """Fetch the records and, once it has ended, the summary of a run.
 
     Args:
-        run: Name of the BenchmarkRun, which may be gone, or run id.
-        output_dir: Output folder; None takes a folder with the run's name.
-        place: The run's namespace.
+        run: Name of a BenchmarkRun, even a deleted one, or a run id.
+        output_dir: Output folder; by default a folder with the run's name.
+        target: Namespace of the run.
     """
-    return asyncio.run(_results(run, output_dir or Path(run), place))
+    return asyncio.run(_results(run, output_dir or Path(run), target))
 
 
-def logs(run: str, task_id: str, place: Place) -> int:
-    """Print what the last launches of a task printed."""
-    return asyncio.run(_logs(run, task_id, place))
+def logs(run: str, task_id: str, target: ClusterTarget) -> int:
+    """Print the captured output of a task's last launches."""
+    return asyncio.run(_logs(run, task_id, target))
 
 
-async def _results(run: str, folder: Path, place: Place) -> int:
+async def _results(run: str, folder: Path, target: ClusterTarget) -> int:
     try:
-        async with open_connection(place) as connection:
+        async with open_connection(target) as connection:
             fetched = await _fetch(connection, run, folder)
     except PermanentClusterError as error:
         if error.status != HTTPStatus.FORBIDDEN:
             raise
-        async with open_published(place) as connection:
+        async with open_published(target) as connection:
             fetched = await _fetch_published(connection, run, folder)
     if fetched.summary is None:
         return _unfinished(fetched.state, run, folder)
@@ -71,16 +76,16 @@ async def _fetch(connection: Connection, run: str, folder: Path) -> _Fetched:
 
 
 async def _fetch_published(connection: Connection, run: str, folder: Path) -> _Fetched:
-    """Fetch what is published of a run, and compare it with what the run's status says.
+    """Fetch the published results of a run, and compare their digest with the run's status.
 
-    Others may run programs in the Pod that answers, but none of them can write a status.
+    Other users may exec into the Pod that answers, but they cannot write the status.
     """
     found = await connection.cluster.get(ObjectKind.BENCHMARK_RUN, run)
     state = await _state(connection, run)
     if not await _mirror(connection, state.uid, folder).fetch():
         raise InvalidInputError(
-            f"nothing of run {run} is published; that is done when a run has ended, unless it is an"
-            " audit. Your account has no role 'tester', which sees more"
+            f"run {run} has no published results: they appear when a run has ended, except for"
+            " audits; the role 'tester', which your account lacks, can fetch unpublished ones"
         )
     expected = published_sha256(found or {})
     if expected:
@@ -97,7 +102,7 @@ def _require_genuine(candidates: Path, expected: str) -> None:
 
 
 def _counted(run: str, folder: Path) -> dict[str, object]:
-    """Return the summary of the records that are here."""
+    """Compute a summary from the records fetched so far."""
     records = list(read_records(folder / CANDIDATES))
     run_id = str(records[0].get("run_id", run)) if records else run
     summary = run_summary(run_id, map(record_facts, records))
@@ -110,7 +115,7 @@ class _Fetched(NamedTuple):
 
 
 def print_reasons(candidates: Path) -> None:
-    """Print on stderr how many attempts have no pass, by reason."""
+    """Print on stderr how many attempts did not pass, by reason."""
     total, counts = 0, Counter[str]()
     for record in read_records(candidates):
         total += 1
@@ -120,7 +125,7 @@ def print_reasons(candidates: Path) -> None:
 
 
 def print_result(summary: TesterRunSummary) -> int:
-    """Print the last line and return the exit code: 0 when there is a result."""
+    """Print the result line and return the exit code: 0 if there is a result."""
     missing = summary.missing_result()
     if missing:
         print_error(missing)
@@ -135,8 +140,8 @@ def _unfinished(state: RunState, run: str, folder: Path) -> int:
     if records:
         print_line(f"run={run} state={reason} records={records} output={shown_path(candidates)}")
         return 0
-    told = f": {state.message}" if state.message else ""
-    print_error(f"run {run} has no record; it is {reason}{told}")
+    detail = f": {state.message}" if state.message else ""
+    print_error(f"run {run} has no record; it is {reason}{detail}")
     return 1
 
 
@@ -145,10 +150,10 @@ def _mirror(connection: Connection, uid: str, folder: Path) -> RecordMirror:
     return RecordMirror(connection.link, uid, folder / CANDIDATES)
 
 
-async def _logs(run: str, task_id: str, place: Place) -> int:
+async def _logs(run: str, task_id: str, target: ClusterTarget) -> int:
     with TemporaryDirectory() as scratch:
         folder = Path(scratch, "log")
-        async with open_connection(place) as connection:
+        async with open_connection(target) as connection:
             state = await _state(connection, run)
             await connection.link.get_log(state.uid, task_id, folder)
         for name, path in sorted(folder_files(folder).items()):
@@ -165,14 +170,14 @@ def _print_file(name: str, path: Path) -> None:
 
 
 async def _state(connection: Connection, run: str) -> RunState:
-    """Find a run by its BenchmarkRun, or on the volume by the name or run id that it had."""
+    """Find a run by its BenchmarkRun or, on the volume, by its former name or its run id."""
     found = await connection.cluster.get(ObjectKind.BENCHMARK_RUN, run)
     if found is not None:
         return run_state(found)
     entries = await connection.link.find_named(run)
     if not entries:
         raise InvalidInputError(
-            f"there is no BenchmarkRun {run!r} in this namespace, and the results volume knows no"
+            f"there is no BenchmarkRun {run!r} in this namespace, and the results volume has no"
             " run with this name or run id"
         )
     last = entries[-1]

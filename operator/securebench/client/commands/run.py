@@ -1,4 +1,4 @@
-"""The command ``securebench run``: a tester YAML from its file to the results."""
+"""The command ``securebench run``: run a tester YAML and fetch the results."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from securebench.client.submit.tester_config import (
     load_tester_config,
     with_tester_overrides,
 )
-from securebench.client.volume.connection import Place
+from securebench.client.volume.connection import ClusterTarget
 from securebench.client.watch.agent_events import shown_agent
 from securebench.client.watch.progress import (
     LineReporter,
@@ -42,20 +42,7 @@ from securebench.run.api.conditions import Reason
 
 @dataclass(frozen=True, slots=True)
 class RunOptions:
-    """The flags of contract 2.1 and ours.
-
-    Attributes:
-        config: Tester YAML.
-        env_file: Dotenv file.
-        limit: Only the first rows.
-        output_dir: Replaces ``run.output_dir``.
-        resume: Keep finished records.
-        quiet: No progress.
-        show_command_output: Show outputs of commands.
-        show_agent_output: Show and trace what the agent says.
-        parallelism: Attempts at the same time.
-        place: Namespace, context, Pod.
-    """
+    """The flags of ``securebench run`` (contract 2.1), and the cluster."""
 
     config: Path
     env_file: Path
@@ -66,22 +53,18 @@ class RunOptions:
     show_command_output: bool
     show_agent_output: bool
     parallelism: int | None
-    place: Place
+    target: ClusterTarget
 
 
 class RunCommand:
-    """One call of ``securebench run``.
-
-    Args:
-        options: The flags.
-    """
+    """One invocation of ``securebench run``."""
 
     def __init__(self, options: RunOptions) -> None:
         self._options = options
         self._session: RunSession | None = None
 
     def __call__(self) -> int:
-        """Run it and return the exit code."""
+        """Execute the command and return the exit code."""
         options = self._options
         load_env_file(options.env_file)
         config = with_tester_overrides(
@@ -96,7 +79,7 @@ class RunCommand:
         try:
             end = asyncio.run(self._execute(config, prepared))
         except KeyboardInterrupt:
-            self._say_how_to_come_back()
+            self._print_rejoin_hint()
             return INTERRUPTED
         return conclude(end, is_quiet=options.quiet)
 
@@ -105,7 +88,7 @@ class RunCommand:
             return
         for name in without_value(config.harness, os.environ):
             yield (
-                f"harness.env: {name} has no value, the harness goes without it;"
+                f"harness.env: {name} is not set, so the harness runs without it;"
                 f" set it in the environment or in {self._options.env_file}"
             )
 
@@ -116,7 +99,7 @@ class RunCommand:
                 config,
                 prepared,
                 reporter,
-                options.place,
+                options.target,
                 options.parallelism,
                 is_watched=options.show_agent_output and not options.quiet and is_live(config),
             ) as session:
@@ -145,29 +128,29 @@ class RunCommand:
         text = " ".join(map(str, command)) if isinstance(command, list) else str(command)
         return AgentOutputReporter(reporter, console, shown_agent(config.harness.type, text))
 
-    def _say_how_to_come_back(self) -> None:
+    def _print_rejoin_hint(self) -> None:
         if self._session is None or self._session.name is None:
             sys.stderr.write("securebench: interrupted; nothing was started\n")
             return
         command = shlex.join(["securebench", *sys.argv[1:]])
         sys.stderr.write(
-            f"securebench: interrupted; BenchmarkRun {self._session.name} goes on."
+            f"securebench: interrupted; BenchmarkRun {self._session.name} continues."
             f" Follow it again with: {command}\n"
         )
 
 
 def is_live(config: TesterConfig) -> bool:
-    """Whether the agent's output can be seen while it works.
+    """Whether the agent's output can be shown while it works.
 
-    Values that enter a harness Pod are taken out of whole texts only, so that with any of them
-    nothing is shown before the record.
+    Values of ``harness.env`` can be scrubbed only from complete outputs, so with any such value
+    nothing is shown before the record arrives.
     """
     harness = config.harness
     return agent_named(harness.type).cli is not None and not forwarded(harness.type, harness.env)
 
 
 def conclude(end: RunEnd, *, is_quiet: bool = False) -> int:
-    """Print how a run ended and return the exit code."""
+    """Print the end of a run and return the exit code."""
     summary = end.summary
     if summary is not None and not is_quiet:
         print_reasons(Path(summary.output_path))

@@ -1,11 +1,11 @@
-"""``securebench list`` and ``securebench cancel``: the BenchmarkRuns of a namespace."""
+"""``securebench list`` and ``securebench cancel``."""
 
 from __future__ import annotations
 
 import asyncio
 
 from securebench.client.commands.output import print_error, print_line, print_table
-from securebench.client.volume.connection import Place, open_cluster
+from securebench.client.volume.connection import ClusterTarget, open_cluster
 from securebench.client.watch.follow import run_state
 from securebench.cluster.port import ObjectKind, Raw
 from securebench.core.errors import InvalidInputError
@@ -15,38 +15,32 @@ from securebench.run.api.field_types import CancelMode
 _HEADER = ("NAME", "RUN ID", "STATE", "DONE", "PASSED", "CREATED")
 
 
-def list_runs(place: Place) -> int:
-    """Print a table of the runs, the newest last."""
-    runs = asyncio.run(_runs(place))
+def list_runs(target: ClusterTarget) -> int:
+    """Print a table of the namespace's runs, the newest last."""
+    runs = asyncio.run(_runs(target))
     print_table(_HEADER, [_row(run) for run in sorted(runs, key=_created)])
     return 0
 
 
-def cancel(run: str, place: Place, *, is_immediate: bool) -> int:
-    """Cancel a run.
-
-    Args:
-        run: Name of the BenchmarkRun.
-        place: The run's namespace.
-        is_immediate: Also what runs now is ended.
-    """
+def cancel(run: str, target: ClusterTarget, *, is_immediate: bool) -> int:
+    """Cancel a run; with ``is_immediate``, also end its launches in progress."""
     mode = CancelMode.IMMEDIATE if is_immediate else CancelMode.GRACEFUL
-    reason = asyncio.run(_cancel(run, place, mode))
+    reason = asyncio.run(_cancel(run, target, mode))
     if reason:
-        print_error(f"BenchmarkRun {run} has ended already: {reason}")
+        print_error(f"BenchmarkRun {run} has already ended: {reason}")
         return 1
     print_line(f"run={run} cancel={mode.value}")
     return 0
 
 
-async def _runs(place: Place) -> tuple[Raw, ...]:
-    async with open_cluster(place) as cluster:
+async def _runs(target: ClusterTarget) -> tuple[Raw, ...]:
+    async with open_cluster(target) as cluster:
         return (await cluster.list(ObjectKind.BENCHMARK_RUN, "")).items
 
 
-async def _cancel(name: str, place: Place, mode: CancelMode) -> str:
-    """Return an empty text, or how the run has ended before."""
-    async with open_cluster(place) as cluster:
+async def _cancel(name: str, target: ClusterTarget, mode: CancelMode) -> str:
+    """Return the reason if the run has already ended, else an empty string."""
+    async with open_cluster(target) as cluster:
         run = await cluster.get(ObjectKind.BENCHMARK_RUN, name)
         if run is None:
             raise InvalidInputError(f"there is no BenchmarkRun {name!r} in this namespace")

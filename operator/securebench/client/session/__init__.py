@@ -1,1 +1,1 @@
-"""One whole run of a tester."""
+"""A tester's run from start to summary."""

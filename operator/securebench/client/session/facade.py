@@ -8,11 +8,11 @@ import secrets
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
-from securebench.client.session.run_session import RunEnd, RunSession, Surroundings
+from securebench.client.session.run_session import RunEnd, RunSession, SessionDependencies
 from securebench.client.session.run_summary import TesterRunSummary
 from securebench.client.submit.prepare import Prepared, prepare
 from securebench.client.submit.tester_config import TesterConfig, with_tester_overrides
-from securebench.client.volume.connection import Place, open_connection
+from securebench.client.volume.connection import ClusterTarget, open_connection
 from securebench.client.watch.progress import NullReporter, Reporter
 from securebench.core.errors import SecureBenchError
 
@@ -29,15 +29,15 @@ def run_tester_config(
     """Run a configuration on the cluster of the kubeconfig and return the summary.
 
     Args:
-        config: As ``load_tester_config`` or ``with_tester_overrides`` returns it.
-        limit: Only the first rows; None leaves it to the configuration.
-        progress: Gets the events of contract 16.1; None for nobody.
-        resume: Keep finished records of the last run with this run id, also where the
-            configuration does not say so.
+        config: From ``load_tester_config`` or ``with_tester_overrides``.
+        limit: Only the first rows; None uses the configuration's limit.
+        progress: Receives the events of contract 16.1.
+        resume: Keep finished records of the last run with this run id, even if the configuration
+            does not ask for it.
 
     Raises:
-        ConfigErrors: The configuration or the pack is wrong; nothing was created.
-        SecureBenchError: The cluster refused, or the run ended without finishing its work.
+        ConfigErrors: The configuration or the pack is invalid; nothing was created.
+        SecureBenchError: The cluster failed, or the run ended without finishing its work.
     """
     chosen = with_tester_overrides(
         config,
@@ -48,7 +48,7 @@ def run_tester_config(
 
     async def execute() -> RunEnd:
         reporter = NullReporter() if progress is None else progress
-        async with open_session(chosen, prepared, reporter, Place()) as session:
+        async with open_session(chosen, prepared, reporter, ClusterTarget()) as session:
             return await session.execute()
 
     end = asyncio.run(execute())
@@ -62,23 +62,23 @@ async def open_session(
     config: TesterConfig,
     prepared: Prepared,
     reporter: Reporter,
-    place: Place,
+    target: ClusterTarget,
     parallelism: int | None = None,
     *,
     is_watched: bool = False,
 ) -> AsyncIterator[RunSession]:
-    """Connect to the operator and yield a session that is ready to be executed.
+    """Connect to the operator and yield a session that is ready to execute.
 
     Args:
-        config: With the command line's overrides.
-        prepared: What ``prepare`` made of it.
-        reporter: Gets the progress.
-        place: Namespace, context, Pod.
-        parallelism: Attempts at the same time; None leaves it to the API's default.
-        is_watched: Whether what agents print is reported while they work.
+        config: With the command line's overrides applied.
+        prepared: Result of ``prepare`` for this configuration.
+        reporter: Receives progress events.
+        target: Namespace, context and operator Pod.
+        parallelism: Concurrent attempts; None uses the API's default.
+        is_watched: Whether to report agents' output while they work.
     """
-    async with open_connection(place) as connection:
-        around = Surroundings(
+    async with open_connection(target) as connection:
+        deps = SessionDependencies(
             cluster=connection.cluster,
             link=connection.link,
             environ=os.environ,
@@ -87,4 +87,4 @@ async def open_session(
             suffix=lambda: secrets.token_hex(_SUFFIX_BYTES),
             is_watched=is_watched,
         )
-        yield RunSession(config, prepared, around, parallelism)
+        yield RunSession(config, prepared, deps, parallelism)

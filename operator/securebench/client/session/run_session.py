@@ -1,8 +1,8 @@
-"""One run of a tester: pack, BenchmarkRun, records, summary.
+"""Execute a tester's run: upload the pack, create the BenchmarkRun, mirror records, fetch results.
 
-Everything that can be wrong with the tester's files is found (``prepare``) before the first
-request that changes anything. From its creation on the BenchmarkRun belongs to the cluster: this
-program may go away at any time and find it again.
+All errors in the tester's files are found by ``prepare`` before the first request that changes
+anything. Once created, the BenchmarkRun belongs to the cluster: this program may stop at any time
+and join the run again later.
 """
 
 from __future__ import annotations
@@ -54,21 +54,21 @@ T = TypeVar("T")
 _NAME_TRIES = 5
 _TRANSIENT_TRIES = 4
 _FINAL_TRIES = 8
-"""Of fetching the results; with their waits about two minutes, enough for a restarted Pod."""
+"""Tries to fetch the results; with back-off about two minutes, enough for a Pod to restart."""
 
 
 @dataclass(frozen=True, slots=True)
-class Surroundings:
-    """What a run needs from outside.
+class SessionDependencies:
+    """External dependencies of a session, replaced in tests.
 
     Attributes:
-        cluster: The namespace.
-        link: The operator's Pod.
-        environ: Variables of this process, for ``harness.env``.
-        reporter: Gets the progress.
-        sleep: Waits; ``asyncio.sleep`` outside of tests.
-        suffix: Returns six lower case letters and digits, other ones each time.
-        is_watched: Whether somebody wants to see what the agents print while they work.
+        cluster: API server, limited to the run's namespace.
+        link: Exec protocol with the operator's Pod.
+        environ: Environment variables, for ``harness.env``.
+        reporter: Receives progress events.
+        sleep: ``asyncio.sleep`` outside of tests.
+        suffix: Returns six random lower-case letters and digits.
+        is_watched: Whether to report agents' output while they work.
     """
 
     cluster: Cluster
@@ -85,8 +85,8 @@ class RunEnd(NamedTuple):
 
     Args:
         state: The BenchmarkRun's last state.
-        exit_code: Of ``securebench run``.
-        summary: None when the run left none.
+        exit_code: Exit code of ``securebench run``.
+        summary: None if the run has none.
     """
 
     state: RunState
@@ -94,7 +94,7 @@ class RunEnd(NamedTuple):
     summary: TesterRunSummary | None
 
     def failure(self) -> str:
-        """Return the sentence about a run that did not finish its work."""
+        """Return the error message for a run that did not finish its work."""
         message = f": {self.state.message}" if self.state.message else ""
         return f"BenchmarkRun {self.state.name} ended with {self.state.reason}{message}"
 
@@ -103,39 +103,39 @@ class RunSession:
     """Runs one configuration.
 
     Args:
-        config: With the command line's overrides.
-        prepared: What ``prepare`` made of it.
-        around: What is needed from outside.
-        parallelism: Attempts at the same time; None leaves it to the API's default.
+        config: With the command line's overrides applied.
+        prepared: Result of ``prepare`` for this configuration.
+        deps: External dependencies.
+        parallelism: Concurrent attempts; None uses the API's default.
     """
 
     def __init__(
         self,
         config: TesterConfig,
         prepared: Prepared,
-        around: Surroundings,
+        deps: SessionDependencies,
         parallelism: int | None = None,
     ) -> None:
         self.name: str | None = None
-        """Name of the BenchmarkRun once there is one."""
+        """Name of the BenchmarkRun once it exists."""
         self._config = config
         self._prepared = prepared
-        self._around = around
+        self._deps = deps
         self._parallelism = parallelism
         self._folder = config.run.output_dir
-        self._follower = Follower(around.cluster, around.sleep, self._note)
+        self._follower = Follower(deps.cluster, deps.sleep, self._note)
         self._total = len(prepared.task_ids)
         self._done = 0
         self._kept: frozenset[RecordKey] = frozenset()
         self._left_out: Counter[str] = Counter()
-        self._told: Callable[[RecordKey], None] = lambda _: None
+        self._on_record: Callable[[RecordKey], None] = lambda _: None
 
     async def execute(self) -> RunEnd:
         """Start or join the run and follow it to its end.
 
         Raises:
-            InvalidInputError: Results that cannot be resumed, or a spec that is refused.
-            SecureBenchError: The cluster or the volume refused.
+            InvalidInputError: The results cannot be resumed, or the API rejects the spec.
+            SecureBenchError: The cluster or the volume failed.
             OSError: The output folder cannot be written.
         """
         wanted = self._spec(run_name(self._config.run.id, "check"), resume_from=None)
@@ -149,21 +149,21 @@ class RunSession:
         self._report(Event.RUN_START, run_id=self._config.run.id, output_dir=folder)
         begun = f"{'joined' if joined else 'started'} BenchmarkRun {state.name}"
         self._report(Event.NOTE, message=begun, total=self._total)
-        around = self._around
-        mirror = RecordMirror(around.link, state.uid, self._folder / CANDIDATES)
+        deps = self._deps
+        mirror = RecordMirror(deps.link, state.uid, self._folder / CANDIDATES)
         if joined:
             await self._catch_up(mirror)
         elif self._kept:
             self._report_resume()
-        live = LiveOutput(around.link, state.uid, self._prepared.task_ids, around.reporter)
-        self._told = live.finish
-        async with live.watched(around.sleep) if around.is_watched else nullcontext():
+        live = LiveOutput(deps.link, state.uid, self._prepared.task_ids, deps.reporter)
+        self._on_record = live.finish
+        async with live.watched(deps.sleep) if deps.is_watched else nullcontext():
             end = await self._follow(state, mirror)
         await self._follower.patiently(lambda: self._refresh(mirror), _FINAL_TRIES)
         return await self._finish(end)
 
     async def _run(self, wanted: Raw) -> tuple[Raw, bool]:
-        cluster, run_id = self._around.cluster, self._config.run.id
+        cluster, run_id = self._deps.cluster, self._config.run.id
         binding = Binding(
             run_id, self._prepared.pack.digest, self._prepared.harness_digest, VERIFIER_VERSION
         )
@@ -174,18 +174,18 @@ class RunSession:
         self._secrets("")
         earlier = None
         if self._config.run.resume:
-            entries = await self._asked(lambda: self._around.link.find_run(run_id))
+            entries = await self._with_retries(lambda: self._deps.link.find_run(run_id))
             earlier = resumable_run(entries, binding, self._folder / CANDIDATES)
         if earlier is not None:
-            await self._look_at_earlier(earlier.uid, binding)
-        await self._asked(self._push)
+            await self._inspect_earlier_run(earlier.uid, binding)
+        await self._with_retries(self._push)
         run = await shielded(self._create(earlier.run if earlier else None))
         if earlier is None:
             (self._folder / CANDIDATES).write_bytes(b"")
         return run, False
 
     async def _push(self) -> None:
-        pack, link = self._prepared.pack, self._around.link
+        pack, link = self._prepared.pack, self._deps.link
         name = pack_folder(pack)
         receipt = files_receipt(pack.files, LOCAL_LIMITS)
         if await link.pack_digest(name) != receipt.digest:
@@ -193,14 +193,14 @@ class RunSession:
 
     async def _create(self, resume_from: str | None) -> Raw:
         for _ in range(_NAME_TRIES):
-            name = run_name(self._config.run.id, self._around.suffix())
+            name = run_name(self._config.run.id, self._deps.suffix())
             spec = self._spec(name, resume_from)
             manifest = run_manifest(name, spec, self._prepared.harness_digest)
             try:
                 return await self._create_with_secrets(name, manifest)
             except AlreadyExists:
                 continue
-        raise ClusterError("no free name for the BenchmarkRun was found; try again")
+        raise ClusterError("found no unused name for the BenchmarkRun; try again")
 
     def _spec(self, name: str, resume_from: str | None) -> Raw:
         return build_spec(
@@ -212,8 +212,8 @@ class RunSession:
         )
 
     def _secrets(self, name: str) -> dict[str, dict[str, str]]:
-        """Return the content of the run's Secrets; missing variables are an error."""
-        return secret_values(name, self._config.harness, self._around.environ)
+        """Return the content of the run's Secrets by name."""
+        return secret_values(name, self._config.harness, self._deps.environ)
 
     async def _create_with_secrets(self, name: str, manifest: Raw) -> Raw:
         made = list[str]()
@@ -224,7 +224,7 @@ class RunSession:
                 await self._create_secret(secret, body, made)
             run = await self._create_run(name, manifest)
         except BaseException:
-            await self._take_back(made)
+            await self._delete_secrets(made)
             raise
         for secret in made:
             await self._own_secret(secret, run)
@@ -233,29 +233,29 @@ class RunSession:
     async def _create_secret(self, name: str, body: Raw, made: list[str]) -> None:
         made.append(name)
         try:
-            await self._around.cluster.create(ObjectKind.SECRET, body)
+            await self._deps.cluster.create(ObjectKind.SECRET, body)
         except AlreadyExists:
             made.remove(name)
             raise
 
-    async def _take_back(self, secrets: Iterable[str]) -> None:
-        """Delete what was made, or perhaps was, for a run that will not be; tell what stays."""
+    async def _delete_secrets(self, secrets: Iterable[str]) -> None:
+        """Delete Secrets that were, or may have been, created for a run that failed to start."""
         for name in secrets:
             try:
-                await self._around.cluster.delete(
+                await self._deps.cluster.delete(
                     ObjectKind.SECRET, name, uid=None, grace_seconds=None
                 )
             except ClusterError as error:
-                self._warn(f"the Secret {name} may be left; delete it by hand ({error})")
+                self._warn(f"the Secret {name} may still exist; delete it by hand ({error})")
 
     async def _own_secret(self, name: str, run: Raw) -> None:
-        """Let the Secret go with the run; the run is there already, so trouble is only told."""
+        """Make the run own the Secret; the run exists already, so a failure is only a warning."""
 
         async def own() -> None:
-            await self._around.cluster.patch(ObjectKind.SECRET, name, owner_patch(run))
+            await self._deps.cluster.patch(ObjectKind.SECRET, name, owner_patch(run))
 
         try:
-            await self._asked(own)
+            await self._with_retries(own)
         except (ClusterError, asyncio.CancelledError) as error:
             why = str(error) or "interrupted"
             self._warn(f"the Secret {name} must be deleted by hand after the run ({why})")
@@ -263,8 +263,8 @@ class RunSession:
                 raise
 
     async def _create_run(self, name: str, manifest: Raw) -> Raw:
-        """Create the run; an answer that got lost is looked up, names are not used twice."""
-        cluster = self._around.cluster
+        """Create the run; if the response got lost, look the run up instead of creating another."""
+        cluster = self._deps.cluster
         run: Raw | None
         try:
             run = await cluster.create(ObjectKind.BENCHMARK_RUN, manifest)
@@ -287,21 +287,21 @@ class RunSession:
                 if current.done != last_done:
                     last_done = current.done
                     await self._refresh_if_possible(mirror)
-        raise AssertionError("unreachable: states never end")
+        raise AssertionError("unreachable: the iterator of states never ends")
 
     async def _finish(self, state: RunState) -> RunEnd:
         end = state.end
         exit_code = 1 if end is None else end.exit_code
         part = await self._follower.patiently(
-            lambda: self._around.link.get_run(state.uid, SUMMARY), _FINAL_TRIES
+            lambda: self._deps.link.get_run(state.uid, SUMMARY), _FINAL_TRIES
         )
         if part is None:
             if exit_code == 0:
-                raise StorageError(f"the results volume holds no {SUMMARY} of run {state.name}")
+                raise StorageError(f"the results volume has no {SUMMARY} of run {state.name}")
             return RunEnd(state, exit_code, None)
         raw = localized_summary(part.data, self._folder) | self._left_out
         write_summary(raw, self._folder)
-        log = RecordMirror(self._around.link, state.uid, self._folder / EGRESS, EGRESS)
+        log = RecordMirror(self._deps.link, state.uid, self._folder / EGRESS, EGRESS)
         await self._follower.patiently(log.fetch, _FINAL_TRIES)
         return RunEnd(state, exit_code, parse_summary(raw))
 
@@ -309,25 +309,25 @@ class RunSession:
         try:
             await self._refresh(mirror)
         except (ClusterError, StorageError) as error:
-            self._note(f"records could not be fetched, the run goes on ({error})")
+            self._note(f"records could not be fetched; the run continues ({error})")
 
     async def _refresh(self, mirror: RecordMirror) -> None:
         for record in await mirror.refresh():
-            self._told(record_key(record))
+            self._on_record(record_key(record))
             if record_key(record) not in self._kept:
-                self._tell(record)
+                self._report_record(record)
 
     async def _catch_up(self, mirror: RecordMirror) -> None:
-        records = await self._asked(mirror.refresh)
+        records = await self._with_retries(mirror.refresh)
         self._kept = frozenset(record_key(record) for record in records)
         if records:
             self._report_resume()
 
-    async def _look_at_earlier(self, uid: str, binding: Binding) -> None:
-        """Find out what a resume keeps, and tell which local lines it leaves out."""
+    async def _inspect_earlier_run(self, uid: str, binding: Binding) -> None:
+        """Determine which records a resume keeps, and warn about local lines that it ignores."""
         with TemporaryDirectory() as folder:
-            mirror = RecordMirror(self._around.link, uid, Path(folder, CANDIDATES))
-            fetched = await self._asked(mirror.refresh)
+            mirror = RecordMirror(self._deps.link, uid, Path(folder, CANDIDATES))
+            fetched = await self._with_retries(mirror.refresh)
         records = {record_key(item): item for item in fetched}
         self._kept = frozenset(
             key for key, item in records.items() if item.get("outcome") in KEPT_OUTCOMES
@@ -339,17 +339,17 @@ class RunSession:
         for left_out in left_out_lines(path, binding, records):
             self._left_out[left_out.flaw.value] += 1
             self._warn(
-                f"{path}:{left_out.line}: {left_out.flaw} line is left out: {left_out.reason}"
+                f"{path}:{left_out.line}: {left_out.flaw} line is ignored: {left_out.reason}"
             )
         for key, item in records.items():
             if key not in self._kept:
                 self._note(f"runs again: {key.task_id} ({item.get('outcome')})")
 
-    async def _asked(self, call: Callable[[], Awaitable[T]]) -> T:
-        """Ask again when the connection to the operator's Pod breaks."""
+    async def _with_retries(self, call: Callable[[], Awaitable[T]]) -> T:
+        """Repeat a call when the connection to the operator's Pod breaks."""
         return await self._follower.patiently(call, _TRANSIENT_TRIES, TransientClusterError)
 
-    def _tell(self, record: Record) -> None:
+    def _report_record(self, record: Record) -> None:
         self._done += 1
         self._total = max(self._total, self._done)
         for event, fields in record_events(record, index=self._done, total=self._total):
@@ -362,7 +362,7 @@ class RunSession:
         self._report(Event.RESUME, completed=self._done, remaining=remaining, output_path=path)
 
     def _report(self, event: str, **fields: object) -> None:
-        self._around.reporter.report(event, **fields)
+        self._deps.reporter.report(event, **fields)
 
     def _note(self, message: str) -> None:
         self._report(Event.NOTE, message=message)

@@ -1,4 +1,4 @@
-"""The summary of a run (contract 15.5) and its line on stdout."""
+"""The summary of a run (contract 15.5) and its result line on stdout."""
 
 from __future__ import annotations
 
@@ -21,19 +21,17 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class TesterRunSummary:
-    """What a run came to.
+    """Aggregate result of a run.
 
     Attributes:
-        run_id: As in the records.
         output_dir: Absolute path of the output folder.
         output_path: Absolute path of ``candidates.jsonl``.
-        total: Attempts with a record.
-        verified: Attempts that passed or failed.
+        total: Number of attempts with a record.
+        verified: Attempts with a verdict.
         passed: Attempts that passed.
-        score_sum: Sum of the scores.
         verification_status: ``complete``, ``partial`` or ``pending``.
-        outcomes: Attempts by outcome.
-        usage: What the run asked its model provider: requests and tokens; empty without one.
+        outcomes: Number of attempts by outcome.
+        usage: Requests to and tokens of the model provider; empty without one.
     """
 
     run_id: str
@@ -48,7 +46,7 @@ class TesterRunSummary:
     usage: Mapping[str, int] = field(default_factory=dict)
 
     def line(self) -> str:
-        """Return the last line of ``securebench run`` (contract 2.1)."""
+        """Return the result line of ``securebench run`` (contract 2.1)."""
         return (
             f"securebench: run_id={self.run_id} total={self.total}"
             f" verification={self.verification_status} verified={self.verified}"
@@ -56,7 +54,7 @@ class TesterRunSummary:
         )
 
     def missing_result(self) -> str:
-        """Return why there is no result, or an empty text when there is one (decision 0037)."""
+        """Return why there is no result, or an empty string if there is one (decision 0037)."""
         if self.total == 0:
             return "nothing was graded: the run has no attempt"
         if self.verified == 0 and self.outcomes.get(NO_OUTCOME, 0) < self.total:
@@ -65,14 +63,10 @@ class TesterRunSummary:
 
 
 def localized_summary(text: bytes, folder: Path) -> dict[str, object]:
-    """Return the operator's summary with the paths of the output folder.
-
-    Args:
-        text: ``summary.json`` as the operator wrote it.
-        folder: The output folder.
+    """Parse the operator's ``summary.json`` and set its paths to the output folder.
 
     Raises:
-        StorageError: It is no summary.
+        StorageError: It is not a valid summary.
     """
     try:
         raw = decode_object(text)
@@ -86,10 +80,10 @@ def localized_summary(text: bytes, folder: Path) -> dict[str, object]:
 
 
 def parse_summary(raw: Mapping[str, object]) -> TesterRunSummary:
-    """Return the summary of a JSON object.
+    """Parse a summary from a JSON object.
 
     Raises:
-        StorageError: A field is missing or has another type.
+        StorageError: A field is missing or has the wrong type.
     """
     try:
         return TesterRunSummary(
@@ -109,7 +103,7 @@ def parse_summary(raw: Mapping[str, object]) -> TesterRunSummary:
 
 
 def write_summary(raw: Mapping[str, object], folder: Path) -> None:
-    """Write ``summary.json`` into the output folder in one step."""
+    """Write ``summary.json`` atomically into the output folder."""
     draft = folder / f".{SUMMARY}.part"
     draft.write_text(json.dumps(raw, sort_keys=True, indent=2) + "\n", encoding="utf-8")
     draft.replace(folder / SUMMARY)

@@ -1,4 +1,4 @@
-"""Verification and record of one candidate without a cluster (contract 2.3)."""
+"""Verify one candidate and build its record without a cluster (contract 2.3)."""
 
 from __future__ import annotations
 
@@ -21,19 +21,19 @@ def verify_candidate(
     *,
     verification_policy: VerificationPolicy | None = None,
 ) -> VerificationResult | None:
-    """Judge a candidate on this machine.
+    """Verify a candidate on this machine.
 
     Args:
         task: A compiled task.
-        candidate: What a producer made of it.
+        candidate: The candidate for that task.
         verification_policy: What checkers may do; None for the defaults.
 
     Returns:
-        The verdict with raw metadata, or None for a family without a verifier.
+        The verdict with unredacted metadata, or None for a family without a verifier.
 
     Raises:
-        ConfigError: The verifier runs code of others and therefore needs a Pod, or it cannot
-            work with the task.
+        ConfigError: The verifier runs untrusted code and therefore needs a Pod, or the task has a
+            verifier configuration error.
     """
     verifier = verifier_for_task_type(task.task_type)
     if verifier is None:
@@ -45,8 +45,8 @@ def verify_candidate(
         return replace(denied, task_id=task.id)
     if verifier.scorer is None:
         raise ConfigError(
-            f"task {task.id!r}: the verifier of {task.task_type} runs the task's check in a Pod of"
-            " its own; start a run to verify this candidate"
+            f"task {task.id!r}: the verifier of {task.task_type} runs the task's check in a Pod;"
+            " start a run to verify this candidate"
         )
     result = verifier.scorer.verify(
         candidate.for_kind(FAMILIES[task.task_type].candidate_kind),
@@ -62,12 +62,12 @@ def candidate_record(
     candidate: CandidateArtifact,
     verification: VerificationResult | None = None,
 ) -> dict[str, object]:
-    """Return the record of a candidate: the fields of contract 15.3.
+    """Return the record of a candidate, with the fields of contract 15.3.
 
     Args:
         run_id: Any text.
         task: The candidate's task.
-        candidate: What a producer made; its own fields are not redacted.
+        candidate: Its fields are not redacted.
         verification: The verdict, or None for a pending record.
     """
     passed = None if verification is None else verification.passed

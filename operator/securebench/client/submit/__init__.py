@@ -1,1 +1,1 @@
-"""From a tester YAML to a BenchmarkRun."""
+"""Turn a tester YAML into a BenchmarkRun."""

@@ -1,4 +1,4 @@
-"""Environment file of the tester (contract 4)."""
+"""Read the tester's environment file (contract 4)."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _QUOTES = ("'", '"')
 
 
 class EnvFileError(ConfigErrors, ValueError):
-    """Lines of an environment file that cannot be read."""
+    """Invalid lines of an environment file."""
 
 
 def load_env_file(
@@ -24,18 +24,18 @@ def load_env_file(
     override: bool = False,
     environ: MutableMapping[str, str] | None = None,
 ) -> dict[str, str]:
-    """Set the variables of a file.
+    """Set environment variables from a file.
 
     Args:
-        path: ``KEY=VALUE`` lines in UTF-8; a missing file is an empty one.
-        override: Let the file win over variables that are set already.
-        environ: What is changed; by default the environment of this process.
+        path: ``KEY=VALUE`` lines in UTF-8; a missing file counts as empty.
+        override: Whether the file overrides variables that are already set.
+        environ: Updated in place; by default the environment of this process.
 
     Returns:
-        The variables that were set, and only those.
+        The variables that were set.
 
     Raises:
-        EnvFileError: Every bad line with file and line; then nothing was set.
+        EnvFileError: Lists every invalid line with file and line; nothing was set.
     """
     target = os.environ if environ is None else environ
     parsed = parse_env_text(_read(Path(path)), str(path))
@@ -45,14 +45,14 @@ def load_env_file(
 
 
 def parse_env_text(text: str, name: str) -> dict[str, str]:
-    """Return the variables of a file's text; the last line of a name wins.
+    """Parse the text of an environment file; the last assignment of a name wins.
 
     Args:
         text: Content of the file.
-        name: The file as messages show it.
+        name: File name for messages.
 
     Raises:
-        EnvFileError: Every bad line with its number. Messages never hold values.
+        EnvFileError: Lists every invalid line with its number, never with its value.
     """
     found: dict[str, str] = {}
     problems: list[ConfigError] = []

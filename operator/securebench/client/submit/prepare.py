@@ -1,4 +1,4 @@
-"""What must hold before anything is created: harness and whole pack, checked on this machine."""
+"""Validate harness and whole pack locally, before anything is created."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ from securebench.run.api.models import MANIFEST_FILE, TASKS_FILE
 
 @dataclass(frozen=True, slots=True)
 class LocalPack:
-    """A pack on this machine.
+    """A local pack.
 
     Attributes:
         id: Manifest id.
-        digest: ``sha256:…`` of contract 15.6.
-        files: What is uploaded: local file of each path in the pack.
-        answers_digest: ``sha256:…`` of the reference answers; empty where they stay here.
+        digest: ``sha256:…`` (contract 15.6).
+        files: Files to upload: local file by path in the pack.
+        answers_digest: ``sha256:…`` of the reference answers; empty if they are not uploaded.
     """
 
     id: str
@@ -43,13 +43,12 @@ class LocalPack:
 
 @dataclass(frozen=True, slots=True)
 class Prepared:
-    """A configuration that may be run.
+    """A validated configuration.
 
     Attributes:
-        pack: The pack.
         families: Family of each selected row by task id, in pack order.
-        harness_digest: ``sha256:…`` of contract 15.6.
-        warnings: Unknown keys and what is wrong with graders, for stderr.
+        harness_digest: ``sha256:…`` (contract 15.6).
+        warnings: Unknown keys and defects of graders, for stderr.
     """
 
     pack: LocalPack
@@ -64,10 +63,10 @@ class Prepared:
 
 
 def prepare(config: TesterConfig) -> Prepared:
-    """Check a configuration and its pack.
+    """Validate a configuration and its pack.
 
     Raises:
-        ConfigErrors: Everything that is wrong, the harness first, then the pack in file order.
+        ConfigErrors: Lists all defects, first of the harness, then of the pack in file order.
     """
     harness, errors = _checked_harness(config)
     manifest, tasks = config.benchmark.manifest, config.benchmark.tasks
@@ -93,15 +92,15 @@ def prepare(config: TesterConfig) -> Prepared:
 
 
 def local_pack(manifest: Path, tasks: Path, loaded: BenchmarkManifest) -> LocalPack:
-    """Return a pack as it is uploaded: manifest, task file and both asset roots.
+    """Collect the files of a pack for upload: manifest, task file and both asset roots.
 
     Args:
         manifest: Manifest file.
         tasks: Task file.
-        loaded: What the manifest says.
+        loaded: The parsed manifest.
 
     Raises:
-        PackError: An asset root holds something else than files and folders.
+        PackError: An asset root contains something other than files and folders.
         StorageError: A file cannot be read.
     """
     files = {MANIFEST_FILE: manifest, TASKS_FILE: tasks}
@@ -114,7 +113,7 @@ def local_pack(manifest: Path, tasks: Path, loaded: BenchmarkManifest) -> LocalP
 def _with_answers(
     pack: LocalPack, config: TesterConfig, tasks: Sequence[SecureBenchTask]
 ) -> LocalPack:
-    """Return a pack with the reference answers that its oracle hands in."""
+    """Add the reference answers to the upload, for a run with the oracle harness."""
     folder = config.benchmark.manifest.parent
     answers = reference_answers(
         read_answers(folder),
@@ -144,5 +143,5 @@ def _plain_files(folder: Path) -> Iterator[tuple[str, Path]]:
             if stat.S_ISREG(mode):
                 yield path.relative_to(folder).as_posix(), path
             elif not stat.S_ISDIR(mode):
-                reason = "packs hold files and folders only, no symlinks and nothing else"
+                reason = "packs hold files and folders only, no symlinks"
                 raise PackError(reason, path=str(path))

@@ -1,4 +1,4 @@
-"""Secret values of a run: what its harness Pods get, and the key that its gateway keeps; pure."""
+"""Secrets of a run: values for its harness Pods, and the provider key for its gateway; pure."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from securebench.core.errors import ConfigError
 
 @dataclass(frozen=True, slots=True)
 class SecretNames:
-    """Names of a run's Secrets, empty for one that it does not need.
+    """Names of a run's Secrets; empty if not needed.
 
     Attributes:
-        harness: Values of ``harness.env``; they enter the harness Pods.
-        provider: Key of the model provider; only the gateway mounts it.
+        harness: Holds the values of ``harness.env``, which harness Pods receive.
+        provider: Holds the model provider's key; only the gateway mounts it.
     """
 
     harness: str
@@ -24,7 +24,7 @@ class SecretNames:
 
 
 def secret_names(run: str, harness: HarnessSection) -> SecretNames:
-    """Return the names of the Secrets of a run with this name."""
+    """Return the names of a run's Secrets, derived from the run's name."""
     return SecretNames(
         harness=run if forwarded(harness.type, harness.env) else "",
         provider=f"{run}-provider" if agent_named(harness.type).cli is not None else "",
@@ -34,16 +34,16 @@ def secret_names(run: str, harness: HarnessSection) -> SecretNames:
 def secret_values(
     run: str, harness: HarnessSection, environ: Mapping[str, str]
 ) -> dict[str, dict[str, str]]:
-    """Return the content of every Secret of a run by the Secret's name.
+    """Return the content of a run's Secrets by Secret name.
 
     Args:
-        run: Its name.
-        harness: Which variables are needed.
-        environ: Variables of this process, the env file's among them.
+        run: Name of the run.
+        harness: Names the variables.
+        environ: Environment of this process, including the env file.
 
     Raises:
-        ConfigError: An agent misses variables; one message lists them all. A command
-            goes without those that are not set (contract 12.2, 12.4).
+        ConfigError: Variables of an agent are not set; lists all of them. A command harness runs
+            without variables that are not set (contract 12.2, 12.4).
     """
     names = secret_names(run, harness)
     found: dict[str, dict[str, str]] = {}
@@ -58,12 +58,7 @@ def secret_values(
 
 
 def without_value(harness: HarnessSection, environ: Mapping[str, str]) -> tuple[str, ...]:
-    """Return the names of ``harness.env`` that have no value, each once, in order.
-
-    Args:
-        harness: Which variables are named.
-        environ: Variables of this process, the env file's among them.
-    """
+    """Return the names in ``harness.env`` that are not set, without duplicates, in order."""
     return tuple(dict.fromkeys(name for name in harness.env if not environ.get(name)))
 
 

@@ -1,4 +1,4 @@
-"""From a tester's configuration to a BenchmarkRun and its Secret; pure."""
+"""Build the BenchmarkRun and the Secrets of a tester's configuration; pure."""
 
 from __future__ import annotations
 
@@ -38,17 +38,17 @@ def run_name(run_id: str, suffix: str) -> str:
     """Return the name of a new BenchmarkRun.
 
     Args:
-        run_id: The tester's id, any text.
-        suffix: Lower case letters and digits that tell the tries apart.
+        run_id: The tester's id; any text.
+        suffix: Random lower-case letters and digits that make the name unique.
     """
     return f"{kubernetes_name(run_id, limit=_NAME_LIMIT)}-{suffix[:_SUFFIX_CHARACTERS]}"
 
 
 def pack_folder(pack: LocalPack) -> str:
-    """Return the folder below ``packs/`` for a pack with this content.
+    """Return the folder below ``packs/`` for a pack, derived from its content.
 
-    A pack with its reference answers has a folder of its own: other runs never upload them, and
-    neither replaces the other.
+    With reference answers the pack gets a different folder, so that uploads with and without them
+    do not replace each other.
     """
     digests = (pack.digest, pack.answers_digest)
     parts = [digest.removeprefix(PREFIX)[:_DIGEST_CHARACTERS] for digest in digests if digest]
@@ -66,14 +66,14 @@ def build_spec(
     """Return the spec of a run.
 
     Args:
-        config: With the command line's overrides.
+        config: With the command line's overrides applied.
         pack: Uploaded to its ``pack_folder``.
-        name: Name of the run; those of its Secrets begin with it.
-        parallelism: Attempts at the same time; None leaves it to the API's default.
-        resume_from: Name of the run whose results are continued, or None.
+        name: Name of the run, and prefix of the names of its Secrets.
+        parallelism: Concurrent attempts; None uses the API's default.
+        resume_from: Name of the run to resume, or None.
 
     Raises:
-        ConfigErrors: The API refuses it.
+        ConfigErrors: The spec is invalid.
     """
     secrets = secret_names(name, config.harness)
     spec: dict[str, object] = {
@@ -111,7 +111,7 @@ def _harness(section: HarnessSection, secret: str) -> Raw:
 
 
 def run_manifest(name: str, spec: Raw, harness_digest: str) -> Raw:
-    """Return the BenchmarkRun; with an oracle or a nop its label says that it is an audit."""
+    """Return the BenchmarkRun; an oracle or nop harness gets the audit label."""
     harness = spec["harness"]
     is_audit = isinstance(harness, Mapping) and agent_named(str(harness.get("type"))).is_audit
     return {
@@ -127,7 +127,7 @@ def run_manifest(name: str, spec: Raw, harness_digest: str) -> Raw:
 
 
 def secret_manifest(name: str, values: Mapping[str, str], *, by_gateway: bool = False) -> Raw:
-    """Return a Secret with values of the tester; those for a gateway enter no other Pod."""
+    """Return a Secret with the tester's values; ``by_gateway`` restricts it to the gateway."""
     usable = USABLE_BY_GATEWAY if by_gateway else USABLE
     encoded = {
         key: base64.b64encode(value.encode("utf-8", "surrogateescape")).decode()

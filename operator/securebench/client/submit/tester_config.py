@@ -1,4 +1,4 @@
-"""Tester YAML, schema 0.2 (contract 3). Parsing is pure: it reads no environment."""
+"""Parse the tester YAML, schema 0.2 (contract 3), without reading the environment."""
 
 from __future__ import annotations
 
@@ -64,13 +64,13 @@ _SECTIONS: Final = ("run", "benchmark", "harness")
 
 @dataclass(frozen=True, slots=True)
 class RunSection:
-    """Section ``run`` with the overrides of the command line.
+    """Section ``run``, and the command line's overrides.
 
     Args:
         id: Run id of the records; any non-empty text.
-        output_dir: Folder of the results; made when the run starts.
-        limit: Only the first rows of the task file; None for all. Never from the file.
-        resume: Keep finished records and run the rest. Never from the file.
+        output_dir: Folder for results; created when the run starts.
+        limit: Only the first rows of the task file; None for all. Command line only.
+        resume: Keep finished records and run the rest. Command line only.
     """
 
     id: str
@@ -81,7 +81,7 @@ class RunSection:
 
 @dataclass(frozen=True, slots=True)
 class BenchmarkSection:
-    """Section ``benchmark``; whether the files exist is not known yet."""
+    """Section ``benchmark``; the files may not exist."""
 
     manifest: Path
     tasks: Path
@@ -92,9 +92,9 @@ class HarnessSection:
     """Section ``harness``.
 
     Args:
-        type: One of the known types.
-        env: Names of variables, in order.
-        config: As written; ``agents.registry.harness_config`` checks it.
+        type: A registered harness type.
+        env: Names of environment variables, in order.
+        config: As written; ``agents.registry.harness_config`` validates it.
     """
 
     type: str
@@ -104,16 +104,16 @@ class HarnessSection:
 
 @dataclass(frozen=True, slots=True)
 class TesterConfig:
-    """A whole tester YAML.
+    """A tester YAML.
 
     Args:
         run: Section ``run``.
         benchmark: Section ``benchmark``.
         harness: Section ``harness``.
-        verification: Section ``verification`` with its defaults.
+        verification: Section ``verification``, with defaults.
         schema_version: Always ``0.2``.
         source: The file, or None for a parsed mapping.
-        lines: Lines of the file's keys.
+        lines: Line number by key path.
     """
 
     run: RunSection
@@ -125,19 +125,19 @@ class TesterConfig:
     lines: Mapping[KeyPath, int] = field(default_factory=dict, compare=False, repr=False)
 
     def placed(self, errors: ConfigErrors) -> ConfigErrors:
-        """Return errors about keys of this file, such as harness.config, with file and line.
+        """Add file and line to errors about keys of this file, such as ``harness.config``.
 
         Args:
-            errors: Errors whose fact ``key`` is the path of a key; others get line 1.
+            errors: Their fact ``key`` is the path of a key; errors without it get line 1.
         """
         return _placed(errors.errors, self.source, self.lines)
 
 
 def load_tester_config(path: str | Path) -> TesterConfig:
-    """Read a tester YAML; its paths become relative to its folder.
+    """Read a tester YAML and resolve its paths relative to its folder.
 
     Raises:
-        ConfigErrors: Every defect of the file, in file order, each with file and line.
+        ConfigErrors: Lists all defects in file order, each with file and line.
     """
     source = Path(path)
     document = _read(source)
@@ -149,20 +149,22 @@ def load_tester_config(path: str | Path) -> TesterConfig:
 
 
 def parse_tester_config(data: object, *, base_dir: str | Path | None = None) -> TesterConfig:
-    """Check a tester configuration that is already parsed.
+    """Validate a tester configuration that is already parsed from YAML.
 
     Args:
         data: The root mapping.
-        base_dir: Folder that the paths are relative to; without it they stay relative.
+        base_dir: Folder that paths are relative to; without it they stay relative.
 
     Raises:
-        ConfigErrors: Every defect, in the order of the sections.
+        ConfigErrors: Lists all defects, in the order of the sections.
     """
     if not isinstance(data, Mapping):
         raise ConfigErrors([ConfigError("Tester config root must be an object", key="")])
     defects = _TESTER.defects(data)
     if defects:
-        raise ConfigErrors([ConfigError(_said(each, data), key=each.key) for each in defects])
+        raise ConfigErrors(
+            [ConfigError(_defect_message(each, data), key=each.key) for each in defects]
+        )
     return _config(data, Path() if base_dir is None else Path(base_dir))
 
 
@@ -173,16 +175,16 @@ def with_tester_overrides(
     limit: int | None = None,
     resume: bool = False,
 ) -> TesterConfig:
-    """Return the configuration with what the command line says.
+    """Apply the command line's overrides.
 
     Args:
         config: From the file.
         output_dir: Replaces ``run.output_dir``, used as given; None keeps it.
-        limit: Only the first rows, 1 or more; None for all.
+        limit: Only the first rows, at least 1; None for all.
         resume: Whether finished records are kept.
 
     Raises:
-        ConfigError: The limit leaves no row.
+        ConfigError: The limit is less than 1.
     """
     if limit is not None and limit < 1:
         raise ConfigError(f"limit must be at least 1: {limit}")
@@ -190,7 +192,7 @@ def with_tester_overrides(
     return replace(config, run=replace(config.run, output_dir=folder, limit=limit, resume=resume))
 
 
-def _said(defect: SchemaDefect, data: Mapping[str, object]) -> str:
+def _defect_message(defect: SchemaDefect, data: Mapping[str, object]) -> str:
     if defect.keyword == UNKNOWN:
         return f"{'.'.join(defect.key[:-1]) or 'root'} contains unsupported {defect.words}"
     name = ".".join(defect.key)
@@ -229,7 +231,7 @@ def _config(data: Mapping[str, Any], base: Path) -> TesterConfig:
 def _placed(
     errors: Sequence[InvalidInputError], source: Path | None, lines: Mapping[KeyPath, int]
 ) -> ConfigErrors:
-    """Put file and line in front of each message and sort by line."""
+    """Prefix each message with file and line, and sort by line."""
     if source is None:
         return ConfigErrors(errors)
     known = sorted(
@@ -251,6 +253,6 @@ def _read(path: Path) -> YamlDocument:
     except OSError as error:
         reason = f"{path}: cannot be read: {error.strerror}"
     except PlainProblem as problem:
-        place = path if problem.line is None else f"{path}:{problem.line}"
-        reason = f"{place}: {problem.reason}"
+        location = path if problem.line is None else f"{path}:{problem.line}"
+        reason = f"{location}: {problem.reason}"
     raise ConfigErrors([ConfigError(reason)])

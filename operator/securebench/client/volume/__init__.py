@@ -1,1 +1,1 @@
-"""The results volume as a tester reaches it: exec protocol and local copies."""
+"""Access to the results volume by exec protocol, and local copies of its files."""

@@ -1,4 +1,4 @@
-"""From the command line to the operator's Pod of a namespace."""
+"""Connect the command line to a namespace and its operator's Pod."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ OPERATOR_SELECTOR = f"{COMPONENT_LABEL}=operator,{NAME_LABEL}={APP_NAME}"
 OPERATOR_CONTAINER = "operator"
 VIEWERS_CONTAINER = "viewers"
 DEFAULT_OPERATOR_POD = "securebench-0"
-"""Of the release ``securebench``; for accounts that may not list Pods, as the role tester."""
+"""In the release ``securebench``; the default for accounts that may not list Pods (role tester)."""
 
 _PIECE_BYTES = 256 * 1024
 _UNAUTHORIZED = 401
@@ -37,17 +37,17 @@ _FORBIDDEN = 403
 _NOT_FOUND = 404
 
 _IDLE_SECONDS = 120.0
-"""Without a byte in either direction; a broken connection may never say that it is broken."""
+"""Maximum time without data in either direction; a broken connection may not report an error."""
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
-    """Where a command works; None leaves it to the kubeconfig and the cluster.
+class ClusterTarget:
+    """The cluster, namespace and operator Pod that a command works on.
 
     Attributes:
-        namespace: Namespace.
-        context: Context of the kubeconfig.
-        operator_pod: Name of the operator's Pod.
+        namespace: None for the kubeconfig's namespace.
+        context: Context of the kubeconfig; None for the current one.
+        operator_pod: None to find the Pod by its labels.
     """
 
     namespace: str | None = None
@@ -56,58 +56,58 @@ class Place:
 
 
 class Connection(NamedTuple):
-    """An open way to a namespace and its operator."""
+    """An open connection to a namespace and its operator."""
 
     cluster: ApiCluster
     link: OperatorLink
 
 
 @asynccontextmanager
-async def open_connection(place: Place) -> AsyncIterator[Connection]:
-    """Open the cluster and find the operator's Pod.
+async def open_connection(target: ClusterTarget) -> AsyncIterator[Connection]:
+    """Connect to the cluster and find the operator's Pod.
 
     Raises:
         ConfigError: There is no usable kubeconfig.
-        ClusterError: The cluster cannot be reached, or no operator runs in the namespace.
+        ClusterError: The cluster is unreachable, or no operator runs in the namespace.
     """
     async with AsyncExitStack() as stack:
-        cluster = await _opened(place, stack)
-        with _reaching(cluster, place):
-            pod = await operator_pod(cluster, cluster.namespace, place.operator_pod)
+        cluster = await _opened(target, stack)
+        with _explained_connection_errors(cluster, target):
+            pod = await operator_pod(cluster, cluster.namespace, target.operator_pod)
         yield Connection(cluster, OperatorLink(PodExec(cluster, pod)))
 
 
 @asynccontextmanager
-async def open_published(place: Place) -> AsyncIterator[Connection]:
-    """Open the cluster and the Pod for viewers, from which ended runs can be fetched.
+async def open_published(target: ClusterTarget) -> AsyncIterator[Connection]:
+    """Connect to the cluster and the viewers' Pod, which serves published results.
 
     Raises:
         ConfigError: There is no usable kubeconfig.
     """
     async with AsyncExitStack() as stack:
-        cluster = await _opened(place, stack)
-        pod = viewers_pod(place.operator_pod or DEFAULT_OPERATOR_POD)
+        cluster = await _opened(target, stack)
+        pod = viewers_pod(target.operator_pod or DEFAULT_OPERATOR_POD)
         yield Connection(
             cluster, OperatorLink(PodExec(cluster, pod, VIEWERS_CONTAINER), VIEWER_COMMAND)
         )
 
 
 def viewers_pod(operator: str) -> str:
-    """Return the name of the Pod for viewers of the release of an operator's Pod."""
+    """Return the name of the viewers' Pod in the same release as an operator's Pod."""
     return f"{operator.removesuffix('-0')}-viewers-0"
 
 
 @asynccontextmanager
-async def open_cluster(place: Place) -> AsyncIterator[ApiCluster]:
-    """Open the cluster alone, for what needs no operator.
+async def open_cluster(target: ClusterTarget) -> AsyncIterator[ApiCluster]:
+    """Connect to the cluster, for commands that do not need the operator's Pod.
 
     Raises:
         ConfigError: There is no usable kubeconfig.
-        ClusterError: The cluster cannot be reached.
+        ClusterError: The cluster is unreachable.
     """
     async with AsyncExitStack() as stack:
-        cluster = await _opened(place, stack)
-        with _reaching(cluster, place):
+        cluster = await _opened(target, stack)
+        with _explained_connection_errors(cluster, target):
             yield cluster
 
 
@@ -115,14 +115,14 @@ async def operator_pod(cluster: Cluster, namespace: str, name: str | None) -> st
     """Return the name of the operator's Pod.
 
     Args:
-        cluster: The namespace.
+        cluster: Limited to the namespace.
         namespace: Its name, for messages.
-        name: The Pod that the user named, or None.
+        name: Name given by the user, or None.
 
     Raises:
-        ClusterError: There is none, or it does not run.
+        ClusterError: There is no such Pod, or it is not running.
     """
-    pods = await _candidates(cluster, name)
+    pods = await _operator_pods(cluster, name)
     running = [pod for pod in pods if _is_running(pod)]
     if running:
         return str(object_at(running[0], "metadata").get("name"))
@@ -137,13 +137,7 @@ async def operator_pod(cluster: Cluster, namespace: str, name: str | None) -> st
 
 
 class PodExec:
-    """Runs commands in the operator's container.
-
-    Args:
-        cluster: The namespace.
-        pod: Name of the operator's Pod.
-        container: Its container.
-    """
+    """Executes commands in a container of the operator's Pod or the viewers' Pod."""
 
     def __init__(self, cluster: ApiCluster, pod: str, container: str = OPERATOR_CONTAINER) -> None:
         self._cluster = cluster
@@ -151,12 +145,12 @@ class PodExec:
         self._container = container
 
     async def __call__(self, command: Sequence[str], stdin: IO[bytes] | None) -> ExecResult:
-        """Run it to its end."""
+        """Execute a command and wait for its end."""
         try:
             async with asyncio.timeout(_IDLE_SECONDS) as limit:
                 return await self._run(command, stdin, limit)
         except TimeoutError as error:
-            raise TransientClusterError(f"the Pod {self._pod} is silent") from error
+            raise TransientClusterError(f"the Pod {self._pod} does not respond") from error
         except PermanentClusterError as error:
             if error.status != _NOT_FOUND:
                 raise
@@ -175,7 +169,7 @@ class PodExec:
             move_limit()
             output.extend(piece)
             if len(output) > 2 * MAX_ANSWER_BYTES:
-                raise TooLargeError("the operator's Pod answered with more than it may")
+                raise TooLargeError("the response of the operator's Pod is too large")
 
         async def pieces(source: IO[bytes]) -> AsyncIterator[bytes]:
             while piece := source.read(_PIECE_BYTES):
@@ -187,39 +181,39 @@ class PodExec:
         return ExecResult(result.exit_code, bytes(output), result.stderr)
 
 
-async def _opened(place: Place, stack: AsyncExitStack) -> ApiCluster:
-    """Open the cluster; the client stumbles over a damaged kubeconfig in many ways."""
+async def _opened(target: ClusterTarget, stack: AsyncExitStack) -> ApiCluster:
+    """Connect to the cluster; an invalid kubeconfig makes the client raise many exception types."""
     try:
-        namespace = place.namespace or default_namespace(place.context)
-        return await stack.enter_async_context(connect(namespace, place.context))
+        namespace = target.namespace or default_namespace(target.context)
+        return await stack.enter_async_context(connect(namespace, target.context))
     except (YAMLError, ValueError, TypeError, AttributeError, LookupError) as error:
         reason = " ".join(str(error).split()) or type(error).__name__
         raise ConfigError(f"the kubeconfig cannot be used: {reason}") from error
 
 
 @contextmanager
-def _reaching(cluster: ApiCluster, place: Place) -> Iterator[None]:
-    """Say which cluster it is that cannot be reached, and in which way."""
+def _explained_connection_errors(cluster: ApiCluster, target: ClusterTarget) -> Iterator[None]:
+    """Add the cluster and the kind of failure to connection errors."""
     try:
         yield
     except TransientClusterError as error:
-        context = context_name(place.context)
+        context = context_name(target.context)
         where = f"{cluster.server} (context {context})" if context else cluster.server
-        raise TransientClusterError(f"{_unreachable(error, where)} ({error})") from error
+        raise TransientClusterError(f"{_connection_problem(error, where)} ({error})") from error
 
 
-def _unreachable(error: TransientClusterError, where: str) -> str:
+def _connection_problem(error: TransientClusterError, where: str) -> str:
     if error.facts.get("status") == _UNAUTHORIZED:
         return "the cluster does not accept the credentials of the kubeconfig"
     if error.facts.get("tls"):
         return (
-            f"TLS error with the cluster at {where}: something answers, but not with a certificate"
-            " that the kubeconfig trusts; check its certificate-authority and the server's name"
+            f"TLS error with the cluster at {where}: the server's certificate is not one that the"
+            " kubeconfig trusts; check its certificate-authority and the server's name"
         )
-    return f"the cluster at {where} cannot be reached; is it up, is its address right?"
+    return f"the cluster at {where} cannot be reached; check that it is up and the address right"
 
 
-async def _candidates(cluster: Cluster, name: str | None) -> tuple[Raw, ...]:
+async def _operator_pods(cluster: Cluster, name: str | None) -> tuple[Raw, ...]:
     if name is None:
         try:
             return (await cluster.list(ObjectKind.POD, OPERATOR_SELECTOR)).items

@@ -1,4 +1,4 @@
-"""Earlier runs with the same run id: which one may be joined, which one is continued.
+"""Earlier runs with the same run id: which one to join, and which one to resume.
 
 Source: contract 15.6; design 3 (joining a run).
 """
@@ -19,18 +19,11 @@ from securebench.run.records.record import record_outcome
 from securebench.run.state.tally import KEPT_ON_RESUME
 
 KEPT_OUTCOMES = frozenset(record_outcome(outcome) for outcome in KEPT_ON_RESUME)
-"""Outcomes whose records a resume keeps (contract 15.1); null is a family without verifier."""
+"""Outcomes whose records a resume keeps (contract 15.1); null means a family without verifier."""
 
 
 class Binding(NamedTuple):
-    """What results are bound to.
-
-    Args:
-        run_id: The tester's id.
-        pack_digest: Contract 15.6.
-        harness_digest: Contract 15.6.
-        verifier_version: Of the verifiers that this version has.
-    """
+    """What must be equal for results to be comparable (contract 15.6)."""
 
     run_id: str
     pack_digest: str
@@ -39,35 +32,35 @@ class Binding(NamedTuple):
 
 
 def joinable_run(runs: Iterable[Raw], binding: Binding, wanted: Raw) -> Raw | None:
-    """Return the newest run that is not finished and does just what would be started now.
+    """Return the newest active run that is equivalent to the one that would be started.
 
     Args:
         runs: The BenchmarkRuns of the namespace.
-        binding: Of the run that would be started.
-        wanted: Its spec.
+        binding: Binding of the run that would be started.
+        wanted: Spec of the run that would be started.
     """
-    found = [run for run in runs if _does_the_same(run, binding, wanted)]
+    found = [run for run in runs if _is_equivalent(run, binding, wanted)]
     return max(found, key=_created, default=None)
 
 
 def resumable_run(entries: Sequence[RunEntry], binding: Binding, records: Path) -> RunEntry | None:
-    """Return the run whose results are continued, or None for a normal start.
+    """Return the run to resume, or None for a normal start.
 
     Args:
-        entries: The runs with this run id that the volume knows, oldest first.
-        binding: Of the run that would be started.
+        entries: The runs with this run id on the volume, oldest first.
+        binding: Binding of the run that would be started.
         records: The local ``candidates.jsonl``.
 
     Raises:
-        ConfigErrors: The last run differs, one line for each value.
-        ConfigError: There are local records of a run that the volume does not know, or the last
-            run has not ended.
+        ConfigErrors: The last run differs; one line per value.
+        ConfigError: There are local records but no such run on the volume, or the last run has
+            not ended.
     """
     if not entries:
         if records.exists() and records.stat().st_size:
             raise ConfigError(
-                f"cannot resume: {records} holds records, but the results volume knows no run"
-                f" {binding.run_id!r}; start without --resume or into another folder"
+                f"cannot resume: {records} has records, but the results volume has no run"
+                f" {binding.run_id!r}; start without --resume or use another output folder"
             )
         return None
     last = entries[-1]
@@ -93,13 +86,13 @@ def resumable_run(entries: Sequence[RunEntry], binding: Binding, records: Path) 
         )
     if not last.outcome:
         raise ConfigError(
-            f"cannot resume run {last.run}: it has not ended and does not do the same;"
+            f"cannot resume run {last.run}: it has not ended, and its settings differ;"
             " wait for it or cancel it"
         )
     return last
 
 
-def _does_the_same(run: Raw, binding: Binding, wanted: Raw) -> bool:
+def _is_equivalent(run: Raw, binding: Binding, wanted: Raw) -> bool:
     spec, meta = object_at(run, "spec"), object_at(run, "metadata")
     state = run_state(run)
     if state.end is not None or meta.get("deletionTimestamp") or spec.get("cancel"):

@@ -1,7 +1,7 @@
-"""The tester's side of the exec protocol; ``securebench.controller.exec`` is the other side.
+"""Client side of the exec protocol; ``securebench.controller.exec`` is the server side.
 
-The answers come from a Pod that testers trust with their packs, but what travels may be damaged
-on the way or cut off: everything is bounded, and digests are compared at this end too.
+The tester trusts the operator's Pod, but a transfer can be truncated or corrupted. Everything is
+therefore bounded, and digests are verified on both sides.
 """
 
 from __future__ import annotations
@@ -35,13 +35,13 @@ from securebench.protocol.messages import decode_object, decode_value
 from securebench.protocol.volume import LaunchNumbers, Mark
 
 COMMAND = ("securebench", "operator-io", "--")
-"""What is executed in the operator's container; what follows are no options."""
+"""Executed in the operator's container; the operation and its arguments follow."""
 
 VIEWER_COMMAND = ("securebench", "viewer-io", "--")
-"""The same in the Pod for viewers."""
+"""The same in the viewers' Pod."""
 
 LOCAL_LIMITS = BundleLimits()
-"""What is packed at all; the operator's own settings may allow less."""
+"""Client-side limits on an upload; the operator's settings may be stricter."""
 
 _ERRORS: Mapping[str, type[SecureBenchError]] = {
     kind.__name__: kind
@@ -50,13 +50,7 @@ _ERRORS: Mapping[str, type[SecureBenchError]] = {
 
 
 class ExecResult(NamedTuple):
-    """What a command in the operator's container left.
-
-    Args:
-        exit_code: Its exit code.
-        stdout: All of it.
-        stderr: All of it.
-    """
+    """Result of a command in the operator's container, with complete output."""
 
     exit_code: int
     stdout: bytes
@@ -64,29 +58,29 @@ class ExecResult(NamedTuple):
 
 
 class Exec(Protocol):
-    """Runs a command in the operator's container."""
+    """Executes a command in the operator's container."""
 
     async def __call__(self, command: Sequence[str], stdin: IO[bytes] | None) -> ExecResult:
-        """Run it to its end.
+        """Execute the command and wait for its end.
 
         Raises:
             TransientClusterError: The connection broke; the effect is unknown.
-            PermanentClusterError: Refused.
+            PermanentClusterError: The API server rejected the request.
         """
         ...
 
 
 class RunEntry(NamedTuple):
-    """A run that the volume knows, as ``runs/index.jsonl`` tells it; empty texts for unknown.
+    """An entry of ``runs/index.jsonl`` on the volume; unknown values are empty.
 
     Args:
         run: Name of the BenchmarkRun.
-        uid: Its uid.
-        pack_digest: Digest of the pack that it ran.
+        uid: Uid of the BenchmarkRun.
+        pack_digest: Digest of its pack.
         harness_digest: Digest of its harness.
-        verifier_version: Version of the verifiers that judged it.
-        outcome: How it ended; empty while it goes on.
-        removed_at: When its results were removed from the volume; empty while they lie there.
+        verifier_version: Version of its verifiers.
+        outcome: How it ended; empty while it is active.
+        removed_at: When its results were removed from the volume; empty while they exist.
     """
 
     run: str
@@ -99,13 +93,13 @@ class RunEntry(NamedTuple):
 
 
 class FilePart(NamedTuple):
-    """Bytes of a file of a run.
+    """A part of a file of a run.
 
     Args:
-        offset: Where they begin; one of the marks that were offered, or 0.
-        data: The bytes.
+        offset: Where it begins: the offset of one of the offered marks, or 0.
+        data: Its bytes.
         size: Size of the whole file.
-        sha256: Hex SHA-256 over everything up to the end of ``data``.
+        sha256: Hex SHA-256 of the file up to the end of ``data``.
     """
 
     offset: int
@@ -115,17 +109,17 @@ class FilePart(NamedTuple):
 
     @property
     def is_complete(self) -> bool:
-        """Whether the file ends here."""
+        """Whether this part reaches the end of the file."""
         return self.offset + len(self.data) >= self.size
 
 
 class LivePart(NamedTuple):
-    """What an agent has printed since it was asked for the last time.
+    """New output of an agent since the last request.
 
     Args:
-        launch: Which launch.
-        offset: Where the bytes begin in its output.
-        data: The bytes, cut anywhere.
+        launch: The launch that printed it.
+        offset: Position in the launch's output.
+        data: The bytes; may end in the middle of a line.
     """
 
     launch: LaunchNumbers
@@ -134,11 +128,11 @@ class LivePart(NamedTuple):
 
 
 class OperatorLink:
-    """What a tester asks the operator's Pod for.
+    """Client of the exec protocol.
 
     Args:
-        execute: Runs a command in the operator's container.
-        command: The program there.
+        execute: Executes a command in the container.
+        command: The program that serves the protocol there.
     """
 
     def __init__(self, execute: Exec, command: Sequence[str] = COMMAND) -> None:
@@ -146,7 +140,7 @@ class OperatorLink:
         self._command = command
 
     async def pack_digest(self, name: str) -> str | None:
-        """Return the tree digest of an uploaded pack, or None when there is none."""
+        """Return the tree digest of an uploaded pack, or None if it does not exist."""
         answer = (await self._call("show-pack", name)).answer
         return text_at(answer, "digest") if answer.get("present") else None
 
@@ -155,15 +149,15 @@ class OperatorLink:
         return (await self._call("show-pack", name)).answer
 
     async def put_pack(self, name: str, files: Mapping[str, Path]) -> BundleReceipt:
-        """Upload a pack as ``packs/<name>``; may be repeated.
+        """Upload a pack as ``packs/<name>``; idempotent.
 
         Args:
             name: Folder below ``packs/``.
-            files: Local file of each path in the pack.
+            files: Local file by path in the pack.
 
         Raises:
-            DigestMismatchError: The operator's Pod received something else.
-            SecureBenchError: It refused, or the cluster did.
+            DigestMismatchError: The upload was corrupted.
+            SecureBenchError: The operator's Pod or the cluster rejected it.
         """
         with tempfile.TemporaryFile() as bundle:
             receipt = write_bundle(files, bundle, LOCAL_LIMITS)
@@ -176,15 +170,15 @@ class OperatorLink:
         return receipt
 
     async def get_run(self, uid: str, file: str, marks: Sequence[Mark] = ()) -> FilePart | None:
-        """Return bytes of a file of a run from the longest known prefix on, or None without file.
+        """Return a file of a run after the longest matching prefix, or None if it does not exist.
 
         Args:
             uid: Uid of the BenchmarkRun.
             file: For example ``summary.json``.
-            marks: Prefixes that are here already.
+            marks: Prefixes that the client already has.
         """
-        told = [f"{mark.offset}:{mark.sha256}" for mark in marks]
-        reply = await self._call("get-run", uid, file, *told)
+        offered = [f"{mark.offset}:{mark.sha256}" for mark in marks]
+        reply = await self._call("get-run", uid, file, *offered)
         if not reply.answer.get("present"):
             return None
         part = FilePart(
@@ -202,7 +196,7 @@ class OperatorLink:
         return _entries(await self._call("find-run", run_id))
 
     async def find_named(self, name: str) -> tuple[RunEntry, ...]:
-        """Return the runs whose BenchmarkRun or run id is called so, oldest first."""
+        """Return the runs with this BenchmarkRun name or run id, oldest first."""
         return _entries(await self._call("find-named", name))
 
     async def list_packs(self) -> list[Mapping[str, object]]:
@@ -210,21 +204,21 @@ class OperatorLink:
         return _objects(await self._call("list-packs"), "packs")
 
     async def put_audit(self, result: AuditResult) -> None:
-        """Leave the result of an audit on the volume.
+        """Store the result of an audit on the volume.
 
         Raises:
-            InvalidInputError: The operator is older than this and knows no results of audits.
-            SecureBenchError: The cluster or the operator's Pod refused.
+            InvalidInputError: The operator is older and does not support audit results.
+            SecureBenchError: The cluster or the operator's Pod rejected it.
         """
         data = result.encode()
         await self._call("put-audit", str(len(data)), stdin=BytesIO(data))
 
     async def remove_pack(self, name: str) -> bool:
-        """Remove an uploaded pack; False when there is none."""
+        """Remove an uploaded pack; False if it does not exist."""
         return bool((await self._call("remove-pack", name)).answer.get("present"))
 
     async def get_log(self, uid: str, task_id: str, folder: Path) -> BundleReceipt:
-        """Fetch what a task's last launches printed into a new folder.
+        """Fetch the captured output of a task's last launches into a new folder.
 
         Args:
             uid: Uid of the BenchmarkRun.
@@ -237,23 +231,23 @@ class OperatorLink:
         return receipt
 
     async def get_live(self, uid: str, known: Mapping[LaunchNumbers, int]) -> list[LivePart]:
-        """Return what the running agents of a run have printed besides.
+        """Return the new output of a run's active agents.
 
         Args:
             uid: Uid of the BenchmarkRun.
-            known: How many bytes of a launch's output are here already.
+            known: Number of bytes already received, by launch.
 
         Raises:
-            InvalidInputError: The operator is older than this and knows no live output.
-            SecureBenchError: The cluster or the operator's Pod refused.
+            InvalidInputError: The operator is older and does not support live output.
+            SecureBenchError: The cluster or the operator's Pod rejected the request.
         """
         marks = [
             f"{task}.{attempt}.{launch}:{size}" for (task, attempt, launch), size in known.items()
         ]
         reply = await self._call("get-live", uid, *marks)
         parts, position = list[LivePart](), 0
-        told = reply.answer.get("parts")
-        for part in told if isinstance(told, list) else []:
+        listed = reply.answer.get("parts")
+        for part in listed if isinstance(listed, list) else []:
             end = position + _number(part, "sent")
             launch = LaunchNumbers(*(_number(part, key) for key in LaunchNumbers._fields))
             parts.append(LivePart(launch, _number(part, "offset"), reply.stdout[position:end]))
@@ -281,10 +275,10 @@ def _answer(result: ExecResult) -> Mapping[str, object]:
     with suppress(IndexError, ValueError):
         return decode_object(lines[-1])
     if result.exit_code == 0:
-        raise TransientClusterError("the answer of the operator's Pod was cut off")
+        raise TransientClusterError("the response of the operator's Pod was cut off")
     last = f": {lines[-1]}" if lines else ""
     raise TransientClusterError(
-        f"the operator's Pod could not answer (exit code {result.exit_code}){last}"
+        f"the operator's Pod failed to respond (exit code {result.exit_code}){last}"
     )
 
 

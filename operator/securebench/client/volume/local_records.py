@@ -1,7 +1,7 @@
-"""Lines of the local ``candidates.jsonl`` that a resume leaves out (contract 15.6).
+"""Lines of the local ``candidates.jsonl`` that a resume ignores (contract 15.6).
 
-The results volume is the authority: a local line counts when it is the record that the continued
-run has there.
+The results volume is authoritative: a local line is valid only if it equals the record that the
+resumed run has there.
 """
 
 from __future__ import annotations
@@ -19,19 +19,19 @@ _REQUIRED = ("task_id", "attempt", "verification_status", "outcome")
 
 
 class Flaw(StrEnum):
-    """Why a line does not count; also the names of the summary's fields."""
+    """Why a line is ignored; also a field name of the summary."""
 
     DAMAGED = "damaged"
     FOREIGN = "foreign"
 
 
 class LeftOut(NamedTuple):
-    """One line that does not count.
+    """One ignored line.
 
     Args:
-        line: Number from 1.
-        flaw: Its kind.
-        reason: Why, in a few words.
+        line: Line number, from 1.
+        flaw: Kind of defect.
+        reason: A few words for the user.
     """
 
     line: int
@@ -42,12 +42,12 @@ class LeftOut(NamedTuple):
 def left_out_lines(
     path: Path, binding: Binding, ledger: Mapping[RecordKey, Record]
 ) -> tuple[LeftOut, ...]:
-    """Return the lines of a file that do not count, in file order; none without the file.
+    """Return the ignored lines of a file, in file order; none if the file does not exist.
 
     Args:
         path: The local ``candidates.jsonl``.
-        binding: Of the run that is continued.
-        ledger: The records of that run on the results volume.
+        binding: Binding of the resumed run.
+        ledger: Records of that run on the results volume.
     """
     try:
         with path.open("rb") as source:

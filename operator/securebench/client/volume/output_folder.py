@@ -1,4 +1,4 @@
-"""The folder that a command writes its results into."""
+"""Create the output folder of a command."""
 
 from __future__ import annotations
 
@@ -10,24 +10,25 @@ from securebench.core.errors import ConfigError
 
 
 def make_output_folder(folder: Path) -> None:
-    """Make the folder and its parents, and find out whether it can be written.
+    """Create the folder and its parents, and check that it is writable.
 
     Raises:
-        ConfigError: It cannot; with what to do.
+        ConfigError: It cannot be created or written to.
     """
     try:
         folder.mkdir(parents=True, exist_ok=True)
         with TemporaryFile(dir=folder):
             pass
     except OSError as error:
-        raise ConfigError(f"{_trouble(folder, error)}; choose another with --output-dir") from error
+        raise ConfigError(f"{_problem(folder, error)}; choose another with --output-dir") from error
 
 
-def _trouble(folder: Path, error: OSError) -> str:
+def _problem(folder: Path, error: OSError) -> str:
     if isinstance(error, FileExistsError | NotADirectoryError):
         file = next(path for path in (folder, *folder.parents) if path.exists())
         return (
-            f"the output folder {shown_path(folder)} cannot be made: {shown_path(file)} is a file"
+            f"the output folder {shown_path(folder)} cannot be created:"
+            f" {shown_path(file)} is a file"
         )
     why = (error.strerror or str(error)).lower()
     return f"the output folder {shown_path(folder)} cannot be written: {why}"

@@ -1,8 +1,8 @@
-"""The local copy of a run's ``candidates.jsonl``: whole lines, replaced in one step.
+"""Mirror a run's ``candidates.jsonl`` locally: whole lines, replaced atomically.
 
-The operator replaces its file as a whole, in pack order, so that a new record may stand anywhere
-near the end. The copy offers several prefixes at line ends, and only what follows the longest
-common one travels.
+The operator rewrites its file in pack order, so a new record can appear anywhere near the end. The
+mirror offers several prefixes that end at line ends, and the operator sends only what follows the
+longest matching one.
 """
 
 from __future__ import annotations
@@ -19,23 +19,23 @@ from securebench.protocol.messages import decode_value
 from securebench.protocol.volume import CANDIDATES, Mark
 
 _LINES_BACK = (0, 4, 16, 64, 256, 1024)
-"""Where prefixes end, in lines from the end; records out of order lie within the parallelism."""
+"""Ends of the offered prefixes, in lines from the end; parallelism bounds how far records move."""
 
 Record = Mapping[str, object]
 
 
 class RecordKey(NamedTuple):
-    """Which attempt a record is about."""
+    """Identifies the attempt of a record."""
 
     task_id: str
     attempt: int
 
 
 class RecordMirror:
-    """Keeps a local file equal to the one on the volume.
+    """Keeps a local file in sync with the one on the volume.
 
     Args:
-        link: The operator's Pod.
+        link: Exec protocol with the operator's Pod.
         uid: Uid of the BenchmarkRun.
         path: The local file; its folder exists.
         file: Its name on the volume.
@@ -49,23 +49,19 @@ class RecordMirror:
         self._seen: set[RecordKey] = set()
 
     async def refresh(self) -> list[Record]:
-        """Fetch what changed; the local file stays as it is unless all of it arrived.
+        """Fetch changes; the local file is replaced only if the transfer is complete.
 
         Returns:
-            The records that were not seen before, in file order.
+            The new records, in file order.
 
         Raises:
-            DigestMismatchError: The bytes differ from what was sent.
-            SecureBenchError: As ``OperatorLink.get_run``.
+            DigestMismatchError: The transfer was corrupted.
+            SecureBenchError: See ``OperatorLink.get_run``.
         """
         return list(self._unseen()) if await self.fetch() else []
 
     async def fetch(self) -> bool:
-        """Do the same without a look at the content.
-
-        Returns:
-            Whether the volume has the file.
-        """
+        """Do the same without parsing records; return whether the volume has the file."""
         draft = self._path.with_name(f".{self._path.name}.part")
         try:
             with draft.open("wb") as sink:
@@ -94,7 +90,7 @@ class RecordMirror:
             marks = (Mark(position, content.hexdigest()),)
 
     def _restart(self, sink: IO[bytes], size: int) -> hashlib._Hash:
-        """Begin again with the first bytes of the local file."""
+        """Restart from a prefix of the local file."""
         sink.seek(0)
         sink.truncate()
         content = hashlib.sha256()
@@ -114,7 +110,7 @@ class RecordMirror:
 
 
 def record_key(record: Record) -> RecordKey:
-    """Return which attempt a record is about."""
+    """Return the attempt of a record."""
     attempt = record.get("attempt")
     return RecordKey(str(record.get("task_id")), attempt if isinstance(attempt, int) else 1)
 
@@ -129,7 +125,7 @@ def parse_record(line: bytes) -> Record | None:
 
 
 def read_records(path: Path) -> Iterator[Record]:
-    """Yield the records of a file that hold, in file order."""
+    """Yield the valid records of a file, in file order."""
     with path.open("rb") as source:
         for line in source:
             record = parse_record(line)
@@ -138,7 +134,7 @@ def read_records(path: Path) -> Iterator[Record]:
 
 
 def line_marks(path: Path) -> tuple[Mark, ...]:
-    """Return prefixes of a file that end at line ends, shortest first; none without the file."""
+    """Return prefixes of a file that end at line ends, shortest first; none if it is missing."""
     try:
         source = path.open("rb")
     except FileNotFoundError:

@@ -1,1 +1,1 @@
-"""Following a run, and what of it is printed."""
+"""Follow a run and print its progress."""

@@ -1,7 +1,7 @@
-"""What agents print, as lines for a person (contract 16.3); pure.
+"""Render agents' output as lines for people (contract 16.3); pure.
 
-Agent output is untrusted: events of any form are taken, nothing of it is printed raw, and every
-line has a bound.
+Agent output is untrusted: malformed events are tolerated, nothing is printed raw, and every line
+is bounded.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class TraceLine(NamedTuple):
 
     Args:
         text: Without control characters.
-        is_shown: Whether it goes to the terminal too.
+        is_shown: Whether it also goes to the terminal.
     """
 
     text: str
@@ -36,11 +36,11 @@ class TraceLine(NamedTuple):
 
 
 def shown_agent(harness_type: str, command: str) -> AgentCli | None:
-    """Return whose events a harness prints, or None for output that is only recorded.
+    """Return the agent CLI whose events a harness prints, or None if it prints none.
 
     Args:
-        harness_type: Of the tester YAML.
-        command: The command of a command harness as one text, else empty.
+        harness_type: From the tester YAML.
+        command: The command of a command harness as one string, else empty.
     """
     own = agent_named(harness_type).cli
     if own is not None:
@@ -50,57 +50,53 @@ def shown_agent(harness_type: str, command: str) -> AgentCli | None:
 
 
 class OutputReader:
-    """Reads one agent's stdout line by line.
-
-    Args:
-        agent: Whose events they are.
-    """
+    """Reads an agent CLI's stdout line by line."""
 
     def __init__(self, agent: AgentCli) -> None:
         self._title = agent.title
         self._reader = agent.events()
 
     def lines(self, line: str) -> Iterator[TraceLine]:
-        """Yield what a line says; most events say nothing."""
+        """Yield the rendered lines of one line of output; most events have none."""
         event = _event(line)
         if event is not None:
-            for reported in self._reader.events(event):
-                yield _reported(self._title, reported)
+            for item in self._reader.events(event):
+                yield _rendered(self._title, item)
         elif line.strip():
             yield _line(f"{self._title}: {line}")
 
 
 def is_event(line: str) -> bool:
-    """Whether a line of stdout is an event of any kind."""
+    """Whether a line of stdout is an event."""
     return _event(line) is not None
 
 
 def agent_lines(
-    agent: AgentCli, stdout: str, stderr: str, told: Counter[str] | None = None
+    agent: AgentCli, stdout: str, stderr: str, reported: Counter[str] | None = None
 ) -> Iterator[TraceLine]:
-    """Yield what an agent said, events of stdout first.
+    """Yield the rendered output of an agent, events of stdout first.
 
     Args:
-        agent: Whose events they are.
-        stdout: All of it.
-        stderr: All of it.
-        told: Lines of stdout that were told before, and how often; those that are found are left
-            out once each and taken out of it.
+        agent: The CLI that printed it.
+        stdout: Complete stdout.
+        stderr: Complete stderr.
+        reported: Multiset of stdout lines that were reported live; they are skipped, and removed
+            from it.
     """
-    reader, before = OutputReader(agent), Counter[str]() if told is None else told
+    reader, before = OutputReader(agent), reported or Counter[str]()
     for line in stdout.splitlines():
-        said = list(reader.lines(line))
+        rendered = list(reader.lines(line))
         if line in before:
             before.subtract([line])
             if not before[line]:
                 del before[line]
         else:
-            yield from said
+            yield from rendered
     for line in filter(str.strip, stderr.splitlines()):
         yield _line(f"{agent.title} stderr: {line}")
 
 
-def _reported(title: str, event: AgentEvent) -> TraceLine:
+def _rendered(title: str, event: AgentEvent) -> TraceLine:
     match event.kind:
         case EventKind.SAID:
             return _line(f"{title}: {event.text}")

@@ -1,4 +1,4 @@
-"""Why an attempt has no pass, in the words of its record; pure.
+"""Explain from its record why an attempt did not pass; pure.
 
 Source: decision 0037.
 """
@@ -12,26 +12,26 @@ from typing import Final, NamedTuple
 from securebench.benchmark.families.registry import text_verifier
 from securebench.client.terminal_text import snippet
 
-SAID_CHARACTERS: Final = 300
-"""Longest line of a command and longest answer that is quoted."""
+QUOTE_CHARACTERS: Final = 300
+"""Maximum length of a quoted output line or answer."""
 
 WRONG_ANSWER: Final = "wrong_answer"
 CHECKS_FAILED: Final = "checks_failed"
 NO_VERIFIER: Final = "no_verifier"
-"""Words of the command line for records without ``failure_reason``."""
+"""Reasons that the command line prints for records without ``failure_reason``."""
 
 _OF_THE_AGENT = frozenset({"agent", "resource", "provider"})
-"""Outcomes for which the harness' own end says something, where no check ran."""
+"""Outcomes that the harness's exit code and output help to explain, if no check ran."""
 
 Record = Mapping[str, object]
 
 
 class Failure(NamedTuple):
-    """Why an attempt has no pass.
+    """Why an attempt did not pass.
 
     Args:
-        reason: One word: the record's ``failure_reason``, or one of this module's.
-        said: What record, command or answer say about it; may be empty.
+        reason: The record's ``failure_reason``, or one of this module's reasons.
+        said: Details from the record's message, the output or the answer; may be empty.
     """
 
     reason: str
@@ -39,24 +39,24 @@ class Failure(NamedTuple):
 
 
 def failure(record: Record) -> Failure | None:
-    """Return why a record's attempt has no pass, or None when it has."""
+    """Return why the attempt of a record did not pass, or None if it passed."""
     if record.get("passed") is True:
         return None
-    return Failure(_reason(record), _said(record))
+    return Failure(_reason(record), _details(record))
 
 
 def reason_counts(records: Iterable[Record]) -> Counter[str]:
-    """Count the attempts without a pass by reason."""
+    """Count the attempts that did not pass, by reason."""
     found = map(failure, records)
     return Counter(item.reason for item in found if item is not None)
 
 
 def counts_line(total: int, counts: Counter[str]) -> str:
-    """Return the sentence about the attempts without a pass, the most frequent reason first.
+    """Summarise the attempts that did not pass, the most frequent reason first.
 
     Args:
-        total: All attempts.
-        counts: As ``reason_counts`` returns it, not empty.
+        total: Number of all attempts.
+        counts: From ``reason_counts``; not empty.
     """
     ordered = sorted(counts.items(), key=lambda item: (-item[1], item[0]))
     words = ", ".join(f"{reason} {count}" for reason, count in ordered)
@@ -74,25 +74,25 @@ def _reason(record: Record) -> str:
     return outcome if isinstance(outcome, str) and outcome else NO_VERIFIER
 
 
-def _said(record: Record) -> str:
-    told = snippet(str(record.get("failure_message") or ""))
+def _details(record: Record) -> str:
+    details = snippet(str(record.get("failure_message") or ""))
     for part in _parts(record):
-        if part and part not in told:
-            told = f"{told}; {part}" if told else part
-    return told
+        if part and part not in details:
+            details = f"{details}; {part}" if details else part
+    return details
 
 
 def _parts(record: Record) -> tuple[str, ...]:
     if _reason(record) == WRONG_ANSWER:
         answer = snippet(str(record.get("candidate_text") or ""))
-        return (f'the answer was "{answer[:SAID_CHARACTERS]}"',)
-    verifier = tuple(_end(record, "verifier"))
+        return (f'the answer was "{answer[:QUOTE_CHARACTERS]}"',)
+    verifier = tuple(_exit_details(record, "verifier"))
     if verifier or record.get("outcome") not in _OF_THE_AGENT:
         return verifier
-    return tuple(_end(record, "producer"))
+    return tuple(_exit_details(record, "producer"))
 
 
-def _end(record: Record, who: str) -> Iterator[str]:
+def _exit_details(record: Record, who: str) -> Iterator[str]:
     metadata = record.get(f"{who}_metadata")
     code = metadata.get("exit_code") if isinstance(metadata, Mapping) else None
     if not isinstance(code, int):
@@ -107,4 +107,4 @@ def _end(record: Record, who: str) -> Iterator[str]:
 
 def _last_line(text: object) -> str:
     lines = text.rstrip().splitlines() if isinstance(text, str) else []
-    return snippet(lines[-1])[:SAID_CHARACTERS] if lines else ""
+    return snippet(lines[-1])[:QUOTE_CHARACTERS] if lines else ""

@@ -1,4 +1,4 @@
-"""Following a BenchmarkRun to its end, whatever the connection does meanwhile."""
+"""Follow a BenchmarkRun to its end, reconnecting as needed."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from securebench.run.api.conditions import ConditionType, EndState, Reason, run_
 T = TypeVar("T")
 
 _PAUSE_SECONDS = 0.5
-"""Between two watches; the server ends each after minutes, so it only stops a busy loop."""
+"""Pause between two watches; each lasts minutes, so this only prevents a busy loop."""
 
 _FIRST_WAIT_SECONDS = 1.0
 _LONGEST_WAIT_SECONDS = 30.0
@@ -34,23 +34,21 @@ _WORTH_A_NOTE = frozenset(
         Reason.INTERNAL,
     )
 )
-"""Told also after the first attempt has ended."""
+"""Reasons that are still reported after the first attempt has ended."""
 
 _NOTE_SECONDS = 30.0
-"""Before a note is told again that differs in its numbers only, as one about a long pull does."""
+"""Minimum interval between notes that differ only in numbers, such as those about a long pull."""
 
 
 @dataclass(frozen=True, slots=True)
 class RunState:
-    """What a BenchmarkRun says of itself.
+    """The part of a BenchmarkRun's status that the command line uses.
 
     Attributes:
-        name: Its name.
-        uid: Its uid.
-        succeeded: Status of the condition ``Succeeded``; empty before there is one.
-        reason: Reason of the condition ``Succeeded``; empty before there is one.
+        succeeded: Status of the condition ``Succeeded``; empty if not set yet.
+        reason: Its reason; empty if not set yet.
         message: Its message.
-        total: Attempts of the run, 0 while unknown.
+        total: Number of attempts, 0 while unknown.
         done: Finished attempts.
     """
 
@@ -64,12 +62,12 @@ class RunState:
 
     @property
     def end(self) -> EndState | None:
-        """How it ended, or None while it goes on."""
+        """How it ended, or None while it is active."""
         return run_end(self.succeeded, self.reason)
 
     @property
     def note(self) -> str:
-        """What the run waits for, or does before its first attempt has ended; else empty."""
+        """Progress before the first attempt has ended, and later what the run waits for."""
         is_early = self.done == 0 and bool(self.message)
         if self.end is not None or not (is_early or self.reason in _WORTH_A_NOTE):
             return ""
@@ -77,30 +75,26 @@ class RunState:
 
 
 class NoteFilter:
-    """Lets notes through that say something new.
-
-    Args:
-        clock: Seconds.
-    """
+    """Suppresses repeated notes; ``clock`` returns seconds."""
 
     def __init__(self, clock: Callable[[], float]) -> None:
         self._clock = clock
         self._last = ""
-        self._told_at = 0.0
+        self._printed_at = 0.0
 
     def is_new(self, note: str) -> bool:
-        """Whether a note is told; those that differ in numbers only are, after a while."""
+        """Whether to print a note; one that differs only in numbers passes after a while."""
         words, last = without_numbers(note), self._last
         self._last = words
-        is_late = self._clock() >= self._told_at + _NOTE_SECONDS
+        is_late = self._clock() >= self._printed_at + _NOTE_SECONDS
         if not words or (words == last and not (is_late and words != note)):
             return False
-        self._told_at = self._clock()
+        self._printed_at = self._clock()
         return True
 
 
 def run_state(run: Raw) -> RunState:
-    """Return what the status of a BenchmarkRun says."""
+    """Extract the state from a BenchmarkRun."""
     meta, status = object_at(run, "metadata"), object_at(run, "status")
     tasks = object_at(status, "tasks")
     conditions = cast("list[Mapping[str, object]]", status.get("conditions") or [])
@@ -118,13 +112,13 @@ def run_state(run: Raw) -> RunState:
 
 
 def pack_path(run: Raw) -> str:
-    """Return the folder below ``packs/`` that a run reads, or an empty text."""
+    """Return the folder below ``packs/`` that a run uses, or an empty string."""
     volume = object_at(object_at(object_at(run, "spec"), "pack"), "volume")
     return str(volume.get("path") or "")
 
 
 def published_sha256(run: Raw) -> str:
-    """Return the digest of the records that viewers may fetch, or an empty text."""
+    """Return the digest of the published records, or an empty string."""
     return str(object_at(object_at(run, "status"), "results").get("publishedSha256") or "")
 
 
@@ -132,9 +126,9 @@ class Follower:
     """Follows one BenchmarkRun.
 
     Args:
-        cluster: The run's namespace.
-        sleep: Waits; ``asyncio.sleep`` outside of tests.
-        note: Gets a line when the connection is lost and when it is back.
+        cluster: Limited to the run's namespace.
+        sleep: ``asyncio.sleep`` outside of tests.
+        note: Called with a line when the connection is lost and when it is restored.
     """
 
     def __init__(
@@ -149,10 +143,10 @@ class Follower:
         self._failures = 0
 
     async def states(self, name: str, uid: str) -> AsyncGenerator[RunState, None]:
-        """Yield the run's state now and after every change; never ends by itself.
+        """Yield the run's current state and then every change, forever.
 
         Raises:
-            ClusterError: The run is gone, or the API server refuses for good.
+            ClusterError: The run was deleted, or the API server rejects the requests.
         """
         while True:
             try:
@@ -172,18 +166,15 @@ class Follower:
         attempts: int,
         kind: type[ClusterError] = ClusterError,
     ) -> T:
-        """Repeat a call to the operator's Pod, which may be restarting.
+        """Call the operator's Pod with retries, as it may be restarting.
 
         Args:
-            call: May be repeated.
-            attempts: Calls in all.
-            kind: Errors after which it is repeated.
-
-        Returns:
-            What the call returned.
+            call: Must be idempotent.
+            attempts: Maximum number of calls.
+            kind: Errors that are retried.
 
         Raises:
-            SecureBenchError: The last attempt's error, or one of another kind.
+            SecureBenchError: The error of the last call, or one that is not retried.
         """
         for attempt in range(1, attempts):
             try:
@@ -214,7 +205,7 @@ class Follower:
     async def _disconnected(self, error: TransientClusterError) -> None:
         self._failures += 1
         if self._failures == 1:
-            self._note(f"connection lost, the run goes on; trying again ({error})")
+            self._note(f"connection lost; the run continues, reconnecting ({error})")
         await self._sleep(max(_wait_seconds(self._failures), error.retry_after_seconds or 0.0))
 
 

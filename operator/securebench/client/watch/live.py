@@ -1,4 +1,4 @@
-"""Watching the agents of a run while they work (contract 16.3)."""
+"""Stream the output of a run's agents while they work (contract 16.3)."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ from securebench.protocol.volume import LaunchNumbers
 
 _PAUSE_SECONDS = 2.0
 _TROUBLE_SECONDS = 30.0
-"""Before it is asked again when the operator's Pod did not answer."""
+"""Pause before the next request after the operator's Pod failed to respond."""
 
 
 class LiveOutput:
-    """Reports the whole lines that running agents print, each once.
+    """Reports complete lines that active agents print, each once.
 
     Args:
-        link: The operator's Pod.
+        link: Exec protocol with the operator's Pod.
         uid: Uid of the BenchmarkRun.
         task_ids: Ids of the rows, in pack order.
-        reporter: Gets ``agent_output`` events.
+        reporter: Receives ``agent_output`` events.
     """
 
     def __init__(
@@ -39,7 +39,7 @@ class LiveOutput:
         self._finished: set[RecordKey] = set()
 
     def finish(self, key: RecordKey) -> None:
-        """Take notice of an attempt's record: what arrives of it later was told already."""
+        """Note that an attempt's record has arrived; later live output of it is dropped."""
         self._finished.add(key)
         for launch in [known for known in self._sizes if self._key(known) == key]:
             del self._sizes[launch]
@@ -47,7 +47,7 @@ class LiveOutput:
 
     @asynccontextmanager
     async def watched(self, sleep: Callable[[float], Awaitable[None]]) -> AsyncIterator[None]:
-        """Ask again and again as long as the body runs."""
+        """Poll in the background while the body of the context runs."""
         task = asyncio.create_task(self._watch(sleep))
         try:
             yield
@@ -56,10 +56,10 @@ class LiveOutput:
             await asyncio.wait({task})
 
     async def poll(self) -> None:
-        """Ask once and report what is new.
+        """Fetch once and report new lines.
 
         Raises:
-            SecureBenchError: As ``OperatorLink.get_live``.
+            SecureBenchError: See ``OperatorLink.get_live``.
         """
         for part in await self._link.get_live(self._uid, dict(self._sizes)):
             key = self._key(part.launch)

@@ -1,8 +1,8 @@
-"""Progress of a run: events, reporters, the lines on the terminal.
+"""Progress of a run: events, reporters and terminal lines.
 
-A reporter has one method, ``report(event, **fields)``; the events and their fields are those of
-contract 16.1. The command line learns of a task when its record arrives and then reports the
-whole sequence of the task at once (``record_events``).
+A reporter has one method, ``report(event, **fields)``; contract 16.1 defines the events and their
+fields. The command line learns about a task when its record arrives, and then reports all events of
+the task at once (``record_events``).
 """
 
 from __future__ import annotations
@@ -27,10 +27,10 @@ _COLOURS = {"passed": "green", "failed": "red", "pending": "yellow"}
 
 
 class Event(StrEnum):
-    """Contract 16.1; ``note``, ``warning`` and ``agent_output`` are ours.
+    """Events of contract 16.1, plus ``note``, ``warning`` and ``agent_output``.
 
-    The first two are messages about the run as a whole, the last are whole lines that the agent of
-    a running launch printed.
+    Notes and warnings are messages about the whole run; ``agent_output`` has complete lines of an
+    agent that is still running.
     """
 
     RUN_START = "run_start"
@@ -56,49 +56,45 @@ class ProgressEvent(NamedTuple):
 
 
 class Reporter(Protocol):
-    """Whoever wants to know how a run goes."""
+    """Receives progress events of a run."""
 
     def report(self, event: str, **fields: object) -> None:
-        """Take notice of one event.
+        """Handle one event.
 
         Args:
             event: One of ``Event``; others are ignored.
-            fields: As contract 16.1 lists them.
+            fields: Listed in contract 16.1.
         """
         ...
 
 
 class NullReporter:
-    """Reports to nobody: for callers that want the result only."""
+    """Discards all events, for callers that only want the result."""
 
     def report(self, event: str, **fields: object) -> None:
         """Do nothing."""
 
 
 class WarningReporter:
-    """``--quiet``: no progress; warnings are none.
-
-    Args:
-        console: Where they go.
-    """
+    """Prints only warnings, for ``--quiet``."""
 
     def __init__(self, console: Console) -> None:
         self._lines = LineReporter(console)
 
     def report(self, event: str, **fields: object) -> None:
-        """Print the event if it is a warning, nothing otherwise."""
+        """Print the event if it is a warning."""
         if event == Event.WARNING:
             self._lines.report(event, **fields)
 
 
 class LineReporter:
-    """The lines of contract 16.2, coloured on a terminal only.
+    """Prints the lines of contract 16.2, coloured on a terminal.
 
     Args:
-        console: Where they go.
-        show_command_output: Whether command output is shown.
-        clock: Seconds; lines that tell of progress end with the time since this was made. None
-            shows no times.
+        console: Output.
+        show_command_output: Whether to print command output.
+        clock: Returns seconds; progress lines end with the time elapsed since construction. None
+            omits times.
     """
 
     def __init__(
@@ -123,12 +119,7 @@ class LineReporter:
 
 
 class LiveReporter:
-    """The same lines above a progress bar that goes away at the end; a context manager.
-
-    Args:
-        console: A terminal.
-        show_command_output: Whether command output is shown.
-    """
+    """Prints the same lines above a transient progress bar; a context manager."""
 
     def __init__(self, console: Console, *, show_command_output: bool = False) -> None:
         self._lines = LineReporter(console, show_command_output=show_command_output)
@@ -143,7 +134,7 @@ class LiveReporter:
         self._bar = self._progress.add_task("securebench", total=None)
 
     def __enter__(self) -> Self:
-        """Show the bar."""
+        """Show the progress bar."""
         self._progress.start()
         return self
 
@@ -153,11 +144,11 @@ class LiveReporter:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        """Take the bar away."""
+        """Remove the progress bar."""
         self._progress.stop()
 
     def report(self, event: str, **fields: object) -> None:
-        """Print the event's lines and move the bar."""
+        """Print the event's lines and update the progress bar."""
         total = fields.get("total")
         if isinstance(total, int):
             self._progress.update(self._bar, total=total)
@@ -169,26 +160,26 @@ class LiveReporter:
 
 
 class Line(NamedTuple):
-    """One line for the terminal and its style (rich), empty for none."""
+    """One line for the terminal, with its rich style or an empty string."""
 
     text: str
     style: str = ""
 
 
 def stderr_console() -> Console:
-    """Return the console of progress and warnings."""
+    """Return the console for progress and warnings."""
     return Console(file=sys.stderr, highlight=False, emoji=False)
 
 
 def terminal_lines(
     event: str, fields: Mapping[str, object], elapsed_seconds: float | None = None
 ) -> tuple[Line, ...]:
-    """Return the lines of an event; most events are silent.
+    """Return the terminal lines of an event; most events have none.
 
     Args:
-        event: Its name.
+        event: Name of the event.
         fields: Its fields.
-        elapsed_seconds: Since the command began; None leaves it out.
+        elapsed_seconds: Since the command started; None omits it.
 
     Source: contract 16.2, decision 0037.
     """
@@ -196,8 +187,8 @@ def terminal_lines(
     name = printable(str(fields.get("task_id")))
     match event:
         case Event.TASK_START:
-            place = f"[{fields.get('index')}/{fields.get('total')}]"
-            return (Line(f"securebench: {place} {name}", "dim"),)
+            position = f"[{fields.get('index')}/{fields.get('total')}]"
+            return (Line(f"securebench: {position} {name}", "dim"),)
         case Event.RESUME:
             counts = f"completed={fields.get('completed')} remaining={fields.get('remaining')}"
             return (Line(f"securebench: resume {counts}", "dim"),)
@@ -222,8 +213,8 @@ def record_events(
 
     Args:
         record: A line of ``candidates.jsonl``.
-        index: How many attempts are finished with this one.
-        total: Attempts of the run.
+        index: Number of finished attempts, including this one.
+        total: Number of attempts of the run.
     """
     task = {"task_id": record.get("task_id")}
     start = {"index": index, "total": total, **task, "family": record.get("task_type")}

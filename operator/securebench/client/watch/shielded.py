@@ -1,4 +1,4 @@
-"""Steps that an interruption of the program may not cut in two."""
+"""Protect multi-step operations from interruption."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from typing import TypeVar
 T = TypeVar("T")
 
 CREATION_SECONDS = 10.0
-"""How long an interrupted start waits for the answer to what it has begun to create."""
+"""How long an interrupted start waits for a creation in progress."""
 
 
 async def shielded(step: Coroutine[object, object, T]) -> T:
-    """Let a step that creates things come to its end, also when the program is interrupted.
+    """Complete a step that creates objects, even if the program is interrupted.
 
-    Otherwise a Secret would be left without its run, and nobody would be told of the run. A step
-    that takes longer is cancelled with the program; it has to take back what it made.
+    Otherwise an interrupt could leave a Secret without its run, or a run whose name the user never
+    sees. A step that takes longer is cancelled; it must then delete what it created.
     """
     task = asyncio.create_task(step)
     try:

@@ -1,4 +1,4 @@
-"""What an agent said, for ``--show-agent-output`` (contract 16.3)."""
+"""Show and trace agents' output, for ``--show-agent-output`` (contract 16.3)."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ TRACE_FILE = "agent-trace.log"
 
 
 class AgentOutputReporter:
-    """Shows and traces agent output, and hands every event on.
+    """Shows and traces agent output, then delegates every event to another reporter.
 
-    Events of a running agent are told as they arrive. With the task's record follows what was not
-    told yet: the rest, stderr, and lines that are no events, which a preflight prints too.
+    Events of a running agent are reported as they arrive. The rest follows with the task's record:
+    remaining events, stderr, and other lines, such as those of the preflight.
 
     Args:
-        inner: The reporter behind.
-        console: Where shown lines go.
-        agent: Whose events they are; None shows nothing.
+        inner: Receives every event.
+        console: Prints the lines that are shown.
+        agent: The agent's CLI; None shows nothing.
     """
 
     def __init__(self, inner: Reporter, console: Console, agent: AgentCli | None) -> None:
@@ -36,10 +36,10 @@ class AgentOutputReporter:
         self._task = ""
         self._is_producer = False
         self._readers: dict[object, OutputReader] = {}
-        self._told: defaultdict[str, Counter[str]] = defaultdict(Counter)
+        self._reported: defaultdict[str, Counter[str]] = defaultdict(Counter)
 
     def report(self, event: str, **fields: object) -> None:
-        """Take notice of one event."""
+        """Handle one event."""
         if event == Event.RUN_START:
             self._trace = Path(str(fields["output_dir"]), TRACE_FILE)
             self._trace.write_text("", encoding="utf-8")
@@ -51,22 +51,22 @@ class AgentOutputReporter:
             self._is_producer = False
         elif event == Event.SANDBOX_RESULT and self._is_producer and self._agent is not None:
             stdout, stderr = (str(fields.get(stream) or "") for stream in ("stdout", "stderr"))
-            told = self._told[self._task]
-            self._tell(self._task, agent_lines(self._agent, stdout, stderr, told))
+            reported = self._reported[self._task]
+            self._write(self._task, agent_lines(self._agent, stdout, stderr, reported))
         elif event == Event.AGENT_OUTPUT and self._agent is not None:
             task = str(fields.get("task_id"))
             text = str(fields.get("text"))
-            self._tell(task, self._live(self._agent, task, fields.get("launch"), text))
+            self._write(task, self._live(self._agent, task, fields.get("launch"), text))
         self._inner.report(event, **fields)
 
     def _live(self, agent: AgentCli, task: str, launch: object, text: str) -> Iterator[TraceLine]:
         reader = self._readers.setdefault(launch, OutputReader(agent))
         for line in filter(is_event, text.splitlines()):
-            self._told[task][line] += 1
+            self._reported[task][line] += 1
             yield from reader.lines(line)
 
-    def _tell(self, task_id: str, told: Iterable[TraceLine]) -> None:
-        lines = list(told)
+    def _write(self, task_id: str, output: Iterable[TraceLine]) -> None:
+        lines = list(output)
         for line in lines:
             if line.is_shown:
                 self._console.print(line.text, markup=False, soft_wrap=True)

@@ -1,1 +1,1 @@
-"""Connections and HTTP/1.1 messages of both directions."""
+"""Connections, name resolution and HTTP/1.1, towards agents and origins."""

@@ -1,11 +1,11 @@
-"""Which addresses of a name a gateway may connect to (contract 11.3)."""
+"""Classify IP addresses: the gateway connects only to public ones (contract 11.3)."""
 
 from __future__ import annotations
 
 from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_address
 
 _GLOBAL_UNICAST = IPv6Network("2000::/3")
-"""The only part of the IPv6 space that is given out for the public internet."""
+"""The only part of the IPv6 space that is allocated for the public internet."""
 
 _NAT64 = IPv6Network("64:ff9b::/96")
 """RFC 6052: the last 32 bits are the IPv4 address that a translator connects to."""
@@ -23,13 +23,10 @@ _REFUSED_V6 = (
 
 
 def is_public(address: str) -> bool:
-    """Tell whether an address is unicast of the public internet.
+    """Return whether a numeric address is public unicast.
 
-    Addresses that hold an IPv4 address (mapped, NAT64) are judged by that one; other tunnels are
-    never public.
-
-    Args:
-        address: In numbers; with a zone it is never public.
+    An address that embeds an IPv4 address (mapped, NAT64) counts as that IPv4 address; other
+    tunnels, and addresses with a zone, are never public.
     """
     try:
         parsed = ip_address(address)

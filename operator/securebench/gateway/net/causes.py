@@ -1,9 +1,9 @@
 """Why the gateway refused or cut something.
 
 GatewayError(reason, cause)
-├── RefusedError      the agent asked for what it may not have; carries the HTTP status
-├── UnreachableError  allowed, but there is no way to it; answered with 502
-└── CutError          allowed, begun and ended by the gateway
+├── RefusedError      not allowed or malformed; carries the HTTP status
+├── UnreachableError  allowed, but not reachable; answered with 502
+└── CutError          allowed and begun, then cut by the gateway
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ BAD_GATEWAY = 502
 
 
 class Cause(StrEnum):
-    """Word for a decision in the log of a launch."""
+    """Reason of a decision in a launch's log."""
 
     BAD_REQUEST = "bad_request"
     METHOD = "method"
@@ -30,7 +30,7 @@ class Cause(StrEnum):
     HOST_MISMATCH = "host_mismatch"
     """The Host field does not name the URL's host."""
     NOT_PUBLIC = "address_not_public"
-    """At least one address of the name is none of the public internet."""
+    """At least one address of the name is not public."""
     UNRESOLVED = "unresolved"
     UNREACHABLE = "unreachable"
     NO_HELLO = "no_client_hello"
@@ -40,28 +40,28 @@ class Cause(StrEnum):
     TOO_LARGE = "too_large"
     HOSTED_TOOL = "hosted_tool"
     BUDGET = "budget"
-    TOKEN = "token"  # noqa: S105 - a word
-    """The token is none of a harness Pod of this run."""
+    TOKEN = "token"  # noqa: S105 - a reason, not a secret
+    """The token does not belong to a harness Pod of this run."""
     ADDRESS = "address"
     """The token is used from another address than before."""
     CONNECTIONS = "connections"
-    """Too many are open."""
+    """Too many open connections."""
     ROUTE = "route"
     """The run has no such egress route."""
     IDLE = "idle"
     BYTES = "byte_limit"
     CLOSED = "closed"
-    """The harness has ended, or the gateway does."""
+    """The harness has ended, or the gateway is shutting down."""
     BROKEN = "broken"
-    """One side ended the connection in the middle."""
+    """One side closed the connection prematurely."""
 
 
 class GatewayError(SecureBenchError):
-    """Base of what ends a request or a connection.
+    """Base of errors that end a request or a connection.
 
     Args:
         reason: One plain sentence; the agent may read it.
-        cause: Word for the log.
+        cause: For the log.
     """
 
     def __init__(self, reason: str, cause: Cause) -> None:
@@ -70,12 +70,12 @@ class GatewayError(SecureBenchError):
 
 
 class RefusedError(GatewayError):
-    """The agent asked for what it may not have.
+    """The request is malformed, or asks for something that is not allowed.
 
     Args:
         reason: One plain sentence; the agent may read it.
-        cause: Word for the log.
-        status: HTTP status of the answer.
+        cause: For the log.
+        status: HTTP status of the response.
     """
 
     def __init__(self, reason: str, cause: Cause, status: int = FORBIDDEN) -> None:
@@ -84,10 +84,10 @@ class RefusedError(GatewayError):
 
 
 class UnreachableError(GatewayError):
-    """The target is allowed, but has no address or takes no connection."""
+    """The target is allowed, but does not resolve or does not accept a connection."""
 
     status = BAD_GATEWAY
 
 
 class CutError(GatewayError):
-    """The gateway ended a connection that it had allowed."""
+    """The gateway cut a connection that it had allowed."""

@@ -1,4 +1,7 @@
-"""Egress: one look-up per connection, every answer checked, a checked address dialled."""
+"""Outbound connections: one DNS look-up, all answers checked, then a checked address dialled.
+
+Dialling the checked address, not the name, rules out DNS rebinding.
+"""
 
 from __future__ import annotations
 
@@ -16,20 +19,19 @@ from securebench.gateway.net.causes import Cause, RefusedError, UnreachableError
 from securebench.gateway.net.streams import CHUNK_BYTES, SocketStream, Stream
 
 Resolve = Callable[[str], Coroutine[None, None, Sequence[str]]]
-"""Returns all addresses of a canonical name; OSError when there is none."""
+"""Returns all addresses of a canonical name; raises OSError if there are none."""
 RESOLVER_THREADS = 64
 PROVIDER_THREADS = 8
-"""For one name that never changes; none of the agents' look-ups is in their way."""
+"""Reserved for the provider's name, so that agents' look-ups cannot delay it."""
 
 
 class Endpoint(NamedTuple):
     """Where to connect to.
 
     Attributes:
-        address: In numbers, checked.
-        port: Of the target.
-        host: Canonical name; TLS asks for it and requires its certificate.
-        tls: None: no TLS.
+        address: Numeric, already checked.
+        host: Canonical name; used for SNI and certificate validation.
+        tls: None for a plain connection.
     """
 
     address: str
@@ -39,14 +41,14 @@ class Endpoint(NamedTuple):
 
 
 Connect = Callable[[Endpoint], Awaitable[Stream]]
-"""Connects; OSError where that fails."""
+"""Opens a connection; raises OSError on failure."""
 
 
 class SystemResolver:
-    """The resolver of the Pod, in threads of its own.
+    """The Pod's resolver, run in a private thread pool.
 
     Args:
-        threads: Look-ups at once; more wait.
+        threads: Maximum number of concurrent look-ups.
     """
 
     def __init__(self, threads: int = RESOLVER_THREADS) -> None:
@@ -55,10 +57,10 @@ class SystemResolver:
     async def __call__(self, host: str) -> list[str]:
         """Return the addresses of a name, without duplicates, in the resolver's order.
 
-        The name is asked for as it is: the dot at its end keeps the cluster's search list away.
+        The trailing dot makes the name absolute, so that the cluster's search list does not apply.
 
         Raises:
-            OSError: It has none, or the resolver did not answer.
+            OSError: There are none, or the resolver did not answer.
         """
         loop = asyncio.get_running_loop()
         found = await loop.run_in_executor(self._threads, _addresses, f"{host}.")
@@ -69,8 +71,8 @@ class Dialer:
     """Connects to names on the public internet.
 
     Args:
-        seconds: For looking up and connecting together.
-        resolve: Looks a name up.
+        seconds: Time limit for resolving and connecting together.
+        resolve: Resolves a name.
         connect: Connects to a numeric address.
     """
 
@@ -84,13 +86,13 @@ class Dialer:
     async def dial(
         self, lookups: asyncio.Semaphore, host: str, port: int, tls: ssl.SSLContext | None
     ) -> Stream:
-        """Look a name up once, check all its addresses, connect to the first that takes it.
+        """Resolve a name once, check all its addresses, connect to the first that accepts.
 
         Args:
-            lookups: Bounds the look-ups of one launch.
+            lookups: Limits the concurrent look-ups of one launch.
             host: Canonical name.
             port: Of the target.
-            tls: Speak TLS and require a certificate of the host.
+            tls: Use TLS and require a valid certificate for the host.
 
         Raises:
             RefusedError: An address of the name is not public.
@@ -100,15 +102,13 @@ class Dialer:
         deadline = loop.time() + self._seconds
         addresses = await self._look_up(lookups, host, deadline)
         if not all(is_public(address) for address in addresses):
-            raise RefusedError(
-                f"{host} has an address that is not of the public internet.", Cause.NOT_PUBLIC
-            )
+            raise RefusedError(f"{host} has an address that is not public.", Cause.NOT_PUBLIC)
         for position, address in enumerate(addresses):
             share = (deadline - loop.time()) / (len(addresses) - position)
             with suppress(OSError):
                 async with asyncio.timeout(share):
                     return await self._connect(Endpoint(address, port, host, tls))
-        raise UnreachableError(f"{host} takes no connection on port {port}.", Cause.UNREACHABLE)
+        raise UnreachableError(f"{host} is not reachable on port {port}.", Cause.UNREACHABLE)
 
     async def _look_up(
         self, lookups: asyncio.Semaphore, host: str, deadline: float
@@ -116,7 +116,7 @@ class Dialer:
         try:
             async with asyncio.timeout_at(deadline):
                 await lookups.acquire()
-                # A thread of the resolver cannot be stopped: the launch is charged until it ends.
+                # A resolver thread cannot be cancelled, so its slot stays taken until it ends.
                 task = asyncio.ensure_future(self._resolve(host))
                 task.add_done_callback(partial(_looked_up, lookups))
                 addresses = await asyncio.shield(task)
@@ -127,18 +127,18 @@ class Dialer:
         return addresses
 
 
-async def connect_socket(place: Endpoint) -> Stream:
-    """Connect to a numeric address; no name is looked up.
+async def connect_socket(endpoint: Endpoint) -> Stream:
+    """Connect to a numeric address, without name resolution.
 
     Raises:
-        OSError: Nothing takes the connection, or the certificate is not the host's.
+        OSError: The connection fails, or the certificate is not valid for the host.
     """
     reader, writer = await asyncio.open_connection(
-        place.address,
-        place.port,
+        endpoint.address,
+        endpoint.port,
         limit=CHUNK_BYTES,
-        ssl=place.tls,
-        server_hostname=None if place.tls is None else place.host,
+        ssl=endpoint.tls,
+        server_hostname=None if endpoint.tls is None else endpoint.host,
     )
     return SocketStream(reader, writer)
 
@@ -151,4 +151,4 @@ def _addresses(host: str) -> list[str]:
 def _looked_up(lookups: asyncio.Semaphore, task: asyncio.Task[Sequence[str]]) -> None:
     lookups.release()
     if not task.cancelled():
-        task.exception()  # after a time-out nobody else takes it
+        task.exception()  # after a timeout nothing else retrieves it

@@ -1,6 +1,7 @@
-"""Heads of HTTP/1.1 requests, read so that no two parsers could read them in two ways.
+"""Parse HTTP/1.1 request heads strictly, so that no two parsers can disagree about them.
 
-h11 folds lines, takes bare line feeds and prefers one of two framings; all that is refused here.
+h11 accepts folded lines, bare line feeds and contradictory framing; all of that is rejected here,
+because it allows request smuggling.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ HTTP_1_0: Final = 10
 HTTP_1_1: Final = 11
 
 LENGTH_DIGITS: Final = 15
-"""Of a Content-Length; a petabyte."""
+"""Maximum digits of a Content-Length; about a petabyte."""
 
 Headers = tuple[tuple[bytes, bytes], ...]
 """Pairs of lower-case name and value, in the order of the wire."""
@@ -28,10 +29,10 @@ HOP_BY_HOP: Final = frozenset(
         *(b"upgrade", b"expect"),
     }
 )
-"""Headers that speak of one connection only (RFC 9110 section 7.6.1)."""
+"""Headers that apply to a single connection (RFC 9110 section 7.6.1)."""
 
 END: Final = b"\r\n\r\n"
-"""Of a head."""
+"""Terminates a head."""
 
 _FORBIDDEN = re.compile(rb"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f]|(?<!\r)\n|\r[^\n]")
 _REQUEST_LINE = re.compile(rb"([!#$%&'*+.^_`|~0-9A-Za-z-]+) ([\x21-\x7e]+) HTTP/1\.([01])")
@@ -44,11 +45,11 @@ class RequestHead:
     """A request without its body.
 
     Attributes:
-        method: As it was sent; methods are case-sensitive.
-        target: Of the request line: visible ASCII characters.
+        method: As sent; methods are case-sensitive.
+        target: Request target; visible ASCII characters.
         version: ``HTTP_1_0`` or ``HTTP_1_1``.
         headers: All of them.
-        length: Bytes of the body, or None where it is chunked.
+        length: Bytes of the body; None if it is chunked.
     """
 
     method: str
@@ -58,17 +59,17 @@ class RequestHead:
     length: int | None
 
     def values(self, name: bytes) -> list[bytes]:
-        """Return what the headers of a lower-case name say, in their order."""
+        """Return all values of a header, given by its lower-case name, in order."""
         return values(self.headers, name)
 
     @property
     def has_body(self) -> bool:
-        """Tell whether bytes follow."""
+        """Return whether a body follows."""
         return self.length != 0
 
 
 def values(headers: Headers, name: bytes) -> list[bytes]:
-    """Return what the headers of a lower-case name say, in their order."""
+    """Return all values of a header, given by its lower-case name, in order."""
     return [value for key, value in headers if key == name]
 
 
@@ -79,12 +80,9 @@ def words(headers: Headers, name: bytes) -> set[bytes]:
 
 
 def end_to_end(headers: Iterable[tuple[bytes, bytes]]) -> Headers:
-    """Return the headers that are meant for the other end of a chain.
+    """Return the end-to-end headers.
 
-    Those that ``Connection`` names go as well; the framing is to be made anew.
-
-    Args:
-        headers: Pairs of lower-case name and value.
+    Hop-by-hop headers and those that ``Connection`` lists are removed; the caller sets the framing.
     """
     every = tuple(headers)
     dropped = (HOP_BY_HOP | words(every, b"connection")) - {b"content-length", b"host"}
@@ -92,11 +90,11 @@ def end_to_end(headers: Iterable[tuple[bytes, bytes]]) -> Headers:
 
 
 def check_characters(data: bytes | bytearray, start: int = 0) -> None:
-    """Require that bytes may stand in a head; they need not be whole lines.
+    """Require that a head, or the beginning of one, has only valid characters.
 
     Args:
         data: The head or its beginning.
-        start: Where to begin.
+        start: Offset of the first byte to check.
 
     Raises:
         RefusedError: A control character, a bare line feed or a bare carriage return.
@@ -109,10 +107,10 @@ def request_head(data: bytes) -> RequestHead:
     """Parse a request line and headers.
 
     Args:
-        data: With the empty line at the end.
+        data: Including the empty line at the end.
 
     Raises:
-        RefusedError: Two parsers might read it in two ways.
+        RefusedError: It is malformed or ambiguous.
     """
     check_characters(data)
     first, *lines = data.removesuffix(END).split(b"\r\n")
@@ -123,7 +121,7 @@ def request_head(data: bytes) -> RequestHead:
     version = HTTP_1_1 if line[3] == b"1" else HTTP_1_0
     length = _body_length(headers, version)
     if words(headers, b"expect") - {b"100-continue"}:
-        raise bad_request("The request expects more than 100-continue.", 417)
+        raise bad_request("The request has an unknown expectation.", 417)
     return RequestHead(line[1].decode("ascii"), line[2].decode("ascii"), version, headers, length)
 
 
@@ -137,16 +135,16 @@ def _field(line: bytes) -> tuple[bytes, bytes]:
 def _body_length(headers: Headers, version: int) -> int | None:
     lengths, codings = values(headers, b"content-length"), values(headers, b"transfer-encoding")
     if len(lengths) + len(codings) > 1:
-        raise bad_request("The request says more than once how long its body is.")
+        raise bad_request("The request has more than one body length.")
     if codings:
         if version == HTTP_1_0 or codings[0].lower() != b"chunked":
-            raise bad_request("The request's Transfer-Encoding is not just chunked.")
+            raise bad_request("The request's Transfer-Encoding is not exactly chunked.")
         return None
     if lengths and _LENGTH.fullmatch(lengths[0]) is None:
-        raise bad_request("The request's Content-Length is no plain number.")
+        raise bad_request("The request's Content-Length is not a plain number.")
     return int(lengths[0]) if lengths else 0
 
 
 def bad_request(reason: str, status: int = BAD_REQUEST) -> RefusedError:
-    """Return the error for what is no request."""
+    """Return the error for a malformed request."""
     return RefusedError(reason, Cause.BAD_REQUEST, status)

@@ -1,7 +1,7 @@
-"""HTTP/1.1 on streams: both ends of an exchange; h11 does the framing, ``heads`` is stricter.
+"""HTTP/1.1 on streams, towards the agent and towards the origin; h11 does the framing.
 
-Every request and every answer has a parser of its own, so that nothing of one message decides how
-the next one is read. What is sent on is written anew and never copied from what was received.
+Every message gets a fresh parser, so that one message cannot influence how the next one is parsed.
+Forwarded heads are serialised again, never copied from received bytes.
 """
 
 from __future__ import annotations
@@ -28,7 +28,8 @@ from securebench.gateway.net.heads import (
 from securebench.gateway.net.streams import AgentStream, IdleLimit, Stream
 
 HEAD_BYTES: Final = 64 * 1024
-"""Request line and headers together, or one line of a chunked body; common servers take 8 to 80."""
+"""Limit on request line and headers together, and on a chunk header; common servers allow 8 to 80
+KiB."""
 
 _LONG: Final = "The headers of the request are too long."
 _BROKEN: Final = "The connection to the origin broke."
@@ -39,22 +40,22 @@ _NOT_IN_TRAILERS = HOP_BY_HOP | {b"content-length", b"host", b"trailer"}
 
 class _HeadBytes(NamedTuple):
     head: bytes
-    """With the empty line."""
+    """The bytes of a head, including the empty line, and what was received after them."""
     rest: bytes
 
 
 async def receive_exchange(
     agent: AgentStream, idle_seconds: float, failed: Callable[[RefusedError | CutError], None]
 ) -> Exchange | None:
-    """Wait for the agent's next request; bytes that are none are answered.
+    """Wait for the agent's next request; answer malformed ones.
 
     Args:
-        agent: The exchange before is over and was reusable.
-        idle_seconds: Longest time that the head may take.
-        failed: Takes down why there is no request, before the agent is told.
+        agent: Its previous exchange, if any, ended reusable.
+        idle_seconds: Time limit for the head.
+        failed: Records why there is no request, before the agent is answered.
 
     Returns:
-        None where no request follows on the connection.
+        None if no further request follows on the connection.
     """
     try:
         async with IdleLimit(idle_seconds):
@@ -68,19 +69,19 @@ async def receive_exchange(
 
 
 async def refuse(agent: AgentStream, error: RefusedError) -> None:
-    """Answer what is no request, as far as the launch has bytes left; close the connection then."""
+    """Answer a malformed request if the launch has bytes left; the caller closes the stream."""
     with suppress(CutError):
         await agent.write(refusal(error.status, error.reason))
 
 
 async def next_exchange(agent: AgentStream) -> Exchange | None:
-    """Read the head of the agent's next request; the exchange before is over and was reusable.
+    """Read the head of the agent's next request; the previous exchange ended reusable.
 
     Returns:
-        None where the agent has ended the connection.
+        None if the agent closed the connection.
 
     Raises:
-        RefusedError: It is no request; send ``refusal`` and close.
+        RefusedError: The request is malformed; send ``refusal`` and close.
         CutError: The launch's byte limit is reached.
     """
     found = await _head_bytes(agent)
@@ -107,17 +108,17 @@ async def _head_bytes(agent: AgentStream) -> _HeadBytes | None:
 
 
 class Exchange:
-    """One request of the agent and its answer.
+    """One request of the agent and its response.
 
     Args:
         agent: Its connection.
-        head: Of the request.
-        received: The same as bytes, and what came with it.
+        head: The parsed head of the request.
+        received: The same head as bytes, with any bytes received after it.
 
     Attributes:
-        head: Of the request.
+        head: The parsed head of the request.
         trailers: After the body; complete when ``body`` has ended.
-        status: Of the final answer as soon as it has begun (101 is one), else None.
+        status: Of the final response (including 101) once it has begun, else None.
     """
 
     def __init__(self, agent: AgentStream, head: RequestHead, received: _HeadBytes) -> None:
@@ -134,7 +135,7 @@ class Exchange:
             self._http.receive_data(received.rest)
 
     async def body(self) -> AsyncIterator[bytes]:
-        """Yield the request's body; says 100 Continue first to an agent that waits for it.
+        """Yield the request's body; first send 100 Continue if the agent expects it.
 
         Raises:
             RefusedError: The body is malformed or ends too early.
@@ -156,7 +157,7 @@ class Exchange:
         """Return the request's body.
 
         Raises:
-            RefusedError: It is malformed, or longer than the limit (413).
+            RefusedError: It is malformed, or exceeds the limit (413).
         """
         too_large = RefusedError(
             f"The body of the request is longer than {limit} bytes.", Cause.TOO_LARGE, 413
@@ -171,7 +172,7 @@ class Exchange:
         return bytes(found)
 
     async def inform(self, status: int, headers: Headers = ()) -> None:
-        """Send what comes before the answer, or 101 instead of it; HTTP/1.0 has none of it."""
+        """Send an informational response, or 101; omitted for HTTP/1.0."""
         event = h11.InformationalResponse(status_code=status, headers=list(headers))
         data = self._http.send(event)
         if status == _SWITCHING:
@@ -180,13 +181,13 @@ class Exchange:
             await self._agent.write(data)
 
     async def start(self, status: int, headers: Headers, reason: bytes = b"") -> None:
-        """Send the head of the answer: framing and keep-alive are added.
+        """Send the head of the response; framing and keep-alive headers are added.
 
         Args:
             status: 200 or above.
-            headers: End to end. Without a Content-Length the body is chunked, or ends with the
-                connection for HTTP/1.0.
-            reason: Text behind the status.
+            headers: End-to-end headers. Without a Content-Length the body is chunked, or for
+                HTTP/1.0 delimited by the end of the connection.
+            reason: Reason phrase.
         """
         self.status = status
         self._is_chunked = (
@@ -199,29 +200,29 @@ class Exchange:
         await self._agent.write(self._http.send(event))
 
     async def send(self, data: bytes) -> None:
-        """Send a piece of the answer's body.
+        """Send a chunk of the response's body.
 
         Raises:
-            UnreachableError: It is more than the answer's Content-Length.
+            UnreachableError: The body exceeds the response's Content-Length.
         """
         await self._agent.write(_sent(self._http, h11.Data(data=data)))
 
     async def finish(self, trailers: Headers = ()) -> None:
-        """End the answer; trailers are dropped where the framing has none.
+        """End the response; trailers are dropped unless the body is chunked.
 
         Raises:
-            UnreachableError: It is less than the answer's Content-Length.
+            UnreachableError: The body is shorter than the response's Content-Length.
         """
         event = h11.EndOfMessage(headers=list(trailers) if self._is_chunked else [])
         await self._agent.write(_sent(self._http, event))
 
     async def answer(self, status: int, message: str, headers: Headers = ()) -> None:
-        """Answer with one line of text. Where the request's body was not read, it is the last one.
+        """Respond with one line of text; the connection closes if the request's body was not read.
 
         Args:
             status: 200 or above.
             message: One sentence.
-            headers: Further ones.
+            headers: Additional headers.
         """
         body = f"{message}\n".encode()
         unread = ((b"connection", b"close"),) if self.head.has_body else ()
@@ -231,7 +232,7 @@ class Exchange:
         await self.finish()
 
     def is_reusable(self) -> bool:
-        """Tell whether another request may follow, and hand over what is there of it."""
+        """Return whether another request may follow; unread bytes go back to the stream."""
         http = self._http
         if not self.head.has_body and http.their_state is h11.SEND_BODY:
             self._event()
@@ -242,7 +243,7 @@ class Exchange:
 
     @property
     def rest(self) -> bytes:
-        """What was received and belongs to no part of the request."""
+        """Bytes received after the end of the request."""
         return self._http.trailing_data[0]
 
     def _event(self) -> object:
@@ -253,13 +254,10 @@ class Exchange:
 
 
 class OriginConnection:
-    """The origin's end: one request and its answer; UnreachableError when the connection breaks.
-
-    Args:
-        stream: To the origin.
+    """Client side of one exchange with the origin; UnreachableError if the connection breaks.
 
     Attributes:
-        trailers: After the answer's body; complete when ``body`` has ended.
+        trailers: After the response's body; complete when ``body`` has ended.
     """
 
     def __init__(self, stream: Stream) -> None:
@@ -271,27 +269,27 @@ class OriginConnection:
         """Send the head of the request.
 
         Args:
-            method: In its usual case.
+            method: In upper case.
             target: Path and query.
-            headers: With Host and, where there is a body, its Content-Length or
+            headers: Including Host and, with a body, Content-Length or
                 ``Transfer-Encoding: chunked``.
         """
         event = h11.Request(method=method, target=target, headers=list(headers))
         await self._write(self._http.send(event))
 
     async def send(self, data: bytes) -> None:
-        """Send a piece of the request's body."""
+        """Send a chunk of the request's body."""
         await self._write(self._http.send(h11.Data(data=data)))
 
     async def finish(self, trailers: Headers = ()) -> None:
-        """End the request; trailers only where it is chunked."""
+        """End the request; trailers require a chunked body."""
         await self._write(self._http.send(h11.EndOfMessage(headers=list(trailers))))
 
     async def next_head(self) -> h11.InformationalResponse | h11.Response:
-        """Return the head of the next answer; the one with a status of 200 or above is the last.
+        """Return the next response head; the first with a status of 200 or above is the final one.
 
         Raises:
-            UnreachableError: It is malformed, or the origin ended the connection.
+            UnreachableError: It is malformed, or the origin closed the connection.
         """
         event = await self._next()
         if not isinstance(event, h11.InformationalResponse | h11.Response):
@@ -299,7 +297,7 @@ class OriginConnection:
         return event
 
     async def body(self) -> AsyncIterator[bytes]:
-        """Yield the answer's body.
+        """Yield the response's body.
 
         Raises:
             UnreachableError: It is malformed or ends too early.
@@ -311,7 +309,7 @@ class OriginConnection:
 
     @property
     def rest(self) -> bytes:
-        """What was received after a change of protocols."""
+        """Bytes received after the protocol switch."""
         return self._http.trailing_data[0]
 
     async def _next(self) -> object:
@@ -334,7 +332,7 @@ class OriginConnection:
 
 
 def refusal(status: int, message: str) -> bytes:
-    """Return an answer to bytes that are no request; the connection is to be closed after it."""
+    """Return the bytes of a response to a malformed request; the connection must then be closed."""
     body = f"{message}\n".encode()
     http = h11.Connection(h11.SERVER)
     headers = [*_text_headers(body), (b"connection", b"close")]
@@ -359,4 +357,6 @@ def _sent(http: h11.Connection, event: h11.Data | h11.EndOfMessage) -> bytes:
     try:
         return http.send(event)
     except h11.LocalProtocolError as error:
-        raise UnreachableError("The answer is not as long as it says.", Cause.BROKEN) from error
+        raise UnreachableError(
+            "The response's length differs from its Content-Length.", Cause.BROKEN
+        ) from error

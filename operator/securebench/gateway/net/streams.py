@@ -1,4 +1,4 @@
-"""Byte streams with back-pressure, and the pump between two of them."""
+"""Byte streams with back-pressure, and bidirectional copying between them."""
 
 from __future__ import annotations
 
@@ -10,61 +10,56 @@ from typing import Protocol, Self
 from securebench.gateway.net.causes import Cause, CutError
 
 CHUNK_BYTES = 64 * 1024
-"""Most that one read returns, and what a stream holds back before it stops reading."""
+"""Maximum size of one read, and of a stream's read buffer."""
 
 UNREAD_SECONDS = 2.0
-"""How long the rest of an unread request is taken in, so that the agent can read its answer."""
+"""How long the rest of a rejected request is drained, so that the agent can read the response."""
 LINGER_SECONDS = 10.0
-"""How long a closed connection may take to send its last bytes."""
+"""How long a closed connection may take to send buffered data."""
 
 
 class Stream(Protocol):
-    """Both directions of one connection; OSError when it broke."""
+    """A bidirectional connection; its methods raise OSError when it breaks."""
 
     async def read(self, limit: int = CHUNK_BYTES) -> bytes:
-        """Return 1 to ``limit`` bytes, or nothing when the other side has ended."""
+        """Return 1 to ``limit`` bytes, or none at end of file."""
         ...
 
     async def write(self, data: bytes) -> None:
-        """Return when the data is on its way and little of it waits here."""
+        """Send data; return once little of it is still buffered here."""
         ...
 
     async def end(self) -> None:
-        """Say that nothing more will be written; reading goes on. TLS has no such state."""
+        """Half-close: no more writes, but reads continue. Not available with TLS."""
         ...
 
     async def close(self) -> None:
-        """Give both directions up; never fails, and is possible more than once."""
+        """Close both directions; idempotent, never raises."""
         ...
 
 
 class Traffic(Protocol):
-    """What counts the bytes of a launch."""
+    """Counts the bytes of a launch against its limit."""
 
     def count_up(self, size_bytes: int) -> None:
-        """Count what came from the agent.
+        """Count bytes received from the agent.
 
         Raises:
-            CutError: It is more than the launch may send and receive.
+            CutError: The launch's byte limit is exceeded.
         """
         ...
 
     def count_down(self, size_bytes: int) -> None:
-        """Count what goes to the agent.
+        """Count bytes to be sent to the agent.
 
         Raises:
-            CutError: It is more than the launch may send and receive.
+            CutError: The launch's byte limit is exceeded.
         """
         ...
 
 
 class SocketStream:
-    """A stream of asyncio.
-
-    Args:
-        reader: Bytes that come in.
-        writer: Where bytes go; its transport decides on half-closing.
-    """
+    """A stream on top of asyncio's reader and writer."""
 
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self._reader = reader
@@ -72,21 +67,21 @@ class SocketStream:
         writer.transport.set_write_buffer_limits(high=CHUNK_BYTES)
 
     async def read(self, limit: int = CHUNK_BYTES) -> bytes:
-        """Return 1 to ``limit`` bytes, or nothing at the end."""
+        """Return 1 to ``limit`` bytes, or none at end of file."""
         return await self._reader.read(limit)
 
     async def write(self, data: bytes) -> None:
-        """Write and wait until little is left to send."""
+        """Write, and wait until little is still buffered."""
         self._writer.write(data)
         await self._writer.drain()
 
     async def end(self) -> None:
-        """Half-close where the transport can."""
+        """Half-close if the transport supports it."""
         if self._writer.can_write_eof():
             self._writer.write_eof()
 
     async def close(self) -> None:
-        """Close; what was written is still sent while the other side takes it, not for long."""
+        """Close; buffered data is still sent for at most ``LINGER_SECONDS``."""
         transport = self._writer.transport
         if not transport.is_closing():
             self._writer.close()
@@ -94,11 +89,11 @@ class SocketStream:
 
 
 class AgentStream:
-    """The agent's side of a connection; every byte counts against its launch.
+    """The agent's connection; every byte counts against the limit of its launch.
 
     Args:
-        stream: The connection after the preface.
-        traffic: Counts for the launch.
+        stream: Positioned after the preface.
+        traffic: Counter of the launch.
     """
 
     def __init__(self, stream: Stream, traffic: Traffic) -> None:
@@ -109,11 +104,11 @@ class AgentStream:
         self.bytes_down = 0
 
     def unread(self, data: bytes) -> None:
-        """Let the next read begin with bytes that were read before; they are not counted again."""
+        """Push bytes back, to be returned by the next read; they are not counted again."""
         self._ahead = data + self._ahead
 
     async def read(self, limit: int = CHUNK_BYTES) -> bytes:
-        """Return 1 to ``limit`` bytes of the agent, or nothing at the end.
+        """Return 1 to ``limit`` bytes from the agent, or none at end of file.
 
         Raises:
             CutError: The launch's byte limit is reached.
@@ -146,7 +141,7 @@ class AgentStream:
 
 
 async def linger(agent: AgentStream) -> None:
-    """End orderly: a connection that is closed on unread bytes loses the answer before them."""
+    """Drain before closing: closing with unread data resets the connection, losing the response."""
     with suppress(OSError, CutError, TimeoutError):
         async with asyncio.timeout(UNREAD_SECONDS):
             await agent.end()
@@ -155,12 +150,9 @@ async def linger(agent: AgentStream) -> None:
 
 
 class IdleLimit:
-    """Cuts what runs inside it when ``touch`` was not called for too long.
+    """Cancels its body if ``touch`` is not called for ``seconds``, and raises CutError.
 
-    Use as ``async with IdleLimit(seconds) as idle``; leaving it by the limit raises CutError.
-
-    Args:
-        seconds: Longest silence.
+    Use as ``async with IdleLimit(seconds) as idle``.
     """
 
     def __init__(self, seconds: float) -> None:
@@ -180,16 +172,16 @@ class IdleLimit:
             ) from None
 
     def touch(self) -> None:
-        """Begin to wait anew."""
+        """Reset the timer."""
         if not self._timeout.expired():
             self._timeout.reschedule(asyncio.get_running_loop().time() + self._seconds)
 
 
 async def pump(agent: Stream, outside: Stream, idle_seconds: float) -> None:
-    """Copy both ways until both sides have ended; an end is passed on as a half-close.
+    """Copy in both directions until both sides have ended; an end is passed on as a half-close.
 
     Raises:
-        CutError: No byte came for so long, or the byte limit is reached.
+        CutError: The connection was idle for too long, or the byte limit is reached.
         OSError: One side broke the connection.
     """
     async with IdleLimit(idle_seconds) as idle:

@@ -1,1 +1,1 @@
-"""The provider route: one request to the model provider."""
+"""The provider route: requests of agents to the model provider."""

@@ -1,4 +1,4 @@
-"""One request that goes to the provider: sent, passed back while it comes, counted."""
+"""One request to the provider: send it, stream the response back, account for its usage."""
 
 from __future__ import annotations
 
@@ -32,33 +32,31 @@ from securebench.gateway.server.launch import ServedLaunch
 
 OK: Final = 200
 WAIT_SECONDS: Final = 5.0
-"""Longest that an agent may keep its provider waiting before a break is held to be its own doing.
+"""If the agent blocked the response for longer than this before it broke, the agent is to blame.
 
-Providers give up a client that takes nothing; a program that reads takes no such time.
+Providers drop clients that do not read; a program that reads its response never blocks this long.
 """
 ANSWER_TOKENS: Final = 32_000
-"""Reserved for an answer that is not there yet: the most that Claude Code asks for."""
+"""Tokens reserved for a response in progress: the most that Claude Code asks for."""
 READ_ON_SECONDS: Final = 5.0
-"""For the end of an answer whose agent left: it has the usage, and often comes soon after."""
+"""How long to read the rest of a response after the agent left: its end holds the usage."""
 _REDIRECTS: Final = range(300, 400)
 
 
 class KeyRefusedError(Exception):
-    """The provider does not take the key; the agent has no answer yet."""
+    """The provider rejects the key; the agent has no response yet."""
 
 
 class ProviderCall:
-    """One request to the provider; its end is added to the launch's sums however it comes.
+    """One request to the provider; its usage is added to the launch's totals however it ends.
 
     Args:
-        request: What is sent; it was counted as sent.
-        exchange: Takes the answer.
-        launch: Who asks.
-        gateway: What the routes share.
+        request: Already counted as sent.
+        exchange: Receives the response.
 
     Attributes:
-        failure: Reason of the provider so far, as a word of records, or empty.
-        usage: Tokens that were added to the launch's sums.
+        failure: Provider failure as a failure_reason of records, or empty.
+        usage: Tokens added to the launch's totals.
     """
 
     def __init__(
@@ -76,7 +74,7 @@ class ProviderCall:
         self._gateway = gateway
         self._meter = request.provider.meter()
         self._mask = KeyMask(request.key)
-        self._is_judged = False
+        self._is_error = False
         self._has_answer = False
         self._reader: AnswerReader | None = None
         self._reading: asyncio.Future[bytes | None] | None = None
@@ -89,20 +87,20 @@ class ProviderCall:
 
     @property
     def echoes(self) -> int:
-        """How often the answer had the key in it."""
+        """How often the response contained the key."""
         return self._mask.found
 
     async def run(self, sent: Callable[[], None]) -> None:
-        """Ask and pass the answer on; a cancellation gives the request up.
+        """Send the request and stream the response; cancellation abandons the request.
 
         Args:
-            sent: Called when the body is not needed any more.
+            sent: Called once the body is no longer needed.
 
         Raises:
-            KeyRefusedError: The agent is to be told so.
-            UnreachableError: The provider failed; the answer may have begun.
-            CutError: The agent took nothing for too long, or has no bytes left.
-            OSError: The agent left.
+            KeyRefusedError: The provider rejects the key; the caller answers the agent.
+            UnreachableError: The provider failed; the response may have begun.
+            CutError: The agent did not read for too long, or reached its byte limit.
+            OSError: The agent closed the connection.
         """
         try:
             await self._run(sent)
@@ -116,7 +114,7 @@ class ProviderCall:
             self._reserve(-1)
 
     def _reserve(self, sign: int) -> None:
-        """Reserve what the request may use, or give it back."""
+        """Reserve the tokens that the request may use, or release them."""
         tokens = self._body_bytes // CHARACTERS_PER_TOKEN + ANSWER_TOKENS
         config = self._gateway.config.provider
         left = None if config is None else account.tokens_left(self._launch.relay, config)
@@ -138,15 +136,15 @@ class ProviderCall:
 
     async def _ask(self, upstream: Upstream) -> None:
         body = self._request.body
-        self._is_streamed = await self._gateway.bodies.judged(len(body), _is_streamed, body)
+        self._is_streamed = await self._gateway.bodies.process(len(body), _is_streamed, body)
         await upstream.ask(self._request)
         self._request = self._request._replace(body=b"")
 
     async def _relay(self, upstream: Upstream) -> None:
         head = await upstream.head()
-        self._judge(head)
+        self._check_status(head)
         self._has_answer = True
-        self._reader = None if self._is_judged else self._reader_of(head)
+        self._reader = None if self._is_error else self._reader_of(head)
         headers = agent_headers((name, self._mask.whole(value)) for name, value in head.headers)
         await self._exchange.start(head.status_code, tuple(headers))
         while (piece := await self._next(upstream)) is not None:
@@ -158,9 +156,9 @@ class ProviderCall:
         await self._exchange.finish()
 
     async def _next(self, upstream: Upstream) -> bytes | None:
-        """Return the next bytes of the answer when they are read, None at its end.
+        """Return the next bytes of the response, None at its end.
 
-        A cancellation does not end the answer: the next call goes on.
+        Safe to cancel: the next call continues where this one stopped.
         """
         self._reading = self._reading or asyncio.ensure_future(upstream.piece())
         piece = await asyncio.shield(self._reading)
@@ -173,7 +171,7 @@ class ProviderCall:
         return piece
 
     async def _read_on(self, upstream: Upstream) -> None:
-        """Read what the agent did not wait for; the end of a launch waits for nothing."""
+        """Read the rest of a response whose agent left, unless the launch is ending."""
         if self._launch.is_closing:
             return
         with suppress(UnreachableError, TimeoutError):
@@ -182,18 +180,18 @@ class ProviderCall:
                     await self._next(upstream)
 
     def _broke(self, cause: Cause) -> None:
-        """Blame the provider for an answer without its end, unless the agent brought that about."""
+        """Blame the provider for a truncated response, unless the agent caused it."""
         is_slow = self._waited_seconds > WAIT_SECONDS
         is_long = cause is Cause.IDLE and not self._is_streamed
-        if not (self._is_judged or self._meter.is_complete or is_slow or is_long):
+        if not (self._is_error or self._meter.is_complete or is_slow or is_long):
             self.failure = PROVIDER_UNAVAILABLE
 
-    def _judge(self, head: h11.Response) -> None:
-        """Decide what the status says.
+    def _check_status(self, head: h11.Response) -> None:
+        """Classify the response by its status.
 
         Raises:
-            KeyRefusedError: The key is not taken.
-            UnreachableError: It is an answer that is not passed on.
+            KeyRefusedError: The provider rejects the key.
+            UnreachableError: The response cannot be passed on.
         """
         status = head.status_code
         if status in _REDIRECTS:
@@ -206,10 +204,11 @@ class ProviderCall:
                 Cause.BROKEN,
             )
         self.failure = failure_of_status(status)
-        self._is_judged = status != OK
+        self._is_error = status != OK
         if status == OK:
             self._launch.update_relay(account.key_taken(self._launch.relay))
-        # A key that was taken may be refused for what is asked: nothing is final before a 401.
+        # A 403 with an accepted key may be about the request, such as a model it may not use; only
+        # a 401 is final.
         is_final = status != FORBIDDEN or not self._launch.relay.is_key_taken
         if self.failure == PROVIDER_AUTH and is_final:
             raise KeyRefusedError
@@ -229,7 +228,7 @@ class ProviderCall:
             async with asyncio.timeout(idle):
                 await self._exchange.send(piece)
         except TimeoutError:
-            raise CutError(f"The agent took nothing for {idle:g} seconds.", Cause.IDLE) from None
+            raise CutError(f"The agent did not read for {idle:g} seconds.", Cause.IDLE) from None
         finally:
             self._waited_seconds += self._gateway.monotonic() - began
 
@@ -237,12 +236,12 @@ class ProviderCall:
         failure = self.failure or self._meter.failure
         is_read = self._meter.is_complete and not self._meter.has_gap
         is_unbegun = bool(failure) and not self._meter.characters
-        is_counted = is_unbegun or self._is_judged or (is_read and not failure)
+        is_counted = is_unbegun or self._is_error or (is_read and not failure)
         usage = self._meter.usage if is_counted else self._estimate()
         return account.UsageEnd(usage, failure, not (is_counted or self._is_over))
 
     def _estimate(self) -> TokenUsage:
-        """Return the tokens of an answer whose end nobody read: hiding it is no way to save."""
+        """Estimate the tokens of an unfinished response, so that aborting it saves no budget."""
         seen = self._meter.usage
         if not self._has_answer:
             return seen
@@ -254,5 +253,5 @@ class ProviderCall:
 
 
 def _is_streamed(body: bytes) -> bool:
-    """Tell whether a body, as it was written here, asks for a stream of events."""
+    """Return whether a body, as serialised here, asks for a stream of events."""
     return b'"stream":true' in body and json.loads(body).get("stream") is True

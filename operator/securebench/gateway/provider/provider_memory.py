@@ -1,4 +1,4 @@
-"""Bounds for the requests of agents: bodies in memory at once, and tokens used at once."""
+"""Limit concurrent provider requests: bodies in memory, and tokens in flight."""
 
 from __future__ import annotations
 
@@ -11,21 +11,21 @@ from weakref import WeakKeyDictionary
 from securebench.gateway.server.launch import ServedLaunch
 
 BODIES_BYTES: Final = 64 * 1024**2
-"""Of all launches together; a decoded body takes several times its size for a moment."""
+"""Total over all launches; while it is decoded, a body briefly takes several times its size."""
 SMALL_BYTES: Final = 256 * 1024
-"""Judged at once, within a few milliseconds."""
+"""Bodies up to this size are processed in the event loop, within a few milliseconds."""
 
 Parameters = ParamSpec("Parameters")
 Result = TypeVar("Result")
 
 
 class Turn:
-    """Lets a launch begin its requests one after the other.
+    """Serialises the start of a launch's requests.
 
     Attributes:
-        reading: Held while a body is read. So a launch that sends slowly holds room for one body,
-            whatever it opens.
-        is_free: Cleared while the requests in flight may use up the launch's budget.
+        reading: Held while a body is read, so that a launch that sends slowly occupies memory for
+            only one body, however many connections it opens.
+        is_free: Cleared while the requests in flight might use up the launch's budget.
     """
 
     def __init__(self) -> None:
@@ -35,11 +35,11 @@ class Turn:
         self._reserved = 0
 
     def reserve(self, tokens: int, left: int | None) -> None:
-        """Note that requests in flight may use more tokens, or less.
+        """Adjust the tokens that requests in flight may use.
 
         Args:
             tokens: The change; negative at the end of a request.
-            left: Of the budget beside them, or None where there is none. With nothing left the
+            left: Remaining budget without them; None without a budget. When nothing is left, the
                 next request is refused, not delayed.
         """
         self._reserved += tokens
@@ -50,10 +50,10 @@ class Turn:
 
 
 class BodyMemory:
-    """Lets requests be read while there is room; first come, first served.
+    """A memory budget for request bodies, in first-come, first-served order.
 
     Args:
-        size_bytes: Room for all.
+        size_bytes: Total budget.
     """
 
     def __init__(self, size_bytes: int = BODIES_BYTES) -> None:
@@ -61,43 +61,36 @@ class BodyMemory:
         self._used = 0
         self._turn = asyncio.Lock()
         self._freed = asyncio.Event()
-        self._judging = asyncio.Lock()
+        self._processing = asyncio.Lock()
         self._turns: WeakKeyDictionary[ServedLaunch, Turn] = WeakKeyDictionary()
 
     def turn(self, launch: ServedLaunch) -> Turn:
-        """Return what orders the requests of a launch."""
+        """Return the turn that serialises the requests of a launch."""
         return self._turns.setdefault(launch, Turn())
 
     @asynccontextmanager
     async def reader(self, launch: ServedLaunch) -> AsyncIterator[None]:
-        """Wait until a launch may send its next request, whose body is read inside."""
+        """Wait until a launch may send its next request; read the body inside this context."""
         turn = self.turn(launch)
         async with turn.reading:
             await turn.is_free.wait()
             yield
 
-    async def judged(
+    async def process(
         self,
         size_bytes: int,
-        judge: Callable[Parameters, Result],
+        function: Callable[Parameters, Result],
         *arguments: Parameters.args,
         **named: Parameters.kwargs,
     ) -> Result:
-        """Return what a function makes of a body; large ones one after the other, beside the loop.
-
-        Args:
-            size_bytes: Of the body.
-            judge: Pure.
-            arguments: Of the function.
-            named: Of the function.
-        """
+        """Apply a pure function to a body; large bodies go to a thread, one at a time."""
         if size_bytes <= SMALL_BYTES:
-            return judge(*arguments, **named)
-        async with self._judging:
-            return await asyncio.to_thread(judge, *arguments, **named)
+            return function(*arguments, **named)
+        async with self._processing:
+            return await asyncio.to_thread(function, *arguments, **named)
 
     async def reserve(self, size_bytes: int) -> Reservation:
-        """Wait for room; what is larger than all of it has it alone."""
+        """Wait for memory; a body larger than the whole budget gets all of it."""
         size = min(size_bytes, self._size)
         async with self._turn:
             while self._used + size > self._size:
@@ -107,20 +100,20 @@ class BodyMemory:
         return Reservation(self, size)
 
     def free(self, size_bytes: int) -> None:
-        """Give reserved bytes back to the budget."""
+        """Return reserved bytes to the budget."""
         self._used -= size_bytes
         self._freed.set()
 
 
 class Reservation:
-    """Room for one body; ``release`` gives it back and may be called again."""
+    """Memory reserved for one body; ``release`` is idempotent."""
 
     def __init__(self, memory: BodyMemory, size_bytes: int) -> None:
         self._memory = memory
         self._size = size_bytes
 
     def release(self) -> None:
-        """Give the room back."""
+        """Return the memory to the budget."""
         size, self._size = self._size, 0
         if size:
             self._memory.free(size)

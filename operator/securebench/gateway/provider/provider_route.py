@@ -1,4 +1,4 @@
-"""The provider route: requests to the model provider's API, one after the other.
+"""The provider route: serve an agent's requests to the model provider's API in sequence.
 
 Source: providers 8; contract 11.4.
 """
@@ -30,7 +30,7 @@ from securebench.protocol.gateway import ProviderConfig
 from securebench.protocol.sidecar import Route
 
 BODY_SECONDS = 60.0
-"""For the body of one request, from the sidecar next door."""
+"""Time limit for the body of one request; it only comes from the sidecar."""
 
 _CAUSES = {
     RequestRefusal.NOT_RELAYED: Cause.PATH,
@@ -42,17 +42,17 @@ _OBSTACLES = {
     RequestRefusal.BUDGET: (
         "the budget of this task is used up; no further request is sent to the model"
     ),
-    RequestRefusal.KEY_REFUSED: "the model provider refuses the key of this run; tell who runs it",
+    RequestRefusal.KEY_REFUSED: "the model provider rejects the key of this run; tell the tester",
 }
 
 
 class RefusedCallError(SecureBenchError):
-    """A request that is not sent.
+    """A request that is not forwarded.
 
     Args:
-        refusal: How it is answered.
-        reason: For the agent.
-        kinds: What was asked for.
+        refusal: Determines the response.
+        reason: Message for the agent.
+        kinds: Kinds of hosted tools that it asked for.
     """
 
     def __init__(self, refusal: RequestRefusal, reason: str, kinds: tuple[str, ...] = ()) -> None:
@@ -62,12 +62,9 @@ class RefusedCallError(SecureBenchError):
 
 
 async def serve_provider(agent: AgentStream, launch: ServedLaunch, gateway: RunGateway) -> None:
-    """Serve an agent's connection until it ends; every request is counted and recorded.
+    """Serve an agent's connection until it ends; every request is counted and logged.
 
-    Args:
-        agent: Positioned after the preface; the caller closes it.
-        launch: Who asks.
-        gateway: What the routes share.
+    The stream is positioned after the preface; the caller closes it.
 
     Raises:
         OSError: The agent's connection broke.
@@ -84,14 +81,7 @@ async def serve_provider(agent: AgentStream, launch: ServedLaunch, gateway: RunG
 
 @dataclass(frozen=True)
 class ProviderConnection:
-    """An agent's connection and what it is served with.
-
-    Attributes:
-        agent: The connection; watched while the provider is asked.
-        launch: Who asks.
-        gateway: What the routes share.
-        config: Of the provider.
-    """
+    """An agent's connection to the provider route, with its launch and configuration."""
 
     agent: AgentStream
     launch: ServedLaunch
@@ -99,11 +89,11 @@ class ProviderConnection:
     config: ProviderConfig
 
     def refused(self, reason: RequestRefusal, kinds: tuple[str, ...] = ()) -> None:
-        """Count a request that is not sent."""
+        """Count a request that is not forwarded."""
         self.launch.update_relay(account.refused(self.launch.relay, reason, kinds))
 
     def failed(self, error: RefusedError | CutError) -> None:
-        """Count and record what is no request; a connection that was cut asked for nothing."""
+        """Log a malformed request, and count it; a connection that was cut had no request."""
         if isinstance(error, CutError):
             return
         self.refused(RequestRefusal.BAD_REQUEST)
@@ -116,7 +106,7 @@ class ProviderConnection:
 
 
 async def _serve_next(connection: ProviderConnection) -> bool:
-    """Serve one request; tell whether another may follow."""
+    """Serve one request; return whether another may follow."""
     before = connection.agent.bytes_up
     exchange = await receive_exchange(
         connection.agent, connection.gateway.config.limits.idle_seconds, connection.failed
@@ -125,12 +115,12 @@ async def _serve_next(connection: ProviderConnection) -> bool:
 
 
 class Request:
-    """One request of the agent, from its head to its line in the log.
+    """One request of the agent, from its head to its log line.
 
     Args:
-        exchange: The request, and where the answer goes.
-        connection: Where it came from.
-        bytes_before: Of the agent, before the head of the request.
+        exchange: The request and its response.
+        connection: The connection that it arrived on.
+        bytes_before: The agent's byte count before this request.
     """
 
     def __init__(
@@ -154,7 +144,7 @@ class Request:
         self._is_read = False
 
     async def serve(self) -> bool:
-        """Answer; tell whether another request may follow on the connection.
+        """Answer; return whether another request may follow on the connection.
 
         Raises:
             OSError: The agent's connection broke.
@@ -197,7 +187,7 @@ class Request:
                 room = await self._gateway.bodies.reserve(self._size())
                 request = await self._upstream_request()
             self._call = self._begun(request)
-            del request  # the call gives the body up as soon as it is sent
+            del request  # the call releases the body as soon as it is sent
             is_served = await _while_there(self._agent, self._call.run(room.release))
         except KeyRefusedError:
             self._verdict, self._reason = Verdict.ALLOWED, PROVIDER_AUTH
@@ -209,7 +199,7 @@ class Request:
         self._verdict = Verdict.ALLOWED
         self._reason = "" if is_served else Cause.BROKEN.value
         if not is_served:
-            raise ConnectionResetError("the agent left before its answer was complete")
+            raise ConnectionResetError("the agent left before its response was complete")
 
     def _size(self) -> int:
         limit = self._gateway.config.limits.request_bytes
@@ -218,11 +208,11 @@ class Request:
         )
 
     async def _upstream_request(self) -> UpstreamRequest:
-        """Read the request and make what is sent instead.
+        """Read the agent's request and build the one for the provider.
 
         Raises:
             RefusedCallError: It may not be sent.
-            CutError: It did not come in time.
+            CutError: It did not arrive in time.
         """
         raw = await self._raw()
         self._is_read = True
@@ -245,7 +235,7 @@ class Request:
                 return await self._exchange.whole_body(self._gateway.config.limits.request_bytes)
         except TimeoutError:
             raise CutError(
-                f"The body did not come within {BODY_SECONDS:g} seconds.", Cause.IDLE
+                f"The body did not arrive within {BODY_SECONDS:g} seconds.", Cause.IDLE
             ) from None
         except RefusedError as error:
             is_large = error.cause is Cause.TOO_LARGE
@@ -257,12 +247,12 @@ class Request:
         is_open = self._config.allow_external_tools
         close = provider.allow_hosted_tools if is_open else provider.strip_hosted_tools
         try:
-            return await self._gateway.bodies.judged(len(raw), relayed_body, raw, close)
+            return await self._gateway.bodies.process(len(raw), relayed_body, raw, close)
         except RefusedBodyError as error:
             raise RefusedCallError(RequestRefusal.BAD_REQUEST, error.reason, error.kinds) from error
 
     def _key(self) -> bytes:
-        """Return the provider's key as it is on the disk now.
+        """Read the provider's key from its file.
 
         Raises:
             RefusedCallError: There is none.
@@ -281,7 +271,7 @@ class Request:
             raise RefusedCallError(found, _OBSTACLES[found])
 
     def _begun(self, request: UpstreamRequest) -> ProviderCall:
-        """Count the request; nothing is awaited between the check of the budget and this."""
+        """Count the request. No await between the budget check and this, or requests would race."""
         self._check_obstacle()
         self._launch.update_relay(account.sent(self._launch.relay, self._model, self._kinds))
         return ProviderCall(request, self._exchange, self._launch, self._gateway)
@@ -295,7 +285,7 @@ class Request:
         await self._reply(error.refusal, error.reason)
 
     async def _reply(self, reason: RequestRefusal, message: str) -> None:
-        """Answer in the form of the provider; a request that was not read ends the connection."""
+        """Answer in the provider's error format; an unread request body ends the connection."""
         reply = self._provider.refusal(reason, f"securebench: {message}")
         headers = [
             (b"content-type", b"application/json"),
@@ -335,11 +325,11 @@ class Request:
 
 
 async def _while_there(agent: AgentStream, work: Coroutine[None, None, None]) -> bool:
-    """Do the work while the agent is there; tell whether it came to its end.
+    """Run the work until it ends or the agent disconnects; return whether it ended.
 
     Raises:
-        CutError: The launch's byte limit is reached by what the agent sends meanwhile.
-        Exception: What the work raises.
+        CutError: The agent sent data meanwhile that exceeds the launch's byte limit.
+        Exception: Whatever the work raises.
     """
     watching = asyncio.ensure_future(_has_left(agent))
     working = asyncio.ensure_future(work)
@@ -357,7 +347,7 @@ async def _while_there(agent: AgentStream, work: Coroutine[None, None, None]) ->
 
 
 async def _has_left(agent: AgentStream) -> bool:
-    """Return True when the agent ended the connection, False when it sends on."""
+    """Wait for the agent: return True if it closed the connection, False if it sent data."""
     try:
         data = await agent.read()
     except OSError:

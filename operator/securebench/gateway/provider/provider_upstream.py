@@ -1,4 +1,4 @@
-"""The provider's end of one request: a TLS connection of its own, never used again."""
+"""The connection to the provider: TLS, one per request, never reused."""
 
 from __future__ import annotations
 
@@ -18,14 +18,13 @@ from securebench.gateway.server.launch import ServedLaunch
 
 
 class UpstreamRequest(NamedTuple):
-    """What is sent.
+    """A request to the provider.
 
     Attributes:
-        provider: Whom it goes to.
         target: Path and query.
-        headers: With the key.
+        headers: Including the key.
         body: JSON.
-        key: The key alone.
+        key: The key alone, to mask it in the response.
     """
 
     provider: ProviderRules
@@ -36,11 +35,11 @@ class UpstreamRequest(NamedTuple):
 
 
 class Upstream:
-    """One request and its answer; whatever goes wrong there is an UnreachableError.
+    """One request to the provider and its response; every failure is an UnreachableError.
 
     Args:
-        stream: To the provider, after the handshake.
-        idle_seconds: Longest time without a byte.
+        stream: To the provider, after the TLS handshake.
+        idle_seconds: Maximum time without data.
     """
 
     def __init__(self, stream: Stream, idle_seconds: float) -> None:
@@ -51,7 +50,7 @@ class Upstream:
 
     @classmethod
     async def open(cls, gateway: RunGateway, launch: ServedLaunch, host: str) -> Upstream:
-        """Connect to the provider; the allow-list has no say in it, the address rule has.
+        """Connect to the provider; exempt from the allow-list but not from the address check.
 
         Raises:
             UnreachableError: No public address, no connection or no valid certificate.
@@ -68,7 +67,7 @@ class Upstream:
         """Send the request.
 
         Raises:
-            UnreachableError: The provider does not take it.
+            UnreachableError: The provider did not accept it.
         """
         async with self._guarded():
             await self._origin.start("POST", request.target, tuple(request.headers))
@@ -76,10 +75,10 @@ class Upstream:
             await self._origin.finish()
 
     async def head(self) -> h11.Response:
-        """Return the head of the final answer.
+        """Return the head of the final response.
 
         Raises:
-            UnreachableError: None came, or it is malformed.
+            UnreachableError: There was none, or it is malformed.
         """
         while True:
             async with self._guarded():
@@ -88,17 +87,17 @@ class Upstream:
                 return head
 
     async def piece(self) -> bytes | None:
-        """Return the next bytes of the answer's body as soon as they come, None at its end.
+        """Return the next bytes of the response's body as they arrive, None at its end.
 
         Raises:
-            UnreachableError: It ends too early, or nothing came for too long.
+            UnreachableError: It is truncated, or nothing arrived for too long.
         """
         self._body = self._body or self._origin.body()
         async with self._guarded():
             return await anext(self._body, None)
 
     async def close(self) -> None:
-        """Give the connection up; a request that is not answered yet is cancelled by it."""
+        """Close the connection, which cancels a request that is not answered yet."""
         await self._stream.close()
 
     @asynccontextmanager

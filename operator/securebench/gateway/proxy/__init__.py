@@ -1,1 +1,1 @@
-"""The proxy route: names, authorities, tunnels."""
+"""The proxy route: plain HTTP requests and CONNECT tunnels to allowed domains."""

@@ -1,7 +1,9 @@
-"""Targets of requests: what CONNECT and an absolute URL name, in one canonical form.
+"""Parse the target of CONNECT requests and absolute URLs into one canonical form.
 
-Source: contract 11.2 and 11.3; A-130 and A-135. What is no plain name in one of the
-spellings of the same name is refused, so that the list and the resolver never read different names.
+Anything but a plain host name is refused, so that the allow-list and the resolver can never see
+different names.
+
+Source: contract 11.2 and 11.3; A-130 and A-135.
 """
 
 from __future__ import annotations
@@ -17,7 +19,7 @@ from securebench.gateway.proxy.domains import canonical_host
 HTTP_PORT = 80
 HTTPS_PORT = 443
 PORTS = frozenset({HTTP_PORT, HTTPS_PORT})
-"""The only ones that a harness may reach."""
+"""The only ports that a harness may reach."""
 
 SCHEME = "http://"
 MAX_PORT = 65535
@@ -27,14 +29,14 @@ _VISIBLE = re.compile(r"[!-~]*")
 
 
 class Target(NamedTuple):
-    """Where a request wants to go: a canonical name, never an address, and port 80 or 443."""
+    """Target of a request: a canonical name, never an address, and port 80 or 443."""
 
     host: str
     port: int
 
 
 class UrlTarget(NamedTuple):
-    """Where a plain request wants to go, and what it asks for there.
+    """Target of a plain HTTP request.
 
     Attributes:
         target: Host and port.
@@ -46,44 +48,41 @@ class UrlTarget(NamedTuple):
 
 
 def connect_target(text: str) -> Target:
-    """Return the target of a CONNECT request; the port is 443 where none is given.
-
-    Args:
-        text: As it stands in the request.
+    """Parse the target of a CONNECT request; the default port is 443.
 
     Raises:
-        RefusedError: 400 for what is no name, 403 for an address or another port.
+        RefusedError: 400 if it is not a host name, 403 for an address or another port.
     """
     return _target(text, HTTPS_PORT)
 
 
 def host_target(text: str, port: int) -> Target:
-    """Return the target that a Host field names.
+    """Parse a Host header.
 
     Args:
-        text: The field's value.
-        port: Of the URL; meant where the field has none.
+        text: The header's value.
+        port: Port of the URL; the default if the header has none.
 
     Raises:
-        RefusedError: 400 for what is no name, 403 for an address or another port.
+        RefusedError: 400 if it is not a host name, 403 for an address or another port.
     """
     return _target(text, port)
 
 
 def url_target(text: str) -> UrlTarget:
-    """Return the target of a plain request; the port is 80 where none is given.
+    """Parse the target of a plain request; the default port is 80.
 
     Args:
-        text: The request's target, which must be an absolute http URL without user or fragment.
+        text: Must be an absolute http URL without user or fragment.
 
     Raises:
         RefusedError: 400 for anything else, 403 for an address or another port.
     """
     if text[: len(SCHEME)].lower() != SCHEME:
-        raise _bad("The proxy takes CONNECT and absolute http:// URLs only.")
+        raise _bad("The proxy accepts only CONNECT and absolute http:// URLs.")
     rest = text[len(SCHEME) :]
     if "#" in rest or not _VISIBLE.fullmatch(rest):
-        raise _bad("The URL has characters that no request target may have.")
+        raise _bad("The URL has characters that are invalid in a request target.")
     end = min((rest.find(sign) for sign in "/?" if sign in rest), default=len(rest))
     path = rest[end:]
     return UrlTarget(_target(rest[:end], HTTP_PORT), path if path.startswith("/") else f"/{path}")
@@ -95,7 +94,7 @@ def _target(text: str, default_port: int) -> Target:
     if _is_literal(name.strip("[]")) or (host is not None and _ends_in_number(host)):
         raise RefusedError("Addresses are not allowed, only names.", Cause.LITERAL)
     if host is None:
-        raise _bad("The target has no valid host name.")
+        raise _bad("The target is not a valid host name.")
     if port not in PORTS:
         raise RefusedError(f"Port {port} is not allowed, only 80 and 443.", Cause.PORT)
     return Target(host, port)
@@ -105,7 +104,7 @@ def _split(text: str, default_port: int) -> tuple[str, int]:
     if text.startswith("["):
         name, bracket, rest = text.partition("]")
         if not bracket or not _is_literal(name[1:]) or (rest and not rest.startswith(":")):
-            raise _bad("The target's brackets do not hold an address.")
+            raise _bad("The target's brackets do not contain an address.")
         return f"{name}]", _port(rest[1:]) if rest else default_port
     if _is_literal(text):
         return text, default_port

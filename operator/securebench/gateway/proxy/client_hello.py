@@ -1,4 +1,4 @@
-"""The server name in a TLS ClientHello, as its bytes come in.
+"""Extract the server name from a TLS ClientHello, incrementally.
 
 Source: RFC 8446 sections 4.1.2 and 5.1, RFC 6066 section 3; contract 11.3, threat A-131.
 """
@@ -9,13 +9,13 @@ from securebench.gateway.net.causes import Cause, RefusedError
 from securebench.gateway.proxy.domains import canonical_host
 
 MAX_HELLO_BYTES = 16 * 1024
-"""Of the handshake message; with post-quantum keys and tickets it has about 2 KB."""
+"""Limit on the handshake message; with post-quantum keys and tickets it has about 2 KB."""
 MAX_RECORDS = 64
-"""Over which a message may be split; one byte each would be work without end."""
+"""Limit on the records of one message; a peer could otherwise send one byte per record."""
 
 _HEADER_BYTES = 5
 _MESSAGE_HEADER_BYTES = 4
-"""Type and length."""
+"""Message type and length."""
 _HANDSHAKE = 22
 _CLIENT_HELLO = 1
 _MAJOR_VERSION = 3
@@ -23,11 +23,11 @@ _RANDOM_BYTES = 32
 _SERVER_NAME = 0
 _HOST_NAME = 0
 _ENCRYPTED_HELLO = frozenset({*range(0xFE08, 0xFE0E), 0xFFCE})
-"""encrypted_client_hello, its drafts, and encrypted_server_name before it."""
+"""encrypted_client_hello with its drafts, and the older encrypted_server_name."""
 
 
 class ClientHelloParser:
-    """Takes the first bytes of a TLS client until they name a server."""
+    """Parses the first bytes of a TLS client until the server name is known."""
 
     def __init__(self) -> None:
         self._records = bytearray()
@@ -35,16 +35,16 @@ class ClientHelloParser:
         self._count = 0
 
     def feed(self, data: bytes) -> str | None:
-        """Return the canonical server name, or None while the hello is not complete.
+        """Return the canonical server name, or None while the hello is incomplete.
 
-        What follows the hello is not looked at.
+        Bytes after the hello are ignored.
 
         Args:
-            data: The next bytes, in pieces of any size.
+            data: The next chunk, of any size.
 
         Raises:
-            RefusedError: It is no ClientHello within the bounds, it names no server, or it has an
-                encrypted part that may name another.
+            RefusedError: It is not a ClientHello within the bounds, it has no server name, or it
+                has an encrypted part that may name another server.
         """
         self._records += data
         while self._take_record():
@@ -82,7 +82,7 @@ class ClientHelloParser:
 
 
 class _Fields:
-    """Reads fields of a message one after the other."""
+    """Reads the fields of a message in sequence."""
 
     def __init__(self, data: bytes) -> None:
         self._data = data
@@ -144,8 +144,8 @@ def _host_name(extension: _Fields) -> str:
 
 
 def _no_hello() -> RefusedError:
-    return RefusedError("Tunnels carry TLS only: no valid ClientHello came.", Cause.NO_HELLO)
+    return RefusedError("Tunnels carry only TLS: there was no valid ClientHello.", Cause.NO_HELLO)
 
 
 def _no_name() -> RefusedError:
-    return RefusedError("The TLS ClientHello names no server.", Cause.NO_SERVER_NAME)
+    return RefusedError("The TLS ClientHello has no server name.", Cause.NO_SERVER_NAME)

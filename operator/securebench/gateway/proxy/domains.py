@@ -1,4 +1,4 @@
-"""Names of hosts: one canonical form, and what the tester lists (contract 11.1, 11.2)."""
+"""Canonical host names, and matching against allowed domains (contract 11.1, 11.2)."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from securebench.agents.allowed_domains import LABEL, MAX_DOMAIN_CHARACTERS
 
 
 def canonical_host(text: str) -> str | None:
-    """Return a host's name lower-cased and without one trailing dot, or None where it is no name.
+    """Return a host name in lower case without a trailing dot, or None if it is invalid.
 
-    Letters, digits and inner hyphens in labels of 1 to 63 characters, ASCII, 253 in all. Addresses
-    in dotted decimals have this form too; see ``authority``.
+    Valid are ASCII letters, digits and inner hyphens in labels of 1 to 63 characters, at most 253
+    in total. Dotted-decimal addresses have this form too; see ``authority``.
     """
     if not text.isascii():
         return None
@@ -22,10 +22,10 @@ def canonical_host(text: str) -> str | None:
 
 
 def is_listed(host: str, domains: Iterable[str]) -> bool:
-    """Tell whether a canonical host is one of the domains or below one.
+    """Return whether a canonical host is one of the domains or a subdomain of one.
 
     Args:
-        host: As of ``canonical_host``.
+        host: From ``canonical_host``.
         domains: Normalized entries of ``allowed_domains``.
     """
     return any(host == domain or host.endswith(f".{domain}") for domain in domains)

@@ -1,7 +1,7 @@
-"""Plain HTTP requests with an absolute URL (contract 11.3).
+"""Forward plain HTTP requests with an absolute URL (contract 11.3).
 
-Each request is decided on its own and has a connection to its origin of its own, so that nothing
-that is hidden in one can borrow what another was allowed. Redirects are the agent's business.
+Each request is checked separately and gets its own connection to the origin, so that a smuggled
+request cannot use what another was allowed. Following redirects is left to the agent.
 """
 
 from __future__ import annotations
@@ -55,14 +55,10 @@ Touch = Callable[[], None]
 
 @dataclass(frozen=True)
 class Forward:
-    """One request on its way.
+    """One forwarded request.
 
     Attributes:
-        exchange: Request and answer.
-        agent: Its connection.
-        launch: Who asks.
-        gateway: What the routes share.
-        entry: What the log will say.
+        entry: Its log entry in progress.
     """
 
     exchange: Exchange
@@ -72,7 +68,7 @@ class Forward:
     entry: RequestEntry
 
     async def serve(self) -> None:
-        """Answer the request and record it; whether another may follow, the exchange knows.
+        """Answer the request and log it; the exchange knows whether another may follow.
 
         Raises:
             OSError: The agent's connection broke.
@@ -99,7 +95,7 @@ class Forward:
         head = self.exchange.head
         self.entry.ask(head)
         if head.method not in METHODS:
-            message = "The proxy takes CONNECT, GET, HEAD, POST, PUT, PATCH and DELETE only."
+            message = "The proxy accepts only CONNECT, GET, HEAD, POST, PUT, PATCH and DELETE."
             raise RefusedError(message, Cause.METHOD, NOT_IMPLEMENTED)
         url = url_target(head.target)
         self.entry.understand(url)
@@ -111,7 +107,7 @@ class Forward:
         return url
 
     async def _answer(self, error: GatewayError) -> None:
-        """Answer with an error unless an answer has begun; then only the end can tell."""
+        """Respond with an error unless the response has begun; then just end the connection."""
         if self.exchange.status is None:
             status = getattr(error, "status", GATEWAY_TIMEOUT)
             with suppress(CutError):
@@ -132,7 +128,7 @@ class Forward:
             await self._switch(origin, stream)
 
     async def _upload(self, origin: OriginConnection, touch: Touch) -> None:
-        """Send the request's body; an origin that takes no more of it may still answer."""
+        """Send the request's body; an origin that stops reading it may still respond."""
         async for data in self.exchange.body():
             touch()
             try:
@@ -172,7 +168,7 @@ class Forward:
 async def _until_answered(
     up: Coroutine[object, object, None], down: Coroutine[object, object, None]
 ) -> None:
-    """Run both; the answer's end is the end of both, and so is a request that is malformed."""
+    """Run both; the end of the response, or a malformed request, ends both."""
     upload, download = asyncio.ensure_future(up), asyncio.ensure_future(down)
     try:
         await asyncio.wait((upload, download), return_when=asyncio.FIRST_COMPLETED)
@@ -186,7 +182,7 @@ async def _until_answered(
 
 
 def require_host(head: RequestHead, target: Target) -> None:
-    """Require that the request has one Host field, and that it names the target.
+    """Require that the request has exactly one Host header, and that it names the target.
 
     Raises:
         RefusedError: 400.
@@ -205,7 +201,7 @@ def require_host(head: RequestHead, target: Target) -> None:
 
 
 def origin_headers(head: RequestHead, target: Target) -> Headers:
-    """Return the headers of the request to the origin: Host and framing are made anew."""
+    """Return the headers for the origin, with new Host and framing headers."""
     made = {b"host", b"content-length"}
     kept = tuple(pair for pair in end_to_end(head.headers) if pair[0] not in made)
     port = "" if target.port == HTTP_PORT else f":{target.port}"
@@ -218,7 +214,7 @@ def origin_headers(head: RequestHead, target: Target) -> Headers:
 
 
 def answer_headers(answer: h11.Response) -> Headers:
-    """Return the headers of the answer to the agent; a length only where it is the framing."""
+    """Return the response headers for the agent; Content-Length only if it is the framing."""
     headers = end_to_end(answer.headers)
     is_other = header_values(tuple(answer.headers), b"transfer-encoding")
     if is_other or answer.status_code == NO_CONTENT:
@@ -227,7 +223,7 @@ def answer_headers(answer: h11.Response) -> Headers:
 
 
 def is_websocket(head: RequestHead) -> bool:
-    """Tell whether a request asks for a WebSocket; no other protocol may be switched to."""
+    """Return whether a request asks for a WebSocket, the only protocol upgrade allowed."""
     return (
         head.method == "GET"
         and head.version == HTTP_1_1
@@ -239,17 +235,19 @@ def is_websocket(head: RequestHead) -> bool:
 
 
 def switch_headers(head: RequestHead, answer: h11.InformationalResponse) -> Headers:
-    """Return the headers of a 101 answer to the agent.
+    """Return the headers of a 101 response to the agent.
 
     Raises:
-        UnreachableError: The origin did not understand the request as one for a WebSocket.
+        UnreachableError: The origin did not accept the upgrade to a WebSocket.
     """
     headers: Headers = tuple(answer.headers)
     key = b"".join(head.values(b"sec-websocket-key"))
     want = base64.b64encode(hashlib.sha1(key + WEBSOCKET_GUID, usedforsecurity=False).digest())
     accepted = header_values(headers, b"sec-websocket-accept")
     if words(headers, b"upgrade") != {b"websocket"} or accepted != [want]:
-        raise UnreachableError("The origin's switch is to no WebSocket.", Cause.BROKEN)
+        raise UnreachableError(
+            "The origin switched to something other than a WebSocket.", Cause.BROKEN
+        )
     return (*end_to_end(headers), *_UPGRADE)
 
 

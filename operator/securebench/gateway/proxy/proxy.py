@@ -1,4 +1,4 @@
-"""The proxy route: one request after the other, each decided anew (contract 11.3)."""
+"""The proxy route: serve requests in sequence, each checked separately (contract 11.3)."""
 
 from __future__ import annotations
 
@@ -17,12 +17,9 @@ from securebench.gateway.server.launch import ServedLaunch
 
 
 async def serve_proxy(agent: AgentStream, launch: ServedLaunch, gateway: RunGateway) -> None:
-    """Serve an agent's connection until it ends; every decision is recorded.
+    """Serve an agent's connection until it ends; every decision is logged.
 
-    Args:
-        agent: Positioned after the preface; the caller closes it.
-        launch: Who asks.
-        gateway: What the routes share.
+    The stream is positioned after the preface; the caller closes it.
 
     Raises:
         OSError: The agent's connection broke.
@@ -33,7 +30,7 @@ async def serve_proxy(agent: AgentStream, launch: ServedLaunch, gateway: RunGate
 
 
 async def _serve_next(agent: AgentStream, launch: ServedLaunch, gateway: RunGateway) -> bool:
-    """Serve one request; tell whether another may follow."""
+    """Serve one request; return whether another may follow."""
     entry = RequestEntry(agent, launch, gateway.monotonic)
     exchange = await receive_exchange(
         agent, gateway.config.limits.idle_seconds, partial(_record_failure, entry)
@@ -61,15 +58,17 @@ def _record_failure(entry: RequestEntry, error: RefusedError | CutError) -> None
 
 
 def require_plain_connect(head: RequestHead) -> None:
-    """Require that a CONNECT has no body, and no Host field that names another host.
+    """Require that a CONNECT has no body, and no Host header that names another host.
 
-    Clients of HTTP/1.0 send no Host field; some leave the port out of it.
+    HTTP/1.0 clients send no Host header; some clients omit its port.
 
     Raises:
-        RefusedError: 400; or what is wrong with the target itself.
+        RefusedError: 400, or the error of the target itself.
     """
     if head.has_body:
-        raise RefusedError("A CONNECT request has no body.", Cause.BAD_REQUEST, BAD_REQUEST)
+        raise RefusedError(
+            "A CONNECT request must not have a body.", Cause.BAD_REQUEST, BAD_REQUEST
+        )
     target = connect_target(head.target)
     for field in head.values(b"host"):
         if host_target(field.decode("latin-1"), HTTPS_PORT).host != target.host:

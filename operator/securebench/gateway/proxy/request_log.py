@@ -1,4 +1,4 @@
-"""What the log will say of one request of the proxy route, while it is served."""
+"""The log entry of a request on the proxy route, filled in while it is served."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from securebench.protocol.sidecar import Route
 
 
 class RequestEntry:
-    """A decision in the making; made before the request's first byte is read.
+    """A decision in progress; created before the request's first byte is read.
 
-    What is not told otherwise is recorded as cut by the end of the launch or of the gateway.
+    Unless another outcome is noted, it is logged as cut by the end of the launch or the gateway.
 
     Args:
-        agent: Counts the bytes.
-        launch: Takes the decision.
-        monotonic: Seconds of a clock that never goes back.
+        agent: Provides the byte counts.
+        launch: Logs the decision.
+        monotonic: Monotonic clock, in seconds.
     """
 
     def __init__(
@@ -42,19 +42,19 @@ class RequestEntry:
         self._is_begun = False
 
     def ask(self, head: RequestHead) -> None:
-        """Note a request as it was sent; a user name in its URL is left out."""
+        """Note the request as sent; a user name in its URL is omitted."""
         self._began = self._monotonic()
         self._method = head.method
         authority = head.target.partition("://")[2].partition("/")[0] or head.target
         self._host = authority.rpartition("@")[2]
 
     def understand(self, url: UrlTarget) -> None:
-        """Note where the request goes."""
+        """Note the parsed target."""
         self._host, self._port = url.target
         self._path = url.path
 
     def begin(self) -> None:
-        """Note that the origin is asked from now on."""
+        """Note that the request goes out to the origin."""
         self._is_begun = True
 
     def succeed(self) -> None:
@@ -62,11 +62,11 @@ class RequestEntry:
         self._verdict, self._reason = Verdict.ALLOWED, ""
 
     def break_off(self) -> None:
-        """Note that one side ended its connection."""
+        """Note that one side closed its connection."""
         self._verdict, self._reason = Verdict.ALLOWED, Cause.BROKEN.value
 
     def fail(self, error: GatewayError) -> None:
-        """Note what ended the request."""
+        """Note the error that ended the request."""
         self._reason = error.cause.value
         if not self._is_begun:
             self._verdict = Verdict.REFUSED
@@ -74,11 +74,7 @@ class RequestEntry:
             self._verdict = Verdict.ALLOWED
 
     def record(self, status: int | None) -> None:
-        """Give the decision to the launch.
-
-        Args:
-            status: Of the answer that the agent got, or None.
-        """
+        """Log the decision with the status that the agent got, or None."""
         decision = Decision(
             route=Route.PROXY,
             method=self._method,

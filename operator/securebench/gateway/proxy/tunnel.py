@@ -1,4 +1,4 @@
-"""CONNECT: bytes in both directions, after the TLS ClientHello named the same host."""
+"""CONNECT tunnels: copy bytes once the TLS ClientHello has named the same host."""
 
 from __future__ import annotations
 
@@ -23,17 +23,12 @@ async def serve_tunnel(
 ) -> None:
     """Answer a CONNECT and carry its tunnel until both sides have ended.
 
-    Every way it can go is answered and recorded here; the caller only closes the agent's stream.
-
-    Args:
-        agent: Positioned after the head of the request.
-        launch: Who asks.
-        gateway: What the routes share.
-        authority: The request's target, as it was sent.
-        early: What the agent sent behind the head already.
+    Every outcome is answered and logged here; the caller only closes the agent's stream, which is
+    positioned after the head of the request. ``authority`` is the request's target as sent, and
+    ``early`` what the agent sent right after the head.
 
     Raises:
-        OSError: The agent's connection broke before the tunnel was there.
+        OSError: The agent's connection broke before the tunnel was established.
     """
     tunnel = _Tunnel(agent, launch, gateway, authority)
     agent.unread(early)
@@ -44,7 +39,7 @@ async def serve_tunnel(
 
 
 class _Tunnel:
-    """One CONNECT and what becomes of it."""
+    """One CONNECT request and its outcome."""
 
     def __init__(
         self, agent: AgentStream, launch: ServedLaunch, gateway: RunGateway, authority: str
@@ -57,7 +52,7 @@ class _Tunnel:
         self._begun = gateway.monotonic()
         self._bytes = (agent.bytes_up, agent.bytes_down)
         self._status: int | None = None
-        # Holds until something else is known: the launch's end cancels the task anywhere.
+        # The default outcome: the end of the launch can cancel the task at any point.
         self._verdict = Verdict.CUT
         self._cause: Cause | None = Cause.CLOSED
 
@@ -97,18 +92,18 @@ class _Tunnel:
         await pump(self._agent, outside, self._gateway.config.limits.idle_seconds)
 
     async def _hello(self) -> bytes:
-        """Return the agent's first bytes, which hold a whole ClientHello for the target."""
+        """Return the agent's first bytes, which contain a whole ClientHello for the target."""
         reader, received, name = ClientHelloParser(), b"", None
         try:
             async with asyncio.timeout(self._gateway.config.limits.connect_seconds):
                 while name is None:
                     data = await self._agent.read()
                     if not data:
-                        raise RefusedError("No ClientHello came.", Cause.NO_HELLO)
+                        raise RefusedError("There was no ClientHello.", Cause.NO_HELLO)
                     received += data
                     name = reader.feed(data)
         except TimeoutError:
-            raise RefusedError("No ClientHello came in time.", Cause.NO_HELLO) from None
+            raise RefusedError("There was no ClientHello in time.", Cause.NO_HELLO) from None
         if name != self._target.host:
             raise RefusedError("The ClientHello names another host.", Cause.SNI_MISMATCH)
         return received
@@ -117,7 +112,7 @@ class _Tunnel:
         self._verdict, self._cause, self._status = verdict, cause, status
 
     def record(self, early_bytes: int) -> None:
-        """Write the decision down; called once, when all is over."""
+        """Log the decision; called once, at the end."""
         bytes_up, bytes_down = self._bytes
         self._launch.record(
             Decision(

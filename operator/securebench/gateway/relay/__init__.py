@@ -1,1 +1,1 @@
-"""What a launch may ask its model provider, and what the answers mean; pure."""
+"""Rules for requests to the model provider and for its responses; pure functions."""

@@ -1,4 +1,4 @@
-"""The sums of one launch, and what they allow; every step returns a new report."""
+"""Accounting of a launch's provider usage, and its budget; every step returns a new report."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from securebench.core.reasons import PROVIDER_AUTH
 from securebench.protocol.gateway import ProviderConfig, RelayReport
 
 KINDS: Final = 32
-"""Kinds of stripped tools that a report names; an agent may make up any number."""
+"""Maximum kinds of stripped tools in a report; an agent can invent any number."""
 
 MODELS: Final = 8
-"""Models that a report names; an honest launch has one or two."""
+"""Maximum models in a report; an honest launch has one or two."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,10 +22,10 @@ class UsageEnd:
     """How one request to the provider ended.
 
     Attributes:
-        usage: Tokens, as far as they are known.
-        failure: A reason of the provider, or empty.
-        is_abandoned: The agent left or the launch closed before the end: says nothing of the
-            provider unless it had failed by then.
+        usage: Tokens, as far as known.
+        failure: Provider failure as a failure_reason, or empty.
+        is_abandoned: Whether the agent left or the launch closed first; then it is no evidence
+            about the provider, unless the provider had failed by then.
     """
 
     usage: TokenUsage = field(default_factory=TokenUsage)
@@ -34,12 +34,13 @@ class UsageEnd:
 
 
 def obstacle(report: RelayReport, config: ProviderConfig) -> RequestRefusal | None:
-    """Return why the next request is not sent, or None.
+    """Return why the next request must not be sent, or None.
 
-    Requests are counted when they are sent, so concurrent ones never exceed their budget; those
-    that the provider failed are given back when they end. Tokens are known when answers end, so the
-    request that passes the bound is the last one begun before (``tokens_left``). A key that was
-    never taken is not tried again; one that was may have been refused for what was asked.
+    Requests are counted when they are sent, so concurrent ones never exceed the budget; those that
+    the provider failed are credited back when they end. Tokens are only known when a response ends,
+    so the last request that started within the budget may exceed it (``tokens_left``). A rejected
+    key is not tried again unless it was accepted before: then the rejection may have been about the
+    request.
     """
     if report.failure == PROVIDER_AUTH and not report.is_key_taken:
         return RequestRefusal.KEY_REFUSED
@@ -51,21 +52,21 @@ def obstacle(report: RelayReport, config: ProviderConfig) -> RequestRefusal | No
 
 
 def tokens_left(report: RelayReport, config: ProviderConfig) -> int | None:
-    """Return what is left of the budget when no request is in flight, None where there is none."""
+    """Return the budget that is left, ignoring requests in flight; None without a budget."""
     if config.max_tokens is None:
         return None
     return config.max_tokens - report.input_tokens - report.output_tokens
 
 
 def sent(report: RelayReport, model: str, stripped: tuple[str, ...] = ()) -> RelayReport:
-    """Count a request that goes to the provider now, and name the model that it asks."""
-    models = _joined(report.models, (model,), MODELS)
+    """Count a request that is being sent to the provider, and the model that it names."""
+    models = _union(report.models, (model,), MODELS)
     counted = replace(report, requests=report.requests + 1, models=models)
-    return _noted(counted, stripped)
+    return _with_stripped_tools(counted, stripped)
 
 
 def key_taken(report: RelayReport) -> RelayReport:
-    """Note that the provider took the key; it stays so whatever it answers later."""
+    """Note that the provider accepted the key; later rejections do not change that."""
     return replace(report, is_key_taken=True)
 
 
@@ -78,27 +79,27 @@ def refused(
         blocked=report.blocked + 1,
         budget_exhausted=report.budget_exhausted or reason is RequestRefusal.BUDGET,
     )
-    return _noted(counted, kinds)
+    return _with_stripped_tools(counted, kinds)
 
 
 def ended(report: RelayReport, end: UsageEnd) -> RelayReport:
-    """Add how a request ended; the failure is that of the latest one that came to an end."""
-    is_known = bool(end.failure) or not end.is_abandoned
+    """Add the result of a request; the report keeps the failure of the last one that ended."""
+    is_conclusive = bool(end.failure) or not end.is_abandoned
     return replace(
         report,
         input_tokens=report.input_tokens + end.usage.input_tokens,
         cached_tokens=report.cached_tokens + end.usage.cached_tokens,
         output_tokens=report.output_tokens + end.usage.output_tokens,
         failures=report.failures + bool(end.failure),
-        failure=end.failure if is_known else report.failure,
+        failure=end.failure if is_conclusive else report.failure,
     )
 
 
-def _noted(report: RelayReport, kinds: tuple[str, ...]) -> RelayReport:
-    return replace(report, stripped_tools=_joined(report.stripped_tools, kinds, KINDS))
+def _with_stripped_tools(report: RelayReport, kinds: tuple[str, ...]) -> RelayReport:
+    return replace(report, stripped_tools=_union(report.stripped_tools, kinds, KINDS))
 
 
-def _joined(known: tuple[str, ...], more: tuple[str, ...], most: int) -> tuple[str, ...]:
-    """Return all words sorted, without those that there is no room for."""
-    fresh = [word for word in more if word not in known]
-    return tuple(sorted({*known, *fresh[: most - len(known)]}))
+def _union(old: tuple[str, ...], new: tuple[str, ...], most: int) -> tuple[str, ...]:
+    """Return the sorted union, truncated to ``most`` entries."""
+    added = [item for item in new if item not in old]
+    return tuple(sorted({*old, *added[: most - len(old)]}))

@@ -1,4 +1,4 @@
-"""Headers are rebuilt in both directions: what is not listed does not pass."""
+"""Rebuild headers from allow-lists, in both directions."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ Headers = Iterable[tuple[bytes, bytes]]
 """Pairs of lower-case name and value, in the order of the message."""
 
 USER_AGENT: Final = b"securebench"
-"""The agent has no say in it: providers refuse or slow down some."""
+"""Replaces the agent's own: providers reject or throttle some user agents."""
 
-_ASKED: Final = frozenset({b"accept"})
-_ASKED_PREFIXES: Final = (b"x-stainless-",)
-"""Of the SDKs that most providers have."""
+_FORWARDED: Final = frozenset({b"accept"})
+_FORWARDED_PREFIXES: Final = (b"x-stainless-",)
+"""Sent by the SDKs of most providers."""
 _CHECKED: Final = frozenset({b"content-type", b"content-encoding"})
 """Not relayed, but must be unambiguous."""
 
-_ANSWERED: Final = frozenset(
+_RETURNED: Final = frozenset(
     {
         b"cache-control",
         b"content-type",
@@ -34,32 +34,34 @@ _ANSWERED: Final = frozenset(
         b"x-should-retry",
     }
 )
-_ANSWERED_PREFIXES: Final = (b"anthropic-ratelimit-", b"x-ratelimit-", b"openai-")
+_RETURNED_PREFIXES: Final = (b"anthropic-ratelimit-", b"x-ratelimit-", b"openai-")
 
 
 class RefusedHeadersError(SecureBenchError):
-    """The head of a request is ambiguous, or the body has a form that cannot be looked into."""
+    """The request's headers are ambiguous, or its body is encoded and cannot be inspected."""
 
 
 def upstream_headers(
     provider: ProviderRules, received: Headers, key: bytes, size_bytes: int
 ) -> list[tuple[bytes, bytes]]:
-    """Return the head of the request to the provider.
+    """Return the headers of the request to the provider.
 
     Args:
-        provider: Whom it goes to.
-        received: What the agent sent.
-        key: The real one; the agent's own is dropped.
-        size_bytes: Of the body that is sent.
+        provider: Defines the allow-list and the key header.
+        received: Headers of the agent.
+        key: The real key; the agent's dummy key is dropped.
+        size_bytes: Size of the body that is sent.
 
     Raises:
-        RefusedHeadersError: A header that counts stands there twice, or the body is compressed.
+        RefusedHeadersError: A relayed header occurs twice, or the body is compressed.
     """
-    pairs = [(name, value) for name, value in received if _is_asked(name, provider)]
+    pairs = [(name, value) for name, value in received if _is_forwarded(name, provider)]
     counts = Counter(name for name, _ in pairs)
     twice = sorted(name.decode("latin-1") for name, count in counts.items() if count > 1)
     if twice:
-        raise RefusedHeadersError(f"the header {twice[0]} stands twice in the request; send one")
+        raise RefusedHeadersError(
+            f"the header {twice[0]} occurs twice in the request; send it once"
+        )
     encoding = dict(pairs).get(b"content-encoding", b"identity").strip().lower()
     if encoding != b"identity":
         raise RefusedHeadersError("compressed request bodies are not relayed; send plain JSON")
@@ -76,18 +78,18 @@ def upstream_headers(
 
 
 def agent_headers(received: Headers) -> list[tuple[bytes, bytes]]:
-    """Return what the agent is told of the head of an answer, framing left out."""
+    """Return the response headers for the agent, without framing."""
     return [
         (name, value)
         for name, value in received
-        if name in _ANSWERED or name.startswith(_ANSWERED_PREFIXES)
+        if name in _RETURNED or name.startswith(_RETURNED_PREFIXES)
     ]
 
 
-def _is_asked(name: bytes, provider: ProviderRules) -> bool:
+def _is_forwarded(name: bytes, provider: ProviderRules) -> bool:
     return (
-        name in _ASKED
+        name in _FORWARDED
         or name in _CHECKED
         or name in provider.headers
-        or name.startswith((*_ASKED_PREFIXES, *provider.header_prefixes))
+        or name.startswith((*_FORWARDED_PREFIXES, *provider.header_prefixes))
     )

@@ -1,4 +1,4 @@
-"""The key never goes to the agent, whatever the provider sends back."""
+"""Mask the provider's key in responses, so that the agent never sees it."""
 
 from __future__ import annotations
 
@@ -6,14 +6,10 @@ from securebench.core.secret_forms import MINIMUM_BYTES, any_of, base64_forms, f
 
 
 class KeyMask:
-    """Replaces a key in a stream by a filler of the same length.
+    """Replaces a key in a stream with filler of the same length.
 
-    Found are the key itself and the characters of base64 that follow from the key alone, at each of
-    its three offsets. Pieces of the stream may end anywhere; only what may be the beginning of the
-    key is held back.
-
-    Args:
-        key: The provider's key.
+    It matches the key itself and its base64 encodings at all three offsets, as far as they depend
+    on the key alone. Chunks may end anywhere; only a possible beginning of the key is held back.
     """
 
     def __init__(self, key: bytes) -> None:
@@ -26,23 +22,23 @@ class KeyMask:
         """How often the key was replaced."""
 
     def feed(self, data: bytes) -> bytes:
-        """Return what may be passed on now."""
-        known = self.whole(self._held + data)
-        cut = len(known) - self._suspicious(known)
-        self._held = known[cut:]
-        return known[:cut]
+        """Return the bytes that can be passed on now."""
+        masked = self.whole(self._held + data)
+        cut = len(masked) - self._held_size(masked)
+        self._held = masked[cut:]
+        return masked[:cut]
 
     def rest(self) -> bytes:
-        """Return what was held back when nothing follows."""
+        """Return the bytes held back, at the end of the stream."""
         held, self._held = self._held, b""
         return held
 
     def whole(self, data: bytes) -> bytes:
-        """Return data that stands for itself, a header value for instance, without the key."""
-        known, count = self._pattern.subn(filled, data)
+        """Mask a complete piece of data, such as a header value."""
+        masked, count = self._pattern.subn(filled, data)
         self.found += count
-        return known
+        return masked
 
-    def _suspicious(self, data: bytes) -> int:
+    def _held_size(self, data: bytes) -> int:
         sizes = range(min(self._longest, len(data)), 0, -1)
         return next((size for size in sizes if data[-size:] in self._beginnings), 0)

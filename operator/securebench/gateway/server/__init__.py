@@ -1,1 +1,1 @@
-"""The gateway's server: admission, launches, decisions and what is written of them."""
+"""The gateway's server: admission, launches, and the log of decisions."""

@@ -1,7 +1,7 @@
-"""Who a connection is of: the sidecar's service account token, checked without a question.
+"""Authenticate sidecars by their service account token, verified offline.
 
-Source: A-143 and A-178. The token is a projected one: bound to its Pod and to the
-audience of this run's gateway, signed by the API server.
+The token is a projected one, signed by the API server and bound to its Pod and to the audience of
+this run's gateway. Source: A-143 and A-178.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ from securebench.protocol.gateway import GatewayConfig
 from securebench.protocol.messages import decode_object
 
 ALGORITHMS = frozenset({"ES256", "RS256"})
-"""What API servers sign with; every key is good for its own only."""
+"""Signature algorithms of API servers; each key is valid only for its own."""
 
 KEYS_SECONDS = 2.0
-"""Least time between two looks at the file of the keys."""
+"""Minimum time between two reads of the key file."""
 LEEWAY_SECONDS = 10.0
-"""Difference of the clocks of two nodes."""
+"""Tolerated clock skew between two nodes."""
 
 _POD_NAME = re.compile(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?")
 _UID = re.compile(r"[0-9A-Za-z-]{1,64}")
@@ -34,9 +34,9 @@ class Admission:
     """Checks launch tokens.
 
     Args:
-        config: Whose tokens are good here.
-        keys_file: JSON Web Key Set of the API server; read anew when a token has an unknown key.
-        monotonic: Seconds of a clock that never goes back.
+        config: Identifies the run and its service account.
+        keys_file: JSON Web Key Set of the API server; read again when a token has an unknown key.
+        monotonic: Monotonic clock, in seconds.
     """
 
     def __init__(
@@ -52,7 +52,7 @@ class Admission:
         self._read_at: float | None = None
 
     def identity(self, token: str) -> Identity:
-        """Return the Pod that a token was made for.
+        """Return the Pod that a token was issued to.
 
         Raises:
             RefusedError: It is not a valid token of a harness Pod of this run.
@@ -110,7 +110,7 @@ class Admission:
 
 
 def _read_keys(path: Path) -> dict[str, jwt.PyJWK]:
-    """Return the usable keys by name; none while the file is missing or unreadable."""
+    """Return the usable keys by key id; none while the file is missing or unreadable."""
     try:
         entries = decode_object(path.read_bytes()).get("keys")
     except (OSError, ValueError):
@@ -135,4 +135,4 @@ def _section(claims: Mapping[str, object], name: str) -> Mapping[str, object]:
 
 
 def _refused() -> RefusedError:
-    return RefusedError("The token is not one of a harness Pod of this run.", Cause.TOKEN)
+    return RefusedError("The token does not belong to a harness Pod of this run.", Cause.TOKEN)

@@ -1,4 +1,4 @@
-"""What the routes of a gateway share."""
+"""State shared by the routes of a gateway."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from securebench.gateway.server.launch import ServedLaunch
 from securebench.protocol.gateway import GatewayConfig
 
 KEY_BYTES = 4096
-"""Most that a provider's key has."""
+"""Maximum size of a provider's key."""
 
 
 @dataclass
@@ -30,12 +30,12 @@ class RunGateway:
     """The gateway of a run.
 
     Attributes:
-        config: What the operator said.
-        dialer: Resolves names that agents ask for, checks addresses, connects.
-        provider_dialer: The same for the provider's name, with a resolver of its own.
-        clock: Time of the log.
-        monotonic: Seconds of a clock that never goes back, for durations.
-        bodies: Room for what agents send to the provider.
+        config: Written by the operator.
+        dialer: Connects to hosts that agents ask for.
+        provider_dialer: Connects to the provider, with a resolver of its own.
+        clock: Wall clock, for the log.
+        monotonic: Monotonic clock in seconds, for durations.
+        bodies: Memory budget for request bodies to the provider.
     """
 
     config: GatewayConfig
@@ -46,15 +46,15 @@ class RunGateway:
     bodies: BodyMemory = field(default_factory=BodyMemory)
 
     def is_listed(self, host: str) -> bool:
-        """Tell whether the tester lists a canonical host or a parent of it."""
+        """Return whether a canonical host or a parent domain is on the allow-list."""
         return is_listed(host, self.config.domains)
 
     async def dial(self, launch: ServedLaunch, host: str, port: int) -> Stream:
         """Resolve a name once, check all its addresses and connect to one of them.
 
         Args:
-            launch: Who asks; look-ups are shared fairly among launches.
-            host: Canonical name; whether it is listed was decided before.
+            launch: Its limit on concurrent look-ups applies, so that launches share them fairly.
+            host: Canonical name; the caller has checked the allow-list.
             port: Of the target.
 
         Raises:
@@ -64,23 +64,21 @@ class RunGateway:
         return await self.dialer.dial(launch.lookups, host, port, None)
 
     async def dial_provider(self, launch: ServedLaunch, host: str) -> Stream:
-        """Connect to the provider over TLS, with a certificate of its host.
+        """Connect to the provider over TLS and require a valid certificate for its host.
 
-        Args:
-            launch: Who asks; what it looks up elsewhere does not count.
-            host: Of the provider.
+        The launch's look-ups for other hosts do not count here.
 
         Raises:
             RefusedError: 403, an address of the name is not public.
             UnreachableError: 502, no address, no connection or no valid certificate.
-            OSError: As of ``provider_tls``.
+            OSError: See ``provider_tls``.
         """
         return await self.provider_dialer.dial(
             launch.provider_lookups, host, HTTPS_PORT, self.provider_tls
         )
 
     def provider_key(self) -> str:
-        """Return the provider's key as it is on the disk now: a Secret can be renewed.
+        """Read the provider's key from its file each time, because a Secret can be renewed.
 
         Raises:
             ConfigError: There is no provider, or no usable key in its file.
@@ -94,17 +92,15 @@ class RunGateway:
         except (OSError, ValueError):
             key = ""
         if not key or len(key) > KEY_BYTES or not key.isprintable():
-            raise ConfigError(
-                f"the file with the key of provider {provider.name} has no usable key"
-            )
+            raise ConfigError(f"the key file of provider {provider.name} has no usable key")
         return key
 
     @cached_property
     def provider_tls(self) -> ssl.SSLContext:
-        """TLS towards the provider: the public authorities and those of the configuration.
+        """TLS context for the provider: the public CAs and those of the configuration.
 
         Raises:
-            OSError: The file of the authorities is missing or holds no certificate.
+            OSError: The CA file is missing or contains no certificate.
         """
         context = ssl.create_default_context(cafile=certifi.where())
         context.minimum_version = ssl.TLSVersion.TLSv1_2

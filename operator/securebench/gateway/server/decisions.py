@@ -1,4 +1,4 @@
-"""The log of a launch's decisions: one JSON line each, bounded, never with a secret in it."""
+"""The log of a launch's decisions: one bounded JSON line each, never with a secret."""
 
 from __future__ import annotations
 
@@ -13,38 +13,36 @@ HOST_CHARACTERS = 253
 PATH_CHARACTERS = 512
 METHOD_CHARACTERS = 32
 STRIPPED_KINDS = 16
-"""What is kept of what the agent wrote."""
+"""Limits on text that comes from the agent."""
 
 
 class Verdict(StrEnum):
-    """What the gateway did."""
+    """The decision of the gateway."""
 
     ALLOWED = "allowed"
     REFUSED = "refused"
-    """Nothing of the agent's went out for it."""
+    """Nothing that the agent sent left the gateway."""
     CUT = "cut"
-    """Allowed, and ended by the gateway."""
+    """Allowed, then cut by the gateway."""
 
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """One connection or request and what became of it, written when it has ended.
+    """The decision on one connection or request, logged when it has ended.
 
     Attributes:
-        route: Which of the two egress routes.
-        method: Of HTTP; ``CONNECT`` for a tunnel.
-        host: As the agent asked for it.
-        port: 0 where none was understood.
-        verdict: What the gateway did.
+        method: HTTP method; ``CONNECT`` for a tunnel.
+        host: As the agent wrote it.
+        port: 0 if it could not be parsed.
         reason: A ``Cause``, or empty.
         path: Without the query; empty for tunnels.
         bytes_up: From the agent.
         bytes_down: To the agent.
         seconds: From the request to its end.
-        status: Of the answer that the agent got, or None.
-        tokens: Input and output of a request that went to the model provider, else None.
-        stripped: Kinds of what was taken out of such a request, or why it was refused.
-        echoes: How often the provider's answer had the key in it.
+        status: HTTP status that the agent got, or None.
+        tokens: Input and output tokens of a request to the model provider, else None.
+        stripped: Kinds of tools stripped from such a request, or why it was refused.
+        echoes: How often the provider's response contained the key.
     """
 
     route: Route
@@ -64,10 +62,10 @@ class Decision:
 
 
 def line_of(decision: Decision, at: float) -> bytes:
-    """Return the line of a decision; ASCII only, so that nothing in it moves a terminal's cursor.
+    """Encode a decision as one line; ASCII only, so that it cannot hold terminal escapes.
 
     Args:
-        decision: What happened.
+        decision: To be logged.
         at: Seconds since the epoch.
     """
     entry: dict[str, object] = {

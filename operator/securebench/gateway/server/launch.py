@@ -1,4 +1,4 @@
-"""A launch that a gateway serves: who it is, what it used, what is to be written down of it."""
+"""A launch that a gateway serves: identity, usage, and changes not yet on disk."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ from securebench.protocol.gateway import GatewayLimits, LaunchReport, RelayRepor
 from securebench.protocol.sidecar import Route
 
 LOOKUPS = 4
-"""Names that one launch may have in the resolver at once, so that slow ones delay nobody else."""
+"""Maximum concurrent look-ups of one launch, so that slow names do not delay other launches."""
 
 BURST_SECONDS = 4.0
-"""A burst of new connections is what the sustained rate allows in this time (GatewayLimits)."""
+"""The burst of new connections is the sustained rate times this (GatewayLimits)."""
 
 
 @dataclass(frozen=True, slots=True)
 class Identity:
-    """The Pod that a launch token was made for.
+    """The Pod that a launch token was issued to.
 
     Attributes:
-        pod: Name; a DNS-1123 label, so a safe file name.
+        pod: Name; a DNS-1123 label and therefore a safe file name.
         uid: Of the Pod.
     """
 
@@ -35,11 +35,11 @@ class Identity:
 
 
 class Changes(NamedTuple):
-    """What the disk does not have yet.
+    """Changes that are not on disk yet.
 
     Attributes:
-        report: To replace the one there.
-        lines: To append to the log.
+        report: Replaces the report.
+        lines: To be appended to the log.
     """
 
     report: LaunchReport
@@ -47,22 +47,22 @@ class Changes(NamedTuple):
 
 
 class ServedLaunch:
-    """One harness Pod and everything that is counted for it.
+    """One harness Pod and its usage.
 
     Args:
-        report: What is known of it so far.
-        limits: Bounds of a launch.
-        clock: Time of the log.
-        log_lines: Lines that its log has already.
+        report: Usage so far.
+        limits: Limits of a launch.
+        clock: Wall clock, for the log.
+        log_lines: Number of lines already in its log.
 
     Attributes:
         identity: Its Pod.
-        lookups: Names that it may have in the resolver at once.
-        provider_lookups: The same for its provider's name, so that the agent's names, which may be
+        lookups: Limits its concurrent look-ups.
+        provider_lookups: The same for the provider's name, so that an agent's names, which may be
             slow on purpose, never look like an outage of the provider.
-        bucket: Rate of its new connections.
-        connections: Tasks that serve it now.
-        is_closing: Whether its harness has ended; then nothing new is served.
+        bucket: Rate limit on new connections.
+        connections: Tasks that serve its open connections.
+        is_closing: Whether its harness has ended; new connections are refused then.
     """
 
     def __init__(
@@ -84,29 +84,29 @@ class ServedLaunch:
 
     @property
     def report(self) -> LaunchReport:
-        """What is known now."""
+        """The current report."""
         return self._report
 
     @property
     def relay(self) -> RelayReport:
-        """What the launch asked its model provider so far."""
+        """The launch's use of its model provider so far."""
         return self._report.relay or RelayReport()
 
     def update_relay(self, relay: RelayReport) -> None:
-        """Replace what is known of the launch's use of its provider."""
+        """Replace the provider part of the report."""
         self._change(replace(self._report, relay=relay))
 
     @property
     def bytes_left(self) -> int:
-        """What the launch may still send and receive; never negative."""
+        """Bytes that the launch may still send and receive; never negative."""
         used = self._report.bytes_up + self._report.bytes_down
         return max(0, self._limits.bytes - used)
 
     def count_up(self, size_bytes: int) -> None:
-        """Count bytes of the agent.
+        """Count bytes from the agent.
 
         Raises:
-            CutError: They are more than is left.
+            CutError: The byte limit is exceeded.
         """
         self._require(size_bytes)
         self._change(replace(self._report, bytes_up=self._report.bytes_up + size_bytes))
@@ -115,16 +115,16 @@ class ServedLaunch:
         """Count bytes to the agent.
 
         Raises:
-            CutError: They are more than is left; they must not be sent.
+            CutError: The byte limit is exceeded; the bytes must not be sent.
         """
         self._require(size_bytes)
         self._change(replace(self._report, bytes_down=self._report.bytes_down + size_bytes))
 
     def record(self, decision: Decision) -> None:
-        """Count a decision and keep its line for the log, within the bound of lines.
+        """Count a decision and queue its log line, up to the maximum number of lines.
 
-        ``requests`` and ``blocked`` of the report count the proxy route only; the relay keeps its
-        own numbers.
+        ``requests`` and ``blocked`` of the report count only the proxy route; the relay has its
+        own counters.
         """
         report = self._report
         if decision.route is Route.PROXY:
@@ -145,21 +145,21 @@ class ServedLaunch:
         """Bind the launch to the address of its Pod.
 
         Raises:
-            RefusedError: It was seen at another address.
+            RefusedError: It was seen at another address before.
         """
         if not self._report.address:
             self._change(replace(self._report, address=address))
         elif self._report.address != address:
             raise RefusedError(
-                f"Pod {self.identity.pod} is at another address than before.", Cause.ADDRESS
+                f"Pod {self.identity.pod} has a different address than before.", Cause.ADDRESS
             )
 
     def end(self) -> None:
-        """Mark the launch as closed; its numbers are final when no connection is left."""
+        """Mark the launch as closed; its report is final once no connection is left."""
         self._change(replace(self._report, closed=True))
 
     def take_changes(self) -> Changes | None:
-        """Return report and log lines that the disk does not have, or None."""
+        """Return the report and log lines that are not on disk yet, or None."""
         if not self._is_dirty:
             return None
         lines, self._pending = b"".join(self._pending), []
@@ -167,7 +167,7 @@ class ServedLaunch:
         return Changes(self._report, lines)
 
     def put_back(self, lines: bytes) -> None:
-        """Keep lines that the disk did not take."""
+        """Requeue log lines that could not be written."""
         self._pending.insert(0, lines)
         self._is_dirty = True
 

@@ -1,4 +1,4 @@
-"""Reports and logs of launches on the volume."""
+"""Read and write the reports and logs of launches on the volume."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ LOG = ".jsonl"
 
 
 class KeptLaunch(NamedTuple):
-    """What the disk has of a launch.
+    """A launch as it is on disk.
 
     Attributes:
-        report: As it was written last.
-        log_lines: Whole lines in its log.
+        report: Its last report.
+        log_lines: Number of complete lines in its log.
     """
 
     report: LaunchReport
@@ -27,20 +27,20 @@ class KeptLaunch(NamedTuple):
 
 
 def read_launches(folder: Path) -> list[KeptLaunch]:
-    """Return all launches of the folder in the order of their names; cut log lines are removed.
+    """Read all launches of a folder, ordered by name; truncated log lines are removed.
 
     Raises:
         StorageError: A report is damaged.
-        OSError: The volume did not do what was asked.
+        OSError: The volume failed.
     """
     return [_kept(path) for path in sorted(folder.glob(f"*{REPORT}"))]
 
 
 def write_launch(folder: Path, report: LaunchReport, lines: bytes) -> None:
-    """Append to a launch's log, then replace its report; both are on the disk on return.
+    """Append to a launch's log, then replace its report; both are synced on return.
 
     Raises:
-        OSError: The volume did not take it.
+        OSError: The write failed.
     """
     if lines:
         _append(folder / (report.pod + LOG), lines)
@@ -48,7 +48,7 @@ def write_launch(folder: Path, report: LaunchReport, lines: bytes) -> None:
 
 
 def _append(path: Path, lines: bytes) -> None:
-    """Append all or nothing, so that lines that are put back stand there once."""
+    """Append all or nothing, so that requeued lines are never written twice."""
     with path.open("ab") as file:
         before = file.tell()
         try:
@@ -66,11 +66,11 @@ def _kept(path: Path) -> KeptLaunch:
         report = decode(LaunchReport, path.read_bytes())
     except ValueError as error:
         raise StorageError(
-            f"the launch report {path.name} is damaged: {error}; remove the run's gateway Pod and"
-            " this file to begin the launch's numbers anew"
+            f"the launch report {path.name} is damaged: {error}; delete the run's gateway Pod and"
+            " this file to restart the launch's counters"
         ) from None
     if report.pod + REPORT != path.name:
-        raise StorageError(f"the launch report {path.name} is of Pod {report.pod}")
+        raise StorageError(f"the launch report {path.name} belongs to Pod {report.pod}")
     return KeptLaunch(report, _whole_lines(path.with_suffix(LOG)))
 
 

@@ -1,4 +1,4 @@
-"""All launches that a gateway has seen, and the writing down of what they did."""
+"""All launches that a gateway has seen, persisted periodically."""
 
 from __future__ import annotations
 
@@ -17,20 +17,20 @@ from securebench.protocol.gateway import GatewayConfig, LaunchReport, RelayRepor
 logger = logging.getLogger(__name__)
 
 FLUSH_SECONDS = 2.0
-"""What a launch did is on the disk so long after it did it, or before its CLOSE is answered."""
+"""Interval between flushes; the answer to ``close`` also waits for a flush."""
 
 
 class Launches:
     """The launches of a run.
 
     Args:
-        folder: Where reports and logs are kept; what stands there is taken up again.
-        config: Bounds of each, and whether there is a provider to report on.
-        clock: Time of the logs.
+        folder: Holds reports and logs; existing ones are loaded.
+        config: Limits of each launch, and whether there is a provider to report on.
+        clock: Wall clock, for the logs.
 
     Raises:
         StorageError: A report is damaged.
-        OSError: The volume did not do what was asked.
+        OSError: The volume failed.
     """
 
     def __init__(self, folder: Path, config: GatewayConfig, clock: Clock) -> None:
@@ -47,7 +47,7 @@ class Launches:
         }
 
     def of(self, identity: Identity) -> ServedLaunch:
-        """Return the launch of a Pod, a new one where the Pod was not seen before.
+        """Return the launch of a Pod; a new one on its first connection.
 
         Raises:
             RefusedError: Another Pod had this name.
@@ -61,12 +61,13 @@ class Launches:
         return launch
 
     async def flush(self, launch: ServedLaunch) -> None:
-        """Return when the disk has all that the launch did so far.
+        """Persist all changes of a launch.
 
         Raises:
-            OSError: The volume did not take it; it is kept for the next time.
+            OSError: The write failed; the changes are kept for the next flush.
         """
-        # A thread that writes cannot be stopped: a cut flush still ends before the next one begins.
+        # A writing thread cannot be cancelled, so a cancelled flush still holds the lock until it
+        # ends.
         task = asyncio.create_task(self._write(launch))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
@@ -84,15 +85,15 @@ class Launches:
                 raise
 
     async def flush_all(self) -> None:
-        """Write down what all launches did; what the volume does not take is reported and kept."""
+        """Persist all launches; failures are logged, and the changes kept for the next flush."""
         for launch in list(self._all.values()):
             try:
                 await self.flush(launch)
             except OSError as error:
-                logger.error("cannot write down launch %s: %s", launch.identity.pod, error)  # noqa: TRY400 - expected
+                logger.error("cannot persist launch %s: %s", launch.identity.pod, error)  # noqa: TRY400 - expected
 
     async def keep_flushing(self) -> None:
-        """Write everything down again and again, until cancelled."""
+        """Flush all launches periodically, until cancelled."""
         while True:
             await asyncio.sleep(FLUSH_SECONDS)
             await self.flush_all()

@@ -1,4 +1,4 @@
-"""Takes the sidecars' connections: preface, admission, limits, then the route."""
+"""Accept connections of sidecars: preface, admission, limits, then the route's handler."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ Handler = Callable[[AgentStream, ServedLaunch, RunGateway], Awaitable[None]]
 """Serves one connection of a route."""
 
 PREFACE_SECONDS = 5.0
-"""For the sidecar's first line."""
+"""Time limit for the sidecar's first line."""
 REFUSAL_SECONDS = 0.5
-"""What a refused connection waits for its answer: nobody asks in a tight loop."""
-STRANGERS = 64
-"""Connections of one address that nothing is known of yet."""
+"""Delay before a refusal is sent, so that clients do not retry in a tight loop."""
+UNAUTHENTICATED_CONNECTIONS = 64
+"""Maximum unauthenticated connections of one address."""
 
 
 class Preface(NamedTuple):
@@ -39,10 +39,9 @@ class Server:
     """Serves the connections of a run.
 
     Args:
-        gateway: What the routes share.
-        admission: Checks tokens.
-        launches: All that were seen.
-        routes: Ways out that the run has.
+        admission: Authenticates connections.
+        launches: All launches of the run.
+        routes: Handlers of the routes that the run has.
     """
 
     def __init__(
@@ -57,7 +56,7 @@ class Server:
         self._launches = launches
         self._routes = routes
         self._open: set[asyncio.Task[None]] = set()
-        self._strangers: Counter[str] = Counter()
+        self._unauthenticated: Counter[str] = Counter()
 
     def connected(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         """Serve one connection to its end and close it; for ``asyncio.start_server``."""
@@ -66,40 +65,40 @@ class Server:
             return
         task = asyncio.create_task(self._connected(reader, writer))
         self._open.add(task)
-        task.add_done_callback(partial(self._gone, writer))
+        task.add_done_callback(partial(self._connection_done, writer))
 
     async def end(self) -> None:
-        """Cut all connections and return when each is recorded."""
+        """Close all connections and return once each is logged."""
         await _cut(self._open)
 
-    def _gone(self, writer: asyncio.StreamWriter, task: asyncio.Task[None]) -> None:
+    def _connection_done(self, writer: asyncio.StreamWriter, task: asyncio.Task[None]) -> None:
         self._open.discard(task)
-        writer.close()  # a task that was cut before it began did not
+        writer.close()  # a task that was cancelled before it started did not
 
     async def _connected(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         stream = SocketStream(reader, writer)
         try:
             address = _peer(writer)
-            if self._strangers[address] < STRANGERS:
+            if self._unauthenticated[address] < UNAUTHENTICATED_CONNECTIONS:
                 await self._serve(reader, stream, address)
         except (GatewayError, OSError):
-            pass  # recorded where it was decided, or the connection is gone
+            pass  # already logged where it was decided, or the connection is gone
         finally:
             await stream.close()
 
     async def _serve(
         self, reader: asyncio.StreamReader, stream: SocketStream, address: str
     ) -> None:
-        # Until it is served, also while it waits for a refusal, a connection is a stranger's: so
-        # one Pod never takes the room of the others.
-        self._strangers[address] += 1
+        # A connection counts as unauthenticated until it is served or its refusal was sent, so that
+        # one Pod cannot use up the connections of the others.
+        self._unauthenticated[address] += 1
         try:
             preface, launch = await self._admitted(reader, address)
         except RefusedError as error:
             await _refuse(stream, error.cause)
             return
         finally:
-            self._strangers -= Counter([address])
+            self._unauthenticated -= Counter([address])
         if preface.route is Route.CLOSE:
             await self._close(launch, stream)
             return
@@ -121,7 +120,7 @@ class Server:
         return preface, launch
 
     def _require_room(self, route: Route, launch: ServedLaunch) -> None:
-        """Refuse what the launch may not open; in its log, unless its numbers are final."""
+        """Refuse a connection beyond the launch's limits; log it unless the report is final."""
         cause = self._problem(route, launch)
         if cause is None:
             return
@@ -144,7 +143,7 @@ class Server:
         await self._routes[route](AgentStream(stream, launch), launch, self._gateway)
 
     async def _close(self, launch: ServedLaunch, stream: SocketStream) -> None:
-        """End a launch: cut what is open, write all down, answer; may be asked for again."""
+        """End a launch: close its connections, flush, answer; idempotent."""
         launch.is_closing = True
         await _cut(launch.connections)
         launch.end()
@@ -160,7 +159,7 @@ async def _preface(reader: asyncio.StreamReader) -> Preface:
             return Preface(Route(route), token)
     except (ValueError, EOFError, asyncio.LimitOverrunError):
         pass
-    raise RefusedError("The connection does not begin as a sidecar's does.", Cause.BAD_REQUEST)
+    raise RefusedError("The connection does not begin with a sidecar's preface.", Cause.BAD_REQUEST)
 
 
 async def _refuse(stream: SocketStream, cause: Cause) -> None:
@@ -178,7 +177,7 @@ async def _cut(tasks: set[asyncio.Task[None]]) -> None:
 def _peer(writer: asyncio.StreamWriter) -> str:
     name = writer.get_extra_info("peername")
     if name is None:
-        raise ConnectionResetError("the connection has no peer any more")
+        raise ConnectionResetError("the peer is gone")
     return str(name[0])
 
 

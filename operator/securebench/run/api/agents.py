@@ -1,4 +1,4 @@
-"""Harness types as a type of the API: the names of the registry, whoever is registered."""
+"""The harness type of the API: an enum of the registered agents."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from securebench.agents.registry import AGENTS, cli_agents
 
 
 @dataclass(frozen=True, slots=True)
-class _Known:
-    """The text is the name of an agent."""
+class _RegisteredAgent:
+    """Validates that a string names a registered agent."""
 
     @staticmethod
     def _check(value: str) -> str:
@@ -35,30 +35,31 @@ class _Known:
         return {**handler(schema), "enum": list(AGENTS)}
 
 
-HarnessType = Annotated[str, _Known()]
+HarnessType = Annotated[str, _RegisteredAgent()]
 """What produces the candidates."""
 
 
 def with_provider() -> tuple[str, ...]:
-    """Return the harness types that work with a model provider, sorted."""
+    """Return the harness types that need a model provider, sorted."""
     return tuple(sorted(name for name, _ in cli_agents()))
 
 
 def provider_fits() -> str:
-    """Return what is said of a provider that a harness type has no use for."""
+    """Return the error message for a provider that the harness type does not use."""
     return f"provider belongs to harness types {_listed()} only"
 
 
 def provider_needed() -> str:
-    """Return what is said where a harness type lacks its provider."""
+    """Return the error message for a harness type without its provider."""
     return f"harness types {_listed()} need provider.secretRef"
 
 
 def with_agents(record_schema: str) -> str:
-    """Return the text of the records' schema with what agents add to a record.
+    """Return the record schema with the fields that registered agents add to a record.
 
     Args:
-        record_schema: As it is; all else in it stays, so that records of earlier agents hold.
+        record_schema: JSON text; nothing in it is removed, so that records of earlier agents stay
+            valid.
     """
     schema = json.loads(record_schema)
     producer = schema["properties"]["producer_metadata"]["properties"]

@@ -1,4 +1,4 @@
-"""The base of all API models: strict, closed, frozen, camelCase outside."""
+"""Base class of all API models: strict, closed, frozen, camelCase in JSON."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ ONE_SOURCE = "exactly one of volume, configMap and secret is needed"
 ENV_HAS_VALUES = "env needs secretRef: the values come from a Secret"
 EXISTS_HAS_NO_VALUE = "operator Exists takes no value"
 EQUAL_HAS_KEY = "operator Equal needs a key"
-"""What both the models and the rules of the CRD tell a user."""
+"""Messages shared by the models and the CRD's validation rules."""
 
 _PLAIN_MESSAGES: Mapping[str, str] = {
     "extra_forbidden": "unknown field",
@@ -51,17 +51,14 @@ class ApiModel(BaseModel):
     )
 
     place: ClassVar[str] = ""
-    """Where the object stands in the BenchmarkRun, for messages."""
+    """Path of the object in the BenchmarkRun, for messages."""
 
     @classmethod
     def parse(cls, raw: Mapping[str, object]) -> Self:
-        """Check raw JSON and return the model.
-
-        Args:
-            raw: The object as the API server delivered it.
+        """Validate an object as the API server delivered it.
 
         Raises:
-            SpecError: With one line for each problem, each naming its field.
+            SpecError: With one line per problem, each naming its field.
         """
         try:
             return cls.model_validate_json(json.dumps(raw))
@@ -69,29 +66,29 @@ class ApiModel(BaseModel):
             raise SpecError("\n".join(problem_lines(error, cls.place))) from None
 
     def to_json(self) -> dict[str, object]:
-        """Return the JSON form with the API's key names, without absent fields."""
+        """Return the JSON form with the API's key names, omitting absent fields."""
         return self.model_dump(mode="json", by_alias=True, exclude_none=True)
 
 
 def problem_lines(error: ValidationError, prefix: str) -> list[str]:
-    """Return one plain line for each problem; no line repeats the refused value.
+    """Return one plain line per problem; no line repeats the rejected value.
 
     Args:
-        error: What pydantic found.
+        error: From pydantic.
         prefix: Path of the validated object, for example ``spec``; may be empty.
     """
     return [
-        f"{_place(prefix, item['loc'])}: {_plain(item['type'], item['msg'])}"
+        f"{_field_path(prefix, item['loc'])}: {_plain_message(item['type'], item['msg'])}"
         for item in error.errors(include_url=False, include_input=False, include_context=False)
     ]
 
 
-def _plain(kind: str, message: str) -> str:
+def _plain_message(kind: str, message: str) -> str:
     return _PLAIN_MESSAGES.get(kind, message.removeprefix("Value error, "))
 
 
-def _place(prefix: str, location: tuple[int | str, ...]) -> str:
-    place = prefix
+def _field_path(prefix: str, location: tuple[int | str, ...]) -> str:
+    path = prefix
     for part in location:
-        place += f"[{part}]" if isinstance(part, int) else f".{part}"
-    return place.removeprefix(".")
+        path += f"[{part}]" if isinstance(part, int) else f".{part}"
+    return path.removeprefix(".")

@@ -1,4 +1,4 @@
-"""Conditions of a BenchmarkRun: types, reasons, end states, and how one is set."""
+"""Conditions of a BenchmarkRun: types, reasons, end states and updates."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from securebench.core.clock import rfc3339
 from securebench.run.api.base import ApiModel
 
 MAX_MESSAGE = 2048
-"""Characters of a condition's message, so that status stays below 32 KiB."""
+"""Characters of a condition's message; keeps status below 32 KiB."""
 
 
 class ConditionType(StrEnum):
-    """What a condition speaks of."""
+    """Types of conditions, as in ``status.conditions[].type``."""
 
     SUCCEEDED = "Succeeded"
     COMPLETE = "Complete"
@@ -90,8 +90,8 @@ END_STATES: Mapping[Reason, EndState] = MappingProxyType(
         Reason.GATEWAY_FAILED: EndState(ConditionStatus.FALSE, 1),
     }
 )
-"""The reasons with which a run ends. ``Internal`` and ``StorageUnavailable`` are none of them: what
-they speak of is tried again for as long as the run is there, and ``Succeeded`` stays Unknown.
+"""The reasons that end a run. ``Internal`` and ``StorageUnavailable`` are not among them: the
+operator retries for as long as the BenchmarkRun exists, and ``Succeeded`` stays Unknown.
 
 Source: contract 21.20, decision 0001.
 """
@@ -101,31 +101,24 @@ class Condition(ApiModel):
     """One observation about the run."""
 
     type: Annotated[str, Field(min_length=1, max_length=64)]
-    """What the condition speaks of."""
+    """Type of the condition."""
     status: ConditionStatus
     """True, False or Unknown."""
     reason: Annotated[str, Field(min_length=1, max_length=64)]
-    """One word for programs."""
+    """Machine-readable reason for the status, in CamelCase."""
     message: Annotated[str, Field(max_length=MAX_MESSAGE)] = ""
-    """One sentence for people."""
+    """Human-readable message."""
     last_transition_time: Annotated[
         str, Field(max_length=32, json_schema_extra={"format": "date-time"})
     ]
-    """When status changed last."""
+    """When the status last changed."""
     observed_generation: Annotated[int, Field(ge=0)]
-    """Generation of the spec that this condition speaks of."""
+    """Generation of the spec that this condition is based on."""
 
 
 @dataclass(frozen=True, slots=True)
 class ConditionUpdate:
-    """What a condition shall say.
-
-    Args:
-        type: Which condition.
-        status: Whether it holds.
-        reason: Why.
-        message: One sentence for people; cut at ``MAX_MESSAGE``.
-    """
+    """The new value of a condition; its message is truncated to ``MAX_MESSAGE``."""
 
     type: ConditionType
     status: ConditionStatus
@@ -140,16 +133,13 @@ def set_condition(
     observed_generation: int,
     now: float,
 ) -> tuple[Condition, ...]:
-    """Return the conditions with one of them set.
+    """Return the conditions with one of them replaced, or appended if it is new.
 
     Args:
         conditions: At most one of each type; the order is kept.
-        finding: What the condition shall say.
-        observed_generation: Generation of the spec that was looked at.
-        now: Seconds since the epoch; used only when the status changes.
-
-    Returns:
-        The same conditions with the one of ``finding.type`` replaced or added at the end.
+        finding: The new value.
+        observed_generation: Generation of the spec that the value is based on.
+        now: Seconds since the epoch; becomes the transition time if the status changes.
     """
     old = get_condition(conditions, finding.type)
     unchanged = old is not None and old.status is finding.status
@@ -157,7 +147,7 @@ def set_condition(
         type=finding.type.value,
         status=finding.status,
         reason=finding.reason.value,
-        message=_cut(finding.message),
+        message=_truncated(finding.message),
         last_transition_time=old.last_transition_time if old and unchanged else rfc3339(now),
         observed_generation=observed_generation,
     )
@@ -173,7 +163,7 @@ def set_conditions(
     observed_generation: int,
     now: float,
 ) -> tuple[Condition, ...]:
-    """Return the conditions with several of them set, in the order of ``findings``."""
+    """Apply several updates in order; see ``set_condition``."""
     result = tuple(conditions)
     for finding in findings:
         result = set_condition(result, finding, observed_generation=observed_generation, now=now)
@@ -181,21 +171,21 @@ def set_conditions(
 
 
 def get_condition(conditions: Sequence[Condition], kind: ConditionType) -> Condition | None:
-    """Return the condition of that type, or None."""
+    """Return the condition of a type, or None."""
     return next((item for item in conditions if item.type == kind.value), None)
 
 
 def end_state(reason: str) -> EndState | None:
-    """Return how a run ends with this reason of ``Succeeded``, or None: no run does."""
+    """Return how a run with this reason ended; None if the reason does not end a run."""
     return next((state for key, state in END_STATES.items() if key.value == reason), None)
 
 
 def run_end(status: str, reason: str) -> EndState | None:
-    """Return how a run ended, or None while it goes on.
+    """Return how a run ended, or None while it is active.
 
     Args:
-        status: Of the condition ``Succeeded``; it alone decides. Empty before there is one.
-        reason: Of the same; one that this version does not know ends with 0 or 1 by the status.
+        status: Status of the condition ``Succeeded``, which alone decides; empty if not set yet.
+        reason: Its reason; for an unknown one the exit code follows from the status.
 
     Source: contract 21.20.
     """
@@ -206,11 +196,7 @@ def run_end(status: str, reason: str) -> EndState | None:
 
 
 def read_conditions(raw: object) -> tuple[Condition, ...]:
-    """Return the conditions of a status, or none where they cannot be read.
-
-    Args:
-        raw: ``status.conditions`` as the API server has it.
-    """
+    """Parse ``status.conditions``; empty if it cannot be parsed."""
     try:
         return TypeAdapter(tuple[Condition, ...]).validate_python(raw, strict=False)
     except ValidationError:
@@ -220,13 +206,10 @@ def read_conditions(raw: object) -> tuple[Condition, ...]:
 def derived_findings(
     succeeded: ConditionUpdate,
 ) -> tuple[ConditionUpdate, ConditionUpdate, ConditionUpdate]:
-    """Return ``Complete``, and ``Ready`` and ``Stalled`` as kstatus readers expect them.
+    """Derive ``Complete``, and ``Ready`` and ``Stalled`` for kstatus, from ``Succeeded``.
 
-    A run that goes on is neither complete nor ready nor stalled (in progress), one that succeeded
-    is ready (current), one that ended otherwise is stalled (failed); both are complete.
-
-    Args:
-        succeeded: What the condition ``Succeeded`` says.
+    An active run is neither complete nor ready nor stalled (kstatus: InProgress), a run that
+    succeeded is ready (Current), any other ended run is stalled (Failed); both are complete.
 
     Source: contract 21.20.
     """
@@ -245,5 +228,5 @@ def derived_findings(
     )
 
 
-def _cut(message: str) -> str:
+def _truncated(message: str) -> str:
     return message if len(message) <= MAX_MESSAGE else f"{message[: MAX_MESSAGE - 1]}…"

@@ -1,4 +1,4 @@
-"""The CustomResourceDefinition, rendered from the models: structural, bounded, with CEL rules."""
+"""Render the CustomResourceDefinition from the models: structural, bounded, with CEL rules."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _PRESERVE = "x-kubernetes-preserve-unknown-fields"
 
 
 class Column(NamedTuple):
-    """One printer column; priority 1 is shown with ``-o wide`` only."""
+    """One printer column; priority 1 is shown only with ``-o wide``."""
 
     name: str
     type: str
@@ -34,7 +34,7 @@ class Column(NamedTuple):
 _SUCCEEDED = '.status.conditions[?(@.type=="Succeeded")]'
 
 COLUMNS: Sequence[Column] = (
-    Column("Succeeded", "string", f"{_SUCCEEDED}.status", "Unknown while the run goes on"),
+    Column("Succeeded", "string", f"{_SUCCEEDED}.status", "Unknown while the run is active"),
     Column("Reason", "string", f"{_SUCCEEDED}.reason", "Why"),
     Column("Done", "integer", ".status.tasks.done", "Finished attempts"),
     Column("Total", "integer", ".status.tasks.total", "All attempts"),
@@ -43,11 +43,17 @@ COLUMNS: Sequence[Column] = (
         "Infra",
         "integer",
         ".status.tasks.infrastructure",
-        "Attempts without a verdict because the cluster broke",
+        "Attempts without a verdict because of the cluster",
     ),
     Column("Age", "date", ".metadata.creationTimestamp", "Time since creation"),
-    Column("PassRate", "string", ".status.score.passRate.value", "Passed by verified", 1),
-    Column("Parallelism", "integer", ".spec.parallelism", "Attempts at the same time", 1),
+    Column(
+        "PassRate",
+        "string",
+        ".status.score.passRate.value",
+        "Share of verified attempts that passed",
+        1,
+    ),
+    Column("Parallelism", "integer", ".spec.parallelism", "Concurrent attempts", 1),
     Column("Pack", "string", ".status.resolved.pack", "Id of the pack", 1),
     Column("Harness", "string", ".spec.harness.type", "What produces the candidates", 1),
     Column("Results", "string", ".status.results.path", "File on the namespace's volume", 1),
@@ -81,11 +87,11 @@ def benchmark_run_crd() -> dict[str, object]:
 
 
 def structural_schema(model: type[ApiModel], *, defaults: bool = True) -> Schema:
-    """Return the structural schema of a model with the rules of all its parts.
+    """Return the structural schema of a model, including the CEL rules of nested models.
 
     Args:
-        model: Model whose fields hold JSON types, other models, tuples and maps only.
-        defaults: Whether the server fills in scalar defaults.
+        model: Its fields hold only JSON types, other models, tuples and maps.
+        defaults: Whether the API server fills in scalar defaults.
     """
     (key_map, generated) = models_json_schema([(model, "validation")], by_alias=True)
     definitions = cast("Mapping[str, Schema]", generated["$defs"])
@@ -136,7 +142,7 @@ def _rules_json(rules: Sequence[CelRule]) -> list[dict[str, str]]:
 
 
 class _Flattener:
-    """Turns pydantic's JSON schema into a structural one."""
+    """Turns pydantic's JSON schema into a structural schema."""
 
     def __init__(self, definitions: Mapping[str, Schema], *, defaults: bool) -> None:
         self._definitions = definitions
@@ -144,7 +150,7 @@ class _Flattener:
         self._rules = {model.__name__: rules for model, rules in RULES.items()}
 
     def flatten(self, node: Schema) -> Schema:
-        """Return ``node`` without references, alternatives and defaults that are no scalars."""
+        """Return ``node`` without references, alternatives and non-scalar defaults."""
         merged = self._resolved(node)
         result = {key: value for key, value in merged.items() if key not in _DROPPED}
         if self._defaults and isinstance(merged.get("default"), _SCALARS):

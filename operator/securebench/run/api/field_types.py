@@ -1,7 +1,6 @@
-"""Closed lists of words, and strings with a rule: names, paths, digests, quantities.
+"""Enums and validated string types of the API: names, paths, digests, quantities.
 
-Each type of a string checks with a message that a user understands; the same pattern and
-message become a CEL rule of the CRD.
+The pattern and message of each string type also become a CEL rule of the CRD.
 """
 
 from __future__ import annotations
@@ -22,13 +21,13 @@ MAX_NAME = 253
 """Length of a DNS subdomain name (RFC 1123)."""
 
 MAX_PATH = 512
-"""Characters of a relative path; far above real packs, low enough for CEL cost estimates."""
+"""Characters of a relative path; ample for real packs, low enough for the CEL cost budget."""
 
 MAX_QUANTITY = 32
 """Characters of a quantity; no real one has more than a dozen."""
 
 HIDDEN_NAME = r"(^|/)\."
-"""Finds a part of a path that begins with a dot."""
+"""Matches a path with a component that begins with a dot."""
 
 _SUBDOMAIN = r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*"
 _QUANTITY = r"[0-9]{1,15}(\.[0-9]{1,9})?(m|k|M|G|T|Ki|Mi|Gi|Ti)?"
@@ -48,13 +47,13 @@ _SUFFIXES = {
 
 @dataclass(frozen=True, slots=True)
 class Matching:
-    """The whole text matches a pattern, or no part of it does.
+    """Requires that the whole string matches a pattern, or that no part of it does.
 
     Args:
-        pattern: Regular expression that Python and RE2 read alike, without anchors when
+        pattern: Regular expression with the same meaning in Python and RE2; without anchors if
             ``whole``.
-        message: What the user is told, as a phrase after the field's name.
-        whole: The whole text must match; otherwise no part of the text may.
+        message: Error message, as a phrase that follows the field's name.
+        whole: The whole string must match; otherwise no part of it may.
     """
 
     pattern: str
@@ -62,7 +61,7 @@ class Matching:
     whole: bool = True
 
     def accepts(self, value: str) -> bool:
-        """Return whether ``value`` obeys the rule."""
+        """Return whether ``value`` satisfies the rule."""
         if self.whole:
             return re.fullmatch(self.pattern, value) is not None
         return re.search(self.pattern, value) is None
@@ -92,7 +91,7 @@ class Matching:
 
 @dataclass(frozen=True, slots=True)
 class QuantityText:
-    """A Kubernetes quantity above zero; whole numbers may be written without quotes."""
+    """A positive Kubernetes quantity; whole numbers may be unquoted."""
 
     message: str = "must be a quantity above zero such as 500m, 2, 256Mi or 1Gi"
 
@@ -122,16 +121,10 @@ def _number_text(value: object) -> object:
 
 
 def quantity(text: str) -> Decimal:
-    """Return the number that a Kubernetes quantity stands for.
-
-    Args:
-        text: For example ``100m``, ``1Gi`` or ``2``.
-
-    Returns:
-        Cores or bytes.
+    """Return the numeric value, in cores or bytes, of a quantity such as ``100m`` or ``1Gi``.
 
     Raises:
-        ValueError: ``text`` is no such quantity.
+        ValueError: ``text`` is not a quantity.
     """
     if re.fullmatch(_QUANTITY, text) is None:
         raise ValueError(QuantityText().message)
@@ -162,7 +155,7 @@ SafePath = Annotated[
         whole=False,
     ),
 ]
-"""Relative path that stays below its root."""
+"""Relative path that cannot leave its root."""
 
 PackPath = Annotated[
     str,
@@ -173,7 +166,7 @@ PackPath = Annotated[
         whole=False,
     ),
 ]
-"""Folder below the volume's packs; names that begin with a dot are the operator's own."""
+"""Folder below the volume's packs; names that begin with a dot are reserved for the operator."""
 
 ConfigKey = Annotated[
     str,
@@ -187,7 +180,7 @@ Digest = Annotated[
     Field(max_length=71),
     Matching(PATTERN, "must be sha256: and 64 lower case hexadecimal digits"),
 ]
-"""SHA-256 digest with its algorithm in front."""
+"""SHA-256 digest with an algorithm prefix."""
 
 EnvName = Annotated[
     str,
@@ -204,7 +197,7 @@ RunId = Annotated[
         "must not be blank and must not hold control characters",
     ),
 ]
-"""The record's run id: any text of one line."""
+"""The record's run id: any single line of text."""
 
 LabelKey = Annotated[
     str,
@@ -227,7 +220,7 @@ LabelValue = Annotated[
 """Value of a label or of a taint."""
 
 Glob = Annotated[str, Field(min_length=1, max_length=256)]
-"""Pattern over task ids: * any text, ? one character, [abc] one of a set."""
+"""Glob over task ids: * any text, ? one character, [abc] one of a set."""
 
 Quantity = Annotated[
     str, BeforeValidator(_number_text), Field(max_length=MAX_QUANTITY), QuantityText()
@@ -242,14 +235,14 @@ class DangerousCommand(StrEnum):
 
 
 class IsolationRequirement(StrEnum):
-    """How sure a run must be that its Pods have no network."""
+    """Whether the network isolation of a run must be proven."""
 
     VERIFIED = "Verified"
     DECLARED = "Declared"
 
 
 class IsolationGap(StrEnum):
-    """What a network plugin may leave open when the run allows it."""
+    """What may stay reachable under the network policy, if the run allows it."""
 
     NODE = "Node"
 
@@ -263,7 +256,7 @@ class CancelMode(StrEnum):
 
 
 class PodRetention(StrEnum):
-    """Which finished Pods stay."""
+    """Which finished Pods are kept."""
 
     ALL = "All"
     FAILED = "Failed"
@@ -278,14 +271,14 @@ class LaneRetention(StrEnum):
 
 
 class TolerationOperator(StrEnum):
-    """How a toleration compares."""
+    """How a toleration matches a taint's value."""
 
     EXISTS = "Exists"
     EQUAL = "Equal"
 
 
 class TaintEffect(StrEnum):
-    """What a taint does; the empty string matches all."""
+    """Effect of a taint; the empty string matches all."""
 
     ANY = ""
     NO_SCHEDULE = "NoSchedule"

@@ -51,23 +51,23 @@ DEFAULT_MEMORY_LIMIT = "1Gi"
 """Contract 10: the default of a sandbox."""
 
 DEFAULT_REQUESTS: Mapping[str, str] = MappingProxyType({"cpu": "100m", "memory": "256Mi"})
-"""What a task container gets reserved when the spec says nothing."""
+"""Resource requests of a task container when the spec sets none."""
 
 
 MANIFEST_FILE = "manifest.yaml"
 TASKS_FILE = "tasks.jsonl"
-"""Where they lie in a pack that says nothing else."""
+"""Default file names in a pack."""
 
 
 class LocalReference(ApiModel):
-    """An object of the run's own namespace."""
+    """An object in the run's own namespace."""
 
     name: ObjectName
     """Name of the object, in the namespace of the BenchmarkRun."""
 
 
 class KeyToPath(ApiModel):
-    """Where one key of a ConfigMap or Secret lies in the pack."""
+    """Maps one key of a ConfigMap or Secret to a file of the pack."""
 
     key: ConfigKey
     """Key of the object."""
@@ -76,14 +76,14 @@ class KeyToPath(ApiModel):
 
 
 class VolumePack(ApiModel):
-    """A pack that was uploaded to the namespace's volume."""
+    """A pack that was uploaded to the results volume."""
 
     path: PackPath
     """Folder of the pack below packs/ on the namespace's volume; no part begins with a dot."""
 
 
 class KeyedPack(ApiModel):
-    """A pack below 1 MiB whose files are the keys of a ConfigMap or Secret."""
+    """A pack of less than 1 MiB whose files are the keys of a ConfigMap or Secret."""
 
     name: ObjectName
     """Name of the ConfigMap or Secret, in the namespace of the BenchmarkRun."""
@@ -97,7 +97,7 @@ class KeyedPack(ApiModel):
             },
         ),
     ] = ()
-    """Keys that lie elsewhere than at the root; unlisted keys are files at the root."""
+    """Keys whose files are not at the root of the pack; unlisted keys are files at the root."""
 
 
 class Pack(ApiModel):
@@ -106,7 +106,7 @@ class Pack(ApiModel):
     volume: VolumePack | None = None
     """A folder on the namespace's volume."""
     config_map: KeyedPack | None = None
-    """A ConfigMap; everyone who may read ConfigMaps can read the answers."""
+    """A ConfigMap; anyone who may read ConfigMaps can read the answers."""
     secret: KeyedPack | None = None
     """A Secret, for packs whose answers must not be readable with `get configmaps`."""
     manifest: SafePath = MANIFEST_FILE
@@ -114,7 +114,7 @@ class Pack(ApiModel):
     tasks: SafePath = TASKS_FILE
     """The task rows, relative to the pack's root."""
     digest: Digest | None = None
-    """Refuse the run unless the pack has this digest."""
+    """Reject the run unless the pack has this digest."""
 
     @model_validator(mode="after")
     def _one_source(self) -> Self:
@@ -129,21 +129,21 @@ class Harness(ApiModel):
 
     type: HarnessType
     """command runs a command in the task image, codex and claude_code run a provider's CLI; oracle
-    and nop examine the pack itself, in runs with the label securebench.dev/purpose: audit."""
+    and nop audit the pack itself, in runs with the label securebench.dev/purpose: audit."""
     config: dict[str, object] = Field(
         default_factory=dict,
         json_schema_extra={"x-kubernetes-preserve-unknown-fields": True},
     )
     """harness.config of the tester YAML with the same key names (command, timeout_seconds, ...).
-    The operator checks it and refuses unknown keys with InvalidSpec."""
+    The operator validates it and rejects unknown keys with InvalidSpec."""
     env: Annotated[
         tuple[EnvName, ...],
         Field(max_length=64, json_schema_extra={"x-kubernetes-list-type": "set"}),
     ] = ()
-    """Names of variables that the harness gets; their values are keys of secretRef."""
+    """Names of environment variables for the harness; their values are keys of secretRef."""
     secret_ref: LocalReference | None = None
-    """Secret with the values of env, labelled securebench.dev/usable-by-runs: "true". The values
-    enter the harness Pod and the record says so."""
+    """Secret with the values of env, labelled securebench.dev/usable-by-runs: "true". The agent can
+    read these values, and the record says so."""
 
     @model_validator(mode="after")
     def _env_has_values(self) -> Self:
@@ -157,26 +157,26 @@ class Provider(ApiModel):
 
     secret_ref: LocalReference
     """Secret with the provider's key, labelled securebench.dev/usable-by-runs: gateway (or "true").
-    It is mounted in the gateway only."""
+    Only the gateway mounts it."""
 
 
 class Verification(ApiModel):
     """The tester's policy for verifiers."""
 
     disallow_dangerous_commands: bool = True
-    """Refuse checks that need a command of the dangerous set."""
+    """Reject checks that need a dangerous command."""
     deny_commands: Annotated[
         tuple[DangerousCommand, ...],
         Field(max_length=8, json_schema_extra={"x-kubernetes-list-type": "set"}),
     ] = ()
-    """Dangerous commands that stay refused when the others are allowed."""
+    """Dangerous commands that stay denied when the others are allowed."""
 
 
 class TaskSelector(ApiModel):
     """Which rows of the pack run."""
 
     limit: Annotated[int, Field(ge=1, le=MAX_LIMIT)] | None = None
-    """Only the first rows of the task file; without it all."""
+    """Only the first rows of the task file; all by default."""
     include: Annotated[
         tuple[Glob, ...],
         Field(max_length=1000, json_schema_extra={"x-kubernetes-list-type": "set"}),
@@ -186,23 +186,23 @@ class TaskSelector(ApiModel):
         tuple[Glob, ...],
         Field(max_length=1000, json_schema_extra={"x-kubernetes-list-type": "set"}),
     ] = ()
-    """Task ids to leave out, as include; wins over it."""
+    """Task ids to leave out, with the same patterns as include; takes precedence over it."""
 
 
 class Requests(ApiModel):
-    """What the scheduler reserves for a container."""
+    """Resource requests of a container."""
 
     cpu: Quantity | None = None
-    """Cores; without it 100m, or the limit where that is lower."""
+    """Cores; by default 100m, or the limit if that is lower."""
     memory: Quantity | None = None
-    """Bytes; without it 256Mi, or the limit where that is lower."""
+    """Bytes; by default 256Mi, or the limit if that is lower."""
 
 
 class Limits(ApiModel):
-    """What a container may use."""
+    """Resource limits of a container."""
 
     cpu: Quantity | None = None
-    """Cores; without it what the node has to spare."""
+    """Cores; unlimited by default."""
     memory: Quantity = DEFAULT_MEMORY_LIMIT
     """Bytes; a container that exceeds them is killed (outcome resource)."""
 
@@ -211,9 +211,9 @@ class Resources(ApiModel):
     """Resources of the harness and the check container."""
 
     requests: Requests = Requests()
-    """What the scheduler reserves."""
+    """Resource requests of the container."""
     limits: Limits = Limits()
-    """What a container may use."""
+    """Resource limits of the container."""
     workspace: Quantity = "1Gi"
     """Size of the workspace on the node's disk."""
 
@@ -227,12 +227,12 @@ class Resources(ApiModel):
         return self
 
     def limited(self) -> dict[str, str]:
-        """Return the container's limits in Kubernetes' form; memory is always among them."""
+        """Return the container's limits as Kubernetes spells them; memory is always present."""
         cpu = {"cpu": self.limits.cpu} if self.limits.cpu else {}
         return {**cpu, "memory": self.limits.memory}
 
     def requested(self) -> dict[str, str]:
-        """Return the container's requests in Kubernetes' form, never above the limits."""
+        """Return the container's requests as Kubernetes spells them, never above the limits."""
         limits = self.limited()
         chosen = {"cpu": self.requests.cpu, "memory": self.requests.memory}
         return {
@@ -245,7 +245,7 @@ class Toleration(ApiModel):
     """A taint that the run's Pods tolerate."""
 
     key: LabelKey | None = None
-    """Key of the taint; without it, with operator Exists, all taints."""
+    """Key of the taint; omitted, with operator Exists, it matches all taints."""
     operator: TolerationOperator = TolerationOperator.EQUAL
     """Exists matches any value."""
     value: LabelValue | None = None
@@ -267,14 +267,14 @@ class Toleration(ApiModel):
 class PodTemplate(ApiModel):
     """Where the run's Pods are scheduled.
 
-    What may be named here the administrator lists in the chart's values; no security setting of a
-    Pod can be changed.
+    The administrator lists the allowed values in the chart. No security setting of a Pod can be
+    changed.
     """
 
     runtime_class_name: OptionalName = ""
     """Runtime class, for example gvisor."""
     node_selector: dict[LabelKey, LabelValue] = Field(default_factory=dict, max_length=16)
-    """Labels that a node must carry."""
+    """Labels that a node must have."""
     tolerations: Annotated[
         tuple[Toleration, ...],
         Field(max_length=16, json_schema_extra={"x-kubernetes-list-type": "atomic"}),
@@ -296,17 +296,17 @@ class PodTemplate(ApiModel):
 
 
 class Isolation(ApiModel):
-    """What must be known about the network of the run's Pods."""
+    """Whether the network isolation of the Pods must be proven, and what it may leave open."""
 
     require: IsolationRequirement = IsolationRequirement.VERIFIED
-    """Verified: a canary Pod shows before the first task that nothing can be reached. Declared: no
-    canary, unless the runtime class has to be a sandbox; every record says so."""
+    """Verified: a canary Pod proves before the first task that nothing can be reached. Declared: no
+    canary, unless the runtime class must be a sandbox; every record says so."""
     allow: Annotated[
         tuple[IsolationGap, ...],
         Field(max_length=4, json_schema_extra={"x-kubernetes-list-type": "set"}),
     ] = ()
-    """Node: TCP addresses of the operator's node may be open, where a network plugin lets a Pod
-    reach its own node; every record says whether they were."""
+    """Node: TCP addresses of the operator's node may be reachable, for network plugins that always
+    let a Pod reach its own node; every record says whether they were."""
 
     @property
     def is_node_allowed(self) -> bool:
@@ -315,52 +315,52 @@ class Isolation(ApiModel):
 
 
 class RunRetention(ApiModel):
-    """What stays after a task has finished."""
+    """What is kept after a task or the run has finished."""
 
     pods: PodRetention = PodRetention.FAILED
-    """Finished Pods that stay for inspection until the BenchmarkRun is deleted."""
+    """Which finished Pods are kept for inspection until the BenchmarkRun is deleted."""
     lanes: LaneRetention = LaneRetention.DELETE
-    """The task's inputs on the volume."""
+    """Whether the task's inputs stay on the volume."""
     ttl_seconds_after_finished: Annotated[int, Field(ge=0, le=MAX_TTL_SECONDS)] | None = None
-    """Seconds after its end at which the BenchmarkRun is deleted; without it, never. Its results
+    """Seconds after its end at which the BenchmarkRun is deleted; never by default. Results
     stay on the volume."""
 
 
 class ResumeFrom(ApiModel):
-    """An earlier run whose results are continued."""
+    """An earlier run to resume."""
 
     run: ObjectName
-    """Name of the earlier BenchmarkRun. Only what it did not score runs; pack, harness and verifier
-    must have the same digests."""
+    """Name of the earlier BenchmarkRun. Only attempts without a score run again; pack, harness
+    and verifier must have the same digests."""
 
 
 class BenchmarkRunSpec(ApiModel):
     """What to run.
 
-    All fields but suspend, cancel, parallelism, activeDeadlineSeconds and retention are fixed once
-    the run exists.
+    All fields except suspend, cancel, parallelism, activeDeadlineSeconds and retention are
+    immutable.
     """
 
     place: ClassVar[str] = "spec"
 
     run_id: RunId | None = None
-    """The run_id of the records; without it the BenchmarkRun's name."""
+    """The run_id of the records; by default the BenchmarkRun's name."""
     pack: Pack
     """The benchmark pack."""
     harness: Harness
     """What produces the candidates."""
     provider: Provider | None = None
-    """The model provider; needed by codex and claude_code, refused with the other types."""
+    """The model provider; required for codex and claude_code, rejected for other types."""
     verification: Verification = Verification()
     """The tester's policy for verifiers."""
     task_selector: TaskSelector = TaskSelector()
     """Which rows of the pack run."""
     attempts: Annotated[int, Field(ge=1, le=MAX_ATTEMPTS)] = 1
-    """Independent tries of every task that all count (pass@k)."""
+    """Independent attempts per task, all of which count (pass@k)."""
     parallelism: Annotated[int, Field(ge=1, le=MAX_PARALLELISM)] = 4
-    """Attempts that run at the same time."""
+    """Maximum number of concurrent attempts."""
     infrastructure_retries: Annotated[int, Field(ge=0, le=MAX_RETRIES)] = 2
-    """Launches beyond the first after trouble of the cluster; never used for a wrong answer."""
+    """Launches beyond the first after infrastructure failures; wrong answers are never retried."""
     provider_retries: Annotated[int, Field(ge=0, le=MAX_RETRIES)] = 2
     """Launches beyond the first after an outage of the model provider."""
     resources: Resources = Resources()
@@ -368,18 +368,18 @@ class BenchmarkRunSpec(ApiModel):
     pod_template: PodTemplate = PodTemplate()
     """Where the run's Pods are scheduled."""
     isolation: Isolation = Isolation()
-    """What must be known about the network of the run's Pods."""
+    """Whether the network isolation of the Pods must be proven, and what it may leave open."""
     active_deadline_seconds: Annotated[int, Field(ge=1, le=MAX_DEADLINE_SECONDS)] = 86_400
     """Seconds after which the whole run is ended."""
     suspend: bool = False
-    """Start nothing new; what runs is finished."""
+    """Start nothing new; launches in progress run to completion."""
     cancel: CancelMode = CancelMode.NONE
-    """Graceful: start nothing new, finish what runs, end. Immediate: end at once. Cannot be taken
-    back."""
+    """Graceful: start nothing new, let launches in progress complete. Immediate: end at once. It
+    cannot be undone."""
     retention: RunRetention = RunRetention()
-    """What stays after a task has finished."""
+    """What is kept after a task or the run has finished."""
     resume_from: ResumeFrom | None = None
-    """An earlier run to continue."""
+    """An earlier run to resume."""
 
     @model_validator(mode="after")
     def _provider_fits(self) -> Self:

@@ -1,7 +1,7 @@
-"""CEL rules of the CRD that span several fields. Rules of one field stand with its type.
+"""CEL rules of the CRD that span several fields; rules of a single field are with its type.
 
-A rule on an optional field misses its adding and removing, so immutability
-stands on the parent, with the same presence demanded of the old object.
+A transition rule on an optional field is not evaluated when the field is added or removed.
+Immutability is therefore a rule on the parent, which also compares presence.
 """
 
 from __future__ import annotations
@@ -38,9 +38,9 @@ class CelRule:
 
     Args:
         rule: CEL expression over ``self`` and, for transitions, ``oldSelf``.
-        message: What the user is told when it is false.
-        field_path: Field that the message names, relative to ``self``; empty for ``self``.
-        reason: Machine-readable reason, empty for the server's default.
+        message: Error message when it is false.
+        field_path: Field that the error refers to, relative to ``self``; empty for ``self``.
+        reason: Machine-readable reason; empty for the API server's default.
     """
 
     rule: str
@@ -49,7 +49,7 @@ class CelRule:
     reason: str = ""
 
     def to_json(self) -> dict[str, str]:
-        """Return the entry in Kubernetes' form."""
+        """Return the entry as the CRD spells it."""
         entry = {"rule": self.rule, "message": self.message}
         if self.field_path:
             entry["fieldPath"] = self.field_path
@@ -59,10 +59,10 @@ class CelRule:
 
 
 def immutable_rules(model: type[ApiModel], mutable: frozenset[str]) -> tuple[CelRule, ...]:
-    """Return one rule for each field that may not change.
+    """Return one rule per immutable field of a model.
 
     Args:
-        model: Model of the object that the rules stand on.
+        model: The rules belong to this object.
         mutable: API names of the fields that may change.
     """
     rules = []
@@ -158,7 +158,7 @@ RULES: Mapping[type[ApiModel], Sequence[CelRule]] = {
         ),
     ),
 }
-"""Rules by the model that they stand on."""
+"""Rules by model."""
 
 ROOT_RULES: Sequence[CelRule] = (
     CelRule(

@@ -1,4 +1,4 @@
-"""The status of a BenchmarkRun: a bounded summary that nothing reads back to decide."""
+"""The status of a BenchmarkRun: a bounded summary on which no decision is based."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ MAX_FAILED_TASKS = 20
 """Failed task ids shown in status; the records have all of them."""
 
 MAX_REASONS = 64
-"""More than there are values of failure_reason."""
+"""Bound on ``failureReasons``; above the number of values of failure_reason."""
 
 MAX_TASK_ID = 256
-"""Characters of a task id in status; longer ids are cut by the writer."""
+"""Characters of a task id in status; longer ids are truncated."""
 
 Count = Annotated[int, Field(ge=0)]
 ShortText = Annotated[str, Field(max_length=256)]
@@ -33,7 +33,7 @@ class Resolved(ApiModel):
     pack_digest: ShortText | None = None
     """Digest of the pack."""
     harness_digest: ShortText | None = None
-    """Digest of the harness' type, variable names, configuration and domains."""
+    """Digest of the harness's type, variable names, configuration and domains."""
     policy_digest: ShortText | None = None
     """Digest of the verification policy."""
     verifier_version: ShortText | None = None
@@ -41,7 +41,7 @@ class Resolved(ApiModel):
     operator_version: ShortText | None = None
     """Version of the operator."""
     pack_audit: ShortText | None = None
-    """What the newest audit of this pack said when the run started: passed, failed or none."""
+    """Result of the latest audit of this pack when the run started: passed, failed or none."""
 
 
 class TaskCounts(ApiModel):
@@ -52,30 +52,30 @@ class TaskCounts(ApiModel):
     done: Count = 0
     """Finished attempts."""
     active: Count = 0
-    """Attempts that run now."""
+    """Attempts in progress."""
     scored: Count = 0
-    """A verifier reached a verdict."""
+    """Attempts on which the verifier reached a verdict."""
     agent: Count = 0
-    """No usable candidate, or a time limit of the agent; counts as failed."""
+    """Attempts without a usable candidate, or beyond the agent's time limit; counted as failed."""
     resource: Count = 0
-    """A declared limit was hit; counts as failed."""
+    """Attempts that hit a declared resource limit; counted as failed."""
     verifier: Count = 0
-    """The verifier itself broke; not scored."""
+    """Attempts whose verifier failed; not scored."""
     infrastructure: Count = 0
-    """The cluster broke; not scored."""
+    """Attempts lost to the cluster; not scored."""
     provider: Count = 0
-    """The model provider broke; not scored."""
+    """Attempts lost to the model provider; not scored."""
     cancelled: Count = 0
-    """Cancelled before there was a result."""
+    """Attempts cancelled before they had a result."""
     unverified: Count = 0
-    """The harness ran, and the family has no verifier."""
+    """Attempts of a family that has no verifier."""
 
 
 class PassRate(ApiModel):
-    """Share of passed attempts with its 95 % Wilson interval, decimals as strings."""
+    """Share of verified attempts that passed, with 95 % Wilson interval; decimals as strings."""
 
     value: ShortText
-    """Passed by verified."""
+    """Passed divided by verified."""
     low: ShortText
     """Lower end of the interval."""
     high: ShortText
@@ -90,22 +90,22 @@ class Score(ApiModel):
     verified: Count = 0
     """Attempts with a verdict."""
     score_sum: ShortText = "0.0"
-    """Sum of all scores, a decimal as string."""
+    """Sum of all scores, a decimal as a string."""
     pass_rate: PassRate | None = None
     """Absent while nothing is verified."""
 
 
 class ReasonCount(ApiModel):
-    """How often attempts ended for a reason."""
+    """Number of attempts with one failure_reason."""
 
     reason: ShortText
     """The failure_reason of their records."""
     count: Count
-    """So many attempts."""
+    """Number of attempts."""
 
 
 class StatusUsage(ApiModel):
-    """What the run's launches asked the model provider, lost ones included."""
+    """Model provider usage of the run's launches, including lost ones."""
 
     requests: Count = 0
     """Requests sent to the provider."""
@@ -118,7 +118,7 @@ class StatusUsage(ApiModel):
 
 
 class Results(ApiModel):
-    """Where the results lie."""
+    """Where the results are."""
 
     path: Annotated[str, Field(max_length=512)]
     """Path of candidates.jsonl on the namespace's volume."""
@@ -127,16 +127,17 @@ class Results(ApiModel):
     sha256: ShortText | None = None
     """Digest of the file once it is sealed."""
     published_sha256: ShortText | None = None
-    """Digest of what of it viewers may fetch; absent for audits and before the end."""
+    """Digest of the published records, which viewers may fetch; absent for audits and before the
+    end."""
 
 
 class BenchmarkRunStatus(ApiModel):
-    """What the operator reports. Written by the operator only."""
+    """Status as reported by the operator."""
 
     observed_generation: Annotated[int, Field(ge=0)] | None = None
-    """Generation of the spec that this status speaks of."""
+    """Generation of the spec that this status is based on."""
     start_time: Time | None = None
-    """When the operator took up the run."""
+    """When the operator started the run."""
     completion_time: Time | None = None
     """When the run ended."""
     resolved: Resolved | None = None
@@ -146,9 +147,9 @@ class BenchmarkRunStatus(ApiModel):
     score: Score | None = None
     """The result so far."""
     usage: StatusUsage | None = None
-    """What the run's launches asked the model provider; absent without one."""
+    """Model provider usage of the run's launches; absent without a provider."""
     results: Results | None = None
-    """Where the results lie."""
+    """Where the results are."""
     failed_tasks: Annotated[
         tuple[Annotated[str, Field(max_length=MAX_TASK_ID)], ...],
         Field(max_length=MAX_FAILED_TASKS, json_schema_extra={"x-kubernetes-list-type": "atomic"}),
@@ -164,7 +165,7 @@ class BenchmarkRunStatus(ApiModel):
             },
         ),
     ] = ()
-    """Why attempts have no pass, where their records have a failure_reason; the commonest first."""
+    """Number of attempts by failure_reason, the most frequent first."""
     conditions: Annotated[
         tuple[Condition, ...],
         Field(

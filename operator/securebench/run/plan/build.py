@@ -1,4 +1,4 @@
-"""Puts spec, pack and settings together into one frozen plan."""
+"""Combine spec, pack and settings into one frozen run plan."""
 
 from __future__ import annotations
 
@@ -42,20 +42,21 @@ from securebench.run.plan.tasks import task_plan
 
 DIGESTED_RESOURCES = frozenset({"requests", "limits", "workspace"})
 DIGESTED_ISOLATION = frozenset({"require", "allow"})
-"""Fields of the spec that the policy digest reads, by name: with a field that a later version adds
-the digests of runs under way would change, and they could not go on."""
+"""Fields of the spec that go into the policy digest, listed by name: otherwise a field added in a
+later version would change the digests of active runs, and they could not continue."""
 
 
 _NO_PROXIES: Final = {"NO_PROXY": NO_PROXY, "no_proxy": NO_PROXY}
-"""A proxy of the image is none for the sidecar."""
+"""Keeps the CLI from sending requests for the sidecar through a proxy that the image configures."""
 
 Overlays = Mapping[str, Mapping[str, str]]
-"""By harness type: the image of each version, and under ``LATEST`` one of these versions."""
+"""By harness type: the overlay image of each version, and under ``LATEST`` one of these versions.
+The administrator sets them in the chart."""
 
 
 @dataclass(frozen=True, slots=True)
 class PlanInputs:
-    """Everything that a plan is made of.
+    """Inputs of ``build_plan``.
 
     Attributes:
         identity: The BenchmarkRun.
@@ -63,17 +64,17 @@ class PlanInputs:
         manifest: The pack's manifest.
         tasks: All compiled rows within the limit, in pack order.
         pack_digest: ``sha256:…`` of the pack.
-        pods: What launch Pods share.
-        policy: Numbers of the loop.
-        limits: Bounds.
-        audit: Whether the run says that it examines a pack.
-        pack_audit: What the newest audit of the pack said when the run started.
-        answers_digest: Of the reference answers that an oracle hands in, else empty.
-        kept: Indexes of tasks whose records come from an earlier run; part of the plan unless the
-            pack has fewer tasks, and then its digest differs.
-        overlays: Images of the tools of model providers.
-        agent_version: Version of the tool that this run, or the one that it continues, began with;
-            empty where none was chosen yet.
+        pods: Settings shared by all launch Pods.
+        policy: Retries, back-off, timeouts and retention.
+        limits: Bounds on captured data.
+        audit: Whether the run is labelled as an audit of the pack.
+        pack_audit: Result of the latest audit of the pack when the run started.
+        answers_digest: Digest of the reference answers that an oracle hands in, else empty.
+        kept: Indexes of tasks whose records come from an earlier run. They stay in the plan unless
+            the pack has fewer tasks, and then its digest differs anyway.
+        overlays: Images of the providers' CLIs.
+        agent_version: CLI version that this run, or the run that it resumes, already uses; empty
+            for a new run.
     """
 
     identity: RunIdentity
@@ -93,40 +94,34 @@ class PlanInputs:
 
 
 def spec_harness(spec: BenchmarkRunSpec) -> HarnessConfig:
-    """Return the checked harness of a spec.
+    """Return the validated harness of a spec.
 
     Raises:
-        ConfigErrors: Its configuration does not hold.
+        ConfigErrors: Its configuration is invalid.
     """
     return harness_config(spec.harness.type, spec.harness.config)
 
 
 def require_audit(spec: BenchmarkRunSpec, *, audit: bool) -> None:
-    """Refuse what examines a pack in a run that does not say so: its records would look normal.
+    """Reject audit harnesses in a run without the audit label: its records would look normal.
 
     Raises:
-        SpecError: The harness is an oracle or a nop, and the run's purpose is no audit.
+        SpecError: The harness is ``oracle`` or ``nop``, and the run is not labelled as an audit.
     """
     kind = spec.harness.type
     if agent_named(kind).is_audit and not audit:
         raise SpecError(
-            f"spec.harness.type: {kind} examines the pack, not an agent; it runs only with the"
-            f" label {PURPOSE_LABEL}: {AUDIT} on the BenchmarkRun: create it anew with the label"
+            f"spec.harness.type: {kind} audits the pack, not an agent; it needs the label"
+            f" {PURPOSE_LABEL}: {AUDIT} on the BenchmarkRun: create the run again with that label"
         )
 
 
 def build_plan(inputs: PlanInputs) -> RunPlan:
-    """Build the plan of a run.
-
-    Args:
-        inputs: See PlanInputs.
-
-    Returns:
-        The plan; equal inputs give an equal plan with an equal digest.
+    """Build the plan of a run; equal inputs give an equal plan with an equal digest.
 
     Raises:
-        SpecError: The spec names something that this version does not run.
-        ConfigErrors: Tasks or harness do not hold, all defects together.
+        SpecError: The spec asks for something that this version does not support.
+        ConfigErrors: Tasks or harness are invalid; lists all defects.
     """
     require_audit(inputs.spec, audit=inputs.audit)
     harness = spec_harness(inputs.spec)
@@ -135,14 +130,14 @@ def build_plan(inputs: PlanInputs) -> RunPlan:
         tuple(command.value for command in inputs.spec.verification.deny_commands),
     )
     tasks = _task_plans(inputs, harness, verification)
-    harness_part = _harness_plan(inputs, harness)
+    harness_plan = _harness_plan(inputs, harness)
     policy_digest = _policy_digest(inputs, verification)
     return RunPlan(
         identity=inputs.identity,
         pack_id=inputs.manifest.id,
         pack_version=inputs.manifest.version,
         pack_digest=inputs.pack_digest,
-        harness=harness_part,
+        harness=harness_plan,
         policy=inputs.policy,
         pods=inputs.pods,
         limits=inputs.limits,
@@ -156,19 +151,19 @@ def build_plan(inputs: PlanInputs) -> RunPlan:
             {
                 "run_id": inputs.identity.run_id,
                 "pack": inputs.pack_digest,
-                "harness": harness_part.digest,
+                "harness": harness_plan.digest,
                 "verifier": VERIFIER_VERSION,
                 "policy": policy_digest,
                 "attempts": inputs.policy.attempts,
                 "tasks": [task.index for task in tasks],
-                **_agent_part(harness_part),
+                **_agent_version_field(harness_plan),
             }
         ),
     )
 
 
-def _agent_part(harness: HarnessPlan) -> dict[str, object]:
-    """Return what ``latest`` meant; the harness's own digest has the word as it was written."""
+def _agent_version_field(harness: HarnessPlan) -> dict[str, object]:
+    """Return the resolved CLI version; the harness's own digest only has ``latest`` as written."""
     return {} if harness.agent is None else {"agent": harness.agent.version}
 
 
@@ -208,8 +203,8 @@ def _task_plans(
     chosen = selected(inputs.spec.task_selector, [task.id for task in inputs.tasks])
     if not chosen:
         raise SpecError(f"spec.taskSelector matches none of {len(inputs.tasks)} tasks")
-    known = {index for index in inputs.kept if index < len(inputs.tasks)}
-    for index in sorted(known.union(chosen)):
+    kept = {index for index in inputs.kept if index < len(inputs.tasks)}
+    for index in sorted(kept.union(chosen)):
         try:
             plans.append(task_plan(index, inputs.tasks[index], harness, policy))
         except InvalidInputError as error:
@@ -238,14 +233,14 @@ def _harness_plan(inputs: PlanInputs, harness: HarnessConfig) -> HarnessPlan:
     )
 
 
-def agent_plan(harness: ProviderHarness, overlays: Overlays, begun_with: str = "") -> AgentPlan:
-    """Return how a tool runs in a task's image.
+def agent_plan(harness: ProviderHarness, overlays: Overlays, bound_version: str = "") -> AgentPlan:
+    """Return how a provider's CLI runs in a task's image.
 
     Args:
-        harness: With the version that the tester wants.
-        overlays: What the administrator offers.
-        begun_with: Version that this run, or the one that it continues, began with; empty: none
-            was chosen yet. ``latest`` may mean another one by now.
+        harness: Names the requested version, or ``latest``.
+        overlays: The versions that the administrator offers.
+        bound_version: Version that this run, or the run that it resumes, already uses; it replaces
+            ``latest``, which may have moved on since. Empty for a new run.
 
     Raises:
         SpecError: That version is not offered.
@@ -255,9 +250,9 @@ def agent_plan(harness: ProviderHarness, overlays: Overlays, begun_with: str = "
         for version, image in overlays.get(harness.type, {}).items()
         if version != LATEST
     }
-    version = _version(harness, overlays, begun_with)
+    version = _version(harness, overlays, bound_version)
     if version not in offered:
-        raise SpecError(_not_offered(harness, version, sorted(offered)))
+        raise SpecError(_unavailable_message(harness, version, sorted(offered)))
     cli = cli_named(harness.type)
     return AgentPlan(
         overlay=offered[version],
@@ -293,14 +288,14 @@ def _provider_plan(harness: ProviderHarness, spec: BenchmarkRunSpec) -> Provider
     )
 
 
-def _version(harness: ProviderHarness, overlays: Overlays, begun_with: str) -> str:
+def _version(harness: ProviderHarness, overlays: Overlays, bound_version: str) -> str:
     if harness.version != LATEST:
         return harness.version
-    return begun_with or overlays.get(harness.type, {}).get(LATEST, LATEST)
+    return bound_version or overlays.get(harness.type, {}).get(LATEST, LATEST)
 
 
-def _not_offered(harness: ProviderHarness, version: str, offered: list[str]) -> str:
+def _unavailable_message(harness: ProviderHarness, version: str, offered: list[str]) -> str:
     what = f"spec.harness.config.version: {harness.type} {version} is not installed here"
     if not offered:
         return f"{what}: the chart's value settings.overlays names no image for {harness.type}"
-    return f"{what}; there is {', '.join(offered)}"
+    return f"{what}; available: {', '.join(offered)}"

@@ -1,4 +1,4 @@
-"""What a run is going to do. Built once, frozen, a pure function of spec, pack and settings."""
+"""The run plan: built once from spec, pack and settings, then frozen."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class Role(StrEnum):
 
 
 class VerifierKind(StrEnum):
-    """How a task's candidate is judged."""
+    """How a task's candidate is verified."""
 
     TEXT = "text"
     CHECK = "check"
@@ -40,14 +40,14 @@ class VerifierKind(StrEnum):
 
 
 class AttemptKey(NamedTuple):
-    """One logical attempt of one task: index from 0 in pack order, attempt from 1."""
+    """One logical attempt of one task: task index from 0 in pack order, attempt from 1."""
 
     task: int
     attempt: int
 
 
 class LaunchKey(NamedTuple):
-    """One Pod of one launch: launch counts from 1 within the attempt and role."""
+    """One Pod of one launch; launches count from 1 per attempt and role."""
 
     task: int
     attempt: int
@@ -69,7 +69,7 @@ class PodUserNamespaces(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class TaskLimits(CandidateBounds):
-    """Bounds of contract 15.7: those of what is captured, and of a record.
+    """Bounds on captured data and on a record (contract 15.7).
 
     Attributes:
         record_bytes: One line of candidates.jsonl.
@@ -80,27 +80,24 @@ class TaskLimits(CandidateBounds):
 
 @dataclass(frozen=True, slots=True)
 class PodPolicy:
-    """What every launch Pod of a run has in common.
+    """Settings shared by all launch Pods of a run.
 
     Attributes:
-        image: Our Pod image (courier, text verifier).
-        image_pull_policy: As in Kubernetes.
+        image: SecureBench's Pod image (courier, text verifier).
         claim: Name of the PersistentVolumeClaim of the results volume.
-        service_account: Name of an account without rights and token.
+        service_account: Name of a service account without rights or token.
         requests: Resource requests of the harness and check containers.
         limits: Resource limits of the harness and check containers.
         workspace_size: Size limit of the workspace emptyDir, a Kubernetes quantity.
-        user_namespaces: What the canary found to work or the settings force.
+        user_namespaces: As the canary found or the settings require.
         runtime_class: Name or empty.
         priority_class: Name or empty.
-        node_selector: Label map.
-        tolerations: As in Kubernetes.
-        image_pull_secrets: Names.
-        node_name: Node the Pods must share because the volume is ReadWriteOnce, or empty.
-        probes: Addresses ``host:port`` that must be closed for a harness.
+        node_name: Node that all Pods share because the volume is ReadWriteOnce, or empty.
+        probes: Addresses ``host:port`` that a harness must not reach.
         startup_allowance_seconds: Time from creation to the start of the command.
         grace_seconds: Time for sealing.
-        max_processes: Limit per user where a user namespace makes it ours, else 0.
+        max_processes: Process limit per user; 0 without a user namespace, where the limit would
+            count other Pods' processes too.
     """
 
     image: str
@@ -130,11 +127,11 @@ class ProviderPlan:
     Attributes:
         name: ``openai`` or ``anthropic``.
         host: The provider's host.
-        secret: Name of the Secret with its key; mounted in the gateway only.
-        key: Name of the key's entry in that Secret.
-        allow_external_tools: Whether the provider's own tools may be used.
-        max_requests: Budget of one launch, or None.
-        max_tokens: Budget of one launch, or None.
+        secret: Name of the Secret with its API key; mounted in the gateway only.
+        key: Key of the API key in that Secret.
+        allow_external_tools: Whether tools hosted by the provider may be used.
+        max_requests: Budget per launch, or None.
+        max_tokens: Budget per launch, or None.
     """
 
     name: str
@@ -148,12 +145,12 @@ class ProviderPlan:
 
 @dataclass(frozen=True, slots=True)
 class EgressPlan:
-    """The egress of a run's harness Pods; a run without any has no network at all.
+    """The egress of a run's harness Pods; without a plan they have no network at all.
 
     Attributes:
-        domains: Configured ``allowed_domains``; empty: the proxy route is closed.
+        domains: Configured ``allowed_domains``; the proxy route is closed when empty.
         provider: Present for codex and claude_code.
-        gateway: Cluster address of the run's gateway, known only when its Service is made.
+        gateway: Cluster address of the run's gateway, known once its Service exists.
     """
 
     domains: tuple[str, ...]
@@ -163,16 +160,16 @@ class EgressPlan:
 
 @dataclass(frozen=True, slots=True)
 class AgentPlan:
-    """How the command line tool of a model provider runs in a task's image.
+    """How a provider's CLI runs in a task's image.
 
     Attributes:
-        overlay: Image with the tool, mounted read-only at ``overlay_path``.
+        overlay: Image with the CLI, mounted read-only at ``overlay_path``.
         overlay_path: Absolute folder.
-        home: Absolute folder: an empty, writable volume.
-        version: Of the tool, resolved.
-        environment: Variables of its commands besides those of the proxy.
-        preflight: Argv that must succeed before the tool itself is started.
-        search: Folders with programs, looked into after those of the image's PATH.
+        home: Absolute folder; an empty, writable volume.
+        version: Resolved version of the CLI.
+        environment: Variables for the CLI, besides those of the proxy.
+        preflight: Argv that must succeed before the agent's turn.
+        search: Folders appended to the image's PATH.
     """
 
     overlay: str
@@ -189,14 +186,15 @@ class HarnessPlan:
     """The tester's harness.
 
     Attributes:
-        type: ``command``, ``oracle`` or ``nop``.
-        command: A string for ``sh -lc`` as a three-word argv, or the argv.
+        type: A name in ``agents.registry.AGENTS``.
+        command: The argv; a shell string becomes ``sh -lc STRING``. Empty for a CLI, whose command
+            depends on the task.
         task_file: Workspace-relative path of the task file.
-        config: As given, defaults filled in; for the record.
-        env: Names of variables that enter the harness container.
+        config: As given, with defaults filled in; for the record.
+        env: Names of the variables passed to the harness container.
         secret: Name of the Secret with their values, or empty.
-        digest: ``sha256:…`` of contract 15.6.
-        agent: Present for codex and claude_code; their command is the task's.
+        digest: ``sha256:…`` (contract 15.6).
+        agent: Present for codex and claude_code.
     """
 
     type: str
@@ -211,11 +209,11 @@ class HarnessPlan:
 
 @dataclass(frozen=True, slots=True)
 class SourcePlan:
-    """A check by a file of the pack (contract 14.6, source form).
+    """A check that runs a file of the pack (contract 14.6, source form).
 
     Attributes:
         kind: ``pytest`` or ``script``.
-        path: Normal path below the evaluation files of the pack.
+        path: Normalised path, relative to the pack's evaluation files.
     """
 
     kind: str
@@ -227,12 +225,12 @@ class CheckPlan:
     """How a workspace or a repository is checked.
 
     Attributes:
-        command: The argv that runs; empty for a check by a file of the pack.
+        command: The argv; empty when the check is a file of the pack.
         workdir: Absolute working folder.
-        timeout_seconds: Time limit.
-        capabilities: Added for dangerous commands that the tester allowed.
-        patch: Present where the candidate is a patch to the image's repository.
-        source: Present where a file of the pack checks.
+        timeout_seconds: Time limit of the check.
+        capabilities: Linux capabilities for dangerous commands that the tester allowed.
+        patch: Present if the candidate is a patch to the image's repository.
+        source: Present if the check is a file of the pack.
     """
 
     command: tuple[str, ...]
@@ -244,20 +242,20 @@ class CheckPlan:
 
     @property
     def is_pytest(self) -> bool:
-        """Whether pytest files of the pack check: they may import candidate code."""
+        """Whether the check is pytest files of the pack, which may import candidate code."""
         return self.source is not None and self.source.kind == PYTEST
 
 
 @dataclass(frozen=True, slots=True)
 class Refusal:
-    """A task that gets its record without any Pod.
+    """Why a task gets its record without a verifier Pod.
 
     Attributes:
-        outcome: ``verifier`` for a configuration that cannot work, ``agent`` for a denial.
+        outcome: ``verifier`` for a verifier configuration error, ``agent`` for a denied command.
         reason: The record's failure_reason.
         phase: The record's failure_phase.
         message: One plain sentence.
-        metadata: Verifier metadata of the record, empty where no verifier speaks.
+        metadata: Verifier metadata of the record; may be empty.
     """
 
     outcome: str
@@ -275,18 +273,18 @@ class TaskPlan:
         index: Position in the pack, from 0.
         task: The compiled row with all lanes.
         image: Task image as written.
-        workspace: Absolute folder of the workspace in the task image's containers.
+        workspace: Absolute path of the workspace in containers of the task image.
         workdir: Working folder of the harness command.
         timeout_seconds: Time limit of the harness command, or None.
         materialize_from: Folder of the image to copy into the workspace first, or empty.
-        extraction: What the courier takes.
-        verifier: How the candidate is judged.
+        extraction: What the courier captures as the candidate.
+        verifier: How the candidate is verified.
         check: Present exactly for ``VerifierKind.CHECK``.
         code: Present exactly for ``VerifierKind.CODE``.
-        refusal: Present where the task is decided without a Pod before the harness.
-        denial: Present where the verifier refuses after the harness has ended.
+        refusal: Present if the task ends before any Pod is started.
+        denial: Present if the task ends after the harness, without a verifier Pod.
         row_digest: ``sha256:…`` of the row.
-        command: What the harness container runs; empty: the harness's own command.
+        command: What the harness container runs; when empty, the harness's own command.
     """
 
     index: int
@@ -308,7 +306,7 @@ class TaskPlan:
 
 @dataclass(frozen=True, slots=True)
 class RunIdentity:
-    """Which BenchmarkRun this is."""
+    """Identifies the BenchmarkRun."""
 
     uid: str
     name: str
@@ -318,17 +316,18 @@ class RunIdentity:
 
 @dataclass(frozen=True, slots=True)
 class RunPolicy:
-    """Numbers that steer the loop.
+    """Retries, back-off, timeouts and retention of a run.
 
     Attributes:
-        attempts: Logical attempts of every task.
-        infrastructure_retries: Launches beyond the first.
-        provider_retries: The same after an outage of the model provider.
+        attempts: Logical attempts per task.
+        infrastructure_retries: Launches beyond the first after infrastructure failures.
+        provider_retries: Launches beyond the first after an outage of the model provider.
         backoff_seconds: Wait before the first repeated launch; doubled for each further one.
         backoff_limit_seconds: Longest wait between launches.
-        lost_after_seconds: Margin after which a Pod that stays Terminating counts as lost.
-        sandbox_wait_seconds: How long a node may take for volumes, network and sandbox of a Pod.
-        image_wait_seconds: How long an image may stay unpullable before the launch is given up.
+        lost_after_seconds: Grace after which a Pod that stays Terminating counts as lost.
+        sandbox_wait_seconds: How long a node may take to set up a Pod's volumes, network and
+            sandbox.
+        image_wait_seconds: How long an image may stay unpullable before the launch is abandoned.
         keep_pods: ``All``, ``Failed`` or ``None``.
         keep_lanes: Whether the lanes stay on the volume after the attempt.
     """
@@ -347,24 +346,17 @@ class RunPolicy:
 
 @dataclass(frozen=True, slots=True)
 class RunPlan:
-    """A whole run.
+    """Everything about a run that is fixed when it starts.
 
     Attributes:
-        identity: The BenchmarkRun.
-        pack_id: Manifest id.
-        pack_version: Manifest version.
-        pack_digest: ``sha256:…`` of contract 15.6.
-        harness: The tester's harness.
-        policy: Numbers of the loop.
-        pods: What launch Pods share.
-        limits: Bounds.
+        pack_digest: ``sha256:…`` (contract 15.6).
         tasks: The selected tasks by index, in pack order.
-        verifier_version: Bound into every record.
+        verifier_version: Part of every record.
         policy_digest: ``sha256:…`` over verification policy, limits and isolation.
         digest: ``sha256:…`` over everything that may change an outcome; binds the journal.
-        audit: Whether the run examines a pack; its records say so.
-        egress: What is allowed, or None for no network at all.
-        pack_audit: What the newest audit said when the run started; its records say so.
+        audit: Whether the run audits a pack; its records say so.
+        egress: The allowed egress, or None for no network at all.
+        pack_audit: Result of the latest audit when the run started; part of every record.
     """
 
     identity: RunIdentity
@@ -391,5 +383,5 @@ def pod_name(run_uid: str, launch: LaunchKey) -> str:
 
 
 def short_uid(run_uid: str) -> str:
-    """Return the part of a run's uid that stands in names: its first twelve hex digits."""
+    """Return the part of a run's uid that object names contain: its first twelve hex digits."""
     return run_uid.replace("-", "")[:12]

@@ -1,4 +1,4 @@
-"""One compiled row, planned: image, folders, limits, what is taken and how it is judged."""
+"""Plan one compiled row: image, folders, time limits, extraction and verification."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ VERIFIER_STDERR = "verifier_stderr"
 """Key of a denial's metadata that becomes a field of the record."""
 
 CHECK_SECONDS = 300.0
-"""Time limit of a check where neither checker nor environment gives one (contract 15.8)."""
+"""Default time limit of a check (contract 15.8)."""
 
 
 def task_plan(
@@ -49,12 +49,13 @@ def task_plan(
 
     Args:
         index: Position of the row in the pack, from 0.
-        task: The compiled row, with an environment that holds.
+        task: The compiled row, with a valid environment.
         harness: The tester's harness.
-        policy: What the tester lets checkers do.
+        policy: Which dangerous commands the tester lets checkers run.
 
     Raises:
-        PackError: This version cannot judge the task, or the harness's file collides with it.
+        PackError: This version cannot verify the task, or the harness's file collides with one of
+            the task.
     """
     extraction = extraction_for(task.task_type, harness)
     if extraction.path is not None:
@@ -85,7 +86,7 @@ def task_plan(
 
 
 def _file_name(harness: HarnessConfig) -> str:
-    """Return how messages call the file of the answer."""
+    """Return what error messages call the answer file."""
     is_command = isinstance(harness, CommandHarness)
     return "harness.config.artifact_path" if is_command else "the file of the answer"
 
@@ -96,7 +97,7 @@ def _workdir(
     environment: Mapping[str, object],
     workspace: str,
 ) -> str:
-    """Return the working folder; it is the checkout where the agent changes one (12.1)."""
+    """Return the working folder: the checkout if the agent edits a repository (12.1)."""
     if extraction.mode != "git_diff" or check is None:
         return workspace
     workdir = environment.get("workdir")
@@ -129,7 +130,7 @@ def _refusal(task: SecureBenchTask) -> Refusal | None:
 
 
 def needed_commands(task: SecureBenchTask) -> Sequence[str]:
-    """Return the commands of a checker that need a capability; most tasks have none."""
+    """Return the checker's commands that need a Linux capability; most tasks have none."""
     request = _check_request(task)
     return [] if request is None else list(request.needed_commands)
 
@@ -140,7 +141,7 @@ def command_decision(task: SecureBenchTask, policy: VerificationPolicy) -> Comma
 
 
 def _check_request(task: SecureBenchTask) -> CheckRequest | None:
-    """Return what the row says of its check; None where no check can run."""
+    """Return the check that the row asks for; None if no check can run."""
     family = FAMILIES.get(task.task_type)
     if family is None or family.check is None or verifier_configuration_problem(task) is not None:
         return None
@@ -161,7 +162,7 @@ def _denial(
 def _check_plan(
     task: SecureBenchTask, workspace: str, decision: CommandDecision
 ) -> CheckPlan | None:
-    """Return the check; None for a row with which its verifier cannot work."""
+    """Return the check; None for a row with a verifier configuration error."""
     request = _check_request(task)
     if request is None:
         return None

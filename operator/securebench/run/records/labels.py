@@ -1,4 +1,4 @@
-"""What every record says about the conditions under which it came to be.
+"""Labels of a record: the conditions under which it was produced.
 
 Source: contract 21.8, threats 5.
 """
@@ -16,11 +16,11 @@ if TYPE_CHECKING:
     from securebench.run.state.attempts import AttemptHistory, PodFacts
 
 SANDBOX_KERNEL = "gvisor"
-"""Stands in the release of the kernel that gVisor shows to a Pod."""
+"""Part of the kernel release that gVisor shows to a Pod."""
 
 
 class Grading(StrEnum):
-    """How near candidate code comes to what decides."""
+    """How close candidate code gets to the code that decides the verdict."""
 
     OUT_OF_PROCESS = "out-of-process"
     IN_WORKSPACE = "in-workspace"
@@ -43,22 +43,22 @@ class Network(StrEnum):
 
 
 class Credentials(StrEnum):
-    """Which secret values were within the agent's reach."""
+    """Whether secret values were within the agent's reach."""
 
     NONE = "none"
     BROKERED = "brokered"
-    """The run's gateway holds the key of the model provider; no harness has it."""
+    """Only the run's gateway holds the model provider's key."""
     EXPOSED = "exposed"
 
 
 class Runtime(StrEnum):
-    """What ran the containers of a Pod, as seen from inside."""
+    """Container runtime of a Pod, as seen from inside."""
 
     GVISOR = "gvisor"
     RUNC = "runc"
-    """An ordinary kernel: no sandbox was seen, whatever the runtime class promises."""
+    """An ordinary kernel: no sandbox was detected, whatever the runtime class is called."""
     UNKNOWN = "unknown"
-    """No Pod said what it saw."""
+    """No Pod reported its kernel."""
 
 
 _GRADING: Mapping[VerifierKind, Grading] = {
@@ -70,7 +70,7 @@ _GRADING: Mapping[VerifierKind, Grading] = {
 
 
 def credentials(plan: RunPlan) -> Credentials:
-    """Return the worst of what holds: a forwarded value entered the Pods, or a key is held."""
+    """Return the credentials label: exposed if any value enters the Pods, else brokered or none."""
     if plan.harness.env and plan.harness.secret:
         return Credentials.EXPOSED
     is_brokered = plan.egress is not None and plan.egress.provider is not None
@@ -83,7 +83,7 @@ def network(plan: RunPlan) -> Network:
 
 
 def _confidential(plan: RunPlan) -> dict[str, object]:
-    """Return whether task text stays with the model provider; a tunnel may lead it anywhere."""
+    """Return whether task text can only reach the model provider; a tunnel can leak it anywhere."""
     return {} if plan.egress is None else {"network_confidential": not plan.egress.domains}
 
 
@@ -102,13 +102,8 @@ def record_labels(
 ) -> dict[str, object]:
     """Return a record's labels.
 
-    Args:
-        plan: The run.
-        task: The task.
-        history: The runtime is what was measured in its Pods; the user namespace is what the
-            harness Pod really had, or what the plan says where none ended.
-        isolation: What is known about the network.
-        node_reachable: Whether the canary reached the node.
+    The runtime is the one measured in the attempt's Pods. The user namespace is the harness Pod's
+    own, or the planned one if no harness Pod ended.
     """
     facts = None if history.production is None else history.production.facts
     return {
@@ -135,13 +130,7 @@ def _grading(task: TaskPlan) -> Grading:
 
 
 def record_digests(plan: RunPlan, task: TaskPlan, history: AttemptHistory) -> dict[str, object]:
-    """Return the digests of everything that a record depends on.
-
-    Args:
-        plan: The run.
-        task: The task.
-        history: Says which images ran.
-    """
+    """Return the digests of everything that a record depends on, including the images that ran."""
     launches = {"harness": history.production, "verifier": history.verification}
     return {
         "pack": plan.pack_digest,
@@ -158,11 +147,7 @@ def record_digests(plan: RunPlan, task: TaskPlan, history: AttemptHistory) -> di
 
 
 def runtime_of(kernel: str) -> Runtime:
-    """Return the runtime of a Pod.
-
-    Args:
-        kernel: Release of the kernel that was measured inside it; empty: none was.
-    """
+    """Return the runtime of a Pod from the kernel release measured inside it; it may be empty."""
     if not kernel:
         return Runtime.UNKNOWN
     return Runtime.GVISOR if SANDBOX_KERNEL in kernel else Runtime.RUNC

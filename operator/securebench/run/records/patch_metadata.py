@@ -1,4 +1,4 @@
-"""What a record says of a candidate patch (contract 14.5.1)."""
+"""Verifier metadata of a candidate patch (contract 14.5.1)."""
 
 from __future__ import annotations
 
@@ -18,24 +18,15 @@ CHECKS = "checks"
 """Last phase of contract 14.5.1."""
 
 IN_PROCESS = {"containment_profile": "shared_runtime", "hidden_test_runtime_secrecy": False}
-"""What a record says where candidate code runs in the interpreter of the tests."""
+"""Metadata of a record whose candidate code ran in the interpreter of the tests."""
 
 
 def patch_metadata(
     task: TaskPlan, check: CheckPlan, patch: PatchPlan, history: AttemptHistory, text: str | bytes
 ) -> dict[str, object]:
-    """Return verifier metadata of a judged patch, before redaction.
+    """Return the verifier metadata of a candidate patch, before redaction.
 
-    Args:
-        task: The task.
-        check: Its check.
-        patch: How its patches are judged.
-        history: With its production.
-        text: The candidate.
-
-    Returns:
-        The metadata; where no Pod was started, with what the operator says under
-        ``VERIFIER_STDERR``.
+    If no verifier Pod was started, the operator's own message is under ``VERIFIER_STDERR``.
     """
     judgement = patch.judged(text)
     tests = task.task.resources.value("tests")

@@ -1,4 +1,4 @@
-"""What a record says of the harness and of its egress.
+"""Producer metadata of a record: the harness and its egress.
 
 Source: contract 11.4, 12.2, 12.3, 13.1, 15.4.
 """
@@ -29,13 +29,13 @@ TIMEOUT_EXIT_CODE = 124
 def producer_metadata(
     plan: RunPlan, task: TaskPlan, history: AttemptHistory, platform: str
 ) -> dict[str, object]:
-    """Return what a record says of the harness.
+    """Return ``producer_metadata``; most of it is missing if no harness ended.
 
     Args:
         plan: The run.
-        task: The task.
-        history: Its production is missing where no harness ended.
-        platform: ``<os>-<arch>`` of the agents' tools.
+        task: The attempt's task.
+        history: The attempt.
+        platform: ``<os>-<arch>`` of the agents' CLIs.
     """
     workspace = f"workspaces/{logical_name(task.task.id)}"
     result: dict[str, object] = {
@@ -64,7 +64,7 @@ def producer_metadata(
 
 
 def usage_fields(usage: Usage) -> dict[str, int]:
-    """Return how records and summary name what was asked of a model provider."""
+    """Return model provider usage as records and summary spell it."""
     return {
         "requests": usage.requests,
         "input_tokens": usage.input_tokens,
@@ -74,7 +74,7 @@ def usage_fields(usage: Usage) -> dict[str, int]:
 
 
 def command_fields(command: CommandReport) -> dict[str, object]:
-    """Return how a command ended; at its time limit with the code of ``timeout``."""
+    """Return how a command ended; its exit code at the time limit is that of ``timeout``."""
     exit_code = TIMEOUT_EXIT_CODE if command.timed_out else command.exit_code
     ended = {"exit_code": exit_code, "duration_seconds": command.duration_seconds}
     kills = {"memory_kills": command.memory_kills} if command.memory_kills else {}
@@ -82,7 +82,7 @@ def command_fields(command: CommandReport) -> dict[str, object]:
 
 
 def stream_fields(stdout: StreamInfo, stderr: StreamInfo) -> dict[str, object]:
-    """Return the real sizes of streams of which not all was kept."""
+    """Return the original sizes of truncated streams."""
     result: dict[str, object] = {}
     for name, stream in (("stdout", stdout), ("stderr", stderr)):
         if stream.truncated:
@@ -114,7 +114,7 @@ def _agent(plan: RunPlan, task: TaskPlan, agent: AgentPlan, platform: str) -> di
 
 
 def _provider(provider: ProviderPlan, usage: Usage) -> dict[str, object]:
-    """Return what is known of the provider, and the usage of all launches, lost ones included."""
+    """Return the provider's fields, with the usage of all launches, including lost ones."""
     return {
         "provider": provider.name,
         "provider_relay_enabled": True,
@@ -136,7 +136,7 @@ def _produced(plan: RunPlan, task: TaskPlan, production: HarnessResult) -> dict[
         **command_fields(production.command),
         **stream_fields(production.stdout, production.stderr),
         "image_id": production.facts.image_id,
-        **_way_out(production.egress),
+        **_egress_fields(production.egress),
     }
     if production.command.diff is not None:
         result |= _diff_fields(task, production.command.diff)
@@ -156,8 +156,8 @@ def _produced(plan: RunPlan, task: TaskPlan, production: HarnessResult) -> dict[
     return result
 
 
-def _way_out(report: LaunchReport | None) -> dict[str, object]:
-    """Return what the gateway says of the launch that produced."""
+def _egress_fields(report: LaunchReport | None) -> dict[str, object]:
+    """Return the gateway's report on the launch that produced the candidate."""
     if report is None:
         return {}
     result: dict[str, object] = {

@@ -1,4 +1,4 @@
-"""Records: one finished attempt as one JSON object.
+"""Build the record of a finished attempt, one JSON object.
 
 Source: contract 15.3, 15.4, 21.1, 21.8.
 """
@@ -42,7 +42,7 @@ TIMING_FIELDS = (
     "producer_metadata.duration_seconds",
     "verifier_metadata.duration_seconds",
 )
-"""All fields that differ between two runs whose results are equal."""
+"""All fields that may differ between two runs with equal results."""
 
 CODE_FILES = {
     "test_file": "solution_test.py",
@@ -50,20 +50,12 @@ CODE_FILES = {
     "supervisor_file": "solution_supervisor.py",
     "worker_file": "candidate_worker.py",
 }
-"""Names that contract 14.4 gives to the parts of a code_completion's verifier."""
+"""File names in the verifier metadata of code_completion (contract 14.4)."""
 
 
 @dataclass(frozen=True, slots=True)
 class RecordTexts:
-    """Texts of an attempt as they lie on the volume, bounded by the courier; bytes are UTF-8.
-
-    Attributes:
-        producer_stdout: Of the harness.
-        producer_stderr: Of the harness.
-        verifier_stdout: Of the check.
-        verifier_stderr: Of the check.
-        candidate: Content of ``candidate.txt``, or None.
-    """
+    """Captured texts of an attempt, bounded by the courier; bytes are UTF-8."""
 
     producer_stdout: str | bytes = ""
     producer_stderr: str | bytes = ""
@@ -74,14 +66,14 @@ class RecordTexts:
 
 @dataclass(frozen=True, slots=True)
 class RecordContext:
-    """What a record says of its run.
+    """Properties of the run, and the end of the attempt, for a record.
 
     Attributes:
-        isolation: What is known about the network.
+        isolation: Whether the network isolation was verified.
         finished_at: End of the attempt, seconds since the epoch.
-        run_ordinal: How often this run id was started with these digests, from 1.
-        resume_generation: 0 for a run that continues none.
-        platform: ``<os>-<arch>`` of the agents' tools.
+        run_ordinal: Ordinal of the run among those with this run id and these digests, from 1.
+        resume_generation: Number of runs before it in a chain of resumed runs.
+        platform: ``<os>-<arch>`` of the agents' CLIs.
         node_reachable: Whether the canary reached the node.
     """
 
@@ -101,13 +93,6 @@ def candidate_record(
     context: RecordContext,
 ) -> dict[str, object]:
     """Return the record of a finished attempt.
-
-    Args:
-        plan: The run.
-        task: The attempt's task.
-        history: With its finish.
-        texts: What was captured.
-        context: What a record says of its run.
 
     Raises:
         InvariantViolationError: The attempt is not finished.
@@ -135,7 +120,7 @@ def candidate_record(
 
 
 def task_fields(run_id: str, task: SecureBenchTask) -> dict[str, object]:
-    """Return what every record says of its task, without hidden values (contract 15.3)."""
+    """Return the fields of a record that describe its task; no hidden values (contract 15.3)."""
     return {
         "run_id": run_id,
         "task_id": task.id,
@@ -147,12 +132,12 @@ def task_fields(run_id: str, task: SecureBenchTask) -> dict[str, object]:
 
 
 def record_outcome(outcome: Outcome) -> str | None:
-    """Return how a record names an outcome; null is a family without verifier."""
+    """Return an outcome as records spell it; null for a family without verifier."""
     return None if outcome is Outcome.NOT_VERIFIED else outcome.value
 
 
 def verdict_fields(passed: bool | None) -> dict[str, object]:  # noqa: FBT001 - it is the verdict
-    """Return a record's verdict; None is no verdict (contract 15.3)."""
+    """Return the verdict fields of a record; None means no verdict (contract 15.3)."""
     if passed is None:
         return {"verification_status": "pending"}
     return {
@@ -211,8 +196,8 @@ def _redacted(
     task: TaskPlan, history: AttemptHistory, finish: Finish, texts: RecordTexts
 ) -> RedactedVerification:
     metadata = _verifier_metadata(task, history, finish, texts)
-    said = metadata.pop(VERIFIER_STDERR, None)
-    stderr = texts.verifier_stderr if said is None else str(said)
+    operator_stderr = metadata.pop(VERIFIER_STDERR, None)
+    stderr = texts.verifier_stderr if operator_stderr is None else str(operator_stderr)
     return redact_verification(
         task_secrets(task.task.resources),
         texts.verifier_stdout,
@@ -225,7 +210,7 @@ def _redacted(
 def _verifier_metadata(
     task: TaskPlan, history: AttemptHistory, finish: Finish, texts: RecordTexts
 ) -> dict[str, object]:
-    """Return the metadata before redaction; it may hold what the operator itself says."""
+    """Return the metadata before redaction; may include the operator's own stderr text."""
     verification = history.verification
     if task.check is not None and task.check.patch is not None and texts.candidate is not None:
         metadata = patch_metadata(task, task.check, task.check.patch, history, texts.candidate)

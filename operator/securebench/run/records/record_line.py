@@ -1,4 +1,4 @@
-"""A record as one line that fits its bound.
+"""Encode a record as one line of bounded size.
 
 Source: contract 15.2, 15.7.
 """
@@ -20,10 +20,10 @@ if TYPE_CHECKING:
     from securebench.run.plan.model import TaskLimits
 
 OUTPUT_BYTES = 64 * 1024
-"""What is kept of each output of a record that is too large (contract 15.7)."""
+"""Kept of each output of a record that is too large (contract 15.7)."""
 
 BARE_CHARACTERS = 1024
-"""What is kept of each text of a record that cannot be shortened otherwise (contract 21.21)."""
+"""Kept of each text if the record is still too large after all other steps (contract 21.21)."""
 
 PIECE_BYTES = 1 << 16
 
@@ -35,15 +35,15 @@ Record = dict[str, object]
 
 
 def record_line(record: Mapping[str, object], limits: TaskLimits) -> Iterator[bytes]:
-    """Yield a record as one line of JSON in pieces, without the newline.
+    """Yield a record as one line of JSON, in chunks, without the newline.
 
-    Keys are sorted, separators are ``, `` and ``: ``, all is ASCII. A line beyond its bound loses
-    outputs first, then public values, then the candidate, at last everything long, and says
+    Keys are sorted, separators are ``, `` and ``: ``, and the line is ASCII. A line above its bound
+    is shortened in steps: outputs, public values, candidate, then all long values; it then has
     ``record_truncated``. The line is never in memory as a whole.
 
     Args:
-        record: Of ``candidate_record``; it stays as it is. Bytes are UTF-8.
-        limits: With the bound of a line; only a record of nothing but short fields may be longer.
+        record: From ``candidate_record``; not modified. Bytes are UTF-8.
+        limits: The bound of a line; only a record of nothing but short fields may exceed it.
     """
     shortened: Record = dict(record)
     for shorten in _STEPS:
@@ -54,7 +54,7 @@ def record_line(record: Mapping[str, object], limits: TaskLimits) -> Iterator[by
 
 
 def _encoded(record: Mapping[str, object]) -> Iterator[str]:
-    """Yield the JSON of a record in pieces of ASCII; long texts are never encoded as a whole."""
+    """Yield the JSON of a record in ASCII chunks; long texts are never encoded as a whole."""
     separator = "{"
     for name in sorted(record):
         yield f"{separator}{json.dumps(name)}: "
@@ -70,12 +70,12 @@ def _encoded(record: Mapping[str, object]) -> Iterator[str]:
 
 
 def cut(text: str | bytes, keep_bytes: int, total_bytes: int) -> str:
-    """Return the two ends of a text with a line between them that says what is missing.
+    """Return head and tail of a text with a line between them that says how much was cut.
 
     Args:
-        text: What is there.
-        keep_bytes: Bytes of UTF-8 that are kept, half of them of each end; characters stay whole.
-        total_bytes: Size of the text before anything was cut.
+        text: May already be truncated.
+        keep_bytes: Bytes of UTF-8 to keep, half of them from each end; characters stay whole.
+        total_bytes: Size of the text before any truncation.
     """
     data = utf8(text)
     half = keep_bytes // 2
@@ -111,8 +111,8 @@ def _bounded(text: str | bytes, name: str, metadata: Record) -> str | bytes:
     size = len(utf8(text))
     if size <= OUTPUT_BYTES:
         return text
-    known = metadata.get(f"{name}_bytes")
-    total = known if isinstance(known, int) else size
+    original = metadata.get(f"{name}_bytes")
+    total = original if isinstance(original, int) else size
     metadata[f"{name}_truncated"] = True
     metadata[f"{name}_bytes"] = total
     return cut(text, OUTPUT_BYTES, total)
@@ -135,7 +135,7 @@ def _without_candidate(record: Record) -> Record:
     return {**record, **dict.fromkeys(CANDIDATES)}
 
 
-def _bare(record: Record) -> Record:
+def _minimal(record: Record) -> Record:
     """Return a record without outputs and lists (contract 21.21)."""
     result = {name: [] if isinstance(value, list) else value for name, value in record.items()}
     for side in SIDES:
@@ -147,7 +147,7 @@ def _bare(record: Record) -> Record:
 
 
 def _short(fields: Mapping[str, object]) -> Record:
-    """Return fields with the beginning of each text and with empty lists."""
+    """Return fields with texts truncated and lists emptied."""
     result: Record = {}
     for name, value in fields.items():
         if isinstance(value, Mapping):
@@ -163,5 +163,5 @@ _STEPS: tuple[Callable[[Record], Record], ...] = (
     _without_outputs,
     _without_public_values,
     _without_candidate,
-    _bare,
+    _minimal,
 )

@@ -1,4 +1,4 @@
-"""Redaction of what a verifier says, before it is truncated and written.
+"""Redact verifier output before it is truncated and written.
 
 Source: contract 8.1.
 """
@@ -13,7 +13,8 @@ from typing import AnyStr, NamedTuple
 from securebench.benchmark.resources import REDACTED, Lane, ResourceBundle
 
 SUBSTRING_MINIMUM = 8
-"""Characters from which a secret is also replaced inside longer texts (contract 8.1)."""
+"""Minimum length, in characters, of a secret that is also replaced inside longer texts (contract
+8.1)."""
 
 EXPECTED_ANSWER = "expected_answer"
 FRAMEWORK_WORDS = frozenset(
@@ -43,7 +44,7 @@ class RedactedVerification(NamedTuple):
 
 
 def task_secrets(resources: ResourceBundle) -> frozenset[str]:
-    """Return the string leaves of hidden values and evaluation inputs, without structure."""
+    """Return all strings in hidden values and evaluation inputs, except structural ones."""
     return frozenset(
         leaf
         for resource in resources
@@ -60,11 +61,11 @@ def redact_verification(
     metadata: Mapping[str, object],
     failure_message: str | None,
 ) -> RedactedVerification:
-    """Return verifier output in which no secret of the task stands.
+    """Return verifier output without any secret of the task.
 
     Args:
-        task_secrets: What ``task_secrets()`` gave for the task.
-        stdout: Whole text or its UTF-8; redaction comes before truncation.
+        task_secrets: From ``task_secrets()``.
+        stdout: Untruncated, as text or UTF-8; redaction must precede truncation.
         stderr: The same.
         metadata: JSON object; keys are kept, values are redacted at any depth.
         failure_message: One sentence, or None.
@@ -83,7 +84,7 @@ def redact_verification(
 
 
 class _Secrets:
-    """The secrets of one task, ready for comparison."""
+    """The secrets of one task, indexed for matching."""
 
     def __init__(self, secrets: Iterable[str]) -> None:
         self._exact = frozenset(secret for secret in secrets if secret.strip())
@@ -101,7 +102,9 @@ class _Secrets:
             return REDACTED
         result = StringIO()
         position = 0
-        for start, end in _merged(heapq.merge(*(_places(secret, text) for secret in self._inside))):
+        for start, end in _merged(
+            heapq.merge(*(_occurrences(secret, text) for secret in self._inside))
+        ):
             result.write(text[position:start])
             result.write(REDACTED)
             position = end
@@ -112,7 +115,7 @@ class _Secrets:
         secrets = [secret.encode("utf-8", "surrogatepass") for secret in self._inside]
         view, result = memoryview(data), bytearray()
         position = 0
-        for start, end in _merged(heapq.merge(*(_places(secret, data) for secret in secrets))):
+        for start, end in _merged(heapq.merge(*(_occurrences(secret, data) for secret in secrets))):
             result += view[position:start]
             result += REDACTED.encode()
             position = end
@@ -131,7 +134,7 @@ class _Secrets:
         return value
 
 
-def _places(secret: AnyStr, text: AnyStr) -> Iterator[tuple[int, int]]:
+def _occurrences(secret: AnyStr, text: AnyStr) -> Iterator[tuple[int, int]]:
     start = text.find(secret)
     while start >= 0:
         end = start + len(secret)
@@ -140,13 +143,10 @@ def _places(secret: AnyStr, text: AnyStr) -> Iterator[tuple[int, int]]:
 
 
 def _merged(spans: Iterable[tuple[int, int]]) -> Iterator[tuple[int, int]]:
-    """Yield spans in which overlapping ones are one.
+    """Merge overlapping spans; the input is sorted.
 
-    Replacing longer secrets first would leave the rest of a shorter secret that overlaps
-    them; a union of the places leaves nothing.
-
-    Args:
-        spans: Sorted.
+    Replacing longer secrets first would leave the remainder of a shorter secret that overlaps
+    them; the union of all spans leaves nothing.
     """
     first = last = 0
     for start, end in spans:

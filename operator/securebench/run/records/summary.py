@@ -1,4 +1,4 @@
-"""The summary of a run's records.
+"""Summarise the records of a run.
 
 Source: contract 15.5, 21.1.
 """
@@ -18,11 +18,11 @@ if TYPE_CHECKING:
 
 VERIFIED = frozenset({"passed", "failed"})
 NO_OUTCOME = "null"
-"""Key of records whose outcome is null: their family has no verifier."""
+"""Key for records whose outcome is null: their family has no verifier."""
 
 
 class RecordFacts(NamedTuple):
-    """What the summary needs of one record."""
+    """The fields of a record that the summary needs."""
 
     verification_status: str
     passed: bool | None
@@ -32,18 +32,16 @@ class RecordFacts(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class RunSummary:
-    """What a run came to.
+    """Aggregate counts over the records of a run.
 
     Attributes:
-        run_id: As in the records.
-        total: Records.
+        total: Number of records.
         verified: Records with a verdict.
         passed: Records that passed.
-        score_sum: Sum of the scores.
         verification_status: ``complete``, ``partial`` or ``pending``.
-        outcomes: Records by outcome.
-        usage: What this run's launches asked the model provider, lost ones included and records
-            that were taken over from an earlier run not; None without a provider.
+        outcomes: Number of records by outcome.
+        usage: Model provider usage of this run's launches, including lost ones but not those of a
+            resumed run; None without a provider.
     """
 
     run_id: str
@@ -56,12 +54,7 @@ class RunSummary:
     usage: Usage | None = None
 
     def to_json(self, output_dir: str, output_path: str) -> dict[str, object]:
-        """Return the content of ``summary.json``.
-
-        Args:
-            output_dir: Absolute folder of the results.
-            output_path: Absolute path of ``candidates.jsonl``.
-        """
+        """Return the content of ``summary.json``; both paths are absolute."""
         return {
             "run_id": self.run_id,
             "output_dir": output_dir,
@@ -77,7 +70,7 @@ class RunSummary:
 
 
 def record_facts(record: Mapping[str, object]) -> RecordFacts:
-    """Return what the summary needs of a record."""
+    """Extract the fields that the summary needs from a record."""
     passed, score, outcome = record.get("passed"), record.get("score"), record.get("outcome")
     has_score = isinstance(score, int | float) and not isinstance(score, bool)
     return RecordFacts(
@@ -91,13 +84,7 @@ def record_facts(record: Mapping[str, object]) -> RecordFacts:
 def run_summary(
     run_id: str, records: Iterable[RecordFacts], usage: Usage | None = None
 ) -> RunSummary:
-    """Count the records of a run.
-
-    Args:
-        run_id: As in the records.
-        records: One for each attempt of the result.
-        usage: What the run asked its model provider, or None without one.
-    """
+    """Aggregate the records of a run, one per attempt; ``usage`` is None without a provider."""
     facts = list(records)
     verified = sum(item.verification_status in VERIFIED for item in facts)
     outcomes = Counter(item.outcome or NO_OUTCOME for item in facts)

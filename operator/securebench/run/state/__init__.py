@@ -1,1 +1,1 @@
-"""What is known of a run: attempts, journal entries and their fold."""
+"""The state of a run: attempts, journal entries and the fold of entries into state."""

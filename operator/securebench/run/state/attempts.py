@@ -1,4 +1,4 @@
-"""The vocabulary of the loop: what is known of an attempt and what may be decided."""
+"""The state of an attempt: results of its launches, and how it ended."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from securebench.run.plan.model import AttemptKey, LaunchKey, Role
 
 
 class Outcome(StrEnum):
-    """Contract 15.1. ``NOT_VERIFIED`` is written as null."""
+    """How an attempt ended (contract 15.1). ``NOT_VERIFIED`` is null in records."""
 
     SCORED = "scored"
     AGENT = "agent"
@@ -28,8 +28,8 @@ class StreamInfo:
     """One captured stream on the volume.
 
     Attributes:
-        size_bytes: Real size.
-        truncated: Whether the kept text lacks bytes.
+        size_bytes: Size before truncation.
+        truncated: Whether the stored text is incomplete.
     """
 
     size_bytes: int = 0
@@ -38,13 +38,13 @@ class StreamInfo:
 
 @dataclass(frozen=True, slots=True)
 class DiffReport:
-    """What supervise said of the diff of a checkout; evidence, never a verdict.
+    """What supervise reported about the diff of a checkout; evidence, never a verdict.
 
     Attributes:
-        exit_code: Of git, or None where no program of git is to blame.
-        stderr: What git said, or why there is no diff; bounded by supervise, else as it came.
-        baseline: ``clean`` or ``committed``: whether the checkout was as committed before the
-            command; else empty.
+        exit_code: Of git, or None if git itself did not fail.
+        stderr: Git's stderr, or why there is no diff; bounded by supervise, otherwise unchecked.
+        baseline: State of the checkout before the command: ``clean``, ``committed`` (it had
+            changes, which count as part of the baseline) or empty.
     """
 
     exit_code: int | None
@@ -54,19 +54,18 @@ class DiffReport:
 
 @dataclass(frozen=True, slots=True)
 class CommandReport:
-    """What supervise said of the command that ended; evidence, never a verdict.
+    """What supervise reported about a command; evidence, never a verdict.
 
     Attributes:
         exit_code: The command's own exit code, or None.
-        timed_out: Whether the time limit ended it.
-        duration_seconds: Wall time of the command.
+        timed_out: Whether it was killed at its time limit.
+        duration_seconds: Wall-clock time.
         phase: Name of the last phase that ran.
         error: One line for the user, or empty.
         commit: Commit of the image's repository, or empty.
         unstarted: Whether the command does not exist or cannot be executed; ``error`` says which.
-        memory_kills: Processes that were killed at the memory limit while it ran; 0 also where the
-            container cannot tell.
-        diff: How the diff of the image's repository was made, None where none was.
+        memory_kills: Processes killed at the memory limit; also 0 if the container cannot tell.
+        diff: Report on the diff of the image's repository, if one was made.
     """
 
     exit_code: int | None = None
@@ -82,14 +81,14 @@ class CommandReport:
 
 @dataclass(frozen=True, slots=True)
 class SealedPatch:
-    """What the operator found in a candidate patch without running anything.
+    """Result of the static checks of a candidate patch.
 
     Attributes:
-        problem: failure_reason why the patch is not applied, or empty.
-        phase: failure_phase where there is a problem.
-        message: One plain sentence where there is a problem.
-        applied_digest: ``sha256:…`` of ``applied.patch``, empty where there is a problem.
-        declared_digest: ``sha256:…`` of ``declared.json``, empty where there is a problem.
+        problem: failure_reason if the patch is rejected, else empty. The digests are empty then.
+        phase: failure_phase of the problem.
+        message: The problem in one plain sentence.
+        applied_digest: ``sha256:…`` of ``applied.patch``.
+        declared_digest: ``sha256:…`` of ``declared.json``.
     """
 
     problem: str = ""
@@ -101,19 +100,19 @@ class SealedPatch:
 
 @dataclass(frozen=True, slots=True)
 class SealedCandidate:
-    """What the courier sealed and the operator hashed again.
+    """A candidate that the courier sealed and whose digest the operator verified.
 
     Attributes:
         launch: Launch that produced it.
         file: ``candidate.txt``, ``workspace.tar`` or None.
         digest: ``sha256:…`` of that file, empty without one.
-        size_bytes: Its size.
-        candidate_sha256: The candidate's own digest (contract 13.3).
+        size_bytes: Size of that file.
+        candidate_sha256: Digest of the candidate itself (contract 13.3).
         dropped_entries: Entries left out of a workspace.
         problem: None or a failure_reason of contract 13.1.
-        message: One plain sentence when there is a problem.
-        is_blank: Whether a text holds nothing but white space.
-        patch: Present where the text is a patch for a repository.
+        message: The problem in one plain sentence.
+        is_blank: Whether a text is only white space.
+        patch: Present if the text is a patch to a repository.
     """
 
     launch: int
@@ -130,16 +129,16 @@ class SealedCandidate:
 
 @dataclass(frozen=True, slots=True)
 class PodFacts:
-    """What the kubelet, and the courier from inside the Pod, reported about a launch.
+    """What the kubelet, and the courier inside the Pod, reported about a launch.
 
     Attributes:
         image_id: Resolved image of the untrusted container.
         node: Node name.
         runtime_class: Runtime class of the Pod, or empty.
-        user_namespace: Whether the Pod had a user namespace of its own.
+        user_namespace: Whether the Pod had its own user namespace.
         started_at: Start of the untrusted container, seconds since the epoch, or None.
         finished_at: Its end, or None.
-        kernel: Release of the kernel that a courier measured inside the Pod, or empty.
+        kernel: Kernel release that the courier saw inside the Pod, or empty.
     """
 
     image_id: str = ""
@@ -153,13 +152,13 @@ class PodFacts:
 
 @dataclass(frozen=True, slots=True)
 class Usage:
-    """What was asked of a model provider, by one launch or by several.
+    """Usage of a model provider, by one launch or several.
 
     Attributes:
-        requests: Sent to the provider, failed ones included.
-        input_tokens: Cached ones included.
-        cached_tokens: Part of the input.
-        output_tokens: Of all answers.
+        requests: Requests sent to the provider, including failed ones.
+        input_tokens: Including cached ones.
+        cached_tokens: The part of the input that was cached.
+        output_tokens: Over all answers.
     """
 
     requests: int = 0
@@ -178,7 +177,7 @@ class Usage:
 
 
 def usage_of(report: LaunchReport | None) -> Usage:
-    """Return what a launch asked its model provider; nothing where there is none."""
+    """Return a launch's usage of its model provider; zero without one."""
     relay = report.relay if report is not None else None
     if relay is None:
         return Usage()
@@ -187,19 +186,16 @@ def usage_of(report: LaunchReport | None) -> Usage:
 
 @dataclass(frozen=True, slots=True)
 class HarnessResult:
-    """A harness launch that ended definitely.
+    """Result of a harness launch that ended conclusively.
 
     Attributes:
-        launch: The harness's launch number.
+        launch: Number of the harness launch.
         command: Evidence about the command.
-        candidate: What was sealed; None where nothing is extracted.
-        facts: What the kubelet reported.
-        stdout: Captured stdout.
-        stderr: Captured stderr.
-        problem: ``oom_killed``, ``disk_limit_exceeded`` or ``supervisor_killed`` where that
-            ended it, else empty.
-        egress: What the gateway says of the launch; None without a network.
-        last_words: Last line of stderr, cut and printable; empty where nothing was said.
+        candidate: The sealed candidate; None if none was extracted.
+        problem: ``oom_killed``, ``disk_limit_exceeded`` or ``supervisor_killed`` if that ended the
+            launch, else empty.
+        egress: The gateway's report on the launch; None without egress.
+        last_words: Last line of stderr, truncated and printable; empty if there was none.
     """
 
     launch: int
@@ -215,22 +211,19 @@ class HarnessResult:
 
 @dataclass(frozen=True, slots=True)
 class VerifierResult:
-    """A verifier launch that ended definitely.
+    """Result of a verifier launch that ended conclusively.
 
     Attributes:
-        launch: The verifier's launch number.
-        passed: The verdict; false where there is none.
-        metadata: What the verifier said, before redaction.
+        launch: Number of the verifier launch.
+        passed: The verdict; false if there is none.
+        metadata: The verifier's metadata, before redaction.
         command: Evidence about the check.
-        facts: What the kubelet reported.
-        stdout: Captured stdout of the check.
-        stderr: Captured stderr of the check.
-        problem: Empty with a verdict of its own; ``oom_killed``, ``disk_limit_exceeded``,
-            ``supervisor_killed``, ``verifier_error``, or the failure_reason of a step before the
-            check.
-        message: One plain sentence where there is a problem.
-        outcome: Outcome of a check with a problem, empty where the problem alone decides it.
-        phase: failure_phase that goes with ``outcome``.
+        problem: Empty if the verifier reached a verdict; else ``oom_killed``,
+            ``disk_limit_exceeded``, ``supervisor_killed``, ``verifier_error``, or the
+            failure_reason of a step before the check.
+        message: The problem in one plain sentence.
+        outcome: Outcome of a check with a problem; empty if the problem alone determines it.
+        phase: failure_phase that belongs to ``outcome``.
     """
 
     launch: int
@@ -252,12 +245,11 @@ class Finish:
 
     Attributes:
         key: The attempt.
-        outcome: Contract 15.1.
-        reason: failure_reason, empty where there is none.
-        phase: failure_phase, empty where there is none.
-        message: failure_message, empty where there is none.
-        passed: The verdict, None where there is none.
-        metadata: Verifier metadata where the operator itself judged, else empty.
+        reason: failure_reason or empty.
+        phase: failure_phase or empty.
+        message: failure_message or empty.
+        passed: The verdict, or None.
+        metadata: Verifier metadata if the operator itself reached the verdict, else empty.
     """
 
     key: AttemptKey
@@ -271,15 +263,14 @@ class Finish:
 
 @dataclass(frozen=True, slots=True)
 class Lost:
-    """A launch that ended without a definite result.
+    """A launch that ended without a conclusive result.
 
     Attributes:
-        launch: Which one.
-        reason: failure_reason of outcome infrastructure (or provider).
+        reason: failure_reason of outcome infrastructure or provider.
         message: One plain sentence.
-        at: When it was decided, seconds since the epoch.
-        usage: What it asked its model provider, as far as nothing else in the journal says so.
-        is_suspect: Whether what the agent left may have caused it, rather than the cluster.
+        at: When it was declared lost, seconds since the epoch.
+        usage: Its usage of the model provider, unless another journal entry already counts it.
+        is_suspect: Whether the agent's output may have caused the loss, rather than the cluster.
     """
 
     launch: LaunchKey
@@ -291,7 +282,7 @@ class Lost:
 
 
 class Reading(StrEnum):
-    """Whether what an attempt left is being read."""
+    """Whether the operator is reading an attempt's output, and whether it reads nothing else."""
 
     NONE = ""
     TOGETHER = "together"
@@ -299,37 +290,36 @@ class Reading(StrEnum):
 
 
 class Doubt(StrEnum):
-    """What the operator's abnormal ends say of what an attempt left."""
+    """Whether an attempt's output is suspected of having crashed the operator (decision 0031)."""
 
     NONE = ""
     SUSPECTED = "suspected"
-    """It was being read: it is read alone the next time."""
+    """The operator crashed while reading it among others; next time it is read alone."""
     CONDEMNED = "condemned"
-    """It was being read alone: it is not read again."""
+    """The operator crashed while reading it alone; it is never read again."""
 
 
 @dataclass(frozen=True, slots=True)
 class AttemptHistory:
-    """What the journal knows of one attempt.
+    """State of one attempt, as folded from the journal.
 
     Attributes:
-        key: The attempt.
-        live: The launch that the cluster may know, or None.
+        live: The launch whose Pod may exist in the cluster, or None.
         live_since: When that launch was journalled, seconds since the epoch.
-        launches: How many launches were begun, of either role.
-        retries: Launches lost to infrastructure trouble so far.
-        provider_retries: Launches lost to an outage of the model provider so far.
-        suspect: Roles of the launches lost so far to what the agent may have left, one each.
+        launches: Number of the last launch, of either role.
+        retries: Launches lost to infrastructure failures so far.
+        provider_retries: Launches lost to outages of the model provider so far.
+        suspect: Roles of the launches lost so far, possibly because of the agent's output.
         last_lost: The latest lost launch, or None.
         production: The harness's result, or None.
         verification: The verifier's result, or None.
-        finish: How it ended, or None.
+        finish: How the attempt ended, or None.
         record_sha256: Digest of the record's line, empty until finished.
         started_at: When the first launch was journalled, seconds since the epoch, or None.
         finished_at: When the attempt was finished, or None.
-        usage: What all its launches asked the model provider, lost ones included.
-        reading: Whether what it left is being read.
-        doubt: Whether that ended the operator.
+        usage: Model provider usage of all its launches, including lost ones.
+        reading: Whether the operator is reading its output.
+        doubt: Whether its output is suspected of having crashed the operator.
     """
 
     key: AttemptKey
@@ -352,10 +342,10 @@ class AttemptHistory:
 
     @property
     def has_texts(self) -> bool:
-        """Whether its record has texts to read."""
+        """Whether there are captured texts that its record may include."""
         return self.production is not None and self.doubt is not Doubt.CONDEMNED
 
     @property
     def lost(self) -> int:
-        """Launches lost so far, for whatever reason; the next one has the number after it."""
+        """Launches lost so far, for any reason."""
         return self.retries + self.provider_retries + len(self.suspect)

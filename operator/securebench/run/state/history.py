@@ -1,4 +1,4 @@
-"""What the journal of a run says: its entries are facts, the history is their fold."""
+"""Journal entries, which are facts about a run, and the state of the run folded from them."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from securebench.run.state.attempts import (
 
 @dataclass(frozen=True, slots=True)
 class RunBound:
-    """First entry: which run and which plan this journal belongs to."""
+    """First entry: the run and the plan that this journal belongs to."""
 
     run_uid: str
     plan_digest: str
@@ -31,12 +31,13 @@ class RunBound:
 
 @dataclass(frozen=True, slots=True)
 class Opened:
-    """An operator took the journal over.
+    """An operator process took over the journal.
 
     Attributes:
-        epoch: Counts from 1; a writer of an older epoch must stop.
-        at: Seconds since the epoch of time.
-        process: Names the operator's process; one that opens the journal again did not end.
+        epoch: Counts from 1; fences off writers of older epochs.
+        at: Seconds since the Unix epoch.
+        process: Identifies the operator process. If the same process opens the journal again, it
+            did not crash in between.
     """
 
     epoch: int
@@ -46,7 +47,7 @@ class Opened:
 
 @dataclass(frozen=True, slots=True)
 class Closed:
-    """The operator let go of the journal in order while something was being read.
+    """The operator closed the journal in an orderly way while it was reading an attempt's output.
 
     Attributes:
         at: Seconds since the epoch.
@@ -57,14 +58,14 @@ class Closed:
 
 @dataclass(frozen=True, slots=True)
 class Isolated:
-    """What the canary found.
+    """Result of the isolation canary.
 
     Attributes:
-        verified: Whether the policy holds.
+        verified: Whether the network policy is enforced.
         user_namespaces: Whether launch Pods get a user namespace.
         message: One plain sentence.
-        declared: Whether no canary ran because the user does without it.
-        sandboxed: Whether the runtime is the sandbox that the administrator requires, if any.
+        declared: Whether the run skipped the canary (``isolation.require: Declared``).
+        sandboxed: Whether the runtime is a sandbox, if the administrator requires one.
         node_reachable: Whether the canary reached the node.
     """
 
@@ -78,7 +79,7 @@ class Isolated:
 
 @dataclass(frozen=True, slots=True)
 class LaunchBegun:
-    """Written before the Pod is created."""
+    """A launch begins; written before its Pod is created."""
 
     launch: LaunchKey
     at: float
@@ -86,11 +87,10 @@ class LaunchBegun:
 
 @dataclass(frozen=True, slots=True)
 class ReadBegun:
-    """Written before what an attempt left is read.
+    """The operator is about to read an attempt's output, which might crash it (decision 0031).
 
     Attributes:
-        key: The attempt.
-        launch: The launch that is captured; None where the attempt's record is written.
+        launch: The launch that is captured; None if the attempt's record is written.
         at: Seconds since the epoch.
         is_alone: Whether the operator reads nothing else meanwhile.
     """
@@ -103,7 +103,7 @@ class ReadBegun:
 
 @dataclass(frozen=True, slots=True)
 class LaunchLost:
-    """The launch ended without a result."""
+    """A launch ended without a conclusive result."""
 
     lost: Lost
 
@@ -129,11 +129,10 @@ class Finished:
     """The attempt has its record.
 
     Attributes:
-        finish: How it ended.
         record_sha256: Hex digest of the record's line without its newline.
         at: Seconds since the epoch.
-        usage: What the launch that it ended asked the model provider, as far as that is known;
-            nothing where no launch was running.
+        usage: Model provider usage of the launch that this entry ends, as far as it is known; zero
+            if no launch was running.
     """
 
     finish: Finish
@@ -144,10 +143,9 @@ class Finished:
 
 @dataclass(frozen=True, slots=True)
 class Kept:
-    """A resumed run took the record of an earlier one over.
+    """A resumed run took over the record of an earlier run.
 
     Attributes:
-        finish: How the attempt ended there.
         record_sha256: Hex digest of the record's line.
         run_uid: The earlier run.
     """
@@ -159,7 +157,7 @@ class Kept:
 
 @dataclass(frozen=True, slots=True)
 class RunEnded:
-    """Last entry: nothing follows.
+    """Last entry: the run has ended.
 
     Attributes:
         reason: Reason of the condition Succeeded.
@@ -173,28 +171,28 @@ class RunEnded:
 
 
 StepEntry = LaunchBegun | LaunchLost | Produced | Verified | Finished | Kept
-"""What brings one attempt on."""
+"""Entries that advance one attempt."""
 
 AttemptEntry = StepEntry | ReadBegun
-"""What belongs to one attempt."""
+"""Entries that belong to one attempt."""
 
 Entry = RunBound | Opened | Closed | Isolated | AttemptEntry | RunEnded
 
 
-_DOUBT = {Reading.TOGETHER: Doubt.SUSPECTED, Reading.ALONE: Doubt.CONDEMNED}
+_DOUBT_AFTER_CRASH = {Reading.TOGETHER: Doubt.SUSPECTED, Reading.ALONE: Doubt.CONDEMNED}
 
 
 @dataclass(slots=True)
 class RunHistory:
-    """What the journal of a run says so far.
+    """State of a run, as folded from its journal so far.
 
     Attributes:
         attempts: Every attempt of the plan, in pack order.
         bound: The first entry, or None.
-        epoch: Of the latest opening, 0 before the first.
-        process: Of the latest opening, empty where the journal does not say.
-        started_at: Of the first opening, or None.
-        isolation: What the canary found, or None.
+        epoch: Epoch of the latest ``Opened``, 0 before the first.
+        process: Process of the latest ``Opened``; empty in journals that do not record it.
+        started_at: Time of the first ``Opened``, or None.
+        isolation: Result of the canary, or None.
         ended: The last entry, or None.
     """
 
@@ -207,20 +205,20 @@ class RunHistory:
     ended: RunEnded | None = None
 
     def apply(self, entry: Entry) -> None:
-        """Take one entry in.
+        """Apply one entry.
 
         Raises:
-            InvariantViolationError: The entry contradicts what is known.
+            InvariantViolationError: The entry contradicts the state.
         """
         match entry:
             case RunBound():
                 self.bound = entry
             case Opened(epoch, at, process):
-                self._read_no_more(has_ended=not process or process != self.process)
+                self._stop_reading(has_crashed=not process or process != self.process)
                 self.epoch, self.process = epoch, process
                 self.started_at = at if self.started_at is None else self.started_at
             case Closed():
-                self._read_no_more(has_ended=False)
+                self._stop_reading(has_crashed=False)
             case Isolated():
                 self.isolation = entry
             case RunEnded():
@@ -228,21 +226,21 @@ class RunHistory:
             case _:
                 self._apply_to_attempt(entry)
 
-    def _read_no_more(self, *, has_ended: bool) -> None:
-        """Nothing is being read now; where the operator has ended, reading may have done it."""
-        for key, known in self.attempts.items():
-            if known.reading is not Reading.NONE:
-                doubt = _DOUBT[known.reading] if has_ended else known.doubt
-                self.attempts[key] = replace(known, reading=Reading.NONE, doubt=doubt)
+    def _stop_reading(self, *, has_crashed: bool) -> None:
+        """Mark all reads as over; a crashed operator may have been crashed by one of them."""
+        for key, history in self.attempts.items():
+            if history.reading is not Reading.NONE:
+                doubt = _DOUBT_AFTER_CRASH[history.reading] if has_crashed else history.doubt
+                self.attempts[key] = replace(history, reading=Reading.NONE, doubt=doubt)
 
     def _apply_to_attempt(self, entry: AttemptEntry) -> None:
         key = _key(entry)
-        known = self.attempts.get(key)
-        if known is None:
-            raise InvariantViolationError(f"the journal names attempt {key} that the plan has not")
-        if known.finish is not None:
+        history = self.attempts.get(key)
+        if history is None:
+            raise InvariantViolationError(f"the journal names attempt {key}, not in the plan")
+        if history.finish is not None:
             raise InvariantViolationError(f"attempt {key} is finished and cannot change")
-        self.attempts[key] = _advance(known, entry)
+        self.attempts[key] = _advance(history, entry)
 
 
 def run_history(plan: RunPlan, entries: Iterable[Entry]) -> RunHistory:
@@ -251,13 +249,13 @@ def run_history(plan: RunPlan, entries: Iterable[Entry]) -> RunHistory:
     Raises:
         InvariantViolationError: The entries contradict each other or the plan.
     """
-    history = RunHistory(attempts=dict(_fresh(plan)))
+    history = RunHistory(attempts=dict(_initial_attempts(plan)))
     for entry in entries:
         history.apply(entry)
     return history
 
 
-def _fresh(plan: RunPlan) -> Iterable[tuple[AttemptKey, AttemptHistory]]:
+def _initial_attempts(plan: RunPlan) -> Iterable[tuple[AttemptKey, AttemptHistory]]:
     for index in plan.tasks:
         for attempt in range(1, plan.policy.attempts + 1):
             key = AttemptKey(index, attempt)
@@ -276,44 +274,44 @@ def _key(entry: AttemptEntry) -> AttemptKey:
             return entry.finish.key
 
 
-def _advance(known: AttemptHistory, entry: AttemptEntry) -> AttemptHistory:
+def _advance(history: AttemptHistory, entry: AttemptEntry) -> AttemptHistory:
     if isinstance(entry, ReadBegun):
-        return replace(known, reading=Reading.ALONE if entry.is_alone else Reading.TOGETHER)
-    return _after(replace(known, reading=Reading.NONE, doubt=Doubt.NONE), entry)
+        return replace(history, reading=Reading.ALONE if entry.is_alone else Reading.TOGETHER)
+    return _apply_step(replace(history, reading=Reading.NONE, doubt=Doubt.NONE), entry)
 
 
-def _after(known: AttemptHistory, entry: StepEntry) -> AttemptHistory:
+def _apply_step(history: AttemptHistory, entry: StepEntry) -> AttemptHistory:
     match entry:
         case LaunchBegun(launch, at):
-            if known.live is not None:
-                raise InvariantViolationError(f"attempt {known.key} has a live launch already")
-            started_at = at if known.started_at is None else known.started_at
+            if history.live is not None:
+                raise InvariantViolationError(f"attempt {history.key} has a live launch already")
+            started_at = at if history.started_at is None else history.started_at
             return replace(
-                known, live=launch, live_since=at, launches=launch.launch, started_at=started_at
+                history, live=launch, live_since=at, launches=launch.launch, started_at=started_at
             )
         case LaunchLost(lost):
-            return _without(known, lost)
+            return _apply_loss(history, lost)
         case Produced(_, production):
-            usage = known.usage + usage_of(production.egress)
-            return replace(known, live=None, production=production, usage=usage)
+            usage = history.usage + usage_of(production.egress)
+            return replace(history, live=None, production=production, usage=usage)
         case Verified(_, verification):
-            return replace(known, live=None, verification=verification)
+            return replace(history, live=None, verification=verification)
         case Finished(finish, sha256, at, usage):
-            total = known.usage + usage
-            ended = replace(known, live=None, finish=finish, finished_at=at, usage=total)
+            total = history.usage + usage
+            ended = replace(history, live=None, finish=finish, finished_at=at, usage=total)
             return replace(ended, record_sha256=sha256)
         case _:
-            return replace(known, finish=entry.finish, record_sha256=entry.record_sha256)
+            return replace(history, finish=entry.finish, record_sha256=entry.record_sha256)
 
 
-def _without(known: AttemptHistory, lost: Lost) -> AttemptHistory:
-    """Return an attempt after the loss of a launch; an outage takes what it produced along."""
-    kept = replace(known, live=None, last_lost=lost, usage=known.usage + lost.usage)
+def _apply_loss(history: AttemptHistory, lost: Lost) -> AttemptHistory:
+    """Return an attempt after the loss of a launch; a provider outage also voids the candidate."""
+    idle = replace(history, live=None, last_lost=lost, usage=history.usage + lost.usage)
     if lost.reason in PROVIDER_REASONS:
-        return replace(kept, provider_retries=known.provider_retries + 1, production=None)
+        return replace(idle, provider_retries=history.provider_retries + 1, production=None)
     if lost.is_suspect:
-        return replace(kept, suspect=(*known.suspect, lost.launch.role))
-    return replace(kept, retries=known.retries + 1)
+        return replace(idle, suspect=(*history.suspect, lost.launch.role))
+    return replace(idle, retries=history.retries + 1)
 
 
 def open_attempts(attempts: Mapping[AttemptKey, AttemptHistory]) -> int:

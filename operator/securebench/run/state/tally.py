@@ -55,7 +55,7 @@ class Tally:
 
     @property
     def has_all_verdicts(self) -> bool:
-        """Whether nothing stays without a verdict that a verifier could have given."""
+        """Whether every attempt has a verdict, or a family without verifier."""
         kept = sum(count for outcome, count in self.outcomes.items() if outcome in KEPT_ON_RESUME)
         return kept == self.total
 
@@ -74,12 +74,12 @@ def tally(histories: Iterable[AttemptHistory]) -> Tally:
 
 
 def total_usage(histories: Iterable[AttemptHistory]) -> Usage:
-    """Return what all launches asked the model provider."""
+    """Return the model provider usage of all launches."""
     return sum((history.usage for history in histories), Usage())
 
 
 def wilson(passed: int, verified: int) -> Interval | None:
-    """Return the pass rate with its 95 % Wilson score interval, None while nothing is verified.
+    """Return the pass rate with its 95 % Wilson score interval; None if nothing is verified.
 
     Source: E. B. Wilson, JASA 22 (1927) 209.
     """

@@ -72,7 +72,7 @@ async def test_a_resume_without_old_results_is_a_normal_start(bench: Bench) -> N
 async def test_a_resume_with_local_records_alone_is_refused(bench: Bench) -> None:
     bench.output.mkdir()
     (bench.output / "candidates.jsonl").write_text("{}\n")
-    with pytest.raises(ConfigError, match="knows no run 'My run'"):
+    with pytest.raises(ConfigError, match="has no run 'My run'"):
         await bench.start(resume=True).execute()
     assert bench.namespace.runs() == []
     assert (bench.output / "candidates.jsonl").read_text() == "{}\n"

@@ -351,9 +351,9 @@ async def test_a_lost_connection_is_survived(bench: Bench) -> None:
     assert end.exit_code == 0
     assert bench.lines() == ["a"]
     notes = bench.reporter.notes()
-    assert notes.count("connection lost, the run goes on") == 1
+    assert notes.count("connection lost; the run continues") == 1
     assert notes.count("connected again") == 1
-    assert "records could not be fetched, the run goes on" in notes
+    assert "records could not be fetched; the run continues" in notes
     assert bench.namespace.waits[:3] == [1.0, 2.0, 4.0]
 
 

@@ -55,7 +55,7 @@ async def test_a_resume_tells_what_it_leaves_out(bench: Bench) -> None:
     local.write_bytes(local.read_bytes() + b"nonsense\n")
     await bench.run(resume=True)
     warnings = [str(f["message"]) for event, f in bench.reporter.events if event == Event.WARNING]
-    assert warnings[-1] == f"{local}:4: damaged line is left out: not JSON"
+    assert warnings[-1] == f"{local}:4: damaged line is ignored: not JSON"
     summary = json.loads((bench.output / "summary.json").read_text())
     assert summary[Flaw.DAMAGED] == 1
 
@@ -136,7 +136,9 @@ async def test_a_secret_that_stays_is_named(bench: Bench) -> None:
     cluster.fail_next("delete", TransientClusterError("no route"), kind=ObjectKind.SECRET)
     await interrupted(bench, cluster)
     (name,) = cluster.objects(ObjectKind.SECRET)
-    assert f"the Secret {name} may be left; delete it by hand (no route)" in bench.reporter.notes()
+    assert (
+        f"the Secret {name} may still exist; delete it by hand (no route)" in bench.reporter.notes()
+    )
 
 
 async def test_a_secret_without_its_run_is_named_after_an_interruption(bench: Bench) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from securebench.client.volume import connection
-from securebench.client.volume.connection import Place, PodExec, open_connection
+from securebench.client.volume.connection import ClusterTarget, PodExec, open_connection
 from securebench.core.errors import (
     ConfigError,
     PermanentClusterError,
@@ -19,7 +19,7 @@ from securebench.core.errors import (
 from support.fake_cluster import FakeCluster
 
 
-async def opened(place: Place) -> None:
+async def opened(place: ClusterTarget) -> None:
     async with open_connection(place):
         pass
 
@@ -40,7 +40,7 @@ async def test_a_damaged_kubeconfig_is_a_config_error(
     (tmp_path / "config").write_text(text)
     monkeypatch.setenv("KUBECONFIG", str(tmp_path / "config"))
     with pytest.raises(ConfigError, match=want):
-        await opened(Place(namespace=namespace))
+        await opened(ClusterTarget(namespace=namespace))
 
 
 @pytest.mark.parametrize(
@@ -48,7 +48,10 @@ async def test_a_damaged_kubeconfig_is_a_config_error(
     [
         (
             None,
-            r"the cluster at https://api:6443 \(context c\) cannot be reached; is it up.*no conn",
+            (
+                r"the cluster at https://api:6443 \(context c\) cannot be reached; check that"
+                r" it is up.*no conn"
+            ),
         ),
         (401, r"does not accept the credentials of the kubeconfig \(no connection\)"),
     ],
@@ -65,7 +68,7 @@ async def test_a_cluster_that_cannot_be_used_is_said(
 
     monkeypatch.setattr(connection, "_opened", give)
     with pytest.raises(TransientClusterError, match=want):
-        await opened(Place(context="c"))
+        await opened(ClusterTarget(context="c"))
 
 
 class Silence:
@@ -93,7 +96,7 @@ async def test_only_silence_ends_a_call(
     monkeypatch.setattr(connection, "run_exec", Silence(pauses))
     execute = PodExec(FakeCluster(), "securebench-0")  # type: ignore[arg-type]
     if is_silent:
-        with pytest.raises(TransientClusterError, match="securebench-0 is silent"):
+        with pytest.raises(TransientClusterError, match="securebench-0 does not respond"):
             await execute(["a"], io.BytesIO(b"12"))
     else:
         assert (await execute(["a"], io.BytesIO(b"12"))).stdout == b"xxxx"

@@ -91,7 +91,9 @@ async def test_what_is_continued_keeps_its_version(world):
 async def test_a_version_that_is_gone_cannot_be_continued(world):
     await world.earlier(Outcome.SCORED)
     world.offer(NEW, NEW)
-    with pytest.raises(SpecError, match=r"codex 0\.169\.0 is not installed here; there is 0\.170"):
+    with pytest.raises(
+        SpecError, match=r"codex 0\.169\.0 is not installed here; available: 0\.170"
+    ):
         await world.resume()
 
 
@@ -105,7 +107,7 @@ async def test_another_written_version_is_another_harness(world):
 
 
 async def test_a_version_that_nobody_offers_leaves_nothing_behind(world):
-    with pytest.raises(SpecError, match=r"codex 9\.9 is not installed here; there is 0\.169\.0"):
+    with pytest.raises(SpecError, match=r"codex 9\.9 is not installed here; available: 0\.169\.0"):
         await world.bind(version="9.9")
     assert not (world.root / "runs").exists()
 

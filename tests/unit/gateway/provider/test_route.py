@@ -259,7 +259,7 @@ async def test_a_refused_key_is_final(name, tmp_path):
             for _ in range(2):
                 got = await relay.ask()
                 assert got.status == FINAL[name]
-                assert "refuses the key" in got.error["message"]
+                assert "rejects the key" in got.error["message"]
             assert len(relay.script.asked) == 1
             assert relay.report == RelayReport(
                 requests=1, blocked=1, failures=1, failure="provider_auth", models=(MODELS[name],)

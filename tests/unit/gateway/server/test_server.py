@@ -154,7 +154,7 @@ async def test_a_run_has_so_many_connections_at_once(tmp_path, routes):
 async def test_connections_of_one_address_that_say_nothing_are_bounded(
     tmp_path, routes, monkeypatch
 ):
-    monkeypatch.setattr(server_module, "STRANGERS", 2)
+    monkeypatch.setattr(server_module, "UNAUTHENTICATED_CONNECTIONS", 2)
     async with serving(tmp_path, routes) as run:
         for _ in range(2):
             await run.connect()
@@ -263,7 +263,7 @@ async def test_refusals_of_a_known_launch_are_in_its_log(tmp_path):
 
 
 async def test_refused_connections_of_one_pod_leave_room_for_others(tmp_path, routes, monkeypatch):
-    monkeypatch.setattr(server_module, "STRANGERS", 3)
+    monkeypatch.setattr(server_module, "UNAUTHENTICATED_CONNECTIONS", 3)
     monkeypatch.setattr(server_module, "REFUSAL_SECONDS", 60.0)
     settings = config(connections=1, all_connections=6)
     async with serving(tmp_path, routes, settings) as run:

@@ -54,15 +54,15 @@ def test_version(name):
 REFUSALS = {
     "an unknown version": (
         ("codex", {"version": "9.9"}),
-        "codex 9.9 is not installed here; there is 0.169.0, 0.170.0",
+        "codex 9.9 is not installed here; available: 0.169.0, 0.170.0",
     ),
     "no latest": (
         ("claude_code", {}),
-        "claude_code latest is not installed here; there is 2.1.330",
+        "claude_code latest is not installed here; available: 2.1.330",
     ),
     "what a run began with is gone": (
         ("codex", {"begun_with": "0.168.0"}),
-        "codex 0.168.0 is not installed here; there is 0.169.0, 0.170.0",
+        "codex 0.168.0 is not installed here; available: 0.169.0, 0.170.0",
     ),
     "nothing at all": (
         ("codex", {"overlays": {}}),

@@ -205,8 +205,8 @@ def test_what_examines_a_pack_says_so(kind):
     with pytest.raises(SpecError) as caught:
         build_plan(inputs(**harness))
     assert caught.value.reason == (
-        f"spec.harness.type: {kind} examines the pack, not an agent; it runs only with the label"
-        " securebench.dev/purpose: audit on the BenchmarkRun: create it anew with the label"
+        f"spec.harness.type: {kind} audits the pack, not an agent; it needs the label"
+        " securebench.dev/purpose: audit on the BenchmarkRun: create the run again with that label"
     )
 
 

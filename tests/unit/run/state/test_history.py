@@ -143,7 +143,7 @@ def test_an_attempt_has_one_live_launch():
 
 def test_an_attempt_that_is_not_planned():
     foreign = LaunchKey(5, 1, Role.HARNESS, 1)
-    with pytest.raises(InvariantViolationError, match="that the plan has not"):
+    with pytest.raises(InvariantViolationError, match="not in the plan"):
         folded(LaunchBegun(foreign, NOW))
 
 
