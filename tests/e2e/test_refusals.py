@@ -16,7 +16,7 @@ SMALL = {
     "persistence.storageClassName": "small",
     "persistence.size": "8Mi",
 }
-SETTINGS = {"settings.userNamespaces": "Never", "settings.launch.refusalSeconds": "10"}
+SETTINGS = {"settings.userNamespaces": "Never", "settings.launch.refusalSeconds": 10}
 FILLER = f"{DATA}/filler"
 
 

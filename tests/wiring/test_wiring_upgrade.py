@@ -97,5 +97,17 @@ def test_a_run_whose_pack_this_version_refuses_keeps_the_records_that_it_has(wor
     assert world.condition()["reason"] == "PackInvalid"
 
 
+def test_a_run_whose_attempts_this_version_does_not_know_can_be_ended(world, monkeypatch):
+    uid = begin_recorded(world, "verifier-1")
+    monkeypatch.setattr("securebench.run.plan.build.selected", lambda *_: (0,))
+    world.observe(None)
+    world.edit(cancel="Immediate")
+    world.wait(70)
+    assert (world.condition()["status"], world.condition()["reason"]) == ("False", "Cancelled")
+    records = read_records(world.root / "runs" / uid / "candidates.jsonl")
+    assert records == recorded_ends("verifier-1")[:1]
+    assert world.pods() == []
+
+
 def without_images(record):
     return record | {"digests": record["digests"] | {"images": {}}}

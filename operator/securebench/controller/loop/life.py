@@ -147,7 +147,7 @@ class RunLife:
             await self._refuse(error)
             return True
         if prepared.unreadable:
-            self._require_stop(prepared)
+            return await self._end_unreadable(prepared)
         return await self._loop(prepared)
 
     def _may_wait(self) -> bool:
@@ -185,18 +185,26 @@ class RunLife:
             ledger.close()
         return True
 
-    def _require_stop(self, prepared: PreparedRun) -> None:
-        """Let a run of another version pass only to its end, as its user or deadline wants it.
+    async def _end_unreadable(self, prepared: PreparedRun) -> bool:
+        """End a run of another version, if its user or deadline wants that.
 
         Raises:
             PlanChangedError: It is to go on.
         """
         started_at = seconds_since_epoch(prepared.index.started_at)
-        if self._desired.stop_reason(started_at, self._context.clock.now()) is None:
+        stop = self._desired.stop_reason(started_at, self._context.clock.now())
+        if stop is None:
             raise PlanChangedError(
                 f"{prepared.unreadable}: install that version again, or set spec.cancel and start "
                 "another run"
             )
+        try:
+            return await self._loop(prepared)
+        except InvariantViolationError as error:
+            # The journal names attempts that this version does not find in the pack.
+            logger.warning("run %s ends without a plan: %s", self._run.name, error.reason)
+        await self._end_without_plan(stop[0], f"{stop[1]}; {prepared.unreadable}")
+        return True
 
     async def _refuse(self, error: InvalidInputError) -> None:
         """End a run that cannot go.

@@ -6,7 +6,7 @@ from unittest import mock
 
 import pytest
 
-from securebench.cluster.port import ObjectKind, QuotaExceeded
+from securebench.cluster.port import Forbidden, ObjectKind, QuotaExceeded
 from securebench.controller.loop import run_loop
 from securebench.controller.loop.run_loop import RunLoop
 from securebench.controller.runtime.run_ledger import RunLedger
@@ -309,6 +309,31 @@ def test_a_refused_gateway_ends_the_run_with_the_servers_words(world, kind):
     want = "PodRefused" if kind is ObjectKind.POD else "GatewayFailed"
     assert succeeded(world) == ("False", want)
     assert "violates PodSecurity" in world.condition()["message"]
+
+
+@pytest.mark.parametrize("kind", [ObjectKind.POD, ObjectKind.SERVICE])
+def test_time_in_which_rights_refuse_the_gateway_is_not_its_own(world, kind):
+    for _ in range(8):
+        error = Forbidden("is forbidden: no scan yet", status=403)
+        world.cluster.fail_next("create", error, kind=kind)
+    world.begin()
+    world.wait(300)
+    assert succeeded(world) == ("Unknown", "Forbidden")
+    assert "is forbidden: no scan yet; tried again" in world.condition()["message"]
+    world.wait(60)
+    assert succeeded(world) == ("Unknown", "GatewayStarting")
+    assert "no scan yet" not in world.condition()["message"]
+
+
+@pytest.mark.parametrize("kind", [ObjectKind.POD, ObjectKind.SERVICE])
+def test_a_gateway_that_rights_refuse_for_long_ends_the_run(world, kind):
+    for _ in range(99):
+        world.cluster.fail_next("create", Forbidden("is forbidden", status=403), kind=kind)
+    world.begin()
+    world.wait(700)
+    want = "PodRefused" if kind is ObjectKind.POD else "GatewayFailed"
+    assert succeeded(world) == ("False", want)
+    assert "is forbidden; mend the operator's rights" in world.condition()["message"]
 
 
 STOPS = {
