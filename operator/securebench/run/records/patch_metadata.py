@@ -26,6 +26,9 @@ def patch_metadata(
 ) -> dict[str, object]:
     """Return verifier metadata of a judged patch, before redaction.
 
+    The sealed text is judged by the function that decided at capture: the journal keeps that
+    decision, but not the lists of paths, which would make it as long as the patches.
+
     Args:
         task: The task.
         check: Its check.
