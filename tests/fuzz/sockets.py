@@ -127,19 +127,19 @@ def returned(value: object) -> list[object]:
     return ["$ID", "return", [], [], value]
 
 
-KLASS = ["C", 0, "K", [], ["__call__", "__len__", "__iter__", "__eq__"]]
-OBJECT = ["o", 1, KLASS]
-ENDED = ["x", 2, ["n", "builtins", "StopIteration"], "", [], None]
-ERROR = ["x", 2, ["n", "builtins", "ValueError"], "bad", ["bad"], None]
+KLASS = ["C", "K", [], ["__call__", "__len__", "__iter__", "__eq__"]]
+OBJECT = ["o", KLASS]
+ENDED = ["x", True, ["n", "builtins", "StopIteration"], "", [], None]
+ERROR = ["x", False, ["n", "builtins", "ValueError"], "bad", ["bad"], None]
 VALUES = (
     1, "s", None, 1.5, ["l", 1, 2], ["d", "a", 1], ["t", 1, ["l"]], ["s", 1], ["f", 2], ["b", "eA=="], ["B", "eA=="],
     ["i", "fffff"], ["j", 1.0, 2.0], ["u", "eda080"], ["r", 0, 3, 1], ["sl", 0, 3, None], ["@", 0], ["dq", 3, 1, 2],
     ["od", "a", 1], ["ct", "a", 2], ["dd", ["n", "builtins", "list"], "a", ["l"]], ["n", "builtins", "int"],
     ["nt", "Point", "x,y", 1, 2], ["D", "1.5"], ["da", "2020-01-02"], ["td", 1, 2, 3],
     ["F", 1, 2], ["e"], ["ni"], ["vk", 1], ["vi", ["t", 1, 2]], ["mod", "math"], OBJECT, KLASS,
-    ["my", 0], ["your", 0], ERROR, ["l", ["l"], ["@", 0], ["@", 1]],
+    ["@", 1], ["@", 2], ERROR, ["l", ["l"], ["@", 0], ["@", 1]],
 )  # fmt: skip
-NAMED = (returned(["l", OBJECT, "name"]), returned(["my", 1]))
+NAMED = (returned(["l", OBJECT, "name"]), returned(["@", 1]))
 SEEDS = (
     *(
         lines(returned(["l", None, "name"]), returned(value), returned(value), returned(value))
@@ -148,7 +148,7 @@ SEEDS = (
     *(lines(*NAMED, returned(value), returned(value)) for value in VALUES),
     lines(["$ID", "raise", [], [], ERROR, "trace"]),
     lines(["$ID", "refuse", [], [], "why"]),
-    lines(*NAMED, ["$ID", "call", [["stdout", "x"]], [], 0, ["l", 1], ["d"]], returned(1)),
+    lines(*NAMED, ["$ID", "call", [["stdout", "x"]], [], ["@", 0], ["l", 1], ["d"]], returned(1)),
     lines(*NAMED, ["$ID", "return", [], [[0, 5, 6]], 1], ["$ID", "raise", [], [], ERROR, "t"]),
     lines(["$ID", "refuse", [["stderr", "out"]], [], "no"]),
     lines(*NAMED, ["$ID", "raise", [["flat", "K crosses as int"]], [], ENDED, "t"]),
@@ -158,7 +158,7 @@ SEEDS = (
 )  # fmt: skip
 TOKENS = (
     *(json.dumps(value).encode() for value in VALUES),
-    *(b'"return"', b'"raise"', b'"refuse"', b'"call"', b'"my"', b'"your"', b"$ID", b"[]", b"{}", b"null"),
+    *(b'"return"', b'"raise"', b'"refuse"', b'"call"', b'"@"', b"$ID", b"[]", b"{}", b"null"),
     *(b'"builtins", "eval"', b'"os", "system"', b'"builtins", "SystemExit"', b"[[[[", b'"__class__"', b'"_securebench_peer_"'),
     *(b'"x,x"', b'"class"', b'"1E999999999"', b"[" * 2000, b"NaN", b"-1", b"true", b'"builtins.x"', b'"__dict__"'),
 )  # fmt: skip

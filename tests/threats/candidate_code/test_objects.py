@@ -81,10 +81,10 @@ STANDS_IN = {
     ),
 }
 HANDLED = """\
-import securebench_code.handles as handles, securebench_code.protocols as protocols
+import securebench_code.handles as handles
 def asks(name):
     return lambda self, *operands: handles._ask(self, "getattr", name)(*operands)
-for name in protocols.REFUSED: setattr(handles.Handle, name, asks(name))
+for name in handles.REFUSED: setattr(handles.Handle, name, asks(name))
 """
 """Operators on handles are asked of the candidate instead of refused."""
 
@@ -211,7 +211,7 @@ SWALLOWS = {
 LEAVES = """\
 import securebench_code.handles as handles
 def leave(self, kind, error, trace): return handles._ask(self, "exit", error)
-handles._ABILITIES["__exit__"] = "__exit__", leave
+handles.ABILITIES["__exit__"] = leave
 """
 """The candidate decides how a ``with`` block of the tests ends."""
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import builtins
 import re
+import sys
 from collections.abc import Iterator, Mapping
 
 from securebench.benchmark.families.audit_rules import AuditRules
@@ -21,7 +22,6 @@ from securebench.benchmark.families.fields import (
 )
 from securebench.benchmark.families.verification import ISOLATIONS, SEPARATE, SHARED, CodePlan
 from securebench.benchmark.resources import Lane
-from securebench.grading.code.plain import SAFE_MODULES
 
 LANGUAGE = "python"
 REPEATS = 8
@@ -89,7 +89,7 @@ def declared_names(task: TaskView) -> tuple[str, ...]:
     """
     texts = (task.resources.value(name) for name in ("prompt", "starter_code"))
     found = {name for text in texts if isinstance(text, str) for name in DEFINITION.findall(text)}
-    return tuple(sorted(found & (SAFE_MODULES | set(dir(builtins)))))
+    return tuple(sorted(found & (sys.stdlib_module_names | set(dir(builtins)))))
 
 
 def _test_sources(task: TaskView) -> Iterator[tuple[str, str]]:

@@ -154,13 +154,28 @@ class CandidatePolicy:
         resolved = None if target is None else link_destination(path, target)
         return PathDecision.BAD_LINK if resolved is None else self.decide(resolved)
 
-    def denied(self, section: Section) -> dict[str, PathDecision]:
+    def denied_in(self, section: Section) -> dict[str, PathDecision]:
         """Return the paths of a section that it must not touch, each with the reason."""
         if Mode.SUBMODULE in section.modes:
             return dict.fromkeys(section.paths, PathDecision.SUBMODULE)
-        decisions = {path: self.decide(path) for path in section.paths}
-        if section.is_link and decisions[section.new_path] is PathDecision.ALLOWED:
-            decisions[section.new_path] = self.decide_link(section.new_path, section.target)
+        links = {section.new_path: section.target} if section.is_link else {}
+        return self.denied(section.paths, links)
+
+    def denied(
+        self, paths: Iterable[str], links: Mapping[str, str | None]
+    ) -> dict[str, PathDecision]:
+        """Return the paths that a patch must not touch, each with the reason.
+
+        The one rule for what a patch declares and for what it really changed.
+
+        Args:
+            paths: Declared or changed.
+            links: Texts of the symlinks among them, None for one that is not known.
+        """
+        decisions = {path: self.decide(path) for path in paths}
+        for path, target in links.items():
+            if decisions[path] is PathDecision.ALLOWED:
+                decisions[path] = self.decide_link(path, target)
         return {path: why for path, why in decisions.items() if why is not PathDecision.ALLOWED}
 
 

@@ -9,7 +9,6 @@ from itertools import accumulate, compress, islice, takewhile
 from operator import not_
 from typing import TYPE_CHECKING
 
-from securebench.benchmark.patch.candidate_policy import PathDecision
 from securebench.benchmark.patch.lines import utf8
 from securebench.benchmark.patch.reader import read_patch, render
 from securebench.benchmark.patch.sections import (
@@ -22,7 +21,7 @@ from securebench.benchmark.patch.sections import (
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
 
-    from securebench.benchmark.patch.candidate_policy import CandidatePolicy
+    from securebench.benchmark.patch.candidate_policy import CandidatePolicy, PathDecision
     from securebench.benchmark.patch.sections import Section
 
 CANDIDATE_EXTRACTION = "candidate_extraction"
@@ -168,7 +167,7 @@ def _judge_sections(
     applied = unique_paths(kept)
     denied: dict[str, PathDecision] = {}
     for section in kept:
-        denied |= policy.denied(section)
+        denied |= policy.denied_in(section)
     if denied:
         return PatchJudgement(
             PatchProblem.POLICY,
@@ -220,11 +219,8 @@ def judge_changes(changed: Mapping[str, str | None], policy: CandidatePolicy) ->
     Returns:
         A judgement with a problem and nothing of what the patch declares.
     """
-    decisions = {path: policy.decide(path) for path in changed}
-    for path, target in changed.items():
-        if target is not None and decisions[path] is PathDecision.ALLOWED:
-            decisions[path] = policy.decide_link(path, target)
-    denied = {path: why for path, why in decisions.items() if why is not PathDecision.ALLOWED}
+    links = {path: target for path, target in changed.items() if target is not None}
+    denied = policy.denied(changed, links)
     if denied:
         return PatchJudgement(PatchProblem.POLICY, denial_message(denied), denied=denied)
     message = "the paths that the patch really changed are not those that it declares"

@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 import json
+import socket
 import struct
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    import socket
 
 MESSAGE_BYTES = 16 * 1024 * 1024
 """Longest message. Small enough that no JSON of this length fills the runner's memory."""
@@ -22,10 +19,6 @@ class MalformedError(Exception):
     """The other side sent something that is no message."""
 
 
-class EndOfStreamError(Exception):
-    """The other side is gone."""
-
-
 class BrokenError(BaseException):
     """The candidate ended, or sent what is no message. Tests do not catch it by accident."""
 
@@ -35,33 +28,20 @@ class CannotCrossError(Exception):
 
 
 class Channel:
-    """One connected, blocking socket."""
+    """One connected, blocking socket. OSError wherever the other side is gone."""
 
     def __init__(self, connection: socket.socket) -> None:
         self._socket = connection
 
     def send(self, frame: list[object]) -> None:
-        """Send one message.
-
-        Raises:
-            CannotCrossError: It is longer than the other side accepts; nothing was sent.
-            EndOfStreamError: The other side is gone.
-        """
+        """Send one message, or nothing and raise CannotCrossError where it is too long."""
         data = _ENCODER.encode(frame).encode("ascii")
         if len(data) > MESSAGE_BYTES:
             raise CannotCrossError(f"{len(data)} bytes; at most {MESSAGE_BYTES} cross at once")
-        try:
-            self._socket.sendall(HEADER.pack(len(data)) + data)
-        except OSError as error:
-            raise EndOfStreamError(str(error)) from None
+        self._socket.sendall(HEADER.pack(len(data)) + data)
 
     def receive(self) -> list[object]:
-        """Return the next message; blocks.
-
-        Raises:
-            MalformedError: It is none.
-            EndOfStreamError: The other side is gone.
-        """
+        """Return the next message, or raise MalformedError; blocks."""
         (length,) = HEADER.unpack(self._exactly(HEADER.size))
         if length > MESSAGE_BYTES:
             raise MalformedError(f"a message of {length} bytes")
@@ -76,11 +56,8 @@ class Channel:
     def _exactly(self, size: int) -> bytearray:
         data = bytearray()
         while len(data) < size:
-            try:
-                chunk = self._socket.recv(min(size - len(data), RECEIVE_BYTES))
-            except OSError as error:
-                raise EndOfStreamError(str(error)) from None
+            chunk = self._socket.recv(min(size - len(data), RECEIVE_BYTES))
             if not chunk:
-                raise EndOfStreamError("the connection was closed")
+                raise ConnectionError("the connection was closed")
             data += chunk
         return data

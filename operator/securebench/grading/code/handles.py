@@ -2,7 +2,7 @@
 
 A handle asks the candidate's side for attributes, calls, the next item of an iteration and a
 ``with`` block, and whether it equals another handle. It is no value: whatever else the tests do
-with it fails them, before the candidate learns of it.
+with it fails them before the candidate learns of it, or it could answer with what they expect.
 """
 
 from __future__ import annotations
@@ -13,7 +13,6 @@ from typing import Any, cast
 
 from .frames import BrokenError
 from .plain import MODULE, is_error
-from .protocols import REFUSED
 
 PEER, SPECIALS = "_securebench_peer_", "_securebench_specials_"
 """Names, in classes of handles, of the candidate's side and of what its class has."""
@@ -21,13 +20,30 @@ PEER, SPECIALS = "_securebench_peer_", "_securebench_specials_"
 TEXT = "_securebench_text_"
 """Name, in exceptions of the candidate's classes, of their text."""
 
-GENERATOR = "generator"
-"""Stands among the special methods of generators."""
+_ARITHMETIC = {
+    "add": "+", "sub": "-", "mul": "*", "truediv": "/", "floordiv": "//", "mod": "%", "pow": "**",
+    "matmul": "@", "lshift": "<<", "rshift": ">>", "and": "&", "or": "|", "xor": "^",
+    "divmod": "divmod()",
+}  # fmt: skip
+_OTHERS = {
+    "lt": "<", "le": "<=", "gt": ">", "ge": ">=", "neg": "-", "pos": "+", "invert": "~",
+    "bool": "a truth value", "contains": "in", "getitem": "[]", "setitem": "[]", "delitem": "[]",
+    "int": "int()", "float": "float()", "complex": "complex()", "bytes": "bytes()",
+    "abs": "abs()", "round": "round()", "index": "an index", "reversed": "reversed()",
+    "trunc": "math.trunc()", "floor": "math.floor()", "ceil": "math.ceil()", "await": "await",
+    "aenter": "async with", "aexit": "async with", "aiter": "async for", "anext": "async for",
+    "copy": "copy.copy()", "deepcopy": "copy.deepcopy()", "reduce_ex": "pickle",
+}  # fmt: skip
+REFUSED = {
+    **{f"__{name}__": sign for name, sign in {**_ARITHMETIC, **_OTHERS}.items()},
+    **{f"__{way}{name}__": sign for way in "ri" for name, sign in _ARITHMETIC.items()},
+}
+"""Special methods that every handle has; each fails the tests with these words."""
 
 
 def is_handle(value: object) -> bool:
     """Tell whether a value stands for an object or a class of the candidate."""
-    return isinstance(value, HandleType) or isinstance(type(value), HandleType)
+    return isinstance(_class_of(value), HandleType)
 
 
 def _class_of(value: object) -> Any:
@@ -78,7 +94,7 @@ class HandleType(type):
     def __new__(cls, name: str, bases: tuple[type, ...], names: dict[str, Any]) -> HandleType:
         """Make a class; the tests themselves cannot derive from one."""
         if PEER not in names:
-            owner: Any = next(base for base in bases if isinstance(base, HandleType))
+            owner = next(base for base in bases if isinstance(base, HandleType))
             raise _failure(owner, f"the tests derive class {name} from")
         return super().__new__(cls, name, bases, names)
 
@@ -116,6 +132,10 @@ def _exit(self: Any, _kind: object, error: BaseException | None, _trace: object)
     raise _failure(self, what) from error
 
 
+def _has_equality(value: object) -> bool:
+    return "__eq__" in getattr(type(value), SPECIALS, ())
+
+
 def _equality(operation: str, sign: str) -> Callable[[Any, object], bool]:
     """Return ``==`` or ``!=``: of objects without equality of their own it means identity."""
 
@@ -132,10 +152,6 @@ def _equality(operation: str, sign: str) -> Callable[[Any, object], bool]:
     return compare
 
 
-def _has_equality(value: object) -> bool:
-    return "__eq__" in getattr(type(value), SPECIALS, ())
-
-
 class Handle:
     """What handles for objects have in common; a class of the candidate's adds what it can do."""
 
@@ -145,20 +161,14 @@ class Handle:
     __delattr__ = _asked("delattr")
     __eq__ = _equality("eq", "==")
     __ne__ = _equality("ne", "!=")
+    __str__ = _asked("str")
+    __repr__ = _asked("repr")
 
     def __hash__(self) -> int:
         """Return the identity's hash; an object with equality of its own has none here."""
         if _has_equality(self):
             raise _refusal(self, "hash(), as sets and dictionaries do,")
         return object.__hash__(self)
-
-    def __str__(self) -> str:
-        """Return the text of the candidate's object."""
-        return str(_ask(self, "str"))
-
-    def __repr__(self) -> str:
-        """Return the representation of the candidate's object."""
-        return str(_ask(self, "repr"))
 
     def __format__(self, form: str) -> str:
         """Return the text of the candidate's object."""
@@ -178,16 +188,19 @@ class _Doc:
         return _ask(owner if value is None else value, "getattr", "__doc__")
 
 
-_ABILITIES: dict[str, tuple[str, object]] = {
-    "__call__": ("__call__", _call),
-    "__iter__": ("__iter__", _asked("iter")),
-    "__next__": ("__next__", _asked("next")),
-    "__len__": ("__len__", _asked("len")),
-    "__enter__": ("__enter__", _asked("enter")),
-    "__exit__": ("__exit__", _exit),
-    GENERATOR: ("__class__", property(lambda _self: GeneratorType)),
+ABILITIES: dict[str, object] = {
+    "__call__": _call,
+    "__iter__": _asked("iter"),
+    "__next__": _asked("next"),
+    "__len__": _asked("len"),
+    "__enter__": _asked("enter"),
+    "__exit__": _exit,
+    "__class__": property(lambda _self: GeneratorType),
 }
-"""What a handle has for each special method of its class."""
+"""What a handle has for each special method of its class; ``__class__`` is named for generators.
+
+Not ``__eq__``: a class that defines it has no hash of its own any more.
+"""
 
 
 def _error_text(self: Any) -> str:
@@ -201,8 +214,8 @@ def handle_type(peer: Any, name: str, bases: Sequence[type], specials: Iterable[
     Args:
         peer: The candidate's side: its ``request`` asks, its ``cannot`` fails the tests.
         name: Of the class.
-        bases: Classes of handles, and types that stand for themselves.
-        specials: Its special methods, among those of ``protocols.ALLOWED``.
+        bases: Its own: classes of handles, and types that stand for themselves.
+        specials: Its special methods, among ``__eq__`` and those of ``ABILITIES``.
     """
     known = frozenset(specials)
     names: dict[str, Any] = {PEER: peer, SPECIALS: known, "__module__": MODULE, "__doc__": _Doc()}
@@ -210,7 +223,7 @@ def handle_type(peer: Any, name: str, bases: Sequence[type], specials: Iterable[
         names.update(__getattr__=_attribute, __str__=_error_text)
     else:
         names["__slots__"] = ()
-        names.update(_ABILITIES[special] for special in known if special in _ABILITIES)
+        names.update((special, ABILITIES[special]) for special in known & ABILITIES.keys())
         bases = [base for base in bases if isinstance(base, HandleType)] or [Handle]
     try:
         return HandleType(name, tuple(bases), names)

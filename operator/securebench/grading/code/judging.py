@@ -4,18 +4,18 @@ from __future__ import annotations
 
 import builtins
 import importlib.util
+import json
 import os
 import sys
 import traceback
 from collections.abc import Sequence
-from types import ModuleType
+from types import CodeType, ModuleType
 from typing import Any, NoReturn
 
 from .plain import MODULE, safe_module
 
-FILE = "candidate.py"
+FILE, TEST_FILE = "candidate.py", "solution_test.py"
 TESTS = "__securebench_tests__"
-TEST_FILE = "solution_test.py"
 EXIT_AT_IMPORT = "candidate attempted to exit during import"
 INCOMPLETE = "hidden tests did not complete"
 PASSED, FAILED, NO_WORKER = 0, 1, 3
@@ -31,12 +31,14 @@ def text_of(path: str) -> bytes:
         return file.read().rstrip(b"\r\n") + b"\n"
 
 
-def load(source: bytes, folder: str) -> ModuleType:
-    """Write the candidate's file into a folder and import it.
+def code_of(path: str) -> CodeType:
+    """Return the compiled tests."""
+    with open(path, encoding="utf-8") as file:  # noqa: PTH123
+        return compile(json.load(file)["code"], TEST_FILE, "exec")
 
-    Raises:
-        BaseException: What its import raises.
-    """
+
+def load(source: bytes, folder: str) -> ModuleType:
+    """Write the candidate's file into a folder and import it."""
     path = os.path.join(folder, FILE)  # noqa: PTH118
     with open(path, "wb") as file:  # noqa: PTH123
         file.write(source)
@@ -49,20 +51,17 @@ def load(source: bytes, folder: str) -> ModuleType:
     return module
 
 
-def usable(names: Sequence[tuple[str, Any]], declared: frozenset[str]) -> dict[str, Any]:
-    """Return the candidate's names that the tests get.
+def usable(names: Sequence[tuple[str, Any]], declared: str) -> dict[str, Any]:
+    """Return the candidate's top-level names that the tests get.
 
     A candidate does not replace builtins or standard modules for the tests, unless the task asks
-    for a definition of that name.
-
-    Args:
-        names: Top-level names with their values.
-        declared: Names that the task asks for.
+    for a definition of that name; ``declared`` are such names, with commas.
     """
+    asked = frozenset(declared.split(","))
     result: dict[str, Any] = {}
     for name, value in names:
         module = safe_module(name)
-        if name in declared or (module is None and not hasattr(builtins, name)):
+        if name in asked or (module is None and not hasattr(builtins, name)):
             result[name] = value
         elif module is not None and value is module:
             result[name] = module
@@ -95,9 +94,13 @@ def say(text: str) -> int:
     return FAILED
 
 
+def flush() -> None:
+    """Write out what was printed."""
+    for stream in filter(None, (sys.__stdout__, sys.__stderr__)):
+        stream.flush()
+
+
 def leave(code: int) -> NoReturn:
     """End at once: threads and exit functions that the tests left have no say."""
-    for stream in (sys.__stdout__, sys.__stderr__):
-        if stream is not None:
-            stream.flush()
+    flush()
     os._exit(code)

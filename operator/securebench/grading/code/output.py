@@ -12,9 +12,12 @@ KEPT_CHARACTERS = 1024 * 1024
 
 STREAMS = ("stdout", "stderr")
 
+FLAT = "flat"
+"""Beside the streams: says which classes of the candidate cross as a builtin type."""
+
 
 class Printed:
-    """Texts in the order in which they were printed."""
+    """Texts, each with its stream, in the order in which they were printed."""
 
     def __init__(self) -> None:
         self._texts: list[tuple[str, str]] = []
@@ -22,24 +25,28 @@ class Printed:
         self._lock = threading.Lock()
 
     def add(self, stream: str, text: str) -> None:
-        """Keep a printed text, up to the bound."""
+        """Keep a text, up to the bound."""
         with self._lock:
             if self._left > 0:
                 self._texts.append((stream, text[: self._left]))
                 self._left -= len(text)
 
     def take(self) -> list[tuple[str, str]]:
-        """Return pairs of stream and text, and forget them."""
+        """Return what was printed, and forget it."""
         with self._lock:
             texts, self._texts, self._left = self._texts, [], KEPT_CHARACTERS
         return texts
 
+    def stream(self, name: str) -> io.TextIOWrapper:
+        """Return ``sys.stdout`` or ``sys.stderr`` of the candidate."""
+        raw: Any = _Bytes(name, self)
+        return io.TextIOWrapper(raw, encoding="utf-8", errors="replace", write_through=True)
+
 
 class _Bytes(io.RawIOBase):
-    def __init__(self, stream: str, printed: Printed) -> None:
+    def __init__(self, name: str, printed: Printed) -> None:
         super().__init__()
-        self.name = f"<{stream}>"
-        self._printed = printed
+        self.name, self._printed = f"<{name}>", printed
         self._decode = codecs.getincrementaldecoder("utf-8")("replace").decode
 
     def writable(self) -> bool:
@@ -49,9 +56,3 @@ class _Bytes(io.RawIOBase):
         content = bytes(data)
         self._printed.add(self.name[1:-1], self._decode(content))
         return len(content)
-
-
-def stream(name: str, printed: Printed) -> io.TextIOWrapper:
-    """Return ``sys.stdout`` or ``sys.stderr`` of the candidate."""
-    raw: Any = _Bytes(name, printed)
-    return io.TextIOWrapper(raw, encoding="utf-8", errors="replace", write_through=True)

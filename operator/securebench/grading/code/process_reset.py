@@ -16,42 +16,38 @@ import select
 import signal
 import socket
 import time
-from typing import TYPE_CHECKING, NoReturn
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+from collections.abc import Sequence
+from typing import Any, NoReturn
 
 SET_DUMPABLE, SET_SUBREAPER = 4, 36
 """Options of prctl(2)."""
 
-CHILDREN = "/proc/thread-self/children"
 RESOURCES = range(16)
 """Numbers of all resource limits."""
 
+CHILDREN = "/proc/thread-self/children"
 IPC = ("/proc/sysvipc/shm", "/proc/sysvipc/sem", "/proc/sysvipc/msg")
 """What outlives processes and is no file."""
 
 END_SECONDS = 20.0
 PAUSE_SECONDS = 0.002
 
+Work = Any
+"""What serves one connection, a socket, to its end."""
+
 
 class LeftoverError(Exception):
     """Something of an earlier worker stays."""
 
 
-def serve(
-    listener: socket.socket,
-    repeats: int,
-    folders: Sequence[str],
-    work: Callable[[socket.socket], object],
-) -> None:
+def serve(listener: socket.socket, repeats: int, folders: Sequence[str], work: Work) -> None:
     """Serve the tests, then each of the calls that they make again.
 
     Args:
         listener: Where they connect.
         repeats: So many connections follow their first one.
         folders: All that candidate code can write; those that are not there do not count.
-        work: Serves one connection to its end.
+        work: Serves one connection.
 
     Raises:
         LeftoverError, OSError: A worker would not be fresh. There is none, and the tests fail.
@@ -64,9 +60,9 @@ def serve(
     while connections:
         # Its first message comes when the tests are done with the connection before.
         select.select(connections[:1], [], [])
-        end_children()
+        _end_children()
         for folder in filter(os.path.isdir, folders):
-            empty(folder)
+            _empty(folder)
         if _process_state() != state:
             raise LeftoverError("a limit of this process or a memory that lasts")
         with contextlib.suppress(OSError):
@@ -78,18 +74,33 @@ def serve(
     os.waitpid(worker, 0)
 
 
-def end_children() -> None:
-    """End all processes below this one.
+def _connected(listener: socket.socket, repeats: int, work: Work) -> list[socket.socket]:
+    """Return the connections of the tests; until they come, answer who asks for a worker."""
+    while True:
+        first, _ = listener.accept()
+        select.select([first], [], [])
+        if select.select([listener], [], [], 0)[0]:
+            return [first, *(listener.accept()[0] for _ in range(repeats))]
+        work(first)
+        first.close()
 
-    Raises:
-        LeftoverError: One does not end.
-    """
+
+def _be_worker(connections: Sequence[socket.socket], work: Work) -> NoReturn:
+    try:
+        for other in connections[1:]:
+            other.close()
+        _control(SET_DUMPABLE, 1)
+        work(connections[0])
+    finally:
+        os._exit(0)
+
+
+def _end_children() -> None:
+    """End all processes below this one, or raise LeftoverError."""
     deadline = time.monotonic() + END_SECONDS
     while time.monotonic() < deadline:
-        with open(CHILDREN, encoding="ascii") as file:  # noqa: PTH123  # pathlib is slow to load
-            children = [int(word) for word in file.read().split()]
-        for child in children:
-            os.kill(child, signal.SIGKILL)
+        for child in _lines(CHILDREN)[0]:
+            os.kill(int(child), signal.SIGKILL)
         try:
             while os.waitpid(-1, os.WNOHANG)[0]:
                 continue
@@ -99,12 +110,8 @@ def end_children() -> None:
     raise LeftoverError("a process cannot be ended")
 
 
-def empty(folder: str) -> None:
-    """Remove all that a folder holds, and what its attributes say.
-
-    Raises:
-        OSError: Something stays.
-    """
+def _empty(folder: str) -> None:
+    """Remove all that a folder holds and what its attributes say; OSError where something stays."""
     for name in _attributes(folder):
         os.removexattr(folder, name)
     with os.scandir(folder) as entries:
@@ -112,7 +119,7 @@ def empty(folder: str) -> None:
             if entry.is_dir(follow_symlinks=False):
                 with contextlib.suppress(PermissionError):  # not ours: it is empty, or stays
                     os.chmod(entry.path, 0o700)  # noqa: PTH101
-                empty(entry.path)
+                _empty(entry.path)
                 os.rmdir(entry.path)  # noqa: PTH106
             else:
                 os.unlink(entry.path)  # noqa: PTH108
@@ -125,43 +132,17 @@ def _attributes(folder: str) -> list[str]:
         return []  # the file system has none
 
 
-def _connected(
-    listener: socket.socket, repeats: int, work: Callable[[socket.socket], object]
-) -> list[socket.socket]:
-    """Return the connections of the tests; until they come, answer who asks for a worker."""
-    while True:
-        first, _ = listener.accept()
-        select.select([first], [], [])
-        if select.select([listener], [], [], 0)[0]:
-            return [first, *(listener.accept()[0] for _ in range(repeats))]
-        work(first)
-        first.close()
-
-
-def _be_worker(
-    connections: Sequence[socket.socket], work: Callable[[socket.socket], object]
-) -> NoReturn:
-    try:
-        for other in connections[1:]:
-            other.close()
-        _control(SET_DUMPABLE, 1)
-        work(connections[0])
-    finally:
-        os._exit(0)
-
-
 def _process_state() -> object:
     """Return what processes of this user can change and later ones find, other than files."""
     limits = [resource.getrlimit(number) for number in RESOURCES]
-    return os.nice(0), limits, [_keys(path) for path in IPC]
+    readable = [path for path in IPC if os.access(path, os.R_OK)]  # not every kernel has them
+    objects = [[words[:2] for words in _lines(path)] for path in readable]
+    return os.nice(0), limits, objects
 
 
-def _keys(path: str) -> list[list[str]]:
-    try:
-        with open(path, encoding="ascii") as file:  # noqa: PTH123
-            return [line.split()[:2] for line in file]
-    except OSError:
-        return []  # this kernel has none
+def _lines(path: str) -> list[list[str]]:
+    with open(path, encoding="ascii") as file:  # noqa: PTH123  # pathlib is slow to load
+        return [line.split() for line in file] or [[]]
 
 
 def _control(option: int, value: int) -> None:

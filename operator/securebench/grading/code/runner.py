@@ -1,16 +1,12 @@
 """The tests' side: runs the test source against the candidate behind the socket.
 
-``runner.wait([SOCKET, SECONDS])`` returns when a worker answers. ``runner.main([SOCKET, CANDIDATE,
-TESTS, NAMES])`` imports the candidate's file over there and runs the tests here. Its exit code is
-the verdict: 0 only when the whole test source has finished, nothing was refused on the way and the
-candidate is still there. With a number as fifth argument so many calls are made again at the end,
-and must agree.
+The exit code of ``test`` is the verdict: 0 only when the whole test source has finished, nothing
+was refused on the way, the candidate is still there, and calls that are made again agree.
 """
 
 from __future__ import annotations
 
 import contextlib
-import json
 import os
 import socket
 import sys
@@ -20,7 +16,7 @@ from types import ModuleType
 from typing import Any
 
 from . import judging
-from .frames import BrokenError, Channel, EndOfStreamError
+from .frames import BrokenError, Channel
 from .judging import FAILED, PASSED, say
 from .plain import MODULE
 from .samples import Call, NotPlainError, Sample, outcome_of
@@ -31,7 +27,24 @@ DEPTH = 4000
 """Recursion limit of the tests: handles add frames to the authors' own."""
 
 
-def main(arguments: Sequence[str]) -> int:
+def wait(arguments: Sequence[str]) -> int:
+    """Wait until a worker answers; takes the path of the socket and the seconds to wait."""
+    path, seconds = arguments
+    deadline = time.monotonic() + float(seconds)
+    while True:
+        try:
+            with _connected(path) as connection:
+                Session(Channel(connection)).request("hello")
+        except (OSError, BrokenError) as error:
+            if time.monotonic() > deadline:
+                say(f"the candidate's container does not answer: {error}")
+                return judging.NO_WORKER
+            time.sleep(POLL_SECONDS)
+        else:
+            return PASSED
+
+
+def test(arguments: Sequence[str]) -> int:
     """Run the tests and return the verdict.
 
     Args:
@@ -41,24 +54,72 @@ def main(arguments: Sequence[str]) -> int:
     """
     path, candidate, tests, declared, *repeat = arguments
     source = judging.text_of(candidate)
-    with open(tests, encoding="utf-8") as file:  # noqa: PTH123
-        code = json.load(file)["code"]
     sys.setrecursionlimit(max(DEPTH, sys.getrecursionlimit()))
     repeats = int(repeat[0]) if repeat else 0
     # Who connects now cannot be led to a worker that the candidate made.
-    first, *spare = [connected(path) for _ in range(1 + repeats)]
+    first, *spare = [_connected(path) for _ in range(1 + repeats)]
     session = Session(Channel(first), Sample(repeats) if repeats else None)
     try:
-        run(session, source, code, frozenset(declared.split(",")))
+        _run(session, source, tests, declared)
     except BaseException as error:  # noqa: BLE001  # whatever it is, it is no pass
         _report(session, error)
         return FAILED
     if session.violation is not None:
         return say(session.violation)
-    return repeated(session.sample.calls(), spare, source) if session.sample else PASSED
+    return _repeated(session.sample.calls(), spare, source) if session.sample else PASSED
 
 
-def repeated(calls: Sequence[Call], connections: Sequence[socket.socket], source: bytes) -> int:
+def _connected(path: str) -> socket.socket:
+    connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    connection.connect(path)
+    return connection
+
+
+class RemoteModule(ModuleType):
+    """The candidate's module in the tests; the candidate would not see a change of its names."""
+
+    def __init__(self, session: Session, names: dict[str, Any]) -> None:
+        super().__init__(MODULE)
+        self.__dict__.update(names, _securebench=session)
+
+    def __setattr__(self, name: str, _value: object) -> None:
+        """Fail the tests."""
+        raise self._securebench.cannot(f"the tests change {name} of the candidate's module")
+
+    def __delattr__(self, name: str) -> None:
+        """Fail the tests."""
+        setattr(self, name, None)
+
+
+def _run(session: Session, source: bytes, path: str, declared: str) -> None:
+    """Import the candidate and run the whole test source; raises whatever did not succeed."""
+    names = judging.usable(session.import_candidate(source), declared)
+    if session.sample is not None:
+        session.sample.know(names)
+    sys.modules[MODULE] = RemoteModule(session, names)
+    tests = judging.new_module(judging.TESTS, {**names, "__file__": judging.TEST_FILE})
+    exec(judging.code_of(path), vars(tests))  # noqa: S102  # the pack's, trusted
+    # Whoever is gone by now, or has more to say, did not let the tests complete.
+    session.request("hello")
+
+
+def _report(session: Session, error: BaseException) -> None:
+    """Say on stderr why the tests did not succeed."""
+    if isinstance(error, SystemExit) and MODULE not in sys.modules:
+        say(judging.EXIT_AT_IMPORT)
+        return
+    if not isinstance(error, BrokenError):
+        judging.show(error)
+    if isinstance(error, (SystemExit, BrokenError)) and session.violation != judging.INCOMPLETE:
+        say(judging.INCOMPLETE)
+    for text in session.flat:
+        told = ascii(text)[1:-1]
+        say(f"the candidate's class {told}, without attributes and methods of its own{SHARED}")
+    if session.violation is not None:
+        say(session.violation)
+
+
+def _repeated(calls: Sequence[Call], connections: Sequence[socket.socket], source: bytes) -> int:
     """Make calls again, each in a worker of its own, and return the verdict."""
     if not calls:
         return say("no call could be made again: tests.repeat needs functions with plain data")
@@ -89,80 +150,3 @@ def _agrees(call: Call, session: Session, source: bytes) -> bool:
     except NotPlainError:
         return False
     return session.violation is None and outcome == call.outcome
-
-
-def wait(arguments: Sequence[str]) -> int:
-    """Wait until a worker answers and return the exit code.
-
-    Args:
-        arguments: Path of the socket, seconds.
-    """
-    path, seconds = arguments
-    deadline = time.monotonic() + float(seconds)
-    while True:
-        try:
-            with connected(path) as connection:
-                Channel(connection).send(["", "hello", []])
-                Channel(connection).receive()
-        except (OSError, EndOfStreamError) as error:
-            if time.monotonic() > deadline:
-                say(f"the candidate's container does not answer: {error}")
-                return judging.NO_WORKER
-            time.sleep(POLL_SECONDS)
-        else:
-            return PASSED
-
-
-def connected(path: str) -> socket.socket:
-    """Return a connection to the worker."""
-    connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-    connection.connect(path)
-    return connection
-
-
-class RemoteModule(ModuleType):
-    """The candidate's module in the tests; the candidate would not see a change of its names."""
-
-    def __init__(self, session: Session, names: dict[str, Any]) -> None:
-        super().__init__(MODULE)
-        self.__dict__.update(names, _securebench=session)
-
-    def __setattr__(self, name: str, _value: object) -> None:
-        """Fail the tests."""
-        raise self._securebench.cannot(f"the tests change {name} of the candidate's module")
-
-    def __delattr__(self, name: str) -> None:
-        """Fail the tests."""
-        setattr(self, name, None)
-
-
-def run(session: Session, source: bytes, code: str, declared: frozenset[str]) -> None:
-    """Import the candidate and run the whole test source.
-
-    Raises:
-        BaseException: The tests or the import did not succeed.
-    """
-    names = judging.usable(session.import_candidate(source), declared)
-    if session.sample is not None:
-        session.sample.know(names)
-    sys.modules[MODULE] = RemoteModule(session, names)
-    tests = judging.new_module(judging.TESTS, {**names, "__file__": judging.TEST_FILE})
-    exec(compile(code, judging.TEST_FILE, "exec"), vars(tests))  # noqa: S102  # the pack's, trusted
-    # Whoever is gone by now, or has more to say, did not let the tests complete.
-    session.request("hello")
-
-
-def _report(session: Session, error: BaseException) -> None:
-    """Say on stderr why the tests did not succeed."""
-    if isinstance(error, SystemExit) and MODULE not in sys.modules:
-        say(judging.EXIT_AT_IMPORT)
-        return
-    if not isinstance(error, BrokenError):
-        judging.show(error)
-    if isinstance(error, (SystemExit, BrokenError)) and session.violation != judging.INCOMPLETE:
-        say(judging.INCOMPLETE)
-    for text in session.flat:
-        told = ascii(text)[1:-1]
-        say(f"the candidate's class {told}, without attributes and methods of its own{SHARED}")
-    if session.violation is not None:
-        say(session.violation)

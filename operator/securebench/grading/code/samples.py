@@ -24,13 +24,12 @@ ITEMS = 100_000
 
 TOLD_CHARACTERS = 200
 
-_MAPPINGS = (dict, collections.OrderedDict, collections.Counter, collections.defaultdict)
-_ROWS = (list, tuple, collections.deque)
-_SETS = (set, frozenset)
 _SCALARS = (
-    *(type(None), bool, float, complex, str, bytes, bytearray, Decimal, Fraction),
+    *(type(None), bool, int, float, complex, str, bytes, bytearray, Decimal, Fraction),
     *(dt.date, dt.datetime, dt.time, dt.timedelta),
 )
+_UNORDERED = (dict, collections.Counter, collections.defaultdict, set, frozenset)
+_PLAIN = {*_SCALARS, *_UNORDERED, collections.OrderedDict, list, tuple, collections.deque}
 
 
 class NotPlainError(Exception):
@@ -42,12 +41,11 @@ class HandleError(NotPlainError):
 
 
 class Call(NamedTuple):
-    """A call and what came of it.
+    """A call of a function, with its arguments as they were before, and what came of it.
 
     Attributes:
-        name: Of the function.
-        arguments: Copies made before the call, by position; None where none can be made.
-        names: Copies made before the call, by name.
+        arguments: By position; None where they cannot be copied.
+        names: By name.
         outcome: See outcome_of; None where nothing can be compared.
     """
 
@@ -71,16 +69,11 @@ class Call(NamedTuple):
 
 
 class Sample:
-    """Calls drawn alike from all, however many there will be; no candidate can tell which.
-
-    Args:
-        size: At most so many.
-    """
+    """At most ``size`` calls, drawn by lot from all; no candidate can tell which."""
 
     def __init__(self, size: int) -> None:
         self._size = size
-        self._seen = 0
-        self._calls: list[Call] = []
+        self._drawn: list[tuple[float, Call]] = []
         self._random = random.SystemRandom()
         self._lock = threading.Lock()
         self._functions: dict[int, str] = {}
@@ -90,27 +83,18 @@ class Sample:
         self._functions = {id(value): name for name, value in names.items()}
 
     def calls(self) -> list[Call]:
-        """Return the calls that were drawn, in no order."""
-        self._random.shuffle(self._calls)
-        return self._calls
+        """Return the calls that were drawn, in the order of their lots."""
+        return [call for _, call in self._drawn]
 
     def watch(self, make: Callable[[], Any], function: object, *arguments: Any) -> Any:
-        """Make a call, return its result and perhaps draw it.
+        """Make a call, return its result, or raise what it raised, and perhaps draw it.
 
         What the tests bring and no other worker can get, functions and iterators for instance,
-        keeps a call from being drawn; what the candidate brings does not.
-
-        Args:
-            make: Makes the call.
-            function: The handle that is called.
-            arguments: By position as a list, by name as a dictionary.
-
-        Raises:
-            BaseException: What the call raised.
+        keeps a call from being drawn; what the candidate brings does not. Arguments are two: those
+        by position as a list, those by name as a dictionary.
         """
-        name = self._functions.get(id(function))
-        place = None if name is None else self._place()
-        if name is None or place is None:
+        name, lot = self._functions.get(id(function)), self._random.random()
+        if name is None or (len(self._drawn) == self._size and lot > self._drawn[-1][0]):
             return make()
         try:
             form_of(arguments)
@@ -127,25 +111,14 @@ class Sample:
             raise
         finally:
             if raised or not (isinstance(function, HandleType) and is_handle(result)):
-                self._draw(place, _ended(name, copies, result, raised, arguments))
+                self._draw(lot, _ended(name, copies, result, raised, arguments))
         return result
 
-    def _place(self) -> int | None:
-        """Return where the next call goes, None where it is not drawn."""
+    def _draw(self, lot: float, call: Call) -> None:
+        """Keep the calls with the lowest lots."""
         with self._lock:
-            if self._seen < self._size:
-                return self._seen
-            self._seen += 1
-            place = self._random.randrange(self._seen)
-        return place if place < self._size else None
-
-    def _draw(self, place: int, call: Call) -> None:
-        with self._lock:
-            if len(self._calls) < self._size:
-                self._calls.append(call)
-                self._seen = max(self._seen, len(self._calls))
-            else:
-                self._calls[place] = call
+            drawn = [*self._drawn, (lot, call)]
+            self._drawn = sorted(drawn, key=lambda item: item[0])[: self._size]
 
 
 def _ended(name: str, copies: Any, *ended: Any) -> Call:
@@ -157,25 +130,15 @@ def _ended(name: str, copies: Any, *ended: Any) -> Call:
 
 
 def outcome_of(result: object, error: BaseException | None, arguments: object) -> str:
-    """Return what came of a call; equal texts mean the same.
-
-    Args:
-        result: What was returned.
-        error: What was raised, or None.
-        arguments: As the call left them.
-
-    Raises:
-        NotPlainError: There is more to it than plain data.
-    """
+    """Return what came of a call, with the arguments as it left them; see form_of."""
     kind = None if error is None else f"{type(error).__module__}.{type(error).__qualname__}"
     return f"{kind} {form_of(result)} {form_of(arguments)}"
 
 
 def form_of(value: object) -> str:
-    """Return a text that equal plain values share, and no others; NaN equals NaN.
+    """Return a text that equal plain values share, and no others; else raise NotPlainError.
 
-    Raises:
-        NotPlainError: It is no plain value, or too large.
+    NaN equals NaN. What is too large is not plain, either.
     """
     try:
         return _form(value, iter(range(ITEMS)))
@@ -187,17 +150,13 @@ def _form(value: Any, left: Iterator[int]) -> str:
     kind = type(value)
     if is_handle(value):
         raise HandleError
-    if next(left, None) is None:
+    is_named_tuple = issubclass(kind, tuple) and hasattr(kind, "_fields")
+    if next(left, None) is None or not (kind in _PLAIN or is_named_tuple):
         raise NotPlainError
     if kind in _SCALARS:
-        return f"{kind.__name__}:{value!r}"
-    if kind is int:
-        return hex(value)
-    if kind in _MAPPINGS:
+        return hex(value) if kind is int else f"{kind.__name__}:{value!r}"
+    if isinstance(value, dict):
         items = [f"{_form(key, left)}={_form(item, left)}" for key, item in value.items()]
-    elif kind in (*_ROWS, *_SETS) or (issubclass(kind, tuple) and hasattr(kind, "_fields")):
-        items = [_form(item, left) for item in value]
     else:
-        raise NotPlainError
-    is_ordered = kind not in (*_MAPPINGS, *_SETS) or kind is collections.OrderedDict
-    return f"{kind.__name__}[{','.join(items if is_ordered else sorted(items))}]"
+        items = [_form(item, left) for item in value]
+    return f"{kind.__name__}[{','.join(sorted(items) if kind in _UNORDERED else items)}]"

@@ -11,16 +11,16 @@ import contextlib
 import secrets
 import sys
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any
+from typing import Any, ClassVar
 
-from .frames import BrokenError, CannotCrossError, Channel, EndOfStreamError, MalformedError
+from .frames import BrokenError, CannotCrossError, Channel, MalformedError
 from .handles import TEXT, HandleType, handle, handle_type
 from .judging import INCOMPLETE, TRACEBACK
 from .marshalling import Marshaller, Raw
-from .output import STREAMS
-from .plain import FLAT, is_error, safe_module, type_name
+from .output import FLAT, STREAMS
+from .plain import is_error, safe_module, type_name
 from .samples import Sample
 
 IDENTITY_BYTES = 16
@@ -45,11 +45,11 @@ class Session(Marshaller):
     """
 
     def __init__(self, channel: Channel, sample: Sample | None = None) -> None:
-        super().__init__()
-        self._channel = channel
+        super().__init__(channel)
         self.sample = sample
         self._lock = threading.RLock()
         self._asserted: list[BaseException] = []
+        self._passed: dict[int, object] = {}
         self._is_reading = False
         self.flat: dict[str, None] = {}
         self.violation: str | None = None
@@ -70,12 +70,11 @@ class Session(Marshaller):
         return [(name, self.request("name", module, name)) for name in names if name[:2] != "__"]
 
     def request(self, operation: str, *operands: object) -> Any:
-        """Ask the worker for something and return its answer.
+        """Ask the worker for something and return its answer, or raise what the candidate raised.
 
         Raises:
             CannotCrossError: An operand or the answer has no form on the other side.
             BrokenError: The candidate is gone or breaks the protocol.
-            BaseException: What the candidate raised.
         """
         make = partial(self._request, operation, operands)
         if self.sample is None or operation != "call" or self.place() > 0:
@@ -100,7 +99,7 @@ class Session(Marshaller):
     def _answer(self, operation: str, operands: Sequence[object]) -> tuple[str, list[Any]]:
         identity = secrets.token_hex(IDENTITY_BYTES)
         try:
-            self._send([identity, operation, *self.pack(operands)])
+            self._send(identity, operation, operands)
         except CannotCrossError as error:
             raise self.cannot(str(error)) from None
         kind, values = self._received(identity)
@@ -109,11 +108,10 @@ class Session(Marshaller):
             kind, values = self._received(identity)
         return kind, values
 
-    def _call_back(self, identity: str, number: object, arguments: Any, names: Any) -> None:
+    def _call_back(self, identity: str, function: Any, arguments: Any, names: Any) -> None:
         """Call a function of the tests for the candidate, or take the next item of an iterator."""
         place = self.place() - 1
-        function = self.exports.objects.get(number) if type(number) is int else None
-        if function is None or (type(arguments), type(names)) != (list, dict):
+        if id(function) not in self._passed or (type(arguments), type(names)) != (list, dict):
             raise self._tampered("a call of nothing")
         try:
             result = function(*arguments, **names) if callable(function) else next(function)
@@ -123,10 +121,10 @@ class Session(Marshaller):
             if isinstance(error, AssertionError):
                 self._asserted.append(error)
         try:
-            self._send([identity, answer, *self.pack([result])])
+            self._send(identity, answer, [result])
         except CannotCrossError as error:
             refusal = self.cannot(f"the result of a test's function: {error}")
-            self._send([identity, "raise", *self.pack([refusal])])
+            self._send(identity, "raise", [refusal])
         self.forget(place)
 
     def _failure(
@@ -146,12 +144,7 @@ class Session(Marshaller):
         return error
 
     def _require_assertions(self, place: int, error: BaseException | None) -> None:
-        """Fail the tests where the candidate caught an assertion of theirs.
-
-        Args:
-            place: Assertions from here on failed in functions that it called.
-            error: What it raised after that, or None.
-        """
+        """Fail the tests where the candidate caught an assertion of theirs, noted since a place."""
         for failed in self._asserted[place:]:
             if failed is not error:
                 raise self.cannot(
@@ -159,35 +152,34 @@ class Session(Marshaller):
                 ) from failed
         del self._asserted[place:]
 
-    def _send(self, frame: list[Any]) -> None:
+    def _send(self, identity: str, kind: str, values: Sequence[object]) -> None:
         try:
-            self._channel.send(frame)
-        except EndOfStreamError:
+            self.send(lambda: [identity, kind], values)
+        except OSError:
             raise self._broken(INCOMPLETE) from None
 
     def _received(self, identity: str) -> tuple[str, list[Any]]:
         """Return kind and values of the next message; what is wrong with it is a violation."""
-        self._is_reading = True
         try:
-            return self._read(identity, *self._channel.receive())
-        except EndOfStreamError:
+            frame: list[Any] = self.channel.receive()
+        except OSError:
             raise self._broken(INCOMPLETE) from None
         except MalformedError as error:
             raise self._tampered(error) from None
+        self._is_reading = True
+        try:
+            sent, kind, printed, changes, *packed = frame
+            if sent != identity or len(packed) != _VALUES[kind]:
+                raise MalformedError("an answer to no question")  # noqa: TRY301
+            self._print(printed)
+            return kind, self.unpack(changes, packed)
         except CannotCrossError:
             raise
         except Exception as error:  # noqa: BLE001  # values that cannot be built
-            raise self._tampered(type(error).__name__) from None
+            is_told = isinstance(error, MalformedError)
+            raise self._tampered(error if is_told else type(error).__name__) from None
         finally:
             self._is_reading = False
-
-    def _read(
-        self, identity: str, sent: Raw, kind: Raw, printed: Raw, *packed: Raw
-    ) -> tuple[str, list[Any]]:
-        if sent != identity or len(packed) != 1 + _VALUES[kind]:
-            raise MalformedError("an answer to no question")
-        self._print(printed)
-        return kind, self.unpack(packed[0], packed[1:])
 
     def _tampered(self, what: object) -> BrokenError:
         return self._broken(f"the candidate broke the protocol: {what}")
@@ -208,38 +200,23 @@ class Session(Marshaller):
 
     def outward(self, value: Any) -> Raw:
         """See Marshaller."""
+        kind = type(value)
         if isinstance(value, tuple) and hasattr(value, "_fields"):
             return self.write_named_tuple(value)
         if isinstance(value, BaseException):
-            bases = type(value).__mro__
+            bases = kind.__mro__
             known = (base for base in bases if type_name(base) or isinstance(base, HandleType))
-            return self.write_error(value, self.exports.add(value), next(known))
-        if not callable(value) and not hasattr(type(value), "__next__"):
-            kind = type(value)
+            return self.write_error(value, next(known), stays=True)
+        if not callable(value) and not hasattr(kind, "__next__"):
             raise CannotCrossError(
                 f"an object of the tests' type {kind.__module__}.{kind.__qualname__}"
                 f" cannot be passed to the candidate: {value!r:.200}"
             )
-        name = getattr(value, "__name__", type(value).__name__)
+        name = getattr(value, "__name__", kind.__name__)
         texts = [item if isinstance(item, str) else None for item in (name, value.__doc__)]
-        return ["k" if callable(value) else "g", self.exports.add(value), *map(self.encode, texts)]
-
-    def inward(self, tag: str, *parts: Raw) -> object:
-        """See Marshaller."""
-        read: Any = {"o": self._object, "C": self._class, "mod": safe_module}[tag]
-        return read(*parts)
-
-    def _object(self, number: Raw, kind: Raw) -> object:
-        found = self.decode(kind)
-        if not isinstance(found, HandleType) or is_error(found):
-            raise MalformedError("an object without a class")
-        return self.add_stand_in(number, handle(found))
-
-    def _class(self, number: Raw, name: Raw, bases: Raw, specials: Raw) -> object:
-        if not all(isinstance(special, str) for special in specials):
-            raise MalformedError("odd names of methods")
-        found = [self.decode(base) for base in bases]
-        return self.add_stand_in(number, handle_type(self, self.decode(name), found, specials))
+        raw = ["k" if callable(value) else "g", *map(self.encode, texts)]
+        self._passed[id(value)] = self.add(value, stays=True)
+        return raw
 
     def new_error(self, kind: Any, text: str, arguments: Sequence[object]) -> BaseException:
         """See Marshaller; a class of the candidate's is not called."""
@@ -250,3 +227,22 @@ class Session(Marshaller):
         error.args = tuple(arguments)
         error.__dict__[TEXT] = text
         return error
+
+    def _read_object(self, kind: Raw) -> object:
+        found = self.decode(kind)
+        if not isinstance(found, HandleType) or is_error(found):
+            raise MalformedError("an object without a class")
+        return self.add(handle(found), stays=True)
+
+    def _read_class(self, name: Raw, bases: Raw, specials: Raw) -> object:
+        if not all(isinstance(special, str) for special in specials):
+            raise MalformedError("odd names of methods")
+        said, found = self.decode(name), [self.decode(base) for base in bases]
+        return self.add(handle_type(self, said, found, specials), stays=True)
+
+    readers: ClassVar[dict[str, Callable[..., Any]]] = {
+        **Marshaller.readers,
+        "o": _read_object,
+        "C": _read_class,
+        "mod": lambda _side, name: safe_module(name),
+    }

@@ -1,16 +1,14 @@
 """Candidate and tests in one interpreter: for tests that need live objects of the candidate.
 
-``shared.main([FOLDER, CANDIDATE, TESTS, NAMES])`` imports the candidate's file and runs the tests
-beside it, as a user that can neither end nor write what supervise keeps. Its exit code is the
-verdict and counts only together with the secret that supervise gave: who ends this process early
-does not give it back. Code in this interpreter can look for the secret, and for the tests; records
+Both run as a user that can neither end nor write what supervise keeps. The exit code is the verdict
+and counts only together with the secret that supervise gave: who ends this process early does not
+give it back. Code in this interpreter can look for the secret, and for the tests; records
 say so (``grading`` is ``in-process``).
 """
 
 from __future__ import annotations
 
 import builtins
-import json
 import os
 import sys
 import threading
@@ -38,61 +36,43 @@ class TamperedError(Exception):
     """Assertions mean something else since the candidate was imported."""
 
 
-def main(arguments: Sequence[str]) -> int:
+def shared(arguments: Sequence[str]) -> int:
     """Run the tests and return the verdict.
 
     Args:
         arguments: Folder for the candidate's file, path of its text and of the tests as JSON;
-            names of builtins and standard modules that the task asks the candidate to define,
-            with commas.
+            names that the task asks the candidate to define, with commas.
     """
-    secret = _secret()
+    secret = os.read(SECRET, SECRET_BYTES)
+    os.close(SECRET)
+    os.set_inheritable(ANSWER, False)  # noqa: FBT003  # the call takes no name for it
     code = _judged(*arguments)
-    for stream in (sys.__stdout__, sys.__stderr__):
-        if stream is not None:
-            stream.flush()
+    judging.flush()
     os.write(ANSWER, secret)
     return code
 
 
-def _secret() -> bytes:
-    secret = os.read(SECRET, SECRET_BYTES)
-    os.close(SECRET)
-    os.set_inheritable(ANSWER, False)  # noqa: FBT003  # the call takes no name for it
-    return secret
-
-
 def _judged(folder: str, candidate: str, tests: str, declared: str) -> int:
     own = dict(vars(builtins))
-    with open(tests, encoding="utf-8") as file:  # noqa: PTH123
-        code = compile(json.load(file)["code"], TEST_FILE, "exec")
+    code = judging.code_of(tests)
+    exited = judging.EXIT_AT_IMPORT
     try:
         module = judging.load(judging.text_of(candidate), folder)
-    except BaseException as error:  # noqa: BLE001  # whatever it is, it is no pass
-        return _failed(error, judging.EXIT_AT_IMPORT)
-    try:
+        exited = INCOMPLETE
         names = [(name, value) for name, value in vars(module).items() if name[:2] != "__"]
-        space = {**judging.usable(names, frozenset(declared.split(","))), "__builtins__": own}
-        tested = judging.new_module(judging.TESTS, {**space, "__file__": TEST_FILE})
+        space = {**judging.usable(names, declared), "__builtins__": own, "__file__": TEST_FILE}
+        tested = judging.new_module(judging.TESTS, space)
         _check_assertions(own)
         _run(code, vars(tested))
         _check_assertions(own)
     except BaseException as error:  # noqa: BLE001  # whatever it is, it is no pass
-        return _failed(error, INCOMPLETE)
+        judging.show(error)
+        return judging.say(exited) if isinstance(error, SystemExit) else FAILED
     return PASSED
 
 
-def _failed(error: BaseException, exited: str) -> int:
-    judging.show(error)
-    return judging.say(exited) if isinstance(error, SystemExit) else FAILED
-
-
 def _check_assertions(own: dict[str, Any]) -> None:
-    """Require that assertions still fail when they must, and only then.
-
-    Raises:
-        TamperedError: They do not.
-    """
+    """Raise TamperedError unless assertions still fail when they must, and only then."""
     for restore in _own:
         restore(None)
     try:

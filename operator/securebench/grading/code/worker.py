@@ -1,9 +1,7 @@
 """The candidate's side: imports its module and does what the tests ask of it.
 
-``worker.main([SOCKET, FOLDER])`` listens on a socket, takes the candidate's source from the first
-connection that brings one, and serves that connection to its end. With more arguments the tests may
-make calls again, see ``process_reset``. Nothing here is trusted once the candidate's module has
-begun to run; whatever it sends is checked on the other side.
+Nothing here is trusted once the candidate's module has begun to run; whatever it sends is checked
+on the other side.
 """
 
 from __future__ import annotations
@@ -17,21 +15,32 @@ import traceback
 from collections.abc import Callable, Iterator, Sequence
 from enum import EnumMeta
 from operator import eq, ne
-from types import AsyncGeneratorType, CoroutineType, FunctionType, GeneratorType, ModuleType
-from typing import Any
+from types import (
+    AsyncGeneratorType,
+    CoroutineType,
+    FunctionType,
+    GeneratorType,
+    ModuleType,
+    WrapperDescriptorType,
+)
+from typing import Any, ClassVar
 
-from .frames import CannotCrossError, Channel, EndOfStreamError, MalformedError
+from .frames import CannotCrossError, Channel, MalformedError
+from .handles import ABILITIES, REFUSED
 from .judging import load
 from .marshalling import Marshaller, Raw
-from .output import STREAMS, Printed, stream
-from .plain import FLAT, MODULE, SAFE_MODULES, type_name
-from .protocols import ALLOWED, adds_operators
+from .output import FLAT, STREAMS, Printed
+from .plain import MODULE, SAFE_MODULES, type_name
 
 EXTRA_DEPTH = 2000
 """Python frames beyond the candidate's own limit, for reading and writing nested values."""
 
 TRACEBACK_CHARACTERS = 8192
 REBUILT = (int, float, complex, str, bytes, bytearray, list, tuple, set, frozenset, dict)
+
+SPECIALS = (*ABILITIES, "__eq__")
+OPERATORS = {*REFUSED, *SPECIALS, "__ne__", "__missing__"}
+OPERATORS -= {"__class__", "__copy__", "__deepcopy__", "__reduce_ex__"}
 
 
 class AsObject:
@@ -42,16 +51,10 @@ class AsObject:
 
 
 class Worker(Marshaller):
-    """One connection.
-
-    Args:
-        channel: To the tests.
-        folder: Where the candidate's file is written.
-    """
+    """One connection to the tests; ``folder`` is where the candidate's file is written."""
 
     def __init__(self, channel: Channel, folder: str) -> None:
-        super().__init__()
-        self._channel = channel
+        super().__init__(channel)
         self._folder = folder
         self._requests: list[str] = []
         self._flat: set[type] = set()
@@ -62,20 +65,20 @@ class Worker(Marshaller):
         """Do what the tests ask until they are gone; return whether there was a candidate."""
         while True:
             try:
-                frame = self._channel.receive()
-            except EndOfStreamError:
+                frame = self.channel.receive()
+            except OSError:
                 return MODULE in sys.modules
             self._serve(*frame)
 
-    def ask(self, number: int, arguments: Sequence[object], names: dict[str, object]) -> object:
+    def ask(self, asked_of: object, arguments: Sequence[object], names: dict[str, Any]) -> object:
         """Have the tests call a function of theirs, or take the next item of an iterator."""
         with self._lock:
             if not self._requests:
                 raise RuntimeError("the tests' functions can be called during a call only")
             asked, place = self._requests[-1], self.place()
-            self._send("call", number, list(arguments), names)
+            self._send("call", asked_of, list(arguments), names)
             while True:
-                frame: list[Any] = self._channel.receive()
+                frame: list[Any] = self.channel.receive()
                 if frame[0] == asked and frame[1] in ("return", "raise"):
                     break
                 self._serve(*frame)
@@ -97,26 +100,17 @@ class Worker(Marshaller):
         with self._lock:
             try:
                 self._send(*answer)
-            except (CannotCrossError, MemoryError) as error:
-                self._send(*self._instead(operation, answer[1], error))
+            except CannotCrossError as error:
+                if operation == "name":  # not every name is used
+                    self._send("return", AsObject(answer[1]))
+                else:
+                    self._send("refuse", str(error))
             self._requests.pop()
             self.forget(place)
 
-    def _instead(self, operation: object, result: object, error: Exception) -> Sequence[Any]:
-        """Return the answer in place of one that cannot cross; not every name is used."""
-        if operation == "name":
-            return "return", AsObject(result)
-        return "refuse", str(error) or type(error).__name__
-
     def _send(self, kind: str, *values: object) -> None:
-        known = len(self.exports.objects)
-        try:
-            with _deeper():
-                packed = self.pack(values)
-            self._channel.send([self._requests[-1], kind, self._printed.take(), *packed])
-        except (CannotCrossError, MemoryError):
-            self.exports.drop(range(known, len(self.exports.objects)))
-            raise
+        with _deeper():
+            self.send(lambda: [self._requests[-1], kind, self._printed.take()], values)
 
     def _done(self, operation: str, values: list[Any]) -> object:
         """Do something and return the result: who calls a class with methods wants an object."""
@@ -125,12 +119,12 @@ class Worker(Marshaller):
         result = OPERATIONS[operation](*values)
         kind = type(result)
         is_made = operation == "call" and values[0] is kind and not isinstance(kind, EnumMeta)
-        is_new = is_made and self.exports.number_of(result) is None
+        is_new = is_made and not self.is_known(result)
         return AsObject(result) if is_new and _has_methods(kind) else result
 
     def _import(self, source: bytes) -> list[object]:
         for name in STREAMS:
-            setattr(sys, name, stream(name, self._printed))
+            setattr(sys, name, self._printed.stream(name))
         module = load(source, self._folder)
         return [module, *(name for name in vars(module) if type(name) is str)]
 
@@ -140,20 +134,21 @@ class Worker(Marshaller):
         if isinstance(value, type):
             return self._class(value)
         if isinstance(value, BaseException):
-            number = self.exports.add(value) if type_name(kind) is None else None
-            return self.write_error(value, number, kind)
+            return self.write_error(value, kind, stays=type_name(kind) is None)
         if isinstance(value, ModuleType) and value.__name__ in SAFE_MODULES:
             return ["mod", value.__name__]
         if isinstance(value, (CoroutineType, AsyncGeneratorType)):
             raise CannotCrossError(f"a {kind.__name__}, which needs an event loop")
-        if isinstance(value, AsObject):
-            return ["o", self.exports.add(value.value), self._class(type(value.value))]
         base = next((base for base in REBUILT if isinstance(value, base)), None)
-        if base is None or adds_operators(kind):
-            return self.outward(AsObject(value))
-        return self._flattened(base, value)
+        if base is not None and not _adds_operators(kind):
+            return self._as_data(base, value)
+        if isinstance(value, AsObject):
+            value = value.value
+        raw = ["o", self._class(type(value))]
+        self.add(value, stays=True)
+        return raw
 
-    def _flattened(self, base: type, value: Any) -> Raw:
+    def _as_data(self, base: Any, value: Any) -> Raw:
         """Return the array for an object of a class that only names a builtin type."""
         kind = type(value)
         is_named = base is tuple and isinstance(getattr(kind, "_fields", None), tuple)
@@ -162,31 +157,38 @@ class Worker(Marshaller):
             self._printed.add(FLAT, f"{kind.__name__} crosses as {base.__name__}")
         return self.write_named_tuple(value) if is_named else self.encode(_exact(base, value))
 
-    def inward(self, tag: str, *parts: Raw) -> object:
-        """See Marshaller."""
-        number, name, doc = parts
-        made: Any = self._iterator(number) if tag == "g" else self._function(number)
-        if tag == "k":
-            made.__name__ = made.__qualname__ = name
-            made.__doc__ = doc
-        return self.add_stand_in(number, made)
-
     def _class(self, kind: type) -> Raw:
         """Return the array for the class of a handle, also where it is one of Python's own."""
-        number = self.exports.number_of(kind)
-        if number is not None:
-            return ["my", number]
-        number = self.exports.add(kind)
-        bases = [self.encode(base) for base in kind.__bases__ if base is not object]
-        return ["C", number, self.encode(kind.__name__), bases, _specials(kind)]
+        if self.is_known(kind):
+            return self.encode(kind)
+        raw = ["C", self.encode(kind.__name__)]
+        raw.append([self.encode(base) for base in kind.__bases__ if base is not object])
+        raw.append(_specials(kind))
+        self.add(kind, stays=True)
+        return raw
 
-    def _function(self, number: int) -> Callable[..., object]:
-        return lambda *arguments, **names: self.ask(number, arguments, names)
+    def _function(self, name: str, doc: str | None) -> object:
+        def call(*arguments: object, **names: object) -> object:
+            return self.ask(call, arguments, names)
 
-    def _iterator(self, number: int) -> Iterator[object]:
-        with contextlib.suppress(StopIteration):
-            while True:
-                yield self.ask(number, (), {})
+        call.__name__ = call.__qualname__ = name
+        call.__doc__ = doc
+        return self.add(call, stays=True)
+
+    def _iterator(self, *_texts: Raw) -> object:
+        def items() -> Iterator[object]:
+            with contextlib.suppress(StopIteration):
+                while True:
+                    yield self.ask(made, (), {})
+
+        made = items()
+        return self.add(made, stays=True)
+
+    readers: ClassVar[dict[str, Callable[..., Any]]] = {
+        **Marshaller.readers,
+        "k": _function,
+        "g": _iterator,
+    }
 
 
 @contextlib.contextmanager
@@ -200,20 +202,33 @@ def _deeper() -> Iterator[None]:
         sys.setrecursionlimit(limit)
 
 
+def _members(kind: type, *, own: bool = False) -> Iterator[tuple[str, Any]]:
+    """Return names and values in a class and its bases, perhaps without those of Python's own."""
+    bases = [base for base in kind.__mro__ if not (type_name(base) if own else base is object)]
+    return (item for base in bases for item in vars(base).items())
+
+
 def _has_methods(kind: type) -> bool:
     """Tell whether a class has methods for everybody."""
+    return any(isinstance(value, FunctionType) and name[0] != "_" for name, value in _members(kind))
+
+
+def _adds_operators(kind: type) -> bool:
+    """Tell whether a class that derives from a builtin type has an operator of its own.
+
+    Those that a library wrote in C, as NumPy's numbers have them, mean what the builtin type's do.
+    """
     return any(
-        isinstance(value, FunctionType) and not name.startswith("_")
-        for base in kind.__mro__
-        for name, value in vars(base).items()
+        name in OPERATORS and not isinstance(value, WrapperDescriptorType)
+        for name, value in _members(kind, own=True)
     )
 
 
 def _specials(kind: type) -> list[str]:
-    own = {name for base in kind.__mro__ if base is not object for name in vars(base)}
-    if "__getitem__" in own:
-        own.add("__iter__")
-    return [name for name in ALLOWED if name in own] + ["generator"] * (kind is GeneratorType)
+    own = {name for name, _ in _members(kind)} - {"__class__"}
+    own |= {"__iter__"} if "__getitem__" in own else set()
+    own |= {"__class__"} if kind is GeneratorType else set()
+    return [name for name in SPECIALS if name in own]
 
 
 def _exact(base: Any, value: Any) -> object:
@@ -240,9 +255,8 @@ def _told(error: BaseException) -> str:
 
 
 def _exit(value: Any, error: Any) -> object:
-    if error is None:
-        return type(value).__exit__(value, None, None, None)
-    return type(value).__exit__(value, type(error), error, error.__traceback__)
+    kind = None if error is None else type(error)
+    return type(value).__exit__(value, kind, error, getattr(error, "__traceback__", None))
 
 
 OPERATIONS: dict[str, Callable[..., object]] = {
@@ -265,8 +279,8 @@ OPERATIONS: dict[str, Callable[..., object]] = {
 """What the tests may ask for, beside ``import``."""
 
 
-def main(arguments: Sequence[str]) -> int:
-    """Serve one candidate; return the exit code, which says nothing about it.
+def worker(arguments: Sequence[str]) -> int:
+    """Serve one candidate, from the first connection that brings one; return the exit code.
 
     Args:
         arguments: Path of the socket to make, folder for the candidate's file; where calls are
@@ -274,7 +288,7 @@ def main(arguments: Sequence[str]) -> int:
     """
     path, folder, *repeated = arguments
     repeats = int(repeated[0]) if repeated else 0
-    listener = listening(path, 1 + repeats)
+    listener = _listening(path, 1 + repeats)
 
     def work(connection: socket.socket) -> bool:
         return Worker(Channel(connection), folder).serve()
@@ -284,18 +298,13 @@ def main(arguments: Sequence[str]) -> int:
 
         process_reset.serve(listener, repeats, repeated[1:], work)
         return 0
-    has_served = False
-    while not has_served:
-        connection, _ = listener.accept()
-        try:
-            has_served = work(connection)
-        except (MalformedError, EndOfStreamError):
-            return 1
-        connection.close()
+    with contextlib.suppress(MalformedError, OSError):
+        while not work(listener.accept()[0]):
+            continue
     return 0
 
 
-def listening(path: str, connections: int) -> socket.socket:
+def _listening(path: str, connections: int) -> socket.socket:
     """Return a socket that everybody in the Pod may connect to, so many at once."""
     if os.path.lexists(path):
         os.unlink(path)  # noqa: PTH108

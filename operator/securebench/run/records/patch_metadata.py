@@ -26,6 +26,8 @@ def patch_metadata(
 ) -> dict[str, object]:
     """Return the verifier metadata of a candidate patch, before redaction.
 
+    The function that decided at capture runs again on the sealed text: the journal keeps its
+    decision, but not the lists of paths, which would make it as long as the patches.
     If no verifier Pod was started, the operator's own message is under ``VERIFIER_STDERR``.
     """
     judgement = patch.judged(text)

@@ -3,7 +3,7 @@
 
 import pytest
 
-from securebench.grading.code import protocols
+from securebench.grading.code import handles
 from support.code_pair import judge
 from unit.grading.code.test_shared import shared
 
@@ -14,7 +14,7 @@ EVERYTHING = (
     "class Any:\n"
     "    def __getattr__(self, name): return 7\n"
     "    def __init__(self): self.x = 3\n"
-    + "".join(f"    def {name}(self, *_): return self\n" for name in sorted(protocols.REFUSED))
+    + "".join(f"    def {name}(self, *_): return self\n" for name in sorted(handles.REFUSED))
     + "    def __eq__(self, other): return True\n"
     "    def __hash__(self): return 3\n"
     "def f(): return Any()\n"

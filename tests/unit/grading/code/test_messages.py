@@ -9,15 +9,34 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from securebench.grading.code import frames, plain
+from securebench.grading.code import frames, marshalling, plain
 from securebench.grading.code.marshalling import Marshaller
 from support.code_pair import FOLDER, judge
 
 pytestmark = pytest.mark.timeout(20)
 
 
+class Kept:
+    """A channel that keeps the message."""
+
+    def send(self, frame):
+        self.frame = frame
+
+
+def side():
+    return Marshaller(Kept())
+
+
+def passed(one, value, other):
+    """Return what arrives on the other side when control goes over with a value."""
+    one.send(list, [value])
+    changes, *packed = one.channel.frame
+    (got,) = other.unpack(changes, packed)
+    return got
+
+
 def crossed(value):
-    return Marshaller().decode(Marshaller().encode(value))
+    return side().decode(side().encode(value))
 
 
 SCALARS = (
@@ -83,25 +102,25 @@ MALFORMED = {
     "builtin function": ["n", "builtins", "eval"],
     "data by a module's name": ["n", "subprocess", "Popen"],
     "a fraction from a text": ["F", "1E999999999", 1],
-    "an object of nobody": ["my", 0],
-    "a function of nobody": ["your", 0],
-    "an exception of no class": ["x", None, ["n", "builtins", "int"], "", [], None],
+    "an object of the other side": ["o", ["n", "builtins", "int"]],
+    "a function of the other side": ["k", "f", None],
+    "an exception of no class": ["x", False, ["n", "builtins", "int"], "", [], None],
 }
 
 
 @pytest.mark.parametrize("name", MALFORMED)
 def test_what_is_no_value_is_refused(name):
     with pytest.raises((frames.MalformedError, TypeError, ValueError)):
-        Marshaller().decode(MALFORMED[name])
+        side().decode(MALFORMED[name])
 
 
 def test_changes_reach_only_what_can_change():
-    side = Marshaller()
-    side.decode(["t", 1])
+    one = side()
+    one.decode(["t", 1])
     with pytest.raises(frames.MalformedError, match="that cannot change"):
-        side.unpack([[0, 2]], [])
+        one.unpack([[0, 2]], [])
     with pytest.raises(frames.MalformedError, match="a reference to nothing"):
-        side.unpack([[7, 2]], [])
+        one.unpack([[7, 2]], [])
 
 
 def test_cycles_through_tuples_stay_cycles():
@@ -112,17 +131,34 @@ def test_cycles_through_tuples_stay_cycles():
 
 
 def test_changes_cross_by_identity():
-    one, other = Marshaller(), Marshaller()
+    one, other = side(), side()
     sent = {"list": [1], "deque": collections.deque([1], 3), "bytes": bytearray(b"a")}
-    changes, packed = one.pack([sent])
-    (got,) = other.unpack(changes, [packed])
+    got = passed(one, sent, other)
     got["list"].append(got["deque"])
     got["deque"].extend([2, 3, 4])
     got["bytes"] += b"b"
-    changes, same = other.pack([got["list"]])
-    assert one.unpack(changes, [same]) == [sent["list"]]
+    assert passed(other, got["list"], one) is sent["list"]
     assert sent["list"][1] is sent["deque"]
     assert (list(sent["deque"]), bytes(sent["bytes"])) == ([2, 3, 4], b"ab")
+
+
+def test_what_was_not_sent_has_no_number():
+    """Both sides number alike also after a message that could not be sent."""
+    one, other = side(), side()
+    kept = passed(one, ["a"], other)
+    with pytest.raises(frames.CannotCrossError):
+        one.send(list, [["b"], object()])
+    assert passed(one, [["c"]], other) == [["c"]]
+    assert passed(other, kept, one) == ["a"]
+
+
+def test_known_objects_are_bounded(monkeypatch):
+    monkeypatch.setattr(marshalling, "OBJECTS", 3)
+    one = side()
+    for _ in range(4):
+        one.add(object(), stays=True)
+    with pytest.raises(frames.MalformedError, match="too many objects"):
+        one.add(object(), stays=True)
 
 
 def test_only_harmless_names_stand_for_themselves():
@@ -206,10 +242,13 @@ def test_messages(name):
 
 SEND = """\
 import json, os, socket, struct, sys
-def send(*words):
+def serving():
     frame = sys._getframe()
     while "asked" not in frame.f_locals: frame = frame.f_back
-    data = json.dumps([frame.f_locals["asked"], *words]).encode()
+    return frame.f_locals
+def number_of(value): return serving()["self"]._numbers[id(value)]
+def send(*words):
+    data = json.dumps([serving()["asked"], *words]).encode()
     for number in range(3, 30):
         try:
             found = socket.socket(fileno=os.dup(number))
@@ -217,20 +256,19 @@ def send(*words):
             found.sendall(struct.pack(">I", len(data)) + data)
         except OSError: pass
 """
-CLASS, ITERABLE = '["C", 99, "K", [], []]', '["C", 99, "K", [], ["__iter__"]]'
+ITERABLE = '["C", "K", [], ["__iter__"]]'
 VIOLATIONS = {
     "an import of nothing": "send('return', [], [], 5)",
     "an odd name": "send('return', [], [], ['l', None, 'a b'])",
     "a call of nothing": "def f(): send('call', [], [], 99, ['l'], ['d'])",
-    "a reference to nothing": "def f(): send('return', [], [], ['my', 99])",
-    "described twice": f"def f(): send('return', [], [], ['l', {CLASS}, {CLASS}])",
-    "an object without a class": "def f(): send('return', [], [], ['o', 9, 5])",
-    "an exception without class": "def f(): send('return', [], [], ['x', 99, 5, '', [], None])",
+    "a reference to nothing": "def f(): send('return', [], [], ['@', 99])",
+    "an object without a class": "def f(): send('return', [], [], ['o', 5])",
+    "an exception without class": "def f(): send('return', [], [], ['x', True, 5, '', [], None])",
     "an exception that is none": "def f(): send('raise', [], [], 5, '')",
     "an answer to no question": "def f(): send('return', [], [], 1, 2)",
-    "has to be asked for while": f"def f(): send('return', [], [], ['vi', ['o', 98, {ITERABLE}]])",
+    "has to be asked for while": f"def f(): send('return', [], [], ['vi', ['o', {ITERABLE}]])",
     "odd output": "def f(): send('return', [['screen', 'x']], [], 1)",
-    "that cannot change": "def f(_): send('return', [], [[1, 9]], 1)",
+    "that cannot change": "def f(_): send('return', [], [[number_of(_), 9]], 1)",
 }
 
 

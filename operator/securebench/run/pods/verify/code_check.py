@@ -12,8 +12,8 @@ import hashlib
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from securebench.grading.code.judging import INCOMPLETE
 from securebench.protocol.extraction import TEXT_FILE
+from securebench.protocol.grading import TESTS_INCOMPLETE
 from securebench.run import layout
 from securebench.run.pods.parts import sizes, volumes
 from securebench.run.pods.parts.commands import (
@@ -252,7 +252,7 @@ def _shared_phases(job: _CodeJob) -> list[Phase]:
     workdir = job.task.workspace
     tests = (*PROGRAM, "shared", workdir, *_what_is_tested(job))
     seconds = job.code.timeout_seconds
-    return [Phase(TESTS, tests, workdir, seconds, user=WORKER_USER_ID, proof=INCOMPLETE)]
+    return [Phase(TESTS, tests, workdir, seconds, user=WORKER_USER_ID, proof=TESTS_INCOMPLETE)]
 
 
 def _what_is_tested(job: _CodeJob) -> tuple[str, str, str]:

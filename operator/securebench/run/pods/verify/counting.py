@@ -9,7 +9,7 @@ import re
 from typing import TYPE_CHECKING
 
 from securebench.agents.harness_config import SHELL
-from securebench.grading.checks.pytest_runner import SOURCE_VARIABLE
+from securebench.protocol.grading import RUNNER_VARIABLE
 from securebench.run.pods.parts.commands import Phase
 from securebench.run.pods.verify.prechecks import PYTHON_NAME, runner_text
 
@@ -39,7 +39,7 @@ def counted(check: CheckPlan, declared: str) -> Phase:
     command = _with_runner(check.command, declared)
     if command is None:
         return phase
-    env = {SOURCE_VARIABLE: runner_text()}
+    env = {RUNNER_VARIABLE: runner_text()}
     return Phase(CHECKS, command, check.workdir, check.timeout_seconds, env=env, proof=INCOMPLETE)
 
 
@@ -56,5 +56,5 @@ def _text_with_runner(text: str, declared: str) -> str | None:
     calls = list(CALL.finditer(text))
     if len(calls) != 1 or text[: calls[0].start()].count('"') % 2:
         return None
-    words = f'{calls[0][1]} {" ".join(ISOLATED)} "${SOURCE_VARIABLE}" patch {declared}'
+    words = f'{calls[0][1]} {" ".join(ISOLATED)} "${RUNNER_VARIABLE}" patch {declared}'
     return text[: calls[0].start()] + words + text[calls[0].end() :]

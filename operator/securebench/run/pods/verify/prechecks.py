@@ -5,14 +5,13 @@ Source: contract 21.15, docs/reference/checks.md.
 
 from __future__ import annotations
 
-import inspect
 import re
 import shlex
+from importlib.resources import files
 from typing import TYPE_CHECKING
 
 from securebench.agents.harness_config import SHELL
 from securebench.benchmark.pack.paths import EVALUATION_ROOT
-from securebench.grading.checks import pytest_report, pytest_runner, source_compiler
 from securebench.run import layout
 from securebench.run.pods.parts.commands import PYTHON, Phase
 
@@ -26,7 +25,10 @@ PROGRAM = "program of the check"
 FILE = "file of the check"
 COMPILED = "Python sources of the tests"
 
-SOURCES = inspect.getsource(source_compiler)
+PROGRAMS = files("securebench.grading") / "checks"
+"""Programs of task images: text here, which nothing of the operator imports."""
+
+SOURCES = (PROGRAMS / "source_compiler.py").read_text("utf-8")
 """Compiles files, in the interpreter that would run them."""
 
 COMPILE = ("-I", "-S", "-B", "-c", SOURCES)
@@ -47,9 +49,12 @@ IMPORT = "from securebench.grading.checks.pytest_report import "
 def runner_text() -> str:
     """Return both modules that run pytest in a task image as one text for ``python3 -c``."""
     future = "from __future__ import annotations"
-    runner = inspect.getsource(pytest_runner).replace(future, "")
+    report, runner = (
+        (PROGRAMS / name).read_text("utf-8") for name in ("pytest_report.py", "pytest_runner.py")
+    )
+    runner = runner.replace(future, "")
     kept = [line for line in runner.splitlines() if not line.startswith(IMPORT)]
-    return inspect.getsource(pytest_report) + "\n".join(kept) + "\n"
+    return report + "\n".join(kept) + "\n"
 
 
 def is_of_candidate(check: CheckPlan, workspace: str) -> bool:
