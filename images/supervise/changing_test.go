@@ -1,6 +1,8 @@
 package main
 
 import (
+	"bytes"
+	"crypto/sha256"
 	"os"
 	"path/filepath"
 	"strings"
@@ -132,4 +134,76 @@ func TestCountingStopsAtTheBound(t *testing.T) {
 	if batches != 1 {
 		t.Errorf("%d times a part of the folder was read", batches)
 	}
+}
+
+// TestEntriesThatAreSwappedWithoutAPause: a file and a folder turn into links and back all the time.
+func TestEntriesThatAreSwappedWithoutAPause(t *testing.T) {
+	in := couriersVolumes(t)
+	writeAt(t, in("outside/answer.txt"), "secret")
+	writeAt(t, in("workspace/out/answer.txt"), "mine")
+	must(t, os.Symlink(in("outside/answer.txt"), in("workspace/out/answer.evil")))
+	must(t, os.Symlink(in("outside"), in("workspace/evil")))
+	stop, stopped := make(chan struct{}), make(chan struct{})
+	go func() {
+		defer close(stopped)
+		for {
+			select {
+			case <-stop:
+				return
+			default:
+				swap(in("workspace/out/answer.txt"), in("workspace/out/answer.evil"))
+				swap(in("workspace/out"), in("workspace/evil"))
+			}
+		}
+	}()
+	defer func() { close(stop); <-stopped }()
+	root, err := openFolder(in("workspace"))
+	must(t, err)
+	defer root.Close()
+	taken, refused := 0, 0
+	for range 10_000 {
+		content, err := readRegular(root, "out/answer.txt", 1000)
+		if err != nil {
+			refused++
+		} else if taken++; string(content) != "mine" {
+			t.Fatalf("%q was read", content)
+		}
+	}
+	if min(taken, refused) < 100 {
+		t.Errorf("%d taken, %d refused", taken, refused)
+	}
+	for range 1000 {
+		var archive bytes.Buffer
+		made := &bundle{target: &archive, hash: sha256.New()}
+		_, err := packWorkspace(root, made, candidateBounds{workspaceBytes: 1 << 20, workspaceFiles: 100}, nil)
+		if err == nil && strings.Contains(archive.String(), "secret") {
+			t.Fatal("the secret crossed")
+		}
+	}
+}
+
+func swap(first, second string) {
+	_ = unix.Renameat2(unix.AT_FDCWD, first, unix.AT_FDCWD, second, unix.RENAME_EXCHANGE)
+}
+
+func TestDescriptorsAreReleased(t *testing.T) {
+	in := couriersVolumes(t)
+	must(t, os.MkdirAll(in("workspace", strings.Repeat("d/", 50)), 0o755))
+	writeAt(t, in("output/stdout"), "x")
+	bounded := strings.Replace(sealSpec(testTree), `"workspace_files":20`, `"workspace_files":100`, 1)
+	for _, spec := range []string{bounded, sealSpec(testTree), sealSpec(testFile)} {
+		before := descriptors(t)
+		sealing(t, spec)
+		if after := descriptors(t); after != before {
+			t.Errorf("%d descriptors became %d", before, after)
+		}
+		must(t, os.Remove(in("producer/sealed.json")))
+	}
+}
+
+func descriptors(t *testing.T) int {
+	t.Helper()
+	entries, err := os.ReadDir("/proc/self/fd")
+	must(t, err)
+	return len(entries)
 }
