@@ -59,7 +59,7 @@ func openAt(parent *os.File, name string, flags int, mode uint32) (*os.File, err
 // statAt returns the status of an entry itself, never of a link's target.
 func statAt(parent *os.File, name string) (unix.Stat_t, error) {
 	var status unix.Stat_t
-	err := unix.Fstatat(int(parent.Fd()), name, &status, unix.AT_SYMLINK_NOFOLLOW)
+	err := fstatat(int(parent.Fd()), name, &status, unix.AT_SYMLINK_NOFOLLOW)
 	if err != nil {
 		return status, &os.PathError{Op: "stat", Path: name, Err: err}
 	}
@@ -72,7 +72,7 @@ func kindOf(status unix.Stat_t) uint32 {
 
 func readLinkAt(parent *os.File, name string) (string, error) {
 	buffer := make([]byte, unix.PathMax)
-	count, err := unix.Readlinkat(int(parent.Fd()), name, buffer)
+	count, err := readlinkat(int(parent.Fd()), name, buffer)
 	if err != nil {
 		return "", &os.PathError{Op: "readlink", Path: name, Err: err}
 	}
@@ -81,17 +81,24 @@ func readLinkAt(parent *os.File, name string) (string, error) {
 
 // eachEntry calls visit for every entry of a folder; visit may change the entry.
 func eachEntry(folder *os.File, visit func(name string, status unix.Stat_t) error) error {
+	return eachName(folder, func(name string) error {
+		status, err := statAt(folder, name)
+		if errors.Is(err, unix.ENOENT) {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		return visit(name, status)
+	})
+}
+
+// eachName calls visit for every name in a folder.
+func eachName(folder *os.File, visit func(name string) error) error {
 	for {
-		names, err := folder.Readdirnames(listBatch)
+		names, err := readNames(folder, listBatch)
 		for _, name := range names {
-			status, err := statAt(folder, name)
-			if errors.Is(err, unix.ENOENT) {
-				continue
-			}
-			if err != nil {
-				return err
-			}
-			if err := visit(name, status); err != nil {
+			if err := visit(name); err != nil {
 				return err
 			}
 		}

@@ -12,7 +12,7 @@ const frameworkFolder = "securebench"
 
 // staysInside reports whether a candidate's link stays in its tree and out of our folder, whatever
 // else lies in the tree: it climbs only at its beginning and not above the root, and does not name our
-// folder. sandbox/candidate/links.py keeps to the same rule, and both to testdata/links.json (decision 0043).
+// folder. Sealing and unpacking keep to this rule, whose cases are testdata/links.json (decision 0043).
 func staysInside(name, target string) bool {
 	if target == "" || path.IsAbs(target) || len(target) >= unix.PathMax {
 		return false

@@ -12,7 +12,7 @@ import (
 )
 
 // terminationLog is where the kubelet reads the last message of a container.
-const terminationLog = "/dev/termination-log"
+var terminationLog = "/dev/termination-log"
 
 // Exit codes: the whole verdict channel. Every other code is never a pass.
 const (
@@ -41,7 +41,7 @@ func execute(args []string, log string) (code int) {
 		}
 	}()
 	if len(args) != 4 || args[2] != "--spec" {
-		fmt.Fprintln(os.Stderr, "usage: supervise prepare|copy|run|egress-proxy --spec JSON")
+		fmt.Fprintln(os.Stderr, "usage: supervise prepare|copy|run|courier|egress-proxy --spec JSON")
 		return codeOwnFault
 	}
 	switch args[1] {
@@ -53,6 +53,8 @@ func execute(args []string, log string) (code int) {
 		return supervised(args, log, run)
 	case "egress-proxy":
 		return egressProxy(args[3])
+	case "courier":
+		return courier(args[3], log)
 	default:
 		fmt.Fprintf(os.Stderr, "supervise: unknown subcommand %q\n", args[1])
 		return codeOwnFault

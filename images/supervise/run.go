@@ -358,7 +358,7 @@ func writeStreams(folder *os.File, kept [2]*capture, result *message) {
 	if problem != nil && result.Error == "" {
 		result.Error = "streams: " + problem.Error()
 	}
-	if err := replaceFileAt(folder, "report.json", result.encode()); err != nil && result.Error == "" {
+	if err := replaceFileAt(folder, reportFile, result.encode()); err != nil && result.Error == "" {
 		result.Error = "streams: " + err.Error()
 	}
 }

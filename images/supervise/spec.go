@@ -132,6 +132,18 @@ func decode(text string, target any) error {
 	return nil
 }
 
+// strict reads a JSON object that somebody else may have written: what decoders could see differently is
+// an error.
+func strict(raw []byte, target any) error {
+	if !utf8.Valid(raw) || hasLoneSurrogate(string(raw)) {
+		return errors.New("not Unicode")
+	}
+	if err := checkDuplicates(json.NewDecoder(bytes.NewReader(raw))); err != nil {
+		return err
+	}
+	return json.Unmarshal(raw, target)
+}
+
 // checkDuplicates reads one value and requires that nothing follows it.
 func checkDuplicates(decoder *json.Decoder) error {
 	decoder.UseNumber()

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from fuzz import agents, archives, egress, relay, sockets, texts, trees
+from fuzz import agents, archives, egress, relay, sockets, texts
 
 TARGETS = {
     target.name: target
     for target in (
         archives.BUNDLE,
-        trees.TREE,
         sockets.SOCKET,
         agents.AGENT,
         *egress.TARGETS,

@@ -1,6 +1,6 @@
 """Whatever an agent leaves: the courier needs a fraction of its memory limit, and says what it is.
 
-Peaks are the high-water mark of a process of its own, which the kernel counts.
+Peaks are high-water marks of the courier, which the kernel counts.
 """
 
 from __future__ import annotations
@@ -8,10 +8,9 @@ from __future__ import annotations
 import json
 import os
 import shutil
-import subprocess
-import sys
+import signal
 from collections.abc import Callable, Iterator
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 
 import pytest
@@ -19,22 +18,15 @@ import pytest
 from securebench.protocol.bounds import CandidateBounds
 from securebench.run.api.field_types import quantity
 from securebench.run.pods.parts.sizes import COURIER_LIMITS, MEMORY
-from securebench.sandbox.candidate.tree import MAX_NAMES_BYTES
+from support.courier import started
 
 LIMIT = int(quantity(COURIER_LIMITS[MEMORY]))
 BOUNDS = CandidateBounds()
 ENTRIES = BOUNDS.workspace_files
+MAX_NAMES_BYTES = 32 << 20
+"""Of paths and targets of links, as `images/supervise/walk.go` has it."""
 SOME = ENTRIES // 10
 """Of shapes that need less for each entry than the worst, which is there in full."""
-
-COURIER = """\
-import re, sys
-from pathlib import Path
-from securebench.sandbox import courier
-volumes, spec = Path(sys.argv[1]), sys.argv[2]
-courier.main(["--spec", spec], volumes=volumes, log=volumes / "log", wait=lambda: None)
-print(re.search(r"VmHWM:\\s+(\\d+)", Path("/proc/self/status").read_text())[1])
-"""
 
 
 @pytest.fixture
@@ -45,18 +37,23 @@ def volumes(tmp_path: Path) -> Iterator[Path]:
     shutil.rmtree(tmp_path)
 
 
-def courier(volumes: Path, mode: str, kind: str) -> tuple[int, dict[str, object]]:
+def sealed(
+    volumes: Path, mode: str, kind: str, bounds: CandidateBounds = BOUNDS
+) -> tuple[int, dict[str, object]]:
     """Seal; return the peak in bytes and the termination message."""
     spec = {
         "version": 1,
         "mode": "seal",
         "extraction": {"mode": mode, "path": None, "kind": kind},
-        "limits": asdict(BOUNDS),
+        "limits": asdict(bounds),
         "exclude": ["securebench"],
     }
-    words = [sys.executable, "-c", COURIER, str(volumes), json.dumps(spec)]
-    done = subprocess.run(words, check=True, capture_output=True, timeout=300)
-    return int(done.stdout) * 1024, json.loads((volumes / "log").read_bytes())
+    with started(volumes, json.dumps(spec)) as process:
+        process.send_signal(signal.SIGTERM)
+        _, status, used = os.wait4(process.pid, 0)
+        process.returncode = os.waitstatus_to_exitcode(status)
+    assert process.returncode == 0
+    return used.ru_maxrss * 1024, json.loads((volumes / "log").read_bytes())
 
 
 def nested(root: Path, levels: int, name: str) -> int:
@@ -128,7 +125,7 @@ def test_a_workspace_takes_a_fraction_of_the_couriers_memory(name: str, volumes:
     make, problem = SHAPES[name]
     make(volumes / "workspace")
 
-    peak, message = courier(volumes, "workspace", "workspace")
+    peak, message = sealed(volumes, "workspace", "workspace")
 
     print(f"{name}: {peak / 2**20:.0f} MiB")  # noqa: T201 - the figure is what is asked for
     assert message["problem"] == problem
@@ -147,8 +144,28 @@ def test_streams_and_a_patch_take_less_than_the_couriers_memory(name: str, volum
     for stream in ("stdout", "stdout.tail", "stderr", "stderr.tail", "diff"):
         (volumes / "output" / stream).write_bytes(TEXTS[name])
 
-    peak, message = courier(volumes, "git_diff", "patch")
+    peak, message = sealed(volumes, "git_diff", "patch")
 
     print(f"{name}: {peak / 2**20:.0f} MiB")  # noqa: T201 - the figure is what is asked for
     assert message["problem"] is None
     assert peak < LIMIT
+
+
+def test_more_files_than_by_default_take_little_more(volumes: Path) -> None:
+    """An administrator may allow any number of files; the bound on their names stays."""
+    folder = os.open(volumes / "workspace", os.O_RDONLY)
+    peaks = []
+    for number in range(3 * ENTRIES):
+        touch(folder, f"{number:06d}")
+        if number + 1 in {ENTRIES, 3 * ENTRIES}:
+            bounds = replace(BOUNDS, workspace_files=100 * ENTRIES)
+            peak, message = sealed(volumes, "workspace", "workspace", bounds)
+            assert message["problem"] is None
+            peaks.append(peak)
+            (volumes / "producer/sealed.json").unlink()
+    os.close(folder)
+
+    each = (peaks[1] - peaks[0]) / (2 * ENTRIES)
+    most = peaks[0] + MAX_NAMES_BYTES / 4 * each
+    print(f"{each:.0f} bytes a file, at most {most / 2**20:.0f} MiB")  # noqa: T201 - the figure
+    assert most < LIMIT

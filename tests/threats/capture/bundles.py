@@ -14,7 +14,8 @@ from typing import NamedTuple
 
 from securebench.protocol.bounds import CandidateBounds
 from securebench.protocol.extraction import TEXT_FILE, WORKSPACE_FILE, Extraction
-from securebench.sandbox.candidate.sealing import Sealed, SealingPlaces, seal
+from support.courier import Sealed, SealingPlaces, seal
+from support.supervise_build import Edit
 from threats.kit.program import Ended, run_supervise
 
 WORKSPACE = Extraction("workspace", "workspace")
@@ -27,26 +28,25 @@ class Crossed(NamedTuple):
     content: bytes
 
 
-def sealed_tree(root: Path, bounds: CandidateBounds | None = None) -> Crossed:
-    """Seal a workspace."""
-    return _sealed(root, WORKSPACE, WORKSPACE_FILE, bounds)
+def sealed_tree(root: Path, *edits: Edit) -> Crossed:
+    """Seal a workspace; edits take controls out of the courier."""
+    return _sealed(root, WORKSPACE, WORKSPACE_FILE, edits)
 
 
-def sealed_file(root: Path, path: str) -> Crossed:
-    """Seal one file of a workspace."""
-    return _sealed(root, Extraction("file", "text", path), TEXT_FILE, None)
+def sealed_file(root: Path, path: str, *edits: Edit) -> Crossed:
+    """Seal one file of a workspace; edits take controls out of the courier."""
+    return _sealed(root, Extraction("file", "text", path), TEXT_FILE, edits)
 
 
-def _sealed(
-    root: Path, extraction: Extraction, name: str, bounds: CandidateBounds | None
-) -> Crossed:
+def _sealed(root: Path, extraction: Extraction, name: str, edits: tuple[Edit, ...]) -> Crossed:
     with tempfile.TemporaryDirectory() as folder:
         result = seal(
             SealingPlaces(root, Path(folder), root),
             extraction,
-            bounds or CandidateBounds(),
+            CandidateBounds(),
             (),
             None,
+            *edits,
         )
         made = Path(folder, name)
         return Crossed(result, made.read_bytes() if made.exists() else b"")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import os
+import signal
 import socket
 import stat
 import subprocess
@@ -15,12 +16,12 @@ from pathlib import Path
 
 import pytest
 
-from securebench.files.untrusted import open_root
 from securebench.protocol.bounds import CandidateBounds
 from securebench.protocol.extraction import Problem
-from securebench.sandbox.candidate.workspace import pack_workspace
+from support.courier import seal_spec, started
 from threats.capture import trap_agents as live
 from threats.capture.bundles import (
+    WORKSPACE,
     archived,
     entries,
     member,
@@ -36,6 +37,7 @@ from threats.kit.program import STAGING_FAILED
 COLLECTION_SECONDS = 5
 """Far above what the collection of a handful of entries takes."""
 ENDLESS_BYTES = 1 << 24
+WRITING_SECONDS = 60
 TEBIBYTE = 1 << 40
 MEMORY_BYTES = 200 << 20
 SPECIAL_BITS = stat.S_ISUID | stat.S_ISGID | stat.S_ISVTX
@@ -185,26 +187,6 @@ def sparse(tmp_path: Path) -> Path:
     return root
 
 
-class _FullError(Exception):
-    """The sink got more than the test wants to wait for."""
-
-
-class _Sink(io.BufferedIOBase):
-    """Takes ``ENDLESS_BYTES`` and no more."""
-
-    def __init__(self) -> None:
-        self.size = 0
-
-    def write(self, data: bytes, /) -> int:
-        self.size += len(data)
-        if self.size > ENDLESS_BYTES:
-            raise _FullError
-        return len(data)
-
-    def tell(self) -> int:
-        return self.size
-
-
 def test_a_107_attack_in_the_collector(sparse: Path) -> None:
     begun = time.monotonic()
 
@@ -217,8 +199,18 @@ def test_a_107_attack_in_the_collector(sparse: Path) -> None:
 
 
 def test_a_107_twin_without_the_bound(sparse: Path) -> None:
-    with open_root(sparse) as root, pytest.raises(_FullError):
-        pack_workspace(root, _Sink(), CandidateBounds(workspace_bytes=2 * TEBIBYTE), ())
+    volumes = sparse.parent
+    for name in ("candidate", "producer", "output"):
+        (volumes / name).mkdir()
+    spec = seal_spec(WORKSPACE, CandidateBounds(workspace_bytes=2 * TEBIBYTE), ())
+    draft = volumes / "candidate/.workspace.tar.new"
+    deadline = time.monotonic() + WRITING_SECONDS
+    with started(volumes, spec) as process:
+        process.send_signal(signal.SIGTERM)
+        while not draft.exists() or draft.stat().st_size < ENDLESS_BYTES:
+            assert process.poll() is None
+            assert time.monotonic() < deadline
+            time.sleep(0.01)
 
 
 REGIONS = 1_000_000

@@ -14,9 +14,9 @@ from securebench.run.decide.machine import attempt_step
 from securebench.run.plan.model import AttemptKey, LaunchKey, Role
 from securebench.run.state.attempts import Finish, Lost, Outcome
 from securebench.run.state.history import LaunchBegun, LaunchLost, run_history
-from securebench.sandbox.candidate import tree
 from support.build import NOW
 from support.manifest_samples import run_plan, text_task
+from support.supervise_build import Edit
 from threats.capture import trap_agents as live
 from threats.capture.bundles import archived, entries, link, sealed_tree, unpack
 from threats.honest import assert_passed
@@ -61,12 +61,8 @@ def test_a_370_attack_with_every_link(tmp_path: Path) -> None:
     assert unpack(crossed.content, tmp_path / "target").code == 0
 
 
-def test_a_370_twin_in_the_decoder(
-    disputed: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(tree, "stays_inside", lambda *_: True)
-
-    crossed = sealed_tree(disputed)
+def test_a_370_twin_in_the_decoder(disputed: Path, tmp_path: Path) -> None:
+    crossed = sealed_tree(disputed, Edit("walk.go", "staysInside(entry.path, target)", "true"))
 
     assert unpack(crossed.content, tmp_path / "target").code == STAGING_FAILED
 
@@ -165,18 +161,19 @@ def test_a_372_attack(arena: Arena) -> None:
     assert record["passed"] is False
 
 
-def test_a_372_twin(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_372_twin(tmp_path: Path) -> None:
     """Without the bound the names cross, and whoever lists them has all of them in memory."""
     long = "/".join(["n" * 240] * 15)
     (tmp_path / long).mkdir(parents=True)
     for number in range(100):
         (tmp_path / long / f"{number}").touch()
-    monkeypatch.setattr(tree, "MAX_NAMES_BYTES", 100 * len(long) // 2)
-    assert sealed_tree(tmp_path).sealed.problem is not None
+    bound = "maxNamesBytes = 32 << 20"
+    lower = Edit("walk.go", bound, f"maxNamesBytes = {100 * len(long) // 2}")
+    assert sealed_tree(tmp_path, lower).sealed.problem is not None
 
-    monkeypatch.undo()
-
-    listed = entries(sealed_tree(tmp_path).content)
+    listed = entries(
+        sealed_tree(tmp_path, Edit("walk.go", bound, "maxNamesBytes = 1 << 40")).content
+    )
     assert sum(map(len, listed)) > 100 * len(long)
 
 

@@ -14,12 +14,8 @@ from pathlib import Path
 
 import pytest
 
-from securebench.files import untrusted
-from securebench.files.untrusted import UnreadableError, open_root, read_regular
-from securebench.protocol.bounds import CandidateBounds
 from securebench.protocol.extraction import Problem
-from securebench.sandbox.candidate import sealing
-from securebench.sandbox.candidate.workspace import pack_workspace
+from support.supervise_build import Edit
 from threats.capture import trap_agents as live
 from threats.capture.bundles import (
     archived,
@@ -39,8 +35,19 @@ from threats.kit.arena import Arena
 from threats.kit.canaries import canary, hits
 from threats.kit.program import STAGING_FAILED
 
-TRIES = 10_000
+TRIES = 100
+"""Of whole sealings; a test of supervise reads the same file ten thousand times."""
 SWAP_SECONDS = 60
+FOLLOWS = (
+    Edit("untrusted.go", "unix.RESOLVE_NO_SYMLINKS | unix.RESOLVE_BENEATH", "0"),
+    Edit("untrusted.go", "flags | unix.O_NOFOLLOW | unix.O_CLOEXEC", "flags | unix.O_CLOEXEC"),
+)
+"""A courier that looks first, and opens what is there then."""
+OPENS_BY_PATH = Edit(
+    "seal.go",
+    "return openBounded(root, name, limit)",
+    "return os.Open(path.Join(volumes, volume, name))",
+)
 
 
 @pytest.fixture
@@ -152,14 +159,8 @@ def test_a_100_attack_on_the_declared_path(declared: Path) -> None:
     assert crossed.content == b""
 
 
-def test_a_100_twin_of_the_declared_path(
-    declared: Path, secret: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(
-        sealing, "read_regular", lambda _root, path, _limit: (declared / path).read_bytes()
-    )
-
-    assert hits(sealed_file(declared, "out/answer.txt").content, secret)
+def test_a_100_twin_of_the_declared_path(declared: Path, secret: str) -> None:
+    assert hits(sealed_file(declared, "out/answer.txt", OPENS_BY_PATH).content, secret)
 
 
 @pytest.mark.short
@@ -218,50 +219,31 @@ def swapped(workspace: Path, guarded: Path) -> Iterator[Path]:
 
 def test_a_101_attack_on_a_file(swapped: Path, secret: str) -> None:
     taken = refused = 0
-    with open_root(swapped) as root:
-        for _ in range(TRIES):
-            try:
-                content = read_regular(root, "out/answer.txt", 1000)
-            except UnreadableError:
-                refused += 1
-                continue
-            assert not hits(content, secret)
-            taken += 1
+    for _ in range(TRIES):
+        crossed = sealed_file(swapped, "out/answer.txt")
+        if crossed.sealed.problem:
+            refused += 1
+            continue
+        assert not hits(crossed.content, secret)
+        taken += 1
 
-    assert taken > 100
-    assert refused > 100
+    assert min(taken, refused) > 0
 
 
 def test_a_101_attack_on_a_workspace(swapped: Path, secret: str) -> None:
     seen = set()
-    with open_root(swapped) as root:
-        for _ in range(TRIES):
-            made = io.BytesIO()
-            try:
-                pack_workspace(root, made, CandidateBounds(), ())
-            except UnreadableError:
-                continue
-            assert secret.encode() not in made.getvalue()
-            seen.add(made.getvalue())
+    for _ in range(TRIES):
+        crossed = sealed_tree(swapped)
+        assert secret.encode() not in crossed.content
+        seen.add(crossed.content)
 
     assert len(seen) > 1
 
 
-def test_a_101_twin_without_the_flag(
-    swapped: Path, secret: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    for name in ("FILE", "FOLDER"):
-        monkeypatch.setattr(untrusted, name, getattr(untrusted, name) & ~os.O_NOFOLLOW)
-
+def test_a_101_twin_without_the_flag(swapped: Path, secret: str) -> None:
     deadline = time.monotonic() + SWAP_SECONDS
-    content = b""
-    with open_root(swapped) as root:
-        while not hits(content, secret):
-            assert time.monotonic() < deadline
-            try:
-                content = read_regular(root, "out/answer.txt", 1000)
-            except UnreadableError:
-                continue
+    while not hits(sealed_file(swapped, "out/answer.txt", *FOLLOWS).content, secret):
+        assert time.monotonic() < deadline
 
 
 @pytest.mark.trials(live.WORKING)

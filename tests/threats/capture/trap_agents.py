@@ -126,38 +126,64 @@ FIFO_AS_ANSWER = FILES.task("fifo", agent=FIFO_ANSWER, grading=ACCEPTED)
 FILE_AS_ANSWER = FILES.task("file", agent=FILE_ANSWER, grading=ACCEPTED)
 
 _COURIER = "/spec/initContainers/0/command"
-PLAIN_OPENER = """\
-import signal, sys
+PLAIN_COURIER = """\
+import hashlib, json, os, signal, sys
 signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
-from securebench.sandbox.candidate import sealing
-from securebench.sandbox import courier
-def plain(root, path, limit):
-    return open("/work/workspace/" + path, "rb").read(limit)
-sealing.read_regular = plain
-courier.main(sys.argv[1:])
+spec = json.loads(sys.argv[2])
+def hand_in(name, content):
+    stream_report = {"bytes": 0, "truncated": False}
+    digest = "sha256:" + hashlib.sha256(content).hexdigest()
+    with open("/work/candidate/" + name, "wb") as file:
+        file.write(content)
+    for stream in ("stdout", "stderr"):
+        open("/work/producer/" + stream, "w").close()
+    message = {"v": 1, "problem": None, "message": "", "file": name, "digest": digest}
+    message |= {"size_bytes": len(content), "candidate_sha256": digest, "dropped_entries": 0}
+    message |= {"stdout": stream_report, "stderr": stream_report, "kernel": os.uname().release}
+    with open("/dev/termination-log", "w") as file:
+        json.dump(message, file)
+signal.sigwait({signal.SIGTERM})
 """
-SEALS_WHEN_TOLD_BY_A_FILE = """\
-import os, signal, sys, time
+"""The beginning of couriers that keep to no rule but the form of the message."""
+PLAIN_OPENER = (
+    PLAIN_COURIER
+    + """\
+path = "/work/workspace/" + spec["extraction"]["path"]
+hand_in("candidate.txt", open(path, "rb").read())
+"""
+)
+REAL_COURIER = """\
+import os, signal, subprocess, sys, time
 signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
-from securebench.sandbox import courier
-def wait():
-    while not os.path.exists("/work/workspace/state"):
-        time.sleep(0.05)
-courier.main(sys.argv[1:], wait=wait)
-courier.wait_for_term()
+def seal():
+    courier = subprocess.Popen(["/usr/local/bin/supervise", "courier", *sys.argv[1:]])
+    time.sleep(1)  # a signal that comes before it takes signals would end it
+    courier.send_signal(signal.SIGTERM)
+    return courier.wait()
 """
+"""The beginning of programs that tell the courier when to work."""
+SEALS_WHEN_TOLD_BY_A_FILE = (
+    REAL_COURIER
+    + """\
+while not os.path.exists("/work/workspace/state"):
+    time.sleep(0.05)
+code = seal()
+signal.sigwait({signal.SIGTERM})
+sys.exit(code)
+"""
+)
 
 
-def _as_courier(program: str) -> Weakening:
+def as_courier(program: str) -> Weakening:
     """Let a program of the test do the courier's work, with the same specification."""
     words = f'["python3", "-I", "-c", {json.dumps(program)}, "--spec"]'
-    spec = "object.spec.initContainers[0].command[5]"
+    spec = "object.spec.initContainers[0].command[3]"
     value = f"{words} + [{spec}]"
     return Weakening((f'[JSONPatch{{op: "replace", path: "{_COURIER}", value: {value}}}]',))
 
 
 PLAIN_FILES = Batch(
-    "f6-plain-files", "short_answer", spec=FILE_SPEC, weakening=_as_courier(PLAIN_OPENER)
+    "f6-plain-files", "short_answer", spec=FILE_SPEC, weakening=as_courier(PLAIN_OPENER)
 )
 LINK_FOLLOWED = PLAIN_FILES.task("link", agent=LINK_ANSWER, grading=ACCEPTED)
 
@@ -174,7 +200,7 @@ open("state", "w").write("late")
 """
 WORKING = WORKSPACES.task("works-on", agent=WORKS_ON, grading=SHOW)
 EARLY = Batch(
-    "f6-early", "terminal_task", defaults=APP, weakening=_as_courier(SEALS_WHEN_TOLD_BY_A_FILE)
+    "f6-early", "terminal_task", defaults=APP, weakening=as_courier(SEALS_WHEN_TOLD_BY_A_FILE)
 )
 WRITES_LATE = """\
 import os, time
@@ -227,27 +253,32 @@ PATCHES = tuple(
 )
 
 
-KEEPS_EVERY_LINK = """\
-import signal, sys
-signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
-from securebench.sandbox.candidate import tree
-from securebench.sandbox import courier
-tree.stays_inside = lambda path, target: True
-courier.main(sys.argv[1:])
+KEEPS_EVERY_LINK = (
+    PLAIN_COURIER
+    + """\
+import io, tarfile
+def kept(entry):
+    return None if entry.name.split("/")[0] == "securebench" else entry
+made = io.BytesIO()
+with tarfile.open(fileobj=made, mode="w", format=tarfile.PAX_FORMAT) as archive:
+    for name in sorted(os.listdir("/work/workspace")):
+        archive.add("/work/workspace/" + name, name, filter=kept)
+hand_in("workspace.tar", made.getvalue())
 """
-READS_ALL_AT_ONCE = """\
-import os, signal, sys
-signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
-from securebench.sandbox import courier
-courier.wait_for_term()
+)
+READS_ALL_AT_ONCE = (
+    REAL_COURIER
+    + """\
+signal.sigwait({signal.SIGTERM})
 held = [bytearray(1 << 20) for _ in range(1024)] if os.path.exists("/work/workspace/l") else []
-courier.main(sys.argv[1:], wait=lambda: None)
+sys.exit(seal())
 """
+)
 UNSTAGED = Batch(
-    "f6-unstaged", "terminal_task", defaults=APP, weakening=_as_courier(KEEPS_EVERY_LINK)
+    "f6-unstaged", "terminal_task", defaults=APP, weakening=as_courier(KEEPS_EVERY_LINK)
 )
 UNSEALED = Batch(
-    "f6-unsealed", "terminal_task", defaults=APP, weakening=_as_courier(READS_ALL_AT_ONCE)
+    "f6-unsealed", "terminal_task", defaults=APP, weakening=as_courier(READS_ALL_AT_ONCE)
 )
 SPOILED = tuple(
     (

@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
+from threats.capture.trap_agents import REAL_COURIER, as_courier
 from threats.grading.terminal_tasks import AGENTS, WRITE, by_command, is_refused, twin
 from threats.honest import APP, TERMINAL, assert_passed
 from threats.kit.arena import Arena
 from threats.kit.batch import Batch
-from threats.kit.specs import replaced
 
 SEAL_SECONDS = 10.0
 """Enough on a busy node for the twin's courier to seal before the answer is made wrong."""
@@ -62,23 +62,20 @@ DAEMON_AT_DEADLINE = AGENTS.task(
     grading=SHOW_FILES,
     environment={**APP["environment"], "timeout_seconds": 3},
 )
-SEAL_WHEN_TOLD = """\
-import os, signal, sys, time
-signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
-from securebench.sandbox import courier
-def told():
-    while not os.path.exists("/work/workspace/done"):
-        time.sleep(0.01)
-courier.main(sys.argv[1:], wait=told)
+SEAL_WHEN_TOLD = (
+    REAL_COURIER
+    + """\
+while not os.path.exists("/work/workspace/done"):
+    time.sleep(0.01)
+code = seal()
 signal.sigwait({signal.SIGTERM})
+sys.exit(code)
 """
+)
 """A courier that believes a file of the shared volume instead of the kubelet."""
-DAEMON_TWIN = twin(
-    "f2-sealed-alive",
-    replaced("/spec/initContainers/0/command/2", '"-c"'),
-    replaced("/spec/initContainers/0/command/3", json.dumps(SEAL_WHEN_TOLD)),
-    role="harness",
-).task("daemon", agent=DAEMON_ENDS, grading=SHOW_FILES)
+DAEMON_TWIN = twin("f2-sealed-alive", *as_courier(SEAL_WHEN_TOLD).patches, role="harness").task(
+    "daemon", agent=DAEMON_ENDS, grading=SHOW_FILES
+)
 
 
 def ends(pod: dict[str, Any]) -> dict[str, dict[str, Any]]:

@@ -24,7 +24,7 @@ from securebench.controller.exec.exec_packs import Volume
 from securebench.controller.volume.journal import encode_all, first_link, read_entries
 from securebench.core.errors import SecureBenchError, TransientClusterError
 from securebench.run.observe import termination
-from securebench.sandbox import courier
+from support import courier
 from support.exec_socket import SUCCESS, Socket, execute
 from support.journal_entries import ENTRIES, UID
 
@@ -89,6 +89,14 @@ def _local(text: str) -> None:
         raise ValueError("the line does not count")
 
 
+def _courier(text: str) -> None:
+    for name in ("output", "verification"):
+        Path(name).mkdir(exist_ok=True)
+    ended = courier.run(Path.cwd(), text)
+    if ended.code:
+        raise ValueError(ended.said)
+
+
 def _answer(text: str) -> None:
     async def run(_command: object, _stdin: object) -> ExecResult:
         return ExecResult(0, b"", text.encode() + b"\n")
@@ -109,7 +117,7 @@ DECODERS = {
         seal_message(), "v", lambda text: termination.sealed_candidate(text, 1)
     ),
     "operator, streams": Decoder('{"v":1,"stdout":{}}', "v", termination.collected_streams),
-    "courier": Decoder(json.dumps(COLLECT), "version", courier.decode),
+    "courier": Decoder(json.dumps(COLLECT), "version", _courier),
     "command line, answer": Decoder('{"ok":true,"present":false}', "ok", _answer),
     "command line, summary": Decoder(
         json.dumps(SUMMARY),

@@ -11,8 +11,8 @@ import pytest
 from securebench.protocol.bounds import CandidateBounds
 from securebench.protocol.extraction import Extraction, Problem
 from securebench.run.records.redaction import redact_verification
-from securebench.sandbox.candidate import sealing
-from securebench.sandbox.candidate.sealing import Output, SealingPlaces, seal
+from support.courier import Output, SealingPlaces, seal
+from support.supervise_build import Edit
 from threats.honest import CODE, REPO_DEFAULTS, REPO_INPUT, REPO_ROW, TEXT, assert_passed
 from threats.kit.arena import Arena
 from threats.kit.batch import Batch
@@ -164,7 +164,7 @@ LIMITS = CandidateBounds()
 PRINTED = Extraction("stdout", "text")
 
 
-def sealed(folder: Path, content: bytes) -> Problem | None:
+def sealed(folder: Path, content: bytes, *edits: Edit) -> Problem | None:
     folder.mkdir()
     return seal(
         SealingPlaces(folder, folder, folder),
@@ -172,6 +172,7 @@ def sealed(folder: Path, content: bytes) -> Problem | None:
         LIMITS,
         [],
         Output(content, b"", len(content)),
+        *edits,
     ).problem
 
 
@@ -179,12 +180,12 @@ BAD = [name for name, (_, reason) in ODD.items() if reason == "candidate_invalid
 
 
 @pytest.mark.parametrize("name", BAD)
-def test_a_099_twin(tmp_path, monkeypatch, name):
+def test_a_099_twin(tmp_path, name):
     """Without its check the courier seals what no record can hold as it is."""
     content, reason = ODD[name]
     assert sealed(tmp_path / "a", content) == Problem(reason)
-    monkeypatch.setattr(sealing, "_check_text", lambda *_: None)
-    assert sealed(tmp_path / "b", content) is None
+    without_check = Edit("seal.go", "return check.end(name)", "_ = name\n\t\treturn nil")
+    assert sealed(tmp_path / "b", content, without_check) is None
 
 
 @pytest.mark.short

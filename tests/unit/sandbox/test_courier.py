@@ -1,20 +1,15 @@
 from __future__ import annotations
 
-import errno
 import json
 import os
 import signal
-import subprocess
-import sys
 import tarfile
-from collections.abc import Callable
+import time
 from pathlib import Path
 
 import pytest
 
-from securebench.core.errors import SpecError
-from securebench.files.untrusted import UnreadableError
-from securebench.sandbox import courier
+from support import courier
 
 LIMITS = {
     "text_bytes": 100,
@@ -46,17 +41,12 @@ def collect_spec() -> str:
 
 
 def work(volumes: Path, spec: str) -> dict[str, object]:
-    waited: list[bool] = []
     log = volumes / "log"
     log.write_text("an old message that is longer than the new one" * 100)
-    code = courier.main(
-        ["--spec", spec], volumes=volumes, log=log, wait=lambda: waited.append(True)
-    )
-    assert code == 0
-    assert waited == [True]
-    content = log.read_bytes()
-    assert len(content) <= 4096
-    message = json.loads(content)
+    ended = courier.run(volumes, spec)
+    assert (ended.code, ended.said) == (0, "")
+    assert len(ended.message) <= 4096
+    message = json.loads(ended.message)
     assert isinstance(message, dict)
     return message
 
@@ -178,8 +168,9 @@ def test_a_restarted_courier_never_seals_again(volumes: Path) -> None:
 
 def test_a_note_that_is_not_ours_stops_the_courier(volumes: Path) -> None:
     (volumes / "producer/sealed.json").symlink_to("../workspace/forged")
-    with pytest.raises(UnreadableError):
-        work(volumes, seal_spec())
+    ended = courier.run(volumes, seal_spec())
+    assert (ended.code, ended.message) == (1, b"")
+    assert not list((volumes / "candidate").iterdir())
 
 
 def test_collect_keeps_the_streams_only(volumes: Path) -> None:
@@ -222,52 +213,31 @@ def test_collect_keeps_the_streams_only(volumes: Path) -> None:
     ],
 )
 def test_odd_specifications_are_refused_before_waiting(volumes: Path, spec: str) -> None:
-    with pytest.raises(SpecError):
-        courier.main(["--spec", spec], volumes=volumes, log=volumes / "log", wait=pytest.fail)
+    with courier.started(volumes, spec) as process:
+        assert process.wait(timeout=10) == 1
+    assert not (volumes / "log").exists()
 
 
 def test_the_program_sleeps_until_it_is_told(volumes: Path) -> None:
-    program = (
-        "import signal, sys; from pathlib import Path; from securebench.sandbox import courier;"
-        "signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM});"
-        f"sys.exit(courier.main(volumes=Path({str(volumes)!r}), log=Path({str(volumes / 'log')!r}),"
-        " wait=lambda: (print('up', flush=True), courier.wait_for_term())))"
-    )
-    with subprocess.Popen(
-        [sys.executable, "-c", program, "--spec", collect_spec()],
-        env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
-        stdout=subprocess.PIPE,
-    ) as running:
-        assert running.stdout is not None
-        assert running.stdout.readline() == b"up\n"
-        running.send_signal(signal.SIGTERM)
-        assert running.wait(timeout=10) == 0
+    with courier.started(volumes, collect_spec()) as process:
+        time.sleep(0.2)
+        assert process.poll() is None
+        assert not list((volumes / "verification").iterdir())
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(timeout=10) == 0
     assert json.loads((volumes / "log").read_text())["v"] == 1
 
 
-def _failing(number: int) -> Callable[..., object]:
-    def fail(*_: object, **__: object) -> object:
-        raise OSError(number, os.strerror(number))
-
-    return fail
-
-
-@pytest.mark.parametrize("name", ["fsync", "scandir", "readlink", "stat"])
-def test_a_disk_that_fails_is_not_the_agents(
-    volumes: Path, monkeypatch: pytest.MonkeyPatch, name: str
-) -> None:
-    (volumes / "workspace/link").symlink_to("x")
-    monkeypatch.setattr(os, name, _failing(errno.ENOSPC if name == "fsync" else errno.EIO))
-    log = volumes / "log"
-    words = ["--spec", seal_spec(WORKSPACE)]
-    assert courier.main(words, volumes=volumes, log=log, wait=lambda: None) == 74
-    wanted = "No space left on device" if name == "fsync" else "Input/output error"
-    assert log.read_text() == wanted
-
-
-def test_every_other_error_ends_the_courier(volumes: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(os, "fsync", _failing(errno.EPERM))
-    with pytest.raises(PermissionError):
-        courier.main(
-            ["--spec", seal_spec(STDOUT)], volumes=volumes, log=volumes / "log", wait=lambda: None
-        )
+@pytest.mark.parametrize("is_live", [True, False])
+def test_what_an_agent_prints_is_copied_when_that_is_told(volumes: Path, *, is_live: bool) -> None:
+    live = volumes / "producer/live-stdout"
+    capture(volumes, stdout="an event\n")
+    spec = seal_spec(**({"live": True} if is_live else {}))
+    with courier.started(volumes, spec) as process:
+        deadline = time.monotonic() + (30 if is_live else 1.5)
+        while not live.exists() and time.monotonic() < deadline:
+            time.sleep(0.01)
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(timeout=30) == 0
+    assert live.exists() is is_live
+    assert not is_live or live.read_text() == "an event\n"

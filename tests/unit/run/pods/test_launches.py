@@ -211,13 +211,7 @@ class TestHarness:
         courier = container(harness(), "courier")
 
         assert courier["restartPolicy"] == "Always"
-        assert courier["command"][:5] == [
-            "python3",
-            "-I",
-            "-m",
-            "securebench.sandbox.courier",
-            "--spec",
-        ]
+        assert courier["command"][:3] == ["/usr/local/bin/supervise", "courier", "--spec"]
         assert told(harness(), "courier")["mode"] == "seal"
         assert told(harness(), "courier")["limits"]["workspace_files"] == 100_000
 

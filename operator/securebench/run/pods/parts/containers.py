@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from securebench.run import layout
 from securebench.run.pods.parts import sizes, volumes
-from securebench.run.pods.parts.commands import POD_SUPERVISE, module_argv, supervise_argv
+from securebench.run.pods.parts.commands import POD_SUPERVISE, supervise_argv
 from securebench.run.pods.parts.frame import TASK_IMAGE_PULL_POLICY, Manifest
 from securebench.run.pods.parts.security import trusted, untrusted
 
@@ -54,7 +54,7 @@ def courier(policy: PodPolicy, job: CourierJob) -> Manifest:
         prepare["copies"] = list(map(dict, job.copies))
     container = trusted_container(policy, layout.COURIER, resources, mounts)
     container["restartPolicy"] = "Always"
-    container["command"] = module_argv("sandbox.courier", job.spec)
+    container["command"] = supervise_argv(POD_SUPERVISE, "courier", job.spec)
     container["lifecycle"] = {
         "postStart": {"exec": {"command": supervise_argv(POD_SUPERVISE, "prepare", prepare)}}
     }

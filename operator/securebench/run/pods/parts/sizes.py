@@ -26,7 +26,7 @@ limit a namespace with a quota on CPU limits would refuse the Pod."""
 
 COURIER_REQUESTS = {CPU: "10m", MEMORY: "32Mi", STORAGE: "16Mi"}
 COURIER_LIMITS = {CPU: "1", MEMORY: "256Mi", STORAGE: "64Mi"}
-"""Python, one file buffer and the list of a workspace's entries."""
+"""Buffers, and the names of a workspace: at most 32 MiB of them for any number of files."""
 
 VERIFIER_REQUESTS = {CPU: "50m", MEMORY: "64Mi", STORAGE: "16Mi"}
 VERIFIER_LIMITS = {CPU: "1", MEMORY: "256Mi", STORAGE: "64Mi"}

@@ -1,0 +1,217 @@
+package main
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+// What a courier is told to take, and what it is.
+const (
+	modeSeal    = "seal"
+	modeCollect = "collect"
+
+	fromStdout  = "stdout"
+	fromFile    = "file"
+	fromDiff    = "git_diff"
+	fromTree    = "workspace"
+	fromNothing = "unsupported"
+
+	kindPatch = "patch"
+)
+
+var (
+	extractionModes = []string{fromStdout, fromFile, fromDiff, fromTree, fromNothing}
+	candidateKinds  = []string{"text", "code", kindPatch, "workspace", "none"}
+)
+
+// courierTask is what the courier is told. Without an extraction it collects the streams of a check.
+type courierTask struct {
+	bounds     candidateBounds
+	extraction *extractionSpec
+	exclude    map[string]bool // paths of the workspace that never belong to a candidate
+	live       bool            // stdout is copied while the agent works
+}
+
+// candidateBounds are in bytes, and of a workspace also in entries.
+type candidateBounds struct {
+	textBytes, patchBytes, workspaceBytes, workspaceFiles, streamBytes int64
+}
+
+type courierSpec struct {
+	Version    int             `json:"version"`
+	Mode       string          `json:"mode"`
+	Extraction *extractionSpec `json:"extraction"`
+	Limits     *limitsSpec     `json:"limits"`
+	Exclude    []string        `json:"exclude"`
+	Live       bool            `json:"live"`
+}
+
+type extractionSpec struct {
+	Mode string  `json:"mode"`
+	Path *string `json:"path"`
+	Kind string  `json:"kind"`
+}
+
+type limitsSpec struct {
+	TextBytes      int64 `json:"text_bytes"`
+	PatchBytes     int64 `json:"patch_bytes"`
+	WorkspaceBytes int64 `json:"workspace_bytes"`
+	WorkspaceFiles int64 `json:"workspace_files"`
+	StreamBytes    int64 `json:"stream_bytes"`
+}
+
+// decodeCourier returns the task of a command line that has exactly this version's form.
+func decodeCourier(text string) (*courierTask, error) {
+	var spec courierSpec
+	if err := decode(text, &spec); err != nil {
+		return nil, err
+	}
+	if hasLoneSurrogate(text) {
+		return nil, errors.New("specification: text that is no Unicode")
+	}
+	if err := spec.requireFields(text); err != nil {
+		return nil, fmt.Errorf("specification: %w", err)
+	}
+	bounds, err := spec.Limits.bounds()
+	if err != nil {
+		return nil, err
+	}
+	task := courierTask{bounds: bounds, live: spec.Live}
+	if spec.Mode == modeCollect {
+		return &task, nil
+	}
+	if err := spec.Extraction.validate(); err != nil {
+		return nil, err
+	}
+	task.extraction = spec.Extraction
+	task.exclude = make(map[string]bool, len(spec.Exclude))
+	for _, name := range spec.Exclude {
+		if err := requireClean(name); err != nil {
+			return nil, err
+		}
+		task.exclude[name] = true
+	}
+	return &task, nil
+}
+
+// requireFields looks for what is missing; what is unknown has been refused by then.
+func (s *courierSpec) requireFields(text string) error {
+	fields := map[string][]string{
+		modeSeal:    {"version", "mode", "extraction", "limits", "exclude"},
+		modeCollect: {"version", "mode", "limits"},
+	}
+	names, known := fields[s.Mode]
+	if s.Version != 1 || !known {
+		return errors.New("version or mode is not known")
+	}
+	var given struct {
+		Extraction json.RawMessage `json:"extraction"`
+		Limits     json.RawMessage `json:"limits"`
+		Live       json.RawMessage `json:"live"`
+	}
+	if err := json.Unmarshal([]byte(text), &given); err != nil {
+		return err
+	}
+	if s.Mode == modeSeal && given.Live != nil {
+		names = append(names, "live")
+	}
+	limits := []string{"text_bytes", "patch_bytes", "workspace_bytes", "workspace_files", "stream_bytes"}
+	err := errors.Join(requireExactly([]byte(text), names), requireExactly(given.Limits, limits))
+	if s.Mode == modeSeal {
+		err = errors.Join(err, requireExactly(given.Extraction, []string{"mode", "path", "kind"}))
+	}
+	return err
+}
+
+func requireExactly(raw []byte, names []string) error {
+	var fields map[string]json.RawMessage
+	if err := json.Unmarshal(raw, &fields); err != nil {
+		return err
+	}
+	for _, name := range names {
+		if _, given := fields[name]; !given {
+			return fmt.Errorf("%s is missing", name)
+		}
+	}
+	if len(fields) != len(names) {
+		return errors.New("there are fields that do not belong to the mode")
+	}
+	return nil
+}
+
+func (s *limitsSpec) bounds() (candidateBounds, error) {
+	bounds := candidateBounds{s.TextBytes, s.PatchBytes, s.WorkspaceBytes, s.WorkspaceFiles, s.StreamBytes}
+	if min(s.TextBytes, s.PatchBytes, s.WorkspaceBytes, s.WorkspaceFiles, s.StreamBytes) < 0 {
+		return bounds, errors.New("specification: limits must be whole numbers from 0")
+	}
+	return bounds, nil
+}
+
+// textLimit is how large a candidate that is text may be.
+func (b candidateBounds) textLimit(kind string) int64 {
+	if kind == kindPatch {
+		return b.patchBytes
+	}
+	return b.textBytes
+}
+
+func (s *extractionSpec) validate() error {
+	if !slices.Contains(extractionModes, s.Mode) || !slices.Contains(candidateKinds, s.Kind) {
+		return errors.New("specification: extraction names an unknown mode or kind")
+	}
+	if s.Mode != fromFile {
+		return nil
+	}
+	if s.Path == nil {
+		return errors.New("specification: path must be a non-empty string")
+	}
+	return requireClean(*s.Path)
+}
+
+func requireClean(name string) error {
+	for _, component := range strings.Split(name, "/") {
+		if component == "" || component == "." || component == ".." {
+			return fmt.Errorf("specification: %q is not a clean relative path", name)
+		}
+	}
+	return nil
+}
+
+// hasLoneSurrogate reports whether JSON text has an escape of half a character: decoders differ in what
+// they make of it.
+func hasLoneSurrogate(text string) bool {
+	for at := strings.IndexByte(text, '\\'); at >= 0 && at+1 < len(text); {
+		step := 2
+		switch code := surrogateAt(text, at); {
+		case code >= 0xdc00:
+			return true
+		case code >= 0xd800:
+			if surrogateAt(text, at+6) < 0xdc00 {
+				return true
+			}
+			step = 12
+		}
+		next := strings.IndexByte(text[at+step:], '\\')
+		if next < 0 {
+			return false
+		}
+		at += step + next
+	}
+	return false
+}
+
+// surrogateAt returns the half of a character whose escape begins at a place, or 0.
+func surrogateAt(text string, at int) uint64 {
+	if at+6 > len(text) || text[at] != '\\' || text[at+1] != 'u' {
+		return 0
+	}
+	code, err := strconv.ParseUint(text[at+2:at+6], 16, 16)
+	if err != nil || code < 0xd800 || code > 0xdfff {
+		return 0
+	}
+	return code
+}

@@ -1,1 +1,0 @@
-"""Sealing what an agent hands in."""
