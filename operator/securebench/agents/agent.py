@@ -60,7 +60,6 @@ class AgentEvent(NamedTuple):
     """One thing that an agent reports; its values are untrusted.
 
     Attributes:
-        kind: What it is.
         text: What was said, the command, or why the turn failed.
         exit_code: Of what ended, as the agent has it.
     """
@@ -84,7 +83,6 @@ class AgentCli:
 
     Attributes:
         title: What lines about the agent begin with.
-        provider: The API that it speaks.
         key: Variable of the provider's key, also the entry of the Secret with it.
         key_aliases: Other variables that the tool takes a key from.
         overlay_path: Where the tool's image is mounted, an absolute folder.

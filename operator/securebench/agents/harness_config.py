@@ -138,7 +138,6 @@ class ProviderHarness(HarnessConfig):
     """The command line tool of a model provider.
 
     Args:
-        model: Name of the model.
         version: Version of the tool, or ``latest``.
         max_requests: Budget of model calls for one launch, or None.
         max_tokens: Budget of tokens for one launch, or None.
@@ -164,10 +163,6 @@ class ProviderHarness(HarnessConfig):
 
 def normal_config(config: Mapping[str, object], shape: Shape) -> Mapping[str, Any]:
     """Return a ``harness.config`` that holds, with paths and domains in their normal form.
-
-    Args:
-        config: As written.
-        shape: Of the harness type.
 
     Raises:
         ConfigErrors: Every defect; each error's fact ``key`` is the path of its key.

@@ -80,10 +80,6 @@ def provider_named(name: str) -> ProviderRules:
 def harness_config(type: str, config: Mapping[str, object]) -> HarnessConfig:  # noqa: A002 - API name
     """Check the configuration of a harness.
 
-    Args:
-        type: Name of an agent.
-        config: ``harness.config`` as written.
-
     Returns:
         The harness of that type with its defaults.
 

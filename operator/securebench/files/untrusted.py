@@ -25,12 +25,7 @@ DISK_ERRORS = frozenset({errno.EIO, errno.ENOSPC, errno.EDQUOT, errno.EROFS, err
 
 
 class UnreadableError(Exception):
-    """What the agent left is no candidate; the sealing turns this into data.
-
-    Args:
-        problem: The failure reason.
-        message: One plain sentence.
-    """
+    """What the agent left is no candidate; the sealing turns this into data."""
 
     def __init__(self, problem: Problem, message: str) -> None:
         super().__init__(message)

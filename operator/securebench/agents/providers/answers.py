@@ -37,8 +37,6 @@ class Meter(ABC):
     """What was read so far.
 
     Attributes:
-        usage: Tokens that the provider named.
-        is_complete: Whether the answer came to its end.
         failure: Reason that the provider gave for a failure, as a word of records, or empty.
         characters: Of the model's words, whether counted by the provider or not; of an answer that
             is no stream, all of it.
@@ -127,9 +125,6 @@ def failure_of_status(status: int) -> str:
     """Return what a status says of the provider: a word of records, or empty.
 
     Refusals of the request itself (400, 404, 413, 422 and their like) are the agent's.
-
-    Args:
-        status: Of the answer.
     """
     if status in {UNAUTHORIZED, FORBIDDEN}:
         return PROVIDER_AUTH

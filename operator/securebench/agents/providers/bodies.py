@@ -37,7 +37,6 @@ class RelayedBody:
     """What is sent instead of a request's body.
 
     Attributes:
-        data: JSON.
         model: Whom it asks; ``unnamed`` where that is no plain word.
         stripped: Kinds of what was taken out, sorted: types of tools and names of fields.
     """
@@ -68,7 +67,6 @@ class BodyFindings:
         kinds: Of what was taken out.
         given: Tools in the request, at every place.
         kept: Tools that stay.
-        kept_names: Their names.
     """
 
     kinds: set[str] = field(default_factory=set)
