@@ -40,11 +40,7 @@ class AuditOptions:
         pack: Folder of the pack; None with a config.
         config: Tester YAML that names the pack; None with a folder.
         output_dir: Folder of the report; None for ``audit-<pack id>`` in the current one.
-        limit: Only the first rows.
-        images: Folder with archives of the task images, or None.
         runs: So often the pack is run with an oracle and a nop.
-        static: Nothing is run.
-        target: Namespace, context, Pod.
     """
 
     pack: Path | None

@@ -35,8 +35,6 @@ class Finding:
     """One line of the report.
 
     Attributes:
-        rule: Name of the rule, of all packs or of a family.
-        outcome: How it ended.
         object: Task, image, file or the pack.
         message: One sentence; never a hidden value.
         remedy: What to do; empty where there is nothing to do.
@@ -56,7 +54,6 @@ class FindingProblem:
     Attributes:
         object: Task, image, file or the pack.
         message: One sentence; never a hidden value.
-        remedy: What to do.
         checked: False where the rule could not look.
     """
 

@@ -32,9 +32,7 @@ class Report:
     """What an audit found.
 
     Attributes:
-        pack_id: Manifest id.
         pack_digest: ``sha256:…`` of contract 15.6; None where the pack has errors.
-        tasks: Rows that were looked at.
         time: RFC 3339, UTC.
         findings: In the order of the rules.
     """
@@ -83,11 +81,7 @@ class Report:
         }
 
     def line(self, path: Path) -> str:
-        """Return the last line on stdout, without its prefix.
-
-        Args:
-            path: Where the report lies.
-        """
+        """Return the last line on stdout, without its prefix."""
         counts = " ".join(f"{name}={number}" for name, number in self.counts().items())
         return f"pack={self.pack_id} {counts} report={path.resolve()}"
 
@@ -121,10 +115,6 @@ def _deciding() -> frozenset[str]:
 
 def write_report(report: Report, folder: Path) -> Path:
     """Write the report and return where it lies.
-
-    Args:
-        report: The report.
-        folder: Made if it is not there.
 
     Raises:
         OSError: It cannot be written.

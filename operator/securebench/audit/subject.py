@@ -26,8 +26,6 @@ class Subject:
 
     Attributes:
         manifest: Manifest file; assets and answers lie below its folder.
-        tasks_file: Task file.
-        checked: The pack as the loader sees it.
         answers: Reference answers by task id.
         answer_errors: What is wrong with the file of the reference answers.
         limit: Rows behind this many are left out; None for none.

@@ -25,13 +25,7 @@ def candidates(subject: Subject, rule: TrialRule) -> dict[str, str | None]:
 
 
 def write_trial_pack(subject: Subject, folder: Path, candidates: Mapping[str, str]) -> None:
-    """Write the rows of some tasks as a pack whose reference answers are these candidates.
-
-    Args:
-        subject: The pack.
-        folder: Empty.
-        candidates: By task id.
-    """
+    """Write the rows of some tasks as a pack whose reference answers are these candidates."""
     write_pack(subject, folder, candidates.keys())
     target = folder / ANSWERS_FILE
     target.parent.mkdir(exist_ok=True)

@@ -39,14 +39,9 @@ class Trial:
     """How a pack did with an oracle or a nop.
 
     Attributes:
-        pack_id: Manifest id.
         family_by_task: Family of each task of the run, in pack order.
-        kind: What stood in for the agent.
-        passed: Records that passed.
         scored: Records that have a verdict.
-        tasks: Tasks of the run.
         seconds: From the first request to the last record.
-        records: As the run wrote them.
     """
 
     pack_id: str

@@ -25,9 +25,6 @@ def json_digest(value: Mapping[str, object]) -> str:
 def listing_digest(entries: Iterable[tuple[bytes, str]]) -> str:
     """Return the digest of a list of files.
 
-    Args:
-        entries: Path and what stands for its content, usually hex SHA-256; in the given order.
-
     Returns:
         The digest over path, NUL, content and LF of every entry.
 

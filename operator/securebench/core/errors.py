@@ -54,10 +54,8 @@ class PackError(InvalidInputError):
     """One defect of a pack.
 
     Args:
-        reason: What is wrong.
         path: File as the user named it, or None when no file is involved.
         line: Line number from 1, or None.
-        facts: Machine-readable details.
     """
 
     def __init__(
@@ -120,9 +118,7 @@ class TransientClusterError(ClusterError):
     """Worth repeating.
 
     Args:
-        reason: What happened.
         retry_after_seconds: The server's own wish, or None.
-        facts: Machine-readable details.
     """
 
     def __init__(
@@ -136,9 +132,7 @@ class PermanentClusterError(ClusterError):
     """The same request would be refused again.
 
     Args:
-        reason: What happened, with the server's message.
         status: HTTP status of the answer.
-        facts: Machine-readable details.
     """
 
     def __init__(self, reason: str, *, status: int, **facts: object) -> None:
@@ -154,7 +148,6 @@ class JournalCorruptError(StorageError):
     """A journal line before the last one does not hold.
 
     Args:
-        reason: What is wrong.
         line: Line number from 1.
     """
 

@@ -5,9 +5,6 @@ from __future__ import annotations
 import hashlib
 import re
 
-REPO_PATCH = "repo_patch"
-"""The family whose rules the audit has of its own."""
-
 GROUP = "securebench.dev"
 """API group; also the domain of our labels and annotations."""
 
@@ -50,9 +47,6 @@ _DNS_LABEL = re.compile(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?")
 
 def logical_name(task_id: str) -> str:
     """Return the name of a task's workspace in records and in the output folder.
-
-    Args:
-        task_id: Id of the row.
 
     Returns:
         The id itself where it is a safe file name, else a readable form with a digest.

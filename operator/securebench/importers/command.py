@@ -15,10 +15,6 @@ class Import:
 
     Attributes:
         folder: Task folder, or folder of task folders.
-        pack: Folder of the pack that is written.
-        pack_id: Id of the pack.
-        skip: Leave out tasks that cannot be imported.
-        replace: Write over an earlier import.
     """
 
     folder: Path

@@ -25,7 +25,6 @@ class Compose(NamedTuple):
     """What a compose file says.
 
     Args:
-        variables: Environment of the service.
         problems: Why it cannot be mapped.
         remarks: What has no effect here.
     """

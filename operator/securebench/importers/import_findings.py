@@ -10,12 +10,7 @@ from securebench.core.errors import PackError
 
 @dataclass(frozen=True, slots=True)
 class ImportFindings:
-    """Collects while a task folder is read, so that everything is told in one go.
-
-    Args:
-        errors: Why the task cannot be imported.
-        remarks: What the importer changed or left out.
-    """
+    """Collects while a task folder is read, so that everything is told in one go."""
 
     errors: list[PackError] = field(default_factory=list)
     remarks: list[str] = field(default_factory=list)

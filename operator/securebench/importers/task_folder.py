@@ -33,15 +33,8 @@ class TaskFolder:
 
     Args:
         name: Of the folder; the row's id.
-        folder: The task folder.
-        instruction: What the agent is asked for.
-        agent_seconds: Time limit of the agent.
-        test_seconds: Time limit of the tests.
         labels: Difficulty, category and tags.
-        context: Build context of the image.
         image: Ready image of a task without a Dockerfile, or None.
-        variables: Environment of the container.
-        script: What runs the tests.
         solution: Reference solution as a shell script, or None.
     """
 

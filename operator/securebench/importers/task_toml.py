@@ -47,8 +47,6 @@ class Table:
     """Known keys of a table and the tables in it.
 
     Args:
-        keys: Its values.
-        tables: Its tables.
         carried: Keys of an open table that are carried over; its others have no effect. None for
             a table with known keys only.
     """
@@ -143,9 +141,6 @@ _TASK_TOML = Table(
 
 def check_keys(config: Mapping[str, object]) -> KeyFindings:
     """Return what of a file is not carried over: nothing is dropped in silence.
-
-    Args:
-        config: The parsed ``task.toml``.
 
     Source: harbor 2; the configuration classes of its release 0.25 (schema versions 1.0 to 1.4).
     """

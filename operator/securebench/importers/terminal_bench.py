@@ -60,10 +60,7 @@ class ImportedTask:
     """One task, ready to be written.
 
     Args:
-        source: Its folder.
-        row: The line of the task file.
         tests_root: Folder above the tests in the verifier's container.
-        dockerfile: Text of the image's Dockerfile, or None for a ready image.
         answer: Reference command, or None.
     """
 
@@ -81,7 +78,6 @@ class ImportResult:
     Args:
         tasks: Names of the imported tasks.
         errors: Why the others are not imported.
-        remarks: What was changed or left out.
     """
 
     tasks: tuple[str, ...]

@@ -42,7 +42,6 @@ class TestScript(NamedTuple):
     """What a test script does.
 
     Args:
-        apt: Debian packages that it installs.
         pip: Python packages that it installs, without those that the verifier brings.
         targets: What pytest gets, relative to the folder of the tests; ``.`` for all.
         unmapped: Lines beyond installing and running pytest.

@@ -42,7 +42,6 @@ class Image:
     """One image of an archive.
 
     Attributes:
-        archive: The tar file.
         references: Its names in full form, each with tag or digest.
         config: The image configuration: ``config``, ``history`` and so on.
         layers: Names of the layers' members, lowest first.

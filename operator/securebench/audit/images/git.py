@@ -32,7 +32,6 @@ class Git:
     """git in one folder of ours.
 
     Args:
-        folder: Working folder.
         git_dir: The repository; None outside of every repository.
     """
 

@@ -37,7 +37,6 @@ class Repository:
     """The files of a git directory, by path below it.
 
     Attributes:
-        final: What a container sees.
         ever: Content of every path in any layer.
     """
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 from securebench.audit.findings import Finding, FindingProblem, Rule, findings, image_name, summary
 from securebench.audit.images.archive import Catalogue, Image, UnreadableImageError
@@ -28,9 +28,6 @@ _EXPORT = (
 )
 _SETTINGS = ("config", "history", "container_config", "comment", "author")
 """Parts of an image's configuration that people write."""
-
-Values = Mapping[str, Sequence[HiddenValue]]
-"""What must not be in an image, by task id."""
 
 
 def check_image(subject: Subject, archives: Catalogue | None) -> tuple[Finding, ...]:

@@ -62,12 +62,7 @@ def check_trial(
 
 
 def check_flaky(subject: Subject, kinds: Mapping[str, Sequence[Records]]) -> tuple[Finding, ...]:
-    """Each task has the same verdict in every run of a kind.
-
-    Args:
-        subject: The pack.
-        kinds: The runs by their kind.
-    """
+    """Each task has the same verdict in every run of a kind."""
     runs = min(map(len, kinds.values()), default=0)
     if runs <= 1:
         return not_checked(Rule.FLAKY, "the pack ran only once", "use --runs 3 or more")

@@ -63,11 +63,7 @@ class _Decompressor(Protocol):
 
 
 def views(content: bytes) -> Iterator[View]:
-    """Yield the content as it is and as it is without its disguises.
-
-    Args:
-        content: What somebody can see.
-    """
+    """Yield the content as it is and as it is without its disguises."""
     level = [View((), content)]
     yield level[0]
     for _ in range(DEPTH):

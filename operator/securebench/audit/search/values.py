@@ -76,7 +76,6 @@ class ValueHit:
     """A value that was found.
 
     Attributes:
-        value: Which one.
         forms: Its disguises, the outermost first; empty for the plain value.
     """
 
@@ -94,11 +93,6 @@ def hidden_values(
 ) -> tuple[HiddenValue, ...]:
     """Return what must not be seen of one task, each value once.
 
-    Args:
-        task: A compiled task.
-        pack_root: Folder of the manifest.
-        reference: Text of the reference answer, or None.
-
     Raises:
         PackError: A file of the task does not hold.
         OSError: A file cannot be read.
@@ -115,12 +109,7 @@ def hidden_values(
 
 
 def find(values: Iterable[HiddenValue], content: bytes) -> Iterator[ValueHit]:
-    """Yield the values that a text holds, in any of its forms; each value once.
-
-    Args:
-        values: What is searched.
-        content: What somebody can see.
-    """
+    """Yield the values that a text holds, in any of its forms; each value once."""
     left = list(values)
     for view in views(content):
         hits = [value for value in left if _is_in(value, view)]

@@ -19,7 +19,6 @@ class AuditProblem(NamedTuple):
 
     Attributes:
         message: One sentence; never a hidden value.
-        remedy: What to do.
         checked: False where the rule could not look.
     """
 
@@ -49,7 +48,6 @@ class AnswerRule(NamedTuple):
     Attributes:
         name: As the report has it; families with the same rule share it.
         fulfilled: As of ``TaskRule``.
-        failure: What is said of an answer that does not pass.
     """
 
     name: str

@@ -54,12 +54,7 @@ class Best(NamedTuple):
 
 
 def configuration_problem(public: Mapping[str, object], hidden: Mapping[str, object]) -> str | None:
-    """Return why this verifier cannot work with the row, or None.
-
-    Args:
-        public: Public payload; nothing of it is read.
-        hidden: Hidden payload; ``rubric`` is read.
-    """
+    """Return why this verifier cannot work with the row, or None."""
     del public
     parsed = _parse_rubric(hidden.get("rubric"))
     return parsed if isinstance(parsed, str) else None
@@ -69,11 +64,6 @@ def verify(
     candidate_text: str | None, public: Mapping[str, object], hidden: Mapping[str, object]
 ) -> VerificationResult:
     """Judge a candidate by containment first and by token overlap second.
-
-    Args:
-        candidate_text: What the agent handed in; None counts as empty.
-        public: Public payload; nothing of it is read.
-        hidden: Hidden payload with ``rubric``.
 
     Returns:
         The verdict: an accepted answer is given and no rejected one is.

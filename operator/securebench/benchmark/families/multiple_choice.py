@@ -39,12 +39,7 @@ _ANSWER: Schema = {
 
 
 def configuration_problem(public: Mapping[str, object], hidden: Mapping[str, object]) -> str | None:
-    """Return why this verifier cannot work with the row, or None.
-
-    Args:
-        public: Public payload; ``choices`` is read.
-        hidden: Hidden payload; ``answer`` is read.
-    """
+    """Return why this verifier cannot work with the row, or None."""
     choices = _choices(public)
     if choices is None:
         return "multiple_choice choices must contain only non-empty strings"
@@ -59,11 +54,6 @@ def verify(
     candidate_text: str | None, public: Mapping[str, object], hidden: Mapping[str, object]
 ) -> VerificationResult:
     """Judge a candidate against the accepted letters and texts.
-
-    Args:
-        candidate_text: What the agent handed in; None counts as empty.
-        public: Public payload with ``choices``.
-        hidden: Hidden payload with ``answer``.
 
     Returns:
         The verdict, with the raw expected answer in the metadata.

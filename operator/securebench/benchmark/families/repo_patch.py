@@ -30,7 +30,6 @@ from securebench.benchmark.families.verification import CheckRequest, PatchPlan
 from securebench.benchmark.patch.gold_patch import patch_without_effect, why_not_whole
 from securebench.benchmark.resources import Lane
 from securebench.core.json_values import object_at
-from securebench.core.names import REPO_PATCH
 
 PATCHES = ("setup_patch", "test_patch", "control")
 """Keys of ``eval.tests`` whose values are patches."""
@@ -62,12 +61,7 @@ def _tests_of(timeout: Schema) -> Schema:
 
 
 def candidate_policy(tests: object, separate: object) -> Mapping[str, object]:
-    """Return the policy of a task, wherever its author put it.
-
-    Args:
-        tests: Value of ``eval.tests``.
-        separate: Value of ``eval.candidate_policy``, or None.
-    """
+    """Return the policy of a task, wherever its author put it."""
     inside = tests.get("candidate_policy") if isinstance(tests, Mapping) else None
     policy = inside if separate is None else separate
     return policy if isinstance(policy, Mapping) else {}
@@ -222,7 +216,7 @@ AUDIT = AuditRules(
 )
 
 FAMILY = Family(
-    name=REPO_PATCH,
+    name="repo_patch",
     candidate_kind="patch",
     input=FieldSection(
         "input",

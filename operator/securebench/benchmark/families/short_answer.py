@@ -45,12 +45,7 @@ class Hit(NamedTuple):
 
 
 def configuration_problem(public: Mapping[str, object], hidden: Mapping[str, object]) -> str | None:
-    """Return why this verifier cannot work with the row, or None.
-
-    Args:
-        public: Public payload; nothing of it is read.
-        hidden: Hidden payload; ``accepted_answers`` and ``tolerance`` are read.
-    """
+    """Return why this verifier cannot work with the row, or None."""
     del public
     if _accepted_answers(hidden) is None:
         return "short_answer requires accepted_answers: non-empty strings or numbers"
@@ -63,11 +58,6 @@ def verify(
     candidate_text: str | None, public: Mapping[str, object], hidden: Mapping[str, object]
 ) -> VerificationResult:
     """Judge a candidate against the accepted answers.
-
-    Args:
-        candidate_text: What the agent handed in; None counts as empty.
-        public: Public payload; nothing of it is read.
-        hidden: Hidden payload with ``accepted_answers`` and perhaps ``tolerance``.
 
     Returns:
         The verdict with the first answer and strategy that matched.

@@ -47,10 +47,6 @@ class PatchPlan:
 
     Attributes:
         policy: Lists of the row's ``candidate_policy``.
-        base_commit: As the row names it.
-        has_setup: Whether the row gives ``tests.setup_patch``.
-        has_test: Whether it gives ``tests.test_patch``.
-        has_control: Whether it gives ``tests.control``.
     """
 
     policy: Mapping[str, object]

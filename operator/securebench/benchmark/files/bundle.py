@@ -67,8 +67,6 @@ class BundleReceipt(NamedTuple):
 
     Args:
         digest: ``sha256:…`` as ``files.tree_digest.tree_digest`` gives it for the files.
-        files: Number of regular files.
-        size_bytes: Sum of their sizes.
     """
 
     digest: str

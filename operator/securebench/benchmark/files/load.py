@@ -137,12 +137,6 @@ def load_tasks(
 ) -> LoadedPack:
     """Return a pack and its tasks when nothing stops a run.
 
-    Args:
-        manifest: Manifest file; the asset roots lie below its folder.
-        tasks: Task file.
-        limit: Rows behind this many are not read.
-        task_file: Workspace path of the public payload.
-
     Raises:
         ConfigErrors: One PackError per defect of manifest, rows and assets.
     """
@@ -154,10 +148,6 @@ def load_tasks(
 
 def pack_file(folder: Path, name: str) -> Path:
     """Return a file of a pack whose name comes from a user.
-
-    Args:
-        folder: Folder of the pack.
-        name: Relative path of manifest or task file.
 
     Raises:
         PackError: The name is not relative, or it leads out of the folder or through a symlink.
@@ -171,9 +161,6 @@ def pack_file(folder: Path, name: str) -> Path:
 
 def read_answers(folder: Path) -> bytes | None:
     """Return the content of a pack's reference answers, or None where it has none.
-
-    Args:
-        folder: Of the manifest.
 
     Raises:
         PackError: The file is reached by a symlink or cannot be read.
@@ -189,13 +176,7 @@ def read_answers(folder: Path) -> bytes | None:
 def task_problems(
     task: SecureBenchTask, pack_root: Path, *, task_file: str = TASK_FILE
 ) -> Iterator[str]:
-    """Yield what stops a run because of the files of one compiled task, without its context.
-
-    Args:
-        task: A compiled task.
-        pack_root: Folder of the manifest.
-        task_file: Workspace path of the public payload.
-    """
+    """Yield what stops a run because of the files of one compiled task, without its context."""
     found = False
     for reference in each_reference(task):
         try:

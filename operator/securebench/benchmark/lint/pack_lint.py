@@ -15,7 +15,6 @@ from securebench.benchmark.reading.rows import (
     ASSET_KEYS_WITHOUT_EFFECT,
     verifier_configuration_problem,
 )
-from securebench.core.names import REPO_PATCH
 from securebench.core.spelling import meant
 
 if TYPE_CHECKING:
@@ -59,7 +58,6 @@ class LintFinding:
     """One error or warning.
 
     Args:
-        severity: Whether it stops a run.
         path: File as the user named it, or None.
         line: Number from 1, or None.
         message: One sentence; no hidden value.
@@ -78,11 +76,7 @@ class LintFinding:
 
 
 def lint_pack(checked: CheckedPack) -> tuple[LintFinding, ...]:
-    """Return errors, then the warnings of the manifest, then those of the rows.
-
-    Args:
-        checked: What ``check_pack`` found.
-    """
+    """Return errors, then the warnings of the manifest, then those of the rows."""
     errors = [
         LintFinding(Severity.ERROR, error.path, error.line, error.reason)
         for error in checked.errors
@@ -133,9 +127,9 @@ def lint_harness(
         )
         findings.append(_warning(LintRule.ARTIFACT_PATH, path, None, message))
     if takes_checkout and "patch" not in kinds.values():
-        message = (
-            f"harness.config.extraction: git_diff is for {REPO_PATCH} tasks; the pack has none"
-        )
+        names = (name for name, family in FAMILIES.items() if family.candidate_kind == "patch")
+        what = f"git_diff is for {' and '.join(names)} tasks"
+        message = f"harness.config.extraction: {what}; the pack has none"
         findings.append(_warning(LintRule.NO_EFFECT, path, None, message))
     return tuple(findings)
 

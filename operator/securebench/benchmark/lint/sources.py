@@ -43,12 +43,7 @@ _MAKES_TESTS: Final = frozenset(
 
 
 def source_problem(source: bytes | str, name: str) -> GraderProblem | None:
-    """Return why a Python source does not compile, or None.
-
-    Args:
-        source: The text, as bytes with the encoding that it declares.
-        name: As the message shows it.
-    """
+    """Return why a Python source does not compile, or None."""
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")

@@ -63,11 +63,7 @@ def environment_schema() -> dict[str, object]:
 
 
 def unknown_environment_keys(environment: Mapping[str, object]) -> Iterator[EnvironmentProblem]:
-    """Yield the keys that nobody knows (contract 21.18).
-
-    Args:
-        environment: Of a row, or the manifest's default.
-    """
+    """Yield the keys that nobody knows (contract 21.18)."""
     for key in environment:
         if key not in ENVIRONMENT_KEYS:
             hint = meant_or_known(key, ENVIRONMENT_KEYS)

@@ -48,7 +48,6 @@ class PlannedFile(NamedTuple):
     """One workspace path of a plan.
 
     Args:
-        component: Who gets it.
         path: Normal workspace path.
         content: Bytes of a JSON file, or None for a file of the pack.
         reference: The file or folder of the pack, or None for JSON.
@@ -72,7 +71,6 @@ class MaterializationPlan:
     """Everything that a component gets on disk.
 
     Args:
-        component: Who gets it.
         files: In resource order; no path equals or lies below another one.
 
     Raises:
@@ -111,9 +109,6 @@ class LaneSet:
     """What was written for one task.
 
     Args:
-        public_digest: Tree digest of ``lanes/public``.
-        evaluation_inputs_digest: Tree digest of ``lanes/evaluation_inputs``.
-        hidden_digest: Tree digest of ``lanes/hidden``.
         asset_mounts: Read-only public assets in row order.
         checker_is_folder: Whether the file that a checker names is a folder.
         oracle_digest: Tree digest of ``lanes/oracle``; empty where there is none.

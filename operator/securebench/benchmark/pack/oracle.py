@@ -47,7 +47,6 @@ class Answers:
     """The reference answers of a pack.
 
     Args:
-        by_id: By task id.
         digest: ``sha256:…`` of the file.
     """
 

@@ -42,7 +42,6 @@ class SecureBenchTask:
 
     Args:
         id: Row id, unique in its pack.
-        benchmark_id: Manifest id.
         task_type: Family name; need not be an active family.
         metadata: The row's metadata plus ``benchmark_pack``, ``environment``,
             ``asset_roots`` and ``asset_defaults``.
@@ -104,7 +103,6 @@ class BenchmarkPack:
     """A manifest and the lines of a task file; lines are parsed when the pack is compiled.
 
     Args:
-        manifest: A manifest that holds.
         lines: Not blank, in file order.
         tasks_path: Task file as the user named it.
     """
@@ -240,11 +238,7 @@ def _metadata(row: BenchmarkRow, manifest: BenchmarkManifest) -> dict[str, objec
 
 
 def row_digest(task: SecureBenchTask) -> str:
-    """Return the digest of a compiled row: everything but the place of the pack.
-
-    Args:
-        task: A compiled task; all its values are JSON.
-    """
+    """Return the digest of a compiled row: everything but the place of the pack."""
     pack = task.metadata.get("benchmark_pack")
     metadata = {
         **task.metadata,

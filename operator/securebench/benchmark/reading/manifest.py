@@ -68,8 +68,6 @@ class BenchmarkManifest:
     """A manifest that holds.
 
     Args:
-        id: Benchmark id.
-        version: Pack version.
         default_family: Family of rows that name none.
         default_environment: Lies under every row's environment.
         asset_roots: Where public and eval files are.

@@ -92,11 +92,9 @@ class BenchmarkRow:
     Args:
         id: Unique in a pack.
         family: Its own or the manifest's default.
-        input: Becomes public resources.
         eval: Becomes resources in the lanes of the family.
         assets: Objects as written.
         environment: The row's own part.
-        metadata: Free.
         line: Number in the task file, from 1; None for a row from elsewhere.
         unknown_keys: Top-level keys without a meaning; for warnings.
     """
@@ -200,13 +198,7 @@ def _is_json(content: bytes) -> bool:
 def row_from_object(
     value: Mapping[str, object], manifest: BenchmarkManifest, *, line: int | None = None
 ) -> tuple[BenchmarkRow | None, list[str]]:
-    """Return the row of a JSON object, or None, and what is wrong with it.
-
-    Args:
-        value: As parsed.
-        manifest: Gives the default family.
-        line: Number in the task file; stands in the messages.
-    """
+    """Return the row of a JSON object, or None, and what is wrong with it."""
     context = _context(line)
     defects = ROW.defects(value)
     problems = [defect.said_of(context) for defect in defects]
@@ -276,13 +268,7 @@ def row_schema(family: Family) -> dict[str, object]:
 def row_problems(
     name: str, row_input: Mapping[str, object], row_eval: Mapping[str, object]
 ) -> Iterator[str]:
-    """Yield what is wrong with a row, without its context; deferred families are permissive.
-
-    Args:
-        name: Of the family.
-        row_input: As written.
-        row_eval: As written.
-    """
+    """Yield what is wrong with a row, without its context; deferred families are permissive."""
     yield from family_problems(name)
     family = FAMILIES.get(name)
     if family is not None:

@@ -84,12 +84,7 @@ class Shape:
         return list(dict.fromkeys(map(_defect, errors)))
 
     def problems(self, name: str, value: object) -> Iterator[str]:
-        """Yield a message per defect.
-
-        Args:
-            name: Of the value.
-            value: Of plain types.
-        """
+        """Yield a message per defect."""
         for defect in self.defects(value):
             yield defect.said_of(name)
 

@@ -14,11 +14,6 @@ class CandidateArtifact:
     """What a producer made.
 
     Attributes:
-        text: Text or code.
-        patch: Patch of a repository.
-        workspace: Path of the workspace.
-        stdout: What the producer printed.
-        stderr: What the producer printed to its error stream.
         metadata: ``candidate_kind``, ``candidate_extraction`` and what else applies.
     """
 

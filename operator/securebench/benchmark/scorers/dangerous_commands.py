@@ -81,14 +81,7 @@ def decide(needed: Sequence[str], policy: VerificationPolicy) -> CommandDecision
 def denial_result(
     family: str, decision: CommandDecision, needed: Sequence[str], policy: VerificationPolicy
 ) -> VerificationResult:
-    """Return the failed result of a refused check; no sandbox was made for it.
-
-    Args:
-        family: Of the task.
-        decision: A decision that is not allowed.
-        needed: What was decided about.
-        policy: What it was decided by.
-    """
+    """Return the failed result of a refused check; no sandbox was made for it."""
     commands = ", ".join(decision.denied_commands)
     return VerificationResult(
         passed=False,

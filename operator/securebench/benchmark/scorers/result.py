@@ -22,8 +22,6 @@ class VerificationResult:
     Args:
         passed: Whether the candidate is right; status and score follow from it.
         metadata: Raw facts of the decision; redacted before they enter a record.
-        stdout: What the check printed.
-        stderr: What the check printed to its error stream.
         task_id: Id of the task, or None where the caller knows it.
     """
 

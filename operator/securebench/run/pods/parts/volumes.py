@@ -5,7 +5,7 @@ Harness and check Pods lay it out alike.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 from securebench.run import layout
 from securebench.run.plan.model import LaunchKey, Role
@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from securebench.benchmark.pack.lane_plan import LaneSet
     from securebench.run.plan.model import RunPlan, TaskPlan
     from securebench.run.pods.parts.frame import Manifest
+    from securebench.run.state.attempts import SealedCandidate
 
 RESULTS = "results"
 WORKSPACE = "workspace"
@@ -159,46 +160,8 @@ def inside(task: TaskPlan, place: str) -> str:
     return f"{task.workspace.rstrip('/')}/{place}"
 
 
-class PatchDigests(Protocol):
-    """What the operator wrote beside a patch; ``run.state.attempts.SealedPatch`` is one."""
-
-    @property
-    def applied_digest(self) -> str:
-        """Digest of what is applied."""
-        ...
-
-    @property
-    def declared_digest(self) -> str:
-        """Digest of what that declares."""
-        ...
-
-
-class SealedMounts(Protocol):
-    """A sealed candidate; ``securebench.run.state.attempts.SealedCandidate`` is one."""
-
-    @property
-    def launch(self) -> int:
-        """Launch that produced it."""
-        ...
-
-    @property
-    def file(self) -> str | None:
-        """Its file, or None."""
-        ...
-
-    @property
-    def digest(self) -> str:
-        """Digest of the file."""
-        ...
-
-    @property
-    def patch(self) -> PatchDigests | None:
-        """What belongs to a candidate patch."""
-        ...
-
-
 def candidate_mount(
-    plan: RunPlan, launch: LaunchKey, candidate: SealedMounts, path: str
+    plan: RunPlan, launch: LaunchKey, candidate: SealedCandidate, path: str
 ) -> Manifest:
     """Return the read-only mount of a candidate.
 
@@ -213,7 +176,7 @@ def candidate_mount(
     return mount(RESULTS, path, sub_path=f"{folder}/{layout.CANDIDATE_NAME}", read_only=True)
 
 
-def candidate_spec(candidate: SealedMounts, folder: str) -> dict[str, str]:
+def candidate_spec(candidate: SealedCandidate, folder: str) -> dict[str, str]:
     """Return where a candidate lies in a container, with the digest to compare.
 
     Args:

@@ -19,7 +19,6 @@ from securebench.run.pods.parts.containers import (
 )
 from securebench.run.pods.parts.frame import Containers, Manifest
 from securebench.run.pods.parts.volumes import (
-    SealedMounts,
     asset_mounts,
     asset_places,
     candidate_mount,
@@ -34,6 +33,7 @@ from securebench.run.pods.verify.checkers import checker_phases, checker_prechec
 if TYPE_CHECKING:
     from securebench.benchmark.pack.lane_plan import LaneSet
     from securebench.run.plan.model import CheckPlan, LaunchKey, RunPlan, TaskPlan
+    from securebench.run.state.attempts import SealedCandidate
 
 
 BUNDLE = {"from": layout.PYTEST_SOURCE, "to": layout.COURIER_PYTEST}
@@ -45,7 +45,7 @@ def check_containers(
     check: CheckPlan,
     launch: LaunchKey,
     lanes: LaneSet,
-    candidate: SealedMounts,
+    candidate: SealedCandidate,
 ) -> Containers:
     """Return what runs a task's check on a copy of the candidate.
 
@@ -94,7 +94,7 @@ def _courier(plan: RunPlan, check: CheckPlan, launch: LaunchKey, lanes: LaneSet)
 
 
 def _mounts(
-    plan: RunPlan, task: TaskPlan, launch: LaunchKey, lanes: LaneSet, candidate: SealedMounts
+    plan: RunPlan, task: TaskPlan, launch: LaunchKey, lanes: LaneSet, candidate: SealedCandidate
 ) -> list[Manifest]:
     evaluation_inputs = [inside(task, EVALUATION_ROOT)]
     if checker_reference(task.task) is not None:
@@ -115,7 +115,7 @@ def _mounts(
 
 
 def _run_spec(
-    plan: RunPlan, task: TaskPlan, check: CheckPlan, lanes: LaneSet, candidate: SealedMounts
+    plan: RunPlan, task: TaskPlan, check: CheckPlan, lanes: LaneSet, candidate: SealedCandidate
 ) -> dict[str, object]:
     evaluation_inputs = inside(task, EVALUATION_ROOT)
     return {

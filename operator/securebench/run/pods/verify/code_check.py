@@ -26,13 +26,14 @@ from securebench.run.pods.parts.commands import (
 )
 from securebench.run.pods.parts.containers import CourierJob, TaskContainer, courier, task_container
 from securebench.run.pods.parts.frame import Containers, Manifest
-from securebench.run.pods.parts.volumes import SealedMounts, candidate_mount, lane_mount
+from securebench.run.pods.parts.volumes import candidate_mount, lane_mount
 from securebench.run.pods.verify.prechecks import inline_compiler
 
 if TYPE_CHECKING:
     from securebench.benchmark.families.verification import CodePlan
     from securebench.benchmark.pack.lane_plan import LaneSet
     from securebench.run.plan.model import LaunchKey, RunPlan, TaskPlan
+    from securebench.run.state.attempts import SealedCandidate
 
 WAITING = "waiting for the candidate's container"
 TESTS = "tests"
@@ -115,7 +116,7 @@ class _CodeJob:
     code: CodePlan
     launch: LaunchKey
     lanes: LaneSet
-    candidate: SealedMounts
+    candidate: SealedCandidate
 
     @property
     def places(self) -> tuple[_CodePlace, ...]:
@@ -129,7 +130,7 @@ def code_containers(
     code: CodePlan,
     launch: LaunchKey,
     lanes: LaneSet,
-    candidate: SealedMounts,
+    candidate: SealedCandidate,
 ) -> Containers:
     """Return what runs a task's tests.
 

@@ -17,8 +17,6 @@ from securebench.run.pods.parts.commands import base_spec, collect_spec, lane_sp
 from securebench.run.pods.parts.containers import CourierJob, TaskContainer, courier, task_container
 from securebench.run.pods.parts.frame import Containers, Manifest
 from securebench.run.pods.parts.volumes import (
-    PatchDigests,
-    SealedMounts,
     candidate_mount,
     lane_mount,
 )
@@ -29,6 +27,7 @@ if TYPE_CHECKING:
     from securebench.benchmark.families.verification import PatchPlan
     from securebench.benchmark.pack.lane_plan import LaneSet
     from securebench.run.plan.model import CheckPlan, LaunchKey, RunPlan, TaskPlan
+    from securebench.run.state.attempts import SealedCandidate, SealedPatch
 
 APPLIED = "applied.patch"
 DECLARED = "declared.json"
@@ -65,8 +64,8 @@ class _Job:
     patch: PatchPlan
     launch: LaunchKey
     lanes: LaneSet
-    candidate: SealedMounts
-    digests: PatchDigests
+    candidate: SealedCandidate
+    digests: SealedPatch
 
     @property
     def places(self) -> tuple[_Place, ...]:
@@ -79,7 +78,7 @@ def repository_containers(
     check: CheckPlan,
     launch: LaunchKey,
     lanes: LaneSet,
-    candidate: SealedMounts,
+    candidate: SealedCandidate,
 ) -> Containers:
     """Return what applies a candidate patch and runs the row's tests.
 

@@ -12,7 +12,6 @@ from securebench.run.pods.parts.commands import lane_spec, module_argv
 from securebench.run.pods.parts.containers import trusted_container
 from securebench.run.pods.parts.frame import Containers, Manifest, launch_frame, pod
 from securebench.run.pods.parts.volumes import (
-    SealedMounts,
     candidate_mount,
     candidate_spec,
     lane_mount,
@@ -23,13 +22,14 @@ from securebench.run.pods.verify.repository_check import check_seconds, reposito
 
 if TYPE_CHECKING:
     from securebench.benchmark.pack.lane_plan import LaneSet
+    from securebench.run.state.attempts import SealedCandidate
 
 TEXT_SECONDS = 120
 """Time of a text verifier, which computes for milliseconds (contract 15.8: bounded by us)."""
 
 
 def verifier_pod(
-    plan: RunPlan, task: TaskPlan, launch: LaunchKey, lanes: LaneSet, candidate: SealedMounts
+    plan: RunPlan, task: TaskPlan, launch: LaunchKey, lanes: LaneSet, candidate: SealedCandidate
 ) -> Manifest:
     """Return the Pod of one verifier launch.
 
@@ -65,14 +65,14 @@ def _check_containers(
     check: CheckPlan,
     launch: LaunchKey,
     lanes: LaneSet,
-    candidate: SealedMounts,
+    candidate: SealedCandidate,
 ) -> Containers:
     build = check_containers if check.patch is None else repository_containers
     return build(plan, task, check, launch, lanes, candidate)
 
 
 def _text_containers(
-    plan: RunPlan, task: TaskPlan, launch: LaunchKey, lanes: LaneSet, candidate: SealedMounts
+    plan: RunPlan, task: TaskPlan, launch: LaunchKey, lanes: LaneSet, candidate: SealedCandidate
 ) -> Containers:
     spec = {
         "family": task.task.task_type,
