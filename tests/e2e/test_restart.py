@@ -13,7 +13,9 @@ from support.runs import begin, rows
 pytestmark = pytest.mark.e2e
 
 READ = "import sys, urllib.request as u; print(u.urlopen(sys.argv[1]).read().decode())"
-WRITES = re.compile(r'^securebench_api_requests_total\{[^}]*verb="patch_status"\} (\S+)$', re.M)
+WRITES = re.compile(
+    r'^securebench_api_requests_total\{[^}]*verb="patch_status"\} (\S+)$', re.MULTILINE
+)
 
 
 @pytest.fixture(scope="module")
