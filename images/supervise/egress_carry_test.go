@@ -203,12 +203,12 @@ func TestAgentThatSendsForEverAfterARefusalIsEnded(t *testing.T) {
 	sidecar := newPod(t, gateway.port())
 	sidecar.sidecar.bounds.drain = 50 * time.Millisecond
 	connection := sidecar.carries().connect(routeProxy)
-	for {
+	for until := time.Now().Add(10 * time.Second); time.Now().Before(until); time.Sleep(time.Millisecond) {
 		if _, err := io.WriteString(connection, "x"); err != nil {
-			break
+			return
 		}
-		time.Sleep(time.Millisecond)
 	}
+	t.Error("it goes on")
 }
 
 func TestGatewayThatSpeaksOtherwiseIsUnreachable(t *testing.T) {
