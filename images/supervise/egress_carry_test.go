@@ -175,14 +175,6 @@ func TestRefusalIsAnAnswer(t *testing.T) {
 	sidecar.missed(false)
 }
 
-func (p *pod) missed(want bool) {
-	p.t.Helper()
-	p.carrier.close()
-	if got := p.carrier.missed.Load(); got != want {
-		p.t.Errorf("the gateway was missed: %v", got)
-	}
-}
-
 func TestAgentMaySendOnAfterARefusal(t *testing.T) {
 	gateway := newGateway(t, "127.0.0.1:0", echo)
 	gateway.answers("NO closed\n")
