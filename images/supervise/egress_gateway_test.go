@@ -207,6 +207,15 @@ func (p *pod) logs(text string) {
 	until(p.t, func() bool { return strings.Contains(p.log.String(), text) })
 }
 
+// missed ends the sidecar and compares whether it missed the gateway.
+func (p *pod) missed(want bool) {
+	p.t.Helper()
+	p.carrier.close()
+	if got := p.carrier.missed.Load(); got != want {
+		p.t.Errorf("the gateway was missed: %v", got)
+	}
+}
+
 // until polls for what another goroutine brings about.
 func until(t *testing.T, holds func() bool) {
 	t.Helper()

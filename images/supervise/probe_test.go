@@ -39,6 +39,11 @@ func TestStopEndsTheWaitForASidecar(t *testing.T) {
 	if got := f.finish(running); got.code != codeStopped {
 		t.Errorf("%+v", got.message)
 	}
+	told := make(chan struct{})
+	close(told)
+	if waitOpen([]string{freeAddress(t)}, told) {
+		t.Error("nobody listens there")
+	}
 }
 
 func TestSidecarsHaveAddresses(t *testing.T) {
