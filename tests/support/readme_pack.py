@@ -6,7 +6,7 @@ import re
 from pathlib import Path
 
 README = (Path(__file__).parents[2] / "README.md").read_text(encoding="utf-8")
-CHAPTER = README.partition("## A first pack of your own")[2].partition("\n## ")[0]
+CHAPTER = README.partition("## Write your first pack")[2].partition("\n## ")[0]
 BLOCKS = re.findall(r"```(yaml|json)\n(.*?)```", CHAPTER, re.DOTALL)
 FILES = ("manifest.yaml", "tasks.jsonl", "tester.yaml", "oracle/answers.jsonl", "run.yaml")
 """In the order in which the chapter shows them."""
