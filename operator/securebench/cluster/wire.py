@@ -75,20 +75,20 @@ def classify(status: int, body: bytes | str | Raw, retry_after: str | None = Non
     reason, message = text_at(answer, "reason"), text_at(answer, "message")[:_MESSAGE_LIMIT]
     details = answer.get("details")
     details = details if isinstance(details, Mapping) else {}
-    said = f"API server answered {status}" + (f" {reason}" if reason else "")
-    said += f": {message}" if message else ""
+    description = f"API server answered {status}" + (f" {reason}" if reason else "")
+    description += f": {message}" if message else ""
     if status == HTTPStatus.GONE:
-        return WatchExpired(said)
+        return WatchExpired(description)
     if status == HTTPStatus.CONFLICT and reason == "AlreadyExists":
         return AlreadyExists(text_at(details, "name"))
     if status == HTTPStatus.FORBIDDEN and any(wording in message for wording in _QUOTA_WORDINGS):
-        return QuotaExceeded(said)
+        return QuotaExceeded(description)
     if status in _TRANSIENT_STATUSES:
         seconds = _seconds(retry_after) or _seconds(details.get("retryAfterSeconds"))
-        return TransientClusterError(said, retry_after_seconds=seconds, status=status)
+        return TransientClusterError(description, retry_after_seconds=seconds, status=status)
     is_forbidden = status == HTTPStatus.FORBIDDEN or _DENIAL_WORDING in message
     kind = Forbidden if is_forbidden else PermanentClusterError
-    return kind(said, status=status, server_reason=reason)
+    return kind(description, status=status, server_reason=reason)
 
 
 def is_precondition_conflict(status: int, body: bytes | str | Raw) -> bool:

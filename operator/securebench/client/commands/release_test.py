@@ -65,14 +65,14 @@ async def follow_to_end(cluster: Cluster, name: str) -> int:
 
 
 async def _ended(cluster: Cluster, name: str, uid: str) -> RunState:
-    said = ""
+    printed = ""
     follower = Follower(cluster, asyncio.sleep, lambda line: print_notices([line]))
     async with aclosing(follower.states(name, uid)) as states:
         async for state in states:
             line = f"{state.reason or 'Pending'}: {state.message}"
-            if line != said:
+            if line != printed:
                 print_line(line)
-            said = line
+            printed = line
             if state.end is not None:
                 return state
     raise ClusterError(f"the watch of BenchmarkRun {name} ended")

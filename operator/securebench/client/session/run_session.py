@@ -138,17 +138,17 @@ class RunSession:
             SecureBenchError: The cluster or the volume failed.
             OSError: The output folder cannot be written.
         """
-        wanted = self._spec(run_name(self._config.run.id, "check"), resume_from=None)
+        spec = self._spec(run_name(self._config.run.id, "check"), resume_from=None)
         make_output_folder(self._folder)
-        run, joined = await self._run(wanted)
+        run, joined = await self._run(spec)
         state = run_state(run)
         self.name = state.name
         for name in (SUMMARY, EGRESS):
             (self._folder / name).unlink(missing_ok=True)
         folder = shown_path(self._folder)
         self._report(Event.RUN_START, run_id=self._config.run.id, output_dir=folder)
-        begun = f"{'joined' if joined else 'started'} BenchmarkRun {state.name}"
-        self._report(Event.NOTE, message=begun, total=self._total)
+        started = f"{'joined' if joined else 'started'} BenchmarkRun {state.name}"
+        self._report(Event.NOTE, message=started, total=self._total)
         deps = self._deps
         mirror = RecordMirror(deps.link, state.uid, self._folder / CANDIDATES)
         if joined:
@@ -162,13 +162,13 @@ class RunSession:
         await self._follower.patiently(lambda: self._refresh(mirror), _FINAL_TRIES)
         return await self._finish(end)
 
-    async def _run(self, wanted: Raw) -> tuple[Raw, bool]:
+    async def _run(self, spec: Raw) -> tuple[Raw, bool]:
         cluster, run_id = self._deps.cluster, self._config.run.id
         binding = Binding(
             run_id, self._prepared.pack.digest, self._prepared.harness_digest, VERIFIER_VERSION
         )
         runs = (await cluster.list(ObjectKind.BENCHMARK_RUN, "")).items
-        found = joinable_run(runs, binding, wanted)
+        found = joinable_run(runs, binding, spec)
         if found is not None:
             return found, True
         self._secrets("")

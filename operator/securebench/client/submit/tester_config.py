@@ -234,11 +234,11 @@ def _placed(
     """Prefix each message with file and line, and sort by line."""
     if source is None:
         return ConfigErrors(errors)
-    known = sorted(
+    located = sorted(
         ((line_of(_key_of(error), lines), error) for error in errors), key=lambda item: item[0]
     )
     return ConfigErrors(
-        [ConfigError(f"{source}:{line}: {error.reason}", **error.facts) for line, error in known]
+        [ConfigError(f"{source}:{line}: {error.reason}", **error.facts) for line, error in located]
     )
 
 

@@ -230,19 +230,19 @@ class OperatorLink:
         require_digest("the log", expected=text_at(reply.answer, "digest"), found=receipt.digest)
         return receipt
 
-    async def get_live(self, uid: str, known: Mapping[LaunchNumbers, int]) -> list[LivePart]:
+    async def get_live(self, uid: str, sizes: Mapping[LaunchNumbers, int]) -> list[LivePart]:
         """Return the new output of a run's active agents.
 
         Args:
             uid: Uid of the BenchmarkRun.
-            known: Number of bytes already received, by launch.
+            sizes: Number of bytes already received, by launch.
 
         Raises:
             InvalidInputError: The operator is older and does not support live output.
             SecureBenchError: The cluster or the operator's Pod rejected the request.
         """
         marks = [
-            f"{task}.{attempt}.{launch}:{size}" for (task, attempt, launch), size in known.items()
+            f"{task}.{attempt}.{launch}:{size}" for (task, attempt, launch), size in sizes.items()
         ]
         reply = await self._call("get-live", uid, *marks)
         parts, position = list[LivePart](), 0

@@ -95,8 +95,8 @@ class RecordMirror:
         sink.truncate()
         content = hashlib.sha256()
         if size:
-            with self._path.open("rb") as known:
-                for data in _first(known, size):
+            with self._path.open("rb") as local:
+                for data in _first(local, size):
                     content.update(data)
                     sink.write(data)
         return content
@@ -141,9 +141,9 @@ def line_marks(path: Path) -> tuple[Mark, ...]:
         return ()
     with source:
         ends = list(accumulate(len(line) for line in source if line.endswith(b"\n")))
-        wanted = sorted({ends[-1 - back] for back in _LINES_BACK if back < len(ends)})
+        offsets = sorted({ends[-1 - back] for back in _LINES_BACK if back < len(ends)})
         source.seek(0)
-        return tuple(_marks(source, wanted))
+        return tuple(_marks(source, offsets))
 
 
 def _marks(source: IO[bytes], offsets: list[int]) -> Iterator[Mark]:

@@ -59,8 +59,8 @@ def counts_line(total: int, counts: Counter[str]) -> str:
         counts: From ``reason_counts``; not empty.
     """
     ordered = sorted(counts.items(), key=lambda item: (-item[1], item[0]))
-    words = ", ".join(f"{reason} {count}" for reason, count in ordered)
-    return f"{counts.total()} of {total} attempts without a pass: {words}"
+    listed = ", ".join(f"{reason} {count}" for reason, count in ordered)
+    return f"{counts.total()} of {total} attempts without a pass: {listed}"
 
 
 def _reason(record: Record) -> str:

@@ -84,10 +84,10 @@ class NoteFilter:
 
     def is_new(self, note: str) -> bool:
         """Whether to print a note; one that differs only in numbers passes after a while."""
-        words, last = without_numbers(note), self._last
-        self._last = words
+        masked, last = without_numbers(note), self._last
+        self._last = masked
         is_late = self._clock() >= self._printed_at + _NOTE_SECONDS
-        if not words or (words == last and not (is_late and words != note)):
+        if not masked or (masked == last and not (is_late and masked != note)):
             return False
         self._printed_at = self._clock()
         return True

@@ -41,7 +41,7 @@ class LiveOutput:
     def finish(self, key: RecordKey) -> None:
         """Note that an attempt's record has arrived; later live output of it is dropped."""
         self._finished.add(key)
-        for launch in [known for known in self._sizes if self._key(known) == key]:
+        for launch in [seen for seen in self._sizes if self._key(seen) == key]:
             del self._sizes[launch]
             self._pending.pop(launch, None)
 

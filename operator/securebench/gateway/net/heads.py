@@ -73,7 +73,7 @@ def values(headers: Headers, name: bytes) -> list[bytes]:
     return [value for key, value in headers if key == name]
 
 
-def words(headers: Headers, name: bytes) -> set[bytes]:
+def list_members(headers: Headers, name: bytes) -> set[bytes]:
     """Return the lower-case members of a comma-separated header."""
     lists = (value.lower().split(b",") for value in values(headers, name))
     return {word.strip() for members in lists for word in members} - {b""}
@@ -85,7 +85,7 @@ def end_to_end(headers: Iterable[tuple[bytes, bytes]]) -> Headers:
     Hop-by-hop headers and those that ``Connection`` lists are removed; the caller sets the framing.
     """
     every = tuple(headers)
-    dropped = (HOP_BY_HOP | words(every, b"connection")) - {b"content-length", b"host"}
+    dropped = (HOP_BY_HOP | list_members(every, b"connection")) - {b"content-length", b"host"}
     return tuple((name, value) for name, value in every if name not in dropped)
 
 
@@ -120,7 +120,7 @@ def request_head(data: bytes) -> RequestHead:
     headers = tuple(_field(text) for text in lines)
     version = HTTP_1_1 if line[3] == b"1" else HTTP_1_0
     length = _body_length(headers, version)
-    if words(headers, b"expect") - {b"100-continue"}:
+    if list_members(headers, b"expect") - {b"100-continue"}:
         raise bad_request("The request has an unknown expectation.", 417)
     return RequestHead(line[1].decode("ascii"), line[2].decode("ascii"), version, headers, length)
 

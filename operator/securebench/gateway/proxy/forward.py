@@ -24,7 +24,7 @@ from securebench.gateway.net.causes import (
     RefusedError,
     UnreachableError,
 )
-from securebench.gateway.net.heads import HTTP_1_1, Headers, RequestHead, end_to_end, words
+from securebench.gateway.net.heads import HTTP_1_1, Headers, RequestHead, end_to_end, list_members
 from securebench.gateway.net.heads import values as header_values
 from securebench.gateway.net.http1 import Exchange, OriginConnection
 from securebench.gateway.net.streams import AgentStream, IdleLimit, Stream, pump
@@ -228,7 +228,7 @@ def is_websocket(head: RequestHead) -> bool:
         head.method == "GET"
         and head.version == HTTP_1_1
         and not head.has_body
-        and b"upgrade" in words(head.headers, b"connection")
+        and b"upgrade" in list_members(head.headers, b"connection")
         and [value.lower() for value in head.values(b"upgrade")] == [b"websocket"]
         and len(head.values(b"sec-websocket-key")) == 1
     )
@@ -244,7 +244,7 @@ def switch_headers(head: RequestHead, answer: h11.InformationalResponse) -> Head
     key = b"".join(head.values(b"sec-websocket-key"))
     want = base64.b64encode(hashlib.sha1(key + WEBSOCKET_GUID, usedforsecurity=False).digest())
     accepted = header_values(headers, b"sec-websocket-accept")
-    if words(headers, b"upgrade") != {b"websocket"} or accepted != [want]:
+    if list_members(headers, b"upgrade") != {b"websocket"} or accepted != [want]:
         raise UnreachableError(
             "The origin switched to something other than a WebSocket.", Cause.BROKEN
         )

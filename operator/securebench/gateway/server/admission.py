@@ -76,13 +76,13 @@ class Admission:
         bound = _section(claims, "kubernetes.io")
         pod = _section(bound, "pod")
         name, uid = pod.get("name"), pod.get("uid")
-        wanted = (
+        conditions = (
             claims.get("aud") in (config.audience, [config.audience]),
             claims["sub"] == f"system:serviceaccount:{config.namespace}:{config.service_account}",
             bound.get("namespace") == config.namespace,
             _section(bound, "serviceaccount").get("name") == config.service_account,
         )
-        if not all(wanted) or not isinstance(name, str) or not isinstance(uid, str):
+        if not all(conditions) or not isinstance(name, str) or not isinstance(uid, str):
             raise _refused()
         if not (name.startswith(config.pod_prefix) and _POD_NAME.fullmatch(name)):
             raise _refused()

@@ -14,7 +14,7 @@ REPORT = ".json"
 LOG = ".jsonl"
 
 
-class KeptLaunch(NamedTuple):
+class StoredLaunch(NamedTuple):
     """A launch as it is on disk.
 
     Attributes:
@@ -26,14 +26,14 @@ class KeptLaunch(NamedTuple):
     log_lines: int
 
 
-def read_launches(folder: Path) -> list[KeptLaunch]:
+def read_launches(folder: Path) -> list[StoredLaunch]:
     """Read all launches of a folder, ordered by name; truncated log lines are removed.
 
     Raises:
         StorageError: A report is damaged.
         OSError: The volume failed.
     """
-    return [_kept(path) for path in sorted(folder.glob(f"*{REPORT}"))]
+    return [_read_launch(path) for path in sorted(folder.glob(f"*{REPORT}"))]
 
 
 def write_launch(folder: Path, report: LaunchReport, lines: bytes) -> None:
@@ -61,7 +61,7 @@ def _append(path: Path, lines: bytes) -> None:
             raise
 
 
-def _kept(path: Path) -> KeptLaunch:
+def _read_launch(path: Path) -> StoredLaunch:
     try:
         report = decode(LaunchReport, path.read_bytes())
     except ValueError as error:
@@ -71,7 +71,7 @@ def _kept(path: Path) -> KeptLaunch:
         ) from None
     if report.pod + REPORT != path.name:
         raise StorageError(f"the launch report {path.name} belongs to Pod {report.pod}")
-    return KeptLaunch(report, _whole_lines(path.with_suffix(LOG)))
+    return StoredLaunch(report, _whole_lines(path.with_suffix(LOG)))
 
 
 def _whole_lines(path: Path) -> int:

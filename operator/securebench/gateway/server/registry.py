@@ -42,8 +42,8 @@ class Launches:
         self._tasks: set[asyncio.Task[None]] = set()
         self._writing: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
         self._all = {
-            kept.report.pod: ServedLaunch(kept.report, config.limits, clock, kept.log_lines)
-            for kept in read_launches(folder)
+            stored.report.pod: ServedLaunch(stored.report, config.limits, clock, stored.log_lines)
+            for stored in read_launches(folder)
         }
 
     def of(self, identity: Identity) -> ServedLaunch:

@@ -50,7 +50,7 @@ class ApiModel(BaseModel):
         use_attribute_docstrings=True,
     )
 
-    place: ClassVar[str] = ""
+    field_path: ClassVar[str] = ""
     """Path of the object in the BenchmarkRun, for messages."""
 
     @classmethod
@@ -63,7 +63,7 @@ class ApiModel(BaseModel):
         try:
             return cls.model_validate_json(json.dumps(raw))
         except ValidationError as error:
-            raise SpecError("\n".join(problem_lines(error, cls.place))) from None
+            raise SpecError("\n".join(problem_lines(error, cls.field_path))) from None
 
     def to_json(self) -> dict[str, object]:
         """Return the JSON form with the API's key names, omitting absent fields."""

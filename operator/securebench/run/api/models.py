@@ -341,7 +341,7 @@ class BenchmarkRunSpec(ApiModel):
     immutable.
     """
 
-    place: ClassVar[str] = "spec"
+    field_path: ClassVar[str] = "spec"
 
     run_id: RunId | None = None
     """The run_id of the records; by default the BenchmarkRun's name."""

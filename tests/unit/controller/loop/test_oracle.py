@@ -63,9 +63,7 @@ def world(tmp_path):
 @pytest.mark.parametrize("labels", [{}, None, {"securebench.dev/purpose": "Audit"}])
 @pytest.mark.parametrize("harness", [ORACLE, NOP])
 async def test_without_the_label_nothing_happens(world, harness, labels):
-    with pytest.raises(
-        SpecError, match=r"runs only with the label securebench\.dev/purpose: audit"
-    ):
+    with pytest.raises(SpecError, match=r"needs the label securebench\.dev/purpose: audit"):
         await world.bind(harness, labels)
     assert not (world.root / "runs").exists()
     assert not (world.root / "packs/.content").exists()

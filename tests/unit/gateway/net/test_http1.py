@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from securebench.gateway.net.causes import Cause, RefusedError, UnreachableError
-from securebench.gateway.net.heads import end_to_end, request_head, words
+from securebench.gateway.net.heads import end_to_end, list_members, request_head
 from securebench.gateway.net.http1 import (
     HEAD_BYTES,
     Exchange,
@@ -188,4 +188,4 @@ def test_headers_that_connection_names_stay_behind() -> None:
 
 def test_words_of_a_list() -> None:
     headers = ((b"a", b"X , y,,"), (b"a", b"z"), (b"b", b"q"))
-    assert words(headers, b"a") == {b"x", b"y", b"z"}
+    assert list_members(headers, b"a") == {b"x", b"y", b"z"}
