@@ -16,11 +16,12 @@ CHECKLISTS = (ROOT / "docs" / "checklists.md").read_text(encoding="utf-8")
 WAY = MAP.split("## The way of one row")[1].split("## Where to change what")[0]
 STEPS = WAY.split("| --- | --- |")[1].split("\n\n")[0]
 ON_THE_WAY = re.findall(r"`([a-z_]+(?:\.[a-z_]+)+)`", STEPS)
+IN_GO = re.findall(r"`(images/supervise/\w+\.go)`", STEPS)
 NAMED = sorted(set(re.findall(r"`([a-z_]+(?:\.[a-z_]+)+)`", MAP + CHECKLISTS)))
-ELSEWHERE = ("sandbox.", "grading.")
-"""Packages of what runs in Pods, and not in the operator of a test."""
+ELSEWHERE = "grading."
+"""Package of what runs in Pods, and not in the operator of a test."""
 BELOW_HANDLERS = "controller.process.handlers"
-FILES = (".toml", ".md", ".py", ".json", ".jsonl", ".yaml", ".lock", ".sh", ".mod")
+FILES = (".toml", ".md", ".py", ".go", ".json", ".jsonl", ".yaml", ".lock", ".sh", ".mod")
 
 
 @pytest.mark.parametrize("name", [name for name in NAMED if not name.endswith(FILES)])
@@ -30,11 +31,11 @@ def test_every_module_is_there(name):
 
 def test_the_number_of_modules_is_right():
     packages = {name.partition(".")[0] for name in ON_THE_WAY}
-    count = (
-        f"These are {len(ON_THE_WAY) + 1} modules, one of them in Go, in {len(packages)} packages"
-    )
+    number = len(ON_THE_WAY) + len(IN_GO)
+    count = f"These are {number} modules, {len(IN_GO)} of them in Go, in {len(packages)} packages"
     assert count in WAY
     assert len(set(ON_THE_WAY)) == len(ON_THE_WAY)
+    assert all((ROOT / name).is_file() for name in IN_GO)
 
 
 def test_a_row_passes_the_modules_of_its_way(tmp_path):
