@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bufio"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -344,6 +345,22 @@ func TestNamesAreSorted(t *testing.T) {
 	for index := 1; index < names.count(); index++ {
 		if string(names.at(index-1)) >= string(names.at(index)) {
 			t.Fatalf("%d: %q", index, names.at(index))
+		}
+	}
+}
+
+func TestAHalfCharacterAfterALineEndsNoLine(t *testing.T) {
+	for text, want := range map[string]string{
+		"\n\u00e9": "\n[securebench: 3 of 4 bytes omitted]\n", "a\n\u00e9": "a\n[securebench: 3 of 5 bytes omitted]\n",
+		"\xed\xa0": "[securebench: 3 of 3 bytes omitted]\n",
+	} {
+		head := pieceOf(t, t.TempDir(), "head", []byte(text))
+		var kept strings.Builder
+		target := bufio.NewWriter(&kept)
+		_, err := (&output{head: head, total: head.kept + 1}).writeText(target, 4)
+		must(t, errors.Join(err, target.Flush()))
+		if kept.String() != want {
+			t.Errorf("%q", kept.String())
 		}
 	}
 }

@@ -165,8 +165,7 @@ func (o *output) writeText(target *bufio.Writer, limit int64) (bool, error) {
 		return false, err
 	}
 	half := limit / 2
-	first := &lastByte{Reader: o.head.section(0, min(half, o.head.kept))}
-	firstBytes, err := writeDecoded(target, first, false)
+	firstBytes, err := writeDecoded(target, o.head.section(0, min(half, o.head.kept)), false)
 	if err != nil {
 		return true, err
 	}
@@ -182,8 +181,8 @@ func (o *output) writeText(target *bufio.Writer, limit int64) (bool, error) {
 		return true, err
 	}
 	from += continuations
-	if firstBytes > 0 && first.last != '\n' {
-		_ = target.WriteByte('\n')
+	if err := o.endLine(target, firstBytes); err != nil {
+		return true, err
 	}
 	omitted := o.total - firstBytes - (o.kept() - from)
 	_, _ = fmt.Fprintf(target, "[securebench: %d of %d bytes omitted]\n", omitted, o.total)
@@ -201,17 +200,19 @@ func (o *output) continuations(from int64) (int64, error) {
 	return count, err
 }
 
-type lastByte struct {
-	io.Reader
-	last byte
-}
-
-func (l *lastByte) Read(data []byte) (int, error) {
-	count, err := l.Reader.Read(data)
-	if count > 0 {
-		l.last = data[count-1]
+// endLine ends the line of a beginning that has so many bytes.
+func (o *output) endLine(target *bufio.Writer, size int64) error {
+	var last [1]byte
+	if size == 0 {
+		return nil
 	}
-	return count, err
+	if _, err := o.head.file.ReadAt(last[:], size-1); err != nil {
+		return err
+	}
+	if last[0] != '\n' {
+		_ = target.WriteByte('\n')
+	}
+	return nil
 }
 
 // writeDecoded writes text, with U+FFFD for what is not UTF-8, and returns how many bytes were read for it.
@@ -238,7 +239,7 @@ func decodeText(target *bufio.Writer, data []byte, isComplete bool) int {
 	used := 0
 	for used < len(data) {
 		rest := data[used:]
-		if !isComplete && !utf8.FullRune(rest) {
+		if !isComplete && mayContinue(rest) {
 			break
 		}
 		character, size := utf8.DecodeRune(rest)
@@ -249,6 +250,13 @@ func decodeText(target *bufio.Writer, data []byte, isComplete bool) int {
 		used += size
 	}
 	return used
+}
+
+// mayContinue reports whether a text may go on in the middle of what its last bytes begin. Half a surrogate
+// is no UTF-8 however it goes on, but operator and courier cut alike, and Python's decoder waits for it.
+func mayContinue(rest []byte) bool {
+	isHalfSurrogate := len(rest) == 2 && rest[0] == 0xed && rest[1] >= 0xa0 && rest[1] <= 0xbf
+	return isHalfSurrogate || !utf8.FullRune(rest)
 }
 
 // invalidLength is how much of what is not UTF-8 becomes one U+FFFD: the longest beginning of a character,

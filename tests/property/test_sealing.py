@@ -57,7 +57,7 @@ def make(root: Path, parts: list[bytes], kind: str, content: bytes) -> None:
             path.mkdir()
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=100, deadline=None)
 @given(tree=TREES)
 @example(tree=[([b"\x01"], ("link", b"\x01"))])
 def test_an_archive_is_clean_and_complete(
@@ -123,11 +123,11 @@ PIECES = st.lists(
 ).map(b"".join)
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=100, deadline=None)
 @given(head=PIECES, tail=PIECES, lost=st.integers(0, 9), limit=st.integers(0, 40))
 def test_courier_and_operator_cut_alike(head: bytes, tail: bytes, lost: int, limit: int) -> None:
     total = len(head) + len(tail) + lost
-    limits = CandidateBounds(text_bytes=100, patch_bytes=100, stream_bytes=limit)
+    limits = CandidateBounds(stream_bytes=limit)
     spec = {"version": 1, "mode": "collect", "limits": asdict(limits)}
     with tempfile.TemporaryDirectory() as folder:
         volumes = Path(folder)

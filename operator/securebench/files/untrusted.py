@@ -53,24 +53,14 @@ def open_regular(root: int, path: str) -> Iterator[BinaryIO]:
             child = _enter(parent, component, path)
             os.close(parent)
             parent = child
-        descriptor = open_file_at(parent, name, path)
+        descriptor = _open_file_at(parent, name, path)
     finally:
         os.close(parent)
     with os.fdopen(descriptor, "rb") as file:
         yield file
 
 
-def open_file_at(parent: int, name: str | bytes, path: str) -> int:
-    """Open a regular file in a folder and return its descriptor.
-
-    Args:
-        parent: Descriptor of the folder.
-        name: Name of the file.
-        path: What a message calls it.
-
-    Raises:
-        UnreadableError: It is missing, no regular file, or not readable.
-    """
+def _open_file_at(parent: int, name: str, path: str) -> int:
     mode = _mode_at(parent, name, path)
     if not stat.S_ISREG(mode):
         raise UnreadableError(f"{path} is {_kind(mode)}, not a regular file")
@@ -96,7 +86,7 @@ def _enter(parent: int, name: str, path: str) -> int:
         raise _refusal(error, path) from error
 
 
-def _mode_at(parent: int, name: str | bytes, path: str) -> int:
+def _mode_at(parent: int, name: str, path: str) -> int:
     try:
         return os.stat(name, dir_fd=parent, follow_symlinks=False).st_mode
     except OSError as error:

@@ -13,10 +13,6 @@ TEXT_FILE = "candidate.txt"
 WORKSPACE_FILE = "workspace.tar"
 """Names of sealed candidates."""
 
-DIFF_FILE = "diff"
-"""Beside the captured streams: what supervise found changed in the checkout. Untrusted text."""
-
-
 CHANGED_FILE = "changed.json"
 """Of a verification: the list of really changed paths, when they are not the declared ones."""
 

@@ -16,13 +16,13 @@ from securebench.run.state.attempts import Finish, Lost, Outcome
 from securebench.run.state.history import LaunchBegun, LaunchLost, run_history
 from support.build import NOW
 from support.manifest_samples import run_plan, text_task
-from support.supervise_build import Edit
+from support.supervise_build import SOURCES, Edit
 from threats.capture import trap_agents as live
 from threats.capture.bundles import archived, entries, link, sealed_tree, unpack
 from threats.honest import assert_passed
 from threats.kit.arena import Arena
 from threats.kit.canaries import canary
-from threats.kit.program import SOURCES, STAGING_FAILED
+from threats.kit.program import STAGING_FAILED
 
 HIDDEN = "opt/answer.txt"
 

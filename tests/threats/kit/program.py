@@ -2,22 +2,18 @@
 
 from __future__ import annotations
 
-import atexit
 import json
-import os
 import shutil
 import subprocess
-import tempfile
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from functools import cache
 from pathlib import Path
 
-from support.release import ROOT, Raw
+from support.release import Raw
+from support.supervise_build import built
 from threats.kit.outcomes import not_applicable
 
-SOURCES = ROOT / "images" / "supervise"
 STAGING_FAILED = 90
 TIMED_OUT = 124
 NOTHING: Raw = {"name": "main", "command": ["true"]}
@@ -40,17 +36,11 @@ class Ended:
     report: Raw = field(default_factory=dict)
 
 
-@cache
 def supervise() -> Path:
-    """Build supervise, once per session."""
+    """Return supervise, built once a session."""
     if shutil.which("go") is None:
         not_applicable("no Go compiler is here to build supervise")
-    folder = Path(tempfile.mkdtemp(prefix="supervise-"))
-    atexit.register(shutil.rmtree, folder, ignore_errors=True)
-    target = folder / "supervise"
-    words = ["go", "build", "-buildvcs=false", "-o", str(target), "."]
-    subprocess.run(words, cwd=SOURCES, env={**os.environ, "CGO_ENABLED": "0"}, check=True)
-    return target
+    return built()
 
 
 def run_supervise(

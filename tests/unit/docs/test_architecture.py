@@ -39,7 +39,7 @@ PRODUCT = "securebench."
 ELSEWHERE = ("sandbox.", "grading.")
 """Packages of what runs in Pods, and not in the operator of a test."""
 BELOW_HANDLERS = "controller.process.handlers"
-FILES = (".toml", ".md", ".py", ".json", ".jsonl", ".yaml", ".lock", ".sh", ".mod")
+FILES = (".toml", ".md", ".py", ".go", ".json", ".jsonl", ".yaml", ".lock", ".sh", ".mod")
 
 
 @pytest.mark.parametrize("name", [name for name in NAMED if not name.endswith(FILES)])

@@ -61,7 +61,7 @@ def told(body: Any, name: str) -> Any:
 
 def prepared(body: Any) -> Any:
     hook = container(body, "courier")["lifecycle"]["postStart"]["exec"]["command"]
-    assert hook[:3] == ["supervise", "prepare", "--spec"]
+    assert hook[:3] == ["/usr/local/bin/supervise", "prepare", "--spec"]
     return json.loads(hook[3])
 
 
