@@ -16,7 +16,11 @@ ROWS = [
 ]
 PLACES = sorted(
     {place for row in ROWS for place in re.findall(r"`([a-z_]+(?:\.\w+)+)`", row[-1])}
-    | set(re.findall(r"`([a-z_]+\.[\w.]+)`", PAGE.read_text(encoding="utf-8").split("Not of")[1]))
+    | set(
+        re.findall(
+            r"`([a-z_]+\.[\w.]+)`", PAGE.read_text(encoding="utf-8").split("Not from that")[1]
+        )
+    )
 )
 
 

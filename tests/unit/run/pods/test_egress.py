@@ -121,7 +121,7 @@ def test_the_agent_waits_for_every_port_of_the_sidecar(
 def test_the_sidecar_stays_without_a_hook_or_a_probe() -> None:
     sidecar: Any = egress_sidecar(plan_with(DOMAINS))
     assert sidecar["restartPolicy"] == "Always"
-    assert sidecar["command"][:3] == ["supervise", "egress-proxy", "--spec"]
+    assert sidecar["command"][:3] == ["/usr/local/bin/supervise", "egress-proxy", "--spec"]
     assert not {"lifecycle", "startupProbe", "readinessProbe"} & sidecar.keys()
 
 
