@@ -80,7 +80,6 @@ class GatewayKeeper:
             mirror.changed,
         )
         self._known = GatewayMemory()
-        self._wake_at: float | None = 0.0
         self._keys = b""
 
     @property
@@ -102,11 +101,6 @@ class GatewayKeeper:
         """
         return max((view.created_at for view in self._views().values()), default=0.0)
 
-    @property
-    def wake_at(self) -> float | None:
-        """When to look again without an event, or None; it is later than the last pass."""
-        return self._wake_at
-
     def check(self) -> None:
         """Raise what ended the watch of the Service, if it has ended."""
         self._services.check()
@@ -127,14 +121,16 @@ class GatewayKeeper:
         Raises:
             OSError: The volume did not do what was asked.
         """
-        self._known, self._wake_at = step.memory, step.wake_at
+        self._known = step.memory
         try:
             await self._do(step)
         except TransientClusterError as error:
             self._known = held_up(self._known, error.reason, self._clock.now())
-            self._wake_at = self._known.next_at
         except PermanentClusterError as error:
-            self._known, self._wake_at = refused(self._known, error.reason), None
+            self._known = refused(self._known, error.reason)
+        if self._known != step.memory:
+            # What was learnt meanwhile says when to look again, and what the status says.
+            self._pods.changed()
 
     async def close(self, wake: Wake) -> None:
         """Delete Pods and Service; the policies go with the run.
@@ -235,9 +231,7 @@ class GatewayKeeper:
 
     def _look_at_keys(self, seconds: float) -> None:
         """Look at the signing keys again in so many seconds."""
-        at = self._clock.now() + seconds
-        self._known = replace(self._known, keys_at=at)
-        self._wake_at = at if self._known.down_since is None else self._wake_at
+        self._known = replace(self._known, keys_at=self._clock.now() + seconds)
 
     def _write(self, name: str, content: bytes) -> None:
         folder = self._store.gateway_folder

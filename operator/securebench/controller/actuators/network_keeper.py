@@ -57,7 +57,6 @@ class NetworkKeeper:
             else None
         )
         self._canary = CanaryMemory()
-        self.wake_at: tuple[float | None, ...] = ()
 
     def watched(self) -> Iterator[Watched]:
         """Yield what is watched in the background."""
@@ -100,16 +99,13 @@ class NetworkKeeper:
         Raises:
             OSError: The volume did not do what was asked.
         """
-        self.wake_at = ()
         for repair in step.repairs:
             self._policies.repair(repair)
         if self._gateway is not None and step.gateway is not None:
             await self._gateway.carry_out(step.gateway)
-            self.wake_at += (self._gateway.wake_at,)
         if step.canary is None:
             return
         self._canary = step.canary.memory
-        self.wake_at += (step.canary.wake_at,)
         for view in step.canary.delete:
             self._launcher.delete(Deletion(view.name, view.uid, at_once=True))
         for probe in step.canary.start:

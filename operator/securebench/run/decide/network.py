@@ -74,6 +74,12 @@ class NetworkStep:
     canary: CanaryStep | None = None
 
     @property
+    def wake_at(self) -> float | None:
+        """When to look again without an event, or None."""
+        steps = (step for step in (self.gateway, self.canary) if step is not None)
+        return min((step.wake_at for step in steps if step.wake_at is not None), default=None)
+
+    @property
     def found(self) -> Isolated | None:
         """What there is to be journalled about isolation, or None."""
         return self.canary.found if self.canary is not None else None

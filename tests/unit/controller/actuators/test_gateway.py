@@ -17,6 +17,7 @@ from securebench.controller.volume.store import RunStore
 from securebench.core.errors import PermanentClusterError, TransientClusterError
 from securebench.protocol.gateway import GatewayConfig, decode
 from securebench.run.decide.gateway import (
+    ANSWER_SECONDS,
     KEYS_SECONDS,
     RESTART_LIMIT_SECONDS,
     STUCK_SECONDS,
@@ -63,7 +64,8 @@ class World:
     def begin(self):
         """Start a process that knows nothing."""
         self.context = context_of(self.cluster, self.clock, self.root)
-        self.mirror = PodMirror(self.cluster, "", self.clock, 60.0, lambda: None)
+        self.woken = mock.Mock()
+        self.mirror = PodMirror(self.cluster, "", self.clock, 60.0, self.woken)
         self.launcher = Launcher(
             self.cluster, RUN_UID, self.context.bucket, self.clock, lambda: None
         )
@@ -84,6 +86,10 @@ class World:
             await self.mirror.list()
 
         self.runner.run(turn())
+
+    @property
+    def wake_at(self):
+        return decide(self.keeper.seen(), self.keeper.known, self.clock.now()).wake_at
 
     async def tend(self):
         step = decide(self.keeper.seen(), self.keeper.known, self.clock.now())
@@ -256,7 +262,7 @@ def test_a_service_that_admission_refuses_is_never_made(world):
     world.passes()
     assert world.keeper.known.failure == "the run's gateway cannot be made: no"
     assert world.pods() == []
-    assert world.keeper.wake_at is None
+    assert world.wake_at is None
 
 
 def test_a_refused_pod_is_the_launchers_refusal(world):
@@ -404,9 +410,9 @@ def test_one_that_was_ready_for_an_earlier_process_is_replaced(world):
     world.set(pod_status("Running", running("gateway")))
     world.begin()
     world.passes()
-    assert world.keeper.wake_at == pytest.approx(NOW + UNREADY_SECONDS, abs=1)
+    assert world.wake_at == pytest.approx(NOW + UNREADY_SECONDS, abs=1)
     world.passes(seconds=STUCK_SECONDS - 5)
-    assert world.keeper.wake_at == pytest.approx(NOW + STUCK_SECONDS, abs=1)
+    assert world.wake_at == pytest.approx(NOW + STUCK_SECONDS, abs=1)
     assert "deletionTimestamp" not in world.cluster.objects(ObjectKind.POD)[f"{NAME}-1"]["metadata"]
     world.passes(3, seconds=5.0)
     assert f"{NAME}-2" in world.pods()
@@ -477,12 +483,24 @@ def test_an_api_server_that_does_not_answer_ends_no_run(world):
 
 
 def test_when_to_look_again(world):
-    assert world.keeper.wake_at == 0.0
     world.passes()
-    assert world.keeper.wake_at == pytest.approx(NOW + UNREADY_SECONDS, abs=1)
+    assert world.wake_at == pytest.approx(NOW + UNREADY_SECONDS, abs=1)
     world.set(ready())
     world.passes()
-    assert world.keeper.wake_at == pytest.approx(NOW + KEYS_SECONDS, abs=1)
+    assert world.wake_at == pytest.approx(NOW + KEYS_SECONDS, abs=1)
+
+
+def test_a_request_without_an_answer_is_looked_at_again_at_once(world):
+    """What it left in memory says when to try again, and what the status says."""
+    world.come_up()
+    world.cluster.remove(ObjectKind.SERVICE, NAME)
+    world.runner.run(world.keeper._services.list())
+    for wanted in (1, 0):
+        world.cluster.fail_next("create", TransientClusterError("no"), kind=ObjectKind.SERVICE)
+        world.woken.reset_mock()
+        world.runner.run(world.tend())
+        assert world.woken.call_count == wanted
+    assert world.wake_at == pytest.approx(NOW + ANSWER_SECONDS, abs=1)
 
 
 # The end

@@ -1,4 +1,4 @@
-"""What keeps a run from going on for now, as its status says it."""
+"""What keeps a run from going on for now, as its status says it. Pure."""
 
 from __future__ import annotations
 
@@ -32,16 +32,33 @@ class Obstacle(NamedTuple):
     changes_at: float | None = None
 
 
-def pods_obstacle(
-    pods: Collection[PodView], attempts: Collection[AttemptHistory], now: float
+def run_obstacle(
+    network: NetworkState,
+    pods: Collection[PodView],
+    attempts: Collection[AttemptHistory],
+    now: float,
+    *,
+    trouble: str = "",
 ) -> Obstacle | None:
-    """Return what the run's Pods wait for, or None while one of them works.
+    """Return the first thing that a run waits for, or None while it goes on.
 
     Args:
+        network: What is seen and remembered of what launches need around them.
         pods: All Pods of the run.
         attempts: All attempts of the run.
         now: Seconds since the epoch.
+        trouble: Why a network policy cannot be made, or empty.
     """
+    if network.quota:
+        return Obstacle(Reason.QUOTA_EXCEEDED, network.quota)
+    around = _network_obstacle(network, pods, trouble, now)
+    return around if around is not None else _pods_obstacle(pods, attempts, now)
+
+
+def _pods_obstacle(
+    pods: Collection[PodView], attempts: Collection[AttemptHistory], now: float
+) -> Obstacle | None:
+    """Return what the run's Pods wait for, or None while one of them works."""
     for view in pods:
         if view.unschedulable:
             return Obstacle(Reason.UNSCHEDULABLE, view.unschedulable)
@@ -54,17 +71,10 @@ def pods_obstacle(
     return Obstacle(Reason.RUNNING, *(found if now >= told_at else Waiting("", told_at)))
 
 
-def network_obstacle(
+def _network_obstacle(
     network: NetworkState, pods: Collection[PodView], trouble: str, now: float
 ) -> Obstacle | None:
-    """Return what the launches of a run wait for before they may begin, or None.
-
-    Args:
-        network: What is seen and remembered.
-        pods: All Pods of the run.
-        trouble: Why a network policy cannot be made, or empty.
-        now: Seconds since the epoch.
-    """
+    """Return what the launches of a run wait for before they may begin, or None."""
     if network.repairs:
         return Obstacle(Reason.STARTING, trouble) if trouble else None
     is_first, words = network.found is None, network.gateway_known.trouble
