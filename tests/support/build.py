@@ -24,7 +24,6 @@ from securebench.run.plan.model import (
     LaunchKey,
     Role,
     RunPlan,
-    RunPolicy,
     TaskPlan,
     VerifierKind,
     pod_name,
@@ -39,7 +38,7 @@ from securebench.run.state.attempts import (
     VerifierResult,
 )
 from securebench.run.state.entries import Isolated
-from support.manifest_samples import RUN_UID, digest, run_plan, terminal_task, text_task
+from support.manifest_samples import RUN_UID, digest, policy_of, run_plan, terminal_task, text_task
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -236,7 +235,7 @@ def verifier_done(*, passed: bool = True) -> Status:
 
 def plan_of(*tasks: TaskPlan, **policy: Any) -> RunPlan:
     """Return a run of these tasks (default: one short answer), with changed numbers of the loop."""
-    return run_plan(*(tasks or (text_task(),)), policy=RunPolicy(**policy))
+    return run_plan(*(tasks or (text_task(),)), policy=policy_of(**policy))
 
 
 def many_tasks(count: int, **changes: Any) -> tuple[TaskPlan, ...]:

@@ -267,13 +267,12 @@ def _bounds(raw: Mapping[str, object]) -> CandidateBounds:
 
 def _extraction(raw: Mapping[str, object]) -> Extraction:
     given = section(raw, "extraction", ["mode", "path", "kind"])
-    modes: tuple[ExtractionMode, ...] = get_args(ExtractionMode)
     kinds: tuple[CandidateKind, ...] = get_args(CandidateKind)
-    mode = next((known for known in modes if known == given["mode"]), None)
+    mode = next((known for known in ExtractionMode if known == given["mode"]), None)
     kind = next((known for known in kinds if known == given["kind"]), None)
     if mode is None or kind is None:
         raise SpecError("extraction names an unknown mode or kind")
-    path = _clean(text(given, "path")) if mode == "file" else None
+    path = _clean(text(given, "path")) if mode is ExtractionMode.FILE else None
     return Extraction(mode, kind, path)
 
 

@@ -20,11 +20,11 @@ from securebench.audit.subject import Subject
 from securebench.benchmark.families.registry import verifier_for_task_type
 from securebench.benchmark.pack.task import SecureBenchTask
 from securebench.core.names import REPO_PATCH
+from securebench.core.reasons import FailurePhase
 
 Record = Mapping[str, object]
 Records = Sequence[Record]
 
-CHECKS_PHASE = "checks"
 """Phase of a repo_patch record whose tests ran (contract 14.5.1)."""
 
 _NO_VERDICT = "look at the records of the run, then audit again"
@@ -136,7 +136,7 @@ def _base_problem(record: Record) -> tuple[str, str] | None:
         return "its tests pass on the base, without any fix", "add a test that needs the fix"
     metadata = record.get("verifier_metadata")
     phase = metadata.get("phase") if isinstance(metadata, Mapping) else None
-    if phase != CHECKS_PHASE:
+    if phase != FailurePhase.CHECKS:
         return f"its tests did not run on the base{_why(record)}", "correct tests and image"
     return None
 

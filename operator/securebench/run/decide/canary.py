@@ -14,7 +14,7 @@ from typing import NamedTuple
 from securebench.core.rates import backoff
 from securebench.run.decide.gateway import pod_trouble
 from securebench.run.decide.isolation import NO_CANARY, judge
-from securebench.run.layout import probe_name
+from securebench.run.layout import PROBE, probe_name
 from securebench.run.observe.pods import PodView
 from securebench.run.observe.stage import CONTAINER_WAITS
 from securebench.run.observe.termination import BadMessageError, decode, kernel_release
@@ -216,14 +216,14 @@ def cannot_start(view: PodView) -> bool:
 
     A Pod that waits for a node or an image says nothing of what the node can do.
     """
-    container = view.containers.get("probe")
+    container = view.containers.get(PROBE)
     is_refused = container is not None and container.waiting_reason in CONTAINER_WAITS
     return view.without_sandbox_since is not None or is_refused
 
 
 def probe_answer(view: PodView) -> CanaryAnswer | None:
     """Return what a probing Pod found, or None when it has not, or broke."""
-    container = view.containers.get("probe")
+    container = view.containers.get(PROBE)
     if container is None or container.terminated is None or container.terminated.exit_code != 0:
         return None
     message = container.terminated.message

@@ -7,8 +7,9 @@ from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
 from securebench.core.rates import MAX_UNSCHEDULABLE
-from securebench.core.reasons import POD_LOST
+from securebench.core.reasons import POD_LOST, FailurePhase
 from securebench.run.api.conditions import Reason
+from securebench.run.api.enums import PodRetention
 from securebench.run.decide.canary import PROBING, CanarySeen
 from securebench.run.decide.machine import PHASE_OF_ROLE, Begin, Capture, attempt_step, unreadable
 from securebench.run.decide.network import NetworkState, NetworkStep, network_step
@@ -282,7 +283,9 @@ def _consider(
 def _halted(draft: _Draft, controls: Controls, history: AttemptHistory) -> Finish | None:
     is_queued = history.live is None and history.production is None
     if controls.halt is Halt.STOPPED or (controls.halt is Halt.DRAINING and is_queued):
-        phase = PHASE_OF_ROLE[history.live.role] if history.live is not None else "queued"
+        phase = (
+            PHASE_OF_ROLE[history.live.role] if history.live is not None else FailurePhase.QUEUED
+        )
         return Finish(history.key, Outcome.CANCELLED, "cancelled", phase, draft.words)
     return None
 
@@ -359,9 +362,9 @@ def _probes(observed: ObservedState) -> Iterable[Deletion]:
 
 def _is_kept(observed: ObservedState, history: AttemptHistory, view: PodView) -> bool:
     keep = observed.plan.policy.keep_pods
-    if not view.is_terminal or keep == "None":
+    if not view.is_terminal or keep is PodRetention.NONE:
         return False
-    if keep == "All":
+    if keep is PodRetention.ALL:
         return True
     was_lost = history.last_lost is not None and history.last_lost.launch == view.launch
     return was_lost or (history.finish is not None and history.finish.outcome in BROKEN)

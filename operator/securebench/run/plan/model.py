@@ -10,10 +10,10 @@ from typing import NamedTuple
 from securebench.benchmark.families.terminal_task import PYTEST
 from securebench.benchmark.families.verification import CodePlan, PatchPlan
 from securebench.benchmark.pack.compile import SecureBenchTask
-from securebench.core.rates import BACKOFF_LIMIT_SECONDS, BACKOFF_SECONDS
 from securebench.protocol.audit_result import PackAudit
 from securebench.protocol.bounds import RECORD_BYTES, CandidateBounds
 from securebench.protocol.extraction import Extraction
+from securebench.run.api.enums import PodRetention
 from securebench.run.plan.egress_plan import AgentPlan, EgressPlan
 
 
@@ -254,7 +254,7 @@ class RunIdentity:
 
 @dataclass(frozen=True, slots=True)
 class RunPolicy:
-    """Numbers that steer the loop.
+    """What steers the loop: the spec, and the administrator's settings.
 
     Attributes:
         attempts: Logical attempts of every task.
@@ -263,22 +263,22 @@ class RunPolicy:
         backoff_seconds: Wait before the first repeated launch; doubled for each further one.
         backoff_limit_seconds: Longest wait between launches.
         lost_after_seconds: Margin after which a Pod that stays Terminating counts as lost.
+        keep_pods: Which finished Pods stay.
+        keep_lanes: Whether the lanes stay on the volume after the attempt.
         sandbox_wait_seconds: How long a node may take for volumes, network and sandbox of a Pod.
         image_wait_seconds: How long an image may stay unpullable before the launch is given up.
-        keep_pods: ``All``, ``Failed`` or ``None``.
-        keep_lanes: Whether the lanes stay on the volume after the attempt.
     """
 
-    attempts: int = 1
-    infrastructure_retries: int = 2
-    provider_retries: int = 2
-    backoff_seconds: float = BACKOFF_SECONDS
-    backoff_limit_seconds: float = BACKOFF_LIMIT_SECONDS
-    lost_after_seconds: float = 60.0
+    attempts: int
+    infrastructure_retries: int
+    provider_retries: int
+    backoff_seconds: float
+    backoff_limit_seconds: float
+    lost_after_seconds: float
+    keep_pods: PodRetention
+    keep_lanes: bool
     sandbox_wait_seconds: float = 180.0
     image_wait_seconds: float = 60.0
-    keep_pods: str = "Failed"
-    keep_lanes: bool = False
 
 
 @dataclass(frozen=True, slots=True)

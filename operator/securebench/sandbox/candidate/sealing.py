@@ -15,7 +15,13 @@ from securebench.files.untrusted import (
     read_regular,
     write_file,
 )
-from securebench.protocol.extraction import DIFF_FILE, TEXT_FILE, WORKSPACE_FILE, Problem
+from securebench.protocol.extraction import (
+    DIFF_FILE,
+    TEXT_FILE,
+    WORKSPACE_FILE,
+    ExtractionMode,
+    Problem,
+)
 from securebench.sandbox.candidate.workspace import pack_workspace
 
 if TYPE_CHECKING:
@@ -88,9 +94,9 @@ def seal(
         The sealed candidate; whatever the agent did wrong is a problem in it.
     """
     try:
-        if extraction.mode == "unsupported":
+        if extraction.mode == ExtractionMode.UNSUPPORTED:
             return Sealed()
-        if extraction.mode == "workspace":
+        if extraction.mode == ExtractionMode.WORKSPACE:
             return _seal_workspace(places, bounds, exclude)
         content = _text(places, extraction, bounds, stdout)
     except UnreadableError as refused:
@@ -104,13 +110,13 @@ def _text(
     places: SealingPlaces, extraction: Extraction, bounds: CandidateBounds, stdout: Output | None
 ) -> bytes:
     limit = text_limit(extraction.kind, bounds)
-    if extraction.mode == "stdout":
+    if extraction.mode == ExtractionMode.STDOUT:
         name, content = "stdout", _whole(stdout, limit)
-    elif extraction.mode == "file" and extraction.path is not None:
+    elif extraction.mode == ExtractionMode.FILE and extraction.path is not None:
         name = extraction.path
         with open_root(places.workspace) as root:
             content = read_regular(root, name, limit)
-    elif extraction.mode == "git_diff":
+    elif extraction.mode == ExtractionMode.GIT_DIFF:
         name, content = DIFF_FILE, _diff(places.output, limit)
     else:
         raise UnreadableError(Problem.MISSING, f"nothing was made by extraction {extraction.mode}")
