@@ -37,7 +37,7 @@ from securebench.run.state.attempts import (
     SealedCandidate,
     VerifierResult,
 )
-from securebench.run.state.entries import Isolated
+from securebench.run.state.entries import IsolationResult
 from support.manifest_samples import RUN_UID, digest, policy_of, run_plan, terminal_task, text_task
 
 P = ParamSpec("P")
@@ -378,7 +378,7 @@ def context_of(cluster: Cluster, clock: FakeClock, root: Path, **settings: objec
 
 
 PROVEN_NETWORK = NetworkState(
-    found=Isolated(verified=True, user_namespaces=True, message="closed: dns")
+    found=IsolationResult(verified=True, user_namespaces=True, message="closed: dns")
 )
 """Of a run without egress, whose policies are there."""
 

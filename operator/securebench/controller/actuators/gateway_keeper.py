@@ -13,8 +13,8 @@ from dataclasses import replace
 
 from securebench.cluster.port import ObjectKind, Raw
 from securebench.controller.actuators.gateway_rules import gateway_rules
+from securebench.controller.actuators.informers import PodInformer, ServiceInformer
 from securebench.controller.actuators.launches import Launcher, create_or_find
-from securebench.controller.actuators.pod_mirror import PodMirror, ServiceMirror
 from securebench.controller.runtime.context import Context
 from securebench.controller.runtime.wake import Wake
 from securebench.controller.volume.store import RunStore
@@ -51,7 +51,7 @@ class GatewayKeeper:
         plan: The run; it has an egress plan.
         store: Its folder.
         launcher: Creates and deletes its Pods.
-        mirror: Shows its Pods.
+        informer: Shows its Pods.
     """
 
     def __init__(
@@ -60,7 +60,7 @@ class GatewayKeeper:
         plan: RunPlan,
         store: RunStore,
         launcher: Launcher,
-        mirror: PodMirror,
+        informer: PodInformer,
     ) -> None:
         self._cluster = context.cluster
         self._clock = context.clock
@@ -71,13 +71,13 @@ class GatewayKeeper:
         self._name = gateway_name(self._uid)
         self._store = store
         self._launcher = launcher
-        self._pods = mirror
-        self._services = ServiceMirror(
+        self._pods = informer
+        self._services = ServiceInformer(
             context.cluster,
             f"{RUN_UID_LABEL}={self._uid}",
             context.clock,
             context.settings.relist_seconds,
-            mirror.changed,
+            informer.changed,
         )
         self._known = GatewayMemory()
         self._keys = b""
@@ -138,7 +138,7 @@ class GatewayKeeper:
         Returns when the gateway has written its last lines down, or ``END_SECONDS`` later.
 
         Args:
-            wake: Set when the mirror shows something new.
+            wake: Set when the informer shows something new.
 
         Raises:
             ClusterError: The API server did not answer.

@@ -7,10 +7,10 @@ from collections.abc import Sequence
 from functools import partial
 
 from securebench.cluster.port import Raw
+from securebench.controller.actuators.informers import PodInformer
 from securebench.controller.actuators.lanes import LaneKeeper
 from securebench.controller.actuators.launches import Launcher
 from securebench.controller.actuators.network_keeper import NetworkKeeper
-from securebench.controller.actuators.pod_mirror import PodMirror
 from securebench.controller.capture.captured_launch import Captured, capture
 from securebench.controller.capture.reading import Reader
 from securebench.controller.capture.secret_scrubbing import exposed_values
@@ -40,7 +40,7 @@ class AttemptKeeper:
         prepared: The run.
         ledger: Its journal and records.
         launcher: Creates and deletes Pods in the background.
-        mirror: Shows the run's Pods.
+        informer: Shows the run's Pods.
         network: Says what of the plan only the cluster could tell.
     """
 
@@ -50,7 +50,7 @@ class AttemptKeeper:
         prepared: PreparedRun,
         ledger: RunLedger,
         launcher: Launcher,
-        mirror: PodMirror,
+        informer: PodInformer,
         network: NetworkKeeper,
     ) -> None:
         self._cluster = context.cluster
@@ -59,7 +59,7 @@ class AttemptKeeper:
         self._plan: RunPlan = prepared.plan
         self._ledger = ledger
         self._launcher = launcher
-        self._mirror = mirror
+        self._informer = informer
         self._network = network
         self._lanes = LaneKeeper(
             prepared.store,
@@ -101,14 +101,14 @@ class AttemptKeeper:
         await self._capture(decision.captures)
         await self._finish(decision.finishes)
         for launch in (*decision.begin, *decision.repeat):
-            self._launcher.create(launch, partial(self._manifest, launch), self._mirror.saw)
+            self._launcher.create(launch, partial(self._manifest, launch), self._informer.saw)
         for deletion in decision.deletions:
             self._launcher.delete(deletion)
 
     async def sweep(self) -> None:
         """Leave nothing behind that an unfortunate end of a process or a call may have left."""
-        await self._mirror.list()
-        await self._launcher.sweep(self._mirror.pods.values())
+        await self._informer.list()
+        await self._launcher.sweep(self._informer.pods.values())
         if not self._plan.policy.keep_lanes:
             for task in self._plan.tasks:
                 await self._lanes.remove(task)

@@ -7,9 +7,9 @@ import contextlib
 from collections.abc import AsyncIterator, Iterator
 from dataclasses import replace
 
+from securebench.controller.actuators.informers import PodInformer, Watched
 from securebench.controller.actuators.launches import Launcher
 from securebench.controller.actuators.network_keeper import NetworkKeeper
-from securebench.controller.actuators.pod_mirror import PodMirror, Watched
 from securebench.controller.loop.attempt_keeper import AttemptKeeper
 from securebench.controller.reporting.publish import Publisher
 from securebench.controller.runtime.context import Context
@@ -63,7 +63,7 @@ class RunLoop:
         self._results = ResultsExport(context, prepared, ledger)
         self._wake = Wake(context.clock)
         uid, relist_seconds = prepared.plan.identity.uid, context.settings.relist_seconds
-        self._mirror = PodMirror(
+        self._informer = PodInformer(
             context.cluster,
             f"{RUN_UID_LABEL}={uid}",
             context.clock,
@@ -73,9 +73,9 @@ class RunLoop:
         self._launcher = Launcher(
             context.cluster, uid, context.bucket, context.clock, self._wake.set
         )
-        self._network = NetworkKeeper(context, prepared, desired, self._launcher, self._mirror)
+        self._network = NetworkKeeper(context, prepared, desired, self._launcher, self._informer)
         self._attempts = AttemptKeeper(
-            context, prepared, ledger, self._launcher, self._mirror, self._network
+            context, prepared, ledger, self._launcher, self._informer, self._network
         )
         desired.on_change = self._wake.set
 
@@ -123,7 +123,7 @@ class RunLoop:
             yield
 
     def _watched(self) -> Iterator[Watched]:
-        yield self._mirror
+        yield self._informer
         yield from self._network.watched()
 
     async def step(self) -> RunDecision:
@@ -143,7 +143,7 @@ class RunLoop:
         failure = self._launcher.failure()
         if failure is not None:
             raise failure
-        pods, vanished, state = self._mirror.pods, self._mirror.vanished, self._launcher.state
+        pods, vanished, state = self._informer.pods, self._informer.vanished, self._launcher.state
         self._launcher.acknowledge(pods, vanished)
         return ObservedState(
             plan=self._plan,

@@ -25,7 +25,7 @@ from securebench.run.decide.obstacles import Obstacle
 from securebench.run.decide.verdict import EndReason
 from securebench.run.plan.model import RunPlan
 from securebench.run.state.attempts import Lost
-from securebench.run.state.entries import Isolated
+from securebench.run.state.entries import IsolationResult
 from securebench.run.state.history import RunHistory
 
 logger = logging.getLogger(__name__)
@@ -133,7 +133,7 @@ class Publisher:
     def _observed(self, findings: Sequence[ConditionUpdate]) -> Observed:
         return Observed(self._desired.generation, findings, self._clock.now())
 
-    def _always(self, isolation: Isolated | None) -> list[ConditionUpdate]:
+    def _always(self, isolation: IsolationResult | None) -> list[ConditionUpdate]:
         return [self._suspended(), *([_isolation(isolation)] if isolation is not None else [])]
 
     def _suspended(self) -> ConditionUpdate:
@@ -178,7 +178,7 @@ def _under_way(obstacle: Obstacle | None) -> ConditionUpdate:
     return succeeded(obstacle.reason, obstacle.message)
 
 
-def _isolation(found: Isolated) -> ConditionUpdate:
+def _isolation(found: IsolationResult) -> ConditionUpdate:
     if found.verified:
         status, reason = ConditionStatus.TRUE, Reason.VERIFIED
     elif found.declared:

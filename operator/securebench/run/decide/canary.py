@@ -22,7 +22,7 @@ from securebench.run.observe.waiting import Waiting, pod_waiting
 from securebench.run.plan.model import PodUserNamespaces, Role
 from securebench.run.pods.canary import ProbeTarget
 from securebench.run.records.labels import Runtime, runtime_of
-from securebench.run.state.entries import Isolated
+from securebench.run.state.entries import IsolationResult
 
 PROBING = (Role.CONTROL, Role.CANARY)
 
@@ -161,7 +161,7 @@ class CanaryStep:
     memory: CanaryMemory
     start: tuple[Probe, ...] = ()
     delete: tuple[PodView, ...] = ()
-    found: Isolated | None = None
+    found: IsolationResult | None = None
     wake_at: float | None = None
 
 
@@ -326,7 +326,7 @@ def _replaced(seen: CanarySeen, known: CanaryMemory) -> Iterator[PodView]:
 
 def _finding(
     seen: CanarySeen, check: CanaryCheck, known: CanaryMemory, now: float
-) -> Isolated | None:
+) -> IsolationResult | None:
     canary, control = known.answers.get(Role.CANARY), known.answers.get(Role.CONTROL)
     problem = _problem(check, known, canary)
     if problem:
@@ -358,8 +358,8 @@ def _problem(check: CanaryCheck, known: CanaryMemory, canary: CanaryAnswer | Non
     return "" if runtime_of(canary.kernel) is Runtime.GVISOR else _no_sandbox(check, canary.kernel)
 
 
-def _refused(check: CanaryCheck, message: str) -> Isolated:
-    return Isolated(
+def _refused(check: CanaryCheck, message: str) -> IsolationResult:
+    return IsolationResult(
         verified=False,
         user_namespaces=False,
         message=message,

@@ -43,7 +43,7 @@ class Closed:
 
 
 @dataclass(frozen=True, slots=True)
-class Isolated:
+class IsolationResult:
     """What the canary found.
 
     Attributes:
@@ -165,4 +165,4 @@ StepEntry = LaunchBegun | LaunchLost | Produced | Verified | Finished | Kept
 AttemptEntry = StepEntry | ReadBegun
 """What belongs to one attempt."""
 
-Entry = RunBound | Opened | Closed | Isolated | AttemptEntry | RunEnded
+Entry = RunBound | Opened | Closed | IsolationResult | AttemptEntry | RunEnded

@@ -14,7 +14,7 @@ from securebench.run.state.entries import (
     Closed,
     Entry,
     Finished,
-    Isolated,
+    IsolationResult,
     LaunchBegun,
     LaunchLost,
     Opened,
@@ -48,7 +48,7 @@ class RunHistory:
     epoch: int = 0
     process: str = ""
     started_at: float | None = None
-    isolation: Isolated | None = None
+    isolation: IsolationResult | None = None
     ended: RunEnded | None = None
 
     def apply(self, entry: Entry) -> None:
@@ -66,7 +66,7 @@ class RunHistory:
                 self.started_at = at if self.started_at is None else self.started_at
             case Closed():
                 self._read_no_more(has_ended=False)
-            case Isolated():
+            case IsolationResult():
                 self.isolation = entry
             case RunEnded():
                 self.ended = entry

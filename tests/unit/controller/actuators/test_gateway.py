@@ -10,8 +10,8 @@ import pytest
 
 from securebench.cluster.port import ObjectKind, QuotaExceeded
 from securebench.controller.actuators.gateway_keeper import GatewayKeeper
+from securebench.controller.actuators.informers import PodInformer
 from securebench.controller.actuators.launches import Launcher
-from securebench.controller.actuators.pod_mirror import PodMirror
 from securebench.controller.runtime.wake import Wake
 from securebench.controller.volume.store import RunStore
 from securebench.core.errors import PermanentClusterError, TransientClusterError
@@ -65,11 +65,13 @@ class World:
         """Start a process that knows nothing."""
         self.context = context_of(self.cluster, self.clock, self.root)
         self.woken = mock.Mock()
-        self.mirror = PodMirror(self.cluster, "", self.clock, 60.0, self.woken)
+        self.informer = PodInformer(self.cluster, "", self.clock, 60.0, self.woken)
         self.launcher = Launcher(
             self.cluster, RUN_UID, self.context.bucket, self.clock, lambda: None
         )
-        self.keeper = GatewayKeeper(self.context, self.plan, self.store, self.launcher, self.mirror)
+        self.keeper = GatewayKeeper(
+            self.context, self.plan, self.store, self.launcher, self.informer
+        )
 
     def passes(self, count=1, seconds=0.0):
         """Do as the run loop does: look, tend, let the background work."""
@@ -77,13 +79,13 @@ class World:
         async def turn():
             for _ in range(count):
                 self.clock.advance(seconds)
-                await self.mirror.list()
+                await self.informer.list()
                 await self.keeper._services.list()
                 assert self.launcher.failure() is None
-                self.launcher.acknowledge(self.mirror.pods, self.mirror.vanished)
+                self.launcher.acknowledge(self.informer.pods, self.informer.vanished)
                 await self.tend()
                 await asyncio.sleep(0.001)
-            await self.mirror.list()
+            await self.informer.list()
 
         self.runner.run(turn())
 
@@ -177,10 +179,10 @@ def test_an_operator_that_starts_again_finds_the_gateway(world):
 def test_a_pod_that_an_earlier_process_made_unseen_is_taken_over(world):
     world.passes()
     world.begin()
-    with mock.patch.object(world.mirror, "list", mock.AsyncMock()):
+    with mock.patch.object(world.informer, "list", mock.AsyncMock()):
         world.runner.run(world.tend())
         world.runner.run(asyncio.sleep(0.001))
-    assert f"{NAME}-1" in world.mirror.pods
+    assert f"{NAME}-1" in world.informer.pods
 
 
 # Trouble at the start

@@ -7,7 +7,7 @@ from securebench.run.api.conditions import ConditionStatus, ConditionType, Condi
 from securebench.run.api.status import MAX_REASONS
 from securebench.run.plan.model import RunPlan
 from securebench.run.state.attempts import Finish, Outcome
-from securebench.run.state.entries import Isolated, RunEnded
+from securebench.run.state.entries import IsolationResult, RunEnded
 from securebench.run.state.history import RunHistory, run_history
 from support.build import NOW, many_tasks, plan_of
 from support.manifest_samples import text_task
@@ -136,7 +136,7 @@ def test_ten_thousand_tasks_fit_the_bound():
     plan = plan_of(*tasks)
     keys = list(run_history(plan, ()).attempts)
     history = finished(plan, *(outcome_of(key, Outcome.INFRASTRUCTURE) for key in keys))
-    history.isolation = Isolated(verified=True, user_namespaces=True, message="x" * 5000)
+    history.isolation = IsolationResult(verified=True, user_namespaces=True, message="x" * 5000)
     history.started_at = NOW
     history.ended = RunEnded("Incomplete", "x" * 5000, NOW)
     findings = [
