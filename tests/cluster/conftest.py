@@ -7,23 +7,14 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from cluster.shell import Shell, kubeconfig
-from support.beside import (
-    pytest_collection_modifyitems,
-    pytest_pyfunc_call,
-    pytest_runtestloop,
-    pytest_sessionfinish,
-)
 from support.release import Release, release
 
-__all__ = [
-    "pytest_collection_modifyitems",
-    "pytest_pyfunc_call",
-    "pytest_runtestloop",
-    "pytest_sessionfinish",
-]
-
-
 VALUES = {"settings.launch.retryBackoffSeconds": 1, "viewers.enabled": True}
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Let tests go on beside the others."""
+    config.pluginmanager.import_plugin("support.beside")
 
 
 @pytest.fixture(scope="session")

@@ -7,21 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 from e2e.scenario import Starter, scenarios
-from support.beside import (
-    pytest_collection_modifyitems,
-    pytest_pyfunc_call,
-    pytest_runtestloop,
-    pytest_sessionfinish,
-)
 from support.release import Release, release
-
-__all__ = [
-    "pytest_collection_modifyitems",
-    "pytest_pyfunc_call",
-    "pytest_runtestloop",
-    "pytest_sessionfinish",
-]
-
 
 VALUES = {
     "settings.bounds.workspaceBytes": 64 * 1024 * 1024,
@@ -31,6 +17,11 @@ VALUES = {
 
 AT_ONCE = 12
 """Scenarios that begin before the first test; more would keep two cores from meeting limits."""
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Let tests go on beside the others."""
+    config.pluginmanager.import_plugin("support.beside")
 
 
 @pytest.fixture(scope="session")

@@ -16,7 +16,7 @@ from securebench.run.state.history import (
     Closed,
     Entry,
     Finished,
-    Isolated,
+    IsolationResult,
     LaunchBegun,
     LaunchLost,
     Opened,
@@ -203,7 +203,7 @@ class Ledger:
 
     def _count(self, entry: Entry) -> None:
         match entry:
-            case Isolated():
+            case IsolationResult():
                 assert self.history.isolation is None
             case LaunchBegun(launch):
                 assert self.may_begin

@@ -2,7 +2,7 @@
 
 ``@pytest.mark.beside`` stands on functions that need no fixture. The first of them start with the
 session, in threads; their turn comes last, and what is left of them then is waited for. A
-``conftest`` imports the hooks.
+``conftest`` imports this module as a plugin.
 """
 
 from __future__ import annotations

@@ -25,7 +25,6 @@ from securebench.run.plan.model import (
     ProviderPlan,
     Role,
     RunPlan,
-    RunPolicy,
     TaskPlan,
     VerifierKind,
     pod_name,
@@ -39,8 +38,8 @@ from securebench.run.state.attempts import (
     SealedCandidate,
     VerifierResult,
 )
-from securebench.run.state.history import Isolated
-from support.manifest_samples import RUN_UID, digest, run_plan, terminal_task, text_task
+from securebench.run.state.history import IsolationResult
+from support.manifest_samples import RUN_UID, digest, policy_of, run_plan, terminal_task, text_task
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -237,7 +236,7 @@ def verifier_done(*, passed: bool = True) -> Status:
 
 def plan_of(*tasks: TaskPlan, **policy: Any) -> RunPlan:
     """Return a run of these tasks (default: one short answer), with changed numbers of the loop."""
-    return run_plan(*(tasks or (text_task(),)), policy=RunPolicy(**policy))
+    return run_plan(*(tasks or (text_task(),)), policy=policy_of(**policy))
 
 
 def many_tasks(count: int, **changes: Any) -> tuple[TaskPlan, ...]:
@@ -380,7 +379,7 @@ def context_of(cluster: Cluster, clock: FakeClock, root: Path, **settings: objec
 
 
 PROVEN_NETWORK = NetworkState(
-    found=Isolated(verified=True, user_namespaces=True, message="closed: dns")
+    found=IsolationResult(verified=True, user_namespaces=True, message="closed: dns")
 )
 """Of a run without egress, whose policies are there."""
 

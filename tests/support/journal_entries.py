@@ -5,7 +5,7 @@ from __future__ import annotations
 from securebench.run.state.attempts import CommandReport, Finish, Outcome, PodFacts, StreamInfo
 from securebench.run.state.history import (
     Finished,
-    Isolated,
+    IsolationResult,
     Kept,
     LaunchBegun,
     LaunchLost,
@@ -37,8 +37,10 @@ PRODUCTION = production(
 ENTRIES = (
     RunBound("uid", "sha256:plan"),
     Opened(1, NOW + 0.1),
-    Isolated(verified=False, user_namespaces=True, message="reached: dns", declared=True),
-    Isolated(verified=True, user_namespaces=True, message="closed: dns", node_reachable=True),
+    IsolationResult(verified=False, user_namespaces=True, message="reached: dns", declared=True),
+    IsolationResult(
+        verified=True, user_namespaces=True, message="closed: dns", node_reachable=True
+    ),
     LaunchBegun(HARNESS, NOW),
     LaunchLost(lost_launch()),
     Produced(KEY, PRODUCTION),

@@ -20,6 +20,7 @@ from securebench.benchmark.pack.task import SecureBenchTask
 from securebench.benchmark.resources import Lane, Resource, ResourceBundle
 from securebench.protocol.extraction import Extraction
 from securebench.protocol.gateway import GatewayLimits
+from securebench.run.api.field_types import PodRetention
 from securebench.run.plan.build import PROVIDER_URL, agent_plan
 from securebench.run.plan.model import (
     CheckPlan,
@@ -204,6 +205,22 @@ def patch_task(**changes: Any) -> TaskPlan:
     )
 
 
+def policy_of(**changes: Any) -> RunPolicy:
+    """What steers a loop, as a spec without a word and the default settings say it."""
+    given: dict[str, Any] = {
+        "attempts": 1,
+        "infrastructure_retries": 2,
+        "provider_retries": 2,
+        "backoff_seconds": 5.0,
+        "backoff_limit_seconds": 300.0,
+        "lost_after_seconds": 60.0,
+        "keep_pods": "Failed",
+        "keep_lanes": False,
+        **changes,
+    }
+    return RunPolicy(**{**given, "keep_pods": PodRetention(given["keep_pods"])})
+
+
 def run_plan(*tasks: TaskPlan, **changes: Any) -> RunPlan:
     return replace(
         RunPlan(
@@ -220,7 +237,7 @@ def run_plan(*tasks: TaskPlan, **changes: Any) -> RunPlan:
                 secret="",
                 digest=digest("2"),
             ),
-            policy=RunPolicy(),
+            policy=policy_of(),
             pods=pods(),
             limits=TaskLimits(),
             tasks={task.index: task for task in tasks},

@@ -10,7 +10,6 @@ from securebench.agents.harness_config import (
     AUDIT_KEYS,
     COMMON_KEYS,
     EXTRACTIONS,
-    GIT_DIFF,
     NOP,
     ORACLE,
     ORACLE_FOLDER,
@@ -24,6 +23,7 @@ from securebench.benchmark.families.fields import ANYTHING, COMMAND, Schema, obj
 from securebench.benchmark.pack import oracle
 from securebench.benchmark.reading.shape import Shape
 from securebench.core.errors import ConfigErrors
+from securebench.protocol.extraction import ExtractionMode
 
 _ANSWER: Final = (
     f"if [ -f {ORACLE_FOLDER}/{oracle.COMMAND} ];"
@@ -37,8 +37,8 @@ def _command(config: Mapping[str, Any]) -> HarnessConfig:
     extraction = config.get("extraction", EXTRACTIONS[0])
     if artifact is not None and artifact == common["task_file"]:
         raise ConfigErrors([config_error("artifact_path", "must not be the task file")])
-    if artifact is not None and extraction == GIT_DIFF:
-        problem = f"and extraction: {GIT_DIFF} name two candidates: keep one"
+    if artifact is not None and extraction == ExtractionMode.GIT_DIFF:
+        problem = f"and extraction: {ExtractionMode.GIT_DIFF} name two candidates: keep one"
         raise ConfigErrors([config_error("artifact_path", problem)])
     command = config["command"]
     return CommandHarness(

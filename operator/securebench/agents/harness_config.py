@@ -19,15 +19,14 @@ from securebench.benchmark.pack.paths import PathError, author_path
 from securebench.benchmark.reading.shape import Shape
 from securebench.benchmark.resources import Component
 from securebench.core.errors import ConfigError, ConfigErrors
+from securebench.protocol.extraction import ExtractionMode
 
 NOP: Final = "nop"
 ORACLE: Final = "oracle"
 SHELL = ("sh", "-lc")
 LATEST: Final = "latest"
 """Alias for a CLI version that the administrator chooses."""
-STDOUT: Final = "stdout"
-GIT_DIFF: Final = "git_diff"
-EXTRACTIONS: Final = (STDOUT, GIT_DIFF)
+EXTRACTIONS: Final = (ExtractionMode.STDOUT, ExtractionMode.GIT_DIFF)
 """Extraction modes of a command on a repo_patch task; the first is the default (decision 0027)."""
 ORACLE_FOLDER = "/opt/securebench/oracle"
 """Mounted in an oracle's harness container; holds the task's reference answer as one file."""
@@ -96,7 +95,7 @@ class CommandHarness(HarnessConfig):
     type: str = "command"
     command: str | tuple[str, ...]
     artifact_path: str | None = None
-    extraction: str = STDOUT
+    extraction: str = ExtractionMode.STDOUT
 
     @property
     def argv(self) -> tuple[str, ...]:
@@ -110,7 +109,9 @@ class CommandHarness(HarnessConfig):
         not change.
         """
         command = self.command if isinstance(self.command, str) else list(self.command)
-        extraction = {} if self.extraction == STDOUT else {"extraction": self.extraction}
+        extraction = (
+            {} if self.extraction == ExtractionMode.STDOUT else {"extraction": self.extraction}
+        )
         return {
             **HarnessConfig.filled_config(self),
             "command": command,

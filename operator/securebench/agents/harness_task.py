@@ -7,12 +7,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from securebench.agents.harness_config import GIT_DIFF, CommandHarness
+from securebench.agents.harness_config import CommandHarness
 from securebench.benchmark.families.fields import is_positive
 from securebench.benchmark.families.registry import FAMILIES
 from securebench.benchmark.pack.environment import TIMEOUT_PROBLEM
 from securebench.core.errors import ConfigError
-from securebench.protocol.extraction import TEXT_FILE, Extraction
+from securebench.protocol.extraction import TEXT_FILE, Extraction, ExtractionMode
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -33,7 +33,7 @@ def extraction_for(family: str, harness: HarnessConfig) -> Extraction:
     """
     known = FAMILIES.get(family)
     if known is None:
-        return Extraction(mode="unsupported", kind="none", path=None)
+        return Extraction(mode=ExtractionMode.UNSUPPORTED, kind="none", path=None)
     kind = known.candidate_kind
     if isinstance(harness, CommandHarness):
         return _from_command(kind, harness)
@@ -43,20 +43,22 @@ def extraction_for(family: str, harness: HarnessConfig) -> Extraction:
 def _from_command(kind: CandidateKind, harness: CommandHarness) -> Extraction:
     if harness.artifact_path is not None:
         text_kind: CandidateKind = "text" if kind == "workspace" else kind
-        return Extraction(mode="file", kind=text_kind, path=harness.artifact_path)
+        return Extraction(mode=ExtractionMode.FILE, kind=text_kind, path=harness.artifact_path)
     if kind == "workspace":
-        return Extraction(mode="workspace", kind=kind, path=None)
-    if kind == "patch" and harness.extraction == GIT_DIFF:
-        return Extraction(mode="git_diff", kind=kind, path=None)
-    return Extraction(mode="stdout", kind=kind, path=None)
+        return Extraction(mode=ExtractionMode.WORKSPACE, kind=kind, path=None)
+    if kind == "patch" and harness.extraction == ExtractionMode.GIT_DIFF:
+        return Extraction(mode=ExtractionMode.GIT_DIFF, kind=kind, path=None)
+    return Extraction(mode=ExtractionMode.STDOUT, kind=kind, path=None)
 
 
 def _from_provider(kind: CandidateKind) -> Extraction:
     if kind == "workspace":
-        return Extraction(mode="workspace", kind=kind, path=None)
+        return Extraction(mode=ExtractionMode.WORKSPACE, kind=kind, path=None)
     if kind == "patch":
-        return Extraction(mode="git_diff", kind=kind, path=None)
-    return Extraction(mode="file", kind=kind, path=CODE_FILE if kind == "code" else TEXT_FILE)
+        return Extraction(mode=ExtractionMode.GIT_DIFF, kind=kind, path=None)
+    return Extraction(
+        mode=ExtractionMode.FILE, kind=kind, path=CODE_FILE if kind == "code" else TEXT_FILE
+    )
 
 
 _SOLVE: Final = (

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from rich.console import Console
 
-from securebench.agents.harness_config import GIT_DIFF, CommandHarness, HarnessConfig
+from securebench.agents.harness_config import CommandHarness, HarnessConfig
 from securebench.agents.registry import harness_config
 from securebench.audit.auditor import Means, RunPack, audit
 from securebench.audit.images.archive import catalogue
@@ -26,6 +26,7 @@ from securebench.core.clock import SystemClock, rfc3339
 from securebench.core.errors import SecureBenchError
 from securebench.core.names import logical_name
 from securebench.protocol.audit_result import AuditResult, PackAudit
+from securebench.protocol.extraction import ExtractionMode
 from securebench.run.api.models import MANIFEST_FILE, TASKS_FILE
 
 PLAIN_WIDTH = 160
@@ -112,7 +113,7 @@ def _harness_findings(
     return lint_harness(
         config.harness.env,
         artifact_path=command.artifact_path if command is not None else None,
-        takes_checkout=command is not None and command.extraction == GIT_DIFF,
+        takes_checkout=command is not None and command.extraction == ExtractionMode.GIT_DIFF,
         task_types={task.task_type for task in subject.tasks},
         path=str(config.source),
     )

@@ -7,24 +7,15 @@ table of methods by kind, and validation of every argument.
 from __future__ import annotations
 
 import copy
-import os
-import socket
-import ssl
 from collections import Counter
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import asynccontextmanager
 from http import HTTPStatus
-from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple, cast
 
 import aiohttp
 from kubernetes.aio.client import ApiClient, Configuration
-from kubernetes.aio.config import (
-    ConfigException,
-    list_kube_config_contexts,
-    load_incluster_config,
-    load_kube_config,
-)
 
+from securebench.cluster.kubeconfig import load_configuration
 from securebench.cluster.port import (
     AlreadyExists,
     Listing,
@@ -35,6 +26,7 @@ from securebench.cluster.port import (
     WatchExpired,
     metadata,
 )
+from securebench.cluster.troubles import connection_troubles
 from securebench.cluster.wire import (
     CORE,
     classify,
@@ -44,10 +36,9 @@ from securebench.cluster.wire import (
     split_lines,
     watch_event,
 )
-from securebench.core.errors import ConfigError, TransientClusterError
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, AsyncIterator, Iterable, Iterator, Mapping, Sequence
+    from collections.abc import AsyncGenerator, AsyncIterator, Iterable, Mapping, Sequence
 
 _PAGE_ITEMS = 500
 _REQUEST_TIMEOUT_SECONDS = 30.0
@@ -65,7 +56,6 @@ _JSON = "application/json"
 _ANY = "*/*"
 _SIGNING_KEYS = "/openid/v1/jwks"
 """Served only as ``application/jwk-set+json``; every service account may read it."""
-_KUBECONFIG = "KUBECONFIG"
 
 
 class _Request(NamedTuple):
@@ -76,6 +66,11 @@ class _Request(NamedTuple):
     content_type: str = _JSON
     accept: str = _JSON
     timeout_seconds: float = _REQUEST_TIMEOUT_SECONDS
+
+    @property
+    def said(self) -> str:
+        """Method and path, for messages."""
+        return f"{self.method} {self.path}"
 
 
 class _Answer(NamedTuple):
@@ -132,7 +127,7 @@ class ApiCluster:
         }
         request = _Request("GET", self._path(kind), query, timeout_seconds=_WATCH_CLIENT_SECONDS)
         self.requests["watch", kind] += 1
-        with _connection_errors(request):
+        with connection_troubles(request.said):
             response = await self._send(request, self._watches)
             try:
                 if response.status != HTTPStatus.OK:
@@ -220,7 +215,7 @@ class ApiCluster:
             "GET", request.path, query_params=list(query), auth_settings=["BearerToken"]
         )
         settings = self._api.configuration
-        with _connection_errors(request):
+        with connection_troubles(request.said):
             try:
                 socket = await self._session().ws_connect(
                     url,
@@ -267,7 +262,7 @@ class ApiCluster:
         return await self._answered(request)
 
     async def _answered(self, request: _Request) -> _Answer:
-        with _connection_errors(request):
+        with connection_troubles(request.said):
             response = await self._send(request, self._api)
             async with response:
                 body = await response.read()
@@ -315,7 +310,7 @@ async def connect(namespace: str, context: str | None = None) -> AsyncIterator[A
     Raises:
         ConfigError: There is no usable configuration.
     """
-    configuration = await _configuration(context)
+    configuration = await load_configuration(context)
     async with ApiClient(configuration) as api, ApiClient(_unbounded(configuration)) as watches:
         yield ApiCluster(api, namespace, watches)
 
@@ -325,62 +320,6 @@ def _unbounded(configuration: Configuration) -> Configuration:
     result = copy.copy(configuration)
     result.connection_pool_maxsize = _NO_LIMIT
     return result
-
-
-def context_name(context: str | None = None) -> str:
-    """Return the name of the context in use; empty inside a Pod."""
-    if context is not None:
-        return context
-    try:
-        _, active = list_kube_config_contexts(_kubeconfig())  # type: ignore[no-untyped-call]
-    except (ConfigException, ConfigError):
-        return ""
-    return str(active["name"])
-
-
-def default_namespace(context: str | None = None) -> str:
-    """Return the namespace of a context of the kubeconfig, or ``default``.
-
-    Raises:
-        ConfigError: There is no such context.
-    """
-    try:
-        contexts, active = list_kube_config_contexts(_kubeconfig())  # type: ignore[no-untyped-call]
-    except ConfigException as error:
-        raise ConfigError(f"the kubeconfig cannot be used: {error}") from error
-    for entry in [active] if context is None else contexts:
-        if context in (None, entry["name"]):
-            return str(entry["context"].get("namespace") or "default")
-    raise ConfigError(f"the kubeconfig has no context {context!r}")
-
-
-async def _configuration(context: str | None) -> Configuration:
-    configuration = Configuration()
-    if context is None and _KUBECONFIG not in os.environ:
-        try:
-            load_incluster_config(configuration)  # type: ignore[no-untyped-call]
-        except ConfigException:
-            pass
-        else:
-            return configuration
-    try:
-        await load_kube_config(  # type: ignore[no-untyped-call]
-            _kubeconfig(),
-            context=context,
-            client_configuration=configuration,
-            persist_config=False,
-        )
-    except ConfigException as error:
-        raise ConfigError(f"the kubeconfig cannot be used: {error}") from error
-    return configuration
-
-
-def _kubeconfig() -> str:
-    """Return the kubeconfig paths, joined as in KUBECONFIG; at least one of them exists."""
-    paths = os.environ.get(_KUBECONFIG) or "~/.kube/config"
-    if not any(Path(path).expanduser().is_file() for path in paths.split(os.pathsep) if path):
-        raise ConfigError(f"no cluster: not inside a Pod, and there is no kubeconfig at {paths}")
-    return paths
 
 
 def _delete_options(uid: str | None, grace_seconds: int | None) -> Raw:
@@ -394,40 +333,3 @@ def _delete_options(uid: str | None, grace_seconds: int | None) -> Raw:
     if grace_seconds is not None:
         options["gracePeriodSeconds"] = grace_seconds
     return options
-
-
-@contextmanager
-def _connection_errors(request: _Request) -> Iterator[None]:
-    """Turn connection errors into TransientClusterError."""
-    what = f"{request.method} {request.path}"
-    try:
-        yield
-    except TimeoutError as error:
-        raise TransientClusterError(f"no answer in time: {what}") from error
-    except (aiohttp.ClientError, OSError) as error:
-        problem = _connection_problem(error)
-        raise TransientClusterError(
-            f"no connection: {what}: {problem.message}", tls=problem.is_tls
-        ) from error
-
-
-class _ConnectionProblem(NamedTuple):
-    message: str
-    is_tls: bool
-
-
-def _connection_problem(error: Exception) -> _ConnectionProblem:
-    """Describe a connection error, without the addresses that the client tried."""
-    inner = error
-    if isinstance(error, aiohttp.ClientConnectorCertificateError):
-        inner = error.certificate_error
-    elif isinstance(error, aiohttp.ClientConnectorError):
-        inner = error.os_error
-    if isinstance(inner, ssl.SSLError):
-        message = getattr(inner, "verify_message", None) or inner.reason or type(inner).__name__
-        return _ConnectionProblem(str(message).lower().replace("_", " "), is_tls=True)
-    if isinstance(inner, socket.gaierror):
-        return _ConnectionProblem("its name cannot be resolved", is_tls=False)
-    if isinstance(inner, OSError) and inner.errno:
-        return _ConnectionProblem(os.strerror(inner.errno).lower(), is_tls=False)
-    return _ConnectionProblem(type(error).__name__, is_tls=False)

@@ -6,6 +6,7 @@ Reasons that one enumeration owns stay there: ``protocol.extraction.Problem`` an
 
 from __future__ import annotations
 
+from enum import StrEnum
 from typing import Final
 
 PRODUCER_TIMEOUT: Final = "producer_timeout"
@@ -45,5 +46,24 @@ POD_LOST: Final = "pod_lost"
 EVALUATOR_TAMPERED: Final = "evaluator_tampered"
 """The same checks passed although one was added that must fail."""
 
-PHASES_BEFORE_CHECKS: Final = frozenset({"queued", "producer", "candidate_extraction"})
+
+class FailurePhase(StrEnum):
+    """Where an attempt failed: values of ``failure_phase`` and names of phases of supervise.
+
+    A row's command may name further ones; a reader takes any text.
+    """
+
+    QUEUED = "queued"
+    PREFLIGHT = "preflight"
+    PRODUCER = "producer"
+    CANDIDATE_EXTRACTION = "candidate_extraction"
+    VERIFICATION = "verification"
+    CHECKER = "checker"
+    CHECKS = "checks"
+    TESTS = "tests"
+
+
+PHASES_BEFORE_CHECKS: Final = frozenset(
+    {FailurePhase.QUEUED, FailurePhase.PRODUCER, FailurePhase.CANDIDATE_EXTRACTION}
+)
 """Values of ``failure_phase`` of attempts whose candidate no verifier saw."""

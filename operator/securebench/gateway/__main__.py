@@ -22,17 +22,26 @@ from securebench.gateway.server.admission import Admission
 from securebench.gateway.server.context import RunGateway
 from securebench.gateway.server.registry import Launches
 from securebench.gateway.server.server import Handler, Server
-from securebench.protocol.gateway import CONFIG_FILE, KEYS_FILE, LAUNCHES, GatewayConfig, decode
+from securebench.protocol.gateway import (
+    CONFIG_FILE,
+    KEYS_FILE,
+    LAUNCHES,
+    READY_FILE,
+    GatewayConfig,
+    decode,
+)
 from securebench.protocol.sidecar import GATEWAY_PORT, Route
 
-READY = Path("/tmp/ready")  # noqa: S108 - private to the container; read by its readiness probe
 BACKLOG = 512
 
 logger = logging.getLogger(__name__)
 
 
 def main(
-    arguments: Sequence[str] | None = None, *, port: int = GATEWAY_PORT, ready: Path = READY
+    arguments: Sequence[str] | None = None,
+    *,
+    port: int = GATEWAY_PORT,
+    ready: Path = Path(READY_FILE),
 ) -> int:
     """Serve until SIGTERM; return 0 after an orderly shutdown, 1 if the gateway cannot run.
 

@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Literal
 
-ExtractionMode = Literal["stdout", "file", "git_diff", "workspace", "unsupported"]
 CandidateKind = Literal["text", "code", "patch", "workspace", "none"]
 
 TEXT_FILE = "candidate.txt"
@@ -17,6 +16,16 @@ CHANGED_FILE = "changed.json"
 """Of a verification: the list of really changed paths, when they are not the declared ones."""
 
 STREAMS = ("stdout", "stderr")
+
+
+class ExtractionMode(StrEnum):
+    """Where a candidate comes from (contract 13.1)."""
+
+    STDOUT = "stdout"
+    FILE = "file"
+    GIT_DIFF = "git_diff"
+    WORKSPACE = "workspace"
+    UNSUPPORTED = "unsupported"
 
 
 class Problem(StrEnum):

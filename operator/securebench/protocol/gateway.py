@@ -95,6 +95,9 @@ class GatewayConfig:
     authorities: str = ""
 
 
+READY_FILE: Final = "/tmp/ready"  # noqa: S108 - the container's own
+"""The gateway writes it when it listens; its probe looks for it."""
+
 LAUNCHES: Final = "launches"
 """Folder of the reports and logs, below the run's gateway folder."""
 

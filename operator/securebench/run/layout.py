@@ -72,8 +72,6 @@ GATEWAY_PROVIDER = "/work/provider"
 GATEWAY_KEY_FILE = "key"
 GATEWAY_AUTHORITIES = "/work/authorities"
 GATEWAY_AUTHORITIES_FILE = "ca.crt"
-GATEWAY_READY = TEMPORARY + "/ready"
-"""The gateway writes it when it listens."""
 
 LANE_PUBLIC = Lane.PUBLIC.value
 LANE_EVALUATION_INPUTS = Lane.EVALUATION_INPUTS.value

@@ -24,7 +24,6 @@ from securebench.controller.admission.pack_source import freeze
 from securebench.controller.loop import life
 from securebench.core.errors import PackError, SpecError
 from securebench.run.api.models import Pack, VolumePack
-from securebench.run.decide.network import NetworkState
 from securebench.run.decide.reconcile import Controls, Halt
 from support.build import inline, question, write_pack
 from support.operator_world import World
@@ -185,8 +184,8 @@ def test_a_341_twin_of_suspended_runs(tmp_path: Path) -> None:
         gate._is_in = True
 
     class Restless(life.RunLoop):
-        def _controls(self, network: NetworkState) -> Controls:
-            return replace(super()._controls(network), halt=Halt.NONE)
+        def _controls(self, now: float) -> Controls:
+            return replace(super()._controls(now), halt=Halt.NONE)
 
     with (
         mock.patch.object(life.Gate, "enter", enter),

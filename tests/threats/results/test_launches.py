@@ -7,10 +7,11 @@ import time
 
 import pytest
 
+from support.manifest_samples import policy_of
 from support.release import Raw
 from securebench.run.observe import stage
 from securebench.run.observe.pods import PodView, pod_view
-from securebench.run.plan.model import RunPolicy, VerifierKind
+from securebench.run.plan.model import VerifierKind
 from threats.honest import APP, TERMINAL, WRITE_ANSWER, assert_passed
 from threats.kit.arena import Arena
 from threats.kit.batch import Batch, Trial
@@ -90,7 +91,7 @@ def test_a_073_twin_of_a_pod(lost: Arena) -> None:
 
     assert passes_unless_it_failed(first)
     assert not passes_unless_it_failed(second)
-    seen = stage.launch_stage(view, VerifierKind.CHECK, view.created_at, RunPolicy(), 0)
+    seen = stage.launch_stage(view, VerifierKind.CHECK, view.created_at, policy_of(), 0)
     assert not isinstance(seen, stage.Ended)
 
 
@@ -160,7 +161,7 @@ def ended(arena: Arena, trial: Trial) -> PodView:
 
 def judged(view: PodView) -> stage.Stage:
     """Return the stage of an ended harness Pod."""
-    return stage.launch_stage(view, None, view.created_at, RunPolicy(), view.created_at + 60)
+    return stage.launch_stage(view, None, view.created_at, policy_of(), view.created_at + 60)
 
 
 @pytest.mark.trials(BROKEN["kill"])

@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import get_args
 
 from securebench.controller.exec.exec_io import RUN_FILES
+from securebench.controller.volume.journal import TYPES
 from securebench.run.observe.stage import Code
 from securebench.run.state.history import Entry
 
@@ -18,7 +19,8 @@ def first_cells(heading):
 
 
 def test_every_entry_of_a_journal_is_there():
-    assert first_cells("| type | says |") == {kind.__name__ for kind in get_args(Entry)}
+    assert first_cells("| type | says |") == set(TYPES)
+    assert set(TYPES.values()) == set(get_args(Entry))
 
 
 def test_every_exit_code_of_supervise_is_there():

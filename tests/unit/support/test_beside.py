@@ -10,9 +10,8 @@ from pathlib import Path
 import support.beside
 
 HOOKS = """\
-from support.beside import (
-    pytest_collection_modifyitems, pytest_pyfunc_call, pytest_runtestloop, pytest_sessionfinish
-)
+def pytest_configure(config):
+    config.pluginmanager.import_plugin("support.beside")
 """
 STORIES = """\
 import threading

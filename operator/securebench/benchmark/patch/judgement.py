@@ -17,6 +17,7 @@ from securebench.benchmark.patch.sections import (
     changed_paths,
     unique_paths,
 )
+from securebench.core.reasons import FailurePhase
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
@@ -24,7 +25,6 @@ if TYPE_CHECKING:
     from securebench.benchmark.patch.candidate_policy import CandidatePolicy, PathDecision
     from securebench.benchmark.patch.sections import Section
 
-CANDIDATE_EXTRACTION = "candidate_extraction"
 CANDIDATE_PATCH = "candidate_patch"
 CANDIDATE_POLICY = "candidate_policy"
 """Phases of contract 14.5.1 and 15.1."""
@@ -54,7 +54,7 @@ class PatchProblem(Enum):
     def phase(self) -> str:
         """Return the phase of contract 14.5.1 in which it is found."""
         phases = {
-            PatchProblem.TOO_LARGE: CANDIDATE_EXTRACTION,
+            PatchProblem.TOO_LARGE: FailurePhase.CANDIDATE_EXTRACTION,
             PatchProblem.EMPTY: CANDIDATE_PATCH,
         }
         return phases.get(self, CANDIDATE_POLICY)

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from securebench.benchmark.scorers.result import VerificationResult, VerifierConfigurationError
+from securebench.core.reasons import FailurePhase
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -16,7 +17,6 @@ CAPABILITIES: Mapping[str, str] = {"chroot": "SYS_CHROOT"}
 KNOWN_COMMANDS: tuple[str, ...] = tuple(sorted(CAPABILITIES))
 
 FAILURE_REASON = "verifier_dangerous_command_denied"
-FAILURE_PHASE = "checker"
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,6 +96,6 @@ def denial_result(
             "tester_disallow_dangerous_commands": policy.disallow_dangerous_commands,
             "tester_denied_commands": list(policy.deny_commands),
             "exit_code": None,
-            "phase": FAILURE_PHASE,
+            "phase": FailurePhase.CHECKER,
         },
     )

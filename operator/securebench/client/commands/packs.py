@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from securebench.agents.harness_config import GIT_DIFF, CommandHarness, HarnessConfig
+from securebench.agents.harness_config import CommandHarness, HarnessConfig
 from securebench.agents.registry import harness_config
 from securebench.benchmark.files.bundle import files_receipt
 from securebench.benchmark.files.load import CheckedPack, check_pack
@@ -24,6 +24,7 @@ from securebench.client.volume.link import LOCAL_LIMITS
 from securebench.client.watch.follow import pack_path, run_state
 from securebench.cluster.port import ObjectKind
 from securebench.core.errors import ConfigErrors, InvalidInputError
+from securebench.protocol.extraction import ExtractionMode
 
 
 @dataclass(frozen=True, slots=True)
@@ -187,7 +188,7 @@ def _findings(source: _Source) -> list[LintFinding]:
         findings += lint_harness(
             source.config.harness.env,
             artifact_path=command.artifact_path if command is not None else None,
-            takes_checkout=command is not None and command.extraction == GIT_DIFF,
+            takes_checkout=command is not None and command.extraction == ExtractionMode.GIT_DIFF,
             task_types={task.task_type for _, task in checked.tasks},
             path=str(source.config.source),
         )

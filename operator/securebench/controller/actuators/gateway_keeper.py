@@ -13,8 +13,8 @@ from dataclasses import replace
 
 from securebench.cluster.port import Forbidden, ObjectKind, Raw
 from securebench.controller.actuators.gateway_rules import gateway_rules
+from securebench.controller.actuators.informers import PodInformer, ServiceInformer
 from securebench.controller.actuators.launches import Launcher, create_or_find
-from securebench.controller.actuators.pod_mirror import PodMirror, ServiceMirror
 from securebench.controller.runtime.context import Context
 from securebench.controller.runtime.wake import Wake
 from securebench.controller.volume.store import RunStore
@@ -51,7 +51,7 @@ class GatewayKeeper:
         plan: The run; it has an egress plan.
         store: Its folder.
         launcher: Creates and deletes its Pods.
-        mirror: Shows its Pods.
+        informer: Shows its Pods.
     """
 
     def __init__(
@@ -60,7 +60,7 @@ class GatewayKeeper:
         plan: RunPlan,
         store: RunStore,
         launcher: Launcher,
-        mirror: PodMirror,
+        informer: PodInformer,
     ) -> None:
         self._cluster = context.cluster
         self._clock = context.clock
@@ -71,16 +71,15 @@ class GatewayKeeper:
         self._name = gateway_name(self._uid)
         self._store = store
         self._launcher = launcher
-        self._pods = mirror
-        self._services = ServiceMirror(
+        self._pods = informer
+        self._services = ServiceInformer(
             context.cluster,
             f"{RUN_UID_LABEL}={self._uid}",
             context.clock,
             context.settings.relist_seconds,
-            mirror.changed,
+            informer.changed,
         )
         self._known = GatewayMemory()
-        self._wake_at: float | None = 0.0
         self._keys = b""
 
     @property
@@ -102,11 +101,6 @@ class GatewayKeeper:
         """
         return max((view.created_at for view in self._views().values()), default=0.0)
 
-    @property
-    def wake_at(self) -> float | None:
-        """When to look again without an event, or None; it is later than the last pass."""
-        return self._wake_at
-
     def check(self) -> None:
         """Raise what ended the watch of the Service, if it has ended."""
         self._services.check()
@@ -127,7 +121,7 @@ class GatewayKeeper:
         Raises:
             OSError: The volume did not do what was asked.
         """
-        self._known, self._wake_at = step.memory, step.wake_at
+        self._known = step.memory
         try:
             await self._do(step)
             if step.start or step.needs_service:
@@ -137,9 +131,11 @@ class GatewayKeeper:
         except TransientClusterError as error:
             self._launcher.accept(self._name)
             self._known = held_up(self._known, error.reason, self._clock.now())
-            self._wake_at = self._known.next_at
         except PermanentClusterError as error:
-            self._known, self._wake_at = refused(self._known, error.reason), None
+            self._known = refused(self._known, error.reason)
+        if self._known != step.memory:
+            # What was learnt meanwhile says when to look again, and what the status says.
+            self._pods.changed()
 
     def _wait_for_rights(self, error: Forbidden) -> None:
         found = self._launcher.refuse(self._name, f"gateway {self._name}", error)
@@ -148,7 +144,6 @@ class GatewayKeeper:
         else:
             now = self._clock.now()
             self._known = held_up(self._known, found.message, now, found.again_at)
-        self._wake_at = found.again_at
 
     async def close(self, wake: Wake) -> None:
         """Delete Pods and Service; the policies go with the run.
@@ -156,7 +151,7 @@ class GatewayKeeper:
         Returns when the gateway has written its last lines down, or ``END_SECONDS`` later.
 
         Args:
-            wake: Set when the mirror shows something new.
+            wake: Set when the informer shows something new.
 
         Raises:
             ClusterError: The API server did not answer.
@@ -249,9 +244,7 @@ class GatewayKeeper:
 
     def _look_at_keys(self, seconds: float) -> None:
         """Look at the signing keys again in so many seconds."""
-        at = self._clock.now() + seconds
-        self._known = replace(self._known, keys_at=at)
-        self._wake_at = at if self._known.down_since is None else self._wake_at
+        self._known = replace(self._known, keys_at=self._clock.now() + seconds)
 
     def _write(self, name: str, content: bytes) -> None:
         folder = self._store.gateway_folder

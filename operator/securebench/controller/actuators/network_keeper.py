@@ -7,8 +7,8 @@ from functools import partial
 
 from securebench.cluster.port import Raw
 from securebench.controller.actuators.gateway_keeper import GatewayKeeper
+from securebench.controller.actuators.informers import PodInformer, Watched
 from securebench.controller.actuators.launches import Launcher
-from securebench.controller.actuators.pod_mirror import PodMirror, Watched
 from securebench.controller.actuators.policy_keeper import PolicyKeeper
 from securebench.controller.runtime.context import Context
 from securebench.controller.runtime.desired_state import DesiredState
@@ -23,7 +23,7 @@ from securebench.run.decide.reconcile import Deletion
 from securebench.run.layout import probe_name
 from securebench.run.plan.model import Role, RunPlan
 from securebench.run.pods.canary import canary_pod, control_pod
-from securebench.run.state.history import Isolated
+from securebench.run.state.history import IsolationResult
 
 
 class NetworkKeeper:
@@ -34,7 +34,7 @@ class NetworkKeeper:
         prepared: The run.
         desired: What the user wants now.
         launcher: Creates and deletes Pods and policies in the background.
-        mirror: Shows the run's Pods.
+        informer: Shows the run's Pods.
     """
 
     def __init__(
@@ -43,21 +43,20 @@ class NetworkKeeper:
         prepared: PreparedRun,
         desired: DesiredState,
         launcher: Launcher,
-        mirror: PodMirror,
+        informer: PodInformer,
     ) -> None:
         self._context = context
         self._plan = prepared.plan
         self._desired = desired
         self._launcher = launcher
-        self._mirror = mirror
-        self._policies = PolicyKeeper(context, prepared.plan, launcher, mirror.changed)
+        self._informer = informer
+        self._policies = PolicyKeeper(context, prepared.plan, launcher, informer.changed)
         self._gateway = (
-            GatewayKeeper(context, prepared.plan, prepared.store, launcher, mirror)
+            GatewayKeeper(context, prepared.plan, prepared.store, launcher, informer)
             if prepared.plan.egress is not None
             else None
         )
         self._canary = CanaryMemory()
-        self.wake_at: tuple[float | None, ...] = ()
 
     def watched(self) -> Iterator[Watched]:
         """Yield what is watched in the background."""
@@ -65,7 +64,7 @@ class NetworkKeeper:
         if self._gateway is not None:
             yield self._gateway
 
-    def seen(self, found: Isolated | None) -> NetworkState:
+    def seen(self, found: IsolationResult | None) -> NetworkState:
         """Return what is seen and remembered.
 
         Args:
@@ -83,7 +82,7 @@ class NetworkKeeper:
             held=self._launcher.state.held,
         )
 
-    def plan_as_found(self, found: Isolated | None) -> RunPlan:
+    def plan_as_found(self, found: IsolationResult | None) -> RunPlan:
         """Return the plan with what only the cluster could tell."""
         address = self._gateway.address if self._gateway is not None else ""
         limit = self._context.settings.launch.process_limit
@@ -100,27 +99,24 @@ class NetworkKeeper:
         Raises:
             OSError: The volume did not do what was asked.
         """
-        self.wake_at = ()
         for repair in step.repairs:
             self._policies.repair(repair)
         if self._gateway is not None and step.gateway is not None:
             await self._gateway.carry_out(step.gateway)
-            self.wake_at += (self._gateway.wake_at,)
         if step.canary is None:
             return
         self._canary = step.canary.memory
-        self.wake_at += (step.canary.wake_at,)
         for view in step.canary.delete:
             self._launcher.delete(Deletion(view.name, view.uid, at_once=True))
         for probe in step.canary.start:
             name = probe_name(self._plan.identity.uid, probe.role, probe.number)
-            self._launcher.create_named(name, partial(self._manifest, probe), self._mirror.saw)
+            self._launcher.create_named(name, partial(self._manifest, probe), self._informer.saw)
 
     async def close(self, wake: Wake) -> None:
         """Take the gateway away; the policies go with the run.
 
         Args:
-            wake: Set when the mirror shows something new.
+            wake: Set when the informer shows something new.
 
         Raises:
             ClusterError: The API server did not answer.

@@ -8,8 +8,8 @@ from collections.abc import AsyncIterator, Callable
 from functools import partial
 
 from securebench.cluster.port import AlreadyExists, ObjectKind, Raw
+from securebench.controller.actuators.informers import PolicyInformer
 from securebench.controller.actuators.launches import Launcher, find_own, object_name
-from securebench.controller.actuators.pod_mirror import PolicyMirror
 from securebench.controller.runtime.context import Context
 from securebench.core.names import RUN_UID_LABEL
 from securebench.run.decide.policies import PoliciesSeen, Repair
@@ -42,7 +42,7 @@ class PolicyKeeper:
         self._cluster = context.cluster
         self._uid = plan.identity.uid
         self._launcher = launcher
-        self._mirror = PolicyMirror(
+        self._informer = PolicyInformer(
             context.cluster,
             f"{RUN_UID_LABEL}={self._uid}",
             context.clock,
@@ -52,7 +52,7 @@ class PolicyKeeper:
 
     def seen(self) -> PoliciesSeen:
         """Return what is known of them."""
-        return PoliciesSeen(self._wanted, self._mirror.objects, self._stored)
+        return PoliciesSeen(self._wanted, self._informer.objects, self._stored)
 
     def repair(self, repair: Repair) -> None:
         """Begin to make one that is missing or was edited."""
@@ -66,7 +66,7 @@ class PolicyKeeper:
 
     def check(self) -> None:
         """Raise what ended the watch, if it has ended."""
-        self._mirror.check()
+        self._informer.check()
 
     @contextlib.asynccontextmanager
     async def following(self) -> AsyncIterator[None]:
@@ -75,7 +75,7 @@ class PolicyKeeper:
         Raises:
             ClusterError: The API server did not answer the list.
         """
-        async with self._mirror.following():
+        async with self._informer.following():
             yield
 
     async def _make(self, name: str) -> None:
@@ -84,10 +84,10 @@ class PolicyKeeper:
             made = await self._cluster.create(ObjectKind.NETWORK_POLICY, manifest)
         except AlreadyExists:
             found = await find_own(self._cluster, ObjectKind.NETWORK_POLICY, name, self._uid)
-            self._mirror.saw(found)
+            self._informer.saw(found)
             return
         self._stored[name] = object_view(made).spec
-        self._mirror.saw(made)
+        self._informer.saw(made)
 
     async def _make_again(self, repair: Repair) -> None:
         """Replace one that was edited; another one of its name stays."""
@@ -95,5 +95,5 @@ class PolicyKeeper:
         await self._cluster.delete(
             ObjectKind.NETWORK_POLICY, repair.name, uid=repair.edited_uid, grace_seconds=None
         )
-        self._mirror.removed(repair.name, repair.edited_uid)
+        self._informer.removed(repair.name, repair.edited_uid)
         await self._make(repair.name)

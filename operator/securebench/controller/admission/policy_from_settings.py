@@ -9,6 +9,7 @@ from securebench.controller.settings.overlays import Overlay
 from securebench.controller.settings.parts import AccessMode, PodTemplateRules, TolerationRule
 from securebench.controller.settings.settings import Settings
 from securebench.core.errors import ConfigErrors, SpecError
+from securebench.run.api.field_types import LaneRetention
 from securebench.run.api.models import BenchmarkRunSpec, Toleration
 from securebench.run.plan.build import Overlays
 from securebench.run.plan.model import PodPolicy, PodUserNamespaces, RunPolicy, TaskLimits
@@ -87,8 +88,8 @@ def run_policy(spec: BenchmarkRunSpec, settings: Settings) -> RunPolicy:
         backoff_seconds=launch.retry_backoff_seconds,
         backoff_limit_seconds=launch.retry_backoff_max_seconds,
         lost_after_seconds=launch.lost_margin_seconds,
-        keep_pods=spec.retention.pods.value,
-        keep_lanes=spec.retention.lanes.value == "Keep",
+        keep_pods=spec.retention.pods,
+        keep_lanes=spec.retention.lanes is LaneRetention.KEEP,
     )
 
 

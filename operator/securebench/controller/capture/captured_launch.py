@@ -28,7 +28,14 @@ from securebench.core.reasons import (
 )
 from securebench.protocol.extraction import TEXT_FILE
 from securebench.run.decide.machine import Capture
-from securebench.run.layout import CANDIDATE_NAME, CONTROL_CHECK
+from securebench.run.layout import (
+    CANDIDATE_NAME,
+    CONTROL_CHECK,
+    COURIER,
+    HARNESS,
+    VERIFICATION_NAME,
+    VERIFIER,
+)
 from securebench.run.observe.pods import PodView
 from securebench.run.observe.stage import MAIN, Code, memory_kills
 from securebench.run.observe.termination import (
@@ -106,7 +113,7 @@ def _production(store: RunStore, task: TaskPlan, job: Capture) -> HarnessResult:
     candidate, stdout, stderr = _sealed(store, task, job)
     return HarnessResult(
         launch=job.launch.launch,
-        command=_report(job.view, "harness", job.ended.code),
+        command=_report(job.view, HARNESS, job.ended.code),
         candidate=candidate,
         facts=_facts(job.view),
         stdout=stdout,
@@ -119,7 +126,7 @@ def _production(store: RunStore, task: TaskPlan, job: Capture) -> HarnessResult:
 def _sealed(
     store: RunStore, task: TaskPlan, job: Capture
 ) -> tuple[SealedCandidate | None, StreamInfo, StreamInfo]:
-    message = _message(job.view, "courier")
+    message = _message(job.view, COURIER)
     if job.ended.problem and not message:
         return None, StreamInfo(), StreamInfo()
     candidate, stdout, stderr = sealed_candidate(message, job.launch.launch)
@@ -158,7 +165,7 @@ def _verification(store: RunStore, task: TaskPlan, job: Capture) -> VerifierResu
 
 def _text_verification(base: VerifierResult, view: PodView) -> VerifierResult:
     try:
-        passed, metadata = text_verdict(_message(view, "verifier"))
+        passed, metadata = text_verdict(_message(view, VERIFIER))
     except BadMessageError as error:
         reason = f"the text verifier gave no readable verdict: {error}"
         return replace(base, problem=VERIFIER_ERROR, message=reason)
@@ -169,7 +176,7 @@ def _check_verification(
     store: RunStore, task: TaskPlan, base: VerifierResult, job: Capture
 ) -> VerifierResult:
     report = _report(job.view, _checking(job.view, task.verifier), job.ended.code)
-    stdout, stderr = collected_streams(_message(job.view, "courier"))
+    stdout, stderr = collected_streams(_message(job.view, COURIER))
     known = replace(base, command=report, stdout=stdout, stderr=stderr)
     if job.ended.code in {Code.DONE, Code.FAILED, Code.TIMED_OUT}:
         return replace(known, passed=job.ended.code == Code.DONE)
@@ -177,7 +184,7 @@ def _check_verification(
         reason = f"{report.phase}: {report.error or f'exit code {report.exit_code}'}"
         return replace(known, problem=VERIFIER_CONFIGURATION, message=reason)
     if task.check is not None and task.check.patch is not None:
-        folder = store.launch_folder(job.launch) / "verification"
+        folder = store.launch_folder(job.launch) / VERIFICATION_NAME
         return failed_step(task.check.patch, known, job.ended.code, folder)
     reason = f"the check's preparation failed: {report.error or report.phase}"
     return replace(known, problem=VERIFIER_ERROR, message=reason)
@@ -198,7 +205,7 @@ def _report(view: PodView, container: str, code: int) -> CommandReport:
 
 
 def _facts(view: PodView) -> PodFacts:
-    return replace(view.facts, kernel=kernel_release(_message(view, "courier")))
+    return replace(view.facts, kernel=kernel_release(_message(view, COURIER)))
 
 
 def _message(view: PodView, container: str) -> str:

@@ -14,13 +14,12 @@ from securebench.benchmark.families.verification import PatchPlan
 from securebench.benchmark.patch.judgement import PatchJudgement, judge_changes, listed
 from securebench.controller.volume.store import bytes_digest
 from securebench.core.errors import DigestMismatchError
-from securebench.core.reasons import EVALUATOR_TAMPERED, VERIFIER_ERROR
+from securebench.core.reasons import EVALUATOR_TAMPERED, VERIFIER_ERROR, FailurePhase
 from securebench.files.durable import replace_file
 from securebench.protocol.extraction import CHANGED_FILE, TEXT_FILE
 from securebench.run.observe.patch_steps import STEP_OF_CODE, PatchStep
 from securebench.run.observe.stage import Code
 from securebench.run.pods.verify.repository_check import APPLIED, DECLARED
-from securebench.run.records.patch_metadata import CHECKS
 from securebench.run.state.attempts import Outcome, SealedPatch, VerifierResult
 
 TAMPERED_WORDS = "the checks succeeded although a test was added that must fail"
@@ -67,7 +66,7 @@ def failed_step(plan: PatchPlan, base: VerifierResult, code: int, folder: Path) 
             base,
             problem=EVALUATOR_TAMPERED,
             outcome=Outcome.SCORED.value,
-            phase=CHECKS,
+            phase=FailurePhase.CHECKS,
             message=TAMPERED_WORDS,
         )
     step = STEP_OF_CODE.get(code)

@@ -27,7 +27,7 @@ RECORD_BYTES: Final = 32 << 20
 """Memory for one record without a patch: four times four streams and a text of 1 MiB each."""
 
 TIMES: Final = 4
-"""Memory for reading a patch or the line of a record, in sizes of it."""
+"""Memory for reading a patch, in sizes of it."""
 
 Job = TypeVar("Job", Capture, Finish)
 
@@ -77,11 +77,6 @@ class Reader:
         per_job = RECORD_BYTES // max(len(texts), 1)
         for group in self._groups(texts, per_job, len(texts), patches_at_once=len(texts)):
             await self._budget.held(group.need_bytes, partial(self._finish, group))
-
-    async def seal(self, reason: str, message: str) -> None:
-        """End the run; what is published of its records is read from them, one at a time."""
-        need_bytes = TIMES * self._plan.limits.record_bytes
-        await self._budget.held(need_bytes, partial(self._ledger.seal, reason, message))
 
     async def _capture(self, group: _Group[Capture], take: Callable[[Capture], Captured]) -> None:
         await self._begin(group)

@@ -1,52 +1,31 @@
-"""The life of one run: observe, decide, write ahead, act, publish, sleep."""
+"""The life of one run: observe, decide, journal, act, publish, and one wait."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
-import logging
-from collections.abc import AsyncIterator, Iterator, Sequence
+from collections.abc import AsyncIterator, Iterator
 from dataclasses import replace
-from functools import partial
 
-from securebench.cluster.port import Raw
-from securebench.controller.actuators.lanes import LaneKeeper
+from securebench.controller.actuators.informers import PodInformer, Watched
 from securebench.controller.actuators.launches import Launcher
 from securebench.controller.actuators.network_keeper import NetworkKeeper
-from securebench.controller.actuators.pod_mirror import PodMirror, Watched
-from securebench.controller.capture.captured_launch import Captured, capture
-from securebench.controller.capture.reading import Reader
-from securebench.controller.capture.secret_scrubbing import exposed_values
-from securebench.controller.capture.secret_values import SecretValues
-from securebench.controller.reporting.obstacles import (
-    Obstacle,
-    network_obstacle,
-    pods_obstacle,
-)
+from securebench.controller.loop.attempt_keeper import AttemptKeeper
 from securebench.controller.reporting.publish import Publisher
 from securebench.controller.runtime.context import Context
 from securebench.controller.runtime.desired_state import DesiredState
 from securebench.controller.runtime.prepared_run import PreparedRun
+from securebench.controller.runtime.results_export import ResultsExport
 from securebench.controller.runtime.run_ledger import RunLedger
 from securebench.controller.runtime.wake import Wake
 from securebench.controller.volume.egress_log import merge_logs
-from securebench.controller.volume.launch_report import with_usage
 from securebench.core.names import RUN_UID_LABEL
 from securebench.run.api.conditions import Reason
-from securebench.run.decide.machine import Capture
-from securebench.run.decide.network import NetworkState
+from securebench.run.decide.obstacles import WritesSeen
 from securebench.run.decide.reconcile import Controls, Halt, ObservedState, RunDecision, reconcile
-from securebench.run.decide.verdict import RunOutcome
-from securebench.run.plan.model import AttemptKey, LaunchKey, Role, RunPlan
-from securebench.run.pods.harness import harness_pod
-from securebench.run.pods.verify.verifier import verifier_pod
-from securebench.run.state.attempts import Finish, Lost
-from securebench.run.state.history import LaunchBegun, LaunchLost, open_attempts
-
-logger = logging.getLogger(__name__)
-
-FINISH_BATCH = 100
-"""Records written in one pass; a cancelled run of thousands goes on publishing meanwhile."""
+from securebench.run.decide.verdict import EndReason
+from securebench.run.plan.model import RunPlan
+from securebench.run.state.history import LaunchBegun, LaunchLost
 
 
 class RunLoop:
@@ -68,30 +47,29 @@ class RunLoop:
         desired: DesiredState,
         publisher: Publisher,
     ) -> None:
-        self._context = context
-        self._prepared = prepared
+        self._clock = context.clock
+        self._max_unschedulable = context.settings.creation.max_unschedulable
+        self._store = prepared.store
+        self._unreadable = prepared.unreadable
         self._plan: RunPlan = prepared.plan
         self._ledger = ledger
         self._desired = desired
         self._publisher = publisher
-        self._lanes = LaneKeeper(
-            prepared.store,
-            prepared.pack.manifest.parent,
-            prepared.plan.harness.task_file,
-            prepared.answers,
-        )
-        self._reader = Reader(context.reading, prepared.plan, ledger, context.clock)
+        self._results = ResultsExport(context, prepared, ledger)
         self._wake = Wake(context.clock)
-        self._wakes_at: tuple[float | None, ...] = ()
-        settings, uid = context.settings, prepared.plan.identity.uid
-        selector = f"{RUN_UID_LABEL}={uid}"
-        self._mirror = PodMirror(
-            context.cluster, selector, context.clock, settings.relist_seconds, self._wake.set
+        uid, relist_seconds = prepared.plan.identity.uid, context.settings.relist_seconds
+        self._informer = PodInformer(
+            context.cluster,
+            f"{RUN_UID_LABEL}={uid}",
+            context.clock,
+            relist_seconds,
+            self._wake.set,
         )
         self._launcher = Launcher(context, uid, self._wake.set)
-        self._network = NetworkKeeper(context, prepared, desired, self._launcher, self._mirror)
-        self._is_calm = False
-        self._exposed = SecretValues()
+        self._network = NetworkKeeper(context, prepared, desired, self._launcher, self._informer)
+        self._attempts = AttemptKeeper(
+            context, prepared, ledger, self._launcher, self._informer, self._network
+        )
         desired.on_change = self._wake.set
 
     async def run(self) -> bool:
@@ -106,28 +84,28 @@ class RunLoop:
             ClusterError: The API server did not answer where an answer is needed.
         """
         async with self._following():
-            if self._ledger.history.ended is None and not await self._work():
-                await self._publisher.parked(self._ledger, self._plan)
+            ended = self._ledger.history.ended
+            end = EndReason(Reason(ended.reason), ended.message) if ended else await self._work()
+            if end is None:
+                await self._results.export(at_once=True)
+                await self._publisher.parked(
+                    self._plan, self._ledger.history, self._results.exported
+                )
                 return False
-            await self._end()
+            await self._end(end)
             return True
 
-    async def _work(self) -> bool:
-        """Do what there is to do; return whether the run may be ended."""
-        is_over = False
-        await self._take_up()
-        while not (is_over := await self.step()) and not self._is_parked():
-            await self._sleep()
-        if is_over:
-            await self._sweep()
+    async def _work(self) -> EndReason | None:
+        """Do what there is to do; return how the run has to be ended, None to leave it parked."""
+        await self._attempts.take_up()
+        while not ((decision := await self.step()).end or decision.is_parked):
+            await self._wake.wait(
+                [decision.wake_at, self._publisher.due_at(), self._results.due_at()]
+            )
+        if decision.end is not None:
+            await self._attempts.sweep()
         await self._network.close(self._wake)
-        return is_over
-
-    def _is_parked(self) -> bool:
-        """Whether the run is suspended and nothing of it is under way."""
-        is_idle = not any(each.live for each in self._ledger.history.attempts.values())
-        is_resting = is_idle and self._controls(self._seen_network()).halt is Halt.SUSPENDED
-        return is_resting and self._is_calm and self._launcher.is_idle
+        return decision.end
 
     @contextlib.asynccontextmanager
     async def _following(self) -> AsyncIterator[None]:
@@ -138,33 +116,19 @@ class RunLoop:
             yield
 
     def _watched(self) -> Iterator[Watched]:
-        yield self._mirror
+        yield self._informer
         yield from self._network.watched()
 
-    async def _take_up(self) -> None:
-        """Learn what a process has to know before it begins or goes on with launches."""
-        if not open_attempts(self._ledger.history.attempts):
-            return
-        for history in self._ledger.history.attempts.values():
-            if history.live is not None:
-                self._launcher.mark_pending(history.live)
-        self._exposed = await exposed_values(self._context.cluster, self._plan.harness)
-
-    async def step(self) -> bool:
-        """Do one round.
-
-        Returns:
-            Whether the run is complete.
-        """
-        self._observe()
-        network = self._seen_network()
-        decision = reconcile(self._observed(network), self._controls(network))
-        await self._write_ahead(decision)
+    async def step(self) -> RunDecision:
+        """Do one round."""
+        observed = self._observe()
+        decision = reconcile(observed, self._controls(observed.now))
+        await self._journal(decision)
         await self._act(decision)
         await self._publish(decision)
-        return decision.is_complete and self._launcher.is_idle
+        return decision
 
-    def _observe(self) -> None:
+    def _observe(self) -> ObservedState:
         """Take in what was done and seen in the background."""
         self._wake.clear()
         for part in self._watched():
@@ -172,41 +136,35 @@ class RunLoop:
         failure = self._launcher.failure()
         if failure is not None:
             raise failure
-        self._launcher.acknowledge(self._mirror.pods, self._mirror.vanished)
-
-    def _observed(self, network: NetworkState) -> ObservedState:
+        pods, vanished, state = self._informer.pods, self._informer.vanished, self._launcher.state
+        self._launcher.acknowledge(pods, vanished)
         return ObservedState(
             plan=self._plan,
             history=self._ledger.history.attempts,
-            network=network,
-            pods=self._mirror.pods,
-            pending=self._launcher.state.pending,
-            vanished=self._mirror.vanished,
-            now=self._context.clock.now(),
+            network=self._network.seen(self._ledger.history.isolation),
+            pods=pods,
+            pending=state.pending,
+            vanished=vanished,
+            now=self._clock.now(),
+            writes=WritesSeen(
+                refusal=state.refusal,
+                trouble=state.trouble,
+                quota=state.quota,
+                forbidden=state.forbidden,
+                retry_at=self._launcher.retry_at(),
+                is_idle=self._launcher.is_idle,
+            ),
+            unreadable=self._unreadable,
         )
 
-    def _seen_network(self) -> NetworkState:
-        return self._network.seen(self._ledger.history.isolation)
+    def _controls(self, now: float) -> Controls:
+        controls = self._desired.controls(self._ledger.history.started_at, now)
+        return replace(controls, max_unschedulable=self._max_unschedulable)
 
-    def _controls(self, network: NetworkState) -> Controls:
-        controls = self._desired.controls(
-            self._ledger.history.started_at, self._context.clock.now()
-        )
-        failure = network.gateway_known.failure
-        refusal = network.not_proven or self._launcher.state.refusal or failure
-        refusal = self._prepared.unreadable or refusal
-        if refusal and controls.halt is not Halt.STOPPED:
-            return replace(controls, halt=Halt.STOPPED, halt_message=refusal)
-        return replace(
-            controls, max_unschedulable=self._context.settings.creation.max_unschedulable
-        )
-
-    async def _write_ahead(self, decision: RunDecision) -> None:
-        now, found = self._context.clock.now(), decision.network.found
-        lost: Sequence[Lost] = decision.lost
-        if lost and self._plan.egress is not None:
-            attempts, uid = self._ledger.history.attempts, self._plan.identity.uid
-            lost = await asyncio.to_thread(with_usage, self._prepared.store, uid, attempts, lost)
+    async def _journal(self, decision: RunDecision) -> None:
+        """Write ahead what the next lines do."""
+        now, found = self._clock.now(), decision.network.found
+        lost = await self._attempts.with_usage(decision.lost)
         await self._ledger.write(
             [
                 *([found] if found is not None else []),
@@ -217,111 +175,20 @@ class RunLoop:
 
     async def _act(self, decision: RunDecision) -> None:
         await self._network.carry_out(decision.network)
-        await self._capture(decision.captures)
-        await self._finish(decision.finishes)
-        for launch in (*decision.begin, *decision.repeat):
-            self._launcher.create(launch, partial(self._manifest, launch), self._mirror.saw)
-        for deletion in decision.deletions:
-            self._launcher.delete(deletion)
+        await self._attempts.carry_out(decision)
 
     async def _publish(self, decision: RunDecision) -> None:
         await self._publisher.lost(decision.lost)
-        seen = self._seen_network()
-        obstacle = self._obstacle(seen)
-        is_stopping = self._controls(seen).halt is not Halt.NONE
-        if obstacle is not None or is_stopping or self._ledger.history.isolation is not None:
-            await self._publisher.progress(self._ledger, self._plan, obstacle)
-        words_at = obstacle.changes_at if obstacle is not None else None
-        self._wakes_at = (decision.wake_at, words_at, *self._network.wake_at)
-        network = decision.network
-        is_news = bool(decision.captures or decision.finishes or decision.lost or network.found)
-        self._is_calm = not (is_news or decision.deletions)
-        if is_news:
+        history, obstacle = self._ledger.history, decision.obstacle
+        is_told = obstacle is not None or decision.halt is not Halt.NONE
+        if is_told or history.isolation is not None:
+            await self._results.export()
+            await self._publisher.progress(self._plan, history, self._results.exported, obstacle)
+        if decision.is_news:
             self._wake.set()
 
-    async def _sweep(self) -> None:
-        """Leave nothing behind that an unfortunate end of a process or a call may have left."""
-        await self._mirror.list()
-        await self._launcher.sweep(self._mirror.pods.values())
-        if not self._plan.policy.keep_lanes:
-            for task in self._plan.tasks:
-                await self._lanes.remove(task)
-
-    async def _capture(self, captures: Sequence[Capture]) -> None:
-        store, now = self._prepared.store, self._context.clock.now()
-        since = self._network.gateway_since
-        take = partial(capture, gateway_since=since, exposed=self._exposed)
-
-        def read(job: Capture) -> Captured:
-            return take(store, self._plan.tasks[job.launch.task], job, now)
-
-        await self._reader.capture(captures, read)
-
-    async def _finish(self, finishes: Sequence[Finish]) -> None:
-        batch = finishes[:FINISH_BATCH]
-        await self._reader.finish(batch)
-        for task in {finish.key.task for finish in batch}:
-            await self._tidy(task)
-
-    async def _tidy(self, task: int) -> None:
-        keys = (AttemptKey(task, number + 1) for number in range(self._plan.policy.attempts))
-        is_open = any(self._ledger.history.attempts[key].finish is None for key in keys)
-        if not is_open and not self._plan.policy.keep_lanes:
-            await self._lanes.remove(task)
-
-    async def _manifest(self, launch: LaunchKey) -> Raw:
-        """Prepare the volume for a launch and return its Pod."""
-        plan = self._network.plan_as_found(self._ledger.history.isolation)
-        task = plan.tasks[launch.task]
-        lanes = await self._lanes.lanes(task)
-        await asyncio.to_thread(self._prepared.store.make_launch_folders, launch)
-        production = self._ledger.history.attempts[launch.attempt_key].production
-        if launch.role is Role.HARNESS:
-            return harness_pod(plan, task, launch, lanes)
-        if production is None or production.candidate is None:
-            raise ValueError(f"launch {launch} has no candidate to verify")
-        return verifier_pod(plan, task, launch, lanes, production.candidate)
-
-    def _obstacle(self, network: NetworkState) -> Obstacle | None:
-        state, now = self._launcher.state, self._context.clock.now()
-        if state.quota:
-            return Obstacle(Reason.QUOTA_EXCEEDED, state.quota)
-        if state.forbidden:
-            return Obstacle(Reason.FORBIDDEN, state.forbidden)
-        pods, attempts = self._mirror.pods.values(), self._ledger.history.attempts.values()
-        around = network_obstacle(network, pods, state.trouble, now)
-        return around if around is not None else pods_obstacle(pods, attempts, now)
-
-    async def _sleep(self) -> None:
-        now = self._context.clock.now()
-        deadline = self._desired.deadline(self._ledger.history.started_at)
-        times = [
-            *self._wakes_at,
-            self._launcher.retry_at(),
-            deadline if deadline is not None and deadline > now else None,
-            self._publisher.due_at(),
-        ]
-        await self._wake.wait(times)
-
-    async def _end(self) -> None:
-        reason, message = self._verdict()
+    async def _end(self, end: EndReason) -> None:
         if self._plan.egress is not None:
-            await asyncio.to_thread(merge_logs, self._prepared.store, self._plan)
-        await self._reader.seal(reason.value, message)
-        await self._publisher.ended(self._ledger, self._plan, reason, message)
-
-    def _verdict(self) -> tuple[Reason, str]:
-        """Return the reason of ``Succeeded``; the first that applies."""
-        ended = self._ledger.history.ended
-        if ended is not None:
-            return Reason(ended.reason), ended.message
-        history, network = self._ledger.history, self._seen_network()
-        reason, message = RunOutcome(
-            not_isolated=network.not_proven,
-            refusal=self._launcher.state.refusal,
-            gateway_failure=network.gateway_known.failure,
-            stop=self._desired.stop_reason(history.started_at, self._context.clock.now()),
-            attempts=history.attempts.values(),
-        ).verdict()
-        parts = (message, self._prepared.unreadable)
-        return reason, "; ".join(filter(None, parts))
+            await asyncio.to_thread(merge_logs, self._store, self._plan)
+        await self._results.seal(end.reason.value, end.message)
+        await self._publisher.ended(self._plan, self._ledger.history, self._results.exported, end)

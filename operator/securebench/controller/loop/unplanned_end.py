@@ -6,7 +6,7 @@ labels, the task itself. What is finished stands in the journal with the digest 
 
 from __future__ import annotations
 
-from securebench.controller.runtime.run_ledger import record_facts_of
+from securebench.controller.runtime.results_export import record_facts_of
 from securebench.controller.volume.index import index_entry
 from securebench.controller.volume.published import publish
 from securebench.controller.volume.store import RunStore

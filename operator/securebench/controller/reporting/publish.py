@@ -8,7 +8,6 @@ from dataclasses import replace
 
 from securebench.cluster.port import ObjectKind, Raw
 from securebench.controller.reporting.events import EventRecorder
-from securebench.controller.reporting.obstacles import Obstacle
 from securebench.controller.reporting.run_status import (
     Observed,
     StatusBoard,
@@ -19,13 +18,15 @@ from securebench.controller.reporting.run_status import (
 from securebench.controller.runtime.context import Context
 from securebench.controller.runtime.desired_state import DesiredState
 from securebench.controller.runtime.prepared_run import RunObject
-from securebench.controller.runtime.run_ledger import RunLedger
+from securebench.controller.runtime.results_export import Exported
 from securebench.core.errors import TransientClusterError
 from securebench.run.api.conditions import ConditionStatus, ConditionType, ConditionUpdate, Reason
 from securebench.run.decide.notices import changes, losses, started
+from securebench.run.decide.obstacles import Obstacle
+from securebench.run.decide.verdict import EndReason
 from securebench.run.plan.model import RunPlan
 from securebench.run.state.attempts import Lost
-from securebench.run.state.history import Isolated
+from securebench.run.state.history import IsolationResult, RunHistory
 
 logger = logging.getLogger(__name__)
 
@@ -80,47 +81,42 @@ class Publisher:
         """Tell which launches were lost, and why."""
         await self._events.post(losses(lost))
 
-    async def progress(self, ledger: RunLedger, plan: RunPlan, obstacle: Obstacle | None) -> None:
+    async def progress(
+        self, plan: RunPlan, history: RunHistory, exported: Exported, obstacle: Obstacle | None
+    ) -> None:
         """Say how far the run is and what is in its way; may be held back."""
-        stop = self._desired.stop_reason(ledger.history.started_at, self._clock.now())
         findings = [
-            _under_way(obstacle) if stop is None else succeeded(Reason.CANCELLING, stop[1]),
-            *self._always(ledger.history.isolation),
+            _under_way(obstacle),
+            *self._always(history.isolation),
             ConditionUpdate(ConditionType.RESULTS_SEALED, ConditionStatus.FALSE, Reason.NOT_SEALED),
         ]
         is_urgent = [_state(each) for each in findings] != [_state(each) for each in self._findings]
         now = self._clock.now()
         self._is_late = not is_urgent and now < self._written_at + self._interval
         if not self._is_late:
-            await ledger.export()
-            status = self._board.running(
-                plan, ledger.history, ledger.exported, self._observed(findings)
-            )
+            status = self._board.running(plan, history, exported, self._observed(findings))
             await self._write(status, findings)
 
-    async def parked(self, ledger: RunLedger, plan: RunPlan) -> None:
+    async def parked(self, plan: RunPlan, history: RunHistory, exported: Exported) -> None:
         """Say that the run is suspended and nothing of it runs any more."""
         findings = [
             succeeded(Reason.SUSPENDED, SUSPENDED_WORDS),
-            *self._always(ledger.history.isolation),
+            *self._always(history.isolation),
             ConditionUpdate(ConditionType.RESULTS_SEALED, ConditionStatus.FALSE, Reason.NOT_SEALED),
         ]
-        await ledger.export(at_once=True)
-        status = self._board.running(
-            plan, ledger.history, ledger.exported, self._observed(findings)
-        )
+        status = self._board.running(plan, history, exported, self._observed(findings))
         await self._write(status, findings)
 
-    async def ended(self, ledger: RunLedger, plan: RunPlan, reason: Reason, message: str) -> None:
+    async def ended(
+        self, plan: RunPlan, history: RunHistory, exported: Exported, end: EndReason
+    ) -> None:
         """Say how the run ended; returns when the API server knows or the run is gone."""
         findings = [
-            succeeded(reason, message),
-            *self._always(ledger.history.isolation),
+            succeeded(*end),
+            *self._always(history.isolation),
             _SEALED,
         ]
-        status = self._board.running(
-            plan, ledger.history, ledger.exported, self._observed(findings)
-        )
+        status = self._board.running(plan, history, exported, self._observed(findings))
         await self._write_surely(status)
 
     async def refused(self, reason: Reason, message: str, *, is_sealed: bool) -> Raw:
@@ -149,7 +145,7 @@ class Publisher:
     def _observed(self, findings: Sequence[ConditionUpdate]) -> Observed:
         return Observed(self._desired.generation, findings, self._clock.now())
 
-    def _always(self, isolation: Isolated | None) -> list[ConditionUpdate]:
+    def _always(self, isolation: IsolationResult | None) -> list[ConditionUpdate]:
         return [self._suspended(), *([_isolation(isolation)] if isolation is not None else [])]
 
     def _suspended(self) -> ConditionUpdate:
@@ -195,7 +191,7 @@ def _under_way(obstacle: Obstacle | None) -> ConditionUpdate:
     return succeeded(obstacle.reason, obstacle.message)
 
 
-def _isolation(found: Isolated) -> ConditionUpdate:
+def _isolation(found: IsolationResult) -> ConditionUpdate:
     if found.verified:
         status, reason = ConditionStatus.TRUE, Reason.VERIFIED
     elif found.declared:

@@ -9,6 +9,7 @@ from securebench.run.api.conditions import Reason
 from securebench.run.api.field_types import CancelMode, IsolationRequirement
 from securebench.run.api.models import BenchmarkRunSpec
 from securebench.run.decide.reconcile import Controls, Halt
+from securebench.run.decide.verdict import EndReason
 
 
 class DesiredState:
@@ -58,14 +59,14 @@ class DesiredState:
         """Return when the run is ended, seconds since the epoch."""
         return None if started_at is None else started_at + self._spec.active_deadline_seconds
 
-    def stop_reason(self, started_at: float | None, now: float) -> tuple[Reason, str] | None:
+    def stop_reason(self, started_at: float | None, now: float) -> EndReason | None:
         """Return why the run is ended early, or None."""
         if self._spec.cancel is not CancelMode.NONE:
-            return Reason.CANCELLED, f"spec.cancel is {self._spec.cancel.value}"
+            return EndReason(Reason.CANCELLED, f"spec.cancel is {self._spec.cancel.value}")
         deadline = self.deadline(started_at)
         if deadline is not None and now >= deadline:
-            seconds = self._spec.active_deadline_seconds
-            return Reason.DEADLINE_EXCEEDED, f"the run took longer than {seconds} seconds"
+            words = f"the run took longer than {self._spec.active_deadline_seconds} seconds"
+            return EndReason(Reason.DEADLINE_EXCEEDED, words)
         return None
 
     def is_ending(self, started_at: float | None, now: float) -> bool:
@@ -77,14 +78,12 @@ class DesiredState:
 
     def controls(self, started_at: float | None, now: float) -> Controls:
         """Return what the loop may do."""
-        stop = self.stop_reason(started_at, now)
-        halt, message = Halt.NONE, ""
+        stop, deadline = self.stop_reason(started_at, now), self.deadline(started_at)
+        halt = Halt.NONE
         if stop is not None:
             is_graceful = self._spec.cancel is CancelMode.GRACEFUL
-            deadline = self.deadline(started_at)
             is_late = deadline is not None and now >= deadline
             halt = Halt.DRAINING if is_graceful and not is_late else Halt.STOPPED
-            message = stop[1]
         elif self._spec.suspend:
             halt = Halt.SUSPENDED
-        return Controls(self._spec.parallelism, halt, message)
+        return Controls(self._spec.parallelism, halt, stop, deadline)

@@ -5,27 +5,23 @@ from __future__ import annotations
 import asyncio
 import logging
 import platform
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Sequence
+from dataclasses import replace
 
 from securebench.controller.runtime.prepared_run import PreparedRun
 from securebench.controller.volume.journal import Journal
 from securebench.controller.volume.launch_report import lost_usage
-from securebench.controller.volume.published import publish
 from securebench.controller.volume.texts import read_texts
 from securebench.core.clock import Clock
 from securebench.core.errors import InvariantViolationError
-from securebench.protocol.volume import CANDIDATES, SUMMARY
 from securebench.run.plan.model import AttemptKey, pod_name
 from securebench.run.records.labels import IsolationLabel
 from securebench.run.records.record import (
     RecordContext,
     RecordTexts,
     candidate_record,
-    record_outcome,
 )
 from securebench.run.records.record_line import record_line
-from securebench.run.records.summary import RecordFacts, run_summary
 from securebench.run.state.attempts import Doubt, Finish, Usage
 from securebench.run.state.history import (
     Closed,
@@ -37,32 +33,11 @@ from securebench.run.state.history import (
     RunEnded,
     run_history,
 )
-from securebench.run.state.tally import total_usage
 
 logger = logging.getLogger(__name__)
 
 ARCHITECTURES = {"x86_64": "amd64", "aarch64": "arm64"}
 """As Kubernetes and image indexes name them."""
-
-EXPORT_SHARE = 10.0
-"""Writing candidates.jsonl takes at most one part in so many of the time."""
-
-
-@dataclass(frozen=True, slots=True)
-class Exported:
-    """What lies in candidates.jsonl.
-
-    Attributes:
-        records: Lines.
-        sha256: Hex digest of the file.
-        is_sealed: Whether nothing will change any more.
-        published_sha256: Hex digest of what viewers may fetch; empty while there is nothing.
-    """
-
-    records: int = 0
-    sha256: str = ""
-    is_sealed: bool = False
-    published_sha256: str = ""
 
 
 class RunLedger:
@@ -79,10 +54,7 @@ class RunLedger:
         self._journal = journal
         self._clock = clock
         self.history = run_history(prepared.plan, journal.entries)
-        self.exported = Exported()
-        self._is_dirty = True
         self._is_beginning = False
-        self._export_at = 0.0
 
     @classmethod
     async def open(cls, prepared: PreparedRun, clock: Clock, process: str = "") -> RunLedger:
@@ -133,36 +105,9 @@ class RunLedger:
         """Write the records of attempts, then the entries that make them final."""
         if finishes:
             await self.write(await asyncio.to_thread(self._write_records, finishes))
-            self._is_dirty = True
 
-    async def export(self, *, at_once: bool = False) -> None:
-        """Write candidates.jsonl anew when records were added; a long file less often."""
-        if self._is_dirty and (at_once or self._clock.now() >= self._export_at):
-            await self._export()
-
-    async def _export(self) -> None:
-        self._is_dirty = False
-        began = self._clock.now()
-        records, sha256 = await asyncio.to_thread(self._prepared.store.export, self.finished())
-        self.exported = Exported(records, sha256)
-        ended = self._clock.now()
-        self._export_at = ended + EXPORT_SHARE * (ended - began)
-
-    async def seal(self, reason: str, message: str) -> None:
-        """End the run: results and summary first, then the last entry."""
-        await self._export()
-        self.exported = replace(self.exported, is_sealed=True)
-        store = self._prepared.store
-        plan = self._prepared.plan
-        has_provider = plan.egress is not None and plan.egress.provider is not None
-        usage = total_usage(self.history.attempts.values()) if has_provider else None
-        summary = run_summary(plan.identity.run_id, self._facts(), usage)
-        body = summary.to_json(str(store.folder), str(store.folder / CANDIDATES))
-        body["sha256"] = self.exported.sha256
-        await asyncio.to_thread(store.write_json, SUMMARY, body)
-        if not plan.audit:
-            published = await asyncio.to_thread(publish, store, self._prepared.index, reason)
-            self.exported = replace(self.exported, published_sha256=published)
+    async def end(self, reason: str, message: str) -> None:
+        """Write how the run ended, unless that is there."""
         if self.history.ended is None:
             await self.write([RunEnded(reason, message, self._clock.now())])
 
@@ -182,11 +127,6 @@ class RunLedger:
             self._journal.close(last)
         except OSError as error:
             logger.warning("the journal could not be closed in order: %s", error)
-
-    def _facts(self) -> Iterator[RecordFacts]:
-        for history in self.history.attempts.values():
-            if history.finish is not None:
-                yield record_facts_of(history.finish)
 
     def _write_records(self, finishes: Sequence[Finish]) -> list[Finished]:
         entries = []
@@ -229,11 +169,3 @@ def platform_name() -> str:
     """Return ``<os>-<arch>`` of this machine; the nodes of a cluster have one architecture."""
     machine = platform.machine()
     return f"linux-{ARCHITECTURES.get(machine, machine)}"
-
-
-def record_facts_of(finish: Finish) -> RecordFacts:
-    """Return what the summary needs of an attempt's end."""
-    if finish.passed is None:
-        return RecordFacts("pending", None, None, record_outcome(finish.outcome))
-    status = "passed" if finish.passed else "failed"
-    return RecordFacts(status, finish.passed, float(finish.passed), record_outcome(finish.outcome))

@@ -24,13 +24,12 @@ from securebench.files.durable import fsync_folder
 from securebench.run.state import history
 from securebench.run.state.history import Entry
 
-_TYPES: dict[str, type[Entry]] = {
+TYPES: dict[str, type[Entry]] = {
     kind.__name__: kind
     for kind in (
         history.RunBound,
         history.Opened,
         history.Closed,
-        history.Isolated,
         history.LaunchBegun,
         history.ReadBegun,
         history.LaunchLost,
@@ -40,10 +39,11 @@ _TYPES: dict[str, type[Entry]] = {
         history.Kept,
         history.RunEnded,
     )
-}
-_ADAPTERS: dict[str, TypeAdapter[Entry]] = {
-    name: TypeAdapter(kind) for name, kind in _TYPES.items()
-}
+} | {"Isolated": history.IsolationResult}
+"""The entries by their names in the journal."""
+
+_NAMES = {kind: name for name, kind in TYPES.items()}
+_ADAPTERS: dict[str, TypeAdapter[Entry]] = {name: TypeAdapter(kind) for name, kind in TYPES.items()}
 
 
 _CRC_DIGITS = 8
@@ -162,7 +162,7 @@ def encode(entry: Entry, link: bytes) -> bytes:
         entry: The entry.
         link: Checksum of the line before it, or ``first_link``.
     """
-    name = type(entry).__name__
+    name = _NAMES[type(entry)]
     body = b'{"type":"%b","entry":%b}' % (name.encode(), _ADAPTERS[name].dump_json(entry))
     return b"%b %b %b\n" % (link, checksum(link, body), body)
 

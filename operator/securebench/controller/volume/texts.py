@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Final
 
 from securebench.controller.volume.store import RunStore
-from securebench.protocol.extraction import TEXT_FILE
+from securebench.protocol.extraction import STREAMS, TEXT_FILE
 from securebench.run.layout import CANDIDATE_NAME, PRODUCER_NAME, VERIFICATION_NAME
 from securebench.run.plan.model import LaunchKey, Role
 from securebench.run.records.record import RecordTexts
@@ -75,7 +75,8 @@ def _candidate(candidate: SealedCandidate | None, path: Path) -> str | bytes | N
 
 
 def _streams(folder: Path) -> tuple[bytes, bytes]:
-    return _text(folder / "stdout").encode(), _text(folder / "stderr").encode()
+    stdout, stderr = (_text(folder / name).encode() for name in STREAMS)
+    return stdout, stderr
 
 
 def _text(path: Path) -> str:

@@ -14,7 +14,7 @@ from typing import NamedTuple
 from securebench.core.rates import backoff
 from securebench.run.decide.gateway import pod_trouble
 from securebench.run.decide.isolation import NO_CANARY, judge
-from securebench.run.layout import probe_name
+from securebench.run.layout import PROBE, probe_name
 from securebench.run.observe.pods import PodView
 from securebench.run.observe.stage import CONTAINER_WAITS
 from securebench.run.observe.termination import BadMessageError, decode, kernel_release
@@ -22,7 +22,7 @@ from securebench.run.observe.waiting import Waiting, pod_waiting
 from securebench.run.plan.model import PodUserNamespaces, Role
 from securebench.run.pods.canary import ProbeTarget
 from securebench.run.records.labels import Runtime, runtime_of
-from securebench.run.state.history import Isolated
+from securebench.run.state.history import IsolationResult
 
 PROBING = (Role.CONTROL, Role.CANARY)
 
@@ -161,7 +161,7 @@ class CanaryStep:
     memory: CanaryMemory
     start: tuple[Probe, ...] = ()
     delete: tuple[PodView, ...] = ()
-    found: Isolated | None = None
+    found: IsolationResult | None = None
     wake_at: float | None = None
 
 
@@ -216,14 +216,14 @@ def cannot_start(view: PodView) -> bool:
 
     A Pod that waits for a node or an image says nothing of what the node can do.
     """
-    container = view.containers.get("probe")
+    container = view.containers.get(PROBE)
     is_refused = container is not None and container.waiting_reason in CONTAINER_WAITS
     return view.without_sandbox_since is not None or is_refused
 
 
 def probe_answer(view: PodView) -> CanaryAnswer | None:
     """Return what a probing Pod found, or None when it has not, or broke."""
-    container = view.containers.get("probe")
+    container = view.containers.get(PROBE)
     if container is None or container.terminated is None or container.terminated.exit_code != 0:
         return None
     message = container.terminated.message
@@ -326,7 +326,7 @@ def _replaced(seen: CanarySeen, known: CanaryMemory) -> Iterator[PodView]:
 
 def _finding(
     seen: CanarySeen, check: CanaryCheck, known: CanaryMemory, now: float
-) -> Isolated | None:
+) -> IsolationResult | None:
     canary, control = known.answers.get(Role.CANARY), known.answers.get(Role.CONTROL)
     problem = _problem(check, known, canary)
     if problem:
@@ -358,8 +358,8 @@ def _problem(check: CanaryCheck, known: CanaryMemory, canary: CanaryAnswer | Non
     return "" if runtime_of(canary.kernel) is Runtime.GVISOR else _no_sandbox(check, canary.kernel)
 
 
-def _refused(check: CanaryCheck, message: str) -> Isolated:
-    return Isolated(
+def _refused(check: CanaryCheck, message: str) -> IsolationResult:
+    return IsolationResult(
         verified=False,
         user_namespaces=False,
         message=message,

@@ -16,6 +16,7 @@ from securebench.core.reasons import (
     HARNESS_FAILED,
     HARNESS_NOT_STARTED,
     OOM_KILLED,
+    FailurePhase,
 )
 from securebench.protocol.extraction import Problem
 from securebench.run.plan.model import AttemptKey
@@ -46,7 +47,9 @@ def not_started(key: AttemptKey, production: HarnessResult) -> Finish | None:
     if not command.unstarted:
         return None
     message = f"the harness cannot be started (exit code {command.exit_code}): {command.error}"
-    return Finish(key, Outcome.AGENT, HARNESS_NOT_STARTED, "producer", message, passed=False)
+    return Finish(
+        key, Outcome.AGENT, HARNESS_NOT_STARTED, FailurePhase.PRODUCER, message, passed=False
+    )
 
 
 def with_cause(end: Finish | None, production: HarnessResult) -> Finish | None:
@@ -73,7 +76,7 @@ def with_cause(end: Finish | None, production: HarnessResult) -> Finish | None:
         known = replace(end, reason=HARNESS_FAILED)
     else:
         return replace(end, message=end.message + _last_words(production))
-    return replace(known, phase="producer", message=message)
+    return replace(known, phase=FailurePhase.PRODUCER, message=message)
 
 
 def _ended_with(command: CommandReport) -> str:

@@ -8,9 +8,9 @@ from dataclasses import replace
 from securebench.protocol.messages import CLOSED, OPEN
 from securebench.run.plan.model import PodUserNamespaces, RunPlan
 from securebench.run.pods.canary import GATEWAY_TARGET, ProbeTarget
-from securebench.run.state.history import Isolated
+from securebench.run.state.history import IsolationResult
 
-NO_CANARY = Isolated(
+NO_CANARY = IsolationResult(
     verified=False,
     user_namespaces=False,
     message="spec.isolation.require is Declared: no canary ran",
@@ -24,7 +24,7 @@ NODE_ADVICE = (
 
 
 def plan_as_found(
-    plan: RunPlan, found: Isolated | None, gateway: str, process_limit: int
+    plan: RunPlan, found: IsolationResult | None, gateway: str, process_limit: int
 ) -> RunPlan:
     """Return the plan with what only the cluster could tell; the plan itself never changes.
 
@@ -51,7 +51,7 @@ def judge(
     has_gateway: bool = False,
     node: Sequence[ProbeTarget] = (),
     is_node_allowed: bool = False,
-) -> Isolated:
+) -> IsolationResult:
     """Compare what the control reached with what the canary reached.
 
     Args:
@@ -84,7 +84,7 @@ def judge(
     elif not proven:
         problem = "no target answered without the policy, so closed targets prove nothing"
     unproven = sorted({*control}.difference(proven, may_open))
-    return Isolated(
+    return IsolationResult(
         verified=not problem,
         user_namespaces=user_namespaces,
         message=problem or _proof(proven, unproven, at_node, has_gateway=has_gateway),

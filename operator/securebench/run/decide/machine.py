@@ -20,11 +20,12 @@ from securebench.core.reasons import (
     PROVIDER_UNAVAILABLE,
     SUPERVISOR_KILLED,
     VERIFIER_TIMEOUT,
+    FailurePhase,
 )
-from securebench.protocol.extraction import Problem
+from securebench.protocol.extraction import ExtractionMode, Problem
 from securebench.run.decide.empty_handed import not_started, with_cause
 from securebench.run.observe.pods import PodView
-from securebench.run.observe.stage import PREFLIGHT, Ended, InProgress, Interrupted, launch_stage
+from securebench.run.observe.stage import Ended, InProgress, Interrupted, launch_stage
 from securebench.run.plan.model import (
     AttemptKey,
     LaunchKey,
@@ -56,13 +57,13 @@ OUTAGES: Mapping[str, str] = {
 }
 """What a record says of an outage, by reason."""
 
-OWN_PHASES: Mapping[str, str] = {PREFLIGHT_FAILED: PREFLIGHT}
+OWN_PHASES: Mapping[str, str] = {PREFLIGHT_FAILED: FailurePhase.PREFLIGHT}
 """failure_phase of reasons that have one of their own."""
 
 SUSPECT_LAUNCHES = 2
 """Launches of one role that fail at what the agent left; then it is the agent's (21.16)."""
 
-PHASE_OF_ROLE = {Role.HARNESS: "producer", Role.VERIFIER: "verification"}
+PHASE_OF_ROLE = {Role.HARNESS: FailurePhase.PRODUCER, Role.VERIFIER: FailurePhase.VERIFICATION}
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,7 +123,7 @@ def attempt_step(plan: RunPlan, history: AttemptHistory, view: PodView | None, n
 def unreadable(key: AttemptKey) -> Finish:
     """Return the end of an attempt that ended the operator twice when it was read."""
     message = "reading what the attempt left ended the operator twice, the second time it alone"
-    return _agent(key, Problem.INVALID.value, "candidate_extraction", message)
+    return _agent(key, Problem.INVALID.value, FailurePhase.CANDIDATE_EXTRACTION, message)
 
 
 def _live_step(plan: RunPlan, history: AttemptHistory, view: PodView | None, now: float) -> Step:
@@ -164,7 +165,7 @@ def _spoiled(key: AttemptKey, lost: Lost, role: Role) -> Finish:
 
     Source: contract 21.16, decision 0044.
     """
-    phase = "candidate_extraction" if role is Role.HARNESS else PHASE_OF_ROLE[role]
+    phase = FailurePhase.CANDIDATE_EXTRACTION if role is Role.HARNESS else PHASE_OF_ROLE[role]
     message = f"{lost.message}; what the agent left does that each time ({lost.reason})"
     return _agent(key, Problem.INVALID.value, phase, message)
 
@@ -190,7 +191,7 @@ def _outage(
         return None
     task = plan.tasks[history.key.task]
     is_handed_in = (
-        task.extraction.mode != "workspace"
+        task.extraction.mode != ExtractionMode.WORKSPACE
         and not production.command.timed_out
         and _judged(task, history.key, production.candidate) is None
     )
@@ -201,7 +202,7 @@ def _outage(
     message += f"; {relay.failures} of {relay.requests} requests failed"
     if history.provider_retries < plan.policy.provider_retries:
         return Lost(launch, relay.failure, message, now)
-    return Finish(history.key, Outcome.PROVIDER, relay.failure, "producer", message)
+    return Finish(history.key, Outcome.PROVIDER, relay.failure, FailurePhase.PRODUCER, message)
 
 
 def _provider(plan: RunPlan) -> str:
@@ -241,16 +242,18 @@ def after_production(
     relay = production.egress.relay if production.egress is not None else None
     if production.command.timed_out:
         message = f"candidate production timed out after {task.timeout_seconds or 0.0:g} seconds"
-        return _agent(key, PRODUCER_TIMEOUT, "producer", message)
+        return _agent(key, PRODUCER_TIMEOUT, FailurePhase.PRODUCER, message)
     if production.problem == SUPERVISOR_KILLED:
         message = "the harness ended the supervisor of its own container"
-        return _agent(key, SUPERVISOR_KILLED, "producer", message)
+        return _agent(key, SUPERVISOR_KILLED, FailurePhase.PRODUCER, message)
     if production.problem:
         message = _limit_message(production.problem, "harness")
-        return Finish(key, Outcome.RESOURCE, production.problem, "producer", message, passed=False)
+        return Finish(
+            key, Outcome.RESOURCE, production.problem, FailurePhase.PRODUCER, message, passed=False
+        )
     if relay is not None and relay.budget_exhausted:
         message = "the agent used up the budget of its launch for the model provider"
-        return _agent(key, BUDGET_EXHAUSTED, "producer", message)
+        return _agent(key, BUDGET_EXHAUSTED, FailurePhase.PRODUCER, message)
     unstarted = not_started(key, production)
     if unstarted is not None:
         return unstarted
@@ -262,16 +265,16 @@ def after_production(
 def _judged(task: TaskPlan, key: AttemptKey, candidate: SealedCandidate | None) -> Finish | None:
     if candidate is None:
         message = "there is no candidate"
-        return _agent(key, Problem.MISSING.value, "candidate_extraction", message)
+        return _agent(key, Problem.MISSING.value, FailurePhase.CANDIDATE_EXTRACTION, message)
     if candidate.problem is not None:
-        return _agent(key, candidate.problem, "candidate_extraction", candidate.message)
+        return _agent(key, candidate.problem, FailurePhase.CANDIDATE_EXTRACTION, candidate.message)
     if candidate.patch is not None:
         return _patch_end(key, candidate.patch)
     if candidate.is_blank:
-        return _agent(key, EMPTY_CANDIDATE, "verification", "the candidate is empty")
+        return _agent(key, EMPTY_CANDIDATE, FailurePhase.VERIFICATION, "the candidate is empty")
     if task.verifier is VerifierKind.CHECK and task.extraction.kind != "workspace":
         message = "the harness hands in a file; the checker needs a workspace directory"
-        return _agent(key, Problem.MISSING.value, "candidate_extraction", message)
+        return _agent(key, Problem.MISSING.value, FailurePhase.CANDIDATE_EXTRACTION, message)
     if task.denial is not None:
         end = _agent(key, task.denial.reason, task.denial.phase, task.denial.message)
         return replace(end, metadata=task.denial.metadata)
@@ -296,24 +299,35 @@ def after_verification(
     key = history.key
     if verification.problem == SUPERVISOR_KILLED:
         message = "the candidate ended the supervisor of the check"
-        return Finish(key, Outcome.SCORED, SUPERVISOR_KILLED, "verification", message, passed=False)
+        return Finish(
+            key, Outcome.SCORED, SUPERVISOR_KILLED, FailurePhase.VERIFICATION, message, passed=False
+        )
     if verification.problem in {OOM_KILLED, DISK_LIMIT_EXCEEDED}:
         message = _limit_message(verification.problem, "verifier")
         return Finish(
-            key, Outcome.RESOURCE, verification.problem, "verification", message, passed=False
+            key,
+            Outcome.RESOURCE,
+            verification.problem,
+            FailurePhase.VERIFICATION,
+            message,
+            passed=False,
         )
     if verification.problem:
         return _unfit(key, verification)
     if _image_changed(task, history, verification):
         message = "the task image resolved to different contents in harness and verifier"
-        return Finish(key, Outcome.INFRASTRUCTURE, IMAGE_CHANGED, "verification", message)
+        return Finish(
+            key, Outcome.INFRASTRUCTURE, IMAGE_CHANGED, FailurePhase.VERIFICATION, message
+        )
     if verification.command.timed_out:
         message = "the check ran into its time limit"
-        phase = verification.command.phase or "checker"
+        phase = verification.command.phase or FailurePhase.CHECKER
         return Finish(key, Outcome.SCORED, VERIFIER_TIMEOUT, phase, message, passed=False)
     if verification.command.memory_kills and not verification.passed:
         message = "the check failed and a process in it was killed at the memory limit"
-        return Finish(key, Outcome.RESOURCE, OOM_KILLED, "verification", message, passed=False)
+        return Finish(
+            key, Outcome.RESOURCE, OOM_KILLED, FailurePhase.VERIFICATION, message, passed=False
+        )
     return Finish(key, Outcome.SCORED, passed=verification.passed)
 
 
@@ -321,7 +335,7 @@ def _unfit(key: AttemptKey, verification: VerifierResult) -> Finish:
     """End an attempt whose check gave no verdict of its own."""
     outcome = Outcome(verification.outcome or Outcome.VERIFIER)
     passed = None if outcome is Outcome.VERIFIER else False
-    phase = verification.phase or "verification"
+    phase = verification.phase or FailurePhase.VERIFICATION
     return Finish(key, outcome, verification.problem, phase, verification.message, passed=passed)
 
 

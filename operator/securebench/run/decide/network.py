@@ -8,7 +8,7 @@ from securebench.run.decide import canary, gateway
 from securebench.run.decide.canary import CanaryCheck, CanaryMemory, CanarySeen, CanaryStep
 from securebench.run.decide.gateway import GatewayMemory, GatewaySeen, GatewayStep
 from securebench.run.decide.policies import Repair
-from securebench.run.state.history import Isolated
+from securebench.run.state.history import IsolationResult
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,7 +31,7 @@ class NetworkState:
     gateway_known: GatewayMemory = field(default_factory=GatewayMemory)
     canary_known: CanaryMemory = field(default_factory=CanaryMemory)
     check: CanaryCheck | None = None
-    found: Isolated | None = None
+    found: IsolationResult | None = None
     is_declared: bool = False
     held: str = ""
 
@@ -74,7 +74,13 @@ class NetworkStep:
     canary: CanaryStep | None = None
 
     @property
-    def found(self) -> Isolated | None:
+    def wake_at(self) -> float | None:
+        """When to look again without an event, or None."""
+        steps = (step for step in (self.gateway, self.canary) if step is not None)
+        return min((step.wake_at for step in steps if step.wake_at is not None), default=None)
+
+    @property
+    def found(self) -> IsolationResult | None:
         """What there is to be journalled about isolation, or None."""
         return self.canary.found if self.canary is not None else None
 

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
 from securebench.core.rates import MAX_UNSCHEDULABLE
-from securebench.core.reasons import POD_LOST
+from securebench.core.reasons import POD_LOST, FailurePhase
+from securebench.run.api.conditions import Reason
+from securebench.run.api.field_types import PodRetention
 from securebench.run.decide.canary import PROBING, CanarySeen
 from securebench.run.decide.machine import PHASE_OF_ROLE, Begin, Capture, attempt_step, unreadable
 from securebench.run.decide.network import NetworkState, NetworkStep, network_step
+from securebench.run.decide.obstacles import Obstacle, WritesSeen, run_obstacle
+from securebench.run.decide.verdict import EndReason, RunOutcome
 from securebench.run.observe.pods import PodView
 from securebench.run.plan.model import AttemptKey, LaunchKey, Role, RunPlan, pod_name
 from securebench.run.state.attempts import AttemptHistory, Doubt, Finish, Lost, Outcome
@@ -35,13 +39,15 @@ class Controls:
     Attributes:
         parallelism: Attempts in flight at most.
         halt: ``DRAINING`` ends what is queued, ``STOPPED`` ends everything.
-        halt_message: One plain sentence for the records of what was ended.
+        stop: Why the user or the deadline ends the run early, or None.
+        deadline: When the run is ended, seconds since the epoch, or None before its start.
         max_unschedulable: Unschedulable Pods of this run at which nothing new begins.
     """
 
     parallelism: int
     halt: Halt = Halt.NONE
-    halt_message: str = ""
+    stop: EndReason | None = None
+    deadline: float | None = None
     max_unschedulable: int = MAX_UNSCHEDULABLE
 
 
@@ -72,8 +78,11 @@ class RunDecision:
         captures: Ended launches to read.
         finishes: Attempts to end with a record.
         deletions: Pods to delete.
+        halt: Why the run begins nothing new.
+        obstacle: What keeps it from going on for now, or None.
         wake_at: When to look again without an event, or None.
-        is_complete: Whether every attempt is finished and no deletion is left.
+        is_parked: Whether it is suspended and nothing of it is under way.
+        end: How it ended; None while an attempt is open or something is left to do.
     """
 
     network: NetworkStep = field(default_factory=NetworkStep)
@@ -83,8 +92,16 @@ class RunDecision:
     captures: tuple[Capture, ...] = ()
     finishes: tuple[Finish, ...] = ()
     deletions: tuple[Deletion, ...] = ()
+    halt: Halt = Halt.NONE
+    obstacle: Obstacle | None = None
     wake_at: float | None = None
-    is_complete: bool = False
+    is_parked: bool = False
+    end: EndReason | None = None
+
+    @property
+    def is_news(self) -> bool:
+        """Whether the journal learns what the next decision depends on."""
+        return bool(self.captures or self.finishes or self.lost or self.network.found)
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,6 +116,8 @@ class ObservedState:
         pending: Names of Pods whose create has no definite answer yet.
         vanished: Names of Pods that were seen and are gone.
         now: Seconds since the epoch.
+        writes: What is known of requests that are on their way.
+        unreadable: Why this version may only end the run, or empty.
     """
 
     plan: RunPlan
@@ -108,10 +127,14 @@ class ObservedState:
     pending: Collection[str]
     vanished: Collection[str]
     now: float
+    writes: WritesSeen = field(default_factory=WritesSeen)
+    unreadable: str = ""
 
 
 @dataclass(slots=True)
 class _Draft:
+    words: str
+    """Of the records of what is ended early."""
     lost: list[Lost] = field(default_factory=list)
     candidates: list[LaunchKey] = field(default_factory=list)
     repeat: list[LaunchKey] = field(default_factory=list)
@@ -137,7 +160,8 @@ def reconcile(observed: ObservedState, controls: Controls) -> RunDecision:
         Attempts with a live launch after the decision are at most ``parallelism``, unless it
         was lowered; an attempt has at most one live launch; a finished attempt begins nothing.
     """
-    draft = _Draft()
+    controls, words = _halting(observed, controls)
+    draft = _Draft(words)
     for history in observed.history.values():
         if history.finish is None:
             draft.open += 1
@@ -145,24 +169,77 @@ def reconcile(observed: ObservedState, controls: Controls) -> RunDecision:
     begin = _admit(draft, observed, controls)
     is_probing = _is_probing(draft, observed, controls)
     deletions = (*_deletions(observed), *(() if is_probing else _probes(observed)))
-    network = _around(draft, observed, controls, is_probing=is_probing)
-    return RunDecision(
-        network=network,
+    decision = RunDecision(
+        network=_around(draft, observed, controls, is_probing=is_probing),
         lost=tuple(draft.lost),
         begin=begin,
         repeat=tuple(_creatable(draft.repeat, observed.network)),
         captures=tuple(draft.captures),
         finishes=tuple(draft.finishes),
         deletions=deletions,
-        wake_at=min(draft.wakes, default=None),
-        is_complete=draft.open == 0 and not deletions,
+        halt=controls.halt,
+        obstacle=_obstacle(observed, controls),
     )
+    is_over = draft.open == 0 and not deletions and observed.writes.is_idle
+    return replace(
+        decision,
+        wake_at=_wake_at(draft, observed, controls, decision),
+        is_parked=_is_parked(draft, observed, decision),
+        end=_end(observed, controls) if is_over else None,
+    )
+
+
+def _halting(observed: ObservedState, controls: Controls) -> tuple[Controls, str]:
+    """Return what is allowed after what was refused for good, and the words for the records."""
+    network = observed.network
+    failure = network.gateway_known.failure
+    refusal = observed.unreadable or network.not_proven or observed.writes.refusal or failure
+    if refusal and controls.halt is not Halt.STOPPED:
+        return replace(controls, halt=Halt.STOPPED), refusal
+    return controls, controls.stop.message if controls.stop is not None else ""
+
+
+def _obstacle(observed: ObservedState, controls: Controls) -> Obstacle | None:
+    if controls.stop is not None:
+        return Obstacle(Reason.CANCELLING, controls.stop.message)
+    pods, attempts = observed.pods.values(), observed.history.values()
+    return run_obstacle(observed.network, pods, attempts, observed.now, observed.writes)
+
+
+def _wake_at(
+    draft: _Draft, observed: ObservedState, controls: Controls, decision: RunDecision
+) -> float | None:
+    times = [
+        *draft.wakes,
+        decision.network.wake_at,
+        decision.obstacle.changes_at if decision.obstacle is not None else None,
+        observed.writes.retry_at,
+        # One that has passed is acted on already.
+        controls.deadline if (controls.deadline or 0.0) > observed.now else None,
+    ]
+    return min((at for at in times if at is not None), default=None)
+
+
+def _is_parked(draft: _Draft, observed: ObservedState, decision: RunDecision) -> bool:
+    is_resting = decision.halt is Halt.SUSPENDED and draft.active == 0
+    return is_resting and observed.writes.is_idle and not (decision.is_news or decision.deletions)
+
+
+def _end(observed: ObservedState, controls: Controls) -> EndReason:
+    end = RunOutcome(
+        not_isolated=observed.network.not_proven,
+        refusal=observed.writes.refusal,
+        gateway_failure=observed.network.gateway_known.failure,
+        stop=controls.stop,
+        attempts=observed.history.values(),
+    ).verdict()
+    return end._replace(message="; ".join(filter(None, (end.message, observed.unreadable))))
 
 
 def _consider(
     draft: _Draft, observed: ObservedState, controls: Controls, history: AttemptHistory
 ) -> None:
-    ended = _halted(controls, history)
+    ended = _halted(draft, controls, history)
     if ended is not None:
         draft.finishes.append(ended)
         return
@@ -188,12 +265,13 @@ def _consider(
             draft.wakes.extend([wait.until] if wait.until is not None else [])
 
 
-def _halted(controls: Controls, history: AttemptHistory) -> Finish | None:
+def _halted(draft: _Draft, controls: Controls, history: AttemptHistory) -> Finish | None:
     is_queued = history.live is None and history.production is None
     if controls.halt is Halt.STOPPED or (controls.halt is Halt.DRAINING and is_queued):
-        phase = PHASE_OF_ROLE[history.live.role] if history.live is not None else "queued"
-        message = controls.halt_message
-        return Finish(history.key, Outcome.CANCELLED, "cancelled", phase, message)
+        phase = (
+            PHASE_OF_ROLE[history.live.role] if history.live is not None else FailurePhase.QUEUED
+        )
+        return Finish(history.key, Outcome.CANCELLED, "cancelled", phase, draft.words)
     return None
 
 
@@ -269,9 +347,9 @@ def _probes(observed: ObservedState) -> Iterable[Deletion]:
 
 def _is_kept(observed: ObservedState, history: AttemptHistory, view: PodView) -> bool:
     keep = observed.plan.policy.keep_pods
-    if not view.is_terminal or keep == "None":
+    if not view.is_terminal or keep is PodRetention.NONE:
         return False
-    if keep == "All":
+    if keep is PodRetention.ALL:
         return True
     was_lost = history.last_lost is not None and history.last_lost.launch == view.launch
     return was_lost or (history.finish is not None and history.finish.outcome in BROKEN)

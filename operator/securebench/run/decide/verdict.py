@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Collection
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from securebench.run.api.conditions import Reason
 from securebench.run.state.attempts import AttemptHistory, Finish, Outcome
@@ -12,6 +13,18 @@ from securebench.run.state.tally import tally
 
 FROM_OUTSIDE = frozenset({Outcome.INFRASTRUCTURE, Outcome.PROVIDER})
 """Outcomes whose messages are the cluster's or the provider's, never a verifier's."""
+
+
+class EndReason(NamedTuple):
+    """How a run ended, or why it has to be ended.
+
+    Attributes:
+        reason: Of ``Succeeded``.
+        message: One plain sentence.
+    """
+
+    reason: Reason
+    message: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,25 +42,25 @@ class RunOutcome:
     not_isolated: str
     refusal: str
     gateway_failure: str
-    stop: tuple[Reason, str] | None
+    stop: EndReason | None
     attempts: Collection[AttemptHistory]
 
-    def verdict(self) -> tuple[Reason, str]:
+    def verdict(self) -> EndReason:
         """Return reason and message of ``Succeeded``."""
         if self.not_isolated:
-            return Reason.ISOLATION_NOT_VERIFIED, self.not_isolated
+            return EndReason(Reason.ISOLATION_NOT_VERIFIED, self.not_isolated)
         counts = tally(self.attempts)
         if self.refusal:
-            return Reason.POD_REFUSED, self.refusal
+            return EndReason(Reason.POD_REFUSED, self.refusal)
         if self.gateway_failure:
-            return Reason.GATEWAY_FAILED, self.gateway_failure
+            return EndReason(Reason.GATEWAY_FAILED, self.gateway_failure)
         if counts.has_all_verdicts:
-            return Reason.COMPLETED, f"{counts.passed} of {counts.verified} passed"
+            return EndReason(Reason.COMPLETED, f"{counts.passed} of {counts.verified} passed")
         if self.stop is not None:
             return self.stop
         missing = counts.total - counts.verified
         words = f"{missing} of {counts.total} attempts have no verdict"
-        return Reason.INCOMPLETE, f"{words}{_commonest(self.attempts)}"
+        return EndReason(Reason.INCOMPLETE, f"{words}{_commonest(self.attempts)}")
 
 
 def _commonest(attempts: Collection[AttemptHistory]) -> str:

@@ -13,6 +13,7 @@ from securebench.core.names import (
     ROLE_LABEL,
     TASK_INDEX_ANNOTATION,
 )
+from securebench.run.layout import CHECK, CONTROL_CHECK, HARNESS, PROBE, VERIFIER
 from securebench.run.plan.model import LaunchKey, Role
 from securebench.run.state.attempts import PodFacts
 
@@ -132,7 +133,7 @@ class ObjectView:
     spec: Raw = field(default_factory=dict)
 
 
-MAIN_CONTAINERS = ("harness", "check", "verifier", "probe", "control-check")
+MAIN_CONTAINERS = (HARNESS, CHECK, VERIFIER, PROBE, CONTROL_CHECK)
 
 
 def object_view(raw: Raw) -> ObjectView:

@@ -23,26 +23,30 @@ from securebench.core.reasons import (
     VERIFIER_ERROR,
 )
 from securebench.protocol.messages import STORAGE_FAILED
-from securebench.run.layout import CONTROL_CHECK, COURIER, EGRESS_PROXY, MATERIALIZE
+from securebench.run.layout import (
+    CANDIDATE_CONTAINER,
+    CHECK,
+    CONTROL_CHECK,
+    COURIER,
+    EGRESS_PROXY,
+    HARNESS,
+    MATERIALIZE,
+    VERIFIER,
+)
 from securebench.run.observe.pods import ContainerView, PodView, Terminated
 from securebench.run.observe.termination import command_report
 from securebench.run.plan.model import RunPolicy, VerifierKind
 
 STAGED_CANDIDATE = "candidate"
 """Phase in supervise's message when staging failed at what a candidate holds: before it ran."""
-PREFLIGHT = "preflight"
-"""Phase of supervise before that of an agent's own command."""
 MAIN = {
-    None: "harness",
-    VerifierKind.TEXT: "verifier",
-    VerifierKind.CHECK: "check",
-    VerifierKind.CODE: "verifier",
+    None: HARNESS,
+    VerifierKind.TEXT: VERIFIER,
+    VerifierKind.CHECK: CHECK,
+    VerifierKind.CODE: VERIFIER,
 }
 """Container whose end is the launch's end, by kind of verifier; None for a harness."""
 MAINS = frozenset(MAIN.values())
-
-CANDIDATE = "candidate"
-"""Sidecar of code_completion; the kubelet starts it again when candidate code ends it."""
 
 HOPELESS_WAITS = frozenset({"InvalidImageName", "ErrImageNeverPull"})
 """Nothing but a change of the pack, or of the node by hand, can end these: no further launch."""
@@ -163,7 +167,7 @@ def _main(view: PodView, kind: VerifierKind | None) -> ContainerView | None:
     control = view.containers.get(CONTROL_CHECK)
     if control is not None and control.terminated is not None and control.terminated.exit_code:
         return control
-    return view.containers.get(MAIN.get(kind, "check"))
+    return view.containers.get(MAIN.get(kind, CHECK))
 
 
 def _after_main(view: PodView, kind: VerifierKind | None, end: Terminated) -> Stage:
@@ -288,7 +292,8 @@ def _limit(view: PodView, end: Terminated) -> Ended | None:
 
 def _candidate_end(view: PodView, verdict: Ended) -> Ended:
     """Return the end of tests, with what their candidate did to its own container."""
-    candidate = view.containers.get(CANDIDATE)
+    # The kubelet starts it again when candidate code ends it.
+    candidate = view.containers.get(CANDIDATE_CONTAINER)
     both = (candidate.terminated, candidate.previous) if candidate is not None else ()
     ends = [end for end in both if end is not None]
     if any(end.exit_code == Code.TAMPERED for end in ends):

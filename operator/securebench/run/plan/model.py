@@ -10,11 +10,11 @@ from typing import Final, NamedTuple
 from securebench.benchmark.families.terminal_task import PYTEST
 from securebench.benchmark.families.verification import CodePlan, PatchPlan
 from securebench.benchmark.pack.task import SecureBenchTask
-from securebench.core.rates import BACKOFF_LIMIT_SECONDS, BACKOFF_SECONDS
 from securebench.protocol.audit_result import PackAudit
 from securebench.protocol.bounds import RECORD_BYTES, CandidateBounds
 from securebench.protocol.extraction import Extraction
 from securebench.protocol.sidecar import PROVIDER_PORT
+from securebench.run.api.field_types import PodRetention
 
 PROVIDER_URL: Final = f"http://127.0.0.1:{PROVIDER_PORT}"
 """Where a tool finds its provider: the sidecar of its own Pod."""
@@ -328,20 +328,20 @@ class RunPolicy:
         sandbox_wait_seconds: How long a node may take to set up a Pod's volumes, network and
             sandbox.
         image_wait_seconds: How long an image may stay unpullable before the launch is abandoned.
-        keep_pods: ``All``, ``Failed`` or ``None``.
+        keep_pods: Which finished Pods stay.
         keep_lanes: Whether the lanes stay on the volume after the attempt.
     """
 
-    attempts: int = 1
-    infrastructure_retries: int = 2
-    provider_retries: int = 2
-    backoff_seconds: float = BACKOFF_SECONDS
-    backoff_limit_seconds: float = BACKOFF_LIMIT_SECONDS
-    lost_after_seconds: float = 60.0
+    attempts: int
+    infrastructure_retries: int
+    provider_retries: int
+    backoff_seconds: float
+    backoff_limit_seconds: float
+    lost_after_seconds: float
+    keep_pods: PodRetention
+    keep_lanes: bool
     sandbox_wait_seconds: float = 180.0
     image_wait_seconds: float = 60.0
-    keep_pods: str = "Failed"
-    keep_lanes: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,15 +17,14 @@ from securebench.benchmark.pack.references import checker_reference
 from securebench.benchmark.pack.task import SecureBenchTask, row_digest
 from securebench.benchmark.reading.rows import verifier_configuration_problem
 from securebench.benchmark.scorers.dangerous_commands import (
-    FAILURE_PHASE,
     FAILURE_REASON,
     CommandDecision,
     VerificationPolicy,
     decide,
     denial_result,
 )
-from securebench.core.reasons import VERIFIER_CONFIGURATION
-from securebench.protocol.extraction import Extraction
+from securebench.core.reasons import VERIFIER_CONFIGURATION, FailurePhase
+from securebench.protocol.extraction import Extraction, ExtractionMode
 from securebench.run.plan.model import (
     PROVIDER_URL,
     CheckPlan,
@@ -98,7 +97,7 @@ def _workdir(
     workspace: str,
 ) -> str:
     """Return the working folder: the checkout if the agent edits a repository (12.1)."""
-    if extraction.mode != "git_diff" or check is None:
+    if extraction.mode != ExtractionMode.GIT_DIFF or check is None:
         return workspace
     workdir = environment.get("workdir")
     return workdir if isinstance(workdir, str) else check.workdir
@@ -126,7 +125,7 @@ def _refusal(task: SecureBenchTask) -> Refusal | None:
     if problem is None:
         return None
     message = f"the verifier cannot work with this task: {problem}"
-    return Refusal("verifier", VERIFIER_CONFIGURATION, "verification", message, {})
+    return Refusal("verifier", VERIFIER_CONFIGURATION, FailurePhase.VERIFICATION, message, {})
 
 
 def needed_commands(task: SecureBenchTask) -> Sequence[str]:
@@ -156,7 +155,7 @@ def _denial(
     result = denial_result(task.task_type, decision, needed_commands(task), policy)
     message = f"the checker needs a command that is {decision.reason}"
     metadata = {**result.metadata, VERIFIER_STDERR: result.stderr}
-    return Refusal("agent", FAILURE_REASON, FAILURE_PHASE, message, metadata)
+    return Refusal("agent", FAILURE_REASON, FailurePhase.CHECKER, message, metadata)
 
 
 def _check_plan(

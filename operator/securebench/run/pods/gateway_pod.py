@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 from securebench.core.errors import InvariantViolationError
 from securebench.core.names import ROLE_LABEL, RUN_UID_LABEL
-from securebench.protocol.gateway import GatewayConfig, GatewayLimits, ProviderConfig
+from securebench.protocol.gateway import READY_FILE, GatewayConfig, GatewayLimits, ProviderConfig
 from securebench.protocol.sidecar import GATEWAY_PORT
 from securebench.run import layout
 from securebench.run.plan.model import Role, RunPlan, short_uid
@@ -171,7 +171,7 @@ def _container(plan: RunPlan, egress: EgressPlan, policy: GatewayPolicy) -> Mani
     container["command"] = [PYTHON, "-I", "-m", "securebench.gateway", layout.GATEWAY_WORK]
     container["ports"] = [{"name": "gateway", "containerPort": GATEWAY_PORT}]
     container["readinessProbe"] = {
-        "exec": {"command": ["test", "-e", layout.GATEWAY_READY]},
+        "exec": {"command": ["test", "-e", READY_FILE]},
         "periodSeconds": PROBE_PERIOD_SECONDS,
         "timeoutSeconds": PROBE_TIMEOUT_SECONDS,
     }

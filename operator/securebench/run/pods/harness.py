@@ -6,6 +6,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from securebench.agents.harness_config import ORACLE
+from securebench.protocol.extraction import ExtractionMode
 from securebench.protocol.messages import FRAMEWORK_FOLDER
 from securebench.run import layout
 from securebench.run.pods.overlay import (
@@ -139,7 +140,7 @@ def _harness(plan: RunPlan, task: TaskPlan, lanes: LaneSet) -> Manifest:
 
 def _works_on_checkout(task: TaskPlan) -> bool:
     """Whether the agent changes the repository of the image, which lies in its root file system."""
-    return task.extraction.mode == "git_diff"
+    return task.extraction.mode == ExtractionMode.GIT_DIFF
 
 
 def _own_mounts(plan: RunPlan, task: TaskPlan) -> list[Manifest]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from securebench.core.reasons import FailurePhase
 from securebench.run.pods.parts import sizes, volumes
 from securebench.run.pods.parts.commands import Phase
 from securebench.run.pods.parts.frame import TASK_IMAGE_PULL_POLICY
@@ -14,8 +15,8 @@ if TYPE_CHECKING:
 
 OVERLAY: Final = "overlay"
 HARNESS_PHASE: Final = "harness"
-PREFLIGHT_PHASE: Final = "preflight"
-"""Runs before the harness; when it fails nothing is known of the agent (contract 12.3)."""
+"""The agent's own command; when the preflight before it fails nothing is known of the agent
+(contract 12.3)."""
 
 
 def overlay_volumes(agent: AgentPlan) -> list[Manifest]:
@@ -50,7 +51,7 @@ def harness_phases(plan: RunPlan, task: TaskPlan) -> list[Phase]:
             env=agent.environment,
             search=agent.search,
         )
-        for name, argv in ((PREFLIGHT_PHASE, agent.preflight), (HARNESS_PHASE, command))
+        for name, argv in ((FailurePhase.PREFLIGHT, agent.preflight), (HARNESS_PHASE, command))
     ]
 
 

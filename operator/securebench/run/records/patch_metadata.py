@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from securebench.benchmark.patch.judgement import listed
-from securebench.core.reasons import VERIFIER_TIMEOUT
+from securebench.core.reasons import VERIFIER_TIMEOUT, FailurePhase
 from securebench.run.plan.tasks import VERIFIER_STDERR
 
 if TYPE_CHECKING:
@@ -14,8 +14,6 @@ if TYPE_CHECKING:
     from securebench.run.plan.model import CheckPlan, TaskPlan
     from securebench.run.state.attempts import AttemptHistory
 
-CHECKS = "checks"
-"""Last phase of contract 14.5.1."""
 
 IN_PROCESS = {"containment_profile": "shared_runtime", "hidden_test_runtime_secrecy": False}
 """Metadata of a record whose candidate code ran in the interpreter of the tests."""
@@ -50,7 +48,7 @@ def patch_metadata(
         return common | _stopped(history) | {VERIFIER_STDERR: judgement.stderr}
     command = verification.command
     common |= {
-        "phase": verification.phase or command.phase or CHECKS,
+        "phase": verification.phase or command.phase or FailurePhase.CHECKS,
         "timed_out": command.timed_out,
         "image_commit": command.commit or None,
     }

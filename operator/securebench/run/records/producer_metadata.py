@@ -9,6 +9,8 @@ from pathlib import PurePosixPath
 from typing import TYPE_CHECKING
 
 from securebench.core.names import logical_name
+from securebench.core.reasons import FailurePhase
+from securebench.protocol.extraction import STREAMS, ExtractionMode
 from securebench.run.records.labels import credentials, network
 
 if TYPE_CHECKING:
@@ -50,9 +52,9 @@ def producer_metadata(
         "candidate_kind": task.extraction.kind,
         "candidate_extraction": task.extraction.mode,
     }
-    if task.extraction.mode == "file":
+    if task.extraction.mode == ExtractionMode.FILE:
         result["candidate_path"] = task.extraction.path
-    if task.extraction.mode == "workspace":
+    if task.extraction.mode == ExtractionMode.WORKSPACE:
         result["candidate_workspace"] = workspace
     if plan.harness.agent is not None:
         result |= _agent(plan, task, plan.harness.agent, platform)
@@ -84,7 +86,7 @@ def command_fields(command: CommandReport) -> dict[str, object]:
 def stream_fields(stdout: StreamInfo, stderr: StreamInfo) -> dict[str, object]:
     """Return the original sizes of truncated streams."""
     result: dict[str, object] = {}
-    for name, stream in (("stdout", stdout), ("stderr", stderr)):
+    for name, stream in zip(STREAMS, (stdout, stderr), strict=True):
         if stream.truncated:
             result[f"{name}_truncated"] = True
             result[f"{name}_bytes"] = stream.size_bytes
@@ -125,7 +127,7 @@ def _provider(provider: ProviderPlan, usage: Usage) -> dict[str, object]:
 
 def _diff_fields(task: TaskPlan, diff: DiffReport) -> dict[str, object]:
     result: dict[str, object] = {"repo_patch_baseline": diff.baseline} if diff.baseline else {}
-    if task.extraction.mode == "git_diff":
+    if task.extraction.mode == ExtractionMode.GIT_DIFF:
         result["candidate_diff_exit_code"] = diff.exit_code
         result["candidate_diff_stderr"] = diff.stderr
     return result
@@ -146,12 +148,12 @@ def _produced(plan: RunPlan, task: TaskPlan, production: HarnessResult) -> dict[
             "timed_out": True,
             "timeout_seconds": task.timeout_seconds,
             "command": plan.harness.config.get("command", command),
-            "phase": "producer",
+            "phase": FailurePhase.PRODUCER,
         }
     candidate = production.candidate
     if candidate is not None and candidate.file is not None:
         result["candidate_sha256"] = candidate.candidate_sha256
-        if task.extraction.mode == "workspace":
+        if task.extraction.mode == ExtractionMode.WORKSPACE:
             result["candidate_dropped_entries"] = candidate.dropped_entries
     return result
 

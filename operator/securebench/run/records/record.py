@@ -15,6 +15,7 @@ from securebench.core.clock import rfc3339
 from securebench.core.errors import InvariantViolationError
 from securebench.core.names import logical_name
 from securebench.core.reasons import PRODUCER_TIMEOUT, VERIFIER_TIMEOUT
+from securebench.protocol.extraction import ExtractionMode
 from securebench.run.plan.model import VerifierKind
 from securebench.run.plan.tasks import VERIFIER_STDERR
 from securebench.run.records.labels import IsolationLabel, record_digests, record_labels
@@ -182,7 +183,7 @@ def _candidate(
     production = history.production
     if production is None or production.candidate is None or finish.reason == PRODUCER_TIMEOUT:
         return fields
-    if task.extraction.mode == "workspace":
+    if task.extraction.mode == ExtractionMode.WORKSPACE:
         if production.candidate.file is not None:
             fields["candidate_workspace"] = f"workspaces/{logical_name(task.task.id)}"
     elif task.extraction.kind == "patch":

@@ -57,7 +57,7 @@ class Closed:
 
 
 @dataclass(frozen=True, slots=True)
-class Isolated:
+class IsolationResult:
     """Result of the isolation canary.
 
     Attributes:
@@ -176,7 +176,7 @@ StepEntry = LaunchBegun | LaunchLost | Produced | Verified | Finished | Kept
 AttemptEntry = StepEntry | ReadBegun
 """Entries that belong to one attempt."""
 
-Entry = RunBound | Opened | Closed | Isolated | AttemptEntry | RunEnded
+Entry = RunBound | Opened | Closed | IsolationResult | AttemptEntry | RunEnded
 
 
 _DOUBT_AFTER_CRASH = {Reading.TOGETHER: Doubt.SUSPECTED, Reading.ALONE: Doubt.CONDEMNED}
@@ -201,7 +201,7 @@ class RunHistory:
     epoch: int = 0
     process: str = ""
     started_at: float | None = None
-    isolation: Isolated | None = None
+    isolation: IsolationResult | None = None
     ended: RunEnded | None = None
 
     def apply(self, entry: Entry) -> None:
@@ -219,7 +219,7 @@ class RunHistory:
                 self.started_at = at if self.started_at is None else self.started_at
             case Closed():
                 self._stop_reading(has_crashed=False)
-            case Isolated():
+            case IsolationResult():
                 self.isolation = entry
             case RunEnded():
                 self.ended = entry

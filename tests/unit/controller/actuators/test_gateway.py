@@ -10,13 +10,14 @@ import pytest
 
 from securebench.cluster.port import Forbidden, ObjectKind, QuotaExceeded
 from securebench.controller.actuators.gateway_keeper import GatewayKeeper
+from securebench.controller.actuators.informers import PodInformer
 from securebench.controller.actuators.launches import Launcher
-from securebench.controller.actuators.pod_mirror import PodMirror
 from securebench.controller.runtime.wake import Wake
 from securebench.controller.volume.store import RunStore
 from securebench.core.errors import PermanentClusterError, TransientClusterError
 from securebench.protocol.gateway import GatewayConfig, decode
 from securebench.run.decide.gateway import (
+    ANSWER_SECONDS,
     KEYS_SECONDS,
     RESTART_LIMIT_SECONDS,
     STUCK_SECONDS,
@@ -63,9 +64,12 @@ class World:
     def begin(self):
         """Start a process that knows nothing."""
         self.context = context_of(self.cluster, self.clock, self.root)
-        self.mirror = PodMirror(self.cluster, "", self.clock, 60.0, lambda: None)
+        self.woken = mock.Mock()
+        self.informer = PodInformer(self.cluster, "", self.clock, 60.0, self.woken)
         self.launcher = Launcher(self.context, RUN_UID, lambda: None)
-        self.keeper = GatewayKeeper(self.context, self.plan, self.store, self.launcher, self.mirror)
+        self.keeper = GatewayKeeper(
+            self.context, self.plan, self.store, self.launcher, self.informer
+        )
 
     def passes(self, count=1, seconds=0.0):
         """Do as the run loop does: look, tend, let the background work."""
@@ -73,15 +77,19 @@ class World:
         async def turn():
             for _ in range(count):
                 self.clock.advance(seconds)
-                await self.mirror.list()
+                await self.informer.list()
                 await self.keeper._services.list()
                 assert self.launcher.failure() is None
-                self.launcher.acknowledge(self.mirror.pods, self.mirror.vanished)
+                self.launcher.acknowledge(self.informer.pods, self.informer.vanished)
                 await self.tend()
                 await asyncio.sleep(0.001)
-            await self.mirror.list()
+            await self.informer.list()
 
         self.runner.run(turn())
+
+    @property
+    def wake_at(self):
+        return decide(self.keeper.seen(), self.keeper.known, self.clock.now()).wake_at
 
     async def tend(self):
         step = decide(self.keeper.seen(), self.keeper.known, self.clock.now())
@@ -169,10 +177,10 @@ def test_an_operator_that_starts_again_finds_the_gateway(world):
 def test_a_pod_that_an_earlier_process_made_unseen_is_taken_over(world):
     world.passes()
     world.begin()
-    with mock.patch.object(world.mirror, "list", mock.AsyncMock()):
+    with mock.patch.object(world.informer, "list", mock.AsyncMock()):
         world.runner.run(world.tend())
         world.runner.run(asyncio.sleep(0.001))
-    assert f"{NAME}-1" in world.mirror.pods
+    assert f"{NAME}-1" in world.informer.pods
 
 
 # Trouble at the start
@@ -269,7 +277,7 @@ def test_a_service_that_rights_refuse_for_long_is_given_up(world):
     world.passes(100, seconds=10.0)
     assert world.keeper.known.failure.startswith("the run's gateway cannot be made: gateway sb-")
     assert world.pods() == []
-    assert world.keeper.wake_at is None
+    assert world.wake_at is None
 
 
 def test_a_service_that_is_refused_for_good_is_never_made(world):
@@ -278,7 +286,7 @@ def test_a_service_that_is_refused_for_good_is_never_made(world):
     world.passes()
     assert world.keeper.known.failure == "the run's gateway cannot be made: no"
     assert world.pods() == []
-    assert world.keeper.wake_at is None
+    assert world.wake_at is None
 
 
 def test_a_refused_pod_is_the_launchers_refusal(world):
@@ -426,9 +434,9 @@ def test_one_that_was_ready_for_an_earlier_process_is_replaced(world):
     world.set(pod_status("Running", running("gateway")))
     world.begin()
     world.passes()
-    assert world.keeper.wake_at == pytest.approx(NOW + UNREADY_SECONDS, abs=1)
+    assert world.wake_at == pytest.approx(NOW + UNREADY_SECONDS, abs=1)
     world.passes(seconds=STUCK_SECONDS - 5)
-    assert world.keeper.wake_at == pytest.approx(NOW + STUCK_SECONDS, abs=1)
+    assert world.wake_at == pytest.approx(NOW + STUCK_SECONDS, abs=1)
     assert "deletionTimestamp" not in world.cluster.objects(ObjectKind.POD)[f"{NAME}-1"]["metadata"]
     world.passes(3, seconds=5.0)
     assert f"{NAME}-2" in world.pods()
@@ -499,12 +507,24 @@ def test_an_api_server_that_does_not_answer_ends_no_run(world):
 
 
 def test_when_to_look_again(world):
-    assert world.keeper.wake_at == 0.0
     world.passes()
-    assert world.keeper.wake_at == pytest.approx(NOW + UNREADY_SECONDS, abs=1)
+    assert world.wake_at == pytest.approx(NOW + UNREADY_SECONDS, abs=1)
     world.set(ready())
     world.passes()
-    assert world.keeper.wake_at == pytest.approx(NOW + KEYS_SECONDS, abs=1)
+    assert world.wake_at == pytest.approx(NOW + KEYS_SECONDS, abs=1)
+
+
+def test_a_request_without_an_answer_is_looked_at_again_at_once(world):
+    """What it left in memory says when to try again, and what the status says."""
+    world.come_up()
+    world.cluster.remove(ObjectKind.SERVICE, NAME)
+    world.runner.run(world.keeper._services.list())
+    for wanted in (1, 0):
+        world.cluster.fail_next("create", TransientClusterError("no"), kind=ObjectKind.SERVICE)
+        world.woken.reset_mock()
+        world.runner.run(world.tend())
+        assert world.woken.call_count == wanted
+    assert world.wake_at == pytest.approx(NOW + ANSWER_SECONDS, abs=1)
 
 
 # The end

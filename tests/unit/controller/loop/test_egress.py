@@ -7,9 +7,9 @@ from unittest import mock
 import pytest
 
 from securebench.cluster.port import Forbidden, ObjectKind, QuotaExceeded
-from securebench.controller.loop import run_loop
-from securebench.controller.loop.run_loop import RunLoop
+from securebench.controller.loop import attempt_keeper
 from securebench.controller.runtime.run_ledger import RunLedger
+from securebench.controller.runtime.wake import Wake
 from securebench.controller.volume.journal import read_entries
 from securebench.core.errors import PermanentClusterError, TransientClusterError
 from securebench.protocol.gateway import LaunchReport, RelayReport, encode
@@ -110,13 +110,13 @@ def world(tmp_path):
 def sleeps():
     """Counts how often the loop went to sleep."""
     counter = mock.Mock()
-    real = RunLoop._sleep
+    real = Wake.wait
 
-    async def sleep(loop):
+    async def wait(wake, times):
         counter()
-        await real(loop)
+        await real(wake, times)
 
-    with mock.patch.object(RunLoop, "_sleep", sleep):
+    with mock.patch.object(Wake, "wait", wait):
         yield counter
 
 
@@ -260,7 +260,7 @@ def test_a_deadline_that_is_moved_lets_nothing_begin_without_a_canary(world):
     move = {"activeDeadlineSeconds": 6000}
     with (
         mock.patch.object(RunLedger, "finish", finish),
-        mock.patch.object(run_loop, "FINISH_BATCH", 1),
+        mock.patch.object(attempt_keeper, "FINISH_BATCH", 1),
     ):
         world.wait(70)
     assert succeeded(world)[0] == "Unknown"

@@ -12,6 +12,7 @@ from securebench.controller.admission.pack_source import answers_content
 from securebench.controller.loop.life import is_pack_error
 from securebench.controller.loop.start import prepare
 from securebench.controller.process.supervisor import run_object
+from securebench.controller.runtime.results_export import ResultsExport
 from securebench.controller.runtime.run_ledger import RunLedger
 from securebench.controller.volume.index import RunIndex
 from securebench.core.errors import ConfigErrors, PackError, SpecError
@@ -235,11 +236,13 @@ async def test_results_of_audits_and_other_runs_never_mix(world, name):
 
 @pytest.mark.parametrize(("harness", "labels"), [(ORACLE, AUDIT), (COMMAND, AUDIT), (COMMAND, {})])
 async def test_results_of_audits_are_not_published(world, harness, labels):
-    book = await RunLedger.open(await world.bind(harness, labels), FakeClock())
-    await book.seal("Completed", "")
+    bound = await world.bind(harness, labels)
+    book = await RunLedger.open(bound, FakeClock())
+    results = ResultsExport(world.context, bound, book)
+    await results.seal("Completed", "")
     book.close()
     assert (world.root / "published" / UID).exists() is (labels == {})
-    assert bool(book.exported.published_sha256) is (labels == {})
+    assert bool(results.exported.published_sha256) is (labels == {})
 
 
 async def test_other_answers_are_another_harness(world):

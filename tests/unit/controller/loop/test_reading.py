@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from securebench.controller.loop import run_loop
+from securebench.controller.loop import attempt_keeper
 from securebench.controller.runtime import run_ledger
 from securebench.controller.runtime.reading_budget import ReadingBudget
 from securebench.controller.runtime.run_ledger import RunLedger
@@ -104,7 +104,7 @@ class Deadly:
         self._task = task
         self.is_armed = True
         self.with_others: list[int] = []
-        self._capture, self._close = run_loop.capture, RunLedger.close
+        self._capture, self._close = attempt_keeper.capture, RunLedger.close
         self._texts = run_ledger.read_texts
 
         def close(of: RunLedger) -> None:
@@ -163,7 +163,7 @@ def test_what_kills_the_operator_alone_is_the_candidates(
     place: str, world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     deadly = Deadly(monkeypatch, task=0)
-    target = (run_loop, "capture") if place == "captures" else (run_ledger, "read_texts")
+    target = (attempt_keeper, "capture") if place == "captures" else (run_ledger, "read_texts")
     monkeypatch.setattr(*target, getattr(deadly, f"of_{place}"))
     uid = world.apply(parallelism=2)
 
@@ -182,7 +182,7 @@ def test_what_kills_the_operator_alone_is_the_candidates(
 
 def test_what_was_read_with_it_is_not_blamed(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     deadly = Deadly(monkeypatch, task=1)
-    monkeypatch.setattr(run_loop, "capture", deadly.of_captures)
+    monkeypatch.setattr(attempt_keeper, "capture", deadly.of_captures)
 
     records = until_the_end(world, world.apply(parallelism=2))
 
@@ -223,7 +223,7 @@ def test_an_error_in_the_same_process_says_nothing_either(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     errors = iter([OSError("disk"), OSError("disk"), OSError("disk")])
-    real = run_loop.capture
+    real = attempt_keeper.capture
 
     def capture(*given: Any, **named: Any) -> Any:
         error = next(errors, None)
@@ -231,7 +231,7 @@ def test_an_error_in_the_same_process_says_nothing_either(
             raise error
         return real(*given, **named)
 
-    monkeypatch.setattr(run_loop, "capture", capture)
+    monkeypatch.setattr(attempt_keeper, "capture", capture)
     monkeypatch.setattr(RunLedger, "close", lambda of: of._journal.close())
     uid = world.apply(parallelism=1)
     world.work(uid, rounds=40)

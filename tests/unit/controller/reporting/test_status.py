@@ -2,12 +2,12 @@ import json
 from dataclasses import replace
 
 from securebench.controller.reporting.run_status import Observed, StatusBoard, succeeded
-from securebench.controller.runtime.run_ledger import Exported
+from securebench.controller.runtime.results_export import Exported
 from securebench.run.api.conditions import ConditionStatus, ConditionType, ConditionUpdate, Reason
 from securebench.run.api.status import MAX_REASONS
 from securebench.run.plan.model import RunPlan
 from securebench.run.state.attempts import Finish, Outcome
-from securebench.run.state.history import Isolated, RunEnded, RunHistory, run_history
+from securebench.run.state.history import IsolationResult, RunEnded, RunHistory, run_history
 from support.build import NOW, many_tasks, plan_of
 from support.manifest_samples import text_task
 from support.records import SCHEMA
@@ -135,7 +135,7 @@ def test_ten_thousand_tasks_fit_the_bound():
     plan = plan_of(*tasks)
     keys = list(run_history(plan, ()).attempts)
     history = finished(plan, *(outcome_of(key, Outcome.INFRASTRUCTURE) for key in keys))
-    history.isolation = Isolated(verified=True, user_namespaces=True, message="x" * 5000)
+    history.isolation = IsolationResult(verified=True, user_namespaces=True, message="x" * 5000)
     history.started_at = NOW
     history.ended = RunEnded("Incomplete", "x" * 5000, NOW)
     findings = [

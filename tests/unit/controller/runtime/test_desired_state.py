@@ -1,8 +1,11 @@
+from dataclasses import replace
+
 import pytest
 
 from securebench.controller.runtime.desired_state import DesiredState
 from securebench.run.api.conditions import Reason
 from securebench.run.decide.reconcile import Controls, Halt
+from securebench.run.decide.verdict import EndReason
 from support.build import NOW, run_body
 
 
@@ -11,6 +14,9 @@ def desired(**spec):
 
 
 LATE = NOW + 60
+GRACEFUL = EndReason(Reason.CANCELLED, "spec.cancel is Graceful")
+IMMEDIATE = EndReason(Reason.CANCELLED, "spec.cancel is Immediate")
+TOO_LONG = EndReason(Reason.DEADLINE_EXCEEDED, "the run took longer than 60 seconds")
 CONTROLS = {
     "nothing special": ({}, NOW, Controls(4)),
     "parallelism": ({"parallelism": 7}, NOW, Controls(7)),
@@ -18,29 +24,29 @@ CONTROLS = {
     "graceful": (
         {"cancel": "Graceful"},
         NOW,
-        Controls(4, Halt.DRAINING, "spec.cancel is Graceful"),
+        Controls(4, Halt.DRAINING, GRACEFUL),
     ),
     "immediate": (
         {"cancel": "Immediate"},
         NOW,
-        Controls(4, Halt.STOPPED, "spec.cancel is Immediate"),
+        Controls(4, Halt.STOPPED, IMMEDIATE),
     ),
     "cancel comes before suspend": (
         {"cancel": "Graceful", "suspend": True},
         NOW,
-        Controls(4, Halt.DRAINING, "spec.cancel is Graceful"),
+        Controls(4, Halt.DRAINING, GRACEFUL),
     ),
     "just before the deadline": ({}, LATE - 1, Controls(4)),
-    "deadline": ({}, LATE, Controls(4, Halt.STOPPED, "the run took longer than 60 seconds")),
+    "deadline": ({}, LATE, Controls(4, Halt.STOPPED, TOO_LONG)),
     "deadline of a suspended run": (
         {"suspend": True},
         LATE,
-        Controls(4, Halt.STOPPED, "the run took longer than 60 seconds"),
+        Controls(4, Halt.STOPPED, TOO_LONG),
     ),
     "deadline of a run that drains": (
         {"cancel": "Graceful"},
         LATE,
-        Controls(4, Halt.STOPPED, "spec.cancel is Graceful"),
+        Controls(4, Halt.STOPPED, GRACEFUL),
     ),
 }
 
@@ -48,7 +54,8 @@ CONTROLS = {
 @pytest.mark.parametrize("name", CONTROLS)
 def test_controls(name):
     spec, now, want = CONTROLS[name]
-    assert desired(activeDeadlineSeconds=60, **spec).controls(NOW, now) == want
+    known = desired(activeDeadlineSeconds=60, **spec)
+    assert known.controls(NOW, now) == replace(want, deadline=LATE)
 
 
 def test_a_run_that_has_not_started_has_no_deadline():
@@ -72,7 +79,7 @@ def test_reasons_of_a_stop():
 def test_a_newer_spec_wakes_the_loop():
     known = desired()
     woken = []
-    known.on_change = lambda: woken.append(known.controls(NOW, NOW))
+    known.on_change = lambda: woken.append(known.controls(None, NOW))
     known.update(run_body(parallelism=9)["spec"], 2)
     assert woken == [Controls(9)]
 
@@ -82,7 +89,7 @@ def test_an_older_spec_changes_nothing(generation):
     known = desired()
     known.on_change = lambda: pytest.fail("nothing changed")
     known.update(run_body(parallelism=9)["spec"], generation)
-    assert known.controls(NOW, NOW) == Controls(4)
+    assert known.controls(None, NOW) == Controls(4)
 
 
 def test_isolation_may_be_declared():

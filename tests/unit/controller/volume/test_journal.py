@@ -13,7 +13,7 @@ from securebench.controller.volume.journal import (
 )
 from securebench.core.errors import JournalCorruptError, StorageError
 from securebench.run.state.history import (
-    Isolated,
+    IsolationResult,
     LaunchBegun,
 )
 from support.build import (
@@ -57,7 +57,7 @@ def test_every_entry_comes_back_equal(entry):
 
 
 def test_a_finding_of_an_earlier_version_reached_no_node():
-    found = Isolated(verified=True, user_namespaces=True, message="closed: dns")
+    found = IsolationResult(verified=True, user_namespaces=True, message="closed: dns")
     body = encode(found, FIRST).split(b" ", 2)[2].strip()
     older = body.replace(b',"node_reachable":false', b"")
     assert older != body

@@ -26,7 +26,7 @@ from securebench.run.decide.isolation import NO_CANARY
 from securebench.run.observe.pods import pod_view
 from securebench.run.plan.model import PodUserNamespaces, Role
 from securebench.run.pods.canary import canary_pod, control_pod
-from securebench.run.state.history import Isolated
+from securebench.run.state.history import IsolationResult
 from support.build import DOMAINS, NOW, FakeClock, ended, plan_of, pod_status, running, waiting
 from support.fake_cluster import FakeCluster
 from support.manifest_samples import RUN_UID, pods, run_plan, text_task
@@ -82,7 +82,7 @@ def test_what_a_probe_said(name):
 # The probing Pods
 
 SECONDS = 120.0
-VERIFIED = Isolated(verified=True, user_namespaces=True, message="closed: api-server, dns")
+VERIFIED = IsolationResult(verified=True, user_namespaces=True, message="closed: api-server, dns")
 
 
 class World:
@@ -293,7 +293,7 @@ def test_require_fails_closed_where_the_server_drops_them(world):
 
 def test_no_answer_in_time_fails_closed(world):
     found = world.prove({CONTROL: says(OPEN), FIRST: stuck})
-    assert found == Isolated(
+    assert found == IsolationResult(
         verified=False,
         user_namespaces=False,
         message="no answer within 120 seconds: waiting for the isolation canary: "
@@ -333,7 +333,7 @@ def test_a_required_sandbox_that_was_seen_verifies(world):
 def test_an_ordinary_kernel_below_a_required_sandbox_fails_closed(world, kernel, shown):
     kubelet = {CONTROL: says(OPEN, GVISOR), FIRST: says(CLOSED, kernel)}
     found = world.prove(kubelet, plan=SANDBOXED, must_be_sandboxed=True)
-    assert found == Isolated(
+    assert found == IsolationResult(
         verified=False,
         user_namespaces=False,
         message="Pods of runtime class 'gvisor' must run in gVisor, but the canary found the "
@@ -380,7 +380,7 @@ def test_what_is_lost_is_replaced_by_the_next_number(world, name):
 def test_losses_without_end_fail_closed(world):
     names = [FIRST.replace("canary-1", f"canary-{number}") for number in range(1, 99)]
     found = world.prove({CONTROL: says(OPEN), **dict.fromkeys(names, vanishes)})
-    assert found == Isolated(
+    assert found == IsolationResult(
         verified=False,
         user_namespaces=False,
         message=f"{LOST_LIMIT} probing Pods were lost: "

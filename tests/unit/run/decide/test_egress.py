@@ -9,7 +9,7 @@ from securebench.run.decide.machine import Begin, Capture, Wait, attempt_step
 from securebench.run.decide.reconcile import Controls, ObservedState, reconcile
 from securebench.run.observe.pods import pod_view
 from securebench.run.observe.stage import Ended, InProgress, Interrupted, launch_stage
-from securebench.run.plan.model import AgentPlan, LaunchKey, Role, RunPolicy, pod_name
+from securebench.run.plan.model import AgentPlan, LaunchKey, Role, pod_name
 from securebench.run.state.attempts import CommandReport, Finish, Lost, Outcome, Usage, usage_of
 from securebench.run.state.history import LaunchBegun, LaunchLost, Produced, run_history
 from support.build import (
@@ -37,9 +37,9 @@ from support.build import (
     view_of,
     waiting,
 )
-from support.manifest_samples import run_plan, text_task
+from support.manifest_samples import policy_of, run_plan, text_task
 
-POLICY = RunPolicy(
+POLICY = policy_of(
     infrastructure_retries=1,
     provider_retries=2,
     backoff_seconds=4.0,

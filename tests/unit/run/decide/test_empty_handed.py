@@ -5,7 +5,7 @@ import pytest
 from securebench.run.decide.machine import after_production, after_verification
 from securebench.run.observe.stage import Ended, launch_stage
 from securebench.run.observe.termination import command_report
-from securebench.run.plan.model import RunPolicy, VerifierKind
+from securebench.run.plan.model import VerifierKind
 from securebench.run.state.attempts import CommandReport, Finish, Outcome, SealedPatch
 from support.build import (
     KEY,
@@ -21,7 +21,7 @@ from support.build import (
     verification,
     view_of,
 )
-from support.manifest_samples import text_task
+from support.manifest_samples import policy_of, text_task
 
 BLANK = sealed(is_blank=True)
 MISSING = sealed(file=None, problem="candidate_missing", message="answer.txt does not exist")
@@ -161,7 +161,7 @@ def test_memory_of_the_candidates_container_is_its_limit(kills, want):
         ended("verifier", 1, message=supervise_message(1)),
         ended("candidate", 0, message=supervise_message(0, memory_kills=kills)),
     )
-    stage = launch_stage(view_of(VERIFIER, status), VerifierKind.CODE, 0, RunPolicy(), 0)
+    stage = launch_stage(view_of(VERIFIER, status), VerifierKind.CODE, 0, policy_of(), 0)
     assert isinstance(stage, Ended)
     assert stage.problem == want
 

@@ -4,7 +4,7 @@ import pytest
 
 from securebench.run.decide.isolation import judge
 from securebench.run.pods.canary import ProbeTarget
-from securebench.run.state.history import Isolated
+from securebench.run.state.history import IsolationResult
 
 TARGETS = (
     ProbeTarget("api-server", "10.96.0.1", 443, "tcp"),
@@ -70,7 +70,7 @@ JUDGEMENTS = {
 def test_judgement(name, namespaced):
     control, canary, verified, message = JUDGEMENTS[name]
     found = judge(control, canary, user_namespaces=namespaced)
-    assert found == Isolated(verified=verified, user_namespaces=namespaced, message=message)
+    assert found == IsolationResult(verified=verified, user_namespaces=namespaced, message=message)
 
 
 REACHED = CLOSED | {"gateway": "open"}
@@ -98,7 +98,7 @@ GATEWAY_JUDGEMENTS = {
 def test_judgement_of_a_run_with_a_gateway(name):
     canary, verified, message = GATEWAY_JUDGEMENTS[name]
     found = judge(OPEN, canary, user_namespaces=True, has_gateway=True)
-    assert found == Isolated(verified=verified, user_namespaces=True, message=message)
+    assert found == IsolationResult(verified=verified, user_namespaces=True, message=message)
 
 
 def test_a_run_without_a_gateway_may_reach_none():
@@ -181,7 +181,7 @@ NODE_JUDGEMENTS = {
 def test_judgement_of_the_node(name):
     allowed, control, canary, message = NODE_JUDGEMENTS[name]
     found = judge(control, canary, user_namespaces=True, node=NODE, is_node_allowed=allowed)
-    assert found == Isolated(
+    assert found == IsolationResult(
         verified=message.startswith("closed: "),
         user_namespaces=True,
         message=message,

@@ -12,7 +12,7 @@ from securebench.run.decide.machine import (
     launch_backoff,
 )
 from securebench.run.observe.stage import Ended
-from securebench.run.plan.model import LaunchKey, Refusal, Role, RunPolicy
+from securebench.run.plan.model import LaunchKey, Refusal, Role
 from securebench.run.state.attempts import CommandReport, Finish, Lost, Outcome, PodFacts
 from support.build import (
     HARNESS,
@@ -35,9 +35,9 @@ from support.build import (
     view_of,
     waiting,
 )
-from support.manifest_samples import run_plan, text_task
+from support.manifest_samples import policy_of, run_plan, text_task
 
-POLICY = RunPolicy(infrastructure_retries=2, backoff_seconds=4.0, backoff_limit_seconds=10.0)
+POLICY = policy_of(infrastructure_retries=2, backoff_seconds=4.0, backoff_limit_seconds=10.0)
 TIMED_OUT = CommandReport(exit_code=None, timed_out=True, phase="harness")
 REFUSAL = Refusal("verifier", "verifier_configuration", "verification", "no answers", {})
 POLICY_REFUSAL = Refusal("agent", "denied", "checker", "not allowed", {"a": 1})

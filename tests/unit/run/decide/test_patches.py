@@ -4,7 +4,7 @@ import pytest
 
 from securebench.run.decide.machine import after_production, after_verification
 from securebench.run.observe.stage import Code, Ended, Interrupted, launch_stage
-from securebench.run.plan.model import RunPolicy, VerifierKind
+from securebench.run.plan.model import VerifierKind
 from securebench.run.state.attempts import Finish, Outcome, SealedPatch
 from support.build import (
     KEY,
@@ -21,7 +21,7 @@ from support.build import (
     view_of,
     waiting,
 )
-from support.manifest_samples import PATCH, patch_task
+from support.manifest_samples import PATCH, patch_task, policy_of
 
 TASK = patch_task(index=0)
 
@@ -61,7 +61,7 @@ def test_a_failed_step_ends_the_attempt(outcome, passed):
 def stage(*containers, phase="Failed"):
     courier = ended("courier", 0, message=collect_message())
     view = view_of(VERIFIER, pod_status(phase, courier, *containers))
-    return launch_stage(view, VerifierKind.CHECK, NOW, RunPolicy(), NOW + 5)
+    return launch_stage(view, VerifierKind.CHECK, NOW, policy_of(), NOW + 5)
 
 
 def control(code, **changes):

@@ -1,7 +1,9 @@
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
+from securebench.run.api.conditions import Reason
 from securebench.run.decide.machine import Capture
 from securebench.run.decide.reconcile import (
     Controls,
@@ -9,8 +11,10 @@ from securebench.run.decide.reconcile import (
     Halt,
     ObservedState,
     RunDecision,
+    WritesSeen,
     reconcile,
 )
+from securebench.run.decide.verdict import EndReason
 from securebench.run.observe.pods import pod_view
 from securebench.run.observe.stage import Ended
 from securebench.run.plan.model import AttemptKey, LaunchKey, Refusal, Role
@@ -39,6 +43,8 @@ from support.manifest_samples import text_task
 
 RUNNING = pod_status("Running", running("courier"), running("harness"))
 NAME = "sb-3f2a9c1e5b7d-0-1h1"
+ENDED = EndReason(Reason.COMPLETED, "1 of 1 passed")
+STOP = EndReason(Reason.CANCELLED, "spec.cancel is set")
 DONE = Finish(KEY, Outcome.SCORED, passed=True)
 
 
@@ -57,7 +63,8 @@ def decide(*histories: Any, **given: Any) -> RunDecision:
     controls = Controls(
         parallelism=given.pop("parallelism", 4),
         halt=given.pop("halt", Halt.NONE),
-        halt_message=given.pop("halt_message", ""),
+        stop=given.pop("stop", None),
+        deadline=given.pop("deadline", None),
         max_unschedulable=given.pop("max_unschedulable", 4),
     )
     views = given.pop("views", ())
@@ -69,9 +76,16 @@ def decide(*histories: Any, **given: Any) -> RunDecision:
         pending=given.pop("pending", frozenset()),
         vanished=given.pop("vanished", frozenset()),
         now=given.pop("now", NOW),
+        writes=given.pop("writes", WritesSeen()),
+        unreadable=given.pop("unreadable", ""),
     )
     assert not given
     return reconcile(situation, controls)
+
+
+def does(decision: RunDecision) -> RunDecision:
+    """Return a decision without what it only says."""
+    return replace(decision, halt=Halt.NONE, obstacle=None)
 
 
 def fresh(task: int):
@@ -103,7 +117,7 @@ def test_live_launches_take_slots_even_unseen():
 
 def test_a_lowered_parallelism_begins_nothing_and_ends_nothing():
     decision = decide(live(harness(0)), live(harness(1)), fresh(2), parallelism=1)
-    assert decision == RunDecision()
+    assert does(decision) == RunDecision()
 
 
 def test_verifiers_come_before_new_attempts():
@@ -134,7 +148,7 @@ def test_nothing_begins_while_too_many_pods_do_not_fit():
 def test_suspended_lets_running_launches_end():
     view = view_of(harness(0), harness_done())
     decision = decide(live(harness(0)), fresh(1), made(2), views=[view], halt=Halt.SUSPENDED)
-    assert decision == RunDecision(captures=(Capture(harness(0), view, Ended(0)),))
+    assert does(decision) == RunDecision(captures=(Capture(harness(0), view, Ended(0)),))
 
 
 def test_suspended_repeats_creates_that_were_begun():
@@ -155,7 +169,7 @@ def test_draining_ends_what_is_queued_and_finishes_what_is_under_way():
         lost,
         views=[view_of(harness(0), RUNNING)],
         halt=Halt.DRAINING,
-        halt_message="spec.cancel is set",
+        stop=STOP,
     )
     assert decision.finishes == (
         cancelled(AttemptKey(1, 1), "queued"),
@@ -175,9 +189,9 @@ def test_stopped_ends_everything_that_has_no_record():
         finished(4),
         views=[view],
         halt=Halt.STOPPED,
-        halt_message="spec.cancel is set",
+        stop=STOP,
     )
-    assert decision == RunDecision(
+    assert does(decision) == RunDecision(
         finishes=(
             cancelled(AttemptKey(0, 1), "producer"),
             cancelled(AttemptKey(1, 1), "verification"),
@@ -191,7 +205,8 @@ def test_pods_of_cancelled_attempts_are_deleted_at_once():
     view = view_of(HARNESS, RUNNING)
     history = history_of(finish=cancelled(KEY, "producer"), launches=1)
     decision = decide(history, views=[view], halt=Halt.STOPPED)
-    assert decision == RunDecision(deletions=(Deletion(NAME, f"uid-of-{NAME}", at_once=True),))
+    gone = Deletion(NAME, f"uid-of-{NAME}", at_once=True)
+    assert does(decision) == RunDecision(deletions=(gone,))
 
 
 # Pods that are not seen
@@ -203,7 +218,7 @@ def test_a_create_without_an_answer_is_repeated():
 
 def test_a_seen_pod_is_not_created_again():
     decision = decide(live(HARNESS), views=[view_of(HARNESS, RUNNING)], pending={NAME})
-    assert decision == RunDecision()
+    assert does(decision) == RunDecision()
 
 
 def test_a_launch_that_is_on_its_way_waits():
@@ -213,12 +228,12 @@ def test_a_launch_that_is_on_its_way_waits():
 def test_a_vanished_pod_is_lost_whatever_else_is_known():
     decision = decide(live(HARNESS), vanished={NAME}, pending={NAME})
     message = f"Pod {NAME} disappeared before it gave a result"
-    assert decision == RunDecision(lost=(Lost(HARNESS, "pod_lost", message, NOW),))
+    assert does(decision) == RunDecision(lost=(Lost(HARNESS, "pod_lost", message, NOW),))
 
 
 def test_a_vanished_pod_of_an_earlier_launch_means_nothing():
     second = live(harness(0, 2), retries=1, last_lost=lost_launch())
-    assert decide(second, vanished={NAME}) == RunDecision()
+    assert does(decide(second, vanished={NAME})) == RunDecision()
 
 
 # What an attempt's step becomes
@@ -235,7 +250,7 @@ def test_the_earliest_wake_counts():
     slow = view_of(harness(1), pod_status("Pending", waiting("harness", "ErrImagePull")))
     lost = history_of(KEY, retries=1, launches=1, last_lost=lost_launch(at=NOW))
     decision = decide(lost, live(harness(1)), views=[slow])
-    assert decision == RunDecision(wake_at=NOW + 5)
+    assert does(decision) == RunDecision(wake_at=NOW + 5)
 
 
 def test_a_refused_task_ends_at_once():
@@ -279,7 +294,7 @@ def test_retention_of_pods(keep, outcome):
         ended_with(outcome), views=[view_of(HARNESS, harness_done())], policy={"keep_pods": keep}
     )
     assert (decision.deletions == ()) is KEPT[keep, outcome]
-    assert decision.is_complete is KEPT[keep, outcome]
+    assert (decision.end is not None) is KEPT[keep, outcome]
 
 
 def test_a_pod_that_still_runs_is_never_kept():
@@ -297,13 +312,13 @@ def test_the_pod_of_a_lost_launch_is_kept_as_failed():
 def test_a_pod_that_is_being_deleted_is_left_alone():
     view = view_of(HARNESS, RUNNING, deleting_at=NOW)
     decision = decide(finished(0), views=[view])
-    assert decision == RunDecision(is_complete=True)
+    assert (decision.deletions, decision.end) == ((), ENDED)
 
 
 def test_pods_that_are_no_launch_of_this_plan_are_left_alone():
     foreign = view_of(LaunchKey(9, 9, Role.HARNESS, 1), harness_done())
     decision = decide(finished(0), views=[foreign])
-    assert decision == RunDecision(is_complete=True)
+    assert (decision.deletions, decision.end) == ((), ENDED)
 
 
 def test_an_old_pod_goes_although_a_later_launch_lives():
@@ -326,9 +341,11 @@ def test_a_verifier_shares_no_time_with_its_harness():
 
 
 def test_complete_means_all_records_and_no_deletion_left():
-    assert decide(finished(0), finished(1)) == RunDecision(is_complete=True)
-    assert not decide(finished(0), fresh(1)).is_complete
-    assert not decide(finished(0), views=[view_of(HARNESS, RUNNING)]).is_complete
+    end = EndReason(Reason.COMPLETED, "2 of 2 passed")
+    assert decide(finished(0), finished(1)) == RunDecision(end=end)
+    assert decide(finished(0), fresh(1)).end is None
+    assert decide(finished(0), views=[view_of(HARNESS, RUNNING)]).end is None
+    assert decide(finished(0), writes=WritesSeen(is_idle=False)).end is None
 
 
 def test_deciding_twice_decides_the_same():

@@ -6,7 +6,7 @@ import pytest
 
 from securebench.run.decide.machine import Begin, Wait, attempt_step
 from securebench.run.observe.stage import Interrupted, launch_stage
-from securebench.run.plan.model import LaunchKey, Role, RunPolicy, VerifierKind
+from securebench.run.plan.model import LaunchKey, Role, VerifierKind
 from securebench.run.state.attempts import Finish, Lost, Outcome
 from securebench.run.state.history import LaunchBegun, LaunchLost, Produced, run_history
 from support.build import (
@@ -27,9 +27,9 @@ from support.build import (
     view_of,
     waiting,
 )
-from support.manifest_samples import run_plan, text_task
+from support.manifest_samples import policy_of, run_plan, text_task
 
-POLICY = RunPolicy(infrastructure_retries=2, backoff_seconds=4.0, backoff_limit_seconds=10.0)
+POLICY = policy_of(infrastructure_retries=2, backoff_seconds=4.0, backoff_limit_seconds=10.0)
 SEALED = ended("courier", 0, message="{}")
 HARNESS_ENDED = ended("harness", 0)
 STAGING = supervise_message(90, phase="candidate", error="candidate: link leads out")

@@ -4,10 +4,10 @@ import pytest
 
 from securebench.run.observe.pods import pod_view
 from securebench.run.observe.stage import InProgress, Interrupted, launch_stage
-from securebench.run.plan.model import RunPolicy
+from support.manifest_samples import policy_of
 
 SCHEDULED_AT = 1_767_225_600.0
-WAIT = RunPolicy().sandbox_wait_seconds
+WAIT = policy_of().sandbox_wait_seconds
 
 
 def pod(scheduled, sandbox):
@@ -42,4 +42,4 @@ def pod(scheduled, sandbox):
 def test_stage(scheduled, sandbox, age, want):
     view = pod_view(pod(scheduled, sandbox))
     now = SCHEDULED_AT + age
-    assert launch_stage(view, None, SCHEDULED_AT, RunPolicy(), now) == want
+    assert launch_stage(view, None, SCHEDULED_AT, policy_of(), now) == want

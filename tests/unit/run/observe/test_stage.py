@@ -9,7 +9,7 @@ from securebench.run.observe.stage import (
     Interrupted,
     launch_stage,
 )
-from securebench.run.plan.model import RunPolicy, VerifierKind
+from securebench.run.plan.model import VerifierKind
 from support.build import (
     DISRUPTED,
     HARNESS,
@@ -22,8 +22,9 @@ from support.build import (
     view_of,
     waiting,
 )
+from support.manifest_samples import policy_of
 
-POLICY = RunPolicy(lost_after_seconds=60.0, image_wait_seconds=60.0)
+POLICY = policy_of(lost_after_seconds=60.0, image_wait_seconds=60.0)
 SEALED = ended("courier", 0, message="{}")
 LIVE_COURIER = running("courier")
 

@@ -13,11 +13,10 @@ from securebench.run.plan.model import (
     LaunchKey,
     Role,
     RunIdentity,
-    RunPolicy,
     TaskLimits,
     pod_name,
 )
-from support.manifest_samples import pods
+from support.manifest_samples import pods, policy_of
 
 UID = "3f2a9c1e-5b7d-4e80-9a6c-2d1f0e4b8c77"
 MANIFEST = parse_manifest("id: p\nversion: 2\n", path="manifest.yaml")
@@ -53,7 +52,7 @@ def inputs(*, kept=(), tasks=TASKS, audit=False, answers="", **changes):
         tasks=tasks,
         pack_digest="sha256:" + "1" * 64,
         pods=pods(),
-        policy=RunPolicy(),
+        policy=policy_of(),
         limits=TaskLimits(),
         audit=audit,
         answers_digest=answers,
@@ -184,7 +183,7 @@ def test_isolation_is_part_of_the_policy(isolation):
 
 
 OTHER = {
-    "attempts": {"policy": RunPolicy(attempts=2)},
+    "attempts": {"policy": policy_of(attempts=2)},
     "bounds": {"limits": TaskLimits(text_bytes=1)},
     "pack": {"pack_digest": "sha256:" + "2" * 64},
     "run id": {"identity": RunIdentity(UID, "run", "default", "run-2")},

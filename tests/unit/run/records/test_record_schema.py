@@ -16,12 +16,8 @@ from securebench.benchmark.resources import Lane
 from securebench.benchmark.scorers import dangerous_commands
 from securebench.core import reasons
 from securebench.protocol.extraction import CandidateKind, ExtractionMode, Problem
-from securebench.run.decide.machine import OWN_PHASES, PHASE_OF_ROLE
 from securebench.run.observe.patch_steps import PatchStep
 from securebench.run.plan.model import TaskLimits
-from securebench.run.pods.verify.checkers import CHECKER
-from securebench.run.pods.verify.code_check import TESTS
-from securebench.run.pods.verify.counting import CHECKS
 from securebench.run.records.labels import Credentials, Grading, IsolationLabel, Network
 from securebench.run.records.record_line import record_line
 from securebench.run.state.attempts import Outcome
@@ -66,14 +62,7 @@ WORDS = {
         for outcome in {step.outcome for step in PatchStep}
     },
     "phases": (
-        {
-            *PHASE_OF_ROLE.values(),
-            *OWN_PHASES.values(),
-            CHECKER,
-            CHECKS,
-            TESTS,
-            dangerous_commands.FAILURE_PHASE,
-        },
+        set(reasons.FailurePhase),
         SAID["failure_phase"],
     ),
     "phases of patches": (
@@ -85,7 +74,7 @@ WORDS = {
         SAID["outcome"],
     ),
     "harnesses": (set(AGENTS), PRODUCER["harness"]),
-    "modes": (set(get_args(ExtractionMode)), PRODUCER["candidate_extraction"]),
+    "modes": (set(ExtractionMode), PRODUCER["candidate_extraction"]),
     "kinds": (set(get_args(CandidateKind)), PRODUCER["candidate_kind"]),
     "grading": ({word.value for word in Grading}, SAID["labels"]["properties"]["grading"]),
     "isolation": (

@@ -7,7 +7,7 @@ from securebench.run.plan.model import AttemptKey, LaunchKey, Role
 from securebench.run.state.attempts import Finish, Outcome, Usage
 from securebench.run.state.history import (
     Finished,
-    Isolated,
+    IsolationResult,
     Kept,
     LaunchBegun,
     LaunchLost,
@@ -40,7 +40,7 @@ VERIFICATION = verification()
 WHOLE = (
     RunBound("uid", "sha256:plan"),
     Opened(1, NOW),
-    Isolated(verified=True, user_namespaces=False, message="closed: dns"),
+    IsolationResult(verified=True, user_namespaces=False, message="closed: dns"),
     LaunchBegun(HARNESS, NOW + 1),
     LaunchLost(lost_launch()),
     Opened(2, NOW + 5),

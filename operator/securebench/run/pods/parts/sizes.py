@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from securebench.protocol.bounds import MIB
+from securebench.protocol.extraction import ExtractionMode
 from securebench.run.api.field_types import quantity
 from securebench.run.api.models import DEFAULT_MEMORY_LIMIT, DEFAULT_REQUESTS
 from securebench.run.plan.model import PodPolicy, TaskLimits, TaskPlan
@@ -106,7 +107,7 @@ def head_bytes(task: TaskPlan, limits: TaskLimits) -> int:
 
     A candidate on stdout is complete up to its own bound (contract 15.7).
     """
-    if task.extraction.mode != "stdout":
+    if task.extraction.mode != ExtractionMode.STDOUT:
         return limits.stream_bytes
     bound = limits.patch_bytes if task.extraction.kind == "patch" else limits.text_bytes
     return max(limits.stream_bytes, bound)

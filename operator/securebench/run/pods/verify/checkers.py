@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from securebench.core.reasons import FailurePhase
 from securebench.run import layout
 from securebench.run.pods.parts.commands import PYTHON, Phase
 from securebench.run.pods.verify.prechecks import (
@@ -19,7 +20,6 @@ if TYPE_CHECKING:
     from securebench.benchmark.pack.lane_plan import LaneSet
     from securebench.run.plan.model import CheckPlan, TaskPlan
 
-CHECKER = "checker"
 """Name of the phase, and the ``phase`` of the record (contract 14.6)."""
 
 TESTS = "tests of the pack"
@@ -43,11 +43,15 @@ def checker_phases(task: TaskPlan, check: CheckPlan, lanes: LaneSet) -> list[Pha
     """
     if check.source is None:
         is_ready = not is_of_candidate(check, task.workspace)
-        phase = Phase(CHECKER, check.command, check.workdir, check.timeout_seconds)
+        phase = Phase(FailurePhase.CHECKER, check.command, check.workdir, check.timeout_seconds)
         return [replace(phase, is_ready=is_ready, is_guarded=True)]
     path = f"{layout.EVALUATOR}/{check.source.path}"
     phase = Phase(
-        CHECKER, (path,), check.workdir, check.timeout_seconds, _variables(task, path, lanes)
+        FailurePhase.CHECKER,
+        (path,),
+        check.workdir,
+        check.timeout_seconds,
+        _variables(task, path, lanes),
     )
     if not check.is_pytest:
         return [replace(phase, is_script=True, is_ready=True, is_guarded=True, sources=SOURCES)]

@@ -12,6 +12,7 @@ import hashlib
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from securebench.core.reasons import FailurePhase
 from securebench.protocol.extraction import TEXT_FILE
 from securebench.protocol.grading import TESTS_INCOMPLETE
 from securebench.run import layout
@@ -36,8 +37,7 @@ if TYPE_CHECKING:
     from securebench.run.state.attempts import SealedCandidate
 
 WAITING = "waiting for the candidate's container"
-TESTS = "tests"
-"""Names of the phases; the second is the ``failure_phase`` of tests that take too long."""
+"""Name of the phase before the tests, whose own name is a record's ``failure_phase``."""
 
 CONNECT_SECONDS = 60.0
 """From the start of the verifier's container until the worker, started before it, answers."""
@@ -245,7 +245,7 @@ def _test_phases(job: _CodeJob) -> list[Phase]:
     tests = (*PROGRAM, "test", SOCKET, *_what_is_tested(job), *again)
     return [
         Phase(WAITING, wait, workdir, None),
-        Phase(TESTS, tests, workdir, job.code.timeout_seconds),
+        Phase(FailurePhase.TESTS, tests, workdir, job.code.timeout_seconds),
     ]
 
 
@@ -253,7 +253,11 @@ def _shared_phases(job: _CodeJob) -> list[Phase]:
     workdir = job.task.workspace
     tests = (*PROGRAM, "shared", workdir, *_what_is_tested(job))
     seconds = job.code.timeout_seconds
-    return [Phase(TESTS, tests, workdir, seconds, user=WORKER_USER_ID, proof=TESTS_INCOMPLETE)]
+    return [
+        Phase(
+            FailurePhase.TESTS, tests, workdir, seconds, user=WORKER_USER_ID, proof=TESTS_INCOMPLETE
+        )
+    ]
 
 
 def _what_is_tested(job: _CodeJob) -> tuple[str, str, str]:

@@ -9,6 +9,7 @@ import re
 from typing import TYPE_CHECKING
 
 from securebench.agents.harness_config import SHELL
+from securebench.core.reasons import FailurePhase
 from securebench.protocol.grading import RUNNER_VARIABLE
 from securebench.run.pods.parts.commands import Phase
 from securebench.run.pods.verify.prechecks import PYTHON_NAME, runner_text
@@ -16,7 +17,6 @@ from securebench.run.pods.verify.prechecks import PYTHON_NAME, runner_text
 if TYPE_CHECKING:
     from securebench.run.plan.model import CheckPlan
 
-CHECKS = "checks"
 """Name of the phase, and the ``phase`` of the record."""
 
 INCOMPLETE = "the report of the tests is no pass"
@@ -35,12 +35,19 @@ def counted(check: CheckPlan, declared: str) -> Phase:
             its place and has to prove a pass; every other one is judged by its exit code alone.
         declared: File that names what the candidate changed.
     """
-    phase = Phase(CHECKS, check.command, check.workdir, check.timeout_seconds)
+    phase = Phase(FailurePhase.CHECKS, check.command, check.workdir, check.timeout_seconds)
     command = _with_runner(check.command, declared)
     if command is None:
         return phase
     env = {RUNNER_VARIABLE: runner_text()}
-    return Phase(CHECKS, command, check.workdir, check.timeout_seconds, env=env, proof=INCOMPLETE)
+    return Phase(
+        FailurePhase.CHECKS,
+        command,
+        check.workdir,
+        check.timeout_seconds,
+        env=env,
+        proof=INCOMPLETE,
+    )
 
 
 def _with_runner(command: tuple[str, ...], declared: str) -> tuple[str, ...] | None:

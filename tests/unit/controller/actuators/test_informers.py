@@ -3,10 +3,10 @@ import asyncio
 import pytest
 
 from securebench.cluster.port import ObjectKind
-from securebench.controller.actuators.pod_mirror import (
+from securebench.controller.actuators.informers import (
     RELIST_PAUSE_SECONDS,
-    PodMirror,
-    PolicyMirror,
+    PodInformer,
+    PolicyInformer,
 )
 from securebench.core.errors import PermanentClusterError, TransientClusterError
 from securebench.run.plan.model import LaunchKey, Role
@@ -26,13 +26,13 @@ SELECTOR = "securebench.dev/run-uid"
 
 
 class World:
-    """A mirror of a fake cluster in virtual time."""
+    """A informer of a fake cluster in virtual time."""
 
     def __init__(self) -> None:
         self.clock = FakeClock()
         self.cluster = FakeCluster(clock=self.clock)
         self.changes = 0
-        self.mirror = PodMirror(self.cluster, SELECTOR, self.clock, 60.0, self.count)
+        self.informer = PodInformer(self.cluster, SELECTOR, self.clock, 60.0, self.count)
         self.runner = asyncio.Runner(loop_factory=lambda: VirtualLoop(self.clock))
         self.run = self.runner.run
 
@@ -43,12 +43,12 @@ class World:
         return self.run(self.cluster.create(ObjectKind.POD, raw_pod(launch)))
 
     def names(self):
-        return sorted(self.mirror.pods)
+        return sorted(self.informer.pods)
 
     def follow(self):
         async def start():
-            version = await self.mirror.list()
-            self.follower = asyncio.create_task(self.mirror.follow(version))
+            version = await self.informer.list()
+            self.follower = asyncio.create_task(self.informer.follow(version))
 
         self.run(start())
         self.wait(0.1)
@@ -67,32 +67,32 @@ def world():
 def test_a_list_shows_what_is_there(world):
     world.pod()
     world.run(world.cluster.create(ObjectKind.POD, {"metadata": {"name": "foreign"}}))
-    world.run(world.mirror.list())
+    world.run(world.informer.list())
     assert world.names() == [NAME]
-    assert world.mirror.listed_at == world.clock.now()
+    assert world.informer.listed_at == world.clock.now()
     assert world.changes == 1
 
 
 def test_a_pod_that_a_later_list_lacks_has_vanished(world):
     world.pod()
-    world.run(world.mirror.list())
+    world.run(world.informer.list())
     world.cluster.remove(ObjectKind.POD, NAME)
-    world.run(world.mirror.list())
+    world.run(world.informer.list())
     assert world.names() == []
-    assert world.mirror.vanished == {NAME}
+    assert world.informer.vanished == {NAME}
 
 
 # Own writes
 
 
 def test_the_reply_of_a_create_is_seen_at_once(world):
-    world.mirror.saw(world.pod())
+    world.informer.saw(world.pod())
     assert world.names() == [NAME]
     assert world.changes == 1
 
 
 def test_a_reply_that_is_no_pod_of_ours_is_ignored(world):
-    world.mirror.saw({"metadata": {"name": "foreign"}})
+    world.informer.saw({"metadata": {"name": "foreign"}})
     assert world.names() == []
 
 
@@ -101,20 +101,20 @@ def test_a_list_that_began_before_a_create_ended_removes_nothing(world):
 
     async def slow(kind, selector):
         before = await real(kind, selector)
-        world.mirror.saw(await world.cluster.create(ObjectKind.POD, raw_pod(HARNESS)))
+        world.informer.saw(await world.cluster.create(ObjectKind.POD, raw_pod(HARNESS)))
         return before
 
     world.cluster.list = slow
-    world.run(world.mirror.list())
+    world.run(world.informer.list())
     assert world.names() == [NAME]
-    assert world.mirror.vanished == set()
+    assert world.informer.vanished == set()
 
 
 def test_the_next_list_may_remove_it(world):
-    world.mirror.saw(world.pod())
+    world.informer.saw(world.pod())
     world.cluster.remove(ObjectKind.POD, NAME)
-    world.run(world.mirror.list())
-    assert world.mirror.vanished == {NAME}
+    world.run(world.informer.list())
+    assert world.informer.vanished == {NAME}
 
 
 def test_a_reply_does_not_replace_what_the_watch_knows_already(world):
@@ -122,8 +122,8 @@ def test_a_reply_does_not_replace_what_the_watch_knows_already(world):
     world.follow()
     world.cluster.set_pod_status(NAME, harness_done())
     world.wait(0.1)
-    world.mirror.saw(reply)
-    assert world.mirror.pods[NAME].is_terminal
+    world.informer.saw(reply)
+    assert world.informer.pods[NAME].is_terminal
 
 
 def test_a_reply_does_not_bring_back_what_has_vanished(world):
@@ -131,17 +131,17 @@ def test_a_reply_does_not_bring_back_what_has_vanished(world):
     reply = world.pod()
     world.cluster.remove(ObjectKind.POD, NAME)
     world.wait(0.1)
-    world.mirror.saw(reply)
+    world.informer.saw(reply)
     assert world.names() == []
-    assert world.mirror.vanished == {NAME}
+    assert world.informer.vanished == {NAME}
 
 
 def test_the_reply_of_a_delete_is_seen_at_once_and_spares_what_came_later(world):
     reply = world.pod()
-    world.mirror.saw(reply)
-    world.mirror.removed(NAME, "another uid")
+    world.informer.saw(reply)
+    world.informer.removed(NAME, "another uid")
     assert world.names() == [NAME]
-    world.mirror.removed(NAME, reply["metadata"]["uid"])
+    world.informer.removed(NAME, reply["metadata"]["uid"])
     assert world.names() == []
 
 
@@ -151,25 +151,25 @@ def test_the_end_of_an_object_spares_a_later_one_of_its_name(world):
     present = []
 
     def note():
-        present.append(NAME in mirror.objects)
+        present.append(NAME in informer.objects)
 
-    mirror = PolicyMirror(world.cluster, SELECTOR, world.clock, 60.0, note)
+    informer = PolicyInformer(world.cluster, SELECTOR, world.clock, 60.0, note)
 
     async def replace():
-        follower = asyncio.create_task(mirror.follow(await mirror.list()))
-        mirror.saw(await world.cluster.create(ObjectKind.NETWORK_POLICY, policy))
+        follower = asyncio.create_task(informer.follow(await informer.list()))
+        informer.saw(await world.cluster.create(ObjectKind.NETWORK_POLICY, policy))
         await asyncio.sleep(0.1)
         present.clear()
         world.cluster.remove(ObjectKind.NETWORK_POLICY, NAME)
-        mirror.removed(NAME, mirror.objects[NAME].uid)
+        informer.removed(NAME, informer.objects[NAME].uid)
         made = await world.cluster.create(ObjectKind.NETWORK_POLICY, policy)
-        mirror.saw(made)
+        informer.saw(made)
         await asyncio.sleep(0.1)
         follower.cancel()
         return made["metadata"]["uid"]
 
     uid = world.run(replace())
-    assert mirror.objects[NAME].uid == uid
+    assert informer.objects[NAME].uid == uid
     assert present[0] is False
     assert all(present[1:])
 
@@ -184,11 +184,11 @@ def test_the_watch_adds_changes_and_removes(world):
     assert world.names() == [NAME]
     world.cluster.set_pod_status(NAME, harness_done())
     world.wait(0.1)
-    assert world.mirror.pods[NAME].is_terminal
+    assert world.informer.pods[NAME].is_terminal
     world.cluster.remove(ObjectKind.POD, NAME)
     world.wait(0.1)
     assert world.names() == []
-    assert world.mirror.vanished == {NAME}
+    assert world.informer.vanished == {NAME}
     assert world.changes == 4
 
 
@@ -263,9 +263,9 @@ def test_a_refusal_ends_the_follower_for_all_to_see(world):
 def test_names_are_kept_apart_by_launch(world):
     second = LaunchKey(0, 1, Role.HARNESS, 2)
     world.pod()
-    world.run(world.mirror.list())
+    world.run(world.informer.list())
     world.cluster.remove(ObjectKind.POD, NAME)
     world.pod(second)
-    world.run(world.mirror.list())
+    world.run(world.informer.list())
     assert world.names() == ["sb-3f2a9c1e5b7d-0-1h2"]
-    assert world.mirror.vanished == {NAME}
+    assert world.informer.vanished == {NAME}

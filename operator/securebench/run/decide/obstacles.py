@@ -1,8 +1,9 @@
-"""What keeps a run from going on for now, as its status says it."""
+"""What keeps a run from going on for now, as its status says it. Pure."""
 
 from __future__ import annotations
 
 from collections.abc import Collection
+from dataclasses import dataclass
 from typing import NamedTuple
 
 from securebench.run.api.conditions import Reason
@@ -32,16 +33,55 @@ class Obstacle(NamedTuple):
     changes_at: float | None = None
 
 
-def pods_obstacle(
-    pods: Collection[PodView], attempts: Collection[AttemptHistory], now: float
+@dataclass(frozen=True, slots=True)
+class WritesSeen:
+    """What is known of requests that change the cluster.
+
+    Attributes:
+        refusal: The API server's words after one was refused for good, or empty.
+        trouble: Why the last create of an object that is no Pod had no answer, or empty.
+        quota: The API server's words while a quota refuses a create, or empty.
+        forbidden: Which create rights or admission refuse for now, and why; or empty.
+        retry_at: When the next create has to be repeated, or None.
+        is_idle: Whether none is under way.
+    """
+
+    refusal: str = ""
+    trouble: str = ""
+    quota: str = ""
+    forbidden: str = ""
+    retry_at: float | None = None
+    is_idle: bool = True
+
+
+def run_obstacle(
+    network: NetworkState,
+    pods: Collection[PodView],
+    attempts: Collection[AttemptHistory],
+    now: float,
+    writes: WritesSeen,
 ) -> Obstacle | None:
-    """Return what the run's Pods wait for, or None while one of them works.
+    """Return the first thing that a run waits for, or None while it goes on.
 
     Args:
+        network: What is seen and remembered of what launches need around them.
         pods: All Pods of the run.
         attempts: All attempts of the run.
         now: Seconds since the epoch.
+        writes: What is known of requests that change the cluster.
     """
+    if writes.quota:
+        return Obstacle(Reason.QUOTA_EXCEEDED, writes.quota)
+    if writes.forbidden:
+        return Obstacle(Reason.FORBIDDEN, writes.forbidden)
+    around = _network_obstacle(network, pods, writes.trouble, now)
+    return around if around is not None else _pods_obstacle(pods, attempts, now)
+
+
+def _pods_obstacle(
+    pods: Collection[PodView], attempts: Collection[AttemptHistory], now: float
+) -> Obstacle | None:
+    """Return what the run's Pods wait for, or None while one of them works."""
     for view in pods:
         if view.unschedulable:
             return Obstacle(Reason.UNSCHEDULABLE, view.unschedulable)
@@ -54,17 +94,10 @@ def pods_obstacle(
     return Obstacle(Reason.RUNNING, *(found if now >= told_at else Waiting("", told_at)))
 
 
-def network_obstacle(
+def _network_obstacle(
     network: NetworkState, pods: Collection[PodView], trouble: str, now: float
 ) -> Obstacle | None:
-    """Return what the launches of a run wait for before they may begin, or None.
-
-    Args:
-        network: What is seen and remembered.
-        pods: All Pods of the run.
-        trouble: Why a network policy cannot be made, or empty.
-        now: Seconds since the epoch.
-    """
+    """Return what the launches of a run wait for before they may begin, or None."""
     if network.repairs:
         return Obstacle(Reason.STARTING, trouble) if trouble else None
     is_first, words = network.found is None, network.gateway_known.trouble

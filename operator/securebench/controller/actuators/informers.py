@@ -32,7 +32,7 @@ class Watched(Protocol):
 
 
 class Named(Protocol):
-    """What a mirror holds."""
+    """What a informer holds."""
 
     @property
     def name(self) -> str:
@@ -48,7 +48,7 @@ class Named(Protocol):
 V = TypeVar("V", bound=Named)
 
 
-class Mirror(Generic[V]):
+class Informer(Generic[V]):
     """Lists and watches the objects of one kind of one run.
 
     Args:
@@ -212,7 +212,7 @@ class Mirror(Generic[V]):
             self.vanished.add(name)
 
 
-class PodMirror(Mirror[PodView]):
+class PodInformer(Informer[PodView]):
     """The Pods of a run."""
 
     kind = ObjectKind.POD
@@ -224,7 +224,7 @@ class PodMirror(Mirror[PodView]):
         return self.objects
 
 
-class ServiceMirror(Mirror[ObjectView]):
+class ServiceInformer(Informer[ObjectView]):
     """The Services of a run."""
 
     kind = ObjectKind.SERVICE
@@ -232,7 +232,7 @@ class ServiceMirror(Mirror[ObjectView]):
     view = staticmethod(object_view)
 
 
-class PolicyMirror(Mirror[ObjectView]):
+class PolicyInformer(Informer[ObjectView]):
     """The network policies of a run."""
 
     kind = ObjectKind.NETWORK_POLICY

@@ -1,0 +1,145 @@
+"""Carries out what is decided about the attempts of a run: launches, captures, records, lanes."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from functools import partial
+
+from securebench.cluster.port import Raw
+from securebench.controller.actuators.informers import PodInformer
+from securebench.controller.actuators.lanes import LaneKeeper
+from securebench.controller.actuators.launches import Launcher
+from securebench.controller.actuators.network_keeper import NetworkKeeper
+from securebench.controller.capture.captured_launch import Captured, capture
+from securebench.controller.capture.reading import Reader
+from securebench.controller.capture.secret_scrubbing import exposed_values
+from securebench.controller.capture.secret_values import SecretValues
+from securebench.controller.runtime.context import Context
+from securebench.controller.runtime.prepared_run import PreparedRun
+from securebench.controller.runtime.run_ledger import RunLedger
+from securebench.controller.volume.launch_report import with_usage
+from securebench.run.decide.machine import Capture
+from securebench.run.decide.reconcile import RunDecision
+from securebench.run.plan.model import AttemptKey, LaunchKey, Role, RunPlan
+from securebench.run.pods.harness import harness_pod
+from securebench.run.pods.verify.verifier import verifier_pod
+from securebench.run.state.attempts import Finish, Lost
+from securebench.run.state.history import open_attempts
+
+FINISH_BATCH = 100
+"""Records written in one pass; a cancelled run of thousands goes on publishing meanwhile."""
+
+
+class AttemptKeeper:
+    """Keeps the attempts of one run.
+
+    Args:
+        context: Shared parts of the operator: client, settings, clock.
+        prepared: The run.
+        ledger: Its journal and records.
+        launcher: Creates and deletes Pods in the background.
+        informer: Shows the run's Pods.
+        network: Says what of the plan only the cluster could tell.
+    """
+
+    def __init__(
+        self,
+        context: Context,
+        prepared: PreparedRun,
+        ledger: RunLedger,
+        launcher: Launcher,
+        informer: PodInformer,
+        network: NetworkKeeper,
+    ) -> None:
+        self._cluster = context.cluster
+        self._clock = context.clock
+        self._store = prepared.store
+        self._plan: RunPlan = prepared.plan
+        self._ledger = ledger
+        self._launcher = launcher
+        self._informer = informer
+        self._network = network
+        self._lanes = LaneKeeper(
+            prepared.store,
+            prepared.pack.manifest.parent,
+            prepared.plan.harness.task_file,
+            prepared.answers,
+        )
+        self._reader = Reader(context.reading, prepared.plan, ledger, context.clock)
+        self._exposed = SecretValues()
+
+    async def take_up(self) -> None:
+        """Learn what a process has to know before it begins or goes on with launches."""
+        if not open_attempts(self._ledger.history.attempts):
+            return
+        for history in self._ledger.history.attempts.values():
+            if history.live is not None:
+                self._launcher.mark_pending(history.live)
+        self._exposed = await exposed_values(self._cluster, self._plan.harness)
+
+    async def with_usage(self, lost: Sequence[Lost]) -> Sequence[Lost]:
+        """Return launches to journal as lost, with what they asked their model provider."""
+        if not lost or self._plan.egress is None:
+            return lost
+        attempts, uid = self._ledger.history.attempts, self._plan.identity.uid
+        return await asyncio.to_thread(with_usage, self._store, uid, attempts, lost)
+
+    async def carry_out(self, decision: RunDecision) -> None:
+        """Read what ended, write the records of what is over, begin and delete launches.
+
+        Args:
+            decision: What it begins and loses is in the journal.
+
+        Raises:
+            OSError: The volume did not do what was asked.
+        """
+        await self._capture(decision.captures)
+        await self._finish(decision.finishes)
+        for launch in (*decision.begin, *decision.repeat):
+            self._launcher.create(launch, partial(self._manifest, launch), self._informer.saw)
+        for deletion in decision.deletions:
+            self._launcher.delete(deletion)
+
+    async def sweep(self) -> None:
+        """Leave nothing behind that an unfortunate end of a process or a call may have left."""
+        await self._informer.list()
+        await self._launcher.sweep(self._informer.pods.values())
+        if not self._plan.policy.keep_lanes:
+            for task in self._plan.tasks:
+                await self._lanes.remove(task)
+
+    async def _capture(self, captures: Sequence[Capture]) -> None:
+        store, now = self._store, self._clock.now()
+        since = self._network.gateway_since
+        take = partial(capture, gateway_since=since, exposed=self._exposed)
+
+        def read(job: Capture) -> Captured:
+            return take(store, self._plan.tasks[job.launch.task], job, now)
+
+        await self._reader.capture(captures, read)
+
+    async def _finish(self, finishes: Sequence[Finish]) -> None:
+        batch = finishes[:FINISH_BATCH]
+        await self._reader.finish(batch)
+        for task in {finish.key.task for finish in batch}:
+            await self._tidy(task)
+
+    async def _tidy(self, task: int) -> None:
+        keys = (AttemptKey(task, number + 1) for number in range(self._plan.policy.attempts))
+        is_open = any(self._ledger.history.attempts[key].finish is None for key in keys)
+        if not is_open and not self._plan.policy.keep_lanes:
+            await self._lanes.remove(task)
+
+    async def _manifest(self, launch: LaunchKey) -> Raw:
+        """Prepare the volume for a launch and return its Pod."""
+        plan = self._network.plan_as_found(self._ledger.history.isolation)
+        task = plan.tasks[launch.task]
+        lanes = await self._lanes.lanes(task)
+        await asyncio.to_thread(self._store.make_launch_folders, launch)
+        production = self._ledger.history.attempts[launch.attempt_key].production
+        if launch.role is Role.HARNESS:
+            return harness_pod(plan, task, launch, lanes)
+        if production is None or production.candidate is None:
+            raise ValueError(f"launch {launch} has no candidate to verify")
+        return verifier_pod(plan, task, launch, lanes, production.candidate)

@@ -1,0 +1,128 @@
+"""What a run leaves for others to read: candidates.jsonl, the summary, what viewers may fetch."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Final
+
+from securebench.controller.runtime.context import Context
+from securebench.controller.runtime.prepared_run import PreparedRun
+from securebench.controller.runtime.run_ledger import RunLedger
+from securebench.controller.volume.published import publish
+from securebench.protocol.volume import CANDIDATES, SUMMARY
+from securebench.run.records.record import record_outcome
+from securebench.run.records.summary import RecordFacts, run_summary
+from securebench.run.state.attempts import Finish
+from securebench.run.state.tally import total_usage
+
+EXPORT_SHARE: Final = 10.0
+"""Writing candidates.jsonl takes at most one part in so many of the time."""
+
+TIMES: Final = 4
+"""Memory for publishing the line of a record, in sizes of it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Exported:
+    """What lies in candidates.jsonl.
+
+    Attributes:
+        records: Lines.
+        sha256: Hex digest of the file.
+        is_sealed: Whether nothing will change any more.
+        published_sha256: Hex digest of what viewers may fetch; empty while there is nothing.
+    """
+
+    records: int = 0
+    sha256: str = ""
+    is_sealed: bool = False
+    published_sha256: str = ""
+
+
+class ResultsExport:
+    """Keeps candidates.jsonl behind the journal, and seals the results in the end.
+
+    Args:
+        context: Shared parts of the operator: client, settings, clock.
+        prepared: The run.
+        ledger: Its journal and records.
+    """
+
+    def __init__(self, context: Context, prepared: PreparedRun, ledger: RunLedger) -> None:
+        self._budget = context.reading
+        self._clock = context.clock
+        self._interval = context.settings.status_interval_seconds
+        self._prepared = prepared
+        self._ledger = ledger
+        self._next_at: float | None = None
+        self.exported = Exported()
+
+    def due_at(self) -> float | None:
+        """Return when records that were held back have to be exported, or None."""
+        return self._next_at if self._is_behind() else None
+
+    async def export(self, *, at_once: bool = False) -> None:
+        """Write candidates.jsonl anew when records were added; a long file less often.
+
+        Raises:
+            OSError: The volume did not do what was asked.
+        """
+        is_due = at_once or self._next_at is None or self._clock.now() >= self._next_at
+        if is_due and self._is_behind():
+            await self._export()
+
+    async def seal(self, reason: str, message: str) -> None:
+        """End the run: results and summary first, then the last entry of the journal.
+
+        What is published of its records is read from them, one at a time.
+
+        Raises:
+            OSError: The volume did not do what was asked.
+        """
+        need_bytes = TIMES * self._prepared.plan.limits.record_bytes
+        await self._budget.held(need_bytes, partial(self._seal, reason, message))
+
+    def _is_behind(self) -> bool:
+        return self._next_at is None or self.exported.records != len(self._ledger.finished())
+
+    async def _export(self) -> None:
+        began, finished = self._clock.now(), self._ledger.finished()
+        records, sha256 = await asyncio.to_thread(self._prepared.store.export, finished)
+        self.exported = Exported(records, sha256)
+        ended = self._clock.now()
+        self._next_at = ended + max(self._interval, EXPORT_SHARE * (ended - began))
+
+    async def _seal(self, reason: str, message: str) -> None:
+        store, plan = self._prepared.store, self._prepared.plan
+        await self._export()
+        self.exported = replace(self.exported, is_sealed=True)
+        await asyncio.to_thread(store.write_json, SUMMARY, self._summary())
+        if not plan.audit:
+            published = await asyncio.to_thread(publish, store, self._prepared.index, reason)
+            self.exported = replace(self.exported, published_sha256=published)
+        await self._ledger.end(reason, message)
+
+    def _summary(self) -> dict[str, object]:
+        plan, store = self._prepared.plan, self._prepared.store
+        attempts = self._ledger.history.attempts.values()
+        has_provider = plan.egress is not None and plan.egress.provider is not None
+        usage = total_usage(attempts) if has_provider else None
+        summary = run_summary(plan.identity.run_id, self._facts(), usage)
+        body = summary.to_json(str(store.folder), str(store.folder / CANDIDATES))
+        return body | {"sha256": self.exported.sha256}
+
+    def _facts(self) -> Iterator[RecordFacts]:
+        for history in self._ledger.history.attempts.values():
+            if history.finish is not None:
+                yield record_facts_of(history.finish)
+
+
+def record_facts_of(finish: Finish) -> RecordFacts:
+    """Return what the summary needs of an attempt's end."""
+    if finish.passed is None:
+        return RecordFacts("pending", None, None, record_outcome(finish.outcome))
+    status = "passed" if finish.passed else "failed"
+    return RecordFacts(status, finish.passed, float(finish.passed), record_outcome(finish.outcome))

@@ -1,0 +1,194 @@
+"""What a decision says of a whole run: whether it goes on, waits, rests or is over."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from securebench.core.reasons import POD_LOST
+from securebench.run.api.conditions import Reason
+from securebench.run.decide.gateway import GatewayMemory, GatewaySeen
+from securebench.run.decide.network import NetworkState
+from securebench.run.decide.obstacles import GATEWAY_WORDS, Obstacle
+from securebench.run.decide.policies import Repair
+from securebench.run.decide.reconcile import Halt, WritesSeen
+from securebench.run.decide.verdict import EndReason
+from securebench.run.plan.model import AttemptKey
+from securebench.run.state.attempts import Finish, Outcome
+from support.build import (
+    HARNESS,
+    NOW,
+    PROVEN_NETWORK,
+    harness_done,
+    history_of,
+    live,
+    lost_launch,
+    view_of,
+)
+from unit.run.decide.test_reconcile import RUNNING, decide, finished, fresh
+from unit.run.observe.test_waiting import IMAGE, PULLING
+
+CANCELLED = EndReason(Reason.CANCELLED, "spec.cancel is Immediate")
+NO_GATEWAY = GatewaySeen("gateway", {}, (), None, "", 600.0)
+MISSING = (Repair("deny"),)
+OPEN = replace(PROVEN_NETWORK.found, verified=False, message="metadata can be reached")
+FAILED = replace(PROVEN_NETWORK, gateway_known=GatewayMemory(failure="no gateway"))
+NOT_ISOLATED = NetworkState(found=OPEN)
+REFUSED = WritesSeen(refusal="pods is forbidden")
+
+# What is refused for good ends everything
+
+REFUSALS: dict[str, tuple[dict[str, Any], str]] = {
+    "a Pod": ({"writes": REFUSED}, "pods is forbidden"),
+    "a gateway": ({"network": FAILED}, "no gateway"),
+    "the proof": ({"network": NOT_ISOLATED}, "metadata can be reached"),
+    "a run of another version": ({"unreadable": "another version"}, "another version"),
+    "a Pod of a suspended run": (
+        {"writes": REFUSED, "halt": Halt.SUSPENDED},
+        "pods is forbidden",
+    ),
+    "a Pod of a run that drains": (
+        {"writes": REFUSED, "halt": Halt.DRAINING, "stop": CANCELLED},
+        "pods is forbidden",
+    ),
+    "a Pod of a run that is stopped": (
+        {"writes": REFUSED, "halt": Halt.STOPPED, "stop": CANCELLED},
+        "spec.cancel is Immediate",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", REFUSALS)
+def test_a_refusal_stops_the_run(name: str) -> None:
+    given, want_words = REFUSALS[name]
+    decision = decide(live(HARNESS), fresh(1), **given)
+    assert decision.halt is Halt.STOPPED
+    assert [(end.outcome, end.message) for end in decision.finishes] == [
+        (Outcome.CANCELLED, want_words)
+    ] * 2
+
+
+# How it ended
+
+ENDS: dict[str, tuple[dict[str, Any], Reason]] = {
+    "all have verdicts": ({}, Reason.COMPLETED),
+    "cancelled behind the last verdict": ({"stop": CANCELLED}, Reason.COMPLETED),
+    "a refusal before the last verdict": ({"writes": REFUSED}, Reason.POD_REFUSED),
+    "without a gateway": ({"network": FAILED}, Reason.GATEWAY_FAILED),
+    "not isolated": (
+        {"network": NOT_ISOLATED, "writes": REFUSED},
+        Reason.ISOLATION_NOT_VERIFIED,
+    ),
+}
+
+
+@pytest.mark.parametrize("name", ENDS)
+def test_how_a_run_ended(name: str) -> None:
+    given, want = ENDS[name]
+    end = decide(finished(0), **given).end
+    assert end is not None
+    assert end.reason is want
+
+
+def test_a_cancelled_run_ends_as_such() -> None:
+    cut = history_of(finish=Finish(AttemptKey(0, 1), Outcome.CANCELLED, "cancelled", "queued"))
+    assert decide(cut, halt=Halt.STOPPED, stop=CANCELLED).end == CANCELLED
+
+
+# When nothing of it is under way
+
+PARKED: dict[str, tuple[list[Any], dict[str, Any], bool]] = {
+    "suspended before its first launch": ([fresh(0)], {}, True),
+    "suspended behind its last launch": ([finished(0), fresh(1)], {}, True),
+    "not suspended": ([fresh(0)], {"halt": Halt.NONE}, False),
+    "one still runs": ([live(HARNESS)], {"views": [view_of(HARNESS, RUNNING)]}, False),
+    "one has to be read": ([live(HARNESS)], {"views": [view_of(HARNESS, harness_done())]}, False),
+    "a Pod has to go": ([finished(0), fresh(1)], {"views": [view_of(HARNESS, RUNNING)]}, False),
+    "a request is under way": ([fresh(0)], {"writes": WritesSeen(is_idle=False)}, False),
+    "refused for good": ([fresh(0)], {"writes": REFUSED}, False),
+}
+
+
+@pytest.mark.parametrize("name", PARKED)
+def test_a_suspended_run_rests_when_nothing_is_under_way(name: str) -> None:
+    histories, given, want = PARKED[name]
+    assert decide(*histories, **{"halt": Halt.SUSPENDED, **given}).is_parked is want
+
+
+# What is in its way
+
+LOST = history_of(retries=1, launches=1, last_lost=lost_launch())
+OBSTACLES: dict[str, tuple[list[Any], dict[str, Any], Obstacle | None]] = {
+    "nothing": ([live(HARNESS)], {"views": [view_of(HARNESS, RUNNING)]}, None),
+    "cancelled, whatever else": (
+        [fresh(0)],
+        {"stop": CANCELLED, "writes": WritesSeen(quota="no Pods left")},
+        Obstacle(Reason.CANCELLING, "spec.cancel is Immediate"),
+    ),
+    "a quota before all others": (
+        [fresh(0)],
+        {
+            "network": NetworkState(repairs=MISSING),
+            "writes": WritesSeen(quota="no Pods left", forbidden="Pod x: no"),
+        },
+        Obstacle(Reason.QUOTA_EXCEEDED, "no Pods left"),
+    ),
+    "rights before what is around": (
+        [fresh(0)],
+        {"network": NetworkState(repairs=MISSING), "writes": WritesSeen(forbidden="Pod x: no")},
+        Obstacle(Reason.FORBIDDEN, "Pod x: no"),
+    ),
+    "a policy that cannot be made": (
+        [fresh(0)],
+        {"network": NetworkState(repairs=MISSING), "writes": WritesSeen(trouble="timeout")},
+        Obstacle(Reason.STARTING, "timeout"),
+    ),
+    "a policy that is being made": ([fresh(0)], {"network": NetworkState(repairs=MISSING)}, None),
+    "a gateway that is being made": (
+        [fresh(0)],
+        {"network": NetworkState(gateway=NO_GATEWAY)},
+        Obstacle(Reason.GATEWAY_STARTING, GATEWAY_WORDS),
+    ),
+    "a launch that was lost": (
+        [LOST],
+        {},
+        Obstacle(
+            Reason.STARTING,
+            f"is launched again after {POD_LOST}: Pod was evicted",
+        ),
+    ),
+}
+
+
+@pytest.mark.parametrize("name", OBSTACLES)
+def test_what_is_in_its_way(name: str) -> None:
+    histories, given, want = OBSTACLES[name]
+    assert decide(*histories, **given).obstacle == want
+
+
+# When it is looked at again
+
+WAKES: dict[str, tuple[dict[str, Any], float | None]] = {
+    "nothing to wait for": ({}, None),
+    "the deadline": ({"deadline": NOW + 60}, NOW + 60),
+    "a deadline that has passed": ({"deadline": NOW}, None),
+    "a create is repeated first": (
+        {"deadline": NOW + 60, "writes": WritesSeen(retry_at=NOW + 2)},
+        NOW + 2,
+    ),
+}
+
+
+@pytest.mark.parametrize("name", WAKES)
+def test_when_it_is_looked_at_again(name: str) -> None:
+    given, want = WAKES[name]
+    assert decide(live(HARNESS), views=[view_of(HARNESS, RUNNING)], **given).wake_at == want
+
+
+def test_words_that_grow_old_are_said_anew() -> None:
+    pulling = view_of(HARNESS, PULLING, nodeName="node-1")
+    decision = decide(live(HARNESS), views=[pulling], deadline=NOW + 60)
+    assert decision.obstacle == Obstacle(Reason.STARTING, f"pulling {IMAGE}", NOW + 5)
+    assert decision.wake_at == NOW + 5
