@@ -9,6 +9,7 @@ from unittest import mock
 import pytest
 
 from securebench.cluster.port import ObjectKind, QuotaExceeded
+from securebench.controller.actuators.ended_pods import EndedPods
 from securebench.controller.actuators.gateway_keeper import GatewayKeeper
 from securebench.controller.actuators.launches import Launcher
 from securebench.controller.actuators.pod_mirror import PodMirror
@@ -64,8 +65,9 @@ class World:
         """Start a process that knows nothing."""
         self.context = context_of(self.cluster, self.clock, self.root)
         self.mirror = PodMirror(self.cluster, "", self.clock, 60.0, lambda: None)
+        ended = EndedPods(self.cluster, RUN_UID, self.mirror, self.clock)
         self.launcher = Launcher(
-            self.cluster, RUN_UID, self.context.bucket, self.clock, lambda: None
+            self.cluster, RUN_UID, self.context.bucket, self.clock, lambda: None, ended
         )
         self.keeper = GatewayKeeper(self.context, self.plan, self.store, self.launcher, self.mirror)
 

@@ -3,12 +3,14 @@ import asyncio
 import pytest
 
 from securebench.cluster.port import ObjectKind, QuotaExceeded
+from securebench.controller.actuators.ended_pods import EndedPods
 from securebench.controller.actuators.launches import (
     DELETE_AGAIN_SECONDS,
     QUOTA_RETRY_SECONDS,
     RETRY_SECONDS,
     Launcher,
 )
+from securebench.controller.actuators.pod_mirror import PodMirror
 from securebench.core.errors import PermanentClusterError, TransientClusterError
 from securebench.core.rates import TokenBucket
 from securebench.run.decide.reconcile import Deletion
@@ -36,7 +38,9 @@ class World:
         self.changes = 0
         self.seen = []
         bucket = TokenBucket(rate, burst, self.clock.now)
-        self.launcher = Launcher(self.cluster, RUN_UID, bucket, self.clock, self.count)
+        self.mirror = PodMirror(self.cluster, "", self.clock, 300.0, self.count)
+        ended = EndedPods(self.cluster, RUN_UID, self.mirror, self.clock)
+        self.launcher = Launcher(self.cluster, RUN_UID, bucket, self.clock, self.count, ended)
         self.runner = asyncio.Runner(loop_factory=lambda: VirtualLoop(self.clock))
 
     @property

@@ -10,6 +10,7 @@ from dataclasses import replace
 from functools import partial
 
 from securebench.cluster.port import Raw
+from securebench.controller.actuators.ended_pods import EndedPods
 from securebench.controller.actuators.lanes import LaneKeeper
 from securebench.controller.actuators.launches import Launcher
 from securebench.controller.actuators.network_keeper import NetworkKeeper
@@ -38,7 +39,7 @@ from securebench.run.decide.machine import Capture
 from securebench.run.decide.network import NetworkState
 from securebench.run.decide.reconcile import Controls, Halt, ObservedState, RunDecision, reconcile
 from securebench.run.decide.verdict import RunOutcome
-from securebench.run.plan.model import AttemptKey, LaunchKey, Role, RunPlan
+from securebench.run.plan.model import AttemptKey, LaunchKey, Role, RunPlan, pod_name
 from securebench.run.pods.harness import harness_pod
 from securebench.run.pods.verify.verifier import verifier_pod
 from securebench.run.state.attempts import Finish, Lost
@@ -90,8 +91,9 @@ class RunLoop:
         self._mirror = PodMirror(
             context.cluster, selector, context.clock, settings.relist_seconds, self._wake.set
         )
+        ended = EndedPods(context.cluster, uid, self._mirror, context.clock)
         self._launcher = Launcher(
-            context.cluster, uid, context.bucket, context.clock, self._wake.set
+            context.cluster, uid, context.bucket, context.clock, self._wake.set, ended
         )
         self._network = NetworkKeeper(context, prepared, desired, self._launcher, self._mirror)
         self._is_calm = False
@@ -222,13 +224,18 @@ class RunLoop:
         )
 
     async def _act(self, decision: RunDecision) -> None:
+        live = self._live()
         await self._network.carry_out(decision.network)
         await self._capture(decision.captures)
         await self._finish(decision.finishes)
         for launch in (*decision.begin, *decision.repeat):
             self._launcher.create(launch, partial(self._manifest, launch), self._mirror.saw)
-        for deletion in decision.deletions:
-            self._launcher.delete(deletion)
+        self._launcher.delete_all(decision.deletions, live)
+
+    def _live(self) -> set[str]:
+        """Return the names of the Pods of launches that have not ended."""
+        uid, attempts = self._plan.identity.uid, self._ledger.history.attempts.values()
+        return {pod_name(uid, each.live) for each in attempts if each.live is not None}
 
     async def _publish(self, decision: RunDecision) -> None:
         await self._publisher.lost(decision.lost)
