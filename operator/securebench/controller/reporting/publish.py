@@ -97,7 +97,7 @@ class Publisher:
         is_due = due_at is not None and self._clock.now() >= due_at
         self._due_at = None if is_due else due_at
         if is_due:
-            self._done = _done(ledger.history)
+            self._done, self._news_since = _done(ledger.history), 0.0
             await ledger.export()
             status = self._board.running(
                 plan, ledger.history, ledger.exported, self._observed(findings)
