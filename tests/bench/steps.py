@@ -34,9 +34,10 @@ POD_MARKS = (
     ("beside", "first sidecar or init container runs"),
     ("main", "main container runs"),
     ("main ended", "main container has ended"),
-    ("ended", "Pod has ended"),
+    ("ended", "every container has ended"),
 )
-"""What a Pod reaches, in this order; a short-lived container may pass a mark unseen."""
+"""What a Pod reaches, in this order; a short-lived container may pass a mark unseen. The
+Pod's phase follows later and nobody waits for it."""
 
 
 class Step(NamedTuple):
@@ -93,14 +94,14 @@ def reached(item: Raw) -> Iterable[str]:
     for mark, kind in (("scheduled", "PodScheduled"), ("sandbox", "PodReadyToStartContainers")):
         if text_at(conditions.get(kind, {}), "status") == "True":
             yield mark
-    for mark, field in (("beside", "initContainerStatuses"), ("main", "containerStatuses")):
-        states = [object_at(each, "state") for each in _items(status, field)]
+    fields = ("initContainerStatuses", "containerStatuses")
+    beside, main = ([object_at(each, "state") for each in _items(status, key)] for key in fields)
+    for mark, states in (("beside", beside), ("main", main)):
         if any("running" in state or "terminated" in state for state in states):
             yield mark
-        if mark == "main" and states and all("terminated" in state for state in states):
-            yield "main ended"
-    if text_at(status, "phase") in {"Succeeded", "Failed"}:
-        yield "ended"
+    for mark, states in (("main ended", main), ("ended", [*beside, *main])):
+        if main and all("terminated" in state for state in states):
+            yield mark
 
 
 def _items(status: Raw, key: str) -> list[Raw]:

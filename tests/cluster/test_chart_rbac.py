@@ -40,6 +40,7 @@ OPERATOR_RIGHTS = {
     ("list", "pods"),
     ("watch", "pods"),
     ("delete", "pods"),
+    ("deletecollection", "pods"),
     ("create", "networkpolicies"),
     ("get", "networkpolicies"),
     ("list", "networkpolicies"),

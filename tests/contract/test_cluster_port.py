@@ -131,6 +131,35 @@ async def test_the_pods_own_grace_period(world):
     assert meta["deletionGracePeriodSeconds"] == 3
 
 
+async def test_many_are_deleted_as_they_were_at_a_moment(world):
+    for name in ("a", "b", "c"):
+        await world.cluster.create(ObjectKind.POD, pod(name, {"app": "x"}))
+    await world.cluster.create(ObjectKind.POD, pod("other", {"app": "y"}))
+    await world.cluster.create(ObjectKind.POD, pod("runs", {"app": "x"}))
+    await world.run_pod("runs")
+    moment = (await world.cluster.list(ObjectKind.POD, "")).resource_version
+    await world.cluster.create(ObjectKind.POD, pod("later", {"app": "x"}))
+
+    fields = "metadata.name!=b,status.phase!=Running"
+    await world.cluster.delete_collection(ObjectKind.POD, "app in (x,z)", fields, moment)
+
+    assert names(await world.cluster.list(ObjectKind.POD, "")) == ["b", "later", "other", "runs"]
+
+
+async def test_what_changed_since_the_moment_is_deleted_all_the_same(world):
+    """The moment chooses objects; it is no precondition of theirs."""
+    body = {"metadata": {"name": "a"}, "data": {"k": "v"}}
+    await world.cluster.create(ObjectKind.CONFIG_MAP, body)
+    moment = (await world.cluster.list(ObjectKind.CONFIG_MAP, "")).resource_version
+    await world.cluster.patch(ObjectKind.CONFIG_MAP, "a", {"data": {"k": "new"}})
+
+    await world.cluster.delete_collection(
+        ObjectKind.CONFIG_MAP, "", "metadata.name!=kube-root-ca.crt", moment
+    )
+
+    assert await world.cluster.get(ObjectKind.CONFIG_MAP, "a") is None
+
+
 async def test_a_list_is_consistent_with_every_answer_before_it(world):
     for name in ("b", "a", "c"):
         await world.cluster.create(ObjectKind.POD, pod(name, {"app": "x"}))

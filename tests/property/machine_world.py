@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import logging
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
 from typing import Any, Final, cast
 from unittest import mock
 
 from securebench.cluster.port import ObjectKind, Raw, metadata
 from securebench.core.names import ROLE_LABEL
+from securebench.run.observe.pods import pod_view
 from securebench.run.plan.model import AttemptKey, LaunchKey, Role
 from securebench.run.state.history import (
     Closed,
@@ -73,6 +74,7 @@ class MortalCluster(FakeCluster):
         self.on_create: list[str] = []
         self.policies_lost: dict[str, float] = {}
         self.is_proven: Callable[[], bool] = lambda: True
+        self.live: Callable[[], Collection[LaunchKey]] = tuple
 
     async def list(self, kind: ObjectKind, selector: str) -> Any:
         self.fate.point()
@@ -102,6 +104,20 @@ class MortalCluster(FakeCluster):
         found = await super().delete(kind, name, uid=uid, grace_seconds=grace_seconds)
         self.fate.point()
         return found
+
+    async def delete_collection(
+        self, kind: ObjectKind, selector: str, fields: str, resource_version: str
+    ) -> None:
+        self.fate.point()
+        live = {
+            name: raw
+            for name, raw in self.objects(kind).items()
+            if (view := pod_view(raw)) is not None and view.launch in self.live()
+        }
+        await super().delete_collection(kind, selector, fields, resource_version)
+        there = self.objects(kind)
+        assert {name: there.get(name) for name in live} == live, "a live launch was swept away"
+        self.fate.point()
 
     def lose_policy(self, name: str) -> None:
         """Delete a network policy as somebody else would."""
@@ -172,8 +188,7 @@ class Ledger:
             self._blame(entry)
             self.history.apply(entry)
         if any(isinstance(entry, LaunchBegun) for entry in batch):
-            live = [known.live for known in self.history.attempts.values() if known.live]
-            assert len(live) <= self.parallelism
+            assert len(self.live) <= self.parallelism
 
     def _blame(self, entry: Entry) -> None:
         """Remember what was read, alone, by an operator that did not end in order."""
@@ -200,6 +215,11 @@ class Ledger:
     def is_proven(self) -> bool:
         found = self.history.isolation
         return found is not None and (found.verified or self.is_declared)
+
+    @property
+    def live(self) -> set[LaunchKey]:
+        """Launches that have not ended."""
+        return {known.live for known in self.history.attempts.values() if known.live}
 
     def _count(self, entry: Entry) -> None:
         match entry:

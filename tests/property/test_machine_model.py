@@ -181,6 +181,7 @@ class MachineModel(RuleBasedStateMachine):
         self.scripts = scripts
         self.ledger = Ledger(parallelism, is_declared=require == "Declared")
         self.cluster.is_proven = lambda: self.ledger.is_proven
+        self.cluster.live = lambda: self.ledger.live
         for task in range(len(scripts)):
             for number in range(attempts):
                 key = AttemptKey(task, number + 1)
@@ -271,7 +272,9 @@ class MachineModel(RuleBasedStateMachine):
         self._pass(0.001)
 
     @rule(
-        verb=st.sampled_from(["create", "delete", "patch", "patch_status", "list", "watch"]),
+        verb=st.sampled_from(
+            ["create", "delete", "delete_collection", "patch", "patch_status", "list", "watch"]
+        ),
         kind=st.sampled_from([None, ObjectKind.POD]),
         before=st.booleans(),
     )
@@ -587,6 +590,17 @@ def test_a_run_that_nothing_disturbs(script: str) -> None:
         model.apply([script], 1, 1, "" if script in SCRIPTS else "provider")
     finally:
         model.teardown()
+
+
+def test_ended_pods_of_a_run_that_nothing_disturbs_go_together() -> None:
+    model = MachineModel()
+    try:
+        model.apply(["right", "wrong", "right"], 2, 3)
+    finally:
+        model.teardown()
+    deletes = model.cluster.requests["delete", ObjectKind.POD]
+    assert model.cluster.requests["delete_collection", ObjectKind.POD] >= 1
+    assert deletes < len(model.cluster.on_create) / 2
 
 
 @pytest.mark.parametrize("way_out", sorted(WAYS_OUT))

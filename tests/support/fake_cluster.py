@@ -25,11 +25,12 @@ from securebench.cluster.port import (
 )
 from securebench.core.clock import Clock, rfc3339
 from securebench.core.errors import ClusterError, InvariantViolationError
+from support.fake_history import Change, as_of, shown
+from support.fake_objects import field_values, labels, listed, matcher, merge_patch
 from support.fake_objects import grace_seconds as granted_grace
-from support.fake_objects import labels, listed, matcher, merge_patch
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, Callable, Iterator, Mapping
+    from collections.abc import AsyncGenerator, Iterator, Mapping
 
 
 class Call(NamedTuple):
@@ -38,16 +39,6 @@ class Call(NamedTuple):
     verb: str
     kind: ObjectKind
     name: str
-
-
-@dataclass(frozen=True, slots=True)
-class _Change:
-    version: int
-    kind: ObjectKind
-    type: str
-    before: Raw | None
-    after: Raw
-    lost: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,7 +81,7 @@ class FakeCluster:
         self._version = 100
         self._oldest = self._version
         self._created = 0
-        self._history: list[_Change] = []
+        self._history: list[Change] = []
         self._failures: list[_Failure] = []
         self._to_lose = 0
         self._watch_epoch = 0
@@ -128,7 +119,7 @@ class FakeCluster:
             news = [change for change in self._history if change.version > cursor]
             for change in news:
                 cursor = change.version
-                if change.kind is kind and (event := _event(change, matches)) is not None:
+                if change.kind is kind and (event := shown(change, matches)) is not None:
                     yield event
             if self._watch_epoch != epoch and self._watch_error is not None:
                 raise self._watch_error
@@ -160,6 +151,20 @@ class FakeCluster:
                 return False
             self._begin_deletion(kind, item, grace_seconds)
             return True
+
+    async def delete_collection(
+        self, kind: ObjectKind, selector: str, fields: str, resource_version: str
+    ) -> None:
+        """Begin the deletion of what matched at a moment, by name as the API server does."""
+        with self._call("delete_collection", kind, ""):
+            moment = int(resource_version)
+            if moment < self._oldest:
+                raise WatchExpired(f"The provided resource version {moment} is too old")
+            matches, matches_fields = matcher(selector), matcher(fields)
+            for name, item in as_of(moment, self._history, kind, self._objects[kind]).items():
+                now = self._objects[kind].get(name)
+                if now and matches(labels(item)) and matches_fields(field_values(item)):
+                    self._begin_deletion(kind, now, None)
 
     async def patch_status(self, kind: ObjectKind, name: str, body: Raw) -> bool:
         """Merge into the status; a patch that changes nothing makes no event."""
@@ -228,7 +233,7 @@ class FakeCluster:
         """Tell the open watches of a kind how far they are."""
         self._version += 1
         marked: Raw = {"kind": kind.value, "metadata": {"resourceVersion": str(self._version)}}
-        self._record(_Change(self._version, kind, "BOOKMARK", None, marked, lost=False))
+        self._record(Change(self._version, kind, "BOOKMARK", None, marked, lost=False))
 
     def set_pod_status(self, name: str, status: Raw, *, node: str = "node-1") -> Raw:
         """Replace a Pod's status as the kubelet would; a Pod that left Pending is on a node."""
@@ -335,7 +340,7 @@ class FakeCluster:
             self._objects[kind][name] = stored
         lost = self._to_lose > 0
         self._to_lose -= lost
-        self._record(_Change(self._version, kind, change, before, stored, lost=lost))
+        self._record(Change(self._version, kind, change, before, stored, lost=lost))
         return stored
 
     def _begin_deletion(self, kind: ObjectKind, item: Raw, grace_seconds: int | None) -> None:
@@ -364,7 +369,7 @@ class FakeCluster:
         }
         return not any(owner["uid"] in alive for owner in owners)
 
-    def _record(self, change: _Change) -> None:
+    def _record(self, change: Change) -> None:
         self._history.append(change)
         self._wake()
 
@@ -380,19 +385,3 @@ class FakeCluster:
             await waiter
         finally:
             self._waiters.remove(waiter)
-
-
-def _event(change: _Change, matches: Callable[[Mapping[str, str]], bool]) -> WatchEvent | None:
-    """Return what a watch with a selector sees of a change, or None."""
-    if change.lost:
-        return None
-    if change.type == "BOOKMARK":
-        return WatchEvent(change.type, change.after)
-    seen = change.before is not None and matches(labels(change.before))
-    sees = change.type != "DELETED" and matches(labels(change.after))
-    if sees:
-        return WatchEvent("MODIFIED" if seen else "ADDED", change.after)
-    if change.before is None or not seen:
-        return None
-    version = {"resourceVersion": str(change.version)}
-    return WatchEvent("DELETED", {**change.before, "metadata": metadata(change.before) | version})

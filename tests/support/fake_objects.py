@@ -29,6 +29,15 @@ def labels(item: Raw) -> Mapping[str, str]:
     return cast("Mapping[str, str]", metadata(item).get("labels", {}))
 
 
+def field_values(item: Raw) -> Mapping[str, str]:
+    """Return what field selectors of this kind see."""
+    status = cast("Raw", item.get("status", {}))
+    return {
+        "metadata.name": str(metadata(item)["name"]),
+        "status.phase": str(status.get("phase", "")),
+    }
+
+
 def listed(item: Raw) -> Raw:
     """Return an object of a built-in kind as lists hold it: without apiVersion and kind."""
     return {key: value for key, value in item.items() if key not in ("apiVersion", "kind")}

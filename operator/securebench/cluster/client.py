@@ -54,6 +54,8 @@ _NO_LIMIT = 0
 _MERGE_PATCH = "application/merge-patch+json"
 _JSON = "application/json"
 _ANY = "*/*"
+_NAMES_ONLY = f"application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1,{_JSON}"
+"""An answer about many objects without their content, where the server can."""
 _SIGNING_KEYS = "/openid/v1/jwks"
 """Served only as ``application/jwk-set+json``; every service account may read it."""
 
@@ -174,6 +176,20 @@ class ApiCluster:
             return False
         answer.json()
         return True
+
+    async def delete_collection(
+        self, kind: ObjectKind, selector: str, fields: str, resource_version: str
+    ) -> None:
+        """Begin the deletion of all objects that matched at one moment; later ones stay."""
+        query = {
+            "labelSelector": selector,
+            "fieldSelector": fields,
+            "resourceVersion": resource_version,
+            "resourceVersionMatch": "Exact",
+        }
+        options = _delete_options(None, None)
+        request = _Request("DELETE", self._path(kind), query, options, accept=_NAMES_ONLY)
+        (await self._exchange("delete_collection", kind, request)).json()
 
     async def patch_status(self, kind: ObjectKind, name: str, body: Raw) -> bool:
         """Apply a merge patch to the status subresource; False if the object is gone."""

@@ -152,6 +152,24 @@ class Cluster(Protocol):
         """
         ...
 
+    async def delete_collection(
+        self, kind: ObjectKind, selector: str, fields: str, resource_version: str
+    ) -> None:
+        """Begin the deletion of all objects that matched at one moment; later ones stay.
+
+        An object is deleted by its name: who holds that name by then goes.
+
+        Args:
+            kind: Kind of the objects.
+            selector: Label selector.
+            fields: Field selector.
+            resource_version: The moment.
+
+        Raises:
+            WatchExpired: The moment is too long ago.
+        """
+        ...
+
     async def patch_status(self, kind: ObjectKind, name: str, body: Raw) -> bool:
         """Apply a merge patch to the status subresource; return False if the object is gone.
 

@@ -52,13 +52,17 @@ PLACES = {
 
 @pytest.mark.parametrize("place", PLACES.values(), ids=PLACES)
 def test_the_cgroup_of_all_pods_is_found(tmp_path, place):
-    for each in (place, "unified/securebench-node/kubepods/cgroup.procs"):
-        (tmp_path / each).parent.mkdir(parents=True, exist_ok=True)
-        (tmp_path / each).touch()
     below = tmp_path / place
-    (below.parent / "burstable" / below.name).parent.mkdir()
-    (below.parent / "burstable" / below.name).touch()
-    assert cpu.pods_counter(tmp_path) == tmp_path / place
+    others = {
+        "cpu/securebench-node/kubepods/cpu.stat": "nr_periods 0\nthrottled_time 0\n",
+        "unified/securebench-node/kubepods/cgroup.procs": "",
+        str((below.parent / "burstable" / below.name).relative_to(tmp_path)): "usage_usec 1\n",
+        place: "usage_usec 1\n",
+    }
+    for each, text in others.items():
+        (tmp_path / each).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / each).write_text(text)
+    assert cpu.pods_counter(tmp_path) == below
 
 
 def test_without_a_cgroup_of_pods_nothing_is_measured(tmp_path):

@@ -57,12 +57,16 @@ STATUSES = {
     ),
     "ended": (
         {
-            "phase": "Succeeded",
             "conditions": conditions("PodScheduled", "PodReadyToStartContainers"),
             "containerStatuses": [ENDED],
         },
         ["created", "scheduled", "sandbox", "main", "main ended", "ended"],
     ),
+    "sidecar goes on": (
+        {"initContainerStatuses": [RUNNING], "containerStatuses": [ENDED]},
+        ["created", "beside", "main", "main ended"],
+    ),
+    "phase alone": ({"phase": "Succeeded"}, ["created"]),
 }
 
 
@@ -75,8 +79,13 @@ def test_a_status_says_what_was_reached(case):
 def test_the_first_sight_of_a_mark_counts():
     seen = Seen()
     seen.pod(raw("p", "harness"), 5.0)
-    seen.pod(raw("p", "harness", phase="Succeeded"), 7.0)
-    assert seen.of(UID, 0, "harness") == {"created": 5.0, "ended": 7.0}
+    seen.pod(raw("p", "harness", containerStatuses=[ENDED]), 7.0)
+    assert seen.of(UID, 0, "harness") == {
+        "created": 5.0,
+        "main": 7.0,
+        "main ended": 7.0,
+        "ended": 7.0,
+    }
     assert seen.of(UID, 1, "harness") == {}
     assert seen.of("another", 0, "harness") == {}
 
@@ -103,16 +112,20 @@ def test_steps_are_the_times_between_neighbours():
 def test_a_task_goes_from_its_launch_to_its_record():
     seen = Seen()
     seen.pod(raw("h", "harness"), 12.25)
-    seen.pod(raw("h", "harness", phase="Succeeded"), 12.75)
+    seen.pod(raw("h", "harness", containerStatuses=[ENDED]), 12.75)
     seen.pod(raw("v", "verifier"), 13.25)
     seen.pod(raw("other", "harness", task="1"), 13.4)
-    seen.pod(raw("v", "verifier", phase="Succeeded"), 14.25)
+    seen.pod(raw("v", "verifier", containerStatuses=[ENDED]), 14.25)
     assert task_steps(journal(), seen, UID, 0) == [
         Step("harness: Pod created", 250.0),
-        Step("harness: Pod has ended", 500.0),
+        Step("harness: main container runs", 500.0),
+        Step("harness: main container has ended", 0.0),
+        Step("harness: every container has ended", 0.0),
         Step("verifier: candidate sealed, begun in the journal", 250.0),
         Step("verifier: Pod created", 250.0),
-        Step("verifier: Pod has ended", 1000.0),
+        Step("verifier: main container runs", 1000.0),
+        Step("verifier: main container has ended", 0.0),
+        Step("verifier: every container has ended", 0.0),
         Step("record written", 250.0),
     ]
 
@@ -120,13 +133,15 @@ def test_a_task_goes_from_its_launch_to_its_record():
 def test_a_run_has_steps_before_its_first_task_and_after_its_last():
     seen = Seen()
     seen.pod(raw("c", "canary"), 10.5)
-    seen.pod(raw("c", "canary", phase="Succeeded"), 11.5)
+    seen.pod(raw("c", "canary", containerStatuses=[ENDED]), 11.5)
     run = ProductRun("bench-1", UID, 10.0, 16.25)
     found = [(step.reached, round(step.milliseconds)) for step in run_steps(journal(), seen, run)]
     assert found == [
         ("run: journal opened", 200),
         ("canary: Pod created", 300),
-        ("canary: Pod has ended", 1000),
+        ("canary: main container runs", 1000),
+        ("canary: main container has ended", 0),
+        ("canary: every container has ended", 0),
         ("run: first launch in the journal", 500),
         ("run: Succeeded in the status", 250),
     ]

@@ -250,6 +250,25 @@ async def test_delete_options(uid, grace, want):
     assert api.requests[0].body == options | want
 
 
+async def test_a_deletion_of_many_names_its_moment():
+    cluster, api = cluster_of((200, {"kind": "PartialObjectMetadataList"}), (410, {}))
+
+    await cluster.delete_collection(ObjectKind.POD, "app=x", "metadata.name!=a", "77")
+
+    (request,) = api.requests
+    assert request.method == "DELETE"
+    assert request.path.endswith("/pods")
+    assert request.query == {
+        "labelSelector": "app=x",
+        "fieldSelector": "metadata.name!=a",
+        "resourceVersion": "77",
+        "resourceVersionMatch": "Exact",
+    }
+    assert cluster.requests["delete_collection", ObjectKind.POD] == 1
+    with pytest.raises(WatchExpired):
+        await cluster.delete_collection(ObjectKind.POD, "app=x", "", "77")
+
+
 @pytest.mark.parametrize(
     "answer",
     [GONE, (409, {"reason": "Conflict", "message": "the UID in the precondition (1) does not"})],

@@ -82,6 +82,8 @@ class Informer(Generic[V]):
         self._follower: asyncio.Task[None] | None = None
         self.vanished: set[str] = set()
         self.listed_at: float | None = None
+        self.resource_version = ""
+        """Of the last change that was taken in."""
 
     @staticmethod
     def view(raw: Raw) -> V | None:
@@ -130,6 +132,7 @@ class Informer(Generic[V]):
             else:
                 views[name] = self._objects[name]
         self._objects = views
+        self.resource_version = listing.resource_version
         self.listed_at = self._clock.now()
         self.changed()
         return listing.resource_version
@@ -192,6 +195,7 @@ class Informer(Generic[V]):
                 if isinstance(metadata, Mapping):
                     resource_version = str(metadata.get("resourceVersion", resource_version))
                 self._take(event.type, event.object)
+                self.resource_version = resource_version
         return resource_version
 
     def _take(self, kind: str, raw: Raw) -> None:

@@ -15,6 +15,7 @@ from securebench.cluster.port import (
     Raw,
     metadata,
 )
+from securebench.controller.actuators.ended_pods import Doomed, EndedPods
 from securebench.controller.runtime.context import Context
 from securebench.core.errors import ClusterError, PermanentClusterError, TransientClusterError
 from securebench.run.decide.canary import PROBING
@@ -31,6 +32,9 @@ QUOTA_RETRY_SECONDS = 10.0
 
 DELETE_AGAIN_SECONDS = 30.0
 """Pause before a Pod is deleted again that is still shown; its event may have been lost."""
+
+TOGETHER = "ended Pods"
+"""Stands for their deletion among the names of what is under way; no name of an object."""
 
 
 @dataclass(slots=True)
@@ -80,15 +84,19 @@ class Launcher:
         context: Shared parts of the operator: the namespace, rate of creates, clock, settings.
         run_uid: Owner of the Pods.
         on_change: Called when something ended.
+        ended: Deletes Pods that have ended.
     """
 
-    def __init__(self, context: Context, run_uid: str, on_change: Callable[[], None]) -> None:
+    def __init__(
+        self, context: Context, run_uid: str, on_change: Callable[[], None], ended: EndedPods
+    ) -> None:
         self._cluster = context.cluster
         self._run_uid = run_uid
         self._bucket = context.bucket
         self._clock = context.clock
         self._refusal_seconds = context.settings.launch.refusal_seconds
         self._on_change = on_change
+        self._ended = ended
         self._busy: dict[str, asyncio.Task[None]] = {}
         self._delete_again: dict[str, float] = {}
         self._settled_at = 0.0
@@ -162,6 +170,24 @@ class Launcher:
         """Whether a create of this Pod is neither under way nor has to wait."""
         return name not in self._busy and self._clock.now() >= self.state.pending.get(name, 0.0)
 
+    def delete_all(self, deletions: Iterable[Deletion], live: Collection[str]) -> None:
+        """Begin to delete Pods: those that have ended together, and not before it is worth it.
+
+        Args:
+            deletions: All Pods to delete.
+            live: Names of the Pods of launches that have not ended, as the journal has it.
+        """
+        wanted = tuple(deletions)
+        due = Doomed()
+        if TOGETHER not in self._busy:
+            ended = [each for each in wanted if not each.at_once]
+            must_hurry = not live or bool(self.state.quota)
+            due = self._ended.due(ended, live, must_hurry=must_hurry)
+        for deletion in (*(each for each in wanted if each.at_once), *due.alone):
+            self.delete(deletion)
+        if due.together:
+            self._start(TOGETHER, self._delete_together(due))
+
     def delete(self, deletion: Deletion) -> None:
         """Begin to delete a Pod, unless that is under way or was done a moment ago."""
         again_at = self._delete_again.get(deletion.uid, 0.0)
@@ -192,12 +218,13 @@ class Launcher:
                 del self.state.pending[name]
 
     def retry_at(self) -> float | None:
-        """Return when the next create has to be repeated, or None.
+        """Return when the next create has to be repeated or ended Pods are deleted, or None.
 
         A retry that was already due at the last ``acknowledge`` and was not taken is left out until
         the next decision.
         """
-        times = self.state.pending.values()
+        held = [self._ended.due_at] if self._ended.due_at is not None else []
+        times = (*self.state.pending.values(), *held)
         return min((at for at in times if at > self._settled_at), default=None)
 
     @property
@@ -278,6 +305,11 @@ class Launcher:
         while wait > 0:
             await asyncio.sleep(wait)
             wait = self._bucket.take()
+
+    async def _delete_together(self, due: Doomed) -> None:
+        is_done = await self._ended.delete(due)
+        again_at = self._clock.now() + (DELETE_AGAIN_SECONDS if is_done else RETRY_SECONDS)
+        self._delete_again |= {each.uid: again_at for each in due.together}
 
     async def _delete(self, deletion: Deletion) -> None:
         grace = 1 if deletion.at_once else None

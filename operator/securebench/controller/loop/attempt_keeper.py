@@ -21,7 +21,7 @@ from securebench.controller.runtime.run_ledger import RunLedger
 from securebench.controller.volume.launch_report import with_usage
 from securebench.run.decide.machine import Capture
 from securebench.run.decide.reconcile import RunDecision
-from securebench.run.plan.model import AttemptKey, LaunchKey, Role, RunPlan
+from securebench.run.plan.model import AttemptKey, LaunchKey, Role, RunPlan, pod_name
 from securebench.run.pods.harness import harness_pod
 from securebench.run.pods.verify.verifier import verifier_pod
 from securebench.run.state.attempts import Finish, Lost
@@ -94,12 +94,12 @@ class AttemptKeeper:
         Raises:
             OSError: The volume did not do what was asked.
         """
+        live = self._live()
         await self._capture(decision.captures)
         await self._finish(decision.finishes)
         for launch in (*decision.begin, *decision.repeat):
             self._launcher.create(launch, partial(self._manifest, launch), self._informer.saw)
-        for deletion in decision.deletions:
-            self._launcher.delete(deletion)
+        self._launcher.delete_all(decision.deletions, live)
 
     async def sweep(self) -> None:
         """Leave nothing behind that an unfortunate end of a process or a call may have left."""
@@ -108,6 +108,11 @@ class AttemptKeeper:
         if not self._plan.policy.keep_lanes:
             for task in self._plan.tasks:
                 await self._lanes.remove(task)
+
+    def _live(self) -> set[str]:
+        """Return the names of the Pods of launches that have not ended."""
+        uid, attempts = self._plan.identity.uid, self._ledger.history.attempts.values()
+        return {pod_name(uid, each.live) for each in attempts if each.live is not None}
 
     async def _capture(self, captures: Sequence[Capture]) -> None:
         store, now = self._store, self._clock.now()

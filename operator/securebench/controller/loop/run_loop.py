@@ -7,6 +7,7 @@ import contextlib
 from collections.abc import AsyncIterator, Iterator
 from dataclasses import replace
 
+from securebench.controller.actuators.ended_pods import EndedPods
 from securebench.controller.actuators.informers import PodInformer, Watched
 from securebench.controller.actuators.launches import Launcher
 from securebench.controller.actuators.network_keeper import NetworkKeeper
@@ -65,7 +66,8 @@ class RunLoop:
             relist_seconds,
             self._wake.set,
         )
-        self._launcher = Launcher(context, uid, self._wake.set)
+        ended = EndedPods(context.cluster, uid, self._informer, context.clock)
+        self._launcher = Launcher(context, uid, self._wake.set, ended)
         self._network = NetworkKeeper(context, prepared, desired, self._launcher, self._informer)
         self._attempts = AttemptKeeper(
             context, prepared, ledger, self._launcher, self._informer, self._network

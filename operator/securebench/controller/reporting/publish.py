@@ -31,6 +31,12 @@ from securebench.run.state.history import IsolationResult, RunHistory
 logger = logging.getLogger(__name__)
 
 
+NEWS_SHARE = 0.25
+"""Of a run's attempts: when so many have ended since, the counts are written at the interval."""
+
+PATIENCE = 5
+"""Intervals within which counts are written for less."""
+
 SUSPENDED_WORDS = "spec.suspend is true: nothing of the run is under way"
 
 
@@ -59,11 +65,14 @@ class Publisher:
         self._stored: Raw = {"status": run.status}
         self._written_at = 0.0
         self._findings: Sequence[ConditionUpdate] = ()
-        self._is_late = False
+        self._due_at: float | None = None
+        self._done = 0
+        self._news_since = 0.0
+        self._is_owed = False
 
     def due_at(self) -> float | None:
         """Return when a held back status has to be written, or None."""
-        return self._written_at + self._interval if self._is_late else None
+        return self._due_at
 
     async def announce(self, reason: Reason, message: str) -> None:
         """Say what holds a run up that has no plan yet, or lost its loop for a while."""
@@ -90,10 +99,11 @@ class Publisher:
             *self._always(history.isolation),
             ConditionUpdate(ConditionType.RESULTS_SEALED, ConditionStatus.FALSE, Reason.NOT_SEALED),
         ]
-        is_urgent = [_state(each) for each in findings] != [_state(each) for each in self._findings]
-        now = self._clock.now()
-        self._is_late = not is_urgent and now < self._written_at + self._interval
-        if not self._is_late:
+        due_at = self._due(findings, history)
+        is_due = due_at is not None and self._clock.now() >= due_at
+        self._due_at = None if is_due else due_at
+        if is_due:
+            self._done, self._news_since = _done(history), 0.0
             status = self._board.running(plan, history, exported, self._observed(findings))
             await self._write(status, findings)
 
@@ -142,6 +152,24 @@ class Publisher:
         if not says_already(self._stored, final):
             await self._write_surely(final)
 
+    def _due(self, findings: Sequence[ConditionUpdate], history: RunHistory) -> float | None:
+        """Return when the status is written: conditions at once, counts when it is worth it.
+
+        None where there is no news.
+        """
+        if [_state(each) for each in findings] != [_state(each) for each in self._findings]:
+            return self._clock.now()
+        now, turn = self._clock.now(), self._written_at + self._interval
+        news = _done(history) - self._done
+        self._news_since = (self._news_since or now) if news else 0.0
+        if now < turn or self._is_owed or findings != self._findings:
+            return turn
+        if not news:
+            return None
+        if news >= len(history.attempts) * NEWS_SHARE:
+            return turn
+        return self._news_since + self._interval * PATIENCE
+
     def _observed(self, findings: Sequence[ConditionUpdate]) -> Observed:
         return Observed(self._desired.generation, findings, self._clock.now())
 
@@ -156,6 +184,7 @@ class Publisher:
     async def _write(self, status: Raw, findings: Sequence[ConditionUpdate]) -> None:
         self._written_at = self._clock.now()
         self._findings = findings
+        self._is_owed = False
         if says_already(self._stored, status):
             self.written = status
             return
@@ -163,7 +192,8 @@ class Publisher:
             await self._cluster.patch_status(ObjectKind.BENCHMARK_RUN, self._name, status)
         except TransientClusterError as error:
             logger.warning("status of %s was not written: %s", self._name, error)
-            self._is_late = True
+            self._is_owed = True
+            self._due_at = self._written_at + self._interval
             return
         self.written = self._stored = status
         await self._tell()
@@ -183,6 +213,10 @@ class Publisher:
 def _state(finding: ConditionUpdate) -> ConditionUpdate:
     """Return what of a finding is written at once; new words wait for their turn."""
     return replace(finding, message="")
+
+
+def _done(history: RunHistory) -> int:
+    return sum(1 for each in history.attempts.values() if each.finish is not None)
 
 
 def _under_way(obstacle: Obstacle | None) -> ConditionUpdate:

@@ -9,6 +9,7 @@ from unittest import mock
 import pytest
 
 from securebench.cluster.port import Forbidden, ObjectKind, QuotaExceeded
+from securebench.controller.actuators.ended_pods import EndedPods
 from securebench.controller.actuators.gateway_keeper import GatewayKeeper
 from securebench.controller.actuators.informers import PodInformer
 from securebench.controller.actuators.launches import Launcher
@@ -66,7 +67,8 @@ class World:
         self.context = context_of(self.cluster, self.clock, self.root)
         self.woken = mock.Mock()
         self.informer = PodInformer(self.cluster, "", self.clock, 60.0, self.woken)
-        self.launcher = Launcher(self.context, RUN_UID, lambda: None)
+        ended = EndedPods(self.cluster, RUN_UID, self.informer, self.clock)
+        self.launcher = Launcher(self.context, RUN_UID, lambda: None, ended)
         self.keeper = GatewayKeeper(
             self.context, self.plan, self.store, self.launcher, self.informer
         )

@@ -7,6 +7,8 @@ import pytest
 
 from securebench.cluster.port import Forbidden, ObjectKind, QuotaExceeded
 from securebench.cluster.wire import classify
+from securebench.controller.actuators.ended_pods import EndedPods
+from securebench.controller.actuators.informers import PodInformer
 from securebench.controller.actuators.launches import (
     DELETE_AGAIN_SECONDS,
     QUOTA_RETRY_SECONDS,
@@ -43,7 +45,10 @@ class World:
         self.seen = []
         context = context_of(self.cluster, self.clock, Path())
         bucket = TokenBucket(rate, burst, self.clock.now)
-        self.launcher = Launcher(replace(context, bucket=bucket), RUN_UID, self.count)
+        self.informer = PodInformer(self.cluster, "", self.clock, 300.0, self.count)
+        ended = EndedPods(self.cluster, RUN_UID, self.informer, self.clock)
+        context = replace(context, bucket=bucket)
+        self.launcher = Launcher(context, RUN_UID, self.count, ended)
         self.runner = asyncio.Runner(loop_factory=lambda: VirtualLoop(self.clock))
 
     @property

@@ -1,0 +1,93 @@
+"""When the status is written: conditions at once, the rest for news, never without."""
+
+import pytest
+
+from securebench.cluster.port import ObjectKind
+from securebench.controller.reporting.publish import NEWS_SHARE, PATIENCE
+from securebench.core.errors import TransientClusterError
+from support.build import pod_status, question, running, write_pack
+
+INTERVAL = 2.0
+TASKS = 20
+NEWS = int(TASKS * NEWS_SHARE)
+
+
+@pytest.fixture
+def run(world):
+    """A run of many tasks whose Pods all run; the last write is long ago."""
+    write_pack(world.root / "packs/many", [question(f"q{n}") for n in range(TASKS)])
+    world.uid = world.apply(pack={"volume": {"path": "many"}}, parallelism=TASKS)
+    for name in world.pods():
+        world.cluster.set_pod_status(name, pod_status("Running", running("harness")))
+    world.wait(3 * PATIENCE * INTERVAL)
+    assert world.condition()["reason"] == "Running"
+    return world
+
+
+def writes(world):
+    return world.cluster.requests["patch_status", ObjectKind.BENCHMARK_RUN]
+
+
+def done(world):
+    return world.run()["status"]["tasks"]["done"]
+
+
+def finish(world, tasks):
+    """Let attempts of these tasks end, verifiers included, in less than a tenth of a second."""
+    for _ in range(6):
+        for name in world.pods():
+            if world.launch(name).task in tasks and not is_over(world, name):
+                world.cluster.set_pod_status(name, world.ending(world.uid, world.launch(name)))
+        world.wait(0.01)
+
+
+def is_over(world, name):
+    return world.cluster.objects(ObjectKind.POD)[name]["status"]["phase"] == "Succeeded"
+
+
+def test_nothing_new_is_nothing_written(run):
+    before = writes(run)
+    run.wait(100)
+    assert writes(run) == before
+
+
+def test_the_first_news_after_a_quiet_time_is_told_at_once_if_there_is_enough(run):
+    finish(run, range(NEWS))
+    assert done(run) == NEWS
+
+
+def test_enough_news_waits_for_the_interval(run):
+    finish(run, range(NEWS))
+    before = writes(run)
+    finish(run, range(NEWS, 2 * NEWS))
+    assert done(run) == NEWS
+    run.wait(INTERVAL)
+    assert done(run) == 2 * NEWS
+    assert writes(run) == before + 1
+
+
+def test_less_news_waits_longer_and_is_told_together(run):
+    finish(run, range(NEWS))
+    before = writes(run)
+    for task in range(NEWS, 2 * NEWS - 1):
+        finish(run, [task])
+        run.wait(1)
+    assert done(run) == NEWS
+    run.wait(PATIENCE * INTERVAL - NEWS + 1)
+    assert done(run) == 2 * NEWS - 1
+    assert writes(run) == before + 1
+
+
+def test_a_condition_waits_for_nothing(run):
+    finish(run, range(NEWS))
+    run.edit(suspend=True)
+    assert run.condition("Suspended")["status"] == "True"
+
+
+def test_what_was_not_written_is_owed(run):
+    """Without an answer a write is repeated, also where nothing new comes after it."""
+    run.cluster.fail_next("patch_status", TransientClusterError("no answer"))
+    finish(run, range(NEWS))
+    assert done(run) == 0
+    run.wait(INTERVAL)
+    assert done(run) == NEWS
