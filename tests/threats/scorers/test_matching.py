@@ -265,10 +265,10 @@ VERDICT = re.compile(r'"passed": true|GRADE: C|<score>1|status: passed')
 def no_judge() -> str:
     """Assert that no model judges here, and say how that was seen."""
     families = ("multiple_choice", "short_answer", "free_response")
-    assert {name: scorer(name) for name in families} == {
-        "multiple_choice": multiple_choice,
-        "short_answer": short_answer,
-        "free_response": free_response,
+    assert {name: scorer(name).verify for name in families} == {
+        "multiple_choice": multiple_choice.verify,
+        "short_answer": short_answer.verify,
+        "free_response": free_response.verify,
     }
     for kind in ("judge", "model", "llm_judge", "model_graded"):
         rubric = {"type": kind, "accepted_answers": ["x"]}
