@@ -45,7 +45,8 @@ def lists_without_bound() -> None:
     """Keep every path in a record, however long that makes it."""
     sections_without_bound()
     judgement.LISTED_PATHS = judgement.LISTED_BYTES = NO_BOUND
-    record_line._STEPS = tuple(step for step in record_line._STEPS if step is not record_line._minimal)
+    minimal = record_line._minimal
+    record_line._STEPS = tuple(step for step in record_line._STEPS if step is not minimal)
 
 
 WEAKENINGS: Mapping[str, Callable[[], None]] = {
