@@ -91,7 +91,7 @@ func readSome(file *os.File, buffer []byte) (int, error) {
 	if err == nil || errors.Is(err, io.EOF) {
 		return count, nil
 	}
-	if _, isOfDisk := diskError(err); isOfDisk {
+	if _, isOfNode := nodeError(err); isOfNode {
 		return 0, err
 	}
 	return 0, unreadable(problemInvalid, "a file cannot be read")

@@ -7,8 +7,6 @@ import (
 	"io"
 	"path"
 	"strings"
-
-	"golang.org/x/sys/unix"
 )
 
 // tarBlock is the least that an entry takes in an archive.
@@ -22,20 +20,10 @@ type candidateError struct{ error }
 
 func (e candidateError) Unwrap() error { return e.error }
 
-// lacks are errors of the node; a candidate that fits its bounds does not cause them.
-var lacks = []error{
-	unix.ENOSPC, unix.EDQUOT, unix.EIO, unix.EROFS, unix.ESTALE, unix.ENOMEM, unix.EMFILE, unix.ENFILE,
-}
-
 // ofCandidate marks a failure as one at what the candidate holds, unless the node lacks something.
 func ofCandidate(err error) error {
-	for _, lack := range lacks {
-		if errors.Is(err, lack) {
-			return err
-		}
-	}
-	if err == nil {
-		return nil
+	if _, isOfNode := nodeError(err); err == nil || isOfNode {
+		return err
 	}
 	return candidateError{err}
 }

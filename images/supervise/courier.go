@@ -51,7 +51,7 @@ func courier(spec, log string) int {
 func (t *courierTask) conclude(log string) int {
 	code := codeDone
 	message, err := t.work()
-	if errno, isOfDisk := diskError(err); isOfDisk {
+	if errno, isOfNode := nodeError(err); isOfNode {
 		code, message = codeStorage, []byte(strerror(errno))
 	} else if err != nil {
 		return courierFailed(err)

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"math"
 	"os"
 	"path/filepath"
 	"runtime"
@@ -147,7 +148,9 @@ func TestADiskThatFailsIsNotTheAgents(t *testing.T) {
 				return func(int, string, *unix.Stat_t, int) error { return unix.EROFS }
 			})
 		},
-		"Disk quota exceeded": func(t *testing.T) { failToOpen(t, "out", unix.EDQUOT) },
+		"Disk quota exceeded":           func(t *testing.T) { failToOpen(t, "out", unix.EDQUOT) },
+		"Too many open files in system": func(t *testing.T) { failToOpen(t, "out", unix.ENFILE) },
+		"Cannot allocate memory":        func(t *testing.T) { failToOpen(t, "out", unix.ENOMEM) },
 	} {
 		t.Run(name, func(t *testing.T) {
 			in := couriersVolumes(t)
@@ -157,6 +160,16 @@ func TestADiskThatFailsIsNotTheAgents(t *testing.T) {
 				t.Errorf("%d, %s", code, text)
 			}
 		})
+	}
+}
+
+func TestTheSumOfSizesDoesNotOverflow(t *testing.T) {
+	tree := &walk{bounds: candidateBounds{workspaceBytes: 1000}, size: 1}
+	if err := tree.measure(math.MaxInt64); !isUnreadable(err) {
+		t.Errorf("a file of the largest size is within the bound: %v", err)
+	}
+	if err := tree.measure(999); err != nil {
+		t.Errorf("what was refused was counted: %v", err)
 	}
 }
 

@@ -206,7 +206,11 @@ func (c *textCheck) end(name string) error {
 
 func (t *courierTask) sealWorkspace() (sealedCandidate, error) {
 	workspace := path.Join(volumes, "workspace")
-	if info, err := os.Stat(workspace); err != nil || !info.IsDir() {
+	info, err := os.Stat(workspace)
+	if _, isOfNode := nodeError(err); isOfNode {
+		return sealedCandidate{}, err
+	}
+	if err != nil || !info.IsDir() {
 		return sealedCandidate{}, unreadable(problemMissing, "the workspace directory does not exist")
 	}
 	root, err := openFolder(workspace)

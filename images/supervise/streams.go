@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math"
 	"os"
 	"strconv"
 	"unicode/utf8"
@@ -67,7 +68,8 @@ func openOutput(folder *os.File, name string, limit, reported int64) (*output, e
 		_ = head.file.Close()
 		return nil, err
 	}
-	return &output{head, tail, max(reported, headSize+tailSize)}, nil
+	written := headSize + min(tailSize, math.MaxInt64-headSize)
+	return &output{head, tail, max(reported, written)}, nil
 }
 
 func openPiece(folder *os.File, name string, limit int64) (piece, int64, error) {

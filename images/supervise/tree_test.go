@@ -224,7 +224,7 @@ func TestHostileCandidatesAreRefused(t *testing.T) {
 }
 
 func TestWhatTheNodeLacksIsNotTheCandidates(t *testing.T) {
-	for _, lack := range lacks {
+	for _, lack := range nodeErrors {
 		if got := failure(codeStaging, ofCandidate(fmt.Errorf("unpack: %w", lack))); got.Phase != "" {
 			t.Errorf("%v: got %+v", lack, got)
 		}

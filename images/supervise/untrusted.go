@@ -28,12 +28,15 @@ func unreadable(problem, form string, values ...any) error {
 	return &unreadableError{problem, fmt.Sprintf(form, values...)}
 }
 
-// diskErrors are errors of a disk, whatever lies on it: they say nothing about what the agent left.
-var diskErrors = []unix.Errno{unix.EIO, unix.ENOSPC, unix.EDQUOT, unix.EROFS, unix.ESTALE}
+// nodeErrors are errors of the node and its disks: they say nothing about what the agent left, and a
+// candidate that fits its bounds does not cause them.
+var nodeErrors = []unix.Errno{
+	unix.ENOSPC, unix.EDQUOT, unix.EIO, unix.EROFS, unix.ESTALE, unix.ENOMEM, unix.EMFILE, unix.ENFILE,
+}
 
-func diskError(err error) (unix.Errno, bool) {
+func nodeError(err error) (unix.Errno, bool) {
 	var errno unix.Errno
-	return errno, errors.As(err, &errno) && slices.Contains(diskErrors, errno)
+	return errno, errors.As(err, &errno) && slices.Contains(nodeErrors, errno)
 }
 
 // strerror is an error as the C library spells it.
@@ -147,7 +150,7 @@ func openRegularAt(parent *os.File, name, called string) (*os.File, error) {
 
 func refusal(err error, called string) error {
 	var errno unix.Errno
-	if _, isOfDisk := diskError(err); isOfDisk || !errors.As(err, &errno) {
+	if _, isOfNode := nodeError(err); isOfNode || !errors.As(err, &errno) {
 		return err
 	}
 	if errno == unix.ENOENT || errno == unix.ENOTDIR {

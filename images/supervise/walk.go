@@ -118,7 +118,7 @@ func (w *walk) pass(folder *openedFolder, visit func(treeEntry) error) error {
 	folder.next++
 	entry, err := w.entry(folder, string(folder.names.at(index)))
 	if err != nil {
-		if _, isOfDisk := diskError(err); isOfDisk || isUnreadable(err) {
+		if _, isOfNode := nodeError(err); isOfNode || isUnreadable(err) {
 			return err
 		}
 		w.dropped++
@@ -176,10 +176,11 @@ func (w *walk) countName(size int) error {
 }
 
 func (w *walk) measure(size int64) error {
-	w.size += size
-	if w.size > w.bounds.workspaceBytes {
+	// A sparse file may have the largest size there is: the sum would overflow.
+	if size > w.bounds.workspaceBytes-w.size {
 		return tooLarge("%d bytes", w.bounds.workspaceBytes)
 	}
+	w.size += size
 	return nil
 }
 
@@ -192,7 +193,7 @@ func (w *walk) descend(parent *openedFolder, name string) error {
 		return tooLarge("%d folders inside each other", maxFolders)
 	}
 	file, err := openBeneath(parent.file, name, folderFlags)
-	if _, isOfDisk := diskError(err); isOfDisk {
+	if _, isOfNode := nodeError(err); isOfNode {
 		return err
 	}
 	if err != nil {

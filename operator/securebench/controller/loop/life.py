@@ -95,7 +95,7 @@ class RunLife:
         pause = RESTART_SECONDS
         name = self._run.name
         while True:
-            generation = self._desired.generation
+            generation, began = self._desired.generation, self._context.clock.now()
             try:
                 is_over = await self._pass()
             except (ClusterError, StorageError, OSError) as error:
@@ -112,6 +112,8 @@ class RunLife:
                     return
                 continue
             await self._announce(reason, message)
+            if self._context.clock.now() > began + RESTART_LIMIT_SECONDS:
+                pause = RESTART_SECONDS
             await self._pause(pause)
             pause = min(pause * 2, RESTART_LIMIT_SECONDS)
 

@@ -110,17 +110,16 @@ class Gate:
         while not self._is_in:
             changed.clear()
             is_ending = self._desired.is_ending(started_at, self._clock.now())
-            until = None
             if may_hold and self._desired.is_suspended and not is_ending:
                 self.leave()
-                until = self._desired.deadline(started_at)
                 await self._publisher.announce(Reason.SUSPENDED, SUSPENDED_WORDS)
             elif self._places.take(self._uid, changed.set, is_ending=is_ending, is_due=is_due):
                 self._is_in = True
                 return
             else:
                 await self._publisher.announce(Reason.QUEUED, self._queued())
-            await self._wait(changed, until)
+            deadline = None if is_ending else self._desired.deadline(started_at)
+            await self._wait(changed, deadline, self._publisher.due_at())
 
     def leave(self) -> None:
         """Give the place back, or the place in the queue."""
@@ -133,7 +132,8 @@ class Gate:
             "settings.maxActiveRuns allows no more"
         )
 
-    async def _wait(self, changed: asyncio.Event, until: float | None) -> None:
+    async def _wait(self, changed: asyncio.Event, *times: float | None) -> None:
+        until = min((at for at in times if at is not None), default=None)
         seconds = None if until is None else max(until - self._clock.now(), 0.0)
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(seconds):

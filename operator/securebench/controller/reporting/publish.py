@@ -66,7 +66,8 @@ class Publisher:
         self._written_at = 0.0
         self._findings: Sequence[ConditionUpdate] = ()
         self._due_at: float | None = None
-        self._done = 0
+        self._counts = (0, 0)
+        self._generation = 0
         self._news_since = 0.0
         self._is_owed = False
 
@@ -103,7 +104,7 @@ class Publisher:
         is_due = due_at is not None and self._clock.now() >= due_at
         self._due_at = None if is_due else due_at
         if is_due:
-            self._done, self._news_since = _done(history), 0.0
+            self._counts, self._news_since = _counts(history), 0.0
             status = self._board.running(plan, history, exported, self._observed(findings))
             await self._write(status, findings)
 
@@ -160,13 +161,16 @@ class Publisher:
         if [_state(each) for each in findings] != [_state(each) for each in self._findings]:
             return self._clock.now()
         now, turn = self._clock.now(), self._written_at + self._interval
-        news = _done(history) - self._done
-        self._news_since = (self._news_since or now) if news else 0.0
-        if now < turn or self._is_owed or findings != self._findings:
+        done, active = _counts(history)
+        ended = done - self._counts[0]
+        is_news = bool(ended) or active != self._counts[1]
+        self._news_since = (self._news_since or now) if is_news else 0.0
+        is_stale = self._generation != self._desired.generation
+        if now < turn or self._is_owed or is_stale or findings != self._findings:
             return turn
-        if not news:
+        if not is_news:
             return None
-        if news >= len(history.attempts) * NEWS_SHARE:
+        if ended >= len(history.attempts) * NEWS_SHARE:
             return turn
         return self._news_since + self._interval * PATIENCE
 
@@ -184,7 +188,8 @@ class Publisher:
     async def _write(self, status: Raw, findings: Sequence[ConditionUpdate]) -> None:
         self._written_at = self._clock.now()
         self._findings = findings
-        self._is_owed = False
+        self._generation = self._desired.generation
+        self._is_owed, self._due_at = False, None
         if says_already(self._stored, status):
             self.written = status
             return
@@ -215,8 +220,11 @@ def _state(finding: ConditionUpdate) -> ConditionUpdate:
     return replace(finding, message="")
 
 
-def _done(history: RunHistory) -> int:
-    return sum(1 for each in history.attempts.values() if each.finish is not None)
+def _counts(history: RunHistory) -> tuple[int, int]:
+    """Return how many attempts have ended and how many have a live launch."""
+    attempts = history.attempts.values()
+    ended = sum(each.finish is not None for each in attempts)
+    return ended, sum(each.live is not None for each in attempts)
 
 
 def _under_way(obstacle: Obstacle | None) -> ConditionUpdate:

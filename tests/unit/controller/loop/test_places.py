@@ -6,6 +6,7 @@ import pytest
 
 from securebench.cluster.port import ObjectKind
 from securebench.controller.loop.places import ENDING_PLACES, Places
+from securebench.core.errors import TransientClusterError
 from securebench.run.observe.pods import pod_view
 from support.build import NOW, pod_status, running
 from support.operator_world import World, opened
@@ -57,6 +58,18 @@ def test_suspended_runs_hold_nothing(world):
     uid = world.apply("honest")
     world.work(uid)
     assert reason(world, "honest") == "Completed"
+
+
+def test_a_wait_that_could_not_be_told_is_told_later(world):
+    error = TransientClusterError("busy")
+    world.cluster.fail_next("patch_status", error, kind=ObjectKind.BENCHMARK_RUN)
+    world.apply(suspend=True)
+    assert "status" not in world.run()
+    world.wait(5)
+    assert reason(world) == "Suspended"
+    requests = dict(world.cluster.requests)
+    world.wait(200)
+    assert world.cluster.requests == requests
 
 
 def test_a_run_that_is_suspended_ends_what_it_began_and_rests(world):

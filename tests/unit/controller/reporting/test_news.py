@@ -6,6 +6,7 @@ from securebench.cluster.port import ObjectKind
 from securebench.controller.reporting.publish import NEWS_SHARE, PATIENCE
 from securebench.core.errors import TransientClusterError
 from support.build import pod_status, question, running, write_pack
+from support.operator_world import World, opened
 
 INTERVAL = 2.0
 TASKS = 20
@@ -56,6 +57,13 @@ def test_the_first_news_after_a_quiet_time_is_told_at_once_if_there_is_enough(ru
     assert done(run) == NEWS
 
 
+def test_a_change_of_the_spec_is_told_without_other_news(run):
+    run.edit(parallelism=TASKS + 1)
+    run.wait(INTERVAL)
+    found = run.run()
+    assert found["status"]["observedGeneration"] == found["metadata"]["generation"]
+
+
 def test_enough_news_waits_for_the_interval(run):
     finish(run, range(NEWS))
     before = writes(run)
@@ -91,3 +99,13 @@ def test_what_was_not_written_is_owed(run):
     assert done(run) == 0
     run.wait(INTERVAL)
     assert done(run) == NEWS
+
+
+def test_a_launch_that_was_lost_is_told_within_the_patience(tmp_path):
+    with opened(World, tmp_path, launch={"retryBackoffSeconds": 300.0}) as world:
+        write_pack(world.root / "packs/many", [question(f"q{n}") for n in range(TASKS)])
+        world.apply(pack={"volume": {"path": "many"}}, parallelism=TASKS)
+        world.wait(3 * PATIENCE * INTERVAL)
+        world.cluster.remove(ObjectKind.POD, world.pods()[0])
+        world.wait(PATIENCE * INTERVAL + INTERVAL)
+        assert world.run()["status"]["tasks"]["active"] == TASKS - 1
