@@ -1,7 +1,6 @@
 package main
 
 import (
-	"errors"
 	"fmt"
 	"os"
 	"os/signal"
@@ -102,8 +101,7 @@ func (t *courierTask) work() ([]byte, error) {
 func (t *courierTask) sealOnce() ([]byte, error) {
 	producer := path.Join(volumes, "producer")
 	note, err := readNote(producer, sealedFile)
-	var refused *unreadableError
-	if !errors.As(err, &refused) || refused.problem != problemMissing {
+	if !isMissing(err) {
 		return note, err
 	}
 	outputs, err := openOutputs(path.Join(volumes, "output"), t.bounds)
@@ -163,8 +161,7 @@ func (t *courierTask) keepChanges(verification string) error {
 	}
 	defer output.Close()
 	err = copyRegular(output, changedFile, t.bounds.patchBytes, verification, changedFile)
-	var refused *unreadableError
-	if errors.As(err, &refused) {
+	if isUnreadable(err) {
 		return nil
 	}
 	return err

@@ -173,10 +173,8 @@ func (s *extractionSpec) validate() error {
 }
 
 func requireClean(name string) error {
-	for _, component := range strings.Split(name, "/") {
-		if component == "" || component == "." || component == ".." {
-			return fmt.Errorf("specification: %q is not a clean relative path", name)
-		}
+	if !isCleanRelative(name) {
+		return fmt.Errorf("specification: %q is not a clean relative path", name)
 	}
 	return nil
 }

@@ -128,8 +128,7 @@ func (t *courierTask) text(stdout *output) (string, io.ReadCloser, error) {
 		return streamNames[0], source, err
 	case fromDiff:
 		source, err := openUntrusted("output", diffFile, limit)
-		var refused *unreadableError
-		if errors.As(err, &refused) && refused.problem == problemMissing {
+		if isMissing(err) {
 			// Without a diff the agent left no repository (contract 21.3).
 			err = unreadable(problemInvalid, "git could not tell what changed in the checkout")
 		}

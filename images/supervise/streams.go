@@ -50,11 +50,6 @@ func openOutputs(name string, bounds candidateBounds) (*outputs, error) {
 	return &found, nil
 }
 
-func isUnreadable(err error) bool {
-	var refused *unreadableError
-	return errors.As(err, &refused)
-}
-
 func openOutput(folder *os.File, name string, limit, reported int64) (*output, error) {
 	head, headSize, err := openPiece(folder, name, limit)
 	if isUnreadable(err) {

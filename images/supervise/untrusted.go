@@ -28,6 +28,16 @@ func unreadable(problem, form string, values ...any) error {
 	return &unreadableError{problem, fmt.Sprintf(form, values...)}
 }
 
+func isUnreadable(err error) bool {
+	var refused *unreadableError
+	return errors.As(err, &refused)
+}
+
+func isMissing(err error) bool {
+	var refused *unreadableError
+	return errors.As(err, &refused) && refused.problem == problemMissing
+}
+
 // nodeErrors are errors of the node and its disks: they say nothing about what the agent left, and a
 // candidate that fits its bounds does not cause them.
 var nodeErrors = []unix.Errno{

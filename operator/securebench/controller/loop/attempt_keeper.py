@@ -94,7 +94,8 @@ class AttemptKeeper:
         Raises:
             OSError: The volume did not do what was asked.
         """
-        live = self._live()
+        # Before captures and records take launches out of it; nobody asks where nothing is deleted.
+        live = self._live() if decision.deletions else set()
         await self._capture(decision.captures)
         await self._finish(decision.finishes)
         for launch in (*decision.begin, *decision.repeat):

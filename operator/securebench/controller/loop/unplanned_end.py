@@ -6,12 +6,10 @@ labels, the task itself. What is finished stands in the journal with the digest 
 
 from __future__ import annotations
 
-from securebench.controller.runtime.results_export import record_facts_of
+from securebench.controller.runtime.results_export import write_summary
 from securebench.controller.volume.index import index_entry
 from securebench.controller.volume.published import publish
 from securebench.controller.volume.store import RunStore
-from securebench.protocol.volume import CANDIDATES, SUMMARY
-from securebench.run.records.summary import run_summary
 from securebench.run.state.history import Finished, Kept, RunEnded
 
 
@@ -36,9 +34,7 @@ def seal_unplanned(store: RunStore, reason: str, message: str, now: float) -> No
             key=lambda known: known.finish.key,
         )
         _, sha256 = store.export((known.finish.key, known.record_sha256) for known in ends)
-        summary = run_summary(entry.run_id, (record_facts_of(known.finish) for known in ends))
-        body = summary.to_json(str(store.folder), str(store.folder / CANDIDATES))
-        store.write_json(SUMMARY, {**body, "sha256": sha256})
+        write_summary(store, entry.run_id, (known.finish for known in ends), sha256)
         if binding.get("audit") is not True:
             publish(store, entry, reason)
         if not any(isinstance(known, RunEnded) for known in journal.entries):

@@ -27,6 +27,7 @@ from securebench.run.decide.verdict import EndReason
 from securebench.run.plan.model import RunPlan
 from securebench.run.state.attempts import Lost
 from securebench.run.state.history import IsolationResult, RunHistory
+from securebench.run.state.tally import Tally, tally
 
 logger = logging.getLogger(__name__)
 
@@ -41,6 +42,9 @@ SUSPENDED_WORDS = "spec.suspend is true: nothing of the run is under way"
 
 
 _SEALED = ConditionUpdate(ConditionType.RESULTS_SEALED, ConditionStatus.TRUE, Reason.SEALED)
+_NOT_SEALED = ConditionUpdate(
+    ConditionType.RESULTS_SEALED, ConditionStatus.FALSE, Reason.NOT_SEALED
+)
 
 
 class Publisher:
@@ -66,7 +70,7 @@ class Publisher:
         self._written_at = 0.0
         self._findings: Sequence[ConditionUpdate] = ()
         self._due_at: float | None = None
-        self._counts = (0, 0)
+        self._counts = tally(())
         self._generation = 0
         self._news_since = 0.0
         self._is_owed = False
@@ -98,13 +102,14 @@ class Publisher:
         findings = [
             _under_way(obstacle),
             *self._always(history.isolation),
-            ConditionUpdate(ConditionType.RESULTS_SEALED, ConditionStatus.FALSE, Reason.NOT_SEALED),
+            _NOT_SEALED,
         ]
-        due_at = self._due(findings, history)
+        counts = tally(history.attempts.values())
+        due_at = self._due(findings, counts)
         is_due = due_at is not None and self._clock.now() >= due_at
         self._due_at = None if is_due else due_at
         if is_due:
-            self._counts, self._news_since = _counts(history), 0.0
+            self._counts, self._news_since = counts, 0.0
             status = self._board.running(plan, history, exported, self._observed(findings))
             await self._write(status, findings)
 
@@ -113,7 +118,7 @@ class Publisher:
         findings = [
             succeeded(Reason.SUSPENDED, SUSPENDED_WORDS),
             *self._always(history.isolation),
-            ConditionUpdate(ConditionType.RESULTS_SEALED, ConditionStatus.FALSE, Reason.NOT_SEALED),
+            _NOT_SEALED,
         ]
         status = self._board.running(plan, history, exported, self._observed(findings))
         await self._write(status, findings)
@@ -153,7 +158,7 @@ class Publisher:
         if not says_already(self._stored, final):
             await self._write_surely(final)
 
-    def _due(self, findings: Sequence[ConditionUpdate], history: RunHistory) -> float | None:
+    def _due(self, findings: Sequence[ConditionUpdate], counts: Tally) -> float | None:
         """Return when the status is written: conditions at once, counts when it is worth it.
 
         None where there is no news.
@@ -161,16 +166,15 @@ class Publisher:
         if [_state(each) for each in findings] != [_state(each) for each in self._findings]:
             return self._clock.now()
         now, turn = self._clock.now(), self._written_at + self._interval
-        done, active = _counts(history)
-        ended = done - self._counts[0]
-        is_news = bool(ended) or active != self._counts[1]
+        ended = counts.done - self._counts.done
+        is_news = bool(ended) or counts.active != self._counts.active
         self._news_since = (self._news_since or now) if is_news else 0.0
         is_stale = self._generation != self._desired.generation
         if now < turn or self._is_owed or is_stale or findings != self._findings:
             return turn
         if not is_news:
             return None
-        if ended >= len(history.attempts) * NEWS_SHARE:
+        if ended >= counts.total * NEWS_SHARE:
             return turn
         return self._news_since + self._interval * PATIENCE
 
@@ -218,13 +222,6 @@ class Publisher:
 def _state(finding: ConditionUpdate) -> ConditionUpdate:
     """Return what of a finding is written at once; new words wait for their turn."""
     return replace(finding, message="")
-
-
-def _counts(history: RunHistory) -> tuple[int, int]:
-    """Return how many attempts have ended and how many have a live launch."""
-    attempts = history.attempts.values()
-    ended = sum(each.finish is not None for each in attempts)
-    return ended, sum(each.live is not None for each in attempts)
 
 
 def _under_way(obstacle: Obstacle | None) -> ConditionUpdate:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Final
@@ -12,10 +12,11 @@ from securebench.controller.runtime.context import Context
 from securebench.controller.runtime.prepared_run import PreparedRun
 from securebench.controller.runtime.run_ledger import RunLedger
 from securebench.controller.volume.published import publish
+from securebench.controller.volume.store import RunStore
 from securebench.protocol.volume import CANDIDATES, SUMMARY
 from securebench.run.records.record import record_outcome
 from securebench.run.records.summary import RecordFacts, run_summary
-from securebench.run.state.attempts import Finish
+from securebench.run.state.attempts import Finish, Usage
 from securebench.run.state.tally import total_usage
 
 EXPORT_SHARE: Final = 10.0
@@ -99,29 +100,44 @@ class ResultsExport:
         store, plan = self._prepared.store, self._prepared.plan
         await self._export()
         self.exported = replace(self.exported, is_sealed=True)
-        await asyncio.to_thread(store.write_json, SUMMARY, self._summary())
+        attempts, sha256 = self._ledger.history.attempts.values(), self.exported.sha256
+        ends = [each.finish for each in attempts if each.finish is not None]
+        await asyncio.to_thread(
+            write_summary, store, plan.identity.run_id, ends, sha256, self._usage()
+        )
         if not plan.audit:
             published = await asyncio.to_thread(publish, store, self._prepared.index, reason)
             self.exported = replace(self.exported, published_sha256=published)
         await self._ledger.end(reason, message)
 
-    def _summary(self) -> dict[str, object]:
-        plan, store = self._prepared.plan, self._prepared.store
-        attempts = self._ledger.history.attempts.values()
-        has_provider = plan.egress is not None and plan.egress.provider is not None
-        usage = total_usage(attempts) if has_provider else None
-        summary = run_summary(plan.identity.run_id, self._facts(), usage)
-        body = summary.to_json(str(store.folder), str(store.folder / CANDIDATES))
-        return body | {"sha256": self.exported.sha256}
-
-    def _facts(self) -> Iterator[RecordFacts]:
-        for history in self._ledger.history.attempts.values():
-            if history.finish is not None:
-                yield record_facts_of(history.finish)
+    def _usage(self) -> Usage | None:
+        egress = self._prepared.plan.egress
+        if egress is None or egress.provider is None:
+            return None
+        return total_usage(self._ledger.history.attempts.values())
 
 
-def record_facts_of(finish: Finish) -> RecordFacts:
-    """Return what the summary needs of an attempt's end."""
+def write_summary(
+    store: RunStore, run_id: str, ends: Iterable[Finish], sha256: str, usage: Usage | None = None
+) -> None:
+    """Write ``summary.json`` of the records that have been exported. Blocks.
+
+    Args:
+        store: The run's folder.
+        run_id: Of the summary.
+        ends: How each of the attempts ended.
+        sha256: Hex digest of candidates.jsonl.
+        usage: Of the model provider; None for a run without one.
+
+    Raises:
+        OSError: The volume did not do what was asked.
+    """
+    summary = run_summary(run_id, map(_record_facts, ends), usage)
+    body = summary.to_json(str(store.folder), str(store.folder / CANDIDATES))
+    store.write_json(SUMMARY, body | {"sha256": sha256})
+
+
+def _record_facts(finish: Finish) -> RecordFacts:
     if finish.passed is None:
         return RecordFacts("pending", None, None, record_outcome(finish.outcome))
     status = "passed" if finish.passed else "failed"
