@@ -322,6 +322,30 @@ def audit_command(  # noqa: PLR0913 - flags
 
 
 @app.command()
+def journal(
+    run: Annotated[str, typer.Argument(help="Name, run id or uid of a run on this volume.")],
+    *,
+    task: Annotated[
+        int | None, typer.Option("--task", min=0, help="Only this task, by its index from 0.")
+    ] = None,
+    output: Annotated[
+        str, typer.Option("--output", "-o", help="text, or json: one object a line.")
+    ] = "text",
+    data_root: Annotated[
+        Path | None,
+        typer.Option("--data-root", help="Where the results volume is; default: as in our Pods."),
+    ] = None,
+) -> None:
+    """Print a run's journal and check it; for the operator's Pod or a copy of the volume."""
+    from securebench.cli.journal import JournalOutput, show_journal
+    from securebench.controller.settings.settings import DATA_ROOT
+
+    if output not in list(JournalOutput):
+        raise typer.BadParameter(f"--output is one of {', '.join(JournalOutput)}, not {output!r}")
+    end_with(lambda: show_journal(data_root or DATA_ROOT, run, task, JournalOutput(output)))
+
+
+@app.command()
 def operator() -> None:
     """Run the operator; the command of its Pod."""
     from securebench.controller.process.handlers import run_operator

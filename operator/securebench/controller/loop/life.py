@@ -14,6 +14,7 @@ from securebench.controller.loop.unplanned_end import seal_unplanned
 from securebench.controller.reporting.publish import Publisher
 from securebench.controller.runtime.context import Context
 from securebench.controller.runtime.desired_state import DesiredState
+from securebench.controller.runtime.log_run import log_as_run
 from securebench.controller.runtime.prepared_run import PreparedRun, RunObject
 from securebench.controller.runtime.run_ledger import RunLedger
 from securebench.controller.volume.index import RunIndex
@@ -86,6 +87,7 @@ class RunLife:
 
     async def live(self) -> None:
         """Return when the run has ended and its status speaks of the latest spec."""
+        log_as_run(self._run.name, self._run.uid)
         try:
             await self._live()
         finally:

@@ -17,6 +17,7 @@ import kopf
 
 from securebench.controller.process.bootstrap import open_context
 from securebench.controller.process.health import heartbeat
+from securebench.controller.process.logs import configure_logs
 from securebench.controller.process.removal import Removal
 from securebench.controller.process.supervisor import Supervisor
 from securebench.controller.settings.settings import Settings, load_settings
@@ -145,8 +146,7 @@ def run_operator() -> None:
     Raises:
         ConfigError: The settings do not hold.
     """
-    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
-    logging.getLogger("kopf.objects").setLevel(logging.WARNING)
     settings = load_settings(os.environ)
+    configure_logs(settings.log_format)
     operator = Operator(settings)
     kopf.run(registry=operator.registry(), namespaces=[settings.namespace])

@@ -57,6 +57,13 @@ class AccessMode(StrEnum):
     READ_WRITE_ONCE = "ReadWriteOnce"
 
 
+class LogFormat(StrEnum):
+    """Form of the operator's log."""
+
+    TEXT = "Text"
+    JSON = "Json"
+
+
 class SettingsPart(BaseModel):
     """What every part of the settings is: read by its names in the chart's values, and closed."""
 

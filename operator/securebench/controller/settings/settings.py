@@ -22,6 +22,7 @@ from securebench.controller.settings.parts import (
     Gateway,
     ImagePullPolicy,
     Launch,
+    LogFormat,
     PodTemplateRules,
     Positive,
     PositiveFloat,
@@ -91,6 +92,9 @@ class Settings(SettingsPart):
     apply all of them together."""
     metrics_port: Annotated[int, Field(ge=0, le=65535)] = 9090
     """Port of the metrics endpoint; 0 turns it off."""
+    log_format: LogFormat = LogFormat.TEXT
+    """Text, or Json for a log store: one object a line with time, level, logger, message and, in
+    what is about a run, run and run_uid."""
     bounds: Bounds = Bounds()
     """Contract 15.7."""
     creation: Creation = Creation()
