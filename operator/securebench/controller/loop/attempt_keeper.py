@@ -9,8 +9,8 @@ from functools import partial
 from securebench.cluster.port import Raw
 from securebench.controller.actuators.informers import PodInformer
 from securebench.controller.actuators.lanes import LaneKeeper
-from securebench.controller.actuators.launches import Launcher
 from securebench.controller.actuators.network_keeper import NetworkKeeper
+from securebench.controller.actuators.object_writers import ObjectWriters
 from securebench.controller.capture.captured_launch import Captured, capture
 from securebench.controller.capture.reading import Reader
 from securebench.controller.capture.secret_scrubbing import exposed_values
@@ -38,7 +38,7 @@ class AttemptKeeper:
         context: Shared parts of the operator: client, settings, clock.
         prepared: The run.
         ledger: Its journal and records.
-        launcher: Creates and deletes Pods in the background.
+        writers: Create and delete Pods in the background.
         informer: Shows the run's Pods.
         network: Says what of the plan only the cluster could tell.
     """
@@ -48,7 +48,7 @@ class AttemptKeeper:
         context: Context,
         prepared: PreparedRun,
         ledger: RunLedger,
-        launcher: Launcher,
+        writers: ObjectWriters,
         informer: PodInformer,
         network: NetworkKeeper,
     ) -> None:
@@ -57,7 +57,7 @@ class AttemptKeeper:
         self._store = prepared.store
         self._plan: RunPlan = prepared.plan
         self._ledger = ledger
-        self._launcher = launcher
+        self._writers = writers
         self._informer = informer
         self._network = network
         self._lanes = LaneKeeper(
@@ -75,7 +75,7 @@ class AttemptKeeper:
             return
         for history in self._ledger.history.attempts.values():
             if history.live is not None:
-                self._launcher.mark_pending(history.live)
+                self._writers.creator.expect(history.live)
         self._exposed = await exposed_values(self._cluster, self._plan.harness)
 
     async def with_usage(self, lost: Sequence[Lost]) -> Sequence[Lost]:
@@ -99,13 +99,16 @@ class AttemptKeeper:
         await self._capture(decision.captures)
         await self._finish(decision.finishes)
         for launch in (*decision.begin, *decision.repeat):
-            self._launcher.create(launch, partial(self._manifest, launch), self._informer.saw)
-        self._launcher.delete_all(decision.deletions, live)
+            self._writers.creator.create_launch(
+                launch, partial(self._manifest, launch), self._informer.saw
+            )
+        is_urgent = bool(self._writers.retries.quota)
+        self._writers.deleter.delete_all(decision.deletions, live, is_urgent=is_urgent)
 
     async def sweep(self) -> None:
         """Leave nothing behind that an unfortunate end of a process or a call may have left."""
         await self._informer.list()
-        await self._launcher.sweep(self._informer.pods.values())
+        await self._writers.deleter.sweep(self._informer.pods.values())
         if not self._plan.policy.keep_lanes:
             for task in self._plan.tasks:
                 await self._lanes.remove(task)

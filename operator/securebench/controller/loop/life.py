@@ -7,8 +7,8 @@ import logging
 from functools import partial
 
 from securebench.cluster.port import Forbidden, ObjectKind, QuotaExceeded, Raw
-from securebench.controller.loop.places import Gate, Places
 from securebench.controller.loop.run_loop import RunLoop
+from securebench.controller.loop.slots import Gate, RunSlots
 from securebench.controller.loop.start import prepare
 from securebench.controller.loop.unplanned_end import seal_unplanned
 from securebench.controller.reporting.publish import Publisher
@@ -43,8 +43,8 @@ logger = logging.getLogger(__name__)
 RESTART_SECONDS = 2.0
 RESTART_LIMIT_SECONDS = 60.0
 """Back-off of a run loop that ended with an error; doubled each time up to the limit. A run whose
-back-off has reached the limit gives its place to others meanwhile."""
-
+back-off has reached the limit gives its slot to others meanwhile; one that has begun does not queue
+for another."""
 
 SEALING_BYTES = 64 << 20
 """Memory for publishing records without a plan: four times the default bound of a record."""
@@ -58,32 +58,28 @@ class RunLife:
 
     Args:
         context: Shared parts of the operator: client, settings, clock.
-        places: Bound how many runs are worked on.
+        slots: Bound how many runs are worked on.
         run: The BenchmarkRun.
         desired: What the user wants.
-        is_known: Whether the run was there before this process.
     """
 
     def __init__(
         self,
         context: Context,
-        places: Places,
+        slots: RunSlots,
         run: RunObject,
         desired: DesiredState,
-        *,
-        is_known: bool,
     ) -> None:
         self._context = context
         self._run = run
         self._desired = desired
-        self._is_due = is_known
-        self._is_quiet = False
+        self._is_parked = False
         self._started_at: float | None = None
         self._give_up_at: float | None = None
         self._root = context.settings.data_root
         self._store = RunStore(self._root, run.uid)
         self._publisher = Publisher(context, run, desired)
-        self._gate = Gate(places, run.uid, desired, self._publisher, context.clock)
+        self._gate = Gate(slots, run.uid, desired, self._publisher, context.clock)
 
     async def live(self) -> None:
         """Return when the run has ended and its status speaks of the latest spec."""
@@ -137,11 +133,9 @@ class RunLife:
             await self._publisher.repeat(final)
             return True
         has_begun = await asyncio.to_thread(self._store.exists)
-        may_hold = self._is_quiet or not has_begun
-        await self._gate.enter(
-            self._started_at, may_hold=may_hold, is_due=self._is_due and has_begun
-        )
-        self._is_due = False
+        # Pods of a run that has begun may live or have ended: it never waits behind other runs.
+        is_active = has_begun and not self._is_parked
+        await self._gate.enter(self._started_at, is_active=is_active)
         try:
             prepared = await prepare(self._context, self._run)
         except InvalidInputError as error:
@@ -172,13 +166,13 @@ class RunLife:
     async def _loop(self, prepared: PreparedRun) -> bool:
         ledger = await RunLedger.open(prepared, self._context.clock, self._context.process)
         self._started_at = ledger.history.started_at
-        self._is_quiet = False
+        self._is_parked = False
         loop = RunLoop(self._context, prepared, ledger, self._desired, self._publisher)
         try:
             if ledger.history.epoch == 1:
                 await self._publisher.started(prepared.plan)
             if not await loop.run():
-                self._is_quiet = True
+                self._is_parked = True
                 self._gate.leave()
                 return False
             ended = ledger.history.ended

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from securebench.controller.loop.life import RunLife
-from securebench.controller.loop.places import Places
+from securebench.controller.loop.slots import RunSlots
 from securebench.controller.runtime.context import Context
 from securebench.controller.runtime.desired_state import DesiredState
 from securebench.controller.runtime.prepared_run import RunObject
@@ -39,7 +39,7 @@ class Supervisor:
     def __init__(self, context: Context) -> None:
         self._context = context
         self._runs: dict[str, ActiveRun] = {}
-        self._places = Places(context.settings.max_active_runs)
+        self._slots = RunSlots(context.settings.max_active_runs)
 
     @property
     def active(self) -> int:
@@ -61,12 +61,11 @@ class Supervisor:
             del self._runs[run.uid]
         elif not is_gone and known is None:
             desired = DesiredState(run.spec, run.generation)
-            task = self._start(run, desired, is_known=kind is None)
-            self._runs[run.uid] = ActiveRun(task, desired)
+            self._runs[run.uid] = ActiveRun(self._start(run, desired), desired)
         elif known is not None and run.generation > known.desired.generation:
             known.desired.update(run.spec, run.generation)
             if known.task.done():
-                known.task = self._start(run, known.desired, is_known=False)
+                known.task = self._start(run, known.desired)
 
     async def close(self) -> None:
         """Stop all loops; what they began goes on in the cluster and is taken up again."""
@@ -75,10 +74,8 @@ class Supervisor:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
 
-    def _start(
-        self, run: RunObject, desired: DesiredState, *, is_known: bool
-    ) -> asyncio.Task[None]:
-        life = RunLife(self._context, self._places, run, desired, is_known=is_known)
+    def _start(self, run: RunObject, desired: DesiredState) -> asyncio.Task[None]:
+        life = RunLife(self._context, self._slots, run, desired)
         return asyncio.create_task(life.live(), name=f"run {run.name}")
 
 

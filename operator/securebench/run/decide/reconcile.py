@@ -108,6 +108,9 @@ class RunDecision:
 class ObservedState:
     """Everything a pass looks at.
 
+    ``pods``, ``history`` and ``vanished`` are live views that the loop owns: what decides reads
+    them and never changes them, and nothing keeps them for the next pass.
+
     Attributes:
         plan: The run.
         history: What the journal knows, by attempt; every attempt of the plan is there.
@@ -213,7 +216,6 @@ def _wake_at(
         *draft.wakes,
         decision.network.wake_at,
         decision.obstacle.changes_at if decision.obstacle is not None else None,
-        observed.writes.retry_at,
         # One that has passed is acted on already.
         controls.deadline if (controls.deadline or 0.0) > observed.now else None,
     ]

@@ -1,11 +1,13 @@
 """How many runs are worked on, and what suspended ones cost."""
 
 import json
+from unittest import mock
 
 import pytest
 
 from securebench.cluster.port import ObjectKind
-from securebench.controller.loop.places import ENDING_PLACES, Places
+from securebench.controller.loop.slots import ENDING_SLOTS, RunSlots
+from securebench.controller.volume.store import RunStore
 from securebench.core.errors import TransientClusterError
 from securebench.run.observe.pods import pod_view
 from support.build import NOW, pod_status, running
@@ -137,15 +139,15 @@ def test_a_suspended_run_with_a_wrong_spec_is_refused(world):
     assert reason(world) == "InvalidSpec"
 
 
-# Places
+# Slots
 
 
-def test_a_run_without_a_place_waits_and_says_so(small):
+def test_a_run_without_a_slot_waits_and_says_so(small):
     first, _, third = (small.apply(name) for name in ("one", "two", "three"))
     assert reason(small, "three") == "Queued"
     assert small.condition(name="three")["status"] == "Unknown"
     assert small.condition(name="three")["message"] == (
-        "waiting for a place: 2 runs are active, and settings.maxActiveRuns allows no more"
+        "waiting for a slot: 2 runs are active, and settings.maxActiveRuns allows no more"
     )
     assert pods_of(small, third) == []
     end_all(small, first)
@@ -153,7 +155,7 @@ def test_a_run_without_a_place_waits_and_says_so(small):
     assert len(pods_of(small, third)) == 2
 
 
-def test_a_suspended_run_gives_its_place_away(small):
+def test_a_suspended_run_gives_its_slot_away(small):
     first, second, third = (small.apply(name) for name in ("one", "two", "three"))
     small.edit("one", suspend=True)
     end_all(small, first, rounds=3)
@@ -182,7 +184,7 @@ def test_a_waiting_run_can_be_ended(small, how):
     assert reason(small, "four") == "Starting"
 
 
-def test_runs_that_had_a_place_have_it_again_after_a_restart(small):
+def test_runs_that_had_a_slot_have_it_again_after_a_restart(small):
     begun = [small.apply("later"), small.apply("latest")]
     small.apply("early")
     before = small.pods()
@@ -196,7 +198,7 @@ def test_runs_that_had_a_place_have_it_again_after_a_restart(small):
     assert {reason(small, name) for name in ("later", "latest")} == {"Completed"}
 
 
-def test_a_run_that_is_held_up_for_long_gives_its_place_away(small):
+def test_a_run_that_is_held_up_for_long_gives_its_slot_away(small):
     uid = small.apply("broken")
     path = small.root / "runs" / uid / "journal.jsonl"
     whole = path.read_bytes()
@@ -211,27 +213,50 @@ def test_a_run_that_is_held_up_for_long_gives_its_place_away(small):
     assert json.loads(json.dumps(small.condition(name="broken")))["status"] == "Unknown"
 
 
-def test_places_are_served_in_the_order_of_the_queue():
-    places, woken = Places(1), []
-    assert places.take("a", lambda: woken.append("a"))
-    assert not places.take("b", lambda: woken.append("b"))
-    assert not places.take("c", lambda: woken.append("c"))
-    places.leave("a")
+def test_a_run_that_has_begun_never_queues_after_trouble(small):
+    """Its slot went to another run meanwhile; its own Pod has ended."""
+    uid = small.apply("begun")
+    real = RunStore.open_journal
+
+    def broken(store, *args, **facts):
+        if uid in str(store.folder):
+            raise OSError(5, "Input/output error")
+        return real(store, *args, **facts)
+
+    small.restart()
+    with mock.patch.object(RunStore, "open_journal", broken):
+        small.observe(None, "begun")
+        small.wait(150)
+        for name in ("one", "two"):
+            small.apply(name)
+        assert reason(small, "two") == "Starting"
+        assert reason(small, "begun") == "StorageUnavailable"
+    small.wait(70)
+    end_all(small, uid)
+    assert reason(small, "begun") == "Completed"
+
+
+def test_slots_are_served_in_the_order_of_the_queue():
+    slots, woken = RunSlots(1), []
+    assert slots.take("a", lambda: woken.append("a"))
+    assert not slots.take("b", lambda: woken.append("b"))
+    assert not slots.take("c", lambda: woken.append("c"))
+    slots.leave("a")
     assert set(woken) == {"b", "c"}
-    assert not places.take("c", lambda: None)
-    assert places.take("b", lambda: None)
-    assert (places.taken, places.limit) == (1, 1)
+    assert not slots.take("c", lambda: None)
+    assert slots.take("b", lambda: None)
+    assert (slots.taken, slots.limit) == (1, 1)
 
 
-def test_runs_to_be_ended_have_some_places_more():
-    places = Places(1)
-    assert places.take("a", lambda: None)
-    assert not places.take("waits", lambda: None)
-    ending = [places.take(f"e{n}", lambda: None, is_ending=True) for n in range(9)]
-    assert ending.count(True) == ENDING_PLACES
+def test_runs_to_be_ended_have_some_slots_more():
+    slots = RunSlots(1)
+    assert slots.take("a", lambda: None)
+    assert not slots.take("waits", lambda: None)
+    ending = [slots.take(f"e{n}", lambda: None, is_ending=True) for n in range(9)]
+    assert ending.count(True) == ENDING_SLOTS
 
 
-def test_what_had_its_place_does_not_queue():
-    places = Places(1)
-    assert places.take("a", lambda: None)
-    assert places.take("b", lambda: None, is_due=True)
+def test_what_had_its_slot_does_not_queue():
+    slots = RunSlots(1)
+    assert slots.take("a", lambda: None)
+    assert slots.take("b", lambda: None, is_active=True)

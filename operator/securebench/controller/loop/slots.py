@@ -1,4 +1,4 @@
-"""When a run may be worked on: not while it is suspended, and not before it has a place."""
+"""When a run may be worked on: not while it is suspended, and not before it has a slot."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ from securebench.controller.runtime.desired_state import DesiredState
 from securebench.core.clock import Clock
 from securebench.run.api.conditions import Reason
 
-ENDING_PLACES = 4
-"""Places beyond the bound for runs that only have to be ended, so that a cancelled run never waits
+ENDING_SLOTS = 4
+"""Slots beyond the bound for runs that only have to be ended, so that a cancelled run never waits
 behind long ones."""
 
 
-class Places:
-    """The places of one operator; who came first is served first.
+class RunSlots:
+    """The slots of one operator; who came first is served first.
 
     Args:
-        limit: Places for runs that go on.
+        limit: Slots for runs that go on.
     """
 
     def __init__(self, limit: int) -> None:
@@ -30,32 +30,37 @@ class Places:
 
     @property
     def limit(self) -> int:
-        """Places for runs that go on."""
+        """Slots for runs that go on."""
         return self._limit
 
     @property
     def taken(self) -> int:
-        """How many runs have a place."""
+        """How many runs have a slot."""
         return len(self._taken)
 
     def take(
-        self, uid: str, wake: Callable[[], None], *, is_ending: bool = False, is_due: bool = False
+        self,
+        uid: str,
+        wake: Callable[[], None],
+        *,
+        is_ending: bool = False,
+        is_active: bool = False,
     ) -> bool:
-        """Take a place, or join the queue.
+        """Take a slot, or join the queue.
 
         Args:
             uid: The run.
             wake: Called when it should ask again.
             is_ending: Whether the run only has to be ended.
-            is_due: Whether the run had its place before this process began.
+            is_active: Whether the run has begun and does not rest; it never queues.
 
         Returns:
-            Whether it has a place now.
+            Whether it has a slot now.
         """
         waiting = self._waiting.setdefault(uid, wake)
         is_first = next(iter(self._waiting.values())) is waiting
         is_next = is_first and self.taken < self._limit
-        if not (is_due or is_next or (is_ending and self.taken < self._limit + ENDING_PLACES)):
+        if not (is_active or is_next or (is_ending and self.taken < self._limit + ENDING_SLOTS)):
             return False
         del self._waiting[uid]
         self._taken.add(uid)
@@ -63,7 +68,7 @@ class Places:
         return True
 
     def leave(self, uid: str) -> None:
-        """Give the place, or the place in the queue, to those who wait."""
+        """Give the slot, or the place in the queue, to those who wait."""
         self._taken.discard(uid)
         self._waiting.pop(uid, None)
         self._wake_all()
@@ -77,7 +82,7 @@ class Gate:
     """Lets one run in and out.
 
     Args:
-        places: Of this operator.
+        slots: Of this operator.
         uid: The run.
         desired: What the user wants.
         publisher: Says why the run waits.
@@ -85,22 +90,22 @@ class Gate:
     """
 
     def __init__(
-        self, places: Places, uid: str, desired: DesiredState, publisher: Publisher, clock: Clock
+        self, slots: RunSlots, uid: str, desired: DesiredState, publisher: Publisher, clock: Clock
     ) -> None:
-        self._places = places
+        self._slots = slots
         self._uid = uid
         self._desired = desired
         self._publisher = publisher
         self._clock = clock
         self._is_in = False
 
-    async def enter(self, started_at: float | None, *, may_hold: bool, is_due: bool) -> None:
-        """Return when the run has a place; says meanwhile what it waits for.
+    async def enter(self, started_at: float | None, *, is_active: bool) -> None:
+        """Return when the run has a slot; says meanwhile what it waits for.
 
         Args:
             started_at: When the run began, None before that; its deadline counts from then.
-            may_hold: Whether nothing of the run is under way, so that it waits while suspended.
-            is_due: Whether it was worked on when this process began.
+            is_active: Whether the run has begun and does not rest: it does not queue, and ends what
+                is under way also while it is suspended.
 
         Raises:
             ClusterError: The API server refused the status.
@@ -110,10 +115,10 @@ class Gate:
         while not self._is_in:
             changed.clear()
             is_ending = self._desired.is_ending(started_at, self._clock.now())
-            if may_hold and self._desired.is_suspended and not is_ending:
+            if not is_active and self._desired.is_suspended and not is_ending:
                 self.leave()
                 await self._publisher.announce(Reason.SUSPENDED, SUSPENDED_WORDS)
-            elif self._places.take(self._uid, changed.set, is_ending=is_ending, is_due=is_due):
+            elif self._slots.take(self._uid, changed.set, is_ending=is_ending, is_active=is_active):
                 self._is_in = True
                 return
             else:
@@ -122,13 +127,13 @@ class Gate:
             await self._wait(changed, deadline, self._publisher.due_at())
 
     def leave(self) -> None:
-        """Give the place back, or the place in the queue."""
+        """Give the slot back, or the place in the queue."""
         self._is_in = False
-        self._places.leave(self._uid)
+        self._slots.leave(self._uid)
 
     def _queued(self) -> str:
         return (
-            f"waiting for a place: {self._places.limit} runs are active, and "
+            f"waiting for a slot: {self._slots.limit} runs are active, and "
             "settings.maxActiveRuns allows no more"
         )
 
