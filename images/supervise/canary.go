@@ -29,8 +29,8 @@ type probeMessage struct {
 	V       int               `json:"v"`
 	Targets map[string]string `json:"targets"`
 	Kernel  string            `json:"kernel"`
-	// Seconds: of a canary, how long nothing had answered in the end; of a control, after how long the
-	// last of those that answered did.
+	// Seconds: of a canary, how long what is closed had been silent, and what must be open as it is; of a
+	// control, after how long the last of those that answered did.
 	Seconds float64 `json:"seconds"`
 }
 
@@ -87,6 +87,7 @@ type point struct {
 	latest   time.Time // when it answered last
 	openAt   time.Time // begin of the latest try that was answered
 	isOpen   bool      // what the latest try found
+	changed  time.Time // when it found that last of one that must be open
 }
 
 type finding struct {
@@ -165,7 +166,7 @@ func (l *lookout) note(found finding) {
 	if !found.open {
 		// A try that waited in vain says nothing when a later one was answered.
 		if each.isOpen && each.mustOpen && found.begun.After(each.openAt) {
-			each.isOpen = false
+			each.isOpen, each.changed = false, now
 			l.disturbed(now)
 		}
 		return
@@ -173,7 +174,10 @@ func (l *lookout) note(found finding) {
 	if each.first.IsZero() {
 		each.first = now
 	}
-	if !each.mustOpen || !each.isOpen {
+	if !each.mustOpen {
+		l.disturbed(now)
+	} else if !each.isOpen {
+		each.changed = now
 		l.disturbed(now)
 	}
 	each.latest, each.isOpen = now, true
@@ -216,17 +220,25 @@ func (l *lookout) isUp() bool {
 
 func (l *lookout) message() probeMessage {
 	found := probeMessage{V: 1, Targets: make(map[string]string, len(l.points))}
-	var last time.Duration
+	last := l.begun
 	for _, each := range l.points {
 		found.Targets[each.target.Name] = stateClosed
+		moment := each.latest
 		if l.isSeenOpen(each) {
 			found.Targets[each.target.Name] = stateOpen
-			last = max(last, each.first.Sub(l.begun))
+			moment = each.first
+		}
+		if each.mustOpen {
+			moment = each.changed
+		}
+		isCounted := each.mustOpen || found.Targets[each.target.Name] == l.spec.Want
+		if isCounted && moment.After(last) {
+			last = moment
 		}
 	}
-	found.Seconds = seconds(last)
+	found.Seconds = seconds(last.Sub(l.begun))
 	if l.spec.Want == stateClosed {
-		found.Seconds = seconds(time.Since(l.silent))
+		found.Seconds = seconds(time.Since(last))
 	}
 	return found
 }

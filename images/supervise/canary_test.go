@@ -96,18 +96,18 @@ func TestLookouts(t *testing.T) {
 	}{
 		"a canary is sure after a silence": {canarySpec, network{}, shut, 2 * second, 2},
 		"refusals are no proof before":     {canarySpec, network{refuses: true}, shut, 2 * second, 2},
-		"a policy that is never enforced":  {canarySpec, network{answers: map[string]span{"api": always}}, leak, 10 * second, 0.2},
+		"a policy that is never enforced":  {canarySpec, network{answers: map[string]span{"api": always}}, leak, 10 * second, 10},
 		"a late policy is waited for": {
 			canarySpec, network{answers: map[string]span{"api": {0, 3 * second}}}, shut, 4800 * time.Millisecond, 2,
 		},
 		"a policy that comes too late": {
-			canarySpec, network{answers: map[string]span{"api": {0, 9 * second}}}, leak, 10 * second, 1.2,
+			canarySpec, network{answers: map[string]span{"api": {0, 9 * second}}}, leak, 10 * second, 10,
 		},
 		"a network that comes up late": {
-			canarySpec, network{answers: map[string]span{"api": from(1700 * time.Millisecond)}}, leak, 10 * second, 0.2,
+			canarySpec, network{answers: map[string]span{"api": from(1700 * time.Millisecond)}}, leak, 10 * second, 10,
 		},
 		"an answer that takes long": {
-			canarySpec, network{answers: map[string]span{"api": always}, delay: 1900 * time.Millisecond}, leak, 10 * second, 0.1,
+			canarySpec, network{answers: map[string]span{"api": always}, delay: 1900 * time.Millisecond}, leak, 10 * second, 10,
 		},
 		"one answer at the end of the silence": {
 			canarySpec, network{answers: map[string]span{"dns": {1700 * time.Millisecond, 1900 * time.Millisecond}}}, shut, 3800 * time.Millisecond, 2,
@@ -121,7 +121,7 @@ func TestLookouts(t *testing.T) {
 			canaryAnd(), network{answers: map[string]span{"gateway": {0, second}}, refuses: true}, missed, 10 * second, 9,
 		},
 		"a leak beside the gateway": {
-			canaryAnd(), network{answers: map[string]span{"gateway": always, "api": always}}, leakBeside, 10 * second, 0.2,
+			canaryAnd(), network{answers: map[string]span{"gateway": always, "api": always}}, leakBeside, 10 * second, 10,
 		},
 		"a control stops when all answer": {
 			controlSpec(), network{answers: map[string]span{"api": always, "dns": from(second)}}, open, second, 1,
