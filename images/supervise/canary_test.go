@@ -180,6 +180,10 @@ func TestASilenceNeedsTries(t *testing.T) {
 	if !starved.isSure() {
 		t.Error("it is not sure after ten")
 	}
+	starved.silent, starved.looks = time.Now().Add(-time.Second), 100
+	if starved.isSure() {
+		t.Error("it is sure after a second")
+	}
 }
 
 func TestDecodeProbe(t *testing.T) {

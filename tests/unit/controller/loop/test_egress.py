@@ -198,6 +198,18 @@ def test_gateway_and_canary_start_together(world):
     assert succeeded(world) == ("True", "Completed")
 
 
+def test_no_canary_starts_before_the_gateway_has_an_address(world):
+    for _ in range(3):
+        lost = TransientClusterError("no answer")
+        world.cluster.fail_next("create", lost, kind=ObjectKind.SERVICE)
+    world.begin(isolation={"require": "Verified"})
+    assert world.pods() == []
+    world.wait(10)
+    canary, _, _ = world.pods()
+    address = world.cluster.objects(ObjectKind.SERVICE)[world.name]["spec"]["clusterIP"]
+    assert address in world.told(canary)
+
+
 def test_a_canary_that_fails_takes_the_gateway_away(world):
     world.begin(isolation={"require": "Verified"})
     world.gateway_up()
