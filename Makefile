@@ -173,7 +173,7 @@ provider-failures: setup load overlays outside ## A provider that fails in the m
 kills: setup load ## Kill the operator 20 times in a 40-task run and compare the records
 	@$(WITH_CLUSTER); pytest tests/cluster/test_kills.py -m slow -s
 
-FUZZ_TARGETS := FuzzDecodeRun FuzzDecodeOthers FuzzMessage FuzzUnpack FuzzUnpackEntries FuzzDecodeEgress FuzzPreface FuzzReply FuzzDecodeCourier FuzzStreamText FuzzSeal
+FUZZ_TARGETS := FuzzDecodeRun FuzzDecodeOthers FuzzMessage FuzzUnpack FuzzUnpackEntries FuzzDecodeEgress FuzzDecodeProbe FuzzPreface FuzzReply FuzzDecodeCourier FuzzStreamText FuzzSeal
 FUZZ_SECONDS ?= 600
 
 fuzz: setup ## Fuzz what untrusted bytes reach first, FUZZ_SECONDS each; compare 100,000 scorer cases

@@ -12,7 +12,7 @@ HERE=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 
 operator_inputs() { printf '%s\n' images/operator operator/requirements.lock operator/securebench pyproject.toml LICENSE; }
 pod_inputs() {
-  (cd "$ROOT" && printf '%s\n' images/pod images/supervise operator/securebench/{core,protocol,files,sandbox,grading} \
+  (cd "$ROOT" && printf '%s\n' images/pod images/supervise operator/securebench/{core,protocol,files,grading} \
     operator/securebench/benchmark/{{__init__,resources}.py,families,patch,scorers} operator/securebench/{__init__.py,py.typed})
 }
 

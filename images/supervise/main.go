@@ -41,7 +41,7 @@ func execute(args []string, log string) (code int) {
 		}
 	}()
 	if len(args) != 4 || args[2] != "--spec" {
-		fmt.Fprintln(os.Stderr, "usage: supervise prepare|copy|run|courier|egress-proxy --spec JSON")
+		fmt.Fprintln(os.Stderr, "usage: supervise prepare|copy|run|courier|egress-proxy|probe --spec JSON")
 		return codeOwnFault
 	}
 	switch args[1] {
@@ -55,6 +55,8 @@ func execute(args []string, log string) (code int) {
 		return egressProxy(args[3])
 	case "courier":
 		return courier(args[3], log)
+	case "probe":
+		return probe(args[3], log)
 	default:
 		fmt.Fprintf(os.Stderr, "supervise: unknown subcommand %q\n", args[1])
 		return codeOwnFault

@@ -65,6 +65,11 @@ func allClosed(addresses []string) bool {
 func isOpen(address string) bool {
 	ctx, cancel := context.WithTimeout(context.Background(), probeTimeout)
 	defer cancel()
+	return accepts(ctx, address)
+}
+
+// accepts reports whether an address accepts a connection before ctx ends.
+func accepts(ctx context.Context, address string) bool {
 	connection, err := new(net.Dialer).DialContext(ctx, "tcp", address)
 	if err != nil {
 		return false

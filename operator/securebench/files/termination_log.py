@@ -2,17 +2,11 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 
 from securebench.protocol.messages import MAX_MESSAGE_BYTES
 
 TERMINATION_LOG = Path("/dev/termination-log")
-
-
-def kernel_release() -> str:
-    """Return the release of the kernel below this Pod; a sandboxed runtime has one of its own."""
-    return os.uname().release
 
 
 def write_message(message: bytes, log: Path) -> None:

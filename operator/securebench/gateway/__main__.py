@@ -16,7 +16,6 @@ from securebench.core.clock import Clock, SystemClock
 from securebench.core.errors import ConfigError, SecureBenchError
 from securebench.gateway.net.dial import PROVIDER_THREADS, Dialer, SystemResolver
 from securebench.gateway.net.streams import CHUNK_BYTES
-from securebench.gateway.provider.provider_route import serve_provider
 from securebench.gateway.proxy.proxy import serve_proxy
 from securebench.gateway.server.admission import Admission
 from securebench.gateway.server.context import RunGateway
@@ -130,6 +129,9 @@ def routes(config: GatewayConfig) -> dict[Route, Handler]:
     if config.domains:
         found[Route.PROXY] = serve_proxy
     if config.provider is not None:
+        # Half of all that is imported; a run without a provider starts without it.
+        from securebench.gateway.provider.provider_route import serve_provider  # noqa: PLC0415
+
         found[Route.PROVIDER] = serve_provider
     return found
 

@@ -29,7 +29,7 @@ from securebench.run.pods import network_policy
 from securebench.run.pods.canary import canary_pod, control_pod
 from securebench.run.pods.gateway_pod import GatewayPolicy, gateway_pod, gateway_service
 from securebench.run.pods.harness import harness_pod
-from securebench.run.pods.parts.commands import module_argv
+from securebench.run.pods.parts.commands import POD_SUPERVISE, supervise_argv
 from securebench.run.pods.verify.verifier import verifier_pod
 from support.build import DOMAINS
 from support.manifest_samples import LANES, candidate, pods, run_plan, text_task
@@ -43,7 +43,8 @@ OTHER_PORT = 9000
 ANY_ADDRESS = "192.0.2.1"
 """Stands for the gateway's in the sidecar's arguments; the sidecar is left out here."""
 SECONDS = 120
-ROUNDS = 6
+QUIET_SECONDS = 3
+LIMIT_SECONDS = 20
 HARNESS = LaunchKey(0, 1, Role.HARNESS, 1)
 VERIFIER = LaunchKey(0, 1, Role.VERIFIER, 1)
 
@@ -155,19 +156,20 @@ def listening(pod: Raw) -> Raw:
 
 
 def probing(pod: Raw, kind: str, addresses: Sequence[Address]) -> Raw:
-    """Return a Pod that tries every address until two rounds in a row found what must be."""
+    """Return a Pod that tries every address until it has long found what must be."""
     targets = {True: [], False: []}  # type: dict[bool, list[Raw]]
     for number, each in enumerate(addresses):
         target = {"name": str(number), "host": each.host, "port": each.port}
         targets[kind in each.open_from].append(target | {"protocol": each.protocol})
     spec = {
         "want": CLOSED,
-        "rounds": ROUNDS,
         "timeout_seconds": 2,
+        "quiet_seconds": QUIET_SECONDS,
+        "limit_seconds": LIMIT_SECONDS,
         "targets": targets[False],
         "must_open": targets[True],
     }
-    return with_command(pod, module_argv("probe", spec))
+    return with_command(pod, supervise_argv(POD_SUPERVISE, "probe", spec))
 
 
 def addresses_of(

@@ -126,7 +126,7 @@ class NetworkKeeper:
         plan, targets = self.plan_as_found(None), self._context.targets
         if probe.role is Role.CONTROL:
             return control_pod(plan, probe.number, targets)
-        return canary_pod(plan, probe.number, targets, probe.user_namespaces)
+        return canary_pod(plan, probe.number, targets, probe.user_namespaces, probe.quiet_seconds)
 
     def _check(self) -> CanaryCheck | None:
         settings, runtime_class = self._context.settings, self._plan.pods.runtime_class

@@ -1,8 +1,9 @@
 """What to do about the canary of a run. Pure: what is seen and remembered, and the time.
 
 A canary and, beside it, a control Pod try the same targets. One that is lost before it gave an
-answer is replaced by the next number, a few times. What a process remembers it finds out anew after
-a restart, at the price of a wait.
+answer is replaced by the next number, a few times. The first ones are started beside the run's
+gateway, if it has one; those that replace them, when it is ready. What a process remembers it finds
+out anew after a restart, at the price of a wait.
 """
 
 from __future__ import annotations
@@ -12,15 +13,21 @@ from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 from securebench.core.rates import backoff
+from securebench.protocol.messages import OPEN
 from securebench.run.decide.gateway import pod_trouble
 from securebench.run.decide.isolation import NO_CANARY, judge
-from securebench.run.layout import PROBE, probe_name
+from securebench.run.decide.probing import (
+    MARGIN,
+    CanaryAnswer,
+    cannot_start,
+    probe_answer,
+    quiet_seconds,
+)
+from securebench.run.layout import probe_name
 from securebench.run.observe.pods import PodView
-from securebench.run.observe.stage import CONTAINER_WAITS
-from securebench.run.observe.termination import BadMessageError, decode, kernel_release
 from securebench.run.observe.waiting import Waiting, pod_waiting
 from securebench.run.plan.model import PodUserNamespaces, Role
-from securebench.run.pods.canary import ProbeTarget
+from securebench.run.pods.canary import GATEWAY_TARGET, QUIET_SECONDS, ProbeTarget
 from securebench.run.records.labels import Runtime, runtime_of
 from securebench.run.state.history import IsolationResult
 
@@ -37,6 +44,7 @@ AGAIN_LIMIT_SECONDS = 30.0
 """Pause before a lost one is replaced; doubled each time up to the limit."""
 
 CANARY_WORDS = "waiting for the isolation canary"
+NO_GATEWAY = "it did not reach the gateway, which was still being started"
 UNGUARDED = "a network policy or the gateway of the run was gone while it was there"
 
 
@@ -65,20 +73,6 @@ class CanaryCheck:
     has_gateway: bool = False
 
 
-class CanaryAnswer(NamedTuple):
-    """What a probing Pod found.
-
-    Attributes:
-        states: State by target.
-        kernel: Release of the kernel below it, or empty.
-        user_namespace: Whether it had one of its own.
-    """
-
-    states: Mapping[str, str]
-    kernel: str
-    user_namespace: bool = False
-
-
 class Probe(NamedTuple):
     """A probing Pod to make.
 
@@ -86,11 +80,13 @@ class Probe(NamedTuple):
         role: Canary or control.
         number: Counts from 1.
         user_namespaces: ON only for a canary.
+        quiet_seconds: How long a canary listens.
     """
 
     role: Role
     number: int
     user_namespaces: PodUserNamespaces = PodUserNamespaces.OFF
+    quiet_seconds: float = QUIET_SECONDS
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,13 +97,16 @@ class CanarySeen:
         run_uid: The run.
         pods: All Pods of the run, by name.
         vanished: Names of Pods that are gone.
-        is_ready: Whether all policies and the gateway, if the run needs one, are there.
+        is_guarded: Whether all policies are there, and an address of the gateway, if the run needs
+            one.
+        is_ready: Whether the gateway is there, too.
         held: Why a create has to wait, for room in a quota or for rights; or empty.
     """
 
     run_uid: str
     pods: Mapping[str, PodView]
     vanished: Collection[str]
+    is_guarded: bool
     is_ready: bool
     held: str = ""
 
@@ -128,7 +127,7 @@ class CanaryMemory:
     """What a process remembers of a canary between two looks.
 
     Attributes:
-        since: When the check began, or None while it cannot.
+        since: When the check began, or None while it cannot, or the gateway is still started.
         stuck_since: Since when a canary with a user namespace cannot start, or None.
         is_without: Whether those with a user namespace do not start here.
         answers: What was found, by role.
@@ -178,18 +177,19 @@ def decide(
     """
     if check is None:
         return CanaryStep(known, found=NO_CANARY if seen.is_ready else None)
-    if not seen.is_ready:
+    if not seen.is_guarded or (known.since is not None and not seen.is_ready):
         known = _unguarded(seen, known, now)
         return CanaryStep(known, delete=tuple(_replaced(seen, known)))
-    if known.since is None or seen.held:
+    if seen.is_ready and (known.since is None or seen.held):
         known = replace(known, since=now)
     for role in PROBING:
         known = _look(seen, check, known, role, now)
+    known = _listened(seen, known, now)
     return CanaryStep(
         known,
         start=tuple(_starts(seen, check, known, now)),
         delete=tuple(_replaced(seen, known)),
-        found=_finding(seen, check, known, now),
+        found=_finding(seen, check, known, now) if seen.is_ready else None,
         wake_at=_wake_at(check, known, now),
     )
 
@@ -209,32 +209,6 @@ def canary_waiting(pods: Iterable[PodView], known: CanaryMemory, now: float) -> 
         return found._replace(words=f"{CANARY_WORDS}: {found.words}")
     is_again = now < known.next_at
     return Waiting(f"{CANARY_WORDS}: {known.last_lost}" if is_again else CANARY_WORDS)
-
-
-def cannot_start(view: PodView) -> bool:
-    """Return whether a probing Pod has a node that has no sandbox for it or refuses its container.
-
-    A Pod that waits for a node or an image says nothing of what the node can do.
-    """
-    container = view.containers.get(PROBE)
-    is_refused = container is not None and container.waiting_reason in CONTAINER_WAITS
-    return view.without_sandbox_since is not None or is_refused
-
-
-def probe_answer(view: PodView) -> CanaryAnswer | None:
-    """Return what a probing Pod found, or None when it has not, or broke."""
-    container = view.containers.get(PROBE)
-    if container is None or container.terminated is None or container.terminated.exit_code != 0:
-        return None
-    message = container.terminated.message
-    try:
-        targets = decode(message).get("targets")
-    except BadMessageError:
-        return None
-    if not isinstance(targets, Mapping):
-        return None
-    states = {str(name): str(state) for name, state in targets.items()}
-    return CanaryAnswer(states, kernel_release(message), view.facts.user_namespace)
 
 
 def _unguarded(seen: CanarySeen, known: CanaryMemory, now: float) -> CanaryMemory:
@@ -264,7 +238,9 @@ def _look(
         return known
     answer = probe_answer(view)
     if answer is not None:
-        return replace(known, answers={**known.answers, role: answer})
+        is_early = _came_early(seen, check, role, number, answer)
+        taken = replace(known, answers={**known.answers, role: answer})
+        return _lost(known, name, NO_GATEWAY, now) if is_early else taken
     if view.deleting_since is not None:
         return _lost(known, name, "somebody deletes it", now)
     if not view.is_terminal:
@@ -272,6 +248,29 @@ def _look(
     if view.facts.user_namespace and not (view.disrupted or view.reason):
         return replace(known, is_without=True)
     return _lost(known, name, pod_trouble(view, now), now)
+
+
+def _came_early(
+    seen: CanarySeen, check: CanaryCheck, role: Role, number: int, answer: CanaryAnswer
+) -> bool:
+    """Whether a canary missed a gateway that may not have been ready for all of its time."""
+    is_missed = check.has_gateway and answer.states.get(GATEWAY_TARGET) != OPEN
+    return role is Role.CANARY and is_missed and (number == 1 or not seen.is_ready)
+
+
+def _listened(seen: CanarySeen, known: CanaryMemory, now: float) -> CanaryMemory:
+    """Take the answer of a canary back that did not listen long enough."""
+    canary = known.answers.get(Role.CANARY)
+    if canary is None or canary.seconds is None or canary.seconds >= quiet_seconds(known.answers):
+        return known
+    answers = dict(known.answers)
+    del answers[Role.CANARY]
+    number, _ = seen.newest(Role.CANARY)
+    words = (
+        f"it heard nothing for {canary.seconds:g} seconds, which says nothing where the control"
+        f" had its answers after {quiet_seconds(known.answers) / MARGIN:g}"
+    )
+    return _lost(replace(known, answers=answers), seen.name(Role.CANARY, number), words, now)
 
 
 def _stuck(view: PodView, known: CanaryMemory, now: float) -> CanaryMemory:
@@ -314,9 +313,13 @@ def _starts(
         number, view = seen.newest(role)
         is_over = view is not None and _is_superseded(view, check, known)
         is_needed = is_over or _is_spent(known, number, seen.name(role, number))
-        if is_needed and role not in known.answers:
-            mode = canary if role is Role.CANARY else PodUserNamespaces.OFF
-            yield Probe(role, number + 1, mode)
+        if not is_needed or role in known.answers or (number and not seen.is_ready):
+            continue
+        if role is Role.CANARY:
+            listen_seconds = max(QUIET_SECONDS, quiet_seconds(known.answers))
+            yield Probe(role, number + 1, canary, listen_seconds)
+        else:
+            yield Probe(role, number + 1)
 
 
 def _replaced(seen: CanarySeen, known: CanaryMemory) -> Iterator[PodView]:

@@ -41,6 +41,12 @@ class NetworkState:
         return not self.repairs
 
     @property
+    def has_address(self) -> bool:
+        """Whether the gateway's Service has its address, or none is needed."""
+        service = self.gateway.service if self.gateway is not None else None
+        return self.gateway is None or bool(service is not None and service.address)
+
+    @property
     def is_gateway_ready(self) -> bool:
         """Whether the gateway is there, or none is needed; without it no harness is created."""
         return self.gateway is None or self.gateway.is_ready

@@ -323,6 +323,7 @@ def _around(
         run_uid=observed.plan.identity.uid,
         pods=observed.pods,
         vanished=observed.vanished,
+        is_guarded=network.has_policies and network.has_address,
         is_ready=network.has_policies and network.is_gateway_ready,
         held=network.held,
     )

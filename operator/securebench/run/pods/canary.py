@@ -16,18 +16,24 @@ from securebench.protocol.sidecar import GATEWAY_PORT
 from securebench.run import layout
 from securebench.run.plan.model import PodUserNamespaces, Role, RunPlan
 from securebench.run.pods.parts import sizes, volumes
-from securebench.run.pods.parts.commands import module_argv
+from securebench.run.pods.parts.commands import POD_SUPERVISE, supervise_argv
 from securebench.run.pods.parts.containers import trusted_container
 from securebench.run.pods.parts.frame import Containers, Frame, Manifest, pod
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-ROUNDS = 4
-"""A policy may take a moment to reach a new Pod, and so may its network."""
-
 TIMEOUT_SECONDS = 2
 """Of one try; targets are inside the cluster or answer within this time."""
+
+QUIET_SECONDS = 2.0
+"""Silence after which a canary is sure, if the control had its answers in half of the time."""
+
+SETTLE_SECONDS = 8
+"""For policy and network to reach a new Pod, besides the silence."""
+
+GATEWAY_SECONDS = 28
+"""The same for the first canary of a run, beside which the gateway is started."""
 
 GATEWAY_TARGET = "gateway"
 """Name of the target that must be open; that of no other one."""
@@ -36,7 +42,7 @@ KUBELET_TARGET = "kubelet"
 """Name of the target on the operator's node; a network plugin may let a Pod reach its own node."""
 
 PROBE_SECONDS = 60
-"""Longer than all rounds take, whatever the number of targets: they are tried side by side."""
+"""Longer than a probing Pod takes, whatever the number of targets: they are tried side by side."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,6 +76,7 @@ def canary_pod(
     number: int,
     targets: Sequence[ProbeTarget],
     user_namespaces: PodUserNamespaces,
+    quiet_seconds: float = QUIET_SECONDS,
 ) -> Manifest:
     """Return the Pod that is as closed in as a harness Pod.
 
@@ -79,8 +86,14 @@ def canary_pod(
         targets: What it tries to reach.
         user_namespaces: ON also shows that a Pod with a sub-path of the volume, this runtime class
             and a user namespace starts.
+        quiet_seconds: How long nothing may answer it.
     """
-    return _probe_pod(plan, Role.CANARY, number, targets, user_namespaces)
+    gateway = plan.egress.gateway if plan.egress is not None else ""
+    settle_seconds = GATEWAY_SECONDS if gateway and number == 1 else SETTLE_SECONDS
+    spec = _spec(CLOSED, targets, quiet_seconds, settle_seconds)
+    if gateway:
+        spec["must_open"] = [_gateway_target(gateway)]
+    return _probe_pod(plan, Role.CANARY, number, spec, user_namespaces)
 
 
 def control_pod(plan: RunPlan, number: int, targets: Sequence[ProbeTarget]) -> Manifest:
@@ -91,14 +104,27 @@ def control_pod(plan: RunPlan, number: int, targets: Sequence[ProbeTarget]) -> M
         number: Counts from 1.
         targets: What it tries to reach.
     """
-    return _probe_pod(plan, Role.CONTROL, number, targets, PodUserNamespaces.OFF)
+    spec = _spec(OPEN, targets, QUIET_SECONDS, SETTLE_SECONDS)
+    return _probe_pod(plan, Role.CONTROL, number, spec, PodUserNamespaces.OFF)
+
+
+def _spec(
+    want: str, targets: Sequence[ProbeTarget], quiet_seconds: float, settle_seconds: int
+) -> Manifest:
+    return {
+        "want": want,
+        "timeout_seconds": TIMEOUT_SECONDS,
+        "quiet_seconds": quiet_seconds,
+        "limit_seconds": quiet_seconds + settle_seconds,
+        "targets": [_told(target) for target in targets],
+    }
 
 
 def _probe_pod(
     plan: RunPlan,
     role: Role,
     number: int,
-    targets: Sequence[ProbeTarget],
+    spec: Manifest,
     user_namespaces: PodUserNamespaces,
 ) -> Manifest:
     frame = Frame(
@@ -107,14 +133,6 @@ def _probe_pod(
         deadline_seconds=plan.pods.startup_allowance_seconds + PROBE_SECONDS,
         user_namespaces=user_namespaces,
     )
-    spec: Manifest = {
-        "want": CLOSED if role is Role.CANARY else OPEN,
-        "rounds": ROUNDS,
-        "timeout_seconds": TIMEOUT_SECONDS,
-        "targets": [_told(target) for target in targets],
-    }
-    if role is Role.CANARY and plan.egress is not None and plan.egress.gateway:
-        spec["must_open"] = [_gateway_target(plan.egress.gateway)]
     main = trusted_container(
         plan.pods,
         layout.PROBE,
@@ -128,7 +146,7 @@ def _probe_pod(
             ),
         ),
     )
-    main["command"] = module_argv("sandbox.probe", spec)
+    main["command"] = supervise_argv(POD_SUPERVISE, "probe", spec)
     volume_list = (volumes.claim(plan.pods.claim), volumes.shared_memory(layout.PROBE))
     return pod(plan, frame, Containers(main, volume_list))
 

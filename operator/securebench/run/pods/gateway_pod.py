@@ -30,9 +30,12 @@ CLUSTER_DNS: Final[Manifest] = {
 }
 """Names are asked for as they are; otherwise those of the cluster would come first."""
 
-PROBE_PERIOD_SECONDS: Final = 2
+PROBE_PERIOD_SECONDS: Final = 5
 PROBE_TIMEOUT_SECONDS: Final = 5
-"""A look at one file, on a busy node."""
+
+UNTIL_READY: Final = f"until test -e {READY_FILE}; do sleep 0.05; done"
+"""The first probe begins with the container and waits for the gateway, so that nobody waits for the
+second one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,7 +174,7 @@ def _container(plan: RunPlan, egress: EgressPlan, policy: GatewayPolicy) -> Mani
     container["command"] = [PYTHON, "-I", "-m", "securebench.gateway", layout.GATEWAY_WORK]
     container["ports"] = [{"name": "gateway", "containerPort": GATEWAY_PORT}]
     container["readinessProbe"] = {
-        "exec": {"command": ["test", "-e", READY_FILE]},
+        "exec": {"command": ["sh", "-c", UNTIL_READY]},
         "periodSeconds": PROBE_PERIOD_SECONDS,
         "timeoutSeconds": PROBE_TIMEOUT_SECONDS,
     }

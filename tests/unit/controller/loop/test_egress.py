@@ -180,20 +180,34 @@ def test_what_a_gateway_writes_while_it_ends_is_kept(world):
     assert [json.loads(line)["host"] for line in lines] == ["docs.example.org", "last.example.org"]
 
 
-def test_the_gateway_is_there_before_the_canary(world):
+def test_gateway_and_canary_start_together(world):
     world.begin(isolation={"require": "Verified"})
-    assert world.pods() == [f"{world.name}-1"]
-    world.gateway_up()
-    canary, control, _ = world.pods()
+    canary, control, gateway = world.pods()
     assert (canary, control) == (f"{world.short}-canary-1", f"{world.short}-control-1")
+    assert gateway == f"{world.name}-1"
     address = world.cluster.objects(ObjectKind.SERVICE)[world.name]["spec"]["clusterIP"]
     assert address in world.told(canary)
     assert address not in world.told(control)
     world.probe(OPEN, CLOSED | {"gateway": "open"})
+    assert succeeded(world) == ("Unknown", "GatewayStarting")
+    assert world.condition("IsolationVerified") == {}
+    world.gateway_up()
     message = world.condition("IsolationVerified")["message"]
     assert message == "closed: dns; open: gateway"
     world.work(world.uid)
     assert succeeded(world) == ("True", "Completed")
+
+
+def test_no_canary_starts_before_the_gateway_has_an_address(world):
+    for _ in range(3):
+        lost = TransientClusterError("no answer")
+        world.cluster.fail_next("create", lost, kind=ObjectKind.SERVICE)
+    world.begin(isolation={"require": "Verified"})
+    assert world.pods() == []
+    world.wait(10)
+    canary, _, _ = world.pods()
+    address = world.cluster.objects(ObjectKind.SERVICE)[world.name]["spec"]["clusterIP"]
+    assert address in world.told(canary)
 
 
 def test_a_canary_that_fails_takes_the_gateway_away(world):
@@ -365,7 +379,8 @@ def test_a_run_with_all_its_records_is_only_ended(world):
     assert succeeded(world) == ("False", "Cancelled")
     assert world.is_gateway_gone()
     made = [call for call in world.cluster.calls if call.verb == "create"]
-    assert [call.name for call in made if call.kind is ObjectKind.POD] == [f"{world.name}-1"]
+    pods = [call.name for call in made if call.kind is ObjectKind.POD]
+    assert pods == [f"{world.name}-1", f"{world.short}-control-1", f"{world.short}-canary-1"]
 
 
 def test_a_suspension_is_shown_while_it_waits(world):

@@ -12,17 +12,17 @@ from securebench.run.decide.canary import (
     AGAIN_SECONDS,
     CANARY_WORDS,
     LOST_LIMIT,
+    NO_GATEWAY,
     START_SECONDS,
-    CanaryAnswer,
     CanaryCheck,
     CanaryMemory,
     CanarySeen,
     Probe,
     canary_waiting,
     decide,
-    probe_answer,
 )
 from securebench.run.decide.isolation import NO_CANARY
+from securebench.run.decide.probing import CanaryAnswer, probe_answer
 from securebench.run.observe.pods import pod_view
 from securebench.run.plan.model import PodUserNamespaces, Role
 from securebench.run.pods.canary import canary_pod, control_pod
@@ -51,8 +51,8 @@ def probe(code=0, message=""):
     return pod_status("Succeeded", ended("probe", code, message=message))
 
 
-def answer(states, kernel="6.1.0"):
-    return probe(0, json.dumps({"v": 1, "targets": states, "kernel": kernel}))
+def answer(states, kernel="6.1.0", **more):
+    return probe(0, json.dumps({"v": 1, "targets": states, "kernel": kernel, **more}))
 
 
 def canary_view(status):
@@ -63,7 +63,9 @@ def canary_view(status):
 
 
 STATES = {
-    "an answer": (answer(CLOSED), CanaryAnswer(CLOSED, "6.1.0")),
+    "an answer": (answer(CLOSED, seconds=2.5), CanaryAnswer(CLOSED, "6.1.0", seconds=2.5)),
+    "no time": (answer(CLOSED), CanaryAnswer(CLOSED, "6.1.0")),
+    "a time that is none": (answer(CLOSED, seconds="2"), CanaryAnswer(CLOSED, "6.1.0")),
     "no kernel": (probe(0, json.dumps({"v": 1, "targets": CLOSED})), CanaryAnswer(CLOSED, "")),
     "a broken probe": (probe(1, json.dumps({"v": 1, "targets": CLOSED})), None),
     "no message": (probe(0), None),
@@ -94,7 +96,7 @@ class World:
         self.known = CanaryMemory()
         self.vanished = set()
         self.made = []
-        self.is_ready = True
+        self.is_guarded = self.is_ready = True
         self.quota = ""
 
     def prove(self, kubelet, plan=PLAN, targets=TARGETS, seconds=200, **check):
@@ -119,7 +121,7 @@ class World:
 
     def look(self, check):
         views = {name: pod_view(raw) for name, raw in self.pods().items()}
-        seen = CanarySeen(RUN_UID, views, self.vanished, self.is_ready, self.quota)
+        seen = CanarySeen(RUN_UID, views, self.vanished, self.is_guarded, self.is_ready, self.quota)
         step = decide(seen, check, self.known, self.clock.now())
         self.known = step.memory
         return step
@@ -128,7 +130,7 @@ class World:
         body = (
             control_pod(plan, probe.number, targets)
             if probe.role is Role.CONTROL
-            else canary_pod(plan, probe.number, targets, probe.user_namespaces)
+            else canary_pod(plan, probe.number, targets, probe.user_namespaces, probe.quiet_seconds)
         )
         with asyncio.Runner() as runner:
             runner.run(self.cluster.create(ObjectKind.POD, body))
@@ -152,8 +154,8 @@ def sets(status):
     return play
 
 
-def says(states, kernel="6.1.0"):
-    return sets(answer(states, kernel))
+def says(states, kernel="6.1.0", **more):
+    return sets(answer(states, kernel, **more))
 
 
 NO_SANDBOX = (
@@ -198,6 +200,13 @@ def answers_and_goes(world, name):
     return 1
 
 
+def both(play):
+    return {FIRST: play, SECOND: play}
+
+
+WITH_GATEWAY = replace(PLAN, egress=replace(DOMAINS, gateway="10.96.0.7"))
+
+
 @pytest.fixture
 def world():
     return World()
@@ -210,9 +219,9 @@ def test_a_canary_that_reaches_nothing_verifies(world):
 
 @pytest.mark.parametrize("states", [REACHED, CLOSED])
 def test_a_canary_of_a_run_with_a_gateway_must_reach_it(world, states):
-    plan = replace(PLAN, egress=replace(DOMAINS, gateway="10.96.0.7"))
-    found = world.prove({CONTROL: says(OPEN), FIRST: says(states)}, plan=plan)
+    found = world.prove({CONTROL: says(OPEN), **both(says(states))}, plan=WITH_GATEWAY)
     assert found.verified is (states is REACHED)
+    assert found.message.startswith("closed:" if found.verified else "a Pod of the run did not")
 
 
 def test_a_canary_that_gets_out_does_not(world):
@@ -404,21 +413,80 @@ def test_what_comes_after_a_loss_waits_a_moment(world):
 
 
 @pytest.mark.parametrize("kubelet", [{}, {FIRST: says(CLOSED)}])
-def test_a_canary_that_was_there_without_a_policy_proves_nothing(world, kubelet):
+@pytest.mark.parametrize("has_policies", [True, False])
+def test_a_canary_that_was_there_without_a_policy_proves_nothing(world, kubelet, has_policies):
     assert world.prove(kubelet, seconds=5) is None
-    world.is_ready = False
+    world.is_guarded, world.is_ready = has_policies, False
     assert world.prove({}, seconds=2 * SECONDS) is None
     assert world.made == [CONTROL, FIRST]
     assert list(world.pods()) == [CONTROL]
-    world.is_ready = True
+    world.is_guarded = world.is_ready = True
     says(OPEN)(world, CONTROL)
     assert world.prove({SECOND: says(CLOSED)}) == VERIFIED
 
 
-def test_none_is_made_before_policies_and_gateway_are_there(world):
-    world.is_ready = False
+def test_none_is_made_before_policies_and_the_gateways_address_are_there(world):
+    world.is_guarded = world.is_ready = False
     assert world.prove({}, seconds=2 * SECONDS) is None
     assert world.made == []
+
+
+def test_the_first_ones_start_beside_the_gateway_and_their_answers_wait_for_it(world):
+    world.is_ready = False
+    kubelet = {CONTROL: says(OPEN), FIRST: says(REACHED)}
+    assert world.prove(kubelet, plan=WITH_GATEWAY, seconds=2 * SECONDS) is None
+    assert world.made == [CONTROL, FIRST]
+    world.is_ready = True
+    assert world.prove({}, plan=WITH_GATEWAY).verified
+    assert world.made == [CONTROL, FIRST]
+
+
+@pytest.mark.parametrize("is_late", [True, False])
+def test_one_that_missed_the_gateway_beside_it_is_replaced_when_that_is_ready(world, is_late):
+    world.is_ready = not is_late
+    kubelet = {CONTROL: says(OPEN), FIRST: says(CLOSED), SECOND: says(REACHED)}
+    if is_late:
+        assert world.prove(kubelet, plan=WITH_GATEWAY, seconds=SECONDS) is None
+        assert world.made == [CONTROL, FIRST]
+        assert NO_GATEWAY in world.known.last_lost
+        world.is_ready = True
+    assert world.prove(kubelet, plan=WITH_GATEWAY).verified
+    assert world.made == [CONTROL, FIRST, SECOND]
+
+
+def test_a_gateway_that_goes_again_is_no_gateway_that_starts(world):
+    assert world.prove({}, plan=WITH_GATEWAY, seconds=1) is None
+    world.is_ready = False
+    assert world.prove({FIRST: says(REACHED)}, plan=WITH_GATEWAY, seconds=SECONDS) is None
+    assert FIRST not in world.pods()
+    assert SECOND not in world.made
+
+
+# A canary listens longer than the control needs
+
+
+def test_a_canary_that_listened_too_short_is_replaced_by_one_that_listens_longer(world):
+    kubelet = {CONTROL: says(OPEN, seconds=1.5), FIRST: says(CLOSED, seconds=2.9)}
+    kubelet[SECOND] = says(CLOSED, seconds=3.0)
+    assert world.prove(kubelet) == VERIFIED
+    assert world.made == [CONTROL, FIRST, SECOND]
+    assert '"quiet_seconds":3.0' in json.dumps(world.pods()[SECOND]).replace("\\", "")
+    assert "says nothing where the control had its answers after 1.5" in world.known.last_lost
+
+
+def test_a_network_that_always_comes_up_late_fails_closed(world):
+    names = [FIRST.replace("canary-1", f"canary-{number}") for number in range(1, 9)]
+    late = dict.fromkeys(names, says(CLOSED, seconds=2.0))
+    found = world.prove({CONTROL: says(OPEN, seconds=4.0), **late})
+    assert not found.verified
+    assert "it heard nothing for 2 seconds" in found.message
+
+
+def test_one_that_listened_too_short_and_was_answered_is_replaced_and_told(world):
+    kubelet = {CONTROL: says(OPEN, seconds=6.0), **both(says(OPEN, seconds=12.0))}
+    found = world.prove(kubelet)
+    assert not found.verified
+    assert found.message.startswith("a Pod under the deny-all policy reached")
 
 
 # The next process

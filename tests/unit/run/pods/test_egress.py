@@ -24,7 +24,6 @@ from securebench.run.pods.gateway_pod import gateway_config, gateway_pod, gatewa
 from securebench.run.pods.harness import harness_pod
 from securebench.run.pods.network_policy import deny_policy, egress_policy, gateway_policy
 from securebench.run.pods.sidecar import egress_sidecar, proxy_environment
-from securebench.sandbox import probe
 from support.manifest_samples import (
     DOMAINS,
     GATEWAY,
@@ -325,9 +324,10 @@ def test_the_gateways_folder_is_its_own() -> None:
 def test_the_canary_must_reach_the_gateway_and_the_control_does_not_try() -> None:
     plan = plan_with(DOMAINS)
     canary: Any = canary_pod(plan, 1, TARGETS, PodUserNamespaces.OFF)
-    spec = probe.decode(told(canary["spec"]["containers"][0]["command"]))
-    assert spec.must_open == (probe.TargetSpec(GATEWAY_TARGET, GATEWAY_ADDRESS, 8443, "tcp"),)
-    assert len(spec.targets) == len(TARGETS)
+    spec = json.loads(told(canary["spec"]["containers"][0]["command"]))
+    gateway = {"name": GATEWAY_TARGET, "host": GATEWAY_ADDRESS, "port": 8443, "protocol": "tcp"}
+    assert spec["must_open"] == [gateway]
+    assert len(spec["targets"]) == len(TARGETS)
     assert GATEWAY_ADDRESS not in json.dumps(control_pod(plan, 1, TARGETS))
 
 

@@ -27,7 +27,7 @@ PROBE_TIMEOUT_SECONDS = 20
 
 
 def module_argv(module: str, spec: Mapping[str, object]) -> list[str]:
-    """Return the command line of a module in our Pod image, ``sandbox.probe`` for one."""
+    """Return the command line of a module in our Pod image, ``grading.verify_text`` for one."""
     return [PYTHON, "-I", "-m", f"securebench.{module}", "--spec", encode(spec)]
 
 
@@ -36,7 +36,7 @@ def supervise_argv(program: str, verb: str, spec: Mapping[str, object]) -> list[
 
     Args:
         program: Where it lies in the container.
-        verb: ``prepare``, ``copy``, ``run``, ``courier`` or ``egress-proxy``.
+        verb: ``prepare``, ``copy``, ``run``, ``courier``, ``egress-proxy`` or ``probe``.
         spec: What to do, without ``version``.
     """
     return [program, verb, "--spec", encode(spec)]

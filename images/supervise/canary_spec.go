@@ -1,0 +1,115 @@
+package main
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net"
+	"strconv"
+)
+
+// States of a target, as the message has them.
+const (
+	stateOpen   = "open"
+	stateClosed = "closed"
+)
+
+const (
+	maxTargets = 32
+
+	overTCP = "tcp" // open when a connection is accepted
+	overUDP = "udp" // a name server; open when it answers a question
+)
+
+// probeSpec is what a canary or a control is told.
+type probeSpec struct {
+	Version int `json:"version"`
+	// Want is closed for a canary and open for a control.
+	Want string `json:"want"`
+	// TimeoutSeconds are for the answer to one try.
+	TimeoutSeconds float64 `json:"timeout_seconds"`
+	// QuietSeconds without an answer make a canary sure.
+	QuietSeconds float64 `json:"quiet_seconds"`
+	// LimitSeconds are for everything.
+	LimitSeconds float64       `json:"limit_seconds"`
+	Targets      []probeTarget `json:"targets"`
+	// MustOpen are further targets of a canary, which it must reach.
+	MustOpen []probeTarget `json:"must_open"`
+}
+
+type probeTarget struct {
+	Name     string `json:"name"`
+	Host     string `json:"host"` // a name is never found: the Pod has no resolver
+	Port     int    `json:"port"`
+	Protocol string `json:"protocol"`
+}
+
+func (t probeTarget) address() string { return net.JoinHostPort(t.Host, strconv.Itoa(t.Port)) }
+
+func decodeProbe(text string) (probeSpec, error) {
+	var spec probeSpec
+	if err := decode(text, &spec); err != nil {
+		return spec, err
+	}
+	if err := spec.validate(); err != nil {
+		return spec, fmt.Errorf("specification: %w", err)
+	}
+	return spec, nil
+}
+
+func (s *probeSpec) validate() error {
+	if s.Version != 1 {
+		return fmt.Errorf("version %d is not known", s.Version)
+	}
+	if s.Want != stateOpen && s.Want != stateClosed {
+		return errors.New("want is neither open nor closed")
+	}
+	if min(s.TimeoutSeconds, s.QuietSeconds, s.LimitSeconds) <= 0 {
+		return errors.New("a time is not above 0")
+	}
+	if s.QuietSeconds >= s.LimitSeconds {
+		return errors.New("quiet_seconds do not fit into limit_seconds")
+	}
+	if len(s.MustOpen) > 0 && s.Want == stateOpen {
+		return errors.New("must_open is for one that wants closed targets")
+	}
+	return s.validateTargets()
+}
+
+func (s *probeSpec) validateTargets() error {
+	all := s.all()
+	if len(s.Targets) == 0 || len(all) > maxTargets {
+		return fmt.Errorf("%d targets, 1 to %d are possible", len(all), maxTargets)
+	}
+	states := make(map[string]string, len(all))
+	for _, target := range all {
+		if err := target.validate(); err != nil {
+			return err
+		}
+		states[target.Name] = stateClosed
+	}
+	if len(states) != len(all) {
+		return errors.New("two targets have the same name")
+	}
+	if text, err := json.Marshal(probeMessage{Targets: states}); err != nil || len(text) > messageBytes-messageRoom {
+		return errors.New("the names of the targets do not fit into a message")
+	}
+	return nil
+}
+
+func (s *probeSpec) all() []probeTarget {
+	return append(append([]probeTarget{}, s.Targets...), s.MustOpen...)
+}
+
+func (t probeTarget) validate() error {
+	if t.Name == "" {
+		return errors.New("a target has no name")
+	}
+	if t.Host == "" || !isPort(t.Port) {
+		return fmt.Errorf("target %q has no address with a port", t.Name)
+	}
+	if t.Protocol != overTCP && t.Protocol != overUDP {
+		return fmt.Errorf("target %q is neither tcp nor udp", t.Name)
+	}
+	return nil
+}

@@ -1,0 +1,67 @@
+"""What a probing Pod found, and how long the next one has to listen. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import NamedTuple
+
+from securebench.run.layout import PROBE
+from securebench.run.observe.pods import PodView
+from securebench.run.observe.stage import CONTAINER_WAITS
+from securebench.run.observe.termination import BadMessageError, decode, kernel_release
+from securebench.run.plan.model import Role
+
+MARGIN = 2.0
+"""A canary listens so many times as long as the control needed for its answers: what came up late
+for the one may come up late for the other, and would look closed before."""
+
+
+class CanaryAnswer(NamedTuple):
+    """What a probing Pod found.
+
+    Attributes:
+        states: State by target.
+        kernel: Release of the kernel below it, or empty.
+        user_namespace: Whether it had one of its own.
+        seconds: Of a canary, how long what it found closed had been silent; of a control, after how
+            long the last of what it found open answered. None where it does not say.
+    """
+
+    states: Mapping[str, str]
+    kernel: str
+    user_namespace: bool = False
+    seconds: float | None = None
+
+
+def cannot_start(view: PodView) -> bool:
+    """Return whether a probing Pod has a node that has no sandbox for it or refuses its container.
+
+    A Pod that waits for a node or an image says nothing of what the node can do.
+    """
+    container = view.containers.get(PROBE)
+    is_refused = container is not None and container.waiting_reason in CONTAINER_WAITS
+    return view.without_sandbox_since is not None or is_refused
+
+
+def probe_answer(view: PodView) -> CanaryAnswer | None:
+    """Return what a probing Pod found, or None when it has not, or broke."""
+    container = view.containers.get(PROBE)
+    if container is None or container.terminated is None or container.terminated.exit_code != 0:
+        return None
+    message = container.terminated.message
+    try:
+        fields = decode(message)
+    except BadMessageError:
+        return None
+    targets, seconds = fields.get("targets"), fields.get("seconds")
+    if not isinstance(targets, Mapping):
+        return None
+    states = {str(name): str(state) for name, state in targets.items()}
+    told = float(seconds) if isinstance(seconds, int | float) else None
+    return CanaryAnswer(states, kernel_release(message), view.facts.user_namespace, told)
+
+
+def quiet_seconds(answers: Mapping[Role, CanaryAnswer]) -> float:
+    """Return how long a canary has to listen, as far as the control says."""
+    control = answers.get(Role.CONTROL)
+    return MARGIN * control.seconds if control is not None and control.seconds is not None else 0.0

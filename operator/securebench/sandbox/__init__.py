@@ -1,1 +1,0 @@
-"""What runs in harness and verifier Pods beside untrusted code: standard library only."""
