@@ -7,9 +7,6 @@ import json
 SPEC = "/spec/containers/0/command/3"
 """Where the specification of the untrusted container's supervise stands."""
 
-_TOOLS = "string(size(object.spec.containers[0].volumeMounts) - 2)"
-"""Index of the tools' mount: only /dev/shm comes after it."""
-
 
 def edited(old: str, new: str) -> str:
     """Return the patch that replaces a piece of the untrusted container's specification."""
@@ -27,11 +24,15 @@ def replaced(path: str, value: str) -> str:
     return f'[JSONPatch{{op: "replace", path: {json.dumps(path)}, value: {value}}}]'
 
 
-WRITABLE_TOOLS = (
-    '[JSONPatch{op: "replace", value: false, '
-    f'path: "/spec/containers/0/volumeMounts/" + {_TOOLS} + "/readOnly"}}]'
-)
-"""The patch that lets the untrusted container write where our own programs lie."""
+WRITABLE_INPUTS = """\
+[JSONPatch{op: "replace", path: "/spec/containers/0/volumeMounts", value:
+  object.spec.containers[0].volumeMounts.map(m,
+    m.?subPath.orValue("").endsWith("/evaluation_inputs") ?
+      Object.spec.containers.volumeMounts{
+        name: m.name, mountPath: m.mountPath, subPath: m.?subPath.orValue("")} : m)},
+ JSONPatch{op: "add", path: "/spec/containers/0/securityContext/runAsUser", value: 65532}]
+"""
+"""The patch by which the untrusted container can write its tests, as the user that they belong to."""
 
 TESTS_MOUNTED = """\
 [JSONPatch{op: "add", path: "/spec/initContainers/1/volumeMounts/-", value:
