@@ -249,7 +249,7 @@ PLANTED = {
     name: AGENTS.task(f"places-{name}", agent=agent, grading=SHOW_PLACES)
     for name, agent in PLANTS.items()
 }
-PLANTED_TWIN = twin("f2-writable-inputs", WRITABLE_INPUTS).task(
+PLANTED_TWIN = twin("f2-writable-inputs", *WRITABLE_INPUTS).task(
     "places", agent=PLANTS["folder"], grading=SHOW_PLACES
 )
 PLACES_HONEST = AGENTS.task("places-honest", agent=WRITE_ANSWER, grading=SHOW_PLACES)

@@ -24,15 +24,11 @@ def replaced(path: str, value: str) -> str:
     return f'[JSONPatch{{op: "replace", path: {json.dumps(path)}, value: {value}}}]'
 
 
-WRITABLE_INPUTS = """\
-[JSONPatch{op: "replace", path: "/spec/containers/0/volumeMounts", value:
-  object.spec.containers[0].volumeMounts.map(m,
-    m.?subPath.orValue("").endsWith("/evaluation_inputs") ?
-      Object.spec.containers.volumeMounts{
-        name: m.name, mountPath: m.mountPath, subPath: m.?subPath.orValue("")} : m)},
- JSONPatch{op: "add", path: "/spec/containers/0/securityContext/runAsUser", value: 65532}]
-"""
-"""The patch by which the untrusted container can write its tests, as the user that they belong to."""
+WRITABLE_INPUTS = (
+    replaced("/spec/containers/0/volumeMounts/2/readOnly", "false"),
+    '[JSONPatch{op: "add", value: 65532, path: "/spec/containers/0/securityContext/runAsUser"}]',
+)
+"""The patches by which a workspace's check can write its inputs, as the user who owns them."""
 
 TESTS_MOUNTED = """\
 [JSONPatch{op: "add", path: "/spec/initContainers/1/volumeMounts/-", value:

@@ -129,8 +129,7 @@ def _probe_pod(
         ),
     )
     main["command"] = module_argv("sandbox.probe", spec)
-    volume_list = (volumes.claim(plan.pods.claim), volumes.shared_memory(layout.PROBE))
-    return pod(plan, frame, Containers(main, volume_list))
+    return pod(plan, frame, Containers(main, (volumes.claim(plan.pods.claim),)))
 
 
 def _gateway_target(address: str) -> dict[str, object]:

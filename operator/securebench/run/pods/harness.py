@@ -211,7 +211,6 @@ def _volumes(plan: RunPlan, task: TaskPlan, lanes: LaneSet) -> list[Manifest]:
         volumes.empty_dir(volumes.OUTPUT, _output_bytes(plan, task)),
         volumes.empty_dir(volumes.TEMPORARY, sizes.TEMPORARY_BYTES),
         *beside_volume(beside, plan.pods),
-        volumes.shared_memory(layout.COURIER),
         volumes.shared_memory(layout.HARNESS),
         *_own_volumes(plan, task),
     ]

@@ -201,6 +201,21 @@ class TestHarness:
         assert "beside" in [volume["name"] for volume in body["spec"]["volumes"]]
         assert "beside" not in json.dumps(harness())
 
+    def test_every_task_container_has_a_shared_memory_of_its_own_and_no_other_has_any(self) -> None:
+        for body in golden().values():
+            spec = body["spec"]
+            every = [*spec.get("initContainers", ()), *spec.get("containers", ())]
+            found = {
+                one["name"]: mount["name"]
+                for one in every
+                for mount in one.get("volumeMounts", ())
+                if mount["mountPath"] == "/dev/shm"
+            }
+            supervised = {one["name"] for one in every if one["command"][0] == layout.SUPERVISE}
+            assert set(found) == supervised
+            alone = set(found) - {"materialize", "harness"}
+            assert len({found[name] for name in alone}) == len(alone)
+
     def test_no_hook_runs_and_no_container_can_write_the_tools(self) -> None:
         for body in golden().values():
             assert "postStart" not in json.dumps(body)
@@ -378,7 +393,7 @@ class TestTextVerifier:
             "/work/candidate": "attempts/1/launches/1/candidate",
             "/work/hidden": "lanes/hidden",
         }
-        assert len(mounts(self.body(), "verifier")) == len(found) + 1
+        assert len(mounts(self.body(), "verifier")) == len(found)
 
 
 @pytest.mark.parametrize(

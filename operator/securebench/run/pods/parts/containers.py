@@ -55,14 +55,14 @@ def trusted_container(
         policy: Image and how it is pulled.
         name: Unique in the Pod.
         resources: Requests and limits.
-        mounts: Besides its own /dev/shm.
+        mounts: All of them; the Pod's /dev/shm is left to containers like this one.
     """
     return {
         "name": name,
         "image": policy.image,
         "imagePullPolicy": policy.image_pull_policy,
         "resources": resources,
-        "volumeMounts": [*mounts, volumes.shared_memory_mount(name)],
+        "volumeMounts": list(mounts),
         "securityContext": trusted(),
         **TERMINATION,
     }

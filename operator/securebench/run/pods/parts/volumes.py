@@ -71,7 +71,7 @@ def config_map_key(name: str, config_map: str, key: str) -> dict[str, object]:
 
 
 def shared_memory(container: str) -> dict[str, object]:
-    """Return the memory of a container's own /dev/shm."""
+    """Return the memory of a task container's own /dev/shm, which no other container reaches."""
     return {
         "name": f"shm-{container}",
         "emptyDir": {"medium": "Memory", "sizeLimit": mebibytes(SHARED_MEMORY_BYTES)},
@@ -79,7 +79,7 @@ def shared_memory(container: str) -> dict[str, object]:
 
 
 def shared_memory_mount(container: str) -> dict[str, object]:
-    """Return the mount of a container's own /dev/shm."""
+    """Return the mount of a task container's own /dev/shm."""
     return mount(f"shm-{container}", layout.SHARED_MEMORY)
 
 

@@ -145,7 +145,6 @@ def _volumes(plan: RunPlan, task: TaskPlan, lanes: LaneSet) -> list[Manifest]:
         volumes.empty_dir(volumes.TEMPORARY, sizes.TEMPORARY_BYTES),
         *beside_volume(_beside(task, lanes), plan.pods),
         volumes.empty_dir(volumes.HOME, sizes.HOME_BYTES),
-        volumes.shared_memory(layout.COURIER),
         volumes.shared_memory(layout.CHECK),
     ]
 

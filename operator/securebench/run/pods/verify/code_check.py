@@ -295,7 +295,6 @@ def _volumes(job: _CodeJob) -> list[Manifest]:
     result = [
         volumes.claim(job.plan.pods.claim),
         volumes.empty_dir(volumes.OUTPUT, _output_bytes(job)),
-        volumes.shared_memory(layout.COURIER),
     ]
     if not job.code.is_shared:
         result.append(volumes.empty_dir(SOCKET_VOLUME, SOCKET_BYTES))

@@ -184,7 +184,6 @@ def _volumes(job: _Job) -> list[Manifest]:
         volumes.empty_dir(volumes.WORKSPACE, sizes.workspace_bytes(job.plan.pods)),
         volumes.empty_dir(volumes.OUTPUT, _output_bytes(job)),
         *(volumes.empty_dir(name, size_bytes) for name, size_bytes in own),
-        volumes.shared_memory(layout.COURIER),
         *(volumes.shared_memory(place.name) for place in job.places),
     ]
 
