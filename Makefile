@@ -148,9 +148,10 @@ bench: setup install ## Measure ratios to the bare floor, and where CPU, request
 	@$(WITH_CLUSTER); PYTHONPATH=$(PYTHONPATH):tests python -m bench --namespace $(NAMESPACE) \
 	  --kinds $(BENCH_KINDS) --flights $(BENCH_FLIGHTS) --rounds $(BENCH_ROUNDS)
 
-bench-parts: setup install ## Measure the gateway, isolation, and the operator's memory beside hostile patches
+bench-parts: setup install ## Measure the gateway, isolation, the parts of a Pod, and the operator's memory beside hostile patches
 	@$(WITH_CLUSTER); python tests/bench/isolation.py --namespace $(NAMESPACE)
 	@$(WITH_CLUSTER); python tests/bench/hostile.py --namespace $(NAMESPACE)
+	@$(WITH_CLUSTER); PYTHONPATH=$(PYTHONPATH):tests python -m bench.pod_parts --namespace $(NAMESPACE)
 	@python tests/bench/gateway.py
 
 packs: setup install load ## Every runnable pack with its own answers and with none: 1.0 and 0.0

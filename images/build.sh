@@ -10,7 +10,7 @@ HERE=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 # shellcheck source=images/lib.sh
 . "$HERE/lib.sh"
 
-operator_inputs() { printf '%s\n' images/operator operator/requirements.lock operator/securebench pyproject.toml LICENSE; }
+operator_inputs() { printf '%s\n' images/operator images/supervise operator/requirements.lock operator/securebench pyproject.toml LICENSE; }
 pod_inputs() {
   (cd "$ROOT" && printf '%s\n' images/pod images/supervise operator/securebench/{core,protocol,files,grading} \
     operator/securebench/benchmark/{{__init__,resources}.py,families,patch,scorers} operator/securebench/{__init__.py,py.typed})

@@ -43,8 +43,25 @@ func courier(spec, log string) int {
 	}
 	unix.Umask(0o022)
 	debug.SetGCPercent(garbagePercent)
+	if err := task.makeFolders(); err != nil {
+		return courierFailed(err)
+	}
 	waitForTerm(told, task.meanwhile(), liveInterval)
 	return task.conclude(log)
+}
+
+// makeFolders makes, in their order, the folders for which other containers wait. A courier that is started
+// again finds the last one and makes none: what was taken away since stays away.
+func (t *courierTask) makeFolders() error {
+	if count := len(t.folders); count > 0 && !os.IsNotExist(unix.Access(path.Join(volumes, t.folders[count-1]), unix.F_OK)) {
+		return nil
+	}
+	for _, name := range t.folders {
+		if err := os.Mkdir(path.Join(volumes, name), folderReadable); err != nil && !os.IsExist(err) {
+			return err
+		}
+	}
+	return nil
 }
 
 func (t *courierTask) conclude(log string) int {

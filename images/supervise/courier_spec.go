@@ -34,6 +34,7 @@ type courierTask struct {
 	extraction *extractionSpec
 	exclude    map[string]bool // paths of the workspace that never belong to a candidate
 	live       bool            // stdout is copied while the agent works
+	folders    []string        // made at once, relative to the volumes, for containers that wait for the last
 }
 
 // candidateBounds are in bytes, and of a workspace also in entries.
@@ -48,6 +49,7 @@ type courierSpec struct {
 	Limits     *limitsSpec     `json:"limits"`
 	Exclude    []string        `json:"exclude"`
 	Live       bool            `json:"live"`
+	Folders    []string        `json:"folders"`
 }
 
 type extractionSpec struct {
@@ -82,7 +84,8 @@ func decodeCourier(text string) (*courierTask, error) {
 	}
 	task := courierTask{bounds: bounds, live: spec.Live}
 	if spec.Mode == modeCollect {
-		return &task, nil
+		task.folders = spec.Folders
+		return &task, requireAllClean(spec.Folders)
 	}
 	if err := spec.Extraction.validate(); err != nil {
 		return nil, err
@@ -90,12 +93,9 @@ func decodeCourier(text string) (*courierTask, error) {
 	task.extraction = spec.Extraction
 	task.exclude = make(map[string]bool, len(spec.Exclude))
 	for _, name := range spec.Exclude {
-		if err := requireClean(name); err != nil {
-			return nil, err
-		}
 		task.exclude[name] = true
 	}
-	return &task, nil
+	return &task, requireAllClean(spec.Exclude)
 }
 
 // requireFields looks for what is missing; what is unknown has been refused by then.
@@ -112,12 +112,16 @@ func (s *courierSpec) requireFields(text string) error {
 		Extraction json.RawMessage `json:"extraction"`
 		Limits     json.RawMessage `json:"limits"`
 		Live       json.RawMessage `json:"live"`
+		Folders    json.RawMessage `json:"folders"`
 	}
 	if err := json.Unmarshal([]byte(text), &given); err != nil {
 		return err
 	}
 	if s.Mode == modeSeal && given.Live != nil {
 		names = append(names, "live")
+	}
+	if s.Mode == modeCollect && given.Folders != nil {
+		names = append(names, "folders")
 	}
 	limits := []string{"text_bytes", "patch_bytes", "workspace_bytes", "workspace_files", "stream_bytes"}
 	err := errors.Join(requireExactly([]byte(text), names), requireExactly(given.Limits, limits))
@@ -170,6 +174,15 @@ func (s *extractionSpec) validate() error {
 		return errors.New("specification: path must be a non-empty string")
 	}
 	return requireClean(*s.Path)
+}
+
+func requireAllClean(names []string) error {
+	for _, name := range names {
+		if err := requireClean(name); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 func requireClean(name string) error {

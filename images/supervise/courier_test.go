@@ -377,3 +377,31 @@ func TestAHalfCharacterAfterALineEndsNoLine(t *testing.T) {
 		}
 	}
 }
+
+func TestFoldersAreMadeOnce(t *testing.T) {
+	in := couriersVolumes(t)
+	must(t, os.Mkdir(in("socket"), 0o777))
+	spec := `{"version":1,"mode":"collect","limits":` + testLimits + `,"folders":["socket/first","socket/tests"]}`
+	task, err := decodeCourier(spec)
+	must(t, err)
+	must(t, task.makeFolders())
+	must(t, os.Remove(in("socket/first")))
+	must(t, task.makeFolders())
+	if _, err := os.Stat(in("socket/first")); !os.IsNotExist(err) {
+		t.Error("what was taken away is there again")
+	}
+	if status, err := os.Stat(in("socket/tests")); err != nil || status.Mode() != os.ModeDir|0o755 {
+		t.Errorf("got %v, %v", status, err)
+	}
+	for _, bad := range []string{`["../x"]`, `["/x"]`, `[""]`, `null`} {
+		if _, err := decodeCourier(strings.Replace(spec, `["socket/first","socket/tests"]`, bad, 1)); err == nil {
+			t.Errorf("%s is accepted", bad)
+		}
+	}
+	task, err = decodeCourier(strings.Replace(spec, "socket/first", "nowhere/first", 1))
+	must(t, err)
+	must(t, os.Remove(in("socket/tests")))
+	if task.makeFolders() == nil {
+		t.Error("a folder that cannot be made is no error")
+	}
+}

@@ -90,13 +90,10 @@ func dropNulls(value any) {
 
 // FuzzDecodeOthers: the other specifications and lists are read or refused.
 func FuzzDecodeOthers(f *testing.F) {
-	f.Add(`{"version":1,"tools":"/t","folders":[{"path":"/f","mode":"1777"}]}`)
 	f.Add(`{"version":1,"from":"/a","to":"/b"}`)
 	f.Add(`["a","b"]`)
 	f.Fuzz(func(t *testing.T, text string) {
-		var prepared prepareSpec
 		var copied copySpec
-		_ = decode(text, &prepared)
 		_ = decode(text, &copied)
 		_, _ = decodeDeclared([]byte(text))
 	})

@@ -41,12 +41,10 @@ func execute(args []string, log string) (code int) {
 		}
 	}()
 	if len(args) != 4 || args[2] != "--spec" {
-		fmt.Fprintln(os.Stderr, "usage: supervise prepare|copy|run|courier|egress-proxy|probe --spec JSON")
+		fmt.Fprintln(os.Stderr, "usage: supervise copy|run|courier|egress-proxy|probe --spec JSON")
 		return codeOwnFault
 	}
 	switch args[1] {
-	case "prepare":
-		return prepare(args[3])
 	case "copy":
 		return supervised(args, log, copyTree)
 	case "run":

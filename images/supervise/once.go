@@ -14,10 +14,35 @@ import (
 // the whole grace period.
 const againAllowance = time.Second
 
+// madeAllowance is how long another container may take to make a folder that this one needs.
+const madeAllowance = 30 * time.Second
+
+const madePause = 10 * time.Millisecond
+
 var (
+	errNotMade   = errors.New("the courier made no folders for this container")
 	errAgain     = errors.New("started again after its commands had run; nothing is left to do")
 	errDisturbed = errors.New("told to stop from inside the container")
 )
+
+// waitMade returns when each folder is there, whoever starts first. It reports false when one was not
+// made in time, or when this program was told to stop.
+func waitMade(names []string, limit time.Duration, stop <-chan struct{}) bool {
+	deadline := time.Now().Add(limit)
+	for _, name := range names {
+		for name != "" && os.IsNotExist(unix.Access(name, unix.F_OK)) {
+			select {
+			case <-stop:
+				return false
+			case <-time.After(madePause):
+			}
+			if time.Now().After(deadline) {
+				return false
+			}
+		}
+	}
+	return true
+}
 
 // firstStart reports whether no earlier process took the mark away. It is an empty folder of
 // another user, which nobody in this container can make again.

@@ -89,6 +89,42 @@ func TestSecondStartEndsByItself(t *testing.T) {
 	}
 }
 
+// The courier starts first, but nobody waits until it runs.
+func TestFoldersOfTheCourierAreWaitedFor(t *testing.T) {
+	f := aSidecar(t, ": > up")
+	for _, name := range []string{"first", "served"} {
+		if err := os.Remove(f.path(name)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	running := f.start(f.command())
+	time.Sleep(10 * madePause)
+	if _, err := os.Stat(f.path("workspace/up")); err == nil {
+		t.Error("the command did not wait")
+	}
+	for _, name := range []string{"first", "served"} {
+		if err := os.Mkdir(f.path(name), 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	f.waitFor("workspace/up")
+	_ = running.command.Process.Signal(syscall.SIGTERM)
+	if got := f.finish(running); got.code != codeDone {
+		t.Errorf("code %d, %+v", got.code, got.message)
+	}
+}
+
+func TestFoldersThatNobodyMakesAreNoLongWait(t *testing.T) {
+	stop := make(chan struct{})
+	if waitMade([]string{"", t.TempDir(), "/no/such"}, 5*madePause, stop) {
+		t.Error("a missing folder counts as made")
+	}
+	close(stop)
+	if waitMade([]string{"/no/such"}, time.Hour, stop) {
+		t.Error("stop did not end the wait")
+	}
+}
+
 func TestHolderIsSeen(t *testing.T) {
 	f := newFixture(t)
 	one := shell(": > up; sleep 60")

@@ -52,7 +52,7 @@ func (p *place) close() error {
 }
 
 // setMode leaves a folder alone that belongs to somebody else: without capabilities its mode cannot be
-// changed, and it was made for everybody (the courier's folders above read-only assets).
+// changed, and it was made for everybody (the folders above read-only assets).
 func setMode(folder *os.File, mode uint32) error {
 	var status unix.Stat_t
 	if err := unix.Fstat(int(folder.Fd()), &status); err != nil {

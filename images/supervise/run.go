@@ -35,6 +35,9 @@ func run(text string, stop <-chan struct{}) message {
 			return failure(codeOwnFault, fmt.Errorf("specification: %q is not IP:port", address))
 		}
 	}
+	if !waitMade([]string{spec.Serves, spec.Holds}, madeAllowance, stop) {
+		return failure(codeOwnFault, errNotMade)
+	}
 	if spec.Once != "" {
 		first, err := firstStart(spec.Once)
 		if err != nil {
@@ -60,6 +63,9 @@ func run(text string, stop <-chan struct{}) message {
 
 // runStaged stages, runs the phases and leaves the message and the streams.
 func runStaged(spec runSpec, stop <-chan struct{}) message {
+	if err := ownTemporary(spec.Temporary); err != nil {
+		return failure(codeStaging, err)
+	}
 	folders, err := openKept(spec)
 	if err != nil {
 		return failure(codeStaging, err)

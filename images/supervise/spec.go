@@ -18,19 +18,6 @@ const (
 	maxKeptBytes = 64 << 20 // per stream and part: all of it is held in memory
 )
 
-type prepareSpec struct {
-	Version int          `json:"version"`
-	Tools   string       `json:"tools"`
-	Folders []folderSpec `json:"folders"`
-	// Copies are folders of this image that task images' containers get beside the program.
-	Copies []transferSpec `json:"copies"`
-}
-
-type folderSpec struct {
-	Path string `json:"path"`
-	Mode string `json:"mode"`
-}
-
 type copySpec struct {
 	Version int    `json:"version"`
 	From    string `json:"from"`
@@ -45,6 +32,9 @@ type runSpec struct {
 	Copies    []transferSpec `json:"copies"`
 	Protected []string       `json:"protected"`
 	Home      string         `json:"home"`
+	// Temporary is the folder for everybody's temporary files, or empty: it gets its usual mode, or
+	// commands get one of their own in it.
+	Temporary string `json:"temporary"`
 	// Prechecks examine the trusted inputs before the candidate is there.
 	Prechecks           []phaseSpec `json:"prechecks"`
 	Phases              []phaseSpec `json:"phases"`
@@ -61,7 +51,8 @@ type runSpec struct {
 	// start runs nothing.
 	Once string `json:"once"`
 	// Serves is a folder that the container which this one serves holds a lock on, or empty: a stop
-	// signal that comes while it is held is not the kubelet's. Holds is that folder over there.
+	// signal that comes while it is held is not the kubelet's. Holds is that folder over there. Nothing
+	// begins before somebody else has made it.
 	Serves     string          `json:"serves"`
 	Holds      string          `json:"holds"`
 	Repository *repositorySpec `json:"repository"`
@@ -305,7 +296,7 @@ func (s *runSpec) paths() []string {
 	if s.Repository != nil {
 		paths = append(paths, s.Repository.paths()...)
 	}
-	for _, optional := range []string{s.Home, s.Streams.Folder, s.Once, s.Serves, s.Holds} {
+	for _, optional := range []string{s.Home, s.Temporary, s.Streams.Folder, s.Once, s.Serves, s.Holds} {
 		if optional != "" {
 			paths = append(paths, optional)
 		}

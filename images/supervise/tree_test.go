@@ -306,46 +306,6 @@ func removeDeep(t *testing.T, top string) {
 	}
 }
 
-func TestPrepare(t *testing.T) {
-	f := newFixture(t)
-	for range 2 {
-		command := f.program("prepare", fmt.Sprintf(`{"version":1,"tools":%q,"folders":[{"path":%q,"mode":"1777"}]}`, f.path("output"), f.path("workspace/tmp")))
-		if err := command.Run(); err != nil {
-			t.Fatal(err)
-		}
-	}
-	program, err := os.Stat(f.path("output/supervise"))
-	if err != nil || program.Mode() != 0o755 || program.Size() == 0 {
-		t.Errorf("program: %v, %v", program, err)
-	}
-	if folder, err := os.Stat(f.path("workspace/tmp")); err != nil || folder.Mode() != os.ModeDir|os.ModeSticky|0o777 {
-		t.Errorf("folder: %v, %v", folder, err)
-	}
-	if err := f.program("prepare", `{"version":1,"tools":"/nowhere/at/all","folders":[]}`).Run(); err == nil {
-		t.Error("a missing tools folder is no error")
-	}
-}
-
-func TestPrepareCopiesFoldersOfItsImage(t *testing.T) {
-	f := newFixture(t)
-	f.write("image/code/one.py", "1")
-	f.write("image/code/inner/two.py", "2")
-	spec := fmt.Sprintf(`{"version":1,"tools":%q,"folders":[],"copies":[{"from":%q,"to":%q}]}`,
-		f.path("output"), f.path("image/code"), f.path("output/deep/code"))
-	for range 2 {
-		if err := f.program("prepare", spec).Run(); err != nil {
-			t.Fatal(err)
-		}
-	}
-	if f.read("output/deep/code/one.py")+f.read("output/deep/code/inner/two.py") != "12" {
-		t.Error("the copy is not the original")
-	}
-	missing := fmt.Sprintf(`{"version":1,"tools":%q,"folders":[],"copies":[{"from":"/no/such","to":%q}]}`, f.path("output"), f.path("output/x"))
-	if err := f.program("prepare", missing).Run(); err == nil {
-		t.Error("a missing folder is no error")
-	}
-}
-
 func TestNotRoot(t *testing.T) {
 	f := newFixture(t)
 	f.become(64123)

@@ -17,6 +17,7 @@ from securebench.core.clock import rfc3339
 from securebench.core.rates import TokenBucket
 from securebench.protocol.gateway import LaunchReport, RelayReport
 from securebench.run.decide.network import NetworkState
+from securebench.run.layout import tools_folder
 from securebench.run.observe.pods import PodView, pod_view
 from securebench.run.plan.model import (
     AttemptKey,
@@ -375,6 +376,7 @@ def context_of(cluster: Cluster, clock: FakeClock, root: Path, **settings: objec
         bucket=TokenBucket(1000.0, 1000, clock.now),
         node_name="node-1",
         targets=(),
+        tools=tools_folder("sha256:" + "7" * 64),
     )
 
 

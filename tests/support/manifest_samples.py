@@ -21,6 +21,7 @@ from securebench.benchmark.resources import Lane, Resource, ResourceBundle
 from securebench.protocol.extraction import Extraction
 from securebench.protocol.gateway import GatewayLimits
 from securebench.run.api.field_types import PodRetention
+from securebench.run.layout import tools_folder
 from securebench.run.plan.build import PROVIDER_URL, agent_plan
 from securebench.run.plan.model import (
     CheckPlan,
@@ -75,6 +76,7 @@ def pods(**changes: Any) -> PodPolicy:
             image="securebench-pod:0.1.0",
             image_pull_policy="IfNotPresent",
             claim="securebench-results",
+            tools=tools_folder(digest("7")),
             service_account="securebench-runs",
             requests={"cpu": "100m", "memory": "256Mi"},
             limits={"memory": "1Gi"},

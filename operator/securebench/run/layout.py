@@ -25,6 +25,7 @@ EGRESS_PROXY = "egress-proxy"
 GATEWAY = "gateway"
 
 TOOLS = "/opt/securebench/tools"
+"""In task containers; in the operator's image the same lies there to be installed."""
 SUPERVISE = TOOLS + "/supervise"
 PUBLIC = "/opt/securebench/public"
 PUBLIC_FILES = PUBLIC + "/files"
@@ -41,22 +42,15 @@ SCRATCH = "/securebench-workspace"
 """Beside the image's repository, for the check of a patch (contract 10)."""
 REPOSITORY_INPUTS = "/opt/securebench/evaluation_inputs"
 """Lane evaluation_inputs, outside of the image's repository."""
-PYTEST_SOURCE = "/opt/pytest"
-"""In our Pod image: a pytest for task images without one."""
 PYTEST_BUNDLE = TOOLS + "/pytest"
-"""The same in a check's container."""
+"""For task images without a pytest of their own."""
 MATERIALIZED = "/opt/securebench/materialize"
-TEMPORARY = "/tmp"  # noqa: S108  # a folder of the Pod's own, see STICKY
-STICKY = "tmp"
-"""Folder with mode 1777 inside the emptyDir that becomes /tmp; an emptyDir itself is 0777."""
+TEMPORARY = "/tmp"  # noqa: S108  # an emptyDir, 0777 and root's; supervise makes it sticky
 SHARED_MEMORY = "/dev/shm"  # noqa: S108  # a memory emptyDir of each container's own
 
+COURIER_ROOT = "/work"
 COURIER_WORKSPACE = "/work/workspace"
 COURIER_OUTPUT = "/work/output"
-COURIER_TOOLS = "/work/tools"
-COURIER_PYTEST = COURIER_TOOLS + "/pytest"
-COURIER_TEMPORARY = "/work/tmp"
-COURIER_CONTROL_TEMPORARY = "/work/control-tmp"
 COURIER_CANDIDATE = "/work/candidate"
 COURIER_PRODUCER = "/work/producer"
 COURIER_VERIFICATION = "/work/verification"
@@ -81,6 +75,8 @@ LANE_ORACLE = lane_plan.ORACLE
 
 PACKS = "packs"
 """Folder of the packs, relative to the volume's root."""
+INSTALLED_TOOLS = "tools"
+"""Folder of the programs of task containers: one folder for each content that an operator had."""
 AUDITS = "audits"
 """Folder of the results of audits."""
 RUNS = "runs"
@@ -94,6 +90,11 @@ PRODUCER_NAME = "producer"
 VERIFICATION_NAME = "verification"
 LAUNCH_FOLDERS = (CANDIDATE_NAME, PRODUCER_NAME, VERIFICATION_NAME)
 """Folders of a launch; the operator makes them before the Pod is created."""
+
+
+def tools_folder(digest: str) -> str:
+    """Return the folder of programs with this tree digest, relative to the volume's root."""
+    return f"{INSTALLED_TOOLS}/{digest.removeprefix('sha256:')}"
 
 
 def run_folder(run_uid: str) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import json
+import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path, PurePosixPath
 
@@ -325,10 +326,14 @@ def reached_sub_paths(pod: Raw) -> list[str]:
     ]
 
 
+DIGEST = re.compile(r"[0-9a-f]{64}")
+
+
 def strange_sub_paths(pod: Raw) -> list[str]:
     """Return the sub-paths that are not put together from constants and numbers of ours."""
     words = {
-        *("runs", "tasks", "lanes", "attempts", "launches", "tmp", "probe", "assets", "results"),
+        *("runs", "tasks", "lanes", "attempts", "launches", "probe", "assets", "results"),
+        "tools",
         *("public", "evaluation_inputs", "hidden", "candidate", "producer", "verification"),
         pod["metadata"]["labels"]["securebench.dev/run-uid"],
     }
@@ -337,7 +342,7 @@ def strange_sub_paths(pod: Raw) -> list[str]:
         for item in containers(pod)
         for mount in mounts(item)
         for part in PurePosixPath(mount.sub_path).parts
-        if part not in words and not part.isdecimal()
+        if part not in words and not part.isdecimal() and not DIGEST.fullmatch(part)
     ]
 
 
@@ -351,17 +356,20 @@ def test_a_166_attack(arena: Arena) -> None:
 
 MOUNT_ABOVE = (
     '[JSONPatch{op: "add", path: "/spec/containers/0/volumeMounts/-", value:'
-    ' Object.spec.containers.volumeMounts{name: "temporary", mountPath: "/above"}}]'
+    ' Object.spec.containers.volumeMounts{name: "beside", mountPath: "/above"}}]'
 )
 WITH_PARENT = Batch(
-    "f8-with-parent", "terminal_task", defaults=APP, weakening=Weakening((MOUNT_ABOVE,))
+    "f8-with-parent",
+    "terminal_task",
+    defaults=APP,
+    weakening=Weakening((MOUNT_ABOVE,), role="verifier"),
 ).task("asked", agent=WRITE_ANSWER, grading=CHECK_ANSWER)
 
 
 @pytest.mark.trials(WITH_PARENT)
 def test_a_166_twin(arena: Arena) -> None:
-    (pod,) = arena.pods(WITH_PARENT, "harness")
-    assert reached_sub_paths(pod) == ["harness /tmp"]
+    (pod,) = arena.pods(WITH_PARENT, "verifier")
+    assert reached_sub_paths(pod) == ["check /app/securebench"]
 
 
 @pytest.mark.trials(honest.TERMINAL)

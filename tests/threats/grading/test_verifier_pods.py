@@ -24,7 +24,7 @@ from threats.grading.terminal_tasks import (
 from threats.honest import WRITE_ANSWER, assert_passed
 from threats.kit.arena import Arena
 from threats.kit.batch import Trial
-from threats.kit.specs import WRITABLE_TOOLS, edited, replaced, words
+from threats.kit.specs import WRITABLE_INPUTS, edited, replaced, words
 
 PROFILES = [
     ".profile",
@@ -249,7 +249,7 @@ PLANTED = {
     name: AGENTS.task(f"places-{name}", agent=agent, grading=SHOW_PLACES)
     for name, agent in PLANTS.items()
 }
-PLANTED_TWIN = twin("f2-writable-tools", WRITABLE_TOOLS).task(
+PLANTED_TWIN = twin("f2-writable-inputs", *WRITABLE_INPUTS).task(
     "places", agent=PLANTS["folder"], grading=SHOW_PLACES
 )
 PLACES_HONEST = AGENTS.task("places-honest", agent=WRITE_ANSWER, grading=SHOW_PLACES)
@@ -278,7 +278,8 @@ def test_a_031_attack(arena: Arena, how: str) -> None:
 
 @pytest.mark.trials(PLANTED_TWIN)
 def test_a_031_twin(arena: Arena) -> None:
-    assert places(arena.record(PLANTED_TWIN))["/opt/securebench/tools/planted-open"] == "written"
+    seen = places(arena.record(PLANTED_TWIN))
+    assert seen["/app/securebench/evaluation_inputs/planted-open"] == "written"
 
 
 @pytest.mark.trials(PLACES_HONEST)

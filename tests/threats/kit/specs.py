@@ -7,9 +7,6 @@ import json
 SPEC = "/spec/containers/0/command/3"
 """Where the specification of the untrusted container's supervise stands."""
 
-_TOOLS = "string(size(object.spec.containers[0].volumeMounts) - 2)"
-"""Index of the tools' mount: only /dev/shm comes after it."""
-
 
 def edited(old: str, new: str) -> str:
     """Return the patch that replaces a piece of the untrusted container's specification."""
@@ -27,11 +24,11 @@ def replaced(path: str, value: str) -> str:
     return f'[JSONPatch{{op: "replace", path: {json.dumps(path)}, value: {value}}}]'
 
 
-WRITABLE_TOOLS = (
-    '[JSONPatch{op: "replace", value: false, '
-    f'path: "/spec/containers/0/volumeMounts/" + {_TOOLS} + "/readOnly"}}]'
+WRITABLE_INPUTS = (
+    replaced("/spec/containers/0/volumeMounts/2/readOnly", "false"),
+    '[JSONPatch{op: "add", value: 65532, path: "/spec/containers/0/securityContext/runAsUser"}]',
 )
-"""The patch that lets the untrusted container write where our own programs lie."""
+"""The patches by which a workspace's check can write its inputs, as the user who owns them."""
 
 TESTS_MOUNTED = """\
 [JSONPatch{op: "add", path: "/spec/initContainers/1/volumeMounts/-", value:

@@ -17,7 +17,11 @@ from securebench.run.pods.canary import KUBELET_TARGET, ProbeTarget
 
 
 def pod_policy(
-    spec: BenchmarkRunSpec, settings: Settings, node_name: str, probes: tuple[str, ...]
+    spec: BenchmarkRunSpec,
+    settings: Settings,
+    node_name: str,
+    probes: tuple[str, ...],
+    tools: str,
 ) -> PodPolicy:
     """Return what the launch Pods of a run share.
 
@@ -26,6 +30,7 @@ def pod_policy(
         settings: The operator's settings.
         node_name: Node of the operator.
         probes: Addresses that must be closed for a harness.
+        tools: Folder of the volume with the programs of task containers.
 
     Raises:
         ConfigErrors: The podTemplate names what the administrator does not allow.
@@ -40,6 +45,7 @@ def pod_policy(
         image=settings.pod_image,
         image_pull_policy=settings.image_pull_policy.value,
         claim=settings.volume_claim,
+        tools=tools,
         service_account=settings.runs_account,
         requests=resources.requested(),
         limits=resources.limited(),

@@ -249,7 +249,11 @@ def _plan(
             tasks=loaded.tasks,
             pack_digest=pack.digest,
             pods=pod_policy(
-                spec, context.settings, context.node_name, launch_probes(spec, context.targets)
+                spec,
+                context.settings,
+                context.node_name,
+                launch_probes(spec, context.targets),
+                context.tools,
             ),
             policy=run_policy(spec, context.settings),
             limits=inputs.bounds,

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
+import logging
 from collections.abc import AsyncIterator, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -11,9 +13,20 @@ from typing import Literal
 from securebench.cluster.client import connect
 from securebench.controller.runtime.context import Context
 from securebench.controller.settings.settings import Settings
-from securebench.core.clock import SystemClock
+from securebench.controller.volume.tools import install_tools
+from securebench.core.clock import Clock, SystemClock
+from securebench.core.errors import StorageError
 from securebench.core.rates import TokenBucket
+from securebench.run.layout import TOOLS
 from securebench.run.pods.canary import KUBELET_TARGET, ProbeTarget
+
+logger = logging.getLogger(__name__)
+
+TOOLS_SOURCE = Path(TOOLS)
+"""In the operator's image."""
+
+TOOLS_RETRY_SECONDS = 5.0
+"""Between two tries to put the programs of task containers on the volume."""
 
 RESOLVER_FILE = Path("/etc/resolv.conf")
 KUBELET_PORT = 10250
@@ -24,7 +37,7 @@ DNS_PORT = 53
 async def open_context(
     settings: Settings, environment: Mapping[str, str]
 ) -> AsyncIterator[Context]:
-    """Connect to the operator's namespace.
+    """Connect to the operator's namespace, when the volume has what task containers start.
 
     Args:
         settings: As the chart wrote them.
@@ -32,6 +45,7 @@ async def open_context(
     """
     clock = SystemClock()
     creation = settings.creation
+    tools = await installed_tools(settings.data_root, TOOLS_SOURCE, clock)
     async with connect(settings.namespace) as cluster:
         yield Context(
             cluster=cluster,
@@ -40,7 +54,24 @@ async def open_context(
             bucket=TokenBucket(creation.per_second, creation.burst, clock.now),
             node_name=settings.node_name,
             targets=tuple(probe_targets(settings, environment, _resolvers())),
+            tools=tools,
         )
+
+
+async def installed_tools(root: Path, source: Path, clock: Clock) -> str:
+    """Return the folder of the volume with the programs of task containers, once it is there.
+
+    Args:
+        root: The volume.
+        source: The same in the operator's image.
+        clock: Dates what is installed no longer.
+    """
+    while True:
+        try:
+            return await asyncio.to_thread(install_tools, root, source, clock.now())
+        except (OSError, StorageError) as error:
+            logger.warning("programs of task containers on the volume: %s; tried again", error)
+        await asyncio.sleep(TOOLS_RETRY_SECONDS)
 
 
 def probe_targets(

@@ -24,6 +24,7 @@ class Context:
         bucket: Rate of Pod creation of the whole operator.
         node_name: Node that the operator runs on, or empty when unknown.
         targets: What no Pod of a run may reach.
+        tools: Folder of the volume with the programs of task containers.
         reading: Memory for what candidates left, of the whole operator.
         process: Names this process in journals.
     """
@@ -34,5 +35,6 @@ class Context:
     bucket: TokenBucket
     node_name: str
     targets: tuple[ProbeTarget, ...]
+    tools: str
     reading: ReadingBudget = field(default_factory=ReadingBudget)
     process: str = field(default_factory=lambda: uuid4().hex)

@@ -85,6 +85,7 @@ class PodPolicy:
     Attributes:
         image: SecureBench's Pod image (courier, text verifier).
         claim: Name of the PersistentVolumeClaim of the results volume.
+        tools: Folder of that volume with the programs of task containers.
         service_account: Name of a service account without rights or token.
         requests: Resource requests of the harness and check containers.
         limits: Resource limits of the harness and check containers.
@@ -103,6 +104,7 @@ class PodPolicy:
     image: str
     image_pull_policy: str
     claim: str
+    tools: str
     service_account: str
     requests: Mapping[str, str]
     limits: Mapping[str, str]

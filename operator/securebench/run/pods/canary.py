@@ -147,8 +147,7 @@ def _probe_pod(
         ),
     )
     main["command"] = supervise_argv(POD_SUPERVISE, "probe", spec)
-    volume_list = (volumes.claim(plan.pods.claim), volumes.shared_memory(layout.PROBE))
-    return pod(plan, frame, Containers(main, volume_list))
+    return pod(plan, frame, Containers(main, (volumes.claim(plan.pods.claim),)))
 
 
 def _gateway_target(address: str) -> dict[str, object]:

@@ -105,7 +105,6 @@ def gateway_pod(plan: RunPlan, number: int, policy: GatewayPolicy) -> Manifest:
     volume_list = [
         volumes.claim(plan.pods.claim),
         volumes.empty_dir(volumes.TEMPORARY, sizes.GATEWAY_TEMPORARY_BYTES),
-        volumes.shared_memory(layout.GATEWAY),
         *_optional_volumes(egress, policy),
     ]
     return pod(plan, frame, Containers(_container(plan, egress, policy), volume_list))

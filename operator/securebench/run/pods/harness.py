@@ -22,16 +22,16 @@ from securebench.run.pods.parts.containers import (
     TaskContainer,
     courier,
     task_container,
-    temporary_mount,
 )
 from securebench.run.pods.parts.frame import Containers, Frame, Manifest, launch_frame, pod
 from securebench.run.pods.parts.volumes import (
     asset_mounts,
     asset_places,
-    courier_workspace_mount,
+    beside_mounts,
+    beside_volume,
     inside,
     lane_mount,
-    parent_folders,
+    tools_mount,
 )
 from securebench.run.pods.sidecar import (
     egress_sidecar,
@@ -71,7 +71,7 @@ def harness_pod(plan: RunPlan, task: TaskPlan, launch: LaunchKey, lanes: LaneSet
     return pod(
         plan,
         _frame(plan, task, launch),
-        Containers(_harness(plan, task, lanes), _volumes(plan, task), init),
+        Containers(_harness(plan, task, lanes), _volumes(plan, task, lanes), init),
     )
 
 
@@ -85,13 +85,14 @@ def _frame(plan: RunPlan, task: TaskPlan, launch: LaunchKey) -> Frame:
 
 def _courier(plan: RunPlan, task: TaskPlan, launch: LaunchKey, lanes: LaneSet) -> Manifest:
     places = asset_places(lanes)
-    folders = parent_folders(places)
+    beside = beside_mounts(places, layout.COURIER_WORKSPACE)
     own = layout.launch_folder(plan.identity.uid, launch)
     job = CourierJob(
         spec=seal_spec(plan, task, [FRAMEWORK_FOLDER, *places]),
-        folders=folders,
         mounts=(
-            courier_workspace_mount(folders),
+            # Mount points are made in it; without any it is only read.
+            volumes.mount(volumes.WORKSPACE, layout.COURIER_WORKSPACE, read_only=not beside),
+            *beside,
             volumes.mount(
                 volumes.RESULTS, layout.COURIER_CANDIDATE, sub_path=f"{own}/{layout.CANDIDATE_NAME}"
             ),
@@ -108,6 +109,7 @@ def _materialize(plan: RunPlan, task: TaskPlan) -> Manifest:
         name=layout.MATERIALIZE,
         image=task.image,
         resources=_resources(plan, task),
+        tools=tools_mount(plan.pods),
         mounts=(volumes.mount(volumes.WORKSPACE, layout.MATERIALIZED),),
         shared_memory=layout.HARNESS,
     )
@@ -120,12 +122,14 @@ def _harness(plan: RunPlan, task: TaskPlan, lanes: LaneSet) -> Manifest:
         name=layout.HARNESS,
         image=task.image,
         resources=_resources(plan, task),
+        tools=tools_mount(plan.pods),
         mounts=(
             volumes.mount(volumes.WORKSPACE, task.workspace),
+            *beside_mounts(asset_places(lanes), task.workspace),
             *asset_mounts(plan, task, lanes),
             *(lane_mount(plan, task, lane, path) for lane, path, _ in _lanes(plan, lanes)),
             volumes.mount(volumes.OUTPUT, layout.OUTPUT),
-            temporary_mount(),
+            volumes.mount(volumes.TEMPORARY, layout.TEMPORARY),
             *_own_mounts(plan, task),
         ),
         shared_memory=layout.HARNESS,
@@ -199,14 +203,14 @@ def _from_secret(secret: str, name: str) -> Manifest:
     return {"name": name, "valueFrom": {"secretKeyRef": reference}}
 
 
-def _volumes(plan: RunPlan, task: TaskPlan) -> list[Manifest]:
+def _volumes(plan: RunPlan, task: TaskPlan, lanes: LaneSet) -> list[Manifest]:
+    beside = beside_mounts(asset_places(lanes), task.workspace)
     return [
         volumes.claim(plan.pods.claim),
         volumes.empty_dir(volumes.WORKSPACE, sizes.workspace_bytes(plan.pods)),
         volumes.empty_dir(volumes.OUTPUT, _output_bytes(plan, task)),
         volumes.empty_dir(volumes.TEMPORARY, sizes.TEMPORARY_BYTES),
-        volumes.empty_dir(volumes.TOOLS, sizes.TOOLS_BYTES),
-        volumes.shared_memory(layout.COURIER),
+        *beside_volume(beside, plan.pods),
         volumes.shared_memory(layout.HARNESS),
         *_own_volumes(plan, task),
     ]
@@ -227,7 +231,6 @@ def _resources(plan: RunPlan, task: TaskPlan) -> Manifest:
         sizes.workspace_bytes(plan.pods)
         + _output_bytes(plan, task)
         + sizes.TEMPORARY_BYTES
-        + sizes.TOOLS_BYTES
         + sizes.MARGIN_BYTES
         + (sizes.AGENT_HOME_BYTES if plan.harness.agent is not None else 0)
         + (_checkout_bytes(plan) if _works_on_checkout(task) else 0)

@@ -89,7 +89,7 @@ def egress_volumes(plan: RunPlan) -> list[Manifest]:
         audience(plan.identity.uid),
         TOKEN_SECONDS,
     )
-    return [token, volumes.shared_memory(layout.EGRESS_PROXY)]
+    return [token]
 
 
 def host_aliases() -> list[Manifest]:

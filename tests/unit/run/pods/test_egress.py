@@ -187,7 +187,7 @@ def test_the_gateway_has_one_key_of_the_secret_and_no_token() -> None:
     assert secret["items"] == [{"key": "OPENAI_API_KEY", "path": "key"}]
     (main,) = pod["containers"]
     assert {one["mountPath"] for one in main["volumeMounts"] if not one.get("readOnly")} == {
-        *("/work/gateway", "/tmp", "/dev/shm")
+        *("/work/gateway", "/tmp")
     }
     assert "projected" not in json.dumps(pod)
 

@@ -59,12 +59,6 @@ def told(body: Any, name: str) -> Any:
     return json.loads(container(body, name)["command"][-1])
 
 
-def prepared(body: Any) -> Any:
-    hook = container(body, "courier")["lifecycle"]["postStart"]["exec"]["command"]
-    assert hook[:3] == ["/usr/local/bin/supervise", "prepare", "--spec"]
-    return json.loads(hook[3])
-
-
 def mounts(body: Any, name: str) -> dict[str, Any]:
     return {mount["mountPath"]: mount for mount in container(body, name)["volumeMounts"]}
 
@@ -94,6 +88,7 @@ class TestHarness:
             f"{TASK_FOLDER}/lanes/public",
             f"{TASK_FOLDER}/lanes/public/assets/0",
             f"{TASK_FOLDER}/lanes/public/assets/1",
+            *[f"tools/{'7' * 64}"] * 2,
         ]
 
     @pytest.mark.parametrize("kind", ["command", "nop", "oracle"])
@@ -191,14 +186,47 @@ class TestHarness:
         }
         assert len(harness(materialize_from="")["spec"]["initContainers"]) == 1
 
-    def test_courier_can_write_the_workspace_only_to_make_folders(self) -> None:
+    def test_courier_can_write_the_workspace_only_where_mount_points_are_made(self) -> None:
         assert mounts(harness(), "courier")["/work/workspace"]["readOnly"] is True
         assert "readOnly" not in mounts(harness(LANES_WITH_ASSETS), "courier")["/work/workspace"]
-        assert prepared(harness())["folders"] == [{"path": "/work/tmp/tmp", "mode": "1777"}]
-        assert prepared(harness(LANES_WITH_ASSETS))["folders"][1:] == [
-            {"path": "/work/workspace/data", "mode": "0777"},
-            {"path": "/work/workspace/data/raw", "mode": "0777"},
-        ]
+
+    @pytest.mark.parametrize(
+        ("name", "workspace"), [("harness", "/app"), ("courier", "/work/workspace")]
+    )
+    def test_folders_above_mounts_lie_side_by_side(self, name: str, workspace: str) -> None:
+        body = harness(LANES_WITH_ASSETS)
+        found = {p: m["subPath"] for p, m in mounts(body, name).items() if m["name"] == "beside"}
+
+        assert found == {f"{workspace}/data": "0", f"{workspace}/data/raw": "1"}
+        assert "beside" in [volume["name"] for volume in body["spec"]["volumes"]]
+        assert "beside" not in json.dumps(harness())
+
+    def test_every_task_container_has_a_shared_memory_of_its_own_and_no_other_has_any(self) -> None:
+        for body in golden().values():
+            spec = body["spec"]
+            every = [*spec.get("initContainers", ()), *spec.get("containers", ())]
+            found = {
+                one["name"]: mount["name"]
+                for one in every
+                for mount in one.get("volumeMounts", ())
+                if mount["mountPath"] == "/dev/shm"
+            }
+            supervised = {one["name"] for one in every if one["command"][0] == layout.SUPERVISE}
+            assert set(found) == supervised
+            alone = set(found) - {"materialize", "harness"}
+            assert len({found[name] for name in alone}) == len(alone)
+
+    def test_no_hook_runs_and_no_container_can_write_the_tools(self) -> None:
+        for body in golden().values():
+            assert "postStart" not in json.dumps(body)
+            for one in (
+                *body["spec"].get("initContainers", ()),
+                *body["spec"].get("containers", ()),
+            ):
+                for mount in one.get("volumeMounts", ()):
+                    above = mount["name"] == "results" and not mount["subPath"].startswith("runs/")
+                    tools = f"tools/{'7' * 64}"
+                    assert not above or (mount["subPath"], mount.get("readOnly")) == (tools, True)
 
     def test_read_only_assets_are_mounted_protected_and_left_out(self) -> None:
         body = harness(LANES_WITH_ASSETS)
@@ -254,6 +282,7 @@ class TestCheck:
                 f"{TASK_FOLDER}/attempts/2/launches/2/candidate",
                 True,
             ),
+            "/opt/securebench/tools": (f"tools/{'7' * 64}", True),
         }
 
     def test_hidden_lane_is_not_there(self) -> None:
@@ -295,10 +324,11 @@ class TestCheck:
         assert spec["phases"][0]["name"] == "checker"
 
     def test_parents_of_mounts_are_open(self) -> None:
-        folders = prepared(verifier(LANES_WITH_ASSETS))["folders"]
+        body = verifier(LANES_WITH_ASSETS)
+        found = {p: m["subPath"] for p, m in mounts(body, "check").items() if m["name"] == "beside"}
 
-        assert {"path": "/work/workspace/securebench", "mode": "0777"} in folders
-        assert "/home" not in json.dumps(folders)
+        assert found == {"/app/data": "0", "/app/data/raw": "1", "/app/securebench": "2"}
+        assert "/work/workspace" not in mounts(body, "courier")
 
     def test_only_an_allowed_capability_is_added(self) -> None:
         assert container(verifier(), "check")["securityContext"]["capabilities"] == {
@@ -363,7 +393,7 @@ class TestTextVerifier:
             "/work/candidate": "attempts/1/launches/1/candidate",
             "/work/hidden": "lanes/hidden",
         }
-        assert len(mounts(self.body(), "verifier")) == len(found) + 1
+        assert len(mounts(self.body(), "verifier")) == len(found)
 
 
 @pytest.mark.parametrize(

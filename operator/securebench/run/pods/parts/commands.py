@@ -14,7 +14,7 @@ from securebench.run import layout
 from securebench.run.pods.parts.sizes import tail_bytes
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     from securebench.run.plan.model import RunPlan, TaskPlan
 
@@ -36,7 +36,7 @@ def supervise_argv(program: str, verb: str, spec: Mapping[str, object]) -> list[
 
     Args:
         program: Where it lies in the container.
-        verb: ``prepare``, ``copy``, ``run``, ``courier``, ``egress-proxy`` or ``probe``.
+        verb: ``copy``, ``run``, ``courier``, ``egress-proxy`` or ``probe``.
         spec: What to do, without ``version``.
     """
     return [program, verb, "--spec", encode(spec)]
@@ -120,6 +120,7 @@ def base_spec(plan: RunPlan, head: int) -> dict[str, object]:
             "head_bytes": head,
             "tail_bytes": tail_bytes(plan.limits),
         },
+        "temporary": layout.TEMPORARY,
         "probes": list(plan.pods.probes),
         "probe_timeout_seconds": PROBE_TIMEOUT_SECONDS,
         "max_processes": plan.pods.max_processes,
@@ -157,9 +158,16 @@ def seal_spec(plan: RunPlan, task: TaskPlan, exclude: list[str]) -> dict[str, ob
     }
 
 
-def collect_spec(plan: RunPlan) -> dict[str, object]:
-    """Return the courier's job in a verifier Pod."""
-    return {"mode": "collect", "limits": limits_spec(plan)}
+def collect_spec(plan: RunPlan, folders: Sequence[str] = ()) -> dict[str, object]:
+    """Return the courier's job in a verifier Pod.
+
+    Args:
+        plan: The run.
+        folders: Relative to ``layout.COURIER_ROOT``; made at once, in this order, for containers
+            that wait for the last one.
+    """
+    made = {"folders": list(folders)} if folders else {}
+    return {"mode": "collect", "limits": limits_spec(plan), **made}
 
 
 def limits_spec(plan: RunPlan) -> dict[str, int]:

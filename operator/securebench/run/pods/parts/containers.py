@@ -26,38 +26,23 @@ class CourierJob:
 
     Attributes:
         spec: Its specification, ``seal`` or ``collect``.
-        folders: Folders that it makes before anything else starts, each with ``path`` and
-            ``mode``, besides the one for /tmp.
         mounts: Sub-paths of the results volume and the workspace, where it needs it.
-        copies: Folders of our image that it puts into the tools volume, with ``from`` and ``to``.
     """
 
     spec: Mapping[str, object]
-    folders: Sequence[Mapping[str, str]]
     mounts: Sequence[Manifest]
-    copies: Sequence[Mapping[str, str]] = ()
 
 
 def courier(policy: PodPolicy, job: CourierJob) -> Manifest:
-    """Return the native sidecar that lays out folders first and keeps the results last."""
+    """Return the native sidecar that is there first and keeps the results last."""
     mounts = (
         volumes.mount(volumes.OUTPUT, layout.COURIER_OUTPUT, read_only=True),
-        volumes.mount(volumes.TOOLS, layout.COURIER_TOOLS),
-        volumes.mount(volumes.TEMPORARY, layout.COURIER_TEMPORARY),
         *job.mounts,
     )
     resources = sizes.fixed_resources(sizes.COURIER_REQUESTS, sizes.COURIER_LIMITS)
-    sticky = {"path": f"{layout.COURIER_TEMPORARY}/{layout.STICKY}", "mode": "1777"}
-    folders = [sticky, *map(dict, job.folders)]
-    prepare: dict[str, object] = {"tools": layout.COURIER_TOOLS, "folders": folders}
-    if job.copies:
-        prepare["copies"] = list(map(dict, job.copies))
     container = trusted_container(policy, layout.COURIER, resources, mounts)
     container["restartPolicy"] = "Always"
     container["command"] = supervise_argv(POD_SUPERVISE, "courier", job.spec)
-    container["lifecycle"] = {
-        "postStart": {"exec": {"command": supervise_argv(POD_SUPERVISE, "prepare", prepare)}}
-    }
     return container
 
 
@@ -70,14 +55,14 @@ def trusted_container(
         policy: Image and how it is pulled.
         name: Unique in the Pod.
         resources: Requests and limits.
-        mounts: Besides its own /dev/shm.
+        mounts: All of them; the Pod's /dev/shm is left to containers like this one.
     """
     return {
         "name": name,
         "image": policy.image,
         "imagePullPolicy": policy.image_pull_policy,
         "resources": resources,
-        "volumeMounts": [*mounts, volumes.shared_memory_mount(name)],
+        "volumeMounts": list(mounts),
         "securityContext": trusted(),
         **TERMINATION,
     }
@@ -91,6 +76,7 @@ class TaskContainer:
         name: ``harness``, ``materialize`` or ``check``.
         image: Task image.
         resources: Requests and limits.
+        tools: Mount of our programs.
         mounts: Besides tools and /dev/shm.
         shared_memory: Whose /dev/shm it gets.
         read_only_root: Whether only mounts can be written.
@@ -101,6 +87,7 @@ class TaskContainer:
     name: str
     image: str
     resources: Manifest
+    tools: Manifest
     mounts: Sequence[Manifest]
     shared_memory: str
     read_only_root: bool = True
@@ -123,7 +110,7 @@ def task_container(container: TaskContainer, verb: str, spec: Mapping[str, objec
         "resources": container.resources,
         "volumeMounts": [
             *container.mounts,
-            volumes.mount(volumes.TOOLS, layout.TOOLS, read_only=True),
+            container.tools,
             volumes.shared_memory_mount(container.shared_memory),
         ],
         "securityContext": untrusted(
@@ -133,8 +120,3 @@ def task_container(container: TaskContainer, verb: str, spec: Mapping[str, objec
         ),
         **TERMINATION,
     }
-
-
-def temporary_mount() -> Manifest:
-    """Return the mount of the sticky folder at /tmp."""
-    return volumes.mount(volumes.TEMPORARY, layout.TEMPORARY, sub_path=layout.STICKY)

@@ -48,9 +48,6 @@ GATEWAY_TEMPORARY_BYTES = 16 * MIB
 STORAGE_REQUEST = "64Mi"
 """Reserved disk of a task container; its limit says what it may use."""
 
-TOOLS_BYTES = 64 * MIB
-"""One static binary, with room for growth."""
-
 TEMPORARY_BYTES = 1024 * MIB
 HOME_BYTES = 256 * MIB
 AGENT_HOME_BYTES = 512 * MIB

@@ -9,20 +9,20 @@ from typing import TYPE_CHECKING
 
 from securebench.run import layout
 from securebench.run.plan.model import LaunchKey, Role
-from securebench.run.pods.parts.sizes import SHARED_MEMORY_BYTES, mebibytes
+from securebench.run.pods.parts.sizes import SHARED_MEMORY_BYTES, mebibytes, workspace_bytes
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from securebench.benchmark.pack.lane_plan import LaneSet
-    from securebench.run.plan.model import RunPlan, TaskPlan
+    from securebench.run.plan.model import PodPolicy, RunPlan, TaskPlan
     from securebench.run.pods.parts.frame import Manifest
     from securebench.run.state.attempts import SealedCandidate
 
 RESULTS = "results"
 WORKSPACE = "workspace"
 OUTPUT = "output"
-TOOLS = "tools"
+BESIDE = "beside"
 TEMPORARY = "temporary"
 HOME = "home"
 EGRESS_TOKEN = "egress-token"  # noqa: S105 - a volume's name
@@ -71,7 +71,7 @@ def config_map_key(name: str, config_map: str, key: str) -> dict[str, object]:
 
 
 def shared_memory(container: str) -> dict[str, object]:
-    """Return the memory of a container's own /dev/shm."""
+    """Return the memory of a task container's own /dev/shm, which no other container reaches."""
     return {
         "name": f"shm-{container}",
         "emptyDir": {"medium": "Memory", "sizeLimit": mebibytes(SHARED_MEMORY_BYTES)},
@@ -79,7 +79,7 @@ def shared_memory(container: str) -> dict[str, object]:
 
 
 def shared_memory_mount(container: str) -> dict[str, object]:
-    """Return the mount of a container's own /dev/shm."""
+    """Return the mount of a task container's own /dev/shm."""
     return mount(f"shm-{container}", layout.SHARED_MEMORY)
 
 
@@ -102,8 +102,9 @@ def mount(
     return result
 
 
-OPEN_MODE = "0777"
-"""Of folders that the courier makes for the task image's user, whoever that is."""
+def tools_mount(policy: PodPolicy) -> dict[str, object]:
+    """Return the read-only mount of the programs of task containers."""
+    return mount(RESULTS, layout.TOOLS, sub_path=policy.tools, read_only=True)
 
 
 def lane_mount(plan: RunPlan, task: TaskPlan, lane: str, path: str) -> Manifest:
@@ -131,28 +132,31 @@ def asset_places(lanes: LaneSet) -> list[str]:
     return [asset.mount for asset in lanes.asset_mounts]
 
 
-def parent_folders(places: Iterable[str]) -> list[dict[str, str]]:
-    """Return the courier's folders above mount points in the workspace, outermost first.
+def beside_mounts(places: Iterable[str], workspace: str) -> list[Manifest]:
+    """Return the folders above mount points in the workspace, outermost first.
 
     Left to the container runtime they would belong to root, and the task could not write beside
-    the mounts.
+    the mounts. The kubelet makes a missing sub-path with the mode of its volume, 0777, but only its
+    last component: so each folder is one of a volume of their own, side by side. Nobody mounts that
+    volume as a whole, so nobody can exchange them.
 
     Args:
         places: Mount points relative to the workspace.
+        workspace: Where the container has the workspace.
     """
     parents: dict[str, None] = {}
     for place in places:
         parts = place.split("/")[:-1]
         parents |= dict.fromkeys("/".join(parts[: end + 1]) for end in range(len(parts)))
     return [
-        {"path": f"{layout.COURIER_WORKSPACE}/{parent}", "mode": OPEN_MODE}
-        for parent in sorted(parents)
+        mount(BESIDE, f"{workspace.rstrip('/')}/{parent}", sub_path=str(number))
+        for number, parent in enumerate(sorted(parents))
     ]
 
 
-def courier_workspace_mount(folders: Sequence[object]) -> Manifest:
-    """Return the courier's mount of the workspace, writable only to make folders in it."""
-    return mount(WORKSPACE, layout.COURIER_WORKSPACE, read_only=not folders)
+def beside_volume(mounts: Sequence[object], policy: PodPolicy) -> list[Manifest]:
+    """Return the volume of these folders; whoever writes there takes it for the workspace."""
+    return [empty_dir(BESIDE, workspace_bytes(policy))] if mounts else []
 
 
 def inside(task: TaskPlan, place: str) -> str:

@@ -15,18 +15,18 @@ from securebench.run.pods.parts.containers import (
     TaskContainer,
     courier,
     task_container,
-    temporary_mount,
 )
 from securebench.run.pods.parts.frame import Containers, Manifest
 from securebench.run.pods.parts.volumes import (
     asset_mounts,
     asset_places,
+    beside_mounts,
+    beside_volume,
     candidate_mount,
     candidate_spec,
-    courier_workspace_mount,
     inside,
     lane_mount,
-    parent_folders,
+    tools_mount,
 )
 from securebench.run.pods.verify.checkers import checker_phases, checker_prechecks
 
@@ -34,9 +34,6 @@ if TYPE_CHECKING:
     from securebench.benchmark.pack.lane_plan import LaneSet
     from securebench.run.plan.model import CheckPlan, LaunchKey, RunPlan, TaskPlan
     from securebench.run.state.attempts import SealedCandidate
-
-
-BUNDLE = {"from": layout.PYTEST_SOURCE, "to": layout.COURIER_PYTEST}
 
 
 def check_containers(
@@ -61,6 +58,7 @@ def check_containers(
         name=layout.CHECK,
         image=task.image,
         resources=_resources(plan),
+        tools=tools_mount(plan.pods),
         mounts=_mounts(plan, task, launch, lanes, candidate),
         shared_memory=layout.CHECK,
         read_only_root=False,
@@ -69,28 +67,23 @@ def check_containers(
     spec = _run_spec(plan, task, check, lanes, candidate)
     return Containers(
         main=task_container(container, "run", spec),
-        volumes=_volumes(plan),
-        init=[_courier(plan, check, launch, lanes)],
+        volumes=_volumes(plan, task, lanes),
+        init=[_courier(plan, launch)],
     )
 
 
-def _courier(plan: RunPlan, check: CheckPlan, launch: LaunchKey, lanes: LaneSet) -> Manifest:
-    folders = parent_folders([EVALUATION_ROOT, *asset_places(lanes)])
+def _courier(plan: RunPlan, launch: LaunchKey) -> Manifest:
     own = layout.launch_folder(plan.identity.uid, launch)
-    job = CourierJob(
-        spec=collect_spec(plan),
-        folders=folders,
-        mounts=(
-            courier_workspace_mount(folders),
-            volumes.mount(
-                volumes.RESULTS,
-                layout.COURIER_VERIFICATION,
-                sub_path=f"{own}/{layout.VERIFICATION_NAME}",
-            ),
-        ),
-        copies=[BUNDLE] if check.is_pytest else [],
+    verification = volumes.mount(
+        volumes.RESULTS,
+        layout.COURIER_VERIFICATION,
+        sub_path=f"{own}/{layout.VERIFICATION_NAME}",
     )
-    return courier(plan.pods, job)
+    return courier(plan.pods, CourierJob(collect_spec(plan), [verification]))
+
+
+def _beside(task: TaskPlan, lanes: LaneSet) -> list[Manifest]:
+    return beside_mounts([EVALUATION_ROOT, *asset_places(lanes)], task.workspace)
 
 
 def _mounts(
@@ -101,6 +94,7 @@ def _mounts(
         evaluation_inputs.append(layout.EVALUATOR)
     return [
         volumes.mount(volumes.WORKSPACE, task.workspace),
+        *_beside(task, lanes),
         *asset_mounts(plan, task, lanes),
         *(
             lane_mount(plan, task, layout.LANE_EVALUATION_INPUTS, place)
@@ -110,7 +104,7 @@ def _mounts(
         candidate_mount(plan, launch, candidate, layout.CANDIDATE),
         volumes.mount(volumes.OUTPUT, layout.OUTPUT),
         volumes.mount(volumes.HOME, layout.HOME),
-        temporary_mount(),
+        volumes.mount(volumes.TEMPORARY, layout.TEMPORARY),
     ]
 
 
@@ -143,15 +137,14 @@ def _run_spec(
     }
 
 
-def _volumes(plan: RunPlan) -> list[Manifest]:
+def _volumes(plan: RunPlan, task: TaskPlan, lanes: LaneSet) -> list[Manifest]:
     return [
         volumes.claim(plan.pods.claim),
         volumes.empty_dir(volumes.WORKSPACE, sizes.workspace_bytes(plan.pods)),
         volumes.empty_dir(volumes.OUTPUT, _output_bytes(plan)),
         volumes.empty_dir(volumes.TEMPORARY, sizes.TEMPORARY_BYTES),
-        volumes.empty_dir(volumes.TOOLS, sizes.TOOLS_BYTES),
+        *beside_volume(_beside(task, lanes), plan.pods),
         volumes.empty_dir(volumes.HOME, sizes.HOME_BYTES),
-        volumes.shared_memory(layout.COURIER),
         volumes.shared_memory(layout.CHECK),
     ]
 
@@ -161,7 +154,6 @@ def _resources(plan: RunPlan) -> Manifest:
         sizes.workspace_bytes(plan.pods)
         + _output_bytes(plan)
         + sizes.TEMPORARY_BYTES
-        + sizes.TOOLS_BYTES
         + sizes.HOME_BYTES
         + sizes.ROOT_BYTES
         + sizes.MARGIN_BYTES

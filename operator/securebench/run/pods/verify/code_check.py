@@ -27,7 +27,7 @@ from securebench.run.pods.parts.commands import (
 )
 from securebench.run.pods.parts.containers import CourierJob, TaskContainer, courier, task_container
 from securebench.run.pods.parts.frame import Containers, Manifest
-from securebench.run.pods.parts.volumes import candidate_mount, lane_mount
+from securebench.run.pods.parts.volumes import candidate_mount, lane_mount, tools_mount
 from securebench.run.pods.verify.prechecks import inline_compiler
 
 if TYPE_CHECKING:
@@ -43,8 +43,7 @@ CONNECT_SECONDS = 60.0
 """From the start of the verifier's container until the worker, started before it, answers."""
 
 RUNTIME = "securebench_code"
-RUNTIME_SOURCE = "/opt/securebench/securebench/grading/code"
-"""In our Pod image."""
+"""Among the tools: the package ``securebench.grading.code``."""
 
 BOOT = (
     f"import sys; sys.path.insert(0, {layout.TOOLS!r}); from {RUNTIME}.entry import start; start()"
@@ -56,11 +55,11 @@ SOCKET_BYTES = 1024 * 1024
 SOCKET_VOLUME = "socket"
 SOCKET_FOLDER = "/opt/securebench/socket"
 SOCKET = f"{SOCKET_FOLDER}/worker"
-FIRST_START = f"{SOCKET_FOLDER}/first"
-SERVED = f"{SOCKET_FOLDER}/tests"
-"""Made by the courier, so no process of the task image can make them again: the candidate's
-container takes the first away when it starts, the tests' one holds a lock on the second."""
-COURIER_SOCKET = "/work/socket"
+MARKS = ("first", "tests")
+FIRST_START, SERVED = (f"{SOCKET_FOLDER}/{name}" for name in MARKS)
+"""Made by the courier, in this order, so no process of the task image can make them again: the
+candidate's container takes the first away when it starts, the tests' one holds a lock on the
+second. Both wait until the second is there."""
 QUEUES = "/dev/mqueue"
 """Where runtimes show the Pod's message queues, as files that anybody may make."""
 TEST_FILE = f"{layout.REPOSITORY_INPUTS}/tests.json"
@@ -173,19 +172,11 @@ def _courier(job: _CodeJob) -> Manifest:
         layout.COURIER_VERIFICATION,
         sub_path=f"{own}/{layout.VERIFICATION_NAME}",
     )
-    mounts = [verification]
-    folders = []
-    for place in job.places:
-        path = f"/work/{place.temporary}"
-        mounts.append(volumes.mount(place.temporary, path))
-        folders.append({"path": f"{path}/{layout.STICKY}", "mode": "1777"})
-    if not job.code.is_shared:
-        mounts.append(volumes.mount(SOCKET_VOLUME, COURIER_SOCKET))
-        for name in (FIRST_START, SERVED):
-            made = name.replace(SOCKET_FOLDER, COURIER_SOCKET)
-            folders.append({"path": made, "mode": "0755"})
-    copies = [{"from": RUNTIME_SOURCE, "to": f"{layout.COURIER_TOOLS}/{RUNTIME}"}]
-    return courier(job.plan.pods, CourierJob(collect_spec(job.plan), folders, mounts, copies))
+    if job.code.is_shared:
+        return courier(job.plan.pods, CourierJob(collect_spec(job.plan), [verification]))
+    marks = [f"{SOCKET_VOLUME}/{name}" for name in MARKS]
+    mounts = [verification, volumes.mount(SOCKET_VOLUME, f"{layout.COURIER_ROOT}/{SOCKET_VOLUME}")]
+    return courier(job.plan.pods, CourierJob(collect_spec(job.plan, marks), mounts))
 
 
 def _container(job: _CodeJob, place: _CodePlace) -> Manifest:
@@ -194,11 +185,12 @@ def _container(job: _CodeJob, place: _CodePlace) -> Manifest:
         name=place.name,
         image=job.task.image,
         resources=sizes.task_resources(job.plan.pods, _storage(job)),
+        tools=tools_mount(job.plan.pods),
         mounts=(
             *own,
             volumes.mount(place.workspace, job.task.workspace),
             volumes.mount(place.home, layout.HOME),
-            volumes.mount(place.temporary, layout.TEMPORARY, sub_path=layout.STICKY),
+            volumes.mount(place.temporary, layout.TEMPORARY),
         ),
         shared_memory=place.name,
         capabilities=SUPERVISE_CAPABILITIES if job.code.is_shared else (),
@@ -227,7 +219,7 @@ def _test_spec(job: _CodeJob) -> dict[str, object]:
     return {
         **base_spec(job.plan, job.plan.limits.stream_bytes),
         **_run_spec(_shared_phases(job) if job.code.is_shared else _test_phases(job)),
-        **({} if job.code.is_shared else {"holds": SERVED}),
+        **({} if job.code.is_shared else {"holds": SERVED, "temporary": ""}),
         "verdict": True,
         "prechecks": [phase_spec(inline_compiler(TEST_FILE, job.task.workspace, user))],
         "lanes": [
@@ -274,6 +266,7 @@ def _worker_spec(job: _CodeJob) -> dict[str, object]:
         "linger": True,
         "once": FIRST_START,
         "serves": SERVED,
+        "temporary": "",
         "lanes": [],
         "streams": none,
         "open_modes": [],
@@ -302,9 +295,6 @@ def _volumes(job: _CodeJob) -> list[Manifest]:
     result = [
         volumes.claim(job.plan.pods.claim),
         volumes.empty_dir(volumes.OUTPUT, _output_bytes(job)),
-        volumes.empty_dir(volumes.TOOLS, sizes.TOOLS_BYTES),
-        volumes.empty_dir(volumes.TEMPORARY, sizes.TEMPORARY_BYTES),
-        volumes.shared_memory(layout.COURIER),
     ]
     if not job.code.is_shared:
         result.append(volumes.empty_dir(SOCKET_VOLUME, SOCKET_BYTES))
@@ -321,7 +311,7 @@ def _volumes(job: _CodeJob) -> list[Manifest]:
 def _storage(job: _CodeJob) -> int:
     """Return what one of the two containers' limits adds to the Pod's."""
     own = sizes.workspace_bytes(job.plan.pods) + sizes.TEMPORARY_BYTES + sizes.HOME_BYTES
-    shared = _output_bytes(job) + sizes.TOOLS_BYTES + sizes.TEMPORARY_BYTES + sizes.MARGIN_BYTES
+    shared = _output_bytes(job) + sizes.MARGIN_BYTES
     return own + shared
 
 

@@ -19,6 +19,7 @@ from securebench.run.pods.parts.frame import Containers, Manifest
 from securebench.run.pods.parts.volumes import (
     candidate_mount,
     lane_mount,
+    tools_mount,
 )
 from securebench.run.pods.verify.counting import counted
 from securebench.run.pods.verify.prechecks import command_prechecks, is_of_candidate, test_compiler
@@ -111,13 +112,14 @@ def _container(job: _Job, place: _Place) -> Manifest:
         name=place.name,
         image=job.task.image,
         resources=sizes.task_resources(job.plan.pods, _storage(job)),
+        tools=tools_mount(job.plan.pods),
         mounts=(
             volumes.mount(volumes.WORKSPACE, layout.SCRATCH),
             candidate_mount(job.plan, job.launch, job.candidate, layout.CANDIDATE),
             lane_mount(job.plan, job.task, layout.LANE_EVALUATION_INPUTS, layout.REPOSITORY_INPUTS),
             volumes.mount(volumes.OUTPUT, layout.OUTPUT),
             volumes.mount(place.home, layout.HOME),
-            volumes.mount(place.temporary, layout.TEMPORARY, sub_path=layout.STICKY),
+            volumes.mount(place.temporary, layout.TEMPORARY),
         ),
         shared_memory=place.name,
         read_only_root=False,
@@ -170,13 +172,7 @@ def _courier(job: _Job) -> Manifest:
         layout.COURIER_VERIFICATION,
         sub_path=f"{own}/{layout.VERIFICATION_NAME}",
     )
-    mounts = [verification]
-    folders = []
-    if job.patch.has_control:
-        mounts.append(volumes.mount(CONTROL_TEMPORARY, layout.COURIER_CONTROL_TEMPORARY))
-        sticky = f"{layout.COURIER_CONTROL_TEMPORARY}/{layout.STICKY}"
-        folders.append({"path": sticky, "mode": "1777"})
-    return courier(job.plan.pods, CourierJob(collect_spec(job.plan), folders, mounts))
+    return courier(job.plan.pods, CourierJob(collect_spec(job.plan), [verification]))
 
 
 def _volumes(job: _Job) -> list[Manifest]:
@@ -187,9 +183,7 @@ def _volumes(job: _Job) -> list[Manifest]:
         volumes.claim(job.plan.pods.claim),
         volumes.empty_dir(volumes.WORKSPACE, sizes.workspace_bytes(job.plan.pods)),
         volumes.empty_dir(volumes.OUTPUT, _output_bytes(job)),
-        volumes.empty_dir(volumes.TOOLS, sizes.TOOLS_BYTES),
         *(volumes.empty_dir(name, size_bytes) for name, size_bytes in own),
-        volumes.shared_memory(layout.COURIER),
         *(volumes.shared_memory(place.name) for place in job.places),
     ]
 
@@ -199,7 +193,6 @@ def _storage(job: _Job) -> int:
     return (
         sizes.workspace_bytes(job.plan.pods)
         + _output_bytes(job)
-        + sizes.TOOLS_BYTES
         + len(job.places) * own
         + sizes.MARGIN_BYTES
     )

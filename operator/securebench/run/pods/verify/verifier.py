@@ -89,6 +89,4 @@ def _text_containers(
         ),
     )
     main["command"] = module_argv("grading.verify_text", spec)
-    return Containers(
-        main, (volumes.claim(plan.pods.claim), volumes.shared_memory(layout.VERIFIER))
-    )
+    return Containers(main, (volumes.claim(plan.pods.claim),))

@@ -88,7 +88,7 @@ def test_the_results_volume_is_never_mounted_as_a_whole(body: Any) -> None:
     for container in containers(body):
         for mount in container["volumeMounts"]:
             if mount["name"] == "results":
-                assert mount["subPath"].startswith(f"runs/{RUN_UID}/")
+                assert mount["subPath"].startswith((f"runs/{RUN_UID}/", "tools/"))
 
 
 @pytest.mark.parametrize("body", PODS.values(), ids=PODS)

@@ -1,4 +1,3 @@
-import json
 import subprocess
 import sys
 from dataclasses import replace
@@ -69,16 +68,6 @@ def test_the_packs_tests_are_looked_at_before_the_candidate_is_there():
     assert tests.command[6:] == ("run", *words)
     assert look.env == tests.env
     assert task().check.is_pytest
-
-
-@pytest.mark.parametrize(("kind", "want"), [("pytest", True), ("script", False)])
-def test_the_courier_brings_a_pytest_where_tests_may_need_one(kind, want):
-    one = task(kind)
-    key = LaunchKey(one.index, 1, Role.VERIFIER, 1)
-    pod = verifier_pod(run_plan(one), one, key, LANES, candidate("workspace.tar"))
-    hook = pod["spec"]["initContainers"][0]["lifecycle"]["postStart"]["exec"]["command"]
-    copies = json.loads(hook[-1]).get("copies", [])
-    assert copies == ([{"from": "/opt/pytest", "to": "/work/tools/pytest"}] if want else [])
 
 
 def test_the_checkers_files_are_mounted_read_only_at_both_places():
