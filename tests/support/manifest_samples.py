@@ -320,7 +320,7 @@ def golden() -> dict[str, dict[str, object]]:
         "text_verifier": verifier_pod(
             plan, text, LaunchKey(0, 1, Role.VERIFIER, 2), LANES, candidate()
         ),
-        "text_batch": text_pod(plan, batch_members()),
+        "text_batch": text_pod(plan, batch_members()[0].launch, batch_members()),
         "terminal_harness": harness_pod(
             closed, terminal, LaunchKey(7, 2, Role.HARNESS, 2), LANES_WITH_ASSETS
         ),

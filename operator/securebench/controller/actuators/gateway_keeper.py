@@ -8,13 +8,15 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from dataclasses import replace
+from functools import partial
 
 from securebench.cluster.port import Forbidden, ObjectKind, Raw
 from securebench.controller.actuators.gateway_rules import gateway_rules
 from securebench.controller.actuators.informers import PodInformer, ServiceInformer
-from securebench.controller.actuators.launches import Launcher, create_or_find
+from securebench.controller.actuators.object_creator import create_or_find
+from securebench.controller.actuators.object_writers import ObjectWriters
 from securebench.controller.runtime.context import Context
 from securebench.controller.runtime.wake import Wake
 from securebench.controller.volume.store import RunStore
@@ -50,7 +52,7 @@ class GatewayKeeper:
         context: Shared parts of the operator: client, settings, clock.
         plan: The run; it has an egress plan.
         store: Its folder.
-        launcher: Creates and deletes its Pods.
+        writers: Create and delete its Pods.
         informer: Shows its Pods.
     """
 
@@ -59,7 +61,7 @@ class GatewayKeeper:
         context: Context,
         plan: RunPlan,
         store: RunStore,
-        launcher: Launcher,
+        writers: ObjectWriters,
         informer: PodInformer,
     ) -> None:
         self._cluster = context.cluster
@@ -70,7 +72,7 @@ class GatewayKeeper:
         self._uid = plan.identity.uid
         self._name = gateway_name(self._uid)
         self._store = store
-        self._launcher = launcher
+        self._writers = writers
         self._pods = informer
         self._services = ServiceInformer(
             context.cluster,
@@ -80,11 +82,15 @@ class GatewayKeeper:
             informer.changed,
         )
         self._known = GatewayMemory()
+        self._outcomes: list[Callable[[GatewayMemory], GatewayMemory]] = []
         self._keys = b""
 
     @property
     def known(self) -> GatewayMemory:
-        """What is remembered of it."""
+        """What is remembered of it, with the outcome of every request that has ended."""
+        for outcome in self._outcomes:
+            self._known = outcome(self._known)
+        self._outcomes.clear()
         return self._known
 
     @property
@@ -115,35 +121,15 @@ class GatewayKeeper:
         async with self._services.following():
             yield
 
-    async def carry_out(self, step: GatewayStep) -> None:
-        """Make what is missing, replace what ended, take away what was replaced.
-
-        Raises:
-            OSError: The volume did not do what was asked.
-        """
+    def carry_out(self, step: GatewayStep) -> None:
+        """Begin to make what is missing, to replace what ended, to take away what was replaced."""
         self._known = step.memory
-        try:
-            await self._do(step)
-            if step.start or step.needs_service:
-                self._launcher.accept(self._name)
-        except Forbidden as error:
-            self._wait_for_rights(error)
-        except TransientClusterError as error:
-            self._launcher.accept(self._name)
-            self._known = held_up(self._known, error.reason, self._clock.now())
-        except PermanentClusterError as error:
-            self._known = refused(self._known, error.reason)
-        if self._known != step.memory:
-            # What was learnt meanwhile says when to look again, and what the status says.
-            self._pods.changed()
-
-    def _wait_for_rights(self, error: Forbidden) -> None:
-        found = self._launcher.refuse(self._name, f"gateway {self._name}", error)
-        if found.again_at is None:
-            self._known = refused(self._known, found.message)
-        else:
-            now = self._clock.now()
-            self._known = held_up(self._known, found.message, now, found.again_at)
+        for view in step.delete:
+            self._writers.deleter.delete(Deletion(view.name, view.uid, at_once=True))
+        must_start = step.start and self._writers.creator.may_create(self._pod_name(step.start))
+        has_work = must_start or step.needs_service or step.needs_keys
+        if has_work and not self._writers.tasks.has(self._name):
+            self._writers.tasks.start(self._name, self._work(step))
 
     async def close(self, wake: Wake) -> None:
         """Delete Pods and Service; the policies go with the run.
@@ -174,7 +160,7 @@ class GatewayKeeper:
             pods=self._views(),
             vanished=set(filter(None, map(self._number, self._pods.vanished))),
             service=self._services.objects.get(self._name),
-            held=self._launcher.state.held,
+            held=self._writers.retries.blocked,
             start_seconds=self._start_seconds,
         )
 
@@ -190,21 +176,46 @@ class GatewayKeeper:
         number = name.removeprefix(f"{self._name}-")
         return int(number) if number != name and number.isdecimal() else 0
 
-    async def _do(self, step: GatewayStep) -> None:
-        for view in step.delete:
-            self._launcher.delete(Deletion(view.name, view.uid, at_once=True))
-        if step.start:
-            await self._start(step.start)
-        if step.needs_service:
-            await self._make_service()
-        if step.needs_keys:
-            await self._refresh_keys()
+    def _pod_name(self, number: int) -> str:
+        return gateway_pod_name(self._uid, number)
+
+    async def _work(self, step: GatewayStep) -> None:
+        """Ask for everything that a step needs; what comes of it counts at the next look.
+
+        Raises:
+            OSError: The volume did not do what was asked.
+        """
+        retries = self._writers.retries
+        try:
+            if step.start:
+                await self._start(step.start)
+            if step.needs_service:
+                await self._make_service()
+            if step.needs_keys:
+                await self._refresh_keys()
+            if step.start or step.needs_service:
+                retries.accept(self._name)
+        except Forbidden as error:
+            self._wait_for_rights(error)
+        except TransientClusterError as error:
+            retries.accept(self._name)
+            self._hold_up(error.reason)
+        except PermanentClusterError as error:
+            self._outcomes.append(partial(refused, refusal=error.reason))
+
+    def _wait_for_rights(self, error: Forbidden) -> None:
+        found = self._writers.retries.refuse(self._name, f"gateway {self._name}", error)
+        if found.again_at is None:
+            self._outcomes.append(partial(refused, refusal=found.message))
+        else:
+            self._hold_up(found.message, found.again_at)
+
+    def _hold_up(self, trouble: str, again_at: float | None = None) -> None:
+        now = self._clock.now()
+        self._outcomes.append(partial(held_up, trouble=trouble, now=now, again_at=again_at))
 
     async def _start(self, number: int) -> None:
         """Make everything that has to be there before a Pod, then the Pod."""
-        name = gateway_pod_name(self._uid, number)
-        if not self._launcher.may_create(name):
-            return
         await self._make_service()
         if not self.address:
             raise TransientClusterError("the gateway's Service has no address yet")
@@ -217,9 +228,8 @@ class GatewayKeeper:
         async def manifest() -> Raw:
             return gateway_pod(self._plan, number, self._rules)
 
-        trouble = self._known.trouble or "the gateway Pod is being created"
-        self._known = replace(self._known, trouble=trouble)
-        self._launcher.create_named(name, manifest, self._pods.saw)
+        self._outcomes.append(_creating)
+        self._writers.creator.create_pod(self._pod_name(number), manifest, self._pods.saw)
 
     async def _make_service(self) -> None:
         if self._name not in self._services.objects:
@@ -244,9 +254,17 @@ class GatewayKeeper:
 
     def _look_at_keys(self, seconds: float) -> None:
         """Look at the signing keys again in so many seconds."""
-        self._known = replace(self._known, keys_at=self._clock.now() + seconds)
+        self._outcomes.append(partial(_keys_known, next_at=self._clock.now() + seconds))
 
     def _write(self, name: str, content: bytes) -> None:
         folder = self._store.gateway_folder
         make_folder(folder / LAUNCHES)
         replace_file(folder / name, content)
+
+
+def _creating(known: GatewayMemory) -> GatewayMemory:
+    return replace(known, trouble=known.trouble or "the gateway Pod is being created")
+
+
+def _keys_known(known: GatewayMemory, next_at: float) -> GatewayMemory:
+    return replace(known, keys_at=next_at)

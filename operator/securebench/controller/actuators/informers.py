@@ -5,18 +5,27 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import random
 from collections.abc import AsyncIterator, Callable, Mapping
 from typing import ClassVar, Generic, Protocol, TypeVar
 
 from securebench.cluster.port import Cluster, ObjectKind, Raw, WatchExpired
 from securebench.core.clock import Clock
 from securebench.core.errors import TransientClusterError
+from securebench.core.rates import backoff
 from securebench.run.observe.pods import ObjectView, PodView, object_view, pod_view
 
 logger = logging.getLogger(__name__)
 
 RELIST_PAUSE_SECONDS = 1.0
 """Pause after a broken watch, so that a failing API server is not asked in a tight loop."""
+
+BOOKMARK = "BOOKMARK"
+"""Type of an event whose object has only a resourceVersion."""
+
+REWATCH_LIMIT_SECONDS = 8.0
+"""Longest pause after watches that the server closed at once; a watch that lasted as long, or gave
+an event, was well."""
 
 
 class Watched(Protocol):
@@ -32,7 +41,7 @@ class Watched(Protocol):
 
 
 class Named(Protocol):
-    """What a informer holds."""
+    """What an informer holds."""
 
     @property
     def name(self) -> str:
@@ -79,6 +88,7 @@ class Informer(Generic[V]):
         self._objects: dict[str, V] = {}
         self._created: dict[str, int] = {}
         self._lists = 0
+        self._short_watches = 0
         self._follower: asyncio.Task[None] | None = None
         self.vanished: set[str] = set()
         self.listed_at: float | None = None
@@ -143,6 +153,7 @@ class Informer(Generic[V]):
             try:
                 async with asyncio.timeout(self._until_relist()):
                     resource_version = await self._watch(resource_version)
+                    await asyncio.sleep(self._rewatch_pause())
                 continue
             except TimeoutError:
                 pass
@@ -187,18 +198,34 @@ class Informer(Generic[V]):
                 logger.warning("list of %s failed: %s", self._selector, error)
                 await asyncio.sleep(RELIST_PAUSE_SECONDS)
 
+    def _rewatch_pause(self) -> float:
+        """Return for how long the server is not asked again: not at all after a good watch."""
+        if not self._short_watches:
+            return 0.0
+        pause = backoff(RELIST_PAUSE_SECONDS, REWATCH_LIMIT_SECONDS, self._short_watches)
+        return random.uniform(pause / 2, pause)  # noqa: S311 spreads the watches of many runs
+
     async def _watch(self, resource_version: str) -> str:
+        began = self._clock.now()
+        self._short_watches += 1
         events = self._cluster.watch(self.kind, self._selector, resource_version)
-        async with contextlib.aclosing(events):
-            async for event in events:
-                metadata = event.object.get("metadata")
-                if isinstance(metadata, Mapping):
-                    resource_version = str(metadata.get("resourceVersion", resource_version))
-                self._take(event.type, event.object)
-                self.resource_version = resource_version
+        try:
+            async with contextlib.aclosing(events):
+                async for event in events:
+                    metadata = event.object.get("metadata")
+                    if isinstance(metadata, Mapping):
+                        resource_version = str(metadata.get("resourceVersion", resource_version))
+                    self._take(event.type, event.object)
+                    self.resource_version = resource_version
+        finally:
+            if self._clock.now() >= began + REWATCH_LIMIT_SECONDS:
+                self._short_watches = 0
         return resource_version
 
     def _take(self, kind: str, raw: Raw) -> None:
+        if kind == BOOKMARK:
+            return
+        self._short_watches = 0
         view = self.view(raw)
         if view is None:
             return

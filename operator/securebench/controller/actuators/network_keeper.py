@@ -8,7 +8,7 @@ from functools import partial
 from securebench.cluster.port import Raw
 from securebench.controller.actuators.gateway_keeper import GatewayKeeper
 from securebench.controller.actuators.informers import PodInformer, Watched
-from securebench.controller.actuators.launches import Launcher
+from securebench.controller.actuators.object_writers import ObjectWriters
 from securebench.controller.actuators.policy_keeper import PolicyKeeper
 from securebench.controller.runtime.context import Context
 from securebench.controller.runtime.desired_state import DesiredState
@@ -33,7 +33,7 @@ class NetworkKeeper:
         context: Shared parts of the operator: client, settings, clock.
         prepared: The run.
         desired: What the user wants now.
-        launcher: Creates and deletes Pods and policies in the background.
+        writers: Create and delete Pods and policies in the background.
         informer: Shows the run's Pods.
     """
 
@@ -42,17 +42,17 @@ class NetworkKeeper:
         context: Context,
         prepared: PreparedRun,
         desired: DesiredState,
-        launcher: Launcher,
+        writers: ObjectWriters,
         informer: PodInformer,
     ) -> None:
         self._context = context
         self._plan = prepared.plan
         self._desired = desired
-        self._launcher = launcher
+        self._writers = writers
         self._informer = informer
-        self._policies = PolicyKeeper(context, prepared.plan, launcher, informer.changed)
+        self._policies = PolicyKeeper(context, prepared.plan, writers.creator, informer.changed)
         self._gateway = (
-            GatewayKeeper(context, prepared.plan, prepared.store, launcher, informer)
+            GatewayKeeper(context, prepared.plan, prepared.store, writers, informer)
             if prepared.plan.egress is not None
             else None
         )
@@ -79,7 +79,7 @@ class NetworkKeeper:
             check=self._check() if found is None else None,
             found=found,
             is_declared=self._desired.is_isolation_declared,
-            held=self._launcher.state.held,
+            held=self._writers.retries.blocked,
         )
 
     def plan_as_found(self, found: IsolationResult | None) -> RunPlan:
@@ -93,24 +93,22 @@ class NetworkKeeper:
         """When the latest gateway Pod was created, or None where the run needs none."""
         return self._gateway.since if self._gateway is not None else None
 
-    async def carry_out(self, step: NetworkStep) -> None:
-        """Begin what was decided; the proof is in the journal.
-
-        Raises:
-            OSError: The volume did not do what was asked.
-        """
+    def carry_out(self, step: NetworkStep) -> None:
+        """Begin what was decided; the proof is in the journal."""
         for repair in step.repairs:
             self._policies.repair(repair)
         if self._gateway is not None and step.gateway is not None:
-            await self._gateway.carry_out(step.gateway)
+            self._gateway.carry_out(step.gateway)
         if step.canary is None:
             return
         self._canary = step.canary.memory
         for view in step.canary.delete:
-            self._launcher.delete(Deletion(view.name, view.uid, at_once=True))
+            self._writers.deleter.delete(Deletion(view.name, view.uid, at_once=True))
         for probe in step.canary.start:
             name = probe_name(self._plan.identity.uid, probe.role, probe.number)
-            self._launcher.create_named(name, partial(self._manifest, probe), self._informer.saw)
+            self._writers.creator.create_pod(
+                name, partial(self._manifest, probe), self._informer.saw
+            )
 
     async def close(self, wake: Wake) -> None:
         """Take the gateway away; the policies go with the run.

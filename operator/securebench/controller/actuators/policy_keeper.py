@@ -9,7 +9,7 @@ from functools import partial
 
 from securebench.cluster.port import AlreadyExists, ObjectKind, Raw
 from securebench.controller.actuators.informers import PolicyInformer
-from securebench.controller.actuators.launches import Launcher, find_own, object_name
+from securebench.controller.actuators.object_creator import ObjectCreator, find_own, object_name
 from securebench.controller.runtime.context import Context
 from securebench.core.names import RUN_UID_LABEL
 from securebench.run.decide.policies import PoliciesSeen, Repair
@@ -29,19 +29,19 @@ class PolicyKeeper:
     Args:
         context: Shared parts of the operator: client, settings, clock.
         plan: The run.
-        launcher: Makes them in the background.
+        creator: Makes them in the background.
         on_change: Called when one appears, changes or goes.
     """
 
     def __init__(
-        self, context: Context, plan: RunPlan, launcher: Launcher, on_change: Callable[[], None]
+        self, context: Context, plan: RunPlan, creator: ObjectCreator, on_change: Callable[[], None]
     ) -> None:
         policies = run_policies(plan, context.settings.gateway.nameservers)
         self._wanted = {object_name(policy): policy for policy in policies}
         self._stored: dict[str, Raw] = {}
         self._cluster = context.cluster
         self._uid = plan.identity.uid
-        self._launcher = launcher
+        self._creator = creator
         self._informer = PolicyInformer(
             context.cluster,
             f"{RUN_UID_LABEL}={self._uid}",
@@ -58,9 +58,9 @@ class PolicyKeeper:
         """Begin to make one that is missing or was edited."""
         key = f"{ObjectKind.NETWORK_POLICY.value} {repair.name}"
         if not repair.edited_uid:
-            self._launcher.restore(key, partial(self._make, repair.name))
+            self._creator.create_object(key, partial(self._make, repair.name))
         else:
-            self._launcher.restore(
+            self._creator.create_object(
                 key, partial(self._make_again, repair), pause_seconds=AGAIN_SECONDS
             )
 

@@ -9,8 +9,8 @@ from functools import partial
 from securebench.cluster.port import Raw
 from securebench.controller.actuators.informers import PodInformer
 from securebench.controller.actuators.lanes import LaneKeeper
-from securebench.controller.actuators.launches import Launcher
 from securebench.controller.actuators.network_keeper import NetworkKeeper
+from securebench.controller.actuators.object_writers import ObjectWriters
 from securebench.controller.capture.captured_launch import Captured, capture
 from securebench.controller.capture.reading import Reader
 from securebench.controller.capture.secret_scrubbing import exposed_values
@@ -39,7 +39,7 @@ class AttemptKeeper:
         context: Shared parts of the operator: client, settings, clock.
         prepared: The run.
         ledger: Its journal and records.
-        launcher: Creates and deletes Pods in the background.
+        writers: Create and delete Pods in the background.
         informer: Shows the run's Pods.
         network: Says what of the plan only the cluster could tell.
     """
@@ -49,7 +49,7 @@ class AttemptKeeper:
         context: Context,
         prepared: PreparedRun,
         ledger: RunLedger,
-        launcher: Launcher,
+        writers: ObjectWriters,
         informer: PodInformer,
         network: NetworkKeeper,
     ) -> None:
@@ -58,7 +58,7 @@ class AttemptKeeper:
         self._store = prepared.store
         self._plan: RunPlan = prepared.plan
         self._ledger = ledger
-        self._launcher = launcher
+        self._writers = writers
         self._informer = informer
         self._network = network
         self._lanes = LaneKeeper(
@@ -76,7 +76,7 @@ class AttemptKeeper:
             return
         for history in self._ledger.history.attempts.values():
             if history.pod is not None:
-                self._launcher.mark_pending(history.pod)
+                self._writers.creator.expect(history.pod)
         self._exposed = await exposed_values(self._cluster, self._plan.harness)
 
     async def with_usage(self, lost: Sequence[Lost]) -> Sequence[Lost]:
@@ -101,13 +101,16 @@ class AttemptKeeper:
         await self._finish(decision.finishes)
         shared = (pod[0] for pod in decision.batches)
         for launch in (*decision.begin, *shared, *decision.repeat):
-            self._launcher.create(launch, partial(self._manifest, launch), self._informer.saw)
-        self._launcher.delete_all(decision.deletions, live)
+            self._writers.creator.create_launch(
+                launch, partial(self._manifest, launch), self._informer.saw
+            )
+        is_urgent = bool(self._writers.retries.quota)
+        self._writers.deleter.delete_all(decision.deletions, live, is_urgent=is_urgent)
 
     async def sweep(self) -> None:
         """Leave nothing behind that an unfortunate end of a process or a call may have left."""
         await self._informer.list()
-        await self._launcher.sweep(self._informer.pods.values())
+        await self._writers.deleter.sweep(self._informer.pods.values())
         if not self._plan.policy.keep_lanes:
             for task in self._plan.tasks:
                 await self._lanes.remove(task)
@@ -148,7 +151,7 @@ class AttemptKeeper:
             return harness_pod(plan, task, launch, await self._lanes.lanes(task))
         batch = self._batch(launch)
         if batch:
-            return text_pod(plan, [await self._member(plan, each) for each in batch])
+            return text_pod(plan, launch, [await self._member(plan, each) for each in batch])
         member = await self._member(plan, launch)
         return verifier_pod(plan, task, launch, member.lanes, member.candidate)
 

@@ -7,10 +7,9 @@ import contextlib
 from collections.abc import AsyncIterator, Iterator
 from dataclasses import replace
 
-from securebench.controller.actuators.ended_pods import EndedPods
 from securebench.controller.actuators.informers import PodInformer, Watched
-from securebench.controller.actuators.launches import Launcher
 from securebench.controller.actuators.network_keeper import NetworkKeeper
+from securebench.controller.actuators.object_writers import ObjectWriters
 from securebench.controller.loop.attempt_keeper import AttemptKeeper
 from securebench.controller.reporting.publish import Publisher
 from securebench.controller.runtime.context import Context
@@ -22,7 +21,6 @@ from securebench.controller.runtime.wake import Wake
 from securebench.controller.volume.egress_log import merge_logs
 from securebench.core.names import RUN_UID_LABEL
 from securebench.run.api.conditions import Reason
-from securebench.run.decide.obstacles import WritesSeen
 from securebench.run.decide.reconcile import Controls, Halt, ObservedState, RunDecision, reconcile
 from securebench.run.decide.verdict import EndReason
 from securebench.run.plan.model import RunPlan
@@ -66,11 +64,10 @@ class RunLoop:
             relist_seconds,
             self._wake.set,
         )
-        ended = EndedPods(context.cluster, uid, self._informer, context.clock)
-        self._launcher = Launcher(context, uid, self._wake.set, ended)
-        self._network = NetworkKeeper(context, prepared, desired, self._launcher, self._informer)
+        self._writers = ObjectWriters(context, uid, self._informer, self._wake.set)
+        self._network = NetworkKeeper(context, prepared, desired, self._writers, self._informer)
         self._attempts = AttemptKeeper(
-            context, prepared, ledger, self._launcher, self._informer, self._network
+            context, prepared, ledger, self._writers, self._informer, self._network
         )
         desired.on_change = self._wake.set
 
@@ -102,7 +99,12 @@ class RunLoop:
         await self._attempts.take_up()
         while not ((decision := await self.step()).end or decision.is_parked):
             await self._wake.wait(
-                [decision.wake_at, self._publisher.due_at(), self._results.due_at()]
+                [
+                    decision.wake_at,
+                    self._writers.next_try(),
+                    self._publisher.due_at(),
+                    self._results.due_at(),
+                ]
             )
         if decision.end is not None:
             await self._attempts.sweep()
@@ -114,7 +116,7 @@ class RunLoop:
         async with contextlib.AsyncExitStack() as stack:
             for part in self._watched():
                 await stack.enter_async_context(part.following())
-            stack.push_async_callback(self._launcher.close)
+            stack.push_async_callback(self._writers.tasks.close)
             yield
 
     def _watched(self) -> Iterator[Watched]:
@@ -135,27 +137,16 @@ class RunLoop:
         self._wake.clear()
         for part in self._watched():
             part.check()
-        failure = self._launcher.failure()
-        if failure is not None:
-            raise failure
-        pods, vanished, state = self._informer.pods, self._informer.vanished, self._launcher.state
-        self._launcher.acknowledge(pods, vanished)
+        writes = self._writers.observe()
         return ObservedState(
             plan=self._plan,
             history=self._ledger.history.attempts,
             network=self._network.seen(self._ledger.history.isolation),
-            pods=pods,
-            pending=state.pending,
-            vanished=vanished,
+            pods=self._informer.pods,
+            pending=self._writers.retries.pending,
+            vanished=self._informer.vanished,
             now=self._clock.now(),
-            writes=WritesSeen(
-                refusal=state.refusal,
-                trouble=state.trouble,
-                quota=state.quota,
-                forbidden=state.forbidden,
-                retry_at=self._launcher.retry_at(),
-                is_idle=self._launcher.is_idle,
-            ),
+            writes=writes,
             unreadable=self._unreadable,
         )
 
@@ -177,7 +168,7 @@ class RunLoop:
         )
 
     async def _act(self, decision: RunDecision) -> None:
-        await self._network.carry_out(decision.network)
+        self._network.carry_out(decision.network)
         await self._attempts.carry_out(decision)
 
     async def _publish(self, decision: RunDecision) -> None:

@@ -73,7 +73,7 @@ def batches(waiting: Iterable[Sealed], now: float, *, has_company: bool) -> Batc
         if since <= now < since + WAIT_SECONDS:
             due_at = since + WAIT_SECONDS
             groups.pop()
-    ready = (tuple(sealed.launch for sealed in group) for group in groups)
+    ready = (tuple(sorted(sealed.launch for sealed in group)) for group in groups)
     return Batches(tuple(ready), due_at)
 
 

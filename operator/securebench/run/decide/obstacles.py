@@ -42,7 +42,6 @@ class WritesSeen:
         trouble: Why the last create of an object that is no Pod had no answer, or empty.
         quota: The API server's words while a quota refuses a create, or empty.
         forbidden: Which create rights or admission refuse for now, and why; or empty.
-        retry_at: When the next create has to be repeated, or None.
         is_idle: Whether none is under way.
     """
 
@@ -50,7 +49,6 @@ class WritesSeen:
     trouble: str = ""
     quota: str = ""
     forbidden: str = ""
-    retry_at: float | None = None
     is_idle: bool = True
 
 

@@ -111,6 +111,9 @@ class RunDecision:
 class ObservedState:
     """Everything a pass looks at.
 
+    ``pods``, ``history`` and ``vanished`` are live views that the loop owns: what decides reads
+    them and never changes them, and nothing keeps them for the next pass.
+
     Attributes:
         plan: The run.
         history: What the journal knows, by attempt; every attempt of the plan is there.
@@ -225,7 +228,6 @@ def _wake_at(
         *draft.wakes,
         decision.network.wake_at,
         decision.obstacle.changes_at if decision.obstacle is not None else None,
-        observed.writes.retry_at,
         # One that has passed is acted on already.
         controls.deadline if (controls.deadline or 0.0) > observed.now else None,
     ]
@@ -316,7 +318,9 @@ def _admit(
     ready, due_at = batches(draft.sealed, observed.now, has_company=draft.has_company)
     draft.wakes.extend([due_at] if due_at is not None else [])
     network = observed.network
-    pods = [(launch,) for launch in _creatable(draft.candidates, network)]
+    pods: list[tuple[LaunchKey, ...]] = [
+        (launch,) for launch in _creatable(draft.candidates, network)
+    ]
     pods += [pod for pod in ready if any(_creatable(pod, network))]
     return tuple(sorted(pods, key=lambda pod: pod[0].role is not Role.VERIFIER)[:free])
 

@@ -5,13 +5,11 @@ import pytest
 
 from securebench.cluster.port import ObjectKind, QuotaExceeded, WatchExpired
 from securebench.controller.actuators import ended_pods
-from securebench.controller.actuators.ended_pods import FULL, HOLD_SECONDS, EndedPods
+from securebench.controller.actuators.create_retries import RETRY_SECONDS
+from securebench.controller.actuators.ended_pods import BATCH_PODS, BATCH_SECONDS
 from securebench.controller.actuators.informers import PodInformer
-from securebench.controller.actuators.launches import (
-    DELETE_AGAIN_SECONDS,
-    RETRY_SECONDS,
-    Launcher,
-)
+from securebench.controller.actuators.object_writers import ObjectWriters
+from securebench.controller.actuators.pod_deleter import DELETE_AGAIN_SECONDS
 from securebench.core.errors import PermanentClusterError, TransientClusterError
 from securebench.run.decide.reconcile import Deletion
 from securebench.run.plan.model import LaunchKey, Role, pod_name
@@ -39,9 +37,8 @@ class World:
         self.cluster = FakeCluster(clock=self.clock)
         self.runner = asyncio.Runner(loop_factory=lambda: VirtualLoop(self.clock))
         self.informer = PodInformer(self.cluster, "", self.clock, 300.0, lambda: None)
-        ended = EndedPods(self.cluster, RUN_UID, self.informer, self.clock)
         context = context_of(self.cluster, self.clock, Path())
-        self.launcher = Launcher(context, RUN_UID, lambda: None, ended)
+        self.writers = ObjectWriters(context, RUN_UID, self.informer, lambda: None)
 
     def add(self, task, status=DONE, role=Role.HARNESS):
         self.runner.run(self.cluster.create(ObjectKind.POD, raw_pod(launch(task, role))))
@@ -60,9 +57,10 @@ class World:
         ]
 
         async def turn():
-            self.launcher.delete_all(wanted, live)
+            urgent = bool(self.writers.retries.quota)
+            self.writers.deleter.delete_all(wanted, live, is_urgent=urgent)
             await asyncio.sleep(0.001)
-            assert self.launcher.failure() is None
+            assert self.writers.tasks.failure() is None
 
         self.runner.run(turn())
 
@@ -91,7 +89,7 @@ def three(world):
 
 def test_ended_pods_wait_for_others_and_go_with_one_request(three):
     three.delete(0)
-    three.clock.advance(HOLD_SECONDS - 1)
+    three.clock.advance(BATCH_SECONDS - 1)
     three.delete(0, 1, 2)
     assert three.pods() == {name(0), name(1), name(2)}
     three.clock.advance(1)
@@ -103,10 +101,10 @@ def test_ended_pods_wait_for_others_and_go_with_one_request(three):
 def test_the_loop_wakes_when_they_are_due(three):
     began = three.clock.now()
     three.delete(0, 1)
-    assert three.launcher.retry_at() == pytest.approx(began + HOLD_SECONDS, abs=0.1)
-    three.clock.advance(HOLD_SECONDS)
-    three.delete(0, 1)
-    assert three.launcher.retry_at() is None
+    assert three.writers.next_try() == pytest.approx(began + BATCH_SECONDS, abs=0.1)
+    three.clock.advance(BATCH_SECONDS)
+    three.writers.observe()
+    assert three.writers.next_try() is None
 
 
 HURRIES = {
@@ -124,7 +122,7 @@ def test_nobody_is_waited_for_where(three, why):
             return raw_pod(launch(9))
 
         async def create():
-            three.launcher.create(launch(9), body, lambda _: None)
+            three.writers.creator.create_launch(launch(9), body, lambda _: None)
             await asyncio.sleep(0.001)
 
         three.runner.run(create())
@@ -134,12 +132,12 @@ def test_nobody_is_waited_for_where(three, why):
 
 
 def test_many_wait_no_longer(world):
-    for task in range(FULL):
+    for task in range(BATCH_PODS):
         world.add(task)
     world.look()
-    world.delete(*range(FULL - 1))
-    assert len(world.pods()) == FULL
-    world.delete(*range(FULL))
+    world.delete(*range(BATCH_PODS - 1))
+    assert len(world.pods()) == BATCH_PODS
+    world.delete(*range(BATCH_PODS))
     assert world.pods() == set()
 
 
@@ -173,7 +171,7 @@ def test_a_pod_of_a_live_launch_stays_although_its_events_were_lost(three):
     three.cluster.set_pod_status(name(5), DONE)
     three.informer.resource_version = str(three.cluster._version)
     three.delete(0, 1, 2, live={name(5)})
-    three.clock.advance(HOLD_SECONDS)
+    three.clock.advance(BATCH_SECONDS)
     three.delete(0, 1, 2, live={name(5)})
     assert three.pods() == {name(5)}
 
@@ -247,10 +245,10 @@ def test_a_pod_whose_end_was_not_seen_is_deleted_again_later(three):
 
 
 def test_too_many_names_for_one_request(three, monkeypatch):
-    monkeypatch.setattr(ended_pods, "MOST_SPARED", 1)
+    monkeypatch.setattr(ended_pods, "MAX_EXCLUDED", 1)
     three.clock.advance(1)
     three.delete(0, 1, 2, live={"a", "b"})
-    three.clock.advance(HOLD_SECONDS)
+    three.clock.advance(BATCH_SECONDS)
     three.delete(0, 1, 2, live={"a", "b"})
     assert three.pods() == set()
     assert (three.count("delete_collection"), three.count("delete")) == (0, 3)

@@ -9,10 +9,9 @@ from unittest import mock
 import pytest
 
 from securebench.cluster.port import Forbidden, ObjectKind, QuotaExceeded
-from securebench.controller.actuators.ended_pods import EndedPods
 from securebench.controller.actuators.gateway_keeper import GatewayKeeper
 from securebench.controller.actuators.informers import PodInformer
-from securebench.controller.actuators.launches import Launcher
+from securebench.controller.actuators.object_writers import ObjectWriters
 from securebench.controller.runtime.wake import Wake
 from securebench.controller.volume.store import RunStore
 from securebench.core.errors import PermanentClusterError, TransientClusterError
@@ -67,10 +66,9 @@ class World:
         self.context = context_of(self.cluster, self.clock, self.root)
         self.woken = mock.Mock()
         self.informer = PodInformer(self.cluster, "", self.clock, 60.0, self.woken)
-        ended = EndedPods(self.cluster, RUN_UID, self.informer, self.clock)
-        self.launcher = Launcher(self.context, RUN_UID, lambda: None, ended)
+        self.writers = ObjectWriters(self.context, RUN_UID, self.informer, self.woken)
         self.keeper = GatewayKeeper(
-            self.context, self.plan, self.store, self.launcher, self.informer
+            self.context, self.plan, self.store, self.writers, self.informer
         )
 
     def passes(self, count=1, seconds=0.0):
@@ -81,10 +79,7 @@ class World:
                 self.clock.advance(seconds)
                 await self.informer.list()
                 await self.keeper._services.list()
-                assert self.launcher.failure() is None
-                self.launcher.acknowledge(self.informer.pods, self.informer.vanished)
                 await self.tend()
-                await asyncio.sleep(0.001)
             await self.informer.list()
 
         self.runner.run(turn())
@@ -94,8 +89,10 @@ class World:
         return decide(self.keeper.seen(), self.keeper.known, self.clock.now()).wake_at
 
     async def tend(self):
+        self.writers.observe()
         step = decide(self.keeper.seen(), self.keeper.known, self.clock.now())
-        await self.keeper.carry_out(step)
+        self.keeper.carry_out(step)
+        await asyncio.sleep(0.001)
 
     def pods(self):
         return sorted(self.cluster.objects(ObjectKind.POD))
@@ -115,7 +112,7 @@ def world(tmp_path):
     with mock.patch.object(asyncio, "to_thread", inline):
         world = World(tmp_path)
         yield world
-        world.runner.run(world.launcher.close())
+        world.runner.run(world.writers.tasks.close())
         world.runner.close()
 
 
@@ -181,7 +178,6 @@ def test_a_pod_that_an_earlier_process_made_unseen_is_taken_over(world):
     world.begin()
     with mock.patch.object(world.informer, "list", mock.AsyncMock()):
         world.runner.run(world.tend())
-        world.runner.run(asyncio.sleep(0.001))
     assert f"{NAME}-1" in world.informer.pods
 
 
@@ -242,7 +238,7 @@ def test_a_full_quota_is_waited_for(world):
             "create", QuotaExceeded("exceeded quota: pods"), kind=ObjectKind.POD
         )
     world.passes(20, seconds=20.0)
-    assert world.launcher.state.quota == "exceeded quota: pods"
+    assert world.writers.retries.quota == "exceeded quota: pods"
     assert world.keeper.known.failure == ""
     world.cluster.recover()
     world.passes(3, seconds=20.0)
@@ -268,10 +264,10 @@ def test_a_service_that_rights_refuse_for_a_while_is_waited_for(world):
     refuse_services(world, 9)
     world.passes(20, seconds=20.0)
     assert world.keeper.known.trouble.startswith(f"gateway {NAME}: services is forbidden; tried")
-    assert world.launcher.state.forbidden == world.keeper.known.trouble
+    assert world.writers.retries.forbidden == world.keeper.known.trouble
     world.passes(20, seconds=20.0)
     assert world.pods() == [f"{NAME}-1"]
-    assert world.launcher.state.forbidden == ""
+    assert world.writers.retries.forbidden == ""
 
 
 def test_a_service_that_rights_refuse_for_long_is_given_up(world):
@@ -295,7 +291,7 @@ def test_a_refused_pod_is_the_launchers_refusal(world):
     error = PermanentClusterError("is invalid", status=422)
     world.cluster.fail_next("create", error, kind=ObjectKind.POD)
     world.passes()
-    assert world.launcher.state.refusal == "is invalid"
+    assert world.writers.retries.refusal == "is invalid"
 
 
 def test_a_service_of_somebody_else_is_not_taken(world):
@@ -517,16 +513,47 @@ def test_when_to_look_again(world):
 
 
 def test_a_request_without_an_answer_is_looked_at_again_at_once(world):
-    """What it left in memory says when to try again, and what the status says."""
+    """What came of it says when to try again, and what the status says."""
     world.come_up()
     world.cluster.remove(ObjectKind.SERVICE, NAME)
     world.runner.run(world.keeper._services.list())
-    for wanted in (1, 0):
-        world.cluster.fail_next("create", TransientClusterError("no"), kind=ObjectKind.SERVICE)
-        world.woken.reset_mock()
-        world.runner.run(world.tend())
-        assert world.woken.call_count == wanted
+    world.cluster.fail_next("create", TransientClusterError("no"), kind=ObjectKind.SERVICE)
+    world.woken.reset_mock()
+    world.runner.run(world.tend())
+    assert world.woken.call_count == 1
     assert world.wake_at == pytest.approx(NOW + ANSWER_SECONDS, abs=1)
+    assert world.keeper.known.trouble == "no"
+
+
+def test_what_comes_of_a_request_between_look_and_act_counts(world):
+    async def turn():
+        step = decide(world.keeper.seen(), world.keeper.known, world.clock.now())
+        world.keeper.carry_out(step)
+        step = decide(world.keeper.seen(), world.keeper.known, world.clock.now())
+        await asyncio.sleep(0.001)
+        world.keeper.carry_out(step)
+
+    error = PermanentClusterError("no", status=422)
+    world.cluster.fail_next("create", error, kind=ObjectKind.SERVICE)
+    world.runner.run(turn())
+    assert world.keeper.known.failure == "the run's gateway cannot be made: no"
+
+
+@pytest.mark.parametrize("request_name", ["create", "signing_keys"])
+def test_a_slow_request_holds_up_nothing_and_is_not_repeated(world, request_name):
+    async def slow(*_):
+        await asyncio.sleep(3600)
+
+    if request_name == "signing_keys":
+        world.come_up()
+        world.clock.advance(KEYS_SECONDS)
+    began = world.clock.now()
+    with mock.patch.object(world.cluster, request_name, side_effect=slow) as requests:
+        world.passes(3)
+        assert requests.call_count == 1
+        assert world.clock.now() < began + 1
+        assert not world.writers.tasks.is_idle
+        world.runner.run(world.writers.tasks.close())
 
 
 # The end

@@ -5,8 +5,10 @@ import pytest
 from securebench.cluster.port import ObjectKind
 from securebench.controller.actuators.informers import (
     RELIST_PAUSE_SECONDS,
+    REWATCH_LIMIT_SECONDS,
     PodInformer,
     PolicyInformer,
+    ServiceInformer,
 )
 from securebench.core.errors import PermanentClusterError, TransientClusterError
 from securebench.run.plan.model import LaunchKey, Role
@@ -196,11 +198,63 @@ def test_bookmarks_move_the_version_only(world):
     world.follow()
     world.pod()
     world.cluster.bookmark(ObjectKind.POD)
+    world.wait(0.1)
     world.cluster.end_watches()
     world.wait(0.1)
     assert world.names() == [NAME]
     assert world.cluster.requests["list", ObjectKind.POD] == 1
     assert world.cluster.requests["watch", ObjectKind.POD] == 2
+
+
+@pytest.mark.parametrize("kind", [PolicyInformer, ServiceInformer])
+def test_a_bookmark_is_no_object(world, kind):
+    informer = kind(world.cluster, "", world.clock, 60.0, world.count)
+
+    async def follow():
+        async with informer.following():
+            world.changes = 0
+            world.cluster.bookmark(informer.kind)
+            await asyncio.sleep(0.1)
+            return world.changes
+
+    assert world.run(follow()) == 0
+    assert dict(informer.objects) == {}
+    assert informer.resource_version == str(world.cluster._version)
+
+
+# A server that closes watches at once
+
+
+def watches(world):
+    return world.cluster.requests["watch", ObjectKind.POD]
+
+
+def test_watches_that_are_closed_at_once_are_asked_for_less_and_less(world):
+    world.cluster.watch_waits = False
+    world.follow()
+    world.wait(5)
+    assert 3 <= watches(world) <= 8
+    before = watches(world)
+    world.wait(16)
+    assert 2 <= watches(world) - before <= 5
+
+
+@pytest.mark.parametrize("why", ["it gave an event", "it lived"])
+def test_the_watch_after_a_good_one_follows_at_once(world, why):
+    world.cluster.watch_waits = False
+    world.follow()
+    world.wait(20)
+    world.cluster.watch_waits = True
+    world.wait(REWATCH_LIMIT_SECONDS)
+    if why == "it gave an event":
+        world.pod()
+        world.wait(0.1)
+    else:
+        world.wait(REWATCH_LIMIT_SECONDS)
+    before = watches(world)
+    world.cluster.end_watches()
+    world.wait(0.01)
+    assert watches(world) == before + 1
 
 
 def test_a_lost_event_is_repaired_by_the_next_full_list(world):

@@ -174,10 +174,6 @@ WAKES: dict[str, tuple[dict[str, Any], float | None]] = {
     "nothing to wait for": ({}, None),
     "the deadline": ({"deadline": NOW + 60}, NOW + 60),
     "a deadline that has passed": ({"deadline": NOW}, None),
-    "a create is repeated first": (
-        {"deadline": NOW + 60, "writes": WritesSeen(retry_at=NOW + 2)},
-        NOW + 2,
-    ),
 }
 
 

@@ -45,17 +45,17 @@ class Member:
     candidate: SealedCandidate
 
 
-def text_pod(plan: RunPlan, members: Sequence[Member]) -> Manifest:
-    """Return the Pod that judges candidates, named after the first one's launch.
+def text_pod(plan: RunPlan, first: LaunchKey, members: Sequence[Member]) -> Manifest:
+    """Return the Pod that judges candidates.
 
     Each member has two read-only mounts of its own. The only folder that a batch can write is its
     first launch's folder of verification; a Pod with one member can write nothing.
 
     Args:
         plan: The run.
+        first: The launch after which the Pod is named.
         members: At least one.
     """
-    first = members[0].launch
     is_batch = len(members) > 1
     frame = launch_frame(plan, first, TEXT_SECONDS + (MEMBER_SECONDS * len(members)) * is_batch)
     if is_batch:

@@ -35,7 +35,7 @@ def verifier_pod(
     if candidate.file is None:
         raise InvariantViolationError("a verifier needs a candidate's file", task=task.index)
     if task.verifier is VerifierKind.TEXT:
-        return text_pod(plan, [Member(task, launch, lanes, candidate)])
+        return text_pod(plan, launch, [Member(task, launch, lanes, candidate)])
     if task.code is not None:
         seconds: float = code_seconds(task.code)
         containers = code_containers(plan, task, task.code, launch, lanes, candidate)

@@ -7,19 +7,11 @@ import pytest
 
 from securebench.cluster.port import Forbidden, ObjectKind, QuotaExceeded
 from securebench.cluster.wire import classify
-from securebench.controller.actuators.ended_pods import EndedPods
+from securebench.controller.actuators.create_retries import QUOTA_RETRY_SECONDS, RETRY_SECONDS
 from securebench.controller.actuators.informers import PodInformer
-from securebench.controller.actuators.launches import (
-    DELETE_AGAIN_SECONDS,
-    QUOTA_RETRY_SECONDS,
-    RETRY_SECONDS,
-    Launcher,
-    LaunchState,
-)
+from securebench.controller.actuators.object_writers import ObjectWriters
 from securebench.core.errors import PermanentClusterError, TransientClusterError
 from securebench.core.rates import TokenBucket
-from securebench.run.decide.reconcile import Deletion
-from securebench.run.observe.pods import pod_view
 from support.build import (
     HARNESS,
     NOW,
@@ -27,9 +19,7 @@ from support.build import (
     FakeClock,
     VirtualLoop,
     context_of,
-    pod_status,
     raw_pod,
-    view_of,
 )
 from support.fake_cluster import FakeCluster
 from support.manifest_samples import RUN_UID
@@ -46,14 +36,13 @@ class World:
         context = context_of(self.cluster, self.clock, Path())
         bucket = TokenBucket(rate, burst, self.clock.now)
         self.informer = PodInformer(self.cluster, "", self.clock, 300.0, self.count)
-        ended = EndedPods(self.cluster, RUN_UID, self.informer, self.clock)
         context = replace(context, bucket=bucket)
-        self.launcher = Launcher(context, RUN_UID, self.count, ended)
+        self.writers = ObjectWriters(context, RUN_UID, self.informer, self.count)
         self.runner = asyncio.Runner(loop_factory=lambda: VirtualLoop(self.clock))
 
     @property
-    def state(self):
-        return self.launcher.state
+    def retries(self):
+        return self.writers.retries
 
     def count(self):
         self.changes += 1
@@ -66,36 +55,26 @@ class World:
             return raw_pod(launch)
 
         async def act():
-            self.launcher.create(launch, manifest or body, self.saw)
+            self.writers.creator.create_launch(launch, manifest or body, self.saw)
             await asyncio.sleep(seconds)
 
         self.runner.run(act())
 
-    def restore(self, key, seconds=0.001):
+    def create_object(self, key, seconds=0.001):
         async def made():
             pass
 
         async def act():
-            self.launcher.restore(key, made)
-            await asyncio.sleep(seconds)
-
-        self.runner.run(act())
-
-    def delete(self, deletion, seconds=0.001):
-        async def act():
-            self.launcher.delete(deletion)
+            self.writers.creator.create_object(key, made)
             await asyncio.sleep(seconds)
 
         self.runner.run(act())
 
     def reap(self):
-        assert self.launcher.failure() is None
+        assert self.writers.tasks.failure() is None
 
     def creates(self):
         return self.cluster.requests["create", ObjectKind.POD]
-
-    def deletes(self):
-        return self.cluster.requests["delete", ObjectKind.POD]
 
 
 @pytest.fixture
@@ -112,11 +91,11 @@ def transient(**facts):
 def test_a_create_is_seen_and_then_no_longer_pending(world):
     world.create()
     assert world.seen == [NAME]
-    assert world.state.pending == {}
+    assert not world.retries.pending
     assert world.changes == 1
-    assert not world.launcher.is_idle
+    assert not world.writers.tasks.is_idle
     world.reap()
-    assert world.launcher.is_idle
+    assert world.writers.tasks.is_idle
 
 
 def test_a_create_under_way_is_not_begun_again(world):
@@ -132,8 +111,8 @@ def test_a_pod_of_ours_that_is_there_is_success(world):
     world.runner.run(world.cluster.create(ObjectKind.POD, raw_pod(HARNESS)))
     world.create()
     assert world.seen == [NAME]
-    assert world.state.pending == {}
-    assert world.state.refusal == ""
+    assert not world.retries.pending
+    assert world.retries.refusal == ""
 
 
 OWNERS = {
@@ -150,7 +129,7 @@ def test_a_foreign_pod_of_that_name_is_a_refusal(world, name):
     world.runner.run(world.cluster.create(ObjectKind.POD, foreign))
     world.create()
     assert world.seen == []
-    assert world.state.refusal == f"a Pod named {NAME} exists that is not this run's; delete it"
+    assert world.retries.refusal == f"a Pod named {NAME} exists that is not this run's; delete it"
 
 
 def test_a_pod_that_is_gone_again_is_tried_again(world):
@@ -163,7 +142,8 @@ def test_a_pod_that_is_gone_again_is_tried_again(world):
 
     world.cluster.get = gone
     world.create()
-    assert world.state.pending == {NAME: pytest.approx(NOW + RETRY_SECONDS, abs=0.01)}
+    assert list(world.retries.pending) == [NAME]
+    assert world.writers.next_try() == pytest.approx(NOW + RETRY_SECONDS, abs=0.01)
 
 
 # Errors
@@ -175,32 +155,32 @@ def test_a_create_without_an_answer_is_repeated_until_it_is_definite(world, befo
     world.create()
     world.reap()
     assert world.seen == []
-    assert world.launcher.retry_at() == pytest.approx(NOW + RETRY_SECONDS, abs=0.01)
+    assert world.writers.next_try() == pytest.approx(NOW + RETRY_SECONDS, abs=0.01)
     world.create()
     assert world.creates() == 1
     world.clock.advance(RETRY_SECONDS)
     world.create()
     assert world.seen == [NAME]
-    assert world.launcher.retry_at() is None
+    assert world.writers.next_try() is None
     assert list(world.cluster.objects(ObjectKind.POD)) == [NAME]
 
 
 def test_the_servers_own_pause_counts(world):
     world.cluster.fail_next("create", transient(retry_after_seconds=17.0))
     world.create()
-    assert world.launcher.retry_at() == pytest.approx(NOW + 17, abs=0.01)
+    assert world.writers.next_try() == pytest.approx(NOW + 17, abs=0.01)
 
 
 def test_a_quota_waits_and_says_so(world):
     world.cluster.fail_next("create", QuotaExceeded("exceeded quota: pods=10"))
     world.create()
     world.reap()
-    assert world.state.quota == "exceeded quota: pods=10"
-    assert world.state.refusal == ""
-    assert world.launcher.retry_at() == pytest.approx(NOW + QUOTA_RETRY_SECONDS, abs=0.01)
+    assert world.retries.quota == "exceeded quota: pods=10"
+    assert world.retries.refusal == ""
+    assert world.writers.next_try() == pytest.approx(NOW + QUOTA_RETRY_SECONDS, abs=0.01)
     world.clock.advance(QUOTA_RETRY_SECONDS)
     world.create()
-    assert world.state.quota == ""
+    assert world.retries.quota == ""
     assert world.seen == [NAME]
 
 
@@ -208,17 +188,17 @@ def test_a_quota_is_said_while_other_objects_are_made(world):
     world.cluster.fail_next("create", QuotaExceeded("exceeded quota: pods=10"))
     world.create()
     world.reap()
-    world.restore("policy")
+    world.create_object("policy")
     world.reap()
-    assert world.state.quota == "exceeded quota: pods=10"
+    assert world.retries.quota == "exceeded quota: pods=10"
 
 
 def test_a_refusal_is_final_and_holds_the_servers_words(world):
     words = 'pods "x" is forbidden: violates PodSecurity "restricted:latest"'
     world.cluster.fail_next("create", PermanentClusterError(words, status=422))
     world.create()
-    assert world.state.refusal == words
-    assert world.launcher.retry_at() is None
+    assert world.retries.refusal == words
+    assert world.writers.next_try() is None
     world.reap()
 
 
@@ -235,7 +215,7 @@ def keep_trying(world, seconds):
         world.create(seconds=0.5)
         world.reap()
         tries += [world.clock.now()] * (world.creates() - before)
-        if world.state.refusal or NAME in world.seen:
+        if world.retries.refusal or NAME in world.seen:
             break
     return [round(later - earlier) for earlier, later in itertools.pairwise(tries)]
 
@@ -244,26 +224,28 @@ def test_what_rights_refuse_for_a_while_is_made_in_the_end(world):
     refuse(world, 6)
     assert keep_trying(world, 900) == [5, 10, 20, 40, 60, 60]
     assert world.seen == [NAME]
-    assert world.state == LaunchState()
+    retries = world.retries
+    assert not retries.pending
+    assert (retries.refusal, retries.error, retries.blocked) == ("", "", "")
 
 
 def test_what_rights_refuse_for_long_is_a_refusal(world):
     refuse(world, 99)
     pauses = keep_trying(world, 900)
     assert sum(pauses) == pytest.approx(600, abs=10)
-    assert world.state.refusal.startswith(f"Pod {NAME}: 403: no; mend the operator's rights")
-    assert world.launcher.retry_at() is None
+    assert world.retries.refusal.startswith(f"Pod {NAME}: 403: no; mend the operator's rights")
+    assert world.writers.next_try() is None
 
 
 def test_what_is_refused_is_said_with_what_to_do(world):
     refuse(world, 1)
     world.create()
     world.reap()
-    assert world.state.forbidden == (
+    assert world.retries.forbidden == (
         f"Pod {NAME}: 403: no; tried again for up to 600 seconds; mend the operator's rights, "
         "Pod Security or the admission webhook that refuses it"
     )
-    assert world.state.refusal == ""
+    assert world.retries.refusal == ""
 
 
 OTHERS = {
@@ -284,7 +266,7 @@ def test_another_answer_begins_the_time_anew(name, world):
 def test_a_token_that_is_refused_ends_nothing(world):
     refuse(world, 2000, classify(401, b""))
     keep_trying(world, 3600)
-    assert world.state.refusal == ""
+    assert world.retries.refusal == ""
     world.cluster.recover()
     keep_trying(world, 10)
     assert world.seen == [NAME]
@@ -295,9 +277,9 @@ def test_what_is_not_the_clusters_fault_is_passed_on(world):
         raise OSError("the volume is full")
 
     world.create(manifest=broken)
-    error = world.launcher.failure()
+    error = world.writers.tasks.failure()
     assert isinstance(error, OSError)
-    assert world.launcher.is_idle
+    assert world.writers.tasks.is_idle
     assert world.creates() == 0
 
 
@@ -307,33 +289,35 @@ def test_what_is_not_the_clusters_fault_is_passed_on(world):
 def test_a_pod_that_shows_up_settles_its_create(world):
     world.cluster.fail_next("create", transient(), before=False)
     world.create()
-    world.launcher.acknowledge({NAME: None}, set())
-    assert world.launcher.retry_at() is None
+    world.runner.run(world.informer.list())
+    world.writers.observe()
+    assert world.writers.next_try() is None
 
 
 def test_a_pod_that_came_and_went_settles_its_create_too(world):
-    world.launcher.mark_pending(HARNESS)
-    world.launcher.mark_pending(VERIFIER)
-    world.launcher.acknowledge({}, {NAME})
-    assert world.state.pending == {"sb-3f2a9c1e5b7d-0-1v1": 0.0}
+    world.writers.creator.expect(HARNESS)
+    world.writers.creator.expect(VERIFIER)
+    world.informer.vanished.add(NAME)
+    world.writers.observe()
+    assert list(world.retries.pending) == ["sb-3f2a9c1e5b7d-0-1v1"]
 
 
 def test_a_create_that_nobody_repeats_wakes_nobody(world):
     world.cluster.fail_next("create", transient(), before=True)
     world.create()
     world.clock.advance(RETRY_SECONDS - 1)
-    world.launcher.acknowledge({}, set())
-    assert world.launcher.retry_at() == pytest.approx(NOW + RETRY_SECONDS, abs=0.01)
+    world.writers.observe()
+    assert world.writers.next_try() == pytest.approx(NOW + RETRY_SECONDS, abs=0.01)
     world.clock.advance(2)
-    assert world.launcher.retry_at() == pytest.approx(NOW + RETRY_SECONDS, abs=0.01)
-    world.launcher.acknowledge({}, set())
-    assert world.launcher.retry_at() is None
+    assert world.writers.next_try() == pytest.approx(NOW + RETRY_SECONDS, abs=0.01)
+    world.writers.observe()
+    assert world.writers.next_try() is None
 
 
 def test_an_expected_launch_may_be_created_at_once(world):
-    world.launcher.mark_pending(HARNESS)
-    assert world.state.pending == {NAME: 0.0}
-    assert world.launcher.retry_at() is None
+    world.writers.creator.expect(HARNESS)
+    assert list(world.retries.pending) == [NAME]
+    assert world.writers.next_try() is None
     world.create()
     assert world.seen == [NAME]
 
@@ -351,62 +335,6 @@ def test_the_rate_is_the_buckets():
     world.runner.close()
 
 
-# Deletion
-
-
-def running_pod(world):
-    made = world.runner.run(world.cluster.create(ObjectKind.POD, raw_pod(HARNESS)))
-    world.cluster.set_pod_status(NAME, {"phase": "Running"})
-    return made["metadata"]["uid"]
-
-
-def deletion_grace(world):
-    metadata = world.cluster.objects(ObjectKind.POD)[NAME]["metadata"]
-    return metadata.get("deletionGracePeriodSeconds")
-
-
-@pytest.mark.parametrize(("at_once", "grace"), [(True, 1), (False, 30)])
-def test_a_deletion_leaves_the_pod_its_grace_unless_it_hurries(world, at_once, grace):
-    world.delete(Deletion(NAME, running_pod(world), at_once=at_once))
-    assert deletion_grace(world) == grace
-
-
-def test_a_later_pod_of_that_name_stays(world):
-    running_pod(world)
-    world.delete(Deletion(NAME, "an-older-uid"))
-    assert deletion_grace(world) is None
-
-
-def test_a_deletion_whose_event_is_lost_does_not_spin(world):
-    deletion = Deletion(NAME, running_pod(world))
-    for _ in range(5):
-        world.delete(deletion)
-        world.reap()
-    assert world.deletes() == 1
-    world.clock.advance(DELETE_AGAIN_SECONDS)
-    world.delete(deletion)
-    assert world.deletes() == 2
-
-
-def test_a_deletion_without_an_answer_is_repeated_soon(world):
-    deletion = Deletion(NAME, running_pod(world))
-    world.cluster.fail_next("delete", transient())
-    world.delete(deletion)
-    world.reap()
-    world.delete(deletion)
-    assert world.deletes() == 1
-    world.clock.advance(RETRY_SECONDS)
-    world.delete(deletion)
-    assert world.deletes() == 2
-    assert deletion_grace(world) == 30
-
-
-def test_a_refused_deletion_is_passed_on(world):
-    world.cluster.fail_next("delete", PermanentClusterError("forbidden", status=403))
-    world.delete(Deletion(NAME, "uid"))
-    assert isinstance(world.launcher.failure(), PermanentClusterError)
-
-
 # The end
 
 
@@ -416,22 +344,12 @@ def test_closing_stops_what_is_under_way(world):
         return raw_pod(HARNESS)
 
     async def act():
-        world.launcher.create(HARNESS, never, world.saw)
+        world.writers.creator.create_launch(HARNESS, never, world.saw)
         await asyncio.sleep(1)
-        world.launcher.create(VERIFIER, never, world.saw)
-        await world.launcher.close()
+        world.writers.creator.create_launch(VERIFIER, never, world.saw)
+        await world.writers.tasks.close()
 
     world.runner.run(act())
     assert world.creates() == 0
     assert world.clock.now() < NOW + 2
-    assert set(world.state.pending) == {NAME, "sb-3f2a9c1e5b7d-0-1v1"}
-
-
-def test_a_sweep_takes_probing_pods_and_launches_that_go_on(world):
-    labels = {"securebench.dev/role": "canary"}
-    probe = {"metadata": {"name": "canary-1", "labels": labels}, "status": {"phase": "Succeeded"}}
-    done = view_of(VERIFIER, pod_status("Succeeded"))
-    views = [pod_view(probe), view_of(HARNESS, pod_status("Running")), done]
-    world.runner.run(world.launcher.sweep(views))
-    swept = [call.name for call in world.cluster.calls if call.verb == "delete"]
-    assert swept == ["canary-1", NAME]
+    assert set(world.retries.pending) == {NAME, "sb-3f2a9c1e5b7d-0-1v1"}

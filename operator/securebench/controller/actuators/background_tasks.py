@@ -1,0 +1,49 @@
+"""Requests of one run that are under way in the background, by the name of their object."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine
+
+
+class BackgroundTasks:
+    """Runs at most one task per name.
+
+    Args:
+        on_change: Called when a task has ended.
+    """
+
+    def __init__(self, on_change: Callable[[], None]) -> None:
+        self._on_change = on_change
+        self._tasks: dict[str, asyncio.Task[None]] = {}
+
+    def has(self, name: str) -> bool:
+        """Whether the task of that name is under way, or its end is not taken in yet."""
+        return name in self._tasks
+
+    def start(self, name: str, work: Coroutine[object, object, None]) -> None:
+        """Begin a task; none of that name may be under way."""
+        task = asyncio.create_task(work, name=name)
+        self._tasks[name] = task
+        task.add_done_callback(lambda _: self._on_change())
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether nothing is under way."""
+        return not self._tasks
+
+    def failure(self) -> BaseException | None:
+        """Take in what has ended; return the first error that a task did not handle itself."""
+        for name, task in list(self._tasks.items()):
+            if task.done():
+                del self._tasks[name]
+                if not task.cancelled() and (error := task.exception()) is not None:
+                    return error
+        return None
+
+    async def close(self) -> None:
+        """Stop what is under way; a create without an answer is repeated after a restart."""
+        tasks = list(self._tasks.values())
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)

@@ -1,0 +1,158 @@
+"""When a create is repeated, and what is said meanwhile: no answer, a full quota, a refusal."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Collection
+
+from securebench.cluster.port import Forbidden, QuotaExceeded
+from securebench.core.clock import Clock
+from securebench.core.errors import ClusterError, PermanentClusterError, TransientClusterError
+from securebench.run.decide.refusals import RefusedCreate, refused_again
+
+RETRY_SECONDS = 2.0
+"""Pause before a request without a definite answer is repeated."""
+
+QUOTA_RETRY_SECONDS = 10.0
+"""Pause before a create that the namespace's quota refused is repeated."""
+
+
+class CreateRetries:
+    """The back-off of every create of one run, by the name of its object.
+
+    Args:
+        clock: For pauses.
+        refusal_seconds: For how long a create is repeated that rights or admission refuse.
+    """
+
+    def __init__(self, clock: Clock, refusal_seconds: float) -> None:
+        self._clock = clock
+        self._refusal_seconds = refusal_seconds
+        self._next_tries: dict[str, float] = {}
+        self._errors: dict[str, str] = {}
+        self._quotas: dict[str, str] = {}
+        self._refused: dict[str, RefusedCreate] = {}
+        self._refusal = ""
+
+    @property
+    def pending(self) -> Collection[str]:
+        """Names of objects whose create has no definite answer."""
+        return self._next_tries.keys()
+
+    @property
+    def refusal(self) -> str:
+        """What is said after a create was refused for good, or empty."""
+        return self._refusal
+
+    @property
+    def error(self) -> str:
+        """Why the last create of an object that is no Pod had no answer, or empty."""
+        return next(iter(self._errors.values()), "")
+
+    @property
+    def quota(self) -> str:
+        """The server's words while a quota refuses a create that is still wanted, or empty."""
+        return next((words for name, words in self._quotas.items() if name in self.pending), "")
+
+    @property
+    def forbidden(self) -> str:
+        """What is said of the oldest create that is still wanted and refused, or empty."""
+        wanted = (each.message for name, each in self._refused.items() if name in self.pending)
+        return next(wanted, "")
+
+    @property
+    def blocked(self) -> str:
+        """Why a create that is still wanted has to wait for room or rights, or empty."""
+        return self.quota or self.forbidden
+
+    def is_due(self, name: str) -> bool:
+        """Whether a create does not have to wait."""
+        return self._clock.now() >= self._next_tries.get(name, 0.0)
+
+    def next_after(self, since: float) -> float | None:
+        """Return the first time later than ``since`` at which a create is due, or None."""
+        return min((at for at in self._next_tries.values() if at > since), default=None)
+
+    def expect(self, name: str) -> None:
+        """Name a create that may or may not have happened."""
+        self._next_tries.setdefault(name, 0.0)
+
+    def begin(self, name: str) -> None:
+        """Take in that a create is sent."""
+        self._next_tries[name] = 0.0
+
+    def wait(self, name: str, seconds: float) -> None:
+        """Leave a create for so long, whatever became of the last one."""
+        self._next_tries[name] = self._clock.now() + seconds
+
+    def acknowledge(self, shown: Collection[str], vanished: Collection[str]) -> None:
+        """Forget creates whose outcome the cluster shows by now.
+
+        Args:
+            shown: Names of Pods that are there.
+            vanished: Names of Pods that were there.
+        """
+        for name in list(self._next_tries):
+            if name in shown or name in vanished:
+                del self._next_tries[name]
+
+    def accept(self, name: str) -> None:
+        """Take in that nothing refuses an object any more."""
+        for known in (self._quotas, self._refused, self._next_tries):
+            known.pop(name, None)
+
+    def refuse(self, name: str, what: str, error: Forbidden) -> RefusedCreate:
+        """Take in that rights or admission refuse an object.
+
+        Args:
+            name: Of the object, by which later refusals of it are found.
+            what: Its kind and name.
+            error: The server's answer.
+
+        Returns:
+            When it is tried again, if at all.
+        """
+        known, now = self._refused.get(name), self._clock.now()
+        found = refused_again(known, f"{what}: {error.reason}", now, self._refusal_seconds)
+        self._refused[name] = found
+        self._next_tries[name] = found.again_at or 0.0
+        return found
+
+    def report(self, name: str, error: ClusterError | None) -> None:
+        """Say of an object that is no Pod why its create had no answer; None: it had one."""
+        self._errors.pop(name, None)
+        if error is not None:
+            self._errors[name] = f"{name}: {error.reason}"
+
+    async def attempt(
+        self, name: str, what: str, create: Callable[[], Awaitable[None]]
+    ) -> ClusterError | None:
+        """Create an object, and take in how that went.
+
+        Args:
+            name: Of the object.
+            what: Its kind and name.
+            create: Creates it or finds it.
+
+        Returns:
+            The server's error, or None.
+        """
+        try:
+            await create()
+        except Forbidden as error:
+            found = self.refuse(name, what, error)
+            self._refusal = self._refusal if found.again_at else found.message
+            return error
+        except QuotaExceeded as error:
+            self._refused.pop(name, None)
+            self._quotas[name] = error.reason
+            self.wait(name, QUOTA_RETRY_SECONDS)
+            return error
+        except TransientClusterError as error:
+            self._refused.pop(name, None)
+            self.wait(name, error.retry_after_seconds or RETRY_SECONDS)
+            return error
+        except PermanentClusterError as error:
+            self._refusal = error.reason
+            return error
+        self.accept(name)
+        return None
