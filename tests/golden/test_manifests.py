@@ -14,7 +14,7 @@ from support.manifest_samples import FOLDER, golden, golden_text
 
 MANIFESTS = golden()
 OF_OUR_IMAGE_ONLY = (
-    *("text_verifier", "canary", "control"),
+    *("text_verifier", "text_batch", "canary", "control"),
     *("egress_canary", "gateway", "provider_gateway"),
 )
 OF_THE_CLUSTER = ("runtimeClassName", "priorityClassName")

@@ -7,12 +7,14 @@ from pathlib import Path
 
 from securebench.protocol.gateway import LaunchReport, RelayReport, encode
 from securebench.run.decide.canary import PROBING
+from securebench.run.layout import launch_folder
 from securebench.run.observe.pods import PodView
 from securebench.run.plan.model import LaunchKey, Role
 from securebench.run.pods.canary import GATEWAY_TARGET, ProbeTarget
 from securebench.run.state.attempts import Outcome
 from support.build import (
     Status,
+    batch_done,
     ended,
     pod_status,
     probe_done,
@@ -50,6 +52,21 @@ ALL_SCRIPTS = SCRIPTS | PROVIDER_SCRIPTS
 REQUESTS = 3
 """That every launch sends to its provider."""
 
+ERROR = '{"v":1,"error":"TimeoutError"}'
+"""Of a member of a batch that has no verdict."""
+
+VERDICTS = "verification/verdicts.json"
+SPOILED = {
+    "": None,
+    "missing": None,
+    "unnamed": None,
+    "empty": b"",
+    "torn": b'{"v":1,"verdicts":{"0-1-',
+    "edited": b'{"v":1,"verdicts":{"0-1-1":"{\\"v\\":1,\\"passed\\":true}"}}',
+    "oversized": b" " * (1 << 20),
+}
+"""What lies in the place of a batch's verdicts."""
+
 PASSING = frozenset(name for name, (_, passes) in ALL_SCRIPTS.items() if passes)
 TARGET = ProbeTarget("dns", "10.96.0.10", 53, "udp")
 READY = {"type": "Ready", "status": "True"}
@@ -66,10 +83,13 @@ class Kubelet:
     """
 
     def __init__(self, root: Path, uid: str, scripts: list[str], way_out: str) -> None:
+        self._root, self._uid = root, uid
         self._folder = root / "runs" / uid
         self._scripts = scripts
         self._way_out = way_out
         self._failed: set[str] = set()
+        self.spoil = ""
+        """What becomes of the next verdict file of a batch; a key of ``SPOILED``."""
 
     def started(self, view: PodView) -> Status:
         """Return the status of a Pod whose containers run."""
@@ -88,7 +108,7 @@ class Kubelet:
             return pod_status("Failed", ended("gateway", 1))
         script = self._scripts[view.launch.task]
         if view.role is Role.VERIFIER:
-            return self._verdict(script)
+            return self._verdicts(view) if view.members else self._verdict(script)
         status = self._candidate(view.launch, script)
         if self._way_out:
             self._report(view, script)
@@ -138,6 +158,25 @@ class Kubelet:
         folder = self._folder / "gateway/launches"
         (folder / f"{view.name}.json").write_bytes(encode(report))
         (folder / f"{view.name}.jsonl").write_text('{"host":"docs.example.org"}\n')
+
+    def _verdicts(self, view: PodView) -> Status:
+        """Return the end of a batch: one member's crash is the end of all of them."""
+        scripts = {each: self._scripts[each.task] for each in view.launches}
+        if any(
+            name == "unjudgeable" or self._hiccups(name, "verifier") for name in scripts.values()
+        ):
+            return pod_status("Failed", ended("verifier", 137, "OOMKilled"))
+        messages = {
+            each: ERROR if name == "unjudged" else text_message(passed=name in PASSING)
+            for each, name in scripts.items()
+        }
+        spoil, self.spoil = self.spoil, ""
+        done = batch_done(self._root, self._uid, messages, file=SPOILED.get(spoil))
+        if spoil == "missing":
+            (self._root / launch_folder(self._uid, view.launches[0]) / VERDICTS).unlink()
+        if spoil == "unnamed":
+            return pod_status("Succeeded", ended("verifier", 0))
+        return done
 
     def _verdict(self, script: str) -> Status:
         if script == "unjudged":

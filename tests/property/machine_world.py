@@ -218,8 +218,8 @@ class Ledger:
 
     @property
     def live(self) -> set[LaunchKey]:
-        """Launches that have not ended."""
-        return {known.live for known in self.history.attempts.values() if known.live}
+        """The launches after which live Pods are named."""
+        return {known.pod for known in self.history.attempts.values() if known.pod}
 
     def _count(self, entry: Entry) -> None:
         match entry:

@@ -30,7 +30,7 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 
-from property.machine_kubelet import ALL_SCRIPTS, REQUESTS, SCRIPTS, TARGET, Kubelet
+from property.machine_kubelet import ALL_SCRIPTS, REQUESTS, SCRIPTS, SPOILED, TARGET, Kubelet
 from property.machine_world import PROVIDER_RETRIES, ErrorLog, Fate, Ledger, MortalCluster
 from securebench.cluster.port import Forbidden, ObjectKind, QuotaExceeded, Raw
 from securebench.controller.process.supervisor import Supervisor
@@ -403,8 +403,13 @@ class MachineModel(RuleBasedStateMachine):
             self.cluster.remove(ObjectKind.SERVICE, name)
         self._pass(0.001)
 
+    @rule(how=st.sampled_from(sorted(SPOILED)))
+    def verdicts_of_a_batch_are_spoiled(self, how: str) -> None:
+        self.kubelet.spoil = how
+
     def _count_loss(self, view: PodView) -> None:
-        if view.launch is not None:
+        """Count what may use up an attempt's retries; the loss of a batch does not."""
+        if view.launch is not None and not view.members:
             self.lost[view.launch.attempt_key] += 1
 
     def _report(self, view: PodView, status: Raw) -> None:
@@ -448,7 +453,7 @@ class MachineModel(RuleBasedStateMachine):
     @invariant()
     def an_attempt_has_one_pod_that_lives(self) -> None:
         living = [view for view in self._going() if view.deleting_since is None]
-        count = Counter(view.launch.attempt_key for view in living if view.launch is not None)
+        count = Counter(each.attempt_key for view in living for each in view.launches)
         assert all(number == 1 for number in count.values())
 
     @invariant()
@@ -603,6 +608,22 @@ def test_ended_pods_of_a_run_that_nothing_disturbs_go_together() -> None:
     assert deletes < len(model.cluster.on_create) / 2
 
 
+@pytest.mark.parametrize("how", sorted(SPOILED))
+def test_verdicts_of_a_batch_that_are_spoiled_cost_one_more_launch(how: str) -> None:
+    """No verdict is taken from them, each candidate is judged alone, and no retry is used up."""
+    model = MachineModel()
+    try:
+        model.apply(["right", "wrong", "unjudged", "right"], 1, 4)
+        model.kubelet.spoil = how
+    finally:
+        model.teardown()
+    alone = {"": 1}.get(how, 4)
+    assert len(model.cluster.on_create) == 4 + 1 + alone
+    known = model.ledger.history.attempts.values()
+    assert [each.retries for each in known] == [0] * 4
+    assert sum(each.shared for each in known) == alone
+
+
 @pytest.mark.parametrize("way_out", sorted(WAYS_OUT))
 def test_a_run_with_a_proof_that_nothing_disturbs(way_out: str) -> None:
     model = MachineModel()
@@ -619,6 +640,8 @@ DEATHS = {
     "graceful": (["right", "greedy"], "", "Graceful", "Declared"),
     "immediate": (["right", "greedy"], "", "Immediate", "Declared"),
     "at what the agent left": (["hiccup"], "", "", "Declared"),
+    "with a batch": (["right", "wrong"], "", "", "Declared"),
+    "with a batch that crashes": (["right", "unjudgeable"], "", "", "Declared"),
     "with a provider": (["flaky", "thirsty"], "provider", "", "Declared"),
     "with a proof": (["right"], "", "", "Verified"),
     "with a proof and a gateway": (["right"], "domains", "", "Verified"),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import hashlib
 import json
 import selectors
 from collections.abc import Callable, Mapping, Sequence
@@ -15,9 +16,10 @@ from securebench.controller.runtime.context import Context
 from securebench.controller.settings.settings import Settings
 from securebench.core.clock import rfc3339
 from securebench.core.rates import TokenBucket
+from securebench.protocol.batch import encode_verdicts
 from securebench.protocol.gateway import LaunchReport, RelayReport
 from securebench.run.decide.network import NetworkState
-from securebench.run.layout import tools_folder
+from securebench.run.layout import launch_folder, tools_folder
 from securebench.run.observe.pods import PodView, pod_view
 from securebench.run.plan.model import (
     AttemptKey,
@@ -28,6 +30,7 @@ from securebench.run.plan.model import (
     RunPlan,
     TaskPlan,
     VerifierKind,
+    member_name,
     pod_name,
 )
 from securebench.run.state.attempts import (
@@ -230,6 +233,24 @@ def check_done(code: int = 0, **report: object) -> Status:
 
 def verifier_done(*, passed: bool = True) -> Status:
     return pod_status("Succeeded", ended("verifier", 0, message=text_message(passed=passed)))
+
+
+def batch_done(
+    root: Path, uid: str, messages: Mapping[LaunchKey, str], *, file: bytes | None = None
+) -> Status:
+    """Leave the verdicts of a batch on the volume and return its Pod's status.
+
+    Args:
+        root: Of the volume.
+        uid: The run's.
+        messages: What is said of its launches, the first one before all others.
+        file: What lies there in the place of the verdicts, if it is anything else.
+    """
+    content = encode_verdicts({member_name(each): text for each, text in messages.items()})
+    folder = root / launch_folder(uid, next(iter(messages))) / "verification"
+    (folder / "verdicts.json").write_bytes(content if file is None else file)
+    message = json.dumps({"v": 1, "verdicts": f"sha256:{hashlib.sha256(content).hexdigest()}"})
+    return pod_status("Succeeded", ended("verifier", 0, message=message))
 
 
 # Plans and histories

@@ -43,6 +43,7 @@ from securebench.run.pods.canary import ProbeTarget, canary_pod, control_pod
 from securebench.run.pods.gateway_pod import GatewayPolicy, gateway_pod, gateway_service
 from securebench.run.pods.harness import harness_pod
 from securebench.run.pods.network_policy import deny_policy, egress_policy, gateway_policy
+from securebench.run.pods.verify.text import Member, text_pod
 from securebench.run.pods.verify.verifier import verifier_pod
 from securebench.run.state.attempts import SealedCandidate, SealedPatch
 
@@ -92,6 +93,7 @@ def pods(**changes: Any) -> PodPolicy:
             startup_allowance_seconds=300,
             grace_seconds=120,
             max_processes=0,
+            judge_image="securebench-operator:0.1.0",
         ),
         **changes,
     )
@@ -320,6 +322,7 @@ def golden() -> dict[str, dict[str, object]]:
         "text_verifier": verifier_pod(
             plan, text, LaunchKey(0, 1, Role.VERIFIER, 2), LANES, candidate()
         ),
+        "text_batch": text_pod(plan, batch_members()[0].launch, batch_members()),
         "terminal_harness": harness_pod(
             closed, terminal, LaunchKey(7, 2, Role.HARNESS, 2), LANES_WITH_ASSETS
         ),
@@ -342,6 +345,15 @@ def golden() -> dict[str, dict[str, object]]:
         "canary": canary_pod(plan, 1, TARGETS, PodUserNamespaces.ON),
         "control": control_pod(plan, 1, TARGETS),
     }
+
+
+def batch_members() -> list[Member]:
+    """Return two tasks whose candidates are judged together."""
+    second = LaunchKey(5, 2, Role.VERIFIER, 3)
+    return [
+        Member(text_task(), LaunchKey(0, 1, Role.VERIFIER, 1), LANES, candidate()),
+        Member(text_task(index=5), second, replace(LANES, hidden_digest=digest("d")), candidate()),
+    ]
 
 
 def agent_run(plan: RunPlan, kind: str, task: TaskPlan) -> tuple[RunPlan, TaskPlan]:

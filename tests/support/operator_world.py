@@ -14,12 +14,13 @@ from unittest import mock
 from securebench.cluster.port import ObjectKind, Raw
 from securebench.controller.process.supervisor import Supervisor
 from securebench.run.observe.pods import pod_view
-from securebench.run.plan.model import LaunchKey, Role
+from securebench.run.plan.model import LaunchKey, Role, pod_name
 from securebench.run.pods.canary import ProbeTarget
 from support.build import (
     FakeClock,
     Status,
     VirtualLoop,
+    batch_done,
     context_of,
     ended,
     inline,
@@ -121,8 +122,7 @@ class World:
 
     def ending(self, uid: str, launch: LaunchKey) -> Status:
         if launch.role is Role.VERIFIER:
-            message = text_message(passed=True)
-            return pod_status("Succeeded", ended("verifier", 0, message=message))
+            return self._judged(uid, launch)
         digest = f"sha256:{hashlib.sha256(b'B').hexdigest()}"
         place = f"runs/{uid}/tasks/{launch.task}/attempts/1/launches/{launch.launch}/candidate"
         (self.root / place / "candidate.txt").write_text("B")
@@ -132,6 +132,14 @@ class World:
             ended("courier", 0, message=seal),
             ended("harness", 0, message=supervise_message()),
         )
+
+    def _judged(self, uid: str, launch: LaunchKey) -> Status:
+        view = pod_view(self.cluster.objects(ObjectKind.POD)[pod_name(uid, launch)])
+        assert view is not None
+        messages = {each: text_message(passed=True) for each in view.launches}
+        if view.members:
+            return batch_done(self.root, uid, messages)
+        return pod_status("Succeeded", ended("verifier", 0, message=messages[launch]))
 
 
 W = TypeVar("W", bound=World)

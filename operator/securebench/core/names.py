@@ -24,6 +24,8 @@ AUDIT = "audit"
 TASK_INDEX_ANNOTATION = f"{GROUP}/task-index"
 ATTEMPT_ANNOTATION = f"{GROUP}/attempt"
 LAUNCH_ANNOTATION = f"{GROUP}/launch"
+MEMBERS_ANNOTATION = f"{GROUP}/members"
+"""On the Pod of a batch: its launches, ``<task>-<attempt>-<launch>`` each, with blanks between."""
 HARNESS_DIGEST_ANNOTATION = f"{GROUP}/harness-digest"
 """On a BenchmarkRun of the command line: lets a later start find the run that it may join."""
 

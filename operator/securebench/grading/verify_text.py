@@ -1,7 +1,8 @@
-"""The verifier of text families: reads a candidate and the hidden lane of one task, runs nothing.
+"""The verifier of text families: reads candidates and hidden lanes of their tasks, runs nothing.
 
 ``python3 -I -m securebench.grading.verify_text --spec JSON`` exits with 0 whenever it reached a
-verdict, which its termination message holds.
+verdict, which its termination message holds. The verdicts of a batch are in a file, whose digest
+the message holds; a member without a verdict is an error in that file.
 """
 
 from __future__ import annotations
@@ -10,14 +11,18 @@ import argparse
 import json
 import sys
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from securebench.benchmark.families.registry import text_verifier
 from securebench.core.digests import content_digest
 from securebench.core.errors import DigestMismatchError, SecureBenchError, SpecError
+from securebench.files.durable import replace_file
 from securebench.files.termination_log import TERMINATION_LOG, write_message
 from securebench.files.tree_digest import tree_digest
+from securebench.grading.apart import error_message, judged_apart
+from securebench.protocol.batch import MEMBER_SECONDS, VERDICTS_FILE, encode_verdicts
 from securebench.protocol.messages import MAX_MESSAGE_BYTES
 from securebench.protocol.specs import (
     decode_object,
@@ -37,14 +42,18 @@ NO_VERDICT = 90
 PUBLIC = "public"
 """Folder below the hidden lane with the public values that the verifier needs."""
 
+VERDICTS = Path("/work/verdicts")
+"""The folder that the verifier of a batch can write."""
+
 NOT_PUBLISHED = frozenset({"candidate_answer", "expected_answer"})
 CUT_MARK = "metadata_truncated"
 
 
 @dataclass(frozen=True, slots=True)
 class VerifyJob:
-    """What the verifier is told: a family, and two inputs by path and digest."""
+    """What the verifier is told of one member: a family, and two inputs by path and digest."""
 
+    name: str
     family: str
     candidate: Path
     candidate_digest: str
@@ -52,37 +61,73 @@ class VerifyJob:
     hidden_digest: str
 
 
-def main(arguments: Sequence[str] | None = None, *, log: Path = TERMINATION_LOG) -> int:
+def main(
+    arguments: Sequence[str] | None = None,
+    *,
+    log: Path = TERMINATION_LOG,
+    verdicts: Path = VERDICTS,
+) -> int:
     """Judge, write the termination message and return the exit code.
 
     Args:
         arguments: Command line without the program.
         log: The termination message's file.
+        verdicts: Folder for the verdict file of a batch.
     """
     parser = argparse.ArgumentParser(prog="securebench.grading.verify_text")
     parser.add_argument("--spec", required=True)
     try:
-        message = judge(decode(parser.parse_args(arguments).spec))
+        jobs = decode(parser.parse_args(arguments).spec)
+        message = judge(jobs[0]) if len(jobs) == 1 else judge_batch(jobs, verdicts)
     except (SecureBenchError, OSError, ValueError) as error:
-        # The class alone: a text may quote a hidden value.
-        write_message(encode_message({"error": type(error).__name__}), log)
+        write_message(error_message(error), log)
         return NO_VERDICT
     write_message(message, log)
     return 0
 
 
-def decode(spec: str) -> VerifyJob:
-    """Return the job of a command line.
+def decode(spec: str) -> Sequence[VerifyJob]:
+    """Return the jobs of a command line, at least one.
 
     Raises:
         SpecError: It is not exactly of this version's form.
     """
     raw = decode_object(spec)
     require_version(raw)
-    require_fields(raw, ["version", "family", "candidate", "hidden"])
+    require_fields(raw, ["version", "members"])
+    members = raw["members"]
+    if not isinstance(members, list) or not members:
+        raise SpecError("members must be a list that is not empty")
+    jobs = [_job(member) for member in members]
+    if len({job.name for job in jobs}) != len(jobs):
+        raise SpecError("two members have one name")
+    return jobs
+
+
+def judge_batch(jobs: Sequence[VerifyJob], folder: Path) -> bytes:
+    """Judge the members of a batch and return the message with the digest of their verdicts.
+
+    Args:
+        jobs: Two members at least.
+        folder: Gets the verdict file.
+
+    Raises:
+        OSError: The verdicts could not be kept.
+    """
+    found = {job.name: judged_apart(partial(judge, job), MEMBER_SECONDS) for job in jobs}
+    content = encode_verdicts({name: message.decode() for name, message in found.items()})
+    replace_file(folder / VERDICTS_FILE, content)
+    return encode_message({"verdicts": content_digest(content)})
+
+
+def _job(raw: object) -> VerifyJob:
+    if not isinstance(raw, dict):
+        raise SpecError("a member must be an object")
+    require_fields(raw, ["name", "family", "candidate", "hidden"])
     candidate = section(raw, "candidate", ["path", "digest"])
     hidden = section(raw, "hidden", ["path", "digest"])
     return VerifyJob(
+        name=text(raw, "name"),
         family=text(raw, "family"),
         candidate=Path(text(candidate, "path")),
         candidate_digest=text(candidate, "digest"),

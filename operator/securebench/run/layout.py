@@ -54,8 +54,8 @@ COURIER_OUTPUT = "/work/output"
 COURIER_CANDIDATE = "/work/candidate"
 COURIER_PRODUCER = "/work/producer"
 COURIER_VERIFICATION = "/work/verification"
-VERIFIER_CANDIDATE = "/work/candidate"
-VERIFIER_HIDDEN = "/work/hidden"
+VERIFIER_MEMBERS = "/work/members"
+VERIFIER_VERDICTS = "/work/verdicts"
 PROBE_VOLUME = "/work/probe"
 EGRESS_TOKEN = "/work/token"  # noqa: S105 - a folder
 """In the sidecar only."""
@@ -129,6 +129,12 @@ def launch_folder(run_uid: str, launch: LaunchKey) -> str:
     ``producer``, the second ``verification``.
     """
     return f"{attempt_folder(run_uid, launch.task, launch.attempt)}/{LAUNCHES}/{launch.launch}"
+
+
+def member_folders(number: int) -> tuple[str, str]:
+    """Return where a text verifier finds the candidate and the hidden lane of a member."""
+    folder = f"{VERIFIER_MEMBERS}/{number}"
+    return f"{folder}/candidate", f"{folder}/hidden"
 
 
 def policy_name(run_uid: str) -> str:

@@ -1,13 +1,18 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
+from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 from securebench.core.digests import content_digest
 from securebench.files.tree_digest import tree_digest
 from securebench.grading import verify_text
+from securebench.protocol.batch import decode_verdicts
 
 
 @pytest.fixture
@@ -20,25 +25,32 @@ def inputs(tmp_path: Path) -> Path:
 
 
 def spec(inputs: Path, **changes: object) -> str:
-    candidate, hidden = inputs / "candidate.txt", inputs / "hidden"
     return json.dumps(
         {
-            "version": 1,
-            "family": "multiple_choice",
-            "candidate": {
-                "path": str(candidate),
-                "digest": content_digest(candidate.read_bytes()),
-            },
-            "hidden": {"path": str(hidden), "digest": tree_digest(hidden)},
-            **changes,
+            "version": changes.pop("version", 1),
+            "members": [member(inputs, **changes)],
         }
     )
+
+
+def member(inputs: Path, **changes: object) -> dict[str, object]:
+    candidate, hidden = inputs / "candidate.txt", inputs / "hidden"
+    return {
+        "name": "0-1-1",
+        "family": "multiple_choice",
+        "candidate": {
+            "path": str(candidate),
+            "digest": content_digest(candidate.read_bytes()),
+        },
+        "hidden": {"path": str(hidden), "digest": tree_digest(hidden)},
+        **changes,
+    }
 
 
 def run(inputs: Path, text: str) -> tuple[int, dict[str, object]]:
     log = inputs / "log"
     log.write_text("old " * 2000)
-    code = verify_text.main(["--spec", text], log=log)
+    code = verify_text.main(["--spec", text], log=log, verdicts=inputs)
     content = log.read_bytes()
     assert len(content) <= 4096
     message = json.loads(content)
@@ -124,3 +136,89 @@ def test_a_lane_without_public_values_still_judges(tmp_path: Path) -> None:
     (tmp_path / "candidate.txt").write_text("It is green.")
     code, message = run(tmp_path, spec(tmp_path, family="short_answer"))
     assert (code, message["passed"]) == (0, True)
+
+
+def batch(inputs: Path, *members: dict[str, object]) -> tuple[dict[str, object], dict[str, object]]:
+    """Judge a batch; return the termination message and each member's message."""
+    code, message = run(inputs, json.dumps({"version": 1, "members": list(members)}))
+    assert code == 0
+    content = (inputs / "verdicts.json").read_bytes()
+    assert message == {"v": 1, "verdicts": content_digest(content)}
+    verdicts = {name: json.loads(text) for name, text in decode_verdicts(content).items()}
+    return message, verdicts
+
+
+def bad(family: str) -> Callable[[str, object, object], object]:
+    """Return a scorer that does to its process what a hostile text might."""
+
+    def verify(text: str, public: object, hidden: object) -> object:
+        if family == "memory":
+            return bytearray(1 << 30)
+        if family == "crash":
+            os.kill(os.getpid(), signal.SIGKILL)
+        if family == "file":
+            Path("verdicts.json").write_text("forged")
+        if family == "recursion":
+            return verify(text, public, hidden)
+        while family == "time":
+            pass
+        raise ValueError("canary-7f3a")
+
+    return verify
+
+
+ERRORS = {
+    "memory": "MemoryError",
+    "crash": "ChildProcessError",
+    "time": "TimeoutError",
+    "recursion": "RecursionError",
+    "file": "OSError",
+    "words": "ValueError",
+}
+
+
+@pytest.mark.parametrize("what", ERRORS)
+def test_one_member_changes_no_other(
+    inputs: Path, monkeypatch: pytest.MonkeyPatch, what: str
+) -> None:
+    real = verify_text.text_verifier
+    monkeypatch.setattr(verify_text, "MEMBER_SECONDS", 0.5)
+    monkeypatch.chdir(inputs)
+    monkeypatch.setattr(
+        verify_text,
+        "text_verifier",
+        lambda name: SimpleNamespace(verify=bad(name)) if name in ERRORS else real(name),
+    )
+    members = [
+        member(inputs, name="first"),
+        member(inputs, name="bad", family=what),
+        member(inputs, name="last"),
+    ]
+    _, verdicts = batch(inputs, *members)
+    assert verdicts["bad"] == {"v": 1, "error": ERRORS[what]}
+    assert verdicts["first"] == verdicts["last"]
+    assert verdicts["last"]["passed"] is True
+
+
+def test_a_member_says_in_a_batch_what_it_says_alone(inputs: Path) -> None:
+    _, alone = run(inputs, spec(inputs))
+    _, verdicts = batch(inputs, member(inputs, name="a"), member(inputs, name="b"))
+    assert verdicts == {"a": alone, "b": alone}
+
+
+def test_a_member_whose_input_was_changed_is_not_judged(inputs: Path) -> None:
+    changed = member(inputs, name="changed", hidden={"path": str(inputs), "digest": "sha256:0"})
+    _, verdicts = batch(inputs, changed, member(inputs, name="other"))
+    assert verdicts["changed"] == {"v": 1, "error": "DigestMismatchError"}
+    assert verdicts["other"]["passed"] is True
+
+
+@pytest.mark.parametrize("members", [[], {}, ["a"], None])
+def test_no_batch_without_members(inputs: Path, members: object) -> None:
+    text = json.dumps({"version": 1, "members": members})
+    assert run(inputs, text) == (90, {"v": 1, "error": "SpecError"})
+
+
+def test_two_members_have_two_names(inputs: Path) -> None:
+    text = json.dumps({"version": 1, "members": [member(inputs), member(inputs)]})
+    assert run(inputs, text) == (90, {"v": 1, "error": "SpecError"})

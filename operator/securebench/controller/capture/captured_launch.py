@@ -6,6 +6,7 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
+from securebench.controller.capture.batch import BatchLostError, batch_verdict
 from securebench.controller.capture.patches import failed_step, seal_patch
 from securebench.controller.capture.secret_scrubbing import hide_values, without_values
 from securebench.controller.capture.secret_values import SecretValues
@@ -97,8 +98,10 @@ def capture(
                 require_same_gateway(job.view, gateway_since)
                 report = launch_report(store, job.view, job.ended.problem)
                 production = replace(production, egress=report)
-            return Produced(job.launch.attempt_key, production)
+            return Produced(job.launch.attempt_key, production, now)
         return Verified(job.launch.attempt_key, _verification(store, task, job))
+    except BatchLostError as error:
+        return LaunchLost(Lost(job.launch, EXTRACTION_FAILED, str(error), now, is_shared=True))
     except GatewayReplacedError as error:
         lost = Lost(job.launch, EGRESS_SETUP_FAILED, str(error), now)
     except ReportMissingError as error:
@@ -159,13 +162,17 @@ def _verification(store: RunStore, task: TaskPlan, job: Capture) -> VerifierResu
     if job.ended.problem:
         return base
     if task.verifier is VerifierKind.TEXT:
-        return _text_verification(base, job.view)
+        return _text_verification(store, base, job)
     return _check_verification(store, task, base, job)
 
 
-def _text_verification(base: VerifierResult, view: PodView) -> VerifierResult:
+def _text_verification(store: RunStore, base: VerifierResult, job: Capture) -> VerifierResult:
+    message = _message(job.view, VERIFIER)
+    if job.batch is not None:
+        passed, metadata = batch_verdict(store, job.batch, job.launch, message)
+        return replace(base, passed=passed, metadata=metadata)
     try:
-        passed, metadata = text_verdict(_message(view, VERIFIER))
+        passed, metadata = text_verdict(message)
     except BadMessageError as error:
         reason = f"the text verifier gave no readable verdict: {error}"
         return replace(base, problem=VERIFIER_ERROR, message=reason)

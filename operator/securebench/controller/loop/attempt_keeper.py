@@ -23,6 +23,7 @@ from securebench.run.decide.machine import Capture
 from securebench.run.decide.reconcile import RunDecision
 from securebench.run.plan.model import AttemptKey, LaunchKey, Role, RunPlan, pod_name
 from securebench.run.pods.harness import harness_pod
+from securebench.run.pods.verify.text import Member, text_pod
 from securebench.run.pods.verify.verifier import verifier_pod
 from securebench.run.state.attempts import Finish, Lost
 from securebench.run.state.history import open_attempts
@@ -74,8 +75,8 @@ class AttemptKeeper:
         if not open_attempts(self._ledger.history.attempts):
             return
         for history in self._ledger.history.attempts.values():
-            if history.live is not None:
-                self._writers.creator.expect(history.live)
+            if history.pod is not None:
+                self._writers.creator.expect(history.pod)
         self._exposed = await exposed_values(self._cluster, self._plan.harness)
 
     async def with_usage(self, lost: Sequence[Lost]) -> Sequence[Lost]:
@@ -98,7 +99,8 @@ class AttemptKeeper:
         live = self._live() if decision.deletions else set()
         await self._capture(decision.captures)
         await self._finish(decision.finishes)
-        for launch in (*decision.begin, *decision.repeat):
+        shared = (pod[0] for pod in decision.batches)
+        for launch in (*decision.begin, *shared, *decision.repeat):
             self._writers.creator.create_launch(
                 launch, partial(self._manifest, launch), self._informer.saw
             )
@@ -116,7 +118,7 @@ class AttemptKeeper:
     def _live(self) -> set[str]:
         """Return the names of the Pods of launches that have not ended."""
         uid, attempts = self._plan.identity.uid, self._ledger.history.attempts.values()
-        return {pod_name(uid, each.live) for each in attempts if each.live is not None}
+        return {pod_name(uid, each.pod) for each in attempts if each.pod is not None}
 
     async def _capture(self, captures: Sequence[Capture]) -> None:
         store, now = self._store, self._clock.now()
@@ -141,14 +143,26 @@ class AttemptKeeper:
             await self._lanes.remove(task)
 
     async def _manifest(self, launch: LaunchKey) -> Raw:
-        """Prepare the volume for a launch and return its Pod."""
+        """Prepare the volume for a launch and return its Pod, which may be that of a batch."""
         plan = self._network.plan_as_found(self._ledger.history.isolation)
         task = plan.tasks[launch.task]
-        lanes = await self._lanes.lanes(task)
         await asyncio.to_thread(self._store.make_launch_folders, launch)
-        production = self._ledger.history.attempts[launch.attempt_key].production
         if launch.role is Role.HARNESS:
-            return harness_pod(plan, task, launch, lanes)
+            return harness_pod(plan, task, launch, await self._lanes.lanes(task))
+        batch = self._batch(launch)
+        if batch:
+            return text_pod(plan, launch, [await self._member(plan, each) for each in batch])
+        member = await self._member(plan, launch)
+        return verifier_pod(plan, task, launch, member.lanes, member.candidate)
+
+    def _batch(self, first: LaunchKey) -> list[LaunchKey]:
+        """Return the live launches of a batch."""
+        known = self._ledger.history.attempts.values()
+        return [each.live for each in known if each.batch == first and each.live is not None]
+
+    async def _member(self, plan: RunPlan, launch: LaunchKey) -> Member:
+        task = plan.tasks[launch.task]
+        production = self._ledger.history.attempts[launch.attempt_key].production
         if production is None or production.candidate is None:
             raise ValueError(f"launch {launch} has no candidate to verify")
-        return verifier_pod(plan, task, launch, lanes, production.candidate)
+        return Member(task, launch, await self._lanes.lanes(task), production.candidate)

@@ -163,6 +163,7 @@ class RunLoop:
                 *([found] if found is not None else []),
                 *map(LaunchLost, lost),
                 *(LaunchBegun(launch, now) for launch in decision.begin),
+                *(LaunchBegun(each, now, pod[0]) for pod in decision.batches for each in pod),
             ]
         )
 

@@ -13,6 +13,7 @@ from securebench.core.reasons import (
     EMPTY_CANDIDATE,
     IMAGE_CHANGED,
     OOM_KILLED,
+    POD_LOST,
     PREFLIGHT_FAILED,
     PRODUCER_TIMEOUT,
     PROVIDER_AUTH,
@@ -82,11 +83,16 @@ class Begin:
 
 @dataclass(frozen=True, slots=True)
 class Capture:
-    """Read what an ended launch left on the volume and in its messages."""
+    """Read what an ended launch left on the volume and in its messages.
+
+    Attributes:
+        batch: First launch of the batch that shared the Pod, or None.
+    """
 
     launch: LaunchKey
     view: PodView
     ended: Ended
+    batch: LaunchKey | None = None
 
 
 Step = Wait | Begin | Capture | Lost | Finish
@@ -137,12 +143,16 @@ def _live_step(plan: RunPlan, history: AttemptHistory, view: PodView | None, now
         case Interrupted(reason, message, is_final=True):
             phase = PHASE_OF_ROLE[live.role]
             return Finish(history.key, Outcome.INFRASTRUCTURE, reason, phase, message)
+        case Interrupted(reason, message) if history.batch is not None:
+            return Lost(live, reason, message, now, is_shared=True)
+        case Ended(problem=problem, message=message) if problem and history.batch is not None:
+            return Lost(live, POD_LOST, message, now, is_shared=True)
         case Interrupted(reason, message) if reason == PREFLIGHT_FAILED:
             return Lost(live, reason, f"{_preflight(plan)} failed: {message}", now)
         case Interrupted(reason, message, is_suspect=is_suspect):
             return Lost(live, reason, message, now, is_suspect=is_suspect)
         case ended:
-            return Capture(live, view, ended)
+            return Capture(live, view, ended, history.batch)
 
 
 def _next_launch(history: AttemptHistory, role: Role, policy: RunPolicy, now: float) -> Step:

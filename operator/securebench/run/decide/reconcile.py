@@ -10,6 +10,7 @@ from securebench.core.rates import MAX_UNSCHEDULABLE
 from securebench.core.reasons import POD_LOST, FailurePhase
 from securebench.run.api.conditions import Reason
 from securebench.run.api.field_types import PodRetention
+from securebench.run.decide.batches import Sealed, batches, may_share, will_share
 from securebench.run.decide.canary import PROBING, CanarySeen
 from securebench.run.decide.machine import PHASE_OF_ROLE, Begin, Capture, attempt_step, unreadable
 from securebench.run.decide.network import NetworkState, NetworkStep, network_step
@@ -73,8 +74,9 @@ class RunDecision:
     Attributes:
         network: What to do about policies, gateway and canary; the proof to journal.
         lost: Launches to journal as lost.
-        begin: Launches to journal and then to create.
-        repeat: Launches whose create has no definite answer yet.
+        begin: Launches to journal and then to create, each with a Pod of its own.
+        batches: The same for launches that share a Pod, by Pod.
+        repeat: Launches whose Pods' create has no definite answer yet; the first one of a batch.
         captures: Ended launches to read.
         finishes: Attempts to end with a record.
         deletions: Pods to delete.
@@ -88,6 +90,7 @@ class RunDecision:
     network: NetworkStep = field(default_factory=NetworkStep)
     lost: tuple[Lost, ...] = ()
     begin: tuple[LaunchKey, ...] = ()
+    batches: tuple[tuple[LaunchKey, ...], ...] = ()
     repeat: tuple[LaunchKey, ...] = ()
     captures: tuple[Capture, ...] = ()
     finishes: tuple[Finish, ...] = ()
@@ -140,12 +143,20 @@ class _Draft:
     """Of the records of what is ended early."""
     lost: list[Lost] = field(default_factory=list)
     candidates: list[LaunchKey] = field(default_factory=list)
-    repeat: list[LaunchKey] = field(default_factory=list)
+    sealed: list[Sealed] = field(default_factory=list)
+    has_company: bool = False
+    """Whether a further candidate may join those that are sealed."""
+    repeat: dict[LaunchKey, None] = field(default_factory=dict)
     captures: list[Capture] = field(default_factory=list)
     finishes: list[Finish] = field(default_factory=list)
     wakes: list[float] = field(default_factory=list)
-    active: int = 0
+    live: set[LaunchKey] = field(default_factory=set)
+    """The launches after which live Pods are named."""
     open: int = 0
+
+    @property
+    def active(self) -> int:
+        return len(self.live)
 
 
 def reconcile(observed: ObservedState, controls: Controls) -> RunDecision:
@@ -160,8 +171,8 @@ def reconcile(observed: ObservedState, controls: Controls) -> RunDecision:
         every entry it makes is in the journal before its effect.
 
     Invariants:
-        Attempts with a live launch after the decision are at most ``parallelism``, unless it
-        was lowered; an attempt has at most one live launch; a finished attempt begins nothing.
+        Launch Pods that live after the decision are at most ``parallelism``, unless it was
+        lowered; an attempt has at most one live launch; a finished attempt begins nothing.
     """
     controls, words = _halting(observed, controls)
     draft = _Draft(words)
@@ -169,13 +180,14 @@ def reconcile(observed: ObservedState, controls: Controls) -> RunDecision:
         if history.finish is None:
             draft.open += 1
             _consider(draft, observed, controls, history)
-    begin = _admit(draft, observed, controls)
+    admitted = _admit(draft, observed, controls)
     is_probing = _is_probing(draft, observed, controls)
     deletions = (*_deletions(observed), *(() if is_probing else _probes(observed)))
     decision = RunDecision(
         network=_around(draft, observed, controls, is_probing=is_probing),
         lost=tuple(draft.lost),
-        begin=begin,
+        begin=tuple(pod[0] for pod in admitted if len(pod) == 1),
+        batches=tuple(pod for pod in admitted if len(pod) > 1),
         repeat=tuple(_creatable(draft.repeat, observed.network)),
         captures=tuple(draft.captures),
         finishes=tuple(draft.finishes),
@@ -248,13 +260,17 @@ def _consider(
     if history.doubt is Doubt.CONDEMNED:
         draft.finishes.append(unreadable(history.key))
         return
-    draft.active += history.live is not None
-    name = pod_name(observed.plan.identity.uid, history.live) if history.live else ""
+    pod = history.pod
+    draft.live |= {pod} if pod is not None else set()
+    draft.has_company |= will_share(observed.plan, history)
+    name = pod_name(observed.plan.identity.uid, pod) if pod is not None else ""
     view = observed.pods.get(name)
     if history.live is not None and view is None:
-        _unseen(draft, observed, history.live, name)
+        _unseen(draft, observed, history, name)
         return
     match attempt_step(observed.plan, history, view, observed.now):
+        case Begin(launch) if may_share(observed.plan, history, launch):
+            draft.sealed.append(Sealed(launch, history.produced_at))
         case Begin(launch):
             draft.candidates.append(launch)
         case Capture() as capture:
@@ -277,25 +293,36 @@ def _halted(draft: _Draft, controls: Controls, history: AttemptHistory) -> Finis
     return None
 
 
-def _unseen(draft: _Draft, observed: ObservedState, live: LaunchKey, name: str) -> None:
+def _unseen(draft: _Draft, observed: ObservedState, history: AttemptHistory, name: str) -> None:
+    live, pod = history.live, history.pod
+    if live is None or pod is None:
+        return
     if name in observed.vanished:
         message = f"Pod {name} disappeared before it gave a result"
-        draft.lost.append(Lost(live, POD_LOST, message, observed.now))
+        is_shared = history.batch is not None
+        draft.lost.append(Lost(live, POD_LOST, message, observed.now, is_shared=is_shared))
     elif name in observed.pending:
-        draft.repeat.append(live)
+        draft.repeat[pod] = None
 
 
-def _admit(draft: _Draft, observed: ObservedState, controls: Controls) -> tuple[LaunchKey, ...]:
-    """Choose which launches begin: attempts that are under way come before new ones."""
+def _admit(
+    draft: _Draft, observed: ObservedState, controls: Controls
+) -> tuple[tuple[LaunchKey, ...], ...]:
+    """Choose which launches begin, by Pod: attempts that are under way come before new ones."""
     if controls.halt in {Halt.SUSPENDED, Halt.STOPPED}:
         return ()
     stuck = sum(1 for view in observed.pods.values() if view.unschedulable)
     free = controls.parallelism - draft.active
     if stuck >= controls.max_unschedulable or free <= 0:
         return ()
-    fit = _creatable(draft.candidates, observed.network)
-    ordered = sorted(fit, key=lambda launch: launch.role is not Role.VERIFIER)
-    return tuple(ordered[:free])
+    ready, due_at = batches(draft.sealed, observed.now, has_company=draft.has_company)
+    draft.wakes.extend([due_at] if due_at is not None else [])
+    network = observed.network
+    pods: list[tuple[LaunchKey, ...]] = [
+        (launch,) for launch in _creatable(draft.candidates, network)
+    ]
+    pods += [pod for pod in ready if any(_creatable(pod, network))]
+    return tuple(sorted(pods, key=lambda pod: pod[0].role is not Role.VERIFIER)[:free])
 
 
 def _creatable(launches: Iterable[LaunchKey], network: NetworkState) -> Iterable[LaunchKey]:
@@ -334,10 +361,13 @@ def _deletions(observed: ObservedState) -> Iterable[Deletion]:
     for view in observed.pods.values():
         if view.launch is None or view.deleting_since is not None:
             continue
-        history = observed.history.get(view.launch.attempt_key)
-        if history is None:
-            continue
-        if history.live != view.launch and not _is_kept(observed, history, view):
+        known = [(observed.history.get(each.attempt_key), each) for each in view.launches]
+        if all(
+            history is not None
+            and history.live != launch
+            and not _is_kept(observed, history, view, launch)
+            for history, launch in known
+        ):
             yield Deletion(view.name, view.uid, at_once=not view.is_terminal)
 
 
@@ -348,11 +378,13 @@ def _probes(observed: ObservedState) -> Iterable[Deletion]:
             yield Deletion(view.name, view.uid, at_once=True)
 
 
-def _is_kept(observed: ObservedState, history: AttemptHistory, view: PodView) -> bool:
+def _is_kept(
+    observed: ObservedState, history: AttemptHistory, view: PodView, launch: LaunchKey
+) -> bool:
     keep = observed.plan.policy.keep_pods
     if not view.is_terminal or keep is PodRetention.NONE:
         return False
     if keep is PodRetention.ALL:
         return True
-    was_lost = history.last_lost is not None and history.last_lost.launch == view.launch
+    was_lost = history.last_lost is not None and history.last_lost.launch == launch
     return was_lost or (history.finish is not None and history.finish.outcome in BROKEN)

@@ -10,6 +10,7 @@ from securebench.core.json_values import object_at, text_at
 from securebench.core.names import (
     ATTEMPT_ANNOTATION,
     LAUNCH_ANNOTATION,
+    MEMBERS_ANNOTATION,
     ROLE_LABEL,
     TASK_INDEX_ANNOTATION,
 )
@@ -76,7 +77,7 @@ class PodView:
         name: Its name.
         uid: Its uid.
         role: What it is for.
-        launch: Its launch, None for canary and control Pods.
+        launch: Its launch, None for canary and control Pods; the first one of a batch.
         phase: ``Pending``, ``Running``, ``Succeeded``, ``Failed`` or ``Unknown``.
         reason: The Pod's own reason such as ``Evicted``.
         message: The Pod's own message.
@@ -89,6 +90,7 @@ class PodView:
         facts: For the record; of the untrusted container.
         is_ready: Whether its condition Ready says so; a lost node takes it away.
         sandbox_since: When the Pod got its sandbox, seconds since the epoch, or None.
+        members: The launches of a batch; empty for a Pod with one launch.
     """
 
     name: str
@@ -107,6 +109,12 @@ class PodView:
     facts: PodFacts
     is_ready: bool = False
     sandbox_since: float | None = None
+    members: tuple[LaunchKey, ...] = ()
+
+    @property
+    def launches(self) -> tuple[LaunchKey, ...]:
+        """All launches that the Pod is for."""
+        return self.members or ((self.launch,) if self.launch is not None else ())
 
     @property
     def is_terminal(self) -> bool:
@@ -132,6 +140,9 @@ class ObjectView:
     uid: str = ""
     spec: Raw = field(default_factory=dict)
 
+
+MEMBER_NUMBERS = 3
+"""In a name of ``MEMBERS_ANNOTATION``."""
 
 MAIN_CONTAINERS = (HARNESS, CHECK, VERIFIER, PROBE, CONTROL_CHECK)
 
@@ -190,6 +201,7 @@ def pod_view(raw: Raw) -> PodView | None:
         facts=_facts(spec, containers),
         is_ready=text_at(conditions.get("Ready", {}), "status") == "True",
         sandbox_since=_sandbox_since(conditions),
+        members=_members(object_at(metadata, "annotations"), role),
     )
 
 
@@ -263,6 +275,13 @@ def _launch(annotations: Raw, role: Role) -> LaunchKey | None:
     if not all(number.isdecimal() for number in (*numbers, launch)):
         return None
     return LaunchKey(int(numbers[0]), int(numbers[1]), role, int(launch))
+
+
+def _members(annotations: Raw, role: Role) -> tuple[LaunchKey, ...]:
+    names = [name.split("-") for name in text_at(annotations, MEMBERS_ANNOTATION).split()]
+    if not all(len(name) == MEMBER_NUMBERS and all(map(str.isdecimal, name)) for name in names):
+        return ()
+    return tuple(LaunchKey(int(name[0]), int(name[1]), role, int(name[2])) for name in names)
 
 
 def _role(text: str) -> Role | None:

@@ -24,6 +24,7 @@ SEALED_FIELDS = COLLECTED_FIELDS | {
 MAX_KERNEL = 64
 """Characters of a kernel's release; Linux keeps no more."""
 BASELINES = frozenset({"clean", "committed"})
+BATCH_FIELDS = frozenset({"v", "verdicts"})
 VERDICT_FIELDS = frozenset({"v", "passed", "score", "metadata"})
 
 
@@ -107,6 +108,18 @@ def text_verdict(message: str) -> tuple[bool, Mapping[str, object]]:
     if not isinstance(passed, bool) or not isinstance(metadata, Mapping):
         raise BadMessageError("a verdict needs passed and metadata")
     return passed, metadata
+
+
+def verdicts_digest(message: str) -> str:
+    """Decode the message of a batch's verifier: the digest of its verdict file.
+
+    Raises:
+        BadMessageError: The verifier did not write this.
+    """
+    digest = _text(_trusted(message, BATCH_FIELDS), "verdicts")
+    if not digest:
+        raise BadMessageError("a batch needs the digest of its verdicts")
+    return digest
 
 
 def streams(fields: Mapping[str, object]) -> tuple[StreamInfo, StreamInfo]:

@@ -47,7 +47,7 @@ def run_waiting(
         attempts: All attempts of the run.
         now: Seconds since the epoch.
     """
-    live = {each.live for each in attempts}
+    live = {each.pod for each in attempts}
     launches = [view for view in pods if view.launch is not None and view.launch in live]
     if any(view.is_terminal or _has_begun(view) for view in launches):
         return None
@@ -112,7 +112,7 @@ def _pulling(container: ContainerView, since: float, now: float) -> Waiting:
 
 def _after_loss(found: Waiting, view: PodView, attempts: Collection[AttemptHistory]) -> Waiting:
     """Add why this is not the attempt's first launch, if it is not."""
-    lost = next((each.last_lost for each in attempts if each.live == view.launch), None)
+    lost = next((each.last_lost for each in attempts if each.pod == view.launch), None)
     if lost is None:
         return found
     why = f"{lost.reason}: {lost.message}"

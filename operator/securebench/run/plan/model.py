@@ -83,7 +83,8 @@ class PodPolicy:
     """Settings shared by all launch Pods of a run.
 
     Attributes:
-        image: SecureBench's Pod image (courier, text verifier).
+        image: SecureBench's Pod image (courier).
+        judge_image: Image of the text verifier: the operator's, which has Python and the scorers.
         claim: Name of the PersistentVolumeClaim of the results volume.
         tools: Folder of that volume with the programs of task containers.
         service_account: Name of a service account without rights or token.
@@ -120,6 +121,7 @@ class PodPolicy:
     startup_allowance_seconds: int
     grace_seconds: int
     max_processes: int
+    judge_image: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -382,6 +384,11 @@ def pod_name(run_uid: str, launch: LaunchKey) -> str:
     """Return the deterministic name of a launch Pod."""
     role = launch.role.value[0]
     return f"sb-{short_uid(run_uid)}-{launch.task}-{launch.attempt}{role}{launch.launch}"
+
+
+def member_name(launch: LaunchKey) -> str:
+    """Return the name of a launch among those that share its Pod."""
+    return f"{launch.task}-{launch.attempt}-{launch.launch}"
 
 
 def short_uid(run_uid: str) -> str:

@@ -271,6 +271,7 @@ class Lost:
         at: When it was declared lost, seconds since the epoch.
         usage: Its usage of the model provider, unless another journal entry already counts it.
         is_suspect: Whether the agent's output may have caused the loss, rather than the cluster.
+        is_shared: Whether the launch shared its Pod, so that the loss is not held against it.
     """
 
     launch: LaunchKey
@@ -279,6 +280,7 @@ class Lost:
     at: float
     usage: Usage = Usage()
     is_suspect: bool = False
+    is_shared: bool = False
 
 
 class Reading(StrEnum):
@@ -306,12 +308,15 @@ class AttemptHistory:
     Attributes:
         live: The launch whose Pod may exist in the cluster, or None.
         live_since: When that launch was journalled, seconds since the epoch.
+        batch: First launch of the batch of the last launch; None if that had its own Pod.
         launches: Number of the last launch, of either role.
         retries: Launches lost to infrastructure failures so far.
         provider_retries: Launches lost to outages of the model provider so far.
+        shared: Launches lost so far together with others of their batch.
         suspect: Roles of the launches lost so far, possibly because of the agent's output.
         last_lost: The latest lost launch, or None.
         production: The harness's result, or None.
+        produced_at: When that was journalled, seconds since the epoch, or 0.
         verification: The verifier's result, or None.
         finish: How the attempt ended, or None.
         record_sha256: Digest of the record's line, empty until finished.
@@ -339,6 +344,14 @@ class AttemptHistory:
     usage: Usage = Usage()
     reading: Reading = Reading.NONE
     doubt: Doubt = Doubt.NONE
+    batch: LaunchKey | None = None
+    produced_at: float = 0.0
+    shared: int = 0
+
+    @property
+    def pod(self) -> LaunchKey | None:
+        """The launch after which the live launch's Pod is named: that of the whole batch."""
+        return self.batch if self.live is not None and self.batch is not None else self.live
 
     @property
     def has_texts(self) -> bool:
@@ -348,4 +361,4 @@ class AttemptHistory:
     @property
     def lost(self) -> int:
         """Launches lost so far, for any reason."""
-        return self.retries + self.provider_retries + len(self.suspect)
+        return self.retries + self.provider_retries + len(self.suspect) + self.shared

@@ -79,10 +79,16 @@ class IsolationResult:
 
 @dataclass(frozen=True, slots=True)
 class LaunchBegun:
-    """A launch begins; written before its Pod is created."""
+    """A launch begins; written before its Pod is created.
+
+    Attributes:
+        at: Seconds since the epoch.
+        batch: First launch of the batch that shares one Pod; None for a launch with its own Pod.
+    """
 
     launch: LaunchKey
     at: float
+    batch: LaunchKey | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,10 +116,15 @@ class LaunchLost:
 
 @dataclass(frozen=True, slots=True)
 class Produced:
-    """The harness launch ended and was captured."""
+    """The harness launch ended and was captured.
+
+    Attributes:
+        at: Seconds since the epoch; 0 in journals that do not record it.
+    """
 
     key: AttemptKey
     production: HarnessResult
+    at: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -282,18 +293,18 @@ def _advance(history: AttemptHistory, entry: AttemptEntry) -> AttemptHistory:
 
 def _apply_step(history: AttemptHistory, entry: StepEntry) -> AttemptHistory:
     match entry:
-        case LaunchBegun(launch, at):
+        case LaunchBegun(launch, at, batch):
             if history.live is not None:
                 raise InvariantViolationError(f"attempt {history.key} has a live launch already")
             started_at = at if history.started_at is None else history.started_at
-            return replace(
-                history, live=launch, live_since=at, launches=launch.launch, started_at=started_at
-            )
+            begun = replace(history, live=launch, live_since=at, batch=batch)
+            return replace(begun, launches=launch.launch, started_at=started_at)
         case LaunchLost(lost):
             return _apply_loss(history, lost)
-        case Produced(_, production):
+        case Produced(_, production, at):
             usage = history.usage + usage_of(production.egress)
-            return replace(history, live=None, production=production, usage=usage)
+            ended = replace(history, live=None, production=production, produced_at=at)
+            return replace(ended, usage=usage)
         case Verified(_, verification):
             return replace(history, live=None, verification=verification)
         case Finished(finish, sha256, at, usage):
@@ -309,6 +320,8 @@ def _apply_loss(history: AttemptHistory, lost: Lost) -> AttemptHistory:
     idle = replace(history, live=None, last_lost=lost, usage=history.usage + lost.usage)
     if lost.reason in PROVIDER_REASONS:
         return replace(idle, provider_retries=history.provider_retries + 1, production=None)
+    if lost.is_shared:
+        return replace(idle, shared=history.shared + 1)
     if lost.is_suspect:
         return replace(idle, suspect=(*history.suspect, lost.launch.role))
     return replace(idle, retries=history.retries + 1)

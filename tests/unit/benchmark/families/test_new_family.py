@@ -70,12 +70,14 @@ class FamilyWorld(World):
         ]
         (container,) = pod["spec"]["containers"]
         spec = (container.get("command", []) + container.get("args", []))[-1]
-        task = self.root / f"runs/{uid}/tasks/{launch.task}"
-        candidate = task / f"attempts/{launch.attempt}/launches/{launch.launch}/candidate"
-        spec = spec.replace("/work/candidate", str(candidate))
-        spec = spec.replace("/work/hidden", str(task / "lanes/hidden"))
-        log = self.root / "message"
-        assert verify_text.main(["--spec", spec], log=log) == 0
+        for mount in container["volumeMounts"]:
+            if mount["name"] == "results":
+                place = str(self.root / mount["subPath"])
+                spec = spec.replace(f'{mount["mountPath"]}"', f'{place}"')
+                spec = spec.replace(f"{mount['mountPath']}/", f"{place}/")
+        own = self.root / f"runs/{uid}/tasks/{launch.task}/attempts/{launch.attempt}/launches"
+        log, verdicts = self.root / "message", own / f"{launch.launch}/verification"
+        assert verify_text.main(["--spec", spec], log=log, verdicts=verdicts) == 0
         return pod_status("Succeeded", ended("verifier", 0, message=log.read_text()))
 
 

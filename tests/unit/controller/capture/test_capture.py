@@ -1,4 +1,5 @@
 import hashlib
+import shutil
 from dataclasses import replace
 
 import pytest
@@ -9,6 +10,7 @@ from securebench.controller.volume.store import RunStore
 from securebench.protocol.gateway import encode
 from securebench.run.decide.machine import Capture
 from securebench.run.observe.stage import Ended
+from securebench.run.plan.model import LaunchKey, Role
 from securebench.run.state.attempts import CommandReport, StreamInfo, Usage
 from securebench.run.state.history import LaunchLost, Produced, Verified
 from support.build import (
@@ -16,6 +18,7 @@ from support.build import (
     KERNEL,
     NOW,
     VERIFIER,
+    batch_done,
     check_task,
     collect_message,
     egress_report,
@@ -25,6 +28,7 @@ from support.build import (
     relayed,
     seal_message,
     supervise_message,
+    text_message,
     verifier_done,
     view_of,
 )
@@ -272,6 +276,56 @@ def test_an_unreadable_verdict_is_the_verifiers_trouble(message):
 def test_a_problem_is_no_verdict_whatever_the_message_says():
     found = verifier(verifier_done(passed=True), 1, "verifier_error")
     assert (found.passed, found.problem, found.message) == (False, "verifier_error", "why")
+
+
+FIRST = LaunchKey(0, 1, Role.VERIFIER, 1)
+MEMBER = LaunchKey(3, 1, Role.VERIFIER, 1)
+
+
+def member(store, messages, change=lambda _: None):
+    """Capture a member of a batch after its verdict file was changed."""
+    store.make_launch_folders(FIRST)
+    status = batch_done(store.root, UID, {FIRST: text_message(passed=False), **messages})
+    change(store.launch_folder(FIRST) / "verification/verdicts.json")
+    job = Capture(MEMBER, view_of(FIRST, status), Ended(0), FIRST)
+    return capture(store, text_task(index=3), job, NOW, exposed=NOTHING)
+
+
+def test_a_member_of_a_batch_has_its_own_verdict(store):
+    found = member(store, {MEMBER: text_message(passed=True)})
+    assert (found.key, found.verification.passed) == (MEMBER.attempt_key, True)
+    assert found.verification.metadata == {"matched": True}
+
+
+def a_link(path):
+    path.rename(path.with_name("other"))
+    path.symlink_to("other")
+
+
+SPOILED = {
+    "missing": lambda path: path.unlink(),
+    "link": a_link,
+    "edited": lambda path: path.write_bytes(path.read_bytes().replace(b"true", b"false")),
+    "torn": lambda path: path.write_bytes(path.read_bytes()[:-3]),
+    "longer": lambda path: path.write_bytes(path.read_bytes() + b" "),
+    "huge": lambda path: path.write_bytes(b" " * (1 << 20)),
+    "no folder": lambda path: shutil.rmtree(path.parent),
+}
+
+
+@pytest.mark.parametrize("how", SPOILED)
+def test_verdicts_that_somebody_changed_are_nobodys(store, how):
+    found = member(store, {MEMBER: text_message(passed=True)}, SPOILED[how])
+    assert (found.lost.reason, found.lost.is_shared) == ("extraction_failed", True)
+    assert (found.lost.launch, found.lost.is_suspect) == (MEMBER, False)
+
+
+@pytest.mark.parametrize(
+    "messages",
+    [{}, {MEMBER: '{"v":1,"error":"MemoryError"}'}, {MEMBER: ""}, {MEMBER: '{"v":1}'}],
+)
+def test_a_member_without_a_verdict_is_judged_again(store, messages):
+    assert member(store, messages).lost.is_shared
 
 
 def check(code, **report):

@@ -90,7 +90,8 @@ def test_a_run_that_is_suspended_ends_what_it_began_and_rests(world):
     assert reason(world) == "Completed"
 
 
-def test_what_was_finished_is_published_before_the_rest(world):
+def test_what_was_finished_is_published_before_the_rest(world, monkeypatch):
+    monkeypatch.setattr("securebench.run.decide.batches.WAIT_SECONDS", 0.0)
     uid = world.apply(parallelism=1)
     end_all(world, uid, rounds=2)
     world.edit(suspend=True)

@@ -14,8 +14,9 @@ NEWS = int(TASKS * NEWS_SHARE)
 
 
 @pytest.fixture
-def run(world):
+def run(world, monkeypatch):
     """A run of many tasks whose Pods all run; the last write is long ago."""
+    monkeypatch.setattr("securebench.run.decide.batches.WAIT_SECONDS", 0.0)
     write_pack(world.root / "packs/many", [question(f"q{n}") for n in range(TASKS)])
     world.uid = world.apply(pack={"volume": {"path": "many"}}, parallelism=TASKS)
     for name in world.pods():

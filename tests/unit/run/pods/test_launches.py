@@ -371,15 +371,23 @@ class TestTextVerifier:
         spec = self.body()["spec"]
 
         assert "initContainers" not in spec
-        assert [one["image"] for one in spec["containers"]] == ["securebench-pod:0.1.0"]
+        assert [one["image"] for one in spec["containers"]] == ["securebench-operator:0.1.0"]
         assert "python:3.11-slim" not in json.dumps(spec)
 
     def test_compares_both_digests(self) -> None:
         assert told(self.body(), "verifier") == {
             "version": 1,
-            "family": "short_answer",
-            "candidate": {"path": "/work/candidate/candidate.txt", "digest": digest("f")},
-            "hidden": {"path": "/work/hidden", "digest": digest("c")},
+            "members": [
+                {
+                    "name": "0-1-2",
+                    "family": "short_answer",
+                    "candidate": {
+                        "path": "/work/members/0/candidate/candidate.txt",
+                        "digest": digest("f"),
+                    },
+                    "hidden": {"path": "/work/members/0/hidden", "digest": digest("c")},
+                }
+            ],
         }
 
     def test_reads_only(self) -> None:
@@ -390,8 +398,8 @@ class TestTextVerifier:
         }
 
         assert found == {
-            "/work/candidate": "attempts/1/launches/1/candidate",
-            "/work/hidden": "lanes/hidden",
+            "/work/members/0/candidate": "attempts/1/launches/1/candidate",
+            "/work/members/0/hidden": "lanes/hidden",
         }
         assert len(mounts(self.body(), "verifier")) == len(found)
 

@@ -180,6 +180,12 @@ def candidate_mount(
     return mount(RESULTS, path, sub_path=f"{folder}/{layout.CANDIDATE_NAME}", read_only=True)
 
 
+def verification_mount(plan: RunPlan, launch: LaunchKey, path: str) -> Manifest:
+    """Return the writable mount of the folder for what a verifier leaves."""
+    folder = layout.launch_folder(plan.identity.uid, launch)
+    return mount(RESULTS, path, sub_path=f"{folder}/{layout.VERIFICATION_NAME}")
+
+
 def candidate_spec(candidate: SealedCandidate, folder: str) -> dict[str, str]:
     """Return where a candidate lies in a container, with the digest to compare.
 

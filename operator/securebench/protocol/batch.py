@@ -1,0 +1,42 @@
+"""What the operator and the verifier of a batch agree on (docs/reference/protocol.md)."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING
+
+from securebench.protocol.messages import MAX_MESSAGE_BYTES, VERSION, decode_object
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+VERDICTS_FILE = "verdicts.json"
+
+MEMBER_SECONDS = 5
+"""Time for the judgement of one member of a batch."""
+
+MEMBER_BYTES = 2 * MAX_MESSAGE_BYTES
+"""What a member's message takes in the file, as text in JSON."""
+
+
+def encode_verdicts(messages: Mapping[str, str]) -> bytes:
+    """Return the verdict file: members' termination messages by name, as canonical JSON."""
+    content = {"v": VERSION, "verdicts": dict(messages)}
+    return json.dumps(content, separators=(",", ":"), sort_keys=True).encode("ascii")
+
+
+def decode_verdicts(data: bytes) -> Mapping[str, str]:
+    """Return members' termination messages by name.
+
+    Raises:
+        ValueError: It is no verdict file.
+    """
+    content = decode_object(data)
+    verdicts = content.get("verdicts")
+    if set(content) != {"v", "verdicts"} or content["v"] != VERSION:
+        raise ValueError("no verdict file of this version")
+    if not isinstance(verdicts, dict) or not all(
+        isinstance(message, str) for message in verdicts.values()
+    ):
+        raise ValueError("a verdict file holds one message for each member")
+    return verdicts

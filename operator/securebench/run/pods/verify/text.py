@@ -1,0 +1,93 @@
+"""The Pod that judges candidates of text families: one of them, or a batch.
+
+Source: decision 0061.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from securebench.core.names import MEMBERS_ANNOTATION
+from securebench.protocol.batch import MEMBER_SECONDS
+from securebench.run import layout
+from securebench.run.plan.model import LaunchKey, RunPlan, TaskPlan, member_name
+from securebench.run.pods.parts import sizes, volumes
+from securebench.run.pods.parts.commands import lane_spec, module_argv
+from securebench.run.pods.parts.containers import trusted_container
+from securebench.run.pods.parts.frame import Containers, Manifest, launch_frame, pod
+from securebench.run.pods.parts.volumes import candidate_mount, candidate_spec, lane_mount
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from securebench.benchmark.pack.lane_plan import LaneSet
+    from securebench.run.state.attempts import SealedCandidate
+
+TEXT_SECONDS = 120
+"""Time of a text verifier, which computes for milliseconds (contract 15.8: bounded by us)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Member:
+    """One candidate to judge.
+
+    Attributes:
+        task: Of a text family.
+        launch: Role ``verifier``.
+        lanes: What lies on the volume for the task.
+        candidate: What the harness left; it has a file.
+    """
+
+    task: TaskPlan
+    launch: LaunchKey
+    lanes: LaneSet
+    candidate: SealedCandidate
+
+
+def text_pod(plan: RunPlan, first: LaunchKey, members: Sequence[Member]) -> Manifest:
+    """Return the Pod that judges candidates.
+
+    Each member has two read-only mounts of its own. The only folder that a batch can write is its
+    first launch's folder of verification; a Pod with one member can write nothing.
+
+    Args:
+        plan: The run.
+        first: The launch after which the Pod is named.
+        members: At least one.
+    """
+    is_batch = len(members) > 1
+    frame = launch_frame(plan, first, TEXT_SECONDS + (MEMBER_SECONDS * len(members)) * is_batch)
+    if is_batch:
+        names = " ".join(member_name(member.launch) for member in members)
+        frame = replace(frame, annotations={**frame.annotations, MEMBERS_ANNOTATION: names})
+    mounts = [mount for number, each in enumerate(members) for mount in _mounts(plan, number, each)]
+    if is_batch:
+        mounts.append(volumes.verification_mount(plan, first, layout.VERIFIER_VERDICTS))
+    main = trusted_container(
+        replace(plan.pods, image=plan.pods.judge_image),
+        layout.VERIFIER,
+        sizes.fixed_resources(sizes.VERIFIER_REQUESTS, sizes.VERIFIER_LIMITS),
+        mounts,
+    )
+    members_spec = [_spec(number, member) for number, member in enumerate(members)]
+    main["command"] = module_argv("grading.verify_text", {"members": members_spec})
+    return pod(plan, frame, Containers(main, (volumes.claim(plan.pods.claim),)))
+
+
+def _mounts(plan: RunPlan, number: int, member: Member) -> tuple[Manifest, Manifest]:
+    candidate, hidden = layout.member_folders(number)
+    return (
+        candidate_mount(plan, member.launch, member.candidate, candidate),
+        lane_mount(plan, member.task, layout.LANE_HIDDEN, hidden),
+    )
+
+
+def _spec(number: int, member: Member) -> Manifest:
+    candidate, hidden = layout.member_folders(number)
+    return {
+        "name": member_name(member.launch),
+        "family": member.task.task.task_type,
+        "candidate": candidate_spec(member.candidate, candidate),
+        "hidden": lane_spec(hidden, member.lanes.hidden_digest),
+    }
