@@ -11,10 +11,7 @@ HERE=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 . "$HERE/lib.sh"
 
 operator_inputs() { printf '%s\n' images/operator images/supervise operator/requirements.lock operator/securebench pyproject.toml LICENSE; }
-pod_inputs() {
-  (cd "$ROOT" && printf '%s\n' images/pod images/supervise operator/securebench/{core,protocol,files,grading} \
-    operator/securebench/benchmark/{{__init__,resources}.py,families,patch,scorers} operator/securebench/{__init__.py,py.typed})
-}
+pod_inputs() { printf '%s\n' images/pod images/supervise; }
 
 secret_flags() { if [ -n "$(authorities)" ]; then printf -- '--secret\nid=ca,src=%s\n' "$(authorities)"; fi; }
 

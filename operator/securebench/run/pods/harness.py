@@ -67,7 +67,7 @@ def harness_pod(plan: RunPlan, task: TaskPlan, launch: LaunchKey, lanes: LaneSet
     if plan.egress is not None:
         init.append(egress_sidecar(plan))
     if task.materialize_from:
-        init.append(_materialize(plan, task))
+        init.append(_materialize(plan, task, asset_places(lanes)))
     return pod(
         plan,
         _frame(plan, task, launch),
@@ -104,13 +104,16 @@ def _courier(plan: RunPlan, task: TaskPlan, launch: LaunchKey, lanes: LaneSet) -
     return courier(plan.pods, job)
 
 
-def _materialize(plan: RunPlan, task: TaskPlan) -> Manifest:
+def _materialize(plan: RunPlan, task: TaskPlan, places: list[str]) -> Manifest:
     container = TaskContainer(
         name=layout.MATERIALIZE,
         image=task.image,
         resources=_resources(plan, task),
         tools=tools_mount(plan.pods),
-        mounts=(volumes.mount(volumes.WORKSPACE, layout.MATERIALIZED),),
+        mounts=(
+            volumes.mount(volumes.WORKSPACE, layout.MATERIALIZED),
+            *beside_mounts(places, layout.MATERIALIZED),
+        ),
         shared_memory=layout.HARNESS,
     )
     spec = {"from": task.materialize_from, "to": layout.MATERIALIZED}

@@ -191,7 +191,12 @@ class TestHarness:
         assert "readOnly" not in mounts(harness(LANES_WITH_ASSETS), "courier")["/work/workspace"]
 
     @pytest.mark.parametrize(
-        ("name", "workspace"), [("harness", "/app"), ("courier", "/work/workspace")]
+        ("name", "workspace"),
+        [
+            ("harness", "/app"),
+            ("courier", "/work/workspace"),
+            ("materialize", "/opt/securebench/materialize"),
+        ],
     )
     def test_folders_above_mounts_lie_side_by_side(self, name: str, workspace: str) -> None:
         body = harness(LANES_WITH_ASSETS)
