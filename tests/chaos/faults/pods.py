@@ -184,5 +184,3 @@ def status_wiped(scene: Scene, _: PodView) -> None:
 
 def _main(view: PodView) -> str:
     return "harness" if view.role is Role.HARNESS else "verifier"
-
-

@@ -23,6 +23,7 @@ def fail(verb: str, error: ClusterError, *, times: int = 1, took_effect: bool = 
         kind = ObjectKind.BENCHMARK_RUN if verb == "patch_status" else POD
         for _ in range(times):
             scene.cluster.fail_next(verb, error, before=not took_effect, kind=kind)
+        scene.must_feel.append(lambda: not scene.cluster.is_to_fail)
 
     return act
 
@@ -41,10 +42,10 @@ for kind, verb, error, times, took_effect in (
     ("create-answer-lost", "create", CUT, 2, True),
     ("create-504-done", "create", answer(504), 2, True),
     ("create-quota", "create", QuotaExceeded("exceeded quota: pods"), 3, False),
-    ("delete-500", "delete_collection", answer(500), 2, False),
-    ("delete-409", "delete_collection", answer(409), 2, False),
-    ("delete-410", "delete_collection", answer(410), 2, False),
-    ("delete-answer-lost", "delete_collection", CUT, 2, True),
+    ("delete-500", "delete_collection", answer(500), 1, False),
+    ("delete-409", "delete_collection", answer(409), 1, False),
+    ("delete-410", "delete_collection", answer(410), 1, False),
+    ("delete-answer-lost", "delete_collection", CUT, 1, True),
     ("status-500", "patch_status", answer(500), 3, False),
     ("status-409", "patch_status", answer(409), 3, False),
     ("status-answer-lost", "patch_status", CUT, 3, True),

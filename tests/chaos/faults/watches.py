@@ -45,6 +45,7 @@ def mangle(scene: Scene, change: Mangle) -> None:
         return change(event)
 
     weather.mangle = bounded
+    scene.must_feel.append(lambda: weather.mangled > last - EVENTS)
 
 
 @fault("watch-events-doubled")

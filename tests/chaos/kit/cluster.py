@@ -62,7 +62,11 @@ class ChaosCluster(MortalCluster):
     def __init__(self, fate: Fate, clock: FakeClock) -> None:
         super().__init__(fate, clock)
         self.weather = Weather()
-        self.is_refusing_collections = False
+
+    @property
+    def is_to_fail(self) -> bool:
+        """Whether failures that were asked for have not come yet."""
+        return bool(self._failures)
 
     async def list(self, kind: ObjectKind, selector: str) -> Any:
         await self._suffer()

@@ -117,6 +117,7 @@ class Scene:
         self.plans: list[tuple[float, Callable[[], None]]] = []
         self.rivals: list[Supervisor] = []
         self.silent: set[str] = set()
+        self.must_feel: list[Callable[[], bool]] = []
         self._hit: set[tuple[int, str]] = set()
         self.errors = ErrorLog()
         self._stages: dict[str, str] = {}
@@ -265,7 +266,7 @@ class Scene:
         if view.deleting_since is not None:
             self.cluster.finish_deletion(view.name)
             self._reach(view, "gone")
-        elif self._stages[view.name] == "created":
+        elif self._stages.get(view.name, "created") == "created":
             self._stages[view.name] = "started"
             self.report(view, self.kubelet.started(view))
             self._reach(view, "started")
@@ -305,8 +306,10 @@ def scene(root: Path, seed: int, *, egress: bool = False) -> Iterator[Scene]:
     try:
         with mock.patch.object(asyncio, "to_thread", inline):
             made.begin()
-            yield made
-            made.close()
+            try:
+                yield made
+            finally:
+                made.close()
     finally:
         made.volume.remove()
         logger.removeHandler(made.errors)

@@ -27,7 +27,7 @@ class Volume:
         room_bytes: How much may still be written, or None without a bound.
         piece_bytes: What one call of write takes at most, or None for all.
         is_syncing: Whether fsync works.
-        is_truncating: Whether a file can be cut.
+        is_truncating: Whether a file can be cut; after one failure everything works again.
         tear: Chooses how many bytes of the next append reach the disk before the operator dies.
         hits: How often a fault was met.
     """
@@ -92,7 +92,9 @@ class Volume:
         return size
 
     def _open(self, real: Any) -> Any:
-        def opened(path: Path, mode: str = "r", buffering: int = -1, *more: Any, **named: Any) -> Any:
+        def opened(
+            path: Path, mode: str = "r", buffering: int = -1, *more: Any, **named: Any
+        ) -> Any:
             if not (WRITING & set(mode)) or "b" not in mode or not path.is_relative_to(self._root):
                 return real(path, mode, buffering, *more, **named)
             self.check()
@@ -153,6 +155,7 @@ class _File(io.FileIO):
     def truncate(self, size: int | None = None) -> int:
         self.volume.check()
         if not self.volume.is_truncating:
+            self.volume.heal()
             self.volume.hits += 1
             raise OSError(errno.EIO, os.strerror(errno.EIO))
         return super().truncate(size)

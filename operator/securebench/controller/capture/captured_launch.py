@@ -167,8 +167,8 @@ def _text_verification(base: VerifierResult, view: PodView) -> VerifierResult:
     try:
         passed, metadata = text_verdict(_message(view, VERIFIER))
     except BadMessageError as error:
-        reason = f"the text verifier gave no readable verdict: {error}"
-        return replace(base, problem=VERIFIER_ERROR, message=reason)
+        words = f"the text verifier ended well and its verdict was lost: {error}"
+        raise BadMessageError(words) from error
     return replace(base, passed=passed, metadata=metadata)
 
 
