@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from functools import partial
 
-from chaos.kit.registry import fault
+from chaos.kit.registry import LAUNCHES, fault
 from chaos.kit.scene import Scene
 from securebench.run.observe.pods import PodView
 
@@ -14,7 +14,7 @@ def jump(seconds: float, scene: Scene, _: PodView) -> None:
     scene.skewed.offset += seconds
 
 
-fault("clock-forward")(partial(jump, 3600.0))
+fault("clock-forward", LAUNCHES)(partial(jump, 3600.0))
 fault("clock-back")(partial(jump, -300.0))
 
 

@@ -60,6 +60,8 @@ def seal_cut(scene: Scene, view: PodView) -> object:
 
 @fault("seal-message-gone", SEALED)
 def seal_gone(scene: Scene, view: PodView) -> object:
+    if not (scene.folder(view) / CANDIDATE).exists():
+        return False  # what a container at its memory limit left is not needed
     return cut_message(scene, view, "courier", 0.0)
 
 

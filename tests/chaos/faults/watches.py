@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from chaos.kit.cluster import Mangle
-from chaos.kit.registry import fault
+from chaos.kit.registry import LAUNCHES, fault
 from chaos.kit.scene import Scene
 from securebench.cluster.port import WatchEvent
 from securebench.core.errors import TransientClusterError
@@ -28,7 +28,7 @@ def expired(scene: Scene, _: PodView) -> None:
     scene.cluster.expire_history()
 
 
-@fault("watch-events-lost")
+@fault("watch-events-lost", LAUNCHES)
 def lost(scene: Scene, _: PodView) -> None:
     scene.cluster.lose_events(scene.random.randint(1, 4))
 
@@ -53,7 +53,7 @@ def doubled(scene: Scene, _: PodView) -> None:
     mangle(scene, lambda event: [event, event])
 
 
-@fault("watch-events-stale")
+@fault("watch-events-stale", LAUNCHES)
 def stale(scene: Scene, _: PodView) -> None:
     """Show each event once more after the next one, as a late server would."""
     before: list[WatchEvent] = []
@@ -66,7 +66,7 @@ def stale(scene: Scene, _: PodView) -> None:
     mangle(scene, change)
 
 
-@fault("watch-events-reordered")
+@fault("watch-events-reordered", LAUNCHES)
 def reordered(scene: Scene, _: PodView) -> None:
     """Show pairs of events the wrong way round."""
     kept: list[WatchEvent] = []

@@ -41,7 +41,7 @@ class Row:
             return f"not run: {self.not_run}"
         if self.problems:
             return self.problems[0]
-        losses = ", ".join(f"{count} × {reason}" for reason, count in sorted(self.lost.items()))
+        losses = ", ".join(f"{count} {reason}" for reason, count in sorted(self.lost.items()))
         return kind.effect + (f" ({losses})" if losses else "")
 
 
@@ -87,8 +87,9 @@ class Rows:
         problems = sum(len(row.problems) for row in rows)
         return (
             f"chaos: {len(rows)} kinds, {sum(row.injections for row in rows)} injections in "
-            f"{sum(row.runs for row in rows)} runs, records equal in {sum(row.equal for row in rows)}, "
-            f"{sum(row.lost.total() for row in rows)} launches lost and repeated, {problems} problems"
+            f"{sum(row.runs for row in rows)} runs, records equal in "
+            f"{sum(row.equal for row in rows)}, {sum(row.lost.total() for row in rows)} launches "
+            f"lost and repeated, {problems} problems"
         )
 
     def write(self, path: Path) -> None:

@@ -13,7 +13,7 @@ from random import Random
 import chaos.faults  # noqa: F401 - registers the injectors
 from chaos.kit.catalogue import Kind
 from chaos.kit.registry import INJECTORS, Injector
-from chaos.kit.scene import Injection, Scene, records, scene
+from chaos.kit.scene import Injection, Moment, Scene, records, scene
 from chaos.kit.verdict import Record, Verdict, judge
 from securebench.cluster.port import ObjectKind
 
@@ -41,18 +41,19 @@ def undisturbed(*, egress: bool) -> Sequence[Record]:
         return records(root, quiet.uid)
 
 
-def disturbed(faults: Sequence[Kind], seed: int) -> Verdict:
+def disturbed(faults: Sequence[Kind], seed: int, moment: Moment | None = None) -> Verdict:
     """Play a run with these faults, each at a moment of its own.
 
     Args:
         faults: The kinds; one may come more than once.
         seed: Of the moments and of what the injectors choose.
+        moment: When they come, in place of a moment that the injector allows.
     """
     egress = any(kind.egress for kind in faults)
     random = Random(seed)  # noqa: S311 - repeatable, not secret
     want = undisturbed(egress=egress)
     with folder() as root, scene(root, seed, egress=egress) as played:
-        played.injections += [_injection(INJECTORS[kind.name], random) for kind in faults]
+        played.injections += [_injection(INJECTORS[kind.name], random, moment) for kind in faults]
         has_ended = played.play()
         problems = [*_troubles(played, has_ended=has_ended)]
         allowed = {reason for kind in faults for reason in kind.lost}
@@ -60,8 +61,8 @@ def disturbed(faults: Sequence[Kind], seed: int) -> Verdict:
         return Verdict((*problems, *found.problems), found.lost, found.is_equal)
 
 
-def _injection(injector: Injector, random: Random) -> Injection:
-    moment = random.choice(injector.moments)
+def _injection(injector: Injector, random: Random, moment: Moment | None) -> Injection:
+    moment = moment or random.choice(injector.moments)
     return Injection(moment, random.randint(1, COUNTS[moment.role]), injector.act)
 
 
