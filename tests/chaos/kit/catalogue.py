@@ -77,3 +77,9 @@ def markdown() -> str:
             lines += [f"| {kind.fault} | {kind.effect} | {lost} |"]
         lines += [""]
     return "\n".join(lines)
+
+
+if __name__ == "__main__":
+    page = Path(__file__).parents[3] / "docs" / "resilience.md"
+    head, _, _ = page.read_text(encoding="utf-8").partition(f"## {GROUPS['api']}")
+    page.write_text(head + markdown(), encoding="utf-8")
