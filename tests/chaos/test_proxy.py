@@ -1,4 +1,4 @@
-"""Faults between the operator and the real API server, each in a run of its own, all side by side."""
+"""Faults between the operator and the real API server: runs side by side, one for each kind."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from kubernetes.aio.client import ApiClient
 from chaos.kit.catalogue import kinds
 from chaos.kit.proxy import Rule
 from chaos.kit.real import Played, play
+from chaos.kit.scene import END
 from chaos.kit.table import ROWS
 from chaos.kit.verdict import Verdict, judge
 from securebench.cluster.client import ApiCluster
@@ -74,9 +75,9 @@ def test_every_kind_of_the_proxy_has_rules():
 @pytest.mark.parametrize("kind", kinds("proxy"), ids=lambda kind: kind.name)
 def test_the_records_do_not_show_the_fault(kind, played):
     quiet, found = played[QUIET], played[kind.name]
-    assert quiet.reason == "Completed"
+    assert quiet.reason == END
     verdict = judge(found.entries, found.records, quiet.records, kind.lost)
-    problems = [f"ended as {found.reason}"] if found.reason != "Completed" else []
+    problems = [f"ended as {found.reason}"] if found.reason != END else []
     problems += [] if found.broken else ["the fault was not felt"]
     verdict = Verdict((*problems, *verdict.problems), verdict.lost, verdict.is_equal)
     ROWS.add(kind.name, verdict, injections=found.broken)

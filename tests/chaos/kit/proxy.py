@@ -53,7 +53,8 @@ class Proxy:
         self._context = ssl.create_default_context(cafile=upstream.ssl_ca_cert)
         if upstream.cert_file:
             self._context.load_cert_chain(upstream.cert_file, upstream.key_file)
-        self._headers = {"Authorization": value for value in upstream.api_key.values()}
+        token = next(iter(upstream.api_key.values()), None)
+        self._headers = {} if token is None else {"Authorization": token}
         self._rules = rules
         self._seen = Counter[Rule]()
         self.broken = 0

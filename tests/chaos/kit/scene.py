@@ -38,6 +38,9 @@ NAME = "nightly"
 SCRIPTS = ("right", "wrong", "slow", "nothing", "greedy", "unjudged", "right", "wrong")
 """What the agents do: every way to end by themselves, so that a changed grade is seen."""
 
+END = "Incomplete"
+"""How a run of these ends: one of them has no verdict."""
+
 PARALLELISM = 3
 RETRIES = 6
 STEPS = 1_500

@@ -13,9 +13,10 @@ from random import Random
 import chaos.faults  # noqa: F401 - registers the injectors
 from chaos.kit.catalogue import Kind
 from chaos.kit.registry import INJECTORS, Injector
-from chaos.kit.scene import Injection, Moment, Scene, records, scene
+from chaos.kit.scene import END, Injection, Moment, Scene, records, scene
 from chaos.kit.verdict import Record, Verdict, judge
 from securebench.cluster.port import ObjectKind
+from securebench.run.state.history import RunEnded
 
 COUNTS = {"harness": 6, "verifier": 3, "canary": 1}
 """How often a role's Pods reach each stage for certain, with something still to come."""
@@ -87,6 +88,9 @@ def _troubles(played: Scene, *, has_ended: bool) -> Iterator[str]:
     left = [view.name for view in played.pods() if view.deleting_since is None]
     if left:
         yield f"Pods are left: {left}"
+    ends = [entry.reason for entry in played.entries if isinstance(entry, RunEnded)]
+    if ends != [END]:
+        yield f"the run ended as {ends}"
     status = played.cluster.objects(ObjectKind.BENCHMARK_RUN)["nightly"].get("status", {})
     counts = status.get("tasks", {}) if isinstance(status, dict) else {}
     if not counts or counts.get("done") != counts.get("total"):
