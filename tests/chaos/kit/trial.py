@@ -16,7 +16,9 @@ from chaos.kit.registry import INJECTORS, Injector
 from chaos.kit.scene import END, Injection, Moment, Scene, records, scene
 from chaos.kit.verdict import Record, Verdict, judge
 from securebench.cluster.port import ObjectKind
-from securebench.run.state.history import RunEnded
+from securebench.controller.volume.journal import read_entries
+from securebench.protocol.volume import JOURNAL
+from securebench.run.state.history import Entry, RunEnded
 
 COUNTS = {"harness": 6, "verifier": 3, "canary": 1}
 """How often a role's Pods reach each stage for certain, with something still to come."""
@@ -58,13 +60,19 @@ def disturbed(faults: Sequence[Kind], seed: int, moment: Moment | None = None) -
         has_ended = played.play()
         problems = [*_troubles(played, has_ended=has_ended)]
         allowed = {reason for kind in faults for reason in kind.lost}
-        found = judge(played.entries, _records(played), want, allowed)
+        found = judge(_journal(played), _records(played), want, allowed)
         return Verdict((*problems, *found.problems), found.lost, found.is_equal)
 
 
 def _injection(injector: Injector, random: Random, moment: Moment | None) -> Injection:
     moment = moment or random.choice(injector.moments)
     return Injection(moment, random.randint(1, COUNTS[moment.role]), injector.act)
+
+
+def _journal(played: Scene) -> Sequence[Entry]:
+    """Return the journal as the next operator would read it."""
+    data = (played.root / "runs" / played.uid / JOURNAL).read_bytes()
+    return read_entries(data, played.uid).entries
 
 
 def _records(played: Scene) -> Sequence[Record]:
