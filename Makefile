@@ -33,7 +33,7 @@ STAGES := setup lint type unit property wiring supervise cluster golden contract
 
 .NOTPARALLEL:
 .PHONY: help setup cluster cluster-down images overlays load load-core install run test verify lint type unit property golden contract \
-	wiring supervise cluster-tests threats threats-short e2e bench bench-parts packs audits kills fuzz generate clean \
+	wiring supervise cluster-tests threats threats-short e2e chaos chaos-short bench bench-parts packs audits kills fuzz generate clean \
 	outside run-agents provider-failures
 
 help: ## List the targets
@@ -138,6 +138,12 @@ threats: setup load overlays outside ## Every threat case with its weakened twin
 
 e2e: setup load ## The chart installed, whole packs run, records compared
 	@$(WITH_CLUSTER); $(call tier,tests/e2e)
+
+chaos-short: setup ## Each kind of fault once, against the fake cluster
+	@$(call tier,tests/chaos,-m "not cluster and not slow")
+
+chaos: setup load ## More than 500 injected faults, on the fake cluster and the node; CHAOS_REPORT names a file for the table as JSON
+	@$(WITH_CLUSTER); pytest tests/chaos -m "slow or not slow"
 
 # What make bench measures: kinds of tasks, IN_FLIGHTxTASKS of each run, and how often the floor and we run in turn.
 BENCH_KINDS ?= text,terminal,code,text+egress

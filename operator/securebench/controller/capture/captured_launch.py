@@ -174,8 +174,8 @@ def _text_verification(store: RunStore, base: VerifierResult, job: Capture) -> V
     try:
         passed, metadata = text_verdict(message)
     except BadMessageError as error:
-        reason = f"the text verifier gave no readable verdict: {error}"
-        return replace(base, problem=VERIFIER_ERROR, message=reason)
+        words = f"the text verifier ended well and its verdict was lost: {error}"
+        raise BadMessageError(words) from error
     return replace(base, passed=passed, metadata=metadata)
 
 

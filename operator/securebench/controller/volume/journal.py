@@ -9,6 +9,7 @@ one with the last, and so is a whole line that does not follow the line before i
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import os
 import threading
@@ -95,6 +96,7 @@ class Journal:
 
     def __init__(self, path: Path, run_uid: str) -> None:
         is_new = not path.exists()
+        self._has_cut_line = False
         self._lock = threading.RLock()
         self._file: BinaryIO = path.open("a+b", buffering=0)
         try:
@@ -110,7 +112,8 @@ class Journal:
         """Write entries and return when the disk has them; nothing happens for an empty batch.
 
         Raises:
-            OSError: The disk did not take them; what was written in part is removed.
+            OSError: The disk did not take them; what was written in part is removed. Where that
+                fails too, nothing is written behind it until the journal is opened again.
         """
         with self._lock:
             self._append(batch)
@@ -119,12 +122,16 @@ class Journal:
         data, link = encode_all(batch, self._link)
         if not data:
             return
+        if self._has_cut_line:
+            raise OSError(errno.EIO, "the journal ends with a cut line; it must be opened again")
         end = self._file.seek(0, os.SEEK_END)
         try:
             _write_all(self._file, data)
             os.fsync(self._file.fileno())
         except OSError:
+            self._has_cut_line = True
             self._file.truncate(end)
+            self._has_cut_line = False
             raise
         self._link = link
 

@@ -266,11 +266,14 @@ def test_a_text_verdict(passed):
 
 
 @pytest.mark.parametrize("message", ["", '{"v":1,"passed":"true","metadata":{}}'])
-def test_an_unreadable_verdict_is_the_verifiers_trouble(message):
+def test_an_unreadable_verdict_of_a_verifier_that_ended_well_is_asked_for_again(store, message):
     status = pod_status("Succeeded", ended("verifier", 0, message=message))
-    found = verifier(status)
-    assert (found.passed, found.problem) == (False, "verifier_error")
-    assert found.message.startswith("the text verifier gave no readable verdict")
+    job = Capture(VERIFIER, view_of(VERIFIER, status), Ended(0))
+    found = capture(store, text_task(), job, NOW, exposed=NOTHING)
+    assert isinstance(found, LaunchLost)
+    assert (found.lost.launch, found.lost.reason) == (VERIFIER, "extraction_failed")
+    assert not found.lost.is_suspect
+    assert found.lost.message.startswith("the text verifier ended well and its verdict was lost")
 
 
 def test_a_problem_is_no_verdict_whatever_the_message_says():

@@ -111,6 +111,36 @@ def test_a_last_line_that_does_not_hold_is_removed(path, garbage):
     assert path.read_bytes() == LINES[0]
 
 
+def test_nothing_is_written_behind_a_cut_line_that_stays(path, monkeypatch):
+    """The disk takes half a line, fails, and will not cut it off; then it is well again."""
+    journal = Journal(path, UID)
+    journal.append(ENTRIES[:2])
+    with monkeypatch.context() as patch:
+        patch.setattr(journal, "_file", HalfWritten(journal._file))
+        with pytest.raises(OSError, match="Input/output error"):
+            journal.append(ENTRIES[2:3])
+    with pytest.raises(OSError, match="cut line"):
+        journal.close(ENTRIES[3:4])
+    assert reopened(path) == ENTRIES[:2]
+
+
+class HalfWritten:
+    """An open file that takes half of a write and cannot be cut."""
+
+    def __init__(self, real):
+        self.real = real
+
+    def __getattr__(self, name):
+        return getattr(self.real, name)
+
+    def write(self, data):
+        self.real.write(data[: len(data) // 2])
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    def truncate(self, _size):
+        raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+
 def test_a_removed_line_makes_room_for_the_next(path):
     path.write_bytes(LINES[0] + LINES[1][:-5])
     journal = Journal(path, UID)

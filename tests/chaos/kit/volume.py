@@ -1,0 +1,161 @@
+"""A results volume that fails as disks and file servers do; the files are real."""
+
+from __future__ import annotations
+
+import errno
+import io
+import os
+import shutil
+from collections.abc import Callable, Iterable
+from contextlib import ExitStack
+from pathlib import Path
+from typing import IO, Any, cast
+from unittest import mock
+
+from property.machine_world import Fate
+from securebench.controller.volume.journal import Journal, encode_all
+from securebench.run.state.history import Entry
+
+WRITING = set("wax+")
+
+
+class Volume:
+    """What writes of the operator meet below one folder.
+
+    Attributes:
+        trouble: An errno with which changes fail; 0 for none.
+        room_bytes: How much may still be written, or None without a bound.
+        piece_bytes: What one call of write takes at most, or None for all.
+        is_syncing: Whether fsync works.
+        is_truncating: Whether a file can be cut; after one failure everything works again.
+        tear: Chooses how many bytes of the next append reach the disk before the operator dies.
+        hits: How often a fault was met.
+    """
+
+    def __init__(self, root: Path, fate: Fate) -> None:
+        self._root = root
+        self._fate = fate
+        self._stack = ExitStack()
+        self.on_append: Callable[[tuple[Entry, ...]], None] = lambda _: None
+        self.heal()
+        self.hits = 0
+
+    def heal(self) -> None:
+        """Make everything work again."""
+        self.trouble = 0
+        self.room_bytes: int | None = None
+        self.piece_bytes: int | None = None
+        self.is_syncing = self.is_truncating = True
+        self.tear: Callable[[bytes], int] | None = None
+
+    def install(self) -> None:
+        """Come between the operator and the disk until ``remove``."""
+        patches = [
+            mock.patch.object(Path, "open", self._open(Path.open)),
+            mock.patch.object(Path, "mkdir", self._guarded(Path.mkdir)),
+            mock.patch.object(Path, "replace", self._replace(Path.replace)),
+            mock.patch.object(shutil, "rmtree", self._guarded(shutil.rmtree)),
+            mock.patch.object(os, "fsync", self._fsync),
+            mock.patch.object(Journal, "append", self._append(Journal.append)),
+        ]
+        for patch in patches:
+            self._stack.enter_context(patch)
+
+    def remove(self) -> None:
+        """Leave the disk to itself."""
+        self._stack.close()
+
+    def check(self) -> None:
+        """Raise the trouble that a change meets."""
+        if self.trouble and not self._fate.is_outside:
+            self.hits += 1
+            raise OSError(self.trouble, os.strerror(self.trouble))
+
+    def take(self, size: int) -> int:
+        """Return how many bytes of a write reach the disk.
+
+        Raises:
+            OSError: None does.
+        """
+        self.check()
+        if self._fate.is_outside:
+            return size
+        if self.piece_bytes is not None and size > self.piece_bytes:
+            self.hits += 1
+            size = self.piece_bytes
+        if self.room_bytes is not None:
+            if self.room_bytes == 0:
+                self.hits += 1
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+            size = min(size, self.room_bytes)
+            self.room_bytes -= size
+        return size
+
+    def _open(self, real: Any) -> Any:
+        def opened(
+            path: Path, mode: str = "r", buffering: int = -1, *more: Any, **named: Any
+        ) -> Any:
+            if not (WRITING & set(mode)) or "b" not in mode or not path.is_relative_to(self._root):
+                return real(path, mode, buffering, *more, **named)
+            self.check()
+            raw = _File(path, mode.replace("b", ""))
+            raw.volume = self
+            return raw if buffering == 0 else cast("IO[bytes]", io.BufferedWriter(raw))
+
+        return opened
+
+    def _guarded(self, real: Any) -> Any:
+        def guarded(path: Any, *more: Any, **named: Any) -> Any:
+            self.check()
+            return real(path, *more, **named)
+
+        return guarded
+
+    def _replace(self, real: Any) -> Any:
+        def replace(path: Path, target: Path) -> Path:
+            self.check()
+            self._fate.point()
+            done: Path = real(path, target)
+            self._fate.point()
+            return done
+
+        return replace
+
+    def _fsync(self, _descriptor: int) -> None:
+        self.check()
+        if not self.is_syncing:
+            self.hits += 1
+            raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+    def _append(self, real: Any) -> Any:
+        def append(journal: Journal, batch: Iterable[Entry]) -> None:
+            entries = tuple(batch)
+            self._fate.point()
+            if self.tear is not None and entries:
+                data, _ = encode_all(entries, journal._link)
+                os.write(journal._file.fileno(), data[: self.tear(data)])
+                self.tear = None
+                self.hits += 1
+                self._fate.is_dead = True
+            self._fate.point()
+            real(journal, entries)
+            self.on_append(entries)
+            self._fate.point()
+
+        return append
+
+
+class _File(io.FileIO):
+    volume: Volume
+
+    def write(self, data: Any) -> int:
+        view = memoryview(data).cast("B")
+        return super().write(view[: self.volume.take(len(view))])
+
+    def truncate(self, size: int | None = None) -> int:
+        self.volume.check()
+        if not self.volume.is_truncating:
+            self.volume.heal()
+            self.volume.hits += 1
+            raise OSError(errno.EIO, os.strerror(errno.EIO))
+        return super().truncate(size)
