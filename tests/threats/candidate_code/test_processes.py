@@ -6,6 +6,7 @@ import json
 
 import pytest
 
+from securebench.run.layout import INSTALLED_TOOLS, RUNS
 from threats.candidate_code.forged_success import (
     FORGED,
     NO_ASSERTIONS,
@@ -219,21 +220,26 @@ def test_a_042_honest_in_a_repository(arena: Arena) -> None:
     assert_passed(arena, REPO)
 
 
-def sources_of(pod, container: str) -> set[str]:
+def of_results(pod, container: str) -> list[tuple[str, bool]]:
+    """Return the first folder of each sub-path of the results volume, and whether it is read-only."""
     (found,) = (
         item
         for item in pod["spec"]["initContainers"] + pod["spec"]["containers"]
         if item["name"] == container
     )
-    return {mount["name"] for mount in found["volumeMounts"]}
+    return [
+        (mount["subPath"].split("/")[0], mount.get("readOnly", False))
+        for mount in found["volumeMounts"]
+        if mount["name"] == "results"
+    ]
 
 
 @pytest.mark.short
 @pytest.mark.trials(SEEKS)
 def test_a_045_attack(arena: Arena) -> None:
     (pod,) = arena.pods(SEEKS, "verifier")
-    assert "results" not in sources_of(pod, "candidate")
-    assert "results" in sources_of(pod, "verifier")
+    assert of_results(pod, "candidate") == [(INSTALLED_TOOLS, True)]
+    assert (RUNS, True) in of_results(pod, "verifier")
     report = report_of(arena.record(SEEKS))
     assert report["found"] == []
     assert "done" not in report["read"].values()
