@@ -221,7 +221,7 @@ def test_a_042_honest_in_a_repository(arena: Arena) -> None:
 
 
 def of_results(pod, container: str) -> list[tuple[str, bool]]:
-    """Return the first folder of each sub-path of the results volume, and whether it is read-only."""
+    """Return the first folder of each mount of the results volume, and whether it is read-only."""
     (found,) = (
         item
         for item in pod["spec"]["initContainers"] + pod["spec"]["containers"]
