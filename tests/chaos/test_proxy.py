@@ -14,7 +14,7 @@ from chaos.kit.proxy import Rule
 from chaos.kit.real import Played, play
 from chaos.kit.scene import END
 from chaos.kit.table import ROWS
-from chaos.kit.verdict import Verdict, judge
+from chaos.kit.verdict import Course, Verdict, judge
 from securebench.cluster.client import ApiCluster
 from securebench.cluster.kubeconfig import load_configuration
 from support.release import CHART, call, images, namespace
@@ -76,7 +76,9 @@ def test_every_kind_of_the_proxy_has_rules():
 def test_the_records_do_not_show_the_fault(kind, played):
     quiet, found = played[QUIET], played[kind.name]
     assert quiet.reason == END
-    verdict = judge(found.entries, found.records, quiet.records, kind.lost)
+    verdict = judge(
+        Course(found.entries, found.records), Course(quiet.entries, quiet.records), kind.lost
+    )
     problems = [f"ended as {found.reason}"] if found.reason != END else []
     problems += [] if found.broken else ["the fault was not felt"]
     verdict = Verdict((*problems, *verdict.problems), verdict.lost, verdict.is_equal)

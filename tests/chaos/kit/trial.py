@@ -14,13 +14,13 @@ import chaos.faults  # noqa: F401 - registers the injectors
 from chaos.kit.catalogue import Kind
 from chaos.kit.registry import INJECTORS, Injector
 from chaos.kit.scene import END, Injection, Moment, Scene, records, scene
-from chaos.kit.verdict import Record, Verdict, judge
+from chaos.kit.verdict import Course, Record, Verdict, judge
 from securebench.cluster.port import ObjectKind
 from securebench.controller.volume.journal import read_entries
 from securebench.protocol.volume import JOURNAL
 from securebench.run.state.history import Entry, RunEnded
 
-COUNTS = {"harness": 6, "verifier": 3, "canary": 1}
+COUNTS = {"harness": 6, "verifier": 2, "canary": 1}
 """How often a role's Pods reach each stage for certain, with something still to come."""
 
 
@@ -36,12 +36,12 @@ def folder() -> Iterator[Path]:
 
 
 @cache
-def undisturbed(*, egress: bool) -> Sequence[Record]:
-    """Return the records of the run that nothing disturbs."""
+def undisturbed(*, egress: bool) -> Course:
+    """Return what the run that nothing disturbs leaves."""
     with folder() as root, scene(root, 0, egress=egress) as quiet:
         assert quiet.play()
         assert quiet.errors.lines == []
-        return records(root, quiet.uid)
+        return Course(_journal(quiet), records(root, quiet.uid))
 
 
 def disturbed(faults: Sequence[Kind], seed: int, moment: Moment | None = None) -> Verdict:
@@ -54,13 +54,13 @@ def disturbed(faults: Sequence[Kind], seed: int, moment: Moment | None = None) -
     """
     egress = any(kind.egress for kind in faults)
     random = Random(seed)  # noqa: S311 - repeatable, not secret
-    want = undisturbed(egress=egress)
+    quiet = undisturbed(egress=egress)
     with folder() as root, scene(root, seed, egress=egress) as played:
         played.injections += [_injection(INJECTORS[kind.name], random, moment) for kind in faults]
         has_ended = played.play()
         problems = [*_troubles(played, has_ended=has_ended)]
         allowed = {reason for kind in faults for reason in kind.lost}
-        found = judge(_journal(played), _records(played), want, allowed)
+        found = judge(Course(_journal(played), _records(played)), quiet, allowed)
         return Verdict((*problems, *found.problems), found.lost, found.is_equal)
 
 

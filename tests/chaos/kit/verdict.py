@@ -6,9 +6,10 @@ from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from copy import deepcopy
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from securebench.run.records.record import TIMING_FIELDS
+from securebench.run.state.attempts import Lost
 from securebench.run.state.history import Entry, Finished, LaunchBegun, LaunchLost, RunEnded
 
 Record = Mapping[str, Any]
@@ -61,21 +62,40 @@ def differences(records: Sequence[Record], want: Sequence[Record]) -> list[str]:
     return found
 
 
-def judge(
-    entries: Sequence[Entry],
-    records: Sequence[Record],
-    want: Sequence[Record],
-    allowed: Collection[str],
-) -> Verdict:
-    """Compare a run with the undisturbed one.
+class Course(NamedTuple):
+    """What a run left.
 
-    Args:
+    Attributes:
         entries: Its journal.
         records: Its candidates.jsonl.
-        want: That of the undisturbed run.
+    """
+
+    entries: Sequence[Entry]
+    records: Sequence[Record]
+
+    @property
+    def losses(self) -> list[Lost]:
+        """Launches without a conclusive result."""
+        return [entry.lost for entry in self.entries if isinstance(entry, LaunchLost)]
+
+    @property
+    def conclusive(self) -> int:
+        """How many launches of its records had a result."""
+        return sum(record[LAUNCHES] for record in self.records) - len(self.losses)
+
+
+def judge(run: Course, quiet: Course, allowed: Collection[str]) -> Verdict:
+    """Compare a run with the undisturbed one.
+
+    A batch that loses its company costs no fault of its own: which candidates share a verifier
+    depends on what is late (decision 0061).
+
+    Args:
+        run: The disturbed one.
+        quiet: The undisturbed one.
         allowed: Reasons for which launches may be lost.
     """
-    losses = [entry.lost for entry in entries if isinstance(entry, LaunchLost)]
+    entries, records, want, losses = *run, quiet.records, run.losses
     finished = Counter(entry.finish.key for entry in entries if isinstance(entry, Finished))
     begun = Counter(entry.launch for entry in entries if isinstance(entry, LaunchBegun))
     unequal = differences(records, want)
@@ -83,19 +103,17 @@ def judge(
     problems += [f"{key} finished {count} times" for key, count in finished.items() if count > 1]
     problems += [f"{launch} begun {count} times" for launch, count in begun.items() if count > 1]
     problems += [
-        f"lost as {lost.reason}: {lost.message}" for lost in losses if lost.reason not in allowed
+        f"lost as {lost.reason}: {lost.message}"
+        for lost in losses
+        if lost.reason not in allowed and not lost.is_shared
     ]
     problems += [] if len(finished) == len(want) else [f"{len(finished)} attempts finished"]
     problems += [] if isinstance(entries[-1], RunEnded) else ["the journal has no end"]
-    if not unequal:
-        problems += _launch_problems(records, want, len(losses))
-    return Verdict(tuple(problems), Counter(lost.reason for lost in losses), not unequal)
-
-
-def _launch_problems(records: Sequence[Record], want: Sequence[Record], lost: int) -> list[str]:
-    """Every launch more than in the undisturbed run has its loss in the journal."""
-    more = sum(record[LAUNCHES] for record in records) - sum(record[LAUNCHES] for record in want)
-    return [] if more == lost else [f"{more} launches more, {lost} of them lost"]
+    if not unequal and run.conclusive != quiet.conclusive:
+        problems.append(f"{run.conclusive} launches with a result, not {quiet.conclusive}")
+    return Verdict(
+        tuple(problems), Counter(lost.reason for lost in losses if not lost.is_shared), not unequal
+    )
 
 
 def _key(record: Record) -> tuple[object, object]:
