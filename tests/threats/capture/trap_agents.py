@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 
 from support.release import Raw
 from threats.capture.patch_texts import new_file, new_link
@@ -126,6 +127,7 @@ FIFO_AS_ANSWER = FILES.task("fifo", agent=FIFO_ANSWER, grading=ACCEPTED)
 FILE_AS_ANSWER = FILES.task("file", agent=FILE_ANSWER, grading=ACCEPTED)
 
 _COURIER = "/spec/initContainers/0/command"
+_COURIER_IMAGE = "/spec/initContainers/0/image"
 PLAIN_COURIER = """\
 import hashlib, json, os, signal, sys
 signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
@@ -156,7 +158,7 @@ REAL_COURIER = """\
 import os, signal, subprocess, sys, time
 signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
 def seal():
-    courier = subprocess.Popen(["/usr/local/bin/supervise", "courier", *sys.argv[1:]])
+    courier = subprocess.Popen(["/opt/securebench/tools/supervise", "courier", *sys.argv[1:]])
     time.sleep(1)  # a signal that comes before it takes signals would end it
     courier.send_signal(signal.SIGTERM)
     return courier.wait()
@@ -175,11 +177,19 @@ sys.exit(code)
 
 
 def as_courier(program: str) -> Weakening:
-    """Let a program of the test do the courier's work, with the same specification."""
+    """Let a program of the test do the courier's work, with the same specification.
+
+    It runs in the operator's image: that of Pods has no Python.
+    """
     words = f'["python3", "-I", "-c", {json.dumps(program)}, "--spec"]'
     spec = "object.spec.initContainers[0].command[3]"
     value = f"{words} + [{spec}]"
-    return Weakening((f'[JSONPatch{{op: "replace", path: "{_COURIER}", value: {value}}}]',))
+    image = os.environ.get("SECUREBENCH_OPERATOR_IMAGE", "securebench-operator")
+    changes = (
+        f'JSONPatch{{op: "replace", path: "{_COURIER}", value: {value}}}',
+        f'JSONPatch{{op: "replace", path: "{_COURIER_IMAGE}", value: "{image}"}}',
+    )
+    return Weakening((f"[{', '.join(changes)}]",))
 
 
 PLAIN_FILES = Batch(

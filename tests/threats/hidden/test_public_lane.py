@@ -8,6 +8,7 @@ from pathlib import PurePosixPath
 
 import pytest
 
+from securebench.run.layout import INSTALLED_TOOLS
 from support.release import Raw
 from threats import honest
 from threats.honest import APP, assert_passed
@@ -173,7 +174,10 @@ def test_a_001_honest(arena: Arena, family: str) -> None:
 
 
 def common(arena: Arena, trial: Trial) -> set[str]:
-    """Return what of the volume lies both in the agent's container and in one that grades."""
+    """Return what of a run lies both in the agent's container and in one that grades.
+
+    The installed programs lie in both: they are read-only, and no run's.
+    """
     (harness,) = arena.pods(trial, "harness")
     (verifier,) = arena.pods(trial, "verifier")
     grading = [path for item in verifier["spec"]["containers"] for path in volume_paths(item)]
@@ -181,7 +185,8 @@ def common(arena: Arena, trial: Trial) -> set[str]:
         str(path)
         for item in untrusted(harness)
         for path in volume_paths(item)
-        if any(path.is_relative_to(other) or other.is_relative_to(path) for other in grading)
+        if path.parts[:1] != (INSTALLED_TOOLS,)
+        and any(path.is_relative_to(other) or other.is_relative_to(path) for other in grading)
     }
 
 
@@ -217,7 +222,8 @@ def _is_explained(line: str, by_place: Mapping[str, Mount], lane: str) -> bool:
     root, place = before.split()[3:5]
     mount = by_place.get(place)
     if mount is not None and mount.volume == "results":
-        return mount.sub_path.startswith(lane) and root.endswith(mount.sub_path)
+        is_promised = mount.sub_path.startswith((lane, f"{INSTALLED_TOOLS}/"))
+        return is_promised and root.endswith(mount.sub_path)
     kind = after.split()[0]
     is_of_runtime = place.startswith(("/dev", "/proc/", "/sys/")) and "/runs/" not in root
     known = mount is not None or place in FROM_KUBELET or kind in FROM_KERNEL or is_of_runtime

@@ -37,12 +37,12 @@ def containers(pod: Raw) -> list[Raw]:
 
 def untrusted(pod: Raw) -> list[Raw]:
     """Return the containers that do not run our own image."""
-    return [item for item in containers(pod) if item["image"] != _own_image()]
+    return [item for item in containers(pod) if item["image"] not in _own_images()]
 
 
 def trusted(pod: Raw) -> list[Raw]:
     """Return the containers that run our own image."""
-    return [item for item in containers(pod) if item["image"] == _own_image()]
+    return [item for item in containers(pod) if item["image"] in _own_images()]
 
 
 def mounts(container: Raw) -> list[Mount]:
@@ -64,5 +64,5 @@ def text(item: object) -> bytes:
     return json.dumps(item, ensure_ascii=False).encode()
 
 
-def _own_image() -> str:
-    return os.environ["SECUREBENCH_POD_IMAGE"]
+def _own_images() -> set[str]:
+    return {os.environ[f"SECUREBENCH_{name}_IMAGE"] for name in ("POD", "OPERATOR")}

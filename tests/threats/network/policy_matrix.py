@@ -142,7 +142,7 @@ def with_command(pod: Raw, command: Sequence[str]) -> Raw:
         for key, value in spec["containers"][0].items()
         if key in {"name", "securityContext", "resources"}
     }
-    container["image"] = os.environ["SECUREBENCH_POD_IMAGE"]
+    container["image"] = os.environ["SECUREBENCH_OPERATOR_IMAGE"]
     container["securityContext"] |= {"runAsUser": 65532, "runAsGroup": 65532, "runAsNonRoot": True}
     container["command"] = list(command)
     spec["containers"] = [container]
