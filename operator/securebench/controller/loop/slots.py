@@ -50,16 +50,15 @@ class RunSlots:
 
         Args:
             uid: The run.
-            wake: Called when it should ask again.
+            wake: Called when it should ask again, instead of the one before; its place stays.
             is_ending: Whether the run only has to be ended.
             is_active: Whether the run has begun and does not rest; it never queues.
 
         Returns:
             Whether it has a slot now.
         """
-        waiting = self._waiting.setdefault(uid, wake)
-        is_first = next(iter(self._waiting.values())) is waiting
-        is_next = is_first and self.taken < self._limit
+        self._waiting[uid] = wake
+        is_next = next(iter(self._waiting)) == uid and self.taken < self._limit
         if not (is_active or is_next or (is_ending and self.taken < self._limit + ENDING_SLOTS)):
             return False
         del self._waiting[uid]

@@ -6,8 +6,9 @@ Nothing but the cluster and the volume says what is due, so nothing is lost with
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import NamedTuple
 
@@ -18,6 +19,7 @@ from securebench.controller.volume.index import RunIndex
 from securebench.controller.volume.run_folders import (
     bindings,
     ended_at,
+    folder_state,
     remove_folder,
     remove_results,
     run_folders,
@@ -72,18 +74,17 @@ class Removal:
     async def run(self) -> None:
         """Remove what is due, again and again."""
         while True:
-            try:
-                await self._delete_runs()
+            for uid, timed in list(self._timed.items()):
+                with _warned(f"run {timed.name}"):
+                    await self._look_at(uid, timed)
+            with _warned("results on the volume"):
                 await self._sweep()
-            except (ClusterError, StorageError, OSError, ValueError) as error:
-                logger.warning("retention: %s; tried again", error)
             await asyncio.sleep(TICK_SECONDS)
 
-    async def _delete_runs(self) -> None:
-        for uid, timed in list(self._timed.items()):
-            ended = await asyncio.to_thread(ended_at, self._root, uid)
-            if ended is not None and self._context.clock.now() >= ended + timed.ttl_seconds:
-                await self._delete_run(uid, timed, ended)
+    async def _look_at(self, uid: str, timed: _Timed) -> None:
+        ended = await asyncio.to_thread(ended_at, self._root, uid)
+        if ended is not None and self._context.clock.now() >= ended + timed.ttl_seconds:
+            await self._delete_run(uid, timed, ended)
 
     async def _delete_run(self, uid: str, timed: _Timed, ended: float) -> None:
         """Delete a run unless its spec says something else by now."""
@@ -116,21 +117,33 @@ class Removal:
 
     def _folders(self) -> list[FolderKept]:
         names = {entry.uid: entry.run for entry in RunIndex(self._root).entries()}
-        return [
-            FolderKept(state.uid, names.get(state.uid, ""), *state[1:])
-            for state in run_folders(self._root)
-        ]
+        kept = []
+        for uid in run_folders(self._root):
+            with _warned(f"run {names.get(uid) or uid}"):
+                state = folder_state(self._root, uid)
+                kept.append(FolderKept(uid, names.get(uid, ""), *state[1:]))
+        return kept
 
     def _remove(self, going: Due, now: float) -> None:
         indexes = RunIndex(self._root), RunIndex(self._root, PUBLISHED)
         for uids, remove in ((going.results, remove_results), (going.folders, remove_folder)):
             for uid in uids:
-                for index in indexes:
-                    index.mark_removed(uid, rfc3339(now))
-                remove(self._root, uid)
-                logger.info("run %s: results removed from the volume", uid)
+                with _warned(f"run {uid}"):
+                    for index in indexes:
+                        index.mark_removed(uid, rfc3339(now))
+                    remove(self._root, uid)
+                    logger.info("run %s: results removed from the volume", uid)
         if any(going):
             remove_unused(self._root, bindings(self._root), now)
+
+
+@contextlib.contextmanager
+def _warned(what: str) -> Iterator[None]:
+    """Log what goes wrong, so that it holds up nothing else."""
+    try:
+        yield
+    except (ClusterError, StorageError, OSError, ValueError) as error:
+        logger.warning("retention: %s: %s; tried again", what, error)
 
 
 def _run(raw: Raw) -> RunKept:

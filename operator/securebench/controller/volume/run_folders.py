@@ -33,12 +33,29 @@ class FolderState(NamedTuple):
     has_results: bool
 
 
-def run_folders(root: Path) -> list[FolderState]:
-    """Return the folders of all runs of a volume."""
+def run_folders(root: Path) -> list[str]:
+    """Return the uids of all runs with a folder on a volume."""
     runs = root / RUNS
     if not runs.is_dir():
         return []
-    return [_state(root, path) for path in sorted(runs.iterdir()) if path.is_dir()]
+    return sorted(path.name for path in runs.iterdir() if path.is_dir())
+
+
+def folder_state(root: Path, uid: str) -> FolderState:
+    """Return what retention asks of the folder of a run.
+
+    Raises:
+        ValueError: Its final status is none of ours.
+    """
+    path = root / run_folder(uid)
+    journal = path / JOURNAL
+    touched = journal if journal.exists() else path
+    return FolderState(
+        uid=uid,
+        ended_at=ended_at(root, uid),
+        touched_at=touched.stat().st_mtime,
+        has_results=any(item.name != FINAL_STATUS for item in path.iterdir()),
+    )
 
 
 def ended_at(root: Path, uid: str) -> float | None:
@@ -82,14 +99,3 @@ def bindings(root: Path) -> Iterator[Mapping[str, object]]:
     """Yield what the runs are bound to that have more left than their final status."""
     for path in sorted((root / RUNS).glob(f"*/{RUN}")):
         yield read_json(path)
-
-
-def _state(root: Path, path: Path) -> FolderState:
-    journal = path / JOURNAL
-    touched = journal if journal.exists() else path
-    return FolderState(
-        uid=path.name,
-        ended_at=ended_at(root, path.name),
-        touched_at=touched.stat().st_mtime,
-        has_results=any(item.name != FINAL_STATUS for item in path.iterdir()),
-    )

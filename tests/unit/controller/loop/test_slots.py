@@ -5,7 +5,8 @@ from unittest import mock
 
 import pytest
 
-from securebench.cluster.port import ObjectKind
+from securebench.cluster.port import Forbidden, ObjectKind
+from securebench.controller.loop.life import RESTART_SECONDS
 from securebench.controller.loop.slots import ENDING_SLOTS, RunSlots
 from securebench.controller.volume.store import RunStore
 from securebench.core.errors import TransientClusterError
@@ -156,6 +157,20 @@ def test_a_run_without_a_slot_waits_and_says_so(small):
     assert len(pods_of(small, third)) == 2
 
 
+def test_a_queued_run_whose_status_was_refused_is_served_in_its_turn(small):
+    first, second = small.apply("one"), small.apply("two")
+    refused = Forbidden("a webhook refuses it", status=403)
+    small.cluster.fail_next("patch_status", refused, kind=ObjectKind.BENCHMARK_RUN)
+    small.apply("three")
+    small.apply("four")
+    small.wait(RESTART_SECONDS)
+    assert reason(small, "three") == "Queued"
+    end_all(small, first)
+    assert (reason(small, "three"), reason(small, "four")) == ("Starting", "Queued")
+    end_all(small, second)
+    assert reason(small, "four") == "Starting"
+
+
 def test_a_suspended_run_gives_its_slot_away(small):
     first, second, third = (small.apply(name) for name in ("one", "two", "three"))
     small.edit("one", suspend=True)
@@ -247,6 +262,17 @@ def test_slots_are_served_in_the_order_of_the_queue():
     assert not slots.take("c", lambda: None)
     assert slots.take("b", lambda: None)
     assert (slots.taken, slots.limit) == (1, 1)
+
+
+def test_who_asks_again_keeps_its_place_and_is_woken_by_the_latest_call():
+    slots, woken = RunSlots(1), []
+    assert slots.take("a", lambda: None)
+    for name, wake in (("b", "dead"), ("c", "other"), ("b", "living")):
+        assert not slots.take(name, lambda wake=wake: woken.append(wake))
+    slots.leave("a")
+    assert woken == ["living", "other"]
+    assert not slots.take("c", lambda: None)
+    assert slots.take("b", lambda: None)
 
 
 def test_runs_to_be_ended_have_some_slots_more():

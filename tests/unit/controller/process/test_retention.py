@@ -7,7 +7,7 @@ from unittest import mock
 
 import pytest
 
-from securebench.cluster.port import ObjectKind
+from securebench.cluster.port import Forbidden, ObjectKind
 from securebench.controller.admission.pack_source import CONTENT, UNUSED_SECONDS
 from securebench.controller.process import removal as module
 from securebench.controller.process.removal import Removal
@@ -152,6 +152,42 @@ def test_trouble_of_the_cluster_is_waited_out(world):
     assert world.names == []
 
 
+def refused(real, held):
+    async def delete(kind, name, **options):
+        if name == held:
+            raise Forbidden("a webhook refuses it", status=403)
+        return await real(kind, name, **options)
+
+    return delete
+
+
+def test_a_run_that_may_not_be_deleted_holds_up_no_other(world, caplog):
+    for name in ("held", "free"):
+        world.finished(name, retention={"ttlSecondsAfterFinished": TTL})
+    with mock.patch.object(world.cluster, "delete", refused(world.cluster.delete, "held")):
+        world.wait(2 * TTL)
+    assert world.names == ["held"]
+    assert "retention: run held: a webhook refuses it; tried again" in caplog.messages
+    world.wait(module.TICK_SECONDS)
+    assert world.names == []
+
+
+def malform(world, uid):
+    end = {"status": {"completionTime": "yesterday"}}
+    (world.root / "runs" / uid / "status.json").write_text(json.dumps(end))
+
+
+def test_a_run_whose_end_is_malformed_holds_up_no_other(world, caplog):
+    held, _ = (
+        world.finished(name, retention={"ttlSecondsAfterFinished": TTL})
+        for name in ("held", "free")
+    )
+    malform(world, held)
+    world.wait(2 * TTL)
+    assert world.names == ["held"]
+    assert any("retention: run held: " in line for line in caplog.messages)
+
+
 # Results
 
 
@@ -225,6 +261,35 @@ def test_a_removal_that_was_broken_off_is_finished(world):
     assert RunIndex(world.root).latest("nightly").removed_at
     world.wait(TTL)
     assert world.files(uid) == ["status.json"]
+
+
+@with_results_ttl
+def test_trouble_with_runs_keeps_no_results_of_others(world, caplog):
+    world.finished("held", retention={"ttlSecondsAfterFinished": 1000})
+    malformed, free = (world.finished(name) for name in ("malformed", "free"))
+    malform(world, malformed)
+    with mock.patch.object(world.cluster, "delete", refused(world.cluster.delete, "held")):
+        world.wait(3 * TTL)
+    assert world.files(free) == ["status.json"]
+    assert "candidates.jsonl" in world.files(malformed)
+    assert any("retention: run malformed: " in line for line in caplog.messages)
+
+
+@with_results_ttl
+def test_results_that_cannot_be_removed_hold_up_no_others(world, caplog):
+    held, free = (world.finished(name) for name in ("held", "free"))
+    real = module.remove_results
+
+    def remove(root, uid):
+        if uid == held:
+            raise OSError(5, "Input/output error")
+        real(root, uid)
+
+    with mock.patch.object(module, "remove_results", remove):
+        world.wait(2 * TTL)
+    assert "candidates.jsonl" in world.files(held)
+    assert world.files(free) == ["status.json"]
+    assert any(f"retention: run {held}: " in line for line in caplog.messages)
 
 
 @with_results_ttl
