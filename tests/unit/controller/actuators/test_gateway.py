@@ -287,7 +287,7 @@ def test_a_service_that_is_refused_for_good_is_never_made(world):
     assert world.wake_at is None
 
 
-def test_a_refused_pod_is_the_launchers_refusal(world):
+def test_a_refused_pod_is_a_refusal_of_the_run(world):
     error = PermanentClusterError("is invalid", status=422)
     world.cluster.fail_next("create", error, kind=ObjectKind.POD)
     world.passes()
