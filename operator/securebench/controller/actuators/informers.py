@@ -10,7 +10,6 @@ from collections.abc import AsyncIterator, Callable, Mapping
 from typing import ClassVar, Generic, Protocol, TypeVar
 
 from securebench.cluster.port import Cluster, ObjectKind, Raw, WatchExpired
-from securebench.core.clock import Clock
 from securebench.core.errors import TransientClusterError
 from securebench.core.rates import backoff
 from securebench.run.observe.pods import ObjectView, PodView, object_view, pod_view
@@ -56,6 +55,11 @@ class Named(Protocol):
 V = TypeVar("V", bound=Named)
 
 
+def _now() -> float:
+    """Return seconds of the loop's clock, which no setting of the machine's time moves."""
+    return asyncio.get_running_loop().time()
+
+
 class _Pauses:
     """For how long the server is left alone after watches and lists that went badly."""
 
@@ -97,7 +101,6 @@ class Informer(Generic[V]):
     Args:
         cluster: The run's namespace.
         selector: Label selector of the run's objects.
-        clock: For the heartbeat.
         relist_seconds: Seconds between two full lists.
         on_change: Called after every change.
     """
@@ -110,13 +113,11 @@ class Informer(Generic[V]):
         self,
         cluster: Cluster,
         selector: str,
-        clock: Clock,
         relist_seconds: float,
         on_change: Callable[[], None],
     ) -> None:
         self._cluster = cluster
         self._selector = selector
-        self._clock = clock
         self._relist_seconds = relist_seconds
         self.changed = on_change
         self._objects: dict[str, V] = {}
@@ -125,7 +126,7 @@ class Informer(Generic[V]):
         self._pauses = _Pauses()
         self._follower: asyncio.Task[None] | None = None
         self.vanished: set[str] = set()
-        self.listed_at: float | None = None
+        self._relist_at = 0.0
         self.resource_version = ""
         """Of the last change that was taken in."""
 
@@ -177,7 +178,7 @@ class Informer(Generic[V]):
                 views[name] = self._objects[name]
         self._objects = views
         self.resource_version = listing.resource_version
-        self.listed_at = self._clock.now()
+        self._relist_at = _now() + self._relist_seconds
         self.changed()
         return listing.resource_version
 
@@ -222,8 +223,7 @@ class Informer(Generic[V]):
             self._follower.result()
 
     def _until_relist(self) -> float:
-        listed_at = self.listed_at if self.listed_at is not None else self._clock.now()
-        return max(0.0, listed_at + self._relist_seconds - self._clock.now())
+        return max(0.0, self._relist_at - _now())
 
     async def _list_until_answered(self) -> str:
         while True:
@@ -234,7 +234,7 @@ class Informer(Generic[V]):
                 await self._pauses.unanswered(error)
 
     async def _watch(self, resource_version: str) -> str:
-        began = self._clock.now()
+        began = _now()
         self._pauses.begin()
         events = self._cluster.watch(self.kind, self._selector, resource_version)
         try:
@@ -246,7 +246,7 @@ class Informer(Generic[V]):
                     self._take(event.type, event.object)
                     self.resource_version = resource_version
         finally:
-            if self._clock.now() >= began + PAUSE_LIMIT_SECONDS:
+            if _now() >= began + PAUSE_LIMIT_SECONDS:
                 self._pauses.well()
         return resource_version
 

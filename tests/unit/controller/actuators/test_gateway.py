@@ -65,7 +65,7 @@ class World:
         """Start a process that knows nothing."""
         self.context = context_of(self.cluster, self.clock, self.root)
         self.woken = mock.Mock()
-        self.informer = PodInformer(self.cluster, "", self.clock, 60.0, self.woken)
+        self.informer = PodInformer(self.cluster, "", 60.0, self.woken)
         self.writers = ObjectWriters(self.context, RUN_UID, self.informer, self.woken)
         self.keeper = GatewayKeeper(
             self.context, self.plan, self.store, self.writers, self.informer

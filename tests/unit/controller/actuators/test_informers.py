@@ -34,7 +34,7 @@ class World:
         self.clock = FakeClock()
         self.cluster = FakeCluster(clock=self.clock)
         self.changes = 0
-        self.informer = PodInformer(self.cluster, SELECTOR, self.clock, 60.0, self.count)
+        self.informer = PodInformer(self.cluster, SELECTOR, 60.0, self.count)
         self.runner = asyncio.Runner(loop_factory=lambda: VirtualLoop(self.clock))
         self.run = self.runner.run
 
@@ -71,7 +71,6 @@ def test_a_list_shows_what_is_there(world):
     world.run(world.cluster.create(ObjectKind.POD, {"metadata": {"name": "foreign"}}))
     world.run(world.informer.list())
     assert world.names() == [NAME]
-    assert world.informer.listed_at == world.clock.now()
     assert world.changes == 1
 
 
@@ -155,7 +154,7 @@ def test_the_end_of_an_object_spares_a_later_one_of_its_name(world):
     def note():
         present.append(NAME in informer.objects)
 
-    informer = PolicyInformer(world.cluster, SELECTOR, world.clock, 60.0, note)
+    informer = PolicyInformer(world.cluster, SELECTOR, 60.0, note)
 
     async def replace():
         follower = asyncio.create_task(informer.follow(await informer.list()))
@@ -208,7 +207,7 @@ def test_bookmarks_move_the_version_only(world):
 
 @pytest.mark.parametrize("kind", [PolicyInformer, ServiceInformer])
 def test_a_bookmark_is_no_object(world, kind):
-    informer = kind(world.cluster, "", world.clock, 60.0, world.count)
+    informer = kind(world.cluster, "", 60.0, world.count)
 
     async def follow():
         async with informer.following():

@@ -35,7 +35,7 @@ class World:
         self.clock = FakeClock()
         self.cluster = FakeCluster(clock=self.clock)
         context = context_of(self.cluster, self.clock, Path())
-        self.informer = PodInformer(self.cluster, "", self.clock, 300.0, lambda: None)
+        self.informer = PodInformer(self.cluster, "", 300.0, lambda: None)
         self.writers = ObjectWriters(context, RUN_UID, self.informer, lambda: None)
         self.runner = asyncio.Runner(loop_factory=lambda: VirtualLoop(self.clock))
 
