@@ -1,6 +1,7 @@
 """The machine model: the real operator against a cluster, a kubelet and a user at their worst.
 
-Supervisor, run loop, journal, launcher and mirror are real; time, cluster and kubelet are not.
+Supervisor, run loop, journal, object writers and informers are real; time, cluster and kubelet
+are not.
 """
 
 from __future__ import annotations

@@ -77,7 +77,6 @@ class GatewayKeeper:
         self._services = ServiceInformer(
             context.cluster,
             f"{RUN_UID_LABEL}={self._uid}",
-            context.clock,
             context.settings.relist_seconds,
             informer.changed,
         )

@@ -10,22 +10,20 @@ from collections.abc import AsyncIterator, Callable, Mapping
 from typing import ClassVar, Generic, Protocol, TypeVar
 
 from securebench.cluster.port import Cluster, ObjectKind, Raw, WatchExpired
-from securebench.core.clock import Clock
 from securebench.core.errors import TransientClusterError
 from securebench.core.rates import backoff
 from securebench.run.observe.pods import ObjectView, PodView, object_view, pod_view
 
 logger = logging.getLogger(__name__)
 
-RELIST_PAUSE_SECONDS = 1.0
-"""Pause after a broken watch, so that a failing API server is not asked in a tight loop."""
+PAUSE_SECONDS = 1.0
+"""Longest pause after the first bad answer to a watch or a list; doubled for each further one."""
+
+PAUSE_LIMIT_SECONDS = 8.0
+"""Longest such pause; a watch that lasted as long, or gave an event, was well."""
 
 BOOKMARK = "BOOKMARK"
 """Type of an event whose object has only a resourceVersion."""
-
-REWATCH_LIMIT_SECONDS = 8.0
-"""Longest pause after watches that the server closed at once; a watch that lasted as long, or gave
-an event, was well."""
 
 
 class Watched(Protocol):
@@ -57,13 +55,52 @@ class Named(Protocol):
 V = TypeVar("V", bound=Named)
 
 
+def _now() -> float:
+    """Return seconds of the loop's clock, which no setting of the machine's time moves."""
+    return asyncio.get_running_loop().time()
+
+
+class _Pauses:
+    """For how long the server is left alone after watches and lists that went badly."""
+
+    def __init__(self) -> None:
+        self._failures = 0
+
+    def begin(self) -> None:
+        """Take in that a watch begins, which counts as bad until it was well."""
+        self._failures += 1
+
+    def well(self) -> None:
+        """Take in that a watch gave an event, or lasted."""
+        self._failures = 0
+
+    async def closed(self) -> None:
+        """Wait after a watch that the server ended; not at all if it was well."""
+        if self._failures:
+            await self._pause(0.0)
+
+    async def broke(self, error: TransientClusterError) -> None:
+        """Wait after a watch that broke, at least as long as the server asks for."""
+        self._failures = max(1, self._failures)
+        await self._pause(error.retry_after_seconds or 0.0)
+
+    async def unanswered(self, error: TransientClusterError) -> None:
+        """Wait after a list that failed, at least as long as the server asks for."""
+        self._failures += 1
+        await self._pause(error.retry_after_seconds or 0.0)
+
+    async def _pause(self, at_least: float) -> None:
+        pause = backoff(PAUSE_SECONDS, PAUSE_LIMIT_SECONDS, self._failures)
+        spread = random.uniform(pause / 2, pause)  # noqa: S311 of the watches of many runs
+        await asyncio.sleep(at_least + spread)
+
+
 class Informer(Generic[V]):
     """Lists and watches the objects of one kind of one run.
 
     Args:
         cluster: The run's namespace.
         selector: Label selector of the run's objects.
-        clock: For the heartbeat.
         relist_seconds: Seconds between two full lists.
         on_change: Called after every change.
     """
@@ -76,22 +113,20 @@ class Informer(Generic[V]):
         self,
         cluster: Cluster,
         selector: str,
-        clock: Clock,
         relist_seconds: float,
         on_change: Callable[[], None],
     ) -> None:
         self._cluster = cluster
         self._selector = selector
-        self._clock = clock
         self._relist_seconds = relist_seconds
         self.changed = on_change
         self._objects: dict[str, V] = {}
         self._created: dict[str, int] = {}
         self._lists = 0
-        self._short_watches = 0
+        self._pauses = _Pauses()
         self._follower: asyncio.Task[None] | None = None
         self.vanished: set[str] = set()
-        self.listed_at: float | None = None
+        self._relist_at = 0.0
         self.resource_version = ""
         """Of the last change that was taken in."""
 
@@ -143,7 +178,7 @@ class Informer(Generic[V]):
                 views[name] = self._objects[name]
         self._objects = views
         self.resource_version = listing.resource_version
-        self.listed_at = self._clock.now()
+        self._relist_at = _now() + self._relist_seconds
         self.changed()
         return listing.resource_version
 
@@ -153,15 +188,16 @@ class Informer(Generic[V]):
             try:
                 async with asyncio.timeout(self._until_relist()):
                     resource_version = await self._watch(resource_version)
-                    await asyncio.sleep(self._rewatch_pause())
+                    await self._pauses.closed()
                 continue
             except TimeoutError:
                 pass
             except WatchExpired:
                 logger.debug("watch of %s expired", self._selector)
+                await self._pauses.closed()
             except TransientClusterError as error:
                 logger.warning("watch of %s broke: %s", self._selector, error)
-                await asyncio.sleep(RELIST_PAUSE_SECONDS)
+                await self._pauses.broke(error)
             resource_version = await self._list_until_answered()
 
     @contextlib.asynccontextmanager
@@ -187,8 +223,7 @@ class Informer(Generic[V]):
             self._follower.result()
 
     def _until_relist(self) -> float:
-        listed_at = self.listed_at if self.listed_at is not None else self._clock.now()
-        return max(0.0, listed_at + self._relist_seconds - self._clock.now())
+        return max(0.0, self._relist_at - _now())
 
     async def _list_until_answered(self) -> str:
         while True:
@@ -196,18 +231,11 @@ class Informer(Generic[V]):
                 return await self.list()
             except TransientClusterError as error:
                 logger.warning("list of %s failed: %s", self._selector, error)
-                await asyncio.sleep(RELIST_PAUSE_SECONDS)
-
-    def _rewatch_pause(self) -> float:
-        """Return for how long the server is not asked again: not at all after a good watch."""
-        if not self._short_watches:
-            return 0.0
-        pause = backoff(RELIST_PAUSE_SECONDS, REWATCH_LIMIT_SECONDS, self._short_watches)
-        return random.uniform(pause / 2, pause)  # noqa: S311 spreads the watches of many runs
+                await self._pauses.unanswered(error)
 
     async def _watch(self, resource_version: str) -> str:
-        began = self._clock.now()
-        self._short_watches += 1
+        began = _now()
+        self._pauses.begin()
         events = self._cluster.watch(self.kind, self._selector, resource_version)
         try:
             async with contextlib.aclosing(events):
@@ -218,14 +246,14 @@ class Informer(Generic[V]):
                     self._take(event.type, event.object)
                     self.resource_version = resource_version
         finally:
-            if self._clock.now() >= began + REWATCH_LIMIT_SECONDS:
-                self._short_watches = 0
+            if _now() >= began + PAUSE_LIMIT_SECONDS:
+                self._pauses.well()
         return resource_version
 
     def _take(self, kind: str, raw: Raw) -> None:
         if kind == BOOKMARK:
             return
-        self._short_watches = 0
+        self._pauses.well()
         view = self.view(raw)
         if view is None:
             return

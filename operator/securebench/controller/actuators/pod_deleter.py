@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Collection, Iterable
 
 from securebench.cluster.port import ObjectKind
@@ -10,10 +11,12 @@ from securebench.controller.actuators.create_retries import RETRY_SECONDS
 from securebench.controller.actuators.ended_pods import DeleteBatch, EndedPods
 from securebench.controller.actuators.informers import PodInformer
 from securebench.controller.runtime.context import Context
-from securebench.core.errors import TransientClusterError
+from securebench.core.errors import PermanentClusterError, TransientClusterError
 from securebench.run.decide.canary import PROBING
 from securebench.run.decide.reconcile import Deletion
 from securebench.run.observe.pods import PodView
+
+logger = logging.getLogger(__name__)
 
 DELETE_AGAIN_SECONDS = 30.0
 """Pause before a Pod is deleted again that is still shown; its event may have been lost."""
@@ -40,6 +43,7 @@ class PodDeleter:
         self._tasks = tasks
         self._ended = EndedPods(context.cluster, run_uid, informer, context.clock)
         self._next_tries: dict[str, float] = {}
+        self._refused: set[str] = set()
 
     def delete_all(
         self, deletions: Iterable[Deletion], live: Collection[str], *, is_urgent: bool
@@ -95,6 +99,7 @@ class PodDeleter:
             return
         uids = {view.uid for view in views}
         self._next_tries = {uid: at for uid, at in self._next_tries.items() if uid in uids}
+        self._refused &= uids
 
     async def _delete_collection(self, batch: DeleteBatch) -> None:
         is_done = await self._ended.delete(batch)
@@ -111,8 +116,17 @@ class PodDeleter:
             )
         except TransientClusterError as error:
             pause = error.retry_after_seconds or RETRY_SECONDS
+        except PermanentClusterError as error:
+            pause = RETRY_SECONDS
+            self._warn(deletion, error)
         self._try_again([deletion], pause)
 
     def _try_again(self, deletions: Iterable[Deletion], seconds: float) -> None:
         next_try = self._clock.now() + seconds
         self._next_tries |= {each.uid: next_try for each in deletions}
+
+    def _warn(self, deletion: Deletion, error: PermanentClusterError) -> None:
+        """Say once of a Pod that its deletion is refused, as by a webhook that denies it."""
+        if deletion.uid not in self._refused:
+            logger.warning("Pod %s is not deleted: %s", deletion.name, error)
+        self._refused.add(deletion.uid)

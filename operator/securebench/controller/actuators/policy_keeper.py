@@ -45,7 +45,6 @@ class PolicyKeeper:
         self._informer = PolicyInformer(
             context.cluster,
             f"{RUN_UID_LABEL}={self._uid}",
-            context.clock,
             context.settings.relist_seconds,
             on_change,
         )

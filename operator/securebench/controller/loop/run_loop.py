@@ -60,7 +60,6 @@ class RunLoop:
         self._informer = PodInformer(
             context.cluster,
             f"{RUN_UID_LABEL}={uid}",
-            context.clock,
             relist_seconds,
             self._wake.set,
         )

@@ -36,7 +36,7 @@ class World:
         self.clock = FakeClock()
         self.cluster = FakeCluster(clock=self.clock)
         self.runner = asyncio.Runner(loop_factory=lambda: VirtualLoop(self.clock))
-        self.informer = PodInformer(self.cluster, "", self.clock, 300.0, lambda: None)
+        self.informer = PodInformer(self.cluster, "", 300.0, lambda: None)
         context = context_of(self.cluster, self.clock, Path())
         self.writers = ObjectWriters(context, RUN_UID, self.informer, lambda: None)
 

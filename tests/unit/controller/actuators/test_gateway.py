@@ -65,7 +65,7 @@ class World:
         """Start a process that knows nothing."""
         self.context = context_of(self.cluster, self.clock, self.root)
         self.woken = mock.Mock()
-        self.informer = PodInformer(self.cluster, "", self.clock, 60.0, self.woken)
+        self.informer = PodInformer(self.cluster, "", 60.0, self.woken)
         self.writers = ObjectWriters(self.context, RUN_UID, self.informer, self.woken)
         self.keeper = GatewayKeeper(
             self.context, self.plan, self.store, self.writers, self.informer
@@ -287,7 +287,7 @@ def test_a_service_that_is_refused_for_good_is_never_made(world):
     assert world.wake_at is None
 
 
-def test_a_refused_pod_is_the_launchers_refusal(world):
+def test_a_refused_pod_is_a_refusal_of_the_run(world):
     error = PermanentClusterError("is invalid", status=422)
     world.cluster.fail_next("create", error, kind=ObjectKind.POD)
     world.passes()

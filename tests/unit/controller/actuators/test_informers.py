@@ -2,10 +2,10 @@ import asyncio
 
 import pytest
 
-from securebench.cluster.port import ObjectKind
+from securebench.cluster.port import ObjectKind, WatchExpired
 from securebench.controller.actuators.informers import (
-    RELIST_PAUSE_SECONDS,
-    REWATCH_LIMIT_SECONDS,
+    PAUSE_LIMIT_SECONDS,
+    PAUSE_SECONDS,
     PodInformer,
     PolicyInformer,
     ServiceInformer,
@@ -34,7 +34,7 @@ class World:
         self.clock = FakeClock()
         self.cluster = FakeCluster(clock=self.clock)
         self.changes = 0
-        self.informer = PodInformer(self.cluster, SELECTOR, self.clock, 60.0, self.count)
+        self.informer = PodInformer(self.cluster, SELECTOR, 60.0, self.count)
         self.runner = asyncio.Runner(loop_factory=lambda: VirtualLoop(self.clock))
         self.run = self.runner.run
 
@@ -71,7 +71,6 @@ def test_a_list_shows_what_is_there(world):
     world.run(world.cluster.create(ObjectKind.POD, {"metadata": {"name": "foreign"}}))
     world.run(world.informer.list())
     assert world.names() == [NAME]
-    assert world.informer.listed_at == world.clock.now()
     assert world.changes == 1
 
 
@@ -155,7 +154,7 @@ def test_the_end_of_an_object_spares_a_later_one_of_its_name(world):
     def note():
         present.append(NAME in informer.objects)
 
-    informer = PolicyInformer(world.cluster, SELECTOR, world.clock, 60.0, note)
+    informer = PolicyInformer(world.cluster, SELECTOR, 60.0, note)
 
     async def replace():
         follower = asyncio.create_task(informer.follow(await informer.list()))
@@ -208,7 +207,7 @@ def test_bookmarks_move_the_version_only(world):
 
 @pytest.mark.parametrize("kind", [PolicyInformer, ServiceInformer])
 def test_a_bookmark_is_no_object(world, kind):
-    informer = kind(world.cluster, "", world.clock, 60.0, world.count)
+    informer = kind(world.cluster, "", 60.0, world.count)
 
     async def follow():
         async with informer.following():
@@ -222,11 +221,20 @@ def test_a_bookmark_is_no_object(world, kind):
     assert informer.resource_version == str(world.cluster._version)
 
 
-# A server that closes watches at once
+# A server that answers badly
 
 
 def watches(world):
     return world.cluster.requests["watch", ObjectKind.POD]
+
+
+def lists(world):
+    return world.cluster.requests["list", ObjectKind.POD]
+
+
+def fail_all(world, verb, error):
+    for _ in range(1000):
+        world.cluster.fail_next(verb, error)
 
 
 def test_watches_that_are_closed_at_once_are_asked_for_less_and_less(world):
@@ -239,18 +247,72 @@ def test_watches_that_are_closed_at_once_are_asked_for_less_and_less(world):
     assert 2 <= watches(world) - before <= 5
 
 
+@pytest.mark.parametrize("answer", [WatchExpired("410"), TransientClusterError("reset")])
+def test_watches_that_cannot_go_on_are_listed_again_less_and_less(world, answer):
+    fail_all(world, "watch", answer)
+    world.follow()
+    world.wait(5)
+    assert 3 <= lists(world) <= 8
+    before = lists(world)
+    world.wait(16)
+    assert 2 <= lists(world) - before <= 5
+
+
+def test_lists_that_fail_are_repeated_less_and_less(world):
+    world.follow()
+    fail_all(world, "list", TransientClusterError("busy"))
+    world.cluster.end_watches(TransientClusterError("connection reset"))
+    world.wait(5)
+    assert 2 <= lists(world) <= 6
+    before = lists(world)
+    world.wait(16)
+    assert 2 <= lists(world) - before <= 4
+
+
+@pytest.mark.parametrize("verb", ["watch", "list"])
+def test_the_server_is_left_alone_for_as_long_as_it_asks(world, verb):
+    world.follow()
+    world.cluster.fail_next(verb, TransientClusterError("429", retry_after_seconds=30.0))
+    world.cluster.end_watches(None if verb == "watch" else TransientClusterError("reset"))
+    world.wait(3)
+    before = lists(world), watches(world)
+    world.wait(27)
+    assert (lists(world), watches(world)) == before
+    world.wait(5)
+    assert lists(world) == before[0] + 1
+
+
+def test_a_watch_that_expires_after_it_was_well_is_listed_again_at_once(world):
+    world.follow()
+    world.wait(PAUSE_LIMIT_SECONDS)
+    world.cluster.expire_history()
+    world.wait(0.01)
+    assert (lists(world), watches(world)) == (2, 2)
+
+
+def test_a_watch_that_breaks_after_it_was_well_is_listed_again_after_a_moment(world):
+    """Else the watches of all runs would come back together to a server that just started."""
+    world.follow()
+    world.wait(PAUSE_LIMIT_SECONDS)
+    world.cluster.end_watches(TransientClusterError("connection reset"))
+    world.wait(PAUSE_SECONDS / 2 - 0.1)
+    assert lists(world) == 1
+    world.wait(PAUSE_SECONDS / 2 + 0.2)
+    assert lists(world) == 2
+
+
 @pytest.mark.parametrize("why", ["it gave an event", "it lived"])
 def test_the_watch_after_a_good_one_follows_at_once(world, why):
     world.cluster.watch_waits = False
     world.follow()
     world.wait(20)
     world.cluster.watch_waits = True
-    world.wait(REWATCH_LIMIT_SECONDS)
+    world.wait(PAUSE_LIMIT_SECONDS)
     if why == "it gave an event":
         world.pod()
         world.wait(0.1)
     else:
-        world.wait(REWATCH_LIMIT_SECONDS)
+        world.wait(PAUSE_LIMIT_SECONDS)
     before = watches(world)
     world.cluster.end_watches()
     world.wait(0.01)
@@ -286,7 +348,7 @@ def test_a_watch_that_cannot_go_on_starts_with_a_list(world, how):
         world.cluster.expire_history()
     else:
         world.cluster.end_watches(TransientClusterError("connection reset"))
-    world.wait(RELIST_PAUSE_SECONDS + 0.1)
+    world.wait(PAUSE_SECONDS + 0.1)
     assert world.names() == [NAME]
     world.pod(VERIFIER)
     world.wait(0.1)
@@ -299,11 +361,9 @@ def test_a_list_that_gets_no_answer_is_repeated(world):
     world.cluster.fail_next("list", TransientClusterError("busy"))
     world.pod()
     world.cluster.expire_history()
-    world.wait(1.5)
-    assert world.cluster.requests["list", ObjectKind.POD] == 3
-    world.wait(1)
+    world.wait(PAUSE_SECONDS + 2 * PAUSE_SECONDS + 4 * PAUSE_SECONDS)
     assert world.names() == [NAME]
-    assert world.cluster.requests["list", ObjectKind.POD] == 4
+    assert lists(world) == 4
 
 
 def test_a_refusal_ends_the_follower_for_all_to_see(world):

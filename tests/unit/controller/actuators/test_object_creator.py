@@ -35,7 +35,7 @@ class World:
         self.seen = []
         context = context_of(self.cluster, self.clock, Path())
         bucket = TokenBucket(rate, burst, self.clock.now)
-        self.informer = PodInformer(self.cluster, "", self.clock, 300.0, self.count)
+        self.informer = PodInformer(self.cluster, "", 300.0, self.count)
         context = replace(context, bucket=bucket)
         self.writers = ObjectWriters(context, RUN_UID, self.informer, self.count)
         self.runner = asyncio.Runner(loop_factory=lambda: VirtualLoop(self.clock))

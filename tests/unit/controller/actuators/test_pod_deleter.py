@@ -5,12 +5,12 @@ from pathlib import Path
 
 import pytest
 
-from securebench.cluster.port import ObjectKind
+from securebench.cluster.port import Forbidden, ObjectKind
 from securebench.controller.actuators.create_retries import RETRY_SECONDS
 from securebench.controller.actuators.informers import PodInformer
 from securebench.controller.actuators.object_writers import ObjectWriters
 from securebench.controller.actuators.pod_deleter import DELETE_AGAIN_SECONDS
-from securebench.core.errors import PermanentClusterError, TransientClusterError
+from securebench.core.errors import TransientClusterError
 from securebench.run.decide.reconcile import Deletion
 from securebench.run.observe.pods import pod_view
 from support.build import (
@@ -35,7 +35,7 @@ class World:
         self.clock = FakeClock()
         self.cluster = FakeCluster(clock=self.clock)
         context = context_of(self.cluster, self.clock, Path())
-        self.informer = PodInformer(self.cluster, "", self.clock, 300.0, lambda: None)
+        self.informer = PodInformer(self.cluster, "", 300.0, lambda: None)
         self.writers = ObjectWriters(context, RUN_UID, self.informer, lambda: None)
         self.runner = asyncio.Runner(loop_factory=lambda: VirtualLoop(self.clock))
 
@@ -111,10 +111,18 @@ def test_a_deletion_without_an_answer_is_repeated_soon(world):
     assert deletion_grace(world) == 30
 
 
-def test_a_refused_deletion_is_passed_on(world):
-    world.cluster.fail_next("delete", PermanentClusterError("forbidden", status=403))
-    world.delete(Deletion(NAME, "uid"))
-    assert isinstance(world.writers.tasks.failure(), PermanentClusterError)
+def test_a_refused_deletion_is_repeated_and_told_once(world, caplog):
+    deletion = Deletion(NAME, running_pod(world))
+    world.runner.run(world.informer.list())
+    for _ in range(3):
+        world.cluster.fail_next("delete", Forbidden("the webhook denied it", status=403))
+        world.delete(deletion)
+        world.writers.observe()
+        assert world.writers.next_try() == pytest.approx(world.clock.now() + RETRY_SECONDS, abs=0.1)
+        world.clock.advance(RETRY_SECONDS)
+    assert caplog.messages == [f"Pod {NAME} is not deleted: the webhook denied it"]
+    world.delete(deletion)
+    assert deletion_grace(world) == 30
 
 
 @pytest.mark.parametrize(("pause", "want"), [(None, RETRY_SECONDS), (17.0, 17.0)])

@@ -38,7 +38,7 @@ PROBE_LIMITS = {CPU: "500m", MEMORY: "128Mi", STORAGE: "64Mi"}
 
 SIDECAR_REQUESTS = {CPU: "10m", MEMORY: "32Mi", STORAGE: "16Mi"}
 SIDECAR_LIMITS = {CPU: "1", MEMORY: "128Mi", STORAGE: "64Mi"}
-"""Python and the buffers of as many connections as the sidecar accepts."""
+"""A Go program and the buffers of as many connections as the sidecar accepts."""
 
 GATEWAY_REQUESTS = {CPU: "50m", MEMORY: "128Mi", STORAGE: "16Mi"}
 GATEWAY_LIMITS = {CPU: "2", STORAGE: "128Mi"}
