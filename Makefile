@@ -29,7 +29,7 @@ PARALLEL ?= -n auto
 # $(call tier,FOLDER,OPTIONS): a tier without tests yet is no failure (pytest's exit code 5).
 tier = if [ -d $(1) ]; then pytest $(1) $(2) || [ $$? -eq 5 ]; else echo "no tests in $(1)"; fi
 
-STAGES := setup lint type unit property wiring supervise cluster golden contract images cluster-tests threats-short e2e
+STAGES := setup lint type unit property chaos-short wiring supervise cluster golden contract images cluster-tests threats-short e2e
 
 .NOTPARALLEL:
 .PHONY: help setup cluster cluster-down images overlays load load-core install run test verify lint type unit property golden contract \
@@ -140,7 +140,7 @@ e2e: setup load ## The chart installed, whole packs run, records compared
 	@$(WITH_CLUSTER); $(call tier,tests/e2e)
 
 chaos-short: setup ## Each kind of fault once, against the fake cluster
-	@$(call tier,tests/chaos,-m "not cluster and not slow")
+	@$(call tier,tests/chaos,$(PARALLEL) -m "not cluster and not slow")
 
 chaos: setup load ## More than 500 injected faults, on the fake cluster and the node; CHAOS_REPORT names a file for the table as JSON
 	@$(WITH_CLUSTER); pytest tests/chaos -m "slow or not slow"

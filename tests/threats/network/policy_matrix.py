@@ -127,8 +127,8 @@ def pods_of(closed: Run, run: Run, other: Run) -> dict[str, Raw]:
     }
 
 
-def with_command(pod: Raw, command: Sequence[str]) -> Raw:
-    """Return a Pod with one container of ours in the place of its own, and without volumes.
+def with_command(pod: Raw, image: str, command: Sequence[str]) -> Raw:
+    """Return a Pod with one container in the place of its own, and without volumes.
 
     Its labels and its network settings stay; its owner is taken off, as there is none.
     """
@@ -142,7 +142,7 @@ def with_command(pod: Raw, command: Sequence[str]) -> Raw:
         for key, value in spec["containers"][0].items()
         if key in {"name", "securityContext", "resources"}
     }
-    container["image"] = os.environ["SECUREBENCH_OPERATOR_IMAGE"]
+    container["image"] = os.environ[image]
     container["securityContext"] |= {"runAsUser": 65532, "runAsGroup": 65532, "runAsNonRoot": True}
     container["command"] = list(command)
     spec["containers"] = [container]
@@ -152,7 +152,7 @@ def with_command(pod: Raw, command: Sequence[str]) -> Raw:
 
 def listening(pod: Raw) -> Raw:
     """Return a Pod that accepts connections on the gateway's port and on another one."""
-    return with_command(pod, ["python3", "-I", "-c", LISTEN])
+    return with_command(pod, "SECUREBENCH_OPERATOR_IMAGE", ["python3", "-I", "-c", LISTEN])
 
 
 def probing(pod: Raw, kind: str, addresses: Sequence[Address]) -> Raw:
@@ -169,7 +169,8 @@ def probing(pod: Raw, kind: str, addresses: Sequence[Address]) -> Raw:
         "targets": targets[False],
         "must_open": targets[True],
     }
-    return with_command(pod, supervise_argv(POD_SUPERVISE, "probe", spec))
+    command = supervise_argv(POD_SUPERVISE, "probe", spec)
+    return with_command(pod, "SECUREBENCH_POD_IMAGE", command)
 
 
 def addresses_of(
