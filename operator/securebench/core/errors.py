@@ -140,6 +140,10 @@ class PermanentClusterError(ClusterError):
         self.status = status
 
 
+class RunGoneError(SecureBenchError):
+    """The BenchmarkRun was deleted."""
+
+
 class StorageError(SecureBenchError):
     """The volume did not do what was asked."""
 

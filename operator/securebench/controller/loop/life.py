@@ -28,6 +28,7 @@ from securebench.core.errors import (
     MissingInputError,
     PackError,
     PlanChangedError,
+    RunGoneError,
     StorageError,
 )
 from securebench.core.names import RUN_UID_LABEL
@@ -82,10 +83,12 @@ class RunLife:
         self._gate = Gate(slots, run.uid, desired, self._publisher, context.clock)
 
     async def live(self) -> None:
-        """Return when the run has ended and its status speaks of the latest spec."""
+        """Return when the run is gone, or has ended and its status speaks of the latest spec."""
         log_as_run(self._run.name, self._run.uid)
         try:
             await self._live()
+        except RunGoneError as error:
+            logger.info("run %s is left alone: %s", self._run.name, error.reason)
         finally:
             self._gate.leave()
 
@@ -102,6 +105,8 @@ class RunLife:
             except InvariantViolationError as error:
                 reason, message = Reason.INTERNAL, error.reason
                 logger.exception("run %s: loop failed", name)
+            except RunGoneError:
+                raise
             except Exception:
                 reason, message = Reason.INTERNAL, "the run loop failed; see the operator's log"
                 logger.exception("run %s: loop failed", name)

@@ -19,7 +19,7 @@ from securebench.controller.runtime.context import Context
 from securebench.controller.runtime.desired_state import DesiredState
 from securebench.controller.runtime.prepared_run import RunObject
 from securebench.controller.runtime.results_export import Exported
-from securebench.core.errors import TransientClusterError
+from securebench.core.errors import RunGoneError, TransientClusterError
 from securebench.run.api.conditions import ConditionStatus, ConditionType, ConditionUpdate, Reason
 from securebench.run.decide.notices import changes, losses, started
 from securebench.run.decide.obstacles import Obstacle
@@ -198,12 +198,14 @@ class Publisher:
             self.written = status
             return
         try:
-            await self._cluster.patch_status(ObjectKind.BENCHMARK_RUN, self._name, status)
+            found = await self._cluster.patch_status(ObjectKind.BENCHMARK_RUN, self._name, status)
         except TransientClusterError as error:
             logger.warning("status of %s was not written: %s", self._name, error)
             self._is_owed = True
             self._due_at = self._written_at + self._interval
             return
+        if not found:
+            raise RunGoneError("its BenchmarkRun was deleted")
         self.written = self._stored = status
         await self._tell()
 

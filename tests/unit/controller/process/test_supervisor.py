@@ -124,6 +124,33 @@ def test_two_runs_go_side_by_side(world):
     assert world.condition(name="other")["reason"] == "Completed"
 
 
+def test_a_run_that_is_gone_without_an_event_is_left_alone(world):
+    """kopf lists anew after an expired watch, and tells nothing of what was deleted meanwhile."""
+    uid = world.apply(parallelism=1)
+    before = world.pods()
+    world.cluster.remove(ObjectKind.BENCHMARK_RUN, "nightly")
+    world.cluster.set_pod_status(before[0], world.ending(uid, world.launch(before[0])))
+    world.wait(60)
+    assert world.supervisor.active == 0
+    pods = world.pods()
+    world.work(uid)
+    assert world.pods() == pods
+    assert not (world.root / "runs" / uid / "status.json").exists()
+
+
+def test_a_queued_run_that_is_gone_without_an_event_holds_up_nobody(world):
+    world.settings = {"max_active_runs": 1}
+    world.restart()
+    world.apply("first")
+    gone = world.run("first") | {"metadata": world.run("first")["metadata"] | {"name": "gone"}}
+    gone["metadata"]["uid"] = "99999999-0000-4000-8000-000000000000"
+    world.observe("ADDED", "gone", gone)
+    world.apply("last")
+    world.edit("first", cancel="Immediate")
+    world.wait(5)
+    assert world.condition(name="last")["reason"] == "Starting"
+
+
 # Refusals
 
 
