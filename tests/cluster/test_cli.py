@@ -502,6 +502,7 @@ def test_the_programs_of_the_image(place: Release, user: Callable[..., Shell]) -
         "results",
         "logs",
         "audit",
+        "journal",
         "operator",
         "pack",
     ]

@@ -15,7 +15,10 @@ MOST_MEMBERS = 32
 """Launches of one batch: each is two mounts and about 300 bytes of the Pod."""
 
 WAIT_SECONDS = 5.0
-"""The longest wait for company. It takes no slot, and nobody waits whom no other can join."""
+"""The longest wait for company. Nobody waits whom no other can join."""
+
+FEWEST_SLOTS = 4
+"""Places of a run below which nobody waits: those that wait hold one among them."""
 
 
 class Sealed(NamedTuple):
@@ -35,7 +38,8 @@ class Batches(NamedTuple):
 
     Attributes:
         ready: Those that begin, by Pod.
-        due_at: When those left begin without further company, or None.
+        due_at: When those left begin without further company, or None. Until then they hold one
+            place, so that they find it free; agents may run for hours.
     """
 
     ready: tuple[tuple[LaunchKey, ...], ...] = ()

@@ -10,7 +10,13 @@ from securebench.core.rates import MAX_UNSCHEDULABLE
 from securebench.core.reasons import POD_LOST, FailurePhase
 from securebench.run.api.conditions import Reason
 from securebench.run.api.field_types import PodRetention
-from securebench.run.decide.batches import Sealed, batches, may_share, will_share
+from securebench.run.decide.batches import (
+    FEWEST_SLOTS,
+    Sealed,
+    batches,
+    may_share,
+    will_share,
+)
 from securebench.run.decide.canary import PROBING, CanarySeen
 from securebench.run.decide.machine import PHASE_OF_ROLE, Begin, Capture, attempt_step, unreadable
 from securebench.run.decide.network import NetworkState, NetworkStep, network_step
@@ -312,11 +318,13 @@ def _admit(
     if controls.halt in {Halt.SUSPENDED, Halt.STOPPED}:
         return ()
     stuck = sum(1 for view in observed.pods.values() if view.unschedulable)
-    free = controls.parallelism - draft.active
-    if stuck >= controls.max_unschedulable or free <= 0:
+    if stuck >= controls.max_unschedulable:
         return ()
-    ready, due_at = batches(draft.sealed, observed.now, has_company=draft.has_company)
-    draft.wakes.extend([due_at] if due_at is not None else [])
+    has_company = draft.has_company and controls.parallelism >= FEWEST_SLOTS
+    ready, due_at = batches(draft.sealed, observed.now, has_company=has_company)
+    held = [due_at] if due_at is not None else []
+    draft.wakes.extend(held)
+    free = max(controls.parallelism - draft.active - len(held), 0)
     network = observed.network
     pods: list[tuple[LaunchKey, ...]] = [
         (launch,) for launch in _creatable(draft.candidates, network)

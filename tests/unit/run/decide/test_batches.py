@@ -4,7 +4,13 @@ from dataclasses import replace
 
 import pytest
 
-from securebench.run.decide.batches import MOST_MEMBERS, WAIT_SECONDS, Sealed, batches
+from securebench.run.decide.batches import (
+    FEWEST_SLOTS,
+    MOST_MEMBERS,
+    WAIT_SECONDS,
+    Sealed,
+    batches,
+)
 from securebench.run.decide.machine import Capture, attempt_step
 from securebench.run.decide.reconcile import Controls, ObservedState, reconcile
 from securebench.run.plan.model import AttemptKey, LaunchKey, Role, pod_name
@@ -83,11 +89,31 @@ def test_nobody_to_judge_is_no_batch():
     assert batches([], NOW, has_company=True) == ((), None)
 
 
-def test_a_batch_holds_one_slot_and_waiting_none():
-    waits = decide(produced(0), produced(1), live(LaunchKey(2, 1, Role.HARNESS, 1)))
-    assert (waits.begin, waits.batches, waits.wake_at) == ((), (), NOW + WAIT_SECONDS)
-    free = decide(produced(0), produced(1), history_of(AttemptKey(2, 1)), parallelism=1)
-    assert [launch.task for launch in free.begin] == [2]
+def test_those_that_wait_hold_one_place():
+    running = live(LaunchKey(2, 1, Role.HARNESS, 1))
+    new = [history_of(AttemptKey(task, 1)) for task in range(3, 9)]
+    waits = decide(produced(0), produced(1), running, *new, parallelism=4)
+    assert (waits.batches, waits.wake_at) == ((), NOW + WAIT_SECONDS)
+    assert [launch.task for launch in waits.begin] == [3, 4]
+
+
+def test_those_that_have_waited_begin_before_new_ones():
+    busy = [live(LaunchKey(task, 1, Role.HARNESS, 1)) for task in (2, 3, 4)]
+    new = history_of(AttemptKey(5, 1))
+    waited = NOW + WAIT_SECONDS
+    due = decide(produced(0), produced(1), *busy, new, now=waited, parallelism=4)
+    assert (due.batches, due.begin) == (((verifier(0), verifier(1)),), ())
+
+
+def test_with_few_places_nobody_waits():
+    running = live(LaunchKey(1, 1, Role.HARNESS, 1))
+    few = FEWEST_SLOTS - 1
+    assert decide(produced(0), running, parallelism=few).begin == (verifier(0),)
+    alone = decide(produced(0), history_of(AttemptKey(1, 1)), parallelism=1)
+    assert alone.begin == (verifier(0),)
+
+
+def test_a_batch_holds_one_place():
     shared = live(verifier(0), production=production(), batch=verifier(0))
     other = live(verifier(1), production=production(), batch=verifier(0))
     next_one = decide(shared, other, history_of(AttemptKey(2, 1)), parallelism=2)
