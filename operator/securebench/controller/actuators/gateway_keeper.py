@@ -159,7 +159,7 @@ class GatewayKeeper:
             pods=self._views(),
             vanished=set(filter(None, map(self._number, self._pods.vanished))),
             service=self._services.objects.get(self._name),
-            held=self._writers.retries.blocked,
+            create_blocked=self._writers.retries.blocked,
             start_seconds=self._start_seconds,
         )
 

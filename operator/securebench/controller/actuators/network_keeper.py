@@ -79,7 +79,7 @@ class NetworkKeeper:
             check=self._check() if found is None else None,
             found=found,
             is_declared=self._desired.is_isolation_declared,
-            held=self._writers.retries.blocked,
+            create_blocked=self._writers.retries.blocked,
         )
 
     def plan_as_found(self, found: IsolationResult | None) -> RunPlan:

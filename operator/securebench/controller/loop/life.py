@@ -86,19 +86,19 @@ class RunLife:
         """Return when the run is gone, or has ended and its status speaks of the latest spec."""
         log_as_run(self._run.name, self._run.uid)
         try:
-            await self._live()
+            await self._run_until_over()
         except RunGoneError as error:
             logger.info("run %s is left alone: %s", self._run.name, error.reason)
         finally:
             self._gate.leave()
 
-    async def _live(self) -> None:
+    async def _run_until_over(self) -> None:
         pause = RESTART_SECONDS
         name = self._run.name
         while True:
             generation, began = self._desired.generation, self._context.clock.now()
             try:
-                is_over = await self._pass()
+                is_over = await self._run_once()
             except (ClusterError, StorageError, OSError) as error:
                 reason, message = _trouble(error)
                 logger.warning("run %s is held up: %s", name, message)
@@ -131,7 +131,7 @@ class RunLife:
             self._gate.leave()
         await asyncio.sleep(seconds)
 
-    async def _pass(self) -> bool:
+    async def _run_once(self) -> bool:
         """Take the run as far as it goes; return whether it has ended."""
         final = await asyncio.to_thread(self._store.read_final_status)
         if final is not None:

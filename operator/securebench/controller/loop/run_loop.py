@@ -172,11 +172,11 @@ class RunLoop:
 
     async def _publish(self, decision: RunDecision) -> None:
         await self._publisher.lost(decision.lost)
-        history, obstacle = self._ledger.history, decision.obstacle
-        is_told = obstacle is not None or decision.halt is not Halt.NONE
+        history, wait_reason = self._ledger.history, decision.wait_reason
+        is_told = wait_reason is not None or decision.halt is not Halt.NONE
         if is_told or history.isolation is not None:
             await self._results.export()
-            await self._publisher.progress(self._plan, history, self._results.exported, obstacle)
+            await self._publisher.progress(self._plan, history, self._results.exported, wait_reason)
         if decision.is_news:
             self._wake.set()
 

@@ -22,8 +22,8 @@ from securebench.controller.runtime.results_export import Exported
 from securebench.core.errors import RunGoneError, TransientClusterError
 from securebench.run.api.conditions import ConditionStatus, ConditionType, ConditionUpdate, Reason
 from securebench.run.decide.notices import changes, losses, started
-from securebench.run.decide.obstacles import Obstacle
 from securebench.run.decide.verdict import EndReason
+from securebench.run.decide.wait_reason import WaitReason
 from securebench.run.plan.model import RunPlan
 from securebench.run.state.attempts import Lost
 from securebench.run.state.history import IsolationResult, RunHistory
@@ -35,7 +35,7 @@ logger = logging.getLogger(__name__)
 NEWS_SHARE = 0.25
 """Of a run's attempts: when so many have ended since, the counts are written at the interval."""
 
-PATIENCE = 5
+HELD_BACK_INTERVALS = 5
 """Intervals within which counts are written for less."""
 
 SUSPENDED_WORDS = "spec.suspend is true: nothing of the run is under way"
@@ -64,7 +64,7 @@ class Publisher:
         self._interval = context.settings.status_interval_seconds
         self._board = StatusBoard(run.conditions)
         self._events = EventRecorder(context.cluster, run, context.clock, context.process)
-        self._told = run.conditions
+        self._posted = run.conditions
         self.written: Raw = {}
         self._stored: Raw = {"status": run.status}
         self._written_at = 0.0
@@ -96,11 +96,11 @@ class Publisher:
         await self._events.post(losses(lost))
 
     async def progress(
-        self, plan: RunPlan, history: RunHistory, exported: Exported, obstacle: Obstacle | None
+        self, plan: RunPlan, history: RunHistory, exported: Exported, wait_reason: WaitReason | None
     ) -> None:
         """Say how far the run is and what is in its way; may be held back."""
         findings = [
-            _under_way(obstacle),
+            _under_way(wait_reason),
             *self._always(history.isolation),
             _NOT_SEALED,
         ]
@@ -176,7 +176,7 @@ class Publisher:
             return None
         if ended >= counts.total * NEWS_SHARE:
             return turn
-        return self._news_since + self._interval * PATIENCE
+        return self._news_since + self._interval * HELD_BACK_INTERVALS
 
     def _observed(self, findings: Sequence[ConditionUpdate]) -> Observed:
         return Observed(self._desired.generation, findings, self._clock.now())
@@ -207,18 +207,18 @@ class Publisher:
         if not found:
             raise RunGoneError("its BenchmarkRun was deleted")
         self.written = self._stored = status
-        await self._tell()
+        await self._post_events()
 
     async def _write_surely(self, status: Raw) -> None:
         await self._cluster.patch_status(ObjectKind.BENCHMARK_RUN, self._name, status)
         self.written = self._stored = status
-        await self._tell()
+        await self._post_events()
         await self._events.flush()
 
-    async def _tell(self) -> None:
+    async def _post_events(self) -> None:
         """Post what the written conditions say and the ones before did not."""
-        before, self._told = self._told, self._board.conditions
-        await self._events.post(changes(before, self._told))
+        before, self._posted = self._posted, self._board.conditions
+        await self._events.post(changes(before, self._posted))
 
 
 def _state(finding: ConditionUpdate) -> ConditionUpdate:
@@ -226,10 +226,10 @@ def _state(finding: ConditionUpdate) -> ConditionUpdate:
     return replace(finding, message="")
 
 
-def _under_way(obstacle: Obstacle | None) -> ConditionUpdate:
-    if obstacle is None:
+def _under_way(wait_reason: WaitReason | None) -> ConditionUpdate:
+    if wait_reason is None:
         return succeeded(Reason.RUNNING, "")
-    return succeeded(obstacle.reason, obstacle.message)
+    return succeeded(wait_reason.reason, wait_reason.message)
 
 
 def _isolation(found: IsolationResult) -> ConditionUpdate:

@@ -100,7 +100,7 @@ class CanarySeen:
         is_guarded: Whether all policies are there, and an address of the gateway, if the run needs
             one.
         is_ready: Whether the gateway is there, too.
-        held: Why a create has to wait, for room in a quota or for rights; or empty.
+        create_blocked: Why a create has to wait, for room in a quota or for rights; or empty.
     """
 
     run_uid: str
@@ -108,7 +108,7 @@ class CanarySeen:
     vanished: Collection[str]
     is_guarded: bool
     is_ready: bool
-    held: str = ""
+    create_blocked: str = ""
 
     def newest(self, role: Role) -> tuple[int, PodView | None]:
         """Return the number of the latest Pod of a role, 0 before the first, and the Pod."""
@@ -180,7 +180,7 @@ def decide(
     if not seen.is_guarded or (known.since is not None and not seen.is_ready):
         known = _unguarded(seen, known, now)
         return CanaryStep(known, delete=tuple(_replaced(seen, known)))
-    if seen.is_ready and (known.since is None or seen.held):
+    if seen.is_ready and (known.since is None or seen.create_blocked):
         known = replace(known, since=now)
     for role in PROBING:
         known = _look(seen, check, known, role, now)

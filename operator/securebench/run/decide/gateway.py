@@ -42,7 +42,7 @@ class GatewaySeen:
         pods: Gateway Pods by number.
         vanished: Numbers of gateway Pods that are gone.
         service: The Service, or None.
-        held: Why a create has to wait, for room in a quota or for rights; or empty.
+        create_blocked: Why a create has to wait, for room in a quota or for rights; or empty.
         start_seconds: After which a run without a gateway ends.
     """
 
@@ -50,7 +50,7 @@ class GatewaySeen:
     pods: Mapping[int, PodView]
     vanished: Collection[int]
     service: ObjectView | None
-    held: str
+    create_blocked: str
     start_seconds: float
 
     @property
@@ -239,7 +239,7 @@ def _given_up(seen: GatewaySeen, known: GatewayMemory, now: float) -> GatewayMem
     """End the waiting for a gateway in time; quotas and rights are waited for elsewhere."""
     if known.down_since is None:
         return known
-    if seen.held:
+    if seen.create_blocked:
         return replace(known, down_since=now)
     if now < known.down_since + seen.start_seconds:
         return known

@@ -23,7 +23,7 @@ class NetworkState:
         check: What the canary has to prove; None where the user does without.
         found: What is proven, or None before that.
         is_declared: Whether the user does without the proof.
-        held: Why a create has to wait, for room in a quota or for rights; or empty.
+        create_blocked: Why a create has to wait, for room in a quota or for rights; or empty.
     """
 
     repairs: tuple[Repair, ...] = ()
@@ -33,7 +33,7 @@ class NetworkState:
     check: CanaryCheck | None = None
     found: IsolationResult | None = None
     is_declared: bool = False
-    held: str = ""
+    create_blocked: str = ""
 
     @property
     def has_policies(self) -> bool:

@@ -20,8 +20,8 @@ from securebench.run.decide.batches import (
 from securebench.run.decide.canary import PROBING, CanarySeen
 from securebench.run.decide.machine import PHASE_OF_ROLE, Begin, Capture, attempt_step, unreadable
 from securebench.run.decide.network import NetworkState, NetworkStep, network_step
-from securebench.run.decide.obstacles import Obstacle, WritesSeen, run_obstacle
 from securebench.run.decide.verdict import EndReason, RunOutcome
+from securebench.run.decide.wait_reason import WaitReason, WritesSeen, run_wait_reason
 from securebench.run.observe.pods import PodView
 from securebench.run.plan.model import AttemptKey, LaunchKey, Role, RunPlan, pod_name
 from securebench.run.state.attempts import AttemptHistory, Doubt, Finish, Lost, Outcome
@@ -87,7 +87,7 @@ class RunDecision:
         finishes: Attempts to end with a record.
         deletions: Pods to delete.
         halt: Why the run begins nothing new.
-        obstacle: What keeps it from going on for now, or None.
+        wait_reason: What keeps it from going on for now, or None.
         wake_at: When to look again without an event, or None.
         is_parked: Whether it is suspended and nothing of it is under way.
         end: How it ended; None while an attempt is open or something is left to do.
@@ -102,7 +102,7 @@ class RunDecision:
     finishes: tuple[Finish, ...] = ()
     deletions: tuple[Deletion, ...] = ()
     halt: Halt = Halt.NONE
-    obstacle: Obstacle | None = None
+    wait_reason: WaitReason | None = None
     wake_at: float | None = None
     is_parked: bool = False
     end: EndReason | None = None
@@ -190,7 +190,7 @@ def reconcile(observed: ObservedState, controls: Controls) -> RunDecision:
     is_probing = _is_probing(draft, observed, controls)
     deletions = (*_deletions(observed), *(() if is_probing else _probes(observed)))
     decision = RunDecision(
-        network=_around(draft, observed, controls, is_probing=is_probing),
+        network=_network_step(draft, observed, controls, is_probing=is_probing),
         lost=tuple(draft.lost),
         begin=tuple(pod[0] for pod in admitted if len(pod) == 1),
         batches=tuple(pod for pod in admitted if len(pod) > 1),
@@ -199,7 +199,7 @@ def reconcile(observed: ObservedState, controls: Controls) -> RunDecision:
         finishes=tuple(draft.finishes),
         deletions=deletions,
         halt=controls.halt,
-        obstacle=_obstacle(observed, controls),
+        wait_reason=_wait_reason(observed, controls),
     )
     is_over = draft.open == 0 and not deletions and observed.writes.is_idle
     return replace(
@@ -220,11 +220,11 @@ def _halting(observed: ObservedState, controls: Controls) -> tuple[Controls, str
     return controls, controls.stop.message if controls.stop is not None else ""
 
 
-def _obstacle(observed: ObservedState, controls: Controls) -> Obstacle | None:
+def _wait_reason(observed: ObservedState, controls: Controls) -> WaitReason | None:
     if controls.stop is not None:
-        return Obstacle(Reason.CANCELLING, controls.stop.message)
+        return WaitReason(Reason.CANCELLING, controls.stop.message)
     pods, attempts = observed.pods.values(), observed.history.values()
-    return run_obstacle(observed.network, pods, attempts, observed.now, observed.writes)
+    return run_wait_reason(observed.network, pods, attempts, observed.now, observed.writes)
 
 
 def _wake_at(
@@ -233,7 +233,7 @@ def _wake_at(
     times = [
         *draft.wakes,
         decision.network.wake_at,
-        decision.obstacle.changes_at if decision.obstacle is not None else None,
+        decision.wait_reason.changes_at if decision.wait_reason is not None else None,
         # One that has passed is acted on already.
         controls.deadline if (controls.deadline or 0.0) > observed.now else None,
     ]
@@ -346,7 +346,7 @@ def _is_probing(draft: _Draft, observed: ObservedState, controls: Controls) -> b
     return is_needed and controls.halt is Halt.NONE
 
 
-def _around(
+def _network_step(
     draft: _Draft, observed: ObservedState, controls: Controls, *, is_probing: bool
 ) -> NetworkStep:
     """Look after policies, gateway and canary for as long as a launch may need them."""
@@ -360,7 +360,7 @@ def _around(
         vanished=observed.vanished,
         is_guarded=network.has_policies and network.has_address,
         is_ready=network.has_policies and network.is_gateway_ready,
-        held=network.held,
+        create_blocked=network.create_blocked,
     )
     return network_step(network, seen, observed.now, is_probing=is_probing)
 

@@ -3,7 +3,7 @@
 import pytest
 
 from securebench.cluster.port import ObjectKind
-from securebench.controller.reporting.publish import NEWS_SHARE, PATIENCE
+from securebench.controller.reporting.publish import NEWS_SHARE, HELD_BACK_INTERVALS
 from securebench.core.errors import TransientClusterError
 from support.build import pod_status, question, running, write_pack
 from support.operator_world import World, opened
@@ -21,7 +21,7 @@ def run(world, monkeypatch):
     world.uid = world.apply(pack={"volume": {"path": "many"}}, parallelism=TASKS)
     for name in world.pods():
         world.cluster.set_pod_status(name, pod_status("Running", running("harness")))
-    world.wait(3 * PATIENCE * INTERVAL)
+    world.wait(3 * HELD_BACK_INTERVALS * INTERVAL)
     assert world.condition()["reason"] == "Running"
     return world
 
@@ -82,7 +82,7 @@ def test_less_news_waits_longer_and_is_told_together(run):
         finish(run, [task])
         run.wait(1)
     assert done(run) == NEWS
-    run.wait(PATIENCE * INTERVAL - NEWS + 1)
+    run.wait(HELD_BACK_INTERVALS * INTERVAL - NEWS + 1)
     assert done(run) == 2 * NEWS - 1
     assert writes(run) == before + 1
 
@@ -106,7 +106,7 @@ def test_a_launch_that_was_lost_is_told_within_the_patience(tmp_path):
     with opened(World, tmp_path, launch={"retryBackoffSeconds": 300.0}) as world:
         write_pack(world.root / "packs/many", [question(f"q{n}") for n in range(TASKS)])
         world.apply(pack={"volume": {"path": "many"}}, parallelism=TASKS)
-        world.wait(3 * PATIENCE * INTERVAL)
+        world.wait(3 * HELD_BACK_INTERVALS * INTERVAL)
         world.cluster.remove(ObjectKind.POD, world.pods()[0])
-        world.wait(PATIENCE * INTERVAL + INTERVAL)
+        world.wait(HELD_BACK_INTERVALS * INTERVAL + INTERVAL)
         assert world.run()["status"]["tasks"]["active"] == TASKS - 1

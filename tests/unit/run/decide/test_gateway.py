@@ -42,7 +42,7 @@ def seen(*pods, service=SERVICE, vanished=(), held=""):
         pods={int(pod.name[3:]): pod for pod in pods},
         vanished=vanished,
         service=service,
-        held=held,
+        create_blocked=held,
         start_seconds=180.0,
     )
 

@@ -85,7 +85,7 @@ def decide(*histories: Any, **given: Any) -> RunDecision:
 
 def does(decision: RunDecision) -> RunDecision:
     """Return a decision without what it only says."""
-    return replace(decision, halt=Halt.NONE, obstacle=None)
+    return replace(decision, halt=Halt.NONE, wait_reason=None)
 
 
 def fresh(task: int):

@@ -11,10 +11,10 @@ from securebench.core.reasons import POD_LOST
 from securebench.run.api.conditions import Reason
 from securebench.run.decide.gateway import GatewayMemory, GatewaySeen
 from securebench.run.decide.network import NetworkState
-from securebench.run.decide.obstacles import GATEWAY_WORDS, Obstacle
 from securebench.run.decide.policies import Repair
 from securebench.run.decide.reconcile import Halt, WritesSeen
 from securebench.run.decide.verdict import EndReason
+from securebench.run.decide.wait_reason import GATEWAY_WORDS, WaitReason
 from securebench.run.plan.model import AttemptKey
 from securebench.run.state.attempts import Finish, Outcome
 from support.build import (
@@ -120,12 +120,12 @@ def test_a_suspended_run_rests_when_nothing_is_under_way(name: str) -> None:
 # What is in its way
 
 LOST = history_of(retries=1, launches=1, last_lost=lost_launch())
-OBSTACLES: dict[str, tuple[list[Any], dict[str, Any], Obstacle | None]] = {
+OBSTACLES: dict[str, tuple[list[Any], dict[str, Any], WaitReason | None]] = {
     "nothing": ([live(HARNESS)], {"views": [view_of(HARNESS, RUNNING)]}, None),
     "cancelled, whatever else": (
         [fresh(0)],
         {"stop": CANCELLED, "writes": WritesSeen(quota="no Pods left")},
-        Obstacle(Reason.CANCELLING, "spec.cancel is Immediate"),
+        WaitReason(Reason.CANCELLING, "spec.cancel is Immediate"),
     ),
     "a quota before all others": (
         [fresh(0)],
@@ -133,28 +133,28 @@ OBSTACLES: dict[str, tuple[list[Any], dict[str, Any], Obstacle | None]] = {
             "network": NetworkState(repairs=MISSING),
             "writes": WritesSeen(quota="no Pods left", forbidden="Pod x: no"),
         },
-        Obstacle(Reason.QUOTA_EXCEEDED, "no Pods left"),
+        WaitReason(Reason.QUOTA_EXCEEDED, "no Pods left"),
     ),
     "rights before what is around": (
         [fresh(0)],
         {"network": NetworkState(repairs=MISSING), "writes": WritesSeen(forbidden="Pod x: no")},
-        Obstacle(Reason.FORBIDDEN, "Pod x: no"),
+        WaitReason(Reason.FORBIDDEN, "Pod x: no"),
     ),
     "a policy that cannot be made": (
         [fresh(0)],
         {"network": NetworkState(repairs=MISSING), "writes": WritesSeen(trouble="timeout")},
-        Obstacle(Reason.STARTING, "timeout"),
+        WaitReason(Reason.STARTING, "timeout"),
     ),
     "a policy that is being made": ([fresh(0)], {"network": NetworkState(repairs=MISSING)}, None),
     "a gateway that is being made": (
         [fresh(0)],
         {"network": NetworkState(gateway=NO_GATEWAY)},
-        Obstacle(Reason.GATEWAY_STARTING, GATEWAY_WORDS),
+        WaitReason(Reason.GATEWAY_STARTING, GATEWAY_WORDS),
     ),
     "a launch that was lost": (
         [LOST],
         {},
-        Obstacle(
+        WaitReason(
             Reason.STARTING,
             f"is launched again after {POD_LOST}: Pod was evicted",
         ),
@@ -165,7 +165,7 @@ OBSTACLES: dict[str, tuple[list[Any], dict[str, Any], Obstacle | None]] = {
 @pytest.mark.parametrize("name", OBSTACLES)
 def test_what_is_in_its_way(name: str) -> None:
     histories, given, want = OBSTACLES[name]
-    assert decide(*histories, **given).obstacle == want
+    assert decide(*histories, **given).wait_reason == want
 
 
 # When it is looked at again
@@ -186,5 +186,5 @@ def test_when_it_is_looked_at_again(name: str) -> None:
 def test_words_that_grow_old_are_said_anew() -> None:
     pulling = view_of(HARNESS, PULLING, nodeName="node-1")
     decision = decide(live(HARNESS), views=[pulling], deadline=NOW + 60)
-    assert decision.obstacle == Obstacle(Reason.STARTING, f"pulling {IMAGE}", NOW + 5)
+    assert decision.wait_reason == WaitReason(Reason.STARTING, f"pulling {IMAGE}", NOW + 5)
     assert decision.wake_at == NOW + 5

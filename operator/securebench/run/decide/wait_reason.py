@@ -19,7 +19,7 @@ LATER_SECONDS = 5.0
 GATEWAY_WORDS = "the run's gateway is being made"
 
 
-class Obstacle(NamedTuple):
+class WaitReason(NamedTuple):
     """What keeps a run from going on for now.
 
     Attributes:
@@ -52,13 +52,13 @@ class WritesSeen:
     is_idle: bool = True
 
 
-def run_obstacle(
+def run_wait_reason(
     network: NetworkState,
     pods: Collection[PodView],
     attempts: Collection[AttemptHistory],
     now: float,
     writes: WritesSeen,
-) -> Obstacle | None:
+) -> WaitReason | None:
     """Return the first thing that a run waits for, or None while it goes on.
 
     Args:
@@ -69,38 +69,38 @@ def run_obstacle(
         writes: What is known of requests that change the cluster.
     """
     if writes.quota:
-        return Obstacle(Reason.QUOTA_EXCEEDED, writes.quota)
+        return WaitReason(Reason.QUOTA_EXCEEDED, writes.quota)
     if writes.forbidden:
-        return Obstacle(Reason.FORBIDDEN, writes.forbidden)
-    around = _network_obstacle(network, pods, writes.trouble, now)
-    return around if around is not None else _pods_obstacle(pods, attempts, now)
+        return WaitReason(Reason.FORBIDDEN, writes.forbidden)
+    around = _network_wait_reason(network, pods, writes.trouble, now)
+    return around if around is not None else _pods_wait_reason(pods, attempts, now)
 
 
-def _pods_obstacle(
+def _pods_wait_reason(
     pods: Collection[PodView], attempts: Collection[AttemptHistory], now: float
-) -> Obstacle | None:
+) -> WaitReason | None:
     """Return what the run's Pods wait for, or None while one of them works."""
     for view in pods:
         if view.unschedulable:
-            return Obstacle(Reason.UNSCHEDULABLE, view.unschedulable)
+            return WaitReason(Reason.UNSCHEDULABLE, view.unschedulable)
     found = run_waiting(pods, attempts, now)
     if found is None:
         return None
     if all(each.finish is None and each.production is None for each in attempts):
-        return Obstacle(Reason.STARTING, *found)
+        return WaitReason(Reason.STARTING, *found)
     told_at = max((view.created_at for view in pods), default=0.0) + LATER_SECONDS
-    return Obstacle(Reason.RUNNING, *(found if now >= told_at else Waiting("", told_at)))
+    return WaitReason(Reason.RUNNING, *(found if now >= told_at else Waiting("", told_at)))
 
 
-def _network_obstacle(
+def _network_wait_reason(
     network: NetworkState, pods: Collection[PodView], trouble: str, now: float
-) -> Obstacle | None:
+) -> WaitReason | None:
     """Return what the launches of a run wait for before they may begin, or None."""
     if network.repairs:
-        return Obstacle(Reason.STARTING, trouble) if trouble else None
+        return WaitReason(Reason.STARTING, trouble) if trouble else None
     is_first, words = network.found is None, network.gateway_known.trouble
     if not network.is_gateway_ready and (words or is_first):
-        return Obstacle(Reason.GATEWAY_STARTING, words or GATEWAY_WORDS)
+        return WaitReason(Reason.GATEWAY_STARTING, words or GATEWAY_WORDS)
     if is_first and network.check is not None:
-        return Obstacle(Reason.PROBING, *canary_waiting(pods, network.canary_known, now))
+        return WaitReason(Reason.PROBING, *canary_waiting(pods, network.canary_known, now))
     return None
