@@ -3,7 +3,7 @@
 import pytest
 
 from securebench.cluster.port import ObjectKind
-from securebench.controller.reporting.publish import NEWS_SHARE, HELD_BACK_INTERVALS
+from securebench.controller.reporting.publish import HELD_BACK_INTERVALS, NEWS_SHARE
 from securebench.core.errors import TransientClusterError
 from support.build import pod_status, question, running, write_pack
 from support.operator_world import World, opened
