@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import ast
 import os
+import re
 import shutil
 import subprocess
 from collections.abc import Iterator
@@ -15,8 +16,11 @@ from typing import Any
 
 import pytest
 import yaml
+from prometheus_client import Counter, Gauge
 
 from securebench.cluster.port import ObjectKind
+from securebench.controller.process import health
+from securebench.controller.runtime import metrics
 from securebench.controller.settings.parts import AccessMode, UserNamespaces
 from securebench.controller.settings.settings import Settings
 
@@ -170,6 +174,21 @@ def test_the_test_pod_starts_after_all_that_it_watches_and_nothing_of_it_stays()
         )
 
 
+def test_alerts_name_metrics_that_are_served() -> None:
+    rule = objects("full")["PrometheusRule", "demo-bench"]
+    expressions = [item["expr"] for group in rule["spec"]["groups"] for item in group["rules"]]
+    named = set(re.findall(r"securebench_\w+", " ".join(expressions)))
+    collectors = [*vars(health).values(), *vars(metrics).values()]
+    served = {
+        f"{metric.name}_total" if metric.type == "counter" else metric.name
+        for collector in collectors
+        if isinstance(collector, Counter | Gauge)
+        for metric in collector.describe()
+    }
+    assert named
+    assert named <= served
+
+
 @pytest.mark.parametrize("case", CASES)
 def test_nothing_is_cluster_wide(case: str) -> None:
     for (kind, name), item in objects(case).items():
@@ -189,6 +208,7 @@ def test_nothing_is_cluster_wide(case: str) -> None:
         ("settings.userNamespaces=Maybe", "/settings/userNamespaces"),
         ("image.pullPolicy=Sometimes", "/image/pullPolicy"),
         ("imagePullSecrets[0]=registry", "/imagePullSecrets/0"),
+        ("metrics.alerts=true", "metrics.alerts need metrics.enabled"),
         ("metrics.enabled=true,metrics.port=8081", "metrics.port and probes.port are the same"),
     ],
 )

@@ -15,6 +15,7 @@ from securebench.controller.reporting.publish import Publisher
 from securebench.controller.runtime.context import Context
 from securebench.controller.runtime.desired_state import DesiredState
 from securebench.controller.runtime.log_run import log_as_run
+from securebench.controller.runtime.metrics import RUN_RETRIES
 from securebench.controller.runtime.prepared_run import PreparedRun, RunObject
 from securebench.controller.runtime.run_ledger import RunLedger
 from securebench.controller.volume.index import RunIndex
@@ -121,6 +122,7 @@ class RunLife:
             pause = min(pause * 2, RESTART_LIMIT_SECONDS)
 
     async def _announce(self, reason: Reason, message: str) -> None:
+        RUN_RETRIES.labels(reason.value).inc()
         try:
             await self._publisher.announce(reason, message)
         except ClusterError as error:

@@ -38,6 +38,11 @@ class RunSlots:
         """How many runs have a slot."""
         return len(self._taken)
 
+    @property
+    def waiting(self) -> int:
+        """How many runs wait for a slot."""
+        return len(self._waiting)
+
     def take(
         self,
         uid: str,

@@ -42,6 +42,7 @@ READY_PATH = "/readyz"
 """Where the kubelet asks; the chart names them too."""
 
 ACTIVE_RUNS = Gauge("securebench_active_runs", "Runs that have a loop in this operator.")
+QUEUED_RUNS = Gauge("securebench_queued_runs", "Runs that wait for a slot of this operator.")
 ANSWERED_AT = Gauge(
     "securebench_last_answer_timestamp_seconds", "Time of the API server's last answer."
 )
@@ -173,6 +174,7 @@ async def note_turns(turns: Age, supervisor: Supervisor) -> None:
     while True:
         turns.happened()
         ACTIVE_RUNS.set(supervisor.active)
+        QUEUED_RUNS.set(supervisor.queued)
         await asyncio.sleep(TURN_SECONDS)
 
 

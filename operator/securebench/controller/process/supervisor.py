@@ -46,6 +46,11 @@ class Supervisor:
         """How many runs have a loop now."""
         return sum(1 for run in self._runs.values() if not run.task.done())
 
+    @property
+    def queued(self) -> int:
+        """How many runs wait for a slot."""
+        return self._slots.waiting
+
     def observe(self, kind: str | None, body: Mapping[str, object]) -> None:
         """Take an event of a BenchmarkRun: start, wake or stop its loop.
 

@@ -8,6 +8,7 @@ import platform
 from collections.abc import Sequence
 from dataclasses import replace
 
+from securebench.controller.runtime.metrics import count_entry
 from securebench.controller.runtime.prepared_run import PreparedRun
 from securebench.controller.volume.journal import Journal
 from securebench.controller.volume.launch_report import lost_usage
@@ -99,6 +100,7 @@ class RunLedger:
         await asyncio.to_thread(self._journal.append, entries)
         for entry in entries:
             self.history.apply(entry)
+            count_entry(entry)
         self._is_beginning = False
 
     async def finish(self, finishes: Sequence[Finish]) -> None:
