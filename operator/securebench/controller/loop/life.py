@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from functools import partial
 
-from securebench.cluster.port import Forbidden, ObjectKind, QuotaExceeded, Raw
+from securebench.cluster.port import Forbidden, QuotaExceeded
 from securebench.controller.loop.run_loop import RunLoop
 from securebench.controller.loop.slots import Gate, RunSlots
 from securebench.controller.loop.start import prepare
-from securebench.controller.loop.unplanned_end import seal_unplanned
+from securebench.controller.loop.unplanned_end import UnplannedEnd
 from securebench.controller.reporting.publish import Publisher
 from securebench.controller.runtime.context import Context
 from securebench.controller.runtime.desired_state import DesiredState
@@ -32,13 +31,9 @@ from securebench.core.errors import (
     RunGoneError,
     StorageError,
 )
-from securebench.core.names import RUN_UID_LABEL
-from securebench.files.durable import make_folder
 from securebench.protocol.volume import FINAL_STATUS
 from securebench.run.api.conditions import Reason
 from securebench.run.decide.refusals import REMEDY
-from securebench.run.layout import gateway_name
-from securebench.run.observe.pods import pod_view
 
 logger = logging.getLogger(__name__)
 
@@ -47,9 +42,6 @@ RESTART_LIMIT_SECONDS = 60.0
 """Back-off of a run loop that ended with an error; doubled each time up to the limit. A run whose
 back-off has reached the limit gives its slot to others meanwhile; one that has begun does not queue
 for another."""
-
-SEALING_BYTES = 64 << 20
-"""Memory for publishing records without a plan: four times the default bound of a record."""
 
 INPUT_POLL_SECONDS = 2.0
 """Between two looks for a ConfigMap, a Secret or a folder that a new run names."""
@@ -81,6 +73,7 @@ class RunLife:
         self._root = context.settings.data_root
         self._store = RunStore(self._root, run.uid)
         self._publisher = Publisher(context, run, desired)
+        self._unplanned = UnplannedEnd(context, run, self._store, self._publisher)
         self._gate = Gate(slots, run.uid, desired, self._publisher, context.clock)
 
     async def live(self) -> None:
@@ -115,6 +108,7 @@ class RunLife:
                 if is_over and self._desired.generation == generation:
                     return
                 continue
+            RUN_RETRIES.labels(reason.value).inc()
             await self._announce(reason, message)
             if self._context.clock.now() > began + RESTART_LIMIT_SECONDS:
                 pause = RESTART_SECONDS
@@ -122,7 +116,6 @@ class RunLife:
             pause = min(pause * 2, RESTART_LIMIT_SECONDS)
 
     async def _announce(self, reason: Reason, message: str) -> None:
-        RUN_RETRIES.labels(reason.value).inc()
         try:
             await self._publisher.announce(reason, message)
         except ClusterError as error:
@@ -208,7 +201,7 @@ class RunLife:
         except InvariantViolationError as error:
             # The journal names attempts that this version does not find in the pack.
             logger.warning("run %s ends without a plan: %s", self._run.name, error.reason)
-        await self._end_without_plan(stop[0], f"{stop[1]}; {prepared.unreadable}")
+        await self._unplanned.end(stop[0], f"{stop[1]}; {prepared.unreadable}")
         return True
 
     async def _refuse(self, error: InvalidInputError) -> None:
@@ -217,28 +210,7 @@ class RunLife:
         One that went before leaves nothing in the cluster, and the records of what it finished.
         """
         reason = Reason.PACK_INVALID if is_pack_error(error) else Reason.INVALID_SPEC
-        await self._end_without_plan(reason, str(error))
-
-    async def _end_without_plan(self, reason: Reason, message: str) -> None:
-        had_begun = await asyncio.to_thread(self._store.exists)
-        if had_begun:
-            await self._take_away()
-            await self._context.reading.held(SEALING_BYTES, partial(self._seal, reason, message))
-            await asyncio.to_thread(RunIndex(self._root).end, self._run.uid, reason.value)
-        status: Raw = await self._publisher.refused(reason, message, is_sealed=had_begun)
-        await asyncio.to_thread(make_folder, self._store.folder)
-        await asyncio.to_thread(self._store.write_json, FINAL_STATUS, status)
-
-    async def _seal(self, reason: Reason, message: str) -> None:
-        now = self._context.clock.now()
-        await asyncio.to_thread(seal_unplanned, self._store, reason.value, message, now)
-
-    async def _take_away(self) -> None:
-        cluster, uid = self._context.cluster, self._run.uid
-        pods = await cluster.list(ObjectKind.POD, f"{RUN_UID_LABEL}={uid}")
-        for pod in filter(None, map(pod_view, pods.items)):
-            await cluster.delete(ObjectKind.POD, pod.name, uid=pod.uid, grace_seconds=None)
-        await cluster.delete(ObjectKind.SERVICE, gateway_name(uid), uid=None, grace_seconds=None)
+        await self._unplanned.end(reason, str(error))
 
 
 def is_pack_error(error: InvalidInputError) -> bool:

@@ -62,3 +62,11 @@ def test_a_run_that_waits_for_a_place_is_counted(tmp_path):
         assert world.supervisor.queued == 0
         world.apply("second")
         assert world.supervisor.queued == 1
+
+
+def test_waiting_for_a_pack_is_no_retry(world):
+    counts = Counts()
+    world.apply(pack={"volume": {"path": "not-there-yet"}})
+    world.wait(30)
+    assert world.condition()["reason"] == "InputMissing"
+    assert counts["run_retries", "InputMissing"] == 0
