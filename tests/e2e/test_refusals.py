@@ -98,12 +98,12 @@ def refused(own: Release, run: str, message: str) -> None:
 @pytest.mark.beside
 def test_a_full_volume_holds_a_run_up_until_there_is_space() -> None:
     given = [row(f"task-{number}") for number in range(4)]
-    command = "head -c 100000 /dev/urandom | od -An -tx1 -v | tr -d ' \\n'; echo; echo 4"
+    command = "head -c 20000 /dev/urandom | od -An -tx1 -v | tr -d ' \\n'; echo; echo 4"
     with release("sb-e2e-full", SMALL) as own:
         first = begin(own, rows(1), "echo 4")
         assert condition(own.wait_ended(first))["reason"] == "Completed"
         before = own.file(first, "candidates.jsonl")
-        fill(own, keep_bytes=1_000_000)
+        fill(own, keep_bytes=500_000)
         run = begin(own, given, command, parallelism=1, retention={"pods": "None"})
         held = own.wait(run, lambda seen: condition(seen)["reason"] == "StorageUnavailable")
         assert condition(held)["status"] == "Unknown"
