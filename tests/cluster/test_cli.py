@@ -188,7 +188,7 @@ def test_results_and_logs_of_a_run(begun: dict[str, Begun]) -> None:
     assert attempt["launches"][0]["command"]["exit_code"] == 3
     assert evidence["node"]
     assert evidence["scheduled_at"] <= harness["started_at"] <= harness["finished_at"]
-    assert "@sha256:" in harness["image_id"]
+    assert "sha256:" in harness["image_id"]
     assert harness["limits"]["memory"]
     assert "b attempt 1: " in shell("results", name, "--why", "b").stdout
 

@@ -111,6 +111,10 @@ def test_every_launch_of_what_did_not_pass(shell: Shell, told: str) -> None:
     assert "  harness launch 2 at 2026-01-01T00:00:20Z: captured: exit code 0" in shown.stdout
     assert "#1 attempt 1: no record yet" in shown.stdout
     assert "c attempt 1" not in shown.stdout
+    assert shown.stderr.splitlines() == [
+        "securebench: launches lost: 1 of 4 (pod_lost 1)",
+        "securebench: launches with something killed for memory: 1 of 4",
+    ]
 
 
 def test_a_named_task_is_shown_also_when_it_passed(shell: Shell, told: str) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import sys
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from enum import StrEnum
 from typing import NamedTuple
@@ -65,11 +66,31 @@ async def _why(run: str, task: str, form: WhyOutput, target: ClusterTarget) -> i
             sys.stdout.write(json.dumps(attempt, sort_keys=True) + "\n")
         else:
             sys.stdout.writelines(f"{printable(line)}\n" for line in attempt_lines(attempt, pods))
+    for note in counts(found.attempts):
+        print_note(note)
     if not found.attempts:
         print_note("every attempt that was launched has passed")
     if found.left_out:
         print_note(f"{found.left_out} more attempts did not fit; name a task to see it")
     return 0
+
+
+def counts(attempts: Sequence[Fields]) -> Iterator[str]:
+    """Yield how many launches were lost, by reason, and how many met their memory limit."""
+    launches = [launch for attempt in attempts for launch in _objects(attempt, "launches")]
+    lost = Counter(text_at(one, "reason") for one in launches if one.get("end") == "lost")
+    if lost:
+        reasons = ", ".join(f"{reason} {count}" for reason, count in lost.most_common())
+        yield f"launches lost: {lost.total()} of {len(launches)} ({reasons})"
+    killed = sum(map(_met_memory_limit, launches))
+    if killed:
+        yield f"launches with something killed for memory: {killed} of {len(launches)}"
+
+
+def _met_memory_limit(launch: Fields) -> bool:
+    containers = _objects(object_at(launch, "evidence"), "containers")
+    is_oom = any(container.get("reason") == OOM_REASON for container in containers)
+    return is_oom or bool(object_at(launch, "command").get("memory_kills"))
 
 
 def attempt_lines(attempt: Fields, pods: Mapping[str, Fields]) -> Iterator[str]:
@@ -180,13 +201,20 @@ def _container_line(container: Fields) -> str:
     words = [f"exit code {code}"] if code is not None else []
     words += ["killed for memory"] if reason == OOM_REASON else [reason, message]
     words += [f"{restarts} restarts"] if restarts else []
-    words += [text_at(container, "image_id") or text_at(container, "image")]
+    words += [_image(container)]
     words += [
         f"{name} {amounts}"
         for name in ("requests", "limits")
         if (amounts := _amounts(object_at(container, name)))
     ]
     return f"container {container.get('name')}: {', '.join(filter(None, words))}"
+
+
+def _image(container: Fields) -> str:
+    image, resolved = text_at(container, "image"), text_at(container, "image_id")
+    # Of an image that was loaded on the node the kubelet tells only the id.
+    is_bare = image and resolved.startswith("sha256:")
+    return f"{image} ({resolved})" if is_bare else resolved or image
 
 
 def _amounts(quantities: Fields) -> str:
