@@ -180,6 +180,18 @@ def test_results_and_logs_of_a_run(begun: dict[str, Begun]) -> None:
     assert (none.code, none.stdout.count("\n")) == (1, 1)
     assert "no finished task 'z'" in none.stdout
 
+    told = shell("results", name, "--why", "b", "-o", "json")
+    (attempt,) = map(json.loads, told.stdout.splitlines())
+    evidence = attempt["launches"][0]["evidence"]
+    (harness,) = (each for each in evidence["containers"] if each["name"] == "harness")
+    assert (told.code, attempt["task_id"]) == (0, "b")
+    assert attempt["launches"][0]["command"]["exit_code"] == 3
+    assert evidence["node"]
+    assert evidence["scheduled_at"] <= harness["started_at"] <= harness["finished_at"]
+    assert "sha256:" in harness["image_id"]
+    assert harness["limits"]["memory"]
+    assert "b attempt 1: " in shell("results", name, "--why", "b").stdout
+
 
 def test_a_limited_quiet_run(begun: dict[str, Begun]) -> None:
     shell, command, _ = begun["limited"]

@@ -16,7 +16,8 @@ from support.interrupts import interruptible
 def shell(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Shell:
     made = Shell(tmp_path)
     monkeypatch.chdir(tmp_path)
-    for module in ("client.session.facade", "client.commands.packs", "client.commands.results"):
+    commands = ("client.commands.packs", "client.commands.results", "client.commands.why")
+    for module in ("client.session.facade", *commands):
         monkeypatch.setattr(f"securebench.{module}.open_connection", made.connect)
     monkeypatch.setattr("securebench.client.commands.runs.open_cluster", made.open_cluster)
     monkeypatch.setattr("securebench.client.commands.results.open_published", made.open_published)

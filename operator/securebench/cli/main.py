@@ -252,22 +252,40 @@ def cancel(
 
 
 @app.command()
-def results(
+def results(  # noqa: PLR0913 - flags
     run: Annotated[
         str, typer.Argument(help="Name of a BenchmarkRun, even a deleted one, or a run id.")
     ],
+    task: Annotated[
+        str | None, typer.Argument(help="With --why: id of a task, or #INDEX from 0.")
+    ] = None,
     *,
+    why: Annotated[
+        bool,
+        typer.Option("--why", help="Print the launches of what did not pass, and why they ended."),
+    ] = False,
+    output: Annotated[
+        str, typer.Option("--output", "-o", help="With --why: text, or json: one object a line.")
+    ] = "text",
     output_dir: OutputDir = None,
     namespace: Namespace = None,
     context: Context = None,
     operator_pod: OperatorPod = None,
 ) -> None:
-    """Fetch records and summary of a run into a folder."""
+    """Fetch records and summary of a run into a folder, or say why attempts did not pass."""
     from securebench.client.commands import results as command
+    from securebench.client.commands import why as reasons
     from securebench.client.volume.connection import ClusterTarget
 
     target = ClusterTarget(namespace, context, operator_pod)
-    end_with(lambda: command.results(run, output_dir, target))
+    if not why:
+        if task is not None or output != reasons.WhyOutput.TEXT:
+            raise typer.BadParameter("TASK and --output go with --why")
+        end_with(lambda: command.results(run, output_dir, target))
+    if output not in list(reasons.WhyOutput):
+        form = ", ".join(reasons.WhyOutput)
+        raise typer.BadParameter(f"--output is one of {form}, not {output!r}")
+    end_with(lambda: reasons.why(run, task or "", reasons.WhyOutput(output), target))
 
 
 @app.command()

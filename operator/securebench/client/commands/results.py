@@ -69,7 +69,7 @@ async def _results(run: str, folder: Path, target: ClusterTarget) -> int:
 
 
 async def _fetch(connection: Connection, run: str, folder: Path) -> _Fetched:
-    state = await _state(connection, run)
+    state = await find_state(connection, run)
     await _mirror(connection, state.uid, folder).fetch()
     part = await connection.link.get_run(state.uid, SUMMARY)
     return _Fetched(state, None if part is None else localized_summary(part.data, folder))
@@ -81,7 +81,7 @@ async def _fetch_published(connection: Connection, run: str, folder: Path) -> _F
     Other users may exec into the Pod that answers, but they cannot write the status.
     """
     found = await connection.cluster.get(ObjectKind.BENCHMARK_RUN, run)
-    state = await _state(connection, run)
+    state = await find_state(connection, run)
     if not await _mirror(connection, state.uid, folder).fetch():
         raise InvalidInputError(
             f"run {run} has no published results: they appear when a run has ended, except for"
@@ -154,7 +154,7 @@ async def _logs(run: str, task_id: str, target: ClusterTarget) -> int:
     with TemporaryDirectory() as scratch:
         folder = Path(scratch, "log")
         async with open_connection(target) as connection:
-            state = await _state(connection, run)
+            state = await find_state(connection, run)
             await connection.link.get_log(state.uid, task_id, folder)
         for name, path in sorted(folder_files(folder).items()):
             _print_file(name, path)
@@ -169,7 +169,7 @@ def _print_file(name: str, path: Path) -> None:
     sys.stdout.write(text if text.endswith("\n") or not text else f"{text}\n")
 
 
-async def _state(connection: Connection, run: str) -> RunState:
+async def find_state(connection: Connection, run: str) -> RunState:
     """Find a run by its BenchmarkRun or, on the volume, by its former name or its run id."""
     found = await connection.cluster.get(ObjectKind.BENCHMARK_RUN, run)
     if found is not None:

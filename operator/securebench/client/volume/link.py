@@ -113,6 +113,18 @@ class FilePart(NamedTuple):
         return self.offset + len(self.data) >= self.size
 
 
+class FoundLaunches(NamedTuple):
+    """Attempts of a run with their launches.
+
+    Args:
+        attempts: As docs/reference/protocol.md describes them.
+        left_out: How many more there are, which made the answer too large.
+    """
+
+    attempts: tuple[Mapping[str, object], ...]
+    left_out: int
+
+
 class LivePart(NamedTuple):
     """New output of an agent since the last request.
 
@@ -229,6 +241,23 @@ class OperatorLink:
         receipt = unpack_bundle(BytesIO(reply.stdout), folder, LOG_LIMITS)
         require_digest("the log", expected=text_at(reply.answer, "digest"), found=receipt.digest)
         return receipt
+
+    async def get_launches(self, uid: str, task: str) -> FoundLaunches:
+        """Return attempts with their launches, as the journal has them.
+
+        Args:
+            uid: Uid of the BenchmarkRun.
+            task: Id of a task, or ``#`` and its index; empty for all that have not passed.
+
+        Raises:
+            InvalidInputError: No such task, or the operator is older and does not support this.
+            SecureBenchError: The cluster or the operator's Pod rejected the request.
+        """
+        reply = await self._call("get-launches", uid, *([task] if task else []))
+        if len(reply.stdout) != _number(reply.answer, "sent"):
+            raise TransientClusterError("the launches arrived incomplete")
+        attempts = tuple(map(decode_object, reply.stdout.decode().splitlines()))
+        return FoundLaunches(attempts, _number(reply.answer, "left_out"))
 
     async def get_live(self, uid: str, sizes: Mapping[LaunchNumbers, int]) -> list[LivePart]:
         """Return the new output of a run's active agents.

@@ -37,6 +37,7 @@ from securebench.run.layout import (
     VERIFICATION_NAME,
     VERIFIER,
 )
+from securebench.run.observe.evidence import launch_evidence
 from securebench.run.observe.pods import PodView
 from securebench.run.observe.stage import MAIN, Code, memory_kills
 from securebench.run.observe.termination import (
@@ -88,6 +89,19 @@ def capture(
     Returns:
         The result, or the loss of the launch when what it left does not hold together.
     """
+    entry = _captured(store, task, job, now, gateway_since, exposed)
+    is_told_elsewhere = job.batch not in {None, job.launch}
+    return replace(entry, evidence=None if is_told_elsewhere else launch_evidence(job.view))
+
+
+def _captured(
+    store: RunStore,
+    task: TaskPlan,
+    job: Capture,
+    now: float,
+    gateway_since: float | None,
+    exposed: SecretValues,
+) -> Captured:
     hide_values(store, job.launch, exposed)
     try:
         if job.launch.role is Role.HARNESS:
@@ -99,7 +113,7 @@ def capture(
                 report = launch_report(store, job.view, job.ended.problem)
                 production = replace(production, egress=report)
             return Produced(job.launch.attempt_key, production, now)
-        return Verified(job.launch.attempt_key, _verification(store, task, job))
+        return Verified(job.launch.attempt_key, _verification(store, task, job), now)
     except BatchLostError as error:
         return LaunchLost(Lost(job.launch, EXTRACTION_FAILED, str(error), now, is_shared=True))
     except GatewayReplacedError as error:

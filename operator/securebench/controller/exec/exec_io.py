@@ -34,6 +34,7 @@ from securebench.controller.exec.exec_packs import (
     checked,
     pack_answer,
 )
+from securebench.controller.exec.launches import get_launches
 from securebench.controller.exec.live_output import get_live
 from securebench.controller.volume.audits import write_audit
 from securebench.controller.volume.index import IndexEntry, RunIndex
@@ -108,6 +109,8 @@ def _dispatch(arguments: Sequence[str], volume: Volume, streams: Streams) -> Ans
             return find_named(volume.root, name, streams.stdout)
         case ["get-log", uid, task_id]:
             return get_log(volume.root, uid, task_id, streams.stdout)
+        case ["get-launches", uid, *task] if len(task) <= 1:
+            return get_launches(_run_folder(volume.root, uid), "".join(task), streams.stdout)
         case ["get-live", uid, *marks]:
             return get_live(_run_folder(volume.root, uid), marks, streams.stdout)
         case ["put-audit", size]:

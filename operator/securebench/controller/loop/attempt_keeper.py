@@ -21,12 +21,14 @@ from securebench.controller.runtime.run_ledger import RunLedger
 from securebench.controller.volume.launch_report import with_usage
 from securebench.run.decide.machine import Capture
 from securebench.run.decide.reconcile import RunDecision
+from securebench.run.observe.evidence import launch_evidence
 from securebench.run.plan.model import AttemptKey, LaunchKey, Role, RunPlan, pod_name
 from securebench.run.pods.harness import harness_pod
 from securebench.run.pods.verify.text import Member, text_pod
 from securebench.run.pods.verify.verifier import verifier_pod
 from securebench.run.state.attempts import Finish, Lost
-from securebench.run.state.history import open_attempts
+from securebench.run.state.evidence import LaunchEvidence
+from securebench.run.state.history import LaunchLost, open_attempts
 
 FINISH_BATCH = 100
 """Records written in one pass; a cancelled run of thousands goes on publishing meanwhile."""
@@ -79,12 +81,20 @@ class AttemptKeeper:
                 self._writers.creator.expect(history.pod)
         self._exposed = await exposed_values(self._cluster, self._plan.harness)
 
-    async def with_usage(self, lost: Sequence[Lost]) -> Sequence[Lost]:
-        """Return launches to journal as lost, with what they asked their model provider."""
-        if not lost or self._plan.egress is None:
-            return lost
+    async def lost_entries(self, lost: Sequence[Lost]) -> Sequence[LaunchLost]:
+        """Return what the journal says of lost launches: their usage, and how their Pods were."""
         attempts, uid = self._ledger.history.attempts, self._plan.identity.uid
-        return await asyncio.to_thread(with_usage, self._store, uid, attempts, lost)
+        if lost and self._plan.egress is not None:
+            lost = await asyncio.to_thread(with_usage, self._store, uid, attempts, lost)
+        return [LaunchLost(item, self._evidence(item)) for item in lost]
+
+    def _evidence(self, lost: Lost) -> LaunchEvidence | None:
+        """Return the evidence of a lost launch, unless another journal entry has it."""
+        known = self._ledger.history.attempts[lost.launch.attempt_key]
+        if known.live != lost.launch or known.batch not in {None, lost.launch}:
+            return None
+        view = self._informer.pods.get(pod_name(self._plan.identity.uid, lost.launch))
+        return launch_evidence(view) if view is not None else None
 
     async def carry_out(self, decision: RunDecision) -> None:
         """Read what ended, write the records of what is over, begin and delete launches.

@@ -24,7 +24,7 @@ from securebench.run.api.conditions import Reason
 from securebench.run.decide.reconcile import Controls, Halt, ObservedState, RunDecision, reconcile
 from securebench.run.decide.verdict import EndReason
 from securebench.run.plan.model import RunPlan
-from securebench.run.state.history import LaunchBegun, LaunchLost
+from securebench.run.state.history import LaunchBegun
 
 
 class RunLoop:
@@ -156,11 +156,11 @@ class RunLoop:
     async def _journal(self, decision: RunDecision) -> None:
         """Write ahead what the next lines do."""
         now, found = self._clock.now(), decision.network.found
-        lost = await self._attempts.with_usage(decision.lost)
+        lost = await self._attempts.lost_entries(decision.lost)
         await self._ledger.write(
             [
                 *([found] if found is not None else []),
-                *map(LaunchLost, lost),
+                *lost,
                 *(LaunchBegun(launch, now) for launch in decision.begin),
                 *(LaunchBegun(each, now, pod[0]) for pod in decision.batches for each in pod),
             ]

@@ -15,6 +15,7 @@ import os
 import threading
 import zlib
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import BinaryIO, NamedTuple
 
@@ -202,7 +203,7 @@ def whole_line(data: bytes) -> JournalLine | None:
 
 
 def decode(body: bytes) -> Entry:
-    """Return the entry of a line's JSON.
+    """Return the entry of a line's JSON, without the evidence: it stays on the disk.
 
     Raises:
         ValueError: It is none.
@@ -211,7 +212,10 @@ def decode(body: bytes) -> Entry:
     adapter = _ADAPTERS.get(name.decode())
     if adapter is None:
         raise ValueError(f"unknown entry {name.decode()!r}")
-    return adapter.validate_json(rest.removesuffix(b"}"))
+    entry = adapter.validate_json(rest.removesuffix(b"}"))
+    if isinstance(entry, history.LaunchLost | history.Produced | history.Verified):
+        return replace(entry, evidence=None)
+    return entry
 
 
 def read_entries(data: bytes, run_uid: str) -> Replay:

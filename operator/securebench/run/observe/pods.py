@@ -55,6 +55,8 @@ class ContainerView:
         previous: How it ended before it was started again, or None.
         image: As the Pod names it, or empty.
         started_at: Since when it runs, seconds since the epoch, or None.
+        requests: Its resource requests, by name.
+        limits: Its resource limits, by name.
     """
 
     name: str
@@ -67,6 +69,8 @@ class ContainerView:
     previous: Terminated | None = None
     image: str = ""
     started_at: float | None = None
+    requests: Mapping[str, str] = field(default_factory=dict)
+    limits: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,6 +95,7 @@ class PodView:
         is_ready: Whether its condition Ready says so; a lost node takes it away.
         sandbox_since: When the Pod got its sandbox, seconds since the epoch, or None.
         members: The launches of a batch; empty for a Pod with one launch.
+        scheduled_at: When the Pod got its node, seconds since the epoch, or None.
     """
 
     name: str
@@ -110,6 +115,7 @@ class PodView:
     is_ready: bool = False
     sandbox_since: float | None = None
     members: tuple[LaunchKey, ...] = ()
+    scheduled_at: float | None = None
 
     @property
     def launches(self) -> tuple[LaunchKey, ...]:
@@ -179,10 +185,18 @@ def pod_view(raw: Raw) -> PodView | None:
     status = object_at(raw, "status")
     spec = object_at(raw, "spec")
     conditions = {text_at(c, "type"): c for c in _items(status, "conditions")}
+    resources = {
+        text_at(item, "name"): object_at(item, "resources")
+        for part in ("initContainers", "containers")
+        for item in _items(spec, part)
+    }
     containers = {
         view.name: view
-        for field in ("initContainerStatuses", "containerStatuses")
-        for view in map(_container, _items(status, field))
+        for part in ("initContainerStatuses", "containerStatuses")
+        for view in (
+            _container(item, resources.get(text_at(item, "name"), {}))
+            for item in _items(status, part)
+        )
     }
     return PodView(
         name=text_at(metadata, "name"),
@@ -200,8 +214,9 @@ def pod_view(raw: Raw) -> PodView | None:
         containers=containers,
         facts=_facts(spec, containers),
         is_ready=text_at(conditions.get("Ready", {}), "status") == "True",
-        sandbox_since=_sandbox_since(conditions),
+        sandbox_since=_true_since(conditions.get("PodReadyToStartContainers", {})),
         members=_members(object_at(metadata, "annotations"), role),
+        scheduled_at=_true_since(conditions.get("PodScheduled", {})),
     )
 
 
@@ -219,7 +234,7 @@ def _facts(spec: Raw, containers: Mapping[str, ContainerView]) -> PodFacts:
     )
 
 
-def _container(raw: Raw) -> ContainerView:
+def _container(raw: Raw, resources: Raw) -> ContainerView:
     state = object_at(raw, "state")
     waiting = object_at(state, "waiting")
     return ContainerView(
@@ -233,7 +248,13 @@ def _container(raw: Raw) -> ContainerView:
         previous=_terminated(object_at(object_at(raw, "lastState"), "terminated")),
         image=text_at(raw, "image"),
         started_at=_time(object_at(state, "running").get("startedAt")),
+        requests=_quantities(resources, "requests"),
+        limits=_quantities(resources, "limits"),
     )
+
+
+def _quantities(resources: Raw, key: str) -> Mapping[str, str]:
+    return {name: str(amount) for name, amount in object_at(resources, key).items()}
 
 
 def _terminated(raw: Raw) -> Terminated | None:
@@ -262,11 +283,10 @@ def _without_sandbox_since(conditions: Mapping[str, Raw]) -> float | None:
     return _time(scheduled.get("lastTransitionTime"))
 
 
-def _sandbox_since(conditions: Mapping[str, Raw]) -> float | None:
-    sandbox = conditions.get("PodReadyToStartContainers", {})
-    if text_at(sandbox, "status") != "True":
+def _true_since(condition: Raw) -> float | None:
+    if text_at(condition, "status") != "True":
         return None
-    return _time(sandbox.get("lastTransitionTime"))
+    return _time(condition.get("lastTransitionTime"))
 
 
 def _launch(annotations: Raw, role: Role) -> LaunchKey | None:

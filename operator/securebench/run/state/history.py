@@ -19,6 +19,7 @@ from securebench.run.state.attempts import (
     VerifierResult,
     usage_of,
 )
+from securebench.run.state.evidence import LaunchEvidence
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,9 +110,14 @@ class ReadBegun:
 
 @dataclass(frozen=True, slots=True)
 class LaunchLost:
-    """A launch ended without a conclusive result."""
+    """A launch ended without a conclusive result.
+
+    Attributes:
+        evidence: Its Pod, or None where that was not seen any more or another entry has it.
+    """
 
     lost: Lost
+    evidence: LaunchEvidence | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,19 +126,29 @@ class Produced:
 
     Attributes:
         at: Seconds since the epoch; 0 in journals that do not record it.
+        evidence: Its Pod; None in journals that do not record it.
     """
 
     key: AttemptKey
     production: HarnessResult
     at: float = 0.0
+    evidence: LaunchEvidence | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Verified:
-    """The verifier launch ended and was captured."""
+    """The verifier launch ended and was captured.
+
+    Attributes:
+        at: Seconds since the epoch; 0 in journals that do not record it.
+        evidence: Its Pod; None in journals that do not record it, and where another launch of the
+            batch has it.
+    """
 
     key: AttemptKey
     verification: VerifierResult
+    at: float = 0.0
+    evidence: LaunchEvidence | None = None
 
 
 @dataclass(frozen=True, slots=True)

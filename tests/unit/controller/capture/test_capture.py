@@ -366,3 +366,21 @@ def test_a_check_without_a_courier_is_lost():
     job = Capture(VERIFIER, view_of(VERIFIER, status), Ended(0))
     found = capture(RunStore.__new__(RunStore), check_task(), job, NOW, exposed=NOTHING)
     assert isinstance(found, LaunchLost)
+
+
+def test_the_evidence_of_the_pod_is_kept(store):
+    leave(store)
+    evidence = harness(store).evidence
+    assert (evidence.pod, evidence.created_at) == (POD, NOW)
+    assert [each.name for each in evidence.containers] == ["courier", "harness"]
+    assert evidence.containers[1].exit_code == 0
+
+
+def test_only_the_first_launch_of_a_batch_has_the_evidence(store):
+    other = LaunchKey(5, 1, Role.VERIFIER, 1)
+    for batch, is_kept in ((VERIFIER, True), (other, False)):
+        store.make_launch_folders(VERIFIER)
+        view = view_of(VERIFIER, verifier_done())
+        job = Capture(VERIFIER, view, Ended(0, "verifier_error"), batch)
+        entry = capture(store, text_task(), job, NOW, exposed=NOTHING)
+        assert (entry.evidence is not None) is is_kept

@@ -2,8 +2,9 @@
 
 from pathlib import Path
 
-from securebench.controller.volume.journal import Journal
+from securebench.controller.volume.journal import Journal, decode, encode, first_link, whole_line
 from securebench.run.state.attempts import Lost, Usage
+from securebench.run.state.evidence import LaunchEvidence
 from securebench.run.state.history import Finished, LaunchLost, Produced
 from support.build import HARNESS, KEY, lost_launch
 
@@ -27,3 +28,17 @@ def test_a_journal_from_before_there_were_networks(tmp_path):
     again = Journal(path, "uid")
     assert again.entries[-1] == LaunchLost(lost_launch())
     again.close()
+
+
+def test_evidence_is_on_the_disk_and_not_in_memory():
+    entry = LaunchLost(lost_launch(), LaunchEvidence("pod-1", node="node-1"))
+    line = whole_line(encode(entry, first_link("uid")).removesuffix(b"\n"))
+    assert b'"node":"node-1"' in line.body
+    assert decode(line.body) == LaunchLost(lost_launch())
+
+
+def test_a_field_of_a_later_version_is_passed_over():
+    line = whole_line(encode(LaunchLost(lost_launch()), first_link("uid")).removesuffix(b"\n"))
+    later = line.body.replace(b'"evidence":null', b'"evidence":null,"later":{"a":1}')
+    assert later != line.body
+    assert decode(later) == LaunchLost(lost_launch())

@@ -1,0 +1,231 @@
+"""``securebench results RUN --why``: every launch of an attempt, and how and why it ended."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import sys
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from enum import StrEnum
+from typing import NamedTuple
+
+from securebench.client.commands.output import print_note
+from securebench.client.commands.results import find_state
+from securebench.client.terminal_text import printable
+from securebench.client.volume.connection import ClusterTarget, open_connection
+from securebench.core.clock import rfc3339
+from securebench.core.json_values import object_at, object_in, text_at
+from securebench.run.observe.pods import MAIN_CONTAINERS
+
+Fields = Mapping[str, object]
+
+OOM_REASON = "OOMKilled"
+
+
+class WhyOutput(StrEnum):
+    """How attempts are printed."""
+
+    TEXT = "text"
+    JSON = "json"
+
+
+class Stage(NamedTuple):
+    """A part of a launch.
+
+    Args:
+        name: What happened in it.
+        begin: Seconds since the epoch, or None if unknown.
+        end: Seconds since the epoch, or None if unknown.
+    """
+
+    name: str
+    begin: float | None
+    end: float | None
+
+
+def why(run: str, task: str, form: WhyOutput, target: ClusterTarget) -> int:
+    """Print the launches of a task, or of all attempts that have no passing verdict.
+
+    Args:
+        run: Name of a BenchmarkRun, even a deleted one, or a run id.
+        task: Id of the task or ``#`` and its index from 0; empty for all that have not passed.
+        form: Indented text, or one JSON object a line.
+        target: Namespace of the run.
+    """
+    return asyncio.run(_why(run, task, form, target))
+
+
+async def _why(run: str, task: str, form: WhyOutput, target: ClusterTarget) -> int:
+    async with open_connection(target) as connection:
+        state = await find_state(connection, run)
+        found = await connection.link.get_launches(state.uid, task)
+    pods = _shared_pods(found.attempts)
+    for attempt in found.attempts:
+        if form is WhyOutput.JSON:
+            sys.stdout.write(json.dumps(attempt, sort_keys=True) + "\n")
+        else:
+            sys.stdout.writelines(f"{printable(line)}\n" for line in attempt_lines(attempt, pods))
+    for note in counts(found.attempts):
+        print_note(note)
+    if not found.attempts:
+        print_note("every attempt that was launched has passed")
+    if found.left_out:
+        print_note(f"{found.left_out} more attempts did not fit; name a task to see it")
+    return 0
+
+
+def counts(attempts: Sequence[Fields]) -> Iterator[str]:
+    """Yield how many launches were lost, by reason, and how many met their memory limit."""
+    launches = [launch for attempt in attempts for launch in _objects(attempt, "launches")]
+    lost = Counter(text_at(one, "reason") for one in launches if one.get("end") == "lost")
+    if lost:
+        reasons = ", ".join(f"{reason} {count}" for reason, count in lost.most_common())
+        yield f"launches lost: {lost.total()} of {len(launches)} ({reasons})"
+    killed = sum(map(_met_memory_limit, launches))
+    if killed:
+        yield f"launches with something killed for memory: {killed} of {len(launches)}"
+
+
+def _met_memory_limit(launch: Fields) -> bool:
+    containers = _objects(object_at(launch, "evidence"), "containers")
+    is_oom = any(container.get("reason") == OOM_REASON for container in containers)
+    return is_oom or bool(object_at(launch, "command").get("memory_kills"))
+
+
+def attempt_lines(attempt: Fields, pods: Mapping[str, Fields]) -> Iterator[str]:
+    """Yield one line about an attempt and some about each of its launches.
+
+    Args:
+        attempt: As ``get-launches`` sends it.
+        pods: Evidence of the Pods that launches share, by ``batch_name``.
+    """
+    name = text_at(attempt, "task_id") or f"#{attempt.get('task')}"
+    yield f"{name} attempt {attempt.get('attempt')}: {_end_of_attempt(attempt)}"
+    for launch in _objects(attempt, "launches"):
+        yield f"  {_launch_line(launch)}"
+        evidence = object_at(launch, "evidence") or pods.get(batch_name(launch), {})
+        yield from (f"    {line}" for line in _evidence_lines(launch, evidence))
+
+
+def batch_name(launch: Fields) -> str:
+    """Return the name of the batch that a launch belongs to, or an empty text."""
+    batch = launch.get("batch")
+    return json.dumps(batch) if batch else ""
+
+
+def _shared_pods(attempts: Sequence[Fields]) -> dict[str, Fields]:
+    launches = [launch for attempt in attempts for launch in _objects(attempt, "launches")]
+    return {
+        batch_name(launch): object_at(launch, "evidence")
+        for launch in launches
+        if batch_name(launch) and launch.get("evidence")
+    }
+
+
+def _end_of_attempt(attempt: Fields) -> str:
+    passed = attempt.get("passed")
+    if isinstance(passed, bool):
+        return "passed" if passed else "did not pass its check"
+    words = [text_at(attempt, key) for key in ("outcome", "reason", "message")]
+    if not words[0]:
+        return "no record yet"
+    return ": ".join(filter(None, words))
+
+
+def _launch_line(launch: Fields) -> str:
+    begun = _number(launch, "begun_at")
+    since = f" at {rfc3339(begun)}" if begun is not None else ""
+    words = [text_at(launch, key) for key in ("reason", "message")]
+    end = ": ".join(filter(None, [text_at(launch, "end"), *words, _exit(launch)]))
+    return f"{launch.get('role')} launch {launch.get('launch')}{since}: {end}"
+
+
+def _exit(launch: Fields) -> str:
+    command = object_at(launch, "command")
+    code, kills = command.get("exit_code"), command.get("memory_kills")
+    words = [f"exit code {code}"] if code is not None else []
+    words += ["ran into its time limit"] if command.get("timed_out") else []
+    words += [f"{kills} processes killed at the memory limit"] if kills else []
+    return ", ".join(words)
+
+
+def _evidence_lines(launch: Fields, evidence: Fields) -> Iterator[str]:
+    facts = object_at(launch, "facts")
+    node = text_at(evidence, "node") or text_at(facts, "node")
+    if node:
+        yield f"node {node}"
+    stages = [_stage_words(stage) for stage in launch_stages(launch, evidence)]
+    if any(stages):
+        yield ", ".join(filter(None, stages))
+    reasons = [text_at(evidence, key) for key in ("reason", "message")]
+    if any(reasons):
+        yield f"Pod: {': '.join(filter(None, reasons))}"
+    containers = _objects(evidence, "containers")
+    yield from map(_container_line, containers)
+    if not containers and text_at(facts, "image_id"):
+        yield f"image {text_at(facts, 'image_id')}"
+
+
+def launch_stages(launch: Fields, evidence: Fields) -> tuple[Stage, ...]:
+    """Return the stages of a launch in their order."""
+    facts = object_at(launch, "facts")
+    containers = _objects(evidence, "containers")
+    main = next((one for one in containers if one.get("name") in MAIN_CONTAINERS), {})
+    begun, ended = _number(launch, "begun_at"), _number(launch, "ended_at")
+    created, scheduled = _number(evidence, "created_at"), _number(evidence, "scheduled_at")
+    started = _number(main, "started_at") or _number(facts, "started_at")
+    finished = _number(main, "finished_at") or _number(facts, "finished_at")
+    captured = ended if launch.get("end") == "captured" else None
+    judged = _number(launch, "finished_at")
+    return (
+        Stage("queued", begun, created or None),
+        Stage("scheduled", created or None, scheduled),
+        Stage("images and containers", scheduled, started),
+        Stage("ran", started, finished),
+        Stage("captured", finished, captured),
+        Stage("recorded", captured, judged),
+    )
+
+
+def _stage_words(stage: Stage) -> str:
+    if stage.begin is None or stage.end is None:
+        return ""
+    # Kubernetes rounds its times down to seconds.
+    return f"{stage.name} {max(stage.end - stage.begin, 0.0):.1f} s"
+
+
+def _container_line(container: Fields) -> str:
+    reason, message = text_at(container, "reason"), text_at(container, "message")
+    code, restarts = container.get("exit_code"), container.get("restarts")
+    words = [f"exit code {code}"] if code is not None else []
+    words += ["killed for memory"] if reason == OOM_REASON else [reason, message]
+    words += [f"{restarts} restarts"] if restarts else []
+    words += [_image(container)]
+    words += [
+        f"{name} {amounts}"
+        for name in ("requests", "limits")
+        if (amounts := _amounts(object_at(container, name)))
+    ]
+    return f"container {container.get('name')}: {', '.join(filter(None, words))}"
+
+
+def _image(container: Fields) -> str:
+    image, resolved = text_at(container, "image"), text_at(container, "image_id")
+    # Of an image that was loaded on the node the kubelet tells only the id.
+    is_bare = image and resolved.startswith("sha256:")
+    return f"{image} ({resolved})" if is_bare else resolved or image
+
+
+def _amounts(quantities: Fields) -> str:
+    return " ".join(f"{name}={amount}" for name, amount in sorted(quantities.items()))
+
+
+def _objects(fields: Fields, key: str) -> list[Fields]:
+    value = fields.get(key)
+    return [object_in(item) for item in value] if isinstance(value, list) else []
+
+
+def _number(fields: Fields, key: str) -> float | None:
+    value = fields.get(key)
+    return float(value) if isinstance(value, int | float) else None

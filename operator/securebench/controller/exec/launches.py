@@ -1,0 +1,163 @@
+"""The launches of a run's attempts as its journal has them, for testers.
+
+Only a part of the journal leaves the volume: nothing that a verifier said or an agent printed.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import IO
+
+from securebench.controller.volume.journal import whole_line
+from securebench.core.errors import InvalidInputError
+from securebench.core.json_values import object_at, object_in, text_at
+from securebench.protocol.volume import JOURNAL, MAX_ANSWER_BYTES, RECORD
+from securebench.run.layout import TASKS
+from securebench.run.plan.model import AttemptKey
+
+Answer = dict[str, object]
+Fields = dict[str, object]
+
+_RECORD_FIELDS = {
+    "task_id": "task_id",
+    "outcome": "outcome",
+    "failure_reason": "reason",
+    "failure_phase": "phase",
+    "failure_message": "message",
+    "passed": "passed",
+}
+_COMMAND_FIELDS = ("exit_code", "timed_out", "duration_seconds", "phase", "memory_kills")
+_RESULTS = {"Produced": "production", "Verified": "verification"}
+
+
+def get_launches(folder: Path, wanted: str, sink: IO[bytes]) -> Answer:
+    """Send one JSON line for each attempt with its launches, in the order of the pack.
+
+    Args:
+        folder: The run's folder.
+        wanted: Id of a task, or ``#`` and its index from 0; empty for all attempts that have no
+            passing verdict.
+        sink: Where the lines go.
+
+    Returns:
+        ``attempts`` sent, and ``left_out`` because the answer would be too large.
+
+    Raises:
+        InvalidInputError: There is no such task.
+    """
+    sent, left_out, size = 0, 0, 0
+    for key, launches in sorted(_launches(folder / JOURNAL).items()):
+        attempt = _attempt(folder, key)
+        if not _is_wanted(attempt, wanted):
+            continue
+        line = json.dumps({**attempt, "launches": launches}, sort_keys=True).encode() + b"\n"
+        if size + len(line) > MAX_ANSWER_BYTES:
+            left_out += 1
+            continue
+        sink.write(line)
+        sent, size = sent + 1, size + len(line)
+    if wanted and not sent:
+        raise InvalidInputError(f"the run has launched no task {wanted!r}")
+    return {"attempts": sent, "left_out": left_out, "sent": size}
+
+
+def _is_wanted(attempt: Fields, wanted: str) -> bool:
+    if not wanted:
+        return attempt["passed"] is not True
+    return wanted in {attempt["task_id"], f"#{attempt['task']}"}
+
+
+def _attempt(folder: Path, key: AttemptKey) -> Fields:
+    """Return what an attempt's record says of its end; empty values before there is one."""
+    path = folder / TASKS / str(key.task) / "attempts" / str(key.attempt) / RECORD
+    try:
+        record = object_in(json.loads(path.read_bytes()))
+    except (OSError, ValueError):
+        record = {}
+    told = {name: record.get(field) for field, name in _RECORD_FIELDS.items()}
+    return {**told, "task": key.task, "attempt": key.attempt}
+
+
+def _launches(journal: Path) -> dict[AttemptKey, list[Fields]]:
+    found: dict[AttemptKey, list[Fields]] = {}
+    for kind, entry in _entries(journal):
+        key = _key(entry)
+        if key is None:
+            continue
+        launches = found.setdefault(key, [])
+        if kind == "LaunchBegun":
+            launches.append(_begun(entry))
+        elif launches:
+            _continue(launches, kind, entry)
+    return {key: launches for key, launches in found.items() if launches}
+
+
+def _continue(launches: list[Fields], kind: str, entry: Mapping[str, object]) -> None:
+    last = launches[-1]
+    if kind in _RESULTS:
+        last |= _captured(entry, object_at(entry, _RESULTS[kind]))
+    elif kind == "LaunchLost":
+        lost = object_at(entry, "lost")
+        words = {name: lost.get(name) for name in ("reason", "message")}
+        last |= {"end": "lost", "ended_at": lost.get("at"), **words}
+        last |= {"evidence": entry["evidence"]} if entry.get("evidence") else {}
+    elif kind == "ReadBegun":
+        last.setdefault("read_at", entry.get("at"))
+    elif kind == "Finished":
+        last["finished_at"] = entry.get("at")
+        if last["end"] == "running":
+            last["end"] = "ended"
+
+
+def _begun(entry: Mapping[str, object]) -> Fields:
+    *_, role, number = _numbers(entry, "launch")
+    return {
+        "role": role,
+        "launch": number,
+        "begun_at": entry.get("at"),
+        "batch": entry.get("batch"),
+        "end": "running",
+    }
+
+
+def _captured(entry: Mapping[str, object], result: Mapping[str, object]) -> Fields:
+    command = object_at(result, "command")
+    return {
+        "end": "captured",
+        "ended_at": entry.get("at") or None,
+        "reason": text_at(result, "problem"),
+        "command": {name: command.get(name) for name in _COMMAND_FIELDS},
+        "facts": object_at(result, "facts"),
+        "evidence": entry.get("evidence"),
+    }
+
+
+def _entries(journal: Path) -> Iterator[tuple[str, Mapping[str, object]]]:
+    """Yield the whole lines of a journal that may be written meanwhile."""
+    try:
+        source = journal.open("rb")
+    except FileNotFoundError:
+        return
+    with source:
+        for text in source:
+            line = whole_line(text.removesuffix(b"\n"))
+            if line is not None:
+                found = json.loads(line.body)
+                yield found["type"], found["entry"]
+
+
+def _key(entry: Mapping[str, object]) -> AttemptKey | None:
+    sources = (entry, object_at(entry, "lost"), object_at(entry, "finish"))
+    for source in sources:
+        for name in ("launch", "key"):
+            match _numbers(source, name):
+                case [int(task), int(attempt), *_]:
+                    return AttemptKey(task, attempt)
+    return None
+
+
+def _numbers(entry: Mapping[str, object], name: str) -> list[object]:
+    value = entry.get(name)
+    return value if isinstance(value, list) else []

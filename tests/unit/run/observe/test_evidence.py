@@ -1,0 +1,50 @@
+from securebench.run.observe.evidence import MESSAGE_CHARACTERS, launch_evidence
+from securebench.run.state.evidence import ContainerEvidence, LaunchEvidence
+from support.build import HARNESS, IMAGE_ID, NOW, ended, pod_status, view_of, waiting
+
+SCHEDULED = {
+    "type": "PodScheduled",
+    "status": "True",
+    "lastTransitionTime": "2026-01-01T00:00:00Z",
+}
+
+
+def test_what_is_kept_of_a_pod():
+    status = pod_status(
+        "Failed",
+        ended("harness", 137, "OOMKilled", message="words of the agent"),
+        reason="Evicted",
+        message="m" * (MESSAGE_CHARACTERS + 1),
+        conditions=[SCHEDULED],
+    )
+    resources = {"requests": {"cpu": "1"}, "limits": {"memory": "1Gi"}}
+    containers = [{"name": "harness", "resources": resources}]
+    view = view_of(HARNESS, status, nodeName="node-1", containers=containers)
+    assert launch_evidence(view) == LaunchEvidence(
+        pod=view.name,
+        node="node-1",
+        created_at=NOW,
+        scheduled_at=1_767_225_600.0,
+        reason="Evicted",
+        message="m" * MESSAGE_CHARACTERS,
+        containers=(
+            ContainerEvidence(
+                "harness",
+                image=view.containers["harness"].image,
+                image_id=IMAGE_ID,
+                started_at=NOW + 1,
+                finished_at=NOW + 3,
+                exit_code=137,
+                reason="OOMKilled",
+                requests={"cpu": "1"},
+                limits={"memory": "1Gi"},
+            ),
+        ),
+    )
+
+
+def test_a_container_that_never_ran_says_why():
+    status = pod_status("Pending", waiting("harness", "ErrImagePull", "no such image"))
+    (container,) = launch_evidence(view_of(HARNESS, status)).containers
+    assert (container.started_at, container.exit_code) == (None, None)
+    assert (container.reason, container.message) == ("ErrImagePull", "no such image")
