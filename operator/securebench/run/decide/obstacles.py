@@ -11,7 +11,7 @@ from securebench.run.decide.canary import canary_waiting
 from securebench.run.decide.network import NetworkState
 from securebench.run.observe.pods import PodView
 from securebench.run.observe.waiting import Waiting, run_waiting
-from securebench.run.state.attempts import AttemptHistory
+from securebench.run.state.attempt_index import AttemptIndex
 
 LATER_SECONDS = 5.0
 """A wait between two tasks is told when it lasts so long; every wait before the first is told."""
@@ -57,9 +57,11 @@ class WritesSeen:
 def run_obstacle(
     network: NetworkState,
     pods: Collection[PodView],
-    attempts: Collection[AttemptHistory],
+    attempts: AttemptIndex,
     now: float,
     writes: WritesSeen,
+    *,
+    is_working: bool = False,
 ) -> Obstacle | None:
     """Return the first thing that a run waits for, or None while it goes on.
 
@@ -69,26 +71,29 @@ def run_obstacle(
         attempts: All attempts of the run.
         now: Seconds since the epoch.
         writes: What is known of requests that change the cluster.
+        is_working: Whether a launch works and every Pod has found a node.
     """
     if writes.quota:
         return Obstacle(Reason.QUOTA_EXCEEDED, writes.quota)
     if writes.forbidden:
         return Obstacle(Reason.FORBIDDEN, writes.forbidden)
     around = _network_obstacle(network, pods, writes.trouble, now)
-    return around if around is not None else _pods_obstacle(pods, attempts, now)
+    if around is not None or is_working:
+        return around
+    return _pods_obstacle(pods, attempts, now)
 
 
 def _pods_obstacle(
-    pods: Collection[PodView], attempts: Collection[AttemptHistory], now: float
+    pods: Collection[PodView], attempts: AttemptIndex, now: float
 ) -> Obstacle | None:
     """Return what the run's Pods wait for, or None while one of them works."""
     for view in pods:
         if view.unschedulable:
             return Obstacle(Reason.UNSCHEDULABLE, view.unschedulable)
-    found = run_waiting(pods, attempts, now)
+    found = run_waiting(pods, attempts.under_way, now)
     if found is None:
         return None
-    if all(each.finish is None and each.production is None for each in attempts):
+    if not attempts.has_results:
         return Obstacle(Reason.STARTING, *found)
     told_at = max((view.created_at for view in pods), default=0.0) + LATER_SECONDS
     return Obstacle(Reason.RUNNING, *(found if now >= told_at else Waiting("", told_at)))

@@ -5,22 +5,29 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
+from operator import itemgetter
+from typing import TypeVar
 
 from securebench.core.rates import MAX_UNSCHEDULABLE
 from securebench.core.reasons import POD_LOST, FailurePhase
 from securebench.run.api.conditions import Reason
 from securebench.run.api.field_types import PodRetention
-from securebench.run.decide.canary import PROBING, CanarySeen
-from securebench.run.decide.machine import PHASE_OF_ROLE, Begin, Capture, attempt_step, unreadable
+from securebench.run.decide.canary import CanarySeen
+from securebench.run.decide.machine import PHASE_OF_ROLE, Capture, Wait, attempt_step, unreadable
 from securebench.run.decide.network import NetworkState, NetworkStep, network_step
 from securebench.run.decide.obstacles import Obstacle, WritesSeen, run_obstacle
+from securebench.run.decide.standing import Changed, Repeat, Standing
 from securebench.run.decide.verdict import EndReason, RunOutcome
 from securebench.run.observe.pods import PodView
+from securebench.run.observe.waiting import has_begun
 from securebench.run.plan.model import AttemptKey, LaunchKey, Role, RunPlan, pod_name
+from securebench.run.state.attempt_index import AttemptIndex
 from securebench.run.state.attempts import AttemptHistory, Doubt, Finish, Lost, Outcome
 
 BROKEN = frozenset({Outcome.INFRASTRUCTURE, Outcome.PROVIDER, Outcome.VERIFIER})
 """Outcomes whose Pods stay with ``retention.pods: Failed``."""
+
+T = TypeVar("T")
 
 
 class Halt(StrEnum):
@@ -118,10 +125,11 @@ class ObservedState:
         now: Seconds since the epoch.
         writes: What is known of requests that are on their way.
         unreadable: Why this version may only end the run, or empty.
+        changed: What happened since the last pass; None: the whole run is looked at.
     """
 
     plan: RunPlan
-    history: Mapping[AttemptKey, AttemptHistory]
+    history: AttemptIndex
     network: NetworkState
     pods: Mapping[str, PodView]
     pending: Collection[str]
@@ -129,64 +137,55 @@ class ObservedState:
     now: float
     writes: WritesSeen = field(default_factory=WritesSeen)
     unreadable: str = ""
+    changed: Changed | None = None
 
 
-@dataclass(slots=True)
-class _Draft:
-    words: str
-    """Of the records of what is ended early."""
-    lost: list[Lost] = field(default_factory=list)
-    candidates: list[LaunchKey] = field(default_factory=list)
-    repeat: list[LaunchKey] = field(default_factory=list)
-    captures: list[Capture] = field(default_factory=list)
-    finishes: list[Finish] = field(default_factory=list)
-    wakes: list[float] = field(default_factory=list)
-    active: int = 0
-    open: int = 0
-
-
-def reconcile(observed: ObservedState, controls: Controls) -> RunDecision:
+def reconcile(
+    observed: ObservedState, controls: Controls, standing: Standing | None = None
+) -> RunDecision:
     """Decide one pass.
 
     Args:
         observed: What is known and seen.
         controls: What is allowed.
+        standing: What earlier passes of the run decided, which this one brings up to date; without
+            it, or where ``observed`` does not say what has changed, every attempt is looked at.
 
     Returns:
-        The decision. Carrying it out twice does nothing twice: names are deterministic and
-        every entry it makes is in the journal before its effect.
+        The decision, the same with and without ``standing``. Carrying it out twice does nothing
+        twice: names are deterministic and every entry it makes is in the journal before its effect.
 
     Invariants:
         Attempts with a live launch after the decision are at most ``parallelism``, unless it
         was lowered; an attempt has at most one live launch; a finished attempt begins nothing.
     """
     controls, words = _halting(observed, controls)
-    draft = _Draft(words)
-    for history in observed.history.values():
-        if history.finish is None:
-            draft.open += 1
-            _consider(draft, observed, controls, history)
-    begin = _admit(draft, observed, controls)
-    is_probing = _is_probing(draft, observed, controls)
-    deletions = (*_deletions(observed), *(() if is_probing else _probes(observed)))
+    standing = standing if standing is not None else Standing()
+    _look(standing, observed, controls, words)
+    is_probing = _is_probing(observed, controls)
+    deletions = (*_deletions(standing), *(() if is_probing else _probes(standing)))
     decision = RunDecision(
-        network=_around(draft, observed, controls, is_probing=is_probing),
-        lost=tuple(draft.lost),
-        begin=begin,
-        repeat=tuple(_creatable(draft.repeat, observed.network)),
-        captures=tuple(draft.captures),
-        finishes=tuple(draft.finishes),
+        network=_around(standing, observed, controls, is_probing=is_probing),
+        lost=_in_order(standing.lost),
+        begin=_admit(standing, observed, controls),
+        repeat=tuple(_creatable(_in_order(standing.repeats), observed.network)),
+        captures=_in_order(standing.captures),
+        finishes=_in_order(standing.finishes),
         deletions=deletions,
         halt=controls.halt,
-        obstacle=_obstacle(observed, controls),
+        obstacle=_obstacle(standing, observed, controls),
     )
-    is_over = draft.open == 0 and not deletions and observed.writes.is_idle
+    is_over = observed.history.open == 0 and not deletions and observed.writes.is_idle
     return replace(
         decision,
-        wake_at=_wake_at(draft, observed, controls, decision),
-        is_parked=_is_parked(draft, observed, decision),
+        wake_at=_wake_at(standing, observed, controls, decision),
+        is_parked=_is_parked(standing, observed, decision),
         end=_end(observed, controls) if is_over else None,
     )
+
+
+def _in_order(steps: Mapping[AttemptKey, T]) -> tuple[T, ...]:
+    return tuple(step for _, step in sorted(steps.items(), key=itemgetter(0)))
 
 
 def _halting(observed: ObservedState, controls: Controls) -> tuple[Controls, str]:
@@ -199,18 +198,24 @@ def _halting(observed: ObservedState, controls: Controls) -> tuple[Controls, str
     return controls, controls.stop.message if controls.stop is not None else ""
 
 
-def _obstacle(observed: ObservedState, controls: Controls) -> Obstacle | None:
+def _obstacle(standing: Standing, observed: ObservedState, controls: Controls) -> Obstacle | None:
     if controls.stop is not None:
         return Obstacle(Reason.CANCELLING, controls.stop.message)
-    pods, attempts = observed.pods.values(), observed.history.values()
-    return run_obstacle(observed.network, pods, attempts, observed.now, observed.writes)
+    return run_obstacle(
+        observed.network,
+        observed.pods.values(),
+        observed.history,
+        observed.now,
+        observed.writes,
+        is_working=bool(standing.pods.working) and not standing.pods.stuck,
+    )
 
 
 def _wake_at(
-    draft: _Draft, observed: ObservedState, controls: Controls, decision: RunDecision
+    standing: Standing, observed: ObservedState, controls: Controls, decision: RunDecision
 ) -> float | None:
     times = [
-        *draft.wakes,
+        standing.waits.next(),
         decision.network.wake_at,
         decision.obstacle.changes_at if decision.obstacle is not None else None,
         observed.writes.retry_at,
@@ -220,8 +225,8 @@ def _wake_at(
     return min((at for at in times if at is not None), default=None)
 
 
-def _is_parked(draft: _Draft, observed: ObservedState, decision: RunDecision) -> bool:
-    is_resting = decision.halt is Halt.SUSPENDED and draft.active == 0
+def _is_parked(standing: Standing, observed: ObservedState, decision: RunDecision) -> bool:
+    is_resting = decision.halt is Halt.SUSPENDED and not standing.active
     return is_resting and observed.writes.is_idle and not (decision.is_news or decision.deletions)
 
 
@@ -236,85 +241,106 @@ def _end(observed: ObservedState, controls: Controls) -> EndReason:
     return end._replace(message="; ".join(filter(None, (end.message, observed.unreadable))))
 
 
+def _look(standing: Standing, observed: ObservedState, controls: Controls, words: str) -> None:
+    """Look at every attempt about which the last pass may have decided otherwise."""
+    changed, basis = observed.changed, (controls.halt, words)
+    if changed is None or standing.basis != basis:
+        standing.reset(basis)
+        keys = {key for key, history in observed.history.items() if history.finish is None}
+        changed = Changed(keys, observed.pods)
+    keys = {*changed.attempts, *standing.unseen, *standing.waits.due(observed.now)}
+    for name in changed.pods:
+        key = standing.pods.take(name, observed.pods.get(name))
+        if key is not None and key in observed.history:
+            keys.add(key)
+    for key in keys:
+        history = observed.history[key]
+        standing.drop(key)
+        if history.finish is None:
+            _consider(standing, observed, controls, words, history)
+        _sort_pods(standing, observed, history)
+
+
 def _consider(
-    draft: _Draft, observed: ObservedState, controls: Controls, history: AttemptHistory
+    standing: Standing,
+    observed: ObservedState,
+    controls: Controls,
+    words: str,
+    history: AttemptHistory,
 ) -> None:
-    ended = _halted(draft, controls, history)
+    key, live = history.key, history.live
+    ended = _halted(controls, words, history)
+    if ended is None and history.doubt is Doubt.CONDEMNED:
+        ended = unreadable(key)
     if ended is not None:
-        draft.finishes.append(ended)
+        standing.put(key, ended)
         return
-    if history.doubt is Doubt.CONDEMNED:
-        draft.finishes.append(unreadable(history.key))
+    if live is None:
+        standing.put(key, attempt_step(observed.plan, history, None, observed.now))
         return
-    draft.active += history.live is not None
-    name = pod_name(observed.plan.identity.uid, history.live) if history.live else ""
+    standing.active.add(key)
+    name = pod_name(observed.plan.identity.uid, live)
     view = observed.pods.get(name)
-    if history.live is not None and view is None:
-        _unseen(draft, observed, history.live, name)
-        return
-    match attempt_step(observed.plan, history, view, observed.now):
-        case Begin(launch):
-            draft.candidates.append(launch)
-        case Capture() as capture:
-            draft.captures.append(capture)
-        case Lost() as lost:
-            draft.lost.append(lost)
-        case Finish() as finish:
-            draft.finishes.append(finish)
-        case wait:
-            draft.wakes.extend([wait.until] if wait.until is not None else [])
+    if view is None:
+        standing.unseen.add(key)
+        standing.put(key, _unseen(observed, live, name))
+    else:
+        standing.put(key, attempt_step(observed.plan, history, view, observed.now))
 
 
-def _halted(draft: _Draft, controls: Controls, history: AttemptHistory) -> Finish | None:
+def _halted(controls: Controls, words: str, history: AttemptHistory) -> Finish | None:
     is_queued = history.live is None and history.production is None
     if controls.halt is Halt.STOPPED or (controls.halt is Halt.DRAINING and is_queued):
         phase = (
             PHASE_OF_ROLE[history.live.role] if history.live is not None else FailurePhase.QUEUED
         )
-        return Finish(history.key, Outcome.CANCELLED, "cancelled", phase, draft.words)
+        return Finish(history.key, Outcome.CANCELLED, "cancelled", phase, words)
     return None
 
 
-def _unseen(draft: _Draft, observed: ObservedState, live: LaunchKey, name: str) -> None:
+def _unseen(observed: ObservedState, live: LaunchKey, name: str) -> Lost | Repeat | Wait:
     if name in observed.vanished:
         message = f"Pod {name} disappeared before it gave a result"
-        draft.lost.append(Lost(live, POD_LOST, message, observed.now))
-    elif name in observed.pending:
-        draft.repeat.append(live)
+        return Lost(live, POD_LOST, message, observed.now)
+    return Repeat(live) if name in observed.pending else Wait()
 
 
-def _admit(draft: _Draft, observed: ObservedState, controls: Controls) -> tuple[LaunchKey, ...]:
+def _admit(
+    standing: Standing, observed: ObservedState, controls: Controls
+) -> tuple[LaunchKey, ...]:
     """Choose which launches begin: attempts that are under way come before new ones."""
     if controls.halt in {Halt.SUSPENDED, Halt.STOPPED}:
         return ()
-    stuck = sum(1 for view in observed.pods.values() if view.unschedulable)
-    free = controls.parallelism - draft.active
-    if stuck >= controls.max_unschedulable or free <= 0:
+    free = controls.parallelism - len(standing.active)
+    if len(standing.pods.stuck) >= controls.max_unschedulable or free <= 0:
         return ()
-    fit = _creatable(draft.candidates, observed.network)
-    ordered = sorted(fit, key=lambda launch: launch.role is not Role.VERIFIER)
-    return tuple(ordered[:free])
+    return tuple(standing.begins.first(free, _creatable_roles(observed.network)))
+
+
+def _creatable_roles(network: NetworkState) -> Collection[Role]:
+    """Return the roles whose Pods find the network that they need."""
+    if not (network.has_policies and network.is_proven):
+        return ()
+    return (Role.VERIFIER, Role.HARNESS) if network.is_gateway_ready else (Role.VERIFIER,)
 
 
 def _creatable(launches: Iterable[LaunchKey], network: NetworkState) -> Iterable[LaunchKey]:
-    """Return the launches whose Pods find the network that they need."""
-    if not (network.has_policies and network.is_proven):
-        return ()
-    return (x for x in launches if network.is_gateway_ready or x.role is not Role.HARNESS)
+    roles = _creatable_roles(network)
+    return (launch for launch in launches if launch.role in roles)
 
 
-def _is_probing(draft: _Draft, observed: ObservedState, controls: Controls) -> bool:
+def _is_probing(observed: ObservedState, controls: Controls) -> bool:
     """Whether the run needs a proof and goes on."""
-    is_needed = draft.open > 0 and observed.network.found is None
+    is_needed = observed.history.open > 0 and observed.network.found is None
     return is_needed and controls.halt is Halt.NONE
 
 
 def _around(
-    draft: _Draft, observed: ObservedState, controls: Controls, *, is_probing: bool
+    standing: Standing, observed: ObservedState, controls: Controls, *, is_probing: bool
 ) -> NetworkStep:
     """Look after policies, gateway and canary for as long as a launch may need them."""
-    is_resting = controls.halt is Halt.SUSPENDED and draft.active == 0
-    if draft.open == 0 or controls.halt is Halt.STOPPED or is_resting:
+    is_resting = controls.halt is Halt.SUSPENDED and not standing.active
+    if observed.history.open == 0 or controls.halt is Halt.STOPPED or is_resting:
         return NetworkStep()
     network = observed.network
     seen = CanarySeen(
@@ -327,22 +353,27 @@ def _around(
     return network_step(network, seen, observed.now, is_probing=is_probing)
 
 
-def _deletions(observed: ObservedState) -> Iterable[Deletion]:
-    for view in observed.pods.values():
-        if view.launch is None or view.deleting_since is not None:
-            continue
-        history = observed.history.get(view.launch.attempt_key)
-        if history is None:
-            continue
-        if history.live != view.launch and not _is_kept(observed, history, view):
-            yield Deletion(view.name, view.uid, at_once=not view.is_terminal)
+def _sort_pods(standing: Standing, observed: ObservedState, history: AttemptHistory) -> None:
+    """Find out which Pods of an attempt work, and which are to go."""
+    for name, view in standing.pods.of(history.key).items():
+        standing.pods.working.pop(name, None)
+        standing.pods.doomed.pop(name, None)
+        if history.live == view.launch:
+            if view.is_terminal or has_begun(view):
+                standing.pods.working[name] = view
+        elif view.deleting_since is None and not _is_kept(observed, history, view):
+            standing.pods.doomed[name] = view
 
 
-def _probes(observed: ObservedState) -> Iterable[Deletion]:
+def _deletions(standing: Standing) -> Iterable[Deletion]:
+    for _, view in sorted(standing.pods.doomed.items()):
+        yield Deletion(view.name, view.uid, at_once=not view.is_terminal)
+
+
+def _probes(standing: Standing) -> Iterable[Deletion]:
     """Return probing Pods that nobody needs: the proof is there, or the run does not go on."""
-    for view in observed.pods.values():
-        if view.role in PROBING and view.deleting_since is None:
-            yield Deletion(view.name, view.uid, at_once=True)
+    for _, view in sorted(standing.pods.probing.items()):
+        yield Deletion(view.name, view.uid, at_once=True)
 
 
 def _is_kept(observed: ObservedState, history: AttemptHistory, view: PodView) -> bool:
