@@ -244,7 +244,8 @@ def _end(observed: ObservedState, controls: Controls) -> EndReason:
 def _look(standing: Standing, observed: ObservedState, controls: Controls, words: str) -> None:
     """Look at every attempt about which the last pass may have decided otherwise."""
     changed, basis = observed.changed, (controls.halt, words)
-    if changed is None or standing.basis != basis:
+    is_whole = changed is None or standing.basis != basis
+    if changed is None or is_whole:
         standing.reset(basis)
         keys = {key for key, history in observed.history.items() if history.finish is None}
         changed = Changed(keys, observed.pods)
@@ -255,7 +256,8 @@ def _look(standing: Standing, observed: ObservedState, controls: Controls, words
             keys.add(key)
     for key in keys:
         history = observed.history[key]
-        standing.drop(key)
+        if not is_whole:
+            standing.drop(key)
         if history.finish is None:
             _consider(standing, observed, controls, words, history)
         _sort_pods(standing, observed, history)

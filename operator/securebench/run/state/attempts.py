@@ -311,8 +311,8 @@ class AttemptHistory:
         provider_retries: Launches lost to outages of the model provider so far.
         suspect: Roles of the launches lost so far, possibly because of the agent's output.
         last_lost: The latest lost launch, or None.
-        production: The harness's result, or None.
-        verification: The verifier's result, or None.
+        production: The harness's result, or None; also None once the attempt has its record.
+        verification: The verifier's result, or None; also None once the attempt has its record.
         finish: How the attempt ended, or None.
         record_sha256: Digest of the record's line, empty until finished.
         started_at: When the first launch was journalled, seconds since the epoch, or None.

@@ -297,9 +297,17 @@ def _apply_step(history: AttemptHistory, entry: StepEntry) -> AttemptHistory:
         case Verified(_, verification):
             return replace(history, live=None, verification=verification)
         case Finished(finish, sha256, at, usage):
-            total = history.usage + usage
-            ended = replace(history, live=None, finish=finish, finished_at=at, usage=total)
-            return replace(ended, record_sha256=sha256)
+            # The record has what production and verification said; nothing asks for them again.
+            return replace(
+                history,
+                live=None,
+                production=None,
+                verification=None,
+                finish=finish,
+                record_sha256=sha256,
+                finished_at=at,
+                usage=history.usage + usage,
+            )
         case _:
             return replace(history, finish=entry.finish, record_sha256=entry.record_sha256)
 

@@ -78,8 +78,6 @@ def test_a_whole_run():
         launches=1,
         retries=1,
         last_lost=lost_launch(),
-        production=PRODUCTION,
-        verification=VERIFICATION,
         finish=FINISH,
         record_sha256=SHA,
         started_at=NOW + 1,
