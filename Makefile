@@ -34,7 +34,7 @@ STAGES := setup lint type unit property chaos-short wiring supervise cluster gol
 .NOTPARALLEL:
 .PHONY: help setup cluster cluster-down images overlays load load-core install run test verify lint type unit property golden contract \
 	wiring supervise cluster-tests threats threats-short e2e chaos chaos-short bench bench-parts packs audits kills fuzz generate clean \
-	outside run-agents provider-failures
+	outside run-agents provider-failures scale
 
 help: ## List the targets
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  %-18s %s\n", $$1, $$2}'
@@ -159,6 +159,13 @@ bench-parts: setup install ## Measure the gateway, isolation, the parts of a Pod
 	@$(WITH_CLUSTER); python tests/bench/hostile.py --namespace $(NAMESPACE)
 	@$(WITH_CLUSTER); PYTHONPATH=$(PYTHONPATH):tests python -m bench.pod_parts --namespace $(NAMESPACE)
 	@python tests/bench/gateway.py
+
+# How long the run is of which make scale measures the decisions, and how many records it exports (0: none).
+SCALE_TASKS ?= 10000
+SCALE_RECORDS ?= 10000
+
+scale: setup ## Measure decisions, start-up and export of a run of SCALE_TASKS tasks; needs no cluster
+	@PYTHONPATH=$(PYTHONPATH):tests python -m scale.decisions --tasks $(SCALE_TASKS) --records $(SCALE_RECORDS)
 
 packs: setup install load ## Every runnable pack with its own answers and with none: 1.0 and 0.0
 	@$(WITH_CLUSTER); python tests/packs/packs.py --namespace $(NAMESPACE)

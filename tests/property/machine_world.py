@@ -5,12 +5,14 @@ from __future__ import annotations
 import logging
 from collections import Counter
 from collections.abc import Callable, Collection
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Final, cast
 from unittest import mock
 
 from securebench.cluster.port import ObjectKind, Raw, metadata
 from securebench.core.names import ROLE_LABEL
+from securebench.run.decide.reconcile import Controls, ObservedState, RunDecision, reconcile
+from securebench.run.decide.standing import Standing
 from securebench.run.observe.pods import pod_view
 from securebench.run.plan.model import AttemptKey, LaunchKey, Role
 from securebench.run.state.history import (
@@ -41,6 +43,15 @@ NOTICED_SECONDS = 75.0
 
 class OperatorDied(BaseException):
     """The process was killed."""
+
+
+def reconcile_both_ways(
+    observed: ObservedState, controls: Controls, standing: Standing
+) -> RunDecision:
+    """Decide by what has changed, and check that a look at everything decides the same."""
+    decision = reconcile(observed, controls, standing)
+    assert decision == reconcile(replace(observed, changed=None), controls)
+    return decision
 
 
 @dataclass

@@ -32,8 +32,16 @@ from hypothesis.stateful import (
 )
 
 from property.machine_kubelet import ALL_SCRIPTS, REQUESTS, SCRIPTS, SPOILED, TARGET, Kubelet
-from property.machine_world import PROVIDER_RETRIES, ErrorLog, Fate, Ledger, MortalCluster
+from property.machine_world import (
+    PROVIDER_RETRIES,
+    ErrorLog,
+    Fate,
+    Ledger,
+    MortalCluster,
+    reconcile_both_ways,
+)
 from securebench.cluster.port import Forbidden, ObjectKind, QuotaExceeded, Raw
+from securebench.controller.loop import run_loop
 from securebench.controller.process.supervisor import Supervisor
 from securebench.controller.volume.journal import Journal
 from securebench.core.errors import PermanentClusterError, TransientClusterError
@@ -118,6 +126,7 @@ class MachineModel(RuleBasedStateMachine):
             mock.patch.object(os, "fsync"),
             mock.patch.object(Path, "replace", self._replace(Path.replace)),
             mock.patch.object(Journal, "append", self._append(Journal.append)),
+            mock.patch.object(run_loop, "reconcile", reconcile_both_ways),
         ]
         for patch in self.patches:
             patch.start()

@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import logging
 import random
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Collection, Mapping
 from typing import ClassVar, Generic, Protocol, TypeVar
 
 from securebench.cluster.port import Cluster, ObjectKind, Raw, WatchExpired
@@ -124,6 +124,7 @@ class Informer(Generic[V]):
         self._created: dict[str, int] = {}
         self._lists = 0
         self._pauses = _Pauses()
+        self._changed: set[str] = set()
         self._follower: asyncio.Task[None] | None = None
         self.vanished: set[str] = set()
         self._relist_at = 0.0
@@ -140,6 +141,11 @@ class Informer(Generic[V]):
         """The objects by name."""
         return self._objects
 
+    def take_changed(self) -> Collection[str]:
+        """Return the names of what came, changed or went since the last call."""
+        changed, self._changed = self._changed, set()
+        return changed
+
     def saw(self, raw: Raw) -> None:
         """Take the reply of a create in, so that the next decision knows of it."""
         view = self.view(raw)
@@ -147,6 +153,7 @@ class Informer(Generic[V]):
         # deleted stays gone.
         if view is not None and view.name not in self.vanished:
             self._objects.setdefault(view.name, view)
+            self._changed.add(view.name)
             self._created[view.name] = self._lists
             self.changed()
 
@@ -176,6 +183,7 @@ class Informer(Generic[V]):
                 self._remove(name)
             else:
                 views[name] = self._objects[name]
+        self._changed.update(name for name in views if views[name] != self._objects.get(name))
         self._objects = views
         self.resource_version = listing.resource_version
         self._relist_at = _now() + self._relist_seconds
@@ -262,11 +270,13 @@ class Informer(Generic[V]):
                 self._remove(view.name)
         else:
             self._objects[view.name] = view
+            self._changed.add(view.name)
         self.changed()
 
     def _remove(self, name: str) -> None:
         self._objects.pop(name, None)
         self._created.pop(name, None)
+        self._changed.add(name)
         if not self.may_return:
             self.vanished.add(name)
 

@@ -28,7 +28,7 @@ from securebench.run.pods.verify.text import Member, text_pod
 from securebench.run.pods.verify.verifier import verifier_pod
 from securebench.run.state.attempts import Finish, Lost
 from securebench.run.state.evidence import LaunchEvidence
-from securebench.run.state.history import LaunchLost, open_attempts
+from securebench.run.state.history import LaunchLost
 
 FINISH_BATCH = 100
 """Records written in one pass; a cancelled run of thousands goes on publishing meanwhile."""
@@ -74,9 +74,9 @@ class AttemptKeeper:
 
     async def take_up(self) -> None:
         """Learn what a process has to know before it begins or goes on with launches."""
-        if not open_attempts(self._ledger.history.attempts):
+        if not self._ledger.history.attempts.open:
             return
-        for history in self._ledger.history.attempts.values():
+        for history in self._ledger.history.attempts.under_way:
             if history.pod is not None:
                 self._writers.creator.expect(history.pod)
         self._exposed = await exposed_values(self._cluster, self._plan.harness)
@@ -127,7 +127,7 @@ class AttemptKeeper:
 
     def _live(self) -> set[str]:
         """Return the names of the Pods of launches that have not ended."""
-        uid, attempts = self._plan.identity.uid, self._ledger.history.attempts.values()
+        uid, attempts = self._plan.identity.uid, self._ledger.history.attempts.under_way
         return {pod_name(uid, each.pod) for each in attempts if each.pod is not None}
 
     async def _capture(self, captures: Sequence[Capture]) -> None:
@@ -167,8 +167,8 @@ class AttemptKeeper:
 
     def _batch(self, first: LaunchKey) -> list[LaunchKey]:
         """Return the live launches of a batch."""
-        known = self._ledger.history.attempts.values()
-        return [each.live for each in known if each.batch == first and each.live is not None]
+        known = self._ledger.history.attempts.under_way
+        return sorted(each.live for each in known if each.batch == first and each.live is not None)
 
     async def _member(self, plan: RunPlan, launch: LaunchKey) -> Member:
         task = plan.tasks[launch.task]

@@ -22,9 +22,13 @@ from securebench.controller.volume.egress_log import merge_logs
 from securebench.core.names import RUN_UID_LABEL
 from securebench.run.api.conditions import Reason
 from securebench.run.decide.reconcile import Controls, Halt, ObservedState, RunDecision, reconcile
+from securebench.run.decide.standing import Changed, Standing
 from securebench.run.decide.verdict import EndReason
 from securebench.run.plan.model import RunPlan
 from securebench.run.state.history import LaunchBegun
+
+WHOLE_SECONDS = 60.0
+"""Between two looks at every attempt and Pod, whether or not something is known to have changed."""
 
 
 class RunLoop:
@@ -55,6 +59,8 @@ class RunLoop:
         self._desired = desired
         self._publisher = publisher
         self._results = ResultsExport(context, prepared, ledger)
+        self._standing = Standing()
+        self._whole_at = 0.0
         self._wake = Wake(context.clock)
         uid, relist_seconds = prepared.plan.identity.uid, context.settings.relist_seconds
         self._informer = PodInformer(
@@ -125,7 +131,7 @@ class RunLoop:
     async def step(self) -> RunDecision:
         """Do one round."""
         observed = self._observe()
-        decision = reconcile(observed, self._controls(observed.now))
+        decision = reconcile(observed, self._controls(observed.now), self._standing)
         await self._journal(decision)
         await self._act(decision)
         await self._publish(decision)
@@ -136,7 +142,7 @@ class RunLoop:
         self._wake.clear()
         for part in self._watched():
             part.check()
-        writes = self._writers.observe()
+        writes, now = self._writers.observe(), self._clock.now()
         return ObservedState(
             plan=self._plan,
             history=self._ledger.history.attempts,
@@ -144,10 +150,21 @@ class RunLoop:
             pods=self._informer.pods,
             pending=self._writers.retries.pending,
             vanished=self._informer.vanished,
-            now=self._clock.now(),
+            now=now,
             writes=writes,
             unreadable=self._unreadable,
+            changed=self._changed(now),
         )
+
+    def _changed(self, now: float) -> Changed | None:
+        """Return what happened since the last look; None where everything is looked at."""
+        changed = Changed(
+            self._ledger.history.attempts.take_changed(), self._informer.take_changed()
+        )
+        if self._whole_at <= now < self._whole_at + WHOLE_SECONDS:
+            return changed
+        self._whole_at = now
+        return None
 
     def _controls(self, now: float) -> Controls:
         controls = self._desired.controls(self._ledger.history.started_at, now)

@@ -104,7 +104,7 @@ class Publisher:
             *self._always(history.isolation),
             _NOT_SEALED,
         ]
-        counts = tally(history.attempts.values())
+        counts = history.attempts.tally()
         due_at = self._due(findings, counts)
         is_due = due_at is not None and self._clock.now() >= due_at
         self._due_at = None if is_due else due_at

@@ -38,7 +38,7 @@ from securebench.run.plan.model import RunPlan
 from securebench.run.records.producer_metadata import usage_fields
 from securebench.run.state.attempts import Finish, Outcome
 from securebench.run.state.history import RunHistory
-from securebench.run.state.tally import Tally, tally, total_usage, wilson
+from securebench.run.state.tally import Tally, total_usage, wilson
 
 _COUNTS = {
     Outcome.SCORED: "scored",
@@ -95,7 +95,7 @@ class StatusBoard:
         self, plan: RunPlan, history: RunHistory, exported: Exported, observed: Observed
     ) -> dict[str, object]:
         """Return the status of a run with a plan."""
-        counts = tally(history.attempts.values())
+        counts = history.attempts.tally()
         ended = history.ended
         status = BenchmarkRunStatus(
             observed_generation=observed.generation,

@@ -87,7 +87,8 @@ class ResultsExport:
         await self._budget.held(need_bytes, partial(self._seal, reason, message))
 
     def _is_behind(self) -> bool:
-        return self._next_at is None or self.exported.records != len(self._ledger.finished())
+        done = self._ledger.history.attempts.done
+        return self._next_at is None or self.exported.records != done
 
     async def _export(self) -> None:
         began, finished = self._clock.now(), self._ledger.finished()

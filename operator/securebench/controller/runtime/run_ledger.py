@@ -54,7 +54,7 @@ class RunLedger:
         self._prepared = prepared
         self._journal = journal
         self._clock = clock
-        self.history = run_history(prepared.plan, journal.entries)
+        self.history = run_history(prepared.plan, journal.take_entries())
         self._is_beginning = False
 
     @classmethod
@@ -123,7 +123,7 @@ class RunLedger:
 
     def close(self) -> None:
         """Give the journal back; what is being read meanwhile did not end the operator."""
-        reading = (known.reading for known in self.history.attempts.values())
+        reading = (known.reading for known in self.history.attempts.under_way)
         last = [Closed(self._clock.now())] if self._is_beginning or any(reading) else []
         try:
             self._journal.close(last)

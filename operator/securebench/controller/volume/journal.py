@@ -136,6 +136,11 @@ class Journal:
             raise
         self._link = link
 
+    def take_entries(self) -> tuple[Entry, ...]:
+        """Return what was read when the journal was opened, and keep it no longer."""
+        entries, self.entries = self.entries, ()
+        return entries
+
     @property
     def size_bytes(self) -> int:
         """Size of the file."""

@@ -5,29 +5,32 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
+from operator import itemgetter
+from typing import TypeVar
 
 from securebench.core.rates import MAX_UNSCHEDULABLE
 from securebench.core.reasons import POD_LOST, FailurePhase
 from securebench.run.api.conditions import Reason
-from securebench.run.api.field_types import PodRetention
-from securebench.run.decide.batches import (
-    FEWEST_SLOTS,
-    Sealed,
-    batches,
-    may_share,
-    will_share,
+from securebench.run.decide.batches import FEWEST_SLOTS, Sealed, batches, may_share, will_share
+from securebench.run.decide.canary import CanarySeen
+from securebench.run.decide.machine import (
+    PHASE_OF_ROLE,
+    Begin,
+    Capture,
+    Wait,
+    attempt_step,
+    unreadable,
 )
-from securebench.run.decide.canary import PROBING, CanarySeen
-from securebench.run.decide.machine import PHASE_OF_ROLE, Begin, Capture, attempt_step, unreadable
 from securebench.run.decide.network import NetworkState, NetworkStep, network_step
+from securebench.run.decide.standing import Changed, Repeat, Standing
 from securebench.run.decide.verdict import EndReason, RunOutcome
 from securebench.run.decide.wait_reason import WaitReason, WritesSeen, run_wait_reason
 from securebench.run.observe.pods import PodView
 from securebench.run.plan.model import AttemptKey, LaunchKey, Role, RunPlan, pod_name
+from securebench.run.state.attempt_index import AttemptIndex
 from securebench.run.state.attempts import AttemptHistory, Doubt, Finish, Lost, Outcome
 
-BROKEN = frozenset({Outcome.INFRASTRUCTURE, Outcome.PROVIDER, Outcome.VERIFIER})
-"""Outcomes whose Pods stay with ``retention.pods: Failed``."""
+T = TypeVar("T")
 
 
 class Halt(StrEnum):
@@ -130,10 +133,11 @@ class ObservedState:
         now: Seconds since the epoch.
         writes: What is known of requests that are on their way.
         unreadable: Why this version may only end the run, or empty.
+        changed: What happened since the last pass; None: the whole run is looked at.
     """
 
     plan: RunPlan
-    history: Mapping[AttemptKey, AttemptHistory]
+    history: AttemptIndex
     network: NetworkState
     pods: Mapping[str, PodView]
     pending: Collection[str]
@@ -141,73 +145,58 @@ class ObservedState:
     now: float
     writes: WritesSeen = field(default_factory=WritesSeen)
     unreadable: str = ""
+    changed: Changed | None = None
 
 
-@dataclass(slots=True)
-class _Draft:
-    words: str
-    """Of the records of what is ended early."""
-    lost: list[Lost] = field(default_factory=list)
-    candidates: list[LaunchKey] = field(default_factory=list)
-    sealed: list[Sealed] = field(default_factory=list)
-    has_company: bool = False
-    """Whether a further candidate may join those that are sealed."""
-    repeat: dict[LaunchKey, None] = field(default_factory=dict)
-    captures: list[Capture] = field(default_factory=list)
-    finishes: list[Finish] = field(default_factory=list)
-    wakes: list[float] = field(default_factory=list)
-    live: set[LaunchKey] = field(default_factory=set)
-    """The launches after which live Pods are named."""
-    open: int = 0
-
-    @property
-    def active(self) -> int:
-        return len(self.live)
-
-
-def reconcile(observed: ObservedState, controls: Controls) -> RunDecision:
+def reconcile(
+    observed: ObservedState, controls: Controls, standing: Standing | None = None
+) -> RunDecision:
     """Decide one pass.
 
     Args:
         observed: What is known and seen.
         controls: What is allowed.
+        standing: What earlier passes of the run decided, which this one brings up to date; without
+            it, or where ``observed`` does not say what has changed, every attempt is looked at.
 
     Returns:
-        The decision. Carrying it out twice does nothing twice: names are deterministic and
-        every entry it makes is in the journal before its effect.
+        The decision, the same with and without ``standing``. Carrying it out twice does nothing
+        twice: names are deterministic and every entry it makes is in the journal before its effect.
 
     Invariants:
         Launch Pods that live after the decision are at most ``parallelism``, unless it was
         lowered; an attempt has at most one live launch; a finished attempt begins nothing.
     """
     controls, words = _halting(observed, controls)
-    draft = _Draft(words)
-    for history in observed.history.values():
-        if history.finish is None:
-            draft.open += 1
-            _consider(draft, observed, controls, history)
-    admitted = _admit(draft, observed, controls)
-    is_probing = _is_probing(draft, observed, controls)
-    deletions = (*_deletions(observed), *(() if is_probing else _probes(observed)))
+    standing = standing if standing is not None else Standing()
+    _look(standing, observed, controls, words)
+    admitted, due_at = _admit(standing, observed, controls)
+    is_probing = _is_probing(observed, controls)
+    deletions = (*_deletions(standing), *(() if is_probing else _probes(standing)))
+    repeats = dict.fromkeys(_in_order(standing.repeats))
     decision = RunDecision(
-        network=_network_step(draft, observed, controls, is_probing=is_probing),
-        lost=tuple(draft.lost),
+        network=_network_step(standing, observed, controls, is_probing=is_probing),
+        lost=_in_order(standing.lost),
         begin=tuple(pod[0] for pod in admitted if len(pod) == 1),
         batches=tuple(pod for pod in admitted if len(pod) > 1),
-        repeat=tuple(_creatable(draft.repeat, observed.network)),
-        captures=tuple(draft.captures),
-        finishes=tuple(draft.finishes),
+        repeat=tuple(_creatable(repeats, observed.network)),
+        captures=_in_order(standing.captures),
+        finishes=_in_order(standing.finishes),
         deletions=deletions,
         halt=controls.halt,
-        wait_reason=_wait_reason(observed, controls),
+        wait_reason=_wait_reason(standing, observed, controls),
     )
-    is_over = draft.open == 0 and not deletions and observed.writes.is_idle
+    is_over = observed.history.open == 0 and not deletions and observed.writes.is_idle
     return replace(
         decision,
-        wake_at=_wake_at(draft, observed, controls, decision),
-        is_parked=_is_parked(draft, observed, decision),
+        wake_at=_wake_at(observed, controls, decision, (standing.waits.next(), due_at)),
+        is_parked=_is_parked(standing, observed, decision),
         end=_end(observed, controls) if is_over else None,
     )
+
+
+def _in_order(steps: Mapping[AttemptKey, T]) -> tuple[T, ...]:
+    return tuple(step for _, step in sorted(steps.items(), key=itemgetter(0)))
 
 
 def _halting(observed: ObservedState, controls: Controls) -> tuple[Controls, str]:
@@ -220,18 +209,29 @@ def _halting(observed: ObservedState, controls: Controls) -> tuple[Controls, str
     return controls, controls.stop.message if controls.stop is not None else ""
 
 
-def _wait_reason(observed: ObservedState, controls: Controls) -> WaitReason | None:
+def _wait_reason(
+    standing: Standing, observed: ObservedState, controls: Controls
+) -> WaitReason | None:
     if controls.stop is not None:
         return WaitReason(Reason.CANCELLING, controls.stop.message)
-    pods, attempts = observed.pods.values(), observed.history.values()
-    return run_wait_reason(observed.network, pods, attempts, observed.now, observed.writes)
+    return run_wait_reason(
+        observed.network,
+        observed.pods.values(),
+        observed.history,
+        observed.now,
+        observed.writes,
+        is_working=bool(standing.pods.working) and not standing.pods.stuck,
+    )
 
 
 def _wake_at(
-    draft: _Draft, observed: ObservedState, controls: Controls, decision: RunDecision
+    observed: ObservedState,
+    controls: Controls,
+    decision: RunDecision,
+    waits: Iterable[float | None],
 ) -> float | None:
     times = [
-        *draft.wakes,
+        *waits,
         decision.network.wake_at,
         decision.wait_reason.changes_at if decision.wait_reason is not None else None,
         # One that has passed is acted on already.
@@ -240,8 +240,8 @@ def _wake_at(
     return min((at for at in times if at is not None), default=None)
 
 
-def _is_parked(draft: _Draft, observed: ObservedState, decision: RunDecision) -> bool:
-    is_resting = decision.halt is Halt.SUSPENDED and draft.active == 0
+def _is_parked(standing: Standing, observed: ObservedState, decision: RunDecision) -> bool:
+    is_resting = decision.halt is Halt.SUSPENDED and not standing.live
     return is_resting and observed.writes.is_idle and not (decision.is_news or decision.deletions)
 
 
@@ -256,102 +256,123 @@ def _end(observed: ObservedState, controls: Controls) -> EndReason:
     return end._replace(message="; ".join(filter(None, (end.message, observed.unreadable))))
 
 
+def _look(standing: Standing, observed: ObservedState, controls: Controls, words: str) -> None:
+    """Look at every attempt about which the last pass may have decided otherwise."""
+    changed, basis, attempts = observed.changed, (controls.halt, words), observed.history
+    is_whole = standing.basis != basis or observed.now < standing.looked_at
+    if changed is None or is_whole:
+        standing.reset(basis)
+        keys = {key for key, history in attempts.items() if history.finish is None}
+        changed = Changed(keys, observed.pods.keys())
+    standing.looked_at = observed.now
+    keys = {*changed.attempts, *standing.unseen, *standing.waits.due(observed.now)}
+    for name in changed.pods:
+        standing.pods.take(name, observed.pods.get(name))
+        keys.update(standing.live.of(name))
+    for key in keys:
+        standing.drop(key)
+        if attempts[key].finish is None:
+            _consider(standing, observed, controls, words, attempts[key])
+    for name in {*changed.pods, *(name for key in keys for name in standing.pods.of(key))}:
+        standing.pods.sort(name, attempts, observed.plan.policy.keep_pods)
+
+
 def _consider(
-    draft: _Draft, observed: ObservedState, controls: Controls, history: AttemptHistory
+    standing: Standing,
+    observed: ObservedState,
+    controls: Controls,
+    words: str,
+    history: AttemptHistory,
 ) -> None:
-    ended = _halted(draft, controls, history)
+    key, plan = history.key, observed.plan
+    ended = _halted(controls, words, history)
+    if ended is None and history.doubt is Doubt.CONDEMNED:
+        ended = unreadable(key)
     if ended is not None:
-        draft.finishes.append(ended)
+        standing.put(key, ended)
         return
-    if history.doubt is Doubt.CONDEMNED:
-        draft.finishes.append(unreadable(history.key))
-        return
-    pod = history.pod
-    draft.live |= {pod} if pod is not None else set()
-    draft.has_company |= will_share(observed.plan, history)
-    name = pod_name(observed.plan.identity.uid, pod) if pod is not None else ""
+    if will_share(plan, history):
+        standing.company.add(key)
+    name = pod_name(plan.identity.uid, history.pod) if history.pod is not None else ""
     view = observed.pods.get(name)
-    if history.live is not None and view is None:
-        _unseen(draft, observed, history, name)
+    if name:
+        standing.live.put(key, name)
+    if name and view is None:
+        standing.unseen.add(key)
+        standing.put(key, _unseen(observed, history, name))
         return
-    match attempt_step(observed.plan, history, view, observed.now):
-        case Begin(launch) if may_share(observed.plan, history, launch):
-            draft.sealed.append(Sealed(launch, history.produced_at))
-        case Begin(launch):
-            draft.candidates.append(launch)
-        case Capture() as capture:
-            draft.captures.append(capture)
-        case Lost() as lost:
-            draft.lost.append(lost)
-        case Finish() as finish:
-            draft.finishes.append(finish)
-        case wait:
-            draft.wakes.extend([wait.until] if wait.until is not None else [])
+    match attempt_step(plan, history, view, observed.now):
+        case Begin(launch) if may_share(plan, history, launch):
+            standing.put(key, Sealed(launch, history.produced_at))
+        case step:
+            standing.put(key, step)
 
 
-def _halted(draft: _Draft, controls: Controls, history: AttemptHistory) -> Finish | None:
+def _halted(controls: Controls, words: str, history: AttemptHistory) -> Finish | None:
     is_queued = history.live is None and history.production is None
     if controls.halt is Halt.STOPPED or (controls.halt is Halt.DRAINING and is_queued):
         phase = (
             PHASE_OF_ROLE[history.live.role] if history.live is not None else FailurePhase.QUEUED
         )
-        return Finish(history.key, Outcome.CANCELLED, "cancelled", phase, draft.words)
+        return Finish(history.key, Outcome.CANCELLED, "cancelled", phase, words)
     return None
 
 
-def _unseen(draft: _Draft, observed: ObservedState, history: AttemptHistory, name: str) -> None:
+def _unseen(observed: ObservedState, history: AttemptHistory, name: str) -> Lost | Repeat | Wait:
     live, pod = history.live, history.pod
     if live is None or pod is None:
-        return
+        return Wait()
     if name in observed.vanished:
         message = f"Pod {name} disappeared before it gave a result"
         is_shared = history.batch is not None
-        draft.lost.append(Lost(live, POD_LOST, message, observed.now, is_shared=is_shared))
-    elif name in observed.pending:
-        draft.repeat[pod] = None
+        return Lost(live, POD_LOST, message, observed.now, is_shared=is_shared)
+    return Repeat(pod) if name in observed.pending else Wait()
 
 
 def _admit(
-    draft: _Draft, observed: ObservedState, controls: Controls
-) -> tuple[tuple[LaunchKey, ...], ...]:
-    """Choose which launches begin, by Pod: attempts that are under way come before new ones."""
-    if controls.halt in {Halt.SUSPENDED, Halt.STOPPED}:
+    standing: Standing, observed: ObservedState, controls: Controls
+) -> tuple[tuple[tuple[LaunchKey, ...], ...], float | None]:
+    """Choose which launches begin, by Pod: attempts that are under way come before new ones.
+
+    Returns:
+        The launches, and when those that wait for company begin without it, or None.
+    """
+    is_full = len(standing.pods.stuck) >= controls.max_unschedulable
+    if controls.halt in {Halt.SUSPENDED, Halt.STOPPED} or is_full:
+        return (), None
+    has_company = bool(standing.company) and controls.parallelism >= FEWEST_SLOTS
+    ready, due_at = batches(_in_order(standing.sealed), observed.now, has_company=has_company)
+    free = max(controls.parallelism - len(standing.live) - (due_at is not None), 0)
+    roles = _creatable_roles(observed.network)
+    pods: list[tuple[LaunchKey, ...]] = [(launch,) for launch in standing.begins.first(free, roles)]
+    pods += [pod for pod in ready if pod[0].role in roles]
+    return tuple(sorted(pods, key=lambda pod: pod[0].role is not Role.VERIFIER)[:free]), due_at
+
+
+def _creatable_roles(network: NetworkState) -> Collection[Role]:
+    """Return the roles whose Pods find the network that they need."""
+    if not (network.has_policies and network.is_proven):
         return ()
-    stuck = sum(1 for view in observed.pods.values() if view.unschedulable)
-    if stuck >= controls.max_unschedulable:
-        return ()
-    has_company = draft.has_company and controls.parallelism >= FEWEST_SLOTS
-    ready, due_at = batches(draft.sealed, observed.now, has_company=has_company)
-    held = [due_at] if due_at is not None else []
-    draft.wakes.extend(held)
-    free = max(controls.parallelism - draft.active - len(held), 0)
-    network = observed.network
-    pods: list[tuple[LaunchKey, ...]] = [
-        (launch,) for launch in _creatable(draft.candidates, network)
-    ]
-    pods += [pod for pod in ready if any(_creatable(pod, network))]
-    return tuple(sorted(pods, key=lambda pod: pod[0].role is not Role.VERIFIER)[:free])
+    return (Role.VERIFIER, Role.HARNESS) if network.is_gateway_ready else (Role.VERIFIER,)
 
 
 def _creatable(launches: Iterable[LaunchKey], network: NetworkState) -> Iterable[LaunchKey]:
-    """Return the launches whose Pods find the network that they need."""
-    if not (network.has_policies and network.is_proven):
-        return ()
-    return (x for x in launches if network.is_gateway_ready or x.role is not Role.HARNESS)
+    roles = _creatable_roles(network)
+    return (launch for launch in launches if launch.role in roles)
 
 
-def _is_probing(draft: _Draft, observed: ObservedState, controls: Controls) -> bool:
+def _is_probing(observed: ObservedState, controls: Controls) -> bool:
     """Whether the run needs a proof and goes on."""
-    is_needed = draft.open > 0 and observed.network.found is None
+    is_needed = observed.history.open > 0 and observed.network.found is None
     return is_needed and controls.halt is Halt.NONE
 
 
 def _network_step(
-    draft: _Draft, observed: ObservedState, controls: Controls, *, is_probing: bool
+    standing: Standing, observed: ObservedState, controls: Controls, *, is_probing: bool
 ) -> NetworkStep:
     """Look after policies, gateway and canary for as long as a launch may need them."""
-    is_resting = controls.halt is Halt.SUSPENDED and draft.active == 0
-    if draft.open == 0 or controls.halt is Halt.STOPPED or is_resting:
+    is_resting = controls.halt is Halt.SUSPENDED and not standing.live
+    if observed.history.open == 0 or controls.halt is Halt.STOPPED or is_resting:
         return NetworkStep()
     network = observed.network
     seen = CanarySeen(
@@ -365,34 +386,12 @@ def _network_step(
     return network_step(network, seen, observed.now, is_probing=is_probing)
 
 
-def _deletions(observed: ObservedState) -> Iterable[Deletion]:
-    for view in observed.pods.values():
-        if view.launch is None or view.deleting_since is not None:
-            continue
-        known = [(observed.history.get(each.attempt_key), each) for each in view.launches]
-        if all(
-            history is not None
-            and history.live != launch
-            and not _is_kept(observed, history, view, launch)
-            for history, launch in known
-        ):
-            yield Deletion(view.name, view.uid, at_once=not view.is_terminal)
+def _deletions(standing: Standing) -> Iterable[Deletion]:
+    for _, view in sorted(standing.pods.doomed.items()):
+        yield Deletion(view.name, view.uid, at_once=not view.is_terminal)
 
 
-def _probes(observed: ObservedState) -> Iterable[Deletion]:
+def _probes(standing: Standing) -> Iterable[Deletion]:
     """Return probing Pods that nobody needs: the proof is there, or the run does not go on."""
-    for view in observed.pods.values():
-        if view.role in PROBING and view.deleting_since is None:
-            yield Deletion(view.name, view.uid, at_once=True)
-
-
-def _is_kept(
-    observed: ObservedState, history: AttemptHistory, view: PodView, launch: LaunchKey
-) -> bool:
-    keep = observed.plan.policy.keep_pods
-    if not view.is_terminal or keep is PodRetention.NONE:
-        return False
-    if keep is PodRetention.ALL:
-        return True
-    was_lost = history.last_lost is not None and history.last_lost.launch == launch
-    return was_lost or (history.finish is not None and history.finish.outcome in BROKEN)
+    for _, view in sorted(standing.pods.probing.items()):
+        yield Deletion(view.name, view.uid, at_once=True)

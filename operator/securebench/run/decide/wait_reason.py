@@ -11,7 +11,7 @@ from securebench.run.decide.canary import canary_waiting
 from securebench.run.decide.network import NetworkState
 from securebench.run.observe.pods import PodView
 from securebench.run.observe.waiting import Waiting, run_waiting
-from securebench.run.state.attempts import AttemptHistory
+from securebench.run.state.attempt_index import AttemptIndex
 
 LATER_SECONDS = 5.0
 """A wait between two tasks is told when it lasts so long; every wait before the first is told."""
@@ -55,9 +55,11 @@ class WritesSeen:
 def run_wait_reason(
     network: NetworkState,
     pods: Collection[PodView],
-    attempts: Collection[AttemptHistory],
+    attempts: AttemptIndex,
     now: float,
     writes: WritesSeen,
+    *,
+    is_working: bool = False,
 ) -> WaitReason | None:
     """Return the first thing that a run waits for, or None while it goes on.
 
@@ -67,26 +69,29 @@ def run_wait_reason(
         attempts: All attempts of the run.
         now: Seconds since the epoch.
         writes: What is known of requests that change the cluster.
+        is_working: Whether a launch works and every Pod has found a node.
     """
     if writes.quota:
         return WaitReason(Reason.QUOTA_EXCEEDED, writes.quota)
     if writes.forbidden:
         return WaitReason(Reason.FORBIDDEN, writes.forbidden)
     around = _network_wait_reason(network, pods, writes.trouble, now)
-    return around if around is not None else _pods_wait_reason(pods, attempts, now)
+    if around is not None or is_working:
+        return around
+    return _pods_wait_reason(pods, attempts, now)
 
 
 def _pods_wait_reason(
-    pods: Collection[PodView], attempts: Collection[AttemptHistory], now: float
+    pods: Collection[PodView], attempts: AttemptIndex, now: float
 ) -> WaitReason | None:
     """Return what the run's Pods wait for, or None while one of them works."""
     for view in pods:
         if view.unschedulable:
             return WaitReason(Reason.UNSCHEDULABLE, view.unschedulable)
-    found = run_waiting(pods, attempts, now)
+    found = run_waiting(pods, attempts.under_way, now)
     if found is None:
         return None
-    if all(each.finish is None and each.production is None for each in attempts):
+    if not attempts.has_results:
         return WaitReason(Reason.STARTING, *found)
     told_at = max((view.created_at for view in pods), default=0.0) + LATER_SECONDS
     return WaitReason(Reason.RUNNING, *(found if now >= told_at else Waiting("", told_at)))

@@ -44,12 +44,12 @@ def run_waiting(
 
     Args:
         pods: All Pods of the run.
-        attempts: All attempts of the run.
+        attempts: Those of the run that are under way.
         now: Seconds since the epoch.
     """
     live = {each.pod for each in attempts}
     launches = [view for view in pods if view.launch is not None and view.launch in live]
-    if any(view.is_terminal or _has_begun(view) for view in launches):
+    if any(view.is_terminal or has_begun(view) for view in launches):
         return None
     oldest = min(launches, key=lambda view: (view.created_at, view.name), default=None)
     if oldest is None:
@@ -65,7 +65,7 @@ def pod_waiting(view: PodView, now: float) -> Waiting | None:
         view: The Pod.
         now: Seconds since the epoch.
     """
-    if not _is_living(view) or _has_begun(view):
+    if not _is_living(view) or has_begun(view):
         return None
     if view.unschedulable:
         return Waiting(f"unschedulable: {view.unschedulable}")
@@ -130,7 +130,7 @@ def _next_try(attempts: Iterable[AttemptHistory]) -> Waiting | None:
     lost = [
         each.last_lost for each in attempts if each.finish is None and each.last_lost is not None
     ]
-    latest = max(lost, key=lambda each: each.at, default=None)
+    latest = min(lost, key=lambda each: (-each.at, each.launch), default=None)
     if latest is None:
         return None
     return Waiting(f"{_AGAIN}{latest.reason}: {latest.message}")
@@ -140,6 +140,7 @@ def _is_living(view: PodView) -> bool:
     return not view.is_terminal and view.deleting_since is None
 
 
-def _has_begun(view: PodView) -> bool:
+def has_begun(view: PodView) -> bool:
+    """Whether the main container of a Pod runs or has run."""
     found = (view.containers.get(name) for name in MAIN_CONTAINERS if name != CONTROL_CHECK)
     return any(main is not None and (main.running or main.terminated) for main in found)

@@ -315,9 +315,9 @@ class AttemptHistory:
         shared: Launches lost so far together with others of their batch.
         suspect: Roles of the launches lost so far, possibly because of the agent's output.
         last_lost: The latest lost launch, or None.
-        production: The harness's result, or None.
+        production: The harness's result, or None; also None once the attempt has its record.
         produced_at: When that was journalled, seconds since the epoch, or 0.
-        verification: The verifier's result, or None.
+        verification: The verifier's result, or None; also None once the attempt has its record.
         finish: How the attempt ended, or None.
         record_sha256: Digest of the record's line, empty until finished.
         started_at: When the first launch was journalled, seconds since the epoch, or None.

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 
 from securebench.core.errors import InvariantViolationError
 from securebench.core.reasons import PROVIDER_REASONS
 from securebench.run.plan.model import AttemptKey, LaunchKey, RunPlan
+from securebench.run.state.attempt_index import AttemptIndex
 from securebench.run.state.attempts import (
     AttemptHistory,
     Doubt,
@@ -223,7 +224,7 @@ class RunHistory:
         ended: The last entry, or None.
     """
 
-    attempts: dict[AttemptKey, AttemptHistory] = field(default_factory=dict)
+    attempts: AttemptIndex = field(default_factory=AttemptIndex)
     bound: RunBound | None = None
     epoch: int = 0
     process: str = ""
@@ -255,10 +256,10 @@ class RunHistory:
 
     def _stop_reading(self, *, has_crashed: bool) -> None:
         """Mark all reads as over; a crashed operator may have been crashed by one of them."""
-        for key, history in self.attempts.items():
-            if history.reading is not Reading.NONE:
-                doubt = _DOUBT_AFTER_CRASH[history.reading] if has_crashed else history.doubt
-                self.attempts[key] = replace(history, reading=Reading.NONE, doubt=doubt)
+        reading = [x for x in self.attempts.under_way if x.reading is not Reading.NONE]
+        for history in reading:
+            doubt = _DOUBT_AFTER_CRASH[history.reading] if has_crashed else history.doubt
+            self.attempts[history.key] = replace(history, reading=Reading.NONE, doubt=doubt)
 
     def _apply_to_attempt(self, entry: AttemptEntry) -> None:
         key = _key(entry)
@@ -276,17 +277,16 @@ def run_history(plan: RunPlan, entries: Iterable[Entry]) -> RunHistory:
     Raises:
         InvariantViolationError: The entries contradict each other or the plan.
     """
-    history = RunHistory(attempts=dict(_initial_attempts(plan)))
+    history = RunHistory(attempts=AttemptIndex(_initial_attempts(plan)))
     for entry in entries:
         history.apply(entry)
     return history
 
 
-def _initial_attempts(plan: RunPlan) -> Iterable[tuple[AttemptKey, AttemptHistory]]:
+def _initial_attempts(plan: RunPlan) -> Iterable[AttemptHistory]:
     for index in plan.tasks:
         for attempt in range(1, plan.policy.attempts + 1):
-            key = AttemptKey(index, attempt)
-            yield key, AttemptHistory(key)
+            yield AttemptHistory(AttemptKey(index, attempt))
 
 
 def _key(entry: AttemptEntry) -> AttemptKey:
@@ -324,9 +324,17 @@ def _apply_step(history: AttemptHistory, entry: StepEntry) -> AttemptHistory:
         case Verified(_, verification):
             return replace(history, live=None, verification=verification)
         case Finished(finish, sha256, at, usage):
-            total = history.usage + usage
-            ended = replace(history, live=None, finish=finish, finished_at=at, usage=total)
-            return replace(ended, record_sha256=sha256)
+            # The record has what production and verification said; nothing asks for them again.
+            return replace(
+                history,
+                live=None,
+                production=None,
+                verification=None,
+                finish=finish,
+                record_sha256=sha256,
+                finished_at=at,
+                usage=history.usage + usage,
+            )
         case _:
             return replace(history, finish=entry.finish, record_sha256=entry.record_sha256)
 
@@ -341,8 +349,3 @@ def _apply_loss(history: AttemptHistory, lost: Lost) -> AttemptHistory:
     if lost.is_suspect:
         return replace(idle, suspect=(*history.suspect, lost.launch.role))
     return replace(idle, retries=history.retries + 1)
-
-
-def open_attempts(attempts: Mapping[AttemptKey, AttemptHistory]) -> int:
-    """Return how many attempts have no record yet."""
-    return sum(1 for history in attempts.values() if history.finish is None)

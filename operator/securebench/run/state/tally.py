@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from math import sqrt
 from typing import NamedTuple
 
@@ -60,17 +60,44 @@ class Tally:
         return kept == self.total
 
 
+@dataclass(slots=True)
+class Counts:
+    """Attempts counted one by one; an attempt that changes is removed and added again."""
+
+    total: int = 0
+    active: int = 0
+    done: int = 0
+    passed: int = 0
+    outcomes: Counter[Outcome] = field(default_factory=Counter)
+
+    def add(self, history: AttemptHistory) -> None:
+        """Count an attempt."""
+        self._count(history, 1)
+
+    def remove(self, history: AttemptHistory) -> None:
+        """Count an attempt no more; it is given as it was added."""
+        self._count(history, -1)
+
+    def _count(self, history: AttemptHistory, step: int) -> None:
+        self.total += step
+        self.active += step * (history.live is not None)
+        if history.finish is not None:
+            self.done += step
+            self.passed += step * (history.finish.passed is True)
+            self.outcomes[history.finish.outcome] += step
+
+    def tally(self) -> Tally:
+        """Return the counts as they are now."""
+        outcomes = {outcome: count for outcome, count in self.outcomes.items() if count}
+        return Tally(self.total, self.active, outcomes, self.passed)
+
+
 def tally(histories: Iterable[AttemptHistory]) -> Tally:
     """Count attempts by state and outcome."""
-    outcomes: Counter[Outcome] = Counter()
-    total = active = passed = 0
+    counts = Counts()
     for history in histories:
-        total += 1
-        active += history.live is not None
-        if history.finish is not None:
-            outcomes[history.finish.outcome] += 1
-            passed += history.finish.passed is True
-    return Tally(total, active, outcomes, passed)
+        counts.add(history)
+    return counts.tally()
 
 
 def total_usage(histories: Iterable[AttemptHistory]) -> Usage:

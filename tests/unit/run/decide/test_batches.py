@@ -14,6 +14,7 @@ from securebench.run.decide.batches import (
 from securebench.run.decide.machine import Capture, attempt_step
 from securebench.run.decide.reconcile import Controls, ObservedState, reconcile
 from securebench.run.plan.model import AttemptKey, LaunchKey, Role, pod_name
+from securebench.run.state.attempt_index import AttemptIndex
 from securebench.run.state.attempts import Lost
 from securebench.run.state.history import LaunchBegun, LaunchLost, RunHistory
 from support.build import (
@@ -52,7 +53,7 @@ def decide(*histories, now=NOW, parallelism=8, pods=(), vanished=()):
     plan = plan_of(*many_tasks(len(histories)))
     observed = ObservedState(
         plan=plan,
-        history={each.key: each for each in histories},
+        history=AttemptIndex(histories),
         network=PROVEN_NETWORK,
         pods={view.name: view for view in pods},
         pending=(),
@@ -127,7 +128,7 @@ def test_one_that_is_left_alone_is_no_batch():
 
 def test_a_batch_begins_and_its_launches_know_it():
     assert decide(produced(0), produced(1)).batches == ((verifier(0), verifier(1)),)
-    history = RunHistory({AttemptKey(1, 1): produced(1)})
+    history = RunHistory(AttemptIndex([produced(1)]))
     history.apply(LaunchBegun(verifier(1), NOW, verifier(0)))
     assert history.attempts[AttemptKey(1, 1)].pod == verifier(0)
 
@@ -139,7 +140,7 @@ def test_what_ends_a_batch_is_held_against_nobody(status):
     step = attempt_step(plan, member, view_of(verifier(0), status), NOW)
     assert isinstance(step, Lost)
     assert (step.launch, step.is_shared, step.is_suspect) == (verifier(1), True, False)
-    history = RunHistory({member.key: member})
+    history = RunHistory(AttemptIndex([member]))
     history.apply(LaunchLost(step))
     known = history.attempts[member.key]
     assert (known.retries, known.suspect, known.shared) == (0, (), 1)

@@ -10,6 +10,7 @@ from securebench.run.decide.reconcile import Controls, ObservedState, reconcile
 from securebench.run.observe.pods import pod_view
 from securebench.run.observe.stage import Ended, InProgress, Interrupted, launch_stage
 from securebench.run.plan.model import AgentPlan, LaunchKey, Role, pod_name
+from securebench.run.state.attempt_index import AttemptIndex
 from securebench.run.state.attempts import CommandReport, Finish, Lost, Outcome, Usage, usage_of
 from securebench.run.state.history import LaunchBegun, LaunchLost, Produced, run_history
 from support.build import (
@@ -367,5 +368,6 @@ def test_a_verifier_needs_none(is_gateway_ready):
 def decided(history, *, is_gateway_ready, pending=()):
     gateway = None if is_gateway_ready else GatewaySeen("gateway", {}, (), None, "", 600.0)
     network = replace(PROVEN_NETWORK, gateway=gateway)
-    situation = ObservedState(plan(egress=DOMAINS), history, network, {}, pending, (), NOW)
+    attempts = AttemptIndex(history.values())
+    situation = ObservedState(plan(egress=DOMAINS), attempts, network, {}, pending, (), NOW)
     return reconcile(situation, Controls(1))

@@ -18,6 +18,7 @@ from securebench.run.decide.verdict import EndReason
 from securebench.run.observe.pods import pod_view
 from securebench.run.observe.stage import Ended
 from securebench.run.plan.model import AttemptKey, LaunchKey, Refusal, Role
+from securebench.run.state.attempt_index import AttemptIndex
 from securebench.run.state.attempts import Finish, Lost, Outcome
 from support.build import (
     HARNESS,
@@ -70,7 +71,7 @@ def decide(*histories: Any, **given: Any) -> RunDecision:
     views = given.pop("views", ())
     situation = ObservedState(
         plan=plan_of(*tasks, **policy),
-        history={history.key: history for history in histories},
+        history=AttemptIndex(histories),
         network=given.pop("network", PROVEN_NETWORK),
         pods={view.name: view for view in views},
         pending=given.pop("pending", frozenset()),

@@ -16,7 +16,6 @@ from securebench.run.state.history import (
     RunBound,
     RunEnded,
     Verified,
-    open_attempts,
     run_history,
 )
 from support.build import (
@@ -79,8 +78,6 @@ def test_a_whole_run():
         launches=1,
         retries=1,
         last_lost=lost_launch(),
-        production=PRODUCTION,
-        verification=VERIFICATION,
         finish=FINISH,
         record_sha256=SHA,
         started_at=NOW + 1,
@@ -110,13 +107,13 @@ def test_states_of_an_attempt(name):
 def test_every_attempt_is_there_from_the_start_in_pack_order():
     history = folded(tasks=2, attempts=2)
     assert list(history.attempts) == [(0, 1), (0, 2), (1, 1), (1, 2)]
-    assert open_attempts(history.attempts) == 4
+    assert history.attempts.open == 4
 
 
 def test_a_kept_record_is_final_without_a_launch():
     history = folded(Kept(FINISH, SHA, "earlier"))
     assert history.attempts[KEY] == history_of(finish=FINISH, record_sha256=SHA)
-    assert open_attempts(history.attempts) == 0
+    assert history.attempts.open == 0
 
 
 AFTER_THE_END = {

@@ -1,0 +1,95 @@
+"""A run's Pods, sorted by what every pass asks of them."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field
+
+from securebench.run.api.field_types import PodRetention
+from securebench.run.decide.canary import PROBING
+from securebench.run.observe.pods import PodView
+from securebench.run.observe.waiting import has_begun
+from securebench.run.plan.model import AttemptKey, LaunchKey
+from securebench.run.state.attempts import AttemptHistory, Outcome
+
+BROKEN = frozenset({Outcome.INFRASTRUCTURE, Outcome.PROVIDER, Outcome.VERIFIER})
+"""Outcomes whose Pods stay with ``retention.pods: Failed``."""
+
+
+@dataclass(slots=True)
+class PodsShown:
+    """The Pods that the cluster shows.
+
+    Attributes:
+        stuck: Names of those that no node takes.
+        probing: Canary and control Pods that nobody deletes yet, by name.
+        working: Names of those of live launches that have begun or ended.
+        doomed: Those whose launches are all over and none of them kept, by name.
+    """
+
+    stuck: set[str] = field(default_factory=set)
+    probing: dict[str, PodView] = field(default_factory=dict)
+    working: set[str] = field(default_factory=set)
+    doomed: dict[str, PodView] = field(default_factory=dict)
+    _launched: dict[str, PodView] = field(default_factory=dict)
+    _by_attempt: dict[AttemptKey, set[str]] = field(default_factory=dict)
+
+    def take(self, name: str, view: PodView | None) -> None:
+        """Take in how a Pod is now, None when it is gone."""
+        self._forget(name)
+        if view is None:
+            return
+        if view.unschedulable:
+            self.stuck.add(name)
+        if view.role in PROBING and view.deleting_since is None:
+            self.probing[name] = view
+        if view.launch is not None:
+            self._launched[name] = view
+            for launch in view.launches:
+                self._by_attempt.setdefault(launch.attempt_key, set()).add(name)
+
+    def of(self, key: AttemptKey) -> Collection[str]:
+        """Return the names of the Pods of an attempt."""
+        return self._by_attempt.get(key, ())
+
+    def sort(
+        self, name: str, attempts: Mapping[AttemptKey, AttemptHistory], keep: PodRetention
+    ) -> None:
+        """Find out whether a Pod that was taken in works, and whether it is to go."""
+        self.working.discard(name)
+        self.doomed.pop(name, None)
+        view = self._launched.get(name)
+        if view is None:
+            return
+        known = [(attempts.get(launch.attempt_key), launch) for launch in view.launches]
+        is_live = any(history is not None and history.pod == view.launch for history, _ in known)
+        if is_live and (view.is_terminal or has_begun(view)):
+            self.working.add(name)
+        if view.deleting_since is None and all(
+            history is not None
+            and history.live != launch
+            and not _is_kept(keep, history, view, launch)
+            for history, launch in known
+        ):
+            self.doomed[name] = view
+
+    def _forget(self, name: str) -> None:
+        self.stuck.discard(name)
+        self.working.discard(name)
+        self.probing.pop(name, None)
+        self.doomed.pop(name, None)
+        before = self._launched.pop(name, None)
+        for launch in before.launches if before is not None else ():
+            names = self._by_attempt[launch.attempt_key]
+            names.discard(name)
+            if not names:
+                del self._by_attempt[launch.attempt_key]
+
+
+def _is_kept(keep: PodRetention, history: AttemptHistory, view: PodView, launch: LaunchKey) -> bool:
+    if not view.is_terminal or keep is PodRetention.NONE:
+        return False
+    if keep is PodRetention.ALL:
+        return True
+    was_lost = history.last_lost is not None and history.last_lost.launch == launch
+    return was_lost or (history.finish is not None and history.finish.outcome in BROKEN)

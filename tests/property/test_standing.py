@@ -1,0 +1,183 @@
+"""What is decided by what has changed is what a look at the whole run decides."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from securebench.run.decide.network import NetworkState
+from securebench.run.decide.reconcile import (
+    Controls,
+    Halt,
+    ObservedState,
+    RunDecision,
+    reconcile,
+)
+from securebench.run.decide.standing import Changed, Standing
+from securebench.run.observe.pods import PodView
+from securebench.run.plan.model import AttemptKey, LaunchKey, PodRetention, Role, pod_name
+from securebench.run.state.attempt_index import AttemptIndex
+from securebench.run.state.attempts import Doubt, Finish, Lost, Outcome
+from support.build import (
+    NOW,
+    PROVEN_NETWORK,
+    harness_done,
+    history_of,
+    many_tasks,
+    plan_of,
+    pod_status,
+    production,
+    running,
+    verification,
+    verifier_done,
+    view_of,
+)
+
+TASKS = 6
+STUCK = pod_status(
+    "Pending",
+    conditions=[{"type": "PodScheduled", "status": "False", "reason": "Unschedulable"}],
+)
+PENDING = pod_status("Pending")
+STATUSES = {
+    Role.HARNESS: (PENDING, pod_status("Running", running("harness")), harness_done()),
+    Role.VERIFIER: (PENDING, pod_status("Running", running("verifier")), verifier_done()),
+}
+CHANGES = ("live", "made", "lost", "end", "doubt")
+STEPS = st.tuples(
+    st.sampled_from(
+        ["decide", "pod", "pod", "vanish", "time", "halt", "parallelism", "proof", "pending"]
+    ),
+    st.integers(0, TASKS * 2),
+)
+
+
+class Run:
+    """A run to which anything happens, and which carries out what it decides."""
+
+    def __init__(self) -> None:
+        self.plan = plan_of(*many_tasks(TASKS), keep_pods=PodRetention.FAILED)
+        self.history = AttemptIndex(history_of(AttemptKey(task, 1)) for task in range(TASKS))
+        self.pods: dict[str, PodView] = {}
+        self.vanished: set[str] = set()
+        self.pending: set[str] = set()
+        self.changed: set[str] = set()
+        self.network: NetworkState = PROVEN_NETWORK
+        self.controls = Controls(parallelism=3)
+        self.standing = Standing()
+        self.now = NOW
+        self.is_first = True
+
+    def step(self, what: str, number: int) -> None:
+        """Let something happen, then decide both ways and carry it out."""
+        getattr(self, f"_{what}", self._nothing)(number)
+        news = Changed(self.history.take_changed(), self.changed)
+        self.changed = set()
+        observed = ObservedState(
+            self.plan,
+            self.history,
+            self.network,
+            self.pods,
+            frozenset(self.pending),
+            frozenset(self.vanished),
+            self.now,
+            changed=None if self.is_first else news,
+        )
+        self.is_first = False
+        decision = reconcile(observed, self.controls, self.standing)
+        assert decision == reconcile(replace(observed, changed=None), self.controls)
+        self._carry_out(decision)
+
+    def _nothing(self, _: int) -> None:
+        """Decide again without any news."""
+
+    def _pod(self, number: int) -> None:
+        """Let a launch's Pod come or go on."""
+        for launch in self._live()[number % TASKS :][:1]:
+            name = pod_name(self.plan.identity.uid, launch)
+            choices = (*STATUSES[launch.role], STUCK)
+            if name not in self.vanished:
+                self.pods[name] = view_of(launch, choices[number % len(choices)])
+                self.changed.add(name)
+
+    def _vanish(self, number: int) -> None:
+        for launch in self._live()[number % TASKS :][:1]:
+            self._gone(pod_name(self.plan.identity.uid, launch))
+
+    def _time(self, number: int) -> None:
+        self.now += (1, 30, 300)[number % 3]
+
+    def _halt(self, number: int) -> None:
+        self.controls = replace(self.controls, halt=(*Halt, Halt.NONE, Halt.NONE)[number % 6])
+
+    def _parallelism(self, number: int) -> None:
+        self.controls = replace(self.controls, parallelism=1 + number % TASKS)
+
+    def _proof(self, number: int) -> None:
+        self.network = PROVEN_NETWORK if number % 2 else NetworkState()
+
+    def _pending(self, _: int) -> None:
+        self.pending = {pod_name(self.plan.identity.uid, each) for each in self._live()}
+
+    def _live(self) -> Sequence[LaunchKey]:
+        return sorted(each.live for each in self.history.under_way if each.live is not None)
+
+    def _gone(self, name: str) -> None:
+        self.pods.pop(name, None)
+        self.vanished.add(name)
+        self.changed.add(name)
+
+    def _set(self, key: AttemptKey, **changes: Any) -> None:
+        self.history[key] = replace(self.history[key], **changes)
+
+    def _carry_out(self, decision: RunDecision) -> None:
+        for lost in decision.lost:
+            known = self.history[lost.launch.attempt_key]
+            self._set(known.key, live=None, last_lost=lost, retries=known.retries + 1)
+        for launch in decision.begin:
+            self._set(launch.attempt_key, live=launch, live_since=self.now, launches=launch.launch)
+        for capture in decision.captures:
+            key = capture.launch.attempt_key
+            if capture.launch.role is Role.HARNESS:
+                self._set(key, live=None, production=production())
+            else:
+                self._set(key, live=None, verification=verification())
+        for finish in decision.finishes[:2]:
+            self._set(finish.key, live=None, finish=finish)
+        for deletion in decision.deletions[:1]:
+            self._gone(deletion.name)
+
+
+@settings(max_examples=150, deadline=None)
+@given(st.lists(STEPS, min_size=5, max_size=60))
+def test_news_decide_what_the_whole_run_decides(steps: list[tuple[str, int]]) -> None:
+    run = Run()
+    for what, number in steps:
+        run.step(what, number)
+
+
+@given(st.lists(st.tuples(st.integers(0, 3), st.sampled_from(CHANGES))))
+def test_counts_of_an_index_are_those_of_its_attempts(changes: list[tuple[int, str]]) -> None:
+    index = AttemptIndex(history_of(AttemptKey(task, 1)) for task in range(4))
+    for task, what in changes:
+        key = AttemptKey(task, 1)
+        launch = LaunchKey(task, 1, Role.HARNESS, 1)
+        index[key] = replace(
+            index[key],
+            **{
+                "live": {"live": launch, "launches": 1},
+                "made": {"live": None, "production": production()},
+                "lost": {"live": None, "last_lost": Lost(launch, "pod_lost", "", NOW)},
+                "end": {"live": None, "finish": Finish(key, Outcome.SCORED, passed=task > 1)},
+                "doubt": {"doubt": Doubt.SUSPECTED},
+            }[what],
+        )
+        again = AttemptIndex(index.values())
+        assert index.tally() == again.tally()
+        assert index.open == sum(1 for each in index.values() if each.finish is None)
+        assert {each.key for each in index.under_way} == {each.key for each in again.under_way}
+        assert index.has_results == again.has_results
