@@ -47,10 +47,10 @@ from threats.kit.batch import Batch, Weakening
 OTHER_IMAGE = "registry.example/python@sha256:" + "8" * 64
 
 
-def judged(image: str) -> Finish:
-    """Return the end of an attempt whose check ran in an image and passed."""
+def judged(image: str, problem: str = "") -> Finish:
+    """Return the end of an attempt whose check ran in an image, and passed unless it failed."""
     task = check_task()
-    verified = verification(passed=True, facts=PodFacts(image_id=image))
+    verified = verification(passed=not problem, problem=problem, facts=PodFacts(image_id=image))
     return after_verification(task, history_of(KEY, production=production()), verified)
 
 
@@ -60,6 +60,14 @@ def test_a_187_attack() -> None:
 
     assert (finish.outcome, finish.passed) == (Outcome.INFRASTRUCTURE, None)
     assert finish.reason == "image_changed"
+
+
+@pytest.mark.short
+@pytest.mark.parametrize("problem", ["configuration", "oom_killed", "supervisor_killed"])
+def test_a_187_attack_with_an_image_that_fails(problem: str) -> None:
+    finish = judged(OTHER_IMAGE, problem)
+
+    assert (finish.outcome, finish.reason) == (Outcome.INFRASTRUCTURE, "image_changed")
 
 
 @pytest.mark.short

@@ -163,7 +163,9 @@ def test_a_202_twin(served: Release) -> None:
     served.create({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "free"}, "spec": spec})
     served.kubectl("wait", "--for=condition=Ready", "pod/free", "--timeout=60s")
 
-    assert flood(served, "free", SOME_CONNECTIONS) > 0
+    deadline = time.monotonic() + 60  # a flood counts what is accepted within a second
+    while flood(served, "free", SOME_CONNECTIONS) == 0:
+        assert time.monotonic() < deadline
 
 
 def test_a_202_honest(served: Release) -> None:

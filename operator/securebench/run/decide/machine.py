@@ -305,8 +305,16 @@ def _agent(key: AttemptKey, reason: str, phase: str, message: str) -> Finish:
 def after_verification(
     task: TaskPlan, history: AttemptHistory, verification: VerifierResult
 ) -> Finish:
-    """Turn what the verifier Pod said into the attempt's end."""
+    """Turn what the verifier Pod said into the attempt's end.
+
+    Nothing that happened in another image than the harness's counts, a failure as little as a pass.
+    """
     key = history.key
+    if _image_changed(task, history, verification):
+        message = "the task image resolved to different contents in harness and verifier"
+        return Finish(
+            key, Outcome.INFRASTRUCTURE, IMAGE_CHANGED, FailurePhase.VERIFICATION, message
+        )
     if verification.problem == SUPERVISOR_KILLED:
         message = "the candidate ended the supervisor of the check"
         return Finish(
@@ -324,11 +332,6 @@ def after_verification(
         )
     if verification.problem:
         return _unfit(key, verification)
-    if _image_changed(task, history, verification):
-        message = "the task image resolved to different contents in harness and verifier"
-        return Finish(
-            key, Outcome.INFRASTRUCTURE, IMAGE_CHANGED, FailurePhase.VERIFICATION, message
-        )
     if verification.command.timed_out:
         message = "the check ran into its time limit"
         phase = verification.command.phase or FailurePhase.CHECKER
