@@ -49,7 +49,9 @@ $(VENV)/.complete:
 	rm -rf $(VENV)
 	mkdir -p $(CACHE)
 	$(PYTHON) -m venv $(VENV)
-	$(PIP) --require-hashes -r tests/requirements.lock -r images/operator/build.lock
+	@# The locks are complete. Without --no-deps pip 23 takes the newest release for a requirement with an extra (coverage[toml]).
+	$(PIP) --no-deps --require-hashes -r tests/requirements.lock -r images/operator/build.lock
+	$(VENV)/bin/pip check --disable-pip-version-check
 	@touch $@
 
 cluster: ## Start the local cluster (kind with Docker, otherwise a node built from Go modules)
