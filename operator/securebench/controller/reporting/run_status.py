@@ -38,7 +38,8 @@ from securebench.run.plan.model import RunPlan
 from securebench.run.records.producer_metadata import usage_fields
 from securebench.run.state.attempts import Finish, Outcome
 from securebench.run.state.history import RunHistory
-from securebench.run.state.tally import Tally, total_usage, wilson
+from securebench.run.state.tally import Tally, total_usage
+from securebench.stats.intervals import wilson
 
 _COUNTS = {
     Outcome.SCORED: "scored",

@@ -5,26 +5,13 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from math import sqrt
-from typing import NamedTuple
 
 from securebench.run.state.attempts import AttemptHistory, Outcome, Usage
-
-Z_95 = 1.959963984540054
-"""Quantile of the standard normal distribution for a 95 % interval."""
 
 VERIFIED = frozenset({Outcome.SCORED, Outcome.AGENT, Outcome.RESOURCE})
 """Outcomes whose records have a verdict (contract 15.1)."""
 
 KEPT_ON_RESUME = VERIFIED | {Outcome.NOT_VERIFIED}
-
-
-class Interval(NamedTuple):
-    """A share with its Wilson interval, each from 0 to 1."""
-
-    value: float
-    low: float
-    high: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,17 +90,3 @@ def tally(histories: Iterable[AttemptHistory]) -> Tally:
 def total_usage(histories: Iterable[AttemptHistory]) -> Usage:
     """Return the model provider usage of all launches."""
     return sum((history.usage for history in histories), Usage())
-
-
-def wilson(passed: int, verified: int) -> Interval | None:
-    """Return the pass rate with its 95 % Wilson score interval; None if nothing is verified.
-
-    Source: E. B. Wilson, JASA 22 (1927) 209.
-    """
-    if verified == 0:
-        return None
-    share = passed / verified
-    square = Z_95 * Z_95 / verified
-    center = (share + square / 2) / (1 + square)
-    half = sqrt(share * (1 - share) / verified + square / (4 * verified)) * Z_95 / (1 + square)
-    return Interval(share, max(0.0, center - half), min(1.0, center + half))

@@ -1,0 +1,1 @@
+"""What people look at afterwards: reports and comparisons of result folders."""

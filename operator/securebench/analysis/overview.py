@@ -1,0 +1,178 @@
+"""Figures of one run: score with interval, pass@k, breakdowns, distributions, slow and flaky tasks."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from statistics import median, quantiles
+from typing import NamedTuple
+
+from securebench.analysis.results import Basis, Entry, ResultSet, Tokens, verdicts_by_task
+from securebench.run.records.labels import Grading, IsolationLabel, Network
+from securebench.stats.intervals import Interval, pass_at_k, pass_rate
+from securebench.stats.verdicts import TaskVerdicts, task_kinds
+
+LISTED = 10
+"""So many slow and flaky tasks are listed."""
+
+
+class Group(NamedTuple):
+    """A part of the tasks with its score."""
+
+    name: str
+    tasks: int
+    score: Interval | None
+
+
+class Chance(NamedTuple):
+    """pass@k."""
+
+    k: int
+    value: Interval
+
+
+class Spread(NamedTuple):
+    """A distribution in five numbers."""
+
+    least: float
+    median: float
+    p90: float
+    p99: float
+    most: float
+
+
+class FlakyTask(NamedTuple):
+    """A task whose attempts do not agree."""
+
+    task_id: str
+    verdicts: TaskVerdicts
+
+
+@dataclass(frozen=True, slots=True)
+class Overview:
+    """Everything that the head of a report shows.
+
+    Attributes:
+        tasks: Number of tasks.
+        verified: Attempts with a verdict.
+        passed: Those that passed.
+        score: Share of verdicts that passed; None without a verdict.
+        chances: pass@1 to pass@n, n attempts per task; empty for one attempt.
+        families: The score by family, if there are several.
+        outcomes: Attempts by outcome, the most frequent first.
+        reasons: Attempts that did not pass by reason, the most frequent first.
+        seconds: Durations of the attempts.
+        tokens: Sums; None without a provider.
+        slowest: The slowest attempts.
+        flakiest: Tasks of which some attempts passed and some failed, the most divided first.
+    """
+
+    tasks: int
+    verified: int
+    passed: int
+    score: Interval | None
+    chances: tuple[Chance, ...]
+    families: tuple[Group, ...]
+    outcomes: Mapping[str, int]
+    reasons: Mapping[str, int]
+    seconds: Spread
+    tokens: Tokens | None
+    slowest: tuple[Entry, ...]
+    flakiest: tuple[FlakyTask, ...]
+
+
+def overview(results: ResultSet) -> Overview:
+    """Compute the figures of a run."""
+    entries, kinds, by_task = results.entries, results.kinds(), results.by_task()
+    attempts = max((kind.verified for kind in kinds), default=0)
+    chances = ((k, pass_at_k(kinds, k)) for k in range(1, attempts + 1)) if attempts > 1 else ()
+    return Overview(
+        tasks=len(by_task),
+        verified=sum(entry.passed is not None for entry in entries),
+        passed=sum(entry.passed is True for entry in entries),
+        score=pass_rate(kinds),
+        chances=tuple(Chance(k, value) for k, value in chances if value is not None),
+        families=_families(entries),
+        outcomes=dict(Counter(entry.outcome or "none" for entry in entries).most_common()),
+        reasons=dict(Counter(entry.reason for entry in entries if entry.reason).most_common()),
+        seconds=spread([entry.seconds for entry in entries]),
+        tokens=total_tokens(entries),
+        slowest=tuple(sorted(entries, key=lambda entry: -entry.seconds)[:LISTED]),
+        flakiest=_flakiest(by_task),
+    )
+
+
+def spread(values: Sequence[float]) -> Spread:
+    """Summarise at least one value."""
+    if len(values) == 1:
+        return Spread(*values * 5)
+    cuts = quantiles(values, n=100, method="inclusive")
+    return Spread(min(values), median(values), cuts[89], cuts[98], max(values))
+
+
+def total_tokens(entries: Iterable[Entry]) -> Tokens | None:
+    """Add up the tokens of attempts; None if no attempt used a provider."""
+    used = [entry.tokens for entry in entries if entry.tokens is not None]
+    return Tokens(*map(sum, zip(*used, strict=True))) if used else None
+
+
+def trust(basis: Basis) -> str:
+    """Say in one sentence what a score rests on.
+
+    Source: the labels of a record (records.md).
+    """
+    return (
+        f"Isolation was {_either(basis, 'isolation', _ISOLATION)}; agents had"
+        f" {_either(basis, 'network', _NETWORK)}; answers were graded"
+        f" {_either(basis, 'grading', _GRADING)}."
+    )
+
+
+_ISOLATION = {
+    IsolationLabel.VERIFIED: "proven by a canary before the first task",
+    IsolationLabel.DECLARED: "declared by the administrator, not measured",
+}
+_NETWORK = {
+    Network.NONE: "no network",
+    Network.EGRESS: "the run's gateway as their only way to the network",
+}
+_GRADING = {
+    Grading.OUT_OF_PROCESS: "by code that the candidate never ran beside",
+    Grading.IN_WORKSPACE: "by a check that works on the candidate's files",
+    Grading.IN_PROCESS: "in one process with the candidate's code, which it could have tampered with",
+    Grading.NONE: "by nobody",
+}
+
+
+def _either(basis: Basis, label: str, words: Mapping[str, str]) -> str:
+    values = basis.labels.get(label) or Counter({"unknown": 1})
+    if len(values) == 1:
+        return words.get(next(iter(values)), "unknown")
+    total = values.total()
+    return " or ".join(
+        f"{words.get(value, value)} ({count} of {total})" for value, count in values.most_common()
+    )
+
+
+def _families(entries: Sequence[Entry]) -> tuple[Group, ...]:
+    found: dict[str, list[Entry]] = defaultdict(list)
+    for entry in entries:
+        found[entry.family].append(entry)
+    if len(found) == 1:
+        return ()
+    return tuple(_group(name, found[name]) for name in sorted(found))
+
+
+def _group(name: str, entries: Sequence[Entry]) -> Group:
+    tasks = verdicts_by_task(tuple(entries))
+    return Group(name, len(tasks), pass_rate(task_kinds(tasks.values())))
+
+
+def _flakiest(by_task: Mapping[str, TaskVerdicts]) -> tuple[FlakyTask, ...]:
+    divided = [
+        FlakyTask(task_id, verdicts)
+        for task_id, verdicts in by_task.items()
+        if 0 < verdicts.passed < verdicts.verified
+    ]
+    return tuple(sorted(divided, key=lambda task: abs(task.verdicts.rate - 0.5))[:LISTED])
