@@ -7,19 +7,20 @@ light or dark mode: styles become presentation attributes, and colours CSS varia
 from __future__ import annotations
 
 import xml.etree.ElementTree as ET
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from io import StringIO
+from typing import Final
 
-from matplotlib import rc_context
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.style import context
 
 from securebench.analysis.overview import Group
 
 _SVG = "http://www.w3.org/2000/svg"
 _TEXT, _BAR, _LINE = "#010101", "#020202", "#030303"
 _COLOURS = {_TEXT: "var(--text)", _BAR: "var(--accent)", _LINE: "var(--rule)"}
-_STYLE = {
+_STYLE: Final = {
     "svg.fonttype": "none",
     "svg.hashsalt": "securebench",
     "font.family": "sans-serif",
@@ -36,6 +37,7 @@ _STYLE = {
 _WIDTH_INCHES = 6.4
 _ROW_INCHES = 0.32
 _BINS = 24
+_NAME_CHARACTERS = 40
 
 
 def histogram(values: Sequence[float], label: str) -> str:
@@ -51,15 +53,14 @@ def histogram(values: Sequence[float], label: str) -> str:
 
 def bars(counts: Mapping[str, int], label: str) -> str:
     """Draw counts as horizontal bars, the first on top."""
-    names = list(counts)
 
     def draw(axes: Axes) -> None:
-        shown = axes.barh(names, list(counts.values()), color=_BAR)
+        shown = axes.barh(range(len(counts)), list(counts.values()), color=_BAR)
         axes.bar_label(shown, padding=3)
-        axes.invert_yaxis()
+        _name_rows(axes, counts)
         axes.set_xlabel(label)
 
-    return _drawn(draw, 0.8 + _ROW_INCHES * len(names), f"Bars: {label}")
+    return _drawn(draw, 0.8 + _ROW_INCHES * len(counts), f"Bars: {label}")
 
 
 def scores(groups: Sequence[Group]) -> str:
@@ -67,18 +68,25 @@ def scores(groups: Sequence[Group]) -> str:
     shown = [(group.name, group.score) for group in groups if group.score is not None]
 
     def draw(axes: Axes) -> None:
-        for name, score in shown:
+        for row, (_, score) in enumerate(shown):
             spread = [[100 * (score.value - score.low)], [100 * (score.high - score.value)]]
-            axes.errorbar([100 * score.value], [name], xerr=spread, fmt="o", color=_BAR, capsize=3)
-        axes.invert_yaxis()
+            axes.errorbar([100 * score.value], [row], xerr=spread, fmt="o", color=_BAR, capsize=3)
+        _name_rows(axes, [name for name, _ in shown])
         axes.set_xlim(-2, 102)
         axes.set_xlabel("passed, % with 95 % interval")
 
     return _drawn(draw, 0.8 + _ROW_INCHES * len(shown), "Scores with intervals")
 
 
+def _name_rows(axes: Axes, names: Iterable[str]) -> None:
+    """Name rows 0, 1 … from the top; the font has no other characters than these for sure."""
+    shown = [name.encode("ascii", "backslashreplace").decode()[:_NAME_CHARACTERS] for name in names]
+    axes.set_yticks(range(len(shown)), shown)
+    axes.set_ylim(len(shown) - 0.5, -0.5)
+
+
 def _drawn(draw: Callable[[Axes], None], height: float, title: str) -> str:
-    with rc_context(_STYLE):
+    with context(_STYLE):
         figure = Figure(figsize=(_WIDTH_INCHES, height), layout="constrained")
         draw(figure.subplots())
         out = StringIO()

@@ -1,17 +1,20 @@
-"""Figures of one run: score with interval, pass@k, breakdowns, distributions, slow and flaky tasks."""
+"""Figures of one run: score with interval, pass@k, breakdowns, slow and flaky tasks."""
 
 from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from enum import StrEnum
 from statistics import median, quantiles
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 from securebench.analysis.results import Basis, Entry, ResultSet, Tokens, verdicts_by_task
 from securebench.run.records.labels import Grading, IsolationLabel, Network
 from securebench.stats.intervals import Interval, pass_at_k, pass_rate
 from securebench.stats.verdicts import TaskVerdicts, task_kinds
+
+_Word = TypeVar("_Word", bound=StrEnum)
 
 LISTED = 10
 """So many slow and flaky tasks are listed."""
@@ -106,7 +109,7 @@ def overview(results: ResultSet) -> Overview:
 def spread(values: Sequence[float]) -> Spread:
     """Summarise at least one value."""
     if len(values) == 1:
-        return Spread(*values * 5)
+        return Spread(*[values[0]] * 5)
     cuts = quantiles(values, n=100, method="inclusive")
     return Spread(min(values), median(values), cuts[89], cuts[98], max(values))
 
@@ -140,18 +143,19 @@ _NETWORK = {
 _GRADING = {
     Grading.OUT_OF_PROCESS: "by code that the candidate never ran beside",
     Grading.IN_WORKSPACE: "by a check that works on the candidate's files",
-    Grading.IN_PROCESS: "in one process with the candidate's code, which it could have tampered with",
+    Grading.IN_PROCESS: "in one process with the candidate's code, which may have tampered with it",
     Grading.NONE: "by nobody",
 }
 
 
-def _either(basis: Basis, label: str, words: Mapping[str, str]) -> str:
+def _either(basis: Basis, label: str, words: Mapping[_Word, str]) -> str:
     values = basis.labels.get(label) or Counter({"unknown": 1})
+    said = {str(value): text for value, text in words.items()}
     if len(values) == 1:
-        return words.get(next(iter(values)), "unknown")
+        return said.get(next(iter(values)), "unknown")
     total = values.total()
     return " or ".join(
-        f"{words.get(value, value)} ({count} of {total})" for value, count in values.most_common()
+        f"{said.get(value, value)} ({count} of {total})" for value, count in values.most_common()
     )
 
 

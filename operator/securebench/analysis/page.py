@@ -17,7 +17,7 @@ from securebench.analysis.comparison import Comparison, verdict_sentence
 from securebench.analysis.overview import Overview, overview, trust
 from securebench.analysis.results import Entry, ResultSet
 from securebench.analysis.visible import excerpt, visible
-from securebench.client.volume.record_mirror import Record, read_records, record_key
+from securebench.client.volume.record_mirror import Record, RecordKey, read_records, record_key
 from securebench.core.json_values import text_at
 
 QUOTES_CHARACTERS = 12_000_000
@@ -79,9 +79,7 @@ def report_page(runs: Iterable[ResultSet], made_at: datetime) -> Iterator[str]:
     return _rendered("report.html", sections=sections, made_at=made_at)
 
 
-def comparison_page(
-    comparisons: Iterable[Comparison], made_at: datetime
-) -> Iterator[str]:
+def comparison_page(comparisons: Iterable[Comparison], made_at: datetime) -> Iterator[str]:
     """Yield the pieces of a page that compares runs with the first of them."""
     return _rendered(
         "comparison.html",
@@ -118,11 +116,15 @@ def _charts(results: ResultSet, figures: Overview) -> Charts:
 
 
 def _attempts(results: ResultSet, anchor: Callable[[Entry], str]) -> Iterator[Attempt]:
-    entries = {(e.task_id, e.attempt): e for e in results.entries if e.passed is not True}
+    entries = {
+        RecordKey(entry.task_id, entry.attempt): entry
+        for entry in results.entries
+        if entry.passed is not True
+    }
     share = QUOTES_CHARACTERS // (_QUOTES_PER_ATTEMPT * max(1, len(entries)))
     limit = min(QUOTE_MOST, max(QUOTE_LEAST, share))
     for record in read_records(results.path):
-        entry = entries.get(tuple(record_key(record)))
+        entry = entries.get(record_key(record))
         if entry is not None:
             yield Attempt(anchor(entry), entry, tuple(_quotes(record, limit)))
 

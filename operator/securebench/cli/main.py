@@ -304,6 +304,53 @@ def logs(
     end_with(lambda: command.logs(run, task, ClusterTarget(namespace, context, operator_pod)))
 
 
+@app.command()
+def report(
+    runs: Annotated[list[str], typer.Argument(help="Result folders, or names or run ids of runs.")],
+    *,
+    output: Annotated[Path, typer.Option("--output", "-o", help="The HTML file.")] = Path(
+        "report.html"
+    ),
+    namespace: Namespace = None,
+    context: Context = None,
+    operator_pod: OperatorPod = None,
+) -> None:
+    """Write a report of runs as one HTML file."""
+    from securebench.analysis.command import write_report
+    from securebench.client.volume.connection import ClusterTarget
+
+    end_with(lambda: write_report(runs, output, ClusterTarget(namespace, context, operator_pod)))
+
+
+@app.command()
+def compare(
+    runs: Annotated[
+        list[str],
+        typer.Argument(help="Two or more result folders, or names or run ids of runs."),
+    ],
+    *,
+    output: Annotated[
+        str, typer.Option("--output", "-o", help="text, or json: one object a line.")
+    ] = "text",
+    html: Annotated[
+        Path | None, typer.Option("--html", help="Also write the comparison as an HTML file.")
+    ] = None,
+    namespace: Namespace = None,
+    context: Context = None,
+    operator_pod: OperatorPod = None,
+) -> None:
+    """Compare runs with the first one, task by task."""
+    from securebench.analysis.command import CompareOutput, compare_runs
+    from securebench.client.volume.connection import ClusterTarget
+
+    if len(runs) < 2:  # noqa: PLR2004
+        raise typer.BadParameter("name at least two runs")
+    if output not in list(CompareOutput):
+        raise typer.BadParameter(f"--output is one of {', '.join(CompareOutput)}, not {output!r}")
+    target = ClusterTarget(namespace, context, operator_pod)
+    end_with(lambda: compare_runs(runs, CompareOutput(output), html, target))
+
+
 @app.command("audit")
 def audit_command(  # noqa: PLR0913 - flags
     pack: Annotated[

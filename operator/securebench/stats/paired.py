@@ -99,7 +99,7 @@ def mcnemar_exact(gained: int, lost: int) -> float:
     """
     total = gained + lost
     tail = sum(comb(total, count) for count in range(min(gained, lost) + 1))
-    return min(1.0, 2 * tail / 2**total)
+    return float(min(1, 2 * tail / 2**total))
 
 
 def detectable_difference(changes: Counter[float]) -> float:

@@ -52,15 +52,20 @@ def logs(run: str, task_id: str, target: ClusterTarget) -> int:
     return asyncio.run(_logs(run, task_id, target))
 
 
-async def _results(run: str, folder: Path, target: ClusterTarget) -> int:
+async def fetch_results(run: str, folder: Path, target: ClusterTarget) -> Fetched:
+    """Fetch the records of a run into a folder; without the tester's rights the published ones."""
     try:
         async with open_connection(target) as connection:
-            fetched = await _fetch(connection, run, folder)
+            return await _fetch(connection, run, folder)
     except PermanentClusterError as error:
         if error.status != HTTPStatus.FORBIDDEN:
             raise
         async with open_published(target) as connection:
-            fetched = await _fetch_published(connection, run, folder)
+            return await _fetch_published(connection, run, folder)
+
+
+async def _results(run: str, folder: Path, target: ClusterTarget) -> int:
+    fetched = await fetch_results(run, folder, target)
     if fetched.summary is None:
         return _unfinished(fetched.state, run, folder)
     write_summary(fetched.summary, folder)
@@ -68,14 +73,14 @@ async def _results(run: str, folder: Path, target: ClusterTarget) -> int:
     return print_result(parse_summary(fetched.summary))
 
 
-async def _fetch(connection: Connection, run: str, folder: Path) -> _Fetched:
+async def _fetch(connection: Connection, run: str, folder: Path) -> Fetched:
     state = await find_state(connection, run)
     await _mirror(connection, state.uid, folder).fetch()
     part = await connection.link.get_run(state.uid, SUMMARY)
-    return _Fetched(state, None if part is None else localized_summary(part.data, folder))
+    return Fetched(state, None if part is None else localized_summary(part.data, folder))
 
 
-async def _fetch_published(connection: Connection, run: str, folder: Path) -> _Fetched:
+async def _fetch_published(connection: Connection, run: str, folder: Path) -> Fetched:
     """Fetch the published results of a run, and compare their digest with the run's status.
 
     Other users may exec into the Pod that answers, but they cannot write the status.
@@ -90,7 +95,7 @@ async def _fetch_published(connection: Connection, run: str, folder: Path) -> _F
     expected = published_sha256(found or {})
     if expected:
         _require_genuine(folder / CANDIDATES, expected)
-    return _Fetched(state, _counted(run, folder))
+    return Fetched(state, _counted(run, folder))
 
 
 def _require_genuine(candidates: Path, expected: str) -> None:
@@ -109,7 +114,9 @@ def _counted(run: str, folder: Path) -> dict[str, object]:
     return summary.to_json(shown_path(folder), shown_path(folder / CANDIDATES))
 
 
-class _Fetched(NamedTuple):
+class Fetched(NamedTuple):
+    """What was fetched beside the records; ``summary`` is None until the run has ended."""
+
     state: RunState
     summary: dict[str, object] | None
 

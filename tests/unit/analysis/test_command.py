@@ -1,0 +1,80 @@
+import json
+import sys
+
+import pytest
+
+from securebench.analysis import command
+from securebench.analysis.command import CompareOutput, compare_runs, write_report
+from securebench.client.volume.connection import ClusterTarget
+from securebench.core.errors import InvalidInputError
+from support.result_folders import result_folder, result_line
+
+TARGET = ClusterTarget(None, None)
+
+
+@pytest.fixture
+def folders(tmp_path):
+    one = result_folder(tmp_path / "one", [result_line("a"), result_line("b")])
+    two = result_folder(tmp_path / "two", [result_line("a"), result_line("b", passed=False)])
+    return str(one), str(two)
+
+
+def test_a_report_of_two_folders(folders, tmp_path, capsys):
+    out = tmp_path / "out.html"
+    assert write_report(folders, out, TARGET) == 0
+    assert out.read_text().count("<h1>") == 2
+    assert capsys.readouterr().out == f"securebench: written {out}\n"
+    assert [each.name for each in tmp_path.glob(".*")] == []
+
+
+def test_a_report_that_fails_keeps_the_old_one(folders, tmp_path, monkeypatch):
+    out = tmp_path / "out.html"
+    out.write_text("old")
+
+    def broken(*_):
+        yield "new"
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("securebench.analysis.page.report_page", broken)
+    with pytest.raises(OSError, match="No space"):
+        write_report(folders, out, TARGET)
+    assert out.read_text() == "old"
+    assert [each.name for each in tmp_path.glob(".*")] == []
+
+
+def test_a_comparison_as_text(folders, capsys):
+    assert compare_runs(folders, CompareOutput.TEXT, None, TARGET) == 0
+    sentence, header, row = capsys.readouterr().out.splitlines()
+    assert "No difference is shown" in sentence
+    assert header.split() == ["TASK", "BEFORE", "AFTER", "WHY"]
+    assert row.split()[:3] == ["b", "1/1", "0/1"]
+
+
+def test_a_comparison_as_json_and_page(folders, tmp_path, capsys):
+    out = tmp_path / "out.html"
+    assert compare_runs([*folders, folders[0]], CompareOutput.JSON, out, TARGET) == 0
+    _, *lines = capsys.readouterr().out.splitlines()
+    first, second = map(json.loads, lines)
+    assert first["difference"]["value"] == -0.5
+    assert [flip["task_id"] for flip in first["flips"]] == ["b"]
+    assert second["difference"]["value"] == 0.0
+    assert out.read_text().count("<h1>") == 2
+
+
+def test_a_name_that_is_no_folder_is_a_run_of_the_cluster(monkeypatch, tmp_path, capsys):
+    async def fetch(_run, folder, _target):
+        result_folder(folder, [result_line("a")])
+
+    monkeypatch.setattr(command, "fetch_results", fetch)
+    assert write_report(["nightly"], tmp_path / "out.html", TARGET) == 0
+    assert "nightly is no folder here" in capsys.readouterr().err
+    assert "<h1>nightly</h1>" in (tmp_path / "out.html").read_text()
+
+
+def test_without_the_libraries_of_pages(folders, tmp_path, monkeypatch):
+    monkeypatch.delitem(sys.modules, "securebench.analysis.page", raising=False)
+    monkeypatch.setitem(sys.modules, "jinja2", None)
+    with pytest.raises(
+        InvalidInputError, match=r"need jinja2: pip install 'securebench\[report\]'"
+    ):
+        write_report(folders, tmp_path / "out.html", TARGET)

@@ -1,0 +1,79 @@
+import pytest
+
+from securebench.analysis.overview import overview, spread, trust
+from securebench.analysis.results import Tokens, read_results
+from securebench.stats.intervals import wilson
+from support.result_folders import result_folder, result_line
+
+
+def figures(folder, *lines):
+    return overview(read_results(result_folder(folder, lines), "r"))
+
+
+def test_one_attempt_per_task(tmp_path):
+    found = figures(
+        tmp_path,
+        result_line("a"),
+        result_line("b", passed=False),
+        result_line("c", passed=None, outcome="infrastructure", failure_reason="node_lost"),
+    )
+    assert (found.tasks, found.verified, found.passed) == (3, 2, 1)
+    assert found.score == wilson(1, 2)
+    assert found.chances == found.families == found.flakiest == ()
+    assert found.outcomes == {"scored": 2, "infrastructure": 1}
+    assert found.reasons == {"wrong_answer": 1, "node_lost": 1}
+
+
+def test_several_attempts(tmp_path):
+    found = figures(
+        tmp_path,
+        *(result_line("even", passed=number % 2 == 0, attempt=number) for number in range(1, 5)),
+        *(result_line("rare", passed=number == 1, attempt=number) for number in range(1, 5)),
+    )
+    assert [chance.k for chance in found.chances] == [1, 2, 3, 4]
+    assert [round(chance.value.value, 3) for chance in found.chances] == [0.375, 0.667, 0.875, 1.0]
+    assert [task.task_id for task in found.flakiest] == ["even", "rare"]
+
+
+def test_families_and_tokens(tmp_path):
+    usage = {"requests": 1, "input_tokens": 10, "cached_tokens": 4, "output_tokens": 2}
+    found = figures(
+        tmp_path,
+        result_line("a", task_type="repo_patch", producer_metadata={"usage": usage}),
+        result_line("b", task_type="short_answer", producer_metadata={"usage": usage}),
+        result_line("c", task_type="short_answer", passed=False),
+    )
+    assert [(group.name, group.tasks) for group in found.families] == [
+        ("repo_patch", 1),
+        ("short_answer", 2),
+    ]
+    assert found.tokens == Tokens(2, 20, 8, 4)
+    assert found.tokens.total == 24
+
+
+def test_spread():
+    assert spread([2.0]) == (2.0,) * 5
+    assert spread([float(each) for each in range(101)]) == (0.0, 50.0, 90.0, 99.0, 100.0)
+
+
+TRUST = {
+    "one condition": (
+        [{"isolation": "verified", "network": "none", "grading": "out-of-process"}],
+        "proven by a canary before the first task; agents had no network; answers were graded by",
+    ),
+    "mixed": (
+        [
+            {"isolation": "declared", "network": "egress", "grading": "none"},
+            {"isolation": "declared", "network": "none", "grading": "none"},
+        ],
+        "gateway as their only way to the network (1 of 2) or no network (1 of 2)",
+    ),
+    "old records": ([{}], "Isolation was unknown; agents had unknown;"),
+}
+
+
+@pytest.mark.parametrize("case", TRUST)
+def test_what_a_score_rests_on(case, tmp_path):
+    labels, said = TRUST[case]
+    lines = [result_line(f"t{number}", labels=each) for number, each in enumerate(labels)]
+    assert said in trust(read_results(result_folder(tmp_path, lines), "r").basis)

@@ -1,0 +1,138 @@
+import base64
+import hashlib
+import re
+from datetime import UTC, datetime
+from html.parser import HTMLParser
+
+import pytest
+
+from securebench.analysis import page as page_module
+from securebench.analysis.comparison import compare
+from securebench.analysis.page import QUOTE_LEAST, comparison_page, report_page
+from securebench.analysis.results import read_results
+from support.result_folders import result_folder, result_line
+
+NOW = datetime(2026, 1, 1, 12, tzinfo=UTC)
+
+HOSTILE = {
+    "script": "<script>alert(1)</script>",
+    "end of a script": "</script><script>alert(1)</script>",
+    "event attribute": '" onmouseover="alert(1)',
+    "event attribute, single quotes": "' onfocus='alert(1)",
+    "style": "</style><style>body{display:none}",
+    "svg": "<svg onload=alert(1)>",
+    "image": "<img src=x onerror=alert(1)>",
+    "link": "<a href=javascript:alert(1)>x</a>",
+    "template": "{{ 7 * 7 }}{% raw %}",
+    "comment": "<!-- ",
+    "frame": "<iframe src=//example.com>",
+    "markup of a chart": "$\\frac{1}{2}$",
+    "half of a surrogate pair": "\ud800",
+}
+
+
+class Elements(HTMLParser):
+    """Collects what a browser would make of a page."""
+
+    def __init__(self, page):
+        super().__init__()
+        self.tags, self.attributes, self.text = [], [], []
+        self.feed(page)
+
+    def handle_starttag(self, tag, attrs):
+        self.tags.append(tag)
+        self.attributes += attrs
+
+    def handle_data(self, data):
+        self.text.append(data)
+
+
+def report(folder, *lines):
+    return "".join(report_page([read_results(result_folder(folder, lines), "nightly")], NOW))
+
+
+def hostile_line(text):
+    return result_line(
+        text,
+        passed=False,
+        task_type=text,
+        failure_reason=text,
+        failure_message=text,
+        candidate_text=text,
+        producer_stdout=text,
+        verifier_stderr=text,
+        resource_summary=[{"name": text, "kind": "text", "visibility": "public", "value": text}],
+        labels={"isolation": text, text: text},
+        outcome=text,
+    )
+
+
+@pytest.mark.parametrize("case", HOSTILE)
+def test_hostile_text_makes_no_element_and_no_attribute(case, tmp_path):
+    harmless = Elements(report(tmp_path / "one", hostile_line("x"), result_line("y")))
+    attacked = Elements(report(tmp_path / "two", hostile_line(HOSTILE[case]), result_line("y")))
+    assert sorted(attacked.tags) == sorted(harmless.tags)
+    names = [name for name, _ in attacked.attributes]
+    assert sorted(names) == sorted(name for name, _ in harmless.attributes)
+
+
+def test_nothing_is_loaded_and_nothing_else_runs(tmp_path):
+    text = report(tmp_path, hostile_line("x"))
+    found = Elements(text)
+    assert "style" not in [name for name, _ in found.attributes]
+    assert [
+        value for name, value in found.attributes if name in {"src", "href"} if value[0] != "#"
+    ] == []
+    (policy,) = re.findall(r'Content-Security-Policy" content="([^"]*)"', text)
+    for kind in ("style", "script"):
+        (content,) = re.findall(rf"<{kind}>(.*?)</{kind}>", text, re.DOTALL)
+        digest = base64.b64encode(hashlib.sha256(content.encode()).digest()).decode()
+        assert f"{kind}-src &#39;sha256-{digest}&#39;" in policy
+    assert policy.startswith("default-src &#39;none&#39;;")
+
+
+def test_what_did_not_pass_is_quoted(tmp_path):
+    text = " ".join(Elements(report(tmp_path, hostile_line("theText"), result_line("fine"))).text)
+    for title in (
+        "What the agent was given",
+        "What the agent printed",
+        "What it handed in",
+        "What the check said",
+        "Why it did not pass",
+    ):
+        assert title in text
+    assert "1 of 2 verdicts passed" in text
+    assert "50.0 %" in text
+
+
+def test_many_failures_have_short_quotes(tmp_path, monkeypatch):
+    monkeypatch.setattr(page_module, "QUOTES_CHARACTERS", 10)
+    text = report(tmp_path, result_line("a", passed=False, producer_stdout="z" * 5_000))
+    assert "z" * QUOTE_LEAST in text
+    assert "z" * (QUOTE_LEAST + 1) not in text
+    assert f"{5_000 - QUOTE_LEAST:,} more characters in the record" in text
+
+
+def test_links_lead_to_what_did_not_pass(tmp_path):
+    lines = [result_line("a", passed=False, attempt=number) for number in (1, 2)]
+    found = Elements(report(tmp_path, *lines))
+    ids = [value for name, value in found.attributes if name == "id"]
+    links = [value[1:] for name, value in found.attributes if name == "href"]
+    assert len(set(links)) == 2
+    assert set(links) <= set(ids)
+
+
+def test_a_chart_takes_its_colours_from_the_page(tmp_path):
+    svg = report(tmp_path, result_line("a")).partition("<figure>")[2].partition("</figure>")[0]
+    assert "var(--accent)" in svg
+    assert not re.search(r"#[0-9a-f]{6}", svg)
+
+
+def test_a_comparison(tmp_path):
+    old = read_results(result_folder(tmp_path / "a", [result_line("t<1>")]), "old<b>")
+    new = read_results(result_folder(tmp_path / "b", [result_line("t<1>", passed=False)]), "new")
+    page = "".join(comparison_page([compare(old, new)], NOW))
+    found = Elements(page)
+    assert "b" not in found.tags
+    assert "lost" in found.text
+    assert "old<b>" in "".join(found.text)

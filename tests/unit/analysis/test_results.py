@@ -1,0 +1,68 @@
+import pytest
+
+from securebench.analysis.results import Tokens, read_results
+from securebench.core.errors import InvalidInputError
+from securebench.stats.verdicts import TaskVerdicts
+from support.result_folders import result_folder, result_line
+
+USAGE = {"requests": 2, "input_tokens": 30, "cached_tokens": 10, "output_tokens": 5}
+
+
+def test_an_attempt_that_did_not_pass_says_why(tmp_path):
+    lines = [
+        result_line("a", producer_metadata={"usage": USAGE}),
+        result_line("b", passed=False, outcome="agent", failure_reason="empty_candidate"),
+    ]
+    first, second = read_results(result_folder(tmp_path, lines), "r").entries
+    assert (first.verdict, first.reason, first.tokens) == ("passed", "", Tokens(2, 30, 10, 5))
+    assert (second.verdict, second.reason, second.tokens) == ("failed", "empty_candidate", None)
+
+
+def test_attempts_are_counted_by_task(tmp_path):
+    lines = [
+        result_line("a"),
+        result_line("a", passed=False, attempt=2),
+        result_line("b", passed=None, outcome="infrastructure"),
+    ]
+    found = read_results(result_folder(tmp_path, lines), "r")
+    assert found.by_task() == {"a": TaskVerdicts(2, 1), "b": TaskVerdicts(0, 0)}
+    assert found.kinds() == {TaskVerdicts(2, 1): 1}
+
+
+def test_damaged_lines_are_counted_and_left_out(tmp_path):
+    folder = result_folder(tmp_path, [result_line("a"), '{"task_id": "b', "[]"])
+    found = read_results(folder, "r")
+    assert (len(found.entries), found.damaged) == (1, 2)
+
+
+def test_the_basis_has_each_value_with_its_records(tmp_path):
+    lines = [
+        result_line("a", pack_digest="sha256:1", labels={"audit": False, "network": "none"}),
+        result_line("b", pack_digest="sha256:2", labels={"audit": False, "network": "egress"}),
+    ]
+    basis = read_results(result_folder(tmp_path, lines), "r").basis
+    assert basis.digests["pack"] == {"sha256:1": 1, "sha256:2": 1}
+    assert basis.labels == {"audit": {"no": 2}, "network": {"none": 1, "egress": 1}}
+
+
+NO_RECORDS = {
+    "no file": (None, "securebench results RUN fetches"),
+    "empty": ([], "has no record"),
+    "nothing but damage": (["{"], "has no record"),
+}
+
+
+@pytest.mark.parametrize("case", NO_RECORDS)
+def test_a_folder_without_records(case, tmp_path):
+    lines, said = NO_RECORDS[case]
+    if lines is not None:
+        result_folder(tmp_path, lines)
+    with pytest.raises(InvalidInputError, match=said):
+        read_results(tmp_path, "r")
+
+
+def test_values_of_other_kinds_are_no_error(tmp_path):
+    """A record that somebody edited: numbers as texts, lists instead of objects."""
+    line = result_line("a", timing=[], producer_metadata=1, labels=None, launches="2", score="x")
+    (entry,) = read_results(result_folder(tmp_path, [line]), "r").entries
+    assert (entry.seconds, entry.launches, entry.score, entry.tokens) == (0.0, 0, None, None)
