@@ -29,12 +29,12 @@ PARALLEL ?= -n auto
 # $(call tier,FOLDER,OPTIONS): a tier without tests yet is no failure (pytest's exit code 5).
 tier = if [ -d $(1) ]; then pytest $(1) $(2) || [ $$? -eq 5 ]; else echo "no tests in $(1)"; fi
 
-STAGES := setup lint type unit property chaos-short wiring supervise cluster golden contract images cluster-tests threats-short e2e
+STAGES := setup lint type unit property chaos-short wiring supervise cluster golden browser contract images cluster-tests threats-short e2e
 
 .NOTPARALLEL:
 .PHONY: help setup cluster cluster-down images overlays load load-core install run test verify lint type unit property golden contract \
 	wiring supervise cluster-tests threats threats-short e2e chaos chaos-short bench bench-parts packs audits kills fuzz generate clean \
-	outside run-agents provider-failures scale
+	outside run-agents provider-failures scale browser
 
 help: ## List the targets
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  %-18s %s\n", $$1, $$2}'
@@ -119,6 +119,10 @@ property: setup ## Property tests and the machine model
 golden: setup ## Rendered manifests, CRDs and chart against files
 	@tests/cluster/packages.sh base && tests/cluster/build.sh helm
 	@$(WITH_TOOLS); $(call tier,tests/golden)
+
+browser: setup ## Reports in headless Chromium
+	@tests/cluster/packages.sh browser
+	@$(call tier,tests/browser)
 
 contract: setup load-core ## The same tests against the fake and the real API server
 	@$(WITH_TOOLS); $(call tier,tests/contract)

@@ -1,5 +1,5 @@
 #!/bin/bash
-# Installs the system packages that are missing (Debian and Ubuntu). usage: packages.sh base|node...
+# Installs the system packages that are missing (Debian and Ubuntu). usage: packages.sh base|node|browser...
 set -euo pipefail
 HERE=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 # shellcheck source=tests/cluster/env.sh
@@ -10,6 +10,8 @@ HERE=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 BASE=(ca-certificates curl git make openssl)
 NODE=(nftables iproute2 clang-19 llvm-19 bpftool buildah mmdebstrap gcc libc6-dev pkg-config libseccomp-dev
   uidmap util-linux procps)
+
+BROWSER=(chromium fonts-dejavu-core)
 
 is_installed() { [ "$(dpkg-query -W -f '${db:Status-Status}' "$1" 2>/dev/null)" = installed ]; }
 
@@ -28,7 +30,8 @@ main() {
     case $group in
       base) wanted+=("${BASE[@]}") ;;
       node) wanted+=("${BASE[@]}" "${NODE[@]}") ;;
-      *) die "unknown group $group (base, node)" ;;
+      browser) wanted+=("${BROWSER[@]}") ;;
+      *) die "unknown group $group (base, node, browser)" ;;
     esac
   done
   command -v apt-get >/dev/null || { say "no apt-get here; expected to be installed: ${wanted[*]}"; return; }

@@ -16,6 +16,7 @@ from matplotlib.figure import Figure
 from matplotlib.style import context
 
 from securebench.analysis.overview import Group
+from securebench.analysis.visible import visible
 
 _SVG = "http://www.w3.org/2000/svg"
 _TEXT, _BAR, _LINE = "#010101", "#020202", "#030303"
@@ -80,9 +81,13 @@ def scores(groups: Sequence[Group]) -> str:
 
 def _name_rows(axes: Axes, names: Iterable[str]) -> None:
     """Name rows 0, 1 … from the top; the font has no other characters than these for sure."""
-    shown = [name.encode("ascii", "backslashreplace").decode()[:_NAME_CHARACTERS] for name in names]
+    shown = [_label(name) for name in names]
     axes.set_yticks(range(len(shown)), shown)
     axes.set_ylim(len(shown) - 0.5, -0.5)
+
+
+def _label(name: str) -> str:
+    return visible(name).encode("ascii", "backslashreplace").decode()[:_NAME_CHARACTERS]
 
 
 def _drawn(draw: Callable[[Axes], None], height: float, title: str) -> str:

@@ -57,7 +57,7 @@ class Charts(NamedTuple):
     tokens: Markup
 
 
-class Section(NamedTuple):
+class ReportSection(NamedTuple):
     """The part of a report about one run."""
 
     results: ResultSet
@@ -88,13 +88,13 @@ def comparison_page(comparisons: Iterable[Comparison], made_at: datetime) -> Ite
     )
 
 
-def _section(number: int, results: ResultSet) -> Section:
+def _section(number: int, results: ResultSet) -> ReportSection:
     def anchor(entry: Entry) -> str:
         key = f"{entry.task_id}\n{entry.attempt}".encode("utf-8", "surrogatepass")
         return f"r{number}-{hashlib.sha256(key).hexdigest()[:16]}"
 
     figures = overview(results)
-    return Section(
+    return ReportSection(
         results=results,
         figures=figures,
         charts=_charts(results, figures),

@@ -21,8 +21,8 @@ _TAIL = 0.025
 Kind = TypeVar("Kind")
 
 
-class Bounds(NamedTuple):
-    """Ends of an interval."""
+class Quantiles(NamedTuple):
+    """The 2.5 % and 97.5 % quantiles of an estimate."""
 
     low: float
     high: float
@@ -41,11 +41,11 @@ def resamples(kinds: Mapping[Kind, int]) -> Iterator[Counter[Kind]]:
         yield Counter(random.choices(ordered, cum_weights=cumulative, k=cumulative[-1]))
 
 
-def percentile_interval(estimates: Iterable[float]) -> Bounds:
+def percentile_interval(estimates: Iterable[float]) -> Quantiles:
     """Return the 2.5 % and 97.5 % quantiles of the estimates.
 
     Source: Efron and Tibshirani, An Introduction to the Bootstrap (1993), 13.3.
     """
     ordered = sorted(estimates)
     cut = round(_TAIL * len(ordered))
-    return Bounds(ordered[cut], ordered[-1 - cut])
+    return Quantiles(ordered[cut], ordered[-1 - cut])

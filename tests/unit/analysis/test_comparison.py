@@ -9,8 +9,14 @@ def results(folder, name, *lines):
     return read_results(result_folder(folder / name, lines), name)
 
 
-def tasks(*passed, **changes):
-    return [result_line(f"t{number}", passed=each, **changes) for number, each in enumerate(passed)]
+VERDICTS = {"P": True, "F": False, "-": None}
+
+
+def tasks(verdicts, **changes):
+    return [
+        result_line(f"t{number}", passed=VERDICTS[each], **changes)
+        for number, each in enumerate(verdicts)
+    ]
 
 
 def test_what_flipped(tmp_path):

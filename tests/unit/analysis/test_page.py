@@ -10,25 +10,10 @@ from securebench.analysis import page as page_module
 from securebench.analysis.comparison import compare
 from securebench.analysis.page import QUOTE_LEAST, comparison_page, report_page
 from securebench.analysis.results import read_results
+from support.hostile_texts import HOSTILE_TEXTS
 from support.result_folders import result_folder, result_line
 
 NOW = datetime(2026, 1, 1, 12, tzinfo=UTC)
-
-HOSTILE = {
-    "script": "<script>alert(1)</script>",
-    "end of a script": "</script><script>alert(1)</script>",
-    "event attribute": '" onmouseover="alert(1)',
-    "event attribute, single quotes": "' onfocus='alert(1)",
-    "style": "</style><style>body{display:none}",
-    "svg": "<svg onload=alert(1)>",
-    "image": "<img src=x onerror=alert(1)>",
-    "link": "<a href=javascript:alert(1)>x</a>",
-    "template": "{{ 7 * 7 }}{% raw %}",
-    "comment": "<!-- ",
-    "frame": "<iframe src=//example.com>",
-    "markup of a chart": "$\\frac{1}{2}$",
-    "half of a surrogate pair": "\ud800",
-}
 
 
 class Elements(HTMLParser):
@@ -67,10 +52,12 @@ def hostile_line(text):
     )
 
 
-@pytest.mark.parametrize("case", HOSTILE)
+@pytest.mark.parametrize("case", HOSTILE_TEXTS)
 def test_hostile_text_makes_no_element_and_no_attribute(case, tmp_path):
     harmless = Elements(report(tmp_path / "one", hostile_line("x"), result_line("y")))
-    attacked = Elements(report(tmp_path / "two", hostile_line(HOSTILE[case]), result_line("y")))
+    attacked = Elements(
+        report(tmp_path / "two", hostile_line(HOSTILE_TEXTS[case]), result_line("y"))
+    )
     assert sorted(attacked.tags) == sorted(harmless.tags)
     names = [name for name, _ in attacked.attributes]
     assert sorted(names) == sorted(name for name, _ in harmless.attributes)

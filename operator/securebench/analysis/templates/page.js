@@ -35,7 +35,6 @@ for (const table of document.querySelectorAll("table.attempts")) {
   };
   form.addEventListener("input", apply);
   form.addEventListener("submit", (event) => event.preventDefault());
-  apply();
 }
 const open = () => {
   const target = document.getElementById(decodeURIComponent(location.hash.slice(1)));

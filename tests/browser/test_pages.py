@@ -1,0 +1,174 @@
+"""Reports and comparisons in Chromium: hostile texts, keyboard, filter, contrast, printing."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+
+import pytest
+
+from securebench.analysis.comparison import compare
+from securebench.analysis.page import comparison_page, report_page
+from securebench.analysis.results import read_results
+from support.hostile_texts import HOSTILE_TEXTS
+from support.result_folders import result_folder, result_line
+
+NOW = datetime(2026, 1, 1, tzinfo=UTC)
+SCHEMES = ("light", "dark")
+# WCAG 2.2, 1.4.3, level AA.
+CONTRAST = 4.5
+CONTRASTS = """() => {
+  const channel = (value) => {
+    const share = value / 255;
+    return share <= 0.04045 ? share / 12.92 : ((share + 0.055) / 1.055) ** 2.4;
+  };
+  const numbers = (colour) => colour.match(/[\\d.]+/g).map(Number);
+  const light = ([red, green, blue]) =>
+    0.2126 * channel(red) + 0.7152 * channel(green) + 0.0722 * channel(blue);
+  const ground = (element) => {
+    for (let each = element; each; each = each.parentElement) {
+      const colour = numbers(getComputedStyle(each).backgroundColor);
+      if (colour.length < 4 || colour[3] > 0) return colour;
+    }
+  };
+  const found = {};
+  for (const element of document.querySelectorAll("body *")) {
+    const owns = [...element.childNodes].some((node) => node.nodeType === 3 && node.data.trim());
+    if (!owns || element.closest("script, style")) continue;
+    const style = getComputedStyle(element);
+    const colour = style[element.closest("svg") ? "fill" : "color"];
+    const [one, two] = [light(numbers(colour)), light(ground(element))];
+    const ratio = (Math.max(one, two) + 0.05) / (Math.min(one, two) + 0.05);
+    found[`${element.tagName} ${element.className.baseVal ?? element.className}`] = ratio;
+  }
+  return found;
+}"""
+
+
+def hostile_line(number, text, **changes):
+    return result_line(
+        f"t{number} {text}",
+        passed=False,
+        failure_reason=text,
+        failure_message=text,
+        candidate_text=text,
+        producer_stdout=text,
+        verifier_stdout=text,
+        task_type=text,
+        outcome=text,
+        labels={"isolation": text, text: text},
+        **changes,
+    )
+
+
+@pytest.fixture(scope="module")
+def report(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("report")
+    hostile = [hostile_line(number, text) for number, text in enumerate(HOSTILE_TEXTS.values())]
+    lines = [*hostile, result_line("fine"), result_line("fine", attempt=2, passed=False)]
+    results = read_results(result_folder(folder, lines), "nightly")
+    path = folder / "report.html"
+    path.write_text("".join(report_page([results], NOW)), encoding="utf-8")
+    return path
+
+
+@pytest.fixture(scope="module")
+def comparison(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("comparison")
+    old = [result_line(text) for text in HOSTILE_TEXTS.values()]
+    new = [
+        {**hostile_line(0, text), "task_id": text, "benchmark_id": text}
+        for text in HOSTILE_TEXTS.values()
+    ]
+    before = read_results(result_folder(folder / "old", old), HOSTILE_TEXTS["script"])
+    after = read_results(result_folder(folder / "new", new), "new")
+    path = folder / "comparison.html"
+    path.write_text("".join(comparison_page([compare(before, after)], NOW)), encoding="utf-8")
+    return path
+
+
+@pytest.mark.parametrize("name", ["report", "comparison"])
+def test_hostile_texts_run_nothing_and_load_nothing(name, request, open_page):
+    page, events = open_page(request.getfixturevalue(name))
+    page.eval_on_selector_all("details", "all => all.forEach((each) => { each.open = true })")
+    page.mouse.move(200, 200)
+    page.keyboard.press("Tab")
+    page.screenshot()
+    assert events == []
+    assert page.locator("iframe, img, object, embed, link, [onload], [onerror]").count() == 0
+
+
+def test_a_policy_that_is_not_there_would_be_noticed(report, open_page, tmp_path):
+    """The twin: the same page with a text that is not escaped runs it."""
+    text = report.read_text(encoding="utf-8")
+    policy = text[text.index('<meta http-equiv="Content') : text.index('<meta name="viewport"')]
+    twin = tmp_path / "twin.html"
+    twin.write_text(
+        text.replace(policy, "").replace("<main>", "<main><img src=x onerror=alert(1)>"),
+        encoding="utf-8",
+    )
+    page, events = open_page(twin)
+    page.wait_for_function("() => document.readyState === 'complete'")
+    assert "dialog: 1" in events
+    escaped_no_more = tmp_path / "policy.html"
+    escaped_no_more.write_text(text.replace("<main>", "<main><img src=x onerror=alert(1)>"))
+    page, events = open_page(escaped_no_more)
+    assert not any(event.startswith("dialog") for event in events)
+
+
+def test_sorting_and_filtering_by_keyboard(report, open_page):
+    page, _ = open_page(report)
+    rows = page.locator("table.attempts tbody tr")
+    total = rows.count()
+    button = page.get_by_role("button", name="task", exact=True)
+    button.focus()
+    page.keyboard.press("Enter")
+    assert page.locator("table.attempts th").first.get_attribute("aria-sort") == "ascending"
+    assert rows.first.locator("td").first.text_content() == "fine"
+    page.keyboard.press("Enter")
+    assert rows.last.locator("td").first.text_content() == "fine"
+    page.get_by_label("Search").press_sequentially("FINE")
+    assert page.locator("table.attempts tbody tr:visible").count() == 2
+    assert page.locator("form.filter output").inner_text() == f"2 of {total}"
+    page.get_by_label("Verdict").select_option("failed")
+    assert page.locator("table.attempts tbody tr:visible").count() == 1
+
+
+def test_a_link_opens_what_did_not_pass(report, open_page):
+    page, _ = open_page(report)
+    link = page.get_by_role("link", name="fine", exact=True)
+    link.focus()
+    page.keyboard.press("Enter")
+    opened = page.locator("details.attempt[open]")
+    assert opened.locator("summary").inner_text() == "fine · attempt 2 · wrong_answer"
+    assert opened.get_by_text("What it handed in").is_visible()
+
+
+def test_without_script_everything_can_be_read(report, open_page):
+    page, _ = open_page(report, java_script_enabled=False)
+    assert not page.locator("form.filter").is_visible()
+    assert page.locator("table.attempts tbody tr").first.is_visible()
+    summary = page.locator("details.attempt summary").first
+    summary.click()
+    assert page.locator("details.attempt pre").first.is_visible()
+
+
+@pytest.mark.parametrize("scheme", SCHEMES)
+@pytest.mark.parametrize("name", ["report", "comparison"])
+def test_texts_have_contrast(name, scheme, request, open_page):
+    page, _ = open_page(request.getfixturevalue(name), color_scheme=scheme)
+    found = page.evaluate(CONTRASTS)
+    assert len(found) > 5
+    assert {kind: ratio for kind, ratio in found.items() if ratio < CONTRAST} == {}
+
+
+def test_nothing_is_wider_than_a_small_window(report, open_page):
+    page, _ = open_page(report, viewport={"width": 400, "height": 800})
+    assert page.evaluate("() => document.documentElement.scrollWidth") <= 400
+
+
+def test_printing_shows_no_controls(report, open_page):
+    page, _ = open_page(report)
+    assert page.locator("form.filter").is_visible()
+    page.emulate_media(media="print")
+    assert not page.locator("form.filter").is_visible()
+    assert page.pdf().startswith(b"%PDF")
