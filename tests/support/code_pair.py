@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 import tempfile
@@ -18,6 +19,8 @@ BOOT = (
     " from securebench_code.entry import start; start()"
 )
 SECONDS = 20
+OWN_IPC = ["unshare", "--ipc", *([] if os.getuid() == 0 else ["--user", "--map-current-user"])]
+"""A Pod has System V objects of its own; those of tests beside this one would be leftovers."""
 
 
 class Judged(NamedTuple):
@@ -43,9 +46,9 @@ def judge(
     body = {"source": "inline", "code": textwrap.dedent(tests)}
     (folder / "tests.json").write_text(json.dumps(body))
     path = str(folder / "s")
-    again = [str(repeat)] if repeat else []
+    again, folders = ([str(repeat)], [str(work)]) if repeat else ([], [])
     worker = subprocess.Popen(
-        program(tools, "worker", path, str(work), *again, *([str(work)] if repeat else [])),
+        [*OWN_IPC, *program(tools, "worker", path, str(work), *again, *folders)],
         cwd=work, stdin=subprocess.DEVNULL,
     )  # fmt: skip
     try:
