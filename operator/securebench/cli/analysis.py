@@ -1,0 +1,97 @@
+"""Commands that judge results and packs: report, compare, audit."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from securebench.cli.options import Context, Namespace, OperatorPod, OptionalConfig, OutputDir
+from securebench.client.commands.output import end_with
+
+# ruff: noqa: PLC0415
+
+app = typer.Typer()
+
+
+@app.command()
+def report(
+    runs: Annotated[list[str], typer.Argument(help="Result folders, or names or run ids of runs.")],
+    *,
+    output: Annotated[Path, typer.Option("--output", "-o", help="The HTML file.")] = Path(
+        "report.html"
+    ),
+    namespace: Namespace = None,
+    context: Context = None,
+    operator_pod: OperatorPod = None,
+) -> None:
+    """Write a report of runs as one HTML file."""
+    from securebench.analysis.command import write_report
+    from securebench.client.volume.connection import ClusterTarget
+
+    end_with(lambda: write_report(runs, output, ClusterTarget(namespace, context, operator_pod)))
+
+
+@app.command()
+def compare(
+    runs: Annotated[
+        list[str],
+        typer.Argument(help="Two or more result folders, or names or run ids of runs."),
+    ],
+    *,
+    output: Annotated[
+        str, typer.Option("--output", "-o", help="text, or json: one object a line.")
+    ] = "text",
+    html: Annotated[
+        Path | None, typer.Option("--html", help="Also write the comparison as an HTML file.")
+    ] = None,
+    namespace: Namespace = None,
+    context: Context = None,
+    operator_pod: OperatorPod = None,
+) -> None:
+    """Compare runs with the first one, task by task."""
+    from securebench.analysis.command import CompareOutput, compare_runs
+    from securebench.client.volume.connection import ClusterTarget
+
+    if len(runs) < 2:  # noqa: PLR2004
+        raise typer.BadParameter("name at least two runs")
+    if output not in list(CompareOutput):
+        raise typer.BadParameter(f"--output is one of {', '.join(CompareOutput)}, not {output!r}")
+    target = ClusterTarget(namespace, context, operator_pod)
+    end_with(lambda: compare_runs(runs, CompareOutput(output), html, target))
+
+
+@app.command("audit")
+def audit_command(  # noqa: PLR0913 - flags
+    pack: Annotated[
+        Path | None, typer.Argument(help="Folder of the pack; or name it with --config.")
+    ] = None,
+    *,
+    config: OptionalConfig = None,
+    output_dir: OutputDir = None,
+    limit: Annotated[
+        int | None, typer.Option("--limit", min=0, help="Only the first N rows.")
+    ] = None,
+    images: Annotated[
+        Path | None, typer.Option("--images", help="Folder with archives of the task images.")
+    ] = None,
+    runs: Annotated[
+        int, typer.Option("--runs", min=1, help="Run the pack N times and compare.")
+    ] = 1,
+    static: Annotated[
+        bool, typer.Option("--static", help="Only the checks that need no cluster.")
+    ] = False,
+    namespace: Namespace = None,
+    context: Context = None,
+    operator_pod: OperatorPod = None,
+) -> None:
+    """Check a pack before anyone trusts it."""
+    from securebench.audit.command import AuditOptions, run_audit
+    from securebench.client.volume.connection import ClusterTarget
+
+    if (pack is None) == (config is None):
+        raise typer.BadParameter("name the pack by its folder or with --config, not both")
+    target = ClusterTarget(namespace, context, operator_pod)
+    options = AuditOptions(pack, config, output_dir, limit, images, runs, static, target)
+    end_with(lambda: run_audit(options))

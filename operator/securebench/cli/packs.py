@@ -1,0 +1,126 @@
+"""The commands ``securebench pack``: check, upload, show and import packs."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from securebench.cli.options import Context, Manifest, Namespace, OperatorPod, OptionalConfig, Tasks
+from securebench.client.commands.output import end_with
+
+# ruff: noqa: PLC0415
+
+app = typer.Typer(help="Check, upload and show benchmark packs.", no_args_is_help=True)
+imports = typer.Typer(help="Create packs from other benchmarks.", no_args_is_help=True)
+app.add_typer(imports, name="import")
+
+
+@app.command("lint")
+def pack_lint(
+    config: OptionalConfig = None,
+    manifest: Manifest = None,
+    tasks: Tasks = None,
+    *,
+    strict: Annotated[bool, typer.Option("--strict", help="Warnings count as errors.")] = False,
+) -> None:
+    """Check a pack without running it."""
+    from securebench.client.commands import packs as pack
+
+    end_with(lambda: pack.lint(pack.PackFiles(config, manifest, tasks), strict=strict))
+
+
+@app.command("push")
+def pack_push(  # noqa: PLR0913 - flags
+    config: OptionalConfig = None,
+    manifest: Manifest = None,
+    tasks: Tasks = None,
+    *,
+    name: Annotated[
+        str | None, typer.Option("--name", help="Folder on the volume; default: id and digest.")
+    ] = None,
+    namespace: Namespace = None,
+    context: Context = None,
+    operator_pod: OperatorPod = None,
+) -> None:
+    """Upload a pack to the results volume, for BenchmarkRuns with pack.volume."""
+    from securebench.client.commands import packs as pack
+    from securebench.client.volume.connection import ClusterTarget
+
+    files, target = (
+        pack.PackFiles(config, manifest, tasks),
+        ClusterTarget(namespace, context, operator_pod),
+    )
+    end_with(lambda: pack.push(files, name, target))
+
+
+@app.command("show")
+def pack_show(  # noqa: PLR0913 - flags
+    name: Annotated[str | None, typer.Argument(help="Pack on the results volume.")] = None,
+    *,
+    config: OptionalConfig = None,
+    manifest: Manifest = None,
+    tasks: Tasks = None,
+    namespace: Namespace = None,
+    context: Context = None,
+    operator_pod: OperatorPod = None,
+) -> None:
+    """Show a pack on the results volume, or a local one."""
+    from securebench.client.commands import packs as pack
+    from securebench.client.volume.connection import ClusterTarget
+
+    if name is not None:
+        end_with(lambda: pack.show_uploaded(name, ClusterTarget(namespace, context, operator_pod)))
+    end_with(lambda: pack.show_local(pack.PackFiles(config, manifest, tasks)))
+
+
+@app.command("list")
+def pack_list(
+    *,
+    namespace: Namespace = None,
+    context: Context = None,
+    operator_pod: OperatorPod = None,
+) -> None:
+    """List the packs on the results volume and the active runs that use them."""
+    from securebench.client.commands import packs as pack
+    from securebench.client.volume.connection import ClusterTarget
+
+    end_with(lambda: pack.list_uploaded(ClusterTarget(namespace, context, operator_pod)))
+
+
+@app.command("rm")
+def pack_rm(
+    name: Annotated[str, typer.Argument(help="Pack on the results volume.")],
+    *,
+    namespace: Namespace = None,
+    context: Context = None,
+    operator_pod: OperatorPod = None,
+) -> None:
+    """Remove a pack from the results volume, unless an active run uses it."""
+    from securebench.client.commands import packs as pack
+    from securebench.client.volume.connection import ClusterTarget
+
+    end_with(lambda: pack.remove(name, ClusterTarget(namespace, context, operator_pod)))
+
+
+@imports.command("terminal-bench")
+def import_terminal_bench(
+    folder: Annotated[Path, typer.Argument(help="Task folder, or a folder of task folders.")],
+    pack: Annotated[Path, typer.Argument(help="Folder to write the pack to.")],
+    *,
+    pack_id: Annotated[
+        str | None, typer.Option("--id", help="Id of the pack; default: its folder's name.")
+    ] = None,
+    skip: Annotated[
+        bool, typer.Option("--skip", help="Leave out tasks that cannot be imported.")
+    ] = False,
+    replace: Annotated[
+        bool, typer.Option("--replace", help="Overwrite an earlier import.")
+    ] = False,
+) -> None:
+    """Create a pack from task folders of Terminal-Bench or Harbor."""
+    from securebench.importers import command
+
+    wanted = command.Import(folder, pack, pack_id or pack.resolve().name, skip, replace)
+    end_with(lambda: command.import_terminal_bench(wanted))
