@@ -29,12 +29,12 @@ PARALLEL ?= -n auto
 # $(call tier,FOLDER,OPTIONS): a tier without tests yet is no failure (pytest's exit code 5).
 tier = if [ -d $(1) ]; then pytest $(1) $(2) || [ $$? -eq 5 ]; else echo "no tests in $(1)"; fi
 
-STAGES := setup lint type unit property chaos-short wiring supervise cluster golden browser contract images cluster-tests threats-short e2e
+STAGES := setup lint type site unit property chaos-short wiring supervise cluster golden browser contract images cluster-tests threats-short e2e
 
 .NOTPARALLEL:
 .PHONY: help setup cluster cluster-down images overlays load load-core install run test verify lint type unit property golden contract \
 	wiring supervise cluster-tests threats threats-short e2e chaos chaos-short bench bench-parts packs audits kills fuzz generate clean \
-	outside run-agents provider-failures scale browser
+	outside run-agents provider-failures scale browser site
 
 help: ## List the targets
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  %-18s %s\n", $$1, $$2}'
@@ -109,6 +109,9 @@ lint: setup ## Format, lint, import contracts, spelling, YAML, shell and Go
 
 type: setup ## Static types (mypy strict)
 	@mypy
+
+site: setup ## Build the documentation as a site in the cache folder, offline; a link that leads nowhere fails
+	@NO_MKDOCS_2_WARNING=1 mkdocs build --strict --config-file docs/site/mkdocs.yml --site-dir "$(CACHE)/site"
 
 unit: setup ## Unit tests, those of the fake internet too
 	@$(call tier,tests/unit,tests/outside $(PARALLEL))

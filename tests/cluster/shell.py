@@ -221,7 +221,8 @@ def kubeconfig(path: Path, **changes: str) -> Path:
 
     Args:
         path: The copy.
-        changes: ``token``: of another user; ``server``: the API server's other address.
+        changes: ``token``: of another user; ``server``: the API server's other address;
+            ``namespace``: of the context.
     """
     loaded = yaml.safe_load(Path(os.environ["KUBECONFIG"]).read_text())
     cluster, user = loaded["clusters"][0]["cluster"], loaded["users"][0]
@@ -230,6 +231,8 @@ def kubeconfig(path: Path, **changes: str) -> Path:
     if "server" in changes:
         host = re.sub(r"^https://|:\d+$", "", cluster["server"])
         cluster |= {"server": changes["server"], "tls-server-name": host}
+    if "namespace" in changes:
+        loaded["contexts"][0]["context"]["namespace"] = changes["namespace"]
     path.write_text(yaml.safe_dump(loaded))
     path.chmod(0o600)
     return path

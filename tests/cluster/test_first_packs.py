@@ -1,32 +1,45 @@
-"""The packs that README and docs write, from audit to grade, as they stand there."""
+"""The packs that the documentation writes, from audit to grade, as they stand there."""
 
 from __future__ import annotations
 
 import json
 import os
 import shutil
+from collections.abc import Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 
-from cluster.shell import Command, Shell
-from support.readme_pack import write_readme_pack
+from cluster.shell import Command, Shell, kubeconfig
+from support.documented import follow
 from support.release import ROOT, Record, Release
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(420)]
 
+Followed = tuple[Path, Future[list[str]]]
+"""Where the reader is, and what the commands print."""
 
-@pytest.fixture(scope="module")
-def audits(
-    place: Release, tmp_path_factory: pytest.TempPathFactory
-) -> dict[str, tuple[Shell, Command]]:
-    """Begin the audits of both packs, by terminal."""
-    folders = {name: tmp_path_factory.mktemp(name) for name in ("readme", "slugs")}
-    write_readme_pack(folders["readme"])
-    shutil.copytree(ROOT / "docs/examples/slugs", folders["slugs"], dirs_exist_ok=True)
-    administrator = Path(os.environ["KUBECONFIG"])
-    shells = {name: Shell(path, place.namespace, administrator) for name, path in folders.items()}
-    return {name: (shell, shell.start("audit", ".")) for name, shell in shells.items()}
+TUTORIAL = "tutorial.md"
+
+
+@pytest.fixture(scope="module", autouse=True)
+def tutorial(place: Release, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Followed]:
+    """Begin to follow the tutorial."""
+    folder = tmp_path_factory.mktemp("tutorial")
+    config = kubeconfig(folder / "kubeconfig", namespace=place.namespace)
+    variables = {"KUBECONFIG": str(config), "HOME": str(folder)}
+    with ThreadPoolExecutor() as reader:
+        yield folder, reader.submit(follow, TUTORIAL, folder, variables, 240)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def slugs(place: Release, tmp_path_factory: pytest.TempPathFactory) -> tuple[Shell, Command]:
+    """Begin the audit of the repository task."""
+    folder = tmp_path_factory.mktemp("slugs")
+    shutil.copytree(ROOT / "docs/examples/slugs", folder, dirs_exist_ok=True)
+    shell = Shell(folder, place.namespace, Path(os.environ["KUBECONFIG"]))
+    return shell, shell.start("audit", ".")
 
 
 def audited(place: Release, shell: Shell, audit: Command) -> list[Record]:
@@ -42,18 +55,30 @@ def audited(place: Release, shell: Shell, audit: Command) -> list[Record]:
     return [json.loads(line) for line in lines]
 
 
-def test_the_pack_of_the_readme(place: Release, audits: dict[str, tuple[Shell, Command]]) -> None:
-    records = audited(place, *audits["readme"])
-
-    verdicts = {record["task_id"]: record["passed"] for record in records}
-    assert verdicts == {"km-to-m": True, "h-to-min": True, "lb-to-g": False}
-    assert {record["labels"]["pack_audit"] for record in records} == {"passed"}
+def verdicts(results: Path) -> dict[str, bool]:
+    lines = (results / "candidates.jsonl").read_text(encoding="utf-8").splitlines()
+    return {record["task_id"]: record["passed"] for record in map(json.loads, lines)}
 
 
-def test_the_repository_task_of_the_docs(
-    place: Release, audits: dict[str, tuple[Shell, Command]]
-) -> None:
-    (record,) = audited(place, *audits["slugs"])
+def test_the_tutorial_does_what_it_says(tutorial: Followed) -> None:
+    folder, commands = tutorial
+    checked, seen, compared, fetched = commands.result()
+
+    assert "runs of this pack say labels.pack_audit=passed from now on" in checked
+    assert "run_id=unit-conversion total=3 verification=complete verified=3 passed=2" in checked
+    assert '"passed": false' in seen
+    assert "lb-to-g" in (folder / "unit-conversion/report.html").read_text(encoding="utf-8")
+    assert "passed=3" in compared
+    assert "lb-to-g  0/1     1/1" in compared
+    assert "unit-conversion-1" in fetched
+    before = {"km-to-m": True, "h-to-min": True, "lb-to-g": False}
+    assert verdicts(folder / "unit-conversion/results") == before
+    for results in ("results-better", "fetched"):
+        assert set(verdicts(folder / "unit-conversion" / results).values()) == {True}
+
+
+def test_the_repository_task_of_the_docs(place: Release, slugs: tuple[Shell, Command]) -> None:
+    (record,) = audited(place, *slugs)
 
     assert (record["outcome"], record["passed"]) == ("scored", True), record
     assert record["candidate_patch"].startswith("diff --git a/slugs.py b/slugs.py\n")

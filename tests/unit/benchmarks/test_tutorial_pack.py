@@ -1,4 +1,4 @@
-"""The pack that the README writes, as it stands there."""
+"""The pack that the tutorial writes, as it stands there."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from securebench.audit.subject import load_subject
 from securebench.benchmark.families.registry import text_verifier
 from securebench.cli.main import app
 from securebench.run.api.models import BenchmarkRunSpec
-from support.readme_pack import write_readme_pack
+from support.documented import write_files
 
 
 @pytest.fixture
 def pack(tmp_path: Path) -> Path:
-    write_readme_pack(tmp_path / "unit-conversion")
+    write_files("tutorial.md", tmp_path)
     return tmp_path / "unit-conversion"
 
 
