@@ -120,7 +120,7 @@ property: setup ## Property tests and the machine model
 	@$(call tier,tests/property,tests/fuzz $(PARALLEL))
 
 golden: setup ## Rendered manifests, CRDs and chart against files
-	@tests/cluster/packages.sh base && tests/cluster/build.sh helm
+	@tests/cluster/packages.sh base monitoring && tests/cluster/build.sh helm
 	@$(WITH_TOOLS); $(call tier,tests/golden)
 
 browser: setup ## Reports in headless Chromium
@@ -146,6 +146,7 @@ threats: setup load overlays outside ## Every threat case with its weakened twin
 	@$(WITH_CLUSTER); THREATS_WHOLE=1 pytest tests/threats
 
 e2e: setup load ## The chart installed, whole packs run, records compared
+	@tests/cluster/packages.sh monitoring
 	@$(WITH_CLUSTER); $(call tier,tests/e2e)
 
 chaos-short: setup ## Each kind of fault once, against the fake cluster

@@ -1,5 +1,5 @@
 #!/bin/bash
-# Installs the system packages that are missing (Debian and Ubuntu). usage: packages.sh base|node|browser...
+# Installs the system packages that are missing (Debian and Ubuntu). usage: packages.sh base|node|browser|monitoring...
 set -euo pipefail
 HERE=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 # shellcheck source=tests/cluster/env.sh
@@ -12,6 +12,7 @@ NODE=(nftables iproute2 clang-19 llvm-19 bpftool buildah mmdebstrap gcc libc6-de
   uidmap util-linux procps)
 
 BROWSER=(chromium fonts-dejavu-core)
+MONITORING=(prometheus)
 
 is_installed() { [ "$(dpkg-query -W -f '${db:Status-Status}' "$1" 2>/dev/null)" = installed ]; }
 
@@ -31,7 +32,8 @@ main() {
       base) wanted+=("${BASE[@]}") ;;
       node) wanted+=("${BASE[@]}" "${NODE[@]}") ;;
       browser) wanted+=("${BROWSER[@]}") ;;
-      *) die "unknown group $group (base, node, browser)" ;;
+      monitoring) wanted+=("${MONITORING[@]}") ;;
+      *) die "unknown group $group (base, node, browser, monitoring)" ;;
     esac
   done
   command -v apt-get >/dev/null || { say "no apt-get here; expected to be installed: ${wanted[*]}"; return; }

@@ -1,17 +1,33 @@
-"""What the operator's start asks of the API server, and what the kubelet asks of the operator."""
+"""What the operator's start asks of the API server, what the kubelet and Prometheus ask of it."""
 
 from __future__ import annotations
 
+import math
 import re
+import subprocess
 from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
 
 import pytest
 
-from support.release import Release, condition, release
+from support.monitoring import (
+    RATE_INTERVAL,
+    alert_expressions,
+    alert_groups,
+    dashboard_expressions,
+    named_series,
+    prometheus,
+)
+from support.release import OPERATOR, Release, condition, release
 from support.runs import begin, rows
 
 pytestmark = pytest.mark.e2e
 
+NOT_YET = {"securebench_launches_lost_total", "securebench_run_retries_total"}
+"""Of what has not happened there are no series."""
+
+NAMESPACE = "sb-e2e-start"
 READ = "import sys, urllib.request as u; print(u.urlopen(sys.argv[1]).read().decode())"
 WRITES = re.compile(
     r'^securebench_api_requests_total\{[^}]*verb="patch_status"\} (\S+)$', re.MULTILINE
@@ -21,7 +37,7 @@ WRITES = re.compile(
 @pytest.fixture(scope="module")
 def own() -> Iterator[Release]:
     """A release with metrics, whose operator is restarted."""
-    with release("sb-e2e-start", {"metrics.enabled": True}) as installed:
+    with release(NAMESPACE, {"metrics.enabled": True}) as installed:
         yield installed
 
 
@@ -46,3 +62,43 @@ def test_a_start_writes_no_status_of_runs_that_have_ended(own: Release) -> None:
     found = WRITES.search(read(own, 9090, "/metrics"))
     assert found is not None
     assert float(found[1]) == 1, "one write for the change, none for the start"
+
+
+@contextmanager
+def forwarded(own: Release, port: int) -> Iterator[str]:
+    """Forward a port of the operator's Pod; yield host and port on this machine."""
+    words = ["kubectl", "-n", own.namespace, "port-forward", f"pod/{OPERATOR}", f":{port}"]
+    with subprocess.Popen(words, stdout=subprocess.PIPE, text=True) as forward:
+        try:
+            assert forward.stdout is not None
+            found = re.match(r"Forwarding from (127\.0\.0\.1:\d+) ", forward.stdout.readline())
+            assert found is not None
+            yield found[1]
+        finally:
+            forward.terminate()
+
+
+def test_prometheus_scrapes_a_run_and_knows_what_dashboard_and_alerts_ask(
+    own: Release, tmp_path: Path
+) -> None:
+    groups = alert_groups(own.namespace)
+    with (
+        forwarded(own, 9090) as target,
+        prometheus(tmp_path, target, own.namespace, groups) as server,
+    ):
+        server.wait("up", 1)
+        ended = server.value("sum(securebench_runs_ended_total)") or 0
+        run = begin(own, rows(2), "echo 4")
+        own.wait_ended(run)
+        server.wait("sum(securebench_runs_ended_total)", ended + 1)
+        stages = 'securebench_launch_stage_seconds_count{role="harness", stage="run"}'
+        server.wait(stages, 2)
+        assert server.value("securebench_launches_in_flight") == 0
+        for expression in (*dashboard_expressions(), *alert_expressions(groups)):
+            asked = expression.replace("$namespace", own.namespace).replace(RATE_INTERVAL, "1m")
+            if named_series([asked]) & NOT_YET:
+                server.value(asked)
+            else:
+                server.wait(asked.partition(" > ")[0], -math.inf)
+        rules = server.get("/api/v1/rules")["groups"]
+        assert {rule["health"] for group in rules for rule in group["rules"]} == {"ok"}

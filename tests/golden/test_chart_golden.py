@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import ast
 import os
-import re
 import shutil
 import subprocess
 from collections.abc import Iterator
@@ -16,13 +15,19 @@ from typing import Any
 
 import pytest
 import yaml
-from prometheus_client import Counter, Gauge
 
 from securebench.cluster.port import ObjectKind
-from securebench.controller.process import health
-from securebench.controller.runtime import metrics
 from securebench.controller.settings.parts import AccessMode, UserNamespaces
 from securebench.controller.settings.settings import Settings
+from support.monitoring import (
+    DASHBOARD,
+    alert_expressions,
+    alert_groups,
+    dashboard_expressions,
+    named_series,
+    served,
+    served_series,
+)
 
 ROOT = Path(__file__).parents[2]
 CHART = ROOT / "charts" / "securebench"
@@ -174,19 +179,38 @@ def test_the_test_pod_starts_after_all_that_it_watches_and_nothing_of_it_stays()
         )
 
 
-def test_alerts_name_metrics_that_are_served() -> None:
-    rule = objects("full")["PrometheusRule", "demo-bench"]
-    expressions = [item["expr"] for group in rule["spec"]["groups"] for item in group["rules"]]
-    named = set(re.findall(r"securebench_\w+", " ".join(expressions)))
-    collectors = [*vars(health).values(), *vars(metrics).values()]
-    served = {
-        f"{metric.name}_total" if metric.type == "counter" else metric.name
-        for collector in collectors
-        if isinstance(collector, Counter | Gauge)
-        for metric in collector.describe()
+@pytest.mark.parametrize("source", ["alerts", "dashboard"])
+def test_alerts_and_dashboard_name_metrics_that_are_served(source: str) -> None:
+    of = {
+        "alerts": lambda: alert_expressions(alert_groups("bench")),
+        "dashboard": dashboard_expressions,
     }
+    named = named_series(of[source]())
     assert named
-    assert named <= served
+    assert named <= served_series()
+
+
+def test_every_metric_is_on_the_dashboard() -> None:
+    named = named_series(dashboard_expressions())
+    assert [metric.name for metric in served() if not metric.series & named] == []
+
+
+def test_alerts_say_what_they_must_and_nothing_else(tmp_path: Path) -> None:
+    (tmp_path / "rules.yaml").write_text(yaml.safe_dump({"groups": alert_groups("bench")}))
+    tests = tmp_path / "alerts_test.yaml"
+    shutil.copy(Path(__file__).parent / "alerts_test.yaml", tests)
+    words = ["promtool", "test", "rules", str(tests)]
+    done = subprocess.run(words, capture_output=True, text=True, check=False, timeout=60)
+    assert done.returncode == 0, done.stdout + done.stderr
+    named = {item["alertname"] for test in yaml.safe_load(tests.read_text())["tests"]
+             for item in test["alert_rule_test"]}  # fmt: skip
+    assert named == {rule["alert"] for group in alert_groups("bench") for rule in group["rules"]}
+
+
+def test_the_dashboard_is_in_a_config_map_as_it_is() -> None:
+    made = objects("full")["ConfigMap", "demo-bench-dashboard"]
+    assert made["metadata"]["labels"]["grafana_dashboard"] == "1"
+    assert made["data"]["securebench.json"] == DASHBOARD.read_text(encoding="utf-8")
 
 
 @pytest.mark.parametrize("case", CASES)
@@ -208,7 +232,8 @@ def test_nothing_is_cluster_wide(case: str) -> None:
         ("settings.userNamespaces=Maybe", "/settings/userNamespaces"),
         ("image.pullPolicy=Sometimes", "/image/pullPolicy"),
         ("imagePullSecrets[0]=registry", "/imagePullSecrets/0"),
-        ("metrics.alerts=true", "metrics.alerts need metrics.enabled"),
+        ("metrics.alerts=true", "metrics.dashboard need metrics.enabled"),
+        ("metrics.dashboard=true", "metrics.dashboard need metrics.enabled"),
         ("metrics.enabled=true,metrics.port=8081", "metrics.port and probes.port are the same"),
     ],
 )

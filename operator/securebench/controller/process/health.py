@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Mapping
 from http import HTTPStatus
 from typing import TYPE_CHECKING
 
-from prometheus_client import REGISTRY, Gauge, make_wsgi_app
+from prometheus_client import REGISTRY, Gauge, Histogram, make_wsgi_app
 from prometheus_client.core import CounterMetricFamily
 from prometheus_client.registry import Collector
 
@@ -45,6 +45,11 @@ ACTIVE_RUNS = Gauge("securebench_active_runs", "Runs that have a loop in this op
 QUEUED_RUNS = Gauge("securebench_queued_runs", "Runs that wait for a slot of this operator.")
 ANSWERED_AT = Gauge(
     "securebench_last_answer_timestamp_seconds", "Time of the API server's last answer."
+)
+LOOP_LAG = Histogram(
+    "securebench_event_loop_lag_seconds",
+    "How much later than asked the event loop woke a task that sleeps for a second.",
+    buckets=(0.005, 0.02, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10),
 )
 
 Problem = Callable[[], str]
@@ -170,12 +175,15 @@ async def heartbeat(context: Context, supervisor: Supervisor) -> None:
 
 
 async def note_turns(turns: Age, supervisor: Supervisor) -> None:
-    """Note for ever that the event loop turns."""
+    """Note for ever that the event loop turns, and how late it is."""
+    loop = asyncio.get_running_loop()
     while True:
         turns.happened()
         ACTIVE_RUNS.set(supervisor.active)
         QUEUED_RUNS.set(supervisor.queued)
+        asked = loop.time()
         await asyncio.sleep(TURN_SECONDS)
+        LOOP_LAG.observe(max(loop.time() - asked - TURN_SECONDS, 0.0))
 
 
 async def ask_server(context: Context, answers: Age) -> None:

@@ -1,10 +1,26 @@
-"""Counters of what the journals of this operator's runs learn, for Prometheus."""
+"""What Prometheus learns of this operator's runs from their journals."""
 
 from __future__ import annotations
 
-from prometheus_client import Counter
+from collections.abc import Iterator
 
-from securebench.run.state.history import Entry, Finished, LaunchBegun, LaunchLost, RunEnded
+from prometheus_client import Counter, Gauge, Histogram
+
+from securebench.run.plan.model import Role
+from securebench.run.state.attempts import PodFacts, Usage, usage_of
+from securebench.run.state.evidence import LaunchEvidence
+from securebench.run.state.history import (
+    Entry,
+    Finished,
+    LaunchBegun,
+    LaunchLost,
+    Produced,
+    RunEnded,
+    Verified,
+)
+
+STAGE_BUCKETS = (0.5, 1, 2, 5, 10, 30, 60, 120, 300, 600, 1800, 3600)
+"""Upper bounds in seconds. Kubernetes' own times are in whole seconds."""
 
 LAUNCHES = Counter(
     "securebench_launches", "Launches that began, by harness or verifier.", ("role",)
@@ -12,10 +28,28 @@ LAUNCHES = Counter(
 LAUNCHES_LOST = Counter(
     "securebench_launches_lost", "Launches that ended without a result.", ("reason",)
 )
+LAUNCHES_IN_FLIGHT = Gauge(
+    "securebench_launches_in_flight", "Launches that have begun and not ended, of all active runs."
+)
+LAUNCH_STAGES = Histogram(
+    "securebench_launch_stage_seconds",
+    "How long a launch took to get a node (schedule), to start its container (start), to run (run)"
+    " and to be captured (capture).",
+    ("role", "stage"),
+    buckets=STAGE_BUCKETS,
+)
 ATTEMPTS = Counter("securebench_attempts", "Attempts that have a record.", ("outcome",))
 RUNS_ENDED = Counter("securebench_runs_ended", "Runs that have ended.", ("reason",))
 RUN_RETRIES = Counter(
     "securebench_run_retries", "How often a run was taken up again after an error.", ("reason",)
+)
+PROVIDER_REQUESTS = Counter(
+    "securebench_provider_requests", "Requests to model providers, failed ones included."
+)
+PROVIDER_TOKENS = Counter(
+    "securebench_provider_tokens",
+    "Tokens of model providers: input (uncached), cached (input) and output.",
+    ("kind",),
 )
 
 
@@ -26,9 +60,54 @@ def count_entry(entry: Entry) -> None:
             LAUNCHES.labels(launch.role.value).inc()
         case LaunchLost(lost=lost):
             LAUNCHES_LOST.labels(lost.reason).inc()
-        case Finished(finish=finish):
+            _count_usage(lost.usage)
+        case Produced(production=production, at=at, evidence=evidence):
+            _observe_stages(Role.HARNESS, production.facts, evidence, at)
+            _count_usage(usage_of(production.egress))
+        case Verified(verification=verification, at=at, evidence=evidence):
+            _observe_stages(Role.VERIFIER, verification.facts, evidence, at)
+        case Finished(finish=finish, usage=usage):
             ATTEMPTS.labels(finish.outcome.value).inc()
+            _count_usage(usage)
         case RunEnded(reason=reason):
             RUNS_ENDED.labels(reason).inc()
         case _:
             pass
+
+
+class InFlight:
+    """The launches of one run within the gauge of all."""
+
+    def __init__(self) -> None:
+        self._counted = 0
+
+    def set(self, number: int) -> None:
+        """Say how many launches of the run are in flight; 0 when its loop ends."""
+        LAUNCHES_IN_FLIGHT.inc(number - self._counted)
+        self._counted = number
+
+
+def _count_usage(usage: Usage) -> None:
+    PROVIDER_REQUESTS.inc(usage.requests)
+    PROVIDER_TOKENS.labels("input").inc(usage.input_tokens - usage.cached_tokens)
+    PROVIDER_TOKENS.labels("cached").inc(usage.cached_tokens)
+    PROVIDER_TOKENS.labels("output").inc(usage.output_tokens)
+
+
+def _observe_stages(
+    role: Role, facts: PodFacts, evidence: LaunchEvidence | None, captured_at: float
+) -> None:
+    if evidence is None:
+        return
+    for stage, begin, end in _stages(facts, evidence, captured_at):
+        if begin and end:
+            LAUNCH_STAGES.labels(role.value, stage).observe(max(end - begin, 0.0))
+
+
+def _stages(
+    facts: PodFacts, evidence: LaunchEvidence, captured_at: float
+) -> Iterator[tuple[str, float | None, float | None]]:
+    yield "schedule", evidence.created_at, evidence.scheduled_at
+    yield "start", evidence.scheduled_at, facts.started_at
+    yield "run", facts.started_at, facts.finished_at
+    yield "capture", facts.finished_at, captured_at

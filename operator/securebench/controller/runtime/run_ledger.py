@@ -8,7 +8,7 @@ import platform
 from collections.abc import Sequence
 from dataclasses import replace
 
-from securebench.controller.runtime.metrics import count_entry
+from securebench.controller.runtime.metrics import InFlight, count_entry
 from securebench.controller.runtime.prepared_run import PreparedRun
 from securebench.controller.volume.journal import Journal
 from securebench.controller.volume.launch_report import lost_usage
@@ -56,6 +56,7 @@ class RunLedger:
         self._clock = clock
         self.history = run_history(prepared.plan, journal.take_entries())
         self._is_beginning = False
+        self._in_flight = InFlight()
 
     @classmethod
     async def open(cls, prepared: PreparedRun, clock: Clock, process: str = "") -> RunLedger:
@@ -101,6 +102,7 @@ class RunLedger:
         for entry in entries:
             self.history.apply(entry)
             count_entry(entry)
+        self._in_flight.set(self.history.attempts.in_flight)
         self._is_beginning = False
 
     async def finish(self, finishes: Sequence[Finish]) -> None:
@@ -124,6 +126,7 @@ class RunLedger:
     def close(self) -> None:
         """Give the journal back; what is being read meanwhile did not end the operator."""
         reading = (known.reading for known in self.history.attempts.under_way)
+        self._in_flight.set(0)
         last = [Closed(self._clock.now())] if self._is_beginning or any(reading) else []
         try:
             self._journal.close(last)

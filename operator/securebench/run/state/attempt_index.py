@@ -25,6 +25,7 @@ class AttemptIndex(Mapping[AttemptKey, AttemptHistory]):
         self._changed: set[AttemptKey] = set()
         self._counts = Counts()
         self._with_result = 0
+        self._in_flight = 0
         for history in histories:
             self[history.key] = history
 
@@ -46,8 +47,10 @@ class AttemptIndex(Mapping[AttemptKey, AttemptHistory]):
         if before is not None:
             self._counts.remove(before)
             self._with_result -= _has_result(before)
+            self._in_flight -= before.live is not None
         self._counts.add(history)
         self._with_result += _has_result(history)
+        self._in_flight += history.live is not None
         self._all[key] = history
         self._changed.add(key)
         if _is_under_way(history):
@@ -69,6 +72,11 @@ class AttemptIndex(Mapping[AttemptKey, AttemptHistory]):
     def open(self) -> int:
         """How many attempts have no record yet."""
         return len(self._all) - self.done
+
+    @property
+    def in_flight(self) -> int:
+        """How many launches have begun and not ended."""
+        return self._in_flight
 
     @property
     def has_results(self) -> bool:

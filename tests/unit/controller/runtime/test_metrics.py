@@ -1,9 +1,20 @@
 """What Prometheus learns of runs."""
 
+import re
+from dataclasses import replace
+from pathlib import Path
+
 from prometheus_client import REGISTRY
 
 from securebench.cluster.port import ObjectKind
+from securebench.controller.runtime.metrics import count_entry
 from securebench.core.errors import TransientClusterError
+from securebench.run.plan.model import AttemptKey, LaunchKey, Role
+from securebench.run.state.attempts import Lost, PodFacts, Usage
+from securebench.run.state.evidence import LaunchEvidence
+from securebench.run.state.history import LaunchLost, Produced
+from support.build import production
+from support.monitoring import REQUESTS, served
 from support.operator_world import World, opened
 
 
@@ -15,7 +26,10 @@ class Counts:
 
     def __getitem__(self, key):
         name, *labels = key if isinstance(key, tuple) else (key,)
-        found = (f"securebench_{name}_total", tuple(labels))
+        return self.risen(f"{name}_total", *labels)
+
+    def risen(self, name, *labels):
+        found = (f"securebench_{name}", labels)
         return dict(self._samples()).get(found, 0) - self._before.get(found, 0)
 
     def _samples(self):
@@ -70,3 +84,49 @@ def test_waiting_for_a_pack_is_no_retry(world):
     world.wait(30)
     assert world.condition()["reason"] == "InputMissing"
     assert counts["run_retries", "InputMissing"] == 0
+
+
+def test_launches_in_flight_rise_and_fall(world):
+    counts = Counts()
+    uid = world.apply(parallelism=2)
+    assert counts.risen("launches_in_flight") == 2
+    world.work(uid)
+    assert counts.risen("launches_in_flight") == 0
+
+
+def test_a_run_that_is_left_has_no_launches_in_flight(world):
+    counts = Counts()
+    world.apply(parallelism=2)
+    world.observe("DELETED")
+    assert counts.risen("launches_in_flight") == 0
+
+
+def test_the_stages_of_a_captured_launch_are_observed():
+    counts, key = Counts(), AttemptKey(0, 1)
+    facts = PodFacts(started_at=107.0, finished_at=117.5)
+    evidence = LaunchEvidence("pod", created_at=100.0, scheduled_at=102.0)
+    count_entry(Produced(key, replace(production(), facts=facts), 118.0, evidence))
+    count_entry(Produced(key, replace(production(), facts=facts), 118.0))
+    want = {"schedule": 2.0, "start": 5.0, "run": 10.5, "capture": 0.5}
+    for stage, seconds in want.items():
+        name = "launch_stage_seconds"
+        assert counts.risen(f"{name}_sum", "harness", stage) == seconds
+        assert counts.risen(f"{name}_count", "harness", stage) == 1
+
+
+def test_the_use_of_a_provider_is_counted_also_of_lost_launches():
+    counts, key = Counts(), LaunchKey(0, 1, Role.HARNESS, 1)
+    lost = Lost(key, "pod_lost", "gone", 1.0, Usage(2, 100, 40, 7))
+    count_entry(LaunchLost(lost))
+    assert counts["provider_requests"] == 2
+    assert counts["provider_tokens", "input"] == 60
+    assert counts["provider_tokens", "cached"] == 40
+    assert counts["provider_tokens", "output"] == 7
+
+
+def test_every_metric_is_documented_with_its_kind_and_labels():
+    page = Path(__file__).parents[4] / "docs" / "reference" / "metrics.md"
+    rows = re.findall(r"^\| `(\w+)` \| (\w+) \| (.*?) \|", page.read_text(), re.MULTILINE)
+    documented = {name: (kind, set(re.findall(r"`(\w+)`", labels))) for name, kind, labels in rows}
+    want = {metric.name: (metric.kind, set(metric.labels)) for metric in served()}
+    assert documented == want | {REQUESTS: ("counter", {"verb", "kind"})}
