@@ -24,8 +24,9 @@ re shlex sys types typing unicodedata
 """
 """What pure packages import without an exception in the contract: it computes, or names types."""
 IMPURE_CALLS = """
-__import__ breakpoint eval exec exists exit fromtimestamp getenv glob import_module input is_dir is_file iterdir
-mkdir now open print read_bytes read_text rglob stat today unlink utcnow write_bytes write_text
+__import__ breakpoint eval exec exists exit fromtimestamp getenv glob import_module input is_dir
+is_file iterdir mkdir now open print read_bytes read_text rglob stat today unlink utcnow write_bytes
+write_text
 """
 ALLOWED_CALLS = {
     # In UTC, of a number that is given.
