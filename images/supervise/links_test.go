@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-// The table is read by tests/unit/sandbox/candidate/test_links.py too.
+// The table is read by tests/threats/capture/test_failed_capture.py too.
 func TestWhichLinksMayCross(t *testing.T) {
 	content, err := os.ReadFile("testdata/links.json")
 	if err != nil {

@@ -630,7 +630,7 @@ def test_verdicts_of_a_batch_that_are_spoiled_cost_one_more_launch(how: str) -> 
     alone = {"": 1}.get(how, 4)
     assert len(model.cluster.on_create) == 4 + 1 + alone
     known = model.ledger.history.attempts.values()
-    assert [each.retries for each in known] == [0] * 4
+    assert [each.retries for each in known] == [()] * 4
     assert sum(each.shared for each in known) == alone
 
 

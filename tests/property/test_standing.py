@@ -137,7 +137,9 @@ class Run:
     def _carry_out(self, decision: RunDecision) -> None:
         for lost in decision.lost:
             known = self.history[lost.launch.attempt_key]
-            self._set(known.key, live=None, last_lost=lost, retries=known.retries + 1)
+            self._set(
+                known.key, live=None, last_lost=lost, retries=(*known.retries, lost.launch.role)
+            )
         for launch in decision.begin:
             self._set(launch.attempt_key, live=launch, live_since=self.now, launches=launch.launch)
         for capture in decision.captures:

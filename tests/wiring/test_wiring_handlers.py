@@ -100,8 +100,16 @@ async def test_a_background_task_that_fails_ends_the_process(operator, tmp_path)
     await operator.cleanup()
 
 
-async def test_an_event_before_the_start_does_no_harm(operator):
-    assert await operator.event(type="ADDED", body=kopf.Body({})) is None
+async def test_an_event_before_the_start_is_left_to_the_listing_after_it(operator, tmp_path):
+    body = run_body()
+    body["metadata"] |= {"uid": "u", "generation": 1, "namespace": "bench"}
+    with mock.patch.object(Supervisor, "observe") as observe:
+        await operator.event(type="ADDED", body=kopf.Body(body))
+        await started(operator, tmp_path)
+        assert observe.call_args_list == []
+        await operator.event(type=None, body=kopf.Body(body))
+        assert [call.args[0] for call in observe.call_args_list] == [None]
+    await operator.cleanup()
 
 
 SCRIPT = """

@@ -17,8 +17,9 @@ from securebench.analysis.comparison import Comparison, verdict_sentence
 from securebench.analysis.overview import Overview, overview, trust
 from securebench.analysis.results import Entry, ResultSet
 from securebench.analysis.visible import excerpt, visible
-from securebench.client.volume.record_mirror import Record, RecordKey, read_records, record_key
+from securebench.client.volume.record_mirror import read_records
 from securebench.core.json_values import text_at
+from securebench.run.records.reading import Record, RecordKey, record_key
 
 QUOTES_CHARACTERS = 12_000_000
 """All quotes of a page together, so that a browser opens it within two seconds."""

@@ -8,11 +8,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
-from securebench.client.volume.record_mirror import Record, parse_record, record_key
 from securebench.client.watch.failures import failure
 from securebench.core.errors import InvalidInputError
 from securebench.core.json_values import object_at, object_in, text_at
 from securebench.protocol.volume import CANDIDATES
+from securebench.run.records.reading import Record, parse_record, record_key
 from securebench.stats.verdicts import TaskKinds, TaskVerdicts, task_kinds
 
 PASSED = "passed"

@@ -25,13 +25,12 @@ from securebench.core.errors import SecureBenchError
 from securebench.protocol.messages import decode_object
 from securebench.protocol.volume import CANDIDATES
 from securebench.run.api.models import MANIFEST_FILE, TASKS_FILE
+from securebench.run.records.reading import Record
 
 TESTER_FILE = "tester.yaml"
 """Of a pack's own folder; its harness and output folder are not used here."""
 
 TrialKind = Literal["oracle", "nop"]
-
-Record = Mapping[str, object]
 
 
 @dataclass(frozen=True, slots=True)

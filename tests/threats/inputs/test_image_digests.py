@@ -13,13 +13,13 @@ import pytest
 from securebench.agents.registry import harness_config, harness_digest
 from securebench.client.volume.earlier import Binding
 from securebench.client.volume.local_records import left_out_lines
-from securebench.client.volume.record_mirror import Record, record_key
 from securebench.controller.loop.start import prepare
 from securebench.controller.process.supervisor import run_object
 from securebench.run.decide import machine
 from securebench.run.decide.machine import after_verification
 from securebench.run.plan.model import RunPlan
 from securebench.run.records.labels import IsolationLabel
+from securebench.run.records.reading import Record, record_key
 from securebench.run.records.record import RecordContext, RecordTexts, candidate_record
 from securebench.run.state.attempts import Finish, Outcome, PodFacts
 from support.build import (

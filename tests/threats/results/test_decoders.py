@@ -18,7 +18,7 @@ from securebench.client.session.run_summary import localized_summary, parse_summ
 from securebench.client.volume.earlier import Binding
 from securebench.client.volume.link import ExecResult, OperatorLink
 from securebench.client.volume.local_records import left_out_lines
-from securebench.client.volume.record_mirror import record_key
+from securebench.run.records.reading import record_key
 from securebench.controller.exec.exec_io import Streams, serve
 from securebench.controller.exec.exec_packs import Volume
 from securebench.controller.volume.journal import encode_all, first_link, read_entries

@@ -21,8 +21,8 @@ from securebench.audit.subject import Subject
 from securebench.benchmark.families.audit_rules import AnswerRule, AuditProblem, TrialRule
 from securebench.benchmark.families.registry import verifier_for_task_type
 from securebench.benchmark.pack.task import SecureBenchTask
+from securebench.run.records.reading import Record
 
-Record = Mapping[str, object]
 Records = Sequence[Record]
 
 _NO_VERDICT = "look at the records of the run, then audit again"

@@ -40,7 +40,7 @@ from securebench.client.volume.earlier import KEPT_OUTCOMES, Binding, joinable_r
 from securebench.client.volume.link import LOCAL_LIMITS, OperatorLink
 from securebench.client.volume.local_records import Flaw, left_out_lines
 from securebench.client.volume.output_folder import make_output_folder
-from securebench.client.volume.record_mirror import Record, RecordKey, RecordMirror, record_key
+from securebench.client.volume.record_mirror import RecordMirror
 from securebench.client.watch.follow import Follower, NoteFilter, RunState, run_state
 from securebench.client.watch.live import LiveOutput
 from securebench.client.watch.progress import Event, Reporter, record_events
@@ -48,6 +48,7 @@ from securebench.client.watch.shielded import shielded
 from securebench.cluster.port import AlreadyExists, Cluster, ObjectKind, Raw
 from securebench.core.errors import ClusterError, StorageError, TransientClusterError
 from securebench.protocol.volume import CANDIDATES, EGRESS, SUMMARY
+from securebench.run.records.reading import Record, RecordKey, record_key
 
 T = TypeVar("T")
 

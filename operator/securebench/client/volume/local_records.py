@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 from securebench.client.volume.earlier import Binding
-from securebench.client.volume.record_mirror import Record, RecordKey, record_key
 from securebench.protocol.messages import decode_value
+from securebench.run.records.reading import Record, RecordKey, record_key
 
 _REQUIRED = ("task_id", "attempt", "verification_status", "outcome")
 

@@ -8,27 +8,18 @@ longest matching one.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from itertools import accumulate
 from pathlib import Path
-from typing import IO, NamedTuple
+from typing import IO
 
 from securebench.benchmark.files.bundle import CHUNK_BYTES, require_digest
 from securebench.client.volume.link import OperatorLink
-from securebench.protocol.messages import decode_value
 from securebench.protocol.volume import CANDIDATES, Mark
+from securebench.run.records.reading import Record, RecordKey, parse_record, record_key
 
 _LINES_BACK = (0, 4, 16, 64, 256, 1024)
 """Ends of the offered prefixes, in lines from the end; parallelism bounds how far records move."""
-
-Record = Mapping[str, object]
-
-
-class RecordKey(NamedTuple):
-    """Identifies the attempt of a record."""
-
-    task_id: str
-    attempt: int
 
 
 class RecordMirror:
@@ -107,21 +98,6 @@ class RecordMirror:
             if key not in self._seen:
                 self._seen.add(key)
                 yield record
-
-
-def record_key(record: Record) -> RecordKey:
-    """Return the attempt of a record."""
-    attempt = record.get("attempt")
-    return RecordKey(str(record.get("task_id")), attempt if isinstance(attempt, int) else 1)
-
-
-def parse_record(line: bytes) -> Record | None:
-    """Return the record of a line, or None for a damaged one."""
-    try:
-        record = decode_value(line)
-    except ValueError:
-        return None
-    return record if isinstance(record, dict) else None
 
 
 def read_records(path: Path) -> Iterator[Record]:

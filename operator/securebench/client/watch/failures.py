@@ -11,6 +11,7 @@ from typing import Final, NamedTuple
 
 from securebench.benchmark.families.registry import text_verifier
 from securebench.client.terminal_text import snippet
+from securebench.run.records.reading import Record
 
 QUOTE_CHARACTERS: Final = 300
 """Maximum length of a quoted output line or answer."""
@@ -22,8 +23,6 @@ NO_VERIFIER: Final = "no_verifier"
 
 _OF_THE_AGENT = frozenset({"agent", "resource", "provider"})
 """Outcomes that the harness's exit code and output help to explain, if no check ran."""
-
-Record = Mapping[str, object]
 
 
 class Failure(NamedTuple):

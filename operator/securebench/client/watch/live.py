@@ -7,10 +7,10 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 
 from securebench.client.volume.link import LivePart, OperatorLink
-from securebench.client.volume.record_mirror import RecordKey
 from securebench.client.watch.progress import Event, Reporter
 from securebench.core.errors import ClusterError, InvalidInputError, StorageError
 from securebench.protocol.volume import LaunchNumbers
+from securebench.run.records.reading import RecordKey
 
 _PAUSE_SECONDS = 2.0
 _TROUBLE_SECONDS = 30.0

@@ -161,7 +161,7 @@ def _next_launch(history: AttemptHistory, role: Role, policy: RunPolicy, now: fl
         return Begin(LaunchKey(*history.key, role, history.lost + 1))
     if history.suspect.count(role) >= SUSPECT_LAUNCHES:
         return _spoiled(history.key, lost, role)
-    if history.retries > policy.infrastructure_retries:
+    if len(history.retries) > policy.infrastructure_retries:
         phase = OWN_PHASES.get(lost.reason, PHASE_OF_ROLE[lost.launch.role])
         return Finish(history.key, Outcome.INFRASTRUCTURE, lost.reason, phase, lost.message)
     ready_at = lost.at + launch_backoff(policy, history.lost)

@@ -310,7 +310,7 @@ class AttemptHistory:
         live_since: When that launch was journalled, seconds since the epoch.
         batch: First launch of the batch of the last launch; None if that had its own Pod.
         launches: Number of the last launch, of either role.
-        retries: Launches lost to infrastructure failures so far.
+        retries: Roles of the launches lost to infrastructure failures so far.
         provider_retries: Launches lost to outages of the model provider so far.
         shared: Launches lost so far together with others of their batch.
         suspect: Roles of the launches lost so far, possibly because of the agent's output.
@@ -331,7 +331,7 @@ class AttemptHistory:
     live: LaunchKey | None = None
     live_since: float = 0.0
     launches: int = 0
-    retries: int = 0
+    retries: tuple[Role, ...] = ()
     provider_retries: int = 0
     suspect: tuple[Role, ...] = ()
     last_lost: Lost | None = None
@@ -361,4 +361,4 @@ class AttemptHistory:
     @property
     def lost(self) -> int:
         """Launches lost so far, for any reason."""
-        return self.retries + self.provider_retries + len(self.suspect) + self.shared
+        return len(self.retries) + self.provider_retries + len(self.suspect) + self.shared

@@ -348,4 +348,4 @@ def _apply_loss(history: AttemptHistory, lost: Lost) -> AttemptHistory:
         return replace(idle, shared=history.shared + 1)
     if lost.is_suspect:
         return replace(idle, suspect=(*history.suspect, lost.launch.role))
-    return replace(idle, retries=history.retries + 1)
+    return replace(idle, retries=(*history.retries, lost.launch.role))

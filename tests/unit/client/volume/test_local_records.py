@@ -7,7 +7,7 @@ import pytest
 
 from securebench.client.volume.earlier import Binding
 from securebench.client.volume.local_records import left_out_lines
-from securebench.client.volume.record_mirror import record_key
+from securebench.run.records.reading import record_key
 
 BINDING = Binding("r", "sha256:p", "sha256:h", "1")
 

@@ -13,13 +13,13 @@ from rich.console import Console
 
 from securebench.agents.registry import cli_named
 from securebench.client.volume.link import LivePart, OperatorLink
-from securebench.client.volume.record_mirror import RecordKey
 from securebench.client.watch import live
 from securebench.client.watch.live import LiveOutput
 from securebench.client.watch.progress import Event, NullReporter, record_events
 from securebench.client.watch.trace import AgentOutputReporter
 from securebench.core.errors import InvalidInputError, StorageError, TransientClusterError
 from securebench.protocol.volume import LaunchNumbers
+from securebench.run.records.reading import RecordKey
 from support.cli_shell import Shell
 from support.fake_operator import Namespace, OperatorRun, record
 

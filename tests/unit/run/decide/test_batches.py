@@ -143,7 +143,7 @@ def test_what_ends_a_batch_is_held_against_nobody(status):
     history = RunHistory(AttemptIndex([member]))
     history.apply(LaunchLost(step))
     known = history.attempts[member.key]
-    assert (known.retries, known.suspect, known.shared) == (0, (), 1)
+    assert (known.retries, known.suspect, known.shared) == ((), (), 1)
 
 
 def test_who_was_lost_with_a_batch_is_judged_alone():

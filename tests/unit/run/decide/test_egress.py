@@ -112,7 +112,7 @@ def test_the_time_limit_of_the_agent_itself_is_its_own():
 
 def test_a_preflight_that_always_fails_ends_in_its_phase():
     lost = lost_launch(SECOND, reason="preflight_failed")
-    found = step(history_of(retries=2, launches=2, last_lost=lost))
+    found = step(history_of(retries=(Role.HARNESS,) * 2, launches=2, last_lost=lost))
     assert found == Finish(
         KEY, Outcome.INFRASTRUCTURE, "preflight_failed", "preflight", "Pod was evicted"
     )
@@ -259,14 +259,14 @@ def test_every_outage_has_its_words(failure, words):
 
 
 def test_an_outage_that_lasts_ends_the_attempt():
-    history = history_of(launches=3, provider_retries=2, retries=1)
+    history = history_of(launches=3, provider_retries=2, retries=(Role.HARNESS,))
     found = outage(history=history, candidate=MISSING)
     assert found == Finish(KEY, Outcome.PROVIDER, "provider_auth", "producer", LOST.message)
 
 
 def test_infrastructure_has_retries_of_its_own():
     made = production(egress=relayed(**FAILED), candidate=MISSING)
-    history = history_of(launches=2, retries=1, production=made)
+    history = history_of(launches=2, retries=(Role.HARNESS,), production=made)
     assert step(history) == LOST
 
 
@@ -313,12 +313,16 @@ def test_launches_are_counted_apart_and_numbered_together():
         Produced(KEY, production(launch=3, egress=relayed())),
     ]
     after_outage = run_history(plan(), entries[:3]).attempts[KEY]
-    assert (after_outage.provider_retries, after_outage.retries) == (1, 0)
+    assert (after_outage.provider_retries, after_outage.retries) == (1, ())
     assert after_outage.production is None
     assert step(after_outage, now=NOW + 3) == Wait(NOW + 4)
     assert step(after_outage, now=NOW + 4) == Begin(SECOND)
     after_both = run_history(plan(), entries[:5]).attempts[KEY]
-    assert (after_both.provider_retries, after_both.retries, after_both.lost) == (1, 1, 2)
+    assert (after_both.provider_retries, after_both.retries, after_both.lost) == (
+        1,
+        (Role.HARNESS,),
+        2,
+    )
     assert step(after_both, now=NOW + 7) == Wait(NOW + 8)
     assert step(after_both, now=NOW + 8) == Begin(THIRD)
     whole = run_history(plan(), entries).attempts[KEY]
@@ -335,7 +339,7 @@ def test_a_verifier_that_is_lost_keeps_what_was_produced():
     ]
     known = run_history(plan(), entries).attempts[KEY]
     assert known.production is not None
-    assert (known.retries, known.provider_retries) == (1, 0)
+    assert (known.retries, known.provider_retries) == ((Role.VERIFIER,), 0)
 
 
 def test_a_launch_without_a_provider_has_no_usage():

@@ -77,7 +77,7 @@ def test_a_produced_attempt_begins_its_verifier():
 def test_numbers_of_launches_go_on_after_the_harness(harness_retries):
     history = history_of(
         production=production(launch=harness_retries + 1),
-        retries=harness_retries,
+        retries=(Role.HARNESS,) * harness_retries,
         last_lost=lost_launch() if harness_retries else None,
     )
     found = step(history, now=NOW + 100)
@@ -297,7 +297,7 @@ def test_backoff_doubles_up_to_its_limit(retries, seconds):
 
 
 def test_a_lost_launch_is_repeated_after_a_pause():
-    history = history_of(retries=1, launches=1, last_lost=lost_launch(at=NOW))
+    history = history_of(retries=(Role.HARNESS,), launches=1, last_lost=lost_launch(at=NOW))
     assert step(history, now=NOW + 3.9) == Wait(NOW + 4)
     assert step(history, now=NOW + 4) == Begin(LaunchKey(0, 1, Role.HARNESS, 2))
 
@@ -306,7 +306,10 @@ def test_a_lost_launch_is_repeated_after_a_pause():
 def test_infrastructure_ends_an_attempt_after_all_retries(launch, phase):
     made = production() if launch is VERIFIER else None
     history = history_of(
-        retries=3, launches=3, last_lost=lost_launch(launch, reason="node_lost"), production=made
+        retries=(Role.HARNESS, Role.HARNESS, launch.role),
+        launches=3,
+        last_lost=lost_launch(launch, reason="node_lost"),
+        production=made,
     )
     assert step(history) == Finish(
         KEY, Outcome.INFRASTRUCTURE, "node_lost", phase, "Pod was evicted"
@@ -314,7 +317,7 @@ def test_infrastructure_ends_an_attempt_after_all_retries(launch, phase):
 
 
 def test_a_refusal_is_no_retry():
-    history = history_of(launches=1, retries=1, last_lost=lost_launch(at=NOW - 100))
+    history = history_of(launches=1, retries=(Role.HARNESS,), last_lost=lost_launch(at=NOW - 100))
     assert step(history, task=text_task(refusal=REFUSAL)) == Begin(LaunchKey(0, 1, Role.HARNESS, 2))
 
 

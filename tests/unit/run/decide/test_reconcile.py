@@ -162,7 +162,9 @@ def cancelled(key: AttemptKey, phase: str) -> Finish:
 
 
 def test_draining_ends_what_is_queued_and_finishes_what_is_under_way():
-    lost = history_of(AttemptKey(3, 1), retries=1, launches=1, last_lost=lost_launch(harness(3)))
+    lost = history_of(
+        AttemptKey(3, 1), retries=(Role.HARNESS,), launches=1, last_lost=lost_launch(harness(3))
+    )
     decision = decide(
         live(harness(0)),
         fresh(1),
@@ -233,7 +235,7 @@ def test_a_vanished_pod_is_lost_whatever_else_is_known():
 
 
 def test_a_vanished_pod_of_an_earlier_launch_means_nothing():
-    second = live(harness(0, 2), retries=1, last_lost=lost_launch())
+    second = live(harness(0, 2), retries=(Role.HARNESS,), last_lost=lost_launch())
     assert does(decide(second, vanished={NAME})) == RunDecision()
 
 
@@ -249,7 +251,7 @@ def test_an_interrupted_pod_is_lost_and_begins_nothing_in_the_same_pass():
 
 def test_the_earliest_wake_counts():
     slow = view_of(harness(1), pod_status("Pending", waiting("harness", "ErrImagePull")))
-    lost = history_of(KEY, retries=1, launches=1, last_lost=lost_launch(at=NOW))
+    lost = history_of(KEY, retries=(Role.HARNESS,), launches=1, last_lost=lost_launch(at=NOW))
     decision = decide(lost, live(harness(1)), views=[slow])
     assert does(decision) == RunDecision(wake_at=NOW + 5)
 
@@ -305,7 +307,9 @@ def test_a_pod_that_still_runs_is_never_kept():
 
 
 def test_the_pod_of_a_lost_launch_is_kept_as_failed():
-    history = history_of(retries=1, launches=1, last_lost=lost_launch(), production=None)
+    history = history_of(
+        retries=(Role.HARNESS,), launches=1, last_lost=lost_launch(), production=None
+    )
     view = view_of(HARNESS, pod_status("Failed", reason="NodeLost"))
     assert decide(history, views=[view]).deletions == ()
 
@@ -323,7 +327,7 @@ def test_pods_that_are_no_launch_of_this_plan_are_left_alone():
 
 
 def test_an_old_pod_goes_although_a_later_launch_lives():
-    history = live(harness(0, 2), retries=1, last_lost=lost_launch())
+    history = live(harness(0, 2), retries=(Role.HARNESS,), last_lost=lost_launch())
     first = view_of(harness(0), RUNNING)
     second = view_of(harness(0, 2), RUNNING)
     decision = decide(history, views=[first, second])

@@ -16,7 +16,7 @@ from securebench.run.decide.reconcile import Halt, WritesSeen
 from securebench.run.decide.verdict import EndReason
 from securebench.run.decide.wait_reason import GATEWAY_WORDS, WaitReason
 from securebench.run.plan.model import AttemptKey
-from securebench.run.state.attempts import Finish, Outcome
+from securebench.run.state.attempts import Finish, Outcome, Role
 from support.build import (
     HARNESS,
     NOW,
@@ -119,7 +119,7 @@ def test_a_suspended_run_rests_when_nothing_is_under_way(name: str) -> None:
 
 # What is in its way
 
-LOST = history_of(retries=1, launches=1, last_lost=lost_launch())
+LOST = history_of(retries=(Role.HARNESS,), launches=1, last_lost=lost_launch())
 OBSTACLES: dict[str, tuple[list[Any], dict[str, Any], WaitReason | None]] = {
     "nothing": ([live(HARNESS)], {"views": [view_of(HARNESS, RUNNING)]}, None),
     "cancelled, whatever else": (

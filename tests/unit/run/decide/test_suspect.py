@@ -176,7 +176,9 @@ def test_a_workspace_and_its_candidate_are_two_things():
 
 def test_what_the_cluster_did_stays_the_clusters():
     lost = lost_launch(reason="node_lost")
-    history = history_of(retries=3, suspect=(Role.HARNESS,), launches=4, last_lost=lost)
+    history = history_of(
+        retries=(Role.HARNESS,) * 3, suspect=(Role.HARNESS,), launches=4, last_lost=lost
+    )
     assert step(history).outcome is Outcome.INFRASTRUCTURE
 
 
@@ -194,7 +196,7 @@ def test_the_journal_counts_what_is_suspect_apart():
         LaunchBegun(last, NOW),
     ]
     known = run_history(run_plan(text_task()), entries).attempts[KEY]
-    assert (known.retries, known.suspect) == (1, (Role.HARNESS, Role.VERIFIER))
+    assert (known.retries, known.suspect) == ((Role.HARNESS,), (Role.HARNESS, Role.VERIFIER))
     assert known.lost == 3
 
 

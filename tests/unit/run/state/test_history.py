@@ -76,7 +76,7 @@ def test_a_whole_run():
     assert history.attempts[KEY] == history_of(
         live_since=NOW + 8,
         launches=1,
-        retries=1,
+        retries=(Role.HARNESS,),
         last_lost=lost_launch(),
         finish=FINISH,
         record_sha256=SHA,
@@ -89,7 +89,12 @@ STATES = {
     "begun": ((WHOLE[3],), {"live": HARNESS, "live_since": NOW + 1, "launches": 1}),
     "lost": (
         WHOLE[3:5],
-        {"live_since": NOW + 1, "launches": 1, "retries": 1, "last_lost": lost_launch()},
+        {
+            "live_since": NOW + 1,
+            "launches": 1,
+            "retries": (Role.HARNESS,),
+            "last_lost": lost_launch(),
+        },
     ),
     "produced": (
         (WHOLE[3], Produced(KEY, PRODUCTION)),
@@ -146,4 +151,4 @@ def test_an_attempt_that_is_not_planned():
 
 def test_launches_of_two_roles_are_counted_by_their_numbers():
     attempt = folded(*WHOLE[:8]).attempts[AttemptKey(0, 1)]
-    assert (attempt.launches, attempt.retries) == (2, 1)
+    assert (attempt.launches, attempt.retries) == (2, (Role.HARNESS,))
