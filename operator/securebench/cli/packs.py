@@ -7,7 +7,16 @@ from typing import Annotated
 
 import typer
 
-from securebench.cli.options import Context, Manifest, Namespace, OperatorPod, OptionalConfig, Tasks
+from securebench.cli.options import (
+    Context,
+    Manifest,
+    Namespace,
+    OperatorPod,
+    OptionalConfig,
+    Output,
+    OutputForm,
+    Tasks,
+)
 from securebench.client.commands.output import end_with
 
 # ruff: noqa: PLC0415
@@ -24,11 +33,19 @@ def pack_lint(
     tasks: Tasks = None,
     *,
     strict: Annotated[bool, typer.Option("--strict", help="Warnings count as errors.")] = False,
+    watch: Annotated[
+        bool, typer.Option("--watch", help="Check again after each change, until Ctrl-C.")
+    ] = False,
+    output: Output = OutputForm.TEXT,
 ) -> None:
     """Check a pack without running it."""
-    from securebench.client.commands import packs as pack
+    from securebench.client.packs import lint
+    from securebench.client.packs.source import PackFiles
 
-    end_with(lambda: pack.lint(pack.PackFiles(config, manifest, tasks), strict=strict))
+    files, as_json = PackFiles(config, manifest, tasks), output is OutputForm.JSON
+    if watch:
+        end_with(lambda: lint.watch(files, as_json=as_json))
+    end_with(lambda: lint.lint(files, strict=strict, as_json=as_json))
 
 
 @app.command("push")
@@ -46,12 +63,11 @@ def pack_push(  # noqa: PLR0913 - flags
 ) -> None:
     """Upload a pack to the results volume, for BenchmarkRuns with pack.volume."""
     from securebench.client.commands import packs as pack
+    from securebench.client.packs.source import PackFiles
     from securebench.client.volume.connection import ClusterTarget
 
-    files, target = (
-        pack.PackFiles(config, manifest, tasks),
-        ClusterTarget(namespace, context, operator_pod),
-    )
+    files = PackFiles(config, manifest, tasks)
+    target = ClusterTarget(namespace, context, operator_pod)
     end_with(lambda: pack.push(files, name, target))
 
 
@@ -68,11 +84,12 @@ def pack_show(  # noqa: PLR0913 - flags
 ) -> None:
     """Show a pack on the results volume, or a local one."""
     from securebench.client.commands import packs as pack
+    from securebench.client.packs.source import PackFiles
     from securebench.client.volume.connection import ClusterTarget
 
     if name is not None:
         end_with(lambda: pack.show_uploaded(name, ClusterTarget(namespace, context, operator_pod)))
-    end_with(lambda: pack.show_local(pack.PackFiles(config, manifest, tasks)))
+    end_with(lambda: pack.show_local(PackFiles(config, manifest, tasks)))
 
 
 @app.command("list")
