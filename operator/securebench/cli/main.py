@@ -24,6 +24,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
 )
 app.add_typer(runs.app)
+app.add_typer(packs.root)
 app.add_typer(packs.app, name="pack")
 app.add_typer(analysis.app)
 app.add_typer(internal.app)

@@ -1,4 +1,4 @@
-"""The commands ``securebench pack``: check, upload, show and import packs."""
+"""The commands ``securebench init`` and ``pack``: make, check, upload, show and import packs."""
 
 from __future__ import annotations
 
@@ -21,9 +21,25 @@ from securebench.client.commands.output import end_with
 
 # ruff: noqa: PLC0415
 
+root = typer.Typer()
 app = typer.Typer(help="Check, upload and show benchmark packs.", no_args_is_help=True)
 imports = typer.Typer(help="Create packs from other benchmarks.", no_args_is_help=True)
 app.add_typer(imports, name="import")
+
+
+@root.command("init")
+def init_command(
+    folder: Annotated[Path, typer.Argument(help="Folder to make; it may exist if it is empty.")],
+    *,
+    family: Annotated[str, typer.Option("--family", help="Kind of task, such as short_answer.")],
+    agent: Annotated[
+        str, typer.Option("--agent", help="Harness type, such as command or codex.")
+    ] = "command",
+) -> None:
+    """Make a pack that runs at once, with reference answers and editor support."""
+    from securebench.client.packs.starter import init
+
+    end_with(lambda: init(folder, family, agent))
 
 
 @app.command("lint")

@@ -30,6 +30,8 @@ def lint(files: PackFiles, *, strict: bool, as_json: bool) -> int:
 def watch(files: PackFiles, *, as_json: bool) -> int:
     """Lint a pack now and after each change of its files; ends with an interrupt."""
     for _ in each_version(files):
+        if not as_json:
+            print_line("pack lint begins")
         _print(pack_findings(files), as_json=as_json)
     return 0
 

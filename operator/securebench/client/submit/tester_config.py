@@ -40,7 +40,7 @@ def _list_of(items: Schema) -> Schema:
     return {"type": "array", "items": items, "description": "a list"}
 
 
-_TESTER: Final = Shape(
+TESTER: Final = Shape(
     object_of(
         {
             "schema_version": {"enum": [SCHEMA_VERSION]},
@@ -161,7 +161,7 @@ def parse_tester_config(data: object, *, base_dir: str | Path | None = None) -> 
     """
     if not isinstance(data, Mapping):
         raise ConfigErrors([ConfigError("Tester config root must be an object", key="")])
-    defects = _TESTER.defects(data)
+    defects = TESTER.defects(data)
     if defects:
         raise ConfigErrors(
             [ConfigError(_defect_message(each, data), key=each.key) for each in defects]
