@@ -94,18 +94,29 @@ def pack_show(  # noqa: PLR0913 - flags
     config: OptionalConfig = None,
     manifest: Manifest = None,
     tasks: Tasks = None,
+    task: Annotated[
+        str | None, typer.Option("--task", help="Of a local pack: id of a task, or #INDEX from 0.")
+    ] = None,
+    every_task: Annotated[bool, typer.Option("--all", help="Of a local pack: all tasks.")] = False,
+    output: Output = OutputForm.TEXT,
     namespace: Namespace = None,
     context: Context = None,
     operator_pod: OperatorPod = None,
 ) -> None:
-    """Show a pack on the results volume, or a local one."""
+    """Show a pack on the results volume, or a local one and who sees what of its tasks."""
     from securebench.client.commands import packs as pack
+    from securebench.client.packs import show
     from securebench.client.packs.source import PackFiles
     from securebench.client.volume.connection import ClusterTarget
 
-    if name is not None:
-        end_with(lambda: pack.show_uploaded(name, ClusterTarget(namespace, context, operator_pod)))
-    end_with(lambda: pack.show_local(PackFiles(config, manifest, tasks)))
+    as_json = output is OutputForm.JSON
+    if name is None:
+        options = show.ShowOptions(task, every_task, as_json)
+        end_with(lambda: show.show_local(PackFiles(config, manifest, tasks), options))
+    if task is not None or every_task:
+        raise typer.BadParameter("--task and --all are for a local pack; name it with --config")
+    target = ClusterTarget(namespace, context, operator_pod)
+    end_with(lambda: pack.show_uploaded(name, target, as_json=as_json))
 
 
 @app.command("list")

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
 
 from securebench.benchmark.files.bundle import files_receipt
 from securebench.benchmark.files.load import check_pack
-from securebench.client.commands.output import print_error, print_line, print_table
+from securebench.client.commands.output import print_error, print_json, print_line, print_table
 from securebench.client.packs.source import PackFiles, pack_source, valid_pack
 from securebench.client.submit.prepare import LocalPack
 from securebench.client.submit.submit import pack_folder
@@ -18,30 +18,18 @@ from securebench.client.watch.follow import pack_path, run_state
 from securebench.cluster.port import ObjectKind
 from securebench.core.errors import InvalidInputError
 
-
-def show_local(files: PackFiles) -> int:
-    """Print digests and size of a local pack."""
-    source = pack_source(files)
-    checked = check_pack(source.manifest, source.tasks)
-    pack = valid_pack(source, checked)
-    families = Counter(task.task_type for _, task in checked.tasks)
-    receipt = files_receipt(pack.files, LOCAL_LIMITS)
-    print_line(f"pack {pack.id} digest={pack.digest}")
-    print_line(
-        f"content={receipt.digest} files={receipt.files} size_bytes={receipt.size_bytes}"
-        f" tasks={len(checked.tasks)}"
-    )
-    for family in sorted(families):
-        print_line(f"{family}={families[family]}")
-    return 0
+_OF_A_PACK = ("digest", "files", "size_bytes")
 
 
-def show_uploaded(name: str, target: ClusterTarget) -> int:
+def show_uploaded(name: str, target: ClusterTarget, *, as_json: bool = False) -> int:
     """Print digest and size of a pack on the results volume."""
     answer = asyncio.run(_ask(name, target))
     if not answer.get("present"):
         print_error(f"there is no pack {name!r} on the results volume")
         return 1
+    if as_json:
+        print_json({"pack": name, **{key: answer.get(key) for key in _OF_A_PACK}})
+        return 0
     print_line(
         f"pack {name} content={answer.get('digest')} files={answer.get('files')}"
         f" size_bytes={answer.get('size_bytes')}"
