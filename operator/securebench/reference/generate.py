@@ -7,6 +7,7 @@ import sys
 from collections.abc import Mapping
 from pathlib import Path
 
+from securebench.reference.pages import pages
 from securebench.reference.tester_schema import tester_schema
 
 TESTER_SCHEMA = "operator/securebench/schemas/tester.schema.json"
@@ -14,7 +15,8 @@ TESTER_SCHEMA = "operator/securebench/schemas/tester.schema.json"
 
 def generated_files() -> Mapping[str, str]:
     """Return the text of each generated file by its path in the repository."""
-    return {TESTER_SCHEMA: f"{json.dumps(tester_schema(), indent=2, sort_keys=True)}\n"}
+    schema = f"{json.dumps(tester_schema(), indent=2, sort_keys=True)}\n"
+    return {TESTER_SCHEMA: schema, **pages()}
 
 
 def write(root: Path) -> None:

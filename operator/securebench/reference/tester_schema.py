@@ -2,30 +2,37 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import cast
-
 from securebench.agents.registry import AGENTS
+from securebench.benchmark.families.fields import Schema
 from securebench.client.submit.tester_config import TESTER
-
-Schema = Mapping[str, object]
+from securebench.core.json_values import object_at
+from securebench.reference import meanings
 
 
 def tester_schema() -> dict[str, object]:
     """Return the schema that editors check a tester YAML with."""
-    properties = cast("Mapping[str, Schema]", TESTER.schema["properties"])
-    harness = {**properties["harness"], "allOf": [_config_of(name) for name in AGENTS]}
+    schema = meanings.told(TESTER.schema, meanings.TESTER)
+    properties = object_at(schema, "properties")
+    harness = {
+        **object_at(properties, "harness"),
+        "allOf": [_config_of(name) for name in AGENTS],
+    }
     return {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
         "title": "SecureBench tester YAML",
-        **TESTER.schema,
+        **schema,
         "properties": {**properties, "harness": harness},
     }
 
 
+def config_schema(agent: str) -> Schema:
+    """Return the schema of ``harness.config`` for a harness type."""
+    return meanings.told(AGENTS[agent].config.schema, meanings.CONFIG)
+
+
 def _config_of(agent: str) -> dict[str, object]:
     """Return what ``config`` must be where ``type`` names an agent."""
-    config = AGENTS[agent].config.schema
+    config = config_schema(agent)
     is_needed = ["config"] if config["required"] else []
     return {
         "if": {"properties": {"type": {"const": agent}}, "required": ["type"]},
