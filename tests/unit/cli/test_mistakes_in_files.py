@@ -155,6 +155,19 @@ MISTAKES: dict[str, tuple[Mistake, list[str]]] = {
             for key, name in (("manifest", "m.yaml"), ("tasks", "t.jsonl"))
         ],
     ),
+    "harness and files": (
+        lambda folder: (
+            edit(YAML, "config: {", "config: {x: 1, ")(folder),
+            edit(YAML, "pack/tasks.jsonl", "t.jsonl")(folder),
+        )[0],
+        [
+            f"{YAML}:6: harness.config contains unsupported field(s): x",
+            (
+                f"{YAML}:3: benchmark.tasks: there is no file t.jsonl; the path is relative to the"
+                " tester YAML"
+            ),
+        ],
+    ),
     "image with capitals and a blank": (
         edit(MANIFEST, '"python:3.11-slim"', '"Python:3.11 slim"'),
         [

@@ -43,7 +43,9 @@ def pack_findings(files: PackFiles) -> list[LintFinding]:
     except ConfigErrors as broken:
         return _as_findings(broken.errors)
     absent = () if source.config is None else absent_files(source.config)
-    findings = _as_findings(absent) if absent else _source_findings(source)
+    if absent:
+        return [*_harness(source.config)[1], *_as_findings(absent)]
+    findings = _source_findings(source)
     return sorted(findings, key=lambda finding: finding.severity is not Severity.ERROR)
 
 
