@@ -12,7 +12,7 @@ PIP := $(VENV)/bin/pip install --quiet --disable-pip-version-check
 SOURCE := $(CURDIR) $(shell sha256sum pyproject.toml | cut -c1-12)
 NAMESPACE ?= securebench
 TESTER ?= benchmarks/mmlu-abstract-algebra-mini/tester.yaml
-GENERATED := crds charts operator/securebench/schemas
+GENERATED := crds charts docs/reference operator/securebench/schemas
 
 # Sources of this work tree come first, whatever the shared environment points to.
 export PYTHONPATH := $(CURDIR)/operator
@@ -90,8 +90,9 @@ run: setup install ## Run a real pack on the local cluster, from nothing to cand
 test: ## Run every tier; the closing lines of all come last
 	@.ci/stages $(STAGES)
 
-generate: setup ## Write the CRDs, the chart's copy of them and the JSON Schemas
+generate: setup ## Write the CRDs, the chart's copy of them, the JSON Schemas and the reference for pack authors
 	@python -m securebench.controller.install.generate
+	@python -m securebench.reference.generate
 
 verify: generate lint type ## Generated files are up to date, lint and types hold
 	@git diff --exit-code

@@ -520,3 +520,21 @@ def test_the_programs_of_the_image(place: Release, user: Callable[..., Shell]) -
     ]
     shown = place.operator("securebench", "operator", "--help").decode()
     assert shown.startswith("Usage: securebench operator [OPTIONS]\n")
+
+
+def test_the_doctor_says_what_an_account_may_and_how_the_namespace_is(
+    user: Callable[..., Shell],
+) -> None:
+    def doctor(account: str) -> tuple[int, dict[str, str]]:
+        end = user(account)("doctor", "-o", "json")
+        findings = json.loads(end.stdout)["findings"]
+        return end.code, {finding["check"]: finding["state"] for finding in findings}
+
+    code, states = doctor("tester")
+    assert code == 0, states
+    healthy = ("cluster", "crds", "rights", "operator", "storage", "images")
+    assert {name: states[name] for name in healthy} == dict.fromkeys(healthy, "OK")
+    code, states = doctor("submitter")
+    assert (code, states["rights"], states["storage"]) == (0, "WARN", "WARN")
+    code, states = doctor("nobody")
+    assert (code, states["rights"]) == (1, "FAIL")

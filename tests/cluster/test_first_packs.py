@@ -1,7 +1,8 @@
-"""The packs that the documentation writes, from audit to grade, as they stand there."""
+"""Packs that the documentation and `securebench init` write, from audit to grade."""
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import shutil
@@ -12,6 +13,10 @@ from pathlib import Path
 import pytest
 
 from cluster.shell import Command, Shell, kubeconfig
+from securebench.audit.trials import Trial, run_trial
+from securebench.benchmark.families.registry import FAMILIES
+from securebench.client.packs.starter import init
+from securebench.client.volume.connection import ClusterTarget
 from support.documented import follow
 from support.release import ROOT, Record, Release
 
@@ -89,3 +94,21 @@ def test_the_repository_task_of_the_docs(place: Release, slugs: tuple[Shell, Com
         "clean",
     )
     assert record["labels"]["pack_audit"] == "passed"
+
+
+def test_the_packs_of_init_accept_their_reference_answers(place: Release, tmp_path: Path) -> None:
+    folders = {name: tmp_path / name.replace("_", "-") for name in FAMILIES}
+    # The name of the docs' example, whose image the node has.
+    folders["repo_patch"] = tmp_path / "slugs"
+    for family, folder in folders.items():
+        assert init(folder, family, "command") == 0
+
+    async def trials() -> list[Trial]:
+        target = ClusterTarget(place.namespace)
+        packs = folders.values()
+        return await asyncio.gather(*(run_trial(target, pack, "oracle") for pack in packs))
+
+    ended = asyncio.run(trials())
+    assert {each.pack_id: each.score for each in ended} == {
+        folder.name: 1.0 for folder in folders.values()
+    }

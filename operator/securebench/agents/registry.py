@@ -8,6 +8,7 @@ from securebench.agents import claude_code, codex, command
 from securebench.agents.harness_config import normal_config
 from securebench.core.digests import json_digest
 from securebench.core.errors import ConfigError, ConfigErrors
+from securebench.core.spelling import meant
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
@@ -29,9 +30,10 @@ AGENTS: Final[dict[str, Agent]] = {
 """The only registry; everything that depends on the harness type looks it up here."""
 
 
-def wrong_type() -> str:
+def wrong_type(name: object) -> str:
     """Return the error message for an unknown harness type."""
-    return f"harness.type must be one of {', '.join(sorted(AGENTS))}"
+    hint = meant([name], AGENTS) if isinstance(name, str) else ""
+    return f"harness.type must be one of {', '.join(sorted(AGENTS))}{hint}"
 
 
 def agent_named(name: str) -> Agent:
@@ -41,7 +43,7 @@ def agent_named(name: str) -> Agent:
         ConfigErrors: There is none.
     """
     if name not in AGENTS:
-        raise ConfigErrors([ConfigError(wrong_type(), key=("harness", "type"))])
+        raise ConfigErrors([ConfigError(wrong_type(name), key=("harness", "type"))])
     return AGENTS[name]
 
 

@@ -1,4 +1,4 @@
-"""The commands ``securebench pack``: check, upload, show and import packs."""
+"""The commands ``securebench init`` and ``pack``: make, check, upload, show and import packs."""
 
 from __future__ import annotations
 
@@ -7,14 +7,39 @@ from typing import Annotated
 
 import typer
 
-from securebench.cli.options import Context, Manifest, Namespace, OperatorPod, OptionalConfig, Tasks
+from securebench.cli.options import (
+    Context,
+    Manifest,
+    Namespace,
+    OperatorPod,
+    OptionalConfig,
+    Output,
+    OutputForm,
+    Tasks,
+)
 from securebench.client.commands.output import end_with
 
 # ruff: noqa: PLC0415
 
+root = typer.Typer()
 app = typer.Typer(help="Check, upload and show benchmark packs.", no_args_is_help=True)
 imports = typer.Typer(help="Create packs from other benchmarks.", no_args_is_help=True)
 app.add_typer(imports, name="import")
+
+
+@root.command("init")
+def init_command(
+    folder: Annotated[Path, typer.Argument(help="Folder to make; it may exist if it is empty.")],
+    *,
+    family: Annotated[str, typer.Option("--family", help="Kind of task, such as short_answer.")],
+    agent: Annotated[
+        str, typer.Option("--agent", help="Harness type, such as command or codex.")
+    ] = "command",
+) -> None:
+    """Make a pack that runs at once, with reference answers and editor support."""
+    from securebench.client.packs.starter import init
+
+    end_with(lambda: init(folder, family, agent))
 
 
 @app.command("lint")
@@ -24,11 +49,19 @@ def pack_lint(
     tasks: Tasks = None,
     *,
     strict: Annotated[bool, typer.Option("--strict", help="Warnings count as errors.")] = False,
+    watch: Annotated[
+        bool, typer.Option("--watch", help="Check again after each change, until Ctrl-C.")
+    ] = False,
+    output: Output = OutputForm.TEXT,
 ) -> None:
     """Check a pack without running it."""
-    from securebench.client.commands import packs as pack
+    from securebench.client.packs import lint
+    from securebench.client.packs.source import PackFiles
 
-    end_with(lambda: pack.lint(pack.PackFiles(config, manifest, tasks), strict=strict))
+    files, as_json = PackFiles(config, manifest, tasks), output is OutputForm.JSON
+    if watch:
+        end_with(lambda: lint.watch(files, as_json=as_json))
+    end_with(lambda: lint.lint(files, strict=strict, as_json=as_json))
 
 
 @app.command("push")
@@ -46,12 +79,11 @@ def pack_push(  # noqa: PLR0913 - flags
 ) -> None:
     """Upload a pack to the results volume, for BenchmarkRuns with pack.volume."""
     from securebench.client.commands import packs as pack
+    from securebench.client.packs.source import PackFiles
     from securebench.client.volume.connection import ClusterTarget
 
-    files, target = (
-        pack.PackFiles(config, manifest, tasks),
-        ClusterTarget(namespace, context, operator_pod),
-    )
+    files = PackFiles(config, manifest, tasks)
+    target = ClusterTarget(namespace, context, operator_pod)
     end_with(lambda: pack.push(files, name, target))
 
 
@@ -62,17 +94,29 @@ def pack_show(  # noqa: PLR0913 - flags
     config: OptionalConfig = None,
     manifest: Manifest = None,
     tasks: Tasks = None,
+    task: Annotated[
+        str | None, typer.Option("--task", help="Of a local pack: id of a task, or #INDEX from 0.")
+    ] = None,
+    every_task: Annotated[bool, typer.Option("--all", help="Of a local pack: all tasks.")] = False,
+    output: Output = OutputForm.TEXT,
     namespace: Namespace = None,
     context: Context = None,
     operator_pod: OperatorPod = None,
 ) -> None:
-    """Show a pack on the results volume, or a local one."""
+    """Show a pack on the results volume, or a local one and who sees what of its tasks."""
     from securebench.client.commands import packs as pack
+    from securebench.client.packs import show
+    from securebench.client.packs.source import PackFiles
     from securebench.client.volume.connection import ClusterTarget
 
-    if name is not None:
-        end_with(lambda: pack.show_uploaded(name, ClusterTarget(namespace, context, operator_pod)))
-    end_with(lambda: pack.show_local(pack.PackFiles(config, manifest, tasks)))
+    as_json = output is OutputForm.JSON
+    if name is None:
+        options = show.ShowOptions(task, every_task, as_json)
+        end_with(lambda: show.show_local(PackFiles(config, manifest, tasks), options))
+    if task is not None or every_task:
+        raise typer.BadParameter("--task and --all are for a local pack; name it with --config")
+    target = ClusterTarget(namespace, context, operator_pod)
+    end_with(lambda: pack.show_uploaded(name, target, as_json=as_json))
 
 
 @app.command("list")

@@ -211,6 +211,15 @@ class ApiCluster:
         answer.json()
         return answer.body
 
+    async def ask(self, method: str, path: str, body: Raw | None = None) -> Raw:
+        """Send a request that concerns no object of the namespace: versions, schemas, reviews.
+
+        Raises:
+            TransientClusterError: No connection.
+            PermanentClusterError: The server rejected the request.
+        """
+        return (await self._answered(_Request(method, path, body=body))).json()
+
     @asynccontextmanager
     async def websocket(
         self, path: str, query: Sequence[tuple[str, str]], protocol: str

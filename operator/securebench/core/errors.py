@@ -3,9 +3,10 @@
 SecureBenchError(reason, facts)
 ├── InvalidInputError          the user must change something
 │   ├── ConfigErrors           several of these at once
-│   ├── ConfigError            tester YAML, env file, harness configuration
-│   ├── PackError              manifest, row, asset; carries path and line
-│   │   └── PackMissingError   its ConfigMap, Secret or folder may still come
+│   ├── PlacedError            carries path and line
+│   │   ├── ConfigError        tester YAML, env file, harness configuration
+│   │   └── PackError          manifest, row, asset
+│   │       └── PackMissingError   its ConfigMap, Secret or folder may still come
 │   ├── SpecError              a BenchmarkRun that this version refuses
 │   │   └── SecretMissingError a Secret that it names may still come
 │   └── MissingInputError      both that may still come; carries what is missing
@@ -46,12 +47,8 @@ class InvalidInputError(SecureBenchError):
     """The user must change something."""
 
 
-class ConfigError(InvalidInputError):
-    """Tester YAML, env file or harness configuration is wrong."""
-
-
-class PackError(InvalidInputError):
-    """One defect of a pack.
+class PlacedError(InvalidInputError):
+    """One defect that may have a place in a file.
 
     Args:
         path: File as the user named it, or None when no file is involved.
@@ -71,6 +68,14 @@ class PackError(InvalidInputError):
             return self.reason
         place = self.path if self.line is None else f"{self.path}:{self.line}"
         return f"{place}: {self.reason}"
+
+
+class ConfigError(PlacedError):
+    """Tester YAML, env file or harness configuration is wrong."""
+
+
+class PackError(PlacedError):
+    """One defect of a pack."""
 
 
 class ConfigErrors(InvalidInputError):

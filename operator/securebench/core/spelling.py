@@ -14,14 +14,18 @@ _TRIED = 100
 
 
 def nearest(word: str, known: Collection[str]) -> str | None:
-    """Return the known word that a word most likely misspells, or None.
+    """Return the known word that a word most likely misspells or cuts short, or None.
 
     Args:
         word: As written; case, ``-`` and blanks for ``_`` make no difference.
         known: All words that have a meaning.
     """
     plain = word.strip().lower().replace("-", "_").replace(" ", "_")
-    return next(iter(get_close_matches(plain, sorted(known), n=1, cutoff=_CUTOFF)), None)
+    close = get_close_matches(plain, sorted(known), n=1, cutoff=_CUTOFF)
+    longer = [name for name in known if plain and name.startswith(f"{plain}_")]
+    if close or len(longer) != 1:
+        return next(iter(close), None)
+    return longer[0]
 
 
 def near_words(unknown: Collection[str], known: Collection[str]) -> dict[str, str]:

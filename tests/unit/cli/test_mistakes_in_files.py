@@ -13,6 +13,7 @@ from unittest import mock
 
 import pytest
 
+from securebench.agents.registry import AGENTS
 from securebench.benchmark.files.bundle import BundleLimits
 from support import fake_operator
 from support.build import inline
@@ -106,7 +107,12 @@ MISTAKES: dict[str, tuple[Mistake, list[str]]] = {
     ),
     "harness type": (
         edit(YAML, "type: command", "type: comand_"),
-        [f"{YAML}:5: harness.type must be one of claude_code, codex, command, nop, oracle"],
+        [
+            (
+                f"{YAML}:5: harness.type must be one of {', '.join(sorted(AGENTS))}, did you mean"
+                " 'command'?"
+            )
+        ],
     ),
     "config key": (
         edit(YAML, "command: ", "task_file: t.json, time_out_seconds: 3, command: "),
@@ -114,6 +120,69 @@ MISTAKES: dict[str, tuple[Mistake, list[str]]] = {
             (
                 f"{YAML}:6: harness.config contains unsupported field(s): time_out_seconds,"
                 " did you mean 'timeout_seconds'?"
+            )
+        ],
+    ),
+    "config key cut short": (
+        edit(YAML, "command: ", "timeout: 3, command: "),
+        [
+            (
+                f"{YAML}:6: harness.config contains unsupported field(s): timeout, did you mean"
+                " 'timeout_seconds'?"
+            )
+        ],
+    ),
+    "misspelt section of the tester YAML": (
+        edit(YAML, "harness:\n", "verificaton: {}\nharness:\n"),
+        [
+            (
+                f"{YAML}:4: root contains unsupported field(s): verificaton, did you mean"
+                " 'verification'?"
+            )
+        ],
+    ),
+    "section twice in the tester YAML": (
+        edit(YAML, "harness:\n", "run: {id: x, output_dir: y}\nharness:\n"),
+        [f"{YAML}:4: invalid YAML: duplicate key 'run'"],
+    ),
+    "manifest and task file elsewhere": (
+        edit(YAML, "benchmark: {", "benchmark: {manifest: m.yaml, tasks: t.jsonl}\n#"),
+        [
+            (
+                f"{YAML}:3: benchmark.{key}: there is no file {name}; the path is relative to the"
+                " tester YAML"
+            )
+            for key, name in (("manifest", "m.yaml"), ("tasks", "t.jsonl"))
+        ],
+    ),
+    "harness and files": (
+        lambda folder: (
+            edit(YAML, "config: {", "config: {x: 1, ")(folder),
+            edit(YAML, "pack/tasks.jsonl", "t.jsonl")(folder),
+        )[0],
+        [
+            f"{YAML}:6: harness.config contains unsupported field(s): x",
+            (
+                f"{YAML}:3: benchmark.tasks: there is no file t.jsonl; the path is relative to the"
+                " tester YAML"
+            ),
+        ],
+    ),
+    "image with capitals and a blank": (
+        edit(MANIFEST, '"python:3.11-slim"', '"Python:3.11 slim"'),
+        [
+            (
+                f"{MANIFEST}:5: environment.image 'Python:3.11 slim' is no image reference: it"
+                " holds a blank (defaults.environment.image; rows: 3)"
+            )
+        ],
+    ),
+    "asset that is not there": (
+        rows({**ROW, "assets": [{"path": "notes.txt"}]}),
+        [
+            (
+                f"{TASKS}:1: task 'a' (short_answer): asset source does not exist: assets[0].path"
+                " 'notes.txt' below 'assets/'"
             )
         ],
     ),
@@ -282,6 +351,83 @@ def test_a_mistake_is_one_clear_line(shell: Shell, case: str, command: str) -> N
     assert errors == [f"securebench: error: {line}" for line in want]
     assert result.code == 1
     assert shell.places == [], "something was started"
+
+
+def graded_by(checker: object) -> Mistake:
+    return rows(
+        {
+            "id": "t",
+            "family": "terminal_task",
+            "input": {"instructions": "i"},
+            "eval": {"checker": checker},
+        }
+    )
+
+
+def hidden(name: str, content: str, checker: object) -> Mistake:
+    def mistake(folder: Path) -> None:
+        (folder / "pack/hidden").mkdir()
+        (folder / "pack/hidden" / name).write_text(content)
+        graded_by(checker)(folder)
+
+    return mistake
+
+
+PATCH = "diff --git a/x b/x\n--- a/x\n+++ b/x\n@@ -1 +1 @@\n-a\n"
+PYTEST = {"source": "pytest", "path": "test_x.py"}
+GRADERS: dict[str, tuple[Mistake, str]] = {
+    "hidden test with a SyntaxError": (
+        hidden("test_x.py", "def test_x(:\n", PYTEST),
+        "task 't' (terminal_task): test_x.py, line 1: invalid syntax; correct it",
+    ),
+    "pytest file without a test": (
+        hidden("test_x.py", "x = 1\n", PYTEST),
+        (
+            "task 't' (terminal_task): test_x.py holds no test that pytest could find: no function"
+            " test_…, no class Test…; correct it"
+        ),
+    ),
+    "checker's program missing": (
+        graded_by({"command": "python3 securebench/evaluation_inputs/check.py"}),
+        (
+            "task 't' (terminal_task): eval.checker.command names"
+            " 'securebench/evaluation_inputs/check.py', which the task has not: bring it by"
+            " eval.test_files or eval.run_tests; correct it"
+        ),
+    ),
+    "test_patch with a malformed hunk": (
+        rows(
+            {
+                "id": "p",
+                "family": "repo_patch",
+                "input": {"repo": "r", "base_commit": "c", "instructions": "i"},
+                "eval": {
+                    "tests": {
+                        "source": "command",
+                        "command": "x",
+                        "workdir": "/w",
+                        "test_patch": PATCH,
+                        "candidate_policy": {"allow_paths": ["x"]},
+                    }
+                },
+            }
+        ),
+        (
+            "task 'p' (repo_patch): eval.tests.test_patch, line 4: hunk 1 of x announces 1 old and"
+            " 1 new lines, and 0 and 1 of them are missing; correct it"
+        ),
+    ),
+}
+
+
+@pytest.mark.parametrize("case", GRADERS)
+def test_a_broken_grader_is_an_error_of_lint(shell: Shell, case: str) -> None:
+    mistake, want = GRADERS[case]
+    mistake(shell.folder)
+    result = shell("pack", "lint", "--config", str(shell.yaml))
+    said = result.stdout.replace(f"{shell.folder}/", "").splitlines()
+    assert said[0] == f"securebench: error: {TASKS}:1: {want}"
+    assert (result.code, said[-1]) == (1, "securebench: pack lint errors=1 warnings=1")
 
 
 def big_row(folder: Path) -> None:

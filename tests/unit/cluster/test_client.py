@@ -82,6 +82,17 @@ def cluster_of(*answers):
     return ApiCluster(api, "sb"), api
 
 
+async def test_a_question_goes_to_any_path_with_its_body():
+    cluster, api = cluster_of((201, {"status": {"allowed": True}}), (403, {"message": "no"}))
+    answer = await cluster.ask("POST", "/apis/x/reviews", {"kind": "Review"})
+    assert answer == {"status": {"allowed": True}}
+    (request,) = api.requests
+    assert (request.method, request.path) == ("POST", "/apis/x/reviews")
+    assert request.body == {"kind": "Review"}
+    with pytest.raises(PermanentClusterError):
+        await cluster.ask("GET", "/version")
+
+
 async def test_signing_keys_are_asked_for_without_a_type():
     keys = b'{"keys":[]}'
     cluster, api = cluster_of((200, keys))

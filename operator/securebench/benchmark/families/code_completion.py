@@ -10,7 +10,6 @@ from collections.abc import Iterator, Mapping
 from securebench.benchmark.families.audit_rules import AuditRules
 from securebench.benchmark.families.base import Family, TaskView
 from securebench.benchmark.families.fields import (
-    ANYTHING,
     STRING,
     TEXT,
     Field,
@@ -19,6 +18,7 @@ from securebench.benchmark.families.fields import (
     is_positive,
     is_text,
     object_of,
+    said,
 )
 from securebench.benchmark.families.verification import ISOLATIONS, SEPARATE, SHARED, CodePlan
 from securebench.benchmark.resources import Lane
@@ -33,7 +33,34 @@ CODE_SECONDS = 30.0
 DEFINITION = re.compile(r"\b(?:def|class)\s+([^\W\d]\w*)")
 
 _TESTS = object_of(
-    dict.fromkeys(("source", "code", "timeout_seconds", "isolation", "repeat"), ANYTHING)
+    {
+        "source": said({"description": "`inline`"}, "Always `inline`.", "inline"),
+        "code": said(
+            {"description": "a non-empty string"},
+            "Python that is run after the candidate was imported, with its names; it passes when it"
+            " ends without an exception.",
+            "assert clamp(5, 1, 3) == 3",
+        ),
+        "timeout_seconds": said(
+            {"description": "a positive number"},
+            "Time limit of import and tests together; without it `environment.timeout_seconds`,"
+            " else 30.",
+            10,
+        ),
+        "isolation": said(
+            {"description": "`separate` or `shared`"},
+            "`separate`: tests and candidate in containers of their own. `shared`: in one"
+            " interpreter.",
+            SEPARATE,
+            SEPARATE,
+        ),
+        "repeat": said(
+            {"description": "an integer"},
+            f"So many sampled calls are repeated in a fresh process; 0 to {REPEATS}.",
+            2,
+            0,
+        ),
+    }
 )
 """Values that do not hold are a verifier's configuration error (VC of contract 14.4)."""
 
@@ -109,17 +136,53 @@ FAMILY = Family(
     input=FieldSection(
         "input",
         (
-            Field("prompt", TEXT, required=True),
-            Field("language", TEXT),
-            Field("starter_code", STRING),
+            Field(
+                "prompt",
+                said(TEXT, "What is to be written.", "Write a function clamp(value, low, high)."),
+                required=True,
+            ),
+            Field("language", said(TEXT, "Always `python`.", LANGUAGE, LANGUAGE)),
+            Field(
+                "starter_code",
+                said(
+                    STRING,
+                    "Code to begin with; the agent hands in the whole module.",
+                    "def clamp(value, low, high):\n",
+                ),
+            ),
         ),
     ),
     eval=FieldSection(
         "eval",
         (
-            Field("tests", _TESTS, required=True, lane=Lane.EVALUATION_INPUTS),
-            Field("reference_solution", STRING, lane=Lane.HIDDEN),
-            Field("canonical_solution", STRING, lane=Lane.HIDDEN),
+            Field(
+                "tests",
+                said(
+                    _TESTS,
+                    "The tests that judge the candidate.",
+                    {"source": "inline", "code": "assert clamp(5, 1, 3) == 3"},
+                ),
+                required=True,
+                lane=Lane.EVALUATION_INPUTS,
+            ),
+            Field(
+                "reference_solution",
+                said(
+                    STRING,
+                    "A solution, for people; it never scores.",
+                    "def clamp(value, low, high):\n    return max(low, min(value, high))\n",
+                ),
+                lane=Lane.HIDDEN,
+            ),
+            Field(
+                "canonical_solution",
+                said(
+                    STRING,
+                    "The same under the name that HumanEval uses.",
+                    "    return max(low, min(value, high))\n",
+                ),
+                lane=Lane.HIDDEN,
+            ),
         ),
     ),
     own_problem=configuration_problem,

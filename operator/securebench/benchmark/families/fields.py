@@ -53,6 +53,22 @@ MISSPELT: Final = "x-misspelt-keys"
 """Keyword of an open object: false refuses unknown keys that are near a known one not there."""
 
 
+NO_DEFAULT: Final = object()
+
+
+def said(schema: Schema, about: str, example: object, default: object = NO_DEFAULT) -> Schema:
+    """Return a schema with what authors read about it, in editors and in the reference.
+
+    Args:
+        schema: What a value must be; its ``description`` belongs to messages.
+        about: What the value means; Markdown.
+        example: A value that holds.
+        default: What holds where the key is missing.
+    """
+    told = {} if default is NO_DEFAULT else {"default": default}
+    return {**schema, "markdownDescription": about, "examples": [example], **told}
+
+
 def object_of(properties: Mapping[str, Schema], *required: str) -> Schema:
     """Return the schema of an object with known keys only."""
     return {

@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from securebench.benchmark.families.audit_rules import AuditRules, collisions
 from securebench.benchmark.families.base import Advice, Family, TaskView
-from securebench.benchmark.families.fields import TEXT, TEXT_OR_OBJECT, Field, FieldSection
+from securebench.benchmark.families.fields import TEXT, TEXT_OR_OBJECT, Field, FieldSection, said
 from securebench.benchmark.families.verification import TextVerifier
 from securebench.benchmark.resources import Lane
 from securebench.benchmark.scorers.result import VerificationResult, VerifierConfigurationError
@@ -203,13 +203,50 @@ FAMILY = Family(
     name=NAME,
     candidate_kind="text",
     input=FieldSection(
-        "input", (Field("prompt", TEXT, required=True), Field("context", TEXT_OR_OBJECT))
+        "input",
+        (
+            Field(
+                "prompt", said(TEXT, "What is asked.", "Why do honey bees dance?"), required=True
+            ),
+            Field(
+                "context",
+                said(
+                    TEXT_OR_OBJECT,
+                    "A passage or data that the question is about.",
+                    "Bees live in hives.",
+                ),
+            ),
+        ),
     ),
     eval=FieldSection(
         "eval",
         (
-            Field("rubric", TEXT_OR_OBJECT, required=True, lane=Lane.HIDDEN),
-            Field("reference_answer", TEXT, lane=Lane.HIDDEN),
+            Field(
+                "rubric",
+                said(
+                    TEXT_OR_OBJECT,
+                    "How answers are judged: an object with `accepted_answers`, and optionally"
+                    " `rejected_answers`, `min_token_f1` (0 to 1, default 1) and `type`"
+                    " (`contains_any`). No answer can be judged by a text.",
+                    {
+                        "type": "contains_any",
+                        "accepted_answers": ["to tell where food is"],
+                        "rejected_answers": ["they are happy"],
+                        "min_token_f1": 0.6,
+                    },
+                ),
+                required=True,
+                lane=Lane.HIDDEN,
+            ),
+            Field(
+                "reference_answer",
+                said(
+                    TEXT,
+                    "A full answer, for people; it never scores.",
+                    "They show other bees where food is.",
+                ),
+                lane=Lane.HIDDEN,
+            ),
         ),
     ),
     scorer=TextVerifier(verify, configuration_problem),

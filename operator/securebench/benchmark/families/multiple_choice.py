@@ -14,6 +14,7 @@ from securebench.benchmark.families.fields import (
     FieldSection,
     Schema,
     non_empty_list,
+    said,
 )
 from securebench.benchmark.families.verification import TextVerifier, passes
 from securebench.benchmark.resources import REDACTED, Lane
@@ -156,11 +157,38 @@ FAMILY = Family(
     input=FieldSection(
         "input",
         (
-            Field("question", TEXT, required=True),
-            Field("choices", non_empty_list(_CHOICE), required=True),
+            Field(
+                "question",
+                said(TEXT, "What is asked.", "Which planet is nearest to the sun?"),
+                required=True,
+            ),
+            Field(
+                "choices",
+                said(
+                    non_empty_list(_CHOICE),
+                    "The choices, at most 26; the first is A.",
+                    ["Mercury", "Venus", "Earth"],
+                ),
+                required=True,
+            ),
         ),
     ),
-    eval=FieldSection("eval", (Field("answer", _ANSWER, required=True, lane=Lane.HIDDEN),)),
+    eval=FieldSection(
+        "eval",
+        (
+            Field(
+                "answer",
+                said(
+                    _ANSWER,
+                    "The right choice: its letter, its text, or its position from 0; a list where"
+                    " any of several is right.",
+                    "A",
+                ),
+                required=True,
+                lane=Lane.HIDDEN,
+            ),
+        ),
+    ),
     scorer=SCORER,
     required_resources=("question", "choices", "answer"),
     record_metadata=lambda _task: {"expected_answer": REDACTED},

@@ -25,6 +25,7 @@ from securebench.benchmark.families.fields import (
     Schema,
     is_text,
     object_of,
+    said,
 )
 from securebench.benchmark.families.verification import CheckRequest, PatchPlan
 from securebench.benchmark.patch.gold_patch import patch_without_effect, why_not_whole
@@ -36,24 +37,61 @@ PATCHES = ("setup_patch", "test_patch", "control")
 
 _KEYS_OF_POLICY = ("allow_paths", "allow_sensitive_paths", "patch_preserved_paths")
 
+_EXAMPLE_PATCH = "diff --git a/tests/test_x.py b/tests/test_x.py\n…"
 _PATCH: Schema = {
-    **object_of({"source": {"const": "inline"}, "patch": TEXT}, "source", "patch"),
+    **object_of(
+        {
+            "source": said({"const": "inline"}, "Always `inline`.", "inline"),
+            "patch": said(TEXT, "The patch, as `git diff` prints it.", _EXAMPLE_PATCH),
+        },
+        "source",
+        "patch",
+    ),
     "type": ["string", "object"],
     "pattern": "\\S",
     "description": "a non-empty string or {source: inline, patch: <non-empty string>}",
 }
-CANDIDATE_POLICY: Schema = object_of(dict.fromkeys(_KEYS_OF_POLICY, PATTERNS))
+_ABOUT_POLICY = (
+    ("What the patch may change; `*` crosses `/`, a folder stands for what is in it.", "src"),
+    ("Exceptions from the list of paths that no patch may touch, such as tests.", "setup.cfg"),
+    ("Changes here are dropped from the patch instead of refused.", "CHANGELOG.md"),
+)
+CANDIDATE_POLICY: Schema = object_of(
+    {
+        name: said(PATTERNS, about, [example], [])
+        for name, (about, example) in zip(_KEYS_OF_POLICY, _ABOUT_POLICY, strict=True)
+    }
+)
+_POLICY: Schema = said(
+    CANDIDATE_POLICY, "Which paths a candidate may change.", {"allow_paths": ["src"]}
+)
 
 
 def _tests_of(timeout: Schema) -> Schema:
     return object_of(
         {
-            "source": {"const": "command"},
-            "command": COMMAND,
-            "workdir": TEXT,
-            "timeout_seconds": timeout,
-            **dict.fromkeys(PATCHES, _PATCH),
-            "candidate_policy": CANDIDATE_POLICY,
+            "source": said({"const": "command"}, "Always `command`.", "command"),
+            "command": said(
+                COMMAND,
+                "Runs in the repository with the candidate and the patches; exit code 0 is a pass."
+                " A text runs by `sh -lc`.",
+                ["python3", "-m", "pytest", "tests/test_x.py"],
+            ),
+            "workdir": said(
+                TEXT, "Folder to run in; without it `environment.workdir`.", "/testbed"
+            ),
+            "timeout_seconds": said(timeout, "Of each step of git and of the command.", 120, 300),
+            "setup_patch": said(_PATCH, "Applied before the candidate.", _EXAMPLE_PATCH),
+            "test_patch": said(
+                _PATCH, "Applied behind the candidate: the hidden tests.", _EXAMPLE_PATCH
+            ),
+            "control": said(
+                _PATCH,
+                "Adds a test that must fail: where the command passes with it, the candidate has"
+                " tampered with the tests.",
+                _EXAMPLE_PATCH,
+            ),
+            "candidate_policy": _POLICY,
         },
         "source",
         "command",
@@ -221,18 +259,59 @@ FAMILY = Family(
     input=FieldSection(
         "input",
         (
-            Field("repo", TEXT, required=True),
-            Field("base_commit", TEXT, required=True),
-            Field("instructions", TEXT, required=True),
-            Field("hints", TEXT),
+            Field(
+                "repo",
+                said(TEXT, "Name of the repository, for people and agents.", "example/slugs"),
+                required=True,
+            ),
+            Field(
+                "base_commit",
+                said(
+                    TEXT,
+                    "Commit of the image; a full hash is compared with it.",
+                    "74f9230ba70769aa1df3c3092f775b61713d32b2",
+                ),
+                required=True,
+            ),
+            Field(
+                "instructions",
+                said(TEXT, "What is to be changed.", "slug() keeps signs. Mend it."),
+                required=True,
+            ),
+            Field("hints", said(TEXT, "More help for the agent.", "Look at slugs.py.")),
         ),
     ),
     eval=FieldSection(
         "eval",
         (
-            Field("tests", _tests_of(NON_NEGATIVE), required=True, lane=Lane.EVALUATION_INPUTS),
-            Field("gold_patch", STRING, lane=Lane.HIDDEN),
-            Field("candidate_policy", CANDIDATE_POLICY, lane=Lane.EVALUATION_INPUTS),
+            Field(
+                "tests",
+                said(
+                    _tests_of(NON_NEGATIVE),
+                    "What judges the candidate.",
+                    {"source": "command", "command": ["python3", "-m", "pytest"]},
+                ),
+                required=True,
+                lane=Lane.EVALUATION_INPUTS,
+            ),
+            Field(
+                "gold_patch",
+                said(
+                    STRING,
+                    "The patch that solves the task, for audits; it never scores.",
+                    "diff --git a/slugs.py b/slugs.py\n…",
+                ),
+                lane=Lane.HIDDEN,
+            ),
+            Field(
+                "candidate_policy",
+                said(
+                    _POLICY,
+                    "The same as `tests.candidate_policy`, in its other place.",
+                    {"allow_paths": ["src"]},
+                ),
+                lane=Lane.EVALUATION_INPUTS,
+            ),
         ),
     ),
     needs={"tests": _tests_of(POSITIVE)},

@@ -18,6 +18,7 @@ from securebench.benchmark.families.fields import (
     Field,
     FieldSection,
     non_empty_list,
+    said,
 )
 from securebench.benchmark.families.verification import TextVerifier
 from securebench.benchmark.resources import Lane
@@ -164,9 +165,27 @@ FAMILY = Family(
     input=FieldSection(
         "input",
         (
-            Field("question", TEXT, required=True),
-            Field("context", TEXT_OR_OBJECT),
-            Field("answer_format", TEXT),
+            Field(
+                "question",
+                said(TEXT, "What is asked.", "How many metres are 2.5 km?"),
+                required=True,
+            ),
+            Field(
+                "context",
+                said(
+                    TEXT_OR_OBJECT,
+                    "A passage or data that the question is about.",
+                    "A kilometre has 1,000 metres.",
+                ),
+            ),
+            Field(
+                "answer_format",
+                said(
+                    TEXT,
+                    "How the answer is to be written; for the agent only.",
+                    "a number without a unit",
+                ),
+            ),
         ),
     ),
     eval=FieldSection(
@@ -174,11 +193,19 @@ FAMILY = Family(
         (
             Field(
                 "accepted_answers",
-                non_empty_list(TEXT_OR_NUMBER),
+                said(non_empty_list(TEXT_OR_NUMBER), "Each of them is right.", [2500, "2500 m"]),
                 required=True,
                 lane=Lane.HIDDEN,
             ),
-            Field("tolerance", NON_NEGATIVE, lane=Lane.HIDDEN),
+            Field(
+                "tolerance",
+                said(
+                    NON_NEGATIVE,
+                    "Numbers are compared, and may differ by so much; without it only texts are.",
+                    0.5,
+                ),
+                lane=Lane.HIDDEN,
+            ),
         ),
     ),
     scorer=TextVerifier(verify, configuration_problem),

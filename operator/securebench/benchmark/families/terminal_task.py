@@ -17,6 +17,7 @@ from securebench.benchmark.families.fields import (
     FieldSection,
     Schema,
     object_of,
+    said,
 )
 from securebench.benchmark.families.verification import CheckRequest
 from securebench.benchmark.resources import Lane
@@ -25,11 +26,31 @@ from securebench.benchmark.scorers.dangerous_commands import KNOWN_COMMANDS
 PYTEST, SCRIPT = CHECKER_SOURCES = ("pytest", "script")
 """Kinds of a checker's own file."""
 
+_SECONDS = said(
+    POSITIVE, "Time limit of the check; without it `environment.timeout_seconds`, else 300.", 60
+)
 _COMMAND_FORM = object_of(
-    {"command": COMMAND, "workdir": TEXT, "timeout_seconds": POSITIVE}, "command"
+    {
+        "command": said(
+            COMMAND,
+            "Runs in the workspace; exit code 0 is a pass. A text runs by `sh -lc`.",
+            ["sh", "-c", "test -s answer.txt"],
+        ),
+        "workdir": said(TEXT, "Folder to run in, relative to the workspace.", "report"),
+        "timeout_seconds": _SECONDS,
+    },
+    "command",
 )
 _SOURCE_FORM = object_of(
-    {"source": {"enum": list(CHECKER_SOURCES)}, "path": TEXT, "timeout_seconds": POSITIVE},
+    {
+        "source": said(
+            {"enum": list(CHECKER_SOURCES)},
+            "`pytest`: the file or folder has tests. `script`: it is started by its `#!` line.",
+            PYTEST,
+        ),
+        "path": said(TEXT, "File or folder below the eval root.", "test_sorted.py"),
+        "timeout_seconds": _SECONDS,
+    },
     "source",
     "path",
 )
@@ -72,16 +93,71 @@ FAMILY = Family(
     name="terminal_task",
     candidate_kind="workspace",
     input=FieldSection(
-        "input", (Field("instructions", TEXT, required=True), Field("context", TEXT_OR_OBJECT))
+        "input",
+        (
+            Field(
+                "instructions",
+                said(
+                    TEXT,
+                    "What is to be done.",
+                    "Write the names in alphabetical order to sorted.txt.",
+                ),
+                required=True,
+            ),
+            Field(
+                "context",
+                said(
+                    TEXT_OR_OBJECT, "A passage or data beside the instructions.", {"language": "de"}
+                ),
+            ),
+        ),
     ),
     eval=FieldSection(
         "eval",
         (
-            Field("checker", CHECKER, required=True, lane=Lane.EVALUATION_INPUTS),
-            Field("needed_commands", NEEDED_COMMANDS, lane=Lane.EVALUATION_INPUTS),
-            Field("run_tests", OBJECT, lane=Lane.EVALUATION_INPUTS),
-            Field("test_files", OBJECT, lane=Lane.EVALUATION_INPUTS),
-            Field("expected_state", ANYTHING, lane=Lane.HIDDEN),
+            Field(
+                "checker",
+                said(
+                    CHECKER,
+                    "What judges the workspace: a command, or a file of the pack.",
+                    {"source": "pytest", "path": "test_sorted.py"},
+                ),
+                required=True,
+                lane=Lane.EVALUATION_INPUTS,
+            ),
+            Field(
+                "needed_commands",
+                said(
+                    NEEDED_COMMANDS,
+                    "Commands of the check that need a Linux capability; the tester allows them.",
+                    ["chroot"],
+                    [],
+                ),
+                lane=Lane.EVALUATION_INPUTS,
+            ),
+            Field(
+                "run_tests",
+                said(
+                    OBJECT,
+                    "A file or folder below the eval root that the command calls.",
+                    {"path": "run-tests.sh"},
+                ),
+                lane=Lane.EVALUATION_INPUTS,
+            ),
+            Field(
+                "test_files",
+                said(OBJECT, "A further file or folder for the command.", {"path": "cases"}),
+                lane=Lane.EVALUATION_INPUTS,
+            ),
+            Field(
+                "expected_state",
+                said(
+                    ANYTHING,
+                    "What should come out, for people; on no disk, and it never scores.",
+                    {"answer.txt": "3"},
+                ),
+                lane=Lane.HIDDEN,
+            ),
         ),
     ),
     needs={"checker": CHECKER},

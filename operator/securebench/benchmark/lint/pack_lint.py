@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from securebench.benchmark.families.registry import EVAL_VISIBILITY, FAMILIES
 from securebench.benchmark.pack.environment import WITHOUT_EFFECT
@@ -53,6 +53,21 @@ class LintRule(StrEnum):
     GRADER = "grader"
 
 
+_HINTS: Final[Mapping[LintRule, str]] = {
+    LintRule.UNKNOWN_KEY: "remove it; notes of your own belong in a row's metadata",
+    LintRule.NO_EFFECT: "remove it",
+    LintRule.VERIFIER_CONFIGURATION: "correct eval of the row",
+    LintRule.ALLOW_PATHS: "list what a fix may change in candidate_policy.allow_paths",
+    LintRule.IMAGE_DIGEST: "write name@sha256:<64 hex digits>",
+    LintRule.ASSET_KEY: "remove it",
+    LintRule.ASSET_ROOTS: "name two folders of which none lies in the other",
+    LintRule.SECRET_NAME: "remove it unless the agent is meant to have it",
+    LintRule.ARTIFACT_PATH: "remove artifact_path",
+    LintRule.GRADER: "correct it",
+}
+"""What to do, by rule; defects of the pack itself say it in their message."""
+
+
 @dataclass(frozen=True, slots=True)
 class LintFinding:
     """One error or warning.
@@ -69,6 +84,11 @@ class LintFinding:
     line: int | None
     message: str
     rule: LintRule = LintRule.PACK
+
+    @property
+    def hint(self) -> str:
+        """What to do, or empty where the message says it."""
+        return "" if self.message.endswith("?") else _HINTS.get(self.rule, "")
 
     def __str__(self) -> str:
         place = ":".join(str(part) for part in (self.path, self.line) if part is not None)

@@ -6,7 +6,7 @@ import re
 from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from securebench.benchmark.families.fields import is_positive, is_text
+from securebench.benchmark.families.fields import is_positive, is_text, said
 from securebench.benchmark.families.registry import FAMILIES
 from securebench.benchmark.pack.paths import PathError, is_at_or_below
 from securebench.core.spelling import meant_or_known
@@ -27,7 +27,32 @@ MOUNT_TARGETS = (DEFAULT_TARGET, "/app", "/securebench-workspace", "/testbed")
 WITHOUT_EFFECT = ("packages", "env", "setup", "network", "resources")
 """Known names that nothing reads."""
 
-ENVIRONMENT_KEYS = frozenset({IMAGE, "workdir", "timeout_seconds", MATERIALIZE, *WITHOUT_EFFECT})
+_MEANINGS: Final = {
+    IMAGE: said(
+        {"description": "the name of an image"},
+        "Image of agent and verifier; required, in the manifest or in the row.",
+        "python:3.11-slim",
+    ),
+    "workdir": said(
+        {"description": "an absolute path"},
+        "terminal_task: where the workspace is, else `/workspace`; at or below `/workspace`,"
+        " `/app`, `/securebench-workspace` or `/testbed`. repo_patch: the repository in the image.",
+        "/testbed",
+    ),
+    "timeout_seconds": said(
+        {"description": "a positive number"},
+        "Time limit of the agent, in seconds; a smaller one of the tester YAML wins. Also of the"
+        " check of a code_completion and a terminal_task that has none of its own.",
+        600,
+    ),
+    MATERIALIZE: said(
+        {"description": "a boolean"},
+        "terminal_task: the content of `workdir` in the image is copied into the workspace first.",
+        True,  # noqa: FBT003 - an example
+        False,  # noqa: FBT003 - a default
+    ),
+}
+ENVIRONMENT_KEYS = frozenset({*_MEANINGS, *WITHOUT_EFFECT})
 
 
 MAX_IMAGE_NAME: Final = 255
@@ -58,7 +83,8 @@ class EnvironmentProblem(NamedTuple):
 
 def environment_schema() -> dict[str, object]:
     """Return which keys an environment may have, as JSON Schema."""
-    properties: dict[str, object] = {key: {} for key in ENVIRONMENT_KEYS}
+    no_effect = {key: said({}, "Has no effect.", None) for key in WITHOUT_EFFECT}
+    properties = {**_MEANINGS, **no_effect}
     return {"type": "object", "properties": properties, "additionalProperties": False}
 
 

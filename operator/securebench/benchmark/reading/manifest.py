@@ -12,6 +12,7 @@ from securebench.benchmark.families.fields import (
     TEXT,
     Schema,
     nullable,
+    said,
 )
 from securebench.benchmark.families.registry import EVAL_VISIBILITY, family_problems
 from securebench.benchmark.pack.environment import environment_schema, unknown_environment_keys
@@ -34,18 +35,57 @@ _ROOT: Final = nullable({**TEXT, "description": "a non-empty relative path"})
 _SECTIONS: Final[Mapping[str, Schema]] = {
     "defaults": _section(
         {
-            "family": {**nullable(TEXT), "enum": [*sorted(EVAL_VISIBILITY), None]},
-            "environment": {**nullable(environment_schema()), "description": "a mapping"},
+            "family": said(
+                {**nullable(TEXT), "enum": [*sorted(EVAL_VISIBILITY), None]},
+                "Family of rows that name none.",
+                "short_answer",
+            ),
+            "environment": said(
+                {**nullable(environment_schema()), "description": "a mapping"},
+                "Lies under the environment of each row; the row wins, key by key.",
+                {"image": "python:3.11-slim", "timeout_seconds": 60},
+                {},
+            ),
         }
     ),
-    "asset_roots": _section({"public": _ROOT, "eval": _ROOT}),
-    "asset_defaults": _section({"read_only": nullable(BOOLEAN)}),
+    "asset_roots": _section(
+        {
+            "public": said(_ROOT, "Folder of files that agents may get.", "assets/", "assets/"),
+            "eval": said(_ROOT, "Folder of files for verifiers only.", "hidden/", "hidden/"),
+        }
+    ),
+    "asset_defaults": _section(
+        {
+            "read_only": said(
+                nullable(BOOLEAN),
+                "Whether agents may not change assets that say nothing about it.",
+                False,  # noqa: FBT003 - an example
+                True,  # noqa: FBT003 - a default
+            )
+        }
+    ),
 }
+_ABOUT_SECTIONS: Final = (
+    ("What rows have in common.", {"family": "short_answer"}),
+    ("Where the pack's files are, relative to the manifest.", {"eval": "checks/"}),
+    ("What assets have in common.", {"read_only": False}),
+)
 MANIFEST: Final = Shape(
     {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
         "title": "SecureBench pack manifest",
-        **_section({"id": TEXT, "version": {"type": "integer"}, **_SECTIONS}),
+        **_section(
+            {
+                "id": said(TEXT, "Name of the pack; records have it.", "unit-conversion"),
+                "version": said({"type": "integer"}, "Your own count of versions.", 1),
+                **{
+                    name: said(schema, about, example, {})
+                    for (name, schema), (about, example) in zip(
+                        _SECTIONS.items(), _ABOUT_SECTIONS, strict=True
+                    )
+                },
+            }
+        ),
         "type": "object",
         "required": ["id", "version"],
     }

@@ -22,6 +22,7 @@ from securebench.benchmark.families.fields import (
     Schema,
     nullable,
     object_of,
+    said,
 )
 from securebench.benchmark.families.registry import FAMILIES, family_problems
 from securebench.benchmark.pack.environment import environment_schema
@@ -38,29 +39,59 @@ if TYPE_CHECKING:
 
 
 _ASSET_FIELDS: Final[Mapping[str, Schema]] = {
-    "path": TEXT,
-    "mount": nullable(TEXT),
-    "read_only": nullable(BOOLEAN),
+    "path": said(TEXT, "File or folder below the public root.", "server.log"),
+    "mount": said(
+        nullable(TEXT), "Its place in the workspace; without it `path`.", "logs/server.log"
+    ),
+    "read_only": said(
+        nullable(BOOLEAN),
+        "Whether the agent may not change it; without it as the manifest says for all.",
+        False,  # noqa: FBT003 - an example
+    ),
 }
 ASSET_KEYS: Final = frozenset(_ASSET_FIELDS)
 ASSET_KEYS_WITHOUT_EFFECT: Final = frozenset({"type", "mode"})
 """Known names that nothing reads (contract 6)."""
 
 ASSET: Final = Shape(
-    object_of({**_ASSET_FIELDS, **dict.fromkeys(ASSET_KEYS_WITHOUT_EFFECT, ANYTHING)}, "path")
+    object_of(
+        {
+            **_ASSET_FIELDS,
+            **dict.fromkeys(
+                sorted(ASSET_KEYS_WITHOUT_EFFECT), said(ANYTHING, "Has no effect.", "file")
+            ),
+        },
+        "path",
+    )
 )
 _ROW_FIELDS: Final[Mapping[str, Schema]] = {
-    "id": TEXT,
-    "family": nullable(TEXT),
-    "input": nullable(OBJECT),
-    "eval": nullable(OBJECT),
-    "assets": {
-        "type": ["array", "null"],
-        "items": ASSET.schema,
-        "description": "a list of objects",
-    },
-    "environment": nullable(OBJECT),
-    "metadata": nullable(OBJECT),
+    "id": said(TEXT, "Name of the task, once in a pack.", "km-to-m"),
+    "family": said(
+        nullable(TEXT),
+        "Kind of task; without it `defaults.family` of the manifest.",
+        "short_answer",
+    ),
+    "input": said(nullable(OBJECT), "What the agent gets.", {"question": "How many?"}, {}),
+    "eval": said(nullable(OBJECT), "What only the verifier gets.", {"accepted_answers": ["2"]}, {}),
+    "assets": said(
+        {
+            "type": ["array", "null"],
+            "items": ASSET.schema,
+            "description": "a list of objects",
+        },
+        "Files of the pack that the agent gets.",
+        [{"path": "server.log"}],
+        [],
+    ),
+    "environment": said(
+        nullable(OBJECT),
+        "Lies over the environment of the manifest, key by key.",
+        {"timeout_seconds": 600},
+        {},
+    ),
+    "metadata": said(
+        nullable(OBJECT), "Notes of your own; records have them.", {"difficulty": "easy"}, {}
+    ),
 }
 ROW_KEYS: Final = frozenset(_ROW_FIELDS)
 _ROW: Final[Schema] = {"type": "object", MISSPELT: False}

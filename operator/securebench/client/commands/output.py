@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -65,6 +66,12 @@ def print_error(message: str) -> None:
 def print_line(message: str) -> None:
     """Print a line with the program's prefix on stdout."""
     sys.stdout.write(f"securebench: {printable(message)}\n")
+    sys.stdout.flush()
+
+
+def print_json(value: object) -> None:
+    """Print a value as one line of JSON on stdout, without any prefix."""
+    sys.stdout.write(f"{json.dumps(value)}\n")
     sys.stdout.flush()
 
 

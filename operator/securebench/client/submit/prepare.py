@@ -20,7 +20,7 @@ from securebench.benchmark.pack.paths import safe_relative_path
 from securebench.benchmark.pack.task import SecureBenchTask
 from securebench.benchmark.reading.manifest import BenchmarkManifest
 from securebench.client.submit.tester_config import TesterConfig
-from securebench.core.errors import ConfigErrors, InvalidInputError, PackError
+from securebench.core.errors import ConfigError, ConfigErrors, InvalidInputError, PackError
 from securebench.run.api.models import MANIFEST_FILE, TASKS_FILE
 
 
@@ -69,6 +69,9 @@ def prepare(config: TesterConfig) -> Prepared:
         ConfigErrors: Lists all defects, first of the harness, then of the pack in file order.
     """
     harness, errors = _checked_harness(config)
+    absent = absent_files(config)
+    if absent:
+        raise ConfigErrors([*errors, *absent])
     manifest, tasks = config.benchmark.manifest, config.benchmark.tasks
     task_file = harness.task_file if harness is not None else TASK_FILE
     checked = check_pack(manifest, tasks, limit=config.run.limit, task_file=task_file)
@@ -89,6 +92,20 @@ def prepare(config: TesterConfig) -> Prepared:
             *lint_graders(checked),
         ),
     )
+
+
+def absent_files(config: TesterConfig) -> tuple[InvalidInputError, ...]:
+    """Return which files of the section ``benchmark`` are not there, at the key that names them."""
+    named = {"manifest": config.benchmark.manifest, "tasks": config.benchmark.tasks}
+    errors = [
+        ConfigError(
+            f"benchmark.{key}: there is no file {path}; the path is relative to the tester YAML",
+            key=("benchmark", key),
+        )
+        for key, path in named.items()
+        if not path.exists()
+    ]
+    return config.placed(ConfigErrors(errors)).errors if errors else ()
 
 
 def local_pack(manifest: Path, tasks: Path, loaded: BenchmarkManifest) -> LocalPack:

@@ -20,6 +20,7 @@ from securebench.benchmark.reading.plain import (
 from securebench.benchmark.reading.shape import REQUIRED, UNKNOWN, SchemaDefect, Shape
 from securebench.benchmark.scorers.dangerous_commands import KNOWN_COMMANDS, VerificationPolicy
 from securebench.core.errors import ConfigError, ConfigErrors, InvalidInputError
+from securebench.core.json_values import object_at
 
 SCHEMA_VERSION = "0.2"
 
@@ -39,7 +40,7 @@ def _list_of(items: Schema) -> Schema:
     return {"type": "array", "items": items, "description": "a list"}
 
 
-_TESTER: Final = Shape(
+TESTER: Final = Shape(
     object_of(
         {
             "schema_version": {"enum": [SCHEMA_VERSION]},
@@ -160,7 +161,7 @@ def parse_tester_config(data: object, *, base_dir: str | Path | None = None) -> 
     """
     if not isinstance(data, Mapping):
         raise ConfigErrors([ConfigError("Tester config root must be an object", key="")])
-    defects = _TESTER.defects(data)
+    defects = TESTER.defects(data)
     if defects:
         raise ConfigErrors(
             [ConfigError(_defect_message(each, data), key=each.key) for each in defects]
@@ -199,7 +200,7 @@ def _defect_message(defect: SchemaDefect, data: Mapping[str, object]) -> str:
     if name in _SECTIONS:
         return f"root.{name} must be an object"
     if name == "harness.type":
-        return wrong_type()
+        return wrong_type(object_at(data, "harness").get("type"))
     if name == "schema_version" and defect.keyword != REQUIRED:
         version = data[name]
         if isinstance(version, str):
@@ -231,14 +232,17 @@ def _config(data: Mapping[str, Any], base: Path) -> TesterConfig:
 def _placed(
     errors: Sequence[InvalidInputError], source: Path | None, lines: Mapping[KeyPath, int]
 ) -> ConfigErrors:
-    """Prefix each message with file and line, and sort by line."""
+    """Add file and line to each error, and sort by line."""
     if source is None:
         return ConfigErrors(errors)
     located = sorted(
         ((line_of(_key_of(error), lines), error) for error in errors), key=lambda item: item[0]
     )
     return ConfigErrors(
-        [ConfigError(f"{source}:{line}: {error.reason}", **error.facts) for line, error in located]
+        [
+            ConfigError(error.reason, path=str(source), line=line, **error.facts)
+            for line, error in located
+        ]
     )
 
 
@@ -251,8 +255,7 @@ def _read(path: Path) -> YamlDocument:
     try:
         return parse_yaml(decoded(path.read_bytes()))
     except OSError as error:
-        reason = f"{path}: cannot be read: {error.strerror}"
+        reason, line = f"cannot be read: {error.strerror}", None
     except PlainProblem as problem:
-        location = path if problem.line is None else f"{path}:{problem.line}"
-        reason = f"{location}: {problem.reason}"
-    raise ConfigErrors([ConfigError(reason)])
+        reason, line = problem.reason, problem.line
+    raise ConfigErrors([ConfigError(reason, path=str(path), line=line)])

@@ -17,6 +17,9 @@ write of the status, so they are few."""
 
 MINUTE_SECONDS = 60
 
+CANNOT_PULL = "cannot pull"
+"""Begins the words about an image that does not come."""
+
 _AGE = re.compile(r" for \d+ (?:s|min)$")
 _AGAIN = "is launched again after "
 _BEFORE = "; the launch before ended with "
@@ -94,7 +97,7 @@ def _container_waiting(view: PodView, now: float) -> Waiting:
 def _refused(container: ContainerView) -> str:
     words = f"{container.waiting_reason}: {container.waiting_message}".removesuffix(": ")
     if container.waiting_reason in IMAGE_WAITS:
-        return f"cannot pull {container.image or 'the image'}: {words}"
+        return f"{CANNOT_PULL} {container.image or 'the image'}: {words}"
     return f"cannot start container {container.name}: {words}"
 
 

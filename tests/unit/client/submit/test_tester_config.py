@@ -49,7 +49,7 @@ def good(**changes):
 def messages(data):
     with pytest.raises(ConfigErrors) as caught:
         parse_tester_config(data)
-    return [error.reason for error in caught.value.errors]
+    return [str(error) for error in caught.value.errors]
 
 
 @pytest.fixture
@@ -180,7 +180,7 @@ limit: 3
     )
     with pytest.raises(ConfigErrors) as caught:
         load_tester_config(path)
-    assert [error.reason for error in caught.value.errors] == [
+    assert [str(error) for error in caught.value.errors] == [
         f"{path}:3: harness.type must be one of claude_code, codex, command, nop, oracle",
         f"{path}:4: harness.env[1] must be a non-empty string without '='",
         f"{path}:7: run.output_dir is required",
@@ -212,7 +212,7 @@ def test_a_misspelt_key_is_named_once_with_the_nearest_known_one(write, case):
     path = write(RIGHT.replace(right, wrong))
     with pytest.raises(ConfigErrors) as caught:
         load_tester_config(path)
-    assert [error.reason for error in caught.value.errors] == [f"{path}:{want}"]
+    assert [str(error) for error in caught.value.errors] == [f"{path}:{want}"]
 
 
 ENCODINGS = {
@@ -253,7 +253,7 @@ def test_what_is_no_configuration_is_a_config_error(write, text, want):
     path = write(text)
     with pytest.raises(ConfigErrors) as caught:
         load_tester_config(path)
-    assert caught.value.errors[0].reason.startswith(f"{path}{want}")
+    assert str(caught.value.errors[0]).startswith(f"{path}{want}")
 
 
 def test_unreadable_files(tmp_path):
@@ -280,7 +280,7 @@ def test_errors_of_the_harness_get_their_place(write):
             ConfigError("missing", key=("harness", "config", "model")),
         ]
     )
-    assert [error.reason for error in config.placed(errors).errors] == [
+    assert [str(error) for error in config.placed(errors).errors] == [
         f"{path}:1: elsewhere",
         f"{path}:11: missing",
         f"{path}:12: bad",

@@ -1,0 +1,28 @@
+"""The command ``securebench doctor``."""
+
+from __future__ import annotations
+
+import typer
+
+from securebench.cli.options import Context, Namespace, OperatorPod, Output, OutputForm
+from securebench.client.commands.output import end_with
+
+# ruff: noqa: PLC0415
+
+app = typer.Typer()
+
+
+@app.command("doctor")
+def doctor_command(
+    *,
+    output: Output = OutputForm.TEXT,
+    namespace: Namespace = None,
+    context: Context = None,
+    operator_pod: OperatorPod = None,
+) -> None:
+    """Check cluster, rights, operator, storage and network, and say what to do."""
+    from securebench.client.doctor.command import DoctorOptions, doctor
+    from securebench.client.volume.connection import ClusterTarget
+
+    target = ClusterTarget(namespace, context, operator_pod)
+    end_with(lambda: doctor(DoctorOptions(target, output is OutputForm.JSON)))

@@ -1,0 +1,102 @@
+"""The command ``securebench doctor``."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
+from dataclasses import dataclass
+from typing import Final, NamedTuple
+
+from securebench.client.commands.output import print_json, print_table
+from securebench.client.doctor import checks
+from securebench.client.doctor.diagnosis import Diagnosis, Health
+from securebench.client.doctor.patient import Patient
+from securebench.client.doctor.rights import rights
+from securebench.client.volume.connection import (
+    DEFAULT_OPERATOR_POD,
+    ClusterTarget,
+    PodExec,
+    open_cluster,
+    operator_pod,
+    viewers_pod,
+)
+from securebench.cluster.client import ApiCluster
+from securebench.core.errors import ClusterError, SecureBenchError, TransientClusterError
+
+Check = Callable[[Patient], Awaitable[Diagnosis]]
+
+
+class _Named(NamedTuple):
+    name: str
+    check: Check
+
+
+CHECKS: Final = (
+    _Named("cluster", checks.kubernetes),
+    _Named("crds", checks.resources),
+    _Named("rights", rights),
+    _Named("operator", checks.operator),
+    _Named("storage", checks.storage),
+    _Named("network", checks.network),
+    _Named("images", checks.images),
+)
+"""In the order of the output; the first shows that the cluster can be reached."""
+
+
+@dataclass(frozen=True, slots=True)
+class DoctorOptions:
+    """Where to look, and how to print it."""
+
+    target: ClusterTarget
+    as_json: bool = False
+
+
+def doctor(options: DoctorOptions) -> int:
+    """Print a line for each check; the exit code is 1 when one failed."""
+    findings = asyncio.run(_found(options.target))
+    if options.as_json:
+        print_json({"findings": [finding._asdict() for finding in findings]})
+    else:
+        rows = [(each.state.value, each.check, str(each)) for each in findings]
+        print_table(("STATE", "CHECK", "FOUND"), rows)
+    return 1 if any(finding.state is Health.FAIL for finding in findings) else 0
+
+
+async def examine(patient: Patient) -> AsyncIterator[Diagnosis]:
+    """Yield what each check finds.
+
+    Raises:
+        TransientClusterError: The cluster cannot be reached; nothing else is looked at then.
+    """
+    yield await CHECKS[0].check(patient)
+    for name, check in CHECKS[1:]:
+        try:
+            finding = await check(patient)
+        except SecureBenchError as error:
+            finding = checks.trouble(name, error)
+        yield finding
+
+
+async def _found(target: ClusterTarget) -> list[Diagnosis]:
+    try:
+        async with open_cluster(target) as cluster:
+            patient = await _patient(cluster, target)
+            return [finding async for finding in examine(patient)]
+    except SecureBenchError as error:
+        return [Diagnosis(CHECKS[0].name, Health.FAIL, str(error))]
+
+
+async def _patient(cluster: ApiCluster, target: ClusterTarget) -> Patient:
+    try:
+        name = await operator_pod(cluster, cluster.namespace, target.operator_pod)
+    except TransientClusterError:
+        raise
+    except ClusterError:
+        name = target.operator_pod or DEFAULT_OPERATOR_POD
+    return Patient(
+        cluster=cluster,
+        pod=target.operator_pod,
+        operator_name=name,
+        viewers_name=viewers_pod(name),
+        execute_in=lambda pod: PodExec(cluster, pod),
+    )

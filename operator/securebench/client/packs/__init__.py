@@ -1,0 +1,1 @@
+"""Packs on the tester's machine: made, checked and shown without a cluster."""

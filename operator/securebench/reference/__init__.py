@@ -1,0 +1,1 @@
+"""Pages and schemas for people who write packs and runs, made from the rules themselves."""

@@ -1,0 +1,129 @@
+"""What the keys of a tester YAML mean, beside the rules that read them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final, NamedTuple
+
+from securebench.benchmark.families.fields import NO_DEFAULT, Schema, said
+from securebench.core.json_values import object_at, object_in
+
+
+class Meaning(NamedTuple):
+    """What authors read about a key.
+
+    Attributes:
+        default: What holds where it is missing.
+        value: What it must be, where its schema does not say it.
+    """
+
+    about: str
+    example: object
+    default: object = NO_DEFAULT
+    value: str = ""
+
+
+TESTER: Final[Mapping[str, Meaning]] = {
+    "schema_version": Meaning("Version of this format, in quotes.", "0.2"),
+    "run": Meaning("The run.", {"id": "my-run", "output_dir": "results"}),
+    "run.id": Meaning("Name of the run in records; at most 512 characters.", "my-run"),
+    "run.output_dir": Meaning(
+        "Folder for results, relative to this file; `--output-dir` replaces it.", "results"
+    ),
+    "benchmark": Meaning("The pack.", {"manifest": "manifest.yaml", "tasks": "tasks.jsonl"}),
+    "benchmark.manifest": Meaning("Its manifest, relative to this file.", "manifest.yaml"),
+    "benchmark.tasks": Meaning("Its task file, relative to this file.", "tasks.jsonl"),
+    "harness": Meaning(
+        "What works on the tasks.", {"type": "command", "config": {"command": "cat answer.txt"}}
+    ),
+    "harness.type": Meaning(
+        "`command` is a program in the task's image; the CLI of a provider otherwise. `oracle` and"
+        " `nop` examine a pack.",
+        "command",
+    ),
+    "harness.env": Meaning(
+        "Names of variables of your shell or env file that the agent gets. It can read their"
+        " values; the key of a model provider needs no entry.",
+        ["LANG"],
+        [],
+    ),
+    "harness.config": Meaning("Depends on the type; see below.", {"command": "cat answer.txt"}, {}),
+    "verification": Meaning(
+        "What verifiers may do.",
+        {"disallow_dangerous_commands": False},
+        {},
+    ),
+    "verification.disallow_dangerous_commands": Meaning(
+        "Whether checks that need a Linux capability are refused.",
+        False,  # noqa: FBT003 - an example
+        True,  # noqa: FBT003 - a default
+    ),
+    "verification.deny_commands": Meaning(
+        "Commands that are refused even if others are allowed.", ["chroot"], []
+    ),
+}
+"""Keys of the file, without those of ``harness.config``."""
+
+_PATH: Final = "a path in the workspace"
+CONFIG: Final[Mapping[str, Meaning]] = {
+    "command": Meaning(
+        "What runs: a text by `sh -lc`, or a list of words.", "python3 /opt/agent/solve.py"
+    ),
+    "artifact_path": Meaning(
+        "File in the workspace that holds the candidate; without it stdout does, and of a"
+        " terminal_task the workspace.",
+        "answer.txt",
+        value=_PATH,
+    ),
+    "extraction": Meaning(
+        "Of a repo_patch task: `git_diff` takes what the command changed in the repository.",
+        "git_diff",
+        "stdout",
+    ),
+    "task_file": Meaning(
+        "Where the task's values are, in the workspace.", "task.json", "task.json", _PATH
+    ),
+    "timeout_seconds": Meaning(
+        "Time limit of the agent on each task; a smaller one of the task wins. Without both,"
+        " 900 for the CLI of a provider and none for a command.",
+        600,
+    ),
+    "allowed_domains": Meaning(
+        "Hosts that the agent may reach through the gateway, with what is below them.",
+        ["pypi.org"],
+        [],
+    ),
+    "model": Meaning("Model of the provider; claude_code: `sonnet` by default.", "gpt-5"),
+    "version": Meaning("Version of the CLI, or `latest`.", "latest", "latest"),
+    "budget": Meaning("What one launch may use; without it there is no bound.", {"requests": 50}),
+    "budget.requests": Meaning("Requests to the provider.", 50),
+    "budget.tokens": Meaning("Tokens, input and output together.", 200000),
+    "allow_external_tools": Meaning(
+        "Whether tools may be used that the provider carries out, such as its web search.",
+        True,  # noqa: FBT003 - an example
+        False,  # noqa: FBT003 - a default
+    ),
+}
+"""Keys of ``harness.config``, of whatever type."""
+
+
+def told(schema: Schema, meanings: Mapping[str, Meaning], place: str = "") -> Schema:
+    """Return an object's schema with the meanings of its keys.
+
+    Args:
+        schema: Of an object.
+        meanings: By dotted path.
+        place: Path of the object; empty for the root.
+    """
+    properties = {}
+    for name, below in object_at(schema, "properties").items():
+        here = f"{place}.{name}" if place else name
+        own, meaning = object_in(below), meanings.get(here)
+        deeper = told(own, meanings, here) if "properties" in own else own
+        properties[name] = deeper if meaning is None else _with(deeper, meaning)
+    return {**schema, "properties": properties}
+
+
+def _with(schema: Schema, meaning: Meaning) -> Schema:
+    value = {"description": meaning.value} if meaning.value else {}
+    return said({**schema, **value}, meaning.about, meaning.example, meaning.default)

@@ -1,0 +1,127 @@
+"""`pack lint` for editors and for people who write a pack: JSON, hints, after each change."""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from support.cli_shell import Shell
+
+
+def lint(shell: Shell, *flags: str) -> list[dict[str, object]]:
+    result = shell("pack", "lint", "--config", str(shell.yaml), "-o", "json", *flags)
+    return [json.loads(line) for line in result.stdout.splitlines()]
+
+
+def test_json_of_a_good_pack(shell: Shell) -> None:
+    (found,) = lint(shell)
+    assert found == {
+        "errors": 0,
+        "warnings": 1,
+        "findings": [
+            {
+                "severity": "warning",
+                "path": str(shell.folder / "pack/manifest.yaml"),
+                "line": 5,
+                "rule": "image-digest",
+                "message": "environment.image has no digest; its tag may move",
+                "hint": "write name@sha256:<64 hex digits>",
+            }
+        ],
+    }
+
+
+def test_json_of_a_tester_yaml_that_does_not_hold(shell: Shell) -> None:
+    shell.yaml.write_text(shell.yaml.read_text().replace("run:", "runs:"))
+    result = shell("pack", "lint", "--config", str(shell.yaml), "-o", "json")
+    (finding,) = json.loads(result.stdout)["findings"]
+    assert (finding["path"], finding["line"], finding["hint"]) == (str(shell.yaml), 2, None)
+    assert finding["message"] == "root contains unsupported field(s): runs, did you mean 'run'?"
+    assert result.code == 1
+
+
+def test_json_of_a_harness_that_does_not_hold(shell: Shell) -> None:
+    shell.yaml.write_text(shell.yaml.read_text().replace("command: ", "comand: "))
+    (found,) = lint(shell)
+    places = [(item["path"], item["line"]) for item in found["findings"]]  # type: ignore[attr-defined]
+    assert places[0] == (str(shell.yaml), 6)
+
+
+def test_a_warning_says_what_to_do(shell: Shell) -> None:
+    (shell.folder / "pack/manifest.yaml").write_text(
+        (shell.folder / "pack/manifest.yaml").read_text() + "owner: me\n"
+    )
+    result = shell("pack", "lint", "--config", str(shell.yaml))
+    want = "unknown manifest key 'owner'; remove it; notes of your own belong in a row's metadata\n"
+    assert want in result.stdout
+
+
+@pytest.fixture
+def watched(shell: Shell, monkeypatch: pytest.MonkeyPatch) -> Callable[..., list[int]]:
+    """Return what a watch says: the errors of each check, while steps go on between the looks."""
+
+    def watch(*steps: Callable[[], object]) -> list[int]:
+        waiting = iter(steps)
+
+        def step(_seconds: float) -> None:
+            try:
+                next(waiting)()
+            except StopIteration:
+                raise KeyboardInterrupt from None
+
+        monkeypatch.setattr(time, "sleep", step)
+        return [int(str(found["errors"])) for found in lint(shell, "--watch")]
+
+    return watch
+
+
+def test_watch_lints_again_after_a_change_and_only_then(
+    shell: Shell, watched: Callable[..., list[int]]
+) -> None:
+    tasks = shell.folder / "pack/tasks.jsonl"
+    good = tasks.read_text()
+    steps = (
+        lambda: None,
+        lambda: tasks.write_text(f"{good}x\n"),
+        lambda: None,
+        lambda: tasks.write_text(good),
+        tasks.unlink,
+        lambda: tasks.write_text(good),
+    )
+    assert watched(*steps) == [0, 1, 0, 1, 0]
+
+
+def test_watch_sees_a_save_of_the_same_length(
+    shell: Shell, watched: Callable[..., list[int]]
+) -> None:
+    later = time.time_ns() + 10**9
+    assert watched(lambda: os.utime(shell.yaml, ns=(later, later))) == [0, 0]
+
+
+def test_watch_goes_on_when_the_tester_yaml_breaks(
+    shell: Shell, watched: Callable[..., list[int]]
+) -> None:
+    good = shell.yaml.read_text()
+    steps = (lambda: shell.yaml.write_text("runs: 1"), lambda: shell.yaml.write_text(good))
+    broken, mended = watched(*steps)[1:]
+    assert (broken > 0, mended) == (True, 0)
+
+
+def test_watch_sees_assets_and_not_results(shell: Shell, watched: Callable[..., list[int]]) -> None:
+    def write(path: Path) -> None:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text("x")
+
+    text = shell.yaml.read_text().replace("output_dir: out", "output_dir: pack/out")
+    assert "pack/out" in text
+    shell.yaml.write_text(text)
+    steps = (
+        lambda: write(shell.folder / "pack/out/candidates.jsonl"),
+        lambda: write(shell.folder / "pack/assets/x.txt"),
+    )
+    assert watched(*steps) == [0, 0]
