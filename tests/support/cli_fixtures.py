@@ -19,7 +19,9 @@ def shell(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Shell:
     commands = ("client.commands.packs", "client.commands.results", "client.commands.why")
     for module in ("client.session.facade", *commands):
         monkeypatch.setattr(f"securebench.{module}.open_connection", made.connect)
-    monkeypatch.setattr("securebench.client.commands.runs.open_cluster", made.open_cluster)
+    for module in ("runs", "resume"):
+        name = f"securebench.client.commands.{module}.open_cluster"
+        monkeypatch.setattr(name, made.open_cluster)
     monkeypatch.setattr("securebench.client.commands.results.open_published", made.open_published)
     return made
 

@@ -67,3 +67,10 @@ class Shell:
 
     def run(self, *arguments: str) -> Outcome:
         return self("run", "--config", str(self.yaml), *arguments)
+
+    def submit(self, *arguments: str) -> Outcome:
+        return self("submit", "--config", str(self.yaml), *arguments)
+
+    async def aside(self, *arguments: str) -> Outcome:
+        """Run a command, which has an event loop of its own, from within another one."""
+        return await asyncio.to_thread(self, *arguments)

@@ -11,7 +11,7 @@ from typing import Annotated
 
 import typer
 
-from securebench.cli import analysis, internal, packs, runs
+from securebench.cli import analysis, internal, packs, results, runs
 from securebench.client.commands.output import errors_as_lines
 
 # ruff: noqa: PLC0415
@@ -24,6 +24,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
 )
 app.add_typer(runs.app)
+app.add_typer(results.app)
 app.add_typer(packs.app, name="pack")
 app.add_typer(analysis.app)
 app.add_typer(internal.app)

@@ -7,6 +7,8 @@ from typing import Annotated
 
 import typer
 
+from securebench.client.commands.forms import OutputForm
+
 Namespace = Annotated[
     str | None, typer.Option("--namespace", "-n", help="Namespace; default: the kubeconfig's.")
 ]
@@ -28,3 +30,22 @@ OptionalConfig = Annotated[
 Manifest = Annotated[Path | None, typer.Option("--manifest", help="Manifest of the pack.")]
 Tasks = Annotated[Path | None, typer.Option("--tasks", help="Task file of the pack.")]
 OutputDir = Annotated[Path | None, typer.Option("--output-dir", help="Output folder.")]
+Run = Annotated[str, typer.Argument(help="Name or run id of a BenchmarkRun.")]
+Output = Annotated[OutputForm, typer.Option("--output", "-o", help="Form of what is printed.")]
+Config = Annotated[Path, typer.Option("--config", help="Tester YAML.")]
+EnvFile = Annotated[Path, typer.Option("--env-file", help="Dotenv file.")]
+Limit = Annotated[int | None, typer.Option("--limit", help="Only the first N rows.")]
+Resume = Annotated[bool, typer.Option("--resume", help="Keep finished records, run the rest.")]
+Parallelism = Annotated[
+    int | None, typer.Option("--parallelism", min=1, help="Concurrent attempts.")
+]
+FailBelow = Annotated[
+    float | None,
+    typer.Option(
+        "--fail-below",
+        min=0.0,
+        max=1.0,
+        metavar="SCORE",
+        help="Exit with code 3 if the share of passes is smaller, for example 0.8.",
+    ),
+]

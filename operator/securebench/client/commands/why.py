@@ -7,11 +7,11 @@ import json
 import sys
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from enum import StrEnum
 from typing import NamedTuple
 
+from securebench.client.commands.find import find_state
+from securebench.client.commands.forms import OutputForm, print_objects
 from securebench.client.commands.output import print_note
-from securebench.client.commands.results import find_state
 from securebench.client.terminal_text import printable
 from securebench.client.volume.connection import ClusterTarget, open_connection
 from securebench.core.clock import rfc3339
@@ -21,13 +21,6 @@ from securebench.run.observe.pods import MAIN_CONTAINERS
 Fields = Mapping[str, object]
 
 OOM_REASON = "OOMKilled"
-
-
-class WhyOutput(StrEnum):
-    """How attempts are printed."""
-
-    TEXT = "text"
-    JSON = "json"
 
 
 class Stage(NamedTuple):
@@ -44,26 +37,26 @@ class Stage(NamedTuple):
     end: float | None
 
 
-def why(run: str, task: str, form: WhyOutput, target: ClusterTarget) -> int:
+def why(run: str, task: str, form: OutputForm, target: ClusterTarget) -> int:
     """Print the launches of a task, or of all attempts that have no passing verdict.
 
     Args:
         run: Name of a BenchmarkRun, even a deleted one, or a run id.
         task: Id of the task or ``#`` and its index from 0; empty for all that have not passed.
-        form: Indented text, or one JSON object a line.
+        form: Indented text, or one object for each attempt.
         target: Namespace of the run.
     """
     return asyncio.run(_why(run, task, form, target))
 
 
-async def _why(run: str, task: str, form: WhyOutput, target: ClusterTarget) -> int:
+async def _why(run: str, task: str, form: OutputForm, target: ClusterTarget) -> int:
     async with open_connection(target) as connection:
         state = await find_state(connection, run)
         found = await connection.link.get_launches(state.uid, task)
     pods = _shared_pods(found.attempts)
     for attempt in found.attempts:
-        if form is WhyOutput.JSON:
-            sys.stdout.write(json.dumps(attempt, sort_keys=True) + "\n")
+        if form.is_data:
+            print_objects([attempt], form)
         else:
             sys.stdout.writelines(f"{printable(line)}\n" for line in attempt_lines(attempt, pods))
     for note in counts(found.attempts):
