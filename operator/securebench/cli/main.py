@@ -55,3 +55,9 @@ def main() -> None:
     """Run the program under the name ``securebench``, even if started as a module."""
     with errors_as_lines():
         app(prog_name=app.info.name)
+
+
+def kubectl_plugin() -> None:
+    """Run the program as ``kubectl securebench``."""
+    with errors_as_lines():
+        app(prog_name=f"kubectl {app.info.name}")

@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from securebench.cli.completion import complete_run, complete_task
 from securebench.client.commands.forms import OutputForm
 
 Namespace = Annotated[
@@ -30,7 +31,24 @@ OptionalConfig = Annotated[
 Manifest = Annotated[Path | None, typer.Option("--manifest", help="Manifest of the pack.")]
 Tasks = Annotated[Path | None, typer.Option("--tasks", help="Task file of the pack.")]
 OutputDir = Annotated[Path | None, typer.Option("--output-dir", help="Output folder.")]
-Run = Annotated[str, typer.Argument(help="Name or run id of a BenchmarkRun.")]
+Run = Annotated[
+    str,
+    typer.Argument(help="Name or run id of a BenchmarkRun.", autocompletion=complete_run),
+]
+Runs = Annotated[
+    list[str],
+    typer.Argument(help="Names or run ids of BenchmarkRuns.", autocompletion=complete_run),
+]
+Task = Annotated[
+    str, typer.Argument(help="Id of a task, or #INDEX from 0.", autocompletion=complete_task)
+]
+OptionalTask = Annotated[
+    str | None,
+    typer.Argument(
+        help="Id of a task, or #INDEX from 0, to see all of its launches.",
+        autocompletion=complete_task,
+    ),
+]
 Output = Annotated[OutputForm, typer.Option("--output", "-o", help="Form of what is printed.")]
 Config = Annotated[Path, typer.Option("--config", help="Tester YAML.")]
 EnvFile = Annotated[Path, typer.Option("--env-file", help="Dotenv file.")]

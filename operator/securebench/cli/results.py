@@ -1,4 +1,4 @@
-"""Commands that show what became of a run: results, logs."""
+"""Commands that show what a run has done: results, why, logs."""
 
 from __future__ import annotations
 
@@ -6,13 +6,17 @@ from typing import Annotated
 
 import typer
 
+from securebench.cli.completion import complete_run
 from securebench.cli.options import (
     Context,
     FailBelow,
     Namespace,
     OperatorPod,
+    OptionalTask,
     Output,
     OutputDir,
+    Run,
+    Task,
 )
 from securebench.client.commands.forms import OutputForm
 from securebench.client.commands.output import end_with
@@ -25,11 +29,13 @@ app = typer.Typer()
 @app.command()
 def results(  # noqa: PLR0913 - flags
     run: Annotated[
-        str, typer.Argument(help="Name of a BenchmarkRun, even a deleted one, or a run id.")
+        str,
+        typer.Argument(
+            help="Name of a BenchmarkRun, even a deleted one, or a run id.",
+            autocompletion=complete_run,
+        ),
     ],
-    task: Annotated[
-        str | None, typer.Argument(help="With --why: id of a task, or #INDEX from 0.")
-    ] = None,
+    task: OptionalTask = None,
     *,
     why: Annotated[
         bool,
@@ -57,16 +63,38 @@ def results(  # noqa: PLR0913 - flags
 
 
 @app.command()
-def logs(
-    run: Annotated[str, typer.Argument(help="Name of the BenchmarkRun.")],
-    task: Annotated[str, typer.Argument(help="Id of a finished task.")],
+def why(
+    run: Run,
+    task: OptionalTask = None,
     *,
+    output: Output = OutputForm.TEXT,
     namespace: Namespace = None,
     context: Context = None,
     operator_pod: OperatorPod = None,
 ) -> None:
-    """Print the output of a finished task's harness and check."""
-    from securebench.client.commands import results as command
+    """Say what a run waits for, and why it or its attempts failed."""
+    from securebench.client.commands.explain import explain
     from securebench.client.volume.connection import ClusterTarget
 
-    end_with(lambda: command.logs(run, task, ClusterTarget(namespace, context, operator_pod)))
+    target = ClusterTarget(namespace, context, operator_pod)
+    end_with(lambda: explain(run, task or "", output, target))
+
+
+@app.command()
+def logs(
+    run: Run,
+    task: Task,
+    *,
+    follow: Annotated[
+        bool, typer.Option("--follow", "-f", help="Wait for more until the task has finished.")
+    ] = False,
+    namespace: Namespace = None,
+    context: Context = None,
+    operator_pod: OperatorPod = None,
+) -> None:
+    """Print the output of a task's harness and check, also while they work."""
+    from securebench.client.commands.logs import logs as show_logs
+    from securebench.client.volume.connection import ClusterTarget
+
+    target = ClusterTarget(namespace, context, operator_pod)
+    end_with(lambda: show_logs(run, task, target, is_followed=follow))

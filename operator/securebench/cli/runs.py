@@ -20,6 +20,7 @@ from securebench.cli.options import (
     Parallelism,
     Resume,
     Run,
+    Runs,
 )
 from securebench.client.commands.forms import OutputForm
 from securebench.client.commands.output import end_with
@@ -101,6 +102,25 @@ def submit(  # noqa: PLR0913 - flags
 
 
 @app.command()
+def watch(
+    run: Run,
+    *,
+    output: Output = OutputForm.TEXT,
+    fail_below: FailBelow = None,
+    namespace: Namespace = None,
+    context: Context = None,
+    operator_pod: OperatorPod = None,
+) -> None:
+    """Follow a run to its end."""
+    from securebench.client.commands.watch import WatchOptions
+    from securebench.client.commands.watch import watch as watch_run
+    from securebench.client.volume.connection import ClusterTarget
+
+    target = ClusterTarget(namespace, context, operator_pod)
+    end_with(lambda: watch_run(run, WatchOptions(output, fail_below), target))
+
+
+@app.command()
 def ps(
     *, output: Output = OutputForm.TEXT, namespace: Namespace = None, context: Context = None
 ) -> None:
@@ -152,7 +172,7 @@ def resume(run: Run, *, namespace: Namespace = None, context: Context = None) ->
 
 @app.command()
 def rm(
-    runs: Annotated[list[str], typer.Argument(help="Names or run ids of BenchmarkRuns.")],
+    runs: Runs,
     *,
     force: Annotated[
         bool, typer.Option("--force", help="Also delete runs that have not ended.")

@@ -1,17 +1,15 @@
-"""``securebench results`` and ``securebench logs``: fetch files from the results volume."""
+"""``securebench results``: fetch records and summary from the results volume."""
 
 from __future__ import annotations
 
 import asyncio
 import hashlib
-import sys
 from collections import Counter
 from http import HTTPStatus
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import NamedTuple
 
-from securebench.benchmark.files.bundle import folder_files, require_digest
+from securebench.benchmark.files.bundle import require_digest
 from securebench.client.commands.fail_below import score_code
 from securebench.client.commands.find import find_state
 from securebench.client.commands.forms import OutputForm, print_objects
@@ -22,7 +20,7 @@ from securebench.client.session.run_summary import (
     parse_summary,
     write_summary,
 )
-from securebench.client.terminal_text import printable_lines, shown_path
+from securebench.client.terminal_text import shown_path
 from securebench.client.volume.connection import (
     ClusterTarget,
     Connection,
@@ -65,11 +63,6 @@ def results(
         target: Namespace of the run.
     """
     return asyncio.run(_results(run, output_dir or Path(run), options, target))
-
-
-def logs(run: str, task_id: str, target: ClusterTarget) -> int:
-    """Print the captured output of a task's last launches."""
-    return asyncio.run(_logs(run, task_id, target))
 
 
 async def fetch_results(run: str, folder: Path, target: ClusterTarget) -> Fetched:
@@ -200,22 +193,3 @@ def _unfinished(state: RunState, run: str, folder: Path) -> int:
 def _mirror(connection: Connection, uid: str, folder: Path) -> RecordMirror:
     make_output_folder(folder)
     return RecordMirror(connection.link, uid, folder / CANDIDATES)
-
-
-async def _logs(run: str, task_id: str, target: ClusterTarget) -> int:
-    with TemporaryDirectory() as scratch:
-        folder = Path(scratch, "log")
-        async with open_connection(target) as connection:
-            state = await find_state(connection, run)
-            await connection.link.get_log(state.uid, task_id, folder)
-        for name, path in sorted(folder_files(folder).items()):
-            _print_file(name, path)
-    return 0
-
-
-def _print_file(name: str, path: Path) -> None:
-    sys.stdout.write(f"==> {name} <==\n")
-    text = path.read_text(encoding="utf-8", errors="replace")
-    if sys.stdout.isatty():
-        text = printable_lines(text)
-    sys.stdout.write(text if text.endswith("\n") or not text else f"{text}\n")

@@ -19,7 +19,7 @@ from securebench.client.commands.fail_below import score_code
 from securebench.client.commands.output import INTERRUPTED, print_error, print_notices
 from securebench.client.commands.results import print_reasons, print_result
 from securebench.client.session.facade import open_session
-from securebench.client.session.run_session import RunEnd, RunSession
+from securebench.client.session.run_session import RunEnd, RunSession, Watching
 from securebench.client.submit.env_file import load_env_file
 from securebench.client.submit.prepare import Prepared, prepare
 from securebench.client.submit.secrets import without_value
@@ -30,9 +30,9 @@ from securebench.client.submit.tester_config import (
 )
 from securebench.client.volume.connection import ClusterTarget
 from securebench.client.watch.agent_events import shown_agent
+from securebench.client.watch.live_reporter import LiveReporter, can_draw
 from securebench.client.watch.progress import (
     LineReporter,
-    LiveReporter,
     Reporter,
     WarningReporter,
     stderr_console,
@@ -85,10 +85,17 @@ class RunCommand:
                 reporter,
                 options.target,
                 options.parallelism,
-                is_watched=options.show_agent_output and not options.quiet and is_live(config),
+                self._watching(config),
             ) as session:
                 self._session = session
                 return await session.execute()
+
+    def _watching(self, config: TesterConfig) -> Watching:
+        options = self._options
+        if options.quiet:
+            return Watching()
+        shows_output = options.show_agent_output and is_live(config)
+        return Watching(shows_output, in_flight=can_draw(stderr_console()))
 
     @contextmanager
     def _reporter(self, config: TesterConfig) -> Iterator[Reporter]:
@@ -96,8 +103,8 @@ class RunCommand:
         show_output = self._options.show_command_output
         if self._options.quiet:
             yield WarningReporter(console)
-        elif console.is_terminal:
-            with LiveReporter(console, show_command_output=show_output) as live:
+        elif can_draw(console):
+            with LiveReporter(console, time.monotonic, show_command_output=show_output) as live:
                 yield self._with_agent_output(live, console, config)
         else:
             lines = LineReporter(console, show_command_output=show_output, clock=time.monotonic)

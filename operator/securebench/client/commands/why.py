@@ -70,7 +70,7 @@ async def _why(run: str, task: str, form: OutputForm, target: ClusterTarget) -> 
 
 def counts(attempts: Sequence[Fields]) -> Iterator[str]:
     """Yield how many launches were lost, by reason, and how many met their memory limit."""
-    launches = [launch for attempt in attempts for launch in _objects(attempt, "launches")]
+    launches = [launch for attempt in attempts for launch in launches_of(attempt)]
     lost = Counter(text_at(one, "reason") for one in launches if one.get("end") == "lost")
     if lost:
         reasons = ", ".join(f"{reason} {count}" for reason, count in lost.most_common())
@@ -93,12 +93,22 @@ def attempt_lines(attempt: Fields, pods: Mapping[str, Fields]) -> Iterator[str]:
         attempt: As ``get-launches`` sends it.
         pods: Evidence of the Pods that launches share, by ``batch_name``.
     """
-    name = text_at(attempt, "task_id") or f"#{attempt.get('task')}"
-    yield f"{name} attempt {attempt.get('attempt')}: {_end_of_attempt(attempt)}"
-    for launch in _objects(attempt, "launches"):
-        yield f"  {_launch_line(launch)}"
+    yield attempt_line(attempt)
+    for launch in launches_of(attempt):
+        yield f"  {launch_line(launch)}"
         evidence = object_at(launch, "evidence") or pods.get(batch_name(launch), {})
         yield from (f"    {line}" for line in _evidence_lines(launch, evidence))
+
+
+def attempt_line(attempt: Fields) -> str:
+    """Return how an attempt ended."""
+    name = text_at(attempt, "task_id") or f"#{attempt.get('task')}"
+    return f"{name} attempt {attempt.get('attempt')}: {_end_of_attempt(attempt)}"
+
+
+def launches_of(attempt: Fields) -> list[Fields]:
+    """Return the launches of an attempt in their order."""
+    return _objects(attempt, "launches")
 
 
 def batch_name(launch: Fields) -> str:
@@ -108,7 +118,7 @@ def batch_name(launch: Fields) -> str:
 
 
 def _shared_pods(attempts: Sequence[Fields]) -> dict[str, Fields]:
-    launches = [launch for attempt in attempts for launch in _objects(attempt, "launches")]
+    launches = [launch for attempt in attempts for launch in launches_of(attempt)]
     return {
         batch_name(launch): object_at(launch, "evidence")
         for launch in launches
@@ -126,7 +136,8 @@ def _end_of_attempt(attempt: Fields) -> str:
     return ": ".join(filter(None, words))
 
 
-def _launch_line(launch: Fields) -> str:
+def launch_line(launch: Fields) -> str:
+    """Return how a launch ended."""
     begun = _number(launch, "begun_at")
     since = f" at {rfc3339(begun)}" if begun is not None else ""
     words = [text_at(launch, key) for key in ("reason", "message")]

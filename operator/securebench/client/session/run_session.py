@@ -41,6 +41,7 @@ from securebench.client.volume.local_records import Flaw, left_out_lines
 from securebench.client.volume.output_folder import make_output_folder
 from securebench.client.volume.record_mirror import RecordMirror
 from securebench.client.watch.follow import Follower, NoteFilter, RunState, run_state
+from securebench.client.watch.in_flight import InFlight, InFlightWatch
 from securebench.client.watch.live import LiveOutput
 from securebench.client.watch.progress import Event, Reporter, record_events
 from securebench.client.watch.shielded import shielded
@@ -57,6 +58,21 @@ _FINAL_TRIES = 8
 """Tries to fetch the results; with back-off about two minutes, enough for a Pod to restart."""
 
 
+class Watching(NamedTuple):
+    """What to report while attempts are in flight.
+
+    Args:
+        output: Agents' output while they work.
+        in_flight: Where the attempts are.
+    """
+
+    output: bool = False
+    in_flight: bool = False
+
+
+NOT_WATCHING = Watching()
+
+
 @dataclass(frozen=True, slots=True)
 class SessionDependencies:
     """External dependencies of a session, replaced in tests.
@@ -68,7 +84,7 @@ class SessionDependencies:
         reporter: Receives progress events.
         sleep: ``asyncio.sleep`` outside of tests.
         suffix: Returns six random lower-case letters and digits.
-        is_watched: Whether to report agents' output while they work.
+        watching: What to report while attempts are in flight.
     """
 
     cluster: Cluster
@@ -77,7 +93,7 @@ class SessionDependencies:
     reporter: Reporter
     sleep: Callable[[float], Awaitable[None]]
     suffix: Callable[[], str]
-    is_watched: bool = False
+    watching: Watching = NOT_WATCHING
 
 
 class RunEnd(NamedTuple):
@@ -171,10 +187,22 @@ class RunSession:
             self._report_resume()
         live = LiveOutput(deps.link, state.uid, self._prepared.task_ids, deps.reporter)
         self._on_record = live.finish
-        async with live.watched(deps.sleep) if deps.is_watched else nullcontext():
+        async with (
+            live.watched(deps.sleep) if deps.watching.output else nullcontext(),
+            self._in_flight(state.uid).watched(deps.sleep)
+            if deps.watching.in_flight
+            else nullcontext(),
+        ):
             end = await self._follow(state, mirror)
         await self._follower.patiently(lambda: self._refresh(mirror), _FINAL_TRIES)
         return await self._finish(end)
+
+    def _in_flight(self, uid: str) -> InFlightWatch:
+        def report(attempts: tuple[InFlight, ...] | None) -> None:
+            self._report(Event.IN_FLIGHT, attempts=attempts)
+
+        clock = asyncio.get_running_loop().time
+        return InFlightWatch(self._deps.link, uid, report, clock, self._prepared.task_ids)
 
     async def submit(self) -> Started:
         """Start the run, or find the active one that it would join, and leave it.
@@ -254,6 +282,7 @@ class RunSession:
         async with aclosing(self._follower.states(state.name, state.uid)) as states:
             async for current in states:
                 self._total = max(self._total, current.total)
+                self._report(Event.STATUS, state=current)
                 if current.end is not None:
                     return current
                 if notes.is_new(current.note):

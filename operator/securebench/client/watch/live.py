@@ -6,7 +6,8 @@ import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 
-from securebench.client.volume.link import LivePart, OperatorLink
+from securebench.client.volume.link import OperatorLink
+from securebench.client.volume.watch_answers import LivePart
 from securebench.client.watch.progress import Event, Reporter
 from securebench.core.errors import ClusterError, InvalidInputError, StorageError
 from securebench.protocol.volume import LaunchNumbers
