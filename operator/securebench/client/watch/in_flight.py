@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager
 from typing import NamedTuple
 
 from securebench.client.volume.link import OperatorLink
 from securebench.client.volume.watch_answers import ActiveAttempts
+from securebench.client.watch.background import in_background
 from securebench.core.errors import InvalidInputError, PermanentClusterError, SecureBenchError
 from securebench.core.json_values import text_at
 
@@ -77,15 +77,11 @@ class InFlightWatch:
         self._clock = clock
         self._task_ids = task_ids
 
-    @asynccontextmanager
-    async def watched(self, sleep: Callable[[float], Awaitable[None]]) -> AsyncIterator[None]:
+    def watched(
+        self, sleep: Callable[[float], Awaitable[None]]
+    ) -> AbstractAsyncContextManager[None]:
         """Poll in the background while the body of the context runs."""
-        task = asyncio.create_task(self._watch(sleep))
-        try:
-            yield
-        finally:
-            task.cancel()
-            await asyncio.wait({task})
+        return in_background(self._watch(sleep))
 
     async def _poll(self) -> tuple[InFlight, ...]:
         if self._task_ids is None:

@@ -42,6 +42,7 @@ class LiveReporter:
         self._lines = LineReporter(console, show_command_output=show_command_output)
         self._view: RunView | None = None
         self._in_flight: tuple[InFlight, ...] | None = None
+        self._told_at = 0.0
         self._rate = Rate()
         self._live = Live(
             console=console,
@@ -71,16 +72,19 @@ class LiveReporter:
             self._rate.note(self._view.done, self._clock())
         elif event == Event.IN_FLIGHT:
             self._in_flight = cast("tuple[InFlight, ...] | None", fields["attempts"])
+            self._told_at = self._clock()
         else:
             self._lines.report(event, **fields)
 
     def render(self) -> RenderableType:
         """Return the view as it is now."""
         now, view = self._clock(), self._view
+        since = now - self._told_at
+        in_flight = [each._replace(seconds=each.seconds + since) for each in self._in_flight or ()]
         return rendered(
             Screen(
                 view=view,
-                in_flight=self._in_flight,
+                in_flight=in_flight,
                 elapsed_seconds=now - self._began_at,
                 per_second=self._rate.per_second(now),
                 seconds_left=None if view is None else self._rate.seconds_left(view.total, now),

@@ -35,7 +35,7 @@ class Screen:
 
     Attributes:
         view: The run, None before it was seen.
-        in_flight: Its attempts in flight, None where they are not known.
+        in_flight: Its attempts in flight; empty where they are not known.
         elapsed_seconds: Since the command started.
         per_second: Finished attempts per second, or None.
         seconds_left: At that rate, or None.
@@ -43,7 +43,7 @@ class Screen:
     """
 
     view: RunView | None
-    in_flight: Sequence[InFlight] | None
+    in_flight: Sequence[InFlight]
     elapsed_seconds: float
     per_second: float | None
     seconds_left: float | None
