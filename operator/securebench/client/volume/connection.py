@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Iterator, Sequence
-from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
+from contextlib import AsyncExitStack, asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass
 from typing import IO, NamedTuple
 
@@ -94,12 +94,11 @@ async def open_watched(target: ClusterTarget) -> AsyncIterator[WatchedNamespace]
         ClusterError: The cluster is unreachable.
     """
     async with open_cluster(target) as cluster:
-        try:
+        link = None
+        with suppress(ClusterError):
             pod = await operator_pod(cluster, cluster.namespace, target.operator_pod)
-        except ClusterError:
-            yield WatchedNamespace(cluster, None)
-        else:
-            yield WatchedNamespace(cluster, OperatorLink(PodExec(cluster, pod)))
+            link = OperatorLink(PodExec(cluster, pod))
+        yield WatchedNamespace(cluster, link)
 
 
 @asynccontextmanager
