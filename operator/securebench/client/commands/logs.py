@@ -18,7 +18,9 @@ from securebench.cluster.port import ObjectKind
 from securebench.core.errors import ClusterError, InvalidInputError, TransientClusterError
 from securebench.core.json_values import object_at
 
-_PAUSE_SECONDS = 1.0
+_PAUSE_SECONDS = 2.0
+"""Each answer is a process of its own in the operator's Pod."""
+
 _IDLE_POLLS = 5
 """After so many answers without anything new it is looked whether the run is still there."""
 

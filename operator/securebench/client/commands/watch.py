@@ -125,8 +125,7 @@ class _Watcher:
 def _conclude(state: RunState, options: WatchOptions) -> int:
     end, view = state.end, run_view(state.run)
     if end is None or end.exit_code != 0:
-        details = f": {state.message}" if state.message else ""
-        print_error(f"BenchmarkRun {state.name} ended with {state.reason}{details}")
+        print_error(state.failure())
         return 1 if end is None else end.exit_code
     summary = _summary(state)
     missing = summary.missing_result()

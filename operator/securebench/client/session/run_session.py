@@ -111,8 +111,7 @@ class RunEnd(NamedTuple):
 
     def failure(self) -> str:
         """Return the error message for a run that did not finish its work."""
-        message = f": {self.state.message}" if self.state.message else ""
-        return f"BenchmarkRun {self.state.name} ended with {self.state.reason}{message}"
+        return self.state.failure()
 
 
 class Started(NamedTuple):

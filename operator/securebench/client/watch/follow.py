@@ -67,6 +67,11 @@ class RunState:
         """How it ended, or None while it is active."""
         return run_end(self.succeeded, self.reason)
 
+    def failure(self) -> str:
+        """Return the error message for a run that did not finish its work."""
+        message = f": {self.message}" if self.message else ""
+        return f"BenchmarkRun {self.name} ended with {self.reason}{message}"
+
     @property
     def note(self) -> str:
         """Progress before the first attempt has ended, and later what the run waits for."""
