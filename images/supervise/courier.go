@@ -88,7 +88,15 @@ func (t *courierTask) meanwhile() func() {
 	if !t.live {
 		return nil
 	}
-	return newLiveCopy(path.Join(volumes, "output"), streamNames[0], path.Join(volumes, "producer")).step
+	var copies []*liveCopy
+	for _, name := range streamNames {
+		copies = append(copies, newLiveCopy(path.Join(volumes, "output"), name, path.Join(volumes, "producer")))
+	}
+	return func() {
+		for _, each := range copies {
+			each.step()
+		}
+	}
 }
 
 func waitForTerm(told <-chan os.Signal, meanwhile func(), interval time.Duration) {

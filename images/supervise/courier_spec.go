@@ -33,7 +33,7 @@ type courierTask struct {
 	bounds     candidateBounds
 	extraction *extractionSpec
 	exclude    map[string]bool // paths of the workspace that never belong to a candidate
-	live       bool            // stdout is copied while the agent works
+	live       bool            // the streams are copied while the agent works
 	folders    []string        // made at once, relative to the volumes, for containers that wait for the last
 }
 

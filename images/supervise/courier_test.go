@@ -259,7 +259,7 @@ func TestTheCourierWorksUntilSigterm(t *testing.T) {
 func TestALiveCopy(t *testing.T) {
 	in := couriersVolumes(t)
 	copied := func() string {
-		text, _ := os.ReadFile(in("producer", liveFile))
+		text, _ := os.ReadFile(in("producer", "live-stdout"))
 		return string(text)
 	}
 	live := newLiveCopy(in("output"), "stdout", in("producer"))
@@ -290,6 +290,21 @@ func TestALiveCopy(t *testing.T) {
 	}
 }
 
+func TestBothStreamsAreCopiedWhileTheAgentWorks(t *testing.T) {
+	in := couriersVolumes(t)
+	task, err := decodeCourier(strings.Replace(sealSpec(testTree), `"version"`, `"live":true,"version"`, 1))
+	must(t, err)
+	for _, name := range streamNames {
+		writeAt(t, in("output", name), "of "+name+"\n")
+	}
+	task.meanwhile()()
+	for _, name := range streamNames {
+		if text, _ := os.ReadFile(in("producer", "live-"+name)); string(text) != "of "+name+"\n" {
+			t.Errorf("the copy of %s has %q", name, text)
+		}
+	}
+}
+
 func TestALiveCopyReadsRegularFilesOnly(t *testing.T) {
 	for kind, make := range map[string]func(string) error{
 		"link":   func(name string) error { return os.Symlink("../secret", name) },
@@ -300,7 +315,7 @@ func TestALiveCopyReadsRegularFilesOnly(t *testing.T) {
 		writeAt(t, in("secret"), "not the agent's")
 		must(t, make(in("output/stdout")))
 		newLiveCopy(in("output"), "stdout", in("producer")).step()
-		if _, err := os.Lstat(in("producer", liveFile)); err == nil {
+		if _, err := os.Lstat(in("producer", "live-stdout")); err == nil {
 			t.Errorf("a %s is copied", kind)
 		}
 	}
@@ -308,14 +323,14 @@ func TestALiveCopyReadsRegularFilesOnly(t *testing.T) {
 
 func TestTroubleWithTheVolumeEndsALiveCopyOnly(t *testing.T) {
 	in := couriersVolumes(t)
-	writeAt(t, in("producer", liveFile), "of a courier before\n")
+	writeAt(t, in("producer", "live-stdout"), "of a courier before\n")
 	writeAt(t, in("output/stdout"), "one\n")
 	live := newLiveCopy(in("output"), "stdout", in("producer"))
 	live.step()
-	must(t, os.Remove(in("producer", liveFile)))
+	must(t, os.Remove(in("producer", "live-stdout")))
 	writeAt(t, in("output/stdout"), "one\ntwo\n")
 	live.step()
-	if _, err := os.Lstat(in("producer", liveFile)); err == nil {
+	if _, err := os.Lstat(in("producer", "live-stdout")); err == nil {
 		t.Error("the copying goes on")
 	}
 }

@@ -8,7 +8,8 @@ import (
 )
 
 const (
-	liveFile = "live-stdout"
+	// livePrefix goes before a stream's name in the name of its copy.
+	livePrefix = "live-"
 	// liveBytes are copied at most; what comes later is told with the task's record.
 	liveBytes = 1 << 20
 
@@ -77,7 +78,7 @@ func (c *liveCopy) append(data []byte) error {
 	}
 	defer folder.Close()
 	// Opened anew each time: on a network volume others see the bytes when it is closed.
-	file, err := openAt(folder, liveFile, c.flags, fileMode)
+	file, err := openAt(folder, livePrefix+c.name, c.flags, fileMode)
 	if err != nil {
 		return err
 	}

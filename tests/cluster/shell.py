@@ -65,6 +65,11 @@ class Command:
         return self._stderr.read_text()
 
     @property
+    def stdout(self) -> str:
+        """What it has printed so far for programs and pipes."""
+        return self._stdout.read_text()
+
+    @property
     def run(self) -> str:
         """Name of its BenchmarkRun, as soon as it is told."""
         self.wait_for("BenchmarkRun ")

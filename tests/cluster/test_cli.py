@@ -178,7 +178,7 @@ def test_results_and_logs_of_a_run(begun: dict[str, Begun]) -> None:
     assert b"oops\x1b" not in shell.on_terminal("logs", name, "b")
     none = shell("logs", name, "z")
     assert (none.code, none.stdout.count("\n")) == (1, 1)
-    assert "no finished task 'z'" in none.stdout
+    assert "the run's pack has no task 'z'" in none.stdout
 
     told = shell("results", name, "--why", "b", "-o", "json")
     (attempt,) = map(json.loads, told.stdout.splitlines())
@@ -191,6 +191,32 @@ def test_results_and_logs_of_a_run(begun: dict[str, Begun]) -> None:
     assert "sha256:" in harness["image_id"]
     assert harness["limits"]["memory"]
     assert "b attempt 1: " in shell("results", name, "--why", "b").stdout
+
+
+def test_a_run_that_is_left_and_watched(user: Callable[..., Shell], place: Release) -> None:
+    shell = user()
+    write_pack(shell.folder, "left", "echo begun >&2; sleep 600", tasks={"a": {}})
+    submitted = shell("submit", "--config", "tester.yaml")
+    assert submitted.code == 0
+    match = re.fullmatch(r"securebench: run=(\S+) run_id=left\n", submitted.stdout)
+    assert match is not None
+    name = match[1]
+    watching, printing = shell.start("watch", "left"), shell.start("logs", "-f", name, "a")
+    until(lambda: printing.stdout == "==> producer/stderr <==\nbegun\n", "live output")
+    assert "a attempt 1: agent for " in shell("why", name).stdout
+    listed_runs = map(json.loads, shell("ps", "-o", "json").stdout.splitlines())
+    (run,) = (each for each in listed_runs if each["name"] == name)
+    assert (run["run_id"], run["done"], run["total"], run["active"]) == ("left", 0, 1, 1)
+    refused = shell("rm", name)
+    assert (refused.code, "has not ended (Running)" in refused.stdout) == (1, True)
+    assert shell("cancel", "--now", name).code == 0
+    ended = watching.end()
+    assert (ended.code, f"{name} ended with Cancelled" in ended.stdout) == (1, True)
+    assert printing.end().code == 0
+    assert "to do: run the rest: securebench resume" in shell("why", name).stdout
+    assert shell("rm", name)[:2] == (0, f"securebench: run={name} removed=true\n")
+    assert name not in place.kubectl("get", "benchmarkruns", "-o", "name")
+    assert shell("logs", "left", "a").code == 0
 
 
 def test_a_limited_quiet_run(begun: dict[str, Begun]) -> None:
@@ -509,14 +535,23 @@ def test_the_programs_of_the_image(place: Release, user: Callable[..., Shell]) -
     commands = program.partition("Commands:")[2]
     assert [line.split()[0] for line in commands.splitlines() if line.strip()] == [
         "run",
+        "submit",
+        "watch",
+        "ps",
         "list",
         "cancel",
+        "suspend",
+        "resume",
+        "rm",
         "results",
+        "why",
         "logs",
+        "pack",
+        "report",
+        "compare",
         "audit",
         "journal",
         "operator",
-        "pack",
     ]
     shown = place.operator("securebench", "operator", "--help").decode()
     assert shown.startswith("Usage: securebench operator [OPTIONS]\n")

@@ -16,11 +16,14 @@ from support.interrupts import interruptible
 def shell(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Shell:
     made = Shell(tmp_path)
     monkeypatch.chdir(tmp_path)
-    commands = ("client.commands.packs", "client.commands.results", "client.commands.why")
-    for module in ("client.session.facade", *commands):
+    commands = ("packs", "results", "why", "explain", "logs", "names")
+    for module in ("client.session.facade", *(f"client.commands.{name}" for name in commands)):
         monkeypatch.setattr(f"securebench.{module}.open_connection", made.connect)
-    monkeypatch.setattr("securebench.client.commands.runs.open_cluster", made.open_cluster)
+    for module in ("runs", "resume", "explain", "names"):
+        name = f"securebench.client.commands.{module}.open_cluster"
+        monkeypatch.setattr(name, made.open_cluster)
     monkeypatch.setattr("securebench.client.commands.results.open_published", made.open_published)
+    monkeypatch.setattr("securebench.client.commands.watch.open_watched", made.open_watched)
     return made
 
 

@@ -9,10 +9,17 @@ from typing import NamedTuple
 from typer.testing import CliRunner
 
 from securebench.cli.main import app
-from securebench.client.volume.connection import ClusterTarget, Connection
+from securebench.client.volume.connection import ClusterTarget, Connection, WatchedNamespace
 from securebench.client.volume.link import VIEWER_COMMAND, OperatorLink
 from securebench.core.errors import PermanentClusterError
-from support.fake_operator import FakeCluster, Namespace, Script, complete, write_tester
+from support.fake_operator import (
+    FakeCluster,
+    Namespace,
+    OperatorRun,
+    Script,
+    complete,
+    write_tester,
+)
 
 
 class Outcome(NamedTuple):
@@ -35,6 +42,7 @@ class Shell:
         self.script: Script = complete
         self.places: list[ClusterTarget] = []
         self.is_viewer = False
+        self.continue_run: Script | None = None
 
     @asynccontextmanager
     async def connect(self, place: ClusterTarget) -> AsyncIterator[Connection]:
@@ -42,10 +50,7 @@ class Shell:
         if self.is_viewer:
             raise PermanentClusterError("pods is forbidden", status=403)
 
-        async def operate() -> None:
-            await self.script(await self.namespace.next_run())
-
-        operator = asyncio.create_task(operate())
+        operator = asyncio.create_task(self.operate())
         link = OperatorLink(self.namespace.execute)
         yield Connection(self.namespace.cluster, link)  # type: ignore[arg-type]
         operator.cancel()
@@ -54,6 +59,21 @@ class Shell:
     async def open_published(self, _place: ClusterTarget) -> AsyncIterator[Connection]:
         link = OperatorLink(self.namespace.execute_for_viewer, VIEWER_COMMAND)
         yield Connection(self.namespace.cluster, link)  # type: ignore[arg-type]
+
+    @asynccontextmanager
+    async def open_watched(self, _place: ClusterTarget) -> AsyncIterator[WatchedNamespace]:
+        link = None if self.is_viewer else OperatorLink(self.namespace.execute)
+        operator = asyncio.create_task(self.operate())
+        yield WatchedNamespace(self.namespace.cluster, link)
+        operator.cancel()
+
+    async def operate(self) -> None:
+        """Work on the next run, or go on with the one that is there."""
+        if self.continue_run is None:
+            await self.script(await self.namespace.next_run())
+        else:
+            (run,) = self.namespace.runs()
+            await self.continue_run(OperatorRun(self.namespace, run))
 
     @asynccontextmanager
     async def open_cluster(self, _place: ClusterTarget) -> AsyncIterator[FakeCluster]:
@@ -67,3 +87,10 @@ class Shell:
 
     def run(self, *arguments: str) -> Outcome:
         return self("run", "--config", str(self.yaml), *arguments)
+
+    def submit(self, *arguments: str) -> Outcome:
+        return self("submit", "--config", str(self.yaml), *arguments)
+
+    async def aside(self, *arguments: str) -> Outcome:
+        """Run a command, which has an event loop of its own, from within another one."""
+        return await asyncio.to_thread(self, *arguments)

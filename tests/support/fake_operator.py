@@ -13,15 +13,21 @@ from securebench.benchmark.files.bundle import BundleLimits
 from securebench.benchmark.scorers.verifier_version import VERIFIER_VERSION
 from securebench.client.volume.link import ExecResult
 from securebench.cluster.port import ObjectKind, Raw, metadata
+from securebench.controller.admission.pack_source import freeze
 from securebench.controller.exec.exec_io import Streams, serve
 from securebench.controller.exec.exec_packs import Volume
 from securebench.controller.reporting.run_status import succeeded
 from securebench.controller.volume.index import IndexEntry, RunIndex
+from securebench.controller.volume.journal import encode_all, first_link
 from securebench.controller.volume.published import publish
 from securebench.controller.volume.store import RunStore
 from securebench.core.errors import SecureBenchError, TransientClusterError
 from securebench.run.api.conditions import Reason
+from securebench.run.api.models import BenchmarkRunSpec
+from securebench.run.layout import launch_folder
+from securebench.run.plan.model import LaunchKey
 from securebench.run.records.summary import record_facts, run_summary
+from securebench.run.state.history import Entry, RunBound
 from support.fake_cluster import FakeCluster
 
 LIMITS = BundleLimits(files=100, size_bytes=1_000_000)
@@ -155,6 +161,26 @@ class OperatorRun:
             )
         )
 
+    def freeze(self) -> None:
+        """Bind the run to a frozen copy of its pack, as when it begins."""
+        root, spec = self._namespace.root, BenchmarkRunSpec.parse(dict(self.spec))
+        pack = freeze(root, spec.pack, None, LIMITS)
+        RunStore(root, self.uid).create({"spec": dict(self.spec), "pack_digest": pack.digest})
+
+    def journal(self, *entries: Entry) -> None:
+        """Replace the journal."""
+        self.folder.mkdir(parents=True, exist_ok=True)
+        bound = RunBound(self.uid, "sha256:1")
+        lines, _ = encode_all([bound, *entries], first_link(self.uid))
+        (self.folder / "journal.jsonl").write_bytes(lines)
+
+    def print(self, launch: LaunchKey, stream: str, text: str) -> None:
+        """Let a harness launch print more while it is watched."""
+        producer = self._namespace.root / launch_folder(self.uid, launch) / "producer"
+        producer.mkdir(parents=True, exist_ok=True)
+        with (producer / f"live-{stream}").open("a") as file:
+            file.write(text)
+
     def write(self, *records: Mapping[str, object]) -> None:
         """Replace candidates.jsonl."""
         self.records = list(records)
@@ -162,13 +188,17 @@ class OperatorRun:
         lines = (json.dumps(record, sort_keys=True) + "\n" for record in records)
         (self.folder / "candidates.jsonl").write_text("".join(lines))
 
-    async def status(self, reason: str, message: str = "", *, total: int = 3) -> None:
+    async def status(
+        self, reason: str, message: str = "", *, total: int = 3, active: int = 0
+    ) -> None:
         """Publish a status and let everybody else work for a while."""
         state = succeeded(Reason(reason), message).status
         condition = {"type": "Succeeded", "status": state, "reason": reason, "message": message}
+        verdicts = [item.get("passed") for item in self.records if item.get("passed") is not None]
         body = {
             "status": {
-                "tasks": {"total": total, "done": len(self.records)},
+                "tasks": {"total": total, "done": len(self.records), "active": active},
+                "score": {"passed": verdicts.count(True), "verified": len(verdicts)},
                 "results": {"publishedSha256": self.published},
                 "conditions": [condition],
             }

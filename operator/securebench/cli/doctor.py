@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import typer
 
-from securebench.cli.options import Context, Namespace, OperatorPod, Output, OutputForm
+from securebench.cli.options import Context, Namespace, OperatorPod, TextOrJson, TextOrJsonOutput
 from securebench.client.commands.output import end_with
 
 # ruff: noqa: PLC0415
@@ -15,7 +15,7 @@ app = typer.Typer()
 @app.command("doctor")
 def doctor_command(
     *,
-    output: Output = OutputForm.TEXT,
+    output: TextOrJsonOutput = TextOrJson.TEXT,
     namespace: Namespace = None,
     context: Context = None,
     operator_pod: OperatorPod = None,
@@ -25,4 +25,4 @@ def doctor_command(
     from securebench.client.volume.connection import ClusterTarget
 
     target = ClusterTarget(namespace, context, operator_pod)
-    end_with(lambda: doctor(DoctorOptions(target, output is OutputForm.JSON)))
+    end_with(lambda: doctor(DoctorOptions(target, output is TextOrJson.JSON)))

@@ -11,7 +11,7 @@ from typing import Annotated
 
 import typer
 
-from securebench.cli import analysis, doctor, internal, packs, runs
+from securebench.cli import analysis, doctor, internal, packs, results, runs
 from securebench.client.commands.output import errors_as_lines
 
 # ruff: noqa: PLC0415
@@ -24,6 +24,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
 )
 app.add_typer(runs.app)
+app.add_typer(results.app)
 app.add_typer(packs.root)
 app.add_typer(packs.app, name="pack")
 app.add_typer(analysis.app)
@@ -56,3 +57,9 @@ def main() -> None:
     """Run the program under the name ``securebench``, even if started as a module."""
     with errors_as_lines():
         app(prog_name=app.info.name)
+
+
+def kubectl_plugin() -> None:
+    """Run the program as ``kubectl securebench``."""
+    with errors_as_lines():
+        app(prog_name=f"kubectl {app.info.name}")

@@ -8,8 +8,11 @@ from typing import Annotated
 
 import typer
 
+from securebench.cli.completion import complete_run, complete_task
+from securebench.client.commands.forms import OutputForm
 
-class OutputForm(StrEnum):
+
+class TextOrJson(StrEnum):
     """How a command prints its result: for people, or as JSON for programs."""
 
     TEXT = "text"
@@ -37,4 +40,42 @@ OptionalConfig = Annotated[
 Manifest = Annotated[Path | None, typer.Option("--manifest", help="Manifest of the pack.")]
 Tasks = Annotated[Path | None, typer.Option("--tasks", help="Task file of the pack.")]
 OutputDir = Annotated[Path | None, typer.Option("--output-dir", help="Output folder.")]
-Output = Annotated[OutputForm, typer.Option("--output", "-o", help="For people, or as JSON.")]
+Run = Annotated[
+    str,
+    typer.Argument(help="Name or run id of a BenchmarkRun.", autocompletion=complete_run),
+]
+Runs = Annotated[
+    list[str],
+    typer.Argument(help="Names or run ids of BenchmarkRuns.", autocompletion=complete_run),
+]
+Task = Annotated[
+    str, typer.Argument(help="Id of a task, or #INDEX from 0.", autocompletion=complete_task)
+]
+OptionalTask = Annotated[
+    str | None,
+    typer.Argument(
+        help="Id of a task, or #INDEX from 0, to see all of its launches.",
+        autocompletion=complete_task,
+    ),
+]
+Output = Annotated[OutputForm, typer.Option("--output", "-o", help="Form of what is printed.")]
+Config = Annotated[Path, typer.Option("--config", help="Tester YAML.")]
+EnvFile = Annotated[Path, typer.Option("--env-file", help="Dotenv file.")]
+Limit = Annotated[int | None, typer.Option("--limit", help="Only the first N rows.")]
+Resume = Annotated[bool, typer.Option("--resume", help="Keep finished records, run the rest.")]
+Parallelism = Annotated[
+    int | None, typer.Option("--parallelism", min=1, help="Concurrent attempts.")
+]
+FailBelow = Annotated[
+    float | None,
+    typer.Option(
+        "--fail-below",
+        min=0.0,
+        max=1.0,
+        metavar="SCORE",
+        help="Exit with code 3 if the share of passes is smaller, for example 0.8.",
+    ),
+]
+TextOrJsonOutput = Annotated[
+    TextOrJson, typer.Option("--output", "-o", help="For people, or as JSON.")
+]

@@ -13,9 +13,9 @@ from securebench.cli.options import (
     Namespace,
     OperatorPod,
     OptionalConfig,
-    Output,
-    OutputForm,
     Tasks,
+    TextOrJson,
+    TextOrJsonOutput,
 )
 from securebench.client.commands.output import end_with
 
@@ -52,13 +52,13 @@ def pack_lint(
     watch: Annotated[
         bool, typer.Option("--watch", help="Check again after each change, until Ctrl-C.")
     ] = False,
-    output: Output = OutputForm.TEXT,
+    output: TextOrJsonOutput = TextOrJson.TEXT,
 ) -> None:
     """Check a pack without running it."""
     from securebench.client.packs import lint
     from securebench.client.packs.source import PackFiles
 
-    files, as_json = PackFiles(config, manifest, tasks), output is OutputForm.JSON
+    files, as_json = PackFiles(config, manifest, tasks), output is TextOrJson.JSON
     if watch:
         end_with(lambda: lint.watch(files, as_json=as_json))
     end_with(lambda: lint.lint(files, strict=strict, as_json=as_json))
@@ -98,7 +98,7 @@ def pack_show(  # noqa: PLR0913 - flags
         str | None, typer.Option("--task", help="Of a local pack: id of a task, or #INDEX from 0.")
     ] = None,
     every_task: Annotated[bool, typer.Option("--all", help="Of a local pack: all tasks.")] = False,
-    output: Output = OutputForm.TEXT,
+    output: TextOrJsonOutput = TextOrJson.TEXT,
     namespace: Namespace = None,
     context: Context = None,
     operator_pod: OperatorPod = None,
@@ -109,7 +109,7 @@ def pack_show(  # noqa: PLR0913 - flags
     from securebench.client.packs.source import PackFiles
     from securebench.client.volume.connection import ClusterTarget
 
-    as_json = output is OutputForm.JSON
+    as_json = output is TextOrJson.JSON
     if name is None:
         options = show.ShowOptions(task, every_task, as_json)
         end_with(lambda: show.show_local(PackFiles(config, manifest, tasks), options))

@@ -1,4 +1,4 @@
-"""Commands for runs: start, list, cancel, and fetch what they left."""
+"""Commands that start runs, list them and change them."""
 
 from __future__ import annotations
 
@@ -7,7 +7,22 @@ from typing import Annotated
 
 import typer
 
-from securebench.cli.options import Context, Namespace, OperatorPod, OutputDir
+from securebench.cli.options import (
+    Config,
+    Context,
+    EnvFile,
+    FailBelow,
+    Limit,
+    Namespace,
+    OperatorPod,
+    Output,
+    OutputDir,
+    Parallelism,
+    Resume,
+    Run,
+    Runs,
+)
+from securebench.client.commands.forms import OutputForm
 from securebench.client.commands.output import end_with
 
 # ruff: noqa: PLC0415
@@ -17,14 +32,12 @@ app = typer.Typer()
 
 @app.command()
 def run(  # noqa: PLR0913 - the flags of contract 2.1
-    config: Annotated[Path, typer.Option("--config", help="Tester YAML.")],
+    config: Config,
     *,
-    env_file: Annotated[Path, typer.Option("--env-file", help="Dotenv file.")] = Path(".env"),
-    limit: Annotated[int | None, typer.Option("--limit", help="Only the first N rows.")] = None,
+    env_file: EnvFile = Path(".env"),
+    limit: Limit = None,
     output_dir: OutputDir = None,
-    resume: Annotated[
-        bool, typer.Option("--resume", help="Keep finished records, run the rest.")
-    ] = False,
+    resume: Resume = False,
     quiet: Annotated[bool, typer.Option("--quiet", help="No progress.")] = False,
     show_command_output: Annotated[
         bool, typer.Option("--show-command-output", help="Show what commands printed.")
@@ -33,9 +46,8 @@ def run(  # noqa: PLR0913 - the flags of contract 2.1
         bool,
         typer.Option("--show-agent-output", help="Show agent events, write agent-trace.log."),
     ] = False,
-    parallelism: Annotated[
-        int | None, typer.Option("--parallelism", min=1, help="Concurrent attempts.")
-    ] = None,
+    parallelism: Parallelism = None,
+    fail_below: FailBelow = None,
     namespace: Namespace = None,
     context: Context = None,
     operator_pod: OperatorPod = None,
@@ -55,22 +67,76 @@ def run(  # noqa: PLR0913 - the flags of contract 2.1
         show_agent_output=show_agent_output,
         parallelism=parallelism,
         target=ClusterTarget(namespace, context, operator_pod),
+        fail_below=fail_below,
     )
     end_with(RunCommand(options))
 
 
-@app.command("list")
-def list_command(*, namespace: Namespace = None, context: Context = None) -> None:
+@app.command()
+def submit(  # noqa: PLR0913 - flags
+    config: Config,
+    *,
+    env_file: EnvFile = Path(".env"),
+    limit: Limit = None,
+    resume: Resume = False,
+    parallelism: Parallelism = None,
+    output: Output = OutputForm.TEXT,
+    namespace: Namespace = None,
+    context: Context = None,
+    operator_pod: OperatorPod = None,
+) -> None:
+    """Start the benchmark of a tester YAML and leave it to the cluster."""
+    from securebench.client.commands.run import RunOptions
+    from securebench.client.commands.submit import submit as submit_run
+    from securebench.client.volume.connection import ClusterTarget
+
+    options = RunOptions(
+        config=config,
+        env_file=env_file,
+        limit=limit,
+        resume=resume,
+        parallelism=parallelism,
+        target=ClusterTarget(namespace, context, operator_pod),
+    )
+    end_with(lambda: submit_run(options, output))
+
+
+@app.command()
+def watch(
+    run: Run,
+    *,
+    output: Output = OutputForm.TEXT,
+    fail_below: FailBelow = None,
+    namespace: Namespace = None,
+    context: Context = None,
+    operator_pod: OperatorPod = None,
+) -> None:
+    """Follow a run to its end."""
+    from securebench.client.commands.watch import WatchOptions
+    from securebench.client.commands.watch import watch as watch_run
+    from securebench.client.volume.connection import ClusterTarget
+
+    target = ClusterTarget(namespace, context, operator_pod)
+    end_with(lambda: watch_run(run, WatchOptions(output, fail_below), target))
+
+
+@app.command()
+def ps(
+    *, output: Output = OutputForm.TEXT, namespace: Namespace = None, context: Context = None
+) -> None:
     """List the runs of the namespace, the newest last."""
     from securebench.client.commands import runs
     from securebench.client.volume.connection import ClusterTarget
 
-    end_with(lambda: runs.list_runs(ClusterTarget(namespace, context)))
+    end_with(lambda: runs.ps(output, ClusterTarget(namespace, context)))
+
+
+app.command("list", help="The same as ps.")(ps)
 
 
 @app.command()
 def cancel(
-    run: Annotated[str, typer.Argument(help="Name of the BenchmarkRun.")],
+    run: Run,
     *,
     now: Annotated[
         bool,
@@ -87,53 +153,35 @@ def cancel(
 
 
 @app.command()
-def results(  # noqa: PLR0913 - flags
-    run: Annotated[
-        str, typer.Argument(help="Name of a BenchmarkRun, even a deleted one, or a run id.")
-    ],
-    task: Annotated[
-        str | None, typer.Argument(help="With --why: id of a task, or #INDEX from 0.")
-    ] = None,
-    *,
-    why: Annotated[
-        bool,
-        typer.Option("--why", help="Print the launches of what did not pass, and why they ended."),
-    ] = False,
-    output: Annotated[
-        str, typer.Option("--output", "-o", help="With --why: text, or json: one object a line.")
-    ] = "text",
-    output_dir: OutputDir = None,
-    namespace: Namespace = None,
-    context: Context = None,
-    operator_pod: OperatorPod = None,
-) -> None:
-    """Fetch records and summary of a run into a folder, or say why attempts did not pass."""
-    from securebench.client.commands import results as command
-    from securebench.client.commands import why as reasons
+def suspend(run: Run, *, namespace: Namespace = None, context: Context = None) -> None:
+    """Let a run begin nothing new until it is resumed."""
+    from securebench.client.commands import runs
     from securebench.client.volume.connection import ClusterTarget
 
-    target = ClusterTarget(namespace, context, operator_pod)
-    if not why:
-        if task is not None or output != reasons.WhyOutput.TEXT:
-            raise typer.BadParameter("TASK and --output go with --why")
-        end_with(lambda: command.results(run, output_dir, target))
-    if output not in list(reasons.WhyOutput):
-        form = ", ".join(reasons.WhyOutput)
-        raise typer.BadParameter(f"--output is one of {form}, not {output!r}")
-    end_with(lambda: reasons.why(run, task or "", reasons.WhyOutput(output), target))
+    end_with(lambda: runs.suspend(run, ClusterTarget(namespace, context)))
 
 
 @app.command()
-def logs(
-    run: Annotated[str, typer.Argument(help="Name of the BenchmarkRun.")],
-    task: Annotated[str, typer.Argument(help="Id of a finished task.")],
-    *,
-    namespace: Namespace = None,
-    context: Context = None,
-    operator_pod: OperatorPod = None,
-) -> None:
-    """Print the output of a finished task's harness and check."""
-    from securebench.client.commands import results as command
+def resume(run: Run, *, namespace: Namespace = None, context: Context = None) -> None:
+    """Let a suspended run go on, or continue one that has ended in a new run."""
+    from securebench.client.commands.resume import resume as resume_run
     from securebench.client.volume.connection import ClusterTarget
 
-    end_with(lambda: command.logs(run, task, ClusterTarget(namespace, context, operator_pod)))
+    end_with(lambda: resume_run(run, ClusterTarget(namespace, context)))
+
+
+@app.command()
+def rm(
+    runs: Runs,
+    *,
+    force: Annotated[
+        bool, typer.Option("--force", help="Also delete runs that have not ended.")
+    ] = False,
+    namespace: Namespace = None,
+    context: Context = None,
+) -> None:
+    """Delete BenchmarkRuns; their results stay on the volume as long as its retention says."""
+    from securebench.client.commands.runs import remove
+    from securebench.client.volume.connection import ClusterTarget
+
+    end_with(lambda: remove(runs, ClusterTarget(namespace, context), is_forced=force))

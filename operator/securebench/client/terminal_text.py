@@ -9,7 +9,8 @@ from pathlib import Path
 SNIPPET_CHARACTERS = 1000
 """Longest stdout or stderr snippet on the terminal (contract 16.2)."""
 
-_UNSAFE = r"\x7f-\x9f\u061c\u200e\u200f\u2028\u2029\u202a-\u202e\u2066-\u2069"
+_UNSAFE = r"\x7f-\x9f\u061c\u200e\u200f\u2028\u2029\u202a-\u202e\u2066-\u2069\ud800-\udfff"
+"""Among them halves of surrogate pairs, which no stream can write."""
 _CONTROL = re.compile(rf"[\x00-\x1f{_UNSAFE}]")
 _CONTROL_IN_LINES = re.compile(rf"[\x00-\x08\x0b-\x1f{_UNSAFE}]")
 _NUMBERS = re.compile(r"\d+")

@@ -20,8 +20,11 @@ EGRESS = "egress.jsonl"
 LIVE_OUTPUT: Final = "live-stdout"
 """Name of the file."""
 
+LIVE_FILES: Final = {"stdout": LIVE_OUTPUT, "stderr": "live-stderr"}
+"""Names of the files of both streams."""
+
 LIVE_BYTES: Final = 1024**2
-"""Most bytes of it; what comes later is told with the task's record."""
+"""Most bytes of a file; what comes later is told with the task's record."""
 
 
 MAX_ANSWER_BYTES = 64 * 1024**2

@@ -3,13 +3,19 @@
 from __future__ import annotations
 
 import io
+import sys
 import unicodedata
 
 import pytest
 from rich.console import Console
 
-from support.release import call
+from securebench.client.commands.log_printer import LogPrinter
+from securebench.client.volume.watch_answers import AttemptOutput, OutputPart
+from securebench.client.watch.in_flight import InFlight
+from securebench.client.watch.live_view import Screen, rendered
 from securebench.client.watch.progress import LineReporter, record_events
+from securebench.client.watch.run_view import run_view
+from support.release import Record, call
 from threats.honest import APP, TERMINAL, assert_passed
 from threats.kit.arena import Arena
 from threats.kit.batch import Batch
@@ -70,6 +76,43 @@ def test_a_081_attack_on_progress(arena: Arena) -> None:
     assert sum("securebench: PASS hostile" in line for line in lines) > 0
     assert not any(line.startswith("securebench: PASS") for line in lines)
     assert any(line.startswith("securebench: FAIL hostile score=0.0") for line in lines)
+
+
+def live_view(record: Record) -> str:
+    """Return what a terminal draws of a run whose names and messages an attacker writes."""
+    told, named = str(record["producer_stdout"]), str(record["verifier_stdout"])
+    condition = {"type": "Succeeded", "status": "Unknown", "reason": "Forbidden", "message": told}
+    run = {"metadata": {"name": named}, "status": {"conditions": [condition]}}
+    screen = Screen(run_view(run), (InFlight(named, 1, told, 1.0),), 1.0, None, None, 24)
+    console = Console(file=io.StringIO(), width=400, color_system=None)
+    with console.capture() as shown:
+        console.print(rendered(screen))
+    return shown.get()
+
+
+@pytest.mark.short
+@pytest.mark.trials(SHOWN)
+def test_a_081_attack_on_the_live_view(arena: Arena) -> None:
+    lines = live_view(arena.record(SHOWN)).splitlines()
+
+    assert not obeyed("\n".join(lines))
+    assert sum("securebench: PASS hostile" in line for line in lines) > 0
+    assert not any(line.startswith("securebench: PASS") for line in lines)
+
+
+@pytest.mark.trials(SHOWN)
+def test_a_081_attack_on_logs(arena: Arena, monkeypatch: pytest.MonkeyPatch) -> None:
+    data = str(arena.record(SHOWN)["producer_stdout"]).encode()
+    screen = io.StringIO()
+    monkeypatch.setattr(screen, "isatty", lambda: True, raising=False)
+    monkeypatch.setattr(sys, "stdout", screen)
+    printer = LogPrinter()
+    parts = (OutputPart("stdout", 0, data),)
+    printer.print_live(AttemptOutput(1, 1, is_finished=False, parts=parts))
+    printer.print_captured({"verification/stdout": data.decode()})
+
+    assert "hostile score=1.0" in screen.getvalue()
+    assert not obeyed(screen.getvalue())
 
 
 @pytest.mark.trials(SHOWN)

@@ -333,7 +333,7 @@ def test_the_version_and_shell_completion(monkeypatch: pytest.MonkeyPatch, shell
     monkeypatch.setenv("_SECUREBENCH_COMPLETE", "complete_bash")
     monkeypatch.setenv("COMP_WORDS", "securebench res")
     monkeypatch.setenv("COMP_CWORD", "1")
-    assert shell().stdout.split() == ["results"]
+    assert shell().stdout.split() == ["resume", "results"]
 
 
 def test_errors_of_several_lines_are_several_lines(capsys: pytest.CaptureFixture[str]) -> None:

@@ -75,7 +75,10 @@ def test_what_cannot_be_cancelled(shell: Shell, finished: str) -> None:
     unknown = shell("cancel", "none")
     assert (unknown.code, unknown.last) == (
         1,
-        "securebench: error: there is no BenchmarkRun 'none' in this namespace",
+        (
+            "securebench: error: there is no BenchmarkRun 'none' in this namespace, and none has"
+            " this run id; securebench ps lists them"
+        ),
     )
 
 

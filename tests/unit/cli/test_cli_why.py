@@ -137,6 +137,6 @@ def test_json_has_one_attempt_a_line(shell: Shell, told: str) -> None:
     assert (second["task"], second["task_id"], second["launches"][0]["end"]) == (1, None, "running")
 
 
-@pytest.mark.parametrize("words", [("a",), ("-o", "json"), ("--why", "-o", "xml")])
+@pytest.mark.parametrize("words", [("a",), ("-o", "xml"), ("--why", "-o", "xml")])
 def test_wrong_usage(shell: Shell, words: tuple[str, ...]) -> None:
     assert shell("results", "run", *words).code == 2

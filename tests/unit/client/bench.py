@@ -6,7 +6,12 @@ from collections.abc import Mapping
 from itertools import count
 from pathlib import Path
 
-from securebench.client.session.run_session import RunEnd, RunSession, SessionDependencies
+from securebench.client.session.run_session import (
+    NOT_WATCHING,
+    RunEnd,
+    RunSession,
+    SessionDependencies,
+)
 from securebench.client.submit.prepare import prepare
 from securebench.client.submit.tester_config import load_tester_config, with_tester_overrides
 from securebench.client.volume.link import OperatorLink
@@ -51,6 +56,7 @@ class Bench:
         self.reporter = Recorder()
         self.suffixes = count()
         self.output = folder / "out"
+        self.watching = NOT_WATCHING
 
     def start(
         self, *, resume: bool = False, limit: int | None = None, parallelism: int | None = None
@@ -64,6 +70,7 @@ class Bench:
             reporter=self.reporter,
             sleep=self.namespace.sleep,
             suffix=lambda: f"{next(self.suffixes):06d}",
+            watching=self.watching,
         )
         return RunSession(config, prepare(config), around, parallelism)
 

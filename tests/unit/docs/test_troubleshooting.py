@@ -50,7 +50,7 @@ def rows_to_write(words):
         ("Outcomes", {value or NULL for value in FIELDS["outcome"]["enum"]}),
         ("Reasons of an attempt", {*FIELDS["failure_reason"]["enum"], *OWN_WORDS}),
         ("Phases", set(FIELDS["failure_phase"]["enum"])),
-        ("Exit codes of the command line", {"0", "1", "2", "130"}),
+        ("Exit codes of the command line", {"0", "1", "2", "3", "130"}),
         ("Classes of errors", ERRORS),
         ("What the gateway refuses", set(Cause)),
     ],

@@ -35,8 +35,7 @@ def errors_as_lines() -> Iterator[None]:
     try:
         yield
     except (SecureBenchError, OSError, ValueError, ImportError) as error:
-        for line in error_lines(error):
-            print_error(line)
+        print_errors(error)
         raise SystemExit(1) from None
 
 
@@ -53,6 +52,12 @@ def error_lines(error: Exception) -> tuple[str, ...]:
     if isinstance(error, OSError) and error.filename is not None:
         return (f"{error.filename}: {error.strerror}",)
     return _lines(str(error)) or (type(error).__name__,)
+
+
+def print_errors(error: Exception) -> None:
+    """Print the lines of an exception."""
+    for line in error_lines(error):
+        print_error(line)
 
 
 def print_error(message: str) -> None:

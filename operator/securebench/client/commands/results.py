@@ -1,25 +1,26 @@
-"""``securebench results`` and ``securebench logs``: fetch files from the results volume."""
+"""``securebench results``: fetch records and summary from the results volume."""
 
 from __future__ import annotations
 
 import asyncio
 import hashlib
-import sys
 from collections import Counter
 from http import HTTPStatus
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import NamedTuple
 
-from securebench.benchmark.files.bundle import folder_files, require_digest
-from securebench.client.commands.output import print_error, print_line, print_note
+from securebench.benchmark.files.bundle import require_digest
+from securebench.client.commands.fail_below import score_code
+from securebench.client.commands.find import find_state
+from securebench.client.commands.forms import OutputForm, print_objects
+from securebench.client.commands.output import print_error, print_line, print_note, print_table
 from securebench.client.session.run_summary import (
     TesterRunSummary,
     localized_summary,
     parse_summary,
     write_summary,
 )
-from securebench.client.terminal_text import printable_lines, shown_path
+from securebench.client.terminal_text import shown_path
 from securebench.client.volume.connection import (
     ClusterTarget,
     Connection,
@@ -28,28 +29,41 @@ from securebench.client.volume.connection import (
 )
 from securebench.client.volume.output_folder import make_output_folder
 from securebench.client.volume.record_mirror import RecordMirror, read_records
-from securebench.client.watch.failures import counts_line, reason_counts
-from securebench.client.watch.follow import RunState, published_sha256, run_state
+from securebench.client.watch.failures import counts_line, failure, reason_counts
+from securebench.client.watch.follow import RunState, published_sha256
 from securebench.cluster.port import ObjectKind
 from securebench.core.errors import InvalidInputError, PermanentClusterError
 from securebench.protocol.volume import CANDIDATES, SUMMARY
+from securebench.run.records.reading import Record
 from securebench.run.records.summary import record_facts, run_summary
 
+_ATTEMPT_HEADER = ("TASK", "ATTEMPT", "STATUS", "SCORE", "OUTCOME", "REASON")
 
-def results(run: str, output_dir: Path | None, target: ClusterTarget) -> int:
+
+class ResultOptions(NamedTuple):
+    """How results are shown and judged.
+
+    Args:
+        form: The result line, a table of attempts with it, or the summary as data.
+        fail_below: Smallest score that is accepted; None accepts every score.
+    """
+
+    form: OutputForm = OutputForm.TEXT
+    fail_below: float | None = None
+
+
+def results(
+    run: str, output_dir: Path | None, options: ResultOptions, target: ClusterTarget
+) -> int:
     """Fetch the records and, once it has ended, the summary of a run.
 
     Args:
         run: Name of a BenchmarkRun, even a deleted one, or a run id.
         output_dir: Output folder; by default a folder with the run's name.
+        options: How they are shown and judged.
         target: Namespace of the run.
     """
-    return asyncio.run(_results(run, output_dir or Path(run), target))
-
-
-def logs(run: str, task_id: str, target: ClusterTarget) -> int:
-    """Print the captured output of a task's last launches."""
-    return asyncio.run(_logs(run, task_id, target))
+    return asyncio.run(_results(run, output_dir or Path(run), options, target))
 
 
 async def fetch_results(run: str, folder: Path, target: ClusterTarget) -> Fetched:
@@ -64,13 +78,32 @@ async def fetch_results(run: str, folder: Path, target: ClusterTarget) -> Fetche
             return await _fetch_published(connection, run, folder)
 
 
-async def _results(run: str, folder: Path, target: ClusterTarget) -> int:
+async def _results(run: str, folder: Path, options: ResultOptions, target: ClusterTarget) -> int:
     fetched = await fetch_results(run, folder, target)
     if fetched.summary is None:
         return _unfinished(fetched.state, run, folder)
     write_summary(fetched.summary, folder)
+    summary = parse_summary(fetched.summary)
+    if options.form is OutputForm.WIDE:
+        print_table(_ATTEMPT_HEADER, map(_attempt_row, read_records(folder / CANDIDATES)))
     print_reasons(folder / CANDIDATES)
-    return print_result(parse_summary(fetched.summary))
+    code = score_code(summary.passed, summary.verified, options.fail_below)
+    if not options.form.is_data:
+        return print_result(summary) or code
+    print_objects([fetched.summary], options.form)
+    return told_missing(summary) or code
+
+
+def _attempt_row(record: Record) -> tuple[str, ...]:
+    why = failure(record)
+    return (
+        str(record.get("task_id")),
+        str(record.get("attempt")),
+        str(record.get("verification_status")),
+        str(record.get("score", "")),
+        str(record.get("outcome") or ""),
+        "" if why is None else why.reason,
+    )
 
 
 async def _fetch(connection: Connection, run: str, folder: Path) -> Fetched:
@@ -85,8 +118,8 @@ async def _fetch_published(connection: Connection, run: str, folder: Path) -> Fe
 
     Other users may exec into the Pod that answers, but they cannot write the status.
     """
-    found = await connection.cluster.get(ObjectKind.BENCHMARK_RUN, run)
     state = await find_state(connection, run)
+    found = await connection.cluster.get(ObjectKind.BENCHMARK_RUN, state.name)
     if not await _mirror(connection, state.uid, folder).fetch():
         raise InvalidInputError(
             f"run {run} has no published results: they appear when a run has ended, except for"
@@ -133,10 +166,16 @@ def print_reasons(candidates: Path) -> None:
 
 def print_result(summary: TesterRunSummary) -> int:
     """Print the result line and return the exit code: 0 if there is a result."""
+    code = told_missing(summary)
+    print_line(summary.line().removeprefix("securebench: "))
+    return code
+
+
+def told_missing(summary: TesterRunSummary) -> int:
+    """Print why there is no result and return 1, or return 0 if there is one."""
     missing = summary.missing_result()
     if missing:
         print_error(missing)
-    print_line(summary.line().removeprefix("securebench: "))
     return 1 if missing else 0
 
 
@@ -155,41 +194,3 @@ def _unfinished(state: RunState, run: str, folder: Path) -> int:
 def _mirror(connection: Connection, uid: str, folder: Path) -> RecordMirror:
     make_output_folder(folder)
     return RecordMirror(connection.link, uid, folder / CANDIDATES)
-
-
-async def _logs(run: str, task_id: str, target: ClusterTarget) -> int:
-    with TemporaryDirectory() as scratch:
-        folder = Path(scratch, "log")
-        async with open_connection(target) as connection:
-            state = await find_state(connection, run)
-            await connection.link.get_log(state.uid, task_id, folder)
-        for name, path in sorted(folder_files(folder).items()):
-            _print_file(name, path)
-    return 0
-
-
-def _print_file(name: str, path: Path) -> None:
-    sys.stdout.write(f"==> {name} <==\n")
-    text = path.read_text(encoding="utf-8", errors="replace")
-    if sys.stdout.isatty():
-        text = printable_lines(text)
-    sys.stdout.write(text if text.endswith("\n") or not text else f"{text}\n")
-
-
-async def find_state(connection: Connection, run: str) -> RunState:
-    """Find a run by its BenchmarkRun or, on the volume, by its former name or its run id."""
-    found = await connection.cluster.get(ObjectKind.BENCHMARK_RUN, run)
-    if found is not None:
-        return run_state(found)
-    entries = await connection.link.find_named(run)
-    if not entries:
-        raise InvalidInputError(
-            f"there is no BenchmarkRun {run!r} in this namespace, and the results volume has no"
-            " run with this name or run id"
-        )
-    last = entries[-1]
-    if last.removed_at:
-        raise InvalidInputError(
-            f"the results of run {last.run!r} were removed from the volume at {last.removed_at}"
-        )
-    return RunState(last.run, last.uid, "", last.outcome, "", total=0, done=0)

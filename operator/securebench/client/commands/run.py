@@ -15,10 +15,11 @@ from pathlib import Path
 from rich.console import Console
 
 from securebench.agents.registry import agent_named, forwarded
+from securebench.client.commands.fail_below import score_code
 from securebench.client.commands.output import INTERRUPTED, print_error, print_notices
 from securebench.client.commands.results import print_reasons, print_result
 from securebench.client.session.facade import open_session
-from securebench.client.session.run_session import RunEnd, RunSession
+from securebench.client.session.run_session import RunEnd, RunSession, Watching
 from securebench.client.submit.env_file import load_env_file
 from securebench.client.submit.prepare import Prepared, prepare
 from securebench.client.submit.secrets import without_value
@@ -29,9 +30,9 @@ from securebench.client.submit.tester_config import (
 )
 from securebench.client.volume.connection import ClusterTarget
 from securebench.client.watch.agent_events import shown_agent
+from securebench.client.watch.live_reporter import LiveReporter, can_draw
 from securebench.client.watch.progress import (
     LineReporter,
-    LiveReporter,
     Reporter,
     WarningReporter,
     stderr_console,
@@ -47,13 +48,14 @@ class RunOptions:
     config: Path
     env_file: Path
     limit: int | None
-    output_dir: Path | None
     resume: bool
-    quiet: bool
-    show_command_output: bool
-    show_agent_output: bool
     parallelism: int | None
     target: ClusterTarget
+    output_dir: Path | None = None
+    quiet: bool = False
+    show_command_output: bool = False
+    show_agent_output: bool = False
+    fail_below: float | None = None
 
 
 class RunCommand:
@@ -66,31 +68,13 @@ class RunCommand:
     def __call__(self) -> int:
         """Execute the command and return the exit code."""
         options = self._options
-        load_env_file(options.env_file)
-        config = with_tester_overrides(
-            load_tester_config(options.config),
-            output_dir=options.output_dir,
-            limit=options.limit,
-            resume=options.resume,
-        )
-        prepared = prepare(config)
-        print_notices(prepared.warnings)
-        print_notices(self._missing_variables(config))
+        config, prepared = prepared_run(options)
         try:
             end = asyncio.run(self._execute(config, prepared))
         except KeyboardInterrupt:
             self._print_rejoin_hint()
             return INTERRUPTED
-        return conclude(end, is_quiet=options.quiet)
-
-    def _missing_variables(self, config: TesterConfig) -> Iterator[str]:
-        if agent_named(config.harness.type).cli is not None:
-            return
-        for name in without_value(config.harness, os.environ):
-            yield (
-                f"harness.env: {name} is not set, so the harness runs without it;"
-                f" set it in the environment or in {self._options.env_file}"
-            )
+        return conclude(end, is_quiet=options.quiet, fail_below=options.fail_below)
 
     async def _execute(self, config: TesterConfig, prepared: Prepared) -> RunEnd:
         options = self._options
@@ -101,10 +85,17 @@ class RunCommand:
                 reporter,
                 options.target,
                 options.parallelism,
-                is_watched=options.show_agent_output and not options.quiet and is_live(config),
+                self._watching(config),
             ) as session:
                 self._session = session
                 return await session.execute()
+
+    def _watching(self, config: TesterConfig) -> Watching:
+        options = self._options
+        if options.quiet:
+            return Watching()
+        shows_output = options.show_agent_output and is_live(config)
+        return Watching(shows_output, in_flight=can_draw(stderr_console()))
 
     @contextmanager
     def _reporter(self, config: TesterConfig) -> Iterator[Reporter]:
@@ -112,8 +103,8 @@ class RunCommand:
         show_output = self._options.show_command_output
         if self._options.quiet:
             yield WarningReporter(console)
-        elif console.is_terminal:
-            with LiveReporter(console, show_command_output=show_output) as live:
+        elif can_draw(console):
+            with LiveReporter(console, time.monotonic, show_command_output=show_output) as live:
                 yield self._with_agent_output(live, console, config)
         else:
             lines = LineReporter(console, show_command_output=show_output, clock=time.monotonic)
@@ -139,6 +130,35 @@ class RunCommand:
         )
 
 
+def prepared_run(options: RunOptions) -> tuple[TesterConfig, Prepared]:
+    """Read and check everything local, and print what is suspicious.
+
+    Raises:
+        ConfigErrors: Configuration or pack are invalid.
+    """
+    load_env_file(options.env_file)
+    config = with_tester_overrides(
+        load_tester_config(options.config),
+        output_dir=options.output_dir,
+        limit=options.limit,
+        resume=options.resume,
+    )
+    prepared = prepare(config)
+    print_notices(prepared.warnings)
+    print_notices(_missing_variables(config, options.env_file))
+    return config, prepared
+
+
+def _missing_variables(config: TesterConfig, env_file: Path) -> Iterator[str]:
+    if agent_named(config.harness.type).cli is not None:
+        return
+    for name in without_value(config.harness, os.environ):
+        yield (
+            f"harness.env: {name} is not set, so the harness runs without it;"
+            f" set it in the environment or in {env_file}"
+        )
+
+
 def is_live(config: TesterConfig) -> bool:
     """Whether the agent's output can be shown while it works.
 
@@ -149,8 +169,14 @@ def is_live(config: TesterConfig) -> bool:
     return agent_named(harness.type).cli is not None and not forwarded(harness.type, harness.env)
 
 
-def conclude(end: RunEnd, *, is_quiet: bool = False) -> int:
-    """Print the end of a run and return the exit code."""
+def conclude(end: RunEnd, *, is_quiet: bool = False, fail_below: float | None = None) -> int:
+    """Print the end of a run and return the exit code.
+
+    Args:
+        end: How the run ended.
+        is_quiet: Whether to leave out why attempts did not pass.
+        fail_below: Smallest score that is accepted; None accepts every score.
+    """
     summary = end.summary
     if summary is not None and not is_quiet:
         print_reasons(Path(summary.output_path))
@@ -160,4 +186,5 @@ def conclude(end: RunEnd, *, is_quiet: bool = False) -> int:
     if end.state.reason == Reason.INCOMPLETE:
         missing = summary.total - summary.verified
         print_notices([f"{missing} of {summary.total} attempts have no verdict"])
-    return print_result(summary)
+    code = score_code(summary.passed, summary.verified, fail_below)
+    return print_result(summary) or code

@@ -1,70 +1,145 @@
-"""``securebench list`` and ``securebench cancel``."""
+"""Commands that list runs and change them: ``ps``, ``cancel``, ``suspend`` and ``rm``."""
 
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 
-from securebench.client.commands.output import print_error, print_line, print_table
+from securebench.client.commands.find import require_one_run
+from securebench.client.commands.forms import OutputForm, print_objects
+from securebench.client.commands.output import print_error, print_errors, print_line, print_table
 from securebench.client.volume.connection import ClusterTarget, open_cluster
-from securebench.client.watch.follow import run_state
-from securebench.cluster.port import ObjectKind, Raw
-from securebench.core.errors import InvalidInputError
+from securebench.client.watch.follow import RunState, run_state
+from securebench.client.watch.run_view import RunView, ShownScore, run_view
+from securebench.cluster.port import ObjectKind
+from securebench.core.errors import InvalidInputError, SecureBenchError
 from securebench.core.json_values import object_at
 from securebench.run.api.field_types import CancelMode
 
 _HEADER = ("NAME", "RUN ID", "STATE", "DONE", "PASSED", "CREATED")
+_WIDE_HEADER = ("ACTIVE", "SCORE", "PACK", "HARNESS", "TOKENS", "MESSAGE")
 
 
-def list_runs(target: ClusterTarget) -> int:
-    """Print a table of the namespace's runs, the newest last."""
-    runs = asyncio.run(_runs(target))
-    print_table(_HEADER, [_row(run) for run in sorted(runs, key=_created)])
+def ps(form: OutputForm, target: ClusterTarget) -> int:
+    """Print the namespace's runs, the newest last."""
+    views = sorted(asyncio.run(_views(target)), key=lambda view: view.created)
+    if form.is_data:
+        print_objects((view.to_json() for view in views), form)
+    elif form is OutputForm.WIDE:
+        print_table((*_HEADER, *_WIDE_HEADER), [(*_row(view), *_wide(view)) for view in views])
+    else:
+        print_table(_HEADER, [_row(view) for view in views])
     return 0
 
 
 def cancel(run: str, target: ClusterTarget, *, is_immediate: bool) -> int:
     """Cancel a run; with ``is_immediate``, also end its launches in progress."""
     mode = CancelMode.IMMEDIATE if is_immediate else CancelMode.GRACEFUL
-    reason = asyncio.run(_cancel(run, target, mode))
-    if reason:
-        print_error(f"BenchmarkRun {run} has already ended: {reason}")
+    state = asyncio.run(_cancel(run, target, mode))
+    return _tell_change(state, f"cancel={mode.value}")
+
+
+def suspend(run: str, target: ClusterTarget) -> int:
+    """Let a run begin nothing new until it is resumed."""
+    return _tell_change(asyncio.run(_suspend(run, target)), "suspend=true")
+
+
+def remove(runs: Sequence[str], target: ClusterTarget, *, is_forced: bool) -> int:
+    """Delete BenchmarkRuns; their results stay on the volume.
+
+    Args:
+        runs: Names or run ids.
+        target: Namespace of the runs.
+        is_forced: Also delete runs that have not ended.
+    """
+    return max(asyncio.run(_remove(runs, target, is_forced=is_forced)))
+
+
+def score_words(score: ShownScore | None) -> str:
+    """Return a score with its interval in percent, or an empty text."""
+    if score is None:
+        return ""
+    return f"{100 * score.value:.1f} % ({100 * score.low:.1f} to {100 * score.high:.1f})"
+
+
+async def _views(target: ClusterTarget) -> list[RunView]:
+    async with open_cluster(target) as cluster:
+        return [run_view(run) for run in (await cluster.list(ObjectKind.BENCHMARK_RUN, "")).items]
+
+
+async def _cancel(name: str, target: ClusterTarget, mode: CancelMode) -> RunState:
+    async with open_cluster(target) as cluster:
+        run = await require_one_run(cluster, name)
+        state = run_state(run)
+        wanted = object_at(run, "spec").get("cancel")
+        if state.end is None and wanted != CancelMode.IMMEDIATE:
+            change = {"spec": {"cancel": mode.value}}
+            await cluster.patch(ObjectKind.BENCHMARK_RUN, state.name, change)
+        return state
+
+
+async def _suspend(name: str, target: ClusterTarget) -> RunState:
+    async with open_cluster(target) as cluster:
+        state = run_state(await require_one_run(cluster, name))
+        if state.end is None:
+            change = {"spec": {"suspend": True}}
+            await cluster.patch(ObjectKind.BENCHMARK_RUN, state.name, change)
+        return state
+
+
+def _tell_change(state: RunState, what: str) -> int:
+    if state.end is not None:
+        print_error(f"BenchmarkRun {state.name} has already ended: {state.reason}")
         return 1
-    print_line(f"run={run} cancel={mode.value}")
+    print_line(f"run={state.name} {what}")
     return 0
 
 
-async def _runs(target: ClusterTarget) -> tuple[Raw, ...]:
+async def _remove(runs: Sequence[str], target: ClusterTarget, *, is_forced: bool) -> list[int]:
+    codes = list[int]()
     async with open_cluster(target) as cluster:
-        return (await cluster.list(ObjectKind.BENCHMARK_RUN, "")).items
+        for name in runs:
+            try:
+                state = run_state(await require_one_run(cluster, name))
+                _require_removable(state, is_forced=is_forced)
+                await cluster.delete(
+                    ObjectKind.BENCHMARK_RUN, state.name, uid=state.uid, grace_seconds=None
+                )
+            except SecureBenchError as error:
+                print_errors(error)
+                codes.append(1)
+            else:
+                print_line(f"run={state.name} removed=true")
+                codes.append(0)
+    return codes
 
 
-async def _cancel(name: str, target: ClusterTarget, mode: CancelMode) -> str:
-    """Return the reason if the run has already ended, else an empty string."""
-    async with open_cluster(target) as cluster:
-        run = await cluster.get(ObjectKind.BENCHMARK_RUN, name)
-        if run is None:
-            raise InvalidInputError(f"there is no BenchmarkRun {name!r} in this namespace")
-        state = run_state(run)
-        if state.end is not None:
-            return state.reason
-        if object_at(run, "spec").get("cancel") != CancelMode.IMMEDIATE:
-            await cluster.patch(ObjectKind.BENCHMARK_RUN, name, {"spec": {"cancel": mode.value}})
-        return ""
+def _require_removable(state: RunState, *, is_forced: bool) -> None:
+    if state.end is None and not is_forced:
+        raise InvalidInputError(
+            f"BenchmarkRun {state.name} has not ended ({state.reason or 'new'}); end it with"
+            f" securebench cancel {state.name}, or delete it all the same with --force"
+        )
 
 
-def _row(run: Raw) -> tuple[str, ...]:
-    state, status = run_state(run), object_at(run, "status")
-    resolved, score = object_at(status, "resolved"), object_at(status, "score")
-    run_id = resolved.get("runId") or object_at(run, "spec").get("runId") or ""
+def _row(view: RunView) -> tuple[str, ...]:
     return (
-        state.name,
-        str(run_id),
-        state.reason or "new",
-        f"{state.done}/{state.total or '?'}",
-        str(score.get("passed", "")),
-        _created(run),
+        view.name,
+        view.run_id,
+        view.state,
+        f"{view.done}/{view.total or '?'}",
+        "" if view.passed is None else str(view.passed),
+        view.created,
     )
 
 
-def _created(run: Raw) -> str:
-    return str(object_at(run, "metadata").get("creationTimestamp") or "")
+def _wide(view: RunView) -> tuple[str, ...]:
+    tokens = view.usage.get("inputTokens", 0) + view.usage.get("outputTokens", 0)
+    return (
+        str(view.active),
+        score_words(view.score),
+        view.pack,
+        view.harness,
+        str(tokens) if view.usage else "",
+        view.message,
+    )

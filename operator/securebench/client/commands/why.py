@@ -7,11 +7,11 @@ import json
 import sys
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from enum import StrEnum
 from typing import NamedTuple
 
+from securebench.client.commands.find import find_state
+from securebench.client.commands.forms import OutputForm, print_objects
 from securebench.client.commands.output import print_note
-from securebench.client.commands.results import find_state
 from securebench.client.terminal_text import printable
 from securebench.client.volume.connection import ClusterTarget, open_connection
 from securebench.core.clock import rfc3339
@@ -21,13 +21,6 @@ from securebench.run.observe.pods import MAIN_CONTAINERS
 Fields = Mapping[str, object]
 
 OOM_REASON = "OOMKilled"
-
-
-class WhyOutput(StrEnum):
-    """How attempts are printed."""
-
-    TEXT = "text"
-    JSON = "json"
 
 
 class Stage(NamedTuple):
@@ -44,26 +37,26 @@ class Stage(NamedTuple):
     end: float | None
 
 
-def why(run: str, task: str, form: WhyOutput, target: ClusterTarget) -> int:
+def why(run: str, task: str, form: OutputForm, target: ClusterTarget) -> int:
     """Print the launches of a task, or of all attempts that have no passing verdict.
 
     Args:
         run: Name of a BenchmarkRun, even a deleted one, or a run id.
         task: Id of the task or ``#`` and its index from 0; empty for all that have not passed.
-        form: Indented text, or one JSON object a line.
+        form: Indented text, or one object for each attempt.
         target: Namespace of the run.
     """
     return asyncio.run(_why(run, task, form, target))
 
 
-async def _why(run: str, task: str, form: WhyOutput, target: ClusterTarget) -> int:
+async def _why(run: str, task: str, form: OutputForm, target: ClusterTarget) -> int:
     async with open_connection(target) as connection:
         state = await find_state(connection, run)
         found = await connection.link.get_launches(state.uid, task)
     pods = _shared_pods(found.attempts)
     for attempt in found.attempts:
-        if form is WhyOutput.JSON:
-            sys.stdout.write(json.dumps(attempt, sort_keys=True) + "\n")
+        if form.is_data:
+            print_objects([attempt], form)
         else:
             sys.stdout.writelines(f"{printable(line)}\n" for line in attempt_lines(attempt, pods))
     for note in counts(found.attempts):
@@ -77,7 +70,7 @@ async def _why(run: str, task: str, form: WhyOutput, target: ClusterTarget) -> i
 
 def counts(attempts: Sequence[Fields]) -> Iterator[str]:
     """Yield how many launches were lost, by reason, and how many met their memory limit."""
-    launches = [launch for attempt in attempts for launch in _objects(attempt, "launches")]
+    launches = [launch for attempt in attempts for launch in launches_of(attempt)]
     lost = Counter(text_at(one, "reason") for one in launches if one.get("end") == "lost")
     if lost:
         reasons = ", ".join(f"{reason} {count}" for reason, count in lost.most_common())
@@ -100,12 +93,22 @@ def attempt_lines(attempt: Fields, pods: Mapping[str, Fields]) -> Iterator[str]:
         attempt: As ``get-launches`` sends it.
         pods: Evidence of the Pods that launches share, by ``batch_name``.
     """
-    name = text_at(attempt, "task_id") or f"#{attempt.get('task')}"
-    yield f"{name} attempt {attempt.get('attempt')}: {_end_of_attempt(attempt)}"
-    for launch in _objects(attempt, "launches"):
-        yield f"  {_launch_line(launch)}"
+    yield attempt_line(attempt)
+    for launch in launches_of(attempt):
+        yield f"  {launch_line(launch)}"
         evidence = object_at(launch, "evidence") or pods.get(batch_name(launch), {})
         yield from (f"    {line}" for line in _evidence_lines(launch, evidence))
+
+
+def attempt_line(attempt: Fields) -> str:
+    """Return how an attempt ended."""
+    name = text_at(attempt, "task_id") or f"#{attempt.get('task')}"
+    return f"{name} attempt {attempt.get('attempt')}: {_end_of_attempt(attempt)}"
+
+
+def launches_of(attempt: Fields) -> list[Fields]:
+    """Return the launches of an attempt in their order."""
+    return _objects(attempt, "launches")
 
 
 def batch_name(launch: Fields) -> str:
@@ -115,7 +118,7 @@ def batch_name(launch: Fields) -> str:
 
 
 def _shared_pods(attempts: Sequence[Fields]) -> dict[str, Fields]:
-    launches = [launch for attempt in attempts for launch in _objects(attempt, "launches")]
+    launches = [launch for attempt in attempts for launch in launches_of(attempt)]
     return {
         batch_name(launch): object_at(launch, "evidence")
         for launch in launches
@@ -133,7 +136,8 @@ def _end_of_attempt(attempt: Fields) -> str:
     return ": ".join(filter(None, words))
 
 
-def _launch_line(launch: Fields) -> str:
+def launch_line(launch: Fields) -> str:
+    """Return how a launch ended."""
     begun = _number(launch, "begun_at")
     since = f" at {rfc3339(begun)}" if begun is not None else ""
     words = [text_at(launch, key) for key in ("reason", "message")]

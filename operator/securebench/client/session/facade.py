@@ -8,7 +8,13 @@ import secrets
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
-from securebench.client.session.run_session import RunEnd, RunSession, SessionDependencies
+from securebench.client.session.run_session import (
+    NOT_WATCHING,
+    RunEnd,
+    RunSession,
+    SessionDependencies,
+    Watching,
+)
 from securebench.client.session.run_summary import TesterRunSummary
 from securebench.client.submit.prepare import Prepared, prepare
 from securebench.client.submit.tester_config import TesterConfig, with_tester_overrides
@@ -64,8 +70,7 @@ async def open_session(
     reporter: Reporter,
     target: ClusterTarget,
     parallelism: int | None = None,
-    *,
-    is_watched: bool = False,
+    watching: Watching = NOT_WATCHING,
 ) -> AsyncIterator[RunSession]:
     """Connect to the operator and yield a session that is ready to execute.
 
@@ -75,7 +80,7 @@ async def open_session(
         reporter: Receives progress events.
         target: Namespace, context and operator Pod.
         parallelism: Concurrent attempts; None uses the API's default.
-        is_watched: Whether to report agents' output while they work.
+        watching: What to report while attempts are in flight.
     """
     async with open_connection(target) as connection:
         deps = SessionDependencies(
@@ -85,6 +90,6 @@ async def open_session(
             reporter=reporter,
             sleep=asyncio.sleep,
             suffix=lambda: secrets.token_hex(_SUFFIX_BYTES),
-            is_watched=is_watched,
+            watching=watching,
         )
         yield RunSession(config, prepared, deps, parallelism)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from contextlib import aclosing, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,6 +18,7 @@ from typing import NamedTuple, TypeVar
 
 from securebench.benchmark.files.bundle import files_receipt
 from securebench.benchmark.scorers.verifier_version import VERIFIER_VERSION
+from securebench.client.session.creation import NewRun, RunCreation
 from securebench.client.session.run_summary import (
     TesterRunSummary,
     localized_summary,
@@ -28,11 +29,9 @@ from securebench.client.submit.prepare import Prepared
 from securebench.client.submit.secrets import secret_names, secret_values
 from securebench.client.submit.submit import (
     build_spec,
-    owner_patch,
     pack_folder,
     run_manifest,
     run_name,
-    secret_manifest,
 )
 from securebench.client.submit.tester_config import TesterConfig
 from securebench.client.terminal_text import shown_path
@@ -42,6 +41,7 @@ from securebench.client.volume.local_records import Flaw, left_out_lines
 from securebench.client.volume.output_folder import make_output_folder
 from securebench.client.volume.record_mirror import RecordMirror
 from securebench.client.watch.follow import Follower, NoteFilter, RunState, run_state
+from securebench.client.watch.in_flight import InFlight, InFlightWatch
 from securebench.client.watch.live import LiveOutput
 from securebench.client.watch.progress import Event, Reporter, record_events
 from securebench.client.watch.shielded import shielded
@@ -58,6 +58,21 @@ _FINAL_TRIES = 8
 """Tries to fetch the results; with back-off about two minutes, enough for a Pod to restart."""
 
 
+class Watching(NamedTuple):
+    """What to report while attempts are in flight.
+
+    Args:
+        output: Agents' output while they work.
+        in_flight: Where the attempts are.
+    """
+
+    output: bool = False
+    in_flight: bool = False
+
+
+NOT_WATCHING = Watching()
+
+
 @dataclass(frozen=True, slots=True)
 class SessionDependencies:
     """External dependencies of a session, replaced in tests.
@@ -69,7 +84,7 @@ class SessionDependencies:
         reporter: Receives progress events.
         sleep: ``asyncio.sleep`` outside of tests.
         suffix: Returns six random lower-case letters and digits.
-        is_watched: Whether to report agents' output while they work.
+        watching: What to report while attempts are in flight.
     """
 
     cluster: Cluster
@@ -78,7 +93,7 @@ class SessionDependencies:
     reporter: Reporter
     sleep: Callable[[float], Awaitable[None]]
     suffix: Callable[[], str]
-    is_watched: bool = False
+    watching: Watching = NOT_WATCHING
 
 
 class RunEnd(NamedTuple):
@@ -96,8 +111,21 @@ class RunEnd(NamedTuple):
 
     def failure(self) -> str:
         """Return the error message for a run that did not finish its work."""
-        message = f": {self.state.message}" if self.state.message else ""
-        return f"BenchmarkRun {self.state.name} ended with {self.state.reason}{message}"
+        return self.state.failure()
+
+
+class Started(NamedTuple):
+    """A run that exists.
+
+    Args:
+        state: Its state when it was created or found.
+        is_joined: Whether it was active already.
+        is_continued: Whether it is new and takes over records of an earlier run.
+    """
+
+    state: RunState
+    is_joined: bool
+    is_continued: bool
 
 
 class RunSession:
@@ -139,11 +167,11 @@ class RunSession:
             SecureBenchError: The cluster or the volume failed.
             OSError: The output folder cannot be written.
         """
-        spec = self._spec(run_name(self._config.run.id, "check"), resume_from=None)
+        spec = self._checked_spec()
         make_output_folder(self._folder)
-        run, joined = await self._run(spec)
-        state = run_state(run)
-        self.name = state.name
+        state, joined, is_continued = await self._start(spec)
+        if not joined and not is_continued:
+            (self._folder / CANDIDATES).write_bytes(b"")
         for name in (SUMMARY, EGRESS):
             (self._folder / name).unlink(missing_ok=True)
         folder = shown_path(self._folder)
@@ -158,12 +186,36 @@ class RunSession:
             self._report_resume()
         live = LiveOutput(deps.link, state.uid, self._prepared.task_ids, deps.reporter)
         self._on_record = live.finish
-        async with live.watched(deps.sleep) if deps.is_watched else nullcontext():
+        async with (
+            live.watched(deps.sleep) if deps.watching.output else nullcontext(),
+            self._in_flight(state.uid).watched(deps.sleep)
+            if deps.watching.in_flight
+            else nullcontext(),
+        ):
             end = await self._follow(state, mirror)
         await self._follower.patiently(lambda: self._refresh(mirror), _FINAL_TRIES)
         return await self._finish(end)
 
-    async def _run(self, spec: Raw) -> tuple[Raw, bool]:
+    def _in_flight(self, uid: str) -> InFlightWatch:
+        def report(attempts: tuple[InFlight, ...] | None) -> None:
+            self._report(Event.IN_FLIGHT, attempts=attempts)
+
+        clock = asyncio.get_running_loop().time
+        return InFlightWatch(self._deps.link, uid, report, clock, self._prepared.task_ids)
+
+    async def submit(self) -> Started:
+        """Start the run, or find the active one that it would join, and leave it.
+
+        Raises:
+            InvalidInputError: The results cannot be resumed, or the API rejects the spec.
+            SecureBenchError: The cluster or the volume failed.
+        """
+        return await self._start(self._checked_spec())
+
+    def _checked_spec(self) -> Raw:
+        return self._spec(run_name(self._config.run.id, "check"), resume_from=None)
+
+    async def _start(self, spec: Raw) -> Started:
         cluster, run_id = self._deps.cluster, self._config.run.id
         binding = Binding(
             run_id, self._prepared.pack.digest, self._prepared.harness_digest, VERIFIER_VERSION
@@ -171,7 +223,8 @@ class RunSession:
         runs = (await cluster.list(ObjectKind.BENCHMARK_RUN, "")).items
         found = joinable_run(runs, binding, spec)
         if found is not None:
-            return found, True
+            self.name = run_state(found).name
+            return Started(run_state(found), is_joined=True, is_continued=False)
         self._secrets("")
         earlier = None
         if self._config.run.resume:
@@ -181,9 +234,7 @@ class RunSession:
             await self._inspect_earlier_run(earlier.uid, binding)
         await self._with_retries(self._push)
         run = await shielded(self._create(earlier.run if earlier else None))
-        if earlier is None:
-            (self._folder / CANDIDATES).write_bytes(b"")
-        return run, False
+        return Started(run_state(run), is_joined=False, is_continued=earlier is not None)
 
     async def _push(self) -> None:
         pack, link = self._prepared.pack, self._deps.link
@@ -193,15 +244,24 @@ class RunSession:
             await link.put_pack(name, pack.files)
 
     async def _create(self, resume_from: str | None) -> Raw:
+        deps = self._deps
+        creation = RunCreation(deps.cluster, self._with_retries, self._warn, self._note_name)
         for _ in range(_NAME_TRIES):
-            name = run_name(self._config.run.id, self._deps.suffix())
-            spec = self._spec(name, resume_from)
-            manifest = run_manifest(name, spec, self._prepared.harness_digest)
             try:
-                return await self._create_with_secrets(name, manifest)
+                return await creation.create(self._new_run(resume_from))
             except AlreadyExists:
                 continue
         raise ClusterError("found no unused name for the BenchmarkRun; try again")
+
+    def _new_run(self, resume_from: str | None) -> NewRun:
+        name = run_name(self._config.run.id, self._deps.suffix())
+        spec = self._spec(name, resume_from)
+        manifest = run_manifest(name, spec, self._prepared.harness_digest)
+        provider = secret_names(name, self._config.harness).provider
+        return NewRun(name, manifest, self._secrets(name), provider)
+
+    def _note_name(self, name: str) -> None:
+        self.name = name
 
     def _spec(self, name: str, resume_from: str | None) -> Raw:
         return build_spec(
@@ -216,71 +276,12 @@ class RunSession:
         """Return the content of the run's Secrets by name."""
         return secret_values(name, self._config.harness, self._deps.environ)
 
-    async def _create_with_secrets(self, name: str, manifest: Raw) -> Raw:
-        made = list[str]()
-        provider = secret_names(name, self._config.harness).provider
-        try:
-            for secret, values in self._secrets(name).items():
-                body = secret_manifest(secret, values, by_gateway=secret == provider)
-                await self._create_secret(secret, body, made)
-            run = await self._create_run(name, manifest)
-        except BaseException:
-            await self._delete_secrets(made)
-            raise
-        for secret in made:
-            await self._own_secret(secret, run)
-        return run
-
-    async def _create_secret(self, name: str, body: Raw, made: list[str]) -> None:
-        made.append(name)
-        try:
-            await self._deps.cluster.create(ObjectKind.SECRET, body)
-        except AlreadyExists:
-            made.remove(name)
-            raise
-
-    async def _delete_secrets(self, secrets: Iterable[str]) -> None:
-        """Delete Secrets that were, or may have been, created for a run that failed to start."""
-        for name in secrets:
-            try:
-                await self._deps.cluster.delete(
-                    ObjectKind.SECRET, name, uid=None, grace_seconds=None
-                )
-            except ClusterError as error:
-                self._warn(f"the Secret {name} may still exist; delete it by hand ({error})")
-
-    async def _own_secret(self, name: str, run: Raw) -> None:
-        """Make the run own the Secret; the run exists already, so a failure is only a warning."""
-
-        async def own() -> None:
-            await self._deps.cluster.patch(ObjectKind.SECRET, name, owner_patch(run))
-
-        try:
-            await self._with_retries(own)
-        except (ClusterError, asyncio.CancelledError) as error:
-            why = str(error) or "interrupted"
-            self._warn(f"the Secret {name} must be deleted by hand after the run ({why})")
-            if isinstance(error, asyncio.CancelledError):
-                raise
-
-    async def _create_run(self, name: str, manifest: Raw) -> Raw:
-        """Create the run; if the response got lost, look the run up instead of creating another."""
-        cluster = self._deps.cluster
-        run: Raw | None
-        try:
-            run = await cluster.create(ObjectKind.BENCHMARK_RUN, manifest)
-        except TransientClusterError:
-            run = await cluster.get(ObjectKind.BENCHMARK_RUN, name)
-            if run is None:
-                raise
-        self.name = name
-        return run
-
     async def _follow(self, state: RunState, mirror: RecordMirror) -> RunState:
         notes, last_done = NoteFilter(asyncio.get_running_loop().time), 0
         async with aclosing(self._follower.states(state.name, state.uid)) as states:
             async for current in states:
                 self._total = max(self._total, current.total)
+                self._report(Event.STATUS, state=current)
                 if current.end is not None:
                     return current
                 if notes.is_new(current.note):

@@ -12,6 +12,7 @@ from securebench.client.submit.tester_config import HarnessSection, TesterConfig
 from securebench.cluster.port import Raw
 from securebench.core.digests import PREFIX
 from securebench.core.errors import ConfigError, ConfigErrors, SpecError
+from securebench.core.json_values import object_at
 from securebench.core.names import (
     APP_NAME,
     AUDIT,
@@ -143,17 +144,36 @@ def secret_manifest(name: str, values: Mapping[str, str], *, by_gateway: bool = 
 
 
 def owner_patch(run: Raw) -> Raw:
-    """Return the merge patch that makes a run the owner of an object."""
+    """Return the merge patch that makes a run the only owner of an object."""
+    return {"metadata": {"ownerReferences": [_owner_reference(run)]}}
+
+
+def shared_owners_patch(item: Raw, run: Raw) -> Raw:
+    """Return the merge patch that adds a run to the owners of an object."""
+    return {"metadata": {"ownerReferences": [*_owners(item), _owner_reference(run)]}}
+
+
+def is_owned_by(item: Raw, run: Raw) -> bool:
+    """Whether an object goes when a run is deleted."""
+    uid = _owner_reference(run)["uid"]
+    return any(owner.get("uid") == uid for owner in _owners(item))
+
+
+def _owners(item: Raw) -> list[Raw]:
+    owners = object_at(item, "metadata").get("ownerReferences")
+    return owners if isinstance(owners, list) else []
+
+
+def _owner_reference(run: Raw) -> Raw:
     meta = run["metadata"]
     if not isinstance(meta, Mapping):
         raise TypeError("the run has no metadata")
-    reference = {
+    return {
         "apiVersion": API_VERSION,
         "kind": KIND,
         "name": meta["name"],
         "uid": meta["uid"],
     }
-    return {"metadata": {"ownerReferences": [reference]}}
 
 
 def _check(spec: Raw) -> None:

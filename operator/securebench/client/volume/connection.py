@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Iterator, Sequence
-from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
+from contextlib import AsyncExitStack, asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass
 from typing import IO, NamedTuple
 
@@ -63,6 +63,13 @@ class Connection(NamedTuple):
     link: OperatorLink
 
 
+class WatchedNamespace(NamedTuple):
+    """An open connection to a namespace, and to its operator if that can be used."""
+
+    cluster: Cluster
+    link: OperatorLink | None
+
+
 @asynccontextmanager
 async def open_connection(target: ClusterTarget) -> AsyncIterator[Connection]:
     """Connect to the cluster and find the operator's Pod.
@@ -76,6 +83,22 @@ async def open_connection(target: ClusterTarget) -> AsyncIterator[Connection]:
         with _explained_connection_errors(cluster, target):
             pod = await operator_pod(cluster, cluster.namespace, target.operator_pod)
         yield Connection(cluster, OperatorLink(PodExec(cluster, pod)))
+
+
+@asynccontextmanager
+async def open_watched(target: ClusterTarget) -> AsyncIterator[WatchedNamespace]:
+    """Connect to the cluster, and to the operator's Pod if it is there and may be used.
+
+    Raises:
+        ConfigError: There is no usable kubeconfig.
+        ClusterError: The cluster is unreachable.
+    """
+    async with open_cluster(target) as cluster:
+        link = None
+        with suppress(ClusterError):
+            pod = await operator_pod(cluster, cluster.namespace, target.operator_pod)
+            link = OperatorLink(PodExec(cluster, pod))
+        yield WatchedNamespace(cluster, link)
 
 
 @asynccontextmanager

@@ -21,6 +21,14 @@ from securebench.benchmark.files.bundle import (
     unpack_bundle,
     write_bundle,
 )
+from securebench.client.volume.watch_answers import (
+    ActiveAttempts,
+    AttemptOutput,
+    FoundLaunches,
+    LivePart,
+    OutputMark,
+    OutputPart,
+)
 from securebench.core.errors import (
     DigestMismatchError,
     InvalidInputError,
@@ -111,32 +119,6 @@ class FilePart(NamedTuple):
     def is_complete(self) -> bool:
         """Whether this part reaches the end of the file."""
         return self.offset + len(self.data) >= self.size
-
-
-class FoundLaunches(NamedTuple):
-    """Attempts of a run with their launches.
-
-    Args:
-        attempts: As docs/reference/protocol.md describes them.
-        left_out: How many more there are, which made the answer too large.
-    """
-
-    attempts: tuple[Mapping[str, object], ...]
-    left_out: int
-
-
-class LivePart(NamedTuple):
-    """New output of an agent since the last request.
-
-    Args:
-        launch: The launch that printed it.
-        offset: Position in the launch's output.
-        data: The bytes; may end in the middle of a line.
-    """
-
-    launch: LaunchNumbers
-    offset: int
-    data: bytes
 
 
 class OperatorLink:
@@ -258,6 +240,60 @@ class OperatorLink:
             raise TransientClusterError("the launches arrived incomplete")
         attempts = tuple(map(decode_object, reply.stdout.decode().splitlines()))
         return FoundLaunches(attempts, _number(reply.answer, "left_out"))
+
+    async def get_active(self, uid: str) -> ActiveAttempts:
+        """Return where the attempts in flight of a run are, as the journal has it.
+
+        Raises:
+            InvalidInputError: The operator is older and does not support this.
+            SecureBenchError: The cluster or the operator's Pod rejected the request.
+        """
+        reply = await self._call("get-active", uid)
+        if len(reply.stdout) != _number(reply.answer, "sent"):
+            raise TransientClusterError("the attempts in flight arrived incomplete")
+        attempts = tuple(map(decode_object, reply.stdout.decode().splitlines()))
+        now = reply.answer.get("now")
+        return ActiveAttempts(attempts, float(now) if isinstance(now, int | float) else 0.0)
+
+    async def list_tasks(self, uid: str) -> list[str]:
+        """Return the ids of all rows of a run's pack, in pack order.
+
+        Raises:
+            InvalidInputError: The run has not begun, or the operator is older.
+            SecureBenchError: The cluster or the operator's Pod rejected the request.
+        """
+        reply = await self._call("list-tasks", uid)
+        if len(reply.stdout) != _number(reply.answer, "sent"):
+            raise TransientClusterError("the ids of the tasks arrived incomplete")
+        found = decode_value(reply.stdout)
+        return [str(task) for task in found] if isinstance(found, list) else []
+
+    async def get_output(self, uid: str, task: str, marks: Sequence[OutputMark]) -> AttemptOutput:
+        """Return what the harness of a task's unfinished attempt has printed since.
+
+        Args:
+            uid: Uid of the BenchmarkRun.
+            task: Id of the task, or ``#`` and its index from 0.
+            marks: How far each stream was received already.
+
+        Raises:
+            InvalidInputError: No such task, the run has not begun, or the operator is older.
+            SecureBenchError: The cluster or the operator's Pod rejected the request.
+        """
+        known = [f"{mark.attempt}.{mark.launch}.{mark.stream}:{mark.offset}" for mark in marks]
+        reply = await self._call("get-output", uid, task, *known)
+        parts, position = list[OutputPart](), 0
+        listed = reply.answer.get("parts")
+        for part in listed if isinstance(listed, list) else []:
+            end = position + _number(part, "sent")
+            data = reply.stdout[position:end]
+            parts.append(OutputPart(text_at(part, "stream"), _number(part, "offset"), data))
+            position = end
+        if position != len(reply.stdout):
+            raise TransientClusterError("the output arrived incomplete")
+        attempt, launch = (_number(reply.answer, key) for key in ("attempt", "launch"))
+        finished = reply.answer.get("finished") is True
+        return AttemptOutput(attempt, launch, finished, tuple(parts))
 
     async def get_live(self, uid: str, sizes: Mapping[LaunchNumbers, int]) -> list[LivePart]:
         """Return the new output of a run's active agents.

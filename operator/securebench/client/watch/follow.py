@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from contextlib import aclosing
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TypeVar, cast
 
 from securebench.client.terminal_text import without_numbers
@@ -50,6 +50,7 @@ class RunState:
         message: Its message.
         total: Number of attempts, 0 while unknown.
         done: Finished attempts.
+        run: The BenchmarkRun itself; empty for one that is gone.
     """
 
     name: str
@@ -59,11 +60,17 @@ class RunState:
     message: str
     total: int
     done: int
+    run: Raw = field(default_factory=dict, repr=False, compare=False)
 
     @property
     def end(self) -> EndState | None:
         """How it ended, or None while it is active."""
         return run_end(self.succeeded, self.reason)
+
+    def failure(self) -> str:
+        """Return the error message for a run that did not finish its work."""
+        message = f": {self.message}" if self.message else ""
+        return f"BenchmarkRun {self.name} ended with {self.reason}{message}"
 
     @property
     def note(self) -> str:
@@ -108,6 +115,7 @@ def run_state(run: Raw) -> RunState:
         message=str(succeeded.get("message") or ""),
         total=cast("int", tasks.get("total") or 0),
         done=cast("int", tasks.get("done") or 0),
+        run=run,
     )
 
 

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import Awaitable, Callable, Sequence
+from contextlib import AbstractAsyncContextManager
 
-from securebench.client.volume.link import LivePart, OperatorLink
+from securebench.client.volume.link import OperatorLink
+from securebench.client.volume.watch_answers import LivePart
+from securebench.client.watch.background import in_background
 from securebench.client.watch.progress import Event, Reporter
 from securebench.core.errors import ClusterError, InvalidInputError, StorageError
 from securebench.protocol.volume import LaunchNumbers
@@ -45,15 +46,11 @@ class LiveOutput:
             del self._sizes[launch]
             self._pending.pop(launch, None)
 
-    @asynccontextmanager
-    async def watched(self, sleep: Callable[[float], Awaitable[None]]) -> AsyncIterator[None]:
+    def watched(
+        self, sleep: Callable[[float], Awaitable[None]]
+    ) -> AbstractAsyncContextManager[None]:
         """Poll in the background while the body of the context runs."""
-        task = asyncio.create_task(self._watch(sleep))
-        try:
-            yield
-        finally:
-            task.cancel()
-            await asyncio.wait({task})
+        return in_background(self._watch(sleep))
 
     async def poll(self) -> None:
         """Fetch once and report new lines.

@@ -10,11 +10,9 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from enum import StrEnum
-from types import TracebackType
-from typing import NamedTuple, Protocol, Self
+from typing import NamedTuple, Protocol
 
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
 from securebench.benchmark.scorers.dangerous_commands import FAILURE_REASON
 from securebench.client.terminal_text import printable, snippet
@@ -27,10 +25,11 @@ _COLOURS = {"passed": "green", "failed": "red", "pending": "yellow"}
 
 
 class Event(StrEnum):
-    """Events of contract 16.1, plus ``note``, ``warning`` and ``agent_output``.
+    """Events of contract 16.1, plus ``note``, ``warning``, ``agent_output`` and ``status``.
 
     Notes and warnings are messages about the whole run; ``agent_output`` has complete lines of an
-    agent that is still running.
+    agent that is still running; ``status`` has the run as it is now, and ``in_flight`` its attempts
+    in flight, for a live view.
     """
 
     RUN_START = "run_start"
@@ -46,6 +45,8 @@ class Event(StrEnum):
     NOTE = "note"
     WARNING = "warning"
     AGENT_OUTPUT = "agent_output"
+    STATUS = "status"
+    IN_FLIGHT = "in_flight"
 
 
 class ProgressEvent(NamedTuple):
@@ -118,47 +119,6 @@ class LineReporter:
             self._console.print(line.text, style=line.style, markup=False, soft_wrap=True)
 
 
-class LiveReporter:
-    """Prints the same lines above a transient progress bar; a context manager."""
-
-    def __init__(self, console: Console, *, show_command_output: bool = False) -> None:
-        self._lines = LineReporter(console, show_command_output=show_command_output)
-        self._progress = Progress(
-            TextColumn("{task.description}"),
-            BarColumn(),
-            MofNCompleteColumn(),
-            TimeElapsedColumn(),
-            console=console,
-            transient=True,
-        )
-        self._bar = self._progress.add_task("securebench", total=None)
-
-    def __enter__(self) -> Self:
-        """Show the progress bar."""
-        self._progress.start()
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        """Remove the progress bar."""
-        self._progress.stop()
-
-    def report(self, event: str, **fields: object) -> None:
-        """Print the event's lines and update the progress bar."""
-        total = fields.get("total")
-        if isinstance(total, int):
-            self._progress.update(self._bar, total=total)
-        if event == Event.RESUME:
-            self._progress.update(self._bar, completed=_count(fields.get("completed")))
-        if event == Event.TASK_DONE:
-            self._progress.advance(self._bar)
-        self._lines.report(event, **fields)
-
-
 class Line(NamedTuple):
     """One line for the terminal, with its rich style or an empty string."""
 
@@ -183,7 +143,7 @@ def terminal_lines(
 
     Source: contract 16.2, decision 0037.
     """
-    at = "" if elapsed_seconds is None else f" ({_minutes(elapsed_seconds)})"
+    at = "" if elapsed_seconds is None else f" ({minutes(elapsed_seconds)})"
     name = printable(str(fields.get("task_id")))
     match event:
         case Event.TASK_START:
@@ -299,11 +259,8 @@ def _task_done(name: str, fields: Mapping[str, object], at: str) -> Line:
     return Line(text, _COLOURS.get(status, ""))
 
 
-def _minutes(seconds: float) -> str:
+def minutes(seconds: float) -> str:
+    """Return a time span as minutes and seconds, with hours where there are any."""
     whole = int(seconds)
     hours, minutes = divmod(whole // 60, 60)
     return f"{hours}:{minutes:02}:{whole % 60:02}" if hours else f"{minutes}:{whole % 60:02}"
-
-
-def _count(value: object) -> int:
-    return value if isinstance(value, int) else 0

@@ -34,8 +34,6 @@ from securebench.controller.exec.exec_packs import (
     checked,
     pack_answer,
 )
-from securebench.controller.exec.launches import get_launches
-from securebench.controller.exec.live_output import get_live
 from securebench.controller.volume.audits import write_audit
 from securebench.controller.volume.index import IndexEntry, RunIndex
 from securebench.core.errors import InvalidInputError, SecureBenchError, StorageError
@@ -61,6 +59,9 @@ RUN_FILES = frozenset(
     }
 )
 """What may be fetched of a run; the journal, lanes and candidates stay on the volume."""
+
+WATCH_OPERATIONS = frozenset({"get-active", "get-launches", "get-live", "get-output", "list-tasks"})
+"""Calls about a run that is under way."""
 
 _RUN_UID = re.compile(r"[0-9a-f]([-0-9a-f]{0,62}[0-9a-f])?")
 _MARK = re.compile(r"(0|[1-9][0-9]{0,14}):([0-9a-f]{64})")
@@ -109,10 +110,14 @@ def _dispatch(arguments: Sequence[str], volume: Volume, streams: Streams) -> Ans
             return find_named(volume.root, name, streams.stdout)
         case ["get-log", uid, task_id]:
             return get_log(volume.root, uid, task_id, streams.stdout)
-        case ["get-launches", uid, *task] if len(task) <= 1:
-            return get_launches(_run_folder(volume.root, uid), "".join(task), streams.stdout)
-        case ["get-live", uid, *marks]:
-            return get_live(_run_folder(volume.root, uid), marks, streams.stdout)
+        case [operation, uid, *words] if operation in WATCH_OPERATIONS:
+            # These read plans and journals; the other calls start without what that needs.
+            from securebench.controller.exec.exec_watching import (  # noqa: PLC0415
+                watch_answer,
+            )
+
+            run = checked(_RUN_UID, uid, "run uid")
+            return watch_answer(operation, volume.root, run, words, streams.stdout)
         case ["put-audit", size]:
             return put_audit(volume.root, size, streams.stdin)
         case [operation, *_] if operation in PACK_OPERATIONS:

@@ -6,11 +6,15 @@ Only a part of the journal leaves the volume: nothing that a verifier said or an
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import IO
 
-from securebench.controller.volume.journal import whole_line
+from securebench.controller.exec.journal_entries import (
+    entry_attempt,
+    entry_numbers,
+    journal_entries,
+)
 from securebench.core.errors import InvalidInputError
 from securebench.core.json_values import object_at, object_in, text_at
 from securebench.protocol.volume import JOURNAL, MAX_ANSWER_BYTES, RECORD
@@ -82,8 +86,8 @@ def _attempt(folder: Path, key: AttemptKey) -> Fields:
 
 def _launches(journal: Path) -> dict[AttemptKey, list[Fields]]:
     found: dict[AttemptKey, list[Fields]] = {}
-    for kind, entry in _entries(journal):
-        key = _key(entry)
+    for kind, entry in journal_entries(journal):
+        key = entry_attempt(entry)
         if key is None:
             continue
         launches = found.setdefault(key, [])
@@ -112,7 +116,7 @@ def _continue(launches: list[Fields], kind: str, entry: Mapping[str, object]) ->
 
 
 def _begun(entry: Mapping[str, object]) -> Fields:
-    *_, role, number = _numbers(entry, "launch")
+    *_, role, number = entry_numbers(entry, "launch")
     return {
         "role": role,
         "launch": number,
@@ -132,32 +136,3 @@ def _captured(entry: Mapping[str, object], result: Mapping[str, object]) -> Fiel
         "facts": object_at(result, "facts"),
         "evidence": entry.get("evidence"),
     }
-
-
-def _entries(journal: Path) -> Iterator[tuple[str, Mapping[str, object]]]:
-    """Yield the whole lines of a journal that may be written meanwhile."""
-    try:
-        source = journal.open("rb")
-    except FileNotFoundError:
-        return
-    with source:
-        for text in source:
-            line = whole_line(text.removesuffix(b"\n"))
-            if line is not None:
-                found = json.loads(line.body)
-                yield found["type"], found["entry"]
-
-
-def _key(entry: Mapping[str, object]) -> AttemptKey | None:
-    sources = (entry, object_at(entry, "lost"), object_at(entry, "finish"))
-    for source in sources:
-        for name in ("launch", "key"):
-            match _numbers(source, name):
-                case [int(task), int(attempt), *_]:
-                    return AttemptKey(task, attempt)
-    return None
-
-
-def _numbers(entry: Mapping[str, object], name: str) -> list[object]:
-    value = entry.get(name)
-    return value if isinstance(value, list) else []

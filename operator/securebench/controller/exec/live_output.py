@@ -38,7 +38,7 @@ def get_live(run: Path, marks: Sequence[str], sink: IO[bytes]) -> Mapping[str, o
     left = LIVE_BYTES
     for numbers in _unfinished(run / layout.TASKS):
         offset = known.get(numbers, 0)
-        data = _added(run, numbers, offset, left)
+        data = read_added(run, numbers, LIVE_OUTPUT, offset, left)
         if data:
             sink.write(data)
             left -= len(data)
@@ -49,27 +49,37 @@ def get_live(run: Path, marks: Sequence[str], sink: IO[bytes]) -> Mapping[str, o
 
 
 def _unfinished(tasks: Path) -> Iterator[LaunchNumbers]:
-    for task in _numbers(tasks):
+    for task in numbered(tasks):
         attempts = tasks / str(task) / "attempts"
-        for attempt in _numbers(attempts):
+        for attempt in numbered(attempts):
             folder = attempts / str(attempt)
-            launches = _numbers(folder / layout.LAUNCHES)
+            launches = numbered(folder / layout.LAUNCHES)
             if launches and not (folder / RECORD).exists():
                 yield LaunchNumbers(task, attempt, launches[-1])
 
 
-def _numbers(folder: Path) -> list[int]:
+def numbered(folder: Path) -> list[int]:
+    """Return the numbers that are names in a folder, the smallest first."""
     try:
         return sorted(int(path.name) for path in folder.iterdir() if path.name.isdecimal())
     except FileNotFoundError:
         return []
 
 
-def _added(run: Path, numbers: LaunchNumbers, offset: int, limit: int) -> bytes:
+def read_added(run: Path, numbers: LaunchNumbers, name: str, offset: int, limit: int) -> bytes:
+    """Return what a file of a launch's live output has from an offset on.
+
+    Args:
+        run: Folder of the run.
+        numbers: The launch.
+        name: One of ``LIVE_FILES``.
+        offset: In bytes.
+        limit: Most bytes to return.
+    """
     task, attempt, launch = numbers
     path = (
         f"{layout.TASKS}/{task}/attempts/{attempt}/{layout.LAUNCHES}/{launch}"
-        f"/{layout.PRODUCER_NAME}/{LIVE_OUTPUT}"
+        f"/{layout.PRODUCER_NAME}/{name}"
     )
     try:
         with open_root(run) as folder, open_regular(folder, path) as file:

@@ -75,7 +75,7 @@ def count_entry(entry: Entry) -> None:
             pass
 
 
-class InFlight:
+class LaunchesInFlight:
     """The launches of one run within the gauge of all."""
 
     def __init__(self) -> None:

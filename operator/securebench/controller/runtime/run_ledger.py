@@ -8,7 +8,7 @@ import platform
 from collections.abc import Sequence
 from dataclasses import replace
 
-from securebench.controller.runtime.metrics import InFlight, count_entry
+from securebench.controller.runtime.metrics import LaunchesInFlight, count_entry
 from securebench.controller.runtime.prepared_run import PreparedRun
 from securebench.controller.volume.journal import Journal
 from securebench.controller.volume.launch_report import lost_usage
@@ -56,7 +56,7 @@ class RunLedger:
         self._clock = clock
         self.history = run_history(prepared.plan, journal.take_entries())
         self._is_beginning = False
-        self._in_flight = InFlight()
+        self._in_flight = LaunchesInFlight()
 
     @classmethod
     async def open(cls, prepared: PreparedRun, clock: Clock, process: str = "") -> RunLedger:

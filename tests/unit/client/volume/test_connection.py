@@ -10,6 +10,7 @@ import pytest
 
 from securebench.client.volume import connection
 from securebench.client.volume.connection import ClusterTarget, PodExec, open_connection
+from securebench.cluster.port import ObjectKind
 from securebench.core.errors import (
     ConfigError,
     PermanentClusterError,
@@ -69,6 +70,26 @@ async def test_a_cluster_that_cannot_be_used_is_said(
     monkeypatch.setattr(connection, "_opened", give)
     with pytest.raises(TransientClusterError, match=want):
         await opened(ClusterTarget(context="c"))
+
+
+@pytest.mark.parametrize(
+    ("phase", "has_link"), [("Running", True), ("Pending", False), (None, False)]
+)
+async def test_a_run_can_be_watched_without_the_operators_pod(
+    phase: str | None, monkeypatch: pytest.MonkeyPatch, *, has_link: bool
+) -> None:
+    cluster = FakeCluster()
+    if phase is not None:
+        labels = dict(part.split("=") for part in connection.OPERATOR_SELECTOR.split(","))
+        await cluster.create(ObjectKind.POD, {"metadata": {"name": "sb-0", "labels": labels}})
+        cluster.set_pod_status("sb-0", {"phase": phase})
+
+    async def give(*_: object) -> Any:
+        return SimpleNamespace(namespace="ns", list=cluster.list, get=cluster.get)
+
+    monkeypatch.setattr(connection, "_opened", give)
+    async with connection.open_watched(ClusterTarget()) as place:
+        assert (place.link is not None) is has_link
 
 
 class Silence:

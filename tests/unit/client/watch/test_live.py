@@ -12,7 +12,8 @@ import pytest
 from rich.console import Console
 
 from securebench.agents.registry import cli_named
-from securebench.client.volume.link import LivePart, OperatorLink
+from securebench.client.volume.link import OperatorLink
+from securebench.client.volume.watch_answers import LivePart
 from securebench.client.watch import live
 from securebench.client.watch.live import LiveOutput
 from securebench.client.watch.progress import Event, NullReporter, record_events

@@ -11,7 +11,6 @@ from securebench.client.watch.agent_events import shown_agent
 from securebench.client.watch.progress import (
     Event,
     LineReporter,
-    LiveReporter,
     NullReporter,
     record_events,
     terminal_lines,
@@ -150,18 +149,6 @@ def test_a_snippet_is_one_short_line() -> None:
 def test_the_null_reporter_says_nothing(capsys: pytest.CaptureFixture[str]) -> None:
     NullReporter().report(Event.TASK_START, index=1, total=1, task_id="a")
     assert capsys.readouterr() == ("", "")
-
-
-def test_the_bar_counts_records_and_goes_away() -> None:
-    stream = io.StringIO()
-    console = Console(file=stream, force_terminal=True, width=80, color_system=None)
-    with LiveReporter(console) as live:
-        live.report(Event.RESUME, completed=1, remaining=2, output_path="/x")
-        for event, fields in record_events(record(), index=2, total=3):
-            live.report(event, **fields)
-        task = live._progress.tasks[0]
-        assert (task.completed, task.total) == (2, 3)
-    assert "securebench: PASS t1 score=1.0" in stream.getvalue()
 
 
 def names(record_: dict[str, object]) -> list[str]:

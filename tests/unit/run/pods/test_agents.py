@@ -97,7 +97,13 @@ def test_an_agent_can_be_watched_unless_values_of_the_tester_enter_the_pod(kind:
     run, _ = agent_run(run_plan(), kind, text_task())
     exposed = replace(run.harness, env=("TOKEN",), secret="values")
     assert "live" not in told(agent_pod(kind, harness=exposed), "courier")
-    assert "live" not in told(harness_pod(run_plan(), text_task(), LAUNCH, LANES), "courier")
+
+
+def test_a_command_can_be_watched_unless_values_of_the_tester_enter_the_pod() -> None:
+    run = run_plan()
+    assert told(harness_pod(run, text_task(), LAUNCH, LANES), "courier")["live"] is True
+    exposed = replace(run, harness=replace(run.harness, env=("TOKEN",), secret="values"))
+    assert "live" not in told(harness_pod(exposed, text_task(), LAUNCH, LANES), "courier")
 
 
 # Proxy variables

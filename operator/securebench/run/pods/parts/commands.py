@@ -144,7 +144,6 @@ def seal_spec(plan: RunPlan, task: TaskPlan, exclude: list[str]) -> dict[str, ob
         exclude: Places of the workspace that never belong to a candidate.
     """
     extraction = task.extraction
-    is_live = plan.harness.agent is not None and not plan.harness.env
     return {
         "mode": "seal",
         "extraction": {
@@ -154,7 +153,7 @@ def seal_spec(plan: RunPlan, task: TaskPlan, exclude: list[str]) -> dict[str, ob
         },
         "limits": limits_spec(plan),
         "exclude": exclude,
-        **({"live": True} if is_live else {}),
+        **({} if plan.harness.env else {"live": True}),
     }
 
 

@@ -1,0 +1,100 @@
+"""Commands that show what a run has done: results, why, logs."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from securebench.cli.completion import complete_run
+from securebench.cli.options import (
+    Context,
+    FailBelow,
+    Namespace,
+    OperatorPod,
+    OptionalTask,
+    Output,
+    OutputDir,
+    Run,
+    Task,
+)
+from securebench.client.commands.forms import OutputForm
+from securebench.client.commands.output import end_with
+
+# ruff: noqa: PLC0415
+
+app = typer.Typer()
+
+
+@app.command()
+def results(  # noqa: PLR0913 - flags
+    run: Annotated[
+        str,
+        typer.Argument(
+            help="Name of a BenchmarkRun, even a deleted one, or a run id.",
+            autocompletion=complete_run,
+        ),
+    ],
+    task: OptionalTask = None,
+    *,
+    why: Annotated[
+        bool,
+        typer.Option("--why", help="Print the launches of what did not pass, and why they ended."),
+    ] = False,
+    output: Output = OutputForm.TEXT,
+    fail_below: FailBelow = None,
+    output_dir: OutputDir = None,
+    namespace: Namespace = None,
+    context: Context = None,
+    operator_pod: OperatorPod = None,
+) -> None:
+    """Fetch records and summary of a run into a folder, or say why attempts did not pass."""
+    from securebench.client.commands import results as command
+    from securebench.client.commands import why as reasons
+    from securebench.client.volume.connection import ClusterTarget
+
+    target = ClusterTarget(namespace, context, operator_pod)
+    if why:
+        end_with(lambda: reasons.why(run, task or "", output, target))
+    if task is not None:
+        raise typer.BadParameter("TASK goes with --why")
+    options = command.ResultOptions(output, fail_below)
+    end_with(lambda: command.results(run, output_dir, options, target))
+
+
+@app.command()
+def why(
+    run: Run,
+    task: OptionalTask = None,
+    *,
+    output: Output = OutputForm.TEXT,
+    namespace: Namespace = None,
+    context: Context = None,
+    operator_pod: OperatorPod = None,
+) -> None:
+    """Say what a run waits for, and why it or its attempts failed."""
+    from securebench.client.commands.explain import explain
+    from securebench.client.volume.connection import ClusterTarget
+
+    target = ClusterTarget(namespace, context, operator_pod)
+    end_with(lambda: explain(run, task or "", output, target))
+
+
+@app.command()
+def logs(
+    run: Run,
+    task: Task,
+    *,
+    follow: Annotated[
+        bool, typer.Option("--follow", "-f", help="Wait for more until the task has finished.")
+    ] = False,
+    namespace: Namespace = None,
+    context: Context = None,
+    operator_pod: OperatorPod = None,
+) -> None:
+    """Print the output of a task's harness and check, also while they work."""
+    from securebench.client.commands.logs import logs as show_logs
+    from securebench.client.volume.connection import ClusterTarget
+
+    target = ClusterTarget(namespace, context, operator_pod)
+    end_with(lambda: show_logs(run, task, target, is_followed=follow))

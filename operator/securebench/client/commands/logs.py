@@ -1,0 +1,160 @@
+"""The command ``securebench logs``: what harness and check of a task printed, or print now."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+from securebench.benchmark.files.bundle import folder_files
+from securebench.client.commands.find import find_state
+from securebench.client.commands.log_printer import LogPrinter
+from securebench.client.commands.output import print_note
+from securebench.client.volume.connection import ClusterTarget, Connection, open_connection
+from securebench.client.volume.link import OperatorLink
+from securebench.client.volume.watch_answers import AttemptOutput
+from securebench.client.watch.follow import RunState, run_state
+from securebench.cluster.port import ObjectKind
+from securebench.core.errors import ClusterError, InvalidInputError, TransientClusterError
+from securebench.core.json_values import object_at
+
+_PAUSE_SECONDS = 2.0
+"""Each answer is a process of its own in the operator's Pod."""
+
+_IDLE_POLLS = 5
+"""After so many answers without anything new it is looked whether the run is still there."""
+
+
+def logs(run: str, task: str, target: ClusterTarget, *, is_followed: bool) -> int:
+    """Print the output of a task's last launches.
+
+    Args:
+        run: Name of a BenchmarkRun, even a deleted one, or a run id.
+        task: Id of the task, or ``#`` and its index from 0.
+        target: Namespace of the run.
+        is_followed: Whether to wait for more until the task has finished.
+    """
+    return asyncio.run(_logs(run, task, target, is_followed=is_followed))
+
+
+async def _logs(run: str, task: str, target: ClusterTarget, *, is_followed: bool) -> int:
+    async with open_connection(target) as connection:
+        state = await find_state(connection, run)
+        task = await _task_id(connection.link, state.uid, task)
+        printer = LogPrinter()
+        if is_followed:
+            await _Followed(connection, state, task, printer).until_finished()
+        try:
+            files = await _captured(connection.link, state.uid, task)
+        except InvalidInputError:
+            if is_followed:
+                raise
+            await _print_live(connection.link, state, task, printer)
+            return 0
+    printer.print_captured(files)
+    return 0
+
+
+async def _task_id(link: OperatorLink, uid: str, task: str) -> str:
+    """Return the id of the task that ``#INDEX`` names, or the id as it is given."""
+    if not task.startswith("#") or not task[1:].isdecimal():
+        return task
+    ids = await link.list_tasks(uid)
+    index = int(task[1:])
+    return ids[index] if task not in ids and index < len(ids) else task
+
+
+async def _captured(link: OperatorLink, uid: str, task: str) -> dict[str, str]:
+    """Return the captured streams of a finished task by name.
+
+    Raises:
+        InvalidInputError: It has not finished.
+    """
+    with TemporaryDirectory() as scratch:
+        folder = Path(scratch, "log")
+        await link.get_log(uid, task, folder)
+        files = sorted(folder_files(folder).items())
+        return {name: path.read_text("utf-8", errors="replace") for name, path in files}
+
+
+async def _print_live(link: OperatorLink, state: RunState, task: str, printer: LogPrinter) -> None:
+    output = await link.get_output(state.uid, task, ())
+    printer.print_live(output)
+    if not output.parts:
+        print_note(_nothing_yet(state, task, output))
+
+
+def _nothing_yet(state: RunState, task: str, output: AttemptOutput) -> str:
+    if not output.attempt:
+        return f"task {task} was not begun yet"
+    harness = object_at(object_at(state.run, "spec"), "harness")
+    if harness.get("env"):
+        return (
+            f"task {task} is under way; its output is shown with its record, because the run's"
+            " harness.env has values that are taken out of it"
+        )
+    return f"task {task} is under way and has printed nothing yet"
+
+
+class _Followed:
+    """Follows one task until its attempts have records."""
+
+    def __init__(
+        self, connection: Connection, state: RunState, task: str, printer: LogPrinter
+    ) -> None:
+        self._connection = connection
+        self._state = state
+        self._task = task
+        self._printer = printer
+        self._is_lost = False
+
+    async def until_finished(self) -> None:
+        idle, note = 0, ""
+        while True:
+            output = await self._output()
+            if output.is_finished:
+                return
+            self._printer.print_live(output)
+            note = self._note(output, note)
+            idle = 0 if output.parts else idle + 1
+            if idle % _IDLE_POLLS == _IDLE_POLLS - 1 and not await self._is_going_on():
+                return
+            await asyncio.sleep(_PAUSE_SECONDS)
+
+    def _note(self, output: AttemptOutput, before: str) -> str:
+        """Say once why there is nothing to see, and return what was said last."""
+        if self._printer.has_printed:
+            return before
+        message = _nothing_yet(self._state, self._task, output)
+        if message != before:
+            print_note(message)
+        return message
+
+    async def _output(self) -> AttemptOutput:
+        while True:
+            try:
+                output = await self._connection.link.get_output(
+                    self._state.uid, self._task, self._printer.marks()
+                )
+            except TransientClusterError as error:
+                if not self._is_lost:
+                    print_note(f"connection lost; reconnecting ({error})")
+                self._is_lost = True
+                await asyncio.sleep(_PAUSE_SECONDS)
+            else:
+                if self._is_lost:
+                    print_note("connected again")
+                self._is_lost = False
+                return output
+
+    async def _is_going_on(self) -> bool:
+        """Whether the run is there and has not ended.
+
+        Raises:
+            ClusterError: It was deleted.
+        """
+        cluster, name = self._connection.cluster, self._state.name
+        run = await cluster.get(ObjectKind.BENCHMARK_RUN, name)
+        if run is None or object_at(run, "metadata").get("uid") != self._state.uid:
+            raise ClusterError(f"the BenchmarkRun {name} was deleted")
+        return run_state(run).end is None

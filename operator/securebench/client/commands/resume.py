@@ -1,0 +1,88 @@
+"""``securebench resume``: let a suspended run go on, or continue one that has ended.
+
+A run that has ended is continued by a new BenchmarkRun with the same spec, which keeps every record
+with a verdict and runs the rest.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+from collections.abc import Iterator, Mapping
+
+from securebench.client.commands.find import require_one_run
+from securebench.client.commands.output import print_line
+from securebench.client.submit.submit import (
+    is_owned_by,
+    run_manifest,
+    run_name,
+    shared_owners_patch,
+)
+from securebench.client.volume.connection import ClusterTarget, open_cluster
+from securebench.client.watch.follow import run_state
+from securebench.client.watch.run_view import run_id_of
+from securebench.cluster.port import Cluster, ObjectKind, Raw
+from securebench.core.errors import InvalidInputError
+from securebench.core.json_values import object_at, text_at
+from securebench.core.names import HARNESS_DIGEST_ANNOTATION
+
+_SUFFIX_BYTES = 3
+_NOT_TAKEN_OVER = frozenset({"cancel", "suspend"})
+
+
+def resume(run: str, target: ClusterTarget) -> int:
+    """Let a suspended run go on, or continue one that has ended."""
+    print_line(asyncio.run(_resume(run, target)))
+    return 0
+
+
+async def _resume(name: str, target: ClusterTarget) -> str:
+    async with open_cluster(target) as cluster:
+        run = await require_one_run(cluster, name)
+        state = run_state(run)
+        if state.end is not None:
+            return await _continue(cluster, run)
+        if not object_at(run, "spec").get("suspend"):
+            raise InvalidInputError(
+                f"BenchmarkRun {state.name} is neither suspended nor ended;"
+                f" follow it with securebench watch {state.name}"
+            )
+        change = {"spec": {"suspend": False}}
+        await cluster.patch(ObjectKind.BENCHMARK_RUN, state.name, change)
+        return f"run={state.name} suspend=false"
+
+
+async def _continue(cluster: Cluster, earlier: Raw) -> str:
+    """Create the run that continues an earlier one, and let it own its Secrets too."""
+    old, run_id = run_state(earlier).name, run_id_of(earlier)
+    kept = object_at(earlier, "spec").items()
+    spec = {key: value for key, value in kept if key not in _NOT_TAKEN_OVER}
+    spec |= {"runId": run_id, "resumeFrom": {"run": old}}
+    secrets_used = [await _require_secret(cluster, name, old) for name in _secret_names(spec)]
+    name = run_name(run_id, secrets.token_hex(_SUFFIX_BYTES))
+    digest = text_at(object_at(object_at(earlier, "status"), "resolved"), "harnessDigest")
+    notes = object_at(object_at(earlier, "metadata"), "annotations")
+    manifest = run_manifest(name, spec, digest or text_at(notes, HARNESS_DIGEST_ANNOTATION))
+    run = await cluster.create(ObjectKind.BENCHMARK_RUN, manifest)
+    for secret in secrets_used:
+        if is_owned_by(secret, earlier):
+            place = text_at(object_at(secret, "metadata"), "name")
+            await cluster.patch(ObjectKind.SECRET, place, shared_owners_patch(secret, run))
+    return f"run={name} resumes={old}"
+
+
+def _secret_names(spec: Mapping[str, object]) -> Iterator[str]:
+    for section in ("harness", "provider"):
+        name = text_at(object_at(object_at(spec, section), "secretRef"), "name")
+        if name:
+            yield name
+
+
+async def _require_secret(cluster: Cluster, name: str, run: str) -> Raw:
+    secret = await cluster.get(ObjectKind.SECRET, name)
+    if secret is None:
+        raise InvalidInputError(
+            f"the Secret {name} that run {run} used is gone; set the variables again and start it"
+            " with securebench run --resume and its tester YAML"
+        )
+    return secret

@@ -1,0 +1,118 @@
+"""Where the attempts in flight of a run are, for those who watch it."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager
+from typing import NamedTuple
+
+from securebench.client.volume.link import OperatorLink
+from securebench.client.volume.watch_answers import ActiveAttempts
+from securebench.client.watch.background import in_background
+from securebench.core.errors import InvalidInputError, PermanentClusterError, SecureBenchError
+from securebench.core.json_values import text_at
+
+_PAUSE_SECONDS = 3.0
+_TROUBLE_SECONDS = 15.0
+"""Pause before the next request after the operator's Pod failed to respond."""
+
+_SHARE = 10
+"""A pause lasts at least so many times as long as the answer took, because of long journals."""
+
+_WORDS = {
+    "harness": "agent",
+    "reading": "reads the output",
+    "produced": "waits for its check",
+    "verifier": "check",
+    "verified": "writes the record",
+    "lost": "waits for a new launch",
+}
+"""Steps of the exec protocol as people read them."""
+
+
+class InFlight(NamedTuple):
+    """One attempt in flight.
+
+    Args:
+        task: Id of the task, or ``#`` and its index while its id is not known.
+        attempt: Number of the attempt, from 1.
+        step: What happens to it, in words.
+        seconds: For how long that goes on.
+    """
+
+    task: str
+    attempt: int
+    step: str
+    seconds: float
+
+
+def in_flight(active: ActiveAttempts, task_ids: Sequence[str]) -> tuple[InFlight, ...]:
+    """Return the attempts in flight, those that are in their step for longest first."""
+    found = [_in_flight(fields, active.now, task_ids) for fields in active.attempts]
+    return tuple(sorted(found, key=lambda each: -each.seconds))
+
+
+class InFlightWatch:
+    """Asks again and again where the attempts in flight are.
+
+    Args:
+        link: Exec protocol with the operator's Pod.
+        uid: Uid of the BenchmarkRun.
+        report: Called with the attempts; with None where they are not known at the moment.
+        clock: Returns seconds.
+        task_ids: Ids of the rows in pack order; None asks the operator's Pod for them.
+    """
+
+    def __init__(
+        self,
+        link: OperatorLink,
+        uid: str,
+        report: Callable[[tuple[InFlight, ...] | None], None],
+        clock: Callable[[], float],
+        task_ids: Sequence[str] | None = None,
+    ) -> None:
+        self._link = link
+        self._uid = uid
+        self._report = report
+        self._clock = clock
+        self._task_ids = task_ids
+
+    def watched(
+        self, sleep: Callable[[float], Awaitable[None]]
+    ) -> AbstractAsyncContextManager[None]:
+        """Poll in the background while the body of the context runs."""
+        return in_background(self._watch(sleep))
+
+    async def _poll(self) -> tuple[InFlight, ...]:
+        if self._task_ids is None:
+            self._task_ids = await self._link.list_tasks(self._uid)
+        return in_flight(await self._link.get_active(self._uid), self._task_ids)
+
+    async def _watch(self, sleep: Callable[[float], Awaitable[None]]) -> None:
+        while True:
+            asked_at = self._clock()
+            try:
+                self._report(await self._poll())
+            except InvalidInputError:
+                # The run has not begun, or an older operator does not know the call.
+                self._report(None)
+            except SecureBenchError as error:
+                self._report(None)
+                if isinstance(error, PermanentClusterError):
+                    return
+                await sleep(_TROUBLE_SECONDS)
+            await sleep(max(_PAUSE_SECONDS, _SHARE * (self._clock() - asked_at)))
+
+
+def _in_flight(fields: Mapping[str, object], now: float, task_ids: Sequence[str]) -> InFlight:
+    task, since, step = fields.get("task"), fields.get("since"), text_at(fields, "step")
+    index = task if isinstance(task, int) else -1
+    reason = text_at(fields, "reason")
+    words = _WORDS.get(step, step)
+    attempt = fields.get("attempt")
+    return InFlight(
+        task=task_ids[index] if 0 <= index < len(task_ids) else f"#{index}",
+        attempt=attempt if isinstance(attempt, int) else 1,
+        step=f"{words} after {reason}" if reason else words,
+        seconds=max(now - since, 0.0) if isinstance(since, int | float) else 0.0,
+    )

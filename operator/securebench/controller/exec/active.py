@@ -1,0 +1,77 @@
+"""Where the attempts in flight of a run are, as its journal has it, for testers who watch."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import IO, Final
+
+from securebench.controller.exec.journal_entries import (
+    entry_attempt,
+    entry_numbers,
+    journal_entries,
+)
+from securebench.core.json_values import object_at, text_at
+from securebench.protocol.volume import JOURNAL, MAX_ANSWER_BYTES
+from securebench.run.plan.model import AttemptKey, Role
+
+Answer = dict[str, object]
+Fields = dict[str, object]
+
+_RUNNING: Final = {Role.HARNESS.value: "harness", Role.VERIFIER.value: "verifier"}
+
+
+def get_active(folder: Path, now: float, sink: IO[bytes]) -> Answer:
+    """Send one JSON line for each attempt that was begun and has no record, in pack order.
+
+    Args:
+        folder: The run's folder.
+        now: Seconds since the epoch.
+        sink: Where the lines go.
+
+    Returns:
+        ``attempts`` sent, ``left_out`` because the answer would be too large, and ``now``.
+    """
+    sent, left_out, size = 0, 0, 0
+    for _, fields in sorted(_active(folder / JOURNAL).items()):
+        line = json.dumps(fields, sort_keys=True).encode() + b"\n"
+        if size + len(line) > MAX_ANSWER_BYTES:
+            left_out += 1
+            continue
+        sink.write(line)
+        sent, size = sent + 1, size + len(line)
+    return {"attempts": sent, "left_out": left_out, "sent": size, "now": now}
+
+
+def _active(journal: Path) -> dict[AttemptKey, Fields]:
+    active: dict[AttemptKey, Fields] = {}
+    for kind, entry in journal_entries(journal):
+        key = entry_attempt(entry)
+        if key is None:
+            continue
+        step = _step(kind, entry)
+        if kind == "Finished":
+            active.pop(key, None)
+        elif step:
+            before = active.get(key, {})
+            active[key] = {**before, "reason": "", **step, **key._asdict()}
+    return active
+
+
+def _step(kind: str, entry: Mapping[str, object]) -> Fields:
+    """Return what an entry says of the step; what it does not say stays as it was."""
+    match kind:
+        case "LaunchBegun":
+            *_, role, launch = entry_numbers(entry, "launch")
+            return {"step": _RUNNING.get(str(role)), "launch": launch, "since": entry.get("at")}
+        case "ReadBegun":
+            return {"step": "reading", "since": entry.get("at")}
+        case "Produced":
+            return {"step": "produced", "since": entry.get("at")}
+        case "Verified":
+            return {"step": "verified", "since": entry.get("at")}
+        case "LaunchLost":
+            lost = object_at(entry, "lost")
+            return {"step": "lost", "since": lost.get("at"), "reason": text_at(lost, "reason")}
+    return {}

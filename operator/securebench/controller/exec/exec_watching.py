@@ -1,0 +1,47 @@
+"""The calls of the exec protocol with which a tester watches a run."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import IO
+
+from securebench.controller.exec.active import get_active
+from securebench.controller.exec.exec_packs import UNKNOWN_OPERATION
+from securebench.controller.exec.launches import get_launches
+from securebench.controller.exec.live_output import get_live
+from securebench.controller.exec.output import get_output
+from securebench.controller.exec.task_ids import list_tasks
+from securebench.core.clock import SystemClock
+from securebench.core.errors import InvalidInputError
+from securebench.run import layout
+
+
+def watch_answer(
+    operation: str, root: Path, uid: str, words: Sequence[str], sink: IO[bytes]
+) -> Mapping[str, object]:
+    """Answer one call about a run.
+
+    Args:
+        operation: One of ``exec_io.WATCH_OPERATIONS``.
+        root: Root of the volume.
+        uid: Uid of the BenchmarkRun.
+        words: The other arguments, as the asker wrote them.
+        sink: Where the bytes go.
+
+    Raises:
+        InvalidInputError: The arguments do not fit the operation.
+    """
+    folder = root / layout.run_folder(uid)
+    match [operation, *words]:
+        case ["get-launches", *task] if len(task) <= 1:
+            return get_launches(folder, "".join(task), sink)
+        case ["get-live", *marks]:
+            return get_live(folder, marks, sink)
+        case ["get-active"]:
+            return get_active(folder, SystemClock().now(), sink)
+        case ["get-output", task, *marks]:
+            return get_output(root, uid, task, marks, sink)
+        case ["list-tasks"]:
+            return list_tasks(root, uid, sink)
+    raise InvalidInputError(UNKNOWN_OPERATION)

@@ -1,0 +1,42 @@
+"""Read the journal of a run that the operator may be writing."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+from securebench.controller.volume.journal import whole_line
+from securebench.core.json_values import object_at
+from securebench.run.plan.model import AttemptKey
+
+
+def journal_entries(journal: Path) -> Iterator[tuple[str, Mapping[str, object]]]:
+    """Yield the whole lines of a journal that may be written meanwhile."""
+    try:
+        source = journal.open("rb")
+    except FileNotFoundError:
+        return
+    with source:
+        for text in source:
+            line = whole_line(text.removesuffix(b"\n"))
+            if line is not None:
+                found = json.loads(line.body)
+                yield found["type"], found["entry"]
+
+
+def entry_attempt(entry: Mapping[str, object]) -> AttemptKey | None:
+    """Return the attempt that an entry is about, or None."""
+    sources = (entry, object_at(entry, "lost"), object_at(entry, "finish"))
+    for source in sources:
+        for name in ("launch", "key"):
+            match entry_numbers(source, name):
+                case [int(task), int(attempt), *_]:
+                    return AttemptKey(task, attempt)
+    return None
+
+
+def entry_numbers(entry: Mapping[str, object], name: str) -> list[object]:
+    """Return a key of an entry as the journal has it, or an empty list."""
+    value = entry.get(name)
+    return value if isinstance(value, list) else []
