@@ -60,9 +60,6 @@ def test_the_records_do_not_show_many_faults(seed):
 @pytest.mark.parametrize(
     "name", ["clock-forward", "watch-events-lost", "watch-events-reordered", "watch-events-stale"]
 )
-@pytest.mark.xfail(
-    strict=True, reason="the canary gives up by the wall clock, before Pods are listed again"
-)
 def test_a_fault_while_the_canary_is_waited_for_does_not_end_the_run(name):
     verdicts = [disturbed([catalogue()[name]], seed, moment=CANARY) for seed in range(6)]
     assert [verdict.problems for verdict in verdicts] == [()] * 6

@@ -58,6 +58,10 @@ CANDIDATE_SHA256 = digest("9")
 Status = dict[str, object]
 
 
+MONOTONIC = 5_000.0
+"""Monotonic time at ``NOW``."""
+
+
 class FakeClock:
     """A clock that moves when a test says so."""
 
@@ -66,6 +70,9 @@ class FakeClock:
 
     def now(self) -> float:
         return self.time
+
+    def monotonic(self) -> float:
+        return self.time - NOW + MONOTONIC
 
     def advance(self, seconds: float) -> None:
         self.time += seconds
@@ -360,7 +367,7 @@ class VirtualLoop(asyncio.SelectorEventLoop):
         self._clock_resolution = 1e-6
 
     def time(self) -> float:
-        return self._time.now()
+        return self._time.monotonic()
 
 
 async def inline(work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:

@@ -53,6 +53,9 @@ class _StoppedClock:
     def now(self) -> float:
         return 1_767_225_600.0
 
+    def monotonic(self) -> float:
+        return 0.0
+
 
 class FakeCluster:
     """Implements ``securebench.cluster.port.Cluster`` and the controls of a test.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from datetime import UTC, datetime
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 
 class Clock(Protocol):
@@ -14,13 +14,42 @@ class Clock(Protocol):
         """Return seconds since the epoch."""
         ...
 
+    def monotonic(self) -> float:
+        """Return seconds since some moment; no setting of the machine's time moves them."""
+        ...
+
 
 class SystemClock:
-    """Wall clock of the machine, seconds since the epoch."""
+    """Clocks of the machine."""
 
     def now(self) -> float:
         """Return seconds since the epoch."""
         return time.time()
+
+    def monotonic(self) -> float:
+        """Return seconds since some moment; no setting of the machine's time moves them."""
+        return time.monotonic()
+
+
+class Instant(NamedTuple):
+    """One moment on both clocks.
+
+    Attributes:
+        wall: Seconds since the epoch; compared with times in objects, journal and records.
+        monotonic: Seconds since some moment; for waits that a process only remembers.
+    """
+
+    wall: float
+    monotonic: float
+
+    def wall_at(self, monotonic: float) -> float:
+        """Return when that moment is, seconds since the epoch, if nobody sets the clock."""
+        return self.wall + monotonic - self.monotonic
+
+
+def instant(clock: Clock) -> Instant:
+    """Return this moment."""
+    return Instant(clock.now(), clock.monotonic())
 
 
 def seconds_since_epoch(time: str) -> float:

@@ -76,6 +76,9 @@ class Skewed:
     def now(self) -> float:
         return self._clock.now() + self.offset
 
+    def monotonic(self) -> float:
+        return self._clock.monotonic()
+
 
 @dataclass
 class Injection:

@@ -5,12 +5,15 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Collection
 
 from securebench.cluster.port import Forbidden, QuotaExceeded
+from securebench.controller.runtime.retry_queue import RetryQueue
 from securebench.core.clock import Clock
 from securebench.core.errors import ClusterError, PermanentClusterError, TransientClusterError
 from securebench.run.decide.refusals import RefusedCreate, refused_again
 
 RETRY_SECONDS = 2.0
-"""Pause before a request without a definite answer is repeated."""
+RETRY_LIMIT_SECONDS = 30.0
+"""Pause before a request without a definite answer is repeated; doubled each time up to the limit.
+"""
 
 QUOTA_RETRY_SECONDS = 10.0
 """Pause before a create that the namespace's quota refused is repeated."""
@@ -20,14 +23,14 @@ class CreateRetries:
     """The back-off of every create of one run, by the name of its object.
 
     Args:
-        clock: For pauses.
+        clock: For pauses, its monotonic time.
         refusal_seconds: For how long a create is repeated that rights or admission refuse.
     """
 
     def __init__(self, clock: Clock, refusal_seconds: float) -> None:
         self._clock = clock
         self._refusal_seconds = refusal_seconds
-        self._next_tries: dict[str, float] = {}
+        self._queue = RetryQueue[str](clock.monotonic, RETRY_SECONDS, RETRY_LIMIT_SECONDS)
         self._errors: dict[str, str] = {}
         self._quotas: dict[str, str] = {}
         self._refused: dict[str, RefusedCreate] = {}
@@ -36,7 +39,7 @@ class CreateRetries:
     @property
     def pending(self) -> Collection[str]:
         """Names of objects whose create has no definite answer."""
-        return self._next_tries.keys()
+        return self._queue.keys
 
     @property
     def refusal(self) -> str:
@@ -66,23 +69,27 @@ class CreateRetries:
 
     def is_due(self, name: str) -> bool:
         """Whether a create does not have to wait."""
-        return self._clock.now() >= self._next_tries.get(name, 0.0)
+        return self._queue.is_due(name)
 
     def next_after(self, since: float) -> float | None:
-        """Return the first time later than ``since`` at which a create is due, or None."""
-        return min((at for at in self._next_tries.values() if at > since), default=None)
+        """Return the first time later than ``since`` at which a create is due, or None.
+
+        Args:
+            since: Monotonic seconds.
+        """
+        return self._queue.next_after(since)
 
     def expect(self, name: str) -> None:
         """Name a create that may or may not have happened."""
-        self._next_tries.setdefault(name, 0.0)
+        self._queue.add(name)
 
     def begin(self, name: str) -> None:
         """Take in that a create is sent."""
-        self._next_tries[name] = 0.0
+        self._queue.begin(name)
 
     def wait(self, name: str, seconds: float) -> None:
         """Leave a create for so long, whatever became of the last one."""
-        self._next_tries[name] = self._clock.now() + seconds
+        self._queue.wait(name, seconds)
 
     def acknowledge(self, shown: Collection[str], vanished: Collection[str]) -> None:
         """Forget creates whose outcome the cluster shows by now.
@@ -91,14 +98,15 @@ class CreateRetries:
             shown: Names of Pods that are there.
             vanished: Names of Pods that were there.
         """
-        for name in list(self._next_tries):
+        for name in list(self.pending):
             if name in shown or name in vanished:
-                del self._next_tries[name]
+                self.accept(name)
 
     def accept(self, name: str) -> None:
         """Take in that nothing refuses an object any more."""
-        for known in (self._quotas, self._refused, self._next_tries):
-            known.pop(name, None)
+        self._queue.forget(name)
+        self._quotas.pop(name, None)
+        self._refused.pop(name, None)
 
     def refuse(self, name: str, what: str, error: Forbidden) -> RefusedCreate:
         """Take in that rights or admission refuse an object.
@@ -111,10 +119,13 @@ class CreateRetries:
         Returns:
             When it is tried again, if at all.
         """
-        known, now = self._refused.get(name), self._clock.now()
+        known, now = self._refused.get(name), self._clock.monotonic()
         found = refused_again(known, f"{what}: {error.reason}", now, self._refusal_seconds)
         self._refused[name] = found
-        self._next_tries[name] = found.again_at or 0.0
+        if found.again_at is None:
+            self._queue.begin(name)
+        else:
+            self._queue.wait(name, found.again_at - now)
         return found
 
     def report(self, name: str, error: ClusterError | None) -> None:
@@ -143,13 +154,13 @@ class CreateRetries:
             self._refusal = self._refusal if found.again_at else found.message
             return error
         except QuotaExceeded as error:
-            self._refused.pop(name, None)
+            self.accept(name)
             self._quotas[name] = error.reason
             self.wait(name, QUOTA_RETRY_SECONDS)
             return error
         except TransientClusterError as error:
             self._refused.pop(name, None)
-            self.wait(name, error.retry_after_seconds or RETRY_SECONDS)
+            self._queue.retry(name, error.retry_after_seconds)
             return error
         except PermanentClusterError as error:
             self._refusal = error.reason

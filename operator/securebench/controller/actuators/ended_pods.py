@@ -56,7 +56,7 @@ class EndedPods:
         cluster: The run's namespace.
         run_uid: The run.
         informer: Shows the run's Pods, and up to which resource version.
-        clock: For waits.
+        clock: For waits, its monotonic time.
     """
 
     def __init__(self, cluster: Cluster, run_uid: str, informer: PodInformer, clock: Clock) -> None:
@@ -69,7 +69,7 @@ class EndedPods:
         self._tried: set[str] = set()
         self._may_delete_collection = True
         self.due_at: float | None = None
-        """When Pods that wait for others are due, seconds since the epoch, or None."""
+        """When Pods that wait for others are due, monotonic seconds, or None."""
 
     def due(
         self, ended: Collection[Deletion], live: Collection[str], *, is_urgent: bool
@@ -81,7 +81,7 @@ class EndedPods:
             live: Names of the Pods of launches that have not ended.
             is_urgent: Whether no further Pod is waited for.
         """
-        now = self._clock.now()
+        now = self._clock.monotonic()
         self._tried &= {each.uid for each in ended}
         single = [each for each in ended if self._goes_alone(each)]
         many = [each for each in ended if not self._goes_alone(each)]

@@ -144,10 +144,10 @@ class GatewayKeeper:
         for view in self._views().values():
             await self._cluster.delete(ObjectKind.POD, view.name, uid=view.uid, grace_seconds=None)
         await self._cluster.delete(ObjectKind.SERVICE, self._name, uid=None, grace_seconds=None)
-        until = self._clock.now() + END_SECONDS
-        while self._is_writing() and self._clock.now() < until:
+        until = self._clock.monotonic() + END_SECONDS
+        while self._is_writing() and self._clock.monotonic() < until:
             wake.clear()
-            await wake.wait([until])
+            await wake.wait((), [until])
 
     def _is_writing(self) -> bool:
         return any(not view.is_terminal for view in self._views().values())
@@ -161,6 +161,7 @@ class GatewayKeeper:
             service=self._services.objects.get(self._name),
             create_blocked=self._writers.retries.blocked,
             start_seconds=self._start_seconds,
+            listed_at=self._pods.listed_at,
         )
 
     def _views(self) -> dict[int, PodView]:
@@ -210,7 +211,7 @@ class GatewayKeeper:
             self._hold_up(found.message, found.again_at)
 
     def _hold_up(self, trouble: str, again_at: float | None = None) -> None:
-        now = self._clock.now()
+        now = self._clock.monotonic()
         self._outcomes.append(partial(held_up, trouble=trouble, now=now, again_at=again_at))
 
     async def _start(self, number: int) -> None:
@@ -253,7 +254,7 @@ class GatewayKeeper:
 
     def _look_at_keys(self, seconds: float) -> None:
         """Look at the signing keys again in so many seconds."""
-        self._outcomes.append(partial(_keys_known, next_at=self._clock.now() + seconds))
+        self._outcomes.append(partial(_keys_known, next_at=self._clock.monotonic() + seconds))
 
     def _write(self, name: str, content: bytes) -> None:
         folder = self._store.gateway_folder

@@ -5,13 +5,14 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import math
 import random
 from collections.abc import AsyncIterator, Callable, Collection, Mapping
 from typing import ClassVar, Generic, Protocol, TypeVar
 
 from securebench.cluster.port import Cluster, ObjectKind, Raw, WatchExpired
+from securebench.controller.runtime.retry_queue import RetryQueue
 from securebench.core.errors import TransientClusterError
-from securebench.core.rates import backoff
 from securebench.run.observe.pods import ObjectView, PodView, object_view, pod_view
 
 logger = logging.getLogger(__name__)
@@ -21,6 +22,9 @@ PAUSE_SECONDS = 1.0
 
 PAUSE_LIMIT_SECONDS = 8.0
 """Longest such pause; a watch that lasted as long, or gave an event, was well."""
+
+WATCH = "watch"
+"""Key of an informer's pauses; its watch and the list before it wait together."""
 
 BOOKMARK = "BOOKMARK"
 """Type of an event whose object has only a resourceVersion."""
@@ -64,33 +68,29 @@ class _Pauses:
     """For how long the server is left alone after watches and lists that went badly."""
 
     def __init__(self) -> None:
-        self._failures = 0
+        self._queue = RetryQueue[str](_now, PAUSE_SECONDS, PAUSE_LIMIT_SECONDS)
+        self._is_well = False
 
     def begin(self) -> None:
         """Take in that a watch begins, which counts as bad until it was well."""
-        self._failures += 1
+        self._is_well = False
 
     def well(self) -> None:
         """Take in that a watch gave an event, or lasted."""
-        self._failures = 0
+        self._is_well = True
+        self._queue.forget(WATCH)
 
     async def closed(self) -> None:
         """Wait after a watch that the server ended; not at all if it was well."""
-        if self._failures:
+        if not self._is_well:
             await self._pause(0.0)
 
-    async def broke(self, error: TransientClusterError) -> None:
-        """Wait after a watch that broke, at least as long as the server asks for."""
-        self._failures = max(1, self._failures)
-        await self._pause(error.retry_after_seconds or 0.0)
-
-    async def unanswered(self, error: TransientClusterError) -> None:
-        """Wait after a list that failed, at least as long as the server asks for."""
-        self._failures += 1
+    async def failed(self, error: TransientClusterError) -> None:
+        """Wait after a watch or a list that failed, at least as long as the server asks for."""
         await self._pause(error.retry_after_seconds or 0.0)
 
     async def _pause(self, at_least: float) -> None:
-        pause = backoff(PAUSE_SECONDS, PAUSE_LIMIT_SECONDS, self._failures)
+        pause = self._queue.retry(WATCH)
         spread = random.uniform(pause / 2, pause)  # noqa: S311 of the watches of many runs
         await asyncio.sleep(at_least + spread)
 
@@ -128,6 +128,9 @@ class Informer(Generic[V]):
         self._follower: asyncio.Task[None] | None = None
         self.vanished: set[str] = set()
         self._relist_at = 0.0
+        self._turn: asyncio.Timeout | None = None
+        self.listed_at = -math.inf
+        """When the list began that was taken in last, in seconds of the loop's clock."""
         self.resource_version = ""
         """Of the last change that was taken in."""
 
@@ -174,7 +177,7 @@ class Informer(Generic[V]):
             ClusterError: The API server did not answer.
         """
         self._lists += 1
-        began = self._lists
+        began, began_at = self._lists, _now()
         listing = await self._cluster.list(self.kind, self._selector)
         views = {view.name: view for raw in listing.items if (view := self.view(raw)) is not None}
         for name in set(self._objects) - set(views):
@@ -186,7 +189,7 @@ class Informer(Generic[V]):
         self._changed.update(name for name in views if views[name] != self._objects.get(name))
         self._objects = views
         self.resource_version = listing.resource_version
-        self._relist_at = _now() + self._relist_seconds
+        self._relist_at, self.listed_at = _now() + self._relist_seconds, began_at
         self.changed()
         return listing.resource_version
 
@@ -194,9 +197,7 @@ class Informer(Generic[V]):
         """Watch for ever; lists again when the watch breaks and after ``relist_seconds``."""
         while True:
             try:
-                async with asyncio.timeout(self._until_relist()):
-                    resource_version = await self._watch(resource_version)
-                    await self._pauses.closed()
+                resource_version = await self._watch_until_relist(resource_version)
                 continue
             except TimeoutError:
                 pass
@@ -205,7 +206,7 @@ class Informer(Generic[V]):
                 await self._pauses.closed()
             except TransientClusterError as error:
                 logger.warning("watch of %s broke: %s", self._selector, error)
-                await self._pauses.broke(error)
+                await self._pauses.failed(error)
             resource_version = await self._list_until_answered()
 
     @contextlib.asynccontextmanager
@@ -230,8 +231,21 @@ class Informer(Generic[V]):
         if self._follower is not None and self._follower.done():
             self._follower.result()
 
-    def _until_relist(self) -> float:
-        return max(0.0, self._relist_at - _now())
+    def relist(self) -> None:
+        """End the watch and list anew; nothing where a list is under way or due."""
+        if self._turn is not None:
+            self._turn.reschedule(_now())
+            self._turn = None
+
+    async def _watch_until_relist(self, resource_version: str) -> str:
+        async with asyncio.timeout(max(0.0, self._relist_at - _now())) as turn:
+            self._turn = turn
+            try:
+                resource_version = await self._watch(resource_version)
+                await self._pauses.closed()
+            finally:
+                self._turn = None
+        return resource_version
 
     async def _list_until_answered(self) -> str:
         while True:
@@ -239,7 +253,7 @@ class Informer(Generic[V]):
                 return await self.list()
             except TransientClusterError as error:
                 logger.warning("list of %s failed: %s", self._selector, error)
-                await self._pauses.unanswered(error)
+                await self._pauses.failed(error)
 
     async def _watch(self, resource_version: str) -> str:
         began = _now()

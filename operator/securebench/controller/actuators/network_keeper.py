@@ -80,6 +80,8 @@ class NetworkKeeper:
             found=found,
             is_declared=self._desired.is_isolation_declared,
             create_blocked=self._writers.retries.blocked,
+            monotonic=self._context.clock.monotonic(),
+            listed_at=self._informer.listed_at,
         )
 
     def plan_as_found(self, found: IsolationResult | None) -> RunPlan:
@@ -95,6 +97,8 @@ class NetworkKeeper:
 
     def carry_out(self, step: NetworkStep) -> None:
         """Begin what was decided; the proof is in the journal."""
+        if step.needs_list:
+            self._informer.relist()
         for repair in step.repairs:
             self._policies.repair(repair)
         if self._gateway is not None and step.gateway is not None:

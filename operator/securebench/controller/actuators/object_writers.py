@@ -49,7 +49,7 @@ class ObjectWriters:
         failure = self.tasks.failure()
         if failure is not None:
             raise failure
-        self._observed_at = self._clock.now()
+        self._observed_at = self._clock.monotonic()
         self.retries.acknowledge(self._informer.pods, self._informer.vanished)
         self.deleter.acknowledge(self._informer.pods.values())
         return WritesSeen(
@@ -61,7 +61,7 @@ class ObjectWriters:
         )
 
     def next_try(self) -> float | None:
-        """Return when the next create or deletion is due, seconds since the epoch, or None.
+        """Return when the next create or deletion is due, monotonic seconds, or None.
 
         One that was due at the last look and was not begun is left out: nobody wants it.
         """

@@ -7,10 +7,11 @@ from collections.abc import Collection, Iterable
 
 from securebench.cluster.port import ObjectKind
 from securebench.controller.actuators.background_tasks import BackgroundTasks
-from securebench.controller.actuators.create_retries import RETRY_SECONDS
+from securebench.controller.actuators.create_retries import RETRY_LIMIT_SECONDS, RETRY_SECONDS
 from securebench.controller.actuators.ended_pods import DeleteBatch, EndedPods
 from securebench.controller.actuators.informers import PodInformer
 from securebench.controller.runtime.context import Context
+from securebench.controller.runtime.retry_queue import RetryQueue
 from securebench.core.errors import PermanentClusterError, TransientClusterError
 from securebench.run.decide.canary import PROBING
 from securebench.run.decide.reconcile import Deletion
@@ -39,10 +40,10 @@ class PodDeleter:
         self, context: Context, run_uid: str, tasks: BackgroundTasks, informer: PodInformer
     ) -> None:
         self._cluster = context.cluster
-        self._clock = context.clock
         self._tasks = tasks
         self._ended = EndedPods(context.cluster, run_uid, informer, context.clock)
-        self._next_tries: dict[str, float] = {}
+        monotonic = context.clock.monotonic
+        self._queue = RetryQueue[str](monotonic, RETRY_SECONDS, RETRY_LIMIT_SECONDS)
         self._refused: set[str] = set()
 
     def delete_all(
@@ -67,8 +68,7 @@ class PodDeleter:
 
     def delete(self, deletion: Deletion) -> None:
         """Begin to delete a Pod, unless that is under way or was done shortly before."""
-        next_try = self._next_tries.get(deletion.uid, 0.0)
-        if not self._tasks.has(deletion.name) and self._clock.now() >= next_try:
+        if not self._tasks.has(deletion.name) and self._queue.is_due(deletion.uid):
             self._tasks.start(deletion.name, self._delete(deletion))
 
     async def sweep(self, views: Iterable[PodView]) -> None:
@@ -83,11 +83,13 @@ class PodDeleter:
                 await self._cluster.delete(ObjectKind.POD, view.name, uid=view.uid, grace_seconds=1)
 
     def next_after(self, since: float) -> float | None:
-        """Return the first time later than ``since`` at which Pods are deleted, or None."""
-        times = [*self._next_tries.values()]
-        if self._ended.due_at is not None:
-            times.append(self._ended.due_at)
-        return min((at for at in times if at > since), default=None)
+        """Return the first time later than ``since`` at which Pods are deleted, or None.
+
+        Args:
+            since: Monotonic seconds.
+        """
+        times = (self._queue.next_after(since), self._ended.due_at)
+        return min((at for at in times if at is not None and at > since), default=None)
 
     def acknowledge(self, views: Iterable[PodView]) -> None:
         """Forget deletions of Pods that are gone.
@@ -95,18 +97,21 @@ class PodDeleter:
         Args:
             views: All Pods that are there.
         """
-        if not self._next_tries:
+        if not self._queue.keys:
             return
         uids = {view.uid for view in views}
-        self._next_tries = {uid: at for uid, at in self._next_tries.items() if uid in uids}
+        self._queue.keep(uids)
         self._refused &= uids
 
     async def _delete_collection(self, batch: DeleteBatch) -> None:
         is_done = await self._ended.delete(batch)
-        self._try_again(batch.collection, DELETE_AGAIN_SECONDS if is_done else RETRY_SECONDS)
+        for deletion in batch.collection:
+            if is_done:
+                self._accept(deletion)
+            else:
+                self._queue.retry(deletion.uid)
 
     async def _delete(self, deletion: Deletion) -> None:
-        pause = DELETE_AGAIN_SECONDS
         try:
             await self._cluster.delete(
                 ObjectKind.POD,
@@ -115,15 +120,17 @@ class PodDeleter:
                 grace_seconds=1 if deletion.at_once else None,
             )
         except TransientClusterError as error:
-            pause = error.retry_after_seconds or RETRY_SECONDS
+            self._queue.retry(deletion.uid, error.retry_after_seconds)
         except PermanentClusterError as error:
-            pause = RETRY_SECONDS
+            self._queue.retry(deletion.uid)
             self._warn(deletion, error)
-        self._try_again([deletion], pause)
+        else:
+            self._accept(deletion)
 
-    def _try_again(self, deletions: Iterable[Deletion], seconds: float) -> None:
-        next_try = self._clock.now() + seconds
-        self._next_tries |= {each.uid: next_try for each in deletions}
+    def _accept(self, deletion: Deletion) -> None:
+        """Take in that the server deletes a Pod, which is to be seen soon."""
+        self._queue.forget(deletion.uid)
+        self._queue.wait(deletion.uid, DELETE_AGAIN_SECONDS)
 
     def _warn(self, deletion: Deletion, error: PermanentClusterError) -> None:
         """Say once of a Pod that its deletion is refused, as by a webhook that denies it."""

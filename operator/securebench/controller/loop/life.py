@@ -16,6 +16,7 @@ from securebench.controller.runtime.desired_state import DesiredState
 from securebench.controller.runtime.log_run import log_as_run
 from securebench.controller.runtime.metrics import RUN_RETRIES
 from securebench.controller.runtime.prepared_run import PreparedRun, RunObject
+from securebench.controller.runtime.retry_queue import RetryQueue
 from securebench.controller.runtime.run_ledger import RunLedger
 from securebench.controller.volume.index import RunIndex
 from securebench.controller.volume.store import RunStore
@@ -87,10 +88,10 @@ class RunLife:
             self._gate.leave()
 
     async def _run_until_over(self) -> None:
-        pause = RESTART_SECONDS
-        name = self._run.name
+        name, uid, clock = self._run.name, self._run.uid, self._context.clock
+        restarts = RetryQueue[str](clock.monotonic, RESTART_SECONDS, RESTART_LIMIT_SECONDS)
         while True:
-            generation, began = self._desired.generation, self._context.clock.now()
+            generation, began = self._desired.generation, clock.monotonic()
             try:
                 is_over = await self._run_once()
             except (ClusterError, StorageError, OSError) as error:
@@ -110,10 +111,9 @@ class RunLife:
                 continue
             RUN_RETRIES.labels(reason.value).inc()
             await self._announce(reason, message)
-            if self._context.clock.now() > began + RESTART_LIMIT_SECONDS:
-                pause = RESTART_SECONDS
-            await self._pause(pause)
-            pause = min(pause * 2, RESTART_LIMIT_SECONDS)
+            if clock.monotonic() > began + RESTART_LIMIT_SECONDS:
+                restarts.forget(uid)
+            await self._pause(restarts.retry(uid))
 
     async def _announce(self, reason: Reason, message: str) -> None:
         try:
@@ -150,10 +150,11 @@ class RunLife:
 
     def _may_wait(self) -> bool:
         """Whether what is missing may still come; the time counts from the first look for it."""
-        now = self._context.clock.now()
+        clock = self._context.clock
         if self._give_up_at is None:
-            self._give_up_at = now + self._context.settings.input_wait_seconds
-        return now < self._give_up_at and not self._desired.is_ending(None, now)
+            self._give_up_at = clock.monotonic() + self._context.settings.input_wait_seconds
+        is_ending = self._desired.is_ending(None, clock.now())
+        return clock.monotonic() < self._give_up_at and not is_ending
 
     async def _wait_for(self, missing: str) -> None:
         seconds = f"{self._context.settings.input_wait_seconds:g}"

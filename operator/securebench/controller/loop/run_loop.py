@@ -103,14 +103,8 @@ class RunLoop:
         """Do what there is to do; return how the run has to be ended, None to leave it parked."""
         await self._attempts.take_up()
         while not ((decision := await self.step()).end or decision.is_parked):
-            await self._wake.wait(
-                [
-                    decision.wake_at,
-                    self._writers.next_try(),
-                    self._publisher.due_at(),
-                    self._results.due_at(),
-                ]
-            )
+            dues = [self._writers.next_try(), self._publisher.due_at(), self._results.due_at()]
+            await self._wake.wait([decision.wake_at], dues)
         if decision.end is not None:
             await self._attempts.sweep()
         await self._network.close(self._wake)

@@ -141,9 +141,12 @@ class Gate:
             "settings.maxActiveRuns allows no more"
         )
 
-    async def _wait(self, changed: asyncio.Event, *times: float | None) -> None:
-        until = min((at for at in times if at is not None), default=None)
-        seconds = None if until is None else max(until - self._clock.now(), 0.0)
+    async def _wait(
+        self, changed: asyncio.Event, deadline: float | None, due_at: float | None
+    ) -> None:
+        waits = [deadline - self._clock.now()] if deadline is not None else []
+        waits += [due_at - self._clock.monotonic()] if due_at is not None else []
+        seconds = max(min(waits), 0.0) if waits else None
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(seconds):
                 await changed.wait()

@@ -70,7 +70,7 @@ class EventRecorder:
             known = self._series.get(name)
             if known is not None:
                 known.count += 1
-                if self._clock.now() >= known.written_at + SERIES_SECONDS:
+                if self._clock.monotonic() >= known.written_at + SERIES_SECONDS:
                     await self._write(name, known)
             elif len(self._series) < MAX_EVENTS:
                 await self._begin(name, notice)
@@ -83,7 +83,7 @@ class EventRecorder:
 
     async def _begin(self, name: str, notice: Notice) -> None:
         now = self._clock.now()
-        known = self._series[name] = _Series(count=1, written=1, written_at=now)
+        known = self._series[name] = _Series(count=1, written=1, written_at=self._clock.monotonic())
         body = event(self._run, notice, self._instance, now)
         try:
             async with asyncio.timeout(POST_SECONDS):
@@ -99,7 +99,7 @@ class EventRecorder:
 
     async def _write(self, name: str, known: _Series) -> None:
         now = self._clock.now()
-        known.written, known.written_at = known.count, now
+        known.written, known.written_at = known.count, self._clock.monotonic()
         try:
             async with asyncio.timeout(POST_SECONDS):
                 await self._cluster.patch(ObjectKind.EVENT, name, series(known.count, now))

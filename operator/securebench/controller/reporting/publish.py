@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
@@ -67,16 +68,16 @@ class Publisher:
         self._posted = run.conditions
         self.written: Raw = {}
         self._stored: Raw = {"status": run.status}
-        self._written_at = 0.0
+        self._written_at = -math.inf
         self._findings: Sequence[ConditionUpdate] = ()
         self._due_at: float | None = None
         self._counts = tally(())
         self._generation = 0
-        self._news_since = 0.0
+        self._news_since: float | None = None
         self._is_owed = False
 
     def due_at(self) -> float | None:
-        """Return when a held back status has to be written, or None."""
+        """Return when a held back status has to be written, monotonic seconds, or None."""
         return self._due_at
 
     async def announce(self, reason: Reason, message: str) -> None:
@@ -106,10 +107,10 @@ class Publisher:
         ]
         counts = history.attempts.tally()
         due_at = self._due(findings, counts)
-        is_due = due_at is not None and self._clock.now() >= due_at
+        is_due = due_at is not None and self._clock.monotonic() >= due_at
         self._due_at = None if is_due else due_at
         if is_due:
-            self._counts, self._news_since = counts, 0.0
+            self._counts, self._news_since = counts, None
             status = self._board.running(plan, history, exported, self._observed(findings))
             await self._write(status, findings)
 
@@ -164,15 +165,16 @@ class Publisher:
         None where there is no news.
         """
         if [_state(each) for each in findings] != [_state(each) for each in self._findings]:
-            return self._clock.now()
-        now, turn = self._clock.now(), self._written_at + self._interval
+            return self._clock.monotonic()
+        now, turn = self._clock.monotonic(), self._written_at + self._interval
         ended = counts.done - self._counts.done
         is_news = bool(ended) or counts.active != self._counts.active
-        self._news_since = (self._news_since or now) if is_news else 0.0
+        if not is_news or self._news_since is None:
+            self._news_since = now if is_news else None
         is_stale = self._generation != self._desired.generation
         if now < turn or self._is_owed or is_stale or findings != self._findings:
             return turn
-        if not is_news:
+        if self._news_since is None:
             return None
         if ended >= counts.total * NEWS_SHARE:
             return turn
@@ -190,7 +192,7 @@ class Publisher:
         return ConditionUpdate(ConditionType.SUSPENDED, ConditionStatus.FALSE, Reason.NOT_SUSPENDED)
 
     async def _write(self, status: Raw, findings: Sequence[ConditionUpdate]) -> None:
-        self._written_at = self._clock.now()
+        self._written_at = self._clock.monotonic()
         self._findings = findings
         self._generation = self._desired.generation
         self._is_owed, self._due_at = False, None

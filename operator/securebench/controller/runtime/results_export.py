@@ -62,7 +62,7 @@ class ResultsExport:
         self.exported = Exported()
 
     def due_at(self) -> float | None:
-        """Return when records that were held back have to be exported, or None."""
+        """Return when held back records have to be exported, monotonic seconds, or None."""
         return self._next_at if self._is_behind() else None
 
     async def export(self, *, at_once: bool = False) -> None:
@@ -71,7 +71,7 @@ class ResultsExport:
         Raises:
             OSError: The volume did not do what was asked.
         """
-        is_due = at_once or self._next_at is None or self._clock.now() >= self._next_at
+        is_due = at_once or self._next_at is None or self._clock.monotonic() >= self._next_at
         if is_due and self._is_behind():
             await self._export()
 
@@ -91,10 +91,10 @@ class ResultsExport:
         return self._next_at is None or self.exported.records != done
 
     async def _export(self) -> None:
-        began, finished = self._clock.now(), self._ledger.finished()
+        began, finished = self._clock.monotonic(), self._ledger.finished()
         records, sha256 = await asyncio.to_thread(self._prepared.store.export, finished)
         self.exported = Exported(records, sha256)
-        ended = self._clock.now()
+        ended = self._clock.monotonic()
         self._next_at = ended + max(self._interval, EXPORT_SHARE * (ended - began))
 
     async def _seal(self, reason: str, message: str) -> None:

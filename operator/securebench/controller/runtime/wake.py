@@ -19,7 +19,7 @@ class Wake:
     """Waits for a change or a time.
 
     Args:
-        clock: The wall clock.
+        clock: Of this process.
     """
 
     def __init__(self, clock: Clock) -> None:
@@ -34,15 +34,19 @@ class Wake:
         """Say that everything so far was looked at."""
         self._changed.clear()
 
-    async def wait(self, times: Iterable[float | None]) -> None:
+    async def wait(self, times: Iterable[float | None], dues: Iterable[float | None] = ()) -> None:
         """Return when something has changed, or at the first of some times.
 
         Args:
             times: Seconds since the epoch, or None.
+            dues: Monotonic seconds, or None.
         """
-        now = self._clock.now()
-        at = min((at for at in times if at is not None), default=now + FALLBACK_SECONDS)
-        seconds = min(max(at - now, LEAST_SECONDS), FALLBACK_SECONDS)
+        now, monotonic = self._clock.now(), self._clock.monotonic()
+        waits = [
+            *(at - now for at in times if at is not None),
+            *(at - monotonic for at in dues if at is not None),
+        ]
+        seconds = min(max(min(waits, default=FALLBACK_SECONDS), LEAST_SECONDS), FALLBACK_SECONDS)
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(seconds):
                 await self._changed.wait()

@@ -8,10 +8,12 @@ out anew after a restart, at the price of a wait.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
+from securebench.core.clock import Instant
 from securebench.core.rates import backoff
 from securebench.protocol.messages import OPEN
 from securebench.run.decide.gateway import pod_trouble
@@ -101,6 +103,7 @@ class CanarySeen:
             one.
         is_ready: Whether the gateway is there, too.
         create_blocked: Why a create has to wait, for room in a quota or for rights; or empty.
+        listed_at: When the list of Pods began that came last, monotonic seconds.
     """
 
     run_uid: str
@@ -109,6 +112,7 @@ class CanarySeen:
     is_guarded: bool
     is_ready: bool
     create_blocked: str = ""
+    listed_at: float = math.inf
 
     def newest(self, role: Role) -> tuple[int, PodView | None]:
         """Return the number of the latest Pod of a role, 0 before the first, and the Pod."""
@@ -124,7 +128,7 @@ class CanarySeen:
 
 @dataclass(frozen=True, slots=True)
 class CanaryMemory:
-    """What a process remembers of a canary between two looks.
+    """What a process remembers of a canary between two looks; times are monotonic seconds.
 
     Attributes:
         since: When the check began, or None while it cannot, or the gateway is still started.
@@ -154,7 +158,8 @@ class CanaryStep:
         start: Pods to make.
         delete: Pods to delete: of those that were replaced.
         found: What there is to be journalled, or None before that.
-        wake_at: When to look again without an event, or None.
+        wake_at: When to look again without an event, monotonic seconds, or None.
+        needs_list: Whether Pods are to be listed: an event about them may have been lost.
     """
 
     memory: CanaryMemory
@@ -162,10 +167,11 @@ class CanaryStep:
     delete: tuple[PodView, ...] = ()
     found: IsolationResult | None = None
     wake_at: float | None = None
+    needs_list: bool = False
 
 
 def decide(
-    seen: CanarySeen, check: CanaryCheck | None, known: CanaryMemory, now: float
+    seen: CanarySeen, check: CanaryCheck | None, known: CanaryMemory, now: Instant
 ) -> CanaryStep:
     """Decide about the canary of a run that has no finding yet and goes on.
 
@@ -173,41 +179,44 @@ def decide(
         seen: What the cluster shows.
         check: What to prove; None where the user does without.
         known: What was decided before, by the same process.
-        now: Seconds since the epoch.
+        now: This moment.
     """
     if check is None:
         return CanaryStep(known, found=NO_CANARY if seen.is_ready else None)
+    at = now.monotonic
     if not seen.is_guarded or (known.since is not None and not seen.is_ready):
-        known = _unguarded(seen, known, now)
+        known = _unguarded(seen, known, at)
         return CanaryStep(known, delete=tuple(_replaced(seen, known)))
     if seen.is_ready and (known.since is None or seen.create_blocked):
-        known = replace(known, since=now)
+        known = replace(known, since=at)
     for role in PROBING:
         known = _look(seen, check, known, role, now)
-    known = _listened(seen, known, now)
+    known = _listened(seen, known, at)
+    found = _finding(seen, check, known, now) if seen.is_ready else None
     return CanaryStep(
         known,
-        start=tuple(_starts(seen, check, known, now)),
+        start=tuple(_starts(seen, check, known, at)),
         delete=tuple(_replaced(seen, known)),
-        found=_finding(seen, check, known, now) if seen.is_ready else None,
-        wake_at=_wake_at(check, known, now),
+        found=found,
+        wake_at=_wake_at(check, known, at),
+        needs_list=found is None and _is_late(check, known, at),
     )
 
 
-def canary_waiting(pods: Iterable[PodView], known: CanaryMemory, now: float) -> Waiting:
+def canary_waiting(pods: Iterable[PodView], known: CanaryMemory, now: Instant) -> Waiting:
     """Return what the canary, or the control Pod beside it, waits for.
 
     Args:
         pods: All Pods of the run.
         known: What the process remembers.
-        now: Seconds since the epoch.
+        now: This moment.
     """
     probing = (view for view in pods if view.role in PROBING and view.name not in known.spent)
-    waits = (pod_waiting(view, now) for view in sorted(probing, key=lambda view: view.name))
+    waits = (pod_waiting(view, now.wall) for view in sorted(probing, key=lambda view: view.name))
     found = next((each for each in waits if each is not None), None)
     if found is not None:
         return found._replace(words=f"{CANARY_WORDS}: {found.words}")
-    is_again = now < known.next_at
+    is_again = now.monotonic < known.next_at
     return Waiting(f"{CANARY_WORDS}: {known.last_lost}" if is_again else CANARY_WORDS)
 
 
@@ -225,29 +234,30 @@ def _unguarded(seen: CanarySeen, known: CanaryMemory, now: float) -> CanaryMemor
 
 
 def _look(
-    seen: CanarySeen, check: CanaryCheck, known: CanaryMemory, role: Role, now: float
+    seen: CanarySeen, check: CanaryCheck, known: CanaryMemory, role: Role, now: Instant
 ) -> CanaryMemory:
     """Take in how far the latest Pod of a role is."""
+    at = now.monotonic
     number, view = seen.newest(role)
     name = seen.name(role, number)
     if role in known.answers or _is_spent(known, number, name):
         return known
     if view is None:
-        return _lost(known, name, "it disappeared", now)
+        return _lost(known, name, "it disappeared", at)
     if _is_superseded(view, check, known):
         return known
     answer = probe_answer(view)
     if answer is not None:
         is_early = _came_early(seen, check, role, number, answer)
         taken = replace(known, answers={**known.answers, role: answer})
-        return _lost(known, name, NO_GATEWAY, now) if is_early else taken
+        return _lost(known, name, NO_GATEWAY, at) if is_early else taken
     if view.deleting_since is not None:
-        return _lost(known, name, "somebody deletes it", now)
+        return _lost(known, name, "somebody deletes it", at)
     if not view.is_terminal:
-        return _stuck(view, known, now) if role is Role.CANARY else known
+        return _stuck(view, known, at) if role is Role.CANARY else known
     if view.facts.user_namespace and not (view.disrupted or view.reason):
         return replace(known, is_without=True)
-    return _lost(known, name, pod_trouble(view, now), now)
+    return _lost(known, name, pod_trouble(view, now.wall), at)
 
 
 def _came_early(
@@ -328,7 +338,7 @@ def _replaced(seen: CanarySeen, known: CanaryMemory) -> Iterator[PodView]:
 
 
 def _finding(
-    seen: CanarySeen, check: CanaryCheck, known: CanaryMemory, now: float
+    seen: CanarySeen, check: CanaryCheck, known: CanaryMemory, now: Instant
 ) -> IsolationResult | None:
     canary, control = known.answers.get(Role.CANARY), known.answers.get(Role.CONTROL)
     problem = _problem(check, known, canary)
@@ -345,10 +355,15 @@ def _finding(
         )
     if len(known.spent) >= LOST_LIMIT:
         return _refused(check, f"{len(known.spent)} probing Pods were lost: {known.last_lost}")
-    if known.since is not None and now >= known.since + check.timeout_seconds:
+    if _is_late(check, known, now.monotonic) and _is_late(check, known, seen.listed_at):
         words = canary_waiting(seen.pods.values(), known, now).words
         return _refused(check, f"no answer within {check.timeout_seconds:g} seconds: {words}")
     return None
+
+
+def _is_late(check: CanaryCheck, known: CanaryMemory, at: float) -> bool:
+    """Whether a moment is after the time for the whole check."""
+    return known.since is not None and at >= known.since + check.timeout_seconds
 
 
 def _problem(check: CanaryCheck, known: CanaryMemory, canary: CanaryAnswer | None) -> str:

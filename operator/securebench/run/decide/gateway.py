@@ -10,6 +10,7 @@ import math
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 
+from securebench.core.clock import Instant
 from securebench.core.rates import backoff
 from securebench.run.observe.pods import ObjectView, PodView
 from securebench.run.observe.waiting import pod_waiting
@@ -44,6 +45,7 @@ class GatewaySeen:
         service: The Service, or None.
         create_blocked: Why a create has to wait, for room in a quota or for rights; or empty.
         start_seconds: After which a run without a gateway ends.
+        listed_at: When the list of Pods began that came last, monotonic seconds.
     """
 
     name: str
@@ -52,6 +54,7 @@ class GatewaySeen:
     service: ObjectView | None
     create_blocked: str
     start_seconds: float
+    listed_at: float = math.inf
 
     @property
     def ready(self) -> int:
@@ -66,7 +69,7 @@ class GatewaySeen:
 
 @dataclass(frozen=True, slots=True)
 class GatewayMemory:
-    """What a process remembers of a run's gateway between two looks.
+    """What a process remembers of a run's gateway between two looks; times are monotonic seconds.
 
     Attributes:
         down_since: Since when there is no gateway, or None while there is one.
@@ -105,7 +108,8 @@ class GatewayStep:
         needs_service: Whether the Service of a gateway that is ready has to be made anew.
         needs_keys: Whether the signing keys are due.
         delete: Pods to delete.
-        wake_at: When to look again without an event, or None.
+        wake_at: When to look again without an event, monotonic seconds, or None.
+        needs_list: Whether Pods are to be listed: an event about them may have been lost.
     """
 
     memory: GatewayMemory
@@ -114,21 +118,25 @@ class GatewayStep:
     needs_keys: bool = False
     delete: tuple[PodView, ...] = ()
     wake_at: float | None = None
+    needs_list: bool = False
 
 
-def decide(seen: GatewaySeen, known: GatewayMemory, now: float) -> GatewayStep:
+def decide(seen: GatewaySeen, known: GatewayMemory, now: Instant) -> GatewayStep:
     """Decide about the gateway of a run that needs one.
 
     Args:
         seen: What the cluster shows.
         known: What was decided before, by the same process.
-        now: Seconds since the epoch.
+        now: This moment.
     """
     if known.failure:
         return GatewayStep(known)
-    step = _keep(seen, known, now) if seen.ready else _bring_up(seen, known, now)
-    memory = _given_up(seen, step.memory, now)
-    return replace(step, memory=memory, wake_at=_wake_at(seen, memory, now))
+    at = now.monotonic
+    step = _keep(seen, known, at) if seen.ready else _bring_up(seen, known, now)
+    memory = _given_up(seen, step.memory, at)
+    needs_list = not memory.failure and _is_late(seen, memory, at)
+    wake_at = _wake_at(seen, memory, at)
+    return replace(step, memory=memory, wake_at=wake_at, needs_list=needs_list)
 
 
 def held_up(
@@ -139,8 +147,8 @@ def held_up(
     Args:
         known: What was remembered.
         trouble: Why there is no answer.
-        now: Seconds since the epoch.
-        again_at: When to try again, else in a moment.
+        now: Monotonic seconds.
+        again_at: When to try again, monotonic seconds, else in a moment.
     """
     next_at = again_at if again_at is not None else now + ANSWER_SECONDS
     return replace(known, trouble=trouble, next_at=next_at, down_since=now)
@@ -195,29 +203,31 @@ def _keep(seen: GatewaySeen, known: GatewayMemory, now: float) -> GatewayStep:
     return GatewayStep(known, needs_keys=now >= known.keys_at, delete=delete)
 
 
-def _bring_up(seen: GatewaySeen, known: GatewayMemory, now: float) -> GatewayStep:
+def _bring_up(seen: GatewaySeen, known: GatewayMemory, now: Instant) -> GatewayStep:
+    at = now.monotonic
     if known.down_since is None:
-        is_calm = now >= known.ready_since + RESTART_LIMIT_SECONDS
-        known = replace(known, down_since=now, failures=0 if is_calm else known.failures)
+        is_calm = at >= known.ready_since + RESTART_LIMIT_SECONDS
+        known = replace(known, down_since=at, failures=0 if is_calm else known.failures)
     newest = max((*seen.pods, *seen.vanished), default=0)
     view = seen.pods.get(newest)
     if view is not None and is_living(view):
         return _wait_for(view, known, now)
     if newest > known.last_failed:
-        words = pod_trouble(view, now) if view is not None else "it disappeared"
-        known = _failed(known, newest, f"gateway Pod {seen.name}-{newest}: {words}", now)
-    return GatewayStep(known, start=newest + 1 if now >= known.next_at else 0)
+        words = pod_trouble(view, now.wall) if view is not None else "it disappeared"
+        known = _failed(known, newest, f"gateway Pod {seen.name}-{newest}: {words}", at)
+    return GatewayStep(known, start=newest + 1 if at >= known.next_at else 0)
 
 
-def _wait_for(view: PodView, known: GatewayMemory, now: float) -> GatewayStep:
-    known = replace(known, trouble=f"gateway Pod {view.name}: {pod_trouble(view, now)}")
+def _wait_for(view: PodView, known: GatewayMemory, now: Instant) -> GatewayStep:
+    at = now.monotonic
+    known = replace(known, trouble=f"gateway Pod {view.name}: {pod_trouble(view, now.wall)}")
     if view.uid != known.ready_uid:
         is_running = any(container.running for container in view.containers.values())
         if not is_running:
             known = replace(known, running_uid="")
         elif view.uid != known.running_uid:
-            known = replace(known, running_uid=view.uid, running_since=now)
-    is_late = now >= _replace_at(view, known)
+            known = replace(known, running_uid=view.uid, running_since=at)
+    is_late = at >= _replace_at(view, known)
     return GatewayStep(known, delete=(view,) if is_late else ())
 
 
@@ -236,15 +246,22 @@ def _failed(known: GatewayMemory, number: int, trouble: str, now: float) -> Gate
 
 
 def _given_up(seen: GatewaySeen, known: GatewayMemory, now: float) -> GatewayMemory:
-    """End the waiting for a gateway in time; quotas and rights are waited for elsewhere."""
+    """End the waiting for a gateway in time; quotas and rights are waited for elsewhere.
+
+    A list that began after that time has to show no gateway, too.
+    """
     if known.down_since is None:
         return known
     if seen.create_blocked:
         return replace(known, down_since=now)
-    if now < known.down_since + seen.start_seconds:
+    if not _is_late(seen, known, now) or not _is_late(seen, known, seen.listed_at):
         return known
     seconds = f"{seen.start_seconds:g}"
     return replace(known, failure=f"the run had no gateway for {seconds} seconds: {known.trouble}")
+
+
+def _is_late(seen: GatewaySeen, known: GatewayMemory, at: float) -> bool:
+    return known.down_since is not None and at >= known.down_since + seen.start_seconds
 
 
 def _wake_at(seen: GatewaySeen, known: GatewayMemory, now: float) -> float | None:

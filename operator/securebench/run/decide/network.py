@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field
 
+from securebench.core.clock import Instant
 from securebench.run.decide import canary, gateway
 from securebench.run.decide.canary import CanaryCheck, CanaryMemory, CanarySeen, CanaryStep
 from securebench.run.decide.gateway import GatewayMemory, GatewaySeen, GatewayStep
@@ -24,6 +26,8 @@ class NetworkState:
         found: What is proven, or None before that.
         is_declared: Whether the user does without the proof.
         create_blocked: Why a create has to wait, for room in a quota or for rights; or empty.
+        monotonic: Time of the look, monotonic seconds.
+        listed_at: When the list of Pods began that came last, monotonic seconds.
     """
 
     repairs: tuple[Repair, ...] = ()
@@ -34,6 +38,8 @@ class NetworkState:
     found: IsolationResult | None = None
     is_declared: bool = False
     create_blocked: str = ""
+    monotonic: float = 0.0
+    listed_at: float = math.inf
 
     @property
     def has_policies(self) -> bool:
@@ -73,17 +79,18 @@ class NetworkStep:
         repairs: Policies to make.
         gateway: What to do about the gateway, or None for nothing.
         canary: What to do about the canary, or None for nothing.
+        wake_at: When to look again without an event, seconds since the epoch, or None.
     """
 
     repairs: tuple[Repair, ...] = ()
     gateway: GatewayStep | None = None
     canary: CanaryStep | None = None
+    wake_at: float | None = None
 
     @property
-    def wake_at(self) -> float | None:
-        """When to look again without an event, or None."""
-        steps = (step for step in (self.gateway, self.canary) if step is not None)
-        return min((step.wake_at for step in steps if step.wake_at is not None), default=None)
+    def needs_list(self) -> bool:
+        """Whether Pods are to be listed: an event about them may have been lost."""
+        return any(step is not None and step.needs_list for step in (self.gateway, self.canary))
 
     @property
     def found(self) -> IsolationResult | None:
@@ -102,9 +109,12 @@ def network_step(
         now: Seconds since the epoch.
         is_probing: Whether a proof is still needed, and may be sought.
     """
+    moment = Instant(now, network.monotonic)
     gateway_step = canary_step = None
     if network.gateway is not None and network.has_policies:
-        gateway_step = gateway.decide(network.gateway, network.gateway_known, now)
+        gateway_step = gateway.decide(network.gateway, network.gateway_known, moment)
     if is_probing:
-        canary_step = canary.decide(seen, network.check, network.canary_known, now)
-    return NetworkStep(network.repairs, gateway_step, canary_step)
+        canary_step = canary.decide(seen, network.check, network.canary_known, moment)
+    steps = (step for step in (gateway_step, canary_step) if step is not None)
+    wakes = (moment.wall_at(step.wake_at) for step in steps if step.wake_at is not None)
+    return NetworkStep(network.repairs, gateway_step, canary_step, min(wakes, default=None))

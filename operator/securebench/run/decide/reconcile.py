@@ -382,6 +382,7 @@ def _network_step(
         is_guarded=network.has_policies and network.has_address,
         is_ready=network.has_policies and network.is_gateway_ready,
         create_blocked=network.create_blocked,
+        listed_at=network.listed_at,
     )
     return network_step(network, seen, observed.now, is_probing=is_probing)
 

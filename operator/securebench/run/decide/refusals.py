@@ -27,7 +27,7 @@ class RefusedCreate:
         tries: Refusals so far.
         waited_seconds: Of all pauses, the next one included; time in which the object was not
             wanted, as of a run at rest, does not count.
-        again_at: When it is tried again, seconds since the epoch; None: not any more.
+        again_at: When it is tried again, monotonic seconds; None: not any more.
     """
 
     message: str
@@ -44,7 +44,7 @@ def refused_again(
     Args:
         known: After the refusal before, if nothing else was answered since.
         refusal: Kind and name of the object and the server's words, as ``Pod x: words``.
-        now: Seconds since the epoch.
+        now: Monotonic seconds.
         limit_seconds: For how long it is tried; the last try is at its end. 0: no other try.
     """
     tries = known.tries + 1 if known is not None else 1

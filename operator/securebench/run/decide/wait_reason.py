@@ -6,6 +6,7 @@ from collections.abc import Collection
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from securebench.core.clock import Instant
 from securebench.run.api.conditions import Reason
 from securebench.run.decide.canary import canary_waiting
 from securebench.run.decide.network import NetworkState
@@ -107,5 +108,6 @@ def _network_wait_reason(
     if not network.is_gateway_ready and (words or is_first):
         return WaitReason(Reason.GATEWAY_STARTING, words or GATEWAY_WORDS)
     if is_first and network.check is not None:
-        return WaitReason(Reason.PROBING, *canary_waiting(pods, network.canary_known, now))
+        moment = Instant(now, network.monotonic)
+        return WaitReason(Reason.PROBING, *canary_waiting(pods, network.canary_known, moment))
     return None

@@ -14,6 +14,7 @@ from securebench.controller.actuators.informers import PodInformer
 from securebench.controller.actuators.object_writers import ObjectWriters
 from securebench.controller.runtime.wake import Wake
 from securebench.controller.volume.store import RunStore
+from securebench.core.clock import instant
 from securebench.core.errors import PermanentClusterError, TransientClusterError
 from securebench.protocol.gateway import GatewayConfig, decode
 from securebench.run.decide.gateway import (
@@ -26,7 +27,7 @@ from securebench.run.decide.gateway import (
 )
 from support.build import (
     DOMAINS,
-    NOW,
+    MONOTONIC,
     OPENAI,
     FakeClock,
     VirtualLoop,
@@ -86,11 +87,11 @@ class World:
 
     @property
     def wake_at(self):
-        return decide(self.keeper.seen(), self.keeper.known, self.clock.now()).wake_at
+        return decide(self.keeper.seen(), self.keeper.known, instant(self.clock)).wake_at
 
     async def tend(self):
         self.writers.observe()
-        step = decide(self.keeper.seen(), self.keeper.known, self.clock.now())
+        step = decide(self.keeper.seen(), self.keeper.known, instant(self.clock))
         self.keeper.carry_out(step)
         await asyncio.sleep(0.001)
 
@@ -432,9 +433,9 @@ def test_one_that_was_ready_for_an_earlier_process_is_replaced(world):
     world.set(pod_status("Running", running("gateway")))
     world.begin()
     world.passes()
-    assert world.wake_at == pytest.approx(NOW + UNREADY_SECONDS, abs=1)
+    assert world.wake_at == pytest.approx(MONOTONIC + UNREADY_SECONDS, abs=1)
     world.passes(seconds=STUCK_SECONDS - 5)
-    assert world.wake_at == pytest.approx(NOW + STUCK_SECONDS, abs=1)
+    assert world.wake_at == pytest.approx(MONOTONIC + STUCK_SECONDS, abs=1)
     assert "deletionTimestamp" not in world.cluster.objects(ObjectKind.POD)[f"{NAME}-1"]["metadata"]
     world.passes(3, seconds=5.0)
     assert f"{NAME}-2" in world.pods()
@@ -506,10 +507,10 @@ def test_an_api_server_that_does_not_answer_ends_no_run(world):
 
 def test_when_to_look_again(world):
     world.passes()
-    assert world.wake_at == pytest.approx(NOW + UNREADY_SECONDS, abs=1)
+    assert world.wake_at == pytest.approx(MONOTONIC + UNREADY_SECONDS, abs=1)
     world.set(ready())
     world.passes()
-    assert world.wake_at == pytest.approx(NOW + KEYS_SECONDS, abs=1)
+    assert world.wake_at == pytest.approx(MONOTONIC + KEYS_SECONDS, abs=1)
 
 
 def test_a_request_without_an_answer_is_looked_at_again_at_once(world):
@@ -521,15 +522,15 @@ def test_a_request_without_an_answer_is_looked_at_again_at_once(world):
     world.woken.reset_mock()
     world.runner.run(world.tend())
     assert world.woken.call_count == 1
-    assert world.wake_at == pytest.approx(NOW + ANSWER_SECONDS, abs=1)
+    assert world.wake_at == pytest.approx(MONOTONIC + ANSWER_SECONDS, abs=1)
     assert world.keeper.known.trouble == "no"
 
 
 def test_what_comes_of_a_request_between_look_and_act_counts(world):
     async def turn():
-        step = decide(world.keeper.seen(), world.keeper.known, world.clock.now())
+        step = decide(world.keeper.seen(), world.keeper.known, instant(world.clock))
         world.keeper.carry_out(step)
-        step = decide(world.keeper.seen(), world.keeper.known, world.clock.now())
+        step = decide(world.keeper.seen(), world.keeper.known, instant(world.clock))
         await asyncio.sleep(0.001)
         world.keeper.carry_out(step)
 

@@ -59,6 +59,14 @@ class World:
         self.run(asyncio.sleep(seconds))
 
 
+def lists(world):
+    return world.cluster.requests["list", ObjectKind.POD]
+
+
+async def call(act):
+    act()
+
+
 @pytest.fixture
 def world():
     world = World()
@@ -228,10 +236,6 @@ def watches(world):
     return world.cluster.requests["watch", ObjectKind.POD]
 
 
-def lists(world):
-    return world.cluster.requests["list", ObjectKind.POD]
-
-
 def fail_all(world, verb, error):
     for _ in range(1000):
         world.cluster.fail_next(verb, error)
@@ -327,6 +331,46 @@ def test_a_lost_event_is_repaired_by_the_next_full_list(world):
     assert world.names() == []
     world.wait(20)
     assert world.names() == [NAME]
+
+
+def test_a_list_that_is_asked_for_repairs_a_lost_event_at_once(world):
+    world.follow()
+    world.cluster.lose_events(1)
+    world.pod()
+    began = world.clock.monotonic()
+    world.run(call(world.informer.relist))
+    world.wait(0.1)
+    assert world.names() == [NAME]
+    assert world.informer.listed_at >= began
+    world.pod(VERIFIER)
+    world.wait(0.1)
+    assert world.names() == [NAME, OTHER]
+
+
+def test_a_list_that_is_asked_for_twice_is_made_once(world):
+    world.follow()
+
+    async def twice():
+        world.informer.relist()
+        world.informer.relist()
+
+    before = lists(world)
+    world.run(twice())
+    world.wait(0.1)
+    assert lists(world) == before + 1
+
+
+def test_asking_for_a_list_while_one_gets_no_answer_does_nothing(world):
+    world.follow()
+    listed_at = world.informer.listed_at
+    for _ in range(2):
+        world.cluster.fail_next("list", TransientClusterError("no answer"))
+    world.run(call(world.informer.relist))
+    world.wait(0.1)
+    world.run(call(world.informer.relist))
+    assert world.informer.listed_at == listed_at
+    world.wait(10)
+    assert world.informer.listed_at > listed_at
 
 
 def test_watches_that_end_in_time_do_not_put_the_full_list_off(world):

@@ -73,7 +73,7 @@ def test_a_deletion_that_nobody_told_of_is_found_by_the_next_list(world):
 def test_nothing_starts_while_a_policy_cannot_be_restored(world):
     uid = world.apply(parallelism=1)
     (first,) = world.pods()
-    for _ in range(8):
+    for _ in range(3):
         lost = TransientClusterError("no answer")
         world.cluster.fail_next("create", lost, kind=ObjectKind.NETWORK_POLICY)
     lose_policies(world)

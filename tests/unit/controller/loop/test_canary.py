@@ -194,7 +194,7 @@ def test_a_policy_that_goes_meanwhile_is_restored_and_the_canary_replaced(world)
 
 
 def test_no_canary_is_made_while_a_policy_cannot_be_restored(world):
-    for _ in range(8):
+    for _ in range(3):
         lost = TransientClusterError("no answer")
         world.cluster.fail_next("create", lost, kind=ObjectKind.NETWORK_POLICY)
     world.begin()

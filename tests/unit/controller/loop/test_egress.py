@@ -112,9 +112,9 @@ def sleeps():
     counter = mock.Mock()
     real = Wake.wait
 
-    async def wait(wake, times):
+    async def wait(wake, times, dues=()):
         counter()
-        await real(wake, times)
+        await real(wake, times, dues)
 
     with mock.patch.object(Wake, "wait", wait):
         yield counter

@@ -52,7 +52,7 @@ async def test_the_first_export_comes_at_once_and_the_next_ones_less_often(kept:
     await kept.finish(0)
     await kept.results.export()
     assert (kept.lines(), kept.results.exported.records) == (0, 0)
-    assert kept.results.due_at() == kept.clock.now() + kept.interval
+    assert kept.results.due_at() == kept.clock.monotonic() + kept.interval
     kept.clock.advance(kept.interval)
     await kept.results.export()
     assert (kept.lines(), kept.results.exported.records) == (1, 1)
@@ -69,7 +69,7 @@ async def test_a_long_file_is_written_for_a_share_of_the_time(kept: Results) -> 
     with mock.patch.object(RunStore, "export", slow):
         await kept.results.export()
     await kept.finish(0)
-    assert kept.results.due_at() == kept.clock.now() + 30.0 * EXPORT_SHARE
+    assert kept.results.due_at() == kept.clock.monotonic() + 30.0 * EXPORT_SHARE
 
 
 async def test_what_is_held_back_is_there_when_it_is_asked_for(kept: Results) -> None:

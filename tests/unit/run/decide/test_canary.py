@@ -2,12 +2,13 @@
 
 import asyncio
 import json
+import math
 from dataclasses import replace
 
 import pytest
 
 from securebench.cluster.port import ObjectKind
-from securebench.core.clock import rfc3339
+from securebench.core.clock import Instant, instant, rfc3339
 from securebench.run.decide.canary import (
     AGAIN_SECONDS,
     CANARY_WORDS,
@@ -27,7 +28,17 @@ from securebench.run.observe.pods import pod_view
 from securebench.run.plan.model import PodUserNamespaces, Role
 from securebench.run.pods.canary import canary_pod, control_pod
 from securebench.run.state.history import IsolationResult
-from support.build import DOMAINS, NOW, FakeClock, ended, plan_of, pod_status, running, waiting
+from support.build import (
+    DOMAINS,
+    MONOTONIC,
+    NOW,
+    FakeClock,
+    ended,
+    plan_of,
+    pod_status,
+    running,
+    waiting,
+)
 from support.fake_cluster import FakeCluster
 from support.manifest_samples import RUN_UID, pods, run_plan, text_task
 from unit.run.decide.test_isolation import (
@@ -98,6 +109,8 @@ class World:
         self.made = []
         self.is_guarded = self.is_ready = True
         self.quota = ""
+        self.listed_at = math.inf
+        self.wall_offset = 0.0
 
     def prove(self, kubelet, plan=PLAN, targets=TARGETS, seconds=200, **check):
         """Return what is found, or None after so many seconds."""
@@ -121,8 +134,17 @@ class World:
 
     def look(self, check):
         views = {name: pod_view(raw) for name, raw in self.pods().items()}
-        seen = CanarySeen(RUN_UID, views, self.vanished, self.is_guarded, self.is_ready, self.quota)
-        step = decide(seen, check, self.known, self.clock.now())
+        seen = CanarySeen(
+            RUN_UID,
+            views,
+            self.vanished,
+            self.is_guarded,
+            self.is_ready,
+            self.quota,
+            self.listed_at,
+        )
+        wall, monotonic = instant(self.clock)
+        step = decide(seen, check, self.known, Instant(wall + self.wall_offset, monotonic))
         self.known = step.memory
         return step
 
@@ -311,6 +333,33 @@ def test_no_answer_in_time_fails_closed(world):
     assert world.clock.now() == pytest.approx(NOW + SECONDS, abs=1)
 
 
+@pytest.mark.parametrize("hours", [-1, 1])
+def test_a_wall_clock_that_jumps_neither_ends_nor_stretches_the_time(world, hours):
+    assert world.prove({CONTROL: says(OPEN), FIRST: stuck}, seconds=5) is None
+    world.wall_offset = hours * 3600.0
+    assert world.prove({}, seconds=SECONDS - 10) is None
+    assert world.prove({}, seconds=10).message.startswith("no answer within 120 seconds")
+
+
+def test_nobody_gives_up_before_pods_were_listed_once_more(world):
+    world.listed_at = world.clock.monotonic()
+    assert world.prove({}, seconds=SECONDS + 1) is None
+    step = world.look(CanaryCheck(TARGETS, SECONDS))
+    assert (step.needs_list, step.found) == (True, None)
+    says(OPEN)(world, CONTROL)
+    says(CLOSED)(world, FIRST)
+    step = world.look(CanaryCheck(TARGETS, SECONDS))
+    assert step.found.verified
+    assert not step.needs_list
+
+
+def test_a_list_after_the_time_without_an_answer_fails_closed(world):
+    world.listed_at = world.clock.monotonic()
+    assert world.prove({}, seconds=SECONDS + 1) is None
+    world.listed_at = world.clock.monotonic()
+    assert world.look(CanaryCheck(TARGETS, SECONDS)).found.message.startswith("no answer within")
+
+
 def test_a_full_quota_takes_no_time(world):
     world.quota = "exceeded quota: pods"
     assert world.prove({}, seconds=10 * SECONDS) is None
@@ -323,7 +372,7 @@ def test_a_full_quota_takes_no_time(world):
 def test_when_to_look_again(world, kubelet, wait):
     assert world.prove(kubelet, seconds=5) is None
     step = world.look(CanaryCheck(TARGETS, SECONDS))
-    assert step.wake_at == pytest.approx(NOW + wait, abs=1)
+    assert step.wake_at == pytest.approx(MONOTONIC + wait, abs=1)
 
 
 # A sandbox
@@ -404,8 +453,8 @@ def test_what_comes_after_a_loss_waits_a_moment(world):
     assert world.made == [CONTROL, FIRST]
     assert step.start == ()
     assert step.wake_at == step.memory.next_at
-    assert 0 < step.wake_at - world.clock.now() <= AGAIN_SECONDS
-    words = canary_waiting((), step.memory, world.clock.now()).words
+    assert 0 < step.wake_at - world.clock.monotonic() <= AGAIN_SECONDS
+    words = canary_waiting((), step.memory, instant(world.clock)).words
     assert words == f"{CANARY_WORDS}: Pod {FIRST} gave no answer: it disappeared"
 
 

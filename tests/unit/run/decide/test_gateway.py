@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import pytest
 
+from securebench.core.clock import Instant
 from securebench.run.decide.gateway import (
     RESTART_LIMIT_SECONDS,
     RESTART_SECONDS,
@@ -23,6 +24,7 @@ READY = pod_status("Running", running("gateway"), conditions=[{"type": "Ready", 
 RUNNING = pod_status("Running", running("gateway"))
 PENDING = pod_status("Pending")
 FAILED = pod_status("Failed", ended("gateway", 1, message="no key"))
+AT = Instant(NOW, NOW)
 UP = GatewayMemory(ready_uid="uid-1", ready_since=NOW - 100, keys_at=NOW + 600)
 
 
@@ -111,15 +113,15 @@ STEPS = {
 @pytest.mark.parametrize("name", STEPS)
 def test_what_is_done(name):
     what, known, want = STEPS[name]
-    step = decide(what, known, NOW)
+    step = decide(what, known, AT)
     assert done(step) == want
     assert step.wake_at is None or step.wake_at > NOW or step.needs_keys
 
 
 def test_carrying_a_step_out_twice_decides_the_same():
     for what, known, _ in STEPS.values():
-        once = decide(what, known, NOW)
-        again = decide(what, once.memory, NOW)
+        once = decide(what, known, AT)
+        again = decide(what, once.memory, AT)
         assert (again.delete, again.memory) == (once.delete, once.memory)
 
 
@@ -133,7 +135,7 @@ def test_a_gateway_is_ready_when_its_pod_and_its_service_are():
 def test_pauses_double_up_to_a_limit():
     known, pauses = GatewayMemory(down_since=NOW), []
     for number in range(1, 8):
-        known = decide(seen(view(number, FAILED)), known, NOW).memory
+        known = decide(seen(view(number, FAILED)), known, AT).memory
         pauses.append(known.next_at - NOW)
     assert pauses[:3] == [RESTART_SECONDS, 2 * RESTART_SECONDS, 4 * RESTART_SECONDS]
     assert pauses[-1] == RESTART_LIMIT_SECONDS
@@ -142,22 +144,40 @@ def test_pauses_double_up_to_a_limit():
 
 def test_one_that_was_ready_for_long_is_replaced_soon():
     known = replace(UP, failures=9, last_failed=0)
-    assert decide(seen(vanished=[1]), known, NOW).memory.next_at == NOW + RESTART_SECONDS
+    assert decide(seen(vanished=[1]), known, AT).memory.next_at == NOW + RESTART_SECONDS
     soon = replace(known, ready_since=NOW - 1)
-    assert decide(seen(vanished=[1]), soon, NOW).memory.next_at == NOW + RESTART_LIMIT_SECONDS
+    assert decide(seen(vanished=[1]), soon, AT).memory.next_at == NOW + RESTART_LIMIT_SECONDS
 
 
 def test_the_waiting_ends_in_time_but_not_for_a_quota():
     known = GatewayMemory(down_since=NOW - 180)
-    assert decide(seen(view(1, PENDING)), known, NOW).memory.failure.startswith(
+    assert decide(seen(view(1, PENDING)), known, AT).memory.failure.startswith(
         "the run had no gateway for 180 seconds: gateway Pod gw-1: "
     )
-    waiting = decide(seen(view(1, PENDING), held="exceeded quota"), known, NOW).memory
+    waiting = decide(seen(view(1, PENDING), held="exceeded quota"), known, AT).memory
     assert (waiting.failure, waiting.down_since) == ("", NOW)
+
+
+def test_nobody_gives_up_before_pods_were_listed_once_more():
+    known, late = GatewayMemory(down_since=NOW - 180), seen(view(1, PENDING))
+    step = decide(replace(late, listed_at=NOW - 1), known, AT)
+    assert (step.memory.failure, step.needs_list) == ("", True)
+    assert step.wake_at > NOW
+    step = decide(replace(late, listed_at=NOW), known, AT)
+    assert step.memory.failure
+    assert not step.needs_list
+
+
+def test_a_wall_clock_that_jumps_ends_no_waiting():
+    known, starting = GatewayMemory(down_since=NOW - 10), seen(view(1, PENDING))
+    for wall in (NOW - 3600, NOW + 3600):
+        step = decide(starting, known, Instant(wall, NOW))
+        assert (step.memory.down_since, step.memory.failure) == (NOW - 10, "")
+        assert step.wake_at == NOW + UNREADY_SECONDS
 
 
 def test_a_gateway_that_comes_back_is_no_trouble():
     known = replace(UP, down_since=NOW - 5, trouble="it ended")
-    step = decide(seen(view(1, READY)), known, NOW)
+    step = decide(seen(view(1, READY)), known, AT)
     assert (step.memory.down_since, step.memory.trouble) == (None, "")
     assert step.wake_at == UP.keys_at

@@ -1,0 +1,88 @@
+"""What has to wait before it is tried again, in the manner of client-go's workqueue."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Collection, Container, Hashable
+from typing import Generic, TypeVar
+
+from securebench.core.rates import backoff
+
+K = TypeVar("K", bound=Hashable)
+
+
+class RetryQueue(Generic[K]):
+    """Remembers by key when something may be tried again; each key backs off by itself.
+
+    A key names one object for good: a uid, or a name that no other object of the run gets. Success
+    is told with ``forget``; the next failure of that key counts as its first.
+
+    Args:
+        monotonic: Seconds of a clock that no setting of the machine's time moves.
+        first_seconds: Pause after the first failure of a key; doubled for each further one.
+        limit_seconds: Longest such pause.
+    """
+
+    def __init__(
+        self, monotonic: Callable[[], float], first_seconds: float, limit_seconds: float
+    ) -> None:
+        self._monotonic = monotonic
+        self._first_seconds = first_seconds
+        self._limit_seconds = limit_seconds
+        self._due: dict[K, float] = {}
+        self._failures: dict[K, int] = {}
+
+    @property
+    def keys(self) -> Collection[K]:
+        """What was tried, or will be, and is not forgotten."""
+        return self._due.keys()
+
+    def add(self, key: K) -> None:
+        """Name something that may be tried at once; one that waits goes on waiting."""
+        self._due.setdefault(key, -math.inf)
+
+    def begin(self, key: K) -> None:
+        """Take in that a try begins; its failures so far still count."""
+        self._due[key] = -math.inf
+
+    def wait(self, key: K, seconds: float) -> None:
+        """Leave something for so long; that is no failure."""
+        self._due[key] = self._monotonic() + seconds
+
+    def retry(self, key: K, at_least_seconds: float | None = None) -> float:
+        """Take in that a try failed.
+
+        Args:
+            key: Of what was tried.
+            at_least_seconds: The server's own wish, or None.
+
+        Returns:
+            The pause before the next try, in seconds.
+        """
+        self._failures[key] = failures = self._failures.get(key, 0) + 1
+        pause = backoff(self._first_seconds, self._limit_seconds, failures)
+        pause = max(pause, at_least_seconds or 0.0)
+        self.wait(key, pause)
+        return pause
+
+    def forget(self, key: K) -> None:
+        """Take in that something is done, or not wanted any more."""
+        self._due.pop(key, None)
+        self._failures.pop(key, None)
+
+    def keep(self, keys: Container[K]) -> None:
+        """Forget everything but these."""
+        for key in [key for key in self._due if key not in keys]:
+            self.forget(key)
+
+    def is_due(self, key: K) -> bool:
+        """Whether something does not have to wait."""
+        return self._monotonic() >= self._due.get(key, -math.inf)
+
+    def next_after(self, since: float) -> float | None:
+        """Return the first time later than ``since`` at which a key is due, or None.
+
+        Args:
+            since: Monotonic seconds; what was due before that and is still here nobody wants.
+        """
+        return min((at for at in self._due.values() if at > since), default=None)
