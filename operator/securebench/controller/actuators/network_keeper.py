@@ -15,10 +15,11 @@ from securebench.controller.runtime.desired_state import DesiredState
 from securebench.controller.runtime.prepared_run import PreparedRun
 from securebench.controller.runtime.wake import Wake
 from securebench.controller.settings.parts import UserNamespaces
-from securebench.run.decide.canary import CanaryCheck, CanaryMemory, Probe
+from securebench.run.decide.canary import CanaryCheck, CanaryMemory
 from securebench.run.decide.gateway import GatewayMemory
 from securebench.run.decide.isolation import plan_as_found
 from securebench.run.decide.network import NetworkState, NetworkStep
+from securebench.run.decide.probing import Probe
 from securebench.run.decide.reconcile import Deletion
 from securebench.run.layout import probe_name
 from securebench.run.plan.model import Role, RunPlan

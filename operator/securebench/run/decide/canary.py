@@ -11,7 +11,6 @@ from __future__ import annotations
 import math
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import NamedTuple
 
 from securebench.core.clock import Instant
 from securebench.core.rates import backoff
@@ -21,6 +20,7 @@ from securebench.run.decide.isolation import NO_CANARY, judge
 from securebench.run.decide.probing import (
     MARGIN,
     CanaryAnswer,
+    Probe,
     cannot_start,
     probe_answer,
     quiet_seconds,
@@ -73,22 +73,6 @@ class CanaryCheck:
     must_be_sandboxed: bool = False
     is_node_allowed: bool = False
     has_gateway: bool = False
-
-
-class Probe(NamedTuple):
-    """A probing Pod to make.
-
-    Attributes:
-        role: Canary or control.
-        number: Counts from 1.
-        user_namespaces: ON only for a canary.
-        quiet_seconds: How long a canary listens.
-    """
-
-    role: Role
-    number: int
-    user_namespaces: PodUserNamespaces = PodUserNamespaces.OFF
-    quiet_seconds: float = QUIET_SECONDS
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,4 @@
-"""What a probing Pod found, and how long the next one has to listen. Pure."""
+"""Probing Pods: what they are to do, what they found, how long the next has to listen. Pure."""
 
 from __future__ import annotations
 
@@ -9,11 +9,28 @@ from securebench.run.layout import PROBE
 from securebench.run.observe.pods import PodView
 from securebench.run.observe.stage import CONTAINER_WAITS
 from securebench.run.observe.termination import BadMessageError, decode, kernel_release
-from securebench.run.plan.model import Role
+from securebench.run.plan.model import PodUserNamespaces, Role
+from securebench.run.pods.canary import QUIET_SECONDS
 
 MARGIN = 2.0
 """A canary listens so many times as long as the control needed for its answers: what came up late
 for the one may come up late for the other, and would look closed before."""
+
+
+class Probe(NamedTuple):
+    """A probing Pod to make.
+
+    Attributes:
+        role: Canary or control.
+        number: Counts from 1.
+        user_namespaces: ON only for a canary.
+        quiet_seconds: How long a canary listens.
+    """
+
+    role: Role
+    number: int
+    user_namespaces: PodUserNamespaces = PodUserNamespaces.OFF
+    quiet_seconds: float = QUIET_SECONDS
 
 
 class CanaryAnswer(NamedTuple):

@@ -125,6 +125,24 @@ def test_a_refused_deletion_is_repeated_and_told_once(world, caplog):
     assert deletion_grace(world) == 30
 
 
+def test_a_later_pod_of_that_name_inherits_no_back_off(world):
+    old = Deletion(NAME, running_pod(world))
+    for _ in range(4):
+        world.cluster.fail_next("delete", transient())
+        world.delete(old)
+        world.reap()
+        world.clock.advance(60)
+    world.cluster.fail_next("delete", transient())
+    world.delete(old)
+    world.reap()
+    world.cluster.remove(ObjectKind.POD, NAME)
+    new = Deletion(NAME, running_pod(world))
+    world.delete(old)
+    assert deletion_grace(world) is None
+    world.delete(new)
+    assert deletion_grace(world) == 30
+
+
 @pytest.mark.parametrize(("pause", "want"), [(None, RETRY_SECONDS), (17.0, 17.0)])
 def test_the_loop_wakes_when_a_deletion_is_repeated(world, pause, want):
     deletion = Deletion(NAME, running_pod(world))

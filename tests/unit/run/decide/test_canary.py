@@ -18,12 +18,11 @@ from securebench.run.decide.canary import (
     CanaryCheck,
     CanaryMemory,
     CanarySeen,
-    Probe,
     canary_waiting,
     decide,
 )
 from securebench.run.decide.isolation import NO_CANARY
-from securebench.run.decide.probing import CanaryAnswer, probe_answer
+from securebench.run.decide.probing import CanaryAnswer, Probe, probe_answer
 from securebench.run.observe.pods import pod_view
 from securebench.run.plan.model import PodUserNamespaces, Role
 from securebench.run.pods.canary import canary_pod, control_pod
