@@ -34,10 +34,10 @@ _WORTH_A_NOTE = frozenset(
         Reason.INTERNAL,
     )
 )
-"""Reasons that are still reported after the first attempt has ended."""
+"""Reasons that are reported also without a message."""
 
 _NOTE_SECONDS = 30.0
-"""Minimum interval between notes that differ only in numbers, such as those about a long pull."""
+"""Before which a note is not repeated, also where its numbers differ, as those of a long pull."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,9 +74,8 @@ class RunState:
 
     @property
     def note(self) -> str:
-        """Progress before the first attempt has ended, and later what the run waits for."""
-        is_early = self.done == 0 and bool(self.message)
-        if self.end is not None or not (is_early or self.reason in _WORTH_A_NOTE):
+        """What the run, or a task of it, waits for; empty while nothing waits."""
+        if self.end is not None or not (self.message or self.reason in _WORTH_A_NOTE):
             return ""
         return f"{self.reason}: {self.message}" if self.message else self.reason
 
@@ -87,16 +86,21 @@ class NoteFilter:
     def __init__(self, clock: Callable[[], float]) -> None:
         self._clock = clock
         self._last = ""
-        self._printed_at = 0.0
+        self._printed_at: dict[str, float] = {}
 
     def is_new(self, note: str) -> bool:
-        """Whether to print a note; one that differs only in numbers passes after a while."""
-        masked, last = without_numbers(note), self._last
+        """Whether to print a note; one that differs only in numbers passes after a while.
+
+        So does one that comes again after another, or after a time without any.
+        """
+        masked, last, now = without_numbers(note), self._last, self._clock()
         self._last = masked
-        is_late = self._clock() >= self._printed_at + _NOTE_SECONDS
-        if not masked or (masked == last and not (is_late and masked != note)):
+        printed_at = self._printed_at.get(masked)
+        if not masked or (printed_at is not None and now < printed_at + _NOTE_SECONDS):
             return False
-        self._printed_at = self._clock()
+        if printed_at is not None and masked == last and masked == note:
+            return False
+        self._printed_at[masked] = now
         return True
 
 

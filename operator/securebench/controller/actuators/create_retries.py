@@ -48,8 +48,8 @@ class CreateRetries:
 
     @property
     def error(self) -> str:
-        """Why the last create of an object that is no Pod had no answer, or empty."""
-        return next(iter(self._errors.values()), "")
+        """Why the last create of an object that is still wanted had no answer, or empty."""
+        return next((words for name, words in self._errors.items() if name in self.pending), "")
 
     @property
     def quota(self) -> str:
@@ -105,8 +105,8 @@ class CreateRetries:
     def accept(self, name: str) -> None:
         """Take in that nothing refuses an object any more."""
         self._queue.forget(name)
-        self._quotas.pop(name, None)
-        self._refused.pop(name, None)
+        for words in (self._quotas, self._refused, self._errors):
+            words.pop(name, None)
 
     def refuse(self, name: str, what: str, error: Forbidden) -> RefusedCreate:
         """Take in that rights or admission refuse an object.
@@ -127,12 +127,6 @@ class CreateRetries:
         else:
             self._queue.wait(name, found.again_at - now)
         return found
-
-    def report(self, name: str, error: ClusterError | None) -> None:
-        """Say of an object that is no Pod why its create had no answer; None: it had one."""
-        self._errors.pop(name, None)
-        if error is not None:
-            self._errors[name] = f"{name}: {error.reason}"
 
     async def attempt(
         self, name: str, what: str, create: Callable[[], Awaitable[None]]
@@ -160,6 +154,7 @@ class CreateRetries:
             return error
         except TransientClusterError as error:
             self._refused.pop(name, None)
+            self._errors[name] = f"{what}: {error.reason}"
             self._queue.retry(name, error.retry_after_seconds)
             return error
         except PermanentClusterError as error:

@@ -92,7 +92,6 @@ class ObjectCreator:
         self, name: str, create: Callable[[], Awaitable[None]], pause_seconds: float
     ) -> None:
         error = await self._retries.attempt(name, name, create)
-        self._retries.report(name, error)
         if error is None and pause_seconds:
             self._retries.wait(name, pause_seconds)
 

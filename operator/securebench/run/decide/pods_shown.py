@@ -2,18 +2,55 @@
 
 from __future__ import annotations
 
+import heapq
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 
 from securebench.run.api.field_types import PodRetention
 from securebench.run.decide.canary import PROBING
 from securebench.run.observe.pods import PodView
-from securebench.run.observe.waiting import has_begun
+from securebench.run.observe.waiting import has_begun, is_refused
 from securebench.run.plan.model import AttemptKey, LaunchKey
 from securebench.run.state.attempts import AttemptHistory, Outcome
 
 BROKEN = frozenset({Outcome.INFRASTRUCTURE, Outcome.PROVIDER, Outcome.VERIFIER})
 """Outcomes whose Pods stay with ``retention.pods: Failed``."""
+
+
+class WaitingPods:
+    """Pods that have not begun; the oldest is found without a search through all."""
+
+    def __init__(self) -> None:
+        self._all: dict[str, PodView] = {}
+        self._refused: set[str] = set()
+        self._queue: list[tuple[float, str]] = []
+
+    def put(self, view: PodView) -> None:
+        """Take in how one is now."""
+        if view.name not in self._all:
+            heapq.heappush(self._queue, (view.created_at, view.name))
+        self._all[view.name] = view
+        if is_refused(view):
+            self._refused.add(view.name)
+        else:
+            self._refused.discard(view.name)
+
+    def drop(self, name: str) -> None:
+        """Forget one that has begun or is gone."""
+        self._all.pop(name, None)
+        self._refused.discard(name)
+
+    @property
+    def refused(self) -> PodView | None:
+        """The first by name of those that cannot begin, by what the cluster says; or None."""
+        return self._all[min(self._refused)] if self._refused else None
+
+    @property
+    def oldest(self) -> PodView | None:
+        """The one that waits for longest, or None."""
+        while self._queue and self._queue[0][1] not in self._all:
+            heapq.heappop(self._queue)
+        return self._all[self._queue[0][1]] if self._queue else None
 
 
 @dataclass(slots=True)
@@ -24,12 +61,14 @@ class PodsShown:
         stuck: Names of those that no node takes.
         probing: Canary and control Pods that nobody deletes yet, by name.
         working: Names of those of live launches that have begun or ended.
+        waiting: Those of live launches that have not begun.
         doomed: Those whose launches are all over and none of them kept, by name.
     """
 
     stuck: set[str] = field(default_factory=set)
     probing: dict[str, PodView] = field(default_factory=dict)
     working: set[str] = field(default_factory=set)
+    waiting: WaitingPods = field(default_factory=WaitingPods)
     doomed: dict[str, PodView] = field(default_factory=dict)
     _launched: dict[str, PodView] = field(default_factory=dict)
     _by_attempt: dict[AttemptKey, set[str]] = field(default_factory=dict)
@@ -38,6 +77,7 @@ class PodsShown:
         """Take in how a Pod is now, None when it is gone."""
         self._forget(name)
         if view is None:
+            self.waiting.drop(name)
             return
         if view.unschedulable:
             self.stuck.add(name)
@@ -63,8 +103,13 @@ class PodsShown:
             return
         known = [(attempts.get(launch.attempt_key), launch) for launch in view.launches]
         is_live = any(history is not None and history.pod == view.launch for history, _ in known)
-        if is_live and (view.is_terminal or has_begun(view)):
+        is_working = view.is_terminal or has_begun(view)
+        if is_live and is_working:
             self.working.add(name)
+        if is_live and not is_working and view.deleting_since is None:
+            self.waiting.put(view)
+        else:
+            self.waiting.drop(name)
         if view.deleting_since is None and all(
             history is not None
             and history.live != launch

@@ -220,7 +220,7 @@ def _wait_reason(
         observed.history,
         observed.now,
         observed.writes,
-        is_working=bool(standing.pods.working) and not standing.pods.stuck,
+        standing.launches,
     )
 
 
@@ -305,6 +305,8 @@ def _consider(
         case Begin(launch) if may_share(plan, history, launch):
             standing.put(key, Sealed(launch, history.produced_at))
         case step:
+            if isinstance(step, Wait) and history.live is None:
+                standing.again.add(key)
             standing.put(key, step)
 
 

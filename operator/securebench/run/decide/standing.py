@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from securebench.run.decide.batches import Sealed
 from securebench.run.decide.machine import Begin, Capture, Step, Wait
 from securebench.run.decide.pods_shown import PodsShown
+from securebench.run.decide.wait_reason import LaunchesUnderWay
 from securebench.run.plan.model import AttemptKey, LaunchKey, Role
 from securebench.run.state.attempts import Finish, Lost
 
@@ -149,6 +150,7 @@ class Standing:
         sealed: Launches that may begin and share a Pod.
         begins: Launches that may begin, each with a Pod of its own.
         waits: When to look again.
+        again: Attempts whose next launch waits for its time after a loss.
         pods: The Pods.
     """
 
@@ -164,12 +166,20 @@ class Standing:
     sealed: dict[AttemptKey, Sealed] = field(default_factory=dict)
     begins: Begins = field(default_factory=Begins)
     waits: Waits = field(default_factory=Waits)
+    again: set[AttemptKey] = field(default_factory=set)
     pods: PodsShown = field(default_factory=PodsShown)
+
+    @property
+    def launches(self) -> LaunchesUnderWay:
+        """What is under way, for what the run says of itself."""
+        waiting = self.pods.waiting
+        is_working = bool(self.pods.working) and not self.pods.stuck
+        return LaunchesUnderWay(is_working, waiting.refused, waiting.oldest, self.again)
 
     def reset(self, basis: object) -> None:
         """Forget everything; what is put from now on rests on this."""
         self.basis = basis
-        self.live, self.unseen, self.company = LivePods(), set(), set()
+        self.live, self.unseen, self.company, self.again = LivePods(), set(), set(), set()
         self.captures, self.lost, self.finishes = {}, {}, {}
         self.repeats, self.sealed = {}, {}
         self.begins, self.waits, self.pods = Begins(), Waits(), PodsShown()
@@ -179,6 +189,7 @@ class Standing:
         self.live.drop(key)
         self.unseen.discard(key)
         self.company.discard(key)
+        self.again.discard(key)
         for steps in (self.captures, self.lost, self.finishes, self.repeats, self.sealed):
             steps.pop(key, None)
         self.begins.drop(key)

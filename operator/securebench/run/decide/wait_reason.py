@@ -11,11 +11,13 @@ from securebench.run.api.conditions import Reason
 from securebench.run.decide.canary import canary_waiting
 from securebench.run.decide.network import NetworkState
 from securebench.run.observe.pods import PodView
-from securebench.run.observe.waiting import Waiting, run_waiting
+from securebench.run.observe.waiting import Waiting, next_try, of_task, pod_waiting, run_waiting
+from securebench.run.plan.model import AttemptKey
 from securebench.run.state.attempt_index import AttemptIndex
 
-LATER_SECONDS = 5.0
-"""A wait between two tasks is told when it lasts so long; every wait before the first is told."""
+LATER_SECONDS = 3.0
+"""A wait between two tasks, or of one beside others that work, is told when it lasts so long; what
+the cluster refuses, a loss, and every wait before the first task are told at once."""
 
 GATEWAY_WORDS = "the run's gateway is being made"
 
@@ -40,7 +42,7 @@ class WritesSeen:
 
     Attributes:
         refusal: The API server's words after one was refused for good, or empty.
-        trouble: Why the last create of an object that is no Pod had no answer, or empty.
+        trouble: Why the last create of an object that is still wanted had no answer, or empty.
         quota: The API server's words while a quota refuses a create, or empty.
         forbidden: Which create rights or admission refuse for now, and why; or empty.
         is_idle: Whether none is under way.
@@ -53,16 +55,32 @@ class WritesSeen:
     is_idle: bool = True
 
 
+@dataclass(frozen=True, slots=True)
+class LaunchesUnderWay:
+    """The launches of a run that are under way.
+
+    Attributes:
+        is_working: Whether one of them works and every Pod has found a node.
+        refused: A Pod that cannot begin, by what the cluster says of it; or None.
+        waiting: The Pod that has not begun for longest, or None.
+        again: Attempts whose next launch waits for its time after a loss.
+    """
+
+    is_working: bool = False
+    refused: PodView | None = None
+    waiting: PodView | None = None
+    again: Collection[AttemptKey] = ()
+
+
 def run_wait_reason(
     network: NetworkState,
     pods: Collection[PodView],
     attempts: AttemptIndex,
     now: float,
     writes: WritesSeen,
-    *,
-    is_working: bool = False,
+    launches: LaunchesUnderWay,
 ) -> WaitReason | None:
-    """Return the first thing that a run waits for, or None while it goes on.
+    """Return the first thing that a run, or a task of it, waits for; None while it goes on.
 
     Args:
         network: What is seen and remembered of what launches need around them.
@@ -70,20 +88,45 @@ def run_wait_reason(
         attempts: All attempts of the run.
         now: Seconds since the epoch.
         writes: What is known of requests that change the cluster.
-        is_working: Whether a launch works and every Pod has found a node.
+        launches: What is under way.
     """
     if writes.quota:
         return WaitReason(Reason.QUOTA_EXCEEDED, writes.quota)
     if writes.forbidden:
         return WaitReason(Reason.FORBIDDEN, writes.forbidden)
     around = _network_wait_reason(network, pods, writes.trouble, now)
-    if around is not None or is_working:
+    if writes.trouble and not network.repairs:
+        early = Reason.RUNNING if attempts.has_results else Reason.STARTING
+        reason = around.reason if around is not None else early
+        return WaitReason(reason, f"{writes.trouble}; tried again")
+    if around is not None:
         return around
-    return _pods_wait_reason(pods, attempts, now)
+    if launches.is_working:
+        return _task_wait_reason(launches, attempts, now)
+    return _pods_wait_reason(pods, attempts, launches, now)
+
+
+def _task_wait_reason(
+    launches: LaunchesUnderWay, attempts: AttemptIndex, now: float
+) -> WaitReason | None:
+    """Return what one task waits for while others work, or None."""
+    view = launches.refused
+    if view is None and launches.again:
+        lost = attempts[min(launches.again)]
+        found = next_try([lost])
+        return WaitReason(Reason.RUNNING, *of_task(lost.key.task, found)) if found else None
+    view = view or launches.waiting
+    found = pod_waiting(view, now) if view is not None else None
+    if view is None or view.launch is None or found is None:
+        return None
+    told_at = view.created_at + LATER_SECONDS
+    if view is not launches.refused and now < told_at:
+        return WaitReason(Reason.RUNNING, "", told_at)
+    return WaitReason(Reason.RUNNING, *of_task(view.launch.task, found))
 
 
 def _pods_wait_reason(
-    pods: Collection[PodView], attempts: AttemptIndex, now: float
+    pods: Collection[PodView], attempts: AttemptIndex, launches: LaunchesUnderWay, now: float
 ) -> WaitReason | None:
     """Return what the run's Pods wait for, or None while one of them works."""
     for view in pods:
@@ -94,7 +137,8 @@ def _pods_wait_reason(
         return None
     if not attempts.has_results:
         return WaitReason(Reason.STARTING, *found)
-    told_at = max((view.created_at for view in pods), default=0.0) + LATER_SECONDS
+    oldest = launches.waiting
+    told_at = oldest.created_at + LATER_SECONDS if oldest is not None else now
     return WaitReason(Reason.RUNNING, *(found if now >= told_at else Waiting("", told_at)))
 
 

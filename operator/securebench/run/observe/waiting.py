@@ -21,6 +21,7 @@ CANNOT_PULL = "cannot pull"
 """Begins the words about an image that does not come."""
 
 _AGE = re.compile(r" for \d+ (?:s|min)$")
+_TASK = re.compile(r"^task #\d+: ")
 _AGAIN = "is launched again after "
 _BEFORE = "; the launch before ended with "
 
@@ -56,7 +57,7 @@ def run_waiting(
         return None
     oldest = min(launches, key=lambda view: (view.created_at, view.name), default=None)
     if oldest is None:
-        return _next_try(attempts)
+        return next_try(attempts)
     found = pod_waiting(oldest, now)
     return found if found is None else _after_loss(found, oldest, attempts)
 
@@ -75,7 +76,7 @@ def pod_waiting(view: PodView, now: float) -> Waiting | None:
     if not view.facts.node:
         return Waiting("waiting for a node")
     if view.without_sandbox_since is not None:
-        return Waiting(f"waiting for node {view.facts.node} to make a sandbox")
+        return Waiting(f"waiting for node {view.facts.node} to mount volumes and make a sandbox")
     return _container_waiting(view, now)
 
 
@@ -123,13 +124,20 @@ def _after_loss(found: Waiting, view: PodView, attempts: Collection[AttemptHisto
 
 
 def essence(words: str) -> str:
-    """Return what a run waits for without its age and without the loss before; may be empty."""
+    """Return what is waited for without task, age and the loss before; may be empty."""
+    words = _TASK.sub("", words)
     if words.startswith(_AGAIN):
         return ""
     return _AGE.sub("", words.partition(_BEFORE)[0])
 
 
-def _next_try(attempts: Iterable[AttemptHistory]) -> Waiting | None:
+def of_task(task: int, waiting: Waiting) -> Waiting:
+    """Return what one task of a run waits for, with its index from 0."""
+    return waiting._replace(words=f"task #{task}: {waiting.words}")
+
+
+def next_try(attempts: Iterable[AttemptHistory]) -> Waiting | None:
+    """Return what the latest lost launch says of attempts that wait for their next one, or None."""
     lost = [
         each.last_lost for each in attempts if each.finish is None and each.last_lost is not None
     ]
@@ -141,6 +149,12 @@ def _next_try(attempts: Iterable[AttemptHistory]) -> Waiting | None:
 
 def _is_living(view: PodView) -> bool:
     return not view.is_terminal and view.deleting_since is None
+
+
+def is_refused(view: PodView) -> bool:
+    """Whether the scheduler or the kubelet says of a Pod that has not begun that it cannot."""
+    waits = (container.waiting_reason for container in view.containers.values())
+    return bool(view.unschedulable) or any(wait in IMAGE_WAITS | CONTAINER_WAITS for wait in waits)
 
 
 def has_begun(view: PodView) -> bool:

@@ -27,11 +27,28 @@ def test_a_note_without_numbers_is_told_once_until_another_comes() -> None:
     assert told == [False, True, False, False, True, True, True]
 
 
+def test_notes_that_take_turns_are_each_told_every_half_minute() -> None:
+    now = [0.0]
+    notes = NoteFilter(lambda: now[0])
+    told = []
+    for second in range(60):
+        now[0] = float(second)
+        note = ("task #1: pulling a", "", "task #2: starting", "")[second % 4]
+        if notes.is_new(note):
+            told.append((second, note))
+    assert told == [
+        (0, "task #1: pulling a"),
+        (2, "task #2: starting"),
+        (32, "task #1: pulling a"),
+        (34, "task #2: starting"),
+    ]
+
+
 @pytest.mark.parametrize(
     ("status", "reason", "done", "want"),
     [
         ("Unknown", "Running", 0, "Running: what it does"),
-        ("Unknown", "Running", 1, ""),
+        ("Unknown", "Running", 1, "Running: what it does"),
         ("Unknown", "StorageUnavailable", 1, "StorageUnavailable: what it does"),
         ("False", "InvalidSpec", 0, ""),
     ],

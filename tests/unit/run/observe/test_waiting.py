@@ -49,7 +49,7 @@ PODS = {
     ),
     "no sandbox": (
         on_node(pod_status("Pending", conditions=NO_SANDBOX)),
-        "waiting for node node-1 to make a sandbox",
+        "waiting for node node-1 to mount volumes and make a sandbox",
     ),
     "nothing known of its containers": (
         on_node(pod_status("Pending", conditions=[SANDBOX])),
