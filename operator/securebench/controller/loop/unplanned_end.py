@@ -7,13 +7,14 @@ labels, the task itself. What is finished stands in the journal with the digest 
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from functools import partial
 
 from securebench.cluster.port import ObjectKind, Raw
 from securebench.controller.reporting.publish import Publisher
 from securebench.controller.runtime.context import Context
 from securebench.controller.runtime.prepared_run import RunObject
-from securebench.controller.runtime.results_export import write_summary
+from securebench.controller.runtime.results_export import Totals, write_summary
 from securebench.controller.volume.index import RunIndex, index_entry
 from securebench.controller.volume.published import publish
 from securebench.controller.volume.store import RunStore
@@ -23,7 +24,7 @@ from securebench.protocol.volume import FINAL_STATUS
 from securebench.run.api.conditions import Reason
 from securebench.run.layout import gateway_name
 from securebench.run.observe.pods import pod_view
-from securebench.run.state.history import Finished, Kept, RunEnded
+from securebench.run.state.history import Finished, Kept, LaunchLost, RunEnded
 
 SEALING_BYTES = 64 << 20
 """Memory for publishing records without a plan: four times the default bound of a record."""
@@ -102,7 +103,9 @@ def _seal_results(store: RunStore, reason: str, message: str, now: float) -> Non
             key=lambda known: known.finish.key,
         )
         _, sha256 = store.export((known.finish.key, known.record_sha256) for known in ends)
-        write_summary(store, entry.run_id, (known.finish for known in ends), sha256)
+        lost = (known.lost.reason for known in journal.entries if isinstance(known, LaunchLost))
+        finishes = (known.finish for known in ends)
+        write_summary(store, entry.run_id, finishes, sha256, Totals(None, Counter(lost)))
         if binding.get("audit") is not True:
             publish(store, entry, reason)
         if not any(isinstance(known, RunEnded) for known in journal.entries):

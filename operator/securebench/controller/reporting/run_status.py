@@ -22,9 +22,11 @@ from securebench.run.api.conditions import (
 )
 from securebench.run.api.status import (
     MAX_FAILED_TASKS,
+    MAX_LOSSES,
     MAX_REASONS,
     MAX_TASK_ID,
     BenchmarkRunStatus,
+    LaunchCount,
     PassRate,
     ReasonCount,
     Resolved,
@@ -90,7 +92,7 @@ class StatusBoard:
             completion_time=rfc3339(observed.now) if is_over else None,
             conditions=self._set(observed),
         )
-        return _dump(status, exclude={"failed_tasks", "failure_reasons"})
+        return _dump(status, exclude={"failed_tasks", "failure_reasons", "lost_launches"})
 
     def running(
         self, plan: RunPlan, history: RunHistory, exported: Exported, observed: Observed
@@ -114,6 +116,7 @@ class StatusBoard:
             ),
             failed_tasks=_failed(plan, history),
             failure_reasons=_reasons(history),
+            lost_launches=_losses(history),
             conditions=self._set(observed),
         )
         return _dump(status)
@@ -206,8 +209,17 @@ def _usage(plan: RunPlan, history: RunHistory) -> StatusUsage | None:
 def _reasons(history: RunHistory) -> tuple[ReasonCount, ...]:
     finishes = (attempt.finish for attempt in history.attempts.values())
     counts = Counter(end.reason for end in finishes if end is not None and end.reason)
-    ordered = sorted(counts.items(), key=lambda item: (-item[1], item[0]))
-    return tuple(ReasonCount(reason=reason, count=count) for reason, count in ordered[:MAX_REASONS])
+    ordered = _commonest(counts)[:MAX_REASONS]
+    return tuple(ReasonCount(reason=reason, count=count) for reason, count in ordered)
+
+
+def _losses(history: RunHistory) -> tuple[LaunchCount, ...]:
+    ordered = _commonest(history.losses)[:MAX_LOSSES]
+    return tuple(LaunchCount(reason=reason, count=count) for reason, count in ordered)
+
+
+def _commonest(counts: Mapping[str, int]) -> list[tuple[str, int]]:
+    return sorted(counts.items(), key=lambda item: (-item[1], item[0]))
 
 
 def _failed(plan: RunPlan, history: RunHistory) -> tuple[str, ...]:

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Final
+from typing import Final, NamedTuple
 
 from securebench.controller.runtime.context import Context
 from securebench.controller.runtime.prepared_run import PreparedRun
@@ -24,6 +24,18 @@ EXPORT_SHARE: Final = 10.0
 
 TIMES: Final = 4
 """Memory for publishing the line of a record, in sizes of it."""
+
+
+class Totals(NamedTuple):
+    """What a summary says of all launches of a run.
+
+    Attributes:
+        usage: Of the model provider; None for a run without one.
+        losses: Number of launches that were lost, by reason.
+    """
+
+    usage: Usage | None
+    losses: Mapping[str, int]
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,9 +115,8 @@ class ResultsExport:
         self.exported = replace(self.exported, is_sealed=True)
         attempts, sha256 = self._ledger.history.attempts.values(), self.exported.sha256
         ends = [each.finish for each in attempts if each.finish is not None]
-        await asyncio.to_thread(
-            write_summary, store, plan.identity.run_id, ends, sha256, self._usage()
-        )
+        totals = Totals(self._usage(), self._ledger.history.losses)
+        await asyncio.to_thread(write_summary, store, plan.identity.run_id, ends, sha256, totals)
         if not plan.audit:
             published = await asyncio.to_thread(publish, store, self._prepared.index, reason)
             self.exported = replace(self.exported, published_sha256=published)
@@ -119,7 +130,7 @@ class ResultsExport:
 
 
 def write_summary(
-    store: RunStore, run_id: str, ends: Iterable[Finish], sha256: str, usage: Usage | None = None
+    store: RunStore, run_id: str, ends: Iterable[Finish], sha256: str, totals: Totals
 ) -> None:
     """Write ``summary.json`` of the records that have been exported. Blocks.
 
@@ -128,12 +139,12 @@ def write_summary(
         run_id: Of the summary.
         ends: How each of the attempts ended.
         sha256: Hex digest of candidates.jsonl.
-        usage: Of the model provider; None for a run without one.
+        totals: Of the run's launches.
 
     Raises:
         OSError: The volume did not do what was asked.
     """
-    summary = run_summary(run_id, map(_record_facts, ends), usage)
+    summary = run_summary(run_id, map(_record_facts, ends), totals.usage, totals.losses)
     body = summary.to_json(str(store.folder), str(store.folder / CANDIDATES))
     store.write_json(SUMMARY, body | {"sha256": sha256})
 

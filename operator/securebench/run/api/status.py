@@ -15,6 +15,12 @@ MAX_FAILED_TASKS = 20
 MAX_REASONS = 64
 """Bound on ``failureReasons``; above the number of values of failure_reason."""
 
+MAX_LOSS_REASON = 32
+"""Characters of a reason there."""
+
+MAX_LOSSES = 12
+"""Bound on ``lostLaunches``, of which the most frequent are kept."""
+
 MAX_TASK_ID = 256
 """Characters of a task id in status; longer ids are truncated."""
 
@@ -104,6 +110,15 @@ class ReasonCount(ApiModel):
     """Number of attempts."""
 
 
+class LaunchCount(ApiModel):
+    """Number of launches that were lost for one reason."""
+
+    reason: Annotated[str, Field(max_length=MAX_LOSS_REASON)]
+    """Why: a failure_reason of outcome infrastructure or provider."""
+    count: Count
+    """Number of launches."""
+
+
 class StatusUsage(ApiModel):
     """Model provider usage of the run's launches, including lost ones."""
 
@@ -166,6 +181,18 @@ class BenchmarkRunStatus(ApiModel):
         ),
     ] = ()
     """Number of attempts by failure_reason, the most frequent first."""
+    lost_launches: Annotated[
+        tuple[LaunchCount, ...],
+        Field(
+            max_length=MAX_LOSSES,
+            json_schema_extra={
+                "x-kubernetes-list-type": "map",
+                "x-kubernetes-list-map-keys": ["reason"],
+            },
+        ),
+    ] = ()
+    """Number of launches that the cluster or the model provider lost, by reason, the most frequent
+    first; most of them were repeated."""
     conditions: Annotated[
         tuple[Condition, ...],
         Field(

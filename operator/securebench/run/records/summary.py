@@ -6,7 +6,7 @@ Source: contract 15.5, 21.1.
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple
 
 from securebench.run.records.producer_metadata import usage_fields
@@ -42,6 +42,8 @@ class RunSummary:
         outcomes: Number of records by outcome.
         usage: Model provider usage of this run's launches, including lost ones but not those of a
             resumed run; None without a provider.
+        lost_launches: Number of this run's launches that the cluster or the provider lost, by
+            reason.
     """
 
     run_id: str
@@ -52,6 +54,7 @@ class RunSummary:
     verification_status: str
     outcomes: Mapping[str, int]
     usage: Usage | None = None
+    lost_launches: Mapping[str, int] = field(default_factory=dict)
 
     def to_json(self, output_dir: str, output_path: str) -> dict[str, object]:
         """Return the content of ``summary.json``; both paths are absolute."""
@@ -66,6 +69,7 @@ class RunSummary:
             "verification_status": self.verification_status,
             "outcomes": dict(self.outcomes),
             **({} if self.usage is None else {"usage": usage_fields(self.usage)}),
+            **({"lost_launches": dict(self.lost_launches)} if self.lost_launches else {}),
         }
 
 
@@ -82,9 +86,19 @@ def record_facts(record: Mapping[str, object]) -> RecordFacts:
 
 
 def run_summary(
-    run_id: str, records: Iterable[RecordFacts], usage: Usage | None = None
+    run_id: str,
+    records: Iterable[RecordFacts],
+    usage: Usage | None = None,
+    losses: Mapping[str, int] | None = None,
 ) -> RunSummary:
-    """Aggregate the records of a run, one per attempt; ``usage`` is None without a provider."""
+    """Aggregate the records of a run.
+
+    Args:
+        run_id: Of the summary.
+        records: One for each attempt.
+        usage: Of the model provider; None for a run without one.
+        losses: Number of launches that were lost, by reason.
+    """
     facts = list(records)
     verified = sum(item.verification_status in VERIFIED for item in facts)
     outcomes = Counter(item.outcome or NO_OUTCOME for item in facts)
@@ -97,6 +111,7 @@ def run_summary(
         verification_status=_status(len(facts), verified),
         outcomes=dict(sorted(outcomes.items())),
         usage=usage,
+        lost_launches=dict(sorted((losses or {}).items())),
     )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 
@@ -222,6 +223,7 @@ class RunHistory:
         started_at: Time of the first ``Opened``, or None.
         isolation: Result of the canary, or None.
         ended: The last entry, or None.
+        losses: Number of launches that were lost, by reason; each one of a batch counts.
     """
 
     attempts: AttemptIndex = field(default_factory=AttemptIndex)
@@ -231,6 +233,7 @@ class RunHistory:
     started_at: float | None = None
     isolation: IsolationResult | None = None
     ended: RunEnded | None = None
+    losses: Counter[str] = field(default_factory=Counter)
 
     def apply(self, entry: Entry) -> None:
         """Apply one entry.
@@ -269,6 +272,8 @@ class RunHistory:
         if history.finish is not None:
             raise InvariantViolationError(f"attempt {key} is finished and cannot change")
         self.attempts[key] = _advance(history, entry)
+        if isinstance(entry, LaunchLost):
+            self.losses[entry.lost.reason] += 1
 
 
 def run_history(plan: RunPlan, entries: Iterable[Entry]) -> RunHistory:

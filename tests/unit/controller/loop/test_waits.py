@@ -1,5 +1,7 @@
 """What a run says while nothing of it works."""
 
+import json
+
 import pytest
 
 from securebench.cluster.port import ObjectKind, QuotaExceeded
@@ -193,6 +195,11 @@ def test_a_task_that_is_launched_again_later_says_why(half):
     message = "task #1: is launched again after pod_lost: "
     assert half.condition()["message"].startswith(message)
     assert any(note.startswith("pod_lost: ") for note in events(half))
+    assert half.run()["status"]["lostLaunches"] == [{"reason": "pod_lost", "count": 1}]
+    half.wait(10)
+    half.work(half.uid)
+    summary = json.loads((half.root / "runs" / half.uid / "summary.json").read_text())
+    assert summary["lost_launches"] == {"pod_lost": 1}
 
 
 def test_a_task_that_starts_in_time_says_nothing(half):

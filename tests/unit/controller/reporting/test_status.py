@@ -5,9 +5,16 @@ from securebench.controller.reporting.run_status import Observed, StatusBoard, s
 from securebench.controller.runtime.results_export import Exported
 from securebench.run.api.conditions import ConditionStatus, ConditionType, ConditionUpdate, Reason
 from securebench.run.api.status import MAX_REASONS
-from securebench.run.plan.model import RunPlan
-from securebench.run.state.attempts import Finish, Outcome
-from securebench.run.state.history import IsolationResult, RunEnded, RunHistory, run_history
+from securebench.run.plan.model import LaunchKey, Role, RunPlan
+from securebench.run.state.attempts import Finish, Lost, Outcome
+from securebench.run.state.history import (
+    IsolationResult,
+    LaunchBegun,
+    LaunchLost,
+    RunEnded,
+    RunHistory,
+    run_history,
+)
 from support.build import NOW, many_tasks, plan_of
 from support.manifest_samples import text_task
 from support.records import SCHEMA
@@ -105,6 +112,19 @@ def test_reasons_are_counted_the_commonest_first():
         {"reason": "harness_failed", "count": 2},
         {"reason": "api_error", "count": 1},
         {"reason": "oom_killed", "count": 1},
+    ]
+
+
+def test_lost_launches_are_counted_by_reason():
+    plan = plan_of(*many_tasks(3))
+    history = run_history(plan, ())
+    for task, reason in ((0, "pod_lost"), (1, "image_pull_failed"), (2, "pod_lost")):
+        launch = LaunchKey(task, 1, Role.HARNESS, 1)
+        history.apply(LaunchBegun(launch, NOW))
+        history.apply(LaunchLost(Lost(launch, reason, "gone", NOW)))
+    assert running(plan, history)["lostLaunches"] == [
+        {"reason": "pod_lost", "count": 2},
+        {"reason": "image_pull_failed", "count": 1},
     ]
 
 

@@ -20,9 +20,12 @@ from securebench.run.api.conditions import (
 )
 from securebench.run.api.status import (
     MAX_FAILED_TASKS,
+    MAX_LOSS_REASON,
+    MAX_LOSSES,
     MAX_REASONS,
     MAX_TASK_ID,
     BenchmarkRunStatus,
+    LaunchCount,
     PassRate,
     ReasonCount,
     Resolved,
@@ -166,6 +169,7 @@ def test_the_largest_status_stays_below_32_kib() -> None:
         results=Results(path="p" * 512, records=big, sha256="s" * 256),
         failed_tasks=("t" * MAX_TASK_ID,) * MAX_FAILED_TASKS,
         failure_reasons=(ReasonCount(reason="r" * 64, count=big),) * MAX_REASONS,
+        lost_launches=(LaunchCount(reason="r" * MAX_LOSS_REASON, count=big),) * MAX_LOSSES,
         conditions=conditions,
     )
     assert len(json.dumps(status.to_json()).encode()) < 32 * 1024

@@ -39,6 +39,12 @@ class TestSummary:
             "outcomes": {"agent": 1, "null": 1, "scored": 2},
         }
 
+    def test_lost_launches_are_there_where_there_are_some(self) -> None:
+        body = run_summary("r", [], losses={"pod_lost": 2, "image_pull_failed": 1}).to_json("", "")
+
+        assert body["lost_launches"] == {"image_pull_failed": 1, "pod_lost": 2}
+        assert "lost_launches" not in run_summary("r", []).to_json("", "")
+
     def test_facts_of_a_record(self) -> None:
         assert record_facts(record(history())) == self.PASSED
 
