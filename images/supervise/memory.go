@@ -14,35 +14,37 @@ var memoryEvents = []string{
 	"/sys/fs/cgroup/memory/memory.oom_control",
 }
 
-// memoryEventsBytes is more than either file has.
-const memoryEventsBytes = 4096
+// statisticsBytes is more than any of these files has.
+const statisticsBytes = 4096
 
 // countMemoryKills begins to count and returns what gives the number since then. The file is opened
 // before any command runs: with cgroup v1 the folder above the kernel's files is one that root of the
-// container can write to.
+// container can write to. Where no file says so (gVisor), nothing is known.
 func countMemoryKills(files []string) func() int {
-	for _, name := range files {
-		if file, err := os.Open(name); err == nil {
-			before := memoryKills(file)
-			return func() int {
-				defer file.Close()
-				return max(0, memoryKills(file)-before)
-			}
-		}
+	file := openFirst(files)
+	before := statistic(file, "oom_kill")
+	return func() int {
+		defer closeAll(file)
+		return max(0, statistic(file, "oom_kill")-before)
 	}
-	// Where no file says so (gVisor), nothing is known.
-	return func() int { return 0 }
 }
 
-// memoryKills returns how many processes of the container were killed for memory so far.
-func memoryKills(events *os.File) int {
-	content, err := io.ReadAll(io.NewSectionReader(events, 0, memoryEventsBytes))
+// statistic returns the number behind a key in one of the kernel's files, of which each line has a
+// key and a number, or that of a file that has one number only (key ""); 0 where there is none.
+func statistic(file *os.File, key string) int {
+	if file == nil {
+		return 0
+	}
+	content, err := io.ReadAll(io.NewSectionReader(file, 0, statisticsBytes))
 	if err != nil {
 		return 0
 	}
 	for _, line := range strings.Split(string(content), "\n") {
-		key, value, _ := strings.Cut(line, " ")
-		if count, err := strconv.Atoi(value); key == "oom_kill" && err == nil {
+		name, value, found := strings.Cut(line, " ")
+		if !found {
+			name, value = "", line
+		}
+		if count, err := strconv.Atoi(value); name == key && err == nil {
 			return count
 		}
 	}

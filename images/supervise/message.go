@@ -29,9 +29,10 @@ type message struct {
 	// Unstarted: the command does not exist or cannot be executed; Error says which.
 	Unstarted bool `json:"unstarted,omitempty"`
 	// MemoryKills are the processes that were killed at the memory limit while the phases ran.
-	MemoryKills int         `json:"memory_kills,omitempty"`
-	Commit      string      `json:"commit,omitempty"`
-	Diff        *diffReport `json:"diff,omitempty"`
+	MemoryKills int `json:"memory_kills,omitempty"`
+	usage
+	Commit string      `json:"commit,omitempty"`
+	Diff   *diffReport `json:"diff,omitempty"`
 }
 
 // failure is the message of a job that ended before or beside its phases.

@@ -85,9 +85,9 @@ func runStaged(spec runSpec, stop <-chan struct{}) message {
 	if err := bring(spec); err != nil {
 		return failure(codeStaging, err)
 	}
-	kills := countMemoryKills(memoryEvents)
+	kills, used := countMemoryKills(memoryEvents), measureUsage(memoryPeaks, cpuStats)
 	result, kept := work(spec, folders.streams, stop)
-	result.MemoryKills = kills()
+	result.MemoryKills, result.usage = kills(), used()
 	if result.Code != codeStopped {
 		for _, folder := range folders.open {
 			openModes(folder, 0)

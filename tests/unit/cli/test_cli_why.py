@@ -18,7 +18,7 @@ from securebench.run.state.attempts import (
     PodFacts,
     VerifierResult,
 )
-from securebench.run.state.evidence import ContainerEvidence, LaunchEvidence
+from securebench.run.state.evidence import ContainerEvidence, ContainerUsage, LaunchEvidence
 from securebench.run.state.history import (
     Finished,
     LaunchBegun,
@@ -59,6 +59,17 @@ KILLED = LaunchEvidence(
         ),
     ),
 )
+SLOW = LaunchEvidence(
+    "sb-2",
+    containers=(
+        ContainerEvidence(
+            "harness",
+            exit_code=0,
+            limits={"cpu": "1", "memory": "1Gi"},
+            usage=ContainerUsage(500 * 1024**2, cpu_periods=100, cpu_throttled=40),
+        ),
+    ),
+)
 SECRET = VerifierResult(
     2, passed=False, metadata={"expected": "TOPSECRET"}, command=CommandReport(), facts=PodFacts()
 )
@@ -67,7 +78,7 @@ ENTRIES = (
     LaunchBegun(FIRST, NOW),
     LaunchLost(Lost(FIRST, "pod_lost", "Pod sb-1 was evicted", NOW + 16), KILLED),
     LaunchBegun(SECOND, NOW + 20),
-    Produced(AttemptKey(0, 1), production(launch=2), NOW + 40),
+    Produced(AttemptKey(0, 1), production(launch=2), NOW + 40, SLOW),
     LaunchBegun(CHECK, NOW + 41),
     Verified(AttemptKey(0, 1), SECRET, NOW + 50),
     Finished(Finish(AttemptKey(0, 1), Outcome.SCORED, passed=False), "0" * 64, NOW + 51),
@@ -109,11 +120,16 @@ def test_every_launch_of_what_did_not_pass(shell: Shell, told: str) -> None:
         f"    container harness: exit code 137, killed for memory, {IMAGE}, {RESOURCES}",
     ]
     assert "  harness launch 2 at 2026-01-01T00:00:20Z: captured: exit code 0" in shown.stdout
+    assert (
+        "    container harness: exit code 0, peak memory 500.0 MiB, CPU throttled in 40 of 100 "
+        "periods, near its limits, limits cpu=1 memory=1Gi"
+    ) in shown.stdout
     assert "#1 attempt 1: no record yet" in shown.stdout
     assert "c attempt 1" not in shown.stdout
     assert shown.stderr.splitlines() == [
         "securebench: launches lost: 1 of 4 (pod_lost 1)",
         "securebench: launches with something killed for memory: 1 of 4",
+        "securebench: launches near their memory limit or throttled much: 1 of 4",
     ]
 
 

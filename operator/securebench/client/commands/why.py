@@ -12,6 +12,7 @@ from typing import NamedTuple
 from securebench.client.commands.find import find_state
 from securebench.client.commands.forms import OutputForm, print_objects
 from securebench.client.commands.output import print_note
+from securebench.client.commands.resource_noise import is_killed_for_memory, is_noisy, usage_words
 from securebench.client.terminal_text import printable
 from securebench.client.volume.connection import ClusterTarget, open_connection
 from securebench.core.clock import rfc3339
@@ -19,8 +20,6 @@ from securebench.core.json_values import object_at, object_in, text_at
 from securebench.run.observe.pods import MAIN_CONTAINERS
 
 Fields = Mapping[str, object]
-
-OOM_REASON = "OOMKilled"
 
 
 class Stage(NamedTuple):
@@ -78,11 +77,17 @@ def counts(attempts: Sequence[Fields]) -> Iterator[str]:
     killed = sum(map(_met_memory_limit, launches))
     if killed:
         yield f"launches with something killed for memory: {killed} of {len(launches)}"
+    noisy = sum(any(map(is_noisy, _containers(launch))) for launch in launches)
+    if noisy:
+        yield f"launches near their memory limit or throttled much: {noisy} of {len(launches)}"
+
+
+def _containers(launch: Fields) -> list[Fields]:
+    return _objects(object_at(launch, "evidence"), "containers")
 
 
 def _met_memory_limit(launch: Fields) -> bool:
-    containers = _objects(object_at(launch, "evidence"), "containers")
-    is_oom = any(container.get("reason") == OOM_REASON for container in containers)
+    is_oom = any(map(is_killed_for_memory, _containers(launch)))
     return is_oom or bool(object_at(launch, "command").get("memory_kills"))
 
 
@@ -203,7 +208,8 @@ def _container_line(container: Fields) -> str:
     reason, message = text_at(container, "reason"), text_at(container, "message")
     code, restarts = container.get("exit_code"), container.get("restarts")
     words = [f"exit code {code}"] if code is not None else []
-    words += ["killed for memory"] if reason == OOM_REASON else [reason, message]
+    words += ["killed for memory"] if is_killed_for_memory(container) else [reason, message]
+    words += usage_words(container)
     words += [f"{restarts} restarts"] if restarts else []
     words += [_image(container)]
     words += [

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from securebench.run.observe.pods import ContainerView, PodView
-from securebench.run.state.evidence import ContainerEvidence, LaunchEvidence
+from securebench.run.observe.termination import container_usage
+from securebench.run.state.evidence import ContainerEvidence, ContainerUsage, LaunchEvidence
 
 MESSAGE_CHARACTERS = 500
 """Longest message that is kept."""
@@ -27,8 +28,9 @@ def launch_evidence(view: PodView) -> LaunchEvidence:
 
 
 def _container(view: ContainerView) -> ContainerEvidence:
-    # Termination messages stay out: what they say is in the result of the launch.
+    # The rest of termination messages stays out: what they say is in the result of the launch.
     end = view.terminated or view.previous
+    usage = container_usage(end.message) if end is not None else ContainerUsage()
     return ContainerEvidence(
         name=view.name,
         image=view.image,
@@ -41,4 +43,5 @@ def _container(view: ContainerView) -> ContainerEvidence:
         restarts=view.restarts,
         requests=view.requests,
         limits=view.limits,
+        usage=usage if usage != ContainerUsage() else None,
     )

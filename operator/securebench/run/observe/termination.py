@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from securebench.protocol.extraction import TEXT_FILE, WORKSPACE_FILE, Problem
 from securebench.protocol.messages import VERSION, decode_object
 from securebench.run.state.attempts import CommandReport, DiffReport, SealedCandidate, StreamInfo
+from securebench.run.state.evidence import ContainerUsage
 
 CANDIDATE_FILES = frozenset({TEXT_FILE, WORKSPACE_FILE})
 CANDIDATE_PROBLEMS = frozenset(Problem)
@@ -21,6 +22,9 @@ SEALED_FIELDS = COLLECTED_FIELDS | {
     "candidate_sha256",
     "dropped_entries",
 }
+MAX_COUNT = 2**63 - 1
+"""What a counter of the kernel has at most."""
+
 MAX_KERNEL = 64
 """Characters of a kernel's release; Linux keeps no more."""
 BASELINES = frozenset({"clean", "committed"})
@@ -48,6 +52,19 @@ def command_report(message: str) -> CommandReport:
         diff=_diff(fields.get("diff")),
         unstarted=fields.get("unstarted") is True,
         memory_kills=_integer(fields, "memory_kills") or 0,
+    )
+
+
+def container_usage(message: str) -> ContainerUsage:
+    """Decode what supervise measured of its container; a message without it says nothing."""
+    try:
+        fields = decode(message)
+    except BadMessageError:
+        return ContainerUsage()
+    return ContainerUsage(
+        memory_peak_bytes=_count(fields, "memory_peak_bytes"),
+        cpu_periods=_count(fields, "cpu_periods"),
+        cpu_throttled=_count(fields, "cpu_throttled"),
     )
 
 
@@ -178,6 +195,11 @@ def _diff(diff: object) -> DiffReport | None:
 def _integer(fields: Mapping[str, object], key: str) -> int | None:
     value = fields.get(key)
     return value if isinstance(value, int) and not isinstance(value, bool) else None
+
+
+def _count(fields: Mapping[str, object], key: str) -> int:
+    value = _integer(fields, key) or 0
+    return value if 0 <= value <= MAX_COUNT else 0
 
 
 def _float(fields: Mapping[str, object], key: str) -> float:

@@ -10,6 +10,21 @@ from dataclasses import dataclass, field
 
 
 @dataclass(frozen=True, slots=True)
+class ContainerUsage:
+    """What a container took, as supervise read it from the container's cgroup; 0 is not known.
+
+    Attributes:
+        memory_peak_bytes: The most memory at once since its start, file cache included.
+        cpu_periods: Periods of its CPU limit in which its command ran.
+        cpu_throttled: Those of them in which the limit held it up.
+    """
+
+    memory_peak_bytes: int = 0
+    cpu_periods: int = 0
+    cpu_throttled: int = 0
+
+
+@dataclass(frozen=True, slots=True)
 class ContainerEvidence:
     """One container of a launch.
 
@@ -25,6 +40,7 @@ class ContainerEvidence:
         restarts: How often it was started again.
         requests: Resources that the scheduler set aside, by name.
         limits: Resources that it could not exceed, by name.
+        usage: What it took, or None where nobody said so.
     """
 
     name: str
@@ -38,6 +54,7 @@ class ContainerEvidence:
     restarts: int = 0
     requests: Mapping[str, str] = field(default_factory=dict)
     limits: Mapping[str, str] = field(default_factory=dict)
+    usage: ContainerUsage | None = None
 
 
 @dataclass(frozen=True, slots=True)

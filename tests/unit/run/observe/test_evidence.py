@@ -1,6 +1,18 @@
+import pytest
+
 from securebench.run.observe.evidence import MESSAGE_CHARACTERS, launch_evidence
-from securebench.run.state.evidence import ContainerEvidence, LaunchEvidence
-from support.build import HARNESS, IMAGE_ID, NOW, ended, pod_status, view_of, waiting
+from securebench.run.state.evidence import ContainerEvidence, ContainerUsage, LaunchEvidence
+from support.build import (
+    HARNESS,
+    IMAGE_ID,
+    NOW,
+    ended,
+    pod_status,
+    seal_message,
+    supervise_message,
+    view_of,
+    waiting,
+)
 
 SCHEDULED = {
     "type": "PodScheduled",
@@ -48,3 +60,25 @@ def test_a_container_that_never_ran_says_why():
     (container,) = launch_evidence(view_of(HARNESS, status)).containers
     assert (container.started_at, container.exit_code) == (None, None)
     assert (container.reason, container.message) == ("ErrImagePull", "no such image")
+
+
+MESSAGES = {
+    "measured": (
+        supervise_message(memory_peak_bytes=5_000, cpu_periods=30, cpu_throttled=4),
+        ContainerUsage(5_000, 30, 4),
+    ),
+    "without a CPU limit": (supervise_message(memory_peak_bytes=5_000), ContainerUsage(5_000)),
+    "an earlier version": (supervise_message(), None),
+    "another program": (seal_message(), None),
+    "no message": ("", None),
+    "nonsense": (supervise_message(memory_peak_bytes=-1, cpu_periods="x"), None),
+    "no counter of a kernel": (supervise_message(memory_peak_bytes=10**30), None),
+}
+
+
+@pytest.mark.parametrize("name", MESSAGES)
+def test_what_a_container_took_is_kept(name):
+    message, want = MESSAGES[name]
+    status = pod_status("Succeeded", ended("harness", message=message))
+    (container,) = launch_evidence(view_of(HARNESS, status)).containers
+    assert container.usage == want
