@@ -546,10 +546,12 @@ def test_the_programs_of_the_image(place: Release, user: Callable[..., Shell]) -
         "results",
         "why",
         "logs",
+        "init",
         "pack",
         "report",
         "compare",
         "audit",
+        "doctor",
         "journal",
         "operator",
     ]

@@ -11,7 +11,7 @@ from rich.console import Console
 
 from securebench.client.commands.log_printer import LogPrinter
 from securebench.client.volume.watch_answers import AttemptOutput, OutputPart
-from securebench.client.watch.in_flight import InFlight
+from securebench.client.watch.in_flight import AttemptInFlight
 from securebench.client.watch.live_view import Screen, rendered
 from securebench.client.watch.progress import LineReporter, record_events
 from securebench.client.watch.run_view import run_view
@@ -83,7 +83,7 @@ def live_view(record: Record) -> str:
     told, named = str(record["producer_stdout"]), str(record["verifier_stdout"])
     condition = {"type": "Succeeded", "status": "Unknown", "reason": "Forbidden", "message": told}
     run = {"metadata": {"name": named}, "status": {"conditions": [condition]}}
-    screen = Screen(run_view(run), (InFlight(named, 1, told, 1.0),), 1.0, None, None, 24)
+    screen = Screen(run_view(run), (AttemptInFlight(named, 1, told, 1.0),), 1.0, None, None, 24)
     console = Console(file=io.StringIO(), width=400, color_system=None)
     with console.capture() as shown:
         console.print(rendered(screen))

@@ -21,7 +21,7 @@ from securebench.client.volume.connection import (
 )
 from securebench.client.volume.watch_answers import FoundLaunches
 from securebench.client.watch.follow import RunState, run_state
-from securebench.client.watch.in_flight import InFlight
+from securebench.client.watch.in_flight import AttemptInFlight
 from securebench.client.watch.in_flight import in_flight as in_flight_of
 from securebench.client.watch.progress import minutes
 from securebench.client.watch.run_view import RunView, run_view
@@ -46,7 +46,7 @@ class _Explained:
 
     state: RunState
     view: RunView | None
-    in_flight: tuple[InFlight, ...] = ()
+    in_flight: tuple[AttemptInFlight, ...] = ()
     launches: FoundLaunches = _NO_LAUNCHES
     unknown: str = ""
 
@@ -86,7 +86,7 @@ async def _asked(connection: Connection, run: str) -> _Explained:
     state = await find_state(connection, run)
     view = run_view(state.run) if state.run else None
     link, unknown = connection.link, ""
-    in_flight: tuple[InFlight, ...] = ()
+    in_flight: tuple[AttemptInFlight, ...] = ()
     if state.end is None and view is not None and view.active:
         try:
             active = await link.get_active(state.uid)
@@ -116,7 +116,7 @@ def _lines(found: _Explained, form: OutputForm) -> Iterator[str]:
         yield f"and {more} more; name a task, or take -o json for all of them"
 
 
-def _in_flight_lines(attempts: Sequence[InFlight]) -> Iterator[str]:
+def _in_flight_lines(attempts: Sequence[AttemptInFlight]) -> Iterator[str]:
     for each in attempts[:_MOST_LINES]:
         yield f"{each.task} attempt {each.attempt}: {each.step} for {minutes(each.seconds)}"
     if len(attempts) > _MOST_LINES:

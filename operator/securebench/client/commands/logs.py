@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from contextlib import suppress
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -105,6 +106,7 @@ class _Followed:
         self._connection = connection
         self._state = state
         self._task = task
+        self._place = ""
         self._printer = printer
         self._is_lost = False
 
@@ -134,7 +136,7 @@ class _Followed:
         while True:
             try:
                 output = await self._connection.link.get_output(
-                    self._state.uid, self._task, self._printer.marks()
+                    self._state.uid, await self._shortest_name(), self._printer.marks()
                 )
             except TransientClusterError as error:
                 if not self._is_lost:
@@ -146,6 +148,14 @@ class _Followed:
                     print_note("connected again")
                 self._is_lost = False
                 return output
+
+    async def _shortest_name(self) -> str:
+        """Return ``#INDEX`` once the run has begun: the operator then need not look for the id."""
+        if not self._place:
+            with suppress(InvalidInputError):
+                ids = await self._connection.link.list_tasks(self._state.uid)
+                self._place = f"#{ids.index(self._task)}" if self._task in ids else ""
+        return self._place or self._task
 
     async def _is_going_on(self) -> bool:
         """Whether the run is there and has not ended.

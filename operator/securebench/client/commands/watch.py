@@ -20,7 +20,7 @@ from securebench.client.commands.output import INTERRUPTED, print_error, print_l
 from securebench.client.session.run_summary import TesterRunSummary
 from securebench.client.volume.connection import ClusterTarget, WatchedNamespace, open_watched
 from securebench.client.watch.follow import Follower, NoteFilter, RunState, run_state
-from securebench.client.watch.in_flight import InFlight, InFlightWatch
+from securebench.client.watch.in_flight import AttemptInFlight, InFlightWatch
 from securebench.client.watch.live_reporter import LiveReporter, can_draw
 from securebench.client.watch.progress import (
     Event,
@@ -78,7 +78,7 @@ class _Watcher:
         def note(message: str) -> None:
             reporter.report(Event.NOTE, message=message)
 
-        def in_flight(attempts: tuple[InFlight, ...] | None) -> None:
+        def in_flight(attempts: tuple[AttemptInFlight, ...] | None) -> None:
             reporter.report(Event.IN_FLIGHT, attempts=attempts)
 
         clock = asyncio.get_running_loop().time

@@ -41,7 +41,7 @@ from securebench.client.volume.local_records import Flaw, left_out_lines
 from securebench.client.volume.output_folder import make_output_folder
 from securebench.client.volume.record_mirror import RecordMirror
 from securebench.client.watch.follow import Follower, NoteFilter, RunState, run_state
-from securebench.client.watch.in_flight import InFlight, InFlightWatch
+from securebench.client.watch.in_flight import AttemptInFlight, InFlightWatch
 from securebench.client.watch.live import LiveOutput
 from securebench.client.watch.progress import Event, Reporter, record_events
 from securebench.client.watch.shielded import shielded
@@ -197,7 +197,7 @@ class RunSession:
         return await self._finish(end)
 
     def _in_flight(self, uid: str) -> InFlightWatch:
-        def report(attempts: tuple[InFlight, ...] | None) -> None:
+        def report(attempts: tuple[AttemptInFlight, ...] | None) -> None:
             self._report(Event.IN_FLIGHT, attempts=attempts)
 
         clock = asyncio.get_running_loop().time

@@ -30,7 +30,7 @@ _WORDS = {
 """Steps of the exec protocol as people read them."""
 
 
-class InFlight(NamedTuple):
+class AttemptInFlight(NamedTuple):
     """One attempt in flight.
 
     Args:
@@ -46,7 +46,7 @@ class InFlight(NamedTuple):
     seconds: float
 
 
-def in_flight(active: ActiveAttempts, task_ids: Sequence[str]) -> tuple[InFlight, ...]:
+def in_flight(active: ActiveAttempts, task_ids: Sequence[str]) -> tuple[AttemptInFlight, ...]:
     """Return the attempts in flight, those that are in their step for longest first."""
     found = [_in_flight(fields, active.now, task_ids) for fields in active.attempts]
     return tuple(sorted(found, key=lambda each: -each.seconds))
@@ -67,7 +67,7 @@ class InFlightWatch:
         self,
         link: OperatorLink,
         uid: str,
-        report: Callable[[tuple[InFlight, ...] | None], None],
+        report: Callable[[tuple[AttemptInFlight, ...] | None], None],
         clock: Callable[[], float],
         task_ids: Sequence[str] | None = None,
     ) -> None:
@@ -83,7 +83,7 @@ class InFlightWatch:
         """Poll in the background while the body of the context runs."""
         return in_background(self._watch(sleep))
 
-    async def _poll(self) -> tuple[InFlight, ...]:
+    async def _poll(self) -> tuple[AttemptInFlight, ...]:
         if self._task_ids is None:
             self._task_ids = await self._link.list_tasks(self._uid)
         return in_flight(await self._link.get_active(self._uid), self._task_ids)
@@ -104,13 +104,15 @@ class InFlightWatch:
             await sleep(max(_PAUSE_SECONDS, _SHARE * (self._clock() - asked_at)))
 
 
-def _in_flight(fields: Mapping[str, object], now: float, task_ids: Sequence[str]) -> InFlight:
+def _in_flight(
+    fields: Mapping[str, object], now: float, task_ids: Sequence[str]
+) -> AttemptInFlight:
     task, since, step = fields.get("task"), fields.get("since"), text_at(fields, "step")
     index = task if isinstance(task, int) else -1
     reason = text_at(fields, "reason")
     words = _WORDS.get(step, step)
     attempt = fields.get("attempt")
-    return InFlight(
+    return AttemptInFlight(
         task=task_ids[index] if 0 <= index < len(task_ids) else f"#{index}",
         attempt=attempt if isinstance(attempt, int) else 1,
         step=f"{words} after {reason}" if reason else words,

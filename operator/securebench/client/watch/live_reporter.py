@@ -10,7 +10,7 @@ from rich.console import Console, RenderableType
 from rich.live import Live
 
 from securebench.client.watch.follow import RunState
-from securebench.client.watch.in_flight import InFlight
+from securebench.client.watch.in_flight import AttemptInFlight
 from securebench.client.watch.live_view import Screen, rendered
 from securebench.client.watch.progress import Event, LineReporter
 from securebench.client.watch.rate import Rate
@@ -41,7 +41,7 @@ class LiveReporter:
         self._began_at = clock()
         self._lines = LineReporter(console, show_command_output=show_command_output)
         self._view: RunView | None = None
-        self._in_flight: tuple[InFlight, ...] | None = None
+        self._in_flight: tuple[AttemptInFlight, ...] | None = None
         self._told_at = 0.0
         self._rate = Rate()
         self._live = Live(
@@ -71,7 +71,7 @@ class LiveReporter:
             self._view = run_view(cast("RunState", fields["state"]).run)
             self._rate.note(self._view.done, self._clock())
         elif event == Event.IN_FLIGHT:
-            self._in_flight = cast("tuple[InFlight, ...] | None", fields["attempts"])
+            self._in_flight = cast("tuple[AttemptInFlight, ...] | None", fields["attempts"])
             self._told_at = self._clock()
         else:
             self._lines.report(event, **fields)

@@ -15,7 +15,7 @@ from rich.table import Table
 from rich.text import Text
 
 from securebench.client.terminal_text import printable
-from securebench.client.watch.in_flight import InFlight
+from securebench.client.watch.in_flight import AttemptInFlight
 from securebench.client.watch.progress import minutes
 from securebench.client.watch.run_view import RunView, ShownScore
 
@@ -43,7 +43,7 @@ class Screen:
     """
 
     view: RunView | None
-    in_flight: Sequence[InFlight]
+    in_flight: Sequence[AttemptInFlight]
     elapsed_seconds: float
     per_second: float | None
     seconds_left: float | None
@@ -117,7 +117,7 @@ def usage_line(view: RunView) -> str:
     return f"{tokens} tokens in ({cached} cached), {out} out, {requests} requests"
 
 
-def _table(attempts: Sequence[InFlight], rows: int) -> RenderableType:
+def _table(attempts: Sequence[AttemptInFlight], rows: int) -> RenderableType:
     table = Table(box=None, padding=(0, 2, 0, 0), header_style="dim", pad_edge=False)
     table.add_column("TASK", no_wrap=True, overflow="ellipsis", max_width=40)
     table.add_column("ATTEMPT", justify="right")

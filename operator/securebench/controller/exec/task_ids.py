@@ -12,6 +12,7 @@ from securebench.controller.volume.store import RunStore
 from securebench.core.errors import InvalidInputError
 from securebench.core.json_values import object_at, object_in, text_at
 from securebench.core.spelling import meant
+from securebench.run import layout
 from securebench.run.api.models import BenchmarkRunSpec
 
 Answer = dict[str, object]
@@ -30,17 +31,21 @@ def list_tasks(root: Path, uid: str, sink: IO[bytes]) -> Answer:
 
 
 def task_index(root: Path, uid: str, task: str) -> int:
-    """Return the index of a task, which ``#INDEX`` names too.
+    """Return the index of a task, which ``#INDEX`` names too; that form goes first.
 
     Raises:
         InvalidInputError: The run has not begun, or its pack has no such task.
     """
+    number = task.removeprefix("#")
+    index = int(number) if number != task and number.isdecimal() else None
+    if index is not None and (root / layout.task_folder(uid, index)).is_dir():
+        # Who follows a task asks often, and task files are large.
+        return index
     ids = task_ids(root, uid)
+    if index is not None and index < len(ids):
+        return index
     if task in ids:
         return ids.index(task)
-    number = task.removeprefix("#")
-    if number != task and number.isdecimal() and int(number) < len(ids):
-        return int(number)
     raise InvalidInputError(f"the run's pack has no task {task!r}{meant([task], ids)}")
 
 

@@ -9,7 +9,7 @@ import pytest
 
 from securebench.client.session.run_session import Watching
 from securebench.client.volume.watch_answers import ActiveAttempts
-from securebench.client.watch.in_flight import InFlight, InFlightWatch
+from securebench.client.watch.in_flight import AttemptInFlight, InFlightWatch
 from securebench.client.watch.progress import Event
 from securebench.core.errors import (
     InvalidInputError,
@@ -25,7 +25,7 @@ from unit.client.bench import Bench
 ACTIVE = ActiveAttempts(
     ({"task": 0, "attempt": 1, "step": "harness", "since": 90.0, "reason": ""},), 100.0
 )
-FLIGHT = (InFlight("a", 1, "agent", 10.0),)
+FLIGHT = (AttemptInFlight("a", 1, "agent", 10.0),)
 
 
 class Link:
@@ -97,6 +97,6 @@ async def test_a_session_reports_them_for_a_live_view(tmp_path: Path, *, is_show
     told = [
         fields["attempts"] for event, fields in bench.reporter.events if event == Event.IN_FLIGHT
     ]
-    assert ((InFlight("b", 1, "agent", 0.0),) in told) is is_shown
+    assert ((AttemptInFlight("b", 1, "agent", 0.0),) in told) is is_shown
     states = [fields["state"] for event, fields in bench.reporter.events if event == Event.STATUS]
     assert [state.done for state in states][-1] == 3  # type: ignore[attr-defined]

@@ -11,7 +11,7 @@ from rich.console import Console
 
 from securebench.client.volume.watch_answers import ActiveAttempts
 from securebench.client.watch.follow import run_state
-from securebench.client.watch.in_flight import InFlight, in_flight
+from securebench.client.watch.in_flight import AttemptInFlight, in_flight
 from securebench.client.watch.live_reporter import LiveReporter, can_draw
 from securebench.client.watch.live_view import Screen, rendered
 from securebench.client.watch.progress import Event
@@ -45,7 +45,10 @@ RUN = {
         ],
     },
 }
-FLIGHTS = (InFlight("km-to-m", 1, "agent", 75.0), InFlight("h-to-min", 2, "check", 3.0))
+FLIGHTS = (
+    AttemptInFlight("km-to-m", 1, "agent", 75.0),
+    AttemptInFlight("h-to-min", 2, "check", 3.0),
+)
 SCREEN = Screen(
     view=run_view(RUN),
     in_flight=FLIGHTS,
@@ -85,7 +88,7 @@ def test_before_anything_is_known() -> None:
 
 
 def test_a_small_terminal_shows_those_that_are_there_for_longest() -> None:
-    many = tuple(InFlight(f"t{number}", 1, "agent", 0.0) for number in range(30))
+    many = tuple(AttemptInFlight(f"t{number}", 1, "agent", 0.0) for number in range(30))
     lines = drawn(replace(SCREEN, in_flight=many, height=13))
     assert lines[-2:] == ["t3          1  agent  0:00", "and 26 more in flight"]
 
@@ -97,7 +100,9 @@ def test_hostile_texts_stay_text(text: str) -> None:
     view = replace(run_view(run), name=text)
     stream = io.StringIO()
     console = Console(file=stream, force_terminal=True, width=200, color_system="truecolor")
-    console.print(rendered(replace(SCREEN, view=view, in_flight=(InFlight(text, 1, text, 1.0),))))
+    console.print(
+        rendered(replace(SCREEN, view=view, in_flight=(AttemptInFlight(text, 1, text, 1.0),)))
+    )
     colours = re.compile(r"\x1b\[[0-9;]*m")
     plain = colours.sub("", stream.getvalue())
     assert all(each.isprintable() for line in plain.splitlines() for each in line)
@@ -106,7 +111,7 @@ def test_hostile_texts_stay_text(text: str) -> None:
 
 def test_markup_in_a_text_is_no_markup() -> None:
     hostile = "[bold red]x[/] [link=http://127.0.0.1:9/]y[/link] :warning:"
-    lines = drawn(replace(SCREEN, in_flight=(InFlight("t", 1, hostile, 1.0),)), width=200)
+    lines = drawn(replace(SCREEN, in_flight=(AttemptInFlight("t", 1, hostile, 1.0),)), width=200)
     assert hostile in lines[-1]
 
 
@@ -117,9 +122,9 @@ def test_attempts_in_flight_by_their_time() -> None:
         {"task": 1, "attempt": 1, "step": "a later one", "since": None, "reason": ""},
     )
     assert in_flight(ActiveAttempts(attempts, 100.0), ["a", "b"]) == (
-        InFlight("#5", 2, "waits for a new launch after pod_lost", 60.0),
-        InFlight("a", 1, "check", 5.0),
-        InFlight("b", 1, "a later one", 0.0),
+        AttemptInFlight("#5", 2, "waits for a new launch after pod_lost", 60.0),
+        AttemptInFlight("a", 1, "check", 5.0),
+        AttemptInFlight("b", 1, "a later one", 0.0),
     )
 
 
