@@ -130,14 +130,14 @@ def test_families_without_a_verifier_are_no_failure(shell: Shell) -> None:
     assert "total=1 verification=pending verified=0 passed=0" in result.last
 
 
-def test_what_comes_before_the_first_task_is_told(shell: Shell) -> None:
+def test_what_a_run_waits_for_is_told_also_after_the_first_task(shell: Shell) -> None:
     async def script(run: OperatorRun) -> None:
         run.bind()
         for seconds in (5, 7, 12):
             await run.status("Running", f"pulling python:3.11 for {seconds} s")
         await run.status("Probing", "waiting for the isolation canary")
         run.write(record("a"))
-        await run.status("Running", "a message while tasks end is not repeated")
+        await run.status("Running", "task b waits for a node")
         await run.end()
 
     shell.script = script
@@ -145,6 +145,7 @@ def test_what_comes_before_the_first_task_is_told(shell: Shell) -> None:
     assert told == [
         "securebench: Running: pulling python:3.11 for 5 s (0:00)",
         "securebench: Probing: waiting for the isolation canary (0:00)",
+        "securebench: Running: task b waits for a node (0:00)",
     ]
 
 

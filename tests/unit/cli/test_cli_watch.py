@@ -71,6 +71,7 @@ def test_watch_follows_in_lines(shell: Shell, begun: str) -> None:
     lines = [line.split(" (")[0] for line in watched.stderr.splitlines()]
     assert lines == [
         "securebench: 1 of 3 done, 1 passed",
+        "securebench: Running: 1 waits",
         "securebench: 2 of 3 done, 1 passed",
         "securebench: 3 of 3 done, 2 passed",
     ]

@@ -35,6 +35,8 @@ def _silently(names: Coroutine[object, object, list[str]]) -> list[str]:
         return asyncio.run(names)
     except (SecureBenchError, OSError, ValueError):
         return []
+    finally:
+        logging.disable(logging.NOTSET)
 
 
 async def _run_names(target: ClusterTarget) -> list[str]:
