@@ -14,7 +14,7 @@ from typing import Any, ParamSpec, TypeVar
 from securebench.cluster.port import Cluster
 from securebench.controller.runtime.context import Context
 from securebench.controller.settings.settings import Settings
-from securebench.core.clock import rfc3339
+from securebench.core.clock import Instant, rfc3339
 from securebench.core.rates import TokenBucket
 from securebench.protocol.batch import encode_verdicts
 from securebench.protocol.gateway import LaunchReport, RelayReport
@@ -76,6 +76,9 @@ class FakeClock:
 
     def advance(self, seconds: float) -> None:
         self.time += seconds
+
+    def instant(self) -> Instant:
+        return Instant(self.now(), self.monotonic())
 
 
 # Messages

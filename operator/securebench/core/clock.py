@@ -47,11 +47,6 @@ class Instant(NamedTuple):
         return self.wall + monotonic - self.monotonic
 
 
-def instant(clock: Clock) -> Instant:
-    """Return this moment."""
-    return Instant(clock.now(), clock.monotonic())
-
-
 def seconds_since_epoch(time: str) -> float:
     """Return the time that a text in the form of RFC 3339 names.
 

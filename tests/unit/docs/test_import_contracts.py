@@ -32,7 +32,6 @@ ALLOWED_CALLS = {
     # In UTC, of a number that is given.
     ("securebench.core.clock", "fromtimestamp"),
     # The clock that was given.
-    ("securebench.core.clock", "now"),
     ("securebench.core.rates", "now"),
     # A manifest carries programs of the installed package as text.
     ("securebench.run.pods.verify.prechecks", "read_text"),

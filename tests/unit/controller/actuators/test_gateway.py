@@ -14,7 +14,6 @@ from securebench.controller.actuators.informers import PodInformer
 from securebench.controller.actuators.object_writers import ObjectWriters
 from securebench.controller.runtime.wake import Wake
 from securebench.controller.volume.store import RunStore
-from securebench.core.clock import instant
 from securebench.core.errors import PermanentClusterError, TransientClusterError
 from securebench.protocol.gateway import GatewayConfig, decode
 from securebench.run.decide.gateway import (
@@ -87,11 +86,11 @@ class World:
 
     @property
     def wake_at(self):
-        return decide(self.keeper.seen(), self.keeper.known, instant(self.clock)).wake_at
+        return decide(self.keeper.seen(), self.keeper.known, self.clock.instant()).wake_at
 
     async def tend(self):
         self.writers.observe()
-        step = decide(self.keeper.seen(), self.keeper.known, instant(self.clock))
+        step = decide(self.keeper.seen(), self.keeper.known, self.clock.instant())
         self.keeper.carry_out(step)
         await asyncio.sleep(0.001)
 
@@ -528,9 +527,9 @@ def test_a_request_without_an_answer_is_looked_at_again_at_once(world):
 
 def test_what_comes_of_a_request_between_look_and_act_counts(world):
     async def turn():
-        step = decide(world.keeper.seen(), world.keeper.known, instant(world.clock))
+        step = decide(world.keeper.seen(), world.keeper.known, world.clock.instant())
         world.keeper.carry_out(step)
-        step = decide(world.keeper.seen(), world.keeper.known, instant(world.clock))
+        step = decide(world.keeper.seen(), world.keeper.known, world.clock.instant())
         await asyncio.sleep(0.001)
         world.keeper.carry_out(step)
 

@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 from securebench.cluster.port import ObjectKind
-from securebench.core.clock import Instant, instant, rfc3339
+from securebench.core.clock import Instant, rfc3339
 from securebench.run.decide.canary import (
     AGAIN_SECONDS,
     CANARY_WORDS,
@@ -142,7 +142,7 @@ class World:
             self.quota,
             self.listed_at,
         )
-        wall, monotonic = instant(self.clock)
+        wall, monotonic = self.clock.instant()
         step = decide(seen, check, self.known, Instant(wall + self.wall_offset, monotonic))
         self.known = step.memory
         return step
@@ -453,7 +453,7 @@ def test_what_comes_after_a_loss_waits_a_moment(world):
     assert step.start == ()
     assert step.wake_at == step.memory.next_at
     assert 0 < step.wake_at - world.clock.monotonic() <= AGAIN_SECONDS
-    words = canary_waiting((), step.memory, instant(world.clock)).words
+    words = canary_waiting((), step.memory, world.clock.instant()).words
     assert words == f"{CANARY_WORDS}: Pod {FIRST} gave no answer: it disappeared"
 
 
