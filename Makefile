@@ -141,9 +141,11 @@ cluster-tests: setup load ## Pods on the local cluster: network, threats, crashe
 	@$(WITH_CLUSTER); $(call tier,tests/cluster,-m "cluster and not slow")
 
 threats-short: setup load outside ## Threat cases: each mechanism once
+	@tests/cluster/packages.sh browser
 	@$(WITH_CLUSTER); $(call tier,tests/threats,-m short)
 
 threats: setup load overlays outside ## Every threat case with its weakened twin; THREATS_REPORT names a file for the table as JSON
+	@tests/cluster/packages.sh browser
 	@$(WITH_CLUSTER); THREATS_WHOLE=1 pytest tests/threats
 
 e2e: setup load ## The chart installed, whole packs run, records compared

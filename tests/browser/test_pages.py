@@ -54,6 +54,8 @@ def hostile_line(number, text, **changes):
         producer_stdout=text,
         verifier_stdout=text,
         task_type=text,
+        difficulty=text,
+        tags=[text],
         outcome=text,
         labels={"isolation": text, text: text},
         **changes,
@@ -64,7 +66,11 @@ def hostile_line(number, text, **changes):
 def report(tmp_path_factory):
     folder = tmp_path_factory.mktemp("report")
     hostile = [hostile_line(number, text) for number, text in enumerate(HOSTILE_TEXTS.values())]
-    lines = [*hostile, result_line("fine"), result_line("fine", attempt=2, passed=False)]
+    lines = [
+        *hostile,
+        result_line("fine", difficulty="easy"),
+        result_line("fine", attempt=2, passed=False, difficulty="easy"),
+    ]
     results = read_results(result_folder(folder, lines), "nightly")
     path = folder / "report.html"
     path.write_text("".join(report_page([results], NOW)), encoding="utf-8")
@@ -131,6 +137,12 @@ def test_sorting_and_filtering_by_keyboard(report, open_page):
     assert page.locator("form.filter output").inner_text() == f"2 of {total}"
     page.get_by_label("Verdict").select_option("failed")
     assert page.locator("table.attempts tbody tr:visible").count() == 1
+    page.get_by_label("Verdict").select_option("")
+    page.get_by_label("Search").fill("")
+    page.get_by_label("Difficulty").select_option("easy")
+    assert page.locator("form.filter output").inner_text() == f"2 of {total}"
+    page.get_by_label("Difficulty").select_option(HOSTILE_TEXTS["script"])
+    assert page.locator("form.filter output").inner_text() == f"1 of {total}"
 
 
 def test_a_link_opens_what_did_not_pass(report, open_page):

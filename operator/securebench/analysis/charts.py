@@ -14,6 +14,7 @@ from typing import Final
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.style import context
+from matplotlib.ticker import MaxNLocator
 
 from securebench.analysis.overview import Group
 from securebench.analysis.visible import visible
@@ -48,6 +49,7 @@ def histogram(values: Sequence[float], label: str) -> str:
         axes.hist(values, bins=_BINS, color=_BAR)
         axes.set_xlabel(label)
         axes.set_ylabel("attempts")
+        axes.yaxis.set_major_locator(MaxNLocator(integer=True))
 
     return _drawn(draw, 2.2, f"Histogram: {label}")
 

@@ -1,30 +1,31 @@
-"""``securebench report`` and ``securebench compare``."""
+"""``securebench report``, ``compare`` and ``export``."""
 
 from __future__ import annotations
 
 import asyncio
+import importlib
 import json
 import os
 import sys
-from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from datetime import UTC, datetime
 from enum import StrEnum
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from securebench.analysis.comparison import Comparison, Flip, compare, verdict_sentence
+from securebench.analysis.export import ExportFormat, as_csv, as_openmetrics, write_parquet
 from securebench.analysis.results import ResultSet, read_results
 from securebench.client.commands.output import print_line, print_note, print_notices, print_table
 from securebench.client.commands.results import fetch_results
+from securebench.client.session.run_summary import write_summary
+from securebench.client.submit.prices import load_prices
 from securebench.client.terminal_text import shown_path
 from securebench.client.volume.connection import ClusterTarget
 from securebench.core.errors import InvalidInputError
 from securebench.protocol.volume import CANDIDATES
 from securebench.stats.intervals import Interval
-
-_EXTRA = "pip install 'securebench[report]'"
-"""What installs the libraries of HTML pages."""
 
 
 class CompareOutput(StrEnum):
@@ -34,23 +35,31 @@ class CompareOutput(StrEnum):
     JSON = "json"
 
 
-def write_report(runs: Sequence[str], output: Path, target: ClusterTarget) -> int:
+def write_report(
+    runs: Sequence[str], output: Path, target: ClusterTarget, prices: Path | None = None
+) -> int:
     """Write a report of runs as one HTML file.
 
     Args:
         runs: Result folders, or names or run ids of runs in the cluster.
         output: The file.
         target: Namespace of the runs.
+        prices: File with a price table; it takes precedence over those of the folders.
     """
     with _page_libraries():
         from securebench.analysis.page import report_page  # noqa: PLC0415
-    with _loaded(runs, target) as results:
+    with loaded_runs(runs, target, prices) as results:
         _write(report_page(results, datetime.now(UTC)), output)
+    print_line(f"written {shown_path(output)}")
     return 0
 
 
 def compare_runs(
-    runs: Sequence[str], form: CompareOutput, html: Path | None, target: ClusterTarget
+    runs: Sequence[str],
+    form: CompareOutput,
+    html: Path | None,
+    target: ClusterTarget,
+    prices: Path | None = None,
 ) -> int:
     """Compare runs with the first of them.
 
@@ -59,67 +68,147 @@ def compare_runs(
         form: What is printed on stdout.
         html: Also write the comparison as one HTML file.
         target: Namespace of the runs.
+        prices: File with a price table, as for ``write_report``.
     """
-    with _loaded(runs, target) as results:
+    if html is not None:
+        with _page_libraries():
+            from securebench.analysis.page import comparison_page  # noqa: PLC0415
+    with loaded_runs(runs, target, prices) as results:
         first, *others = results
         comparisons = [compare(first, other) for other in others]
         if html is not None:
-            with _page_libraries():
-                from securebench.analysis.page import comparison_page  # noqa: PLC0415
             _write(comparison_page(comparisons, datetime.now(UTC)), html)
+            print_note(f"written {shown_path(html)}")
     for comparison in comparisons:
         _print(comparison, form)
     return 0
 
 
 @contextmanager
-def _loaded(runs: Sequence[str], target: ClusterTarget) -> Iterator[list[ResultSet]]:
+def loaded_runs(
+    runs: Sequence[str], target: ClusterTarget, prices: Path | None = None
+) -> Iterator[list[ResultSet]]:
     """Read result folders; runs of the cluster are fetched into a folder that is removed."""
+    table = {} if prices is None else load_prices(prices)
     with TemporaryDirectory() as scratch:
         found = []
         for number, run in enumerate(runs):
             folder = Path(run)
-            if not folder.is_dir():
-                print_note(f"{run} is no folder here: asking the cluster for a run of this name")
+            if _is_folder(run):
+                print_note(f"{run}: the folder {shown_path(folder)}")
+            else:
+                print_note(f"{run}: no folder with records, so the run of this name in the cluster")
                 folder = Path(scratch, str(number))
-                asyncio.run(fetch_results(run, folder, target))
-            results = read_results(folder, run.rstrip("/"))
+                _fetch(run, folder, target)
+            results = read_results(folder, run.rstrip("/"), table)
             if results.damaged:
                 print_notices([f"{run}: {results.damaged} damaged lines of {CANDIDATES} left out"])
             found.append(results)
         yield found
 
 
+def export_run(
+    run: str, output: Path, form: ExportFormat, target: ClusterTarget, prices: Path | None = None
+) -> int:
+    """Write the attempts of a run for another program.
+
+    Args:
+        run: As for ``write_report``.
+        output: The file.
+        form: Its format.
+        target: Namespace of the run.
+        prices: File with a price table, as for ``write_report``.
+    """
+    if form is ExportFormat.PARQUET:
+        with _libraries("Parquet files", {"pyarrow"}, "export"):
+            importlib.import_module("pyarrow")
+    with loaded_runs([run], target, prices) as (results,), _replacing(output) as draft:
+        if form is ExportFormat.PARQUET:
+            write_parquet(results, draft)
+        else:
+            pieces = as_csv if form is ExportFormat.CSV else as_openmetrics
+            with draft.open("wb") as sink:
+                sink.writelines(pieces(results))
+    print_line(f"written {shown_path(output)}")
+    return 0
+
+
+def _is_folder(run: str) -> bool:
+    """Whether a name means a folder: it is written as a path, or has records in it."""
+    return "/" in run or run in {".", ".."} or Path(run, CANDIDATES).is_file()
+
+
+def _fetch(run: str, folder: Path, target: ClusterTarget) -> None:
+    fetched = asyncio.run(fetch_results(run, folder, target))
+    if fetched.summary is not None:
+        write_summary(fetched.summary, folder)
+
+
 @contextmanager
-def _page_libraries() -> Iterator[None]:
+def _libraries(what: str, names: Collection[str], extra: str) -> Iterator[None]:
+    """Say which extra to install where one of its libraries is missing."""
     try:
         yield
     except ModuleNotFoundError as error:
-        if error.name not in {"jinja2", "markupsafe", "matplotlib"}:
+        if error.name not in names:
             raise
-        raise InvalidInputError(f"HTML pages need {error.name}: {_EXTRA}") from None
+        install = f"pip install 'securebench[{extra}]'"
+        raise InvalidInputError(f"{what} need {error.name}: {install}") from None
+
+
+def _page_libraries() -> AbstractContextManager[None]:
+    return _libraries("HTML pages", {"jinja2", "markupsafe", "matplotlib"}, "report")
 
 
 def _write(pieces: Iterable[str], output: Path) -> None:
-    """Write a page; a file that exists is replaced once the new one is complete."""
+    with _replacing(output) as draft, draft.open("w", encoding="utf-8") as page:
+        page.writelines(pieces)
+
+
+@contextmanager
+def _replacing(output: Path) -> Iterator[Path]:
+    """Give a file to write; it replaces the one that exists once it is complete."""
     draft = output.with_name(f".{output.name}.{os.getpid()}.part")
     try:
-        with draft.open("w", encoding="utf-8") as page:
-            page.writelines(pieces)
+        yield draft
         draft.replace(output)
     finally:
         draft.unlink(missing_ok=True)
-    print_line(f"written {shown_path(output)}")
 
 
 def _print(comparison: Comparison, form: CompareOutput) -> None:
     if form is CompareOutput.JSON:
         sys.stdout.write(json.dumps(comparison_json(comparison), sort_keys=True) + "\n")
         return
-    print_line(verdict_sentence(comparison))
     print_notices(comparison.warnings)
+    for run, score in (
+        (comparison.first, comparison.before),
+        (comparison.second, comparison.after),
+    ):
+        print_line(_score_line(run, score))
+    print_line(verdict_sentence(comparison))
+    if left_out := _left_out(comparison):
+        print_line(left_out)
     if comparison.flips:
         print_table(("TASK", "BEFORE", "AFTER", "WHY"), map(_flip_row, comparison.flips))
+
+
+def _score_line(run: ResultSet, score: Interval | None) -> str:
+    spent = "" if run.cost is None else f", cost {run.cost.said}"
+    if score is None:
+        return f"{run.name}: no verdict{spent}"
+    value, low, high = (f"{share * 100:.1f}" for share in score)
+    return f"{run.name}: passed {value} % (95 % interval {low} to {high}){spent}"
+
+
+def _left_out(comparison: Comparison) -> str:
+    counts = {
+        f"only in {comparison.first.name}": comparison.only_before,
+        f"only in {comparison.second.name}": comparison.only_after,
+        "with another row": comparison.changed_rows,
+    }
+    parts = [f"{count} {which}" for which, count in counts.items() if count]
+    return f"not compared: tasks with a verdict {', '.join(parts)}" if parts else ""
 
 
 def _flip_row(flip: Flip) -> tuple[str, ...]:
@@ -134,9 +223,12 @@ def comparison_json(comparison: Comparison) -> dict[str, object]:
         "first": comparison.first.name,
         "second": comparison.second.name,
         "scores": [_interval(comparison.before), _interval(comparison.after)],
+        "costs": [_cost(comparison.first), _cost(comparison.second)],
+        "have_ended": [comparison.first.has_ended, comparison.second.has_ended],
         "difference": None if found is None else found._asdict(),
         "only_first": comparison.only_before,
         "only_second": comparison.only_after,
+        "changed_rows": comparison.changed_rows,
         "flips": [
             {
                 "task_id": flip.task_id,
@@ -148,6 +240,10 @@ def comparison_json(comparison: Comparison) -> dict[str, object]:
         ],
         "warnings": list(comparison.warnings),
     }
+
+
+def _cost(run: ResultSet) -> dict[str, object] | None:
+    return None if run.cost is None else run.cost._asdict()
 
 
 def _interval(score: Interval | None) -> dict[str, float] | None:

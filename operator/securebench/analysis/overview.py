@@ -3,21 +3,25 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from statistics import median, quantiles
 from typing import NamedTuple, TypeVar
 
-from securebench.analysis.results import Basis, Entry, ResultSet, Tokens, verdicts_by_task
+from securebench.analysis.results import Basis, Entry, ResultSet, verdicts_by_task
 from securebench.run.records.labels import Grading, IsolationLabel, Network
-from securebench.stats.intervals import Interval, pass_at_k, pass_rate
+from securebench.stats.cost import Cost, Tokens
+from securebench.stats.intervals import Interval, PassAtK, pass_at_each_k, pass_rate
 from securebench.stats.verdicts import TaskVerdicts, task_kinds
 
 _Word = TypeVar("_Word", bound=StrEnum)
 
 LISTED = 10
 """So many slow and flaky tasks are listed."""
+
+GROUPS = 30
+"""So many groups of a breakdown are shown, those with the most tasks."""
 
 
 class Group(NamedTuple):
@@ -28,11 +32,18 @@ class Group(NamedTuple):
     score: Interval | None
 
 
-class Chance(NamedTuple):
-    """pass@k."""
+class Breakdown(NamedTuple):
+    """The score by a property of tasks.
 
-    k: int
-    value: Interval
+    Args:
+        by: The property.
+        groups: By name; at most ``GROUPS``.
+        left_out: Groups beyond that.
+    """
+
+    by: str
+    groups: tuple[Group, ...]
+    left_out: int
 
 
 class Spread(NamedTuple):
@@ -62,11 +73,12 @@ class Overview:
         passed: Those that passed.
         score: Share of verdicts that passed; None without a verdict.
         chances: pass@1 to pass@n, n attempts per task; empty for one attempt.
-        families: The score by family, if there are several.
+        breakdowns: The score by family, difficulty and tag, where there are several.
         outcomes: Attempts by outcome, the most frequent first.
         reasons: Attempts that did not pass by reason, the most frequent first.
-        seconds: Durations of the attempts.
+        seconds: Durations of the attempts that were launched; None without any.
         tokens: Sums; None without a provider.
+        cost: Of all attempts; None without a price table.
         slowest: The slowest attempts.
         flakiest: Tasks of which some attempts passed and some failed, the most divided first.
     """
@@ -75,12 +87,13 @@ class Overview:
     verified: int
     passed: int
     score: Interval | None
-    chances: tuple[Chance, ...]
-    families: tuple[Group, ...]
+    chances: tuple[PassAtK, ...]
+    breakdowns: tuple[Breakdown, ...]
     outcomes: Mapping[str, int]
     reasons: Mapping[str, int]
-    seconds: Spread
+    seconds: Spread | None
     tokens: Tokens | None
+    cost: Cost | None
     slowest: tuple[Entry, ...]
     flakiest: tuple[FlakyTask, ...]
 
@@ -88,20 +101,20 @@ class Overview:
 def overview(results: ResultSet) -> Overview:
     """Compute the figures of a run."""
     entries, kinds, by_task = results.entries, results.kinds(), results.by_task()
-    attempts = max((kind.verified for kind in kinds), default=0)
-    chances = ((k, pass_at_k(kinds, k)) for k in range(1, attempts + 1)) if attempts > 1 else ()
+    launched = [entry for entry in entries if entry.launches]
     return Overview(
         tasks=len(by_task),
         verified=sum(entry.passed is not None for entry in entries),
         passed=sum(entry.passed is True for entry in entries),
         score=pass_rate(kinds),
-        chances=tuple(Chance(k, value) for k, value in chances if value is not None),
-        families=_families(entries),
+        chances=pass_at_each_k(kinds),
+        breakdowns=tuple(_breakdowns(entries)),
         outcomes=dict(Counter(entry.outcome or "none" for entry in entries).most_common()),
         reasons=dict(Counter(entry.reason for entry in entries if entry.reason).most_common()),
-        seconds=spread([entry.seconds for entry in entries]),
+        seconds=spread([entry.seconds for entry in launched]) if launched else None,
         tokens=total_tokens(entries),
-        slowest=tuple(sorted(entries, key=lambda entry: -entry.seconds)[:LISTED]),
+        cost=results.cost,
+        slowest=tuple(sorted(launched, key=lambda entry: -entry.seconds)[:LISTED]),
         flakiest=_flakiest(by_task),
     )
 
@@ -159,13 +172,25 @@ def _either(basis: Basis, label: str, words: Mapping[_Word, str]) -> str:
     )
 
 
-def _families(entries: Sequence[Entry]) -> tuple[Group, ...]:
-    found: dict[str, list[Entry]] = defaultdict(list)
-    for entry in entries:
-        found[entry.family].append(entry)
-    if len(found) == 1:
-        return ()
-    return tuple(_group(name, found[name]) for name in sorted(found))
+def _breakdowns(entries: Sequence[Entry]) -> Iterator[Breakdown]:
+    properties: dict[str, Callable[[Entry], Iterable[str]]] = {
+        "family": lambda entry: (entry.family,),
+        "difficulty": lambda entry: (entry.difficulty,) if entry.difficulty else (),
+        "tag": lambda entry: entry.tags,
+    }
+    for by, names in properties.items():
+        found: dict[str, list[Entry]] = defaultdict(list)
+        for entry in entries:
+            for name in dict.fromkeys(names(entry)):
+                found[name].append(entry)
+        if len(found) > 1:
+            groups = sorted((_group(*each) for each in found.items()), key=_fewest_tasks_last)
+            shown = sorted(groups[:GROUPS], key=lambda group: group.name)
+            yield Breakdown(by, tuple(shown), len(groups) - len(shown))
+
+
+def _fewest_tasks_last(group: Group) -> tuple[int, str]:
+    return -group.tasks, group.name
 
 
 def _group(name: str, entries: Sequence[Entry]) -> Group:

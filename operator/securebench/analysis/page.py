@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import base64
 import hashlib
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import datetime
 from pathlib import Path
 from typing import NamedTuple
@@ -14,6 +14,7 @@ from markupsafe import Markup
 
 from securebench.analysis import charts
 from securebench.analysis.comparison import Comparison, verdict_sentence
+from securebench.analysis.noise import Noise, noise
 from securebench.analysis.overview import Overview, overview, trust
 from securebench.analysis.results import Entry, ResultSet
 from securebench.analysis.visible import excerpt, visible
@@ -25,7 +26,7 @@ QUOTES_CHARACTERS = 12_000_000
 """All quotes of a page together, so that a browser opens it within two seconds."""
 
 QUOTE_MOST, QUOTE_LEAST = 8_000, 400
-"""Limits of one quote; between them, the fewer tasks did not pass, the longer their quotes."""
+"""Limits of one quote; between them, the fewer attempts did not pass, the longer their quotes."""
 
 _QUOTES_PER_ATTEMPT = 5
 
@@ -42,17 +43,41 @@ class Attempt(NamedTuple):
 
     Args:
         anchor: Id of its element.
+        quotes: Texts of its record; empty where the page has no room for more.
+        is_full: Whether the page had no room for them.
     """
 
     anchor: str
     entry: Entry
     quotes: tuple[Quote, ...]
+    is_full: bool
+
+
+class Room:
+    """What is left for the quotes of a page.
+
+    Args:
+        attempts: That did not pass, of all its runs.
+    """
+
+    def __init__(self, attempts: int) -> None:
+        share = QUOTES_CHARACTERS // (_QUOTES_PER_ATTEMPT * max(1, attempts))
+        self.limit = min(QUOTE_MOST, max(QUOTE_LEAST, share))
+        self._left = QUOTES_CHARACTERS
+
+    def take(self, quotes: Iterable[Quote]) -> bool:
+        """Return whether quotes fit, and keep room for them if so."""
+        size = sum(len(quote.text) for quote in quotes)
+        if size > self._left:
+            return False
+        self._left -= size
+        return True
 
 
 class Charts(NamedTuple):
     """SVG elements; empty where there is nothing to draw."""
 
-    families: Markup
+    breakdowns: Sequence[Markup]
     outcomes: Markup
     seconds: Markup
     tokens: Markup
@@ -65,6 +90,7 @@ class ReportSection(NamedTuple):
     figures: Overview
     charts: Charts
     trust: str
+    noise: Noise
     attempts: Iterable[Attempt]
     anchors: Callable[[Entry], str]
 
@@ -76,8 +102,10 @@ def report_page(runs: Iterable[ResultSet], made_at: datetime) -> Iterator[str]:
         runs: What it shows; each is read once more for the texts of what did not pass.
         made_at: Shown at its foot.
     """
-    sections = [_section(number, results) for number, results in enumerate(runs, start=1)]
-    return _rendered("report.html", sections=sections, made_at=made_at)
+    shown = list(runs)
+    room = Room(sum(entry.passed is not True for each in shown for entry in each.entries))
+    sections = [_section(number, each, room) for number, each in enumerate(shown, start=1)]
+    return _rendered("report.html", sections=sections, made_at=made_at, groups=_groups)
 
 
 def comparison_page(comparisons: Iterable[Comparison], made_at: datetime) -> Iterator[str]:
@@ -89,7 +117,7 @@ def comparison_page(comparisons: Iterable[Comparison], made_at: datetime) -> Ite
     )
 
 
-def _section(number: int, results: ResultSet) -> ReportSection:
+def _section(number: int, results: ResultSet, room: Room) -> ReportSection:
     def anchor(entry: Entry) -> str:
         key = f"{entry.task_id}\n{entry.attempt}".encode("utf-8", "surrogatepass")
         return f"r{number}-{hashlib.sha256(key).hexdigest()[:16]}"
@@ -100,34 +128,42 @@ def _section(number: int, results: ResultSet) -> ReportSection:
         figures=figures,
         charts=_charts(results, figures),
         trust=trust(results.basis),
-        attempts=_attempts(results, anchor),
+        noise=noise(results),
+        attempts=_attempts(results, anchor, room),
         anchors=anchor,
     )
 
 
+def _groups(entry: Entry) -> str:
+    """Return what an attempt is filtered by: a line each."""
+    difficulty = [f"difficulty {entry.difficulty}"] if entry.difficulty else []
+    lines = [f"family {entry.family}", *difficulty, *(f"tag {tag}" for tag in entry.tags)]
+    return "\n".join(line.replace("\n", " ") for line in lines)
+
+
 def _charts(results: ResultSet, figures: Overview) -> Charts:
     tokens = [entry.tokens.total for entry in results.entries if entry.tokens is not None]
-    seconds = [entry.seconds for entry in results.entries]
+    seconds = [entry.seconds for entry in results.entries if entry.launches]
     return Charts(
-        families=Markup(charts.scores(figures.families) if figures.families else ""),  # noqa: S704
+        breakdowns=[Markup(charts.scores(each.groups)) for each in figures.breakdowns],  # noqa: S704
         outcomes=Markup(charts.bars(figures.outcomes, "attempts")),  # noqa: S704
-        seconds=Markup(charts.histogram(seconds, "seconds per attempt")),  # noqa: S704
+        seconds=Markup(charts.histogram(seconds, "seconds per attempt") if seconds else ""),  # noqa: S704
         tokens=Markup(charts.histogram(tokens, "tokens per attempt") if tokens else ""),  # noqa: S704
     )
 
 
-def _attempts(results: ResultSet, anchor: Callable[[Entry], str]) -> Iterator[Attempt]:
+def _attempts(results: ResultSet, anchor: Callable[[Entry], str], room: Room) -> Iterator[Attempt]:
     entries = {
         RecordKey(entry.task_id, entry.attempt): entry
         for entry in results.entries
         if entry.passed is not True
     }
-    share = QUOTES_CHARACTERS // (_QUOTES_PER_ATTEMPT * max(1, len(entries)))
-    limit = min(QUOTE_MOST, max(QUOTE_LEAST, share))
     for record in read_records(results.path):
         entry = entries.get(record_key(record))
         if entry is not None:
-            yield Attempt(anchor(entry), entry, tuple(_quotes(record, limit)))
+            quotes = tuple(_quotes(record, room.limit))
+            fits = room.take(quotes)
+            yield Attempt(anchor(entry), entry, quotes if fits else (), not fits)
 
 
 def _quotes(record: Record, limit: int) -> Iterator[Quote]:

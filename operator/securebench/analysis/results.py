@@ -6,32 +6,27 @@ from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import NamedTuple
 
+from securebench.client.session.run_cost import noted_prices, record_use
+from securebench.client.submit.prices import Prices
 from securebench.client.watch.failures import failure
 from securebench.core.errors import InvalidInputError
 from securebench.core.json_values import object_at, object_in, text_at
-from securebench.protocol.volume import CANDIDATES
+from securebench.protocol.messages import decode_object
+from securebench.protocol.volume import CANDIDATES, SUMMARY
 from securebench.run.records.reading import Record, parse_record, record_key
+from securebench.run.records.record_line import SIDES
+from securebench.stats.cost import Cost, Tokens, Use, cost
 from securebench.stats.verdicts import TaskKinds, TaskVerdicts, task_kinds
 
 PASSED = "passed"
 FAILED = "failed"
 NO_VERDICT = "no verdict"
 
+LAUNCHES = "launches.jsonl"
+"""Attempts with their launches, as ``securebench results RUN --why -o json`` prints them."""
 
-class Tokens(NamedTuple):
-    """Use of the model provider by an attempt, all its launches together."""
-
-    requests: int = 0
-    input: int = 0
-    cached: int = 0
-    output: int = 0
-
-    @property
-    def total(self) -> int:
-        """Input and output tokens; cached ones are part of the input."""
-        return self.input + self.output
+Fields = Mapping[str, object]
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,8 +37,14 @@ class Entry:
         passed: The verdict, or None without one.
         reason: Why it did not pass; empty if it did.
         details: More about that, on one line.
-        seconds: From the first launch to the record.
-        tokens: None without a provider.
+        launches: Pods that were begun for it.
+        seconds: From the first launch to the record; 0 without a launch.
+        difficulty: Of the task; empty if unknown.
+        tags: Of the task.
+        row: Digest of the task's row; empty if unknown.
+        images: Resolved images of its Pods by role.
+        memory_kills: Processes of it that were killed at the memory limit.
+        use: Models and tokens of all its launches; None without a provider.
     """
 
     task_id: str
@@ -56,7 +57,17 @@ class Entry:
     details: str
     launches: int
     seconds: float
-    tokens: Tokens | None
+    difficulty: str
+    tags: tuple[str, ...]
+    row: str
+    images: Mapping[str, str]
+    memory_kills: int
+    use: Use | None
+
+    @property
+    def tokens(self) -> Tokens | None:
+        """Tokens of all its launches; None without a provider."""
+        return None if self.use is None else self.use.tokens
 
     @property
     def verdict(self) -> str:
@@ -87,6 +98,9 @@ class ResultSet:
         name: How the user called it.
         path: Its ``candidates.jsonl``.
         damaged: Lines that are no records.
+        has_ended: Whether its folder has a summary, which is written at the end of a run.
+        prices: Of models, for the cost.
+        launches: Attempts with their launches, as far as the folder has them.
     """
 
     name: str
@@ -96,6 +110,16 @@ class ResultSet:
     entries: tuple[Entry, ...]
     basis: Basis
     damaged: int
+    has_ended: bool
+    prices: Prices
+    launches: tuple[Fields, ...]
+
+    @property
+    def cost(self) -> Cost | None:
+        """What all attempts cost; None without a price table."""
+        if not self.prices:
+            return None
+        return cost((each.use for each in self.entries if each.use is not None), self.prices)
 
     def by_task(self) -> dict[str, TaskVerdicts]:
         """Return the verdicts of each task, in the order of the records."""
@@ -117,8 +141,13 @@ def verdicts_by_task(entries: Iterator[Entry] | tuple[Entry, ...]) -> dict[str, 
     return found
 
 
-def read_results(folder: Path, name: str) -> ResultSet:
+def read_results(folder: Path, name: str, prices: Prices | None = None) -> ResultSet:
     """Read a result folder.
+
+    Args:
+        folder: As ``run`` and ``results`` write it.
+        name: How the user called it.
+        prices: Of models; they take precedence over those in the folder's summary.
 
     Raises:
         InvalidInputError: It has no record.
@@ -137,7 +166,7 @@ def read_results(folder: Path, name: str) -> ResultSet:
         _count(digests, _digests(record))
         _count(labels, object_at(record, "labels"))
     if not entries:
-        raise InvalidInputError(f"{path} has no record")
+        raise InvalidInputError(f"{name} has no record yet")
     return ResultSet(
         name=name,
         path=path,
@@ -146,7 +175,24 @@ def read_results(folder: Path, name: str) -> ResultSet:
         entries=tuple(entries),
         basis=Basis(digests, labels),
         damaged=damaged,
+        has_ended=(folder / SUMMARY).exists(),
+        prices={**_noted_prices(folder / SUMMARY), **(prices or {})},
+        launches=_launches(folder / LAUNCHES),
     )
+
+
+def _noted_prices(summary: Path) -> Prices:
+    try:
+        return noted_prices(decode_object(summary.read_bytes()))
+    except (FileNotFoundError, ValueError):
+        return {}
+
+
+def _launches(path: Path) -> tuple[Fields, ...]:
+    if not path.exists():
+        return ()
+    with path.open("rb") as lines:
+        return tuple(found for line in lines if (found := parse_record(line)) is not None)
 
 
 def _lines(path: Path) -> Iterator[Record | None]:
@@ -173,26 +219,37 @@ def _entry(record: Record) -> Entry:
         details=why.said if why else "",
         launches=int(_number(record.get("launches")) or 0),
         seconds=_number(object_at(record, "timing").get("duration_seconds")) or 0.0,
-        tokens=_tokens(record),
+        difficulty=text_at(record, "difficulty"),
+        tags=_texts(record.get("tags")),
+        row=text_at(object_at(record, "digests"), "row"),
+        images=_images(record),
+        memory_kills=sum(_memory_kills(who, record) for who in SIDES),
+        use=record_use(record),
     )
 
 
-def _tokens(record: Record) -> Tokens | None:
-    usage = object_at(record, "producer_metadata").get("usage")
-    if not isinstance(usage, Mapping):
-        return None
-    names = ("requests", "input_tokens", "cached_tokens", "output_tokens")
-    return Tokens(*(int(_number(usage.get(name)) or 0) for name in names))
-
-
 def _digests(record: Record) -> dict[str, object]:
-    images = object_in(object_at(record, "digests").get("images"))
     return {
         "pack": record.get("pack_digest"),
         "harness": record.get("harness_digest"),
         "verifier": record.get("verifier_version"),
-        **{f"{role} image": image for role, image in images.items()},
+        "policy": object_at(record, "digests").get("policy"),
+        **{f"{role} image": image for role, image in _images(record).items()},
     }
+
+
+def _images(record: Record) -> dict[str, str]:
+    images = object_in(object_at(record, "digests").get("images"))
+    return {role: image for role, image in images.items() if isinstance(image, str)}
+
+
+def _memory_kills(who: str, record: Record) -> int:
+    return int(_number(object_at(record, f"{who}_metadata").get("memory_kills")) or 0)
+
+
+def _texts(value: object) -> tuple[str, ...]:
+    items = value if isinstance(value, list) else ()
+    return tuple(item for item in items if isinstance(item, str))
 
 
 def _count(found: dict[str, Counter[str]], values: Mapping[str, object]) -> None:

@@ -1,4 +1,4 @@
-"""Commands that judge results and packs: report, compare, audit."""
+"""Commands that judge results and packs: report, compare, export, audit."""
 
 from __future__ import annotations
 
@@ -7,7 +7,14 @@ from typing import Annotated
 
 import typer
 
-from securebench.cli.options import Context, Namespace, OperatorPod, OptionalConfig, OutputDir
+from securebench.cli.options import (
+    Context,
+    Namespace,
+    OperatorPod,
+    OptionalConfig,
+    OutputDir,
+    Prices,
+)
 from securebench.client.commands.output import end_with
 
 # ruff: noqa: PLC0415
@@ -22,6 +29,7 @@ def report(
     output: Annotated[Path, typer.Option("--output", "-o", help="The HTML file.")] = Path(
         "report.html"
     ),
+    prices: Prices = None,
     namespace: Namespace = None,
     context: Context = None,
     operator_pod: OperatorPod = None,
@@ -30,11 +38,12 @@ def report(
     from securebench.analysis.command import write_report
     from securebench.client.volume.connection import ClusterTarget
 
-    end_with(lambda: write_report(runs, output, ClusterTarget(namespace, context, operator_pod)))
+    target = ClusterTarget(namespace, context, operator_pod)
+    end_with(lambda: write_report(runs, output, target, prices))
 
 
 @app.command()
-def compare(
+def compare(  # noqa: PLR0913 - flags
     runs: Annotated[
         list[str],
         typer.Argument(help="Two or more result folders, or names or run ids of runs."),
@@ -46,6 +55,7 @@ def compare(
     html: Annotated[
         Path | None, typer.Option("--html", help="Also write the comparison as an HTML file.")
     ] = None,
+    prices: Prices = None,
     namespace: Namespace = None,
     context: Context = None,
     operator_pod: OperatorPod = None,
@@ -59,7 +69,34 @@ def compare(
     if output not in list(CompareOutput):
         raise typer.BadParameter(f"--output is one of {', '.join(CompareOutput)}, not {output!r}")
     target = ClusterTarget(namespace, context, operator_pod)
-    end_with(lambda: compare_runs(runs, CompareOutput(output), html, target))
+    end_with(lambda: compare_runs(runs, CompareOutput(output), html, target, prices))
+
+
+@app.command()
+def export(  # noqa: PLR0913 - flags
+    run: Annotated[str, typer.Argument(help="Result folder, or name or run id of a run.")],
+    *,
+    output: Annotated[Path, typer.Option("--output", "-o", help="The file.")],
+    form: Annotated[
+        str | None,
+        typer.Option("--format", help="csv, parquet or openmetrics; default: by the file's name."),
+    ] = None,
+    prices: Prices = None,
+    namespace: Namespace = None,
+    context: Context = None,
+    operator_pod: OperatorPod = None,
+) -> None:
+    """Write the attempts of a run as CSV or Parquet, or its figures as OpenMetrics."""
+    from securebench.analysis.command import export_run
+    from securebench.analysis.export import SUFFIXES, ExportFormat
+    from securebench.client.volume.connection import ClusterTarget
+
+    chosen = form or SUFFIXES.get(output.suffix)
+    if chosen not in list(ExportFormat):
+        said = f"not {form!r}" if form else f"and {output.name} does not say which"
+        raise typer.BadParameter(f"--format is one of {', '.join(ExportFormat)}, {said}")
+    target = ClusterTarget(namespace, context, operator_pod)
+    end_with(lambda: export_run(run, output, ExportFormat(chosen), target, prices))
 
 
 @app.command("audit")

@@ -79,3 +79,11 @@ FailBelow = Annotated[
 TextOrJsonOutput = Annotated[
     TextOrJson, typer.Option("--output", "-o", help="For people, or as JSON.")
 ]
+Prices = Annotated[
+    Path | None,
+    typer.Option("--prices", help="File with prices of models, for the cost (docs: cli)."),
+]
+Attempts = Annotated[
+    int | None,
+    typer.Option("--attempts", help="Attempts per task, all of which count (pass@k)."),
+]

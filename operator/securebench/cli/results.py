@@ -15,6 +15,7 @@ from securebench.cli.options import (
     OptionalTask,
     Output,
     OutputDir,
+    Prices,
     Run,
     Task,
 )
@@ -44,6 +45,7 @@ def results(  # noqa: PLR0913 - flags
     output: Output = OutputForm.TEXT,
     fail_below: FailBelow = None,
     output_dir: OutputDir = None,
+    prices: Prices = None,
     namespace: Namespace = None,
     context: Context = None,
     operator_pod: OperatorPod = None,
@@ -58,7 +60,7 @@ def results(  # noqa: PLR0913 - flags
         end_with(lambda: reasons.why(run, task or "", output, target))
     if task is not None:
         raise typer.BadParameter("TASK goes with --why")
-    options = command.ResultOptions(output, fail_below)
+    options = command.ResultOptions(output, fail_below, prices)
     end_with(lambda: command.results(run, output_dir, options, target))
 
 

@@ -27,6 +27,11 @@ TESTER: Final[Mapping[str, Meaning]] = {
     "schema_version": Meaning("Version of this format, in quotes.", "0.2"),
     "run": Meaning("The run.", {"id": "my-run", "output_dir": "results"}),
     "run.id": Meaning("Name of the run in records; at most 512 characters.", "my-run"),
+    "run.attempts": Meaning(
+        "Independent attempts per task, all of which count (pass@k); `--attempts` replaces it.",
+        3,
+        default=1,
+    ),
     "run.output_dir": Meaning(
         "Folder for results, relative to this file; `--output-dir` replaces it.", "results"
     ),
@@ -60,6 +65,18 @@ TESTER: Final[Mapping[str, Meaning]] = {
     ),
     "verification.deny_commands": Meaning(
         "Commands that are refused even if others are allowed.", ["chroot"], []
+    ),
+    "prices[].model": Meaning("Full name of the model, as records have it.", "gpt-5-mini"),
+    "prices[].input": Meaning("Of input that did not come from the provider's cache.", 250_000),
+    "prices[].cached_input": Meaning(
+        "Of input from the cache; without it what `input` says.", 25_000
+    ),
+    "prices[].output": Meaning("Of output.", 2_000_000),
+    "prices": Meaning(
+        "What tokens cost, in micro-dollars per million tokens: `model`, `input`, `cached_input`"
+        " (default: `input`) and `output`. Changes nothing about the run.",
+        [{"model": "gpt-5-mini", "input": 250_000, "output": 2_000_000}],
+        [],
     ),
 }
 """Keys of the file, without those of ``harness.config``."""
@@ -119,6 +136,9 @@ def told(schema: Schema, meanings: Mapping[str, Meaning], place: str = "") -> Sc
     for name, below in object_at(schema, "properties").items():
         here = f"{place}.{name}" if place else name
         own, meaning = object_in(below), meanings.get(here)
+        items = object_at(own, "items")
+        if "properties" in items:
+            own = {**own, "items": told(items, meanings, f"{here}[]")}
         deeper = told(own, meanings, here) if "properties" in own else own
         properties[name] = deeper if meaning is None else _with(deeper, meaning)
     return {**schema, "properties": properties}

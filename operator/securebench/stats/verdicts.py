@@ -26,8 +26,29 @@ class TaskVerdicts(NamedTuple):
         return self.passed / self.verified
 
 
+class AttemptVerdict(NamedTuple):
+    """The verdict on one attempt.
+
+    Args:
+        task: Tells tasks apart.
+        passed: Whether the attempt passed.
+    """
+
+    task: str | int
+    passed: bool
+
+
 TaskKinds = Counter[TaskVerdicts]
 """Number of tasks by their verdicts; tasks of the same kind are interchangeable in a resample."""
+
+
+def verdicts_by_task(verdicts: Iterable[AttemptVerdict]) -> dict[str | int, TaskVerdicts]:
+    """Count the verdicts of each task, in the order of their first ones."""
+    verified, passed = Counter[str | int](), Counter[str | int]()
+    for verdict in verdicts:
+        verified[verdict.task] += 1
+        passed[verdict.task] += verdict.passed
+    return {task: TaskVerdicts(count, passed[task]) for task, count in verified.items()}
 
 
 def task_kinds(tasks: Iterable[TaskVerdicts]) -> TaskKinds:

@@ -5,6 +5,7 @@ import pytest
 
 from securebench.analysis import command
 from securebench.analysis.command import CompareOutput, compare_runs, write_report
+from securebench.client.commands.results import Fetched
 from securebench.client.volume.connection import ClusterTarget
 from securebench.core.errors import InvalidInputError
 from support.result_folders import result_folder, result_line
@@ -44,8 +45,11 @@ def test_a_report_that_fails_keeps_the_old_one(folders, tmp_path, monkeypatch):
 
 def test_a_comparison_as_text(folders, capsys):
     assert compare_runs(folders, CompareOutput.TEXT, None, TARGET) == 0
-    sentence, header, row = capsys.readouterr().out.splitlines()
-    assert "No difference is shown" in sentence
+    first, second, sentence, header, row = capsys.readouterr().out.splitlines()
+    assert "passed 100.0 % (95 % interval" in first
+    assert "passed 50.0 % (95 % interval" in second
+    assert "A difference of -50.0 points" in sentence
+    assert sentence.endswith("may be chance; so few tasks can show none.")
     assert header.split() == ["TASK", "BEFORE", "AFTER", "WHY"]
     assert row.split()[:3] == ["b", "1/1", "0/1"]
 
@@ -53,21 +57,27 @@ def test_a_comparison_as_text(folders, capsys):
 def test_a_comparison_as_json_and_page(folders, tmp_path, capsys):
     out = tmp_path / "out.html"
     assert compare_runs([*folders, folders[0]], CompareOutput.JSON, out, TARGET) == 0
-    _, *lines = capsys.readouterr().out.splitlines()
-    first, second = map(json.loads, lines)
+    printed = capsys.readouterr()
+    first, second = map(json.loads, printed.out.splitlines())
+    assert f"written {out}" in printed.err
+    assert first["have_ended"] == [True, True]
     assert first["difference"]["value"] == -0.5
     assert [flip["task_id"] for flip in first["flips"]] == ["b"]
     assert second["difference"]["value"] == 0.0
-    assert out.read_text().count("<h1>") == 2
+    assert out.read_text().count("<h1>") == 3
 
 
 def test_a_name_that_is_no_folder_is_a_run_of_the_cluster(monkeypatch, tmp_path, capsys):
     async def fetch(_run, folder, _target):
         result_folder(folder, [result_line("a")])
+        return Fetched(None, {"run_id": "r"})
 
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "nightly").mkdir()
     monkeypatch.setattr(command, "fetch_results", fetch)
     assert write_report(["nightly"], tmp_path / "out.html", TARGET) == 0
-    assert "nightly is no folder here" in capsys.readouterr().err
+    assert "nightly: no folder with records" in capsys.readouterr().err
+    assert "has not ended" not in (tmp_path / "out.html").read_text()
     assert "<h1>nightly</h1>" in (tmp_path / "out.html").read_text()
 
 

@@ -42,8 +42,8 @@ def test_a_difference_is_said(tmp_path):
 def test_no_difference_says_what_would_have_been_seen(tmp_path):
     old = results(tmp_path, "old", *tasks("PF" * 10))
     said = verdict_sentence(compare(old, old))
-    assert said.startswith("No difference is shown")
-    assert said.endswith("so many tasks show one of 30.0 points or more.")
+    assert said.startswith("No difference was seen (95 % interval -9.0 to +9.0, p = 1, 20 tasks)")
+    assert said.endswith("a true difference of 39.2 points would be found 4 times in 5.")
 
 
 def test_no_common_task(tmp_path):
@@ -57,6 +57,15 @@ WARNINGS = {
     "other benchmark": ({"benchmark_id": "other"}, "different benchmarks"),
     "other pack": ({"pack_digest": "sha256:2"}, "different packs"),
     "other verifier": ({"verifier_version": "9"}, "different versions of the verifier"),
+    "other limits": ({"digests": {"policy": "sha256:2"}}, "their limits, isolation or"),
+    "other task image": (
+        {"digests": {"images": {"harness": "image@sha256:2"}}},
+        "of 1 tasks the agents worked in different images",
+    ),
+    "other check image": (
+        {"digests": {"images": {"verifier": "image@sha256:2"}}},
+        "of 1 tasks the checks ran in different images",
+    ),
     "other isolation": ({"labels": {"isolation": "declared"}}, "isolation was verified, then"),
 }
 
@@ -68,3 +77,34 @@ def test_what_makes_runs_hard_to_compare(case, tmp_path):
     new = results(tmp_path, "new", *tasks("P", **changes))
     assert any(said in warning for warning in compare(old, new).warnings)
     assert compare(new, new).warnings == ()
+
+
+def test_only_images_of_the_same_task_are_compared(tmp_path):
+    def lines(**images):
+        return [
+            result_line(task, digests={"images": {"verifier": image}})
+            for task, image in images.items()
+        ]
+
+    old = results(tmp_path, "old", *lines(a="one", b="two"))
+    swapped = results(tmp_path, "swapped", *lines(a="two", b="one"))
+    fewer = results(tmp_path, "fewer", *lines(a="one"))
+    assert "of 2 tasks the checks" in " ".join(compare(old, swapped).warnings)
+    assert compare(old, fewer).warnings == ()
+
+
+def test_a_task_whose_row_changed_is_not_compared(tmp_path):
+    old = results(tmp_path, "old", result_line("a", digests={"row": "1"}), result_line("b"))
+    new = results(
+        tmp_path, "new", result_line("a", digests={"row": "2"}, passed=False), result_line("b")
+    )
+    found = compare(old, new)
+    assert (found.changed_rows, found.difference.tasks, found.flips) == (1, 1, ())
+
+
+def test_a_run_that_has_not_ended_is_said(tmp_path):
+    old = results(tmp_path, "old", result_line("a"))
+    begun = result_folder(tmp_path / "new", [result_line("a")], has_ended=False)
+    assert compare(old, read_results(begun, "new")).warnings == (
+        "new has not ended: it has 1 records so far.",
+    )

@@ -1,7 +1,8 @@
 import pytest
 
-from securebench.analysis.overview import overview, spread, trust
-from securebench.analysis.results import Tokens, read_results
+from securebench.analysis.overview import GROUPS, overview, spread, trust
+from securebench.analysis.results import read_results
+from securebench.stats.cost import Tokens
 from securebench.stats.intervals import wilson
 from support.result_folders import result_folder, result_line
 
@@ -19,9 +20,27 @@ def test_one_attempt_per_task(tmp_path):
     )
     assert (found.tasks, found.verified, found.passed) == (3, 2, 1)
     assert found.score == wilson(1, 2)
-    assert found.chances == found.families == found.flakiest == ()
+    assert found.chances == found.breakdowns == found.flakiest == ()
     assert found.outcomes == {"scored": 2, "infrastructure": 1}
     assert found.reasons == {"wrong_answer": 1, "node_lost": 1}
+
+
+def test_slow_are_attempts_that_were_launched(tmp_path):
+    seconds = {"a": 5.0, "b": 9.0, "c": 7.0}
+    found = figures(
+        tmp_path,
+        *(result_line(name, timing={"duration_seconds": each}) for name, each in seconds.items()),
+        result_line("d", passed=None, outcome="cancelled", launches=0),
+    )
+    assert [entry.task_id for entry in found.slowest] == ["b", "c", "a"]
+    assert (found.seconds.least, found.seconds.most) == (5.0, 9.0)
+
+
+def test_many_tags_are_cut(tmp_path):
+    lines = [result_line(f"t{n}", tags=["all", f"tag {n:02}"]) for n in range(GROUPS + 2)]
+    (tags,) = figures(tmp_path, *lines).breakdowns
+    assert (tags.by, len(tags.groups), tags.left_out) == ("tag", GROUPS, 3)
+    assert tags.groups[0] == ("all", GROUPS + 2, wilson(GROUPS + 2, GROUPS + 2))
 
 
 def test_several_attempts(tmp_path):
@@ -31,7 +50,7 @@ def test_several_attempts(tmp_path):
         *(result_line("rare", passed=number == 1, attempt=number) for number in range(1, 5)),
     )
     assert [chance.k for chance in found.chances] == [1, 2, 3, 4]
-    assert [round(chance.value.value, 3) for chance in found.chances] == [0.375, 0.667, 0.875, 1.0]
+    assert [round(chance.chance.value, 3) for chance in found.chances] == [0.375, 0.667, 0.875, 1.0]
     assert [task.task_id for task in found.flakiest] == ["even", "rare"]
 
 
@@ -43,7 +62,9 @@ def test_families_and_tokens(tmp_path):
         result_line("b", task_type="short_answer", producer_metadata={"usage": usage}),
         result_line("c", task_type="short_answer", passed=False),
     )
-    assert [(group.name, group.tasks) for group in found.families] == [
+    (families,) = found.breakdowns
+    assert families.by == "family"
+    assert [(group.name, group.tasks) for group in families.groups] == [
         ("repo_patch", 1),
         ("short_answer", 2),
     ]

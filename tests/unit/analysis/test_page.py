@@ -10,6 +10,7 @@ from securebench.analysis import page as page_module
 from securebench.analysis.comparison import compare
 from securebench.analysis.page import QUOTE_LEAST, comparison_page, report_page
 from securebench.analysis.results import read_results
+from securebench.stats.cost import Price
 from support.hostile_texts import HOSTILE_TEXTS
 from support.result_folders import result_folder, result_line
 
@@ -93,11 +94,53 @@ def test_what_did_not_pass_is_quoted(tmp_path):
 
 
 def test_many_failures_have_short_quotes(tmp_path, monkeypatch):
-    monkeypatch.setattr(page_module, "QUOTES_CHARACTERS", 10)
+    monkeypatch.setattr(page_module, "QUOTES_CHARACTERS", 1_000)
     text = report(tmp_path, result_line("a", passed=False, producer_stdout="z" * 5_000))
     assert "z" * QUOTE_LEAST in text
     assert "z" * (QUOTE_LEAST + 1) not in text
     assert f"{5_000 - QUOTE_LEAST:,} more characters in the record" in text
+
+
+def test_few_failures_share_the_room_of_the_page(tmp_path, monkeypatch):
+    monkeypatch.setattr(page_module, "QUOTES_CHARACTERS", 5_000)
+    text = report(tmp_path, result_line("a", passed=False, producer_stdout="z" * 5_000))
+    assert "z" * 1_000 in text
+    assert "z" * 1_001 not in text
+
+
+def test_all_runs_of_a_page_share_its_room(tmp_path, monkeypatch):
+    monkeypatch.setattr(page_module, "QUOTES_CHARACTERS", 800)
+    line = result_line("a", passed=False, producer_stdout="z" * 5_000)
+    runs = [read_results(result_folder(tmp_path / name, [line]), name) for name in "ab"]
+    text = "".join(report_page(runs, NOW))
+    assert text.count("z" * QUOTE_LEAST) == 1
+    assert text.count("this page has no room for more") == 1
+
+
+def test_what_attempts_are_filtered_by(tmp_path):
+    line = result_line("a", difficulty="hard", tags=["x", "y\ntag z"])
+    found = Elements(report(tmp_path, line, result_line("b", difficulty="easy", tags=["x"])))
+    groups = [value for name, value in found.attributes if name == "data-groups"]
+    assert groups[0].splitlines() == [
+        "family short_answer",
+        "difficulty hard",
+        "tag x",
+        "tag y tag z",
+    ]
+    assert "By difficulty" in found.text
+    assert "By tag" in found.text
+
+
+def test_cost_and_a_run_that_has_not_ended_are_said(tmp_path):
+    usage = {"requests": 1, "input_tokens": 1_000_000, "cached_tokens": 0, "output_tokens": 0}
+    metadata = {"usage": usage, "provider_models": ["m"]}
+    folder = result_folder(
+        tmp_path, [result_line("a", producer_metadata=metadata)], has_ended=False
+    )
+    results = read_results(folder, "nightly", {"m": Price(1_250_000, 0, 0)})
+    text = "".join(report_page([results], NOW))
+    assert "Cost: $1.250000." in text
+    assert "The run has not ended" in text
 
 
 def test_links_lead_to_what_did_not_pass(tmp_path):

@@ -52,7 +52,50 @@ def test_a_whole_run(shell: Shell) -> None:
         "securebench: [3/3] c",
         "securebench: PASS c score=1.0 (0:00)",
         "securebench: 1 of 3 attempts without a pass: wrong_answer 1",
+        "securebench: passed 66.7 % (95 % interval 20.8 to 93.9)",
     ]
+
+
+USAGE = {"requests": 2, "input_tokens": 3_000, "cached_tokens": 1_000, "output_tokens": 500}
+PRICES = "prices:\n- {model: m, input: 1250000, cached_input: 125000, output: 10000000}\n"
+
+
+def test_several_attempts_with_their_cost(shell: Shell) -> None:
+    """Attempts come from the flag; the cost from the table, which summary.json keeps."""
+
+    def attempt(number: int, model: str, *, passed: bool) -> dict[str, object]:
+        metadata = {"usage": USAGE, "provider_models": [model]}
+        changes = {"attempt": number, "producer_metadata": metadata}
+        return {**record("a", passed=passed), **changes}
+
+    async def script(run: OperatorRun) -> None:
+        assert run.spec["attempts"] == 2
+        run.bind()
+        run.write(attempt(1, "m", passed=True), attempt(2, "other", passed=False))
+        await run.end()
+
+    shell.script = script
+    prices = shell.folder / "prices.yaml"
+    prices.write_text(PRICES)
+    result = shell.run("--attempts", "2", "--prices", str(prices))
+    assert result.code == 0
+    assert result.stderr.splitlines()[-4:] == [
+        "securebench: passed 50.0 % (95 % interval 5.5 to 94.5)",
+        "securebench: pass@1 50.0 % (95 % interval 5.5 to 94.5), 1 tasks",
+        "securebench: pass@2 100.0 % (95 % interval 20.7 to 100.0), 1 tasks",
+        "securebench: cost $0.007625 without 3,500 tokens of other, for which there is no price",
+    ]
+    summary = json.loads((shell.folder / "out/summary.json").read_text())
+    assert summary["cost"] == {"micro_dollars": 7_625, "unpriced_tokens": {"other": 3_500}}
+    assert summary["prices"]["m"]["output"] == 10_000_000
+    fetched = shell("results", _only_run(shell), "--prices", str(prices))
+    assert "cost $0.007625 without" in fetched.stderr
+
+
+def test_too_many_attempts(shell: Shell) -> None:
+    result = shell.run("--attempts", "101")
+    assert result.code == 1
+    assert "attempts must be an integer from 1 to 100: 101" in result.stdout
 
 
 def test_quiet_has_no_progress(shell: Shell) -> None:

@@ -3,7 +3,15 @@ from random import Random
 
 import pytest
 
-from securebench.stats.intervals import Interval, pass_at_k, pass_rate, wilson
+from securebench.stats.intervals import (
+    EACH_K,
+    FEWEST_TASKS,
+    Interval,
+    pass_at_each_k,
+    pass_at_k,
+    pass_rate,
+    wilson,
+)
 from securebench.stats.verdicts import TaskVerdicts, task_kinds
 
 
@@ -44,7 +52,7 @@ def kinds(*verdicts):
 
 def test_one_verdict_per_task_has_the_interval_of_wilson():
     assert pass_rate(kinds((1, 1), (1, 0), (1, 1), (0, 0))) == wilson(2, 3)
-    assert pass_at_k(kinds((1, 1), (1, 0), (1, 1)), 1) == wilson(2, 3)
+    assert pass_at_k(kinds((1, 1), (1, 0), (1, 1)), 1).chance == wilson(2, 3)
 
 
 def test_no_verdict_no_estimate():
@@ -63,9 +71,24 @@ def test_attempts_of_one_task_belong_together():
 
 
 def test_tasks_that_all_agree_still_have_an_interval():
-    found = pass_rate(kinds(*[(4, 4)] * 10))
-    assert (found.value, found.high) == (1.0, 1.0)
-    assert found.low == wilson(10, 10).low
+    assert pass_rate(kinds(*[(4, 4)] * 12)) == wilson(12, 12)
+    assert pass_rate(kinds(*[(4, 1)] * 12)) == wilson(3, 12)
+    assert pass_rate(kinds((4, 2))) == wilson(0.5, 1)
+
+
+def test_few_tasks_are_not_resampled():
+    """One pass less in two tasks does not make their interval much narrower."""
+    few = [(4, 4)] * (FEWEST_TASKS - 2) + [(4, 3)]
+    share = (4 * len(few) - 1) / (4 * len(few))
+    assert pass_rate(kinds(*few)) == wilson(share * len(few), len(few))
+    assert pass_rate(kinds(*few, (4, 4))) != wilson(share * len(few), len(few))
+
+
+def test_unequal_attempts_count_once_each():
+    """The score is the share of verdicts, pass@1 the mean of tasks."""
+    found = kinds((4, 4), (1, 0))
+    assert pass_rate(found).value == 0.8
+    assert pass_at_k(found, 1).chance.value == 0.5
 
 
 def test_the_same_verdicts_have_the_same_interval():
@@ -80,20 +103,30 @@ def test_pass_at_k_is_the_share_of_choices_with_a_pass(k, passed):
     attempts = [True] * passed + [False] * (5 - passed)
     choices = list(combinations(attempts, k))
     want = sum(any(choice) for choice in choices) / len(choices)
-    assert pass_at_k(kinds((5, passed)), k).value == pytest.approx(want)
+    assert pass_at_k(kinds((5, passed)), k).chance.value == pytest.approx(want)
 
 
 def test_pass_at_k_leaves_out_tasks_with_fewer_verdicts():
-    assert pass_at_k(kinds((4, 2), (1, 0)), 2) == pass_at_k(kinds((4, 2)), 2)
+    found = pass_at_k(kinds((4, 2), (1, 0)), 2)
+    assert found == pass_at_k(kinds((4, 2)), 2)
+    assert found.tasks == 1
+
+
+def test_pass_at_each_k():
+    assert pass_at_each_k(kinds((1, 1), (1, 0))) == pass_at_each_k(kinds()) == ()
+    assert [each.k for each in pass_at_each_k(kinds((3, 1), (2, 1)))] == [1, 2, 3]
+    assert [each.tasks for each in pass_at_each_k(kinds((3, 1), (2, 1)))] == [2, 2, 1]
+    many = [each.k for each in pass_at_each_k(kinds((60, 1)))]
+    assert many == [*range(1, EACH_K + 1), 20, 50, 60]
 
 
 def test_the_bootstrap_covers_the_truth():
     """Tasks of a known mean difficulty: of 60 intervals, about 57 hold it."""
-    random = Random(7)  # noqa: S311 - a simulation
+    random = Random(8)  # noqa: S311 - a simulation
 
     def run():
         chances = [random.choice((0.1, 0.5, 0.9)) for _ in range(60)]
         return kinds(*((4, sum(random.random() < each for _ in range(4))) for each in chances))
 
     held = sum(low <= 0.5 <= high for _, low, high in (pass_rate(run()) for _ in range(60)))
-    assert 51 <= held <= 60
+    assert 54 <= held <= 60

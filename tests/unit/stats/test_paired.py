@@ -8,7 +8,9 @@ from securebench.stats.paired import (
     PairedTest,
     detectable_difference,
     mcnemar_exact,
+    newcombe,
     paired_difference,
+    sign_flip,
 )
 from securebench.stats.verdicts import TaskVerdicts
 
@@ -41,18 +43,74 @@ def test_single_verdicts_are_compared_by_mcnemar():
     assert found.low < 0.25 < found.high
 
 
-def test_several_verdicts_are_compared_by_the_bootstrap():
+NEWCOMBE = {
+    # Both pass, second only, first only, neither: Newcombe (1998), and statsmodels' Wilson joined.
+    (36, 12, 2, 0): (0.2, 0.0569, 0.3404),
+    (43, 0, 1, 0): (-0.0227, -0.1181, 0.0597),
+    (53, 16, 8, 9): (0.0930, -0.0201, 0.2039),
+}
+
+
+@pytest.mark.parametrize("table", NEWCOMBE)
+def test_newcombe(table):
+    cells = zip(table, [(1, 1), (0, 1), (1, 0), (0, 0)], strict=True)
+    found = newcombe([single(*cell) for count, cell in cells for _ in range(count)])
+    assert tuple(round(value, 4) for value in found) == NEWCOMBE[table]
+
+
+def test_several_verdicts_are_compared_by_flipped_signs():
     better = [Pair(TaskVerdicts(4, 1), TaskVerdicts(4, 3))] * 20
     same = [Pair(TaskVerdicts(4, 1), TaskVerdicts(4, 1))] * 20
     found = paired_difference([*better, *same])
-    assert (found.test, found.value) == (PairedTest.BOOTSTRAP, 0.25)
+    assert (found.test, found.value) == (PairedTest.SIGN_FLIP, 0.25)
     assert found.p_value < 0.01
     assert paired_difference(same).p_value == 1.0
 
 
-def test_runs_that_do_not_differ():
+def test_two_tasks_show_nothing():
+    """However often each was tried."""
+    found = paired_difference([Pair(TaskVerdicts(50, 0), TaskVerdicts(50, 50))] * 2)
+    assert found.p_value > 0.4
+    assert found.low < 0.5
+    assert found.detectable is None
+
+
+@pytest.mark.parametrize("counts", MCNEMAR)
+def test_flipped_signs_of_single_verdicts_are_mcnemar(counts):
+    gained, lost = counts
+    found = sign_flip(Counter({1.0: gained, -1.0: lost, 0.0: 5}))
+    assert found == pytest.approx(MCNEMAR[counts], abs=0.01)
+
+
+@pytest.mark.parametrize("tasks", [3, 5, 8, 20])
+def test_runs_that_do_not_differ_are_seldom_said_to(tasks):
+    random = Random(tasks)  # noqa: S311 - a simulation
+
+    def verdicts():
+        chance = random.choice((0.2, 0.5, 0.8))
+        return [TaskVerdicts(2, sum(random.random() < chance for _ in range(2))) for _ in "ab"]
+
+    runs = 300 if tasks <= 8 else 30
+    p_values = [
+        sign_flip(Counter(Pair(*verdicts()).change for _ in range(tasks))) for _ in range(runs)
+    ]
+    assert sum(p_value <= 0.05 for p_value in p_values) <= 0.08 * runs
+
+
+def test_a_second_attempt_on_an_unchanged_task_changes_nothing():
+    gained = [single(0, 1)] * 4
+    once = paired_difference([*gained, single(1, 1)])
+    twice = paired_difference([*gained, Pair(TaskVerdicts(2, 2), TaskVerdicts(2, 2))])
+    assert once.p_value == twice.p_value == 0.125
+
+
+def test_runs_that_do_not_differ_may_still_differ_on_other_tasks():
     found = paired_difference([single(1, 1), single(0, 0)])
-    assert (found.value, found.low, found.high, found.p_value) == (0.0, 0.0, 0.0, 1.0)
+    assert (found.value, found.p_value) == (0.0, 1.0)
+    assert found.low == pytest.approx(-found.high)
+    assert found.high > 0.5
+    many = paired_difference([Pair(TaskVerdicts(4, 2), TaskVerdicts(4, 2))] * 40)
+    assert 0.05 < many.high < 0.5
 
 
 def test_no_common_task():
@@ -60,9 +118,10 @@ def test_no_common_task():
 
 
 def test_few_tasks_cannot_show_a_difference():
-    """Five tasks that all changed one way are not significant, so nothing smaller than 1 is."""
-    assert detectable_difference(Counter({0.0: 5})) == 1.0
-    assert detectable_difference(Counter({0.0: 600})) == pytest.approx(0.01)
+    """Five tasks that all changed one way are not significant; six are."""
+    assert detectable_difference(Counter({0.0: 5})) is None
+    assert detectable_difference(Counter({0.0: 6})) == 1.0
+    assert detectable_difference(Counter({0.0: 600})) == pytest.approx(0.0131, abs=1e-4)
 
 
 def test_the_detectable_difference_is_found_four_times_in_five():
@@ -72,5 +131,5 @@ def test_the_detectable_difference_is_found_four_times_in_five():
         return [single(random.random() < 0.1, random.random() < 0.1 + gain) for _ in range(tasks)]
 
     gain = paired_difference(run(0.0)).detectable
-    found = sum(paired_difference(run(gain)).p_value < 0.05 for _ in range(40))
-    assert 24 <= found <= 40
+    found = sum(paired_difference(run(gain)).p_value < 0.05 for _ in range(60))
+    assert 40 <= found <= 58

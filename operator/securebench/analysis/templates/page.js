@@ -24,10 +24,13 @@ for (const table of document.querySelectorAll("table.attempts")) {
   const apply = () => {
     const wanted = form.elements.text.value.toLowerCase();
     const verdict = form.elements.verdict.value;
+    const groups = Array.from(form.querySelectorAll("select[name=group]"), (each) => each.value);
     let shown = 0;
     for (const row of rows) {
       const isWanted =
-        (!verdict || row.dataset.verdict === verdict) && row.textContent.toLowerCase().includes(wanted);
+        (!verdict || row.dataset.verdict === verdict) &&
+        groups.every((group) => !group || `\n${row.dataset.groups}\n`.includes(`\n${group}\n`)) &&
+        row.textContent.toLowerCase().includes(wanted);
       row.hidden = !isWanted;
       shown += isWanted;
     }

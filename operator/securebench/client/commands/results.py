@@ -14,12 +14,14 @@ from securebench.client.commands.fail_below import score_code
 from securebench.client.commands.find import find_state
 from securebench.client.commands.forms import OutputForm, print_objects
 from securebench.client.commands.output import print_error, print_line, print_note, print_table
+from securebench.client.session.run_cost import priced
 from securebench.client.session.run_summary import (
     TesterRunSummary,
     localized_summary,
     parse_summary,
     write_summary,
 )
+from securebench.client.submit.prices import load_prices
 from securebench.client.terminal_text import shown_path
 from securebench.client.volume.connection import (
     ClusterTarget,
@@ -46,10 +48,12 @@ class ResultOptions(NamedTuple):
     Args:
         form: The result line, a table of attempts with it, or the summary as data.
         fail_below: Smallest score that is accepted; None accepts every score.
+        prices: File with a price table, for the cost.
     """
 
     form: OutputForm = OutputForm.TEXT
     fail_below: float | None = None
+    prices: Path | None = None
 
 
 def results(
@@ -79,18 +83,21 @@ async def fetch_results(run: str, folder: Path, target: ClusterTarget) -> Fetche
 
 
 async def _results(run: str, folder: Path, options: ResultOptions, target: ClusterTarget) -> int:
+    table = {} if options.prices is None else load_prices(options.prices)
     fetched = await fetch_results(run, folder, target)
     if fetched.summary is None:
         return _unfinished(fetched.state, run, folder)
-    write_summary(fetched.summary, folder)
-    summary = parse_summary(fetched.summary)
+    raw = fetched.summary | priced(folder / CANDIDATES, table)
+    write_summary(raw, folder)
+    summary = parse_summary(raw)
     if options.form is OutputForm.WIDE:
         print_table(_ATTEMPT_HEADER, map(_attempt_row, read_records(folder / CANDIDATES)))
     print_reasons(folder / CANDIDATES)
+    print_figures(summary)
     code = score_code(summary.passed, summary.verified, options.fail_below)
     if not options.form.is_data:
         return print_result(summary) or code
-    print_objects([fetched.summary], options.form)
+    print_objects([raw], options.form)
     return told_missing(summary) or code
 
 
@@ -162,6 +169,12 @@ def print_reasons(candidates: Path) -> None:
         counts += reason_counts([record])
     if counts:
         print_note(counts_line(total, counts))
+
+
+def print_figures(summary: TesterRunSummary) -> None:
+    """Print on stderr score, pass@k, tokens and cost."""
+    for line in summary.figures():
+        print_note(line)
 
 
 def print_result(summary: TesterRunSummary) -> int:

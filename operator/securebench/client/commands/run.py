@@ -9,7 +9,7 @@ import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from rich.console import Console
@@ -17,11 +17,12 @@ from rich.console import Console
 from securebench.agents.registry import agent_named, forwarded
 from securebench.client.commands.fail_below import score_code
 from securebench.client.commands.output import INTERRUPTED, print_error, print_notices
-from securebench.client.commands.results import print_reasons, print_result
+from securebench.client.commands.results import print_figures, print_reasons, print_result
 from securebench.client.session.facade import open_session
 from securebench.client.session.run_session import RunEnd, RunSession, Watching
 from securebench.client.submit.env_file import load_env_file
 from securebench.client.submit.prepare import Prepared, prepare
+from securebench.client.submit.prices import load_prices
 from securebench.client.submit.secrets import without_value
 from securebench.client.submit.tester_config import (
     TesterConfig,
@@ -56,6 +57,8 @@ class RunOptions:
     show_command_output: bool = False
     show_agent_output: bool = False
     fail_below: float | None = None
+    attempts: int | None = None
+    prices: Path | None = None
 
 
 class RunCommand:
@@ -140,9 +143,12 @@ def prepared_run(options: RunOptions) -> tuple[TesterConfig, Prepared]:
     config = with_tester_overrides(
         load_tester_config(options.config),
         output_dir=options.output_dir,
+        attempts=options.attempts,
         limit=options.limit,
         resume=options.resume,
     )
+    if options.prices is not None:
+        config = replace(config, prices={**config.prices, **load_prices(options.prices)})
     prepared = prepare(config)
     print_notices(prepared.warnings)
     print_notices(_missing_variables(config, options.env_file))
@@ -180,6 +186,7 @@ def conclude(end: RunEnd, *, is_quiet: bool = False, fail_below: float | None = 
     summary = end.summary
     if summary is not None and not is_quiet:
         print_reasons(Path(summary.output_path))
+        print_figures(summary)
     if end.exit_code != 0 or summary is None:
         print_error(end.failure())
         return end.exit_code or 1

@@ -19,6 +19,7 @@ from typing import NamedTuple, TypeVar
 from securebench.benchmark.files.bundle import files_receipt
 from securebench.benchmark.scorers.verifier_version import VERIFIER_VERSION
 from securebench.client.session.creation import NewRun, RunCreation
+from securebench.client.session.run_cost import priced
 from securebench.client.session.run_summary import (
     TesterRunSummary,
     localized_summary,
@@ -153,7 +154,7 @@ class RunSession:
         self._parallelism = parallelism
         self._folder = config.run.output_dir
         self._follower = Follower(deps.cluster, deps.sleep, self._note)
-        self._total = len(prepared.task_ids)
+        self._total = len(prepared.task_ids) * config.run.attempts
         self._done = 0
         self._kept: frozenset[RecordKey] = frozenset()
         self._left_out: Counter[str] = Counter()
@@ -302,6 +303,7 @@ class RunSession:
                 raise StorageError(f"the results volume has no {SUMMARY} of run {state.name}")
             return RunEnd(state, exit_code, None)
         raw = localized_summary(part.data, self._folder) | self._left_out
+        raw |= priced(self._folder / CANDIDATES, self._config.prices)
         write_summary(raw, self._folder)
         log = RecordMirror(self._deps.link, state.uid, self._folder / EGRESS, EGRESS)
         await self._follower.patiently(log.fetch, _FINAL_TRIES)
@@ -334,8 +336,13 @@ class RunSession:
         self._kept = frozenset(
             key for key, item in records.items() if item.get("outcome") in KEPT_OUTCOMES
         )
-        selected = set(self._prepared.task_ids)
-        self._total = len(selected | {key.task_id for key in self._kept})
+        attempts = range(1, self._config.run.attempts + 1)
+        selected = {
+            RecordKey(task_id, attempt)
+            for task_id in self._prepared.task_ids
+            for attempt in attempts
+        }
+        self._total = len(selected | self._kept)
         path = self._folder / CANDIDATES
         self._left_out = Counter({flaw.value: 0 for flaw in Flaw})
         for left_out in left_out_lines(path, binding, records):

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from securebench.client.terminal_text import shown_path
 from securebench.core.errors import StorageError
 from securebench.protocol.messages import decode_object
 from securebench.protocol.volume import CANDIDATES, SUMMARY
 from securebench.run.records.summary import NO_OUTCOME
+from securebench.stats.cost import Cost
+from securebench.stats.intervals import Interval
 
 _DAMAGED = f"{SUMMARY} on the results volume is damaged"
 
@@ -32,6 +34,9 @@ class TesterRunSummary:
         verification_status: ``complete``, ``partial`` or ``pending``.
         outcomes: Number of attempts by outcome.
         usage: Requests to and tokens of the model provider; empty without one.
+        pass_rate: ``value``, ``low`` and ``high`` of the share that passed; empty without one.
+        pass_at_k: The same with ``k`` and ``tasks`` for each k; empty with one attempt per task.
+        cost: ``micro_dollars`` and ``unpriced_tokens`` by model; empty without a price table.
     """
 
     run_id: str
@@ -44,6 +49,9 @@ class TesterRunSummary:
     verification_status: str
     outcomes: Mapping[str, int] = field(default_factory=dict)
     usage: Mapping[str, int] = field(default_factory=dict)
+    pass_rate: Mapping[str, float] = field(default_factory=dict)
+    pass_at_k: Sequence[Mapping[str, float]] = ()
+    cost: Mapping[str, Any] = field(default_factory=dict)
 
     def line(self) -> str:
         """Return the result line of ``securebench run`` (contract 2.1)."""
@@ -52,6 +60,21 @@ class TesterRunSummary:
             f" verification={self.verification_status} verified={self.verified}"
             f" passed={self.passed} output={self.output_path}"
         )
+
+    def figures(self) -> Iterator[str]:
+        """Yield a line each about score, pass@k, and tokens with their cost, where there are."""
+        if self.pass_rate:
+            yield f"passed {_percent(self.pass_rate)}"
+        for chance in self.pass_at_k:
+            yield f"pass@{chance['k']} {_percent(chance)}, {chance['tasks']} tasks"
+        if self.usage:
+            spent = {name: f"{count:,}" for name, count in self.usage.items()}
+            yield (
+                f"{spent['requests']} requests, {spent['input_tokens']} input tokens"
+                f" ({spent['cached_tokens']} cached), {spent['output_tokens']} output tokens"
+            )
+        if self.cost:
+            yield f"cost {Cost(self.cost['micro_dollars'], self.cost['unpriced_tokens']).said}"
 
     def missing_result(self) -> str:
         """Return why there is no result, or an empty string if there is one (decision 0037)."""
@@ -97,6 +120,9 @@ def parse_summary(raw: Mapping[str, object]) -> TesterRunSummary:
             verification_status=_typed(raw, "verification_status", str),
             outcomes=_typed({"outcomes": {}, **raw}, "outcomes", dict),
             usage=_typed({"usage": {}, **raw}, "usage", dict),
+            pass_rate=_typed({"pass_rate": {}, **raw}, "pass_rate", dict),
+            pass_at_k=_typed({"pass_at_k": [], **raw}, "pass_at_k", list),
+            cost=_typed({"cost": {}, **raw}, "cost", dict),
         )
     except (KeyError, TypeError, ValueError):
         raise StorageError(_DAMAGED) from None
@@ -107,6 +133,11 @@ def write_summary(raw: Mapping[str, object], folder: Path) -> None:
     draft = folder / f".{SUMMARY}.part"
     draft.write_text(json.dumps(raw, sort_keys=True, indent=2) + "\n", encoding="utf-8")
     draft.replace(folder / SUMMARY)
+
+
+def _percent(share: Mapping[str, float]) -> str:
+    value, low, high = (f"{share[name] * 100:.1f}" for name in Interval._fields)
+    return f"{value} % (95 % interval {low} to {high})"
 
 
 def _typed(raw: Mapping[str, object], key: str, kind: type[T]) -> T:

@@ -93,6 +93,8 @@ def build_spec(
     }
     if secrets.provider:
         spec["provider"] = {"secretRef": {"name": secrets.provider}}
+    if config.run.attempts > 1:
+        spec["attempts"] = config.run.attempts
     if config.run.limit is not None:
         spec["taskSelector"] = {"limit": config.run.limit}
     if parallelism is not None:

@@ -19,8 +19,15 @@ from securebench.benchmark.reading.plain import (
 )
 from securebench.benchmark.reading.shape import REQUIRED, UNKNOWN, SchemaDefect, Shape
 from securebench.benchmark.scorers.dangerous_commands import KNOWN_COMMANDS, VerificationPolicy
+from securebench.client.submit.prices import (
+    PRICES_SCHEMA,
+    Prices,
+    parse_prices,
+    repeated_models,
+)
 from securebench.core.errors import ConfigError, ConfigErrors, InvalidInputError
 from securebench.core.json_values import object_at
+from securebench.run.api.models import MAX_ATTEMPTS
 
 SCHEMA_VERSION = "0.2"
 
@@ -28,6 +35,12 @@ _VARIABLE: Final[Schema] = {
     "type": "string",
     "pattern": r"^(?=[^=]*$)[^=]*[^=\s]",
     "description": "a non-empty string without '='",
+}
+_ATTEMPTS: Final[Schema] = {
+    "type": "integer",
+    "minimum": 1,
+    "maximum": MAX_ATTEMPTS,
+    "description": f"an integer from 1 to {MAX_ATTEMPTS}",
 }
 _COMMAND: Final[Schema] = {
     "type": "string",
@@ -44,7 +57,9 @@ TESTER: Final = Shape(
     object_of(
         {
             "schema_version": {"enum": [SCHEMA_VERSION]},
-            "run": object_of({"id": TEXT, "output_dir": TEXT}, "id", "output_dir"),
+            "run": object_of(
+                {"id": TEXT, "output_dir": TEXT, "attempts": _ATTEMPTS}, "id", "output_dir"
+            ),
             "benchmark": object_of({"manifest": TEXT, "tasks": TEXT}, "manifest", "tasks"),
             "harness": object_of(
                 {"type": {"enum": list(AGENTS)}, "env": _list_of(_VARIABLE), "config": OBJECT},
@@ -53,6 +68,7 @@ TESTER: Final = Shape(
             "verification": object_of(
                 {"disallow_dangerous_commands": BOOLEAN, "deny_commands": _list_of(_COMMAND)}
             ),
+            "prices": PRICES_SCHEMA,
         },
         "schema_version",
         "run",
@@ -72,12 +88,14 @@ class RunSection:
         output_dir: Folder for results; created when the run starts.
         limit: Only the first rows of the task file; None for all. Command line only.
         resume: Keep finished records and run the rest. Command line only.
+        attempts: Independent attempts per task, all of which count.
     """
 
     id: str
     output_dir: Path
     limit: int | None = None
     resume: bool = False
+    attempts: int = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,6 +130,7 @@ class TesterConfig:
         benchmark: Section ``benchmark``.
         harness: Section ``harness``.
         verification: Section ``verification``, with defaults.
+        prices: Section ``prices``, by model.
         schema_version: Always ``0.2``.
         source: The file, or None for a parsed mapping.
         lines: Line number by key path.
@@ -122,6 +141,7 @@ class TesterConfig:
     harness: HarnessSection
     verification: VerificationPolicy
     schema_version: str = SCHEMA_VERSION
+    prices: Prices = field(default_factory=dict)
     source: Path | None = field(default=None, compare=False)
     lines: Mapping[KeyPath, int] = field(default_factory=dict, compare=False, repr=False)
 
@@ -166,6 +186,10 @@ def parse_tester_config(data: object, *, base_dir: str | Path | None = None) -> 
         raise ConfigErrors(
             [ConfigError(_defect_message(each, data), key=each.key) for each in defects]
         )
+    twice = repeated_models(data.get("prices", ()))
+    if twice:
+        reason = f"prices names models twice: {', '.join(twice)}"
+        raise ConfigErrors([ConfigError(reason, key=("prices",))])
     return _config(data, Path() if base_dir is None else Path(base_dir))
 
 
@@ -173,6 +197,7 @@ def with_tester_overrides(
     config: TesterConfig,
     *,
     output_dir: str | Path | None = None,
+    attempts: int | None = None,
     limit: int | None = None,
     resume: bool = False,
 ) -> TesterConfig:
@@ -181,16 +206,23 @@ def with_tester_overrides(
     Args:
         config: From the file.
         output_dir: Replaces ``run.output_dir``, used as given; None keeps it.
+        attempts: Replaces ``run.attempts``; None keeps it.
         limit: Only the first rows, at least 1; None for all.
         resume: Whether finished records are kept.
 
     Raises:
-        ConfigError: The limit is less than 1.
+        ConfigError: The limit is less than 1, or the attempts are not from 1 to their maximum.
     """
     if limit is not None and limit < 1:
         raise ConfigError(f"limit must be at least 1: {limit}")
-    folder = config.run.output_dir if output_dir is None else Path(output_dir)
-    return replace(config, run=replace(config.run, output_dir=folder, limit=limit, resume=resume))
+    if attempts is not None and not 1 <= attempts <= MAX_ATTEMPTS:
+        raise ConfigError(f"attempts must be {_ATTEMPTS['description']}: {attempts}")
+    run = replace(config.run, limit=limit, resume=resume)
+    if output_dir is not None:
+        run = replace(run, output_dir=Path(output_dir))
+    if attempts is not None:
+        run = replace(run, attempts=attempts)
+    return replace(config, run=run)
 
 
 def _defect_message(defect: SchemaDefect, data: Mapping[str, object]) -> str:
@@ -217,7 +249,7 @@ def _config(data: Mapping[str, Any], base: Path) -> TesterConfig:
     verification = data.get("verification", {})
     denied = (command.strip() for command in verification.get("deny_commands", ()))
     return TesterConfig(
-        run=RunSection(run["id"], base / run["output_dir"]),
+        run=RunSection(run["id"], base / run["output_dir"], attempts=run.get("attempts", 1)),
         benchmark=BenchmarkSection(base / benchmark["manifest"], base / benchmark["tasks"]),
         harness=HarnessSection(
             harness["type"], tuple(harness.get("env", ())), harness.get("config", {})
@@ -226,6 +258,7 @@ def _config(data: Mapping[str, Any], base: Path) -> TesterConfig:
             disallow_dangerous_commands=verification.get("disallow_dangerous_commands", True),
             deny_commands=tuple(dict.fromkeys(denied)),
         ),
+        prices=parse_prices(data.get("prices", ())),
     )
 
 

@@ -103,7 +103,7 @@ def _is_equivalent(run: Raw, binding: Binding, wanted: Raw) -> bool:
         and _harness_digest(run) == binding.harness_digest
         and _selection(spec) == _selection(wanted)
         and object_at(spec, "verification") == object_at(wanted, "verification")
-        and spec.get("attempts", 1) == 1
+        and spec.get("attempts", 1) == wanted.get("attempts", 1)
     )
 
 

@@ -32,6 +32,7 @@ from securebench.run.api.status import (
     Resolved,
     Results,
     Score,
+    StatusPassAtK,
     StatusUsage,
     TaskCounts,
 )
@@ -40,8 +41,9 @@ from securebench.run.plan.model import RunPlan
 from securebench.run.records.producer_metadata import usage_fields
 from securebench.run.state.attempts import Finish, Outcome
 from securebench.run.state.history import RunHistory
-from securebench.run.state.tally import Tally, total_usage
-from securebench.stats.intervals import wilson
+from securebench.run.state.tally import Tally, task_verdicts, total_usage
+from securebench.stats.intervals import Interval, pass_at_each_k, pass_rate
+from securebench.stats.verdicts import TaskKinds
 
 _COUNTS = {
     Outcome.SCORED: "scored",
@@ -106,7 +108,9 @@ class StatusBoard:
             completion_time=rfc3339(ended.at) if ended is not None else None,
             resolved=_resolved(plan),
             tasks=_counts(counts),
-            score=_score(counts),
+            score=_score(
+                counts, task_verdicts(history.attempts.values()), is_over=ended is not None
+            ),
             usage=_usage(plan, history),
             results=Results(
                 path=f"{run_folder(plan.identity.uid)}/{CANDIDATES}",
@@ -185,19 +189,24 @@ def _counts(counts: Tally) -> TaskCounts:
     return TaskCounts(total=counts.total, done=counts.done, active=counts.active, **by_outcome)
 
 
-def _score(counts: Tally) -> Score:
-    interval = wilson(counts.passed, counts.verified)
-    rate = None
-    if interval is not None:
-        rate = PassRate(
-            value=f"{interval.value:.4f}", low=f"{interval.low:.4f}", high=f"{interval.high:.4f}"
-        )
+def _score(counts: Tally, kinds: TaskKinds, *, is_over: bool) -> Score:
+    """Return the score; pass@k once nothing is missing, as half of the attempts would mislead."""
+    rate = pass_rate(kinds)
+    chances = pass_at_each_k(kinds) if is_over else ()
     return Score(
         passed=counts.passed,
         verified=counts.verified,
         score_sum=str(float(counts.passed)),
-        pass_rate=rate,
+        pass_rate=None if rate is None else PassRate(**_decimals(rate)),
+        pass_at_k=tuple(
+            StatusPassAtK(k=each.k, tasks=each.tasks, **_decimals(each.chance)) for each in chances
+        )
+        or None,
     )
+
+
+def _decimals(interval: Interval) -> dict[str, str]:
+    return {name: f"{share:.4f}" for name, share in interval._asdict().items()}
 
 
 def _usage(plan: RunPlan, history: RunHistory) -> StatusUsage | None:

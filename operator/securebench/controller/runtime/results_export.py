@@ -14,10 +14,10 @@ from securebench.controller.runtime.run_ledger import RunLedger
 from securebench.controller.volume.published import publish
 from securebench.controller.volume.store import RunStore
 from securebench.protocol.volume import CANDIDATES, SUMMARY
-from securebench.run.records.record import record_outcome
-from securebench.run.records.summary import RecordFacts, run_summary
+from securebench.run.records.record import record_outcome, verdict_fields
+from securebench.run.records.summary import RecordFacts, record_facts, run_summary
 from securebench.run.state.attempts import Finish, Usage
-from securebench.run.state.tally import total_usage
+from securebench.run.state.tally import total_usage, verdict_of
 
 EXPORT_SHARE: Final = 10.0
 """Writing candidates.jsonl takes at most one part in so many of the time."""
@@ -150,7 +150,5 @@ def write_summary(
 
 
 def _record_facts(finish: Finish) -> RecordFacts:
-    if finish.passed is None:
-        return RecordFacts("pending", None, None, record_outcome(finish.outcome))
-    status = "passed" if finish.passed else "failed"
-    return RecordFacts(status, finish.passed, float(finish.passed), record_outcome(finish.outcome))
+    outcome, fields = record_outcome(finish.outcome), verdict_fields(verdict_of(finish))
+    return record_facts({"task_id": finish.key.task, "outcome": outcome, **fields})

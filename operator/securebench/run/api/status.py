@@ -21,6 +21,9 @@ MAX_LOSS_REASON = 32
 MAX_LOSSES = 12
 """Bound on ``lostLaunches``, of which the most frequent are kept."""
 
+MAX_PASS_AT_K = 16
+"""Bound on ``passAtK``; above the number of k that are listed."""
+
 MAX_TASK_ID = 256
 """Characters of a task id in status; longer ids are truncated."""
 
@@ -78,7 +81,7 @@ class TaskCounts(ApiModel):
 
 
 class PassRate(ApiModel):
-    """Share of verified attempts that passed, with 95 % Wilson interval; decimals as strings."""
+    """Share of verified attempts that passed, with 95 % interval; decimals as strings."""
 
     value: ShortText
     """Passed divided by verified."""
@@ -86,6 +89,17 @@ class PassRate(ApiModel):
     """Lower end of the interval."""
     high: ShortText
     """Upper end of the interval."""
+
+
+class StatusPassAtK(PassRate):
+    """Chance that at least one of k attempts passes, with 95 % interval; decimals as strings."""
+
+    value: ShortText
+    """Averaged over the tasks."""
+    k: Annotated[int, Field(ge=1)]
+    """Number of attempts."""
+    tasks: Count
+    """Tasks with at least k verdicts."""
 
 
 class Score(ApiModel):
@@ -99,6 +113,20 @@ class Score(ApiModel):
     """Sum of all scores, a decimal as a string."""
     pass_rate: PassRate | None = None
     """Absent while nothing is verified."""
+    pass_at_k: (
+        Annotated[
+            tuple[StatusPassAtK, ...],
+            Field(
+                max_length=MAX_PASS_AT_K,
+                json_schema_extra={
+                    "x-kubernetes-list-type": "map",
+                    "x-kubernetes-list-map-keys": ["k"],
+                },
+            ),
+        ]
+        | None
+    ) = None
+    """pass@1 to pass@n, once the run has ended; absent with one attempt per task."""
 
 
 class ReasonCount(ApiModel):

@@ -27,13 +27,16 @@ from securebench.run.records.producer_metadata import (
 )
 from securebench.run.records.redaction import (
     RedactedVerification,
+    redact_texts,
     redact_verification,
     task_secrets,
 )
 from securebench.run.state.attempts import Outcome
-from securebench.run.state.tally import VERIFIED
+from securebench.run.state.tally import verdict_of
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from securebench.benchmark.pack.task import SecureBenchTask
     from securebench.run.plan.model import CheckPlan, RunPlan, TaskPlan
     from securebench.run.state.attempts import AttemptHistory, Finish, VerifierResult
@@ -44,6 +47,9 @@ TIMING_FIELDS = (
     "verifier_metadata.duration_seconds",
 )
 """All fields that may differ between two runs with equal results."""
+
+MOST_TAGS, LABEL_CHARACTERS = 32, 64
+"""Bounds of the tags of a record, and of each of them and the difficulty."""
 
 CODE_FILES = {
     "test_file": "solution_test.py",
@@ -105,7 +111,7 @@ def candidate_record(
     return {
         **_identity(plan, task, history, context),
         "outcome": record_outcome(finish.outcome),
-        **verdict_fields(finish.passed is True if finish.outcome in VERIFIED else None),
+        **verdict_fields(verdict_of(finish)),
         **_failure(finish, verified.failure_message),
         **_candidate(task, history, finish, texts),
         "producer_stdout": texts.producer_stdout,
@@ -132,6 +138,27 @@ def task_fields(run_id: str, task: SecureBenchTask) -> dict[str, object]:
     }
 
 
+def task_labels(task: SecureBenchTask) -> dict[str, object]:
+    """Return difficulty and tags of a task's metadata where they have their usual form.
+
+    Both are bounded, and redacted like everything that quotes a task's author.
+    """
+    difficulty, tags = task.metadata.get("difficulty"), task.metadata.get("tags")
+    given = [difficulty] if isinstance(difficulty, str) else []
+    listed = [tag for tag in tags if isinstance(tag, str)] if isinstance(tags, list) else []
+    if not given and not listed:
+        return {}
+    secrets = task_secrets(task.resources)
+    first, *_ = (*_bounded(redact_texts(secrets, given)), "")
+    named = _bounded(redact_texts(secrets, listed[:MOST_TAGS]))
+    fields = {"difficulty": first, "tags": list(dict.fromkeys(named))}
+    return {name: value for name, value in fields.items() if value}
+
+
+def _bounded(texts: Iterable[str]) -> list[str]:
+    return [text[:LABEL_CHARACTERS] for text in texts if text.strip()]
+
+
 def record_outcome(outcome: Outcome) -> str | None:
     """Return an outcome as records spell it; null for a family without verifier."""
     return None if outcome is Outcome.NOT_VERIFIED else outcome.value
@@ -153,6 +180,7 @@ def _identity(
 ) -> dict[str, object]:
     return {
         **task_fields(plan.identity.run_id, task.task),
+        **task_labels(task.task),
         "attempt": history.key.attempt,
         "launches": history.launches,
         "resume_generation": context.resume_generation,

@@ -83,6 +83,12 @@ def redact_verification(
     )
 
 
+def redact_texts(task_secrets: Iterable[str], texts: Iterable[str]) -> list[str]:
+    """Return texts without the secrets of their task."""
+    secrets = _Secrets(task_secrets)
+    return [secrets.redact_text(text) for text in texts]
+
+
 class _Secrets:
     """The secrets of one task, indexed for matching."""
 

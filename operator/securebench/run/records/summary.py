@@ -10,6 +10,8 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple
 
 from securebench.run.records.producer_metadata import usage_fields
+from securebench.stats.intervals import Interval, PassAtK, pass_at_each_k, pass_rate
+from securebench.stats.verdicts import AttemptVerdict, task_kinds, verdicts_by_task
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -21,9 +23,14 @@ NO_OUTCOME = "null"
 """Key for records whose outcome is null: their family has no verifier."""
 
 
-class RecordFacts(NamedTuple):
-    """The fields of a record that the summary needs."""
+_DIGITS = 6
+"""Decimals of shares in ``summary.json``."""
 
+
+class RecordFacts(NamedTuple):
+    """The fields of a record that the summary needs; ``task`` tells tasks apart."""
+
+    task: str
     verification_status: str
     passed: bool | None
     score: float | None
@@ -40,6 +47,8 @@ class RunSummary:
         passed: Records that passed.
         verification_status: ``complete``, ``partial`` or ``pending``.
         outcomes: Number of records by outcome.
+        pass_rate: Share of verdicts that passed; None without a verdict.
+        pass_at_k: pass@1 to pass@n; empty with one verdict per task.
         usage: Model provider usage of this run's launches, including lost ones but not those of a
             resumed run; None without a provider.
         lost_launches: Number of this run's launches that the cluster or the provider lost, by
@@ -53,6 +62,8 @@ class RunSummary:
     score_sum: float
     verification_status: str
     outcomes: Mapping[str, int]
+    pass_rate: Interval | None = None
+    pass_at_k: tuple[PassAtK, ...] = ()
     usage: Usage | None = None
     lost_launches: Mapping[str, int] = field(default_factory=dict)
 
@@ -68,6 +79,8 @@ class RunSummary:
             "score_sum": self.score_sum,
             "verification_status": self.verification_status,
             "outcomes": dict(self.outcomes),
+            **({} if self.pass_rate is None else {"pass_rate": interval_fields(self.pass_rate)}),
+            **({"pass_at_k": list(map(_chance_fields, self.pass_at_k))} if self.pass_at_k else {}),
             **({} if self.usage is None else {"usage": usage_fields(self.usage)}),
             **({"lost_launches": dict(self.lost_launches)} if self.lost_launches else {}),
         }
@@ -78,6 +91,7 @@ def record_facts(record: Mapping[str, object]) -> RecordFacts:
     passed, score, outcome = record.get("passed"), record.get("score"), record.get("outcome")
     has_score = isinstance(score, int | float) and not isinstance(score, bool)
     return RecordFacts(
+        task=str(record.get("task_id")),
         verification_status=str(record.get("verification_status")),
         passed=passed if isinstance(passed, bool) else None,
         score=float(score) if has_score else None,  # type: ignore[arg-type]
@@ -100,6 +114,12 @@ def run_summary(
         losses: Number of launches that were lost, by reason.
     """
     facts = list(records)
+    verdicts = (
+        AttemptVerdict(item.task, item.passed is True)
+        for item in facts
+        if item.verification_status in VERIFIED
+    )
+    kinds = task_kinds(verdicts_by_task(verdicts).values())
     verified = sum(item.verification_status in VERIFIED for item in facts)
     outcomes = Counter(item.outcome or NO_OUTCOME for item in facts)
     return RunSummary(
@@ -110,9 +130,20 @@ def run_summary(
         score_sum=float(sum(item.score or 0.0 for item in facts)),
         verification_status=_status(len(facts), verified),
         outcomes=dict(sorted(outcomes.items())),
+        pass_rate=pass_rate(kinds),
+        pass_at_k=pass_at_each_k(kinds),
         usage=usage,
         lost_launches=dict(sorted((losses or {}).items())),
     )
+
+
+def interval_fields(interval: Interval) -> dict[str, float]:
+    """Return an estimate with its interval as the summary spells it."""
+    return {name: round(share, _DIGITS) for name, share in interval._asdict().items()}
+
+
+def _chance_fields(chance: PassAtK) -> dict[str, float]:
+    return {"k": chance.k, "tasks": chance.tasks, **interval_fields(chance.chance)}
 
 
 def _status(total: int, verified: int) -> str:

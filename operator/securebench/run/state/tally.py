@@ -6,7 +6,8 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
-from securebench.run.state.attempts import AttemptHistory, Outcome, Usage
+from securebench.run.state.attempts import AttemptHistory, Finish, Outcome, Usage
+from securebench.stats.verdicts import AttemptVerdict, TaskKinds, task_kinds, verdicts_by_task
 
 VERIFIED = frozenset({Outcome.SCORED, Outcome.AGENT, Outcome.RESOURCE})
 """Outcomes whose records have a verdict (contract 15.1)."""
@@ -85,6 +86,19 @@ def tally(histories: Iterable[AttemptHistory]) -> Tally:
     for history in histories:
         counts.add(history)
     return counts.tally()
+
+
+def verdict_of(finish: Finish) -> bool | None:
+    """Return the verdict on an attempt, or None if its outcome has none (contract 15.1)."""
+    return finish.passed is True if finish.outcome in VERIFIED else None
+
+
+def task_verdicts(histories: Iterable[AttemptHistory]) -> TaskKinds:
+    """Count the tasks by their verdicts so far."""
+    ends = (history.finish for history in histories)
+    judged = ((end.key.task, verdict_of(end)) for end in ends if end is not None)
+    verdicts = (AttemptVerdict(task, passed) for task, passed in judged if passed is not None)
+    return task_kinds(verdicts_by_task(verdicts).values())
 
 
 def total_usage(histories: Iterable[AttemptHistory]) -> Usage:

@@ -38,6 +38,8 @@ def run(**changes: object) -> Raw:
         ({"taskSelector": {"include": ["a"]}}, {}, False),
         ({"taskSelector": {"exclude": ["a"]}}, {}, False),
         ({"attempts": 2}, {}, False),
+        ({"attempts": 2}, {"attempts": 2}, True),
+        ({}, {"attempts": 2}, False),
         ({"verification": {**POLICY, "denyCommands": ["chroot"]}}, {}, False),
         ({"cancel": "Graceful"}, {}, False),
     ],

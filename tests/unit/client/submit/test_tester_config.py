@@ -101,6 +101,8 @@ def test_base_dir_is_joined_and_absolute_paths_stay():
         ([], "Tester config root must be an object"),
         (None, "Tester config root must be an object"),
         (good(limit=3), "root contains unsupported field(s): limit"),
+        (good(run__attempts=0), "run.attempts must be an integer from 1 to 100"),
+        (good(run__attempts=2.0), "run.attempts must be an integer from 1 to 100"),
         (good(run__resume=True), "run contains unsupported field(s): resume"),
         (good(benchmark__split="x"), "benchmark contains unsupported field(s): split"),
         (
@@ -292,7 +294,8 @@ def test_errors_of_the_harness_get_their_place(write):
 def test_overrides():
     config = parse_tester_config(good(), base_dir="base")
     assert with_tester_overrides(config) == config
-    changed = with_tester_overrides(config, output_dir="here", limit=1, resume=True)
+    changed = with_tester_overrides(config, output_dir="here", attempts=3, limit=1, resume=True)
+    assert changed.run.attempts == 3
     assert changed.run.output_dir == Path("here")
     assert (changed.run.limit, changed.run.resume) == (1, True)
     assert changed.run.id == config.run.id

@@ -77,6 +77,25 @@ def test_a_status_counts_and_rates():
     assert "completionTime" not in status
 
 
+def test_several_attempts_have_wider_intervals_and_in_the_end_pass_at_k():
+    plan = plan_of(*many_tasks(4), attempts=3)
+    ends = [
+        outcome_of(key, Outcome.SCORED, passed=key.task < 2 or key.attempt == 1)
+        for key in run_history(plan, ()).attempts
+    ]
+    history = finished(plan, *ends)
+    score = running(plan, history)["score"]
+    assert score["passRate"] == {"value": "0.6667", "low": "0.2451", "high": "0.9249"}
+    assert "passAtK" not in score
+    history.ended = RunEnded("Completed", "", NOW)
+    chances = running(plan, history)["score"]["passAtK"]
+    assert [(each["k"], each["tasks"], each["value"]) for each in chances] == [
+        (1, 4, "0.6667"),
+        (2, 4, "0.8333"),
+        (3, 4, "1.0000"),
+    ]
+
+
 def test_a_rate_needs_a_verdict():
     status = running(plan_of(), run_history(plan_of(), ()))
     assert "passRate" not in status["score"]

@@ -7,13 +7,15 @@ from typing import Any
 import pytest
 
 from securebench.benchmark.pack.task import SecureBenchTask
-from securebench.benchmark.resources import Lane, Resource, ResourceBundle
+from securebench.benchmark.resources import REDACTED, Lane, Resource, ResourceBundle
 from securebench.core.errors import InvariantViolationError
 from securebench.protocol.audit_result import PackAudit
 from securebench.protocol.extraction import Extraction
 from securebench.run.decide.machine import after_production
 from securebench.run.plan.model import AttemptKey, PodUserNamespaces, TaskLimits, VerifierKind
 from securebench.run.records.record import (
+    LABEL_CHARACTERS,
+    MOST_TAGS,
     TIMING_FIELDS,
     RecordTexts,
     candidate_record,
@@ -497,3 +499,34 @@ def test_only_timing_fields_depend_on_time() -> None:
 
     assert first != second
     assert without_timing(first) == without_timing(second)
+
+
+LABELS: dict[str, tuple[dict[str, object], dict[str, object]]] = {
+    "both": (
+        {"difficulty": "hard", "tags": ["git", "git", "files"]},
+        {"difficulty": "hard", "tags": ["git", "files"]},
+    ),
+    "none": ({}, {}),
+    "of another form": ({"difficulty": 3, "tags": "git"}, {}),
+    "empty": ({"difficulty": " ", "tags": ["", 7]}, {}),
+    "hidden": (
+        {"difficulty": HIDDEN_ANSWER, "tags": [HIDDEN_ANSWER]},
+        {"difficulty": REDACTED, "tags": [REDACTED]},
+    ),
+    "long": (
+        {"difficulty": "x" * 99, "tags": [f"{n}{'x' * 99}" for n in range(99)]},
+        {
+            "difficulty": "x" * LABEL_CHARACTERS,
+            "tags": [f"{n}{'x' * 99}"[:LABEL_CHARACTERS] for n in range(MOST_TAGS)],
+        },
+    ),
+}
+
+
+@pytest.mark.parametrize("case", LABELS)
+def test_difficulty_and_tags_of_the_row(case: str) -> None:
+    metadata, want = LABELS[case]
+    task = text_task()
+    labelled = replace(task, task=replace(task.task, metadata=metadata))
+    made = record(history(), labelled)
+    assert {name: made[name] for name in ("difficulty", "tags") if name in made} == want

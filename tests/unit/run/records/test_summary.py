@@ -7,9 +7,9 @@ from support.records import history, record
 
 
 class TestSummary:
-    PASSED = RecordFacts("passed", passed=True, score=1.0, outcome="scored")
-    FAILED = RecordFacts("failed", passed=False, score=0.0, outcome="agent")
-    PENDING = RecordFacts("pending", passed=None, score=None, outcome=None)
+    PASSED = RecordFacts("t1", "passed", passed=True, score=1.0, outcome="scored")
+    FAILED = RecordFacts("t2", "failed", passed=False, score=0.0, outcome="agent")
+    PENDING = RecordFacts("t3", "pending", passed=None, score=None, outcome=None)
 
     @pytest.mark.parametrize(
         ("facts", "want"),
@@ -25,7 +25,8 @@ class TestSummary:
         assert run_summary("r", facts).verification_status == want
 
     def test_counts(self) -> None:
-        found = run_summary("r", [self.PASSED, self.FAILED, self.PENDING, self.PASSED])
+        other = self.PASSED._replace(task="t4")
+        found = run_summary("r", [self.PASSED, self.FAILED, self.PENDING, other])
 
         assert found.to_json("/out", "/out/candidates.jsonl") == {
             "run_id": "r",
@@ -37,6 +38,7 @@ class TestSummary:
             "score_sum": 2.0,
             "verification_status": "partial",
             "outcomes": {"agent": 1, "null": 1, "scored": 2},
+            "pass_rate": {"value": 0.666667, "low": 0.20766, "high": 0.938508},
         }
 
     def test_lost_launches_are_there_where_there_are_some(self) -> None:
@@ -45,10 +47,34 @@ class TestSummary:
         assert body["lost_launches"] == {"image_pull_failed": 1, "pod_lost": 2}
         assert "lost_launches" not in run_summary("r", []).to_json("", "")
 
+    def test_several_attempts(self) -> None:
+        again = [self.PASSED, self.PASSED, self.FAILED, self.FAILED._replace(passed=True)]
+        found = run_summary("r", again).to_json("/out", "/out/candidates.jsonl")
+
+        chances = found["pass_at_k"]
+        assert [(each["k"], each["tasks"], each["value"]) for each in chances] == [
+            (1, 2, 0.75),
+            (2, 2, 1.0),
+        ]
+        assert found["pass_rate"]["value"] == 0.75
+        wide = found["pass_rate"]["high"] - found["pass_rate"]["low"]
+        assert wide > 0.69
+
+    def test_nothing_verified_has_no_rate(self) -> None:
+        assert "pass_rate" not in run_summary("r", [self.PENDING]).to_json("/o", "/o/c")
+
     def test_facts_of_a_record(self) -> None:
-        assert record_facts(record(history())) == self.PASSED
+        made = record(history())
+
+        assert record_facts(made) == self.PASSED._replace(task=made["task_id"])
 
     def test_a_bool_is_no_score(self) -> None:
-        made = {"verification_status": "passed", "passed": 1, "score": True, "outcome": "scored"}
+        made = {
+            "task_id": "t",
+            "verification_status": "passed",
+            "passed": 1,
+            "score": True,
+            "outcome": "scored",
+        }
 
-        assert record_facts(made) == RecordFacts("passed", None, None, "scored")
+        assert record_facts(made) == RecordFacts("t", "passed", None, None, "scored")
