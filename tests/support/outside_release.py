@@ -41,6 +41,10 @@ def outside_release(
         yield installed
 
 
+OVERLAYS = {"codex": "CODEX", "claudeCode": "CLAUDE_CODE", "miniSweAgent": "MINI_SWE_AGENT"}
+"""Values of the chart, and how overlays.env names them."""
+
+
 def overlays() -> dict[str, object]:
     """Return the chart's values for the overlay images; none where `make overlays` never ran."""
     file = IMAGES / "overlays.env"
@@ -49,7 +53,7 @@ def overlays() -> dict[str, object]:
     text = file.read_text(encoding="utf-8")
     known = dict(re.findall(r"(?m)^(\w+)=(\S+)$", text))
     found: dict[str, object] = {}
-    for value, name in (("codex", "CODEX"), ("claudeCode", "CLAUDE_CODE")):
+    for value, name in OVERLAYS.items():
         image = known[f"SECUREBENCH_OVERLAY_{name}"]
         version = known[f"SECUREBENCH_OVERLAY_{name}_VERSION"]
         found[f"settings.overlays.{value}"] = {"images": {version: image}, "latest": version}

@@ -129,8 +129,9 @@ class Harness(ApiModel):
     """What produces the candidates."""
 
     type: HarnessType
-    """command runs a command in the task image, codex and claude_code run a provider's CLI; oracle
-    and nop audit the pack itself, in runs with the label securebench.dev/purpose: audit."""
+    """command runs a command in the task image; codex, claude_code and mini_swe_agent run these
+    agents there; oracle and nop audit the pack itself, in runs with the label
+    securebench.dev/purpose: audit."""
     config: dict[str, object] = Field(
         default_factory=dict,
         json_schema_extra={"x-kubernetes-preserve-unknown-fields": True},
