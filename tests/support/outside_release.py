@@ -17,7 +17,11 @@ BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
 AUTHORITY_MAP = "securebench-outside-ca"
 PROVIDER_SECRET = "fake-provider"
 USABLE = {"securebench.dev/usable-by-runs": "true"}
-KEYS = {"codex": "OPENAI_API_KEY", "claude_code": "ANTHROPIC_API_KEY"}
+KEYS = {
+    "codex": "OPENAI_API_KEY",
+    "claude_code": "ANTHROPIC_API_KEY",
+    "mini_swe_agent": "OPENAI_API_KEY",
+}
 """Entry of the Secret by harness type."""
 NOT_IN_THE_PACK = {"oracle", "images"}
 """Folders beside a pack's files; the CLI does not send them either."""
@@ -68,7 +72,7 @@ def authority_map() -> Raw:
 
 
 def provider_secret(name: str = PROVIDER_SECRET) -> Raw:
-    """Return the Secret with the one key that the fake provider accepts, for both agents."""
+    """Return the Secret with the one key that the fake provider accepts, for all agents."""
     data = dict.fromkeys(KEYS.values(), key())
     metadata = {"name": name, "labels": USABLE}
     return {"apiVersion": "v1", "kind": "Secret", "metadata": metadata, "stringData": data}
