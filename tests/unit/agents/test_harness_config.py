@@ -219,7 +219,11 @@ def test_the_oracle_hands_in_the_file(name, tmp_path):
             {"allow_external_tools": "yes"},
             "harness.config.allow_external_tools must be a boolean",
         ),
-        ("docker", {}, "harness.type must be one of claude_code, codex, command, nop, oracle"),
+        (
+            "docker",
+            {},
+            "harness.type must be one of claude_code, codex, command, mini_swe_agent, nop, oracle",
+        ),
     ],
 )
 def test_one_defect_gives_one_message(kind, config, want):
