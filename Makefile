@@ -66,7 +66,7 @@ images: ## Build the images that are not there yet
 load: cluster images ## Load all images into the local cluster
 	@$(CLUSTER) load $$(images/build.sh archives)
 
-overlays: cluster ## Build and load the images of codex and Claude Code (not published: see images/README.md)
+overlays: cluster ## Build and load the images of the agents (not published: see images/README.md)
 	@images/overlays/build.sh
 	@$(CLUSTER) load $$(images/overlays/build.sh archives)
 
@@ -191,7 +191,7 @@ audits: setup install load ## Audit every pack of ours, which must be clean, and
 outside: setup cluster ## Start the fake internet of the local node (tests/outside)
 	@tests/outside/outside up
 
-run-agents: setup load overlays outside ## Real codex and Claude Code solve tasks of three packs; the provider is a fake
+run-agents: setup load overlays outside ## Real agents solve tasks of three packs; the provider is a fake
 	@$(WITH_CLUSTER); PYTHONPATH=$(PYTHONPATH):tests python -m outside.run_agents
 
 provider-failures: setup load overlays outside ## A provider that fails in the middle of a run: what each failure becomes

@@ -1,5 +1,6 @@
 #!/bin/bash
-# Builds the images that put codex and Claude Code beside a task image, from the npm packages that packages.lock pins.
+# Builds the images that put codex, Claude Code and mini-swe-agent beside a task image, from the npm packages that packages.lock
+# pins and the Python packages of mini-swe-agent/requirements.lock.
 # Archives lie in overlays/, names in overlays.env and, as values of the chart, in overlays.yaml, all below the user's
 # cache; what is there already is not built again. Claude Code may not be passed on: its image is for the cluster of the one who builds it.
 # usage: build.sh           builds
@@ -12,8 +13,12 @@ HERE=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 OVERLAYS=$IMAGES/overlays
 LOCK=$HERE/overlays/packages.lock
 
-# locked AGENT: version, npm package and its integrity for this machine.
+# locked AGENT: version, npm package and its integrity for this machine; of mini-swe-agent the version alone.
 locked() {
+  if [ "$1" = mini-swe-agent ]; then
+    sed -n 's/^mini-swe-agent==\([^ ]*\).*/\1/p' "$HERE/overlays/mini-swe-agent/requirements.lock"
+    return
+  fi
   awk -v agent="$1" -v machine="$(uname -m)" '$1 == agent && $3 == machine { print $2, $4, $5 }' "$LOCK"
 }
 
@@ -32,11 +37,14 @@ require_npm() {
   DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends npm >/dev/null
 }
 
-# require_debian: Claude Code's image has files of Debian packages.
+# require_debian AGENT: its image has files of Debian packages.
 require_debian() {
   if command -v apt-get >/dev/null && command -v dpkg-deb >/dev/null; then return; fi
-  die "apt-get or dpkg-deb is missing: build the image of Claude Code on Debian or Ubuntu"
+  die "apt-get or dpkg-deb is missing: build the image of $1 on Debian or Ubuntu"
 }
+
+# python_minor: version of the distribution's Python, such as 3.11.
+python_minor() { apt-cache depends python3-minimal | sed -n 's/.*Depends: python\(3\.[0-9]*\)-minimal.*/\1/p' | head -n 1; }
 
 # unpack PACKAGE INTEGRITY FOLDER: downloads and checks an npm package and unpacks it.
 unpack() {
@@ -89,15 +97,42 @@ fill_claude_code() {
   put "$2/bin/rg" "$(find "$1/codex" -path '*/codex-path/rg' -print -quit)"
 }
 
+require_pip() {
+  "${PYTHON:-python3}" -m pip --version >/dev/null 2>&1 || die "pip is missing: install it, or set PYTHON to a Python that has it"
+}
+
+# An interpreter with its loader and libraries, so that any image can run it, and the locked packages.
+fill_mini_swe_agent() {
+  local minor package libraries=$1/python
+  minor=$(python_minor)
+  [ -n "$minor" ] || { apt-get update -qq; minor=$(python_minor); }
+  for package in "python$minor-minimal" "libpython$minor-minimal" "libpython$minor-stdlib" libc6 zlib1g libffi8 libexpat1 \
+    libbz2-1.0 liblzma5 libssl3 libuuid1 libgcc-s1; do
+    unpack_debian "$package" "$libraries"
+  done
+  put "$2/bin/python3" "$libraries/usr/bin/python$minor"
+  mkdir -p "$2/lib"
+  find "$libraries" -path "*-linux-gnu/*" -name '*.so*' ! -path '*/gconv/*' -exec cp -L -t "$2/lib" {} +
+  put "$2/lib/ld-linux.so" "$(find "$libraries" -name 'ld-linux-*.so.*' -print -quit)"
+  cp -r "$libraries/usr/lib/python$minor" "$2/lib/"
+  "${PYTHON:-python3}" -m pip install --quiet --disable-pip-version-check --no-cache-dir --root-user-action=ignore --no-deps \
+    --require-hashes --only-binary :all: --python-version "$minor" --implementation cp --platform "manylinux_2_17_$(uname -m)" \
+    --platform "manylinux2014_$(uname -m)" --target "$2/site" -r "$HERE/overlays/mini-swe-agent/requirements.lock"
+  cp "$HERE/overlays/mini-swe-agent/run.py" "$2/run.py"
+}
+
 # check AGENT FOLDER VERSION: the tool and what comes with it start on this machine.
 check() {
   local program
   case $1 in
     codex) program=("$2/bin/codex") ;;
     claude-code) program=("$2/lib/ld-musl.so.1" --library-path "$2/lib" "$2/claude"); "$2/bin/bash" -c 'exit 0' ;;
+    mini-swe-agent)
+      program=("$2/lib/ld-linux.so" --library-path "$2/lib" "$2/bin/python3" -I -B "$2/run.py") ;;
   esac
-  HOME=$2/../home CODEX_HOME=$2/../home "${program[@]}" --version | grep -qF "$3" || die "$1 does not say that it is $3"
-  find "$2" -name rg -exec {} --version ';' | grep -q ripgrep || die "$1 has no ripgrep"
+  HOME=$2/../home CODEX_HOME=$2/../home MSWEA_GLOBAL_CONFIG_DIR=$2/../home MSWEA_SILENT_STARTUP=1 "${program[@]}" --version | grep -qF "$3" ||
+    die "$1 does not say that it is $3"
+  [ "$1" = mini-swe-agent ] || find "$2" -name rg -exec {} --version ';' | grep -q ripgrep || die "$1 has no ripgrep"
 }
 
 # assemble AGENT VERSION IMAGE: in a shell of its own.
@@ -126,8 +161,9 @@ build() {
   image=securebench/$name:$version-$(digest images/overlays)
   archive=$OVERLAYS/$name-${image##*:}.tar
   if [ ! -f "$archive" ]; then
-    require_npm
-    if [ "$1" = claude-code ]; then require_debian; fi
+    if [ "$1" != mini-swe-agent ]; then require_npm; fi
+    if [ "$1" != codex ]; then require_debian "$1"; fi
+    if [ "$1" = mini-swe-agent ]; then require_pip; fi
     say "building $image"
     # Not "(...) || ...": behind that a shell goes on after a failure, whatever it sets.
     set +e
@@ -145,7 +181,7 @@ build() {
 }
 
 main() {
-  local codex claude
+  local codex claude mini
   mkdir -p "$OVERLAYS"
   if [ "${1:-}" = archives ]; then find "$OVERLAYS" -name '*.tar' | sort; return; fi
   exec 9> "$OVERLAYS/lock"
@@ -153,9 +189,12 @@ main() {
   if ! has_docker; then "$ROOT/tests/cluster/packages.sh" node; fi
   codex=$(build codex)
   claude=$(build claude-code)
+  mini=$(build mini-swe-agent)
   printf 'SECUREBENCH_OVERLAY_%s=%s\n' CODEX "$codex" CODEX_VERSION "$(version_of codex)" \
-    CLAUDE_CODE "$claude" CLAUDE_CODE_VERSION "$(version_of claude-code)" > "$IMAGES/overlays.env"
-  { echo settings: && echo '  overlays:' && values codex "$codex" codex && values claudeCode "$claude" claude-code
+    CLAUDE_CODE "$claude" CLAUDE_CODE_VERSION "$(version_of claude-code)" \
+    MINI_SWE_AGENT "$mini" MINI_SWE_AGENT_VERSION "$(version_of mini-swe-agent)" > "$IMAGES/overlays.env"
+  { echo settings: && echo '  overlays:' && values codex "$codex" codex && values claudeCode "$claude" claude-code &&
+    values miniSweAgent "$mini" mini-swe-agent
   } > "$IMAGES/overlays.yaml"
 }
 

@@ -141,16 +141,14 @@ CASES: Mapping[str, Case] = {
     "harness.env[]": Case(full_spec, "harness.env[]", "A.b-C", "A=b", "name of a variable"),
     "harness.secretRef.name": Case(full_spec, "harness.secretRef.name", "k", "ns/k", NAME),
     "provider.secretRef.name": Case(provider_spec, "provider.secretRef.name", "k", "../k", NAME),
-    "provider with command": Case(
-        provider_spec, "harness.type", "codex", "command", "provider belongs to harness types"
-    ),
     "provider with oracle": Case(
-        provider_spec, "harness.type", "codex", "oracle", "provider belongs to harness types"
+        provider_spec,
+        "harness.type",
+        "codex",
+        "oracle",
+        "provider does not belong to harness types",
     ),
     "harness type": Case(minimal_spec, "harness.type", "nop", "NOP", "Unsupported value"),
-    "agent without provider": Case(
-        minimal_spec, "harness.type", "command", "claude_code", "need provider.secretRef"
-    ),
     "resources cpu": Case(
         full_spec, "resources.requests.cpu", 1, "1001m", "requests.cpu must not exceed limits.cpu"
     ),

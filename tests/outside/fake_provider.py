@@ -1,4 +1,4 @@
-"""A scripted provider of models: OpenAI Responses and Anthropic Messages over TLS.
+"""A scripted provider of models: Responses, Chat Completions and Messages over TLS.
 
 The model's name chooses the script (oracle_scripts.py), the step is the number of tool results in
 the request, so repeated and parallel requests replay. Only the planted key is served; a request is
@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 from aiohttp import web
 
 from outside import journal
-from outside.model_wire import ANTHROPIC, OPENAI, Asked, Body, Dialect, Step
+from outside.model_wire import ANTHROPIC, CHAT, OPENAI, Asked, Body, Dialect, Step
 from outside.oracle_scripts import obey, script_of, solve
 from outside.web import listen, note_server_names
 
@@ -78,7 +78,7 @@ class Provider:
     """Serves one key.
 
     Args:
-        key: What both interfaces accept.
+        key: What all interfaces accept.
     """
 
     def __init__(self, key: str) -> None:
@@ -88,6 +88,10 @@ class Provider:
     async def openai(self, request: web.Request) -> Sent:
         """Answer ``POST /v1/responses``."""
         return await self._answer(request, OPENAI)
+
+    async def chat(self, request: web.Request) -> Sent:
+        """Answer ``POST /v1/chat/completions``."""
+        return await self._answer(request, CHAT)
 
     async def anthropic(self, request: web.Request) -> Sent:
         """Answer ``POST /v1/messages``."""
@@ -114,7 +118,8 @@ class Provider:
         if fault is not None:
             return await self._fail(call, fault)
         self._note_call(call, 200)
-        return await _stream(call)
+        document = dialect.document(body, call.step)
+        return await _stream(call) if document is None else web.json_response(document)
 
     def _fault(self, call: Call) -> Fault | None:
         """Return the failure that this request meets, and count it."""
@@ -198,8 +203,11 @@ async def _stream(call: Call, *, cut: bool = False) -> Sent:
     )
     await response.prepare(call.request)
     for name, data in events[: len(events) // 2] if cut else events:
-        await response.write(f"event: {name}\ndata: {json.dumps(data)}\n\n".encode())
+        kind = f"event: {name}\n" if name else ""
+        await response.write(f"{kind}data: {json.dumps(data)}\n\n".encode())
         await asyncio.sleep(pause)
+    if call.dialect is CHAT and not cut:
+        await response.write(b"data: [DONE]\n\n")
     if cut:
         await response.write(b"event: resp")
         assert call.request.transport is not None
@@ -213,6 +221,7 @@ async def start(address: str, context: ssl.SSLContext, key: str) -> None:
     provider = Provider(key)
     app = web.Application(client_max_size=64 * 1024 * 1024)
     app.router.add_post(OPENAI.path, provider.openai)
+    app.router.add_post(CHAT.path, provider.chat)
     app.router.add_post(ANTHROPIC.path, provider.anthropic)
     app.router.add_route("*", "/{path:.*}", provider.other)
     await listen(app, address, {443: context})

@@ -1,12 +1,12 @@
-"""Answers of a model as OpenAI Responses and Anthropic Messages say them (events of a stream)."""
+"""Answers of a model as Responses, Chat Completions and Messages say them."""
 
 from __future__ import annotations
 
 import itertools
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 Body = Mapping[str, Any]
 Event = tuple[str, dict[str, Any]]
@@ -52,24 +52,40 @@ class Asked(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Dialect:
-    """One of the two interfaces."""
+    """One of the interfaces.
+
+    Attributes:
+        name: As the gateway calls it.
+        path: Of its requests.
+        read: Reads a request.
+        make: Returns the events of an answer from request, step and number.
+        is_bearer: Whether the key comes as bearer.
+    """
 
     name: str
     path: str
+    read: Callable[[Body], Asked]
+    make: Callable[[Body, Step, int], list[Event]]
+    is_bearer: bool = True
     _ids: Iterator[int] = field(default_factory=lambda: _numbers)
 
     def asked(self, body: Body) -> Asked:
         """Read a request."""
-        return _asked_openai(body) if self.name == "openai" else _asked_anthropic(body)
+        return self.read(body)
 
     def events(self, body: Body, step: Step) -> list[Event]:
-        """Return the events of an answer."""
-        make = _openai_events if self.name == "openai" else _anthropic_events
-        return make(body, step, next(self._ids))
+        """Return the events of an answer; those of Chat Completions have no name."""
+        return self.make(body, step, next(self._ids))
+
+    def document(self, body: Body, step: Step) -> dict[str, Any] | None:
+        """Return the answer as one document where the request asks for none in events."""
+        if self.name != "openai_chat" or body.get("stream"):
+            return None
+        return chat_document(body, step, next(self._ids))
 
     def key(self, headers: Mapping[str, str]) -> str:
         """Return the key of a request, or empty."""
-        if self.name == "openai":
+        if self.is_bearer:
             return headers.get("Authorization", "").removeprefix("Bearer ")
         return headers.get("x-api-key", "")
 
@@ -79,10 +95,6 @@ class Dialect:
         kind = kinds.get(status, "api_error")
         told = {"type": kind, "code": kind, "message": f"scripted failure {status}"}
         return {"type": "error", "error": told}
-
-
-OPENAI = Dialect("openai", "/v1/responses")
-ANTHROPIC = Dialect("anthropic", "/v1/messages")
 
 
 def _texts(content: object) -> str:
@@ -229,3 +241,102 @@ def _anthropic_events(body: Body, step: Step, number: int) -> list[Event]:
         ("message_stop", {}),
     ]
     return [(name, {"type": name, **data}) for name, data in events]
+
+
+SUBMIT: Final = "COMPLETE_TASK_AND_SUBMIT_FINAL_OUTPUT"
+"""What mini-swe-agent wants to be printed at the end of a task; it says so in its prompt."""
+SHELLS: Final = ("bash", "run_shell_command", "shell")
+"""Names of the tools by which agents run commands; the first one offered is called."""
+
+
+def _asked_chat(body: Body) -> Asked:
+    messages = [each for each in body.get("messages", ()) if isinstance(each, Mapping)]
+    prompt = [_texts(each.get("content")) for each in messages if each.get("role") == "user"]
+    outputs = [
+        _printed(_texts(each.get("content"))) for each in messages if each.get("role") == "tool"
+    ]
+    functions = [tool.get("function", tool) for tool in body.get("tools") or ()]
+    conversation = "\n".join(prompt)[:1000]
+    return Asked("\n".join(prompt), tuple(outputs), tuple(_tool_names(functions)), conversation)
+
+
+def _printed(content: str) -> str:
+    """Return what a command printed; mini-swe-agent wraps it in an object."""
+    try:
+        told = json.loads(content)
+    except ValueError:
+        return content
+    return str(told["output"]) if isinstance(told, dict) and "output" in told else content
+
+
+def _chat_message(body: Body, step: Step, number: int) -> dict[str, Any]:
+    """Return the model's message: a call of the shell that is offered, or text."""
+    asked = _asked_chat(body)
+    shell = next((name for name in SHELLS if name in asked.tools), "")
+    command = step.shell or (f"echo {SUBMIT}" if SUBMIT in asked.prompt else "")
+    if not shell or not command:
+        return {"role": "assistant", "content": step.message, "refusal": None}
+    call = {"name": shell, "arguments": json.dumps({"command": command})}
+    tool = {"id": f"call_{number:06d}", "type": "function", "function": call}
+    return {"role": "assistant", "content": None, "refusal": None, "tool_calls": [tool]}
+
+
+def _chat_usage() -> dict[str, object]:
+    return {
+        "prompt_tokens": INPUT_TOKENS,
+        "completion_tokens": OUTPUT_TOKENS,
+        "total_tokens": TOKENS,
+        "prompt_tokens_details": {"cached_tokens": CACHED_TOKENS, "audio_tokens": 0},
+        "completion_tokens_details": {"reasoning_tokens": REASONING_TOKENS},
+    }
+
+
+def _finish(message: Mapping[str, Any]) -> str:
+    return "tool_calls" if "tool_calls" in message else "stop"
+
+
+def _chat_head(body: Body, number: int, kind: str) -> dict[str, Any]:
+    return {
+        "id": f"chatcmpl-{number:06d}",
+        "object": kind,
+        "created": 1_700_000_000,
+        "model": body.get("model"),
+    }
+
+
+def chat_document(body: Body, step: Step, number: int) -> dict[str, Any]:
+    """Return a whole completion."""
+    message = _chat_message(body, step, number)
+    choice = {"index": 0, "message": message, "logprobs": None, "finish_reason": _finish(message)}
+    head = _chat_head(body, number, "chat.completion")
+    return {**head, "choices": [choice], "usage": _chat_usage()}
+
+
+def _chat_events(body: Body, step: Step, number: int) -> list[Event]:
+    """Return the chunks: role, content or call in two parts, end, usage if it is asked for."""
+    message = _chat_message(body, step, number)
+    has_usage = bool((body.get("stream_options") or {}).get("include_usage"))
+    usage: dict[str, Any] = {"usage": None} if has_usage else {}
+    head = _chat_head(body, number, "chat.completion.chunk")
+    deltas = [{"role": "assistant", "content": ""}, *_chat_deltas(message)]
+    choices = [{"index": 0, "delta": delta, "finish_reason": None} for delta in deltas]
+    choices.append({"index": 0, "delta": {}, "finish_reason": _finish(message)})
+    chunks: list[Event] = [("", {**head, "choices": [choice], **usage}) for choice in choices]
+    last: list[Event] = [("", {**head, "choices": [], "usage": _chat_usage()})]
+    return [*chunks, *(last if has_usage else [])]
+
+
+def _chat_deltas(message: Mapping[str, Any]) -> list[dict[str, Any]]:
+    if "tool_calls" not in message:
+        return [{"content": message["content"]}]
+    (tool,) = message["tool_calls"]
+    begun = {"name": tool["function"]["name"], "arguments": ""}
+    more = {"index": 0, "function": {"arguments": tool["function"]["arguments"]}}
+    return [{"tool_calls": [{"index": 0, **tool, "function": begun}]}, {"tool_calls": [more]}]
+
+
+OPENAI = Dialect("openai", "/v1/responses", _asked_openai, _openai_events)
+CHAT = Dialect("openai_chat", "/v1/chat/completions", _asked_chat, _chat_events)
+ANTHROPIC = Dialect(
+    "anthropic", "/v1/messages", _asked_anthropic, _anthropic_events, is_bearer=False
+)

@@ -53,6 +53,7 @@ FIXED = {
     "second-try.allowed.test": (places.UNREACHABLE, places.WEB),
     "empty.allowed.test": (),
     "many.allowed.test": tuple(f"192.31.196.{number}" for number in range(100, 160)),
+    places.INSIDE: (places.CLUSTER_SERVICE,),
     places.OPENAI: (places.PROVIDER,),
     places.ANTHROPIC: (places.PROVIDER,),
 }

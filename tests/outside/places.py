@@ -34,6 +34,11 @@ TEST_NETS: Final = ("198.51.100.7", "203.0.113.7")
 METADATA: Final = "169.254.169.254"
 """On the node itself."""
 
+CLUSTER_SERVICE: Final = "10.96.177.20"
+"""A test may give it to a Service of the cluster."""
+
+INSIDE: Final = "inside.allowed.test"
+"""Leads to CLUSTER_SERVICE."""
 DOCS: Final = "docs.allowed.test"
 FILES: Final = "files.other.test"
 """The second name on the address of DOCS; never on a list."""

@@ -1,4 +1,4 @@
-"""Real codex and real Claude Code solve tasks of three packs; `make run-agents` prints the table.
+"""Real agents solve tasks of three packs; `make run-agents` prints the table.
 
 The provider is the fake of tests/outside, which knows the reference answers; all else is real: the
 tools in their overlay images, their shell calls, the sidecar, the gateway, the verifiers. The exit
@@ -36,6 +36,8 @@ JOBS = (
     Job("codex", "real-bugs-mini", 2),
     Job("claude_code", "terminal-task-smoke", 5),
     Job("claude_code", "real-bugs-mini", 2),
+    Job("mini_swe_agent", "code-completion-smoke", 5),
+    Job("mini_swe_agent", "real-bugs-mini", 2),
 )
 MODEL = "script-oracle"
 STEPS = 3
@@ -43,7 +45,11 @@ STEPS = 3
 SECONDS = 900
 COLUMNS = ("agent", "task", "outcome", "passed", "requests", "in", "cached", "out", "seconds")
 USAGE = ("requests", "input_tokens", "cached_tokens", "output_tokens")
-PATHS = {"codex": "/v1/responses", "claude_code": "/v1/messages?beta=true"}
+PATHS = {
+    "codex": "/v1/responses",
+    "claude_code": "/v1/messages?beta=true",
+    "mini_swe_agent": "/v1/chat/completions",
+}
 
 FIND = """\
 import pathlib, sys
@@ -166,14 +172,19 @@ def log_problems(installed: Release, run: Finished) -> list[str]:
     return [f"{run.name}: egress.jsonl has {len(told)} lines for {asked}"] if is_short else []
 
 
-def main() -> int:
-    """Do all jobs, print the table and return the exit code."""
+def main(chosen: Sequence[str]) -> int:
+    """Do the jobs, print the table and return the exit code.
+
+    Args:
+        chosen: Agents; empty: all.
+    """
     console = Console(width=140)
     since = time.time()
+    jobs = [job for job in JOBS if not chosen or job.agent in chosen]
     with outside_release("sb-agents") as installed:
-        names = [begin(installed, job) for job in JOBS]
+        names = [begin(installed, job) for job in jobs]
         runs = [
-            finish(installed, job.agent, name, since) for job, name in zip(JOBS, names, strict=True)
+            finish(installed, job.agent, name, since) for job, name in zip(jobs, names, strict=True)
         ]
         found = [problem for run in runs for problem in problems(installed, run)]
     table = Table(*COLUMNS)
@@ -190,4 +201,4 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(main(sys.argv[1:]))

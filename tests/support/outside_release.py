@@ -17,7 +17,11 @@ BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
 AUTHORITY_MAP = "securebench-outside-ca"
 PROVIDER_SECRET = "fake-provider"
 USABLE = {"securebench.dev/usable-by-runs": "true"}
-KEYS = {"codex": "OPENAI_API_KEY", "claude_code": "ANTHROPIC_API_KEY"}
+KEYS = {
+    "codex": "OPENAI_API_KEY",
+    "claude_code": "ANTHROPIC_API_KEY",
+    "mini_swe_agent": "OPENAI_API_KEY",
+}
 """Entry of the Secret by harness type."""
 NOT_IN_THE_PACK = {"oracle", "images"}
 """Folders beside a pack's files; the CLI does not send them either."""
@@ -41,6 +45,10 @@ def outside_release(
         yield installed
 
 
+OVERLAYS = {"codex": "CODEX", "claudeCode": "CLAUDE_CODE", "miniSweAgent": "MINI_SWE_AGENT"}
+"""Values of the chart, and how overlays.env names them."""
+
+
 def overlays() -> dict[str, object]:
     """Return the chart's values for the overlay images; none where `make overlays` never ran."""
     file = IMAGES / "overlays.env"
@@ -49,7 +57,7 @@ def overlays() -> dict[str, object]:
     text = file.read_text(encoding="utf-8")
     known = dict(re.findall(r"(?m)^(\w+)=(\S+)$", text))
     found: dict[str, object] = {}
-    for value, name in (("codex", "CODEX"), ("claudeCode", "CLAUDE_CODE")):
+    for value, name in OVERLAYS.items():
         image = known[f"SECUREBENCH_OVERLAY_{name}"]
         version = known[f"SECUREBENCH_OVERLAY_{name}_VERSION"]
         found[f"settings.overlays.{value}"] = {"images": {version: image}, "latest": version}
@@ -64,7 +72,7 @@ def authority_map() -> Raw:
 
 
 def provider_secret(name: str = PROVIDER_SECRET) -> Raw:
-    """Return the Secret with the one key that the fake provider accepts, for both agents."""
+    """Return the Secret with the one key that the fake provider accepts, for all agents."""
     data = dict.fromkeys(KEYS.values(), key())
     metadata = {"name": name, "labels": USABLE}
     return {"apiVersion": "v1", "kind": "Secret", "metadata": metadata, "stringData": data}

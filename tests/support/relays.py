@@ -31,16 +31,27 @@ from securebench.protocol.gateway import (
 
 KEY = "sk-canary-0123456789-abcdefgh"
 DUMMY = "securebench-dummy"
-HOSTS = {"openai": "api.openai.com", "anthropic": "api.anthropic.com"}
-PATHS = {"openai": "/v1/responses", "anthropic": "/v1/messages?beta=true"}
+HOSTS = {
+    "openai": "api.openai.com",
+    "openai_chat": "api.openai.com",
+    "anthropic": "api.anthropic.com",
+}
+PATHS = {
+    "openai": "/v1/responses",
+    "openai_chat": "/v1/chat/completions",
+    "anthropic": "/v1/messages?beta=true",
+}
+OTHER_HOSTS = ("models.example.org", "vllm.models.svc.cluster.local")
+"""Further names in the provider's certificate."""
 PUBLIC = "192.31.196.10"
 RESET = object()
 """Step of a script: the connection breaks."""
 
-MODELS = {"openai": "gpt-5.5", "anthropic": "claude"}
+MODELS = {"openai": "gpt-5.5", "openai_chat": "Qwen/Qwen3-8B:latest", "anthropic": "claude"}
 
 TOOL = {
     "openai": {"type": "function", "name": "exec_command"},
+    "openai_chat": {"type": "function", "function": {"name": "bash", "parameters": {}}},
     "anthropic": {"name": "Bash", "input_schema": {}},
 }
 
@@ -50,8 +61,39 @@ def event(kind, **fields):
     return f"event: {kind}\ndata: {body}\n\n".encode()
 
 
+def chunk(**fields):
+    """Return one event of a stream of Chat Completions."""
+    return b"data: " + json.dumps({"object": "chat.completion.chunk", **fields}).encode() + b"\n\n"
+
+
+def delta(text=None, finish_reason=None):
+    """Return the choices of a chunk."""
+    content = {} if text is None else {"content": text}
+    return [{"index": 0, "delta": content, "finish_reason": finish_reason}]
+
+
+CHAT_USAGE = {
+    "prompt_tokens": 1000,
+    "prompt_tokens_details": {"cached_tokens": 200},
+    "completion_tokens": 50,
+    "total_tokens": 1050,
+}
+
+
+def chat_events(text):
+    return [
+        chunk(choices=delta(""), usage=None),
+        chunk(choices=delta(text), usage=None),
+        chunk(choices=delta(finish_reason="stop"), usage=None),
+        chunk(choices=[], usage=CHAT_USAGE),
+        b"data: [DONE]\n\n",
+    ]
+
+
 def events(name, text="Done."):
     """Return a whole answer: 1000 tokens in, 200 of them cached, 50 out."""
+    if name == "openai_chat":
+        return chat_events(text)
     if name == "openai":
         usage = {
             "input_tokens": 1000,
@@ -102,7 +144,9 @@ def question(name, **fields):
     known = {"model": MODELS[name], "tools": [TOOL[name]]}
     if name == "openai":
         return {**known, "input": "hi", "stream": True, **fields}
-    return {**known, "messages": [{"role": "user", "content": "hi"}], **fields}
+    streamed = {"stream": True, "stream_options": {"include_usage": True}}
+    own = streamed if name == "openai_chat" else {}
+    return {**known, "messages": [{"role": "user", "content": "hi"}], **own, **fields}
 
 
 def report_of_one(name):
@@ -275,9 +319,10 @@ class World:
     def __init__(self, name, script, folder, limits=None, **provider):
         key_file = folder / "key"
         key_file.write_text(f"{KEY}\n")
+        known = {"name": name, "host": HOSTS[name], "key_file": str(key_file)}
         config = GatewayConfig(
             "sb-", "bench", "harness", "audience", (),
-            ProviderConfig(name, HOSTS[name], str(key_file), **provider),
+            ProviderConfig(**known | provider),
             limits or GatewayLimits(), str(folder / "ca.crt"),
         )  # fmt: skip
         self.name = name
@@ -326,6 +371,7 @@ async def world(name, answers, folder, limits=None, **provider):
         tasks.append(asyncio.current_task())
         await script.serve(reader, writer)
 
+    context = None if provider.get("is_plain") else context
     server = await asyncio.start_server(serve, "127.0.0.1", 0, ssl=context)
     script.port = server.sockets[0].getsockname()[1]
     try:
@@ -360,7 +406,10 @@ def certificates(folder):
         .serial_number(1)
         .not_valid_before(now - dt.timedelta(days=1))
         .not_valid_after(now + dt.timedelta(days=1))
-        .add_extension(x509.SubjectAlternativeName(map(x509.DNSName, HOSTS.values())), False)  # noqa: FBT003
+        .add_extension(
+            x509.SubjectAlternativeName(map(x509.DNSName, (*set(HOSTS.values()), *OTHER_HOSTS))),
+            False,  # noqa: FBT003
+        )
         .add_extension(x509.BasicConstraints(ca=True, path_length=None), True)  # noqa: FBT003
         .sign(key, hashes.SHA256())
     )

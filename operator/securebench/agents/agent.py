@@ -10,12 +10,15 @@ from typing import Any, Final, NamedTuple, Protocol
 from securebench.agents.harness_config import (
     COMMON_KEYS,
     LATEST,
+    PROVIDER_KEYS,
     HarnessConfig,
     ProviderHarness,
     common_fields,
+    provider_fields,
 )
+from securebench.agents.providers.endpoint import provider_schema
 from securebench.agents.providers.provider import ProviderRules
-from securebench.benchmark.families.fields import BOOLEAN, Schema, object_of
+from securebench.benchmark.families.fields import Schema, object_of
 from securebench.benchmark.reading.shape import Shape
 
 DUMMY_KEY: Final = "securebench-holds-the-key"
@@ -29,17 +32,11 @@ _NAME: Final[Schema] = {
     "pattern": r"^[A-Za-z0-9._+-]+$(?!\n)",
     "description": "a word of letters, digits, '.', '_', '+' and '-' only",
 }
-_COUNT: Final[Schema] = {
-    "type": ["integer", "null"],
-    "minimum": 1,
-    "description": "a positive whole number",
-}
 _KEYS: Final[Mapping[str, Schema]] = {
     **COMMON_KEYS,
-    "model": _NAME,
+    **PROVIDER_KEYS,
     "version": _NAME,
-    "budget": object_of({"requests": _COUNT, "tokens": _COUNT}),
-    "allow_external_tools": BOOLEAN,
+    "provider": provider_schema(has_choice=False),
 }
 
 
@@ -148,15 +145,12 @@ def cli_agent(name: str, cli: AgentCli, default_model: str | None = None) -> Age
     """
 
     def read(config: Mapping[str, Any]) -> HarnessConfig:
-        budget = config.get("budget", {})
+        vendor = {"provider_host": cli.provider.host}
         return ProviderHarness(
             type=name,
-            provider_host=cli.provider.host,
             model=config.get("model", default_model),
             version=config.get("version", LATEST),
-            max_requests=budget.get("requests"),
-            max_tokens=budget.get("tokens"),
-            allow_external_tools=config.get("allow_external_tools", False),
+            **vendor | provider_fields(config, cli.provider.api),
             **common_fields(config, timeout=TIMEOUT_SECONDS),
         )
 

@@ -25,7 +25,7 @@ def normalize_domain(entry: str) -> str:
     Raises:
         ConfigError: It is not a plain domain name.
     """
-    problem = _problem(entry)
+    problem = domain_problem(entry)
     if problem is not None:
         raise ConfigError(f"allowed_domains entry {entry!r} {problem}")
     return _normal(entry)
@@ -49,7 +49,8 @@ def _normal(entry: str) -> str:
     return entry.strip().lower().rstrip(".")
 
 
-def _problem(entry: str) -> str | None:
+def domain_problem(entry: str) -> str | None:
+    """Return what keeps a text from being a plain domain name, after "the name", or None."""
     if not entry.isascii():
         return "must be ASCII (write an international name in its xn-- form)"
     domain = _normal(entry)

@@ -13,12 +13,16 @@ from securebench.agents.harness_config import (
     NOP,
     ORACLE,
     ORACLE_FOLDER,
+    PROVIDER_KEYS,
     AuditHarness,
     CommandHarness,
     HarnessConfig,
     common_fields,
     config_error,
+    provider_fields,
 )
+from securebench.agents.providers.apis import APIS
+from securebench.agents.providers.endpoint import provider_schema
 from securebench.benchmark.families.fields import ANYTHING, COMMAND, Schema, object_of
 from securebench.benchmark.pack import oracle
 from securebench.benchmark.reading.shape import Shape
@@ -40,11 +44,17 @@ def _command(config: Mapping[str, Any]) -> HarnessConfig:
     if artifact is not None and extraction == ExtractionMode.GIT_DIFF:
         problem = f"and extraction: {ExtractionMode.GIT_DIFF} name two candidates: keep one"
         raise ConfigErrors([config_error("artifact_path", problem)])
+    alone = [name for name in PROVIDER_KEYS if name in config and "provider" not in config]
+    if alone:
+        raise ConfigErrors([config_error(alone[0], "says something of a provider: add provider")])
     command = config["command"]
     return CommandHarness(
         command=command if isinstance(command, str) else tuple(command),
         artifact_path=artifact,
         extraction=extraction,
+        image=config.get("image", ""),
+        model=config.get("model", ""),
+        **provider_fields(config, next(iter(APIS))),
         **common,
     )
 
@@ -56,10 +66,18 @@ def _audit(name: str, script: str) -> Agent:
     return Agent(name=name, config=Shape(object_of(AUDIT_KEYS)), read=read, is_audit=True)
 
 
+_IMAGE: Final[Schema] = {
+    "type": "string",
+    "pattern": r"^[A-Za-z0-9][A-Za-z0-9._:/@-]{0,511}$(?!\n)",
+    "description": "the name of an image",
+}
 _KEYS: Final[Mapping[str, Schema]] = {
     "command": COMMAND,
     "artifact_path": ANYTHING,
     "extraction": {"enum": list(EXTRACTIONS)},
+    "image": _IMAGE,
+    "provider": provider_schema(has_choice=True),
+    **PROVIDER_KEYS,
     **COMMON_KEYS,
 }
 AGENT: Final = Agent(name="command", config=Shape(object_of(_KEYS, "command")), read=_command)

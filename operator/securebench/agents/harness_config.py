@@ -7,12 +7,15 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from securebench.agents.allowed_domains import normalize_domains
+from securebench.agents.providers.endpoint import ProviderEndpoint, read_endpoint
 from securebench.benchmark.families.fields import (
     ANYTHING,
+    BOOLEAN,
     POSITIVE,
     STRING,
     Schema,
     nullable,
+    object_of,
 )
 from securebench.benchmark.pack.lane_plan import TASK_FILE
 from securebench.benchmark.pack.paths import PathError, author_path
@@ -43,6 +46,22 @@ COMMON_KEYS: Final[Mapping[str, Schema]] = {
     },
 }
 """Keys of ``harness.config``: those of audit harnesses, and those common to all others."""
+MODEL: Final[Schema] = {
+    "type": "string",
+    "pattern": r"^[A-Za-z0-9._+-][A-Za-z0-9._+:/@-]*$(?!\n)",
+    "description": "a word of letters, digits, '.', '_', '+', '-', ':', '/' and '@' only",
+}
+_COUNT: Final[Schema] = {
+    "type": ["integer", "null"],
+    "minimum": 1,
+    "description": "a positive whole number",
+}
+PROVIDER_KEYS: Final[Mapping[str, Schema]] = {
+    "model": MODEL,
+    "budget": object_of({"requests": _COUNT, "tokens": _COUNT}),
+    "allow_external_tools": BOOLEAN,
+}
+"""Keys of a harness that works with a model provider, besides ``provider`` itself."""
 _PLACE: Final = "harness.config"
 
 
@@ -57,6 +76,11 @@ class HarnessConfig:
         is_default_timeout: Whether ``timeout_seconds`` is the type's default.
         allowed_domains: Normalised, in order, without duplicates.
         provider_host: Host of its model provider, or empty.
+        endpoint: Its model provider, if the tester names one by URL.
+        model: Name of the model; may be empty for a command.
+        max_requests: Budget of requests per launch, or None.
+        max_tokens: Budget of tokens per launch, or None.
+        allow_external_tools: Whether tools hosted by the provider may be used.
     """
 
     type: str
@@ -65,6 +89,11 @@ class HarnessConfig:
     is_default_timeout: bool = True
     allowed_domains: tuple[str, ...] = ()
     provider_host: str = ""
+    endpoint: ProviderEndpoint | None = None
+    model: str = ""
+    max_requests: int | None = None
+    max_tokens: int | None = None
+    allow_external_tools: bool = False
 
     @property
     def effective_domains(self) -> tuple[str, ...]:
@@ -80,6 +109,20 @@ class HarnessConfig:
             "allowed_domains": list(self.allowed_domains),
         }
 
+    def provider_config(self) -> dict[str, object]:
+        """Return the part about the model provider.
+
+        ``provider`` is omitted if there is none, so that digests from before it existed do not
+        change.
+        """
+        endpoint = {} if self.endpoint is None else {"provider": self.endpoint.filled_config()}
+        return {
+            "model": self.model,
+            "budget": {"requests": self.max_requests, "tokens": self.max_tokens},
+            "allow_external_tools": self.allow_external_tools,
+            **endpoint,
+        }
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CommandHarness(HarnessConfig):
@@ -90,12 +133,14 @@ class CommandHarness(HarnessConfig):
         artifact_path: Workspace-relative path of the candidate file, or None.
         extraction: Candidate of a repo_patch task: ``stdout``, or ``git_diff`` for the command's
             changes to the checkout.
+        image: Image with the agent, mounted beside the task's image; may be empty.
     """
 
     type: str = "command"
     command: str | tuple[str, ...]
     artifact_path: str | None = None
     extraction: str = ExtractionMode.STDOUT
+    image: str = ""
 
     @property
     def argv(self) -> tuple[str, ...]:
@@ -112,11 +157,15 @@ class CommandHarness(HarnessConfig):
         extraction = (
             {} if self.extraction == ExtractionMode.STDOUT else {"extraction": self.extraction}
         )
+        provider = {} if self.endpoint is None else self.provider_config()
+        image = {"image": self.image} if self.image else {}
         return {
             **HarnessConfig.filled_config(self),
             "command": command,
             "artifact_path": self.artifact_path,
             **extraction,
+            **provider,
+            **image,
         }
 
 
@@ -139,27 +188,17 @@ class ProviderHarness(HarnessConfig):
     """The CLI of a model provider.
 
     Args:
-        model: Name of the model.
         version: Version of the CLI, or ``latest``.
-        max_requests: Budget of requests per launch, or None.
-        max_tokens: Budget of tokens per launch, or None.
-        allow_external_tools: Whether tools hosted by the provider may be used.
     """
 
-    model: str
     version: str = LATEST
-    max_requests: int | None = None
-    max_tokens: int | None = None
-    allow_external_tools: bool = False
 
     def filled_config(self) -> dict[str, object]:
         """Return the configuration as JSON with every default filled in."""
         return {
             **HarnessConfig.filled_config(self),
-            "model": self.model,
+            **self.provider_config(),
             "version": self.version,
-            "budget": {"requests": self.max_requests, "tokens": self.max_tokens},
-            "allow_external_tools": self.allow_external_tools,
         }
 
 
@@ -209,6 +248,31 @@ def common_fields(config: Mapping[str, Any], *, timeout: float | None = None) ->
         "timeout_seconds": None if seconds is None else float(seconds),
         "is_default_timeout": "timeout_seconds" not in config,
         "allowed_domains": config.get("allowed_domains", ()),
+    }
+
+
+def provider_fields(config: Mapping[str, Any], api: str) -> dict[str, Any]:
+    """Return the fields of ``HarnessConfig`` about the model provider.
+
+    Args:
+        config: Normalised.
+        api: Default of ``provider.api``.
+
+    Raises:
+        ConfigErrors: The provider's URL or certificates are wrong.
+    """
+    budget, given = config.get("budget", {}), config.get("provider")
+    try:
+        endpoint = None if given is None else read_endpoint(given, api)
+    except ConfigError as error:
+        raise ConfigErrors([error]) from None
+    host = {} if endpoint is None else {"provider_host": endpoint.host}
+    return {
+        "endpoint": endpoint,
+        "max_requests": budget.get("requests"),
+        "max_tokens": budget.get("tokens"),
+        "allow_external_tools": config.get("allow_external_tools", False),
+        **host,
     }
 
 

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Final
 
-from securebench.agents import claude_code, codex, command
+from securebench.agents import claude_code, codex, command, mini_swe_agent
 from securebench.agents.harness_config import normal_config
+from securebench.agents.providers.apis import APIS
 from securebench.core.digests import json_digest
 from securebench.core.errors import ConfigError, ConfigErrors
+from securebench.core.json_values import text_in
 from securebench.core.spelling import meant
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
+    from collections.abc import Iterable, Iterator
 
     from securebench.agents.agent import Agent, AgentCli
     from securebench.agents.harness_config import HarnessConfig
@@ -23,6 +26,7 @@ AGENTS: Final[dict[str, Agent]] = {
         command.AGENT,
         codex.AGENT,
         claude_code.AGENT,
+        mini_swe_agent.AGENT,
         command.NOP_AGENT,
         command.ORACLE_AGENT,
     )
@@ -71,11 +75,11 @@ def provider_named(name: str) -> ProviderRules:
     """Return the API of a model provider.
 
     Raises:
-        ConfigError: No agent uses it.
+        ConfigError: There is none of that name.
     """
-    for _, cli in cli_agents():
-        if cli.provider.name == name:
-            return cli.provider
+    for rules in (*APIS.values(), *(cli.provider for _, cli in cli_agents())):
+        if rules.name == name:
+            return rules
     raise ConfigError(f"no agent works with a model provider {name!r}")
 
 
@@ -93,22 +97,53 @@ def harness_config(type: str, config: Mapping[str, object]) -> HarnessConfig:  #
     return agent.read(normal_config(config, agent.config))
 
 
-def forwarded(harness_type: str, names: Iterable[str]) -> tuple[str, ...]:
-    """Return the variables of ``harness.env`` that are passed to harness Pods (contract 12.4).
+def provider_key(harness_type: str, config: Mapping[str, object]) -> str:
+    """Return the variable with the provider's key, which is its entry in the run's Secret.
 
-    The key of an agent CLI's provider is not among them: it goes only to the gateway.
+    Args:
+        harness_type: Of the run.
+        config: ``harness.config`` as written.
+
+    Returns:
+        Empty for a harness without a provider, and for a provider that needs no key.
 
     Raises:
         ConfigErrors: There is no agent of that name.
     """
-    if agent_named(harness_type).cli is None:
-        return tuple(names)
-    hidden = {key for _, cli in cli_agents() for key in cli.keys}
+    given, cli = config.get("provider"), agent_named(harness_type).cli
+    if isinstance(given, Mapping):
+        return text_in(given.get("key"))
+    return "" if cli is None else cli.key
+
+
+def forwarded(
+    harness_type: str, names: Iterable[str], config: Mapping[str, object]
+) -> tuple[str, ...]:
+    """Return the variables of ``harness.env`` that are passed to harness Pods (contract 12.4).
+
+    The key of the run's provider is not among them: it goes only to the gateway.
+
+    Args:
+        harness_type: Of the run.
+        names: Variables in ``harness.env``.
+        config: ``harness.config``.
+
+    Raises:
+        ConfigErrors: There is no agent of that name.
+    """
+    hidden = {provider_key(harness_type, config)}
+    if agent_named(harness_type).cli is not None:
+        hidden |= {key for _, cli in cli_agents() for key in cli.keys}
     return tuple(name for name in names if name not in hidden)
 
 
-def key_variables(name: str) -> tuple[str, ...]:
-    """Return a variable and the aliases that are used if it is empty (contract 12.3)."""
+def key_variables(name: str, config: Mapping[str, object]) -> tuple[str, ...]:
+    """Return a key's variable and the aliases that are used if it is empty (contract 12.3).
+
+    The key of a provider that is named by its URL has no alias: another one's key would go there.
+    """
+    if "provider" in config:
+        return (name,)
     for _, cli in cli_agents():
         if name in cli.keys:
             return (name, *(other for other in cli.keys if other != name))
@@ -129,10 +164,11 @@ def harness_digest(
         audit: Whether the run audits a pack.
         answers: Digest of the reference answers that an oracle hands in, or empty.
     """
+    config = harness.filled_config()
     content: dict[str, object] = {
         "type": harness.type,
-        "env": sorted(set(forwarded(harness.type, env))),
-        "config": harness.filled_config(),
+        "env": sorted(set(forwarded(harness.type, env, config))),
+        "config": config,
         "domains": list(harness.effective_domains),
     }
     if audit:

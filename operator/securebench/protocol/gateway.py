@@ -54,12 +54,17 @@ class ProviderConfig:
     """The model provider of a run.
 
     Attributes:
-        name: ``openai`` or ``anthropic``.
-        host: The only host that requests are sent to, over TLS, on port 443.
-        key_file: Absolute path of the file with the key.
+        name: Of its API: ``openai``, ``openai_chat`` or ``anthropic``.
+        host: The only host that requests are sent to.
+        key_file: Absolute path of the file with the key; empty: requests have no key.
         allow_external_tools: Whether hosted tools are let through.
         max_requests: Budget of one launch, or None.
         max_tokens: Budget of one launch, input and output together, or None.
+        port: The only port that requests are sent to.
+        base: Path of the provider's base URL; None for the vendor's own.
+        is_plain: Whether requests go out without TLS.
+        is_inside: Whether it is inside the cluster, at an address that need not be public.
+        ca: Certificates in PEM form that are trusted instead of all others, or empty.
     """
 
     name: str
@@ -68,6 +73,11 @@ class ProviderConfig:
     allow_external_tools: bool = False
     max_requests: int | None = None
     max_tokens: int | None = None
+    port: int = 443
+    base: str | None = None
+    is_plain: bool = False
+    is_inside: bool = False
+    ca: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +90,7 @@ class GatewayConfig:
         service_account: Of the harness Pods.
         audience: Of the launch tokens.
         domains: Configured ``allowed_domains``, normalized; empty: the proxy route is closed.
-        provider: Present for codex and claude_code.
+        provider: Present if the harness works with a model.
         limits: Bounds.
         authorities: Absolute path of a file with further certificate authorities, or empty.
     """

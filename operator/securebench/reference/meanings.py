@@ -111,6 +111,30 @@ CONFIG: Final[Mapping[str, Meaning]] = {
         [],
     ),
     "model": Meaning("Model of the provider; claude_code: `sonnet` by default.", "gpt-5"),
+    "image": Meaning(
+        "Image with the agent, mounted at /opt/securebench/agent beside the task's image.",
+        "registry.example/my-agent:1",
+    ),
+    "provider": Meaning(
+        "A model provider by its URL; without it the agent's vendor, and none for a command.",
+        {"url": "https://models.example.org/v1", "key": "MODELS_KEY"},
+    ),
+    "provider.url": Meaning(
+        "Base URL as SDKs take it; http:// and private hosts need the administrator's list.",
+        "https://models.example.org/v1",
+    ),
+    "provider.api": Meaning(
+        "What it speaks: `chat_completions`, `responses` or `messages`.",
+        "responses",
+        "chat_completions",
+    ),
+    "provider.key": Meaning(
+        "Variable with its key, and entry of the Secret; without it no key is sent.", "MODELS_KEY"
+    ),
+    "provider.ca": Meaning(
+        "Certificates in PEM form that are trusted instead of all others.",
+        "-----BEGIN CERTIFICATE-----\n…",
+    ),
     "version": Meaning("Version of the CLI, or `latest`.", "latest", "latest"),
     "budget": Meaning("What one launch may use; without it there is no bound.", {"requests": 50}),
     "budget.requests": Meaning("Requests to the provider.", 50),

@@ -40,7 +40,7 @@ from support.relays import (
 from threats.kit.canaries import hits
 
 pytestmark = pytest.mark.short
-BOTH = pytest.mark.parametrize("name", ["openai", "anthropic"])
+BOTH = pytest.mark.parametrize("name", ["openai", "openai_chat", "anthropic"])
 OTHER_ACCOUNT = "sk-other-account-9876543210"
 
 # A-144: other accounts, stores and uploads behind the provider's name
@@ -91,10 +91,10 @@ async def test_a_144_attack_on_stores(tmp_path: Path, name: str, store: str) -> 
 
 
 def own_headers(
-    provider: ProviderRules, received: Any, key: bytes, size: int
+    provider: ProviderRules, host: bytes, received: Any, key: bytes, size: int
 ) -> list[tuple[bytes, bytes]]:
     """Rebuild a request and leave the agent's own key in it."""
-    made = dict(upstream_headers(provider, received, key, size))
+    made = dict(upstream_headers(provider, host, received, key, size))
     del made[provider.key_header]
     return list({**dict(received), **made}.items())
 
@@ -280,6 +280,12 @@ def nested(name: str, tool: Mapping[str, object]) -> Mapping[str, Any]:
     both = [TOOL[name], tool]
     if name == "openai":
         return {"tools": [{"type": "namespace", "name": "n", "tools": both}]}
+    if name == "openai_chat":
+        options = {
+            "web_search_options": {"site": "evil.example"},
+            "plugins": [{"id": "web_search"}],
+        }
+        return {"tools": [TOOL[name]], "extra_body": tool, **options}
     return {
         "tools": [TOOL[name]],
         "mcp_servers": [{"url": "https://evil.example"}],

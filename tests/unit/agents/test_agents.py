@@ -4,14 +4,15 @@ import tomllib
 
 import pytest
 
-from securebench.agents.agent import DUMMY_KEY
+from securebench.agents.agent import DUMMY_KEY, EventKind
 from securebench.agents.registry import cli_agents, cli_named, harness_config
 from securebench.run.plan.build import agent_plan
 
 URL = "http://127.0.0.1:8081"
 CODEX = harness_config("codex", {"model": "gpt-5.5"})
 CLAUDE = harness_config("claude_code", {"model": "sonnet"})
-BOTH = {"codex": CODEX, "claude_code": CLAUDE}
+MINI = harness_config("mini_swe_agent", {"model": "Qwen/Qwen3-8B"})
+BOTH = {"codex": CODEX, "claude_code": CLAUDE, "mini_swe_agent": MINI}
 
 
 def agent_command(harness, prompt, url):
@@ -37,6 +38,7 @@ def test_the_tools_are_those_with_a_provider():
     assert {name: cli.provider.host for name, cli in cli_agents()} == {
         "codex": "api.openai.com",
         "claude_code": "api.anthropic.com",
+        "mini_swe_agent": "api.openai.com",
     }
 
 
@@ -193,3 +195,65 @@ def environment_number(name):
 def test_claude_searches_the_web_only_where_the_tester_allows_it(allowed, want):
     harness = harness_config("claude_code", {"allow_external_tools": allowed})
     assert words_after(agent_command(harness, "p", URL), "--disallowedTools") == want
+
+
+# mini-swe-agent
+
+
+def test_mini_has_an_interpreter_of_its_own_that_the_image_does_not_change():
+    argv = agent_command(MINI, "Do it.", URL)
+    assert argv[0].endswith("/lib/ld-linux.so")
+    assert {"-I", "-B"} <= set(argv)
+    assert not {name for name in agent_environment(MINI, URL) if name.startswith("PYTHON")}
+
+
+def test_mini_takes_a_prompt_that_looks_like_a_flag():
+    assert agent_command(MINI, "--model x", URL)[-4:] == (
+        "--model", "Qwen/Qwen3-8B", "--", "--model x",
+    )  # fmt: skip
+
+
+def test_mini_gives_up_soon_and_asks_the_sidecar():
+    environment = agent_environment(MINI, URL)
+    assert environment["OPENAI_BASE_URL"] == f"{URL}/v1"
+    assert environment["MSWEA_MODEL_RETRY_STOP_AFTER_ATTEMPT"] == "4"
+
+
+def seen(*events):
+    reader = cli_named("mini_swe_agent").events()
+    return [item for event in events for item in reader.events(event)]
+
+
+MINI_EVENTS = {
+    "words and commands": (
+        {"type": "assistant", "text": "I look.", "commands": ["ls", "cat x"]},
+        [(EventKind.SAID, "I look."), (EventKind.STARTED, "ls"), (EventKind.STARTED, "cat x")],
+    ),
+    "a command alone": (
+        {"type": "assistant", "text": "", "commands": ["ls"]},
+        [(EventKind.STARTED, "ls")],
+    ),
+    "a result": ({"type": "result", "command": "ls", "exit_code": 2}, [(EventKind.ENDED, "ls")]),
+    "handed in": ({"type": "exit", "status": "Submitted"}, [(EventKind.COMPLETED, "")]),
+    "refused": (
+        {"type": "exit", "status": "RefusedError", "text": "HTTP 400"},
+        [(EventKind.FAILED, "RefusedError: HTTP 400")],
+    ),
+    "a reason told twice": (
+        {"type": "exit", "status": "LimitsExceeded", "text": "LimitsExceeded"},
+        [(EventKind.FAILED, "LimitsExceeded")],
+    ),
+    "hostile": ({"type": "assistant", "text": 1, "commands": "ls"}, []),
+    "another": ({"type": ["exit"]}, []),
+}
+
+
+@pytest.mark.parametrize("name", MINI_EVENTS)
+def test_mini_says_what_it_does(name):
+    event, want = MINI_EVENTS[name]
+    assert [(item.kind, item.text) for item in seen(event)] == want
+
+
+def test_mini_reports_how_a_command_ended():
+    (ended,) = seen({"type": "result", "command": "ls", "exit_code": 2, "output": "no"})
+    assert ended.exit_code == 2

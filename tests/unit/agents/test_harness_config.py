@@ -143,8 +143,8 @@ def test_the_oracle_hands_in_the_file(name, tmp_path):
         ("command", {"command": 1}, "harness.config.command must be a non-empty string"),
         (
             "command",
-            {"command": "x", "model": "m", "image": "i"},
-            "harness.config contains unsupported field(s): image, model",
+            {"command": "x", "models": "m", "images": "i"},
+            "harness.config contains unsupported field(s): images, models",
         ),
         ("command", {"command": "x", "timeout_seconds": 0}, "harness.config.timeout_seconds must"),
         ("command", {"command": "x", "timeout_seconds": True}, "harness.config.timeout_seconds"),
@@ -194,7 +194,7 @@ def test_the_oracle_hands_in_the_file(name, tmp_path):
             "harness.config.allowed_domains entry '*.dev'",
         ),
         ("codex", {}, "harness.config.model is required"),
-        ("codex", {"model": "a/b"}, "harness.config.model must be a word of letters"),
+        ("codex", {"model": "a b"}, "harness.config.model must be a word of letters"),
         ("codex", {"model": ""}, "harness.config.model must be a word of letters"),
         (
             "codex",
@@ -219,7 +219,11 @@ def test_the_oracle_hands_in_the_file(name, tmp_path):
             {"allow_external_tools": "yes"},
             "harness.config.allow_external_tools must be a boolean",
         ),
-        ("docker", {}, "harness.type must be one of claude_code, codex, command, nop, oracle"),
+        (
+            "docker",
+            {},
+            "harness.type must be one of claude_code, codex, command, mini_swe_agent, nop, oracle",
+        ),
     ],
 )
 def test_one_defect_gives_one_message(kind, config, want):

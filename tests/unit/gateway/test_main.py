@@ -113,7 +113,7 @@ async def test_names_of_agents_never_keep_that_of_the_provider_waiting(monkeypat
         await asyncio.sleep(0)
         async with asyncio.timeout(2):
             with pytest.raises(RefusedError):  # it was looked up; the address is not public
-                await gateway.dial_provider(launch(), PROVIDER.host)
+                await gateway.dial_provider(launch(), PROVIDER)
     finally:
         answer.set()
         await asyncio.gather(*agents)

@@ -56,9 +56,9 @@ BAD = {
     "unknown type": {**GOOD, "harness": {"type": "comand"}},
     "unknown key of a command": {**GOOD, "harness": {"type": "command", "config": {"x": 1}}},
     "command without a command": {**GOOD, "harness": {"type": "command"}},
-    "model of a command": {
+    "version of a command": {
         **GOOD,
-        "harness": {"type": "command", "config": {"command": "x", "model": "m"}},
+        "harness": {"type": "command", "config": {"command": "x", "version": "m"}},
     },
     "codex without a model": {**GOOD, "harness": {"type": "codex", "config": {}}},
 }

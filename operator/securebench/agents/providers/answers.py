@@ -39,6 +39,7 @@ class Meter(ABC):
     Attributes:
         usage: Tokens reported by the provider.
         is_complete: Whether the response is complete.
+        is_finished: Whether the model's output is complete; its usage may follow.
         failure: Failure reported by the provider, as a failure_reason, or empty.
         characters: Characters of the model's output; of a non-streamed response, all of it.
         has_gap: Whether an object was too long or too deep to be parsed. An agent can cause that,
@@ -47,6 +48,7 @@ class Meter(ABC):
 
     usage: TokenUsage = field(default_factory=TokenUsage)
     is_complete: bool = False
+    is_finished: bool = False
     failure: str = ""
     characters: int = 0
     has_gap: bool = False
@@ -58,6 +60,10 @@ class Meter(ABC):
     @abstractmethod
     def document(self, document: Mapping[str, object]) -> None:
         """Process a complete response."""
+
+    def ended(self) -> None:
+        """Take a stream whose output has ended as complete, also if no usage followed."""
+        self.is_complete |= self.is_finished
 
 
 class AnswerReader(Protocol):
@@ -91,7 +97,8 @@ class StreamReader:
         self._meter.has_gap |= self._events.has_skipped
 
     def end(self) -> None:
-        """Do nothing: each event was counted when it ended."""
+        """Process the end of the body; each event was counted when it ended."""
+        self._meter.ended()
 
 
 class DocumentReader:

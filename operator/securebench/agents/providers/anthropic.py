@@ -202,6 +202,7 @@ def _refusal_body(kind: str, message: str) -> Mapping[str, object]:
 
 ANTHROPIC: Final = ProviderRules(
     name="anthropic",
+    api="messages",
     host="api.anthropic.com",
     path="/v1/messages",
     query=re.compile(r"[A-Za-z0-9_.=&-]{0,128}"),

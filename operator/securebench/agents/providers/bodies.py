@@ -31,6 +31,8 @@ NESTING: Final = 64
 deeper ones."""
 
 _KIND: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}")
+_MODEL: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.:/@-]{0,127}")
+"""Open models have the names of their repositories and tags."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,12 +137,12 @@ def relayed_body(raw: bytes, close: Close) -> RelayedBody:
     findings = BodyFindings()
     kept = close(body, findings)
     data = json.dumps(kept, ensure_ascii=False, separators=(",", ":")).encode()
-    return RelayedBody(data, plain(kept.get("model")), tuple(sorted(findings.kinds)))
+    return RelayedBody(data, plain(kept.get("model"), _MODEL), tuple(sorted(findings.kinds)))
 
 
-def plain(kind: object) -> str:
-    """Return a kind that is safe for reports and messages."""
-    return kind if isinstance(kind, str) and _KIND.fullmatch(kind) else UNNAMED
+def plain(kind: object, pattern: re.Pattern[str] = _KIND) -> str:
+    """Return a kind, or the name of a model, that is safe for reports and messages."""
+    return kind if isinstance(kind, str) and pattern.fullmatch(kind) else UNNAMED
 
 
 def permitted_fields(

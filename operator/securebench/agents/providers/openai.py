@@ -225,7 +225,7 @@ class OpenAIMeter(Meter):
             case "response.completed" | "response.incomplete" | "response.failed":
                 self.document(object_at(event, "response"))
             case "error":
-                self.failure = _failure(event.get("code"))
+                self.failure = failure_of_code(event.get("code"))
                 self.is_complete = True
 
     def document(self, document: Mapping[str, object]) -> None:
@@ -240,10 +240,10 @@ class OpenAIMeter(Meter):
         status = document.get("status")
         self.is_complete = status in ("completed", "incomplete", "failed")
         if status == "failed":
-            self.failure = _failure(object_at(document, "error").get("code"))
+            self.failure = failure_of_code(object_at(document, "error").get("code"))
 
 
-def _failure(code: object) -> str:
+def failure_of_code(code: object) -> str:
     """Map an error code to a failure_reason; codes about the request itself map to none."""
     if not isinstance(code, str):
         return PROVIDER_UNAVAILABLE
@@ -258,7 +258,9 @@ def _refusal_body(kind: str, message: str) -> Mapping[str, object]:
 
 OPENAI: Final = ProviderRules(
     name="openai",
+    api="responses",
     host="api.openai.com",
+    base="/v1",
     path="/v1/responses",
     query=re.compile(""),
     key_header=b"authorization",

@@ -52,7 +52,9 @@ class ProviderRules:
 
     Attributes:
         name: As in the run's configuration.
-        host: The only host that requests are sent to.
+        api: Name of the API in ``harness.config.provider.api``; empty if none may be chosen there.
+        host: The vendor's host.
+        base: Beginning of ``path`` that belongs to the base URL of a provider.
         path: The only path that is relayed; the method is POST.
         query: Pattern for the whole query.
         probes: Paths allowed for HEAD.
@@ -69,7 +71,9 @@ class ProviderRules:
     """
 
     name: str
+    api: str = ""
     host: str
+    base: str = ""
     path: str
     query: re.Pattern[str]
     probes: frozenset[str] = frozenset()
@@ -92,6 +96,15 @@ class ProviderRules:
         return (
             RequestKind.PROBE if method == "HEAD" and target in self.probes else RequestKind.UNKNOWN
         )
+
+    def target(self, target: str, base: str | None) -> str:
+        """Return what a relayed request asks the provider for.
+
+        Args:
+            target: Path and query of the agent's request.
+            base: Path of the provider's base URL; None for the vendor's own.
+        """
+        return target if base is None else base + target.removeprefix(self.base)
 
     def refusal(self, reason: RequestRefusal, message: str) -> Reply:
         """Return the error response; the CLI shows it and, if the refusal is final, gives up."""

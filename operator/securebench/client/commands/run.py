@@ -172,7 +172,9 @@ def is_live(config: TesterConfig) -> bool:
     nothing is shown before the record arrives.
     """
     harness = config.harness
-    return agent_named(harness.type).cli is not None and not forwarded(harness.type, harness.env)
+    return agent_named(harness.type).cli is not None and not forwarded(
+        harness.type, harness.env, harness.config
+    )
 
 
 def conclude(end: RunEnd, *, is_quiet: bool = False, fail_below: float | None = None) -> int:

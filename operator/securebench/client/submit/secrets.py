@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from securebench.agents.registry import agent_named, cli_named, forwarded, key_variables
+from securebench.agents.registry import agent_named, forwarded, key_variables, provider_key
 from securebench.client.submit.tester_config import HarnessSection
 from securebench.core.errors import ConfigError
 
@@ -26,8 +26,8 @@ class SecretNames:
 def secret_names(run: str, harness: HarnessSection) -> SecretNames:
     """Return the names of a run's Secrets, derived from the run's name."""
     return SecretNames(
-        harness=run if forwarded(harness.type, harness.env) else "",
-        provider=f"{run}-provider" if agent_named(harness.type).cli is not None else "",
+        harness=run if _forwarded(harness) else "",
+        provider=f"{run}-provider" if provider_key(harness.type, harness.config) else "",
     )
 
 
@@ -47,12 +47,12 @@ def secret_values(
     """
     names = secret_names(run, harness)
     found: dict[str, dict[str, str]] = {}
+    _require(harness, environ)
     if names.provider:
-        _require(harness, environ)
-        key = cli_named(harness.type).key
-        found[names.provider] = {key: _value(key, environ)}
+        key = provider_key(harness.type, harness.config)
+        found[names.provider] = {key: _value(key, harness, environ)}
     if names.harness:
-        variables = forwarded(harness.type, harness.env)
+        variables = _forwarded(harness)
         found[names.harness] = {name: environ[name] for name in variables if environ.get(name)}
     return found
 
@@ -63,8 +63,10 @@ def without_value(harness: HarnessSection, environ: Mapping[str, str]) -> tuple[
 
 
 def _require(harness: HarnessSection, environ: Mapping[str, str]) -> None:
-    needed = dict.fromkeys((*harness.env, cli_named(harness.type).key))
-    missing: Sequence[str] = [name for name in needed if not _value(name, environ)]
+    key = provider_key(harness.type, harness.config)
+    own = () if agent_named(harness.type).cli is None else harness.env
+    needed = dict.fromkeys((*own, *([key] if key else [])))
+    missing: Sequence[str] = [name for name in needed if not _value(name, harness, environ)]
     if missing:
         raise ConfigError(
             f"harness type {harness.type} needs {', '.join(missing)}: set it in the environment"
@@ -73,5 +75,10 @@ def _require(harness: HarnessSection, environ: Mapping[str, str]) -> None:
         )
 
 
-def _value(name: str, environ: Mapping[str, str]) -> str:
-    return next(filter(None, (environ.get(each) for each in key_variables(name))), "")
+def _forwarded(harness: HarnessSection) -> tuple[str, ...]:
+    return forwarded(harness.type, harness.env, harness.config)
+
+
+def _value(name: str, harness: HarnessSection, environ: Mapping[str, str]) -> str:
+    names = key_variables(name, harness.config)
+    return next(filter(None, (environ.get(each) for each in names)), "")

@@ -108,7 +108,7 @@ def build_spec(
 def _harness(section: HarnessSection, secret: str) -> Raw:
     harness: dict[str, object] = {"type": section.type, "config": dict(section.config)}
     if secret:
-        harness["env"] = list(dict.fromkeys(forwarded(section.type, section.env)))
+        harness["env"] = list(dict.fromkeys(forwarded(section.type, section.env, section.config)))
         harness["secretRef"] = {"name": secret}
     return harness
 

@@ -12,7 +12,13 @@ from securebench.core.errors import ConfigErrors, SpecError
 from securebench.run.api.field_types import LaneRetention
 from securebench.run.api.models import BenchmarkRunSpec, Toleration
 from securebench.run.plan.build import Overlays
-from securebench.run.plan.model import PodPolicy, PodUserNamespaces, RunPolicy, TaskLimits
+from securebench.run.plan.model import (
+    ClusterProvider,
+    PodPolicy,
+    PodUserNamespaces,
+    RunPolicy,
+    TaskLimits,
+)
 from securebench.run.pods.canary import KUBELET_TARGET, ProbeTarget
 
 
@@ -103,6 +109,14 @@ def run_policy(spec: BenchmarkRunSpec, settings: Settings) -> RunPolicy:
 def overlays(settings: Settings) -> Overlays:
     """Return the tools of model providers that the administrator offers, by harness type."""
     return {name: _versions(overlay) for name, overlay in settings.overlays.items()}
+
+
+def cluster_providers(settings: Settings) -> tuple[ClusterProvider, ...]:
+    """Return the model providers inside the cluster that the administrator allows."""
+    return tuple(
+        ClusterProvider(rule.host, rule.port, rule.namespace, rule.pod_port or rule.port)
+        for rule in settings.gateway.providers
+    )
 
 
 def _versions(overlay: Overlay) -> Mapping[str, str]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from securebench.agents.registry import cli_named
+from securebench.agents.registry import provider_key
 from securebench.cluster.port import Cluster, ObjectKind, Raw
 from securebench.controller.admission.pack_source import is_usable, no_secret
 from securebench.core.errors import SecretMissingError, SpecError
@@ -33,7 +33,7 @@ async def check_secrets(cluster: Cluster, spec: BenchmarkRunSpec) -> None:
         name = spec.provider.secret_ref.name
         what = f"spec.provider.secretRef: Secret {name!r}"
         secret = await _usable_secret(cluster, name, what, by_gateway=True)
-        key = cli_named(spec.harness.type).key
+        key = provider_key(spec.harness.type, spec.harness.config)
         data = secret.get("data")
         if not isinstance(data, Mapping) or key not in data:
             raise SpecError(f"{what} has no key {key}; put the model provider's key there")

@@ -22,6 +22,7 @@ from securebench.controller.admission.pack_source import (
     frozen,
 )
 from securebench.controller.admission.policy_from_settings import (
+    cluster_providers,
     launch_probes,
     limits,
     overlays,
@@ -263,6 +264,7 @@ def _plan(
             kept=inputs.kept,
             overlays=_overlays(overlays(context.settings), harness.type, inputs),
             agent_version=inputs.agent_version,
+            providers=cluster_providers(context.settings),
         )
     )
     return plan, answers

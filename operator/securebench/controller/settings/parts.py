@@ -9,6 +9,7 @@ from typing import Annotated, Self
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
 from pydantic.alias_generators import to_camel
 
+from securebench.agents.allowed_domains import domain_problem, normalize_domain
 from securebench.core.rates import BACKOFF_LIMIT_SECONDS, BACKOFF_SECONDS, MAX_UNSCHEDULABLE
 from securebench.protocol.bounds import GIB, RECORD_BYTES
 from securebench.protocol.bounds import CandidateBounds as CaptureBounds
@@ -24,6 +25,13 @@ def _address(value: str) -> str:
     return value
 
 
+def _domain(value: str) -> str:
+    problem = domain_problem(value)
+    if problem is not None:
+        raise ValueError(problem)
+    return normalize_domain(value)
+
+
 def _quantity(value: str) -> str:
     if quantity(value) <= 0:
         raise ValueError("must be above zero")
@@ -31,6 +39,7 @@ def _quantity(value: str) -> str:
 
 
 Positive = Annotated[int, Field(ge=1)]
+Port = Annotated[int, Field(ge=1, le=65535)]
 PositiveFloat = Annotated[float, Field(gt=0)]
 
 
@@ -182,6 +191,19 @@ class Launch(SettingsPart):
     """Processes of a task container; 256 (contract 10)."""
 
 
+class ClusterProviderRule(SettingsPart):
+    """A model provider inside the cluster that runs may name by its URL."""
+
+    host: Annotated[str, AfterValidator(_domain)]
+    """DNS name of its Service, as in the URL: vllm.models.svc.cluster.local."""
+    port: Port
+    """Port of the Service, as in the URL. The URL may begin with http:// here."""
+    namespace: Annotated[str, Field(min_length=1, max_length=63)]
+    """Namespace of its Pods; the gateway's network policy opens it."""
+    pod_port: Port | None = None
+    """Port of its Pods where it is not that of the Service; network policies are about Pods."""
+
+
 class Gateway(SettingsPart):
     """The one Pod of a run that has egress, and what a launch may do through it."""
 
@@ -190,6 +212,9 @@ class Gateway(SettingsPart):
     kube-system), so a node-local cache has to be named here."""
     ca_config_map: str = ""
     """ConfigMap of the namespace whose ca.crt it trusts besides the public authorities; none."""
+    providers: tuple[ClusterProviderRule, ...] = ()
+    """Model providers inside the cluster that runs may use; none, all that is private is refused.
+    Also the only ones that may be reached without TLS."""
     start_seconds: Positive = 180
     """Seconds until it is ready; 180, an image pull included. Beyond it: the run ends with
     GatewayFailed; a full quota is waited for."""

@@ -21,6 +21,16 @@ _REFUSED_V6 = (
     IPv6Network("3fff::/20"),  # documentation
 )
 
+_INSIDE: tuple[IPv4Network | IPv6Network, ...] = (
+    IPv4Network("10.0.0.0/8"),
+    IPv4Network("100.64.0.0/10"),  # shared address space, of Pods in some clouds
+    IPv4Network("172.16.0.0/12"),
+    IPv4Network("192.168.0.0/16"),
+    IPv6Network("fc00::/7"),  # unique local
+)
+_METADATA = frozenset(map(ip_address, ("100.100.100.200", "fd00:ec2::254", "fd20:ce::254")))
+"""Of Alibaba Cloud, AWS and Google Cloud; the usual 169.254.169.254 is link-local."""
+
 
 def is_public(address: str) -> bool:
     """Return whether a numeric address is public unicast.
@@ -36,6 +46,25 @@ def is_public(address: str) -> bool:
         return _is_public_v4(parsed)
     inner = _inner(parsed)
     return _is_public_v6(parsed) if inner is None else _is_public_v4(inner)
+
+
+def is_inside(address: str) -> bool:
+    """Return whether a provider inside the cluster may have a numeric address.
+
+    Networks of clusters are private, shared (RFC 6598) or public; the loopback, link-local and
+    special addresses never are, nor are the metadata services of clouds.
+    """
+    if is_public(address):
+        return True
+    try:
+        parsed = ip_address(address)
+    except ValueError:
+        return False
+    if isinstance(parsed, IPv6Address):
+        if parsed.scope_id is not None:
+            return False
+        parsed = _inner(parsed) or parsed
+    return parsed not in _METADATA and any(parsed in network for network in _INSIDE)
 
 
 def _inner(address: IPv6Address) -> IPv4Address | None:

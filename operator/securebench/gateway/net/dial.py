@@ -84,7 +84,12 @@ class Dialer:
         self._connect = connect or connect_socket
 
     async def dial(
-        self, lookups: asyncio.Semaphore, host: str, port: int, tls: ssl.SSLContext | None
+        self,
+        lookups: asyncio.Semaphore,
+        host: str,
+        port: int,
+        tls: ssl.SSLContext | None,
+        is_allowed: Callable[[str], bool] = is_public,
     ) -> Stream:
         """Resolve a name once, check all its addresses, connect to the first that accepts.
 
@@ -93,15 +98,16 @@ class Dialer:
             host: Canonical name.
             port: Of the target.
             tls: Use TLS and require a valid certificate for the host.
+            is_allowed: Whether an address may be connected to.
 
         Raises:
-            RefusedError: An address of the name is not public.
+            RefusedError: An address of the name is not allowed.
             UnreachableError: No address, no connection or no valid certificate in time.
         """
         loop = asyncio.get_running_loop()
         deadline = loop.time() + self._seconds
         addresses = await self._look_up(lookups, host, deadline)
-        if not all(is_public(address) for address in addresses):
+        if not all(is_allowed(address) for address in addresses):
             raise RefusedError(f"{host} has an address that is not public.", Cause.NOT_PUBLIC)
         for position, address in enumerate(addresses):
             share = (deadline - loop.time()) / (len(addresses) - position)

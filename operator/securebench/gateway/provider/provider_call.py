@@ -121,7 +121,7 @@ class ProviderCall:
         self._turn.reserve(sign * tokens, left)
 
     async def _run(self, sent: Callable[[], None]) -> None:
-        upstream = await Upstream.open(self._gateway, self._launch, self._request.provider.host)
+        upstream = await Upstream.open(self._gateway, self._launch, self._request.place)
         try:
             await self._ask(upstream)
             sent()
@@ -234,14 +234,18 @@ class ProviderCall:
 
     def _ended(self) -> account.UsageEnd:
         failure = self.failure or self._meter.failure
-        is_read = self._meter.is_complete and not self._meter.has_gap
+        has_usage = self._meter.usage != TokenUsage()
+        is_read = self._meter.is_complete and has_usage and not self._meter.has_gap
         is_unbegun = bool(failure) and not self._meter.characters
         is_counted = is_unbegun or self._is_error or (is_read and not failure)
         usage = self._meter.usage if is_counted else self._estimate()
         return account.UsageEnd(usage, failure, not (is_counted or self._is_over))
 
     def _estimate(self) -> TokenUsage:
-        """Estimate the tokens of an unfinished response, so that aborting it saves no budget."""
+        """Estimate the tokens of a response that is unfinished or says nothing of its usage.
+
+        Otherwise aborting it, or a server that does not count, would save budget.
+        """
         seen = self._meter.usage
         if not self._has_answer:
             return seen

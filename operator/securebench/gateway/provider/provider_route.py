@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Coroutine
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from securebench.agents.providers.bodies import RefusedBodyError, RelayedBody, relayed_body
 from securebench.agents.providers.provider import RequestKind, RequestRefusal
@@ -20,9 +20,8 @@ from securebench.gateway.net.streams import AgentStream, linger
 from securebench.gateway.provider.provider_call import KeyRefusedError, ProviderCall
 from securebench.gateway.provider.provider_memory import Reservation
 from securebench.gateway.provider.provider_upstream import UpstreamRequest
-from securebench.gateway.proxy.authority import HTTPS_PORT
 from securebench.gateway.relay import account
-from securebench.gateway.relay.headers import RefusedHeadersError, upstream_headers
+from securebench.gateway.relay.headers import RefusedHeadersError, host_of, upstream_headers
 from securebench.gateway.server.context import RunGateway
 from securebench.gateway.server.decisions import Decision, Verdict
 from securebench.gateway.server.launch import ServedLaunch
@@ -99,7 +98,7 @@ class ProviderConnection:
         self.refused(RequestRefusal.BAD_REQUEST)
         self.launch.record(
             Decision(
-                Route.PROVIDER, "", self.config.host, HTTPS_PORT, Verdict.REFUSED,
+                Route.PROVIDER, "", self.config.host, self.config.port, Verdict.REFUSED,
                 error.cause.value, status=error.status,
             )
         )  # fmt: skip
@@ -132,9 +131,7 @@ class Request:
         self._launch = connection.launch
         self._gateway = connection.gateway
         self._config = connection.config
-        self._provider = replace(
-            provider_named(connection.config.name), host=connection.config.host
-        )
+        self._provider = provider_named(connection.config.name)
         self._call: ProviderCall | None = None
         self._began = connection.gateway.monotonic()
         self._bytes = bytes_before, connection.agent.bytes_down
@@ -222,12 +219,16 @@ class Request:
         key = self._key()
         try:
             headers = upstream_headers(
-                self._provider, self._exchange.head.headers, key, len(body.data)
+                self._provider,
+                host_of(self._config),
+                self._exchange.head.headers,
+                key,
+                len(body.data),
             )
         except RefusedHeadersError as error:
             raise RefusedCallError(RequestRefusal.BAD_REQUEST, error.reason) from error
-        target = self._exchange.head.target
-        return UpstreamRequest(self._provider, target, headers, body.data, key)
+        target = self._provider.target(self._exchange.head.target, self._config.base)
+        return UpstreamRequest(self._provider, self._config, target, headers, body.data, key)
 
     async def _raw(self) -> bytes:
         try:
@@ -307,7 +308,7 @@ class Request:
                 route=Route.PROVIDER,
                 method=self._exchange.head.method,
                 host=self._config.host,
-                port=HTTPS_PORT,
+                port=self._config.port,
                 verdict=self._verdict,
                 reason=self._reason,
                 path=self._exchange.head.target,

@@ -15,19 +15,23 @@ from securebench.gateway.net.http1 import OriginConnection
 from securebench.gateway.net.streams import Stream
 from securebench.gateway.server.context import RunGateway
 from securebench.gateway.server.launch import ServedLaunch
+from securebench.protocol.gateway import ProviderConfig
 
 
 class UpstreamRequest(NamedTuple):
     """A request to the provider.
 
     Attributes:
+        provider: Its API.
+        place: Where it is.
         target: Path and query.
         headers: Including the key.
         body: JSON.
-        key: The key alone, to mask it in the response.
+        key: The key alone, to mask it in the response; may be empty.
     """
 
     provider: ProviderRules
+    place: ProviderConfig
     target: str
     headers: list[tuple[bytes, bytes]]
     body: bytes
@@ -49,14 +53,16 @@ class Upstream:
         self._body: AsyncIterator[bytes] | None = None
 
     @classmethod
-    async def open(cls, gateway: RunGateway, launch: ServedLaunch, host: str) -> Upstream:
+    async def open(
+        cls, gateway: RunGateway, launch: ServedLaunch, place: ProviderConfig
+    ) -> Upstream:
         """Connect to the provider; exempt from the allow-list but not from the address check.
 
         Raises:
-            UnreachableError: No public address, no connection or no valid certificate.
+            UnreachableError: No allowed address, no connection or no valid certificate.
         """
         try:
-            stream = await gateway.dial_provider(launch, host)
+            stream = await gateway.dial_provider(launch, place)
         except RefusedError as error:
             raise UnreachableError(error.reason, error.cause) from error
         except OSError as error:

@@ -8,6 +8,8 @@ from typing import Final
 
 from securebench.agents.providers.provider import ProviderRules
 from securebench.core.errors import SecureBenchError
+from securebench.gateway.proxy.authority import HTTP_PORT, HTTPS_PORT
+from securebench.protocol.gateway import ProviderConfig
 
 Headers = Iterable[tuple[bytes, bytes]]
 """Pairs of lower-case name and value, in the order of the message."""
@@ -42,14 +44,15 @@ class RefusedHeadersError(SecureBenchError):
 
 
 def upstream_headers(
-    provider: ProviderRules, received: Headers, key: bytes, size_bytes: int
+    provider: ProviderRules, host: bytes, received: Headers, key: bytes, size_bytes: int
 ) -> list[tuple[bytes, bytes]]:
     """Return the headers of the request to the provider.
 
     Args:
         provider: Defines the allow-list and the key header.
+        host: Value of the host field.
         received: Headers of the agent.
-        key: The real key; the agent's dummy key is dropped.
+        key: The real key, or empty; the agent's dummy key is dropped.
         size_bytes: Size of the body that is sent.
 
     Raises:
@@ -66,8 +69,8 @@ def upstream_headers(
     if encoding != b"identity":
         raise RefusedHeadersError("compressed request bodies are not relayed; send plain JSON")
     return [
-        (b"host", provider.host.encode()),
-        (provider.key_header, provider.key_prefix + key),
+        (b"host", host),
+        *([(provider.key_header, provider.key_prefix + key)] if key else []),
         (b"content-type", b"application/json"),
         (b"content-length", str(size_bytes).encode()),
         (b"accept-encoding", b"identity"),
@@ -75,6 +78,12 @@ def upstream_headers(
         (b"connection", b"close"),
         *((name, value) for name, value in pairs if name not in _CHECKED),
     ]
+
+
+def host_of(place: ProviderConfig) -> bytes:
+    """Return the host field of requests to a provider."""
+    is_usual = place.port == (HTTP_PORT if place.is_plain else HTTPS_PORT)
+    return (place.host if is_usual else f"{place.host}:{place.port}").encode()
 
 
 def agent_headers(received: Headers) -> list[tuple[bytes, bytes]]:

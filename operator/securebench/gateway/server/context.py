@@ -13,13 +13,13 @@ import certifi
 
 from securebench.core.clock import Clock, SystemClock
 from securebench.core.errors import ConfigError
+from securebench.gateway.net.addresses import is_inside, is_public
 from securebench.gateway.net.dial import Dialer
 from securebench.gateway.net.streams import Stream
 from securebench.gateway.provider.provider_memory import BodyMemory
-from securebench.gateway.proxy.authority import HTTPS_PORT
 from securebench.gateway.proxy.domains import is_listed
 from securebench.gateway.server.launch import ServedLaunch
-from securebench.protocol.gateway import GatewayConfig
+from securebench.protocol.gateway import GatewayConfig, ProviderConfig
 
 KEY_BYTES = 4096
 """Maximum size of a provider's key."""
@@ -63,18 +63,23 @@ class RunGateway:
         """
         return await self.dialer.dial(launch.lookups, host, port, None)
 
-    async def dial_provider(self, launch: ServedLaunch, host: str) -> Stream:
-        """Connect to the provider over TLS and require a valid certificate for its host.
+    async def dial_provider(self, launch: ServedLaunch, provider: ProviderConfig) -> Stream:
+        """Connect to the provider; with TLS, require a valid certificate for its host.
 
         The launch's look-ups for other hosts do not count here.
 
         Raises:
-            RefusedError: 403, an address of the name is not public.
+            RefusedError: 403, an address of the name is not public, and it is not one of a cluster
+                where the administrator allows that.
             UnreachableError: 502, no address, no connection or no valid certificate.
             OSError: See ``provider_tls``.
         """
         return await self.provider_dialer.dial(
-            launch.provider_lookups, host, HTTPS_PORT, self.provider_tls
+            launch.provider_lookups,
+            provider.host,
+            provider.port,
+            None if provider.is_plain else self.provider_tls,
+            is_inside if provider.is_inside else is_public,
         )
 
     def provider_key(self) -> str:
@@ -82,10 +87,15 @@ class RunGateway:
 
         Raises:
             ConfigError: There is no provider, or no usable key in its file.
+
+        Returns:
+            Empty for a provider that needs none.
         """
         provider = self.config.provider
         if provider is None:
             raise ConfigError("the run has no model provider")
+        if not provider.key_file:
+            return ""
         try:
             with Path(provider.key_file).open("rb") as file:
                 key = file.read(KEY_BYTES + 1).decode("ascii").strip()
@@ -97,11 +107,16 @@ class RunGateway:
 
     @cached_property
     def provider_tls(self) -> ssl.SSLContext:
-        """TLS context for the provider: the public CAs and those of the configuration.
+        """TLS context for the provider: its own CAs, or else the public ones and the gateway's.
 
         Raises:
             OSError: The CA file is missing or contains no certificate.
         """
+        own = "" if self.config.provider is None else self.config.provider.ca
+        if own:
+            context = ssl.create_default_context(cadata=own)
+            context.minimum_version = ssl.TLSVersion.TLSv1_2
+            return context
         context = ssl.create_default_context(cafile=certifi.where())
         context.minimum_version = ssl.TLSVersion.TLSv1_2
         if self.config.authorities:

@@ -39,19 +39,14 @@ HarnessType = Annotated[str, _RegisteredAgent()]
 """What produces the candidates."""
 
 
-def with_provider() -> tuple[str, ...]:
-    """Return the harness types that need a model provider, sorted."""
-    return tuple(sorted(name for name, _ in cli_agents()))
+def without_provider() -> tuple[str, ...]:
+    """Return the harness types that never have a model provider, sorted."""
+    return tuple(sorted(name for name, agent in AGENTS.items() if agent.is_audit))
 
 
 def provider_fits() -> str:
     """Return the error message for a provider that the harness type does not use."""
-    return f"provider belongs to harness types {_listed()} only"
-
-
-def provider_needed() -> str:
-    """Return the error message for a harness type without its provider."""
-    return f"harness types {_listed()} need provider.secretRef"
+    return f"provider does not belong to harness types {' and '.join(without_provider())}"
 
 
 def with_agents(record_schema: str) -> str:
@@ -68,7 +63,3 @@ def with_agents(record_schema: str) -> str:
         for key in ("version", "model"):
             producer.setdefault(f"{name}_{key}", {"type": "string", "minLength": 1})
     return json.dumps(schema, indent=2) + "\n"
-
-
-def _listed() -> str:
-    return " and ".join(name for name, _ in cli_agents())

@@ -8,7 +8,8 @@ from typing import Annotated, ClassVar, Self
 
 from pydantic import Field, model_validator
 
-from securebench.run.api.agents import HarnessType, provider_fits, with_provider
+from securebench.agents.registry import provider_key
+from securebench.run.api.agents import HarnessType, provider_fits, without_provider
 from securebench.run.api.base import (
     ENV_HAS_VALUES,
     EQUAL_HAS_KEY,
@@ -128,8 +129,9 @@ class Harness(ApiModel):
     """What produces the candidates."""
 
     type: HarnessType
-    """command runs a command in the task image, codex and claude_code run a provider's CLI; oracle
-    and nop audit the pack itself, in runs with the label securebench.dev/purpose: audit."""
+    """command runs a command in the task image; codex, claude_code and mini_swe_agent run these
+    agents there; oracle and nop audit the pack itself, in runs with the label
+    securebench.dev/purpose: audit."""
     config: dict[str, object] = Field(
         default_factory=dict,
         json_schema_extra={"x-kubernetes-preserve-unknown-fields": True},
@@ -153,7 +155,7 @@ class Harness(ApiModel):
 
 
 class Provider(ApiModel):
-    """The model provider of codex and claude_code."""
+    """The key of the harness's model provider."""
 
     secret_ref: LocalReference
     """Secret with the provider's key, labelled securebench.dev/usable-by-runs: gateway (or "true").
@@ -350,7 +352,7 @@ class BenchmarkRunSpec(ApiModel):
     harness: Harness
     """What produces the candidates."""
     provider: Provider | None = None
-    """The model provider; required for codex and claude_code, rejected for other types."""
+    """The key of the model provider; required unless harness.config.provider is without a key."""
     verification: Verification = Verification()
     """The tester's policy for verifiers."""
     task_selector: TaskSelector = TaskSelector()
@@ -383,9 +385,11 @@ class BenchmarkRunSpec(ApiModel):
 
     @model_validator(mode="after")
     def _provider_fits(self) -> Self:
-        needs_key = self.harness.type in with_provider()
-        if self.provider is not None and not needs_key:
+        if self.provider is not None and self.harness.type in without_provider():
             raise ValueError(provider_fits())
-        if self.provider is None and needs_key:
+        key = provider_key(self.harness.type, self.harness.config)
+        if self.provider is not None and not key:
+            raise ValueError("provider.secretRef: harness.config.provider.key names no key in it")
+        if self.provider is None and key:
             raise ValueError(f"harness type {self.harness.type} needs provider.secretRef")
         return self

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from securebench.run.api.agents import provider_fits, provider_needed, with_provider
+from securebench.run.api.agents import provider_fits, without_provider
 from securebench.run.api.base import (
     ENV_HAS_VALUES,
     EQUAL_HAS_KEY,
@@ -93,8 +93,6 @@ def _request_rule(name: str, limit: str) -> CelRule:
     )
 
 
-_NEEDS_PROVIDER = f"self.harness.type in {list(with_provider())}"
-
 _CANCEL_ORDER = CelRule(
     "!has(oldSelf.cancel) || oldSelf.cancel == '' || has(self.cancel) && "
     "(self.cancel == oldSelf.cancel || self.cancel == 'Immediate')",
@@ -119,14 +117,9 @@ RULES: Mapping[type[ApiModel], Sequence[CelRule]] = {
         *immutable_rules(BenchmarkRunSpec, MUTABLE),
         _CANCEL_ORDER,
         CelRule(
-            f"!has(self.provider) || {_NEEDS_PROVIDER}",
+            f"!has(self.provider) || !(self.harness.type in {list(without_provider())})",
             provider_fits(),
             ".provider",
-        ),
-        CelRule(
-            f"has(self.provider) || !({_NEEDS_PROVIDER})",
-            provider_needed(),
-            ".harness.type",
         ),
     ),
     Pack: (

@@ -217,7 +217,7 @@ def _outage(
 
 def _provider(plan: RunPlan) -> str:
     provider = plan.egress.provider if plan.egress is not None else None
-    return provider.name if provider is not None else "(unknown)"
+    return "(unknown)" if provider is None else provider.title or provider.name
 
 
 def _preflight(plan: RunPlan) -> str:

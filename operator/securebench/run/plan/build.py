@@ -25,13 +25,13 @@ from securebench.core.names import AUDIT, PURPOSE_LABEL
 from securebench.protocol.audit_result import PackAudit
 from securebench.protocol.sidecar import NO_PROXY
 from securebench.run.api.models import BenchmarkRunSpec, TaskSelector
+from securebench.run.plan.egress import egress_plan, provider_environment
 from securebench.run.plan.model import (
     PROVIDER_URL,
     AgentPlan,
-    EgressPlan,
+    ClusterProvider,
     HarnessPlan,
     PodPolicy,
-    ProviderPlan,
     RunIdentity,
     RunPlan,
     RunPolicy,
@@ -48,6 +48,10 @@ later version would change the digests of active runs, and they could not contin
 
 _NO_PROXIES: Final = {"NO_PROXY": NO_PROXY, "no_proxy": NO_PROXY}
 """Keeps the CLI from sending requests for the sidecar through a proxy that the image configures."""
+
+AGENT_FOLDER: Final = "/opt/securebench/agent"
+AGENT_HOME: Final = "/opt/securebench/agent-home"
+"""Where the harness container has the image of a tester's own agent, and its empty home."""
 
 Overlays = Mapping[str, Mapping[str, str]]
 """By harness type: the overlay image of each version, and under ``LATEST`` one of these versions.
@@ -75,6 +79,7 @@ class PlanInputs:
         overlays: Images of the providers' CLIs.
         agent_version: CLI version that this run, or the run that it resumes, already uses; empty
             for a new run.
+        providers: Model providers inside the cluster that the administrator allows.
     """
 
     identity: RunIdentity
@@ -91,6 +96,7 @@ class PlanInputs:
     kept: frozenset[int] = frozenset()
     overlays: Overlays = field(default_factory=dict)
     agent_version: str = ""
+    providers: Sequence[ClusterProvider] = ()
 
 
 def spec_harness(spec: BenchmarkRunSpec) -> HarnessConfig:
@@ -146,7 +152,7 @@ def build_plan(inputs: PlanInputs) -> RunPlan:
         policy_digest=policy_digest,
         audit=inputs.audit,
         pack_audit=inputs.pack_audit,
-        egress=egress_plan(harness, inputs.spec),
+        egress=egress_plan(harness, inputs.spec, inputs.providers),
         digest=json_digest(
             {
                 "run_id": inputs.identity.run_id,
@@ -219,17 +225,33 @@ def _harness_plan(inputs: PlanInputs, harness: HarnessConfig) -> HarnessPlan:
     agent = None
     if isinstance(harness, ProviderHarness):
         agent = agent_plan(harness, inputs.overlays, inputs.agent_version)
+    elif isinstance(harness, CommandHarness) and harness.image:
+        agent = own_agent_plan(harness)
     return HarnessPlan(
         type=harness.type,
         command=harness.argv if isinstance(harness, CommandHarness) else (),
         task_file=harness.task_file,
         config=harness.filled_config(),
-        env=forwarded(harness.type, spec.harness.env),
+        env=forwarded(harness.type, spec.harness.env, spec.harness.config),
         secret=spec.harness.secret_ref.name if spec.harness.secret_ref is not None else "",
         digest=harness_digest(
             harness, spec.harness.env, audit=inputs.audit, answers=inputs.answers_digest
         ),
         agent=agent,
+        environment=provider_environment(harness),
+    )
+
+
+def own_agent_plan(harness: CommandHarness) -> AgentPlan:
+    """Return how an agent from the tester's own image runs beside a task's image."""
+    return AgentPlan(
+        overlay=harness.image,
+        overlay_path=AGENT_FOLDER,
+        home=AGENT_HOME,
+        version="",
+        environment={"HOME": AGENT_HOME, **provider_environment(harness)},
+        preflight=(),
+        search=(f"{AGENT_FOLDER}/bin",),
     )
 
 
@@ -262,29 +284,6 @@ def agent_plan(harness: ProviderHarness, overlays: Overlays, bound_version: str 
         environment=_NO_PROXIES | dict(cli.environment(PROVIDER_URL)),
         preflight=cli.preflight,
         search=cli.search,
-    )
-
-
-def egress_plan(harness: HarnessConfig, spec: BenchmarkRunSpec) -> EgressPlan | None:
-    """Return the egress of a run's harness Pods, or None for no network at all."""
-    provider = _provider_plan(harness, spec) if isinstance(harness, ProviderHarness) else None
-    if provider is None and not harness.allowed_domains:
-        return None
-    return EgressPlan(domains=harness.allowed_domains, provider=provider)
-
-
-def _provider_plan(harness: ProviderHarness, spec: BenchmarkRunSpec) -> ProviderPlan:
-    cli = cli_named(harness.type)
-    if spec.provider is None:
-        raise SpecError(f"spec.provider: harness type {harness.type} needs provider.secretRef")
-    return ProviderPlan(
-        name=cli.provider.name,
-        host=cli.provider.host,
-        secret=spec.provider.secret_ref.name,
-        key=cli.key,
-        allow_external_tools=harness.allow_external_tools,
-        max_requests=harness.max_requests,
-        max_tokens=harness.max_tokens,
     )
 
 

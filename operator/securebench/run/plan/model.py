@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Final, NamedTuple
 
@@ -125,17 +125,40 @@ class PodPolicy:
 
 
 @dataclass(frozen=True, slots=True)
-class ProviderPlan:
-    """The model provider of codex and claude_code.
+class ClusterProvider:
+    """A model provider inside the cluster that the administrator lists.
 
     Attributes:
-        name: ``openai`` or ``anthropic``.
+        host: DNS name of its Service.
+        port: Of the Service, as in the tester's URL.
+        namespace: Of its Pods.
+        pod_port: Port of its Pods, which network policies are about.
+    """
+
+    host: str
+    port: int
+    namespace: str
+    pod_port: int
+
+
+@dataclass(frozen=True, slots=True)
+class ProviderPlan:
+    """The model provider of a run.
+
+    Attributes:
+        name: Of its API: ``openai``, ``openai_chat`` or ``anthropic``.
         host: The provider's host.
-        secret: Name of the Secret with its API key; mounted in the gateway only.
-        key: Key of the API key in that Secret.
+        secret: Name of the Secret with its API key, mounted in the gateway only; empty: no key.
+        key: Key of the API key in that Secret; empty: no key.
         allow_external_tools: Whether tools hosted by the provider may be used.
         max_requests: Budget per launch, or None.
         max_tokens: Budget per launch, or None.
+        port: Of the host.
+        base: Path of its base URL; None for the vendor's own.
+        is_plain: Whether it is reached by HTTP without TLS.
+        ca: Certificates that are trusted instead of the public authorities, or empty.
+        inside: Present if it is inside the cluster.
+        title: What messages call it; empty: its name.
     """
 
     name: str
@@ -145,6 +168,12 @@ class ProviderPlan:
     allow_external_tools: bool = False
     max_requests: int | None = None
     max_tokens: int | None = None
+    port: int = 443
+    base: str | None = None
+    is_plain: bool = False
+    ca: str = ""
+    inside: ClusterProvider | None = None
+    title: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,7 +182,7 @@ class EgressPlan:
 
     Attributes:
         domains: Configured ``allowed_domains``; the proxy route is closed when empty.
-        provider: Present for codex and claude_code.
+        provider: Present if the harness works with a model.
         gateway: Cluster address of the run's gateway, known once its Service exists.
     """
 
@@ -164,15 +193,15 @@ class EgressPlan:
 
 @dataclass(frozen=True, slots=True)
 class AgentPlan:
-    """How a provider's CLI runs in a task's image.
+    """How an agent from an image of its own runs in a task's image.
 
     Attributes:
-        overlay: Image with the CLI, mounted read-only at ``overlay_path``.
+        overlay: Image with the agent, mounted read-only at ``overlay_path``.
         overlay_path: Absolute folder.
         home: Absolute folder; an empty, writable volume.
-        version: Resolved version of the CLI.
-        environment: Variables for the CLI, besides those of the proxy.
-        preflight: Argv that must succeed before the agent's turn.
+        version: Resolved version of a provider's CLI; empty for the tester's own agent.
+        environment: Variables for the agent, besides those of the proxy.
+        preflight: Argv that must succeed before the agent's turn; empty: none.
         search: Folders appended to the image's PATH.
     """
 
@@ -198,7 +227,8 @@ class HarnessPlan:
         env: Names of the variables passed to the harness container.
         secret: Name of the Secret with their values, or empty.
         digest: ``sha256:…`` (contract 15.6).
-        agent: Present for codex and claude_code.
+        agent: Present for the CLI of a provider, and for an agent in an image of its own.
+        environment: Variables by which a command finds its model provider.
     """
 
     type: str
@@ -209,6 +239,7 @@ class HarnessPlan:
     secret: str
     digest: str
     agent: AgentPlan | None = None
+    environment: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

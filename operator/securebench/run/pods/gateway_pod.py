@@ -141,10 +141,15 @@ def _provider(provider: ProviderPlan | None) -> ProviderConfig | None:
     return ProviderConfig(
         name=provider.name,
         host=provider.host,
-        key_file=f"{layout.GATEWAY_PROVIDER}/{layout.GATEWAY_KEY_FILE}",
+        key_file=f"{layout.GATEWAY_PROVIDER}/{layout.GATEWAY_KEY_FILE}" if provider.secret else "",
         allow_external_tools=provider.allow_external_tools,
         max_requests=provider.max_requests,
         max_tokens=provider.max_tokens,
+        port=provider.port,
+        base=provider.base,
+        is_plain=provider.is_plain,
+        is_inside=provider.inside is not None,
+        ca=provider.ca,
     )
 
 
@@ -157,7 +162,7 @@ def _container(plan: RunPlan, egress: EgressPlan, policy: GatewayPolicy) -> Mani
         ),
         volumes.mount(volumes.TEMPORARY, layout.TEMPORARY),
     ]
-    if egress.provider is not None:
+    if egress.provider is not None and egress.provider.secret:
         mounts.append(volumes.mount(volumes.PROVIDER, layout.GATEWAY_PROVIDER, read_only=True))
     if policy.ca_config_map:
         mounts.append(
@@ -182,7 +187,7 @@ def _container(plan: RunPlan, egress: EgressPlan, policy: GatewayPolicy) -> Mani
 
 def _optional_volumes(egress: EgressPlan, policy: GatewayPolicy) -> list[Manifest]:
     found: list[Manifest] = []
-    if egress.provider is not None:
+    if egress.provider is not None and egress.provider.secret:
         secret, key = egress.provider.secret, egress.provider.key
         found.append(
             volumes.secret_key(volumes.PROVIDER, secret, key, layout.GATEWAY_KEY_FILE),

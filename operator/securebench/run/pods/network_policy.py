@@ -35,8 +35,11 @@ OUTSIDE: Final = {
 that lies outside of 2000::/3 is no global unicast; 2001::/23 and 2002::/16 hold tunnels that lead
 to IPv4 addresses."""
 
+NAMESPACE_LABEL: Final = "kubernetes.io/metadata.name"
+"""The API server sets it on every namespace."""
+
 CLUSTER_DNS: Final[Manifest] = {
-    "namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": "kube-system"}},
+    "namespaceSelector": {"matchLabels": {NAMESPACE_LABEL: "kube-system"}},
     "podSelector": {"matchLabels": {"k8s-app": "kube-dns"}},
 }
 """By the labels that every usual installation of the cluster's DNS has."""
@@ -80,6 +83,8 @@ def egress_policy(plan: RunPlan) -> Manifest:
 def gateway_policy(plan: RunPlan, nameservers: Sequence[str] = ()) -> Manifest:
     """Return the policy of the gateway: in from the run's agents, out to public web servers.
 
+    A provider inside the cluster opens its namespace and port, another one its port outside.
+
     Args:
         plan: The run.
         nameservers: Addresses that the gateway asks for names; empty: the cluster's DNS Pods.
@@ -96,11 +101,29 @@ def gateway_policy(plan: RunPlan, nameservers: Sequence[str] = ()) -> Manifest:
         "policyTypes": ["Ingress", "Egress"],
         "ingress": [{"from": [agents], "ports": _ports("TCP", GATEWAY_PORT)}],
         "egress": [
-            {"to": outside, "ports": _ports("TCP", *OUTSIDE_PORTS)},
+            {"to": outside, "ports": _ports("TCP", *_outside_ports(plan))},
             {"to": resolvers, "ports": dns_ports},
+            *_inside(plan),
         ],
     }
     return _policy(plan, layout.gateway_policy_name(plan.identity.uid), spec)
+
+
+def _outside_ports(plan: RunPlan) -> tuple[int, ...]:
+    provider = None if plan.egress is None else plan.egress.provider
+    if provider is None or provider.inside is not None or provider.port in OUTSIDE_PORTS:
+        return OUTSIDE_PORTS
+    return (*OUTSIDE_PORTS, provider.port)
+
+
+def _inside(plan: RunPlan) -> list[Manifest]:
+    """Return the rule for a provider inside the cluster: its Pods' namespace and port alone."""
+    provider = None if plan.egress is None else plan.egress.provider
+    if provider is None or provider.inside is None:
+        return []
+    namespace = {"matchLabels": {NAMESPACE_LABEL: provider.inside.namespace}}
+    ports = _ports("TCP", provider.inside.pod_port)
+    return [{"to": [{"namespaceSelector": namespace}], "ports": ports}]
 
 
 def _policy(plan: RunPlan, name: str, spec: Manifest) -> Manifest:

@@ -41,7 +41,8 @@ def harness_phases(plan: RunPlan, task: TaskPlan) -> list[Phase]:
     agent = plan.harness.agent
     command = task.command or plan.harness.command
     if agent is None:
-        return [Phase(HARNESS_PHASE, command, task.workdir, task.timeout_seconds)]
+        own = plan.harness.environment
+        return [Phase(HARNESS_PHASE, command, task.workdir, task.timeout_seconds, env=own)]
     return [
         Phase(
             name,
@@ -52,6 +53,7 @@ def harness_phases(plan: RunPlan, task: TaskPlan) -> list[Phase]:
             search=agent.search,
         )
         for name, argv in ((FailurePhase.PREFLIGHT, agent.preflight), (HARNESS_PHASE, command))
+        if argv
     ]
 
 
@@ -62,4 +64,4 @@ def harness_seconds(plan: RunPlan, task: TaskPlan) -> float | None:
     """
     if task.timeout_seconds is None:
         return None
-    return task.timeout_seconds * (1 if plan.harness.agent is None else 2)
+    return task.timeout_seconds * len(harness_phases(plan, task))

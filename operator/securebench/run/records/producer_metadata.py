@@ -102,6 +102,8 @@ def _effective_domains(egress: EgressPlan | None) -> list[str]:
 
 
 def _agent(plan: RunPlan, task: TaskPlan, agent: AgentPlan, platform: str) -> dict[str, object]:
+    if not agent.version:
+        return {"agent_image": agent.overlay, "benchmark_environment_image": task.image}
     tool = PurePosixPath(agent.overlay_path).name
     configured = {
         f"{plan.harness.type}_{key}": plan.harness.config.get(key) for key in ("version", "model")

@@ -19,6 +19,7 @@ from securebench.agents.providers.answers import (
 )
 from securebench.agents.providers.anthropic import AnthropicMeter
 from securebench.agents.providers.openai import OpenAIMeter
+from securebench.agents.providers.openai_chat import ChatMeter
 from securebench.agents.providers.provider import RequestRefusal
 from securebench.agents.providers.sse import EVENT_BYTES, EventReader
 from securebench.gateway.relay.account import (
@@ -72,6 +73,15 @@ def error(kind: object) -> dict[str, object]:
     return {"type": "error", "error": {"type": kind}}
 
 
+CHAT_USAGE = {
+    "prompt_tokens": 1000,
+    "prompt_tokens_details": {"cached_tokens": 200},
+    "completion_tokens": 50,
+}
+SAID = {"choices": [{"delta": {"content": "Done"}, "finish_reason": None}], "usage": None}
+STOP = {"choices": [{"delta": {}, "finish_reason": "stop"}], "usage": None}
+COUNTED = {"choices": [], "usage": CHAT_USAGE}
+
 STREAMS: dict[str, tuple[type[Meter], list[object], TokenUsage, bool, str]] = {
     "openai": (
         OpenAIMeter,
@@ -124,6 +134,43 @@ STREAMS: dict[str, tuple[type[Meter], list[object], TokenUsage, bool, str]] = {
             {"type": ["response.completed"]},
             {"type": "response.completed", "response": {"usage": {"input_tokens": True}}},
             {"type": "response.completed", "response": {"usage": {"input_tokens": -5}}},
+        ],
+        TokenUsage(),
+        False,
+        "",
+    ),
+    "chat": (ChatMeter, [SAID, STOP, COUNTED], TokenUsage(1000, 200, 50), True, ""),
+    "chat cut": (ChatMeter, [SAID], TokenUsage(), False, ""),
+    "chat without usage": (ChatMeter, [SAID, STOP], TokenUsage(), True, ""),
+    "chat with a usage so far": (
+        ChatMeter,
+        [{**SAID, "usage": {"prompt_tokens": 9, "completion_tokens": 1}}],
+        TokenUsage(9, 0, 1),
+        False,
+        "",
+    ),
+    "chat quota": (
+        ChatMeter,
+        [SAID, {"error": {"message": "m", "code": 429}}],
+        TokenUsage(),
+        True,
+        "provider_quota",
+    ),
+    "chat key": (ChatMeter, [{"error": {"code": 401}}], TokenUsage(), True, "provider_auth"),
+    "chat down": (ChatMeter, [{"error": "gone"}], TokenUsage(), True, "provider_unavailable"),
+    "chat asked wrong": (
+        ChatMeter,
+        [{"error": {"code": None, "type": "invalid_request_error"}}],
+        TokenUsage(),
+        True,
+        "",
+    ),
+    "chat odd": (
+        ChatMeter,
+        [
+            [],
+            {"choices": {"a": 1}},
+            {"choices": [1, {"delta": 1}], "usage": {"prompt_tokens": "x"}},
         ],
         TokenUsage(),
         False,
@@ -200,6 +247,15 @@ DOCUMENTS: dict[str, tuple[type[Meter], object, TokenUsage, bool, str]] = {
         "provider_unavailable",
     ),
     "openai running": (OpenAIMeter, {"status": "in_progress"}, TokenUsage(), False, ""),
+    "chat": (
+        ChatMeter,
+        {"choices": [{"message": {}, "finish_reason": "stop"}], "usage": CHAT_USAGE},
+        TokenUsage(1000, 200, 50),
+        True,
+        "",
+    ),
+    "chat failed": (ChatMeter, {"error": {"code": 402}}, TokenUsage(), True, "provider_quota"),
+    "chat other": (ChatMeter, {"object": "list"}, TokenUsage(), False, ""),
     "anthropic": (
         AnthropicMeter,
         {"type": "message", "usage": {"input_tokens": 3, "output_tokens": 4}},
@@ -286,6 +342,23 @@ def test_words_of_the_model_are_counted():
     assert (first.characters, second.characters) == (4, len("abcd"))
 
 
+CALL = {"function": {"name": "bash", "arguments": '{"a":1}'}}
+DELTAS = {
+    "text": ({"content": "four", "role": "assistant"}, 4),
+    "reasoning": ({"reasoning_content": "four"}, 4),
+    "a call": ({"tool_calls": [CALL, 1]}, len('bash{"a":1}')),
+    "nothing": ({"content": None, "tool_calls": None}, 0),
+}
+
+
+@pytest.mark.parametrize("name", DELTAS)
+def test_chat_counts_all_that_the_model_writes(name):
+    delta, want = DELTAS[name]
+    meter = ChatMeter()
+    meter.event({"choices": [{"delta": delta}]})
+    assert meter.characters == want
+
+
 EVENTS = {
     "line feeds": (b"data: a\n\ndata:b\n\n", [b"a", b"b"]),
     "returns": (b"data: a\rdata: b\r\rdata: c\r\r", [b"a\nb", b"c"]),
@@ -316,7 +389,7 @@ def test_events_beyond_the_bound_are_skipped(size):
 
 @given(st.lists(st.binary(max_size=20)))
 def test_no_bytes_break_the_readers(pieces):
-    for meter in (OpenAIMeter(), AnthropicMeter()):
+    for meter in (OpenAIMeter(), AnthropicMeter(), ChatMeter()):
         stream, document = StreamReader(meter), DocumentReader(meter)
         for piece in pieces:
             stream.feed(piece)

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from securebench.agents.providers import anthropic, openai
+from securebench.agents.providers import anthropic, openai, openai_chat
 from securebench.agents.providers.bodies import (
     NESTING,
     UNNAMED,
@@ -406,11 +406,12 @@ def test_bodies_of_many_levels_are_refused(close, wrapped):
 MODELS = {
     "gpt-5.5": "gpt-5.5",
     "claude-opus-4_1.x": "claude-opus-4_1.x",
-    "m" * 64: "m" * 64,
-    "m" * 65: UNNAMED,
+    "m" * 128: "m" * 128,
+    "m" * 129: UNNAMED,
     "": UNNAMED,
     "gpt-5.5\n": UNNAMED,
-    "other/model": UNNAMED,
+    "Qwen/Qwen3-8B:latest": "Qwen/Qwen3-8B:latest",
+    "/model": UNNAMED,
     "gpt\u20115.5": UNNAMED,
 }
 
@@ -466,3 +467,88 @@ def test_no_shape_brings_a_hosted_tool_through(fields):
         except RefusedBodyError:
             continue
         assert hosted_kinds(found.get("tools") and {"tools": found["tools"]}) <= known
+
+
+CHAT_TOOL = {"type": "function", "function": {"name": "bash", "parameters": {}}}
+CHAT_CUSTOM = {"type": "custom", "custom": {"name": "patch"}}
+METERED = {"stream": True, "stream_options": {"include_usage": True}}
+
+
+def chat(*content: object, **fields: object) -> JsonObject:
+    said = {"role": "user", "content": list(content) if content else "hi"}
+    return {"model": "Qwen/Qwen3-8B", "messages": [said], **fields}
+
+
+CHAT_STRIPPED = {
+    "nothing": (chat(tools=[CHAT_TOOL, CHAT_CUSTOM]), chat(tools=[CHAT_TOOL, CHAT_CUSTOM]), ()),
+    "older functions": (chat(functions=[{"name": "f"}]), chat(functions=[{"name": "f"}]), ()),
+    "a search": (chat(web_search_options={"a": 1}), chat(), ("web_search_options",)),
+    "a router's search": (chat(plugins=[{"id": "web"}]), chat(), ("plugins",)),
+    "hosted": (chat(tools=[CHAT_TOOL, WEB]), chat(tools=[CHAT_TOOL]), ("web_search",)),
+    "no kind": (chat(tools=[CHAT_TOOL, {"name": "x"}]), chat(tools=[CHAT_TOOL]), (UNNAMED,)),
+    "stored": (chat(store=True), chat(store=False), ("store",)),
+    "a stream": (chat(stream=True), chat(**METERED), ()),
+    "a stream without usage": (
+        chat(stream=True, stream_options={"include_usage": False, "include_obfuscation": False}),
+        chat(stream=True, stream_options={"include_obfuscation": False, "include_usage": True}),
+        (),
+    ),
+    "options of no stream": (chat(stream_options={"include_usage": False}), chat(), ()),
+    "sampling of an open server": (chat(top_k=20, min_p=0.1), chat(top_k=20, min_p=0.1), ()),
+    "an image inside": (
+        chat({"type": "image_url", "image_url": {"url": "data:image/png;base64,AA"}}),
+        chat({"type": "image_url", "image_url": {"url": "data:image/png;base64,AA"}}),
+        (),
+    ),
+}
+
+
+@pytest.mark.parametrize("name", CHAT_STRIPPED)
+def test_chat_tools_of_the_provider_are_taken_out(name):
+    body, want, want_kinds = CHAT_STRIPPED[name]
+    found, result = relayed(body, openai_chat.strip_hosted_tools)
+    assert found == want
+    assert (result.stripped, result.model) == (want_kinds, "Qwen/Qwen3-8B")
+
+
+CHAT_REFUSED = {
+    "hosted tools alone": (chat(tools=[WEB]), ("web_search",)),
+    "a hosted choice": (chat(tools=[CHAT_TOOL], tool_choice=WEB), ("web_search",)),
+    "a choice by name": (chat(tool_choice="web_search"), ("web_search",)),
+    "one of the choices": (
+        chat(tool_choice={"type": "allowed_tools", "allowed_tools": {"tools": [WEB]}}),
+        ("web_search",),
+    ),
+    "a model that searches": (chat(model="gpt-4o-search-preview"), ("model",)),
+    "a router's search by the name": (chat(model="openai/gpt-4o:online"), ("model",)),
+    "an image elsewhere": (
+        chat({"type": "image_url", "image_url": {"url": "http://10.0.0.1/"}}),
+        ("image_url",),
+    ),
+    "an image elsewhere as text": (
+        chat({"type": "image_url", "image_url": "http://10.0.0.1/"}),
+        ("image_url",),
+    ),
+    "a video": (chat({"type": "video_url", "video_url": {"url": "data:"}}), ("video_url",)),
+    "an uploaded file": (chat({"type": "file", "file": {"file_id": "file-1"}}), ("file_id",)),
+    "earlier speech": (
+        chat(messages=[{"role": "assistant", "audio": {"id": "audio_1"}}]),
+        ("audio",),
+    ),
+    "options of no form": (chat(stream=True, stream_options=[]), ()),
+    "no messages": ({"model": "m"}, ()),
+}
+
+
+@pytest.mark.parametrize("name", CHAT_REFUSED)
+def test_chat_requests_that_are_refused(name):
+    body, want_kinds = CHAT_REFUSED[name]
+    with pytest.raises(RefusedBodyError) as caught:
+        sent(body, openai_chat.strip_hosted_tools)
+    assert caught.value.kinds == want_kinds
+
+
+def test_chat_streams_report_their_usage_where_tools_are_allowed_too():
+    body = chat(stream=True, web_search_options={}, tools=[WEB])
+    found, _ = relayed(body, openai_chat.allow_hosted_tools)
+    assert found == body | METERED

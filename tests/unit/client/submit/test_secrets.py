@@ -52,6 +52,24 @@ def test_a_command_goes_without_what_is_not_set() -> None:
     assert secret_names("run", HarnessSection("command")) == SecretNames("", "")
 
 
+URL = {"url": "https://models.example.org/v1", "key": "OWN_KEY"}
+
+
+@pytest.mark.parametrize("kind", ["codex", "command"])
+def test_a_provider_by_its_url_gets_its_own_key_alone(kind: str) -> None:
+    harness = HarnessSection(kind, ("OWN_KEY",), {"model": "m", "provider": URL})
+    environ = {"OPENAI_API_KEY": "of the vendor", "OWN_KEY": "k"}
+    assert secret_values("run", harness, environ) == {"run-provider": {"OWN_KEY": "k"}}
+    with pytest.raises(ConfigError, match="needs OWN_KEY: set it"):
+        secret_values("run", harness, {"OPENAI_API_KEY": "of the vendor"})
+
+
+def test_a_provider_without_a_key_needs_none() -> None:
+    harness = HarnessSection("codex", (), {"model": "m", "provider": {"url": URL["url"]}})
+    assert secret_values("run", harness, {"OPENAI_API_KEY": "of the vendor"}) == {}
+    assert secret_names("run", harness) == SecretNames("", "")
+
+
 def test_names_without_a_value_are_listed_once() -> None:
     harness = HarnessSection("command", ("ONE", "SET", "ONE", "EMPTY", "OPENAI_API_KEY"))
     environ = {"SET": "x", "EMPTY": "", "CODEX_API_KEY": "no mirror without a tool"}

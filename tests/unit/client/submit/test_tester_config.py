@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 
+from securebench.agents.registry import AGENTS
 from securebench.client.submit.tester_config import (
     load_tester_config,
     parse_tester_config,
@@ -121,7 +122,7 @@ def test_base_dir_is_joined_and_absolute_paths_stay():
         (good(benchmark={"tasks": "t"}), "benchmark.manifest is required"),
         (
             good(harness__type="docker"),
-            "harness.type must be one of claude_code, codex, command, nop, oracle",
+            "harness.type must be one of claude_code, codex, command, mini_swe_agent, nop, oracle",
         ),
         (good(harness__type=None), "harness.type must be one of"),
         (good(harness__type=["command"]), "harness.type must be one of"),
@@ -183,7 +184,7 @@ limit: 3
     with pytest.raises(ConfigErrors) as caught:
         load_tester_config(path)
     assert [str(error) for error in caught.value.errors] == [
-        f"{path}:3: harness.type must be one of claude_code, codex, command, nop, oracle",
+        f"{path}:3: harness.type must be one of {', '.join(sorted(AGENTS))}",
         f"{path}:4: harness.env[1] must be a non-empty string without '='",
         f"{path}:7: run.output_dir is required",
         f"{path}:8: run.id must be a non-empty string",

@@ -91,6 +91,7 @@ def test_claude_events_become_lines() -> None:
 FAILED = {
     "codex": {"type": "turn.failed", "error": {"message": "no quota"}},
     "claude": {"type": "result", "subtype": "success", "is_error": True, "result": "no quota"},
+    "mini": {"type": "exit", "status": "", "text": "no quota"},
 }
 
 

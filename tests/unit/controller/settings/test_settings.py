@@ -1,16 +1,19 @@
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
 from pydantic import ValidationError
 
 from securebench.controller.actuators.gateway_rules import gateway_rules
+from securebench.controller.admission.policy_from_settings import cluster_providers
 from securebench.controller.settings.overlays import Overlay
 from securebench.controller.settings.parts import AccessMode, PodTemplateRules
 from securebench.controller.settings.settings import VARIABLES, Settings, load_settings
 from securebench.core.errors import ConfigError
 from securebench.protocol.gateway import GatewayLimits
+from securebench.run.plan.model import ClusterProvider
 from securebench.run.pods.gateway_pod import GatewayPolicy
 
 TEXT = "podImage: pod:1\ngatewayImage: operator:1\nvolumeClaim: results\nrunsAccount: runs\n"
@@ -30,6 +33,31 @@ def test_defaults_are_those_of_the_contract() -> None:
     assert settings.status_interval_seconds == 2
     assert settings.access_mode is AccessMode.READ_WRITE_MANY
     assert settings.pod_template.runtime_class_names == ()
+
+
+def test_providers_inside_the_cluster_are_listed() -> None:
+    text = (
+        "gateway: {providers: [{host: VLLM.models.svc., port: 80, namespace: models,"
+        " podPort: 8000}, {host: a.b.svc, port: 8000, namespace: b}]}\n"
+    )
+    assert cluster_providers(Settings.from_text(TEXT + text, PLACE)) == (
+        ClusterProvider("vllm.models.svc", 80, "models", 8000),
+        ClusterProvider("a.b.svc", 8000, "b", 8000),
+    )
+
+
+@pytest.mark.parametrize(
+    ("rule", "want"),
+    [
+        ("{host: 10.0.0.1, port: 80, namespace: b}", "must not be an IP address"),
+        ("{host: a.svc, port: 0, namespace: b}", "port"),
+        ("{host: a.svc, port: 80}", "namespace"),
+        ("{host: '*.svc', port: 80, namespace: b}", "a wildcard"),
+    ],
+)
+def test_a_wrong_provider_is_named(rule: str, want: str) -> None:
+    with pytest.raises(ConfigError, match=rf"settings\.gateway\.providers\.0.*{re.escape(want)}"):
+        Settings.from_text(TEXT + f"gateway: {{providers: [{rule}]}}\n", PLACE)
 
 
 def test_settings_are_frozen() -> None:

@@ -6,7 +6,7 @@ from ipaddress import ip_address, ip_network
 
 import pytest
 
-from securebench.gateway.net.addresses import is_public
+from securebench.gateway.net.addresses import is_inside, is_public
 from securebench.run.pods.network_policy import OUTSIDE
 
 PUBLIC = (
@@ -72,3 +72,30 @@ PLAIN = [
 @pytest.mark.parametrize("address", sorted({*PLAIN, *networks()}))
 def test_the_network_policy_opens_what_the_gateway_dials(address):
     assert is_open(address) == is_public(address)
+
+
+INSIDE = (
+    "10.96.0.1", "172.16.0.1", "192.168.1.1", "100.64.0.1", "fc00::1", "fd12::1", "::ffff:10.0.0.1",
+    "64:ff9b::a00:1", *PUBLIC,
+)  # fmt: skip
+METADATA = ("100.100.100.200", "fd00:ec2::254", "fd20:ce::254", "::ffff:100.100.100.200")
+NEVER_INSIDE = (
+    *METADATA,
+    *(
+        address
+        for kind, addresses in REFUSED.items()
+        if kind not in {"private", "shared", "mapped", "nat64"}
+        for address in addresses
+    ),
+    "::ffff:169.254.169.254", "::ffff:127.0.0.1", "64:ff9b::7f00:1", "64:ff9b::a9fe:a9fe", "fd12::1%eth0",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("address", INSIDE)
+def test_a_listed_provider_may_be_in_the_cluster(address):
+    assert is_inside(address)
+
+
+@pytest.mark.parametrize("address", NEVER_INSIDE)
+def test_no_list_leads_to_a_node_or_its_metadata(address):
+    assert not is_inside(address)

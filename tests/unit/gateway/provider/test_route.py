@@ -14,6 +14,7 @@ from securebench.core.clock import SystemClock
 from securebench.gateway.server.launch import LOOKUPS, ServedLaunch
 from securebench.protocol.gateway import GatewayLimits, RelayReport
 from support.relays import (
+    CHAT_USAGE,
     DUMMY,
     HOSTS,
     KEY,
@@ -33,8 +34,8 @@ from support.relays import (
     world,
 )
 
-BOTH = pytest.mark.parametrize("name", ["openai", "anthropic"])
-FINAL = {"openai": 400, "anthropic": 403}
+BOTH = pytest.mark.parametrize("name", ["openai", "openai_chat", "anthropic"])
+FINAL = {"openai": 400, "openai_chat": 400, "anthropic": 403}
 
 
 @BOTH
@@ -93,6 +94,11 @@ async def test_answers_that_are_no_streams_are_counted(name, tmp_path):
                 "input_tokens_details": {"cached_tokens": 200},
                 "output_tokens": 50,
             },
+        },
+        "openai_chat": {
+            "object": "chat.completion",
+            "choices": [{"message": {"content": "Done."}, "finish_reason": "stop"}],
+            "usage": CHAT_USAGE,
         },
         "anthropic": {
             "type": "message",
@@ -428,7 +434,7 @@ async def test_a_cut_stream_is_a_failure_until_the_next_one(name, end, tmp_path)
             await around.script.ended.wait()
             await relay.reader.readuntil(events(name)[1])
             await until(lambda: relay.report.failure)
-            seen = len(relay.script.asked[0].body) // 4 if name == "openai" else 1000
+            seen = 1000 if name == "anthropic" else len(relay.script.asked[0].body) // 4
             assert relay.report.failure == "provider_unavailable"
             assert relay.report.input_tokens == seen
         async with around.connected() as relay:

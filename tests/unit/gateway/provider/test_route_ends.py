@@ -35,7 +35,7 @@ def _hasty(monkeypatch):
     monkeypatch.setattr(provider_call, "READ_ON_SECONDS", 0.3)
 
 
-BOTH = pytest.mark.parametrize("name", ["openai", "anthropic"])
+BOTH = pytest.mark.parametrize("name", ["openai", "openai_chat", "anthropic"])
 
 
 @BOTH

@@ -13,8 +13,14 @@ from hypothesis import strategies as st
 from securebench.agents.providers.anthropic import ANTHROPIC
 from securebench.agents.providers.openai import OPENAI
 from securebench.agents.providers.provider import RequestKind, RequestRefusal
-from securebench.gateway.relay.headers import RefusedHeadersError, agent_headers, upstream_headers
+from securebench.gateway.relay.headers import (
+    RefusedHeadersError,
+    agent_headers,
+    host_of,
+    upstream_headers,
+)
 from securebench.gateway.relay.masking import KeyMask
+from securebench.protocol.gateway import ProviderConfig
 
 KEY = b"sk-canary-0123456789-abcdefgh"
 
@@ -47,6 +53,23 @@ TARGETS = {
 def test_only_the_listed_paths_are_relayed(name):
     provider, method, target, want = TARGETS[name]
     assert provider.kind(method, target) is want
+
+
+HOSTS = {
+    "a usual port": (ProviderConfig("openai", "a.b", ""), b"a.b"),
+    "another": (ProviderConfig("openai", "a.b", "", port=8443), b"a.b:8443"),
+    "without TLS": (ProviderConfig("openai", "a.b", "", port=80, is_plain=True), b"a.b"),
+    "that of TLS without it": (
+        ProviderConfig("openai", "a.b", "", port=443, is_plain=True),
+        b"a.b:443",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", HOSTS)
+def test_the_host_field_has_the_port_where_it_is_not_the_usual_one(name):
+    place, want = HOSTS[name]
+    assert host_of(place) == want
 
 
 STATUSES = {
@@ -91,7 +114,7 @@ def test_request_headers_are_rebuilt():
         (b"content-type", b"text/plain"),
         (b"content-length", b"99"),
     ]
-    assert upstream_headers(OPENAI, received, KEY, 12) == [
+    assert upstream_headers(OPENAI, b"api.openai.com", received, KEY, 12) == [
         (b"host", b"api.openai.com"),
         (b"authorization", b"Bearer " + KEY),
         (b"content-type", b"application/json"),
@@ -103,11 +126,15 @@ def test_request_headers_are_rebuilt():
         (b"x-codex-turn", b"1"),
         (b"x-stainless-retry-count", b"1"),
     ]
-    relayed = dict(upstream_headers(ANTHROPIC, received, KEY, 12))
+    relayed = dict(upstream_headers(ANTHROPIC, b"api.anthropic.com", received, KEY, 12))
     assert relayed[b"anthropic-beta"] == b"a,b"
     assert b"x-codex-turn" not in relayed
-    assert (b"x-api-key", KEY) in upstream_headers(ANTHROPIC, received, KEY, 12)
-    assert b"authorization" not in dict(upstream_headers(ANTHROPIC, received, KEY, 12))
+    assert (b"x-api-key", KEY) in upstream_headers(
+        ANTHROPIC, b"api.anthropic.com", received, KEY, 12
+    )
+    assert b"authorization" not in dict(
+        upstream_headers(ANTHROPIC, b"api.anthropic.com", received, KEY, 12)
+    )
 
 
 @pytest.mark.parametrize(
@@ -121,12 +148,12 @@ def test_request_headers_are_rebuilt():
 )
 def test_ambiguous_heads_are_refused(received):
     with pytest.raises(RefusedHeadersError):
-        upstream_headers(ANTHROPIC, received, KEY, 1)
+        upstream_headers(ANTHROPIC, b"api.anthropic.com", received, KEY, 1)
 
 
 def test_unlisted_headers_may_repeat():
     received = [(b"cookie", b"a"), (b"cookie", b"b"), (b"content-encoding", b"Identity")]
-    assert len(upstream_headers(ANTHROPIC, received, KEY, 1)) == 7
+    assert len(upstream_headers(ANTHROPIC, b"api.anthropic.com", received, KEY, 1)) == 7
 
 
 def test_answer_headers_are_rebuilt():

@@ -80,7 +80,11 @@ def test_tolerations(toleration: dict[str, str]) -> None:
         ("harness.secretRef", {"name": "ns/a"}, "spec.harness.secretRef.name: must be the name"),
         ("harness.env", ["A"], "spec.harness: env needs secretRef"),
         ("harness.env", ["A=b"], "spec.harness.env[0]: must be the name of a variable"),
-        ("provider", {"secretRef": {"name": "a"}}, "spec: provider belongs to"),
+        (
+            "provider",
+            {"secretRef": {"name": "a"}},
+            "spec: provider.secretRef: harness.config.provider.key names no key",
+        ),
         ("harness.type", "codex", "spec: harness type codex needs provider.secretRef"),
         ("harness.type", None, "spec.harness.type: "),
         ("attempts", "3", "spec.attempts: must be an integer"),
@@ -214,5 +218,5 @@ def test_what_is_no_quantity(text: str) -> None:
 def test_what_examines_a_pack_needs_no_provider(kind: str) -> None:
     raw = {**MINIMAL, "harness": {"type": kind}}
     assert BenchmarkRunSpec.parse(raw).provider is None
-    with pytest.raises(SpecError, match="provider belongs to harness types codex and claude_code"):
+    with pytest.raises(SpecError, match="provider does not belong to harness types nop and oracle"):
         BenchmarkRunSpec.parse({**raw, "provider": {"secretRef": {"name": "key"}}})

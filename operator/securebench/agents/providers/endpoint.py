@@ -1,0 +1,160 @@
+"""A model provider that the tester names by its URL (``harness.config.provider``).
+
+Source: contract 12.7; decision 0075.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from hashlib import sha256
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+from securebench.agents.allowed_domains import domain_problem
+from securebench.agents.providers.apis import APIS
+from securebench.benchmark.families.fields import STRING, Schema, object_of
+from securebench.core.errors import ConfigError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+PORTS: Final = {"https": 443, "http": 80}
+CA_CHARACTERS: Final = 65_536
+"""Maximum length of ``ca``; a certificate has about 2,000 characters."""
+PORT_MAX: Final = 65_535
+_URL: Final = re.compile(r"(?P<scheme>[A-Za-z]+)://(?P<authority>[^/?#]*)(?P<path>.*)")
+_PORT: Final = re.compile(r"[1-9][0-9]{0,4}")
+_CERTIFICATES: Final = re.compile(
+    r"\s*(-----BEGIN CERTIFICATE-----[A-Za-z0-9+/=\s]+-----END CERTIFICATE-----\s*)+"
+)
+_PATH: Final = re.compile(r"(/(?!\.{1,2}(/|$))[A-Za-z0-9._~-]+)*")
+_KEY: Final[Schema] = {
+    "type": "string",
+    "pattern": r"^[A-Za-z_][A-Za-z0-9_]*$(?!\n)",
+    "maxLength": 64,
+    "description": "the name of an environment variable",
+}
+_KEYS: Final[Mapping[str, Schema]] = {"url": STRING, "key": _KEY, "ca": STRING}
+
+
+def provider_schema(*, has_choice: bool) -> Schema:
+    """Return the schema of ``harness.config.provider``.
+
+    Args:
+        has_choice: Whether the harness works with any API, so that the tester names it.
+    """
+    choice = {"api": {"enum": list(APIS)}} if has_choice else {}
+    return object_of({**_KEYS, **choice}, "url")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProviderEndpoint:
+    """Where a provider is, and how it is asked.
+
+    Attributes:
+        api: A key of ``apis.APIS``.
+        is_plain: Whether it is reached by HTTP without TLS.
+        host: Normalised DNS name.
+        port: From the URL, or its scheme's.
+        base: Path of the URL without the last slash; may be empty.
+        key: Variable with the key, and its entry in the Secret; empty: no key is sent.
+        ca: Certificates in PEM form that are trusted instead of the public authorities; may be
+            empty.
+    """
+
+    api: str
+    is_plain: bool
+    host: str
+    port: int
+    base: str
+    key: str = ""
+    ca: str = ""
+
+    @property
+    def url(self) -> str:
+        """Return the normalised URL."""
+        scheme = "http" if self.is_plain else "https"
+        port = "" if self.port == PORTS[scheme] else f":{self.port}"
+        return f"{scheme}://{self.host}{port}{self.base}"
+
+    def filled_config(self) -> dict[str, object]:
+        """Return it as JSON; of certificates only their digest."""
+        ca = {"ca": f"sha256:{sha256(self.ca.encode()).hexdigest()}"} if self.ca else {}
+        return {"url": self.url, "api": self.api, "key": self.key, **ca}
+
+
+def read_endpoint(given: Mapping[str, Any], api: str) -> ProviderEndpoint:
+    """Return the endpoint of a configuration that fits ``provider_schema``.
+
+    Args:
+        given: ``harness.config.provider``.
+        api: Default of its ``api``.
+
+    Raises:
+        ConfigError: Says what is wrong with a key; its fact ``key`` names it.
+    """
+    chosen, ca = given.get("api", api), given.get("ca", "")
+    parts = _parts(given["url"])
+    problem = _url_problem(parts, APIS[chosen].path.removeprefix(APIS[chosen].base))
+    if problem is not None:
+        raise _error("url", problem)
+    if ca and not _is_certificate(ca):
+        raise _error("ca", "must hold certificates in PEM form (-----BEGIN CERTIFICATE-----)")
+    return ProviderEndpoint(
+        api=chosen,
+        is_plain=parts.scheme == "http",
+        host=parts.host,
+        port=parts.port,
+        base=parts.path,
+        key=given.get("key", ""),
+        ca=ca,
+    )
+
+
+class _Parts(NamedTuple):
+    """The parts of a URL as they are written."""
+
+    scheme: str
+    authority: str
+    path: str
+
+    @property
+    def host(self) -> str:
+        return self.authority.partition(":")[0].lower().rstrip(".")
+
+    @property
+    def port(self) -> int:
+        return int(self.authority.partition(":")[2] or PORTS[self.scheme])
+
+
+def _parts(url: str) -> _Parts:
+    found = _URL.fullmatch(url)
+    if found is None or found["scheme"].lower() not in PORTS:
+        problem = "must begin with https:// (or http:// for a host that the administrator lists)"
+        raise _error("url", problem)
+    return _Parts(found["scheme"].lower(), found["authority"], found["path"].rstrip("/"))
+
+
+def _url_problem(parts: _Parts, ending: str) -> str | None:
+    if "@" in parts.authority:
+        return "must not hold a user or password; name the key's variable in provider.key"
+    host, _, port = parts.authority.partition(":")
+    problem = domain_problem(host)
+    if problem is not None:
+        return f"names a host that {problem}"
+    if port and not (_PORT.fullmatch(port) and int(port) <= PORT_MAX):
+        return f"has a port that is not a number from 1 to {PORT_MAX}"
+    if parts.path.endswith(ending):
+        return f"must end before {ending}, which the API adds"
+    if _PATH.fullmatch(parts.path):
+        return None
+    return "must have a path of letters, digits and ._~- only, without query and fragment"
+
+
+def _is_certificate(text: str) -> bool:
+    return len(text) <= CA_CHARACTERS and _CERTIFICATES.fullmatch(text) is not None
+
+
+def _error(name: str, problem: str) -> ConfigError:
+    key = ("harness", "config", "provider", name)
+    return ConfigError(f"{'.'.join(key)} {problem}", key=key)
