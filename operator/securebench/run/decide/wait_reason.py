@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Collection
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from securebench.run.api.conditions import Reason
 from securebench.run.decide.canary import canary_waiting
 from securebench.run.decide.network import NetworkState
 from securebench.run.observe.pods import PodView
-from securebench.run.observe.waiting import Waiting, run_waiting
+from securebench.run.observe.waiting import Waiting, gated_words, run_waiting
 from securebench.run.state.attempt_index import AttemptIndex
 
 LATER_SECONDS = 5.0
@@ -33,6 +33,18 @@ class WaitReason(NamedTuple):
     changes_at: float | None = None
 
 
+class HeldBack(NamedTuple):
+    """What bounds of the operator keep from beginning.
+
+    Attributes:
+        words: What it waits for, or empty where nothing is held back.
+        since: Since when, seconds since the epoch; None: only now.
+    """
+
+    words: str = ""
+    since: float | None = None
+
+
 @dataclass(frozen=True, slots=True)
 class WritesSeen:
     """What is known of requests that change the cluster.
@@ -43,6 +55,7 @@ class WritesSeen:
         quota: The API server's words while a quota refuses a create, or empty.
         forbidden: Which create rights or admission refuse for now, and why; or empty.
         is_idle: Whether none is under way.
+        rate: What is known of creates that wait for the operator's rate.
     """
 
     refusal: str = ""
@@ -50,6 +63,7 @@ class WritesSeen:
     quota: str = ""
     forbidden: str = ""
     is_idle: bool = True
+    rate: HeldBack = field(default_factory=HeldBack)
 
 
 def run_wait_reason(
@@ -81,6 +95,41 @@ def run_wait_reason(
     return _pods_wait_reason(pods, attempts, now)
 
 
+def gated_wait_reason(gated: Collection[PodView], now: float) -> WaitReason | None:
+    """Return what is told of Pods that no scheduler looks at yet while others work.
+
+    Args:
+        gated: Those Pods.
+        now: Seconds since the epoch.
+    """
+    words = gated_words(gated)
+    if not words:
+        return None
+    told_at = min(view.created_at for view in gated) + LATER_SECONDS
+    return WaitReason(Reason.RUNNING, *((words,) if now >= told_at else ("", told_at)))
+
+
+def held_wait_reason(
+    held: HeldBack, now: float, *, is_idle: bool, has_results: bool
+) -> WaitReason | None:
+    """Return what is told of Pods that are held back, or None where there are none.
+
+    Args:
+        held: What holds them back.
+        now: Seconds since the epoch.
+        is_idle: Whether the run has no Pod of a launch; that is told at once.
+        has_results: Whether an attempt has ended or handed something in.
+    """
+    if not held.words:
+        return None
+    told_at = (held.since if held.since is not None else now) + LATER_SECONDS
+    if not is_idle and now < told_at:
+        return WaitReason(Reason.RUNNING, "", told_at)
+    return WaitReason(
+        Reason.STARTING if is_idle and not has_results else Reason.RUNNING, held.words
+    )
+
+
 def _pods_wait_reason(
     pods: Collection[PodView], attempts: AttemptIndex, now: float
 ) -> WaitReason | None:
@@ -88,6 +137,9 @@ def _pods_wait_reason(
     for view in pods:
         if view.unschedulable:
             return WaitReason(Reason.UNSCHEDULABLE, view.unschedulable)
+    gated = gated_words(pods)
+    if gated:
+        return WaitReason(Reason.SCHEDULING_GATED, gated)
     found = run_waiting(pods, attempts.under_way, now)
     if found is None:
         return None

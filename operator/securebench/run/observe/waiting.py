@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Collection, Iterable
 from typing import NamedTuple
 
@@ -21,6 +22,8 @@ CANNOT_PULL = "cannot pull"
 """Begins the words about an image that does not come."""
 
 _AGE = re.compile(r" for \d+ (?:s|min)$")
+_COUNT = re.compile(r"\b\d+ Pods?\b")
+_GATED = "Waiting: "
 _AGAIN = "is launched again after "
 _BEFORE = "; the launch before ended with "
 
@@ -70,6 +73,8 @@ def pod_waiting(view: PodView, now: float) -> Waiting | None:
     """
     if not _is_living(view) or has_begun(view):
         return None
+    if view.gates:
+        return Waiting(gated_words([view]))
     if view.unschedulable:
         return Waiting(f"unschedulable: {view.unschedulable}")
     if not view.facts.node:
@@ -77,6 +82,18 @@ def pod_waiting(view: PodView, now: float) -> Waiting | None:
     if view.without_sandbox_since is not None:
         return Waiting(f"waiting for node {view.facts.node} to make a sandbox")
     return _container_waiting(view, now)
+
+
+def gated_words(views: Iterable[PodView]) -> str:
+    """Return how many Pods no scheduler looks at yet, by what they wait in; empty for none."""
+    places = Counter(
+        f"in queue {view.queue}" if view.queue else f"with scheduling gate {view.gates[0]}"
+        for view in views
+        if view.gates and _is_living(view)
+    )
+    told = (f"{count} Pod{'s' * (count > 1)} {place}" for place, count in sorted(places.items()))
+    words = ", ".join(told)
+    return f"{_GATED}{words}" if words else ""
 
 
 def _container_waiting(view: PodView, now: float) -> Waiting:
@@ -123,9 +140,11 @@ def _after_loss(found: Waiting, view: PodView, attempts: Collection[AttemptHisto
 
 
 def essence(words: str) -> str:
-    """Return what a run waits for without its age and without the loss before; may be empty."""
+    """Return what a run waits for without ages, counts and the loss before; may be empty."""
     if words.startswith(_AGAIN):
         return ""
+    if words.startswith(_GATED):
+        return _COUNT.sub("Pods", words)
     return _AGE.sub("", words.partition(_BEFORE)[0])
 
 

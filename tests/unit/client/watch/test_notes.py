@@ -32,6 +32,7 @@ def test_a_note_without_numbers_is_told_once_until_another_comes() -> None:
     [
         ("Unknown", "Running", 0, "Running: what it does"),
         ("Unknown", "Running", 1, ""),
+        ("Unknown", "SchedulingGated", 1, "SchedulingGated: what it does"),
         ("Unknown", "StorageUnavailable", 1, "StorageUnavailable: what it does"),
         ("False", "InvalidSpec", 0, ""),
     ],
