@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from securebench.cluster.client import connect
+from securebench.cluster.port import ObjectKind
 from securebench.cluster.wire import classify
 from support.fake_cluster import FakeCluster
 
@@ -60,6 +61,7 @@ class FakeWorld:
         self.cluster = FakeCluster(namespace="fake")
 
     async def run_pod(self, name):
+        self.cluster.edit(ObjectKind.POD, name, {"spec": {"schedulingGates": []}})
         self.cluster.set_pod_status(name, {"phase": "Running"})
 
 

@@ -21,7 +21,11 @@ from securebench.cluster.port import (
 from securebench.controller.reporting.events import event, event_name, series
 from securebench.controller.runtime.prepared_run import RunObject
 from securebench.core.errors import PermanentClusterError, TransientClusterError
+from securebench.core.names import QUEUE_LABEL, ROLE_LABEL
 from securebench.run.decide.notices import Notice
+from securebench.run.observe.pods import pod_view
+from securebench.run.observe.waiting import pod_waiting
+from securebench.run.plan.model import Role
 
 IMAGE = "python:3.11-slim"
 LONG_SECONDS = 20
@@ -353,6 +357,40 @@ async def test_an_event_that_occurs_again_is_a_series(world):
     found = await world.cluster.get(ObjectKind.EVENT, name)
     assert (found["note"], found["eventTime"]) == (made["note"], "2026-01-01T00:00:00.500000Z")
     assert found["series"] == {"count": 3, "lastObservedTime": "2026-01-01T00:01:00.000000Z"}
+
+
+async def test_a_pod_in_a_queue_is_not_unschedulable(world):
+    labels = {ROLE_LABEL: Role.HARNESS.value, QUEUE_LABEL: "team-a"}
+    created = pod_view(await world.cluster.create(ObjectKind.POD, pod("a", labels)))
+
+    assert (created.gates, created.queue) == (("securebench.dev/contract",), "team-a")
+    assert created.unschedulable == ""
+    assert created.scheduled_at is None
+    assert pod_waiting(created, 0.0).words == "Waiting: 1 Pod in queue team-a"
+    assert not created.disrupted
+
+
+async def test_a_pod_that_a_queue_takes_back_says_so(world):
+    await world.cluster.create(ObjectKind.POD, pod("a", {ROLE_LABEL: Role.HARNESS.value}))
+    condition = {
+        "type": "TerminationTarget",
+        "status": "True",
+        "reason": "WorkloadEvicted",
+        "message": "Preempted",
+    }
+    status = {"status": {"conditions": [condition]}}
+    assert await world.cluster.patch_status(ObjectKind.POD, "a", status)
+
+    found = pod_view(await world.cluster.get(ObjectKind.POD, "a"))
+    assert (found.disrupted, found.taken_back) == (True, "WorkloadEvicted: Preempted")
+
+
+async def test_a_pod_whose_gate_is_opened_is_scheduled(world):
+    await world.cluster.create(ObjectKind.POD, pod("a", {ROLE_LABEL: Role.HARNESS.value}))
+    await world.run_pod("a")
+
+    found = pod_view(await world.cluster.get(ObjectKind.POD, "a"))
+    assert (found.gates, found.facts.node != "") == ((), True)
 
 
 async def test_a_patch_of_what_is_gone(world):

@@ -17,6 +17,8 @@ from securebench.run.decide.reconcile import (
     RunDecision,
     reconcile,
 )
+from securebench.run.decide.room import Room
+from securebench.run.decide.shares import Bound, Holding
 from securebench.run.decide.standing import Changed, Standing
 from securebench.run.observe.pods import PodView
 from securebench.run.plan.model import AttemptKey, LaunchKey, PodRetention, Role, pod_name
@@ -47,10 +49,22 @@ STATUSES = {
     Role.HARNESS: (PENDING, pod_status("Running", running("harness")), harness_done()),
     Role.VERIFIER: (PENDING, pod_status("Running", running("verifier")), verifier_done()),
 }
+GATES = [{"name": "kueue.x-k8s.io/admission"}]
 CHANGES = ("live", "made", "lost", "end", "doubt")
 STEPS = st.tuples(
     st.sampled_from(
-        ["decide", "pod", "pod", "vanish", "time", "halt", "parallelism", "proof", "pending"]
+        [
+            "decide",
+            "pod",
+            "pod",
+            "vanish",
+            "time",
+            "halt",
+            "parallelism",
+            "proof",
+            "pending",
+            "room",
+        ]
     ),
     st.integers(0, TASKS * 2),
 )
@@ -101,7 +115,9 @@ class Run:
             name = pod_name(self.plan.identity.uid, launch)
             choices = (*STATUSES[launch.role], STUCK)
             if name not in self.vanished:
-                self.pods[name] = view_of(launch, choices[number % len(choices)])
+                gates = GATES if number % 7 == 0 else []
+                status = choices[number % len(choices)]
+                self.pods[name] = view_of(launch, status, schedulingGates=gates)
                 self.changed.add(name)
 
     def _vanish(self, number: int) -> None:
@@ -116,6 +132,16 @@ class Run:
 
     def _parallelism(self, number: int) -> None:
         self.controls = replace(self.controls, parallelism=1 + number % TASKS)
+
+    def _room(self, number: int) -> None:
+        others = {"other": Holding(number % 3, number % 2)}
+        room = Room(
+            pods=Bound(2 + number, "mine", others),
+            own_starting=1 + number % 5,
+            first_pulls=1 + number % 3,
+            started=("python:3.11-slim",) if number % 2 else (),
+        )
+        self.controls = replace(self.controls, room=room)
 
     def _proof(self, number: int) -> None:
         self.network = PROVEN_NETWORK if number % 2 else NetworkState()

@@ -16,9 +16,12 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 
+from securebench.controller.runtime.places import Places
+from securebench.controller.settings.parts import Creation
 from securebench.controller.volume.journal import Journal
 from securebench.controller.volume.store import RunStore
 from securebench.run.decide.reconcile import Controls, ObservedState, reconcile
+from securebench.run.decide.room import PodUse, Room
 from securebench.run.decide.standing import Changed, Standing
 from securebench.run.plan.model import AttemptKey, LaunchKey, Role, RunPlan, pod_name
 from securebench.run.state.attempt_index import AttemptIndex
@@ -36,6 +39,7 @@ from securebench.run.state.history import (
 from support.build import (
     NOW,
     PROVEN_NETWORK,
+    FakeClock,
     history_of,
     many_tasks,
     plan_of,
@@ -80,6 +84,71 @@ def decision_ms(tasks: int, in_flight: int) -> dict[str, float]:
         "changed": fastest(one_by_one) / EVENTS * 1000,
         "tally": fastest(history.tally) * 1000,
     }
+
+
+def shared_ms(tasks: int, in_flight: int, runs: int) -> dict[str, float]:
+    """Return milliseconds per event where many runs want more than the operator allows.
+
+    Every one of them has tasks that wait, so that each look divides the bounds among all.
+    """
+    run = Crowd(tasks, in_flight, runs)
+
+    def one_by_one() -> None:
+        for number in range(EVENTS):
+            run.event(number)
+
+    image = run.plan.tasks[0].image
+    fresh = AttemptIndex(history_of(AttemptKey(task, 1)) for task in range(tasks))
+    waits = replace(run.whole, history=fresh, pods={}, changed=Changed((), ()))
+    room, standing = Room(first_pulls=8, pulling={image: 8}), Standing()
+
+    def new_image() -> None:
+        for _ in range(EVENTS):
+            reconcile(waits, Controls(in_flight, room=room), standing)
+
+    return {
+        "shared": fastest(one_by_one) / EVENTS * 1000,
+        "new image": fastest(new_image) / EVENTS * 1000,
+    }
+
+
+class Crowd:
+    """One large run among many, all below bounds that are used up.
+
+    Args:
+        tasks: Of the large run.
+        in_flight: Pods of it.
+        runs: All runs.
+    """
+
+    def __init__(self, tasks: int, in_flight: int, runs: int) -> None:
+        self.plan = plan_of(*many_tasks(tasks))
+        launches = [LaunchKey(task, 1, Role.HARNESS, 1) for task in range(in_flight)]
+        history = AttemptIndex(history_of(AttemptKey(task, 1)) for task in range(tasks))
+        for launch in launches:
+            key = launch.attempt_key
+            history[key] = replace(history[key], live=launch, live_since=NOW, launches=1)
+        status = pod_status("Running", running("courier"), running("harness"))
+        self.pods = {
+            pod_name(self.plan.identity.uid, each): view_of(each, status) for each in launches
+        }
+        self.whole = ObservedState(self.plan, history, PROVEN_NETWORK, self.pods, (), (), NOW)
+        self.names = [pod_name(self.plan.identity.uid, each) for each in launches]
+        bounds = Creation(max_pods=in_flight + runs, max_starting=200)
+        self.places = Places(bounds, FakeClock())
+        self.standing = Standing()
+        for number in range(runs):
+            self.places.enter(str(number), "", lambda: None)
+            self.places.report(str(number), PodUse(pods=1, starting=1, wanted=50))
+        self.controls = Controls(in_flight * 2)
+        reconcile(self.whole, self.controls, self.standing)
+
+    def event(self, number: int) -> None:
+        """Decide after one change of a Pod."""
+        news = Changed((), (self.names[number % len(self.names)],))
+        controls = replace(self.controls, room=self.places.room("0"))
+        decision = reconcile(replace(self.whole, changed=news), controls, self.standing)
+        self.places.report("0", decision.usage)
 
 
 def fastest(work: Callable[[], object]) -> float:
@@ -173,6 +242,9 @@ def main() -> None:
     for in_flight in (100, 1_000, 5_000):
         if in_flight <= chosen.tasks:
             found[f"decision_ms {in_flight} in flight"] = decision_ms(chosen.tasks, in_flight)
+            found[f"shared_ms {in_flight} in flight, 50 runs"] = shared_ms(
+                chosen.tasks, in_flight, 50
+            )
     found["start"] = start_up(chosen.tasks, 1_000)
     for name, values in found.items():
         print(name, values)

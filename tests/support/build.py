@@ -13,6 +13,8 @@ from typing import Any, ParamSpec, TypeVar
 
 from securebench.cluster.port import Cluster
 from securebench.controller.runtime.context import Context
+from securebench.controller.runtime.creation_rate import CreationRate
+from securebench.controller.runtime.places import Places
 from securebench.controller.settings.settings import Settings
 from securebench.core.clock import Instant, rfc3339
 from securebench.core.rates import TokenBucket
@@ -400,11 +402,13 @@ def settings_of(root: Path, **changes: object) -> Settings:
 
 
 def context_of(cluster: Cluster, clock: FakeClock, root: Path, **settings: object) -> Context:
+    known = settings_of(root, **settings)
     return Context(
         cluster=cluster,
-        settings=settings_of(root, **settings),
+        settings=known,
         clock=clock,
-        bucket=TokenBucket(1000.0, 1000, clock.now),
+        rate=CreationRate(TokenBucket(1000.0, 1000, clock.now)),
+        places=Places(known.creation, clock),
         node_name="node-1",
         targets=(),
         tools=tools_folder("sha256:" + "7" * 64),

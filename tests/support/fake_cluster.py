@@ -322,7 +322,7 @@ class FakeCluster:
         }
         item.pop("status", None)
         if kind is ObjectKind.POD:
-            item["status"] = {"phase": "Pending"}
+            item["status"] = {"phase": "Pending", **_gated(cast("Raw", item.get("spec", {})))}
         if kind is ObjectKind.SERVICE:
             spec = cast("Raw", item.get("spec", {}))
             item["spec"] = {"clusterIP": f"10.96.1.{self._created % 256}", **spec}
@@ -388,3 +388,11 @@ class FakeCluster:
             await waiter
         finally:
             self._waiters.remove(waiter)
+
+
+def _gated(spec: Raw) -> dict[str, object]:
+    """Return what the API server says in the status of a new Pod with scheduling gates."""
+    if not spec.get("schedulingGates"):
+        return {}
+    condition = {"type": "PodScheduled", "status": "False", "reason": "SchedulingGated"}
+    return {"conditions": [condition]}

@@ -21,6 +21,9 @@ PURPOSE_LABEL = f"{GROUP}/purpose"
 """On a BenchmarkRun: ``AUDIT`` where it examines a pack and no agent; its records say so."""
 AUDIT = "audit"
 
+QUEUE_LABEL = "kueue.x-k8s.io/queue-name"
+"""Kueue's: on a BenchmarkRun and the Pods of its launches, the LocalQueue that admits them."""
+
 TASK_INDEX_ANNOTATION = f"{GROUP}/task-index"
 ATTEMPT_ANNOTATION = f"{GROUP}/attempt"
 LAUNCH_ANNOTATION = f"{GROUP}/launch"

@@ -14,6 +14,7 @@ SUMMARY = "summary.json"
 RUN = "run.json"
 JOURNAL = "journal.jsonl"
 FINAL_STATUS = "status.json"
+PARKED = "parked.json"
 EGRESS = "egress.jsonl"
 
 

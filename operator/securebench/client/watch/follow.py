@@ -30,6 +30,7 @@ _WORTH_A_NOTE = frozenset(
         Reason.QUOTA_EXCEEDED,
         Reason.FORBIDDEN,
         Reason.UNSCHEDULABLE,
+        Reason.SCHEDULING_GATED,
         Reason.STORAGE_UNAVAILABLE,
         Reason.INTERNAL,
     )

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Awaitable, Callable, Mapping
 
 from securebench.cluster.port import AlreadyExists, Cluster, ObjectKind, Raw, metadata
@@ -10,14 +9,20 @@ from securebench.controller.actuators.background_tasks import BackgroundTasks
 from securebench.controller.actuators.create_retries import CreateRetries
 from securebench.controller.runtime.context import Context
 from securebench.core.errors import PermanentClusterError, TransientClusterError
+from securebench.run.decide.wait_reason import HeldBack
 from securebench.run.plan.model import LaunchKey, pod_name
+
+RATE_WORDS = (
+    "waiting for a turn: the operator creates {per_second:g} Pods a second, one run after the "
+    "other, and settings.creation.perSecond allows no more"
+)
 
 
 class ObjectCreator:
     """Creates Pods, network policies and a Service.
 
     Args:
-        context: Shared parts of the operator: the namespace and the rate of creates.
+        context: Shared parts of the operator: the namespace, the rate of creates, the clock.
         run_uid: Owner of the objects.
         tasks: What is under way for the run.
         retries: When a create is repeated.
@@ -27,7 +32,10 @@ class ObjectCreator:
         self, context: Context, run_uid: str, tasks: BackgroundTasks, retries: CreateRetries
     ) -> None:
         self._cluster = context.cluster
-        self._bucket = context.bucket
+        self._rate = context.rate
+        self._clock = context.clock
+        self._per_second = context.settings.creation.per_second
+        self._queued: dict[str, float] = {}
         self._run_uid = run_uid
         self._tasks = tasks
         self._retries = retries
@@ -73,6 +81,14 @@ class ObjectCreator:
             self._retries.begin(name)
             self._tasks.start(name, self._create_object(name, create, pause_seconds))
 
+    @property
+    def held_back(self) -> HeldBack:
+        """What Pods of the run wait for that have no turn yet."""
+        since = next(iter(self._queued.values()), None)
+        if since is None:
+            return HeldBack()
+        return HeldBack(RATE_WORDS.format(per_second=self._per_second), since)
+
     def may_create(self, name: str) -> bool:
         """Whether a create of this object is neither under way nor has to wait."""
         return not self._tasks.has(name) and self._retries.is_due(name)
@@ -81,7 +97,7 @@ class ObjectCreator:
         self, name: str, manifest: Callable[[], Awaitable[Raw]], created: Callable[[Raw], None]
     ) -> None:
         body = await manifest()
-        await self._take_token()
+        await self._take_turn(name)
 
         async def create() -> None:
             created(await create_or_find(self._cluster, ObjectKind.POD, body, self._run_uid))
@@ -95,11 +111,12 @@ class ObjectCreator:
         if error is None and pause_seconds:
             self._retries.wait(name, pause_seconds)
 
-    async def _take_token(self) -> None:
-        wait = self._bucket.take()
-        while wait > 0:
-            await asyncio.sleep(wait)
-            wait = self._bucket.take()
+    async def _take_turn(self, name: str) -> None:
+        self._queued[name] = self._clock.now()
+        try:
+            await self._rate.take(self._run_uid)
+        finally:
+            del self._queued[name]
 
 
 async def create_or_find(cluster: Cluster, kind: ObjectKind, manifest: Raw, run_uid: str) -> Raw:

@@ -58,6 +58,7 @@ class ObjectWriters:
             quota=self.retries.quota,
             forbidden=self.retries.forbidden,
             is_idle=self.tasks.is_idle,
+            rate=self.creator.held_back,
         )
 
     def next_try(self) -> float | None:

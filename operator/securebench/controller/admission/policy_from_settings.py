@@ -28,6 +28,7 @@ def pod_policy(
     node_name: str,
     probes: tuple[str, ...],
     tools: str,
+    queue: str = "",
 ) -> PodPolicy:
     """Return what the launch Pods of a run share.
 
@@ -37,6 +38,7 @@ def pod_policy(
         node_name: Node of the operator.
         probes: Addresses that must be closed for a harness.
         tools: Folder of the volume with the programs of task containers.
+        queue: The queue that the run asks for, or empty for that of the settings.
 
     Raises:
         ConfigErrors: The podTemplate names what the administrator does not allow.
@@ -68,6 +70,7 @@ def pod_policy(
         grace_seconds=settings.launch.seal_seconds,
         max_processes=0,
         judge_image=settings.gateway_image,
+        queue=queue or settings.queue_name,
     )
 
 

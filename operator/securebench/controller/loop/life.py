@@ -85,6 +85,7 @@ class RunLife:
         except RunGoneError as error:
             logger.info("run %s is left alone: %s", self._run.name, error.reason)
         finally:
+            self._context.places.leave(self._run.uid)
             self._gate.leave()
 
     async def _run_until_over(self) -> None:
@@ -133,9 +134,14 @@ class RunLife:
             await self._publisher.repeat(final)
             return True
         has_begun = await asyncio.to_thread(self._store.exists)
+        parked = await asyncio.to_thread(self._store.read_parked)
+        if parked is not None:
+            self._is_parked, self._started_at = True, parked.started_at
         # Pods of a run that has begun may live or have ended: it never waits behind other runs.
         is_active = has_begun and not self._is_parked
         await self._gate.enter(self._started_at, is_active=is_active)
+        if parked is not None:
+            await asyncio.to_thread(self._store.unpark)
         try:
             prepared = await prepare(self._context, self._run)
         except InvalidInputError as error:
@@ -174,6 +180,8 @@ class RunLife:
                 await self._publisher.started(prepared.plan)
             if not await loop.run():
                 self._is_parked = True
+                await asyncio.to_thread(self._store.park, self._started_at)
+                self._context.places.leave(self._run.uid)
                 self._gate.leave()
                 return False
             ended = ledger.history.ended

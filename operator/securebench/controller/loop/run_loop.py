@@ -11,7 +11,7 @@ from securebench.controller.actuators.informers import PodInformer, Watched
 from securebench.controller.actuators.network_keeper import NetworkKeeper
 from securebench.controller.actuators.object_writers import ObjectWriters
 from securebench.controller.loop.attempt_keeper import AttemptKeeper
-from securebench.controller.reporting.publish import Publisher
+from securebench.controller.reporting.publish import YIELDING_WORDS, Publisher
 from securebench.controller.runtime.context import Context
 from securebench.controller.runtime.desired_state import DesiredState
 from securebench.controller.runtime.prepared_run import PreparedRun
@@ -22,8 +22,10 @@ from securebench.controller.volume.egress_log import merge_logs
 from securebench.core.names import RUN_UID_LABEL
 from securebench.run.api.conditions import Reason
 from securebench.run.decide.reconcile import Controls, Halt, ObservedState, RunDecision, reconcile
+from securebench.run.decide.room import node_group, started_images
 from securebench.run.decide.standing import Changed, Standing
 from securebench.run.decide.verdict import EndReason
+from securebench.run.decide.wait_reason import WaitReason
 from securebench.run.plan.model import RunPlan
 from securebench.run.state.history import LaunchBegun
 
@@ -52,6 +54,8 @@ class RunLoop:
     ) -> None:
         self._clock = context.clock
         self._max_unschedulable = context.settings.creation.max_unschedulable
+        self._places = context.places
+        self._uid = prepared.plan.identity.uid
         self._store = prepared.store
         self._unreadable = prepared.unreadable
         self._plan: RunPlan = prepared.plan
@@ -62,14 +66,13 @@ class RunLoop:
         self._standing = Standing()
         self._whole_at = 0.0
         self._wake = Wake(context.clock)
-        uid, relist_seconds = prepared.plan.identity.uid, context.settings.relist_seconds
         self._informer = PodInformer(
             context.cluster,
-            f"{RUN_UID_LABEL}={uid}",
-            relist_seconds,
+            f"{RUN_UID_LABEL}={self._uid}",
+            context.settings.relist_seconds,
             self._wake.set,
         )
-        self._writers = ObjectWriters(context, uid, self._informer, self._wake.set)
+        self._writers = ObjectWriters(context, self._uid, self._informer, self._wake.set)
         self._network = NetworkKeeper(context, prepared, desired, self._writers, self._informer)
         self._attempts = AttemptKeeper(
             context, prepared, ledger, self._writers, self._informer, self._network
@@ -101,6 +104,13 @@ class RunLoop:
 
     async def _work(self) -> EndReason | None:
         """Do what there is to do; return how the run has to be ended, None to leave it parked."""
+        self._places.enter(self._uid, node_group(self._plan), self._wake.set)
+        try:
+            return await self._steps()
+        finally:
+            self._places.pause(self._uid)
+
+    async def _steps(self) -> EndReason | None:
         await self._attempts.take_up()
         while not ((decision := await self.step()).end or decision.is_parked):
             dues = [self._writers.next_try(), self._publisher.due_at(), self._results.due_at()]
@@ -125,7 +135,9 @@ class RunLoop:
     async def step(self) -> RunDecision:
         """Do one round."""
         observed = self._observe()
+        self._see_started(observed)
         decision = reconcile(observed, self._controls(observed.now), self._standing)
+        self._places.report(self._uid, decision.usage)
         await self._journal(decision)
         await self._act(decision)
         await self._publish(decision)
@@ -162,7 +174,14 @@ class RunLoop:
 
     def _controls(self, now: float) -> Controls:
         controls = self._desired.controls(self._ledger.history.started_at, now)
-        return replace(controls, max_unschedulable=self._max_unschedulable)
+        room = self._places.room(self._uid)
+        return replace(controls, max_unschedulable=self._max_unschedulable, room=room)
+
+    def _see_started(self, observed: ObservedState) -> None:
+        """Let all runs know of which images Pods have started."""
+        names = observed.changed.pods if observed.changed is not None else observed.pods
+        views = (observed.pods.get(name) for name in names)
+        self._places.saw_started(self._uid, started_images(self._plan, views))
 
     async def _journal(self, decision: RunDecision) -> None:
         """Write ahead what the next lines do."""
@@ -184,6 +203,8 @@ class RunLoop:
     async def _publish(self, decision: RunDecision) -> None:
         await self._publisher.lost(decision.lost)
         history, wait_reason = self._ledger.history, decision.wait_reason
+        if wait_reason is None and decision.halt is Halt.SUSPENDED and self._desired.is_turn_over():
+            wait_reason = WaitReason(Reason.RUNNING, YIELDING_WORDS)
         is_told = wait_reason is not None or decision.halt is not Halt.NONE
         if is_told or history.isolation is not None:
             await self._results.export()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import Callable
+from functools import partial
 
 from securebench.controller.reporting.publish import SUSPENDED_WORDS, Publisher
 from securebench.controller.runtime.desired_state import DesiredState
@@ -21,11 +22,15 @@ class RunSlots:
 
     Args:
         limit: Slots for runs that go on.
+        turn_seconds: For how long a run keeps its slot while others wait for one.
+        clock: Says since when runs have their slots.
     """
 
-    def __init__(self, limit: int) -> None:
+    def __init__(self, limit: int, turn_seconds: float, clock: Clock) -> None:
         self._limit = limit
-        self._taken: set[str] = set()
+        self._turn_seconds = turn_seconds
+        self._clock = clock
+        self._taken: dict[str, float] = {}
         self._waiting: dict[str, Callable[[], None]] = {}
 
     @property
@@ -67,13 +72,24 @@ class RunSlots:
         if not (is_active or is_next or (is_ending and self.taken < self._limit + ENDING_SLOTS)):
             return False
         del self._waiting[uid]
-        self._taken.add(uid)
+        self._taken[uid] = self._clock.now()
         self._wake_all()
         return True
 
+    def is_turn_over(self, uid: str) -> bool:
+        """Whether a run gives its slot to one that waits, once nothing of it is under way.
+
+        Those that have had theirs longest give it, as many as others wait for one.
+        """
+        needed = len(self._waiting) - max(self._limit - self.taken, 0)
+        if needed <= 0 or uid not in self._taken:
+            return False
+        oldest = sorted(self._taken, key=lambda each: (self._taken[each], each))[:needed]
+        return uid in oldest and self._clock.now() >= self._taken[uid] + self._turn_seconds
+
     def leave(self, uid: str) -> None:
         """Give the slot, or the place in the queue, to those who wait."""
-        self._taken.discard(uid)
+        self._taken.pop(uid, None)
         self._waiting.pop(uid, None)
         self._wake_all()
 
@@ -124,6 +140,7 @@ class Gate:
                 await self._publisher.announce(Reason.SUSPENDED, SUSPENDED_WORDS)
             elif self._slots.take(self._uid, changed.set, is_ending=is_ending, is_active=is_active):
                 self._is_in = True
+                self._desired.is_turn_over = partial(self._slots.is_turn_over, self._uid)
                 return
             else:
                 await self._publisher.announce(Reason.QUEUED, self._queued())

@@ -255,6 +255,7 @@ def _plan(
                 context.node_name,
                 launch_probes(spec, context.targets),
                 context.tools,
+                run.queue,
             ),
             policy=run_policy(spec, context.settings),
             limits=inputs.bounds,

@@ -12,6 +12,8 @@ from typing import Literal
 
 from securebench.cluster.client import connect
 from securebench.controller.runtime.context import Context
+from securebench.controller.runtime.creation_rate import CreationRate
+from securebench.controller.runtime.places import Places
 from securebench.controller.settings.settings import Settings
 from securebench.controller.volume.tools import install_tools
 from securebench.core.clock import Clock, SystemClock
@@ -51,7 +53,8 @@ async def open_context(
             cluster=cluster,
             settings=settings,
             clock=clock,
-            bucket=TokenBucket(creation.per_second, creation.burst, clock.now),
+            rate=CreationRate(TokenBucket(creation.per_second, creation.burst, clock.now)),
+            places=Places(creation, clock),
             node_name=settings.node_name,
             targets=tuple(probe_targets(settings, environment, _resolvers())),
             tools=tools,

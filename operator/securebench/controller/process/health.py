@@ -43,6 +43,9 @@ READY_PATH = "/readyz"
 
 ACTIVE_RUNS = Gauge("securebench_active_runs", "Runs that have a loop in this operator.")
 QUEUED_RUNS = Gauge("securebench_queued_runs", "Runs that wait for a slot of this operator.")
+HELD_RUNS = Gauge(
+    "securebench_held_runs", "Runs whose further Pods wait for a turn or for others to start."
+)
 ANSWERED_AT = Gauge(
     "securebench_last_answer_timestamp_seconds", "Time of the API server's last answer."
 )
@@ -181,6 +184,7 @@ async def note_turns(turns: Age, supervisor: Supervisor) -> None:
         turns.happened()
         ACTIVE_RUNS.set(supervisor.active)
         QUEUED_RUNS.set(supervisor.queued)
+        HELD_RUNS.set(supervisor.held)
         asked = loop.time()
         await asyncio.sleep(TURN_SECONDS)
         LOOP_LAG.observe(max(loop.time() - asked - TURN_SECONDS, 0.0))

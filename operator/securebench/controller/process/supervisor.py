@@ -11,8 +11,8 @@ from securebench.controller.loop.slots import RunSlots
 from securebench.controller.runtime.context import Context
 from securebench.controller.runtime.desired_state import DesiredState
 from securebench.controller.runtime.prepared_run import RunObject
-from securebench.core.json_values import object_at
-from securebench.core.names import AUDIT, PURPOSE_LABEL
+from securebench.core.json_values import object_at, text_at
+from securebench.core.names import AUDIT, PURPOSE_LABEL, QUEUE_LABEL
 from securebench.run.api.conditions import read_conditions
 
 
@@ -39,7 +39,8 @@ class Supervisor:
     def __init__(self, context: Context) -> None:
         self._context = context
         self._runs: dict[str, ActiveRun] = {}
-        self._slots = RunSlots(context.settings.max_active_runs)
+        settings = context.settings
+        self._slots = RunSlots(settings.max_active_runs, settings.turn_seconds, context.clock)
 
     @property
     def active(self) -> int:
@@ -50,6 +51,11 @@ class Supervisor:
     def queued(self) -> int:
         """How many runs wait for a slot."""
         return self._slots.waiting
+
+    @property
+    def held(self) -> int:
+        """How many runs have Pods that a bound of the operator holds back."""
+        return self._context.places.held
 
     def observe(self, kind: str | None, body: Mapping[str, object]) -> None:
         """Take an event of a BenchmarkRun: start, wake or stop its loop.
@@ -89,14 +95,15 @@ def run_object(body: Mapping[str, object]) -> RunObject:
     metadata = body.get("metadata")
     fields = metadata if isinstance(metadata, Mapping) else {}
     spec, status = body.get("spec"), object_at(body, "status")
-    generation, labels = fields.get("generation"), fields.get("labels")
+    generation, labels = fields.get("generation"), object_at(fields, "labels")
     return RunObject(
         name=str(fields.get("name")),
         uid=str(fields.get("uid")),
         namespace=str(fields.get("namespace")),
         generation=generation if isinstance(generation, int) else 0,
         spec=dict(spec) if isinstance(spec, Mapping) else {},
-        audit=isinstance(labels, Mapping) and labels.get(PURPOSE_LABEL) == AUDIT,
+        audit=text_at(labels, PURPOSE_LABEL) == AUDIT,
+        queue=text_at(labels, QUEUE_LABEL),
         conditions=read_conditions(status.get("conditions", ())),
         status=status,
     )

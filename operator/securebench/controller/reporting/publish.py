@@ -41,6 +41,12 @@ HELD_BACK_INTERVALS = 5
 
 SUSPENDED_WORDS = "spec.suspend is true: nothing of the run is under way"
 
+PARKED_WORDS = "waiting for a slot: other runs have their turn (settings.turnSeconds)"
+
+YIELDING_WORDS = (
+    "its turn is over and other runs are Queued: launches that are under way end, then it queues "
+    "again (settings.turnSeconds)"
+)
 
 _SEALED = ConditionUpdate(ConditionType.RESULTS_SEALED, ConditionStatus.TRUE, Reason.SEALED)
 _NOT_SEALED = ConditionUpdate(
@@ -115,9 +121,12 @@ class Publisher:
             await self._write(status, findings)
 
     async def parked(self, plan: RunPlan, history: RunHistory, exported: Exported) -> None:
-        """Say that the run is suspended and nothing of it runs any more."""
+        """Say that nothing of the run runs any more: it is suspended, or others have their turn."""
+        is_suspended = self._desired.is_suspended
         findings = [
-            succeeded(Reason.SUSPENDED, SUSPENDED_WORDS),
+            succeeded(Reason.SUSPENDED, SUSPENDED_WORDS)
+            if is_suspended
+            else succeeded(Reason.QUEUED, PARKED_WORDS),
             *self._always(history.isolation),
             _NOT_SEALED,
         ]

@@ -6,10 +6,11 @@ from dataclasses import dataclass, field
 from uuid import uuid4
 
 from securebench.cluster.port import Cluster
+from securebench.controller.runtime.creation_rate import CreationRate
+from securebench.controller.runtime.places import Places
 from securebench.controller.runtime.reading_budget import ReadingBudget
 from securebench.controller.settings.settings import Settings
 from securebench.core.clock import Clock
-from securebench.core.rates import TokenBucket
 from securebench.run.pods.canary import ProbeTarget
 
 
@@ -21,7 +22,8 @@ class Context:
         cluster: Its namespace.
         settings: As the chart wrote them.
         clock: The wall clock.
-        bucket: Rate of Pod creation of the whole operator.
+        rate: Of Pod creation of the whole operator.
+        places: What the runs have of what the operator bounds.
         node_name: Node that the operator runs on, or empty when unknown.
         targets: What no Pod of a run may reach.
         tools: Folder of the volume with the programs of task containers.
@@ -32,7 +34,8 @@ class Context:
     cluster: Cluster
     settings: Settings
     clock: Clock
-    bucket: TokenBucket
+    rate: CreationRate
+    places: Places
     node_name: str
     targets: tuple[ProbeTarget, ...]
     tools: str

@@ -1,4 +1,4 @@
-"""What the user wants of a run right now: the fields of the spec that may change."""
+"""What is wanted of a run right now: the fields of the spec that may change, and its turn."""
 
 from __future__ import annotations
 
@@ -18,6 +18,10 @@ class DesiredState:
     Args:
         spec: As the API server has it.
         generation: Of that spec.
+
+    Attributes:
+        on_change: Called when a newer spec was taken in.
+        is_turn_over: Whether the run has to let another one have its slot.
     """
 
     def __init__(self, spec: Mapping[str, object], generation: int) -> None:
@@ -25,6 +29,7 @@ class DesiredState:
         self._parsed: BenchmarkRunSpec | None = None
         self.generation = generation
         self.on_change: Callable[[], None] = lambda: None
+        self.is_turn_over: Callable[[], bool] = lambda: False
 
     def update(self, spec: Mapping[str, object], generation: int) -> None:
         """Take a newer spec in; the fields that may not change the API server has checked."""
@@ -84,6 +89,6 @@ class DesiredState:
             is_graceful = self._spec.cancel is CancelMode.GRACEFUL
             is_late = deadline is not None and now >= deadline
             halt = Halt.DRAINING if is_graceful and not is_late else Halt.STOPPED
-        elif self._spec.suspend:
+        elif self._spec.suspend or self.is_turn_over():
             halt = Halt.SUSPENDED
         return Controls(self._spec.parallelism, halt, stop, deadline)

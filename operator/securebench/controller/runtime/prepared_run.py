@@ -25,6 +25,7 @@ class RunObject:
         generation: Of the spec.
         spec: As the API server has it.
         audit: Whether its label says that it examines a pack.
+        queue: What its label says of the queue of its Pods, or empty.
         conditions: Of its status as it was seen; only their transition times are used.
         status: As it was seen: what it says already is not written again.
     """
@@ -35,6 +36,7 @@ class RunObject:
     generation: int
     spec: Mapping[str, object]
     audit: bool = False
+    queue: str = ""
     conditions: tuple[Condition, ...] = ()
     status: Mapping[str, object] = field(default_factory=dict)
 

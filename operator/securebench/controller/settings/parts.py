@@ -108,7 +108,7 @@ class Bounds(SettingsPart):
 
 
 class Creation(SettingsPart):
-    """How fast Pods are created."""
+    """How fast Pods are created, and how many there may be; the runs share it in turn."""
 
     per_second: PositiveFloat = 5.0
     """Pods a second of one operator, sustained; 5. One node starts 3 to 4 a second."""
@@ -116,6 +116,17 @@ class Creation(SettingsPart):
     """Pods at once before the rate counts; 10, about one wave of a small run."""
     max_unschedulable: Positive = MAX_UNSCHEDULABLE
     """Unschedulable Pods of one run at which creation stops; 8, more only load the scheduler."""
+    max_pods: Positive | None = None
+    """Pods of launches of all runs that exist at once; none: only parallelism and quota bound
+    them. Somewhat below a ResourceQuota it lets runs share that quota in turn."""
+    max_starting: Positive | None = 200
+    """Pods of all runs that a node may take and that have not begun: they are scheduled, pulled
+    or set up; 200, 40 seconds of the rate. Unschedulable ones have their own bound."""
+    max_starting_per_run: Positive | None = 50
+    """The same for one run, Pods without a node included; 50, so that several runs fit."""
+    first_pulls: Positive | None = 8
+    """Pods of an image that has not started yet on nodes of a run's kind; 8, so that a new image
+    is not pulled on every node at once. After the first one has started there is no bound."""
 
 
 class TolerationRule(SettingsPart):

@@ -38,6 +38,9 @@ DATA_ROOT = Path("/var/lib/securebench")
 SETTINGS_PATH = Path("/etc/securebench/settings.yaml")
 """Where the chart mounts the file."""
 
+QUEUE_NAME = r"^([a-z0-9]([-.a-z0-9]*[a-z0-9])?)?$"
+"""Names of Kueue's LocalQueues, as a label can hold them; or none."""
+
 VARIABLES: Mapping[str, str] = MappingProxyType(
     {
         "namespace": "SECUREBENCH_NAMESPACE",
@@ -87,6 +90,12 @@ class Settings(SettingsPart):
     max_active_runs: Positive = 50
     """Runs that are worked on at the same time; 50, each holds its tasks in memory and a watch.
     Further ones wait as Queued; suspended ones with nothing under way do not count."""
+    turn_seconds: Annotated[float, Field(ge=300)] = 1800.0
+    """Seconds for which an active run keeps its slot while others are Queued; 1800, so that its
+    network is not proven anew too often; at least 300, enough for gateway and canary to start.
+    It ends what is under way and queues again."""
+    queue_name: Annotated[str, Field(max_length=63, pattern=QUEUE_NAME)] = ""
+    """Queue of Kueue for Pods of runs that have no label kueue.x-k8s.io/queue-name; none."""
     input_wait_seconds: Annotated[float, Field(ge=0)] = 60.0
     """Seconds that a new run waits for its ConfigMap, Secrets and pack folder; 60, for those who
     apply all of them together."""

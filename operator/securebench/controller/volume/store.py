@@ -13,6 +13,7 @@ import shutil
 from collections.abc import Iterable, Iterator, Mapping
 from functools import partial
 from pathlib import Path
+from typing import NamedTuple
 
 from securebench.controller.volume.journal import Journal
 from securebench.core.digests import PREFIX
@@ -23,6 +24,7 @@ from securebench.protocol.volume import (
     CANDIDATES,
     FINAL_STATUS,
     JOURNAL,
+    PARKED,
     RECORD,
     RUN,
 )
@@ -30,6 +32,16 @@ from securebench.run import layout
 from securebench.run.plan.model import AttemptKey, LaunchKey
 
 PIECE_BYTES = 1 << 20
+
+
+class Parked(NamedTuple):
+    """A run that has begun and of which nothing is under way.
+
+    Attributes:
+        started_at: When it began, seconds since the epoch, or None.
+    """
+
+    started_at: float | None
 
 
 class RunStore:
@@ -167,6 +179,27 @@ class RunStore:
         """Return the status of a run that has ended, or None."""
         path = self.folder / FINAL_STATUS
         return read_json(path) if path.exists() else None
+
+    def park(self, started_at: float | None) -> None:
+        """Write down that nothing of the run is under way and nobody works on it.
+
+        Args:
+            started_at: When it began, seconds since the epoch.
+        """
+        self.write_json(PARKED, {"is_parked": True, "started_at": started_at})
+
+    def unpark(self) -> None:
+        """Write down that the run is worked on again."""
+        self.write_json(PARKED, {"is_parked": False})
+
+    def read_parked(self) -> Parked | None:
+        """Return what is known of a run that rests, or None."""
+        path = self.folder / PARKED
+        found = read_json(path) if path.exists() else {}
+        if found.get("is_parked") is not True:
+            return None
+        started_at = found.get("started_at")
+        return Parked(float(started_at) if isinstance(started_at, int | float) else None)
 
 
 def read_json(path: Path) -> Mapping[str, object]:

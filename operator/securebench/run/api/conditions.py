@@ -58,6 +58,7 @@ class Reason(StrEnum):
     QUOTA_EXCEEDED = "QuotaExceeded"
     FORBIDDEN = "Forbidden"
     UNSCHEDULABLE = "Unschedulable"
+    SCHEDULING_GATED = "SchedulingGated"
     QUEUED = "Queued"
     INPUT_MISSING = "InputMissing"
     PROBING = "Probing"

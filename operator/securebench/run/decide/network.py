@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Collection
 from dataclasses import dataclass, field
 
 from securebench.core.clock import Instant
@@ -10,6 +11,7 @@ from securebench.run.decide import canary, gateway
 from securebench.run.decide.canary import CanaryCheck, CanaryMemory, CanarySeen, CanaryStep
 from securebench.run.decide.gateway import GatewayMemory, GatewaySeen, GatewayStep
 from securebench.run.decide.policies import Repair
+from securebench.run.plan.model import Role
 from securebench.run.state.history import IsolationResult
 
 
@@ -61,6 +63,13 @@ class NetworkState:
     def is_proven(self) -> bool:
         """Whether launches may begin by what was found."""
         return self.found is not None and not self.not_proven
+
+    @property
+    def creatable(self) -> Collection[Role]:
+        """Roles whose Pods find the network that they need."""
+        if not (self.has_policies and self.is_proven):
+            return ()
+        return (Role.VERIFIER, Role.HARNESS) if self.is_gateway_ready else (Role.VERIFIER,)
 
     @property
     def not_proven(self) -> str:

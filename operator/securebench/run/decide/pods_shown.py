@@ -59,6 +59,7 @@ class PodsShown:
 
     Attributes:
         stuck: Names of those that no node takes.
+        queued: Queues of those that wait for their scheduling gates to be removed, by name.
         probing: Canary and control Pods that nobody deletes yet, by name.
         working: Names of those of live launches that have begun or ended.
         waiting: Those of live launches that have not begun.
@@ -66,6 +67,7 @@ class PodsShown:
     """
 
     stuck: set[str] = field(default_factory=set)
+    queued: dict[str, str] = field(default_factory=dict)
     probing: dict[str, PodView] = field(default_factory=dict)
     working: set[str] = field(default_factory=set)
     waiting: WaitingPods = field(default_factory=WaitingPods)
@@ -81,6 +83,8 @@ class PodsShown:
             return
         if view.unschedulable:
             self.stuck.add(name)
+        if view.gates:
+            self.queued[name] = view.queue
         if view.role in PROBING and view.deleting_since is None:
             self.probing[name] = view
         if view.launch is not None:
@@ -120,6 +124,7 @@ class PodsShown:
 
     def _forget(self, name: str) -> None:
         self.stuck.discard(name)
+        self.queued.pop(name, None)
         self.working.discard(name)
         self.probing.pop(name, None)
         self.doomed.pop(name, None)

@@ -11,7 +11,8 @@ from typing import TypeVar
 from securebench.core.rates import MAX_UNSCHEDULABLE
 from securebench.core.reasons import POD_LOST, FailurePhase
 from securebench.run.api.conditions import Reason
-from securebench.run.decide.batches import FEWEST_SLOTS, Sealed, batches, may_share, will_share
+from securebench.run.decide.batches import Sealed, may_share, will_share
+from securebench.run.decide.begins import Begun, beginning, nothing_begins
 from securebench.run.decide.canary import CanarySeen
 from securebench.run.decide.machine import (
     PHASE_OF_ROLE,
@@ -22,11 +23,19 @@ from securebench.run.decide.machine import (
     unreadable,
 )
 from securebench.run.decide.network import NetworkState, NetworkStep, network_step
+from securebench.run.decide.room import PodUse, Room, launch_image
 from securebench.run.decide.standing import Changed, Repeat, Standing
 from securebench.run.decide.verdict import EndReason, RunOutcome
-from securebench.run.decide.wait_reason import WaitReason, WritesSeen, run_wait_reason
+from securebench.run.decide.wait_reason import (
+    HeldBack,
+    WaitReason,
+    WritesSeen,
+    gated_wait_reason,
+    held_wait_reason,
+    run_wait_reason,
+)
 from securebench.run.observe.pods import PodView
-from securebench.run.plan.model import AttemptKey, LaunchKey, Role, RunPlan, pod_name
+from securebench.run.plan.model import AttemptKey, LaunchKey, RunPlan, pod_name
 from securebench.run.state.attempt_index import AttemptIndex
 from securebench.run.state.attempts import AttemptHistory, Doubt, Finish, Lost, Outcome
 
@@ -52,6 +61,7 @@ class Controls:
         stop: Why the user or the deadline ends the run early, or None.
         deadline: When the run is ended, seconds since the epoch, or None before its start.
         max_unschedulable: Unschedulable Pods of this run at which nothing new begins.
+        room: What the bounds of the operator leave to the run.
     """
 
     parallelism: int
@@ -59,6 +69,7 @@ class Controls:
     stop: EndReason | None = None
     deadline: float | None = None
     max_unschedulable: int = MAX_UNSCHEDULABLE
+    room: Room = field(default_factory=Room)
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,6 +105,7 @@ class RunDecision:
         wake_at: When to look again without an event, or None.
         is_parked: Whether it is suspended and nothing of it is under way.
         end: How it ended; None while an attempt is open or something is left to do.
+        usage: What the run has of what the operator bounds, the launches that begin included.
     """
 
     network: NetworkStep = field(default_factory=NetworkStep)
@@ -109,6 +121,7 @@ class RunDecision:
     wake_at: float | None = None
     is_parked: bool = False
     end: EndReason | None = None
+    usage: PodUse = field(default_factory=PodUse)
 
     @property
     def is_news(self) -> bool:
@@ -170,26 +183,27 @@ def reconcile(
     controls, words = _halting(observed, controls)
     standing = standing if standing is not None else Standing()
     _look(standing, observed, controls, words)
-    admitted, due_at = _admit(standing, observed, controls)
+    begun = _begun(standing, observed, controls)
     is_probing = _is_probing(observed, controls)
     deletions = (*_deletions(standing), *(() if is_probing else _probes(standing)))
     repeats = dict.fromkeys(_in_order(standing.repeats))
     decision = RunDecision(
         network=_network_step(standing, observed, controls, is_probing=is_probing),
         lost=_in_order(standing.lost),
-        begin=tuple(pod[0] for pod in admitted if len(pod) == 1),
-        batches=tuple(pod for pod in admitted if len(pod) > 1),
+        begin=tuple(pod[0] for pod in begun.pods if len(pod) == 1),
+        batches=tuple(pod for pod in begun.pods if len(pod) > 1),
         repeat=tuple(_creatable(repeats, observed.network)),
         captures=_in_order(standing.captures),
         finishes=_in_order(standing.finishes),
         deletions=deletions,
         halt=controls.halt,
-        wait_reason=_wait_reason(standing, observed, controls),
+        wait_reason=_wait_reason(standing, observed, controls, begun.usage.words),
+        usage=begun.usage,
     )
     is_over = observed.history.open == 0 and not deletions and observed.writes.is_idle
     return replace(
         decision,
-        wake_at=_wake_at(observed, controls, decision, (standing.waits.next(), due_at)),
+        wake_at=_wake_at(observed, controls, decision, (standing.waits.next(), begun.due_at)),
         is_parked=_is_parked(standing, observed, decision),
         end=_end(observed, controls) if is_over else None,
     )
@@ -210,11 +224,11 @@ def _halting(observed: ObservedState, controls: Controls) -> tuple[Controls, str
 
 
 def _wait_reason(
-    standing: Standing, observed: ObservedState, controls: Controls
+    standing: Standing, observed: ObservedState, controls: Controls, held: str
 ) -> WaitReason | None:
     if controls.stop is not None:
         return WaitReason(Reason.CANCELLING, controls.stop.message)
-    return run_wait_reason(
+    found = run_wait_reason(
         observed.network,
         observed.pods.values(),
         observed.history,
@@ -222,6 +236,13 @@ def _wait_reason(
         observed.writes,
         standing.launches,
     )
+    gated = [observed.pods[name] for name in standing.pods.queued if name in observed.pods]
+    found = found or gated_wait_reason(gated, observed.now)
+    if found is not None:
+        return found
+    back = HeldBack(held, controls.room.held_since) if held else observed.writes.rate
+    is_idle, has_results = not standing.live, observed.history.has_results
+    return held_wait_reason(back, observed.now, is_idle=is_idle, has_results=has_results)
 
 
 def _wake_at(
@@ -275,6 +296,8 @@ def _look(standing: Standing, observed: ObservedState, controls: Controls, words
             _consider(standing, observed, controls, words, attempts[key])
     for name in {*changed.pods, *(name for key in keys for name in standing.pods.of(key))}:
         standing.pods.sort(name, attempts, observed.plan.policy.keep_pods)
+        if name in standing.pods.working:
+            standing.live.begun(name)
 
 
 def _consider(
@@ -295,8 +318,8 @@ def _consider(
         standing.company.add(key)
     name = pod_name(plan.identity.uid, history.pod) if history.pod is not None else ""
     view = observed.pods.get(name)
-    if name:
-        standing.live.put(key, name)
+    if history.pod is not None:
+        standing.live.put(key, name, launch_image(plan, history.pod))
     if name and view is None:
         standing.unseen.add(key)
         standing.put(key, _unseen(observed, history, name))
@@ -331,36 +354,16 @@ def _unseen(observed: ObservedState, history: AttemptHistory, name: str) -> Lost
     return Repeat(pod) if name in observed.pending else Wait()
 
 
-def _admit(
-    standing: Standing, observed: ObservedState, controls: Controls
-) -> tuple[tuple[tuple[LaunchKey, ...], ...], float | None]:
-    """Choose which launches begin, by Pod: attempts that are under way come before new ones.
-
-    Returns:
-        The launches, and when those that wait for company begin without it, or None.
-    """
+def _begun(standing: Standing, observed: ObservedState, controls: Controls) -> Begun:
     is_full = len(standing.pods.stuck) >= controls.max_unschedulable
     if controls.halt in {Halt.SUSPENDED, Halt.STOPPED} or is_full:
-        return (), None
-    has_company = bool(standing.company) and controls.parallelism >= FEWEST_SLOTS
-    ready, due_at = batches(_in_order(standing.sealed), observed.now, has_company=has_company)
-    free = max(controls.parallelism - len(standing.live) - (due_at is not None), 0)
-    roles = _creatable_roles(observed.network)
-    pods: list[tuple[LaunchKey, ...]] = [(launch,) for launch in standing.begins.first(free, roles)]
-    pods += [pod for pod in ready if pod[0].role in roles]
-    return tuple(sorted(pods, key=lambda pod: pod[0].role is not Role.VERIFIER)[:free]), due_at
-
-
-def _creatable_roles(network: NetworkState) -> Collection[Role]:
-    """Return the roles whose Pods find the network that they need."""
-    if not (network.has_policies and network.is_proven):
-        return ()
-    return (Role.VERIFIER, Role.HARNESS) if network.is_gateway_ready else (Role.VERIFIER,)
+        return nothing_begins(standing)
+    roles, room = observed.network.creatable, controls.room
+    return beginning(standing, observed.plan, roles, observed.now, controls.parallelism, room)
 
 
 def _creatable(launches: Iterable[LaunchKey], network: NetworkState) -> Iterable[LaunchKey]:
-    roles = _creatable_roles(network)
-    return (launch for launch in launches if launch.role in roles)
+    return (launch for launch in launches if launch.role in network.creatable)
 
 
 def _is_probing(observed: ObservedState, controls: Controls) -> bool:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import heapq
-from collections.abc import Collection, Iterator
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass, field
 
 from securebench.run.decide.batches import Sealed
@@ -12,6 +12,9 @@ from securebench.run.decide.pods_shown import PodsShown
 from securebench.run.decide.wait_reason import LaunchesUnderWay
 from securebench.run.plan.model import AttemptKey, LaunchKey, Role
 from securebench.run.state.attempts import Finish, Lost
+
+MOST_REFUSED = 200
+"""Launches of one role that are passed over in a pass, because their image has not started."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,30 +43,46 @@ class Begins:
     def __init__(self) -> None:
         self._wanted: dict[AttemptKey, LaunchKey] = {}
         self._queues: dict[Role, list[LaunchKey]] = {Role.VERIFIER: [], Role.HARNESS: []}
+        self._counts: dict[Role, int] = dict.fromkeys(self._queues, 0)
 
     def put(self, launch: LaunchKey) -> None:
         """Take a launch in, in place of another one of its attempt."""
         if self._wanted.get(launch.attempt_key) != launch:
+            self.drop(launch.attempt_key)
             self._wanted[launch.attempt_key] = launch
+            self._counts[launch.role] += 1
             heapq.heappush(self._queues[launch.role], launch)
 
     def drop(self, key: AttemptKey) -> None:
         """Forget the launch of an attempt, if there is one."""
-        self._wanted.pop(key, None)
+        known = self._wanted.pop(key, None)
+        if known is not None:
+            self._counts[known.role] -= 1
 
-    def first(self, count: int, roles: Collection[Role]) -> list[LaunchKey]:
-        """Return the first so many launches of some roles; they stay."""
-        found: list[LaunchKey] = []
-        for role, queue in self._queues.items():
-            chosen: dict[LaunchKey, None] = {}
-            while queue and role in roles and len(found) + len(chosen) < count:
-                launch = heapq.heappop(queue)
-                if self._wanted.get(launch.attempt_key) == launch:
-                    chosen[launch] = None
-            for launch in chosen:
-                heapq.heappush(queue, launch)
-            found += chosen
-        return found
+    def count(self, roles: Collection[Role]) -> int:
+        """Return how many launches of some roles there are."""
+        return sum(self._counts[role] for role in roles)
+
+    def first(self, role: Role, count: int, allows: Callable[[LaunchKey], bool]) -> list[LaunchKey]:
+        """Return the first so many launches of a role that may begin; they stay.
+
+        Args:
+            role: Their role.
+            count: How many at most.
+            allows: Asked of one launch after the other, whether it may begin too. Only so many of
+                the first are asked as ``MOST_REFUSED`` allows, whatever a pack holds.
+        """
+        queue = self._queues[role]
+        seen: dict[LaunchKey, bool] = {}
+        begun = 0
+        while queue and begun < count and len(seen) - begun < MOST_REFUSED:
+            launch = heapq.heappop(queue)
+            if self._wanted.get(launch.attempt_key) == launch and launch not in seen:
+                seen[launch] = allows(launch)
+                begun += seen[launch]
+        for launch in seen:
+            heapq.heappush(queue, launch)
+        return [launch for launch, is_allowed in seen.items() if is_allowed]
 
 
 class Waits:
@@ -99,20 +118,30 @@ class Waits:
 
 
 class LivePods:
-    """Pods of live launches, which hold the places of a run; the launches of a batch share one."""
+    """Pods of live launches, which hold the places of a run; the launches of a batch share one.
+
+    Attributes:
+        starting: Images of those that have not begun, by name.
+    """
 
     def __init__(self) -> None:
         self._attempts: dict[str, set[AttemptKey]] = {}
         self._name: dict[AttemptKey, str] = {}
+        self.starting: dict[str, str] = {}
 
     def __len__(self) -> int:
         """Return the number of Pods."""
         return len(self._attempts)
 
-    def put(self, key: AttemptKey, name: str) -> None:
-        """Take in which Pod the live launch of an attempt has."""
+    def put(self, key: AttemptKey, name: str, image: str) -> None:
+        """Take in which Pod the live launch of an attempt has, and of which image."""
         self._name[key] = name
         self._attempts.setdefault(name, set()).add(key)
+        self.starting[name] = image
+
+    def begun(self, name: str) -> None:
+        """Take in that a Pod starts no longer."""
+        self.starting.pop(name, None)
 
     def drop(self, key: AttemptKey) -> None:
         """Forget the Pod of an attempt, if it has one."""
@@ -123,6 +152,7 @@ class LivePods:
         attempts.discard(key)
         if not attempts:
             del self._attempts[name]
+            self.starting.pop(name, None)
 
     def of(self, name: str) -> Collection[AttemptKey]:
         """Return the attempts whose live launches a Pod has."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from securebench.core.clock import Instant
@@ -11,7 +11,14 @@ from securebench.run.api.conditions import Reason
 from securebench.run.decide.canary import canary_waiting
 from securebench.run.decide.network import NetworkState
 from securebench.run.observe.pods import PodView
-from securebench.run.observe.waiting import Waiting, next_try, of_task, pod_waiting, run_waiting
+from securebench.run.observe.waiting import (
+    Waiting,
+    gated_words,
+    next_try,
+    of_task,
+    pod_waiting,
+    run_waiting,
+)
 from securebench.run.plan.model import AttemptKey
 from securebench.run.state.attempt_index import AttemptIndex
 
@@ -36,6 +43,18 @@ class WaitReason(NamedTuple):
     changes_at: float | None = None
 
 
+class HeldBack(NamedTuple):
+    """What bounds of the operator keep from beginning.
+
+    Attributes:
+        words: What it waits for, or empty where nothing is held back.
+        since: Since when, seconds since the epoch; None: only now.
+    """
+
+    words: str = ""
+    since: float | None = None
+
+
 @dataclass(frozen=True, slots=True)
 class WritesSeen:
     """What is known of requests that change the cluster.
@@ -46,6 +65,7 @@ class WritesSeen:
         quota: The API server's words while a quota refuses a create, or empty.
         forbidden: Which create rights or admission refuse for now, and why; or empty.
         is_idle: Whether none is under way.
+        rate: What is known of creates that wait for the operator's rate.
     """
 
     refusal: str = ""
@@ -53,6 +73,7 @@ class WritesSeen:
     quota: str = ""
     forbidden: str = ""
     is_idle: bool = True
+    rate: HeldBack = field(default_factory=HeldBack)
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,6 +146,41 @@ def _task_wait_reason(
     return WaitReason(Reason.RUNNING, *of_task(view.launch.task, found))
 
 
+def gated_wait_reason(gated: Collection[PodView], now: float) -> WaitReason | None:
+    """Return what is told of Pods that no scheduler looks at yet while others work.
+
+    Args:
+        gated: Those Pods.
+        now: Seconds since the epoch.
+    """
+    words = gated_words(gated)
+    if not words:
+        return None
+    told_at = min(view.created_at for view in gated) + LATER_SECONDS
+    return WaitReason(Reason.RUNNING, *((words,) if now >= told_at else ("", told_at)))
+
+
+def held_wait_reason(
+    held: HeldBack, now: float, *, is_idle: bool, has_results: bool
+) -> WaitReason | None:
+    """Return what is told of Pods that are held back, or None where there are none.
+
+    Args:
+        held: What holds them back.
+        now: Seconds since the epoch.
+        is_idle: Whether the run has no Pod of a launch; that is told at once.
+        has_results: Whether an attempt has ended or handed something in.
+    """
+    if not held.words:
+        return None
+    told_at = (held.since if held.since is not None else now) + LATER_SECONDS
+    if not is_idle and now < told_at:
+        return WaitReason(Reason.RUNNING, "", told_at)
+    return WaitReason(
+        Reason.STARTING if is_idle and not has_results else Reason.RUNNING, held.words
+    )
+
+
 def _pods_wait_reason(
     pods: Collection[PodView], attempts: AttemptIndex, launches: LaunchesUnderWay, now: float
 ) -> WaitReason | None:
@@ -132,6 +188,9 @@ def _pods_wait_reason(
     for view in pods:
         if view.unschedulable:
             return WaitReason(Reason.UNSCHEDULABLE, view.unschedulable)
+    gated = gated_words(pods)
+    if gated:
+        return WaitReason(Reason.SCHEDULING_GATED, gated)
     found = run_waiting(pods, attempts.under_way, now)
     if found is None:
         return None

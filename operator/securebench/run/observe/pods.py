@@ -11,6 +11,7 @@ from securebench.core.names import (
     ATTEMPT_ANNOTATION,
     LAUNCH_ANNOTATION,
     MEMBERS_ANNOTATION,
+    QUEUE_LABEL,
     ROLE_LABEL,
     TASK_INDEX_ANNOTATION,
 )
@@ -86,7 +87,7 @@ class PodView:
         reason: The Pod's own reason such as ``Evicted``.
         message: The Pod's own message.
         deleting_since: When its deletion was asked for plus its grace, or None.
-        disrupted: Whether the cluster ended it (condition DisruptionTarget).
+        disrupted: Whether the cluster or a queue ends it (``DISRUPTIONS``).
         unschedulable: The scheduler's message, or empty.
         without_sandbox_since: When the Pod got a node on which it has no sandbox yet, or None.
         created_at: Seconds since the epoch.
@@ -96,6 +97,9 @@ class PodView:
         sandbox_since: When the Pod got its sandbox, seconds since the epoch, or None.
         members: The launches of a batch; empty for a Pod with one launch.
         scheduled_at: When the Pod got its node, seconds since the epoch, or None.
+        gates: Names of its scheduling gates; the scheduler does not look at it before all are gone.
+        queue: Name of the queue that it is in, or empty; it says nothing of whether it waits there.
+        taken_back: Why a queue takes its place back, or empty.
     """
 
     name: str
@@ -116,6 +120,9 @@ class PodView:
     sandbox_since: float | None = None
     members: tuple[LaunchKey, ...] = ()
     scheduled_at: float | None = None
+    gates: tuple[str, ...] = ()
+    queue: str = ""
+    taken_back: str = ""
 
     @property
     def launches(self) -> tuple[LaunchKey, ...]:
@@ -146,6 +153,12 @@ class ObjectView:
     uid: str = ""
     spec: Raw = field(default_factory=dict)
 
+
+TAKEN_BACK = "TerminationTarget"
+"""Condition that Kueue writes before it deletes a Pod, for instance one that it has preempted."""
+
+DISRUPTIONS = ("DisruptionTarget", TAKEN_BACK)
+"""Conditions of a Pod that is ended from outside."""
 
 MEMBER_NUMBERS = 3
 """In a name of ``MEMBERS_ANNOTATION``."""
@@ -207,16 +220,19 @@ def pod_view(raw: Raw) -> PodView | None:
         reason=text_at(status, "reason"),
         message=text_at(status, "message"),
         deleting_since=_time(metadata.get("deletionTimestamp")),
-        disrupted=text_at(conditions.get("DisruptionTarget", {}), "status") == "True",
+        disrupted=any(_is_true(conditions.get(name, {})) for name in DISRUPTIONS),
         unschedulable=_unschedulable(conditions.get("PodScheduled", {})),
         without_sandbox_since=_without_sandbox_since(conditions),
         created_at=_time(metadata.get("creationTimestamp")) or 0.0,
         containers=containers,
         facts=_facts(spec, containers),
-        is_ready=text_at(conditions.get("Ready", {}), "status") == "True",
+        is_ready=_is_true(conditions.get("Ready", {})),
         sandbox_since=_true_since(conditions.get("PodReadyToStartContainers", {})),
         members=_members(object_at(metadata, "annotations"), role),
         scheduled_at=_true_since(conditions.get("PodScheduled", {})),
+        gates=tuple(text_at(gate, "name") for gate in _items(spec, "schedulingGates")),
+        queue=text_at(labels, QUEUE_LABEL),
+        taken_back=_taken_back(conditions.get(TAKEN_BACK, {})),
     )
 
 
@@ -283,8 +299,18 @@ def _without_sandbox_since(conditions: Mapping[str, Raw]) -> float | None:
     return _time(scheduled.get("lastTransitionTime"))
 
 
+def _is_true(condition: Raw) -> bool:
+    return text_at(condition, "status") == "True"
+
+
+def _taken_back(condition: Raw) -> str:
+    if not _is_true(condition):
+        return ""
+    return ": ".join(filter(None, (text_at(condition, "reason"), text_at(condition, "message"))))
+
+
 def _true_since(condition: Raw) -> float | None:
-    if text_at(condition, "status") != "True":
+    if not _is_true(condition):
         return None
     return _time(condition.get("lastTransitionTime"))
 

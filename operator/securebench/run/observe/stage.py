@@ -322,7 +322,8 @@ def _disk_limit(view: PodView, code: int) -> Ended | None:
 
 
 def _interruption(view: PodView, end: Terminated | None) -> Interrupted:
-    cause = view.reason or (end.reason if end is not None else "") or "no reason given"
+    ended = end.reason if end is not None else ""
+    cause = view.reason or view.taken_back or ended or "no reason given"
     if "NodeLost" in cause or "NodeShutdown" in cause or "TerminationByKubelet" in cause:
         return Interrupted(NODE_LOST, f"the node gave the Pod up: {cause}")
     return Interrupted(POD_LOST, f"Pod {view.name} ended before a result: {cause}")
@@ -343,7 +344,7 @@ def _ended_before_main(view: PodView) -> Stage:
 def _waiting(view: PodView, since: float, policy: RunPolicy, now: float) -> Stage:
     if view.deleting_since is not None:
         return _deleting(view, view.deleting_since + policy.lost_after_seconds, now)
-    give_up_at = max(since, view.created_at) + policy.image_wait_seconds
+    give_up_at = max(since, view.created_at, view.scheduled_at or 0.0) + policy.image_wait_seconds
     if view.without_sandbox_since is not None and not view.is_terminal:
         return _without_sandbox(view, view.without_sandbox_since + policy.sandbox_wait_seconds, now)
     for container in view.containers.values():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Collection, Iterable
 from typing import NamedTuple
 
@@ -22,6 +23,8 @@ CANNOT_PULL = "cannot pull"
 
 _AGE = re.compile(r" for \d+ (?:s|min)$")
 _TASK = re.compile(r"^task #\d+: ")
+_COUNT = re.compile(r"\b\d+ Pods?\b")
+_GATED = "Waiting: "
 _AGAIN = "is launched again after "
 _BEFORE = "; the launch before ended with "
 
@@ -71,6 +74,8 @@ def pod_waiting(view: PodView, now: float) -> Waiting | None:
     """
     if not _is_living(view) or has_begun(view):
         return None
+    if view.gates:
+        return Waiting(gated_words([view]))
     if view.unschedulable:
         return Waiting(f"unschedulable: {view.unschedulable}")
     if not view.facts.node:
@@ -78,6 +83,18 @@ def pod_waiting(view: PodView, now: float) -> Waiting | None:
     if view.without_sandbox_since is not None:
         return Waiting(f"waiting for node {view.facts.node} to mount volumes and make a sandbox")
     return _container_waiting(view, now)
+
+
+def gated_words(views: Iterable[PodView]) -> str:
+    """Return how many Pods no scheduler looks at yet, by what they wait in; empty for none."""
+    places = Counter(
+        f"in queue {view.queue}" if view.queue else f"with scheduling gate {view.gates[0]}"
+        for view in views
+        if view.gates and _is_living(view)
+    )
+    told = (f"{count} Pod{'s' * (count > 1)} {place}" for place, count in sorted(places.items()))
+    words = ", ".join(told)
+    return f"{_GATED}{words}" if words else ""
 
 
 def _container_waiting(view: PodView, now: float) -> Waiting:
@@ -124,10 +141,12 @@ def _after_loss(found: Waiting, view: PodView, attempts: Collection[AttemptHisto
 
 
 def essence(words: str) -> str:
-    """Return what is waited for without task, age and the loss before; may be empty."""
+    """Return what is waited for without task, ages, counts and the loss before; may be empty."""
     words = _TASK.sub("", words)
     if words.startswith(_AGAIN):
         return ""
+    if words.startswith(_GATED):
+        return _COUNT.sub("Pods", words)
     return _AGE.sub("", words.partition(_BEFORE)[0])
 
 

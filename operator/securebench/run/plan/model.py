@@ -85,6 +85,7 @@ class PodPolicy:
     Attributes:
         image: SecureBench's Pod image (courier).
         judge_image: Image of the text verifier: the operator's, which has Python and the scorers.
+        queue: Queue that admits the Pods of launches (Kueue), or empty.
         claim: Name of the PersistentVolumeClaim of the results volume.
         tools: Folder of that volume with the programs of task containers.
         service_account: Name of a service account without rights or token.
@@ -122,6 +123,7 @@ class PodPolicy:
     grace_seconds: int
     max_processes: int
     judge_image: str
+    queue: str = ""
 
 
 @dataclass(frozen=True, slots=True)

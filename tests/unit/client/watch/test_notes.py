@@ -49,6 +49,7 @@ def test_notes_that_take_turns_are_each_told_every_half_minute() -> None:
     [
         ("Unknown", "Running", 0, "Running: what it does"),
         ("Unknown", "Running", 1, "Running: what it does"),
+        ("Unknown", "SchedulingGated", 1, "SchedulingGated: what it does"),
         ("Unknown", "StorageUnavailable", 1, "StorageUnavailable: what it does"),
         ("False", "InvalidSpec", 0, ""),
     ],

@@ -10,11 +10,14 @@ from securebench.cluster.wire import classify
 from securebench.controller.actuators.create_retries import QUOTA_RETRY_SECONDS, RETRY_SECONDS
 from securebench.controller.actuators.informers import PodInformer
 from securebench.controller.actuators.object_writers import ObjectWriters
+from securebench.controller.runtime.creation_rate import CreationRate
 from securebench.core.errors import PermanentClusterError, TransientClusterError
 from securebench.core.rates import TokenBucket
+from securebench.run.plan.model import LaunchKey, Role, pod_name, short_uid
 from support.build import (
     HARNESS,
     MONOTONIC,
+    NOW,
     VERIFIER,
     FakeClock,
     VirtualLoop,
@@ -24,6 +27,7 @@ from support.build import (
 from support.fake_cluster import FakeCluster
 from support.manifest_samples import RUN_UID
 
+OTHER_UID = "7d1e0000-0000-4000-8000-000000000000"
 NAME = "sb-3f2a9c1e5b7d-0-1h1"
 
 
@@ -34,9 +38,10 @@ class World:
         self.changes = 0
         self.seen = []
         context = context_of(self.cluster, self.clock, Path())
-        bucket = TokenBucket(rate, burst, self.clock.now)
+        limited = CreationRate(TokenBucket(rate, burst, self.clock.now))
         self.informer = PodInformer(self.cluster, "", 300.0, self.count)
-        context = replace(context, bucket=bucket)
+        context = replace(context, rate=limited)
+        self.context = context
         self.writers = ObjectWriters(context, RUN_UID, self.informer, self.count)
         self.runner = asyncio.Runner(loop_factory=lambda: VirtualLoop(self.clock))
 
@@ -59,6 +64,17 @@ class World:
             await asyncio.sleep(seconds)
 
         self.runner.run(act())
+
+    def begin(self, writers, launch):
+        """Begin to create a Pod of some run."""
+
+        async def body():
+            owner = RUN_UID if writers is self.writers else OTHER_UID
+            pod = raw_pod(launch)
+            pod["metadata"] |= {"name": pod_name(owner, launch)}
+            return pod
+
+        writers.creator.create_launch(launch, body, self.saw)
 
     def create_object(self, key, seconds=0.001):
         async def made():
@@ -353,3 +369,51 @@ def test_closing_stops_what_is_under_way(world):
     assert world.creates() == 0
     assert world.clock.monotonic() < MONOTONIC + 2
     assert set(world.retries.pending) == {NAME, "sb-3f2a9c1e5b7d-0-1v1"}
+
+
+# Turns
+
+
+def test_runs_take_turns_at_the_rate():
+    """A run that wants two Pods does not wait behind fifty of another one."""
+    world = World(rate=1.0, burst=1)
+    small = ObjectWriters(world.context, OTHER_UID, world.informer, world.count)
+
+    async def act():
+        for task in range(50):
+            world.begin(world.writers, LaunchKey(task, 1, Role.HARNESS, 1))
+        await asyncio.sleep(2.5)
+        for task in range(2):
+            world.begin(small, LaunchKey(task, 1, Role.HARNESS, 1))
+        await asyncio.sleep(3)
+
+    world.runner.run(act())
+    owners = [name.split("-")[1] for name in world.seen]
+    big, other = short_uid(RUN_UID), short_uid(OTHER_UID)
+    assert owners == [big, big, big, big, other, big]
+    assert world.writers.observe().rate.words == (
+        "waiting for a turn: the operator creates 5 Pods a second, one run after the other, and "
+        "settings.creation.perSecond allows no more"
+    )
+    assert world.writers.observe().rate.since == NOW
+    world.runner.run(asyncio.sleep(100))
+    assert len(world.seen) == 52
+    assert world.writers.observe().rate.words == ""
+    world.runner.close()
+
+
+def test_a_create_that_is_stopped_takes_no_turn():
+    world = World(rate=1.0, burst=1)
+
+    async def act():
+        for task in range(3):
+            world.begin(world.writers, LaunchKey(task, 1, Role.HARNESS, 1))
+        await asyncio.sleep(0.1)
+        await world.writers.tasks.close()
+        await asyncio.sleep(5)
+        world.begin(world.writers, LaunchKey(9, 1, Role.HARNESS, 1))
+        await asyncio.sleep(0.1)
+
+    world.runner.run(act())
+    assert [name.rsplit("-", 2)[1] for name in world.seen] == ["0", "9"]
+    world.runner.close()

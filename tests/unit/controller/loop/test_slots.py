@@ -11,16 +11,21 @@ from securebench.controller.loop.slots import ENDING_SLOTS, RunSlots
 from securebench.controller.volume.store import RunStore
 from securebench.core.errors import TransientClusterError
 from securebench.run.observe.pods import pod_view
-from support.build import NOW, pod_status, running
+from support.build import NOW, FakeClock, pod_status, question, running, write_pack
 from support.operator_world import World, opened
 
 FLOOD = 120
+TURN_SECONDS = 1800.0
 
 
 @pytest.fixture
 def small(tmp_path):
     with opened(World, tmp_path, max_active_runs=2) as world:
         yield world
+
+
+def slots_of(limit, clock=None):
+    return RunSlots(limit, TURN_SECONDS, clock or FakeClock())
 
 
 def reason(world, name="nightly"):
@@ -253,7 +258,7 @@ def test_a_run_that_has_begun_never_queues_after_trouble(small):
 
 
 def test_slots_are_served_in_the_order_of_the_queue():
-    slots, woken = RunSlots(1), []
+    slots, woken = slots_of(1), []
     assert slots.take("a", lambda: woken.append("a"))
     assert not slots.take("b", lambda: woken.append("b"))
     assert not slots.take("c", lambda: woken.append("c"))
@@ -265,7 +270,7 @@ def test_slots_are_served_in_the_order_of_the_queue():
 
 
 def test_who_asks_again_keeps_its_place_and_is_woken_by_the_latest_call():
-    slots, woken = RunSlots(1), []
+    slots, woken = slots_of(1), []
     assert slots.take("a", lambda: None)
     for name, wake in (("b", "dead"), ("c", "other"), ("b", "living")):
         assert not slots.take(name, lambda wake=wake: woken.append(wake))
@@ -276,7 +281,7 @@ def test_who_asks_again_keeps_its_place_and_is_woken_by_the_latest_call():
 
 
 def test_runs_to_be_ended_have_some_slots_more():
-    slots = RunSlots(1)
+    slots = slots_of(1)
     assert slots.take("a", lambda: None)
     assert not slots.take("waits", lambda: None)
     ending = [slots.take(f"e{n}", lambda: None, is_ending=True) for n in range(9)]
@@ -284,6 +289,92 @@ def test_runs_to_be_ended_have_some_slots_more():
 
 
 def test_what_had_its_slot_does_not_queue():
-    slots = RunSlots(1)
+    slots = slots_of(1)
     assert slots.take("a", lambda: None)
     assert slots.take("b", lambda: None, is_active=True)
+
+
+# Turns
+
+
+def apply_long(world, name, tasks):
+    """Create a run of so many tasks, two of them at a time."""
+    write_pack(world.root / "packs/long", [question(str(number)) for number in range(tasks)])
+    return world.apply(name, parallelism=2, pack={"volume": {"path": "long"}})
+
+
+def test_a_long_run_gives_its_slot_to_those_that_wait(tmp_path):
+    with opened(World, tmp_path, max_active_runs=1, turn_seconds=300) as world:
+        long = apply_long(world, "long", 8)
+        begun = pods_of(world, long)
+        small = world.apply("small")
+        world.wait(290)
+        assert (reason(world, "small"), pods_of(world, small)) == ("Queued", [])
+        assert world.condition(name="long")["message"] == "waiting for a node"
+        world.wait(45)
+        for name in begun:
+            world.cluster.set_pod_status(name, pod_status("Running", running("harness")))
+        world.wait(5)
+        assert world.condition(name="long")["message"] == (
+            "its turn is over and other runs are Queued: launches that are under way end, then it "
+            "queues again (settings.turnSeconds)"
+        )
+        assert pods_of(world, small) == []
+        end_all(world, long, rounds=2)
+        assert (reason(world, "long"), len(pods_of(world, small))) == ("Queued", 2)
+        assert world.condition("Suspended", "long")["status"] == "False"
+        end_all(world, small)
+        assert reason(world, "small") == "Completed"
+        assert len(pods_of(world, long)) == 2
+        end_all(world, long, rounds=20)
+        assert reason(world, "long") == "Completed"
+        counts = world.run("long")["status"]["tasks"]
+        assert (counts["total"], counts["scored"]) == (8, 8)
+
+
+def test_a_run_that_gave_its_slot_away_queues_in_the_next_process_too(tmp_path):
+    with opened(World, tmp_path, max_active_runs=1, turn_seconds=300) as world:
+        uids = {name: apply_long(world, name, 8) for name in ("long", "other")}
+        world.wait(350)
+        end_all(world, uids["long"], rounds=2)
+        assert (reason(world, "long"), reason(world, "other")) == ("Queued", "Starting")
+        world.restart()
+        for name in ("other", "long"):
+            world.observe(None, name)
+        assert pods_of(world, uids["long"]) == []
+        assert len(pods_of(world, uids["other"])) == 2
+        world.wait(350)
+        end_all(world, uids["other"], rounds=2)
+        assert len(pods_of(world, uids["long"])) == 2
+        end_all(world, uids["long"], rounds=2)
+
+
+def test_turns_go_round():
+    """However many long runs there are, each has a slot within so many turns."""
+    clock = FakeClock()
+    slots, runs = slots_of(2, clock), [f"run-{number}" for number in range(7)]
+    holders = {uid for uid in runs if slots.take(uid, lambda: None)}
+    had = set(holders)
+    for _ in range(4):
+        clock.advance(TURN_SECONDS)
+        over = {uid for uid in holders if slots.is_turn_over(uid)}
+        assert over == holders
+        for uid in sorted(over):
+            slots.leave(uid)
+            assert not slots.take(uid, lambda: None), "it did not queue behind the others"
+        holders = {uid for uid in runs if uid not in holders and slots.take(uid, lambda: None)}
+        had |= holders
+    assert had == set(runs)
+
+
+def test_nobody_gives_a_slot_away_that_nobody_waits_for():
+    clock = FakeClock()
+    slots = slots_of(2, clock)
+    for uid in ("a", "b"):
+        assert slots.take(uid, lambda: None)
+    clock.advance(10 * TURN_SECONDS)
+    assert not any(slots.is_turn_over(uid) for uid in ("a", "b"))
+    assert not slots.take("c", lambda: None)
+    assert [uid for uid in ("a", "b") if slots.is_turn_over(uid)] == ["a"]
+    slots.leave("a")
+    assert not slots.is_turn_over("b")

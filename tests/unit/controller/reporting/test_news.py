@@ -103,7 +103,8 @@ def test_what_was_not_written_is_owed(run):
 
 
 def test_a_launch_that_was_lost_is_told_within_the_patience(tmp_path):
-    with opened(World, tmp_path, launch={"retryBackoffSeconds": 300.0}) as world:
+    settings = {"launch": {"retryBackoffSeconds": 300.0}, "creation": {"firstPulls": TASKS}}
+    with opened(World, tmp_path, **settings) as world:
         write_pack(world.root / "packs/many", [question(f"q{n}") for n in range(TASKS)])
         world.apply(pack={"volume": {"path": "many"}}, parallelism=TASKS)
         world.wait(3 * HELD_BACK_INTERVALS * INTERVAL)

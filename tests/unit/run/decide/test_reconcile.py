@@ -14,6 +14,7 @@ from securebench.run.decide.reconcile import (
     WritesSeen,
     reconcile,
 )
+from securebench.run.decide.room import PodUse
 from securebench.run.decide.verdict import EndReason
 from securebench.run.observe.pods import pod_view
 from securebench.run.observe.stage import Ended
@@ -86,7 +87,7 @@ def decide(*histories: Any, **given: Any) -> RunDecision:
 
 def does(decision: RunDecision) -> RunDecision:
     """Return a decision without what it only says."""
-    return replace(decision, halt=Halt.NONE, wait_reason=None)
+    return replace(decision, halt=Halt.NONE, wait_reason=None, usage=PodUse())
 
 
 def fresh(task: int):
@@ -216,7 +217,7 @@ def test_pods_of_cancelled_attempts_are_deleted_at_once():
 
 
 def test_a_create_without_an_answer_is_repeated():
-    assert decide(live(HARNESS), pending={NAME}) == RunDecision(repeat=(HARNESS,))
+    assert does(decide(live(HARNESS), pending={NAME})) == RunDecision(repeat=(HARNESS,))
 
 
 def test_a_seen_pod_is_not_created_again():
@@ -225,7 +226,7 @@ def test_a_seen_pod_is_not_created_again():
 
 
 def test_a_launch_that_is_on_its_way_waits():
-    assert decide(live(HARNESS)) == RunDecision()
+    assert does(decide(live(HARNESS))) == RunDecision()
 
 
 def test_a_vanished_pod_is_lost_whatever_else_is_known():

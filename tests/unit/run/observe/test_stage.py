@@ -24,6 +24,12 @@ from support.build import (
 )
 from support.manifest_samples import policy_of
 
+PREEMPTED = {
+    "type": "TerminationTarget",
+    "status": "True",
+    "reason": "WorkloadEvicted",
+    "message": "Preempted to accommodate a workload",
+}
 POLICY = policy_of(lost_after_seconds=60.0, image_wait_seconds=60.0)
 SEALED = ended("courier", 0, message="{}")
 LIVE_COURIER = running("courier")
@@ -133,6 +139,14 @@ HARNESS_CASES = {
     "node pressure before the harness": (
         pod_status("Failed", reason="Evicted", conditions=[DISRUPTED]),
         Interrupted("pod_lost", "Pod sb-3f2a9c1e5b7d-0-1h1 ended before a result: Evicted"),
+    ),
+    "taken back by a queue": (
+        pod_status("Failed", ended("courier", 137), ended("harness", 137), conditions=[PREEMPTED]),
+        Interrupted(
+            "pod_lost",
+            "Pod sb-3f2a9c1e5b7d-0-1h1 ended before a result: WorkloadEvicted: Preempted to "
+            "accommodate a workload",
+        ),
     ),
     "node pressure while sealing": (
         pod_status(

@@ -13,6 +13,7 @@ from securebench.core.names import (
     LAUNCH_ANNOTATION,
     MANAGED_BY_LABEL,
     NAME_LABEL,
+    QUEUE_LABEL,
     ROLE_LABEL,
     RUN_LABEL,
     RUN_UID_LABEL,
@@ -35,6 +36,8 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
 Manifest = dict[str, object]
+
+LAUNCH_ROLES = frozenset({Role.HARNESS, Role.VERIFIER})
 
 MANAGED_BY = f"{APP_NAME}-operator"
 
@@ -124,7 +127,7 @@ def pod(plan: RunPlan, frame: Frame, containers: Containers) -> Manifest:
     metadata: Manifest = {
         "name": frame.name,
         "namespace": plan.identity.namespace,
-        "labels": labels(plan.identity, frame.role),
+        "labels": {**labels(plan.identity, frame.role), **_queue(plan.pods, frame.role)},
         "ownerReferences": [owner(plan.identity)],
     }
     if frame.annotations:
@@ -163,6 +166,15 @@ def labels(identity: RunIdentity, role: Role) -> dict[str, str]:
         ROLE_LABEL: role.value,
         COMPONENT_LABEL: role.value,
     }
+
+
+def _queue(policy: PodPolicy, role: Role) -> dict[str, str]:
+    """Return the label by which a queue admits a launch's Pod.
+
+    Canary, control and gateway go past the queue: launches that it has admitted hold its quota and
+    could wait for them for ever.
+    """
+    return {QUEUE_LABEL: policy.queue} if policy.queue and role in LAUNCH_ROLES else {}
 
 
 def run_labels(identity: RunIdentity) -> dict[str, str]:

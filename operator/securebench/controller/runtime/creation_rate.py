@@ -1,0 +1,54 @@
+"""The rate at which one operator creates Pods, and the turns of its runs."""
+
+from __future__ import annotations
+
+import asyncio
+
+from securebench.core.rates import TokenBucket
+from securebench.core.turns import TurnQueue
+
+LEAST_SECONDS = 0.001
+"""Between two looks for a token; a clock of today tells no millionth of a second apart."""
+
+
+class CreationRate:
+    """Gives each Pod a token, and the runs their turns.
+
+    Args:
+        bucket: The rate.
+    """
+
+    def __init__(self, bucket: TokenBucket) -> None:
+        self._bucket = bucket
+        self._waiting: TurnQueue[asyncio.Future[None]] = TurnQueue()
+        self._next: asyncio.TimerHandle | None = None
+
+    async def take(self, run_uid: str) -> None:
+        """Return when a run may create one more Pod."""
+        turn = asyncio.get_running_loop().create_future()
+        self._waiting.put(run_uid, turn)
+        self._serve()
+        try:
+            await turn
+        finally:
+            self._waiting.drop(run_uid, turn)
+
+    def _serve(self) -> None:
+        """Hand out the tokens that are there, and come again when there is one."""
+        if self._next is not None:
+            self._next.cancel()
+            self._next = None
+        while self._waiting:
+            seconds = self._bucket.take()
+            if seconds > 0:
+                delay = max(seconds, LEAST_SECONDS)
+                self._next = asyncio.get_running_loop().call_later(delay, self._serve)
+                return
+            self._give()
+
+    def _give(self) -> None:
+        while self._waiting:
+            turn = self._waiting.take()
+            if not turn.done():
+                turn.set_result(None)
+                return

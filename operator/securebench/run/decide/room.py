@@ -1,0 +1,184 @@
+"""What a run may begin beside the others: Pods in flight, Pods that start, first pulls. Pure.
+
+Source: decision 0067.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from securebench.run.decide.shares import Bound
+from securebench.run.observe.pods import PodView
+from securebench.run.observe.waiting import has_begun
+from securebench.run.plan.model import LaunchKey, Role, RunPlan, VerifierKind
+
+POD_WORDS = (
+    "waiting for a turn: the runs of this operator have {limit} Pods in flight, and "
+    "settings.creation.maxPods allows no more"
+)
+STARTING_WORDS = (
+    "waiting for a turn: {limit} Pods of this operator's runs are starting, and "
+    "settings.creation.maxStarting allows no more"
+)
+OWN_WORDS = (
+    "waiting until Pods have started: {limit} of this run are starting, and "
+    "settings.creation.maxStartingPerRun allows no more"
+)
+PULL_WORDS = (
+    "waiting until the first Pod with image {image} has started: {limit} are starting, and "
+    "settings.creation.firstPulls allows no more before"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Grant:
+    """How much of what a run wants it may begin.
+
+    Attributes:
+        count: Pods that may begin.
+        wanted: Pods that would begin besides if the other runs had less.
+        words: What keeps the others from beginning, or empty.
+    """
+
+    count: int
+    wanted: int = 0
+    words: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Starting:
+    """Pods of a run that are in flight.
+
+    Attributes:
+        pods: All of them.
+        starting: Those whose main container has not begun.
+        shared: Those of them that a node may take; the others wait in a queue or for room.
+    """
+
+    pods: int
+    starting: int
+    shared: int
+
+
+@dataclass(frozen=True, slots=True)
+class Room:
+    """What the bounds of the operator leave to one run, seen at one moment; by default everything.
+
+    Attributes:
+        pods: Pods in flight of all runs, or None.
+        starting: Pods of all runs that a node may take and that have not begun, or None.
+        own_starting: Pods of this run that have not begun, at most; None for no bound.
+        first_pulls: Pods at most of an image that has not started; None for no bound.
+        started: Images that have started where the Pods of this run go.
+        pulling: How many Pods the other runs have of images that have not, by image.
+        held_since: Since when something is held back, seconds since the epoch, or None.
+    """
+
+    pods: Bound | None = None
+    starting: Bound | None = None
+    own_starting: int | None = None
+    first_pulls: int | None = None
+    started: Collection[str] = frozenset()
+    pulling: Mapping[str, int] = field(default_factory=dict)
+    held_since: float | None = None
+
+    def grant(self, have: Starting, wanted: int) -> Grant:
+        """Return how many more Pods may begin.
+
+        Args:
+            have: What the run has.
+            wanted: How many it would begin, at least 0.
+        """
+        demand, words = wanted, ""
+        if not wanted:
+            return Grant(0)
+        if self.own_starting is not None and have.starting + wanted > self.own_starting:
+            demand = max(self.own_starting - have.starting, 0)
+            words = OWN_WORDS.format(limit=self.own_starting)
+        count = demand
+        for bound, held, text in (
+            (self.pods, have.pods, POD_WORDS),
+            (self.starting, have.shared, STARTING_WORDS),
+        ):
+            given = bound.grant(held, demand) if bound is not None else demand
+            if bound is not None and given < count:
+                count, words = given, text.format(limit=bound.limit)
+        return Grant(count, demand - count, words)
+
+
+class FirstPulls:
+    """Admits Pods of images that have not started, a few at a time.
+
+    Args:
+        room: What the operator allows.
+        images: Images of the Pods that start, one for each.
+
+    Attributes:
+        words: Why a Pod was refused, or empty.
+        counts: Pods of this run by image that has not started.
+    """
+
+    def __init__(self, room: Room, images: Iterable[str]) -> None:
+        self._room = room
+        self.words = ""
+        self.counts = Counter(image for image in images if image not in room.started)
+
+    def allows(self, image: str) -> bool:
+        """Whether one more Pod of an image may begin; then it counts."""
+        limit = self._room.first_pulls
+        if image in self._room.started:
+            return True
+        if limit is not None and self.counts[image] + self._room.pulling.get(image, 0) >= limit:
+            self.words = self.words or PULL_WORDS.format(image=image, limit=limit)
+            return False
+        self.counts[image] += 1
+        return True
+
+
+class PodUse(NamedTuple):
+    """What a run has after a decision, and what keeps it from having more.
+
+    Attributes:
+        pods: Pods of launches in flight.
+        starting: Those that a node may take and that have not begun.
+        pulling: Pods of images that have not started, by image.
+        wanted: Pods that would begin if the other runs had less.
+        begun: How many it begins now.
+        words: What keeps further Pods from beginning, or empty.
+        is_pull_held: Whether an image that has not started does.
+    """
+
+    pods: int = 0
+    starting: int = 0
+    pulling: tuple[tuple[str, int], ...] = ()
+    wanted: int = 0
+    begun: int = 0
+    words: str = ""
+    is_pull_held: bool = False
+
+
+def launch_image(plan: RunPlan, launch: LaunchKey) -> str:
+    """Return the image of the main container of a launch's Pod."""
+    task = plan.tasks[launch.task]
+    is_text = launch.role is Role.VERIFIER and task.verifier is VerifierKind.TEXT
+    return plan.pods.judge_image if is_text else task.image
+
+
+def node_group(plan: RunPlan) -> str:
+    """Return what decides to which nodes the Pods of a run go; equal for equal groups."""
+    pods = plan.pods
+    tolerations = sorted(sorted(map(str, each.items())) for each in pods.tolerations)
+    return repr(
+        (pods.runtime_class, sorted(pods.node_selector.items()), pods.node_name, tolerations)
+    )
+
+
+def started_images(plan: RunPlan, views: Iterable[PodView | None]) -> Iterator[str]:
+    """Yield the images of launches whose main container has begun."""
+    for view in views:
+        launch = view.launch if view is not None and has_begun(view) else None
+        if launch is not None and launch.task in plan.tasks:
+            yield launch_image(plan, launch)
