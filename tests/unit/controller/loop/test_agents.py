@@ -123,6 +123,7 @@ def test_what_the_settings_offer(tmp_path):
     assert overlays(settings) == {
         "codex": {OLD: f"overlay:{OLD}", NEW: f"overlay:{NEW}", "latest": NEW},
         "claude_code": {},
+        "mini_swe_agent": {},
     }
     assert "latest" not in overlays(settings_of(tmp_path, overlays=offered("", OLD)))["codex"]
 
