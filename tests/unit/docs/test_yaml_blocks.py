@@ -82,7 +82,7 @@ def test_a_block_is_valid(text):
 @pytest.mark.parametrize(
     "block",
     [
-        {"kind": "BenchmarkRun", "spec": {"paralelism": 3}},
+        {"kind": "BenchmarkRun", "spec": {"parallel": 3}},
         {"harness": {"type": "unheard-of"}},
         {"settings": {"bounds": {"text": 1}}},
         {"defaults": {"family": "unheard-of"}},
