@@ -17,7 +17,7 @@ from securebench.run.decide.reconcile import (
     RunDecision,
     reconcile,
 )
-from securebench.run.decide.room import Room
+from securebench.run.decide.room import Headroom
 from securebench.run.decide.shares import Bound, Holding
 from securebench.run.decide.standing import Changed, Standing
 from securebench.run.observe.pods import PodView
@@ -135,7 +135,7 @@ class Run:
 
     def _room(self, number: int) -> None:
         others = {"other": Holding(number % 3, number % 2)}
-        room = Room(
+        room = Headroom(
             pods=Bound(2 + number, "mine", others),
             own_starting=1 + number % 5,
             first_pulls=1 + number % 3,

@@ -21,7 +21,7 @@ from securebench.controller.settings.parts import Creation
 from securebench.controller.volume.journal import Journal
 from securebench.controller.volume.store import RunStore
 from securebench.run.decide.reconcile import Controls, ObservedState, reconcile
-from securebench.run.decide.room import PodUse, Room
+from securebench.run.decide.room import Headroom, PodUse
 from securebench.run.decide.standing import Changed, Standing
 from securebench.run.plan.model import AttemptKey, LaunchKey, Role, RunPlan, pod_name
 from securebench.run.state.attempt_index import AttemptIndex
@@ -100,7 +100,7 @@ def shared_ms(tasks: int, in_flight: int, runs: int) -> dict[str, float]:
     image = run.plan.tasks[0].image
     fresh = AttemptIndex(history_of(AttemptKey(task, 1)) for task in range(tasks))
     waits = replace(run.whole, history=fresh, pods={}, changed=Changed((), ()))
-    room, standing = Room(first_pulls=8, pulling={image: 8}), Standing()
+    room, standing = Headroom(first_pulls=8, pulling={image: 8}), Standing()
 
     def new_image() -> None:
         for _ in range(EVENTS):

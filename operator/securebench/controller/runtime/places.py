@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 
 from securebench.controller.settings.parts import Creation
 from securebench.core.clock import Clock
-from securebench.run.decide.room import PodUse, Room
+from securebench.run.decide.room import Headroom, PodUse
 from securebench.run.decide.shares import Bound, Holding, grants
 
 
@@ -72,13 +72,13 @@ class Places:
             self._turn += 1
             self._parties[uid] = _Party(nodes, wake, self._turn)
 
-    def room(self, uid: str) -> Room:
+    def room(self, uid: str) -> Headroom:
         """Return what the others leave to a run that was taken in, until one of them acts."""
         mine = self._parties[uid]
         others = {each: party for each, party in self._parties.items() if each != uid}
         pods = {each: _pods(party) for each, party in others.items()}
         starting = {each: _starting(party) for each, party in others.items()}
-        return Room(
+        return Headroom(
             pods=_bound(self._max_pods, uid, pods, mine),
             starting=_bound(self._max_starting, uid, starting, mine),
             own_starting=self._max_starting_per_run,

@@ -6,7 +6,7 @@ from collections.abc import Collection
 from typing import NamedTuple
 
 from securebench.run.decide.batches import FEWEST_SLOTS, batches
-from securebench.run.decide.room import FirstPulls, PodUse, Room, Starting, launch_image
+from securebench.run.decide.room import FirstPulls, Headroom, PodUse, Starting, launch_image
 from securebench.run.decide.standing import Standing
 from securebench.run.plan.model import LaunchKey, Role, RunPlan
 
@@ -29,7 +29,7 @@ class Begun(NamedTuple):
 
 def nothing_begins(standing: Standing) -> Begun:
     """Return that a run begins nothing, and would not if it had room."""
-    have, pulls = _starting(standing), FirstPulls(Room(), standing.live.starting.values())
+    have, pulls = _starting(standing), FirstPulls(Headroom(), standing.live.starting.values())
     return Begun((), None, _usage(have, 0, 0, pulls, ""))
 
 
@@ -39,7 +39,7 @@ def beginning(
     roles: Collection[Role],
     now: float,
     parallelism: int,
-    room: Room,
+    room: Headroom,
 ) -> Begun:
     """Choose which launches begin: attempts that are under way come before new ones.
 

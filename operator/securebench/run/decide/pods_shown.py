@@ -62,7 +62,7 @@ class PodsShown:
         queued: Queues of those that wait for their scheduling gates to be removed, by name.
         probing: Canary and control Pods that nobody deletes yet, by name.
         working: Names of those of live launches that have begun or ended.
-        waiting: Those of live launches that have not begun.
+        waiting: Those of live launches that have not begun, without those in a queue.
         doomed: Those whose launches are all over and none of them kept, by name.
     """
 
@@ -110,7 +110,7 @@ class PodsShown:
         is_working = view.is_terminal or has_begun(view)
         if is_live and is_working:
             self.working.add(name)
-        if is_live and not is_working and view.deleting_since is None:
+        if is_live and not (is_working or view.gates) and view.deleting_since is None:
             self.waiting.put(view)
         else:
             self.waiting.drop(name)

@@ -23,7 +23,7 @@ from securebench.run.decide.machine import (
     unreadable,
 )
 from securebench.run.decide.network import NetworkState, NetworkStep, network_step
-from securebench.run.decide.room import PodUse, Room, launch_image
+from securebench.run.decide.room import Headroom, PodUse, launch_image
 from securebench.run.decide.standing import Changed, Repeat, Standing
 from securebench.run.decide.verdict import EndReason, RunOutcome
 from securebench.run.decide.wait_reason import (
@@ -69,7 +69,7 @@ class Controls:
     stop: EndReason | None = None
     deadline: float | None = None
     max_unschedulable: int = MAX_UNSCHEDULABLE
-    room: Room = field(default_factory=Room)
+    room: Headroom = field(default_factory=Headroom)
 
 
 @dataclass(frozen=True, slots=True)

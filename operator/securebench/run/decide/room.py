@@ -64,7 +64,7 @@ class Starting:
 
 
 @dataclass(frozen=True, slots=True)
-class Room:
+class Headroom:
     """What the bounds of the operator leave to one run, seen at one moment; by default everything.
 
     Attributes:
@@ -121,7 +121,7 @@ class FirstPulls:
         counts: Pods of this run by image that has not started.
     """
 
-    def __init__(self, room: Room, images: Iterable[str]) -> None:
+    def __init__(self, room: Headroom, images: Iterable[str]) -> None:
         self._room = room
         self.words = ""
         self.counts = Counter(image for image in images if image not in room.started)
