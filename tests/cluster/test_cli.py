@@ -550,6 +550,7 @@ def test_the_programs_of_the_image(place: Release, user: Callable[..., Shell]) -
         "pack",
         "report",
         "compare",
+        "export",
         "audit",
         "doctor",
         "journal",
