@@ -137,6 +137,7 @@ def test_a_whole_run(begun: dict[str, Begun], place: Release) -> None:
         "securebench: [2/2] b",
         'securebench: FAIL b score=0.0 wrong_answer: the answer was "A"',
         "securebench: 1 of 2 attempts without a pass: wrong_answer 1",
+        "securebench: passed 50.0 % (95 % interval 9.5 to 90.5)",
     ]
 
     local = (folder / "candidates.jsonl").read_bytes()
@@ -318,6 +319,7 @@ def test_a_resume_runs_only_what_has_no_verdict(begun: dict[str, Begun], place: 
         "securebench: resume completed=1 remaining=1",
         "securebench: [2/2] gone",
         *(line for line in lines(end.stderr) if " attempts without a pass: " in line),
+        "securebench: passed 100.0 % (95 % interval 20.7 to 100.0)",
         "securebench: warning: 1 of 2 attempts have no verdict",
     ]
     assert resumed.run != first
