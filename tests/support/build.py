@@ -8,12 +8,14 @@ import json
 import selectors
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from itertools import count
 from pathlib import Path
 from typing import Any, ParamSpec, TypeVar
 
 from securebench.cluster.port import Cluster
 from securebench.controller.runtime.context import Context
 from securebench.controller.settings.settings import Settings
+from securebench.controller.volume.lead import VolumeLead, take_volume
 from securebench.core.clock import rfc3339
 from securebench.core.rates import TokenBucket
 from securebench.protocol.batch import encode_verdicts
@@ -377,6 +379,8 @@ def probe_done(states: Mapping[str, str], kernel: str = KERNEL) -> Status:
 def settings_of(root: Path, **changes: object) -> Settings:
     known: dict[str, object] = {
         "namespace": "bench",
+        "pod_name": "securebench-0",
+        "pod_uid": "11111111-0000-4000-8000-000000000000",
         "node_name": "node-1",
         "node_address": "192.0.2.1",
         "pod_image": "securebench-pod:0.1.0",
@@ -389,6 +393,14 @@ def settings_of(root: Path, **changes: object) -> Settings:
     return Settings.model_validate(known | changes)
 
 
+_EPOCHS = count(1)
+
+
+def lead_of(root: Path) -> VolumeLead:
+    """Return the right of the next leader to write to a volume; it ends that of the one before."""
+    return take_volume(root, next(_EPOCHS), "securebench-0_uid")
+
+
 def context_of(cluster: Cluster, clock: FakeClock, root: Path, **settings: object) -> Context:
     return Context(
         cluster=cluster,
@@ -398,6 +410,7 @@ def context_of(cluster: Cluster, clock: FakeClock, root: Path, **settings: objec
         node_name="node-1",
         targets=(),
         tools=tools_folder("sha256:" + "7" * 64),
+        lead=lead_of(root) if root.is_absolute() else VolumeLead(root, 0, "nobody"),
     )
 
 

@@ -16,6 +16,7 @@ SecureBenchError(reason, facts)
 │   ├── JournalCorruptError    carries the line number
 │   ├── TooLargeError          carries the bound in bytes
 │   └── DigestMismatchError    carries both digests
+├── LeadershipLostError        another operator works, or will soon; this process ends
 └── InvariantViolationError    our bug
     └── PlanChangedError       the run waits for the version that began it
 
@@ -40,6 +41,10 @@ class SecureBenchError(Exception):
         super().__init__(reason)
         self.reason = reason
         self.facts: Mapping[str, object] = facts
+
+
+class LeadershipLostError(SecureBenchError):
+    """This process may write nothing more: another operator works, or will soon."""
 
 
 class InvalidInputError(SecureBenchError):

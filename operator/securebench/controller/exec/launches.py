@@ -11,9 +11,10 @@ from pathlib import Path
 from typing import IO
 
 from securebench.controller.volume.journal import whole_line
+from securebench.controller.volume.journal_files import journal_parts
 from securebench.core.errors import InvalidInputError
 from securebench.core.json_values import object_at, object_in, text_at
-from securebench.protocol.volume import JOURNAL, MAX_ANSWER_BYTES, RECORD
+from securebench.protocol.volume import MAX_ANSWER_BYTES, RECORD
 from securebench.run.layout import TASKS
 from securebench.run.plan.model import AttemptKey
 
@@ -48,7 +49,7 @@ def get_launches(folder: Path, wanted: str, sink: IO[bytes]) -> Answer:
         InvalidInputError: There is no such task.
     """
     sent, left_out, size = 0, 0, 0
-    for key, launches in sorted(_launches(folder / JOURNAL).items()):
+    for key, launches in sorted(_launches(folder).items()):
         attempt = _attempt(folder, key)
         if not _is_wanted(attempt, wanted):
             continue
@@ -80,9 +81,9 @@ def _attempt(folder: Path, key: AttemptKey) -> Fields:
     return {**told, "task": key.task, "attempt": key.attempt}
 
 
-def _launches(journal: Path) -> dict[AttemptKey, list[Fields]]:
+def _launches(folder: Path) -> dict[AttemptKey, list[Fields]]:
     found: dict[AttemptKey, list[Fields]] = {}
-    for kind, entry in _entries(journal):
+    for kind, entry in _entries(folder):
         key = _key(entry)
         if key is None:
             continue
@@ -134,14 +135,10 @@ def _captured(entry: Mapping[str, object], result: Mapping[str, object]) -> Fiel
     }
 
 
-def _entries(journal: Path) -> Iterator[tuple[str, Mapping[str, object]]]:
+def _entries(folder: Path) -> Iterator[tuple[str, Mapping[str, object]]]:
     """Yield the whole lines of a journal that may be written meanwhile."""
-    try:
-        source = journal.open("rb")
-    except FileNotFoundError:
-        return
-    with source:
-        for text in source:
+    for part in journal_parts(folder):
+        for text in part.lines():
             line = whole_line(text.removesuffix(b"\n"))
             if line is not None:
                 found = json.loads(line.body)

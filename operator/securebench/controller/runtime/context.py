@@ -8,6 +8,7 @@ from uuid import uuid4
 from securebench.cluster.port import Cluster
 from securebench.controller.runtime.reading_budget import ReadingBudget
 from securebench.controller.settings.settings import Settings
+from securebench.controller.volume.lead import VolumeLead
 from securebench.core.clock import Clock
 from securebench.core.rates import TokenBucket
 from securebench.run.pods.canary import ProbeTarget
@@ -18,13 +19,14 @@ class Context:
     """Shared parts of the operator: client, settings, clock.
 
     Attributes:
-        cluster: Its namespace.
+        cluster: Its namespace, as the leader sees it.
         settings: As the chart wrote them.
         clock: The wall clock.
         bucket: Rate of Pod creation of the whole operator.
         node_name: Node that the operator runs on, or empty when unknown.
         targets: What no Pod of a run may reach.
         tools: Folder of the volume with the programs of task containers.
+        lead: What lets this process write to the volume.
         reading: Memory for what candidates left, of the whole operator.
         process: Names this process in journals.
     """
@@ -36,5 +38,6 @@ class Context:
     node_name: str
     targets: tuple[ProbeTarget, ...]
     tools: str
+    lead: VolumeLead
     reading: ReadingBudget = field(default_factory=ReadingBudget)
     process: str = field(default_factory=lambda: uuid4().hex)

@@ -67,7 +67,7 @@ class RunLedger:
             process: Names the operator's process.
 
         Raises:
-            StorageError: Another operator has it, or it is corrupt.
+            StorageError: A later leader has it, or it is corrupt.
             InvariantViolationError: It belongs to another plan.
         """
         journal = await asyncio.to_thread(prepared.store.open_journal)
