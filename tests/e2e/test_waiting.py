@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import time
-
 import pytest
 
 from support.release import Raw, Release, benchmark_run, condition, keyed_pack
@@ -11,23 +9,22 @@ from support.runs import MANIFEST, NO_IMAGE, begin, row, rows
 
 pytestmark = pytest.mark.e2e
 
-TOLD_SECONDS = 15
-"""Five for the words themselves; the rest is for a busy machine."""
+TOLD_SECONDS = 60
+"""That a wait is told within five seconds is tested by a clock of the tests' own (test_waits.py);
+here a dozen runs begin at once on two cores."""
 
 
 def names_image(image: str, seen: Raw) -> bool:
     return image in condition(seen)["message"]
 
 
-def test_an_image_that_cannot_be_pulled_is_told_at_once(shared: Release) -> None:
+def test_an_image_that_cannot_be_pulled_is_told_before_the_run_ends(shared: Release) -> None:
     """What becomes of a run that waits for it longer: the scenario ``missing-image``."""
     image = "registry.invalid/nowhere:1"
     given = [row("late", environment={"image": image})]
-    began = time.monotonic()
     run = begin(shared, given, "echo 4", infrastructureRetries=0)
     seen = shared.wait(run, lambda run: names_image(image, run), TOLD_SECONDS)
     assert condition(seen)["status"] == "Unknown"
-    assert time.monotonic() - began < TOLD_SECONDS
     shared.patch(run, {"cancel": "Immediate"})
     shared.kubectl("wait", "--for=condition=Complete", f"brun/{run}", "--timeout=60s")
     assert condition(shared.get("brun", run))["reason"] == "Cancelled"
