@@ -50,7 +50,7 @@ OVERLAYS = {"codex": "CODEX", "claudeCode": "CLAUDE_CODE", "miniSweAgent": "MINI
 
 
 def overlays() -> dict[str, object]:
-    """Return the chart's values for the overlay images; none where `make overlays` never ran."""
+    """Return the chart's values for the overlay images that `make overlays` has built so far."""
     file = IMAGES / "overlays.env"
     if not file.exists():
         return {}
@@ -58,6 +58,8 @@ def overlays() -> dict[str, object]:
     known = dict(re.findall(r"(?m)^(\w+)=(\S+)$", text))
     found: dict[str, object] = {}
     for value, name in OVERLAYS.items():
+        if f"SECUREBENCH_OVERLAY_{name}" not in known:
+            continue
         image = known[f"SECUREBENCH_OVERLAY_{name}"]
         version = known[f"SECUREBENCH_OVERLAY_{name}_VERSION"]
         found[f"settings.overlays.{value}"] = {"images": {version: image}, "latest": version}

@@ -11,7 +11,6 @@ import pytest
 from securebench.agents import allowed_domains
 from securebench.agents.allowed_domains import normalize_domains
 from securebench.core.errors import ConfigError
-from securebench.gateway.net import dial
 from securebench.gateway.net.dial import Dialer, Endpoint
 from securebench.gateway.proxy import authority, proxy, tunnel
 from securebench.gateway.proxy.authority import Target
@@ -155,7 +154,7 @@ def recording(dialled: list[str]) -> Callable[[Endpoint], object]:
 
 @pytest.mark.parametrize("form", REQUESTS)
 async def test_a_133_twin(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, form: str) -> None:
-    monkeypatch.setattr(dial, "is_public", lambda _: True)
+    monkeypatch.setattr(Dialer.dial, "__defaults__", (lambda _: True,))
     async with way(tmp_path, {LISTED: [NOT_PUBLIC["metadata"]]}) as out:
         assert status(await out.say(REQUESTS[form])) == 200
         assert [address for address, _ in out.origin.dialled] == [NOT_PUBLIC["metadata"]]
@@ -301,7 +300,7 @@ def test_a_136_attack_by_a_pattern(pattern: str) -> None:
 
 
 def test_a_136_twin_of_the_patterns(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(allowed_domains, "_problem", lambda _: None)
+    monkeypatch.setattr(allowed_domains, "domain_problem", lambda _: None)
 
     assert len(normalize_domains(BAD_PATTERNS)) > len(BAD_PATTERNS) // 2
 

@@ -144,6 +144,10 @@ def operator(folder: Path, **settings: object) -> Iterator[World]:
         world.runner.close()
 
 
+NO_WINDOW = {"firstPulls": None}
+"""Every run begins its Pods at once, so that the slots alone bound how many have any."""
+
+
 def at_work(world: World) -> int:
     """Return how many runs have Pods."""
     return len({name.split("-")[1] for name in world.pods()})
@@ -157,14 +161,14 @@ def flood(world: World, **spec: object) -> None:
 
 @pytest.mark.short
 def test_a_341_attack_by_active_runs(tmp_path: Path) -> None:
-    with operator(tmp_path, max_active_runs=5) as world:
+    with operator(tmp_path, max_active_runs=5, creation=NO_WINDOW) as world:
         flood(world)
         assert at_work(world) == 5
         assert "allows no more" in world.condition(name=f"flood-{MANY - 1}")["message"]
 
 
 def test_a_341_twin_of_active_runs(tmp_path: Path) -> None:
-    with operator(tmp_path, max_active_runs=10**6) as world:
+    with operator(tmp_path, max_active_runs=10**6, creation=NO_WINDOW) as world:
         flood(world)
         assert at_work(world) == MANY
 
