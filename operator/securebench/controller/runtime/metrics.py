@@ -88,9 +88,11 @@ class LaunchesInFlight:
 
 
 def _count_usage(usage: Usage) -> None:
+    # A provider says how many tokens were cached; a counter refuses what is below zero.
+    cached = min(usage.cached_tokens, usage.input_tokens)
     PROVIDER_REQUESTS.inc(usage.requests)
-    PROVIDER_TOKENS.labels("input").inc(usage.input_tokens - usage.cached_tokens)
-    PROVIDER_TOKENS.labels("cached").inc(usage.cached_tokens)
+    PROVIDER_TOKENS.labels("input").inc(usage.input_tokens - cached)
+    PROVIDER_TOKENS.labels("cached").inc(cached)
     PROVIDER_TOKENS.labels("output").inc(usage.output_tokens)
 
 

@@ -124,6 +124,14 @@ def test_the_use_of_a_provider_is_counted_also_of_lost_launches():
     assert counts["provider_tokens", "output"] == 7
 
 
+def test_a_provider_that_counts_more_cached_tokens_than_input_ends_no_run():
+    counts, key = Counts(), LaunchKey(0, 1, Role.HARNESS, 1)
+    count_entry(LaunchLost(Lost(key, "pod_lost", "gone", 1.0, Usage(1, 10, 25, 3))))
+    assert counts["provider_tokens", "input"] == 0
+    assert counts["provider_tokens", "cached"] == 10
+    assert counts["provider_tokens", "output"] == 3
+
+
 def test_every_metric_is_documented_with_its_kind_and_labels():
     page = Path(__file__).parents[4] / "docs" / "reference" / "metrics.md"
     rows = re.findall(r"^\| `(\w+)` \| (\w+) \| (.*?) \|", page.read_text(), re.MULTILINE)
