@@ -151,7 +151,7 @@ def prometheus(
     ]  # fmt: skip
     server = subprocess.Popen(words)
     try:
-        _await_port(server, port)
+        _await_ready(server, port)
         yield Prometheus(port)
     finally:
         server.terminate()
@@ -164,14 +164,18 @@ def _free_port() -> int:
         return int(found.getsockname()[1])
 
 
-def _await_port(server: subprocess.Popen[bytes], port: int) -> None:
+def _await_ready(server: subprocess.Popen[bytes], port: int) -> None:
     deadline = time.monotonic() + START_SECONDS
-    while True:
+    while not _is_ready(port):
         assert server.poll() is None, "Prometheus has ended"
-        try:
-            socket.create_connection(("127.0.0.1", port), timeout=1).close()
-        except OSError:
-            assert time.monotonic() < deadline
-            time.sleep(0.1)
-        else:
-            return
+        assert time.monotonic() < deadline, "Prometheus is not ready"
+        time.sleep(0.1)
+
+
+def _is_ready(port: int) -> bool:
+    # The port is open before the database is: until then queries get 503, and so does this path.
+    try:
+        urllib.request.urlopen(f"http://127.0.0.1:{port}/-/ready", timeout=5).close()
+    except OSError:
+        return False
+    return True
