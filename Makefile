@@ -26,8 +26,11 @@ WITH_CLUSTER = $(WITH_TOOLS); set -a; . "$(CACHE)/images/tags.env"; set +a
 # Tests that only compute go side by side, one process for each core.
 PARALLEL ?= -n auto
 
-# $(call tier,FOLDER,OPTIONS): a tier without tests yet is no failure (pytest's exit code 5).
-tier = if [ -d $(1) ]; then pytest $(1) $(2) || [ $$? -eq 5 ]; else echo "no tests in $(1)"; fi
+# Those write many small files, which is quick in memory.
+IN_MEMORY = TMPDIR=$$(tests/scratch.sh)
+
+# $(call tier,FOLDER,OPTIONS,ENVIRONMENT): a tier without tests yet is no failure (pytest's exit code 5).
+tier = if [ -d $(1) ]; then $(3) pytest $(1) $(2) || [ $$? -eq 5 ]; else echo "no tests in $(1)"; fi
 
 STAGES := setup lint type site unit property chaos-short wiring supervise cluster golden browser contract images cluster-tests threats-short e2e
 
@@ -115,14 +118,14 @@ site: setup ## Build the documentation as a site in the cache folder, offline; a
 	@NO_MKDOCS_2_WARNING=1 mkdocs build --strict --config-file docs/site/mkdocs.yml --site-dir "$(CACHE)/site"
 
 unit: setup ## Unit tests, those of the fake internet too
-	@$(call tier,tests/unit,tests/outside $(PARALLEL))
+	@$(call tier,tests/unit,tests/outside $(PARALLEL),$(IN_MEMORY))
 
 property: setup ## Property tests and the machine model
-	@$(call tier,tests/property,tests/fuzz $(PARALLEL))
+	@$(call tier,tests/property,tests/fuzz $(PARALLEL),$(IN_MEMORY))
 
 golden: setup ## Rendered manifests, CRDs and chart against files
 	@tests/cluster/packages.sh base monitoring && tests/cluster/build.sh helm
-	@$(WITH_TOOLS); $(call tier,tests/golden)
+	@$(WITH_TOOLS); $(call tier,tests/golden,,$(IN_MEMORY))
 
 browser: setup ## Reports in headless Chromium
 	@tests/cluster/packages.sh browser
@@ -132,7 +135,7 @@ contract: setup load-core ## The same tests against the fake and the real API se
 	@$(WITH_TOOLS); $(call tier,tests/contract)
 
 wiring: setup ## kopf handlers
-	@$(call tier,tests/wiring)
+	@$(call tier,tests/wiring,,$(IN_MEMORY))
 
 supervise: ## Tests of the Go program supervise
 	@cd images/supervise && CGO_ENABLED=0 go test ./...
@@ -153,7 +156,7 @@ e2e: setup load ## The chart installed, whole packs run, records compared
 	@$(WITH_CLUSTER); $(call tier,tests/e2e)
 
 chaos-short: setup ## Each kind of fault once, against the fake cluster
-	@$(call tier,tests/chaos,$(PARALLEL) -m "not cluster and not slow")
+	@$(call tier,tests/chaos,$(PARALLEL) -m "not cluster and not slow",$(IN_MEMORY))
 
 chaos: setup load ## More than 500 injected faults, on the fake cluster and the node; CHAOS_REPORT names a file for the table as JSON
 	@$(WITH_CLUSTER); pytest tests/chaos -m "slow or not slow"

@@ -277,7 +277,7 @@ func TestModesAreOpened(t *testing.T) {
 
 func TestModesOfAVeryDeepTreeEnd(t *testing.T) {
 	f := newFixture(t)
-	one := shell(`i=0; while [ $i -lt 3000 ]; do mkdir d && cd -P d || exit 1; i=$((i+1)); done`)
+	one := shell(`i=0; while [ $i -lt 2100 ]; do mkdir d && cd -P d || exit 1; i=$((i+1)); done`)
 	one["workdir"] = f.path("workspace")
 	if got := f.phases(one).run(); got.code != codeDone || got.message.ExitCode != 0 {
 		t.Errorf("got %+v", got.message)

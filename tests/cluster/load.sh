@@ -19,15 +19,23 @@ load_node() {
   touch "$stamp"
 }
 
+load() {
+  if [ "$SECUREBENCH_CLUSTER" = kind ]; then
+    or_node kind load image-archive --name "$KIND_CLUSTER" "$1"
+  else
+    load_node "$1"
+  fi
+}
+
+# One process an archive, as many as there are cores: containerd reads and digests the layers of one on one core.
+load_together() { printf '%s\0' "$@" | xargs -0 -n 1 -P "$(nproc)" "${BASH_SOURCE[0]}"; }
+
 main() {
-  local archive
-  for archive in "$@"; do
-    if [ "$SECUREBENCH_CLUSTER" = kind ]; then
-      or_node kind load image-archive --name "$KIND_CLUSTER" "$archive"
-    else
-      load_node "$archive"
-    fi
-  done
+  case "$#" in
+    0) ;;
+    1) load "$1" ;;
+    *) load_together "$@" ;;
+  esac
 }
 
 main "$@"
