@@ -6,7 +6,7 @@ import pytest
 
 from securebench.cluster.port import ObjectKind
 from securebench.core.names import RUN_UID_LABEL
-from securebench.run.decide.policies import PoliciesSeen, Repair
+from securebench.run.decide.policies import ObservedPolicies, Repair
 from securebench.run.observe.pods import object_view
 from securebench.run.pods.network_policy import run_policies
 from support.build import DOMAINS, plan_of
@@ -30,7 +30,7 @@ OF_THE_RUN = f"{RUN_UID_LABEL}={PLAN.identity.uid}"
 async def repairs(world):
     listing = await world.cluster.list(ObjectKind.NETWORK_POLICY, OF_THE_RUN)
     found = {view.name: view for view in map(object_view, listing.items)}
-    return found, list(PoliciesSeen(WANTED, found, {}).repairs())
+    return found, list(ObservedPolicies(WANTED, found, {}).repairs())
 
 
 @pytest.fixture

@@ -11,8 +11,8 @@ from unittest import mock
 
 from securebench.cluster.port import ObjectKind, Raw, metadata
 from securebench.core.names import ROLE_LABEL
+from securebench.run.decide.decision_cache import DecisionCache
 from securebench.run.decide.reconcile import Controls, ObservedState, RunDecision, reconcile
-from securebench.run.decide.standing import Standing
 from securebench.run.observe.pods import pod_view
 from securebench.run.plan.model import AttemptKey, LaunchKey, Role
 from securebench.run.state.history import (
@@ -46,11 +46,11 @@ class OperatorDied(BaseException):
 
 
 def reconcile_both_ways(
-    observed: ObservedState, controls: Controls, standing: Standing
+    observed: ObservedState, controls: Controls, cache: DecisionCache
 ) -> RunDecision:
     """Decide by what has changed, and check that a look at everything decides the same."""
-    decision = reconcile(observed, controls, standing)
-    assert decision == reconcile(replace(observed, changed=None), controls)
+    decision = reconcile(observed, controls, cache)
+    assert decision == reconcile(replace(observed, changes=None), controls)
     return decision
 
 

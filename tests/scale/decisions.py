@@ -16,13 +16,13 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 
-from securebench.controller.runtime.places import Places
+from securebench.controller.runtime.capacity import SharedCapacity
 from securebench.controller.settings.parts import Creation
 from securebench.controller.volume.journal import Journal
 from securebench.controller.volume.store import RunStore
+from securebench.run.decide.decision_cache import ChangeSet, DecisionCache
 from securebench.run.decide.reconcile import Controls, ObservedState, reconcile
-from securebench.run.decide.room import Headroom, PodUse
-from securebench.run.decide.standing import Changed, Standing
+from securebench.run.decide.room import CapacityUse, Headroom
 from securebench.run.plan.model import AttemptKey, LaunchKey, Role, RunPlan, pod_name
 from securebench.run.state.attempt_index import AttemptIndex
 from securebench.run.state.attempts import Finish, Outcome
@@ -67,14 +67,14 @@ def decision_ms(tasks: int, in_flight: int) -> dict[str, float]:
     status = pod_status("Running", running("courier"), running("harness"))
     views = {pod_name(plan.identity.uid, each): view_of(each, status) for each in launches}
     whole = ObservedState(plan, history, PROVEN_NETWORK, views, (), (), NOW)
-    controls, standing = Controls(in_flight), Standing()
-    reconcile(whole, controls, standing)
+    controls, cache = Controls(in_flight), DecisionCache()
+    reconcile(whole, controls, cache)
     names = list(views)
 
     def one_by_one() -> None:
         for number in range(EVENTS):
-            news = Changed((), (names[number % len(names)],))
-            reconcile(replace(whole, changed=news), controls, standing)
+            news = ChangeSet((), (names[number % len(names)],))
+            reconcile(replace(whole, changes=news), controls, cache)
 
     def everything() -> None:
         reconcile(whole, controls)
@@ -99,12 +99,12 @@ def shared_ms(tasks: int, in_flight: int, runs: int) -> dict[str, float]:
 
     image = run.plan.tasks[0].image
     fresh = AttemptIndex(history_of(AttemptKey(task, 1)) for task in range(tasks))
-    waits = replace(run.whole, history=fresh, pods={}, changed=Changed((), ()))
-    room, standing = Headroom(first_pulls=8, pulling={image: 8}), Standing()
+    waits = replace(run.whole, history=fresh, pods={}, changes=ChangeSet((), ()))
+    headroom, cache = Headroom(first_pulls=8, pulling={image: 8}), DecisionCache()
 
     def new_image() -> None:
         for _ in range(EVENTS):
-            reconcile(waits, Controls(in_flight, room=room), standing)
+            reconcile(waits, Controls(in_flight, headroom=headroom), cache)
 
     return {
         "shared": fastest(one_by_one) / EVENTS * 1000,
@@ -135,20 +135,20 @@ class Crowd:
         self.whole = ObservedState(self.plan, history, PROVEN_NETWORK, self.pods, (), (), NOW)
         self.names = [pod_name(self.plan.identity.uid, each) for each in launches]
         bounds = Creation(max_pods=in_flight + runs, max_starting=200)
-        self.places = Places(bounds, FakeClock())
-        self.standing = Standing()
+        self.capacity = SharedCapacity(bounds, FakeClock())
+        self.cache = DecisionCache()
         for number in range(runs):
-            self.places.enter(str(number), "", lambda: None)
-            self.places.report(str(number), PodUse(pods=1, starting=1, wanted=50))
+            self.capacity.register(str(number), "", lambda: None)
+            self.capacity.report(str(number), CapacityUse(pods=1, starting=1, wanted=50))
         self.controls = Controls(in_flight * 2)
-        reconcile(self.whole, self.controls, self.standing)
+        reconcile(self.whole, self.controls, self.cache)
 
     def event(self, number: int) -> None:
         """Decide after one change of a Pod."""
-        news = Changed((), (self.names[number % len(self.names)],))
-        controls = replace(self.controls, room=self.places.room("0"))
-        decision = reconcile(replace(self.whole, changed=news), controls, self.standing)
-        self.places.report("0", decision.usage)
+        news = ChangeSet((), (self.names[number % len(self.names)],))
+        controls = replace(self.controls, headroom=self.capacity.headroom("0"))
+        decision = reconcile(replace(self.whole, changes=news), controls, self.cache)
+        self.capacity.report("0", decision.usage)
 
 
 def fastest(work: Callable[[], object]) -> float:
@@ -189,7 +189,7 @@ def start_up(finished: int, live: int) -> dict[str, float]:
         journal = Journal(path, RUN_UID)
         history = run_history(plan, journal.take_entries())
         observed = ObservedState(plan, history.attempts, PROVEN_NETWORK, {}, (), (), NOW)
-        reconcile(observed, Controls(live), Standing())
+        reconcile(observed, Controls(live), DecisionCache())
         seconds = time.perf_counter() - began
         journal.close()
         del journal, history, observed

@@ -12,9 +12,9 @@ from pathlib import Path
 from typing import Any, ParamSpec, TypeVar
 
 from securebench.cluster.port import Cluster
+from securebench.controller.runtime.capacity import SharedCapacity
 from securebench.controller.runtime.context import Context
 from securebench.controller.runtime.creation_rate import CreationRate
-from securebench.controller.runtime.places import Places
 from securebench.controller.settings.settings import Settings
 from securebench.core.clock import Instant, rfc3339
 from securebench.core.rates import TokenBucket
@@ -408,7 +408,7 @@ def context_of(cluster: Cluster, clock: FakeClock, root: Path, **settings: objec
         settings=known,
         clock=clock,
         rate=CreationRate(TokenBucket(1000.0, 1000, clock.now)),
-        places=Places(known.creation, clock),
+        capacity=SharedCapacity(known.creation, clock),
         node_name="node-1",
         targets=(),
         tools=tools_folder("sha256:" + "7" * 64),

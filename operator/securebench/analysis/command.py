@@ -74,8 +74,8 @@ def compare_runs(
         with _page_libraries():
             from securebench.analysis.page import comparison_page  # noqa: PLC0415
     with loaded_runs(runs, target, prices) as results:
-        first, *others = results
-        comparisons = [compare(first, other) for other in others]
+        baseline, *others = results
+        comparisons = [compare(baseline, other) for other in others]
         if html is not None:
             _write(comparison_page(comparisons, datetime.now(UTC)), html)
             print_note(f"written {shown_path(html)}")
@@ -182,8 +182,8 @@ def _print(comparison: Comparison, form: CompareOutput) -> None:
         return
     print_notices(comparison.warnings)
     for run, score in (
-        (comparison.first, comparison.before),
-        (comparison.second, comparison.after),
+        (comparison.baseline, comparison.baseline_score),
+        (comparison.candidate, comparison.candidate_score),
     ):
         print_line(_score_line(run, score))
     print_line(verdict_sentence(comparison))
@@ -203,8 +203,8 @@ def _score_line(run: ResultSet, score: Interval | None) -> str:
 
 def _left_out(comparison: Comparison) -> str:
     counts = {
-        f"only in {comparison.first.name}": comparison.only_before,
-        f"only in {comparison.second.name}": comparison.only_after,
+        f"only in {comparison.baseline.name}": comparison.only_baseline,
+        f"only in {comparison.candidate.name}": comparison.only_candidate,
         "with another row": comparison.changed_rows,
     }
     parts = [f"{count} {which}" for which, count in counts.items() if count]
@@ -212,7 +212,7 @@ def _left_out(comparison: Comparison) -> str:
 
 
 def _flip_row(flip: Flip) -> tuple[str, ...]:
-    before, after = (f"{each.passed}/{each.verified}" for each in (flip.before, flip.after))
+    before, after = (f"{each.passed}/{each.verified}" for each in (flip.baseline, flip.candidate))
     return flip.task_id, before, after, flip.why
 
 
@@ -220,20 +220,20 @@ def comparison_json(comparison: Comparison) -> dict[str, object]:
     """Return a comparison as a JSON object; ``difference`` is null without a common task."""
     found = comparison.difference
     return {
-        "first": comparison.first.name,
-        "second": comparison.second.name,
-        "scores": [_interval(comparison.before), _interval(comparison.after)],
-        "costs": [_cost(comparison.first), _cost(comparison.second)],
-        "have_ended": [comparison.first.has_ended, comparison.second.has_ended],
+        "first": comparison.baseline.name,
+        "second": comparison.candidate.name,
+        "scores": [_interval(comparison.baseline_score), _interval(comparison.candidate_score)],
+        "costs": [_cost(comparison.baseline), _cost(comparison.candidate)],
+        "have_ended": [comparison.baseline.has_ended, comparison.candidate.has_ended],
         "difference": None if found is None else found._asdict(),
-        "only_first": comparison.only_before,
-        "only_second": comparison.only_after,
+        "only_first": comparison.only_baseline,
+        "only_second": comparison.only_candidate,
         "changed_rows": comparison.changed_rows,
         "flips": [
             {
                 "task_id": flip.task_id,
-                "before": flip.before._asdict(),
-                "after": flip.after._asdict(),
+                "before": flip.baseline._asdict(),
+                "after": flip.candidate._asdict(),
                 "why": flip.why,
             }
             for flip in comparison.flips

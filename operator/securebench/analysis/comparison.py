@@ -35,61 +35,61 @@ class Flip(NamedTuple):
     """
 
     task_id: str
-    before: TaskVerdicts
-    after: TaskVerdicts
+    baseline: TaskVerdicts
+    candidate: TaskVerdicts
     why: str
 
     @property
     def has_gained(self) -> bool:
-        """Whether the second run did better."""
-        return self.after.rate > self.before.rate
+        """Whether the candidate did better."""
+        return self.candidate.rate > self.baseline.rate
 
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """The second run compared with the first.
+    """A candidate run compared with a baseline.
 
     Attributes:
-        before: Score of the first run, over all its tasks.
-        after: Score of the second.
+        baseline_score: Over all its tasks; None without a verdict.
+        candidate_score: The same of the candidate.
         difference: Over the tasks with a verdict in both; None without any.
-        flips: Tasks whose pass rate changed: lost ones first, in the order of the first run.
-        only_before: Tasks with a verdict in the first run only.
-        only_after: Tasks with a verdict in the second run only.
+        flips: Tasks whose pass rate changed: lost ones first, in the order of the baseline.
+        only_baseline: Tasks with a verdict in the baseline only.
+        only_candidate: Tasks with a verdict in the candidate only.
         changed_rows: Tasks that are left out because their row differs.
         warnings: Why the two may not be comparable.
     """
 
-    first: ResultSet
-    second: ResultSet
-    before: Interval | None
-    after: Interval | None
+    baseline: ResultSet
+    candidate: ResultSet
+    baseline_score: Interval | None
+    candidate_score: Interval | None
     difference: Difference | None
     flips: tuple[Flip, ...]
-    only_before: int
-    only_after: int
+    only_baseline: int
+    only_candidate: int
     changed_rows: int
     warnings: tuple[str, ...]
 
 
-def compare(first: ResultSet, second: ResultSet) -> Comparison:
-    """Compare two runs."""
-    one, two = _verified(first), _verified(second)
-    common = [task for task in one if task in two]
-    rows = _differing(first, second, common, lambda entry: entry.row)
-    pairs = {task: Pair(one[task], two[task]) for task in common if task not in rows}
-    flips = tuple(_flips(first, second, pairs))
+def compare(baseline: ResultSet, candidate: ResultSet) -> Comparison:
+    """Compare two runs task by task."""
+    old, new = _verified(baseline), _verified(candidate)
+    common = [task for task in old if task in new]
+    rows = _differing(baseline, candidate, common, lambda entry: entry.row)
+    pairs = {task: Pair(old[task], new[task]) for task in common if task not in rows}
+    flips = tuple(_flips(baseline, candidate, pairs))
     return Comparison(
-        first=first,
-        second=second,
-        before=pass_rate(first.kinds()),
-        after=pass_rate(second.kinds()),
+        baseline=baseline,
+        candidate=candidate,
+        baseline_score=pass_rate(baseline.verdict_counts()),
+        candidate_score=pass_rate(candidate.verdict_counts()),
         difference=paired_difference(tuple(pairs.values())),
         flips=tuple(sorted(flips, key=lambda flip: flip.has_gained)),
-        only_before=len(one) - len(common),
-        only_after=len(two) - len(common),
+        only_baseline=len(old) - len(common),
+        only_candidate=len(new) - len(common),
         changed_rows=len(rows),
-        warnings=tuple(_warnings(first, second, pairs)),
+        warnings=tuple(_warnings(baseline, candidate, pairs)),
     )
 
 
@@ -103,7 +103,7 @@ def verdict_sentence(comparison: Comparison) -> str:
     if found.p_value <= LEVEL:
         direction = "better" if found.value > 0 else "worse"
         size = f"{abs(found.value) * 100:.1f} points"
-        return f"{comparison.second.name} is {direction} by {size} {evidence}."
+        return f"{comparison.candidate.name} is {direction} by {size} {evidence}."
     said = f"A difference of {found.value * 100:+.1f} points {evidence} may be chance"
     if not found.value:
         said = f"No difference was seen {evidence}"
@@ -119,12 +119,12 @@ def _verified(results: ResultSet) -> dict[str, TaskVerdicts]:
     return {task: verdicts for task, verdicts in results.by_task().items() if verdicts.verified}
 
 
-def _flips(first: ResultSet, second: ResultSet, pairs: Mapping[str, Pair]) -> Iterator[Flip]:
-    before, after = _reasons(first), _reasons(second)
+def _flips(baseline: ResultSet, candidate: ResultSet, pairs: Mapping[str, Pair]) -> Iterator[Flip]:
+    before, after = _reasons(baseline), _reasons(candidate)
     for task, pair in pairs.items():
         if pair.change:
             why = "; ".join(filter(None, (before.get(task), after.get(task))))
-            yield Flip(task, pair.before, pair.after, why)
+            yield Flip(task, pair.baseline, pair.candidate, why)
 
 
 def _reasons(results: ResultSet) -> dict[str, str]:
@@ -136,28 +136,35 @@ def _reasons(results: ResultSet) -> dict[str, str]:
     return found
 
 
-def _warnings(first: ResultSet, second: ResultSet, compared: Collection[str]) -> Iterator[str]:
-    for run in (first, second):
+def _warnings(
+    baseline: ResultSet, candidate: ResultSet, compared: Collection[str]
+) -> Iterator[str]:
+    for run in (baseline, candidate):
         if not run.has_ended:
             yield f"{run.name} has not ended: it has {len(run.entries)} records so far."
-    if first.benchmark_id != second.benchmark_id:
-        yield f"The runs are of different benchmarks: {first.benchmark_id}, {second.benchmark_id}."
-    yield from _other_digests(first, second, compared)
-    one, two = first.basis, second.basis
-    for name in sorted({*one.labels, *two.labels}):
-        before, after = one.labels.get(name, Counter()), two.labels.get(name, Counter())
+    if baseline.benchmark_id != candidate.benchmark_id:
+        yield (
+            "The runs are of different benchmarks:"
+            f" {baseline.benchmark_id}, {candidate.benchmark_id}."
+        )
+    yield from _other_digests(baseline, candidate, compared)
+    old, new = baseline.provenance, candidate.provenance
+    for name in sorted({*old.labels, *new.labels}):
+        before, after = old.labels.get(name, Counter()), new.labels.get(name, Counter())
         if set(before) != set(after):
             yield f"Their conditions differ: {name} was {_listed(before)}, then {_listed(after)}."
 
 
-def _other_digests(first: ResultSet, second: ResultSet, compared: Collection[str]) -> Iterator[str]:
-    one, two = first.basis, second.basis
+def _other_digests(
+    baseline: ResultSet, candidate: ResultSet, compared: Collection[str]
+) -> Iterator[str]:
+    old, new = baseline.provenance, candidate.provenance
     for name, problem in _DECISIVE.items():
-        before, after = set(one.digests.get(name, ())), set(two.digests.get(name, ()))
+        before, after = set(old.digests.get(name, ())), set(new.digests.get(name, ()))
         if before and after and before != after:
             yield f"The scores may differ for another reason than the agent: {problem}."
     for role, problem in _IMAGES.items():
-        count = len(_differing(first, second, compared, partial(_image, role)))
+        count = len(_differing(baseline, candidate, compared, partial(_image, role)))
         if count:
             yield (
                 "The scores may differ for another reason than the agent:"
@@ -170,15 +177,15 @@ def _image(role: str, entry: Entry) -> str:
 
 
 def _differing(
-    first: ResultSet,
-    second: ResultSet,
+    baseline: ResultSet,
+    candidate: ResultSet,
     tasks: Iterable[str],
     value: Callable[[Entry], str],
 ) -> frozenset[str]:
     """Return the tasks of which a value is known in both runs and not the same."""
-    one, two = _values(first, value), _values(second, value)
+    old, new = _values(baseline, value), _values(candidate, value)
     return frozenset(
-        task for task in tasks if task in one and task in two and one[task] != two[task]
+        task for task in tasks if task in old and task in new and old[task] != new[task]
     )
 
 

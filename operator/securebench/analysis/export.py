@@ -131,14 +131,14 @@ def _series(results: ResultSet, figures: Overview) -> Iterator[tuple[str, str, S
             "Share of verdicts that passed, with its 95 % interval.",
             [({"bound": bound}, share) for bound, share in figures.score._asdict().items()],
         )
-    if figures.chances:
+    if figures.pass_at_k:
         yield (
             "pass_at_k",
             "Chance that a task passes in k attempts, with its 95 % interval.",
             [
                 ({"k": str(each.k), "bound": bound}, share)
-                for each in figures.chances
-                for bound, share in each.chance._asdict().items()
+                for each in figures.pass_at_k
+                for bound, share in each.estimate._asdict().items()
             ],
         )
     if figures.tokens is not None:

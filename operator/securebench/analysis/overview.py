@@ -9,11 +9,11 @@ from enum import StrEnum
 from statistics import median, quantiles
 from typing import NamedTuple, TypeVar
 
-from securebench.analysis.results import Basis, Entry, ResultSet, verdicts_by_task
+from securebench.analysis.results import Entry, Provenance, ResultSet, verdicts_by_task
 from securebench.run.records.labels import Grading, IsolationLabel, Network
 from securebench.stats.cost import Cost, Tokens
 from securebench.stats.intervals import Interval, PassAtK, pass_at_each_k, pass_rate
-from securebench.stats.verdicts import TaskVerdicts, task_kinds
+from securebench.stats.verdicts import TaskVerdicts, verdict_counts
 
 _Word = TypeVar("_Word", bound=StrEnum)
 
@@ -72,7 +72,7 @@ class Overview:
         verified: Attempts with a verdict.
         passed: Those that passed.
         score: Share of verdicts that passed; None without a verdict.
-        chances: pass@1 to pass@n, n attempts per task; empty for one attempt.
+        pass_at_k: pass@1 to pass@n, n attempts per task; empty for one attempt.
         breakdowns: The score by family, difficulty and tag, where there are several.
         outcomes: Attempts by outcome, the most frequent first.
         reasons: Attempts that did not pass by reason, the most frequent first.
@@ -87,7 +87,7 @@ class Overview:
     verified: int
     passed: int
     score: Interval | None
-    chances: tuple[PassAtK, ...]
+    pass_at_k: tuple[PassAtK, ...]
     breakdowns: tuple[Breakdown, ...]
     outcomes: Mapping[str, int]
     reasons: Mapping[str, int]
@@ -100,14 +100,14 @@ class Overview:
 
 def overview(results: ResultSet) -> Overview:
     """Compute the figures of a run."""
-    entries, kinds, by_task = results.entries, results.kinds(), results.by_task()
+    entries, counts, by_task = results.entries, results.verdict_counts(), results.by_task()
     launched = [entry for entry in entries if entry.launches]
     return Overview(
         tasks=len(by_task),
         verified=sum(entry.passed is not None for entry in entries),
         passed=sum(entry.passed is True for entry in entries),
-        score=pass_rate(kinds),
-        chances=pass_at_each_k(kinds),
+        score=pass_rate(counts),
+        pass_at_k=pass_at_each_k(counts),
         breakdowns=tuple(_breakdowns(entries)),
         outcomes=dict(Counter(entry.outcome or "none" for entry in entries).most_common()),
         reasons=dict(Counter(entry.reason for entry in entries if entry.reason).most_common()),
@@ -133,15 +133,15 @@ def total_tokens(entries: Iterable[Entry]) -> Tokens | None:
     return Tokens(*map(sum, zip(*used, strict=True))) if used else None
 
 
-def trust(basis: Basis) -> str:
+def trust(provenance: Provenance) -> str:
     """Say in one sentence what a score rests on.
 
     Source: the labels of a record (records.md).
     """
     return (
-        f"Isolation was {_either(basis, 'isolation', _ISOLATION)}; agents had"
-        f" {_either(basis, 'network', _NETWORK)}; answers were graded"
-        f" {_either(basis, 'grading', _GRADING)}."
+        f"Isolation was {_either(provenance, 'isolation', _ISOLATION)}; agents had"
+        f" {_either(provenance, 'network', _NETWORK)}; answers were graded"
+        f" {_either(provenance, 'grading', _GRADING)}."
     )
 
 
@@ -161,8 +161,8 @@ _GRADING = {
 }
 
 
-def _either(basis: Basis, label: str, words: Mapping[_Word, str]) -> str:
-    values = basis.labels.get(label) or Counter({"unknown": 1})
+def _either(provenance: Provenance, label: str, words: Mapping[_Word, str]) -> str:
+    values = provenance.labels.get(label) or Counter({"unknown": 1})
     said = {str(value): text for value, text in words.items()}
     if len(values) == 1:
         return said.get(next(iter(values)), "unknown")
@@ -195,7 +195,7 @@ def _fewest_tasks_last(group: Group) -> tuple[int, str]:
 
 def _group(name: str, entries: Sequence[Entry]) -> Group:
     tasks = verdicts_by_task(tuple(entries))
-    return Group(name, len(tasks), pass_rate(task_kinds(tasks.values())))
+    return Group(name, len(tasks), pass_rate(verdict_counts(tasks.values())))
 
 
 def _flakiest(by_task: Mapping[str, TaskVerdicts]) -> tuple[FlakyTask, ...]:

@@ -127,7 +127,7 @@ def _section(number: int, results: ResultSet, room: Room) -> ReportSection:
         results=results,
         figures=figures,
         charts=_charts(results, figures),
-        trust=trust(results.basis),
+        trust=trust(results.provenance),
         noise=noise(results),
         attempts=_attempts(results, anchor, room),
         anchors=anchor,

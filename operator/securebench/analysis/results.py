@@ -17,7 +17,7 @@ from securebench.protocol.volume import CANDIDATES, SUMMARY
 from securebench.run.records.reading import Record, parse_record, record_key
 from securebench.run.records.record_line import SIDES
 from securebench.stats.cost import Cost, Tokens, Use, cost
-from securebench.stats.verdicts import TaskKinds, TaskVerdicts, task_kinds
+from securebench.stats.verdicts import TaskVerdicts, VerdictCounts, verdict_counts
 
 PASSED = "passed"
 FAILED = "failed"
@@ -78,7 +78,7 @@ class Entry:
 
 
 @dataclass(frozen=True, slots=True)
-class Basis:
+class Provenance:
     """What the scores of a run rest on: each value with the number of records that have it.
 
     Attributes:
@@ -108,7 +108,7 @@ class ResultSet:
     run_id: str
     benchmark_id: str
     entries: tuple[Entry, ...]
-    basis: Basis
+    provenance: Provenance
     damaged: int
     has_ended: bool
     prices: Prices
@@ -125,9 +125,9 @@ class ResultSet:
         """Return the verdicts of each task, in the order of the records."""
         return verdicts_by_task(self.entries)
 
-    def kinds(self) -> TaskKinds:
+    def verdict_counts(self) -> VerdictCounts:
         """Return the tasks counted by their verdicts."""
-        return task_kinds(self.by_task().values())
+        return verdict_counts(self.by_task().values())
 
 
 def verdicts_by_task(entries: Iterator[Entry] | tuple[Entry, ...]) -> dict[str, TaskVerdicts]:
@@ -173,7 +173,7 @@ def read_results(folder: Path, name: str, prices: Prices | None = None) -> Resul
         run_id=text_at(first, "run_id"),
         benchmark_id=text_at(first, "benchmark_id"),
         entries=tuple(entries),
-        basis=Basis(digests, labels),
+        provenance=Provenance(digests, labels),
         damaged=damaged,
         has_ended=(folder / SUMMARY).exists(),
         prices={**_noted_prices(folder / SUMMARY), **(prices or {})},
@@ -255,10 +255,10 @@ def _texts(value: object) -> tuple[str, ...]:
 def _count(found: dict[str, Counter[str]], values: Mapping[str, object]) -> None:
     for name, value in values.items():
         if value is not None:
-            found[name][_word(value)] += 1
+            found[name][_label(value)] += 1
 
 
-def _word(value: object) -> str:
+def _label(value: object) -> str:
     if isinstance(value, bool):
         return "yes" if value else "no"
     return str(value)

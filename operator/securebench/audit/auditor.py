@@ -39,7 +39,7 @@ RunPack = Callable[[Path, TrialKind, int | None], Records]
 
 
 @dataclass(frozen=True, slots=True)
-class Means:
+class AuditResources:
     """What an audit may use.
 
     Attributes:
@@ -71,7 +71,7 @@ def every_rule() -> tuple[str, ...]:
     return (Rule.LINT, *static_rules(), *run_rules())
 
 
-def audit(subject: Subject, means: Means) -> tuple[Finding, ...]:
+def audit(subject: Subject, resources: AuditResources) -> tuple[Finding, ...]:
     """Return the findings of all rules; each rule has at least one."""
     found = check_lint(subject)
     if subject.checked.pack is None or subject.checked.errors or subject.answer_errors:
@@ -82,17 +82,17 @@ def audit(subject: Subject, means: Means) -> tuple[Finding, ...]:
     found += check_payload(subject)
     found += check_task_rules(subject)
     found += check_null_answers(subject)
-    found += check_image(subject, means.archives)
-    found += check_history(subject, means.archives)
-    return found + _run_findings(subject, means)
+    found += check_image(subject, resources.archives)
+    found += check_history(subject, resources.archives)
+    return found + _run_findings(subject, resources)
 
 
-def _run_findings(subject: Subject, means: Means) -> tuple[Finding, ...]:
-    if means.run_pack is None:
+def _run_findings(subject: Subject, resources: AuditResources) -> tuple[Finding, ...]:
+    if resources.run_pack is None:
         remedy = "leave out --static; the audit then runs the pack on the cluster"
         return _none_checked(run_rules(), "nothing was run", remedy)
     try:
-        return tuple(_run_all(subject, means.run_pack, means.runs))
+        return tuple(_run_all(subject, resources.run_pack, resources.runs))
     except SecureBenchError as error:
         reason = " ".join(str(error).split())
         remedy = "correct what the message names, or use --static"

@@ -11,7 +11,7 @@ from rich.console import Console
 
 from securebench.agents.harness_config import CommandHarness, HarnessConfig
 from securebench.agents.registry import harness_config
-from securebench.audit.auditor import Means, RunPack, audit
+from securebench.audit.auditor import AuditResources, RunPack, audit
 from securebench.audit.images.archive import catalogue
 from securebench.audit.report import Report, write_report
 from securebench.audit.rules.verdicts import Records
@@ -58,7 +58,7 @@ def run_audit(options: AuditOptions) -> int:
     """Audit a pack, print and write what is found and return the exit code."""
     subject = _subject(options)
     versions: set[str] = set()
-    means = Means(
+    resources = AuditResources(
         archives=None if options.images is None else catalogue(options.images),
         run_pack=None if options.static else _runner(options.target, versions),
         runs=options.runs,
@@ -68,7 +68,7 @@ def run_audit(options: AuditOptions) -> int:
         pack_digest=_digest(subject),
         tasks=len(subject.tasks),
         time=rfc3339(SystemClock().now()),
-        findings=audit(subject, means),
+        findings=audit(subject, resources),
     )
     folder = options.output_dir or Path(f"audit-{logical_name(subject.id)}")
     path = write_report(report, folder)

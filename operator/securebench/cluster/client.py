@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, NamedTuple, cast
 import aiohttp
 from kubernetes.aio.client import ApiClient, Configuration
 
+from securebench.cluster.connection_errors import connection_errors_as_transient
 from securebench.cluster.kubeconfig import load_configuration
 from securebench.cluster.port import (
     AlreadyExists,
@@ -26,7 +27,6 @@ from securebench.cluster.port import (
     WatchExpired,
     metadata,
 )
-from securebench.cluster.troubles import connection_troubles
 from securebench.cluster.wire import (
     CORE,
     classify,
@@ -129,7 +129,7 @@ class ApiCluster:
         }
         request = _Request("GET", self._path(kind), query, timeout_seconds=_WATCH_CLIENT_SECONDS)
         self.requests["watch", kind] += 1
-        with connection_troubles(request.said):
+        with connection_errors_as_transient(request.said):
             response = await self._send(request, self._watches)
             try:
                 if response.status != HTTPStatus.OK:
@@ -240,7 +240,7 @@ class ApiCluster:
             "GET", request.path, query_params=list(query), auth_settings=["BearerToken"]
         )
         settings = self._api.configuration
-        with connection_troubles(request.said):
+        with connection_errors_as_transient(request.said):
             try:
                 socket = await self._session().ws_connect(
                     url,
@@ -287,7 +287,7 @@ class ApiCluster:
         return await self._answered(request)
 
     async def _answered(self, request: _Request) -> _Answer:
-        with connection_troubles(request.said):
+        with connection_errors_as_transient(request.said):
             response = await self._send(request, self._api)
             async with response:
                 body = await response.read()

@@ -16,8 +16,8 @@ from securebench.benchmark.files.load import load_tasks
 from securebench.benchmark.reading.manifest import MANIFEST
 from securebench.benchmark.reading.rows import ASSET, ROW
 from securebench.benchmark.resources import Lane
-from securebench.client.packs.sight import TaskSight, task_sight
 from securebench.client.packs.starter import COMMAND, agents, starter_files
+from securebench.client.packs.visibility import TaskVisibility, task_visibility
 from securebench.client.submit.tester_config import TESTER, load_tester_config
 from securebench.reference import meanings
 from securebench.reference.tables import NOTHING, field_rows, field_table
@@ -118,29 +118,32 @@ def family_page(family: Family) -> str:
 
 def _program(family: str) -> Iterator[str]:
     """Yield what the program sees and how the answer is taken, from the plans of real tasks."""
-    sights, texts = _sights(family), _parts("program")
-    first = next(iter(sights.values()))
+    visible_tasks, texts = _visible_tasks(family), _parts("program")
+    first = next(iter(visible_tasks.values()))
     found = ((f"`{file['path']}`", _yes(file["read_only"])) for file in first["agent"]["files"])
     yield f"## What your program sees\n\n{texts['']}"
     yield _table(("file", "read-only"), *found)
     yield f"`task.json` of the task above:\n\n{_json(first['agent']['values'])}"
     yield "## How the answer is taken"
     yield _table(
-        ("", *(f"`{name}`" for name in sights)),
-        ("starts in", *(f"`{each['working_folder']}`" for each in sights.values())),
-        ("hands in", *map(_answer, sights.values())),
-        ("network", *(", ".join(each["network"]) or "none" for each in sights.values())),
-        ("time limit of this task", *(f"{each['agent_seconds']:g} s" for each in sights.values())),
+        ("", *(f"`{name}`" for name in visible_tasks)),
+        ("starts in", *(f"`{each['working_folder']}`" for each in visible_tasks.values())),
+        ("hands in", *map(_answer, visible_tasks.values())),
+        ("network", *(", ".join(each["network"]) or "none" for each in visible_tasks.values())),
+        (
+            "time limit of this task",
+            *(f"{each['agent_seconds']:g} s" for each in visible_tasks.values()),
+        ),
     )
     yield texts["answer"]
 
 
-def _sights(family: str) -> Mapping[str, TaskSight]:
+def _visible_tasks(family: str) -> Mapping[str, TaskVisibility]:
     """Return the first task of a pack of ``securebench init`` as each kind of agent gets it."""
-    return {agent: _sight(starter_files("example", family, agent)) for agent in agents()}
+    return {agent: _visible_task(starter_files("example", family, agent)) for agent in agents()}
 
 
-def _sight(starter: Mapping[str, str]) -> TaskSight:
+def _visible_task(starter: Mapping[str, str]) -> TaskVisibility:
     with TemporaryDirectory() as folder:
         root = Path(folder)
         for name, text in starter.items():
@@ -149,11 +152,11 @@ def _sight(starter: Mapping[str, str]) -> TaskSight:
         config = load_tester_config(root / "tester.yaml")
         task = load_tasks(root / "manifest.yaml", root / "tasks.jsonl").tasks[0]
         harness = harness_config(config.harness.type, config.harness.config)
-        return task_sight(0, task, harness, config.verification, root)
+        return task_visibility(0, task, harness, config.verification, root)
 
 
-def _answer(sight: TaskSight) -> str:
-    candidate = sight["candidate"]
+def _answer(visible: TaskVisibility) -> str:
+    candidate = visible["candidate"]
     source = {
         "stdout": "its output on stdout",
         "file": f"the file `{candidate['path']}`",

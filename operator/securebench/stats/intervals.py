@@ -15,15 +15,15 @@ from securebench.stats.resampling import percentile_interval, resamples
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from securebench.stats.verdicts import TaskKinds
+    from securebench.stats.verdicts import VerdictCounts
 
 Z_95 = 1.959963984540054
 """Quantile of the standard normal distribution for a 95 % interval."""
 
-FEWEST_TASKS = 10
+MIN_BOOTSTRAP_TASKS = 10
 """Below, resampled intervals are too narrow (simulated: 86 to 92 % hold the truth, not 95 %)."""
 
-EACH_K = 10
+MAX_CONSECUTIVE_K = 10
 """pass@k is listed for every k up to this one, then for ``_LATER_K`` and the last."""
 
 _LATER_K = (20, 50)
@@ -43,12 +43,12 @@ class PassAtK(NamedTuple):
     Args:
         k: Number of attempts.
         tasks: Tasks with at least as many verdicts; the others say nothing about it.
-        chance: Averaged over these tasks.
+        estimate: Averaged over these tasks.
     """
 
     k: int
     tasks: int
-    chance: Interval
+    estimate: Interval
 
 
 def wilson(passed: float, verified: int) -> Interval | None:
@@ -69,19 +69,19 @@ def wilson(passed: float, verified: int) -> Interval | None:
     return Interval(share, min(share, max(0.0, center - half)), max(share, min(1.0, center + half)))
 
 
-def pass_rate(kinds: TaskKinds) -> Interval | None:
+def pass_rate(counts: VerdictCounts) -> Interval | None:
     """Return the share of verdicts that passed; None without a verdict.
 
     With one verdict per task the interval is Wilson's, otherwise a cluster bootstrap.
     """
-    if not kinds:
+    if not counts:
         return None
-    if max(kind.verified for kind in kinds) == 1:
-        return wilson(_passed(kinds), _verified(kinds))
-    return _clustered(kinds, lambda sample: _passed(sample) / _verified(sample))
+    if max(verdicts.verified for verdicts in counts) == 1:
+        return wilson(_passed(counts), _verified(counts))
+    return _clustered(counts, lambda sample: _passed(sample) / _verified(sample))
 
 
-def pass_at_k(kinds: TaskKinds, k: int) -> PassAtK | None:
+def pass_at_k(counts: VerdictCounts, k: int) -> PassAtK | None:
     """Return the chance that at least one of ``k`` attempts passes, averaged over tasks.
 
     Tasks with fewer than ``k`` verdicts cannot be estimated and are left out; None without others.
@@ -89,49 +89,52 @@ def pass_at_k(kinds: TaskKinds, k: int) -> PassAtK | None:
 
     Source: Chen et al., arXiv:2107.03374 (2021), equation 1.
     """
-    usable = Counter({kind: count for kind, count in kinds.items() if kind.verified >= k})
+    usable = Counter(
+        {verdicts: count for verdicts, count in counts.items() if verdicts.verified >= k}
+    )
     if not usable:
         return None
     chances = {
-        kind: 1 - comb(kind.verified - kind.passed, k) / comb(kind.verified, k) for kind in usable
+        verdicts: 1 - comb(verdicts.verified - verdicts.passed, k) / comb(verdicts.verified, k)
+        for verdicts in usable
     }
 
-    def mean(sample: TaskKinds) -> float:
-        return sum(chances[kind] * count for kind, count in sample.items()) / sample.total()
+    def mean(sample: VerdictCounts) -> float:
+        return sum(chances[verdicts] * count for verdicts, count in sample.items()) / sample.total()
 
     tasks = usable.total()
-    if max(kind.verified for kind in usable) == 1:
+    if max(verdicts.verified for verdicts in usable) == 1:
         interval = wilson(_passed(usable), tasks)
         return None if interval is None else PassAtK(k, tasks, interval)
     return PassAtK(k, tasks, _clustered(usable, mean))
 
 
-def pass_at_each_k(kinds: TaskKinds) -> tuple[PassAtK, ...]:
+def pass_at_each_k(counts: VerdictCounts) -> tuple[PassAtK, ...]:
     """Return pass@1 to pass@n for the most verdicts that a task has; empty for one per task."""
-    most = max((kind.verified for kind in kinds), default=0)
+    most = max((verdicts.verified for verdicts in counts), default=0)
     if most <= 1:
         return ()
-    wanted = {*range(1, min(most, EACH_K) + 1), *(k for k in _LATER_K if k < most), most}
-    found = (pass_at_k(kinds, k) for k in sorted(wanted))
+    wanted = {*range(1, min(most, MAX_CONSECUTIVE_K) + 1), *(k for k in _LATER_K if k < most), most}
+    found = (pass_at_k(counts, k) for k in sorted(wanted))
     return tuple(each for each in found if each is not None)
 
 
-def _clustered(kinds: TaskKinds, estimate: Callable[[TaskKinds], float]) -> Interval:
+def _clustered(counts: VerdictCounts, estimate: Callable[[VerdictCounts], float]) -> Interval:
     """Return an estimate with the interval of a cluster bootstrap.
 
     Few tasks, or tasks that all agree, say less about other tasks than their resamples suggest:
     the interval is then Wilson's, with tasks instead of attempts, which is never too narrow.
     """
-    value, tasks = estimate(kinds), kinds.total()
+    value, tasks = estimate(counts), counts.total()
     cautious = wilson(value * tasks, tasks)
-    if cautious is not None and (tasks < FEWEST_TASKS or len(kinds) == 1):
+    if cautious is not None and (tasks < MIN_BOOTSTRAP_TASKS or len(counts) == 1):
         return cautious
-    return Interval(value, *percentile_interval(estimate(sample) for sample in resamples(kinds)))
+    return Interval(value, *percentile_interval(estimate(sample) for sample in resamples(counts)))
 
 
-def _passed(kinds: TaskKinds) -> int:
-    return sum(kind.passed * count for kind, count in kinds.items())
+def _passed(counts: VerdictCounts) -> int:
+    return sum(verdicts.passed * count for verdicts, count in counts.items())
 
 
-def _verified(kinds: TaskKinds) -> int:
-    return sum(kind.verified * count for kind, count in kinds.items())
+def _verified(counts: VerdictCounts) -> int:
+    return sum(verdicts.verified * count for verdicts, count in counts.items())

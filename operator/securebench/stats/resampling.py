@@ -20,7 +20,7 @@ FLIPS = 10_000
 
 _TAIL = 0.025
 
-Kind = TypeVar("Kind")
+Item = TypeVar("Item")
 
 
 class Quantiles(NamedTuple):
@@ -30,19 +30,19 @@ class Quantiles(NamedTuple):
     high: float
 
 
-def resamples(kinds: Mapping[Kind, int]) -> Iterator[Counter[Kind]]:
-    """Yield ``RESAMPLES`` samples of as many items as there are, each counted by kind.
+def resamples(counts: Mapping[Item, int]) -> Iterator[Counter[Item]]:
+    """Yield ``RESAMPLES`` samples of as many items as there are, each counted by item.
 
-    Items of one kind are drawn together: the numbers of a sample by kind are multinomial, drawn as
-    one binomial after the other. A sample costs as much as there are kinds, not items.
+    Items of one item are drawn together: the numbers of a sample by item are multinomial, drawn as
+    one binomial after the other. A sample costs as much as there are counts, not items.
 
     Args:
-        kinds: Number of items by kind, at least one item. Their order does not matter.
+        counts: Number of items by item, at least one item. Their order does not matter.
     """
     random = Random(SEED)  # noqa: S311 - statistics, no secret
-    counts = [(kind, kinds[kind]) for kind in sorted(kinds) if kinds[kind]]  # type: ignore[type-var]
+    ordered = [(item, counts[item]) for item in sorted(counts) if counts[item]]  # type: ignore[type-var]
     for _ in range(RESAMPLES):
-        yield _resample(random, counts)
+        yield _resample(random, ordered)
 
 
 def binomial(random: Random, draws: int, part: int, whole: int) -> int:
@@ -90,12 +90,12 @@ def percentile_interval(estimates: Iterable[float]) -> Quantiles:
     return Quantiles(ordered[cut], ordered[-1 - cut])
 
 
-def _resample(random: Random, counts: Iterable[tuple[Kind, int]]) -> Counter[Kind]:
-    sample = Counter[Kind]()
-    draws = items = sum(count for _, count in counts)
-    for kind, count in counts:
+def _resample(random: Random, ordered: Iterable[tuple[Item, int]]) -> Counter[Item]:
+    sample = Counter[Item]()
+    draws = items = sum(count for _, count in ordered)
+    for item, count in ordered:
         drawn = binomial(random, draws, count, items)
         if drawn:
-            sample[kind] = drawn
+            sample[item] = drawn
         draws, items = draws - drawn, items - count
     return sample

@@ -38,7 +38,7 @@ class AttemptVerdict(NamedTuple):
     passed: bool
 
 
-TaskKinds = Counter[TaskVerdicts]
+VerdictCounts = Counter[TaskVerdicts]
 """Number of tasks by their verdicts; tasks of the same kind are interchangeable in a resample."""
 
 
@@ -51,6 +51,6 @@ def verdicts_by_task(verdicts: Iterable[AttemptVerdict]) -> dict[str | int, Task
     return {task: TaskVerdicts(count, passed[task]) for task, count in verified.items()}
 
 
-def task_kinds(tasks: Iterable[TaskVerdicts]) -> TaskKinds:
+def verdict_counts(tasks: Iterable[TaskVerdicts]) -> VerdictCounts:
     """Count tasks by their verdicts; those without any are left out."""
     return Counter(task for task in tasks if task.verified)

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from securebench.audit.auditor import Means, audit
+from securebench.audit.auditor import AuditResources, audit
 from securebench.audit.findings import Finding, FindingOutcome, Rule
 from securebench.audit.images.archive import catalogue
 from securebench.audit.subject import Subject, load_subject
@@ -66,8 +66,8 @@ def pack(folder: Path) -> Subject:
     return load_subject(folder / "manifest.yaml", folder / "tasks.jsonl")
 
 
-def image_findings(folder: Path, means: Means) -> list[Finding]:
-    return [found for found in audit(pack(folder), means) if found.rule is Rule.IMAGE]
+def image_findings(folder: Path, resources: AuditResources) -> list[Finding]:
+    return [found for found in audit(pack(folder), resources) if found.rule is Rule.IMAGE]
 
 
 @pytest.mark.short
@@ -75,7 +75,7 @@ def image_findings(folder: Path, means: Means) -> list[Finding]:
 def test_a_005_attack(tmp_path: Path, place: str) -> None:
     write_image(tmp_path, place)
 
-    found = image_findings(tmp_path, Means(catalogue(tmp_path)))
+    found = image_findings(tmp_path, AuditResources(catalogue(tmp_path)))
 
     assert {item.outcome for item in found} == {FindingOutcome.FAILED}
     said = "\n".join(item.message for item in found)
@@ -88,7 +88,7 @@ def test_a_005_attack(tmp_path: Path, place: str) -> None:
 def test_a_005_twin(tmp_path: Path, place: str) -> None:
     write_image(tmp_path, place)
 
-    (found,) = image_findings(tmp_path, Means(archives=None))
+    (found,) = image_findings(tmp_path, AuditResources(archives=None))
 
     assert found.outcome is FindingOutcome.NOT_CHECKED
     assert SECRET.encode() in (tmp_path / "image.tar").read_bytes()
@@ -98,6 +98,6 @@ def test_a_005_twin(tmp_path: Path, place: str) -> None:
 def test_a_005_honest(tmp_path: Path) -> None:
     write_image(tmp_path, "nowhere")
 
-    (found,) = image_findings(tmp_path, Means(catalogue(tmp_path)))
+    (found,) = image_findings(tmp_path, AuditResources(catalogue(tmp_path)))
 
     assert found.outcome is FindingOutcome.PASSED

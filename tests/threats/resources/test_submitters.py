@@ -21,7 +21,7 @@ from securebench.cluster.client import ApiCluster, connect
 from securebench.cluster.port import Cluster, ObjectKind
 from securebench.controller.admission import pack_source
 from securebench.controller.admission.pack_source import freeze
-from securebench.controller.loop import life
+from securebench.controller.loop import lifecycle
 from securebench.core.errors import PackError, SpecError
 from securebench.run.api.models import Pack, VolumePack
 from securebench.run.decide.reconcile import Controls, Halt
@@ -184,16 +184,16 @@ def test_a_341_attack_by_suspended_runs(tmp_path: Path) -> None:
 def test_a_341_twin_of_suspended_runs(tmp_path: Path) -> None:
     """A gate and a loop that take no notice of the suspension: each has a watch and a canary."""
 
-    async def enter(gate: life.Gate, *_: object, **__: object) -> None:
+    async def enter(gate: lifecycle.Gate, *_: object, **__: object) -> None:
         gate._is_in = True
 
-    class Restless(life.RunLoop):
+    class Restless(lifecycle.RunLoop):
         def _controls(self, now: float) -> Controls:
             return replace(super()._controls(now), halt=Halt.NONE)
 
     with (
-        mock.patch.object(life.Gate, "enter", enter),
-        mock.patch.object(life, "RunLoop", Restless),
+        mock.patch.object(lifecycle.Gate, "enter", enter),
+        mock.patch.object(lifecycle, "RunLoop", Restless),
         operator(tmp_path) as world,
     ):
         flood(world, suspend=True, isolation={"require": "Verified"})

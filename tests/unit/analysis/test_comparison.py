@@ -28,7 +28,7 @@ def test_what_flipped(tmp_path):
         ("t2", True),
     ]
     assert found.flips[0].why.startswith("new: wrong_answer")
-    assert (found.difference.tasks, found.only_before, found.only_after) == (3, 0, 2)
+    assert (found.difference.tasks, found.only_baseline, found.only_candidate) == (3, 0, 2)
     assert found.warnings == ()
 
 

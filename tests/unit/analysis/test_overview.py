@@ -20,7 +20,7 @@ def test_one_attempt_per_task(tmp_path):
     )
     assert (found.tasks, found.verified, found.passed) == (3, 2, 1)
     assert found.score == wilson(1, 2)
-    assert found.chances == found.breakdowns == found.flakiest == ()
+    assert found.pass_at_k == found.breakdowns == found.flakiest == ()
     assert found.outcomes == {"scored": 2, "infrastructure": 1}
     assert found.reasons == {"wrong_answer": 1, "node_lost": 1}
 
@@ -49,8 +49,8 @@ def test_several_attempts(tmp_path):
         *(result_line("even", passed=number % 2 == 0, attempt=number) for number in range(1, 5)),
         *(result_line("rare", passed=number == 1, attempt=number) for number in range(1, 5)),
     )
-    assert [chance.k for chance in found.chances] == [1, 2, 3, 4]
-    assert [round(chance.chance.value, 3) for chance in found.chances] == [0.375, 0.667, 0.875, 1.0]
+    assert [each.k for each in found.pass_at_k] == [1, 2, 3, 4]
+    assert [round(each.estimate.value, 3) for each in found.pass_at_k] == [0.375, 0.667, 0.875, 1.0]
     assert [task.task_id for task in found.flakiest] == ["even", "rare"]
 
 
@@ -97,4 +97,4 @@ TRUST = {
 def test_what_a_score_rests_on(case, tmp_path):
     labels, said = TRUST[case]
     lines = [result_line(f"t{number}", labels=each) for number, each in enumerate(labels)]
-    assert said in trust(read_results(result_folder(tmp_path, lines), "r").basis)
+    assert said in trust(read_results(result_folder(tmp_path, lines), "r").provenance)

@@ -26,7 +26,7 @@ def test_attempts_are_counted_by_task(tmp_path):
     ]
     found = read_results(result_folder(tmp_path, lines), "r")
     assert found.by_task() == {"a": TaskVerdicts(2, 1), "b": TaskVerdicts(0, 0)}
-    assert found.kinds() == {TaskVerdicts(2, 1): 1}
+    assert found.verdict_counts() == {TaskVerdicts(2, 1): 1}
 
 
 def test_damaged_lines_are_counted_and_left_out(tmp_path):
@@ -40,9 +40,9 @@ def test_the_basis_has_each_value_with_its_records(tmp_path):
         result_line("a", pack_digest="sha256:1", labels={"audit": False, "network": "none"}),
         result_line("b", pack_digest="sha256:2", labels={"audit": False, "network": "egress"}),
     ]
-    basis = read_results(result_folder(tmp_path, lines), "r").basis
-    assert basis.digests["pack"] == {"sha256:1": 1, "sha256:2": 1}
-    assert basis.labels == {"audit": {"no": 2}, "network": {"none": 1, "egress": 1}}
+    provenance = read_results(result_folder(tmp_path, lines), "r").provenance
+    assert provenance.digests["pack"] == {"sha256:1": 1, "sha256:2": 1}
+    assert provenance.labels == {"audit": {"no": 2}, "network": {"none": 1, "egress": 1}}
 
 
 NO_RECORDS = {

@@ -2,7 +2,7 @@
 
 import pytest
 
-from securebench.audit.auditor import Means, audit, every_rule
+from securebench.audit.auditor import AuditResources, audit, every_rule
 from securebench.audit.findings import Finding, FindingOutcome, Rule
 from securebench.audit.report import Report
 from securebench.benchmark.families.audit_rules import (
@@ -71,7 +71,7 @@ def found(tmp_path, monkeypatch):
         passed = folder.name == "pack-echoes" and kind == "oracle"
         return [{"task_id": name, "passed": passed} for name in ("bad", "mute", "c")]
 
-    findings = audit(subject, Means(run_pack=run_pack))
+    findings = audit(subject, AuditResources(run_pack=run_pack))
     assert list(dict.fromkeys(each.rule for each in findings)) == list(every_rule())
     return findings
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from securebench.audit.auditor import Means, audit, every_rule
+from securebench.audit.auditor import AuditResources, audit, every_rule
 from securebench.audit.findings import FindingOutcome, Rule
 from securebench.audit.images.archive import catalogue
 from securebench.audit.subject import load_subject
@@ -72,7 +72,7 @@ def findings_of(folder: Path, *, is_bad: bool):
         ]
 
     subject = load_subject(folder / "pack" / "manifest.yaml", folder / "pack" / "tasks.jsonl")
-    return audit(subject, Means(catalogue(folder / "archives"), run_pack, runs=2))
+    return audit(subject, AuditResources(catalogue(folder / "archives"), run_pack, runs=2))
 
 
 def test_each_rule_finds_its_defect_and_no_other(bad):

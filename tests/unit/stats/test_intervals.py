@@ -4,15 +4,15 @@ from random import Random
 import pytest
 
 from securebench.stats.intervals import (
-    EACH_K,
-    FEWEST_TASKS,
+    MAX_CONSECUTIVE_K,
+    MIN_BOOTSTRAP_TASKS,
     Interval,
     pass_at_each_k,
     pass_at_k,
     pass_rate,
     wilson,
 )
-from securebench.stats.verdicts import TaskVerdicts, task_kinds
+from securebench.stats.verdicts import TaskVerdicts, verdict_counts
 
 
 def rounded(interval):
@@ -28,9 +28,9 @@ WILSON = {
 }
 
 
-@pytest.mark.parametrize("counts", WILSON)
-def test_wilson(counts):
-    assert rounded(wilson(*counts)) == WILSON[counts]
+@pytest.mark.parametrize("shares", WILSON)
+def test_wilson(shares):
+    assert rounded(wilson(*shares)) == WILSON[shares]
 
 
 def test_no_rate_without_verdicts():
@@ -46,24 +46,24 @@ def test_the_interval_holds_its_value(verified):
         assert interval.value <= interval.high + 1e-12 <= 1.0 + 2e-12
 
 
-def kinds(*verdicts):
-    return task_kinds(TaskVerdicts(*each) for each in verdicts)
+def counts(*verdicts):
+    return verdict_counts(TaskVerdicts(*each) for each in verdicts)
 
 
 def test_one_verdict_per_task_has_the_interval_of_wilson():
-    assert pass_rate(kinds((1, 1), (1, 0), (1, 1), (0, 0))) == wilson(2, 3)
-    assert pass_at_k(kinds((1, 1), (1, 0), (1, 1)), 1).chance == wilson(2, 3)
+    assert pass_rate(counts((1, 1), (1, 0), (1, 1), (0, 0))) == wilson(2, 3)
+    assert pass_at_k(counts((1, 1), (1, 0), (1, 1)), 1).estimate == wilson(2, 3)
 
 
 def test_no_verdict_no_estimate():
-    assert pass_rate(kinds()) is None
-    assert pass_rate(kinds((0, 0))) is None
-    assert pass_at_k(kinds((1, 1)), 2) is None
+    assert pass_rate(counts()) is None
+    assert pass_rate(counts((0, 0))) is None
+    assert pass_at_k(counts((1, 1)), 2) is None
 
 
 def test_attempts_of_one_task_belong_together():
     """20 tasks of 10 equal attempts say as much as 20 attempts, not as 200."""
-    found = pass_rate(kinds(*[(10, 10)] * 10, *[(10, 0)] * 10))
+    found = pass_rate(counts(*[(10, 10)] * 10, *[(10, 0)] * 10))
     tasks, attempts = wilson(10, 20), wilson(100, 200)
     assert found.value == 0.5
     assert found.high - found.low > 2 * (attempts.high - attempts.low)
@@ -71,29 +71,29 @@ def test_attempts_of_one_task_belong_together():
 
 
 def test_tasks_that_all_agree_still_have_an_interval():
-    assert pass_rate(kinds(*[(4, 4)] * 12)) == wilson(12, 12)
-    assert pass_rate(kinds(*[(4, 1)] * 12)) == wilson(3, 12)
-    assert pass_rate(kinds((4, 2))) == wilson(0.5, 1)
+    assert pass_rate(counts(*[(4, 4)] * 12)) == wilson(12, 12)
+    assert pass_rate(counts(*[(4, 1)] * 12)) == wilson(3, 12)
+    assert pass_rate(counts((4, 2))) == wilson(0.5, 1)
 
 
 def test_few_tasks_are_not_resampled():
     """One pass less in two tasks does not make their interval much narrower."""
-    few = [(4, 4)] * (FEWEST_TASKS - 2) + [(4, 3)]
+    few = [(4, 4)] * (MIN_BOOTSTRAP_TASKS - 2) + [(4, 3)]
     share = (4 * len(few) - 1) / (4 * len(few))
-    assert pass_rate(kinds(*few)) == wilson(share * len(few), len(few))
-    assert pass_rate(kinds(*few, (4, 4))) != wilson(share * len(few), len(few))
+    assert pass_rate(counts(*few)) == wilson(share * len(few), len(few))
+    assert pass_rate(counts(*few, (4, 4))) != wilson(share * len(few), len(few))
 
 
 def test_unequal_attempts_count_once_each():
     """The score is the share of verdicts, pass@1 the mean of tasks."""
-    found = kinds((4, 4), (1, 0))
+    found = counts((4, 4), (1, 0))
     assert pass_rate(found).value == 0.8
-    assert pass_at_k(found, 1).chance.value == 0.5
+    assert pass_at_k(found, 1).estimate.value == 0.5
 
 
 def test_the_same_verdicts_have_the_same_interval():
     one, two = [(3, 1), (3, 3), (2, 0)], [(2, 0), (3, 3), (3, 1)]
-    assert pass_rate(kinds(*one)) == pass_rate(kinds(*two))
+    assert pass_rate(counts(*one)) == pass_rate(counts(*two))
 
 
 @pytest.mark.parametrize("k", [1, 2, 3, 5])
@@ -103,21 +103,21 @@ def test_pass_at_k_is_the_share_of_choices_with_a_pass(k, passed):
     attempts = [True] * passed + [False] * (5 - passed)
     choices = list(combinations(attempts, k))
     want = sum(any(choice) for choice in choices) / len(choices)
-    assert pass_at_k(kinds((5, passed)), k).chance.value == pytest.approx(want)
+    assert pass_at_k(counts((5, passed)), k).estimate.value == pytest.approx(want)
 
 
 def test_pass_at_k_leaves_out_tasks_with_fewer_verdicts():
-    found = pass_at_k(kinds((4, 2), (1, 0)), 2)
-    assert found == pass_at_k(kinds((4, 2)), 2)
+    found = pass_at_k(counts((4, 2), (1, 0)), 2)
+    assert found == pass_at_k(counts((4, 2)), 2)
     assert found.tasks == 1
 
 
 def test_pass_at_each_k():
-    assert pass_at_each_k(kinds((1, 1), (1, 0))) == pass_at_each_k(kinds()) == ()
-    assert [each.k for each in pass_at_each_k(kinds((3, 1), (2, 1)))] == [1, 2, 3]
-    assert [each.tasks for each in pass_at_each_k(kinds((3, 1), (2, 1)))] == [2, 2, 1]
-    many = [each.k for each in pass_at_each_k(kinds((60, 1)))]
-    assert many == [*range(1, EACH_K + 1), 20, 50, 60]
+    assert pass_at_each_k(counts((1, 1), (1, 0))) == pass_at_each_k(counts()) == ()
+    assert [each.k for each in pass_at_each_k(counts((3, 1), (2, 1)))] == [1, 2, 3]
+    assert [each.tasks for each in pass_at_each_k(counts((3, 1), (2, 1)))] == [2, 2, 1]
+    many = [each.k for each in pass_at_each_k(counts((60, 1)))]
+    assert many == [*range(1, MAX_CONSECUTIVE_K + 1), 20, 50, 60]
 
 
 def test_the_bootstrap_covers_the_truth():
@@ -126,7 +126,7 @@ def test_the_bootstrap_covers_the_truth():
 
     def run():
         chances = [random.choice((0.1, 0.5, 0.9)) for _ in range(60)]
-        return kinds(*((4, sum(random.random() < each for _ in range(4))) for each in chances))
+        return counts(*((4, sum(random.random() < each for _ in range(4))) for each in chances))
 
     held = sum(low <= 0.5 <= high for _, low, high in (pass_rate(run()) for _ in range(60)))
     assert 54 <= held <= 60

@@ -28,11 +28,11 @@ def test_certain_chances():
 
 
 def test_resamples_draw_as_many_items_as_there_are():
-    kinds = Counter({(1, 0): 700, (1, 1): 200, (3, 2): 100, (9, 9): 0})
-    drawn = list(resamples(kinds))
+    counts = Counter({(1, 0): 700, (1, 1): 200, (3, 2): 100, (9, 9): 0})
+    drawn = list(resamples(counts))
     assert len(drawn) == RESAMPLES
     assert {sample.total() for sample in drawn} == {1_000}
     assert {kind for sample in drawn for kind in sample} == {(1, 0), (1, 1), (3, 2)}
     for kind in [(1, 0), (1, 1), (3, 2)]:
         mean = sum(sample[kind] for sample in drawn) / RESAMPLES
-        assert mean == pytest.approx(kinds[kind], rel=0.01)
+        assert mean == pytest.approx(counts[kind], rel=0.01)

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Final, cast
 
 from securebench.client.doctor.diagnosis import Diagnosis, Health
-from securebench.client.doctor.patient import Patient
+from securebench.client.doctor.installation import Installation
 from securebench.client.volume.connection import operator_pod
 from securebench.client.volume.link import OperatorLink
 from securebench.client.watch.follow import run_state
@@ -27,7 +27,7 @@ from securebench.run.api.crd import benchmark_run_crd
 from securebench.run.observe.stage import IMAGE_WAITS
 from securebench.run.observe.waiting import CANNOT_PULL
 
-LEAST_KUBERNETES: Final = (1, 33)
+MIN_KUBERNETES: Final = (1, 33)
 """As ``kubeVersion`` of the chart."""
 
 _SCHEMAS: Final = f"/openapi/v3/apis/{GROUP}/{API}"
@@ -37,21 +37,21 @@ _SHOWN: Final = 5
 """Missing fields that are named."""
 
 
-async def kubernetes(patient: Patient) -> Diagnosis:
+async def kubernetes(installation: Installation) -> Diagnosis:
     """Look at the version of the API server; an answer shows that it can be reached."""
-    answer = await patient.cluster.ask("GET", "/version")
+    answer = await installation.cluster.ask("GET", "/version")
     numbers = [re.sub(r"\D", "", text_at(answer, key)) for key in ("major", "minor")]
-    found = f"{patient.cluster.server} answers, Kubernetes {text_at(answer, 'gitVersion')}"
-    if all(numbers) and tuple(map(int, numbers)) < LEAST_KUBERNETES:
-        least = ".".join(map(str, LEAST_KUBERNETES))
+    found = f"{installation.cluster.server} answers, Kubernetes {text_at(answer, 'gitVersion')}"
+    if all(numbers) and tuple(map(int, numbers)) < MIN_KUBERNETES:
+        least = ".".join(map(str, MIN_KUBERNETES))
         return Diagnosis("cluster", Health.FAIL, found, f"SecureBench needs {least} or later")
-    return Diagnosis("cluster", Health.OK, f"{found}, namespace {patient.cluster.namespace}")
+    return Diagnosis("cluster", Health.OK, f"{found}, namespace {installation.cluster.namespace}")
 
 
-async def resources(patient: Patient) -> Diagnosis:
+async def resources(installation: Installation) -> Diagnosis:
     """Compare the fields of BenchmarkRun that the cluster knows with those of this version."""
     try:
-        document = await patient.cluster.ask("GET", _SCHEMAS)
+        document = await installation.cluster.ask("GET", _SCHEMAS)
     except PermanentClusterError as error:
         if error.status != HTTPStatus.NOT_FOUND:
             raise
@@ -66,17 +66,19 @@ async def resources(patient: Patient) -> Diagnosis:
     return Diagnosis("crds", Health.FAIL, found, _APPLY)
 
 
-async def operator(patient: Patient) -> Diagnosis:
+async def operator(installation: Installation) -> Diagnosis:
     """Look whether the operator is ready, and of which version it is."""
-    name = await operator_pod(patient.cluster, patient.cluster.namespace, patient.pod)
-    pod = await patient.cluster.get(ObjectKind.POD, name) or {}
+    name = await operator_pod(
+        installation.cluster, installation.cluster.namespace, installation.pod
+    )
+    pod = await installation.cluster.get(ObjectKind.POD, name) or {}
     conditions = cast("list[Raw]", object_at(pod, "status").get("conditions") or [])
     ready = next((each for each in conditions if each.get("type") == "Ready"), {})
     if ready.get("status") != ConditionStatus.TRUE:
         why = text_at(ready, "message") or "its probes fail"
-        hint = f"kubectl -n {patient.cluster.namespace} describe pod {name}, and its logs"
+        hint = f"kubectl -n {installation.cluster.namespace} describe pod {name}, and its logs"
         return Diagnosis("operator", Health.FAIL, f"{name} is not ready: {why}", hint)
-    result = await patient.execute_in(name)(("securebench", "--version"), None)
+    result = await installation.execute_in(name)(("securebench", "--version"), None)
     version = result.stdout.decode(errors="replace").strip().removeprefix("securebench ")
     if version != VERSION:
         found = f"{name} is ready, of version {version}; this command line is of {VERSION}"
@@ -84,10 +86,12 @@ async def operator(patient: Patient) -> Diagnosis:
     return Diagnosis("operator", Health.OK, f"{name} is ready, version {version}")
 
 
-async def storage(patient: Patient) -> Diagnosis:
+async def storage(installation: Installation) -> Diagnosis:
     """Write a file to the results volume, through the operator, and remove it."""
-    name = await operator_pod(patient.cluster, patient.cluster.namespace, patient.pod)
-    link, folder = OperatorLink(patient.execute_in(name)), f"doctor-{uuid.uuid4().hex[:12]}"
+    name = await operator_pod(
+        installation.cluster, installation.cluster.namespace, installation.pod
+    )
+    link, folder = OperatorLink(installation.execute_in(name)), f"doctor-{uuid.uuid4().hex[:12]}"
     with tempfile.NamedTemporaryFile() as file:
         file.write(b"written by securebench doctor\n")
         file.flush()
@@ -96,9 +100,9 @@ async def storage(patient: Patient) -> Diagnosis:
     return Diagnosis("storage", Health.OK, "the results volume takes and gives back a file")
 
 
-async def network(patient: Patient) -> Diagnosis:
+async def network(installation: Installation) -> Diagnosis:
     """Say what the latest run found out about the isolation of its Pods; nothing is started."""
-    runs = (await patient.cluster.list(ObjectKind.BENCHMARK_RUN, "")).items
+    runs = (await installation.cluster.list(ObjectKind.BENCHMARK_RUN, "")).items
     newest = sorted(runs, key=lambda run: str(metadata(run).get("creationTimestamp")), reverse=True)
     for run in newest:
         condition = _condition(run, ConditionType.ISOLATION_VERIFIED)
@@ -108,15 +112,15 @@ async def network(patient: Patient) -> Diagnosis:
     return Diagnosis("network", Health.WARN, "no run has proven isolation here yet", hint)
 
 
-async def images(patient: Patient) -> Diagnosis:
+async def images(installation: Installation) -> Diagnosis:
     """Look for runs and Pods that wait for an image that cannot be pulled."""
     hint = "push it, correct its name, or give the chart imagePullSecrets"
-    for run in (await patient.cluster.list(ObjectKind.BENCHMARK_RUN, "")).items:
+    for run in (await installation.cluster.list(ObjectKind.BENCHMARK_RUN, "")).items:
         state = run_state(run)
         if state.end is None and CANNOT_PULL in state.message:
             return Diagnosis("images", Health.FAIL, f"run {state.name}: {state.message}", hint)
     try:
-        pods = (await patient.cluster.list(ObjectKind.POD, "")).items
+        pods = (await installation.cluster.list(ObjectKind.POD, "")).items
     except Forbidden:
         return Diagnosis("images", Health.OK, "no run waits for an image")
     waiting = dict(pair for pod in pods for pair in _unpulled(pod))

@@ -10,7 +10,7 @@ from typing import Final, NamedTuple
 from securebench.client.commands.output import print_json, print_table
 from securebench.client.doctor import checks
 from securebench.client.doctor.diagnosis import Diagnosis, Health
-from securebench.client.doctor.patient import Patient
+from securebench.client.doctor.installation import Installation
 from securebench.client.doctor.rights import rights
 from securebench.client.volume.connection import (
     DEFAULT_OPERATOR_POD,
@@ -23,7 +23,7 @@ from securebench.client.volume.connection import (
 from securebench.cluster.client import ApiCluster
 from securebench.core.errors import ClusterError, SecureBenchError, TransientClusterError
 
-Check = Callable[[Patient], Awaitable[Diagnosis]]
+Check = Callable[[Installation], Awaitable[Diagnosis]]
 
 
 class _Named(NamedTuple):
@@ -62,16 +62,16 @@ def doctor(options: DoctorOptions) -> int:
     return 1 if any(finding.state is Health.FAIL for finding in findings) else 0
 
 
-async def examine(patient: Patient) -> AsyncIterator[Diagnosis]:
+async def examine(installation: Installation) -> AsyncIterator[Diagnosis]:
     """Yield what each check finds.
 
     Raises:
         TransientClusterError: The cluster cannot be reached; nothing else is looked at then.
     """
-    yield await CHECKS[0].check(patient)
+    yield await CHECKS[0].check(installation)
     for name, check in CHECKS[1:]:
         try:
-            finding = await check(patient)
+            finding = await check(installation)
         except SecureBenchError as error:
             finding = checks.trouble(name, error)
         yield finding
@@ -80,20 +80,20 @@ async def examine(patient: Patient) -> AsyncIterator[Diagnosis]:
 async def _found(target: ClusterTarget) -> list[Diagnosis]:
     try:
         async with open_cluster(target) as cluster:
-            patient = await _patient(cluster, target)
-            return [finding async for finding in examine(patient)]
+            installation = await _installation(cluster, target)
+            return [finding async for finding in examine(installation)]
     except SecureBenchError as error:
         return [Diagnosis(CHECKS[0].name, Health.FAIL, str(error))]
 
 
-async def _patient(cluster: ApiCluster, target: ClusterTarget) -> Patient:
+async def _installation(cluster: ApiCluster, target: ClusterTarget) -> Installation:
     try:
         name = await operator_pod(cluster, cluster.namespace, target.operator_pod)
     except TransientClusterError:
         raise
     except ClusterError:
         name = target.operator_pod or DEFAULT_OPERATOR_POD
-    return Patient(
+    return Installation(
         cluster=cluster,
         pod=target.operator_pod,
         operator_name=name,

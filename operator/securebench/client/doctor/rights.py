@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Final, NamedTuple
 
 from securebench.client.doctor.diagnosis import Diagnosis, Health
-from securebench.client.doctor.patient import Patient
+from securebench.client.doctor.installation import Installation
 from securebench.cluster.port import Raw
 from securebench.core.json_values import object_at
 from securebench.core.names import GROUP
@@ -64,10 +64,10 @@ _LESS: Final = {
 }
 
 
-async def rights(patient: Patient) -> Diagnosis:
+async def rights(installation: Installation) -> Diagnosis:
     """Find the strongest role of the chart whose rights the caller has."""
-    known = roles(patient.operator_name, patient.viewers_name)
-    missing = {name: await _missing(patient, wanted) for name, wanted in known.items()}
+    known = roles(installation.operator_name, installation.viewers_name)
+    missing = {name: await _missing(installation, wanted) for name, wanted in known.items()}
     has = next((name for name, lacks in missing.items() if not lacks), None)
     lacked = ", ".join(map(str, missing["tester"]))
     if has == "tester":
@@ -79,15 +79,15 @@ async def rights(patient: Patient) -> Diagnosis:
     return Diagnosis(_CHECK, Health.FAIL, f"your account may not: {lacked}", hint)
 
 
-async def _missing(patient: Patient, wanted: Sequence[Right]) -> tuple[Right, ...]:
-    answers = await asyncio.gather(*(_has(patient, right) for right in wanted))
+async def _missing(installation: Installation, wanted: Sequence[Right]) -> tuple[Right, ...]:
+    answers = await asyncio.gather(*(_has(installation, right) for right in wanted))
     return tuple(right for right, has in zip(wanted, answers, strict=True) if not has)
 
 
-async def _has(patient: Patient, right: Right) -> bool:
+async def _has(installation: Installation, right: Right) -> bool:
     resource, _, subresource = right.resource.partition("/")
     attributes = {
-        "namespace": patient.cluster.namespace,
+        "namespace": installation.cluster.namespace,
         "verb": right.verb,
         "group": right.group,
         "resource": resource,
@@ -99,7 +99,7 @@ async def _has(patient: Patient, right: Right) -> bool:
         "kind": "SelfSubjectAccessReview",
         "spec": {"resourceAttributes": {key: value for key, value in attributes.items() if value}},
     }
-    answer = await patient.cluster.ask("POST", _REVIEWS, review)
+    answer = await installation.cluster.ask("POST", _REVIEWS, review)
     return object_at(answer, "status").get("allowed") is True
 
 

@@ -20,8 +20,13 @@ from securebench.benchmark.files.load import check_pack
 from securebench.benchmark.pack.task import CompiledTask
 from securebench.benchmark.scorers.dangerous_commands import VerificationPolicy
 from securebench.client.commands.output import print_json, print_line
-from securebench.client.packs.sight import SeenFile, Sight, TaskSight, task_sight
 from securebench.client.packs.source import PackFiles, pack_source, valid_pack
+from securebench.client.packs.visibility import (
+    TaskVisibility,
+    VisibleFile,
+    VisibleSide,
+    task_visibility,
+)
 from securebench.client.submit.prepare import LocalPack
 from securebench.client.submit.tester_config import TesterConfig
 from securebench.client.terminal_text import printable, printable_lines
@@ -57,16 +62,16 @@ def show_local(files: PackFiles, options: ShowOptions) -> int:
     checked = check_pack(source.manifest, source.tasks)
     pack = valid_pack(source, checked)
     harness, policy = _harness(source.config)
-    sights = [
-        task_sight(index, item.task, harness, policy, source.manifest.parent)
+    visible_tasks = [
+        task_visibility(index, item.task, harness, policy, source.manifest.parent)
         for index, item in _chosen(checked.tasks, options)
     ]
     if options.as_json:
-        print_json({**_summary(pack, checked.tasks), "tasks": sights})
+        print_json({**_summary(pack, checked.tasks), "tasks": visible_tasks})
         return 0
     _print_summary(_summary(pack, checked.tasks))
-    for sight in sights:
-        _print_sight(sight, "not chosen" if source.config is None else harness.type)
+    for visible in visible_tasks:
+        _print_task(visible, "not chosen" if source.config is None else harness.type)
     return 0
 
 
@@ -115,42 +120,42 @@ def _print_summary(summary: _Summary) -> None:
         print_line(f"{family}={count}")
 
 
-def _print_sight(sight: TaskSight, harness: str) -> None:
+def _print_task(visible: TaskVisibility, harness: str) -> None:
     console = Console(file=sys.stdout, highlight=False, emoji=False, markup=False)
     table = Table("the agent sees", "only the verifier sees", expand=True, show_lines=True)
-    table.title = Text(f"{printable(sight['id'])} ({printable(sight['family'])})")
+    table.title = Text(f"{printable(visible['id'])} ({printable(visible['family'])})")
     table.title_justify = "left"
-    secret = [("evaluation_inputs", sight["evaluation_inputs"]), ("hidden", sight["hidden"])]
-    table.add_row(Text("\n".join(_agent_facts(sight, harness))), Text(_verifier_facts(sight)))
+    secret = [("evaluation_inputs", visible["evaluation_inputs"]), ("hidden", visible["hidden"])]
+    table.add_row(Text("\n".join(_agent_facts(visible, harness))), Text(_verifier_facts(visible)))
     table.add_row(
-        Text("\n".join(_value_lines(sight["agent"]))),
+        Text("\n".join(_value_lines(visible["agent"]))),
         Text("\n".join(line for lane, side in secret for line in _value_lines(side, lane))),
     )
     table.add_row(
-        Text("\n".join(_file_lines(sight["agent"]["files"]))),
+        Text("\n".join(_file_lines(visible["agent"]["files"]))),
         Text("\n".join(line for _, side in secret for line in _file_lines(side["files"]))),
     )
     console.print(table)
 
 
-def _agent_facts(sight: TaskSight, harness: str) -> Iterator[str]:
-    candidate = sight["candidate"]
-    yield f"image: {printable(sight['image'])}"
-    yield f"harness: {harness}, starts in {sight['working_folder']}"
-    yield f"time: {_seconds(sight['agent_seconds'])}"
-    yield f"network: {', '.join(sight['network']) or 'none'}"
+def _agent_facts(visible: TaskVisibility, harness: str) -> Iterator[str]:
+    candidate = visible["candidate"]
+    yield f"image: {printable(visible['image'])}"
+    yield f"harness: {harness}, starts in {visible['working_folder']}"
+    yield f"time: {_seconds(visible['agent_seconds'])}"
+    yield f"network: {', '.join(visible['network']) or 'none'}"
     path = f" {candidate['path']}" if candidate["path"] else ""
     yield f"hands in: {candidate['kind']} from {candidate['from']}{path}"
 
 
-def _verifier_facts(sight: TaskSight) -> str:
+def _verifier_facts(visible: TaskVisibility) -> str:
     how = {
         "text": "compares texts, no code of the agent runs",
         "check": "runs a check in the task's image, without network",
         "code": "calls the candidate from tests, without network",
         "none": "none: the task stays pending",
-    }[sight["verifier"]]
-    limit = sight["check_seconds"]
+    }[visible["verifier"]]
+    limit = visible["check_seconds"]
     return f"verifier: {how}" if limit is None else f"verifier: {how}\ntime: {_seconds(limit)}"
 
 
@@ -158,7 +163,7 @@ def _seconds(limit: float | None) -> str:
     return "no limit" if limit is None else f"at most {limit:g} s"
 
 
-def _value_lines(side: Sight, lane: str = "") -> Iterator[str]:
+def _value_lines(side: VisibleSide, lane: str = "") -> Iterator[str]:
     for name, value in side["values"].items():
         text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
         shown = printable_lines(text[:_SHOWN_CHARACTERS])
@@ -166,7 +171,7 @@ def _value_lines(side: Sight, lane: str = "") -> Iterator[str]:
         yield f"{printable(name)}{f' [{lane}]' if lane else ''}: {shown}{more}"
 
 
-def _file_lines(files: Iterable[SeenFile]) -> Iterator[str]:
+def _file_lines(files: Iterable[VisibleFile]) -> Iterator[str]:
     for file in files:
         count = f", {file['files']} files" if file["files"] != 1 else ""
         only = ", read-only" if file["read_only"] else ""

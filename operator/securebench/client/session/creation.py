@@ -35,7 +35,7 @@ class RunCreation:
 
     Args:
         cluster: API server, limited to the namespace.
-        patiently: Repeats an idempotent call when the connection breaks.
+        with_retries: Repeats an idempotent call when the connection breaks.
         warn: Called with a line about a Secret that has to be deleted by hand.
         created: Called with the name as soon as the run exists.
     """
@@ -43,12 +43,12 @@ class RunCreation:
     def __init__(
         self,
         cluster: Cluster,
-        patiently: Callable[[Callable[[], Awaitable[None]]], Awaitable[None]],
+        with_retries: Callable[[Callable[[], Awaitable[None]]], Awaitable[None]],
         warn: Callable[[str], None],
         created: Callable[[str], None],
     ) -> None:
         self._cluster = cluster
-        self._patiently = patiently
+        self._with_retries = with_retries
         self._warn = warn
         self._created = created
 
@@ -96,7 +96,7 @@ class RunCreation:
             await self._cluster.patch(ObjectKind.SECRET, name, owner_patch(run))
 
         try:
-            await self._patiently(own)
+            await self._with_retries(own)
         except (ClusterError, asyncio.CancelledError) as error:
             why = str(error) or "interrupted"
             self._warn(f"the Secret {name} must be deleted by hand after the run ({why})")

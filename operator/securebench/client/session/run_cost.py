@@ -12,7 +12,7 @@ from securebench.core.json_values import object_at, object_in
 from securebench.run.records.reading import Record
 from securebench.stats.cost import Price, Tokens, Use, cost
 
-MOST_MODELS: Final = 8
+MAX_MODELS: Final = 8
 """A record lists no more; with as many there may have been others (records.md)."""
 
 _USAGE = ("requests", "input_tokens", "cached_tokens", "output_tokens")
@@ -31,7 +31,7 @@ def record_use(record: Record) -> Use | None:
     tokens = Tokens(*(_count(usage.get(name)) for name in _USAGE))
     asked = metadata.get("provider_models")
     models = tuple(map(str, asked)) if isinstance(asked, list) else ()
-    if len(models) >= MOST_MODELS:
+    if len(models) >= MAX_MODELS:
         return Use((*models, "others"), tokens)
     configured = metadata.get(f"{metadata.get('harness')}_model")
     return Use(models or ((configured,) if isinstance(configured, str) else ()), tokens)

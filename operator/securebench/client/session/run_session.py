@@ -194,7 +194,7 @@ class RunSession:
             else nullcontext(),
         ):
             end = await self._follow(state, mirror)
-        await self._follower.patiently(lambda: self._refresh(mirror), _FINAL_TRIES)
+        await self._follower.with_retries(lambda: self._refresh(mirror), _FINAL_TRIES)
         return await self._finish(end)
 
     def _in_flight(self, uid: str) -> InFlightWatch:
@@ -295,7 +295,7 @@ class RunSession:
     async def _finish(self, state: RunState) -> RunEnd:
         end = state.end
         exit_code = 1 if end is None else end.exit_code
-        part = await self._follower.patiently(
+        part = await self._follower.with_retries(
             lambda: self._deps.link.get_run(state.uid, SUMMARY), _FINAL_TRIES
         )
         if part is None:
@@ -306,7 +306,7 @@ class RunSession:
         raw |= priced(self._folder / CANDIDATES, self._config.prices)
         write_summary(raw, self._folder)
         log = RecordMirror(self._deps.link, state.uid, self._folder / EGRESS, EGRESS)
-        await self._follower.patiently(log.fetch, _FINAL_TRIES)
+        await self._follower.with_retries(log.fetch, _FINAL_TRIES)
         return RunEnd(state, exit_code, parse_summary(raw))
 
     async def _refresh_if_possible(self, mirror: RecordMirror) -> None:
@@ -356,7 +356,7 @@ class RunSession:
 
     async def _with_retries(self, call: Callable[[], Awaitable[T]]) -> T:
         """Repeat a call when the connection to the operator's Pod breaks."""
-        return await self._follower.patiently(call, _TRANSIENT_TRIES, TransientClusterError)
+        return await self._follower.with_retries(call, _TRANSIENT_TRIES, TransientClusterError)
 
     def _report_record(self, record: Record) -> None:
         self._done += 1

@@ -173,7 +173,7 @@ class Follower:
             except TransientClusterError as error:
                 await self._disconnected(error)
 
-    async def patiently(
+    async def with_retries(
         self,
         call: Callable[[], Awaitable[T]],
         attempts: int,

@@ -32,7 +32,7 @@ class BackgroundTasks:
         """Whether nothing is under way."""
         return not self._tasks
 
-    def failure(self) -> BaseException | None:
+    def reap(self) -> BaseException | None:
         """Take in what has ended; return the first error that a task did not handle itself."""
         for name, task in list(self._tasks.items()):
             if task.done():

@@ -79,7 +79,7 @@ class CreateRetries:
         """
         return self._queue.next_after(since)
 
-    def expect(self, name: str) -> None:
+    def mark_pending(self, name: str) -> None:
         """Name a create that may or may not have happened."""
         self._queue.add(name)
 
@@ -100,15 +100,15 @@ class CreateRetries:
         """
         for name in list(self.pending):
             if name in shown or name in vanished:
-                self.accept(name)
+                self.resolve(name)
 
-    def accept(self, name: str) -> None:
+    def resolve(self, name: str) -> None:
         """Take in that nothing refuses an object any more."""
         self._queue.forget(name)
         for words in (self._quotas, self._refused, self._errors):
             words.pop(name, None)
 
-    def refuse(self, name: str, what: str, error: Forbidden) -> RefusedCreate:
+    def record_refusal(self, name: str, what: str, error: Forbidden) -> RefusedCreate:
         """Take in that rights or admission refuse an object.
 
         Args:
@@ -128,7 +128,7 @@ class CreateRetries:
             self._queue.wait(name, found.again_at - now)
         return found
 
-    async def attempt(
+    async def try_create(
         self, name: str, what: str, create: Callable[[], Awaitable[None]]
     ) -> ClusterError | None:
         """Create an object, and take in how that went.
@@ -144,11 +144,11 @@ class CreateRetries:
         try:
             await create()
         except Forbidden as error:
-            found = self.refuse(name, what, error)
+            found = self.record_refusal(name, what, error)
             self._refusal = self._refusal if found.again_at else found.message
             return error
         except QuotaExceeded as error:
-            self.accept(name)
+            self.resolve(name)
             self._quotas[name] = error.reason
             self.wait(name, QUOTA_RETRY_SECONDS)
             return error
@@ -160,5 +160,5 @@ class CreateRetries:
         except PermanentClusterError as error:
             self._refusal = error.reason
             return error
-        self.accept(name)
+        self.resolve(name)
         return None

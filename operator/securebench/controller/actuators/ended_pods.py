@@ -83,8 +83,8 @@ class EndedPods:
         """
         now = self._clock.monotonic()
         self._tried &= {each.uid for each in ended}
-        single = [each for each in ended if self._goes_alone(each)]
-        many = [each for each in ended if not self._goes_alone(each)]
+        single = [each for each in ended if self._is_deleted_singly(each)]
+        many = [each for each in ended if not self._is_deleted_singly(each)]
         self._since = {each.uid: self._since.get(each.uid, now) for each in many}
         due_at = min(self._since.values(), default=now) + BATCH_SECONDS
         is_due = is_urgent or len(many) >= BATCH_PODS or now >= due_at
@@ -116,7 +116,7 @@ class EndedPods:
             return True
         return False
 
-    def _goes_alone(self, deletion: Deletion) -> bool:
+    def _is_deleted_singly(self, deletion: Deletion) -> bool:
         return not self._may_delete_collection or deletion.uid in self._tried
 
     def _excluded(self, many: Collection[Deletion], live: Collection[str]) -> set[str]:

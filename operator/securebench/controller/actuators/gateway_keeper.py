@@ -28,9 +28,9 @@ from securebench.run.decide.gateway import (
     KEYS_SECONDS,
     UNREADY_SECONDS,
     GatewayMemory,
-    GatewaySeen,
     GatewayStep,
-    held_up,
+    ObservedGateway,
+    delayed,
     refused,
 )
 from securebench.run.decide.reconcile import Deletion
@@ -80,17 +80,17 @@ class GatewayKeeper:
             context.settings.relist_seconds,
             informer.changed,
         )
-        self._known = GatewayMemory()
+        self._memory = GatewayMemory()
         self._outcomes: list[Callable[[GatewayMemory], GatewayMemory]] = []
         self._keys = b""
 
     @property
-    def known(self) -> GatewayMemory:
+    def memory(self) -> GatewayMemory:
         """What is remembered of it, with the outcome of every request that has ended."""
         for outcome in self._outcomes:
-            self._known = outcome(self._known)
+            self._memory = outcome(self._memory)
         self._outcomes.clear()
-        return self._known
+        return self._memory
 
     @property
     def address(self) -> str:
@@ -111,24 +111,24 @@ class GatewayKeeper:
         self._services.check()
 
     @contextlib.asynccontextmanager
-    async def following(self) -> AsyncIterator[None]:
+    async def watching(self) -> AsyncIterator[None]:
         """Watch the Service in the background until the block ends.
 
         Raises:
             ClusterError: The API server did not answer the list.
         """
-        async with self._services.following():
+        async with self._services.watching():
             yield
 
-    def carry_out(self, step: GatewayStep) -> None:
+    def apply(self, step: GatewayStep) -> None:
         """Begin to make what is missing, to replace what ended, to take away what was replaced."""
-        self._known = step.memory
+        self._memory = step.memory
         for view in step.delete:
             self._writers.deleter.delete(Deletion(view.name, view.uid, at_once=True))
         must_start = step.start and self._writers.creator.may_create(self._pod_name(step.start))
         has_work = must_start or step.needs_service or step.needs_keys
         if has_work and not self._writers.tasks.has(self._name):
-            self._writers.tasks.start(self._name, self._work(step))
+            self._writers.tasks.start(self._name, self._carry_out_step(step))
 
     async def close(self, wake: Wake) -> None:
         """Delete Pods and Service; the policies go with the run.
@@ -152,9 +152,9 @@ class GatewayKeeper:
     def _is_writing(self) -> bool:
         return any(not view.is_terminal for view in self._views().values())
 
-    def seen(self) -> GatewaySeen:
+    def observe(self) -> ObservedGateway:
         """Return what the cluster shows of it."""
-        return GatewaySeen(
+        return ObservedGateway(
             name=self._name,
             pods=self._views(),
             vanished=set(filter(None, map(self._number, self._pods.vanished))),
@@ -179,7 +179,7 @@ class GatewayKeeper:
     def _pod_name(self, number: int) -> str:
         return gateway_pod_name(self._uid, number)
 
-    async def _work(self, step: GatewayStep) -> None:
+    async def _carry_out_step(self, step: GatewayStep) -> None:
         """Ask for everything that a step needs; what comes of it counts at the next look.
 
         Raises:
@@ -194,25 +194,25 @@ class GatewayKeeper:
             if step.needs_keys:
                 await self._refresh_keys()
             if step.start or step.needs_service:
-                retries.accept(self._name)
+                retries.resolve(self._name)
         except Forbidden as error:
             self._wait_for_rights(error)
         except TransientClusterError as error:
-            retries.accept(self._name)
-            self._hold_up(error.reason)
+            retries.resolve(self._name)
+            self._delay(error.reason)
         except PermanentClusterError as error:
             self._outcomes.append(partial(refused, refusal=error.reason))
 
     def _wait_for_rights(self, error: Forbidden) -> None:
-        found = self._writers.retries.refuse(self._name, f"gateway {self._name}", error)
+        found = self._writers.retries.record_refusal(self._name, f"gateway {self._name}", error)
         if found.again_at is None:
             self._outcomes.append(partial(refused, refusal=found.message))
         else:
-            self._hold_up(found.message, found.again_at)
+            self._delay(found.message, found.again_at)
 
-    def _hold_up(self, trouble: str, again_at: float | None = None) -> None:
+    def _delay(self, trouble: str, again_at: float | None = None) -> None:
         now = self._clock.monotonic()
-        self._outcomes.append(partial(held_up, trouble=trouble, now=now, again_at=again_at))
+        self._outcomes.append(partial(delayed, trouble=trouble, now=now, again_at=again_at))
 
     async def _start(self, number: int) -> None:
         """Make everything that has to be there before a Pod, then the Pod."""
@@ -229,13 +229,13 @@ class GatewayKeeper:
             return gateway_pod(self._plan, number, self._rules)
 
         self._outcomes.append(_creating)
-        self._writers.creator.create_pod(self._pod_name(number), manifest, self._pods.saw)
+        self._writers.creator.create_pod(self._pod_name(number), manifest, self._pods.note_created)
 
     async def _make_service(self) -> None:
         if self._name not in self._services.objects:
             manifest = gateway_service(self._plan)
             made = await create_or_find(self._cluster, ObjectKind.SERVICE, manifest, self._uid)
-            self._services.saw(made)
+            self._services.note_created(made)
 
     async def _refresh_keys(self) -> None:
         """Write the keys anew; a gateway that runs goes on with those that it has."""
@@ -243,16 +243,16 @@ class GatewayKeeper:
             await self._write_keys()
         except ClusterError as error:
             logger.warning("signing keys for the gateway of run %s: %s", self._uid, error)
-            self._look_at_keys(UNREADY_SECONDS)
+            self._schedule_key_check(UNREADY_SECONDS)
 
     async def _write_keys(self) -> None:
         keys = await self._cluster.signing_keys()
         if keys != self._keys:
             await asyncio.to_thread(self._write, KEYS_FILE, keys)
         self._keys = keys
-        self._look_at_keys(KEYS_SECONDS)
+        self._schedule_key_check(KEYS_SECONDS)
 
-    def _look_at_keys(self, seconds: float) -> None:
+    def _schedule_key_check(self, seconds: float) -> None:
         """Look at the signing keys again in so many seconds."""
         self._outcomes.append(partial(_keys_known, next_at=self._clock.monotonic() + seconds))
 

@@ -30,10 +30,10 @@ BOOKMARK = "BOOKMARK"
 """Type of an event whose object has only a resourceVersion."""
 
 
-class Watched(Protocol):
+class BackgroundWatch(Protocol):
     """What is watched in the background while a run is worked on."""
 
-    def following(self) -> contextlib.AbstractAsyncContextManager[None]:
+    def watching(self) -> contextlib.AbstractAsyncContextManager[None]:
         """List, and watch until the block ends."""
         ...
 
@@ -42,7 +42,7 @@ class Watched(Protocol):
         ...
 
 
-class Named(Protocol):
+class NamedObject(Protocol):
     """What an informer holds."""
 
     @property
@@ -56,7 +56,7 @@ class Named(Protocol):
         ...
 
 
-V = TypeVar("V", bound=Named)
+V = TypeVar("V", bound=NamedObject)
 
 
 def _now() -> float:
@@ -144,12 +144,12 @@ class Informer(Generic[V]):
         """The objects by name."""
         return self._objects
 
-    def take_changed(self) -> Collection[str]:
+    def pop_changed(self) -> Collection[str]:
         """Return the names of what came, changed or went since the last call."""
         changed, self._changed = self._changed, set()
         return changed
 
-    def saw(self, raw: Raw) -> None:
+    def note_created(self, raw: Raw) -> None:
         """Take the reply of a create in, so that the next decision knows of it."""
         view = self.view(raw)
         # The watch may be quicker than the reply: what it saw is newer, and a Pod that it saw
@@ -160,7 +160,7 @@ class Informer(Generic[V]):
             self._created[view.name] = self._lists
             self.changed()
 
-    def removed(self, name: str, uid: str) -> None:
+    def note_deleted(self, name: str, uid: str) -> None:
         """Take the reply of a delete in; a later object of that name stays."""
         known = self._objects.get(name)
         if known is not None and known.uid == uid:
@@ -210,7 +210,7 @@ class Informer(Generic[V]):
             resource_version = await self._list_until_answered()
 
     @contextlib.asynccontextmanager
-    async def following(self) -> AsyncIterator[None]:
+    async def watching(self) -> AsyncIterator[None]:
         """List, and watch in the background until the block ends.
 
         Raises:

@@ -7,7 +7,7 @@ from functools import partial
 
 from securebench.cluster.port import Raw
 from securebench.controller.actuators.gateway_keeper import GatewayKeeper
-from securebench.controller.actuators.informers import PodInformer, Watched
+from securebench.controller.actuators.informers import BackgroundWatch, PodInformer
 from securebench.controller.actuators.object_writers import ObjectWriters
 from securebench.controller.actuators.policy_keeper import PolicyKeeper
 from securebench.controller.runtime.context import Context
@@ -59,13 +59,13 @@ class NetworkKeeper:
         )
         self._canary = CanaryMemory()
 
-    def watched(self) -> Iterator[Watched]:
+    def watches(self) -> Iterator[BackgroundWatch]:
         """Yield what is watched in the background."""
         yield self._policies
         if self._gateway is not None:
             yield self._gateway
 
-    def seen(self, found: IsolationResult | None) -> NetworkState:
+    def observe(self, found: IsolationResult | None) -> NetworkState:
         """Return what is seen and remembered.
 
         Args:
@@ -73,10 +73,10 @@ class NetworkKeeper:
         """
         gateway = self._gateway
         return NetworkState(
-            repairs=tuple(self._policies.seen().repairs()),
-            gateway=gateway.seen() if gateway is not None else None,
-            gateway_known=gateway.known if gateway is not None else GatewayMemory(),
-            canary_known=self._canary,
+            repairs=tuple(self._policies.observe().repairs()),
+            gateway=gateway.observe() if gateway is not None else None,
+            gateway_memory=gateway.memory if gateway is not None else GatewayMemory(),
+            canary_memory=self._canary,
             check=self._check() if found is None else None,
             found=found,
             is_declared=self._desired.is_isolation_declared,
@@ -96,14 +96,14 @@ class NetworkKeeper:
         """When the latest gateway Pod was created, or None where the run needs none."""
         return self._gateway.since if self._gateway is not None else None
 
-    def carry_out(self, step: NetworkStep) -> None:
+    def apply(self, step: NetworkStep) -> None:
         """Begin what was decided; the proof is in the journal."""
         if step.needs_list:
             self._informer.relist()
         for repair in step.repairs:
             self._policies.repair(repair)
         if self._gateway is not None and step.gateway is not None:
-            self._gateway.carry_out(step.gateway)
+            self._gateway.apply(step.gateway)
         if step.canary is None:
             return
         self._canary = step.canary.memory
@@ -112,7 +112,7 @@ class NetworkKeeper:
         for probe in step.canary.start:
             name = probe_name(self._plan.identity.uid, probe.role, probe.number)
             self._writers.creator.create_pod(
-                name, partial(self._manifest, probe), self._informer.saw
+                name, partial(self._manifest, probe), self._informer.note_created
             )
 
     async def close(self, wake: Wake) -> None:

@@ -9,7 +9,7 @@ from securebench.controller.actuators.background_tasks import BackgroundTasks
 from securebench.controller.actuators.create_retries import CreateRetries
 from securebench.controller.runtime.context import Context
 from securebench.core.errors import PermanentClusterError, TransientClusterError
-from securebench.run.decide.wait_reason import HeldBack
+from securebench.run.decide.wait_reason import Throttled
 from securebench.run.plan.model import LaunchKey, pod_name
 
 RATE_WORDS = (
@@ -40,9 +40,9 @@ class ObjectCreator:
         self._tasks = tasks
         self._retries = retries
 
-    def expect(self, launch: LaunchKey) -> None:
+    def mark_pending(self, launch: LaunchKey) -> None:
         """Name a launch whose create may or may not have happened before a restart."""
-        self._retries.expect(pod_name(self._run_uid, launch))
+        self._retries.mark_pending(pod_name(self._run_uid, launch))
 
     def create_launch(
         self,
@@ -82,12 +82,12 @@ class ObjectCreator:
             self._tasks.start(name, self._create_object(name, create, pause_seconds))
 
     @property
-    def held_back(self) -> HeldBack:
+    def throttled(self) -> Throttled:
         """What Pods of the run wait for that have no turn yet."""
         since = next(iter(self._queued.values()), None)
         if since is None:
-            return HeldBack()
-        return HeldBack(RATE_WORDS.format(per_second=self._per_second), since)
+            return Throttled()
+        return Throttled(RATE_WORDS.format(per_second=self._per_second), since)
 
     def may_create(self, name: str) -> bool:
         """Whether a create of this object is neither under way nor has to wait."""
@@ -102,19 +102,19 @@ class ObjectCreator:
         async def create() -> None:
             created(await create_or_find(self._cluster, ObjectKind.POD, body, self._run_uid))
 
-        await self._retries.attempt(name, f"Pod {name}", create)
+        await self._retries.try_create(name, f"Pod {name}", create)
 
     async def _create_object(
         self, name: str, create: Callable[[], Awaitable[None]], pause_seconds: float
     ) -> None:
-        error = await self._retries.attempt(name, name, create)
+        error = await self._retries.try_create(name, name, create)
         if error is None and pause_seconds:
             self._retries.wait(name, pause_seconds)
 
     async def _take_turn(self, name: str) -> None:
         self._queued[name] = self._clock.now()
         try:
-            await self._rate.take(self._run_uid)
+            await self._rate.acquire(self._run_uid)
         finally:
             del self._queued[name]
 

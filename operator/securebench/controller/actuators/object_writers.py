@@ -10,7 +10,7 @@ from securebench.controller.actuators.informers import PodInformer
 from securebench.controller.actuators.object_creator import ObjectCreator
 from securebench.controller.actuators.pod_deleter import PodDeleter
 from securebench.controller.runtime.context import Context
-from securebench.run.decide.wait_reason import WritesSeen
+from securebench.run.decide.wait_reason import ObservedWrites
 
 
 class ObjectWriters:
@@ -40,25 +40,25 @@ class ObjectWriters:
         self.creator = ObjectCreator(context, run_uid, self.tasks, self.retries)
         self.deleter = PodDeleter(context, run_uid, self.tasks, informer)
 
-    def observe(self) -> WritesSeen:
+    def observe(self) -> ObservedWrites:
         """Take in what has ended and what the cluster shows of it.
 
         Raises:
             Exception: What a task met that is not the cluster's fault.
         """
-        failure = self.tasks.failure()
+        failure = self.tasks.reap()
         if failure is not None:
             raise failure
         self._observed_at = self._clock.monotonic()
         self.retries.acknowledge(self._informer.pods, self._informer.vanished)
         self.deleter.acknowledge(self._informer.pods.values())
-        return WritesSeen(
+        return ObservedWrites(
             refusal=self.retries.refusal,
             trouble=self.retries.error,
             quota=self.retries.quota,
             forbidden=self.retries.forbidden,
             is_idle=self.tasks.is_idle,
-            rate=self.creator.held_back,
+            rate=self.creator.throttled,
         )
 
     def next_try(self) -> float | None:

@@ -12,7 +12,7 @@ from securebench.controller.actuators.informers import PolicyInformer
 from securebench.controller.actuators.object_creator import ObjectCreator, find_own, object_name
 from securebench.controller.runtime.context import Context
 from securebench.core.names import RUN_UID_LABEL
-from securebench.run.decide.policies import PoliciesSeen, Repair
+from securebench.run.decide.policies import ObservedPolicies, Repair
 from securebench.run.observe.pods import object_view
 from securebench.run.plan.model import RunPlan
 from securebench.run.pods.network_policy import run_policies
@@ -49,9 +49,9 @@ class PolicyKeeper:
             on_change,
         )
 
-    def seen(self) -> PoliciesSeen:
+    def observe(self) -> ObservedPolicies:
         """Return what is known of them."""
-        return PoliciesSeen(self._wanted, self._informer.objects, self._stored)
+        return ObservedPolicies(self._wanted, self._informer.objects, self._stored)
 
     def repair(self, repair: Repair) -> None:
         """Begin to make one that is missing or was edited."""
@@ -68,13 +68,13 @@ class PolicyKeeper:
         self._informer.check()
 
     @contextlib.asynccontextmanager
-    async def following(self) -> AsyncIterator[None]:
+    async def watching(self) -> AsyncIterator[None]:
         """Watch them in the background until the block ends.
 
         Raises:
             ClusterError: The API server did not answer the list.
         """
-        async with self._informer.following():
+        async with self._informer.watching():
             yield
 
     async def _make(self, name: str) -> None:
@@ -83,10 +83,10 @@ class PolicyKeeper:
             made = await self._cluster.create(ObjectKind.NETWORK_POLICY, manifest)
         except AlreadyExists:
             found = await find_own(self._cluster, ObjectKind.NETWORK_POLICY, name, self._uid)
-            self._informer.saw(found)
+            self._informer.note_created(found)
             return
         self._stored[name] = object_view(made).spec
-        self._informer.saw(made)
+        self._informer.note_created(made)
 
     async def _make_again(self, repair: Repair) -> None:
         """Replace one that was edited; another one of its name stays."""
@@ -94,5 +94,5 @@ class PolicyKeeper:
         await self._cluster.delete(
             ObjectKind.NETWORK_POLICY, repair.name, uid=repair.edited_uid, grace_seconds=None
         )
-        self._informer.removed(repair.name, repair.edited_uid)
+        self._informer.note_deleted(repair.name, repair.edited_uid)
         await self._make(repair.name)

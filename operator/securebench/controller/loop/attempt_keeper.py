@@ -72,13 +72,13 @@ class AttemptKeeper:
         self._reader = Reader(context.reading, prepared.plan, ledger, context.clock)
         self._exposed = SecretValues()
 
-    async def take_up(self) -> None:
+    async def resume(self) -> None:
         """Learn what a process has to know before it begins or goes on with launches."""
         if not self._ledger.history.attempts.open:
             return
         for history in self._ledger.history.attempts.under_way:
             if history.pod is not None:
-                self._writers.creator.expect(history.pod)
+                self._writers.creator.mark_pending(history.pod)
         self._exposed = await exposed_values(self._cluster, self._plan.harness)
 
     async def lost_entries(self, lost: Sequence[Lost]) -> Sequence[LaunchLost]:
@@ -96,7 +96,7 @@ class AttemptKeeper:
         view = self._informer.pods.get(pod_name(self._plan.identity.uid, lost.launch))
         return launch_evidence(view) if view is not None else None
 
-    async def carry_out(self, decision: RunDecision) -> None:
+    async def apply(self, decision: RunDecision) -> None:
         """Read what ended, write the records of what is over, begin and delete launches.
 
         Args:
@@ -112,7 +112,7 @@ class AttemptKeeper:
         shared = (pod[0] for pod in decision.batches)
         for launch in (*decision.begin, *shared, *decision.repeat):
             self._writers.creator.create_launch(
-                launch, partial(self._manifest, launch), self._informer.saw
+                launch, partial(self._manifest, launch), self._informer.note_created
             )
         is_urgent = bool(self._writers.retries.quota)
         self._writers.deleter.delete_all(decision.deletions, live, is_urgent=is_urgent)
@@ -144,9 +144,9 @@ class AttemptKeeper:
         batch = finishes[:FINISH_BATCH]
         await self._reader.finish(batch)
         for task in {finish.key.task for finish in batch}:
-            await self._tidy(task)
+            await self._remove_unused_lanes(task)
 
-    async def _tidy(self, task: int) -> None:
+    async def _remove_unused_lanes(self, task: int) -> None:
         keys = (AttemptKey(task, number + 1) for number in range(self._plan.policy.attempts))
         is_open = any(self._ledger.history.attempts[key].finish is None for key in keys)
         if not is_open and not self._plan.policy.keep_lanes:

@@ -7,7 +7,7 @@ import contextlib
 from collections.abc import AsyncIterator, Iterator
 from dataclasses import replace
 
-from securebench.controller.actuators.informers import PodInformer, Watched
+from securebench.controller.actuators.informers import BackgroundWatch, PodInformer
 from securebench.controller.actuators.network_keeper import NetworkKeeper
 from securebench.controller.actuators.object_writers import ObjectWriters
 from securebench.controller.loop.attempt_keeper import AttemptKeeper
@@ -21,16 +21,16 @@ from securebench.controller.runtime.wake import Wake
 from securebench.controller.volume.egress_log import merge_logs
 from securebench.core.names import RUN_UID_LABEL
 from securebench.run.api.conditions import Reason
+from securebench.run.decide.decision_cache import ChangeSet, DecisionCache
 from securebench.run.decide.reconcile import Controls, Halt, ObservedState, RunDecision, reconcile
 from securebench.run.decide.room import node_group, started_images
-from securebench.run.decide.standing import Changed, Standing
 from securebench.run.decide.verdict import EndReason
 from securebench.run.decide.wait_reason import WaitReason
 from securebench.run.plan.model import RunPlan
 from securebench.run.state.history import LaunchBegun
 
-WHOLE_SECONDS = 60.0
-"""Between two looks at every attempt and Pod, whether or not something is known to have changed."""
+FULL_RESYNC_SECONDS = 60.0
+"""Interval of full resyncs, which decide about every attempt and Pod whether or not it changed."""
 
 
 class RunLoop:
@@ -54,7 +54,7 @@ class RunLoop:
     ) -> None:
         self._clock = context.clock
         self._max_unschedulable = context.settings.creation.max_unschedulable
-        self._places = context.places
+        self._capacity = context.capacity
         self._uid = prepared.plan.identity.uid
         self._store = prepared.store
         self._unreadable = prepared.unreadable
@@ -63,8 +63,8 @@ class RunLoop:
         self._desired = desired
         self._publisher = publisher
         self._results = ResultsExport(context, prepared, ledger)
-        self._standing = Standing()
-        self._whole_at = 0.0
+        self._standing = DecisionCache()
+        self._resynced_at = 0.0
         self._wake = Wake(context.clock)
         self._informer = PodInformer(
             context.cluster,
@@ -90,9 +90,13 @@ class RunLoop:
             OSError: The volume did not do what was asked; may be called again from the start.
             ClusterError: The API server did not answer where an answer is needed.
         """
-        async with self._following():
+        async with self._watching():
             ended = self._ledger.history.ended
-            end = EndReason(Reason(ended.reason), ended.message) if ended else await self._work()
+            end = (
+                EndReason(Reason(ended.reason), ended.message)
+                if ended
+                else await self._run_to_end()
+            )
             if end is None:
                 await self._results.export(at_once=True)
                 await self._publisher.parked(
@@ -102,17 +106,17 @@ class RunLoop:
             await self._end(end)
             return True
 
-    async def _work(self) -> EndReason | None:
+    async def _run_to_end(self) -> EndReason | None:
         """Do what there is to do; return how the run has to be ended, None to leave it parked."""
-        self._places.enter(self._uid, node_group(self._plan), self._wake.set)
+        self._capacity.register(self._uid, node_group(self._plan), self._wake.set)
         try:
-            return await self._steps()
+            return await self._loop()
         finally:
-            self._places.pause(self._uid)
+            self._capacity.clear_demand(self._uid)
 
-    async def _steps(self) -> EndReason | None:
-        await self._attempts.take_up()
-        while not ((decision := await self.step()).end or decision.is_parked):
+    async def _loop(self) -> EndReason | None:
+        await self._attempts.resume()
+        while not ((decision := await self.reconcile_once()).end or decision.is_parked):
             dues = [self._writers.next_try(), self._publisher.due_at(), self._results.due_at()]
             await self._wake.wait([decision.wake_at], dues)
         if decision.end is not None:
@@ -121,23 +125,23 @@ class RunLoop:
         return decision.end
 
     @contextlib.asynccontextmanager
-    async def _following(self) -> AsyncIterator[None]:
+    async def _watching(self) -> AsyncIterator[None]:
         async with contextlib.AsyncExitStack() as stack:
-            for part in self._watched():
-                await stack.enter_async_context(part.following())
+            for part in self._watches():
+                await stack.enter_async_context(part.watching())
             stack.push_async_callback(self._writers.tasks.close)
             yield
 
-    def _watched(self) -> Iterator[Watched]:
+    def _watches(self) -> Iterator[BackgroundWatch]:
         yield self._informer
-        yield from self._network.watched()
+        yield from self._network.watches()
 
-    async def step(self) -> RunDecision:
+    async def reconcile_once(self) -> RunDecision:
         """Do one round."""
         observed = self._observe()
-        self._see_started(observed)
+        self._report_started_images(observed)
         decision = reconcile(observed, self._controls(observed.now), self._standing)
-        self._places.report(self._uid, decision.usage)
+        self._capacity.report(self._uid, decision.usage)
         await self._journal(decision)
         await self._act(decision)
         await self._publish(decision)
@@ -146,42 +150,41 @@ class RunLoop:
     def _observe(self) -> ObservedState:
         """Take in what was done and seen in the background."""
         self._wake.clear()
-        for part in self._watched():
+        for part in self._watches():
             part.check()
         writes, now = self._writers.observe(), self._clock.now()
         return ObservedState(
             plan=self._plan,
             history=self._ledger.history.attempts,
-            network=self._network.seen(self._ledger.history.isolation),
+            network=self._network.observe(self._ledger.history.isolation),
             pods=self._informer.pods,
             pending=self._writers.retries.pending,
             vanished=self._informer.vanished,
             now=now,
             writes=writes,
             unreadable=self._unreadable,
-            changed=self._changed(now),
+            changes=self._changes(now),
         )
 
-    def _changed(self, now: float) -> Changed | None:
-        """Return what happened since the last look; None where everything is looked at."""
-        changed = Changed(
-            self._ledger.history.attempts.take_changed(), self._informer.take_changed()
-        )
-        if self._whole_at <= now < self._whole_at + WHOLE_SECONDS:
-            return changed
-        self._whole_at = now
+    def _changes(self, now: float) -> ChangeSet | None:
+        """Return what has changed since the last pass; None where a full resync is due."""
+        attempts = self._ledger.history.attempts
+        changes = ChangeSet(attempts.pop_changed(), self._informer.pop_changed())
+        if self._resynced_at <= now < self._resynced_at + FULL_RESYNC_SECONDS:
+            return changes
+        self._resynced_at = now
         return None
 
     def _controls(self, now: float) -> Controls:
         controls = self._desired.controls(self._ledger.history.started_at, now)
-        room = self._places.room(self._uid)
-        return replace(controls, max_unschedulable=self._max_unschedulable, room=room)
+        headroom = self._capacity.headroom(self._uid)
+        return replace(controls, max_unschedulable=self._max_unschedulable, headroom=headroom)
 
-    def _see_started(self, observed: ObservedState) -> None:
+    def _report_started_images(self, observed: ObservedState) -> None:
         """Let all runs know of which images Pods have started."""
-        names = observed.changed.pods if observed.changed is not None else observed.pods
+        names = observed.changes.pods if observed.changes is not None else observed.pods
         views = (observed.pods.get(name) for name in names)
-        self._places.saw_started(self._uid, started_images(self._plan, views))
+        self._capacity.mark_started(self._uid, started_images(self._plan, views))
 
     async def _journal(self, decision: RunDecision) -> None:
         """Write ahead what the next lines do."""
@@ -197,11 +200,11 @@ class RunLoop:
         )
 
     async def _act(self, decision: RunDecision) -> None:
-        self._network.carry_out(decision.network)
-        await self._attempts.carry_out(decision)
+        self._network.apply(decision.network)
+        await self._attempts.apply(decision)
 
     async def _publish(self, decision: RunDecision) -> None:
-        await self._publisher.lost(decision.lost)
+        await self._publisher.launches_lost(decision.lost)
         history, wait_reason = self._ledger.history, decision.wait_reason
         if wait_reason is None and decision.halt is Halt.SUSPENDED and self._desired.is_turn_over():
             wait_reason = WaitReason(Reason.RUNNING, YIELDING_WORDS)
@@ -209,7 +212,7 @@ class RunLoop:
         if is_told or history.isolation is not None:
             await self._results.export()
             await self._publisher.progress(self._plan, history, self._results.exported, wait_reason)
-        if decision.is_news:
+        if decision.has_journal_entries:
             self._wake.set()
 
     async def _end(self, end: EndReason) -> None:

@@ -48,7 +48,7 @@ class RunSlots:
         """How many runs wait for a slot."""
         return len(self._waiting)
 
-    def take(
+    def try_acquire(
         self,
         uid: str,
         wake: Callable[[], None],
@@ -87,7 +87,7 @@ class RunSlots:
         oldest = sorted(self._taken, key=lambda each: (self._taken[each], each))[:needed]
         return uid in oldest and self._clock.now() >= self._taken[uid] + self._turn_seconds
 
-    def leave(self, uid: str) -> None:
+    def release(self, uid: str) -> None:
         """Give the slot, or the place in the queue, to those who wait."""
         self._taken.pop(uid, None)
         self._waiting.pop(uid, None)
@@ -138,7 +138,9 @@ class Gate:
             if not is_active and self._desired.is_suspended and not is_ending:
                 self.leave()
                 await self._publisher.announce(Reason.SUSPENDED, SUSPENDED_WORDS)
-            elif self._slots.take(self._uid, changed.set, is_ending=is_ending, is_active=is_active):
+            elif self._slots.try_acquire(
+                self._uid, changed.set, is_ending=is_ending, is_active=is_active
+            ):
                 self._is_in = True
                 self._desired.is_turn_over = partial(self._slots.is_turn_over, self._uid)
                 return
@@ -150,7 +152,7 @@ class Gate:
     def leave(self) -> None:
         """Give the slot back, or the place in the queue."""
         self._is_in = False
-        self._slots.leave(self._uid)
+        self._slots.release(self._uid)
 
     def _queued(self) -> str:
         return (

@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import Literal
 
 from securebench.cluster.client import connect
+from securebench.controller.runtime.capacity import SharedCapacity
 from securebench.controller.runtime.context import Context
 from securebench.controller.runtime.creation_rate import CreationRate
-from securebench.controller.runtime.places import Places
 from securebench.controller.settings.settings import Settings
 from securebench.controller.volume.tools import install_tools
 from securebench.core.clock import Clock, SystemClock
@@ -54,7 +54,7 @@ async def open_context(
             settings=settings,
             clock=clock,
             rate=CreationRate(TokenBucket(creation.per_second, creation.burst, clock.now)),
-            places=Places(creation, clock),
+            capacity=SharedCapacity(creation, clock),
             node_name=settings.node_name,
             targets=tuple(probe_targets(settings, environment, _resolvers())),
             tools=tools,

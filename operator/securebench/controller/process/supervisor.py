@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from securebench.controller.loop.life import RunLife
+from securebench.controller.loop.lifecycle import RunLifecycle
 from securebench.controller.loop.slots import RunSlots
 from securebench.controller.runtime.context import Context
 from securebench.controller.runtime.desired_state import DesiredState
@@ -55,7 +55,7 @@ class Supervisor:
     @property
     def held(self) -> int:
         """How many runs have Pods that a bound of the operator holds back."""
-        return self._context.places.held
+        return self._context.capacity.throttled_runs
 
     def observe(self, kind: str | None, body: Mapping[str, object]) -> None:
         """Take an event of a BenchmarkRun: start, wake or stop its loop.
@@ -86,8 +86,8 @@ class Supervisor:
         await asyncio.gather(*tasks, return_exceptions=True)
 
     def _start(self, run: RunObject, desired: DesiredState) -> asyncio.Task[None]:
-        life = RunLife(self._context, self._slots, run, desired)
-        return asyncio.create_task(life.live(), name=f"run {run.name}")
+        lifecycle = RunLifecycle(self._context, self._slots, run, desired)
+        return asyncio.create_task(lifecycle.run(), name=f"run {run.name}")
 
 
 def run_object(body: Mapping[str, object]) -> RunObject:

@@ -71,17 +71,17 @@ class EventRecorder:
             if known is not None:
                 known.count += 1
                 if self._clock.monotonic() >= known.written_at + SERIES_SECONDS:
-                    await self._write(name, known)
+                    await self._update(name, known)
             elif len(self._series) < MAX_EVENTS:
-                await self._begin(name, notice)
+                await self._create(name, notice)
 
     async def flush(self) -> None:
         """Write the counts that are not written yet."""
         for name, known in self._series.items():
             if known.count > known.written:
-                await self._write(name, known)
+                await self._update(name, known)
 
-    async def _begin(self, name: str, notice: Notice) -> None:
+    async def _create(self, name: str, notice: Notice) -> None:
         now = self._clock.now()
         known = self._series[name] = _Series(count=1, written=1, written_at=self._clock.monotonic())
         body = event(self._run, notice, self._instance, now)
@@ -97,7 +97,7 @@ class EventRecorder:
             logger.warning("event %s was not posted: %s", name, error)
         known.written = known.count
 
-    async def _write(self, name: str, known: _Series) -> None:
+    async def _update(self, name: str, known: _Series) -> None:
         now = self._clock.now()
         known.written, known.written_at = known.count, self._clock.monotonic()
         try:

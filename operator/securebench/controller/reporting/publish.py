@@ -10,9 +10,9 @@ from dataclasses import replace
 from securebench.cluster.port import ObjectKind, Raw
 from securebench.controller.reporting.events import EventRecorder
 from securebench.controller.reporting.run_status import (
-    Observed,
-    StatusBoard,
-    says_already,
+    StatusBuilder,
+    StatusInputs,
+    is_already_stored,
     succeeded,
     with_generation,
 )
@@ -33,10 +33,10 @@ from securebench.run.state.tally import Tally, tally
 logger = logging.getLogger(__name__)
 
 
-NEWS_SHARE = 0.25
+SIGNIFICANT_SHARE = 0.25
 """Of a run's attempts: when so many have ended since, the counts are written at the interval."""
 
-HELD_BACK_INTERVALS = 5
+MAX_DEFERRED_INTERVALS = 5
 """Intervals within which counts are written for less."""
 
 SUSPENDED_WORDS = "spec.suspend is true: nothing of the run is under way"
@@ -69,7 +69,7 @@ class Publisher:
         self._desired = desired
         self._clock = context.clock
         self._interval = context.settings.status_interval_seconds
-        self._board = StatusBoard(run.conditions)
+        self._builder = StatusBuilder(run.conditions)
         self._events = EventRecorder(context.cluster, run, context.clock, context.process)
         self._posted = run.conditions
         self.written: Raw = {}
@@ -79,8 +79,8 @@ class Publisher:
         self._due_at: float | None = None
         self._counts = tally(())
         self._generation = 0
-        self._news_since: float | None = None
-        self._is_owed = False
+        self._changed_since: float | None = None
+        self._needs_retry = False
 
     def due_at(self) -> float | None:
         """Return when a held back status has to be written, monotonic seconds, or None."""
@@ -89,16 +89,16 @@ class Publisher:
     async def announce(self, reason: Reason, message: str) -> None:
         """Say what holds a run up that has no plan yet, or lost its loop for a while."""
         finding = ConditionUpdate(ConditionType.SUCCEEDED, ConditionStatus.UNKNOWN, reason, message)
-        findings = [finding, *self._always(None)]
+        findings = [finding, *self._base_conditions(None)]
         await self._write(
-            self._board.status_without_plan(self._observed(findings), is_over=False), findings
+            self._builder.status_without_plan(self._inputs(findings), is_over=False), findings
         )
 
     async def started(self, plan: RunPlan) -> None:
         """Tell that the run begins."""
         await self._events.post([started(plan)])
 
-    async def lost(self, lost: Iterable[Lost]) -> None:
+    async def launches_lost(self, lost: Iterable[Lost]) -> None:
         """Tell which launches were lost, and why."""
         await self._events.post(losses(lost))
 
@@ -108,16 +108,16 @@ class Publisher:
         """Say how far the run is and what is in its way; may be held back."""
         findings = [
             _under_way(wait_reason),
-            *self._always(history.isolation),
+            *self._base_conditions(history.isolation),
             _NOT_SEALED,
         ]
         counts = history.attempts.tally()
-        due_at = self._due(findings, counts)
+        due_at = self._next_write_at(findings, counts)
         is_due = due_at is not None and self._clock.monotonic() >= due_at
         self._due_at = None if is_due else due_at
         if is_due:
-            self._counts, self._news_since = counts, None
-            status = self._board.running(plan, history, exported, self._observed(findings))
+            self._counts, self._changed_since = counts, None
+            status = self._builder.status(plan, history, exported, self._inputs(findings))
             await self._write(status, findings)
 
     async def parked(self, plan: RunPlan, history: RunHistory, exported: Exported) -> None:
@@ -127,10 +127,10 @@ class Publisher:
             succeeded(Reason.SUSPENDED, SUSPENDED_WORDS)
             if is_suspended
             else succeeded(Reason.QUEUED, PARKED_WORDS),
-            *self._always(history.isolation),
+            *self._base_conditions(history.isolation),
             _NOT_SEALED,
         ]
-        status = self._board.running(plan, history, exported, self._observed(findings))
+        status = self._builder.status(plan, history, exported, self._inputs(findings))
         await self._write(status, findings)
 
     async def ended(
@@ -139,11 +139,11 @@ class Publisher:
         """Say how the run ended; returns when the API server knows or the run is gone."""
         findings = [
             succeeded(*end),
-            *self._always(history.isolation),
+            *self._base_conditions(history.isolation),
             _SEALED,
         ]
-        status = self._board.running(plan, history, exported, self._observed(findings))
-        await self._write_surely(status)
+        status = self._builder.status(plan, history, exported, self._inputs(findings))
+        await self._write_required(status)
 
     async def refused(self, reason: Reason, message: str, *, is_sealed: bool) -> Raw:
         """Say that the run will not start, or not go on.
@@ -156,19 +156,19 @@ class Publisher:
         Returns:
             The status, for the volume.
         """
-        findings = [succeeded(reason, message), *self._always(None)]
+        findings = [succeeded(reason, message), *self._base_conditions(None)]
         findings += [_SEALED] if is_sealed else []
-        status = self._board.status_without_plan(self._observed(findings), is_over=True)
-        await self._write_surely(status)
+        status = self._builder.status_without_plan(self._inputs(findings), is_over=True)
+        await self._write_required(status)
         return status
 
     async def repeat(self, status: Raw) -> None:
         """Write a final status where the API server has another, or the spec has changed since."""
         final = with_generation(status, self._desired.generation)
-        if not says_already(self._stored, final):
-            await self._write_surely(final)
+        if not is_already_stored(self._stored, final):
+            await self._write_required(final)
 
-    def _due(self, findings: Sequence[ConditionUpdate], counts: Tally) -> float | None:
+    def _next_write_at(self, findings: Sequence[ConditionUpdate], counts: Tally) -> float | None:
         """Return when the status is written: conditions at once, counts when it is worth it.
 
         None where there is no news.
@@ -177,22 +177,22 @@ class Publisher:
             return self._clock.monotonic()
         now, turn = self._clock.monotonic(), self._written_at + self._interval
         ended = counts.done - self._counts.done
-        is_news = bool(ended) or counts.active != self._counts.active
-        if not is_news or self._news_since is None:
-            self._news_since = now if is_news else None
+        has_changed = bool(ended) or counts.active != self._counts.active
+        if not has_changed or self._changed_since is None:
+            self._changed_since = now if has_changed else None
         is_stale = self._generation != self._desired.generation
-        if now < turn or self._is_owed or is_stale or findings != self._findings:
+        if now < turn or self._needs_retry or is_stale or findings != self._findings:
             return turn
-        if self._news_since is None:
+        if self._changed_since is None:
             return None
-        if ended >= counts.total * NEWS_SHARE:
+        if ended >= counts.total * SIGNIFICANT_SHARE:
             return turn
-        return self._news_since + self._interval * HELD_BACK_INTERVALS
+        return self._changed_since + self._interval * MAX_DEFERRED_INTERVALS
 
-    def _observed(self, findings: Sequence[ConditionUpdate]) -> Observed:
-        return Observed(self._desired.generation, findings, self._clock.now())
+    def _inputs(self, findings: Sequence[ConditionUpdate]) -> StatusInputs:
+        return StatusInputs(self._desired.generation, findings, self._clock.now())
 
-    def _always(self, isolation: IsolationResult | None) -> list[ConditionUpdate]:
+    def _base_conditions(self, isolation: IsolationResult | None) -> list[ConditionUpdate]:
         return [self._suspended(), *([_isolation(isolation)] if isolation is not None else [])]
 
     def _suspended(self) -> ConditionUpdate:
@@ -204,15 +204,15 @@ class Publisher:
         self._written_at = self._clock.monotonic()
         self._findings = findings
         self._generation = self._desired.generation
-        self._is_owed, self._due_at = False, None
-        if says_already(self._stored, status):
+        self._needs_retry, self._due_at = False, None
+        if is_already_stored(self._stored, status):
             self.written = status
             return
         try:
             found = await self._cluster.patch_status(ObjectKind.BENCHMARK_RUN, self._name, status)
         except TransientClusterError as error:
             logger.warning("status of %s was not written: %s", self._name, error)
-            self._is_owed = True
+            self._needs_retry = True
             self._due_at = self._written_at + self._interval
             return
         if not found:
@@ -220,7 +220,7 @@ class Publisher:
         self.written = self._stored = status
         await self._post_events()
 
-    async def _write_surely(self, status: Raw) -> None:
+    async def _write_required(self, status: Raw) -> None:
         await self._cluster.patch_status(ObjectKind.BENCHMARK_RUN, self._name, status)
         self.written = self._stored = status
         await self._post_events()
@@ -228,7 +228,7 @@ class Publisher:
 
     async def _post_events(self) -> None:
         """Post what the written conditions say and the ones before did not."""
-        before, self._posted = self._posted, self._board.conditions
+        before, self._posted = self._posted, self._builder.conditions
         await self._events.post(changes(before, self._posted))
 
 

@@ -43,7 +43,7 @@ from securebench.run.state.attempts import Finish, Outcome
 from securebench.run.state.history import RunHistory
 from securebench.run.state.tally import Tally, task_verdicts, total_usage
 from securebench.stats.intervals import Interval, pass_at_each_k, pass_rate
-from securebench.stats.verdicts import TaskKinds
+from securebench.stats.verdicts import VerdictCounts
 
 _COUNTS = {
     Outcome.SCORED: "scored",
@@ -58,7 +58,7 @@ _COUNTS = {
 
 
 @dataclass(frozen=True, slots=True)
-class Observed:
+class StatusInputs:
     """What a status is made of.
 
     Attributes:
@@ -72,7 +72,7 @@ class Observed:
     now: float
 
 
-class StatusBoard:
+class StatusBuilder:
     """Keeps the conditions of one run between two writes.
 
     Args:
@@ -87,23 +87,23 @@ class StatusBoard:
         """The conditions as they were set last."""
         return self._conditions
 
-    def status_without_plan(self, observed: Observed, *, is_over: bool) -> dict[str, object]:
+    def status_without_plan(self, inputs: StatusInputs, *, is_over: bool) -> dict[str, object]:
         """Return the status of a run without a plan; what was written of one before stays."""
         status = BenchmarkRunStatus(
-            observed_generation=observed.generation,
-            completion_time=rfc3339(observed.now) if is_over else None,
-            conditions=self._set(observed),
+            observed_generation=inputs.generation,
+            completion_time=rfc3339(inputs.now) if is_over else None,
+            conditions=self._set(inputs),
         )
         return _dump(status, exclude={"failed_tasks", "failure_reasons", "lost_launches"})
 
-    def running(
-        self, plan: RunPlan, history: RunHistory, exported: Exported, observed: Observed
+    def status(
+        self, plan: RunPlan, history: RunHistory, exported: Exported, inputs: StatusInputs
     ) -> dict[str, object]:
         """Return the status of a run with a plan."""
         counts = history.attempts.tally()
         ended = history.ended
         status = BenchmarkRunStatus(
-            observed_generation=observed.generation,
+            observed_generation=inputs.generation,
             start_time=rfc3339(history.started_at) if history.started_at is not None else None,
             completion_time=rfc3339(ended.at) if ended is not None else None,
             resolved=_resolved(plan),
@@ -121,17 +121,17 @@ class StatusBoard:
             failed_tasks=_failed(plan, history),
             failure_reasons=_reasons(history),
             lost_launches=_losses(history),
-            conditions=self._set(observed),
+            conditions=self._set(inputs),
         )
         return _dump(status)
 
-    def _set(self, observed: Observed) -> tuple[Condition, ...]:
-        succeeded = next(f for f in observed.findings if f.type is ConditionType.SUCCEEDED)
+    def _set(self, inputs: StatusInputs) -> tuple[Condition, ...]:
+        succeeded = next(f for f in inputs.findings if f.type is ConditionType.SUCCEEDED)
         self._conditions = set_conditions(
             self._conditions,
-            (*observed.findings, *derived_findings(succeeded)),
-            observed_generation=observed.generation,
-            now=observed.now,
+            (*inputs.findings, *derived_findings(succeeded)),
+            observed_generation=inputs.generation,
+            now=inputs.now,
         )
         return self._conditions
 
@@ -150,7 +150,7 @@ def with_generation(status: Mapping[str, object], generation: int) -> dict[str, 
     return {"status": {**body, "observedGeneration": generation, "conditions": conditions}}
 
 
-def says_already(stored: object, patch: object) -> bool:
+def is_already_stored(stored: object, patch: object) -> bool:
     """Return whether a merge patch would change nothing of what is stored.
 
     Args:
@@ -160,7 +160,7 @@ def says_already(stored: object, patch: object) -> bool:
     if not isinstance(patch, Mapping):
         return stored == patch
     return isinstance(stored, Mapping) and all(
-        key in stored and says_already(stored[key], value) for key, value in patch.items()
+        key in stored and is_already_stored(stored[key], value) for key, value in patch.items()
     )
 
 
@@ -189,17 +189,18 @@ def _counts(counts: Tally) -> TaskCounts:
     return TaskCounts(total=counts.total, done=counts.done, active=counts.active, **by_outcome)
 
 
-def _score(counts: Tally, kinds: TaskKinds, *, is_over: bool) -> Score:
+def _score(counts: Tally, verdicts: VerdictCounts, *, is_over: bool) -> Score:
     """Return the score; pass@k once nothing is missing, as half of the attempts would mislead."""
-    rate = pass_rate(kinds)
-    chances = pass_at_each_k(kinds) if is_over else ()
+    rate = pass_rate(verdicts)
+    estimates = pass_at_each_k(verdicts) if is_over else ()
     return Score(
         passed=counts.passed,
         verified=counts.verified,
         score_sum=str(float(counts.passed)),
         pass_rate=None if rate is None else PassRate(**_decimals(rate)),
         pass_at_k=tuple(
-            StatusPassAtK(k=each.k, tasks=each.tasks, **_decimals(each.chance)) for each in chances
+            StatusPassAtK(k=each.k, tasks=each.tasks, **_decimals(each.estimate))
+            for each in estimates
         )
         or None,
     )

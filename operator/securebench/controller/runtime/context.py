@@ -6,8 +6,8 @@ from dataclasses import dataclass, field
 from uuid import uuid4
 
 from securebench.cluster.port import Cluster
+from securebench.controller.runtime.capacity import SharedCapacity
 from securebench.controller.runtime.creation_rate import CreationRate
-from securebench.controller.runtime.places import Places
 from securebench.controller.runtime.reading_budget import ReadingBudget
 from securebench.controller.settings.settings import Settings
 from securebench.core.clock import Clock
@@ -23,7 +23,7 @@ class Context:
         settings: As the chart wrote them.
         clock: The wall clock.
         rate: Of Pod creation of the whole operator.
-        places: What the runs have of what the operator bounds.
+        capacity: What the runs have of what the operator bounds.
         node_name: Node that the operator runs on, or empty when unknown.
         targets: What no Pod of a run may reach.
         tools: Folder of the volume with the programs of task containers.
@@ -35,7 +35,7 @@ class Context:
     settings: Settings
     clock: Clock
     rate: CreationRate
-    places: Places
+    capacity: SharedCapacity
     node_name: str
     targets: tuple[ProbeTarget, ...]
     tools: str

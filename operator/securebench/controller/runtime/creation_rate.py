@@ -7,7 +7,7 @@ import asyncio
 from securebench.core.rates import TokenBucket
 from securebench.core.turns import TurnQueue
 
-LEAST_SECONDS = 0.001
+MIN_WAIT_SECONDS = 0.001
 """Between two looks for a token; a clock of today tells no millionth of a second apart."""
 
 
@@ -23,17 +23,17 @@ class CreationRate:
         self._waiting: TurnQueue[asyncio.Future[None]] = TurnQueue()
         self._next: asyncio.TimerHandle | None = None
 
-    async def take(self, run_uid: str) -> None:
+    async def acquire(self, run_uid: str) -> None:
         """Return when a run may create one more Pod."""
         turn = asyncio.get_running_loop().create_future()
         self._waiting.put(run_uid, turn)
-        self._serve()
+        self._grant_tokens()
         try:
             await turn
         finally:
             self._waiting.drop(run_uid, turn)
 
-    def _serve(self) -> None:
+    def _grant_tokens(self) -> None:
         """Hand out the tokens that are there, and come again when there is one."""
         if self._next is not None:
             self._next.cancel()
@@ -41,12 +41,12 @@ class CreationRate:
         while self._waiting:
             seconds = self._bucket.take()
             if seconds > 0:
-                delay = max(seconds, LEAST_SECONDS)
-                self._next = asyncio.get_running_loop().call_later(delay, self._serve)
+                delay = max(seconds, MIN_WAIT_SECONDS)
+                self._next = asyncio.get_running_loop().call_later(delay, self._grant_tokens)
                 return
-            self._give()
+            self._wake_next()
 
-    def _give(self) -> None:
+    def _wake_next(self) -> None:
         while self._waiting:
             turn = self._waiting.take()
             if not turn.done():

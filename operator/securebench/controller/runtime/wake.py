@@ -11,7 +11,7 @@ from securebench.core.clock import Clock
 FALLBACK_SECONDS = 30.0
 """A loop looks at least this often, so that a lost event cannot stop it for long."""
 
-LEAST_SECONDS = 0.05
+MIN_WAIT_SECONDS = 0.05
 """A loop waits at least so long for an event, so that a time in the past cannot make it spin."""
 
 
@@ -46,7 +46,7 @@ class Wake:
             *(at - now for at in times if at is not None),
             *(at - monotonic for at in dues if at is not None),
         ]
-        seconds = min(max(min(waits, default=FALLBACK_SECONDS), LEAST_SECONDS), FALLBACK_SECONDS)
+        seconds = min(max(min(waits, default=FALLBACK_SECONDS), MIN_WAIT_SECONDS), FALLBACK_SECONDS)
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(seconds):
                 await self._changed.wait()

@@ -1,4 +1,4 @@
-"""Which sealed candidates of text families share one verifier Pod, and when it begins. Pure.
+"""Batches: which sealed candidates of text families share a verifier Pod, and when. Pure.
 
 Source: decision 0061.
 """
@@ -11,21 +11,21 @@ from typing import NamedTuple
 from securebench.run.plan.model import LaunchKey, Role, RunPlan, VerifierKind
 from securebench.run.state.attempts import AttemptHistory
 
-MOST_MEMBERS = 32
+MAX_BATCH_MEMBERS = 32
 """Launches of one batch: each is two mounts and about 300 bytes of the Pod."""
 
-WAIT_SECONDS = 5.0
-"""The longest wait for company. Nobody waits whom no other can join."""
+MAX_WAIT_SECONDS = 5.0
+"""A partial batch waits this long for further members, and only while there may be some."""
 
-FEWEST_SLOTS = 4
-"""Places of a run below which nobody waits: those that wait hold one among them."""
+MIN_BATCH_SLOTS = 4
+"""Parallelism below which no batch waits, because a waiting batch reserves one slot."""
 
 
-class Sealed(NamedTuple):
-    """A verifier launch that may share its Pod.
+class BatchableLaunch(NamedTuple):
+    """A verifier launch that is ready to start and may share its Pod.
 
     Attributes:
-        launch: Its launch.
+        launch: The launch.
         since: When its candidate was captured, seconds since the epoch; 0 if unknown.
     """
 
@@ -33,52 +33,57 @@ class Sealed(NamedTuple):
     since: float
 
 
-class Batches(NamedTuple):
-    """What becomes of the launches that wait.
+class BatchDecision(NamedTuple):
+    """Which batches start now.
 
     Attributes:
-        ready: Those that begin, by Pod.
-        due_at: When those left begin without further company, or None. Until then they hold one
-            place, so that they find it free; agents may run for hours.
+        ready: Launches that start, by Pod.
+        due_at: When the partial batch starts as it is, or None without one. Until then it reserves
+            one slot, so that it does not wait behind agents, which may run for hours.
     """
 
     ready: tuple[tuple[LaunchKey, ...], ...] = ()
     due_at: float | None = None
 
 
-def may_share(plan: RunPlan, history: AttemptHistory, launch: LaunchKey) -> bool:
-    """Whether a launch that may begin shares its Pod; one that was lost as a verifier does not."""
+def is_batchable(plan: RunPlan, history: AttemptHistory, launch: LaunchKey) -> bool:
+    """Whether a launch may share its Pod; not after an earlier verifier launch was lost."""
     lost = history.last_lost
     is_first = lost is None or lost.launch.role is Role.HARNESS
     return is_first and launch.role is Role.VERIFIER and _is_text(plan, history)
 
 
-def will_share(plan: RunPlan, history: AttemptHistory) -> bool:
-    """Whether the candidate of an unfinished attempt is still to come and may join a batch."""
+def may_become_batchable(plan: RunPlan, history: AttemptHistory) -> bool:
+    """Whether an unfinished attempt, whose candidate is not sealed yet, may join a batch later."""
     return history.production is None and _is_text(plan, history)
 
 
-def batches(waiting: Iterable[Sealed], now: float, *, has_company: bool) -> Batches:
-    """Divide the launches that wait into Pods.
+def form_batches(
+    waiting: Iterable[BatchableLaunch], now: float, *, may_grow: bool
+) -> BatchDecision:
+    """Group launches into batches of at most ``MAX_BATCH_MEMBERS``.
 
     Args:
-        waiting: Those whose candidates are sealed.
+        waiting: Launches that are ready to start.
         now: Seconds since the epoch.
-        has_company: Whether another launch of the run may still join them.
+        may_grow: Whether further launches of the run may join them later.
 
     Returns:
-        Full batches, and the rest once its oldest has waited long enough or nobody else comes.
+        Full batches, and the partial one once its oldest member has waited ``MAX_WAIT_SECONDS`` or
+        no further member can come.
     """
-    ordered = sorted(waiting, key=lambda sealed: sealed.since)
-    groups = [ordered[at : at + MOST_MEMBERS] for at in range(0, len(ordered), MOST_MEMBERS)]
+    ordered = sorted(waiting, key=lambda each: each.since)
+    groups = [
+        ordered[at : at + MAX_BATCH_MEMBERS] for at in range(0, len(ordered), MAX_BATCH_MEMBERS)
+    ]
     due_at = None
-    if has_company and groups and len(groups[-1]) < MOST_MEMBERS:
+    if may_grow and groups and len(groups[-1]) < MAX_BATCH_MEMBERS:
         since = groups[-1][0].since
-        if since <= now < since + WAIT_SECONDS:
-            due_at = since + WAIT_SECONDS
+        if since <= now < since + MAX_WAIT_SECONDS:
+            due_at = since + MAX_WAIT_SECONDS
             groups.pop()
-    ready = (tuple(sorted(sealed.launch for sealed in group)) for group in groups)
-    return Batches(tuple(ready), due_at)
+    ready = (tuple(sorted(each.launch for each in group)) for group in groups)
+    return BatchDecision(tuple(ready), due_at)
 
 
 def _is_text(plan: RunPlan, history: AttemptHistory) -> bool:

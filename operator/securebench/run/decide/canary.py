@@ -76,7 +76,7 @@ class CanaryCheck:
 
 
 @dataclass(frozen=True, slots=True)
-class CanarySeen:
+class ObservedCanary:
     """What the cluster shows.
 
     Attributes:
@@ -155,7 +155,7 @@ class CanaryStep:
 
 
 def decide(
-    seen: CanarySeen, check: CanaryCheck | None, known: CanaryMemory, now: Instant
+    seen: ObservedCanary, check: CanaryCheck | None, known: CanaryMemory, now: Instant
 ) -> CanaryStep:
     """Decide about the canary of a run that has no finding yet and goes on.
 
@@ -204,7 +204,7 @@ def canary_waiting(pods: Iterable[PodView], known: CanaryMemory, now: Instant) -
     return Waiting(f"{CANARY_WORDS}: {known.last_lost}" if is_again else CANARY_WORDS)
 
 
-def _unguarded(seen: CanarySeen, known: CanaryMemory, now: float) -> CanaryMemory:
+def _unguarded(seen: ObservedCanary, known: CanaryMemory, now: float) -> CanaryMemory:
     """Return what to remember while a policy or the gateway is not there.
 
     What a canary found meanwhile says nothing of the run's network, good or bad.
@@ -218,7 +218,7 @@ def _unguarded(seen: CanarySeen, known: CanaryMemory, now: float) -> CanaryMemor
 
 
 def _look(
-    seen: CanarySeen, check: CanaryCheck, known: CanaryMemory, role: Role, now: Instant
+    seen: ObservedCanary, check: CanaryCheck, known: CanaryMemory, role: Role, now: Instant
 ) -> CanaryMemory:
     """Take in how far the latest Pod of a role is."""
     at = now.monotonic
@@ -245,14 +245,14 @@ def _look(
 
 
 def _came_early(
-    seen: CanarySeen, check: CanaryCheck, role: Role, number: int, answer: CanaryAnswer
+    seen: ObservedCanary, check: CanaryCheck, role: Role, number: int, answer: CanaryAnswer
 ) -> bool:
     """Whether a canary missed a gateway that may not have been ready for all of its time."""
     is_missed = check.has_gateway and answer.states.get(GATEWAY_TARGET) != OPEN
     return role is Role.CANARY and is_missed and (number == 1 or not seen.is_ready)
 
 
-def _listened(seen: CanarySeen, known: CanaryMemory, now: float) -> CanaryMemory:
+def _listened(seen: ObservedCanary, known: CanaryMemory, now: float) -> CanaryMemory:
     """Take the answer of a canary back that did not listen long enough."""
     canary = known.answers.get(Role.CANARY)
     if canary is None or canary.seconds is None or canary.seconds >= quiet_seconds(known.answers):
@@ -297,7 +297,7 @@ def _is_superseded(view: PodView, check: CanaryCheck, known: CanaryMemory) -> bo
 
 
 def _starts(
-    seen: CanarySeen, check: CanaryCheck, known: CanaryMemory, now: float
+    seen: ObservedCanary, check: CanaryCheck, known: CanaryMemory, now: float
 ) -> Iterator[Probe]:
     if now < known.next_at:
         return
@@ -316,13 +316,13 @@ def _starts(
             yield Probe(role, number + 1)
 
 
-def _replaced(seen: CanarySeen, known: CanaryMemory) -> Iterator[PodView]:
+def _replaced(seen: ObservedCanary, known: CanaryMemory) -> Iterator[PodView]:
     views = (seen.pods[name] for name in known.spent if name in seen.pods)
     return (view for view in views if view.deleting_since is None)
 
 
 def _finding(
-    seen: CanarySeen, check: CanaryCheck, known: CanaryMemory, now: Instant
+    seen: ObservedCanary, check: CanaryCheck, known: CanaryMemory, now: Instant
 ) -> IsolationResult | None:
     canary, control = known.answers.get(Role.CANARY), known.answers.get(Role.CONTROL)
     problem = _problem(check, known, canary)

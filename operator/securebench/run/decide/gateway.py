@@ -35,7 +35,7 @@ ANSWER_SECONDS = 2.0
 
 
 @dataclass(frozen=True, slots=True)
-class GatewaySeen:
+class ObservedGateway:
     """What the cluster shows of a run's gateway.
 
     Attributes:
@@ -121,7 +121,7 @@ class GatewayStep:
     needs_list: bool = False
 
 
-def decide(seen: GatewaySeen, known: GatewayMemory, now: Instant) -> GatewayStep:
+def decide(seen: ObservedGateway, known: GatewayMemory, now: Instant) -> GatewayStep:
     """Decide about the gateway of a run that needs one.
 
     Args:
@@ -139,7 +139,7 @@ def decide(seen: GatewaySeen, known: GatewayMemory, now: Instant) -> GatewayStep
     return replace(step, memory=memory, wake_at=wake_at, needs_list=needs_list)
 
 
-def held_up(
+def delayed(
     known: GatewayMemory, trouble: str, now: float, again_at: float | None = None
 ) -> GatewayMemory:
     """Return what to remember after a request without an answer: the waiting begins anew.
@@ -185,7 +185,7 @@ def pod_trouble(view: PodView, now: float) -> str:
     return found.words if found is not None else "it is starting"
 
 
-def _keep(seen: GatewaySeen, known: GatewayMemory, now: float) -> GatewayStep:
+def _keep(seen: ObservedGateway, known: GatewayMemory, now: float) -> GatewayStep:
     """Look after a gateway that is ready."""
     ready = seen.pods[seen.ready]
     if ready.uid != known.ready_uid:
@@ -203,7 +203,7 @@ def _keep(seen: GatewaySeen, known: GatewayMemory, now: float) -> GatewayStep:
     return GatewayStep(known, needs_keys=now >= known.keys_at, delete=delete)
 
 
-def _bring_up(seen: GatewaySeen, known: GatewayMemory, now: Instant) -> GatewayStep:
+def _bring_up(seen: ObservedGateway, known: GatewayMemory, now: Instant) -> GatewayStep:
     at = now.monotonic
     if known.down_since is None:
         is_calm = at >= known.ready_since + RESTART_LIMIT_SECONDS
@@ -245,7 +245,7 @@ def _failed(known: GatewayMemory, number: int, trouble: str, now: float) -> Gate
     return replace(known, trouble=trouble, next_at=now + pause)
 
 
-def _given_up(seen: GatewaySeen, known: GatewayMemory, now: float) -> GatewayMemory:
+def _given_up(seen: ObservedGateway, known: GatewayMemory, now: float) -> GatewayMemory:
     """End the waiting for a gateway in time; quotas and rights are waited for elsewhere.
 
     A list that began after that time has to show no gateway, too.
@@ -260,11 +260,11 @@ def _given_up(seen: GatewaySeen, known: GatewayMemory, now: float) -> GatewayMem
     return replace(known, failure=f"the run had no gateway for {seconds} seconds: {known.trouble}")
 
 
-def _is_late(seen: GatewaySeen, known: GatewayMemory, at: float) -> bool:
+def _is_late(seen: ObservedGateway, known: GatewayMemory, at: float) -> bool:
     return known.down_since is not None and at >= known.down_since + seen.start_seconds
 
 
-def _wake_at(seen: GatewaySeen, known: GatewayMemory, now: float) -> float | None:
+def _wake_at(seen: ObservedGateway, known: GatewayMemory, now: float) -> float | None:
     if known.failure:
         return None
     if known.down_since is None:

@@ -24,7 +24,7 @@ from securebench.core.reasons import (
     FailurePhase,
 )
 from securebench.protocol.extraction import ExtractionMode, Problem
-from securebench.run.decide.empty_handed import not_started, with_cause
+from securebench.run.decide.missing_candidate import harness_not_started, with_failure_cause
 from securebench.run.observe.pods import PodView
 from securebench.run.observe.stage import Ended, InProgress, Interrupted, launch_stage
 from securebench.run.plan.model import (
@@ -264,12 +264,12 @@ def after_production(
     if relay is not None and relay.budget_exhausted:
         message = "the agent used up the budget of its launch for the model provider"
         return _agent(key, BUDGET_EXHAUSTED, FailurePhase.PRODUCER, message)
-    unstarted = not_started(key, production)
+    unstarted = harness_not_started(key, production)
     if unstarted is not None:
         return unstarted
     if task.verifier is VerifierKind.NONE:
         return Finish(key, Outcome.NOT_VERIFIED)
-    return with_cause(_judged(task, key, production.candidate), production)
+    return with_failure_cause(_judged(task, key, production.candidate), production)
 
 
 def _judged(task: TaskPlan, key: AttemptKey, candidate: SealedCandidate | None) -> Finish | None:

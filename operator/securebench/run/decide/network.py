@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 
 from securebench.core.clock import Instant
 from securebench.run.decide import canary, gateway
-from securebench.run.decide.canary import CanaryCheck, CanaryMemory, CanarySeen, CanaryStep
-from securebench.run.decide.gateway import GatewayMemory, GatewaySeen, GatewayStep
+from securebench.run.decide.canary import CanaryCheck, CanaryMemory, CanaryStep, ObservedCanary
+from securebench.run.decide.gateway import GatewayMemory, GatewayStep, ObservedGateway
 from securebench.run.decide.policies import Repair
 from securebench.run.plan.model import Role
 from securebench.run.state.history import IsolationResult
@@ -22,8 +22,8 @@ class NetworkState:
     Attributes:
         repairs: Policies of the run that are missing or were edited.
         gateway: Its gateway, or None where it needs none.
-        gateway_known: What the process remembers of that.
-        canary_known: What the process remembers of the canary.
+        gateway_memory: What the process remembers of that.
+        canary_memory: What the process remembers of the canary.
         check: What the canary has to prove; None where the user does without.
         found: What is proven, or None before that.
         is_declared: Whether the user does without the proof.
@@ -33,9 +33,9 @@ class NetworkState:
     """
 
     repairs: tuple[Repair, ...] = ()
-    gateway: GatewaySeen | None = None
-    gateway_known: GatewayMemory = field(default_factory=GatewayMemory)
-    canary_known: CanaryMemory = field(default_factory=CanaryMemory)
+    gateway: ObservedGateway | None = None
+    gateway_memory: GatewayMemory = field(default_factory=GatewayMemory)
+    canary_memory: CanaryMemory = field(default_factory=CanaryMemory)
     check: CanaryCheck | None = None
     found: IsolationResult | None = None
     is_declared: bool = False
@@ -108,7 +108,7 @@ class NetworkStep:
 
 
 def network_step(
-    network: NetworkState, seen: CanarySeen, now: float, *, is_probing: bool
+    network: NetworkState, seen: ObservedCanary, now: float, *, is_probing: bool
 ) -> NetworkStep:
     """Decide what to do for the launches of a run that has some or will have.
 
@@ -121,9 +121,9 @@ def network_step(
     moment = Instant(now, network.monotonic)
     gateway_step = canary_step = None
     if network.gateway is not None and network.has_policies:
-        gateway_step = gateway.decide(network.gateway, network.gateway_known, moment)
+        gateway_step = gateway.decide(network.gateway, network.gateway_memory, moment)
     if is_probing:
-        canary_step = canary.decide(seen, network.check, network.canary_known, moment)
+        canary_step = canary.decide(seen, network.check, network.canary_memory, moment)
     steps = (step for step in (gateway_step, canary_step) if step is not None)
     wakes = (moment.wall_at(step.wake_at) for step in steps if step.wake_at is not None)
     return NetworkStep(network.repairs, gateway_step, canary_step, min(wakes, default=None))

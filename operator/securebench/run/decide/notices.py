@@ -25,7 +25,7 @@ LAUNCH_LOST = "LaunchLost"
 ISOLATION_VERIFIED = "IsolationVerified"
 ISOLATION_DECLARED = "IsolationDeclared"
 
-_NEED_SOMEBODY = frozenset(
+_NEEDS_ACTION = frozenset(
     reason.value
     for reason in (
         Reason.INPUT_MISSING,
@@ -38,7 +38,7 @@ _NEED_SOMEBODY = frozenset(
 )
 """Waits that may need somebody to do something."""
 
-_WITHOUT_NAME = frozenset(
+_GENERIC_REASONS = frozenset(
     reason.value for reason in (Reason.STARTING, Reason.RUNNING, Reason.PROBING)
 )
 """Reasons that do not say of themselves that the run waits."""
@@ -69,13 +69,13 @@ def changes(before: Sequence[Condition], after: Sequence[Condition]) -> Iterator
         before: As they were told last; those of an earlier process, so that nothing is told twice.
         after: As they are.
     """
-    old, new = _told(before), _told(after)
+    old, new = _notices(before), _notices(after)
     for notice in dict.fromkeys(new):
         if notice not in old:
             yield notice
 
 
-def _told(conditions: Sequence[Condition]) -> list[Notice]:
+def _notices(conditions: Sequence[Condition]) -> list[Notice]:
     isolation = get_condition(conditions, ConditionType.ISOLATION_VERIFIED)
     succeeded = get_condition(conditions, ConditionType.SUCCEEDED)
     found = [_isolation(isolation) if isolation is not None else None]
@@ -108,15 +108,15 @@ def _progress(succeeded: Condition) -> Notice | None:
     note = essence(note)
     if not note:
         return None
-    told = WAITING if reason in _WITHOUT_NAME else reason
-    return Notice("Wait", told, note, is_warning=reason in _NEED_SOMEBODY, key=note)
+    reason_shown = WAITING if reason in _GENERIC_REASONS else reason
+    return Notice("Wait", reason_shown, note, is_warning=reason in _NEEDS_ACTION, key=note)
 
 
 def _isolation(found: Condition) -> Notice:
-    told = {
+    reason_shown = {
         ConditionStatus.TRUE: ISOLATION_VERIFIED,
         ConditionStatus.UNKNOWN: ISOLATION_DECLARED,
         ConditionStatus.FALSE: Reason.ISOLATION_NOT_VERIFIED.value,
     }[found.status]
     is_warning = found.status is ConditionStatus.FALSE
-    return Notice("Isolate", told, found.message, is_warning, key="")
+    return Notice("Isolate", reason_shown, found.message, is_warning, key="")

@@ -30,7 +30,7 @@ class Repair(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class PoliciesSeen:
+class ObservedPolicies:
     """The policies of a run.
 
     Attributes:

@@ -11,9 +11,10 @@ from typing import TypeVar
 from securebench.core.rates import MAX_UNSCHEDULABLE
 from securebench.core.reasons import POD_LOST, FailurePhase
 from securebench.run.api.conditions import Reason
-from securebench.run.decide.batches import Sealed, may_share, will_share
-from securebench.run.decide.begins import Begun, beginning, nothing_begins
-from securebench.run.decide.canary import CanarySeen
+from securebench.run.decide.batches import BatchableLaunch, is_batchable, may_become_batchable
+from securebench.run.decide.canary import ObservedCanary
+from securebench.run.decide.decision_cache import ChangeSet, DecisionCache, RepeatCreate
+from securebench.run.decide.launch_selection import LaunchSelection, no_launches, select_launches
 from securebench.run.decide.machine import (
     PHASE_OF_ROLE,
     Begin,
@@ -23,16 +24,15 @@ from securebench.run.decide.machine import (
     unreadable,
 )
 from securebench.run.decide.network import NetworkState, NetworkStep, network_step
-from securebench.run.decide.room import Headroom, PodUse, launch_image
-from securebench.run.decide.standing import Changed, Repeat, Standing
+from securebench.run.decide.room import CapacityUse, Headroom, launch_image
 from securebench.run.decide.verdict import EndReason, RunOutcome
 from securebench.run.decide.wait_reason import (
-    HeldBack,
+    ObservedWrites,
+    Throttled,
     WaitReason,
-    WritesSeen,
     gated_wait_reason,
-    held_wait_reason,
     run_wait_reason,
+    throttled_wait_reason,
 )
 from securebench.run.observe.pods import PodView
 from securebench.run.plan.model import AttemptKey, LaunchKey, RunPlan, pod_name
@@ -61,7 +61,7 @@ class Controls:
         stop: Why the user or the deadline ends the run early, or None.
         deadline: When the run is ended, seconds since the epoch, or None before its start.
         max_unschedulable: Unschedulable Pods of this run at which nothing new begins.
-        room: What the bounds of the operator leave to the run.
+        headroom: What the bounds of the operator leave to the run.
     """
 
     parallelism: int
@@ -69,7 +69,7 @@ class Controls:
     stop: EndReason | None = None
     deadline: float | None = None
     max_unschedulable: int = MAX_UNSCHEDULABLE
-    room: Headroom = field(default_factory=Headroom)
+    headroom: Headroom = field(default_factory=Headroom)
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,10 +121,10 @@ class RunDecision:
     wake_at: float | None = None
     is_parked: bool = False
     end: EndReason | None = None
-    usage: PodUse = field(default_factory=PodUse)
+    usage: CapacityUse = field(default_factory=CapacityUse)
 
     @property
-    def is_news(self) -> bool:
+    def has_journal_entries(self) -> bool:
         """Whether the journal learns what the next decision depends on."""
         return bool(self.captures or self.finishes or self.lost or self.network.found)
 
@@ -146,7 +146,7 @@ class ObservedState:
         now: Seconds since the epoch.
         writes: What is known of requests that are on their way.
         unreadable: Why this version may only end the run, or empty.
-        changed: What happened since the last pass; None: the whole run is looked at.
+        changes: What happened since the last pass; None: the whole run is looked at.
     """
 
     plan: RunPlan
@@ -156,24 +156,24 @@ class ObservedState:
     pending: Collection[str]
     vanished: Collection[str]
     now: float
-    writes: WritesSeen = field(default_factory=WritesSeen)
+    writes: ObservedWrites = field(default_factory=ObservedWrites)
     unreadable: str = ""
-    changed: Changed | None = None
+    changes: ChangeSet | None = None
 
 
 def reconcile(
-    observed: ObservedState, controls: Controls, standing: Standing | None = None
+    observed: ObservedState, controls: Controls, cache: DecisionCache | None = None
 ) -> RunDecision:
     """Decide one pass.
 
     Args:
         observed: What is known and seen.
         controls: What is allowed.
-        standing: What earlier passes of the run decided, which this one brings up to date; without
-            it, or where ``observed`` does not say what has changed, every attempt is looked at.
+        cache: What earlier passes of the run decided, which this one brings up to date; without
+            it, or where ``observed`` does not say what has changes, every attempt is looked at.
 
     Returns:
-        The decision, the same with and without ``standing``. Carrying it out twice does nothing
+        The decision, the same with and without ``cache``. Carrying it out twice does nothing
         twice: names are deterministic and every entry it makes is in the journal before its effect.
 
     Invariants:
@@ -181,30 +181,30 @@ def reconcile(
         lowered; an attempt has at most one live launch; a finished attempt begins nothing.
     """
     controls, words = _halting(observed, controls)
-    standing = standing if standing is not None else Standing()
-    _look(standing, observed, controls, words)
-    begun = _begun(standing, observed, controls)
+    cache = cache if cache is not None else DecisionCache()
+    _look(cache, observed, controls, words)
+    begun = _begun(cache, observed, controls)
     is_probing = _is_probing(observed, controls)
-    deletions = (*_deletions(standing), *(() if is_probing else _probes(standing)))
-    repeats = dict.fromkeys(_in_order(standing.repeats))
+    deletions = (*_deletions(cache), *(() if is_probing else _probes(cache)))
+    repeats = dict.fromkeys(_in_order(cache.repeats))
     decision = RunDecision(
-        network=_network_step(standing, observed, controls, is_probing=is_probing),
-        lost=_in_order(standing.lost),
+        network=_network_step(cache, observed, controls, is_probing=is_probing),
+        lost=_in_order(cache.lost),
         begin=tuple(pod[0] for pod in begun.pods if len(pod) == 1),
         batches=tuple(pod for pod in begun.pods if len(pod) > 1),
         repeat=tuple(_creatable(repeats, observed.network)),
-        captures=_in_order(standing.captures),
-        finishes=_in_order(standing.finishes),
+        captures=_in_order(cache.captures),
+        finishes=_in_order(cache.finishes),
         deletions=deletions,
         halt=controls.halt,
-        wait_reason=_wait_reason(standing, observed, controls, begun.usage.words),
+        wait_reason=_wait_reason(cache, observed, controls, begun.usage.words),
         usage=begun.usage,
     )
     is_over = observed.history.open == 0 and not deletions and observed.writes.is_idle
     return replace(
         decision,
-        wake_at=_wake_at(observed, controls, decision, (standing.waits.next(), begun.due_at)),
-        is_parked=_is_parked(standing, observed, decision),
+        wake_at=_wake_at(observed, controls, decision, (cache.wake_times.next(), begun.due_at)),
+        is_parked=_is_parked(cache, observed, decision),
         end=_end(observed, controls) if is_over else None,
     )
 
@@ -216,7 +216,7 @@ def _in_order(steps: Mapping[AttemptKey, T]) -> tuple[T, ...]:
 def _halting(observed: ObservedState, controls: Controls) -> tuple[Controls, str]:
     """Return what is allowed after what was refused for good, and the words for the records."""
     network = observed.network
-    failure = network.gateway_known.failure
+    failure = network.gateway_memory.failure
     refusal = observed.unreadable or network.not_proven or observed.writes.refusal or failure
     if refusal and controls.halt is not Halt.STOPPED:
         return replace(controls, halt=Halt.STOPPED), refusal
@@ -224,7 +224,7 @@ def _halting(observed: ObservedState, controls: Controls) -> tuple[Controls, str
 
 
 def _wait_reason(
-    standing: Standing, observed: ObservedState, controls: Controls, held: str
+    cache: DecisionCache, observed: ObservedState, controls: Controls, held: str
 ) -> WaitReason | None:
     if controls.stop is not None:
         return WaitReason(Reason.CANCELLING, controls.stop.message)
@@ -234,15 +234,15 @@ def _wait_reason(
         observed.history,
         observed.now,
         observed.writes,
-        standing.launches,
+        cache.launches,
     )
-    gated = [observed.pods[name] for name in standing.pods.queued if name in observed.pods]
+    gated = [observed.pods[name] for name in cache.pods.queued if name in observed.pods]
     found = found or gated_wait_reason(gated, observed.now)
     if found is not None:
         return found
-    back = HeldBack(held, controls.room.held_since) if held else observed.writes.rate
-    is_idle, has_results = not standing.live, observed.history.has_results
-    return held_wait_reason(back, observed.now, is_idle=is_idle, has_results=has_results)
+    back = Throttled(held, controls.headroom.held_since) if held else observed.writes.rate
+    is_idle, has_results = not cache.live, observed.history.has_results
+    return throttled_wait_reason(back, observed.now, is_idle=is_idle, has_results=has_results)
 
 
 def _wake_at(
@@ -261,47 +261,51 @@ def _wake_at(
     return min((at for at in times if at is not None), default=None)
 
 
-def _is_parked(standing: Standing, observed: ObservedState, decision: RunDecision) -> bool:
-    is_resting = decision.halt is Halt.SUSPENDED and not standing.live
-    return is_resting and observed.writes.is_idle and not (decision.is_news or decision.deletions)
+def _is_parked(cache: DecisionCache, observed: ObservedState, decision: RunDecision) -> bool:
+    is_resting = decision.halt is Halt.SUSPENDED and not cache.live
+    return (
+        is_resting
+        and observed.writes.is_idle
+        and not (decision.has_journal_entries or decision.deletions)
+    )
 
 
 def _end(observed: ObservedState, controls: Controls) -> EndReason:
     end = RunOutcome(
         not_isolated=observed.network.not_proven,
         refusal=observed.writes.refusal,
-        gateway_failure=observed.network.gateway_known.failure,
+        gateway_failure=observed.network.gateway_memory.failure,
         stop=controls.stop,
         attempts=observed.history.values(),
     ).verdict()
     return end._replace(message="; ".join(filter(None, (end.message, observed.unreadable))))
 
 
-def _look(standing: Standing, observed: ObservedState, controls: Controls, words: str) -> None:
+def _look(cache: DecisionCache, observed: ObservedState, controls: Controls, words: str) -> None:
     """Look at every attempt about which the last pass may have decided otherwise."""
-    changed, basis, attempts = observed.changed, (controls.halt, words), observed.history
-    is_whole = standing.basis != basis or observed.now < standing.looked_at
-    if changed is None or is_whole:
-        standing.reset(basis)
+    changes, basis, attempts = observed.changes, (controls.halt, words), observed.history
+    is_whole = cache.basis != basis or observed.now < cache.decided_at
+    if changes is None or is_whole:
+        cache.reset(basis)
         keys = {key for key, history in attempts.items() if history.finish is None}
-        changed = Changed(keys, observed.pods.keys())
-    standing.looked_at = observed.now
-    keys = {*changed.attempts, *standing.unseen, *standing.waits.due(observed.now)}
-    for name in changed.pods:
-        standing.pods.take(name, observed.pods.get(name))
-        keys.update(standing.live.of(name))
+        changes = ChangeSet(keys, observed.pods.keys())
+    cache.decided_at = observed.now
+    keys = {*changes.attempts, *cache.without_pod, *cache.wake_times.due(observed.now)}
+    for name in changes.pods:
+        cache.pods.upsert(name, observed.pods.get(name))
+        keys.update(cache.live.attempts_of(name))
     for key in keys:
-        standing.drop(key)
+        cache.invalidate(key)
         if attempts[key].finish is None:
-            _consider(standing, observed, controls, words, attempts[key])
-    for name in {*changed.pods, *(name for key in keys for name in standing.pods.of(key))}:
-        standing.pods.sort(name, attempts, observed.plan.policy.keep_pods)
-        if name in standing.pods.working:
-            standing.live.begun(name)
+            _consider(cache, observed, controls, words, attempts[key])
+    for name in {*changes.pods, *(name for key in keys for name in cache.pods.names_of(key))}:
+        cache.pods.classify(name, attempts, observed.plan.policy.keep_pods)
+        if name in cache.pods.working:
+            cache.live.mark_started(name)
 
 
 def _consider(
-    standing: Standing,
+    cache: DecisionCache,
     observed: ObservedState,
     controls: Controls,
     words: str,
@@ -312,25 +316,25 @@ def _consider(
     if ended is None and history.doubt is Doubt.CONDEMNED:
         ended = unreadable(key)
     if ended is not None:
-        standing.put(key, ended)
+        cache.store(key, ended)
         return
-    if will_share(plan, history):
-        standing.company.add(key)
+    if may_become_batchable(plan, history):
+        cache.batch_candidates.add(key)
     name = pod_name(plan.identity.uid, history.pod) if history.pod is not None else ""
     view = observed.pods.get(name)
     if history.pod is not None:
-        standing.live.put(key, name, launch_image(plan, history.pod))
+        cache.live.put(key, name, launch_image(plan, history.pod))
     if name and view is None:
-        standing.unseen.add(key)
-        standing.put(key, _unseen(observed, history, name))
+        cache.without_pod.add(key)
+        cache.store(key, _unseen(observed, history, name))
         return
     match attempt_step(plan, history, view, observed.now):
-        case Begin(launch) if may_share(plan, history, launch):
-            standing.put(key, Sealed(launch, history.produced_at))
+        case Begin(launch) if is_batchable(plan, history, launch):
+            cache.store(key, BatchableLaunch(launch, history.produced_at))
         case step:
             if isinstance(step, Wait) and history.live is None:
-                standing.again.add(key)
-            standing.put(key, step)
+                cache.backing_off.add(key)
+            cache.store(key, step)
 
 
 def _halted(controls: Controls, words: str, history: AttemptHistory) -> Finish | None:
@@ -343,7 +347,9 @@ def _halted(controls: Controls, words: str, history: AttemptHistory) -> Finish |
     return None
 
 
-def _unseen(observed: ObservedState, history: AttemptHistory, name: str) -> Lost | Repeat | Wait:
+def _unseen(
+    observed: ObservedState, history: AttemptHistory, name: str
+) -> Lost | RepeatCreate | Wait:
     live, pod = history.live, history.pod
     if live is None or pod is None:
         return Wait()
@@ -351,15 +357,17 @@ def _unseen(observed: ObservedState, history: AttemptHistory, name: str) -> Lost
         message = f"Pod {name} disappeared before it gave a result"
         is_shared = history.batch is not None
         return Lost(live, POD_LOST, message, observed.now, is_shared=is_shared)
-    return Repeat(pod) if name in observed.pending else Wait()
+    return RepeatCreate(pod) if name in observed.pending else Wait()
 
 
-def _begun(standing: Standing, observed: ObservedState, controls: Controls) -> Begun:
-    is_full = len(standing.pods.stuck) >= controls.max_unschedulable
+def _begun(cache: DecisionCache, observed: ObservedState, controls: Controls) -> LaunchSelection:
+    is_full = len(cache.pods.unschedulable) >= controls.max_unschedulable
     if controls.halt in {Halt.SUSPENDED, Halt.STOPPED} or is_full:
-        return nothing_begins(standing)
-    roles, room = observed.network.creatable, controls.room
-    return beginning(standing, observed.plan, roles, observed.now, controls.parallelism, room)
+        return no_launches(cache)
+    roles, headroom = observed.network.creatable, controls.headroom
+    return select_launches(
+        cache, observed.plan, roles, observed.now, controls.parallelism, headroom
+    )
 
 
 def _creatable(launches: Iterable[LaunchKey], network: NetworkState) -> Iterable[LaunchKey]:
@@ -373,14 +381,14 @@ def _is_probing(observed: ObservedState, controls: Controls) -> bool:
 
 
 def _network_step(
-    standing: Standing, observed: ObservedState, controls: Controls, *, is_probing: bool
+    cache: DecisionCache, observed: ObservedState, controls: Controls, *, is_probing: bool
 ) -> NetworkStep:
     """Look after policies, gateway and canary for as long as a launch may need them."""
-    is_resting = controls.halt is Halt.SUSPENDED and not standing.live
+    is_resting = controls.halt is Halt.SUSPENDED and not cache.live
     if observed.history.open == 0 or controls.halt is Halt.STOPPED or is_resting:
         return NetworkStep()
     network = observed.network
-    seen = CanarySeen(
+    seen = ObservedCanary(
         run_uid=observed.plan.identity.uid,
         pods=observed.pods,
         vanished=observed.vanished,
@@ -392,12 +400,12 @@ def _network_step(
     return network_step(network, seen, observed.now, is_probing=is_probing)
 
 
-def _deletions(standing: Standing) -> Iterable[Deletion]:
-    for _, view in sorted(standing.pods.doomed.items()):
+def _deletions(cache: DecisionCache) -> Iterable[Deletion]:
+    for _, view in sorted(cache.pods.to_delete.items()):
         yield Deletion(view.name, view.uid, at_once=not view.is_terminal)
 
 
-def _probes(standing: Standing) -> Iterable[Deletion]:
+def _probes(cache: DecisionCache) -> Iterable[Deletion]:
     """Return probing Pods that nobody needs: the proof is there, or the run does not go on."""
-    for _, view in sorted(standing.pods.probing.items()):
+    for _, view in sorted(cache.pods.probing.items()):
         yield Deletion(view.name, view.uid, at_once=True)

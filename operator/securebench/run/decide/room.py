@@ -49,7 +49,7 @@ class Grant:
 
 
 @dataclass(frozen=True, slots=True)
-class Starting:
+class PodCounts:
     """Pods of a run that are in flight.
 
     Attributes:
@@ -85,7 +85,7 @@ class Headroom:
     pulling: Mapping[str, int] = field(default_factory=dict)
     held_since: float | None = None
 
-    def grant(self, have: Starting, wanted: int) -> Grant:
+    def grant(self, have: PodCounts, wanted: int) -> Grant:
         """Return how many more Pods may begin.
 
         Args:
@@ -109,11 +109,11 @@ class Headroom:
         return Grant(count, demand - count, words)
 
 
-class FirstPulls:
+class FirstPullLimit:
     """Admits Pods of images that have not started, a few at a time.
 
     Args:
-        room: What the operator allows.
+        headroom: What the operator allows.
         images: Images of the Pods that start, one for each.
 
     Attributes:
@@ -121,24 +121,24 @@ class FirstPulls:
         counts: Pods of this run by image that has not started.
     """
 
-    def __init__(self, room: Headroom, images: Iterable[str]) -> None:
-        self._room = room
+    def __init__(self, headroom: Headroom, images: Iterable[str]) -> None:
+        self._headroom = headroom
         self.words = ""
-        self.counts = Counter(image for image in images if image not in room.started)
+        self.counts = Counter(image for image in images if image not in headroom.started)
 
     def allows(self, image: str) -> bool:
         """Whether one more Pod of an image may begin; then it counts."""
-        limit = self._room.first_pulls
-        if image in self._room.started:
+        limit = self._headroom.first_pulls
+        if image in self._headroom.started:
             return True
-        if limit is not None and self.counts[image] + self._room.pulling.get(image, 0) >= limit:
+        if limit is not None and self.counts[image] + self._headroom.pulling.get(image, 0) >= limit:
             self.words = self.words or PULL_WORDS.format(image=image, limit=limit)
             return False
         self.counts[image] += 1
         return True
 
 
-class PodUse(NamedTuple):
+class CapacityUse(NamedTuple):
     """What a run has after a decision, and what keeps it from having more.
 
     Attributes:

@@ -43,7 +43,7 @@ class WaitReason(NamedTuple):
     changes_at: float | None = None
 
 
-class HeldBack(NamedTuple):
+class Throttled(NamedTuple):
     """What bounds of the operator keep from beginning.
 
     Attributes:
@@ -56,7 +56,7 @@ class HeldBack(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class WritesSeen:
+class ObservedWrites:
     """What is known of requests that change the cluster.
 
     Attributes:
@@ -73,7 +73,7 @@ class WritesSeen:
     quota: str = ""
     forbidden: str = ""
     is_idle: bool = True
-    rate: HeldBack = field(default_factory=HeldBack)
+    rate: Throttled = field(default_factory=Throttled)
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,7 +98,7 @@ def run_wait_reason(
     pods: Collection[PodView],
     attempts: AttemptIndex,
     now: float,
-    writes: WritesSeen,
+    writes: ObservedWrites,
     launches: LaunchesUnderWay,
 ) -> WaitReason | None:
     """Return the first thing that a run, or a task of it, waits for; None while it goes on.
@@ -160,8 +160,8 @@ def gated_wait_reason(gated: Collection[PodView], now: float) -> WaitReason | No
     return WaitReason(Reason.RUNNING, *((words,) if now >= told_at else ("", told_at)))
 
 
-def held_wait_reason(
-    held: HeldBack, now: float, *, is_idle: bool, has_results: bool
+def throttled_wait_reason(
+    held: Throttled, now: float, *, is_idle: bool, has_results: bool
 ) -> WaitReason | None:
     """Return what is told of Pods that are held back, or None where there are none.
 
@@ -207,10 +207,10 @@ def _network_wait_reason(
     """Return what the launches of a run wait for before they may begin, or None."""
     if network.repairs:
         return WaitReason(Reason.STARTING, trouble) if trouble else None
-    is_first, words = network.found is None, network.gateway_known.trouble
+    is_first, words = network.found is None, network.gateway_memory.trouble
     if not network.is_gateway_ready and (words or is_first):
         return WaitReason(Reason.GATEWAY_STARTING, words or GATEWAY_WORDS)
     if is_first and network.check is not None:
         moment = Instant(now, network.monotonic)
-        return WaitReason(Reason.PROBING, *canary_waiting(pods, network.canary_known, moment))
+        return WaitReason(Reason.PROBING, *canary_waiting(pods, network.canary_memory, moment))
     return None

@@ -48,7 +48,7 @@ TIMING_FIELDS = (
 )
 """All fields that may differ between two runs with equal results."""
 
-MOST_TAGS, LABEL_CHARACTERS = 32, 64
+MAX_TAGS, LABEL_CHARACTERS = 32, 64
 """Bounds of the tags of a record, and of each of them and the difficulty."""
 
 CODE_FILES = {
@@ -150,7 +150,7 @@ def task_labels(task: SecureBenchTask) -> dict[str, object]:
         return {}
     secrets = task_secrets(task.resources)
     first, *_ = (*_bounded(redact_texts(secrets, given)), "")
-    named = _bounded(redact_texts(secrets, listed[:MOST_TAGS]))
+    named = _bounded(redact_texts(secrets, listed[:MAX_TAGS]))
     fields = {"difficulty": first, "tags": list(dict.fromkeys(named))}
     return {name: value for name, value in fields.items() if value}
 

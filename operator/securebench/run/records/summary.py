@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from securebench.run.records.producer_metadata import usage_fields
 from securebench.stats.intervals import Interval, PassAtK, pass_at_each_k, pass_rate
-from securebench.stats.verdicts import AttemptVerdict, task_kinds, verdicts_by_task
+from securebench.stats.verdicts import AttemptVerdict, verdict_counts, verdicts_by_task
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -80,7 +80,11 @@ class RunSummary:
             "verification_status": self.verification_status,
             "outcomes": dict(self.outcomes),
             **({} if self.pass_rate is None else {"pass_rate": interval_fields(self.pass_rate)}),
-            **({"pass_at_k": list(map(_chance_fields, self.pass_at_k))} if self.pass_at_k else {}),
+            **(
+                {"pass_at_k": list(map(_pass_at_k_fields, self.pass_at_k))}
+                if self.pass_at_k
+                else {}
+            ),
             **({} if self.usage is None else {"usage": usage_fields(self.usage)}),
             **({"lost_launches": dict(self.lost_launches)} if self.lost_launches else {}),
         }
@@ -114,12 +118,12 @@ def run_summary(
         losses: Number of launches that were lost, by reason.
     """
     facts = list(records)
-    verdicts = (
+    attempts = (
         AttemptVerdict(item.task, item.passed is True)
         for item in facts
         if item.verification_status in VERIFIED
     )
-    kinds = task_kinds(verdicts_by_task(verdicts).values())
+    verdicts = verdict_counts(verdicts_by_task(attempts).values())
     verified = sum(item.verification_status in VERIFIED for item in facts)
     outcomes = Counter(item.outcome or NO_OUTCOME for item in facts)
     return RunSummary(
@@ -130,8 +134,8 @@ def run_summary(
         score_sum=float(sum(item.score or 0.0 for item in facts)),
         verification_status=_status(len(facts), verified),
         outcomes=dict(sorted(outcomes.items())),
-        pass_rate=pass_rate(kinds),
-        pass_at_k=pass_at_each_k(kinds),
+        pass_rate=pass_rate(verdicts),
+        pass_at_k=pass_at_each_k(verdicts),
         usage=usage,
         lost_launches=dict(sorted((losses or {}).items())),
     )
@@ -142,8 +146,8 @@ def interval_fields(interval: Interval) -> dict[str, float]:
     return {name: round(share, _DIGITS) for name, share in interval._asdict().items()}
 
 
-def _chance_fields(chance: PassAtK) -> dict[str, float]:
-    return {"k": chance.k, "tasks": chance.tasks, **interval_fields(chance.chance)}
+def _pass_at_k_fields(found: PassAtK) -> dict[str, float]:
+    return {"k": found.k, "tasks": found.tasks, **interval_fields(found.estimate)}
 
 
 def _status(total: int, verified: int) -> str:

@@ -87,7 +87,7 @@ class AttemptIndex(Mapping[AttemptKey, AttemptHistory]):
         """Return the attempts counted by state and outcome."""
         return self._counts.tally()
 
-    def take_changed(self) -> Collection[AttemptKey]:
+    def pop_changed(self) -> Collection[AttemptKey]:
         """Return which attempts were replaced since the last call."""
         changed, self._changed = self._changed, set()
         return changed

@@ -7,7 +7,12 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from securebench.run.state.attempts import AttemptHistory, Finish, Outcome, Usage
-from securebench.stats.verdicts import AttemptVerdict, TaskKinds, task_kinds, verdicts_by_task
+from securebench.stats.verdicts import (
+    AttemptVerdict,
+    VerdictCounts,
+    verdict_counts,
+    verdicts_by_task,
+)
 
 VERIFIED = frozenset({Outcome.SCORED, Outcome.AGENT, Outcome.RESOURCE})
 """Outcomes whose records have a verdict (contract 15.1)."""
@@ -93,12 +98,12 @@ def verdict_of(finish: Finish) -> bool | None:
     return finish.passed is True if finish.outcome in VERIFIED else None
 
 
-def task_verdicts(histories: Iterable[AttemptHistory]) -> TaskKinds:
+def task_verdicts(histories: Iterable[AttemptHistory]) -> VerdictCounts:
     """Count the tasks by their verdicts so far."""
     ends = (history.finish for history in histories)
     judged = ((end.key.task, verdict_of(end)) for end in ends if end is not None)
     verdicts = (AttemptVerdict(task, passed) for task, passed in judged if passed is not None)
-    return task_kinds(verdicts_by_task(verdicts).values())
+    return verdict_counts(verdicts_by_task(verdicts).values())
 
 
 def total_usage(histories: Iterable[AttemptHistory]) -> Usage:

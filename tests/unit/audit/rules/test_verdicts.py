@@ -2,7 +2,7 @@
 
 import pytest
 
-from securebench.audit.auditor import Means, audit, every_rule, run_rules
+from securebench.audit.auditor import AuditResources, audit, every_rule, run_rules
 from securebench.audit.findings import FindingOutcome
 from securebench.audit.rules.verdicts import (
     check_answers,
@@ -211,7 +211,7 @@ class Cluster:
 def test_the_pack_is_run_as_often_as_asked(subject):
     cluster = Cluster()
 
-    found = audit(subject, Means(run_pack=cluster.run_pack, runs=2))
+    found = audit(subject, AuditResources(run_pack=cluster.run_pack, runs=2))
 
     assert [run[:3] for run in cluster.runs] == [
         *[("pack", "oracle", None)] * 2,
@@ -231,7 +231,7 @@ def test_a_pack_under_other_names_is_run_from_a_copy(tmp_path):
 
     audit(
         load_subject(folder / "manifest.yaml", folder / "few.jsonl", limit=1),
-        Means(run_pack=cluster.run_pack),
+        AuditResources(run_pack=cluster.run_pack),
     )
 
     assert cluster.runs[0] == ("pack", "oracle", None, ["manifest.yaml", "tasks.jsonl"])
@@ -241,7 +241,11 @@ def test_a_cluster_that_refuses_leaves_the_run_rules_unchecked(subject):
     def run_pack(*_):
         raise ClusterError("the API server\nrefused")
 
-    found = [each for each in audit(subject, Means(run_pack=run_pack)) if each.rule in run_rules()]
+    found = [
+        each
+        for each in audit(subject, AuditResources(run_pack=run_pack))
+        if each.rule in run_rules()
+    ]
 
     assert {each.outcome for each in found} == {FindingOutcome.NOT_CHECKED}
     assert {each.message for each in found} == {"the pack could not be run: the API server refused"}

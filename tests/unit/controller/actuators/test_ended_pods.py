@@ -60,7 +60,7 @@ class World:
             urgent = bool(self.writers.retries.quota)
             self.writers.deleter.delete_all(wanted, live, is_urgent=urgent)
             await asyncio.sleep(0.001)
-            assert self.writers.tasks.failure() is None
+            assert self.writers.tasks.reap() is None
 
         self.runner.run(turn())
 

@@ -86,12 +86,12 @@ class World:
 
     @property
     def wake_at(self):
-        return decide(self.keeper.seen(), self.keeper.known, self.clock.instant()).wake_at
+        return decide(self.keeper.observe(), self.keeper.memory, self.clock.instant()).wake_at
 
     async def tend(self):
         self.writers.observe()
-        step = decide(self.keeper.seen(), self.keeper.known, self.clock.instant())
-        self.keeper.carry_out(step)
+        step = decide(self.keeper.observe(), self.keeper.memory, self.clock.instant())
+        self.keeper.apply(step)
         await asyncio.sleep(0.001)
 
     def pods(self):
@@ -104,7 +104,7 @@ class World:
         self.passes()
         self.set(ready())
         self.passes()
-        assert self.keeper.seen().is_ready
+        assert self.keeper.observe().is_ready
 
 
 @pytest.fixture
@@ -138,17 +138,17 @@ def test_everything_is_there_before_the_pod(world):
 
 def test_the_gateway_is_ready_when_its_pod_is(world):
     world.passes()
-    assert not world.keeper.seen().is_ready
-    assert world.keeper.known.trouble
+    assert not world.keeper.observe().is_ready
+    assert world.keeper.memory.trouble
     world.set(pod_status("Running", running("gateway")))
     world.passes()
-    assert not world.keeper.seen().is_ready
+    assert not world.keeper.observe().is_ready
     world.set(ready())
     world.passes()
     assert (
-        world.keeper.seen().is_ready,
-        world.keeper.known.trouble,
-        world.keeper.known.failure,
+        world.keeper.observe().is_ready,
+        world.keeper.memory.trouble,
+        world.keeper.memory.failure,
     ) == (True, "", "")
     service = world.cluster.objects(ObjectKind.SERVICE)[NAME]
     assert world.keeper.address == service["spec"]["clusterIP"]
@@ -168,7 +168,7 @@ def test_an_operator_that_starts_again_finds_the_gateway(world):
     address = world.keeper.address
     world.begin()
     world.passes()
-    assert world.keeper.seen().is_ready
+    assert world.keeper.observe().is_ready
     assert world.keeper.address == address
     assert world.pods() == [f"{NAME}-1"]
 
@@ -222,14 +222,14 @@ def test_a_gateway_that_does_not_start_says_why_and_ends_in_time(world, name):
     world.passes()
     world.set(status)
     world.passes()
-    assert words in world.keeper.known.trouble
-    assert world.keeper.known.failure == ""
+    assert words in world.keeper.memory.trouble
+    assert world.keeper.memory.failure == ""
     world.passes(seconds=START_SECONDS)
-    assert world.keeper.known.failure.startswith(
+    assert world.keeper.memory.failure.startswith(
         "the run had no gateway for 180 seconds: gateway Pod "
     )
-    assert words in world.keeper.known.failure
-    assert not world.keeper.seen().is_ready
+    assert words in world.keeper.memory.failure
+    assert not world.keeper.observe().is_ready
 
 
 def test_a_full_quota_is_waited_for(world):
@@ -239,7 +239,7 @@ def test_a_full_quota_is_waited_for(world):
         )
     world.passes(20, seconds=20.0)
     assert world.writers.retries.quota == "exceeded quota: pods"
-    assert world.keeper.known.failure == ""
+    assert world.keeper.memory.failure == ""
     world.cluster.recover()
     world.passes(3, seconds=20.0)
     assert world.pods() == [f"{NAME}-1"]
@@ -250,8 +250,8 @@ def test_a_full_quota_for_services_is_waited_for(world):
         error = QuotaExceeded("exceeded quota: services")
         world.cluster.fail_next("create", error, kind=ObjectKind.SERVICE)
     world.passes(20, seconds=20.0)
-    assert world.keeper.known.trouble == "exceeded quota: services"
-    assert world.keeper.known.failure == ""
+    assert world.keeper.memory.trouble == "exceeded quota: services"
+    assert world.keeper.memory.failure == ""
 
 
 def refuse_services(world, count):
@@ -263,8 +263,8 @@ def refuse_services(world, count):
 def test_a_service_that_rights_refuse_for_a_while_is_waited_for(world):
     refuse_services(world, 9)
     world.passes(20, seconds=20.0)
-    assert world.keeper.known.trouble.startswith(f"gateway {NAME}: services is forbidden; tried")
-    assert world.writers.retries.forbidden == world.keeper.known.trouble
+    assert world.keeper.memory.trouble.startswith(f"gateway {NAME}: services is forbidden; tried")
+    assert world.writers.retries.forbidden == world.keeper.memory.trouble
     world.passes(20, seconds=20.0)
     assert world.pods() == [f"{NAME}-1"]
     assert world.writers.retries.forbidden == ""
@@ -273,7 +273,7 @@ def test_a_service_that_rights_refuse_for_a_while_is_waited_for(world):
 def test_a_service_that_rights_refuse_for_long_is_given_up(world):
     refuse_services(world, 99)
     world.passes(100, seconds=10.0)
-    assert world.keeper.known.failure.startswith("the run's gateway cannot be made: gateway sb-")
+    assert world.keeper.memory.failure.startswith("the run's gateway cannot be made: gateway sb-")
     assert world.pods() == []
     assert world.wake_at is None
 
@@ -282,7 +282,7 @@ def test_a_service_that_is_refused_for_good_is_never_made(world):
     error = PermanentClusterError("no", status=422)
     world.cluster.fail_next("create", error, kind=ObjectKind.SERVICE)
     world.passes()
-    assert world.keeper.known.failure == "the run's gateway cannot be made: no"
+    assert world.keeper.memory.failure == "the run's gateway cannot be made: no"
     assert world.pods() == []
     assert world.wake_at is None
 
@@ -298,7 +298,7 @@ def test_a_service_of_somebody_else_is_not_taken(world):
     service = {"metadata": {"name": NAME}, "spec": {}}
     world.runner.run(world.cluster.create(ObjectKind.SERVICE, service))
     world.passes()
-    assert "is not this run's; delete it" in world.keeper.known.failure
+    assert "is not this run's; delete it" in world.keeper.memory.failure
 
 
 @pytest.mark.parametrize("address", ["", "None", 7])
@@ -308,8 +308,8 @@ def test_a_service_without_an_address_is_asked_for_again(world, address):
     world.set(ready())
     world.begin()
     world.passes()
-    assert not world.keeper.seen().is_ready
-    assert world.keeper.known.trouble == "the gateway's Service has no address yet"
+    assert not world.keeper.observe().is_ready
+    assert world.keeper.memory.trouble == "the gateway's Service has no address yet"
 
 
 def test_calls_without_an_answer_are_repeated(world):
@@ -336,13 +336,13 @@ def test_the_next_number_follows(world, name):
     world.come_up()
     ENDS[name](world)
     world.passes()
-    assert not world.keeper.seen().is_ready
+    assert not world.keeper.observe().is_ready
     assert f"{NAME}-2" not in world.pods()
     world.passes(seconds=3.0)
     assert f"{NAME}-2" in world.pods()
     world.set(ready(), number=2)
     world.passes(2)
-    assert world.keeper.seen().is_ready
+    assert world.keeper.observe().is_ready
     assert world.pods() == [f"{NAME}-2"]
 
 
@@ -368,8 +368,8 @@ def test_a_gateway_that_runs_does_without_new_keys(world):
     error = PermanentClusterError("forbidden", status=403)
     with mock.patch.object(world.cluster, "signing_keys", side_effect=error):
         world.passes(3, seconds=KEYS_SECONDS)
-    assert world.keeper.seen().is_ready
-    assert world.keeper.known.failure == ""
+    assert world.keeper.observe().is_ready
+    assert world.keeper.memory.failure == ""
 
 
 def test_pauses_grow_while_it_keeps_ending(world):
@@ -387,7 +387,7 @@ def test_pauses_grow_while_it_keeps_ending(world):
     assert pauses[0] <= 4
     assert max(pauses) <= RESTART_LIMIT_SECONDS + 2
     world.passes(20, seconds=1.0)
-    assert "it ended with exit code 2 (bad config)" in world.keeper.known.failure
+    assert "it ended with exit code 2 (bad config)" in world.keeper.memory.failure
 
 
 def lives(world, seconds):
@@ -438,7 +438,7 @@ def test_one_that_was_ready_for_an_earlier_process_is_replaced(world):
     assert "deletionTimestamp" not in world.cluster.objects(ObjectKind.POD)[f"{NAME}-1"]["metadata"]
     world.passes(3, seconds=5.0)
     assert f"{NAME}-2" in world.pods()
-    assert world.keeper.known.failure == ""
+    assert world.keeper.memory.failure == ""
 
 
 def test_one_that_does_not_run_yet_is_waited_for(world):
@@ -479,9 +479,9 @@ def test_a_service_that_somebody_deletes_is_made_again(world):
     before = world.keeper.address
     world.cluster.remove(ObjectKind.SERVICE, NAME)
     world.runner.run(world.keeper._services.list())
-    assert not world.keeper.seen().is_ready
+    assert not world.keeper.observe().is_ready
     world.passes()
-    assert world.keeper.seen().is_ready
+    assert world.keeper.observe().is_ready
     assert (
         world.keeper.address == world.cluster.objects(ObjectKind.SERVICE)[NAME]["spec"]["clusterIP"]
     )
@@ -497,8 +497,8 @@ def test_an_api_server_that_does_not_answer_ends_no_run(world):
         error = TransientClusterError("no answer")
         world.cluster.fail_next("create", error, kind=ObjectKind.SERVICE)
     world.passes(20, seconds=20.0)
-    assert world.keeper.known.failure == ""
-    assert world.keeper.known.trouble == "no answer"
+    assert world.keeper.memory.failure == ""
+    assert world.keeper.memory.trouble == "no answer"
 
 
 # When to look again
@@ -522,21 +522,21 @@ def test_a_request_without_an_answer_is_looked_at_again_at_once(world):
     world.runner.run(world.tend())
     assert world.woken.call_count == 1
     assert world.wake_at == pytest.approx(MONOTONIC + ANSWER_SECONDS, abs=1)
-    assert world.keeper.known.trouble == "no"
+    assert world.keeper.memory.trouble == "no"
 
 
 def test_what_comes_of_a_request_between_look_and_act_counts(world):
     async def turn():
-        step = decide(world.keeper.seen(), world.keeper.known, world.clock.instant())
-        world.keeper.carry_out(step)
-        step = decide(world.keeper.seen(), world.keeper.known, world.clock.instant())
+        step = decide(world.keeper.observe(), world.keeper.memory, world.clock.instant())
+        world.keeper.apply(step)
+        step = decide(world.keeper.observe(), world.keeper.memory, world.clock.instant())
         await asyncio.sleep(0.001)
-        world.keeper.carry_out(step)
+        world.keeper.apply(step)
 
     error = PermanentClusterError("no", status=422)
     world.cluster.fail_next("create", error, kind=ObjectKind.SERVICE)
     world.runner.run(turn())
-    assert world.keeper.known.failure == "the run's gateway cannot be made: no"
+    assert world.keeper.memory.failure == "the run's gateway cannot be made: no"
 
 
 @pytest.mark.parametrize("request_name", ["create", "signing_keys"])

@@ -95,13 +95,13 @@ def test_a_pod_that_a_later_list_lacks_has_vanished(world):
 
 
 def test_the_reply_of_a_create_is_seen_at_once(world):
-    world.informer.saw(world.pod())
+    world.informer.note_created(world.pod())
     assert world.names() == [NAME]
     assert world.changes == 1
 
 
 def test_a_reply_that_is_no_pod_of_ours_is_ignored(world):
-    world.informer.saw({"metadata": {"name": "foreign"}})
+    world.informer.note_created({"metadata": {"name": "foreign"}})
     assert world.names() == []
 
 
@@ -110,7 +110,7 @@ def test_a_list_that_began_before_a_create_ended_removes_nothing(world):
 
     async def slow(kind, selector):
         before = await real(kind, selector)
-        world.informer.saw(await world.cluster.create(ObjectKind.POD, raw_pod(HARNESS)))
+        world.informer.note_created(await world.cluster.create(ObjectKind.POD, raw_pod(HARNESS)))
         return before
 
     world.cluster.list = slow
@@ -120,7 +120,7 @@ def test_a_list_that_began_before_a_create_ended_removes_nothing(world):
 
 
 def test_the_next_list_may_remove_it(world):
-    world.informer.saw(world.pod())
+    world.informer.note_created(world.pod())
     world.cluster.remove(ObjectKind.POD, NAME)
     world.run(world.informer.list())
     assert world.informer.vanished == {NAME}
@@ -131,7 +131,7 @@ def test_a_reply_does_not_replace_what_the_watch_knows_already(world):
     world.follow()
     world.cluster.set_pod_status(NAME, harness_done())
     world.wait(0.1)
-    world.informer.saw(reply)
+    world.informer.note_created(reply)
     assert world.informer.pods[NAME].is_terminal
 
 
@@ -140,17 +140,17 @@ def test_a_reply_does_not_bring_back_what_has_vanished(world):
     reply = world.pod()
     world.cluster.remove(ObjectKind.POD, NAME)
     world.wait(0.1)
-    world.informer.saw(reply)
+    world.informer.note_created(reply)
     assert world.names() == []
     assert world.informer.vanished == {NAME}
 
 
 def test_the_reply_of_a_delete_is_seen_at_once_and_spares_what_came_later(world):
     reply = world.pod()
-    world.informer.saw(reply)
-    world.informer.removed(NAME, "another uid")
+    world.informer.note_created(reply)
+    world.informer.note_deleted(NAME, "another uid")
     assert world.names() == [NAME]
-    world.informer.removed(NAME, reply["metadata"]["uid"])
+    world.informer.note_deleted(NAME, reply["metadata"]["uid"])
     assert world.names() == []
 
 
@@ -166,13 +166,13 @@ def test_the_end_of_an_object_spares_a_later_one_of_its_name(world):
 
     async def replace():
         follower = asyncio.create_task(informer.follow(await informer.list()))
-        informer.saw(await world.cluster.create(ObjectKind.NETWORK_POLICY, policy))
+        informer.note_created(await world.cluster.create(ObjectKind.NETWORK_POLICY, policy))
         await asyncio.sleep(0.1)
         present.clear()
         world.cluster.remove(ObjectKind.NETWORK_POLICY, NAME)
-        informer.removed(NAME, informer.objects[NAME].uid)
+        informer.note_deleted(NAME, informer.objects[NAME].uid)
         made = await world.cluster.create(ObjectKind.NETWORK_POLICY, policy)
-        informer.saw(made)
+        informer.note_created(made)
         await asyncio.sleep(0.1)
         follower.cancel()
         return made["metadata"]["uid"]
@@ -218,7 +218,7 @@ def test_a_bookmark_is_no_object(world, kind):
     informer = kind(world.cluster, "", 60.0, world.count)
 
     async def follow():
-        async with informer.following():
+        async with informer.watching():
             world.changes = 0
             world.cluster.bookmark(informer.kind)
             await asyncio.sleep(0.1)

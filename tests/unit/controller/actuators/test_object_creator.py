@@ -87,7 +87,7 @@ class World:
         self.runner.run(act())
 
     def reap(self):
-        assert self.writers.tasks.failure() is None
+        assert self.writers.tasks.reap() is None
 
     def creates(self):
         return self.cluster.requests["create", ObjectKind.POD]
@@ -293,7 +293,7 @@ def test_what_is_not_the_clusters_fault_is_passed_on(world):
         raise OSError("the volume is full")
 
     world.create(manifest=broken)
-    error = world.writers.tasks.failure()
+    error = world.writers.tasks.reap()
     assert isinstance(error, OSError)
     assert world.writers.tasks.is_idle
     assert world.creates() == 0
@@ -311,8 +311,8 @@ def test_a_pod_that_shows_up_settles_its_create(world):
 
 
 def test_a_pod_that_came_and_went_settles_its_create_too(world):
-    world.writers.creator.expect(HARNESS)
-    world.writers.creator.expect(VERIFIER)
+    world.writers.creator.mark_pending(HARNESS)
+    world.writers.creator.mark_pending(VERIFIER)
     world.informer.vanished.add(NAME)
     world.writers.observe()
     assert list(world.retries.pending) == ["sb-3f2a9c1e5b7d-0-1v1"]
@@ -331,7 +331,7 @@ def test_a_create_that_nobody_repeats_wakes_nobody(world):
 
 
 def test_an_expected_launch_may_be_created_at_once(world):
-    world.writers.creator.expect(HARNESS)
+    world.writers.creator.mark_pending(HARNESS)
     assert list(world.retries.pending) == [NAME]
     assert world.writers.next_try() is None
     world.create()

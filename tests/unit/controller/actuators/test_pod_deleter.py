@@ -47,7 +47,7 @@ class World:
         self.runner.run(act())
 
     def reap(self):
-        assert self.writers.tasks.failure() is None
+        assert self.writers.tasks.reap() is None
 
     def deletes(self):
         return self.cluster.requests["delete", ObjectKind.POD]

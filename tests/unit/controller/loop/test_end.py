@@ -17,7 +17,7 @@ def test_transition_times_survive_an_error_of_the_loop(world):
     uid = world.apply()
     before = transitions(world)
     world.wait(100)
-    with mock.patch.object(RunLoop, "step", side_effect=OSError(5, "Input/output error")):
+    with mock.patch.object(RunLoop, "reconcile_once", side_effect=OSError(5, "Input/output error")):
         world.edit(parallelism=2)
         assert world.condition()["reason"] == "StorageUnavailable"
         assert transitions(world) == before
@@ -69,7 +69,7 @@ def test_every_end_is_complete(name, world):
 def test_a_run_that_goes_on_is_not_complete(world):
     world.apply()
     assert world.condition("Complete")["status"] == "False"
-    with mock.patch.object(RunLoop, "step", side_effect=KeyError):
+    with mock.patch.object(RunLoop, "reconcile_once", side_effect=KeyError):
         world.edit(parallelism=2)
         assert world.condition()["reason"] == "Internal"
         assert world.condition("Complete")["status"] == "False"

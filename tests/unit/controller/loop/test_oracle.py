@@ -9,7 +9,7 @@ import pytest
 from securebench.benchmark.pack.oracle import ReferenceAnswer
 from securebench.controller.actuators.lanes import LaneKeeper
 from securebench.controller.admission.pack_source import answers_content
-from securebench.controller.loop.life import is_pack_error
+from securebench.controller.loop.lifecycle import is_pack_error
 from securebench.controller.loop.start import prepare
 from securebench.controller.process.supervisor import run_object
 from securebench.controller.runtime.results_export import ResultsExport

@@ -6,7 +6,7 @@ from unittest import mock
 import pytest
 
 from securebench.cluster.port import Forbidden, ObjectKind
-from securebench.controller.loop.life import RESTART_SECONDS
+from securebench.controller.loop.lifecycle import RESTART_SECONDS
 from securebench.controller.loop.slots import ENDING_SLOTS, RunSlots
 from securebench.controller.volume.store import RunStore
 from securebench.core.errors import TransientClusterError
@@ -97,7 +97,7 @@ def test_a_run_that_is_suspended_ends_what_it_began_and_rests(world):
 
 
 def test_what_was_finished_is_published_before_the_rest(world, monkeypatch):
-    monkeypatch.setattr("securebench.run.decide.batches.WAIT_SECONDS", 0.0)
+    monkeypatch.setattr("securebench.run.decide.batches.MAX_WAIT_SECONDS", 0.0)
     uid = world.apply(parallelism=1)
     end_all(world, uid, rounds=2)
     world.edit(suspend=True)
@@ -259,39 +259,39 @@ def test_a_run_that_has_begun_never_queues_after_trouble(small):
 
 def test_slots_are_served_in_the_order_of_the_queue():
     slots, woken = slots_of(1), []
-    assert slots.take("a", lambda: woken.append("a"))
-    assert not slots.take("b", lambda: woken.append("b"))
-    assert not slots.take("c", lambda: woken.append("c"))
-    slots.leave("a")
+    assert slots.try_acquire("a", lambda: woken.append("a"))
+    assert not slots.try_acquire("b", lambda: woken.append("b"))
+    assert not slots.try_acquire("c", lambda: woken.append("c"))
+    slots.release("a")
     assert set(woken) == {"b", "c"}
-    assert not slots.take("c", lambda: None)
-    assert slots.take("b", lambda: None)
+    assert not slots.try_acquire("c", lambda: None)
+    assert slots.try_acquire("b", lambda: None)
     assert (slots.taken, slots.limit) == (1, 1)
 
 
 def test_who_asks_again_keeps_its_place_and_is_woken_by_the_latest_call():
     slots, woken = slots_of(1), []
-    assert slots.take("a", lambda: None)
+    assert slots.try_acquire("a", lambda: None)
     for name, wake in (("b", "dead"), ("c", "other"), ("b", "living")):
-        assert not slots.take(name, lambda wake=wake: woken.append(wake))
-    slots.leave("a")
+        assert not slots.try_acquire(name, lambda wake=wake: woken.append(wake))
+    slots.release("a")
     assert woken == ["living", "other"]
-    assert not slots.take("c", lambda: None)
-    assert slots.take("b", lambda: None)
+    assert not slots.try_acquire("c", lambda: None)
+    assert slots.try_acquire("b", lambda: None)
 
 
 def test_runs_to_be_ended_have_some_slots_more():
     slots = slots_of(1)
-    assert slots.take("a", lambda: None)
-    assert not slots.take("waits", lambda: None)
-    ending = [slots.take(f"e{n}", lambda: None, is_ending=True) for n in range(9)]
+    assert slots.try_acquire("a", lambda: None)
+    assert not slots.try_acquire("waits", lambda: None)
+    ending = [slots.try_acquire(f"e{n}", lambda: None, is_ending=True) for n in range(9)]
     assert ending.count(True) == ENDING_SLOTS
 
 
 def test_what_had_its_slot_does_not_queue():
     slots = slots_of(1)
-    assert slots.take("a", lambda: None)
-    assert slots.take("b", lambda: None, is_active=True)
+    assert slots.try_acquire("a", lambda: None)
+    assert slots.try_acquire("b", lambda: None, is_active=True)
 
 
 # Turns
@@ -353,16 +353,18 @@ def test_turns_go_round():
     """However many long runs there are, each has a slot within so many turns."""
     clock = FakeClock()
     slots, runs = slots_of(2, clock), [f"run-{number}" for number in range(7)]
-    holders = {uid for uid in runs if slots.take(uid, lambda: None)}
+    holders = {uid for uid in runs if slots.try_acquire(uid, lambda: None)}
     had = set(holders)
     for _ in range(4):
         clock.advance(TURN_SECONDS)
         over = {uid for uid in holders if slots.is_turn_over(uid)}
         assert over == holders
         for uid in sorted(over):
-            slots.leave(uid)
-            assert not slots.take(uid, lambda: None), "it did not queue behind the others"
-        holders = {uid for uid in runs if uid not in holders and slots.take(uid, lambda: None)}
+            slots.release(uid)
+            assert not slots.try_acquire(uid, lambda: None), "it did not queue behind the others"
+        holders = {
+            uid for uid in runs if uid not in holders and slots.try_acquire(uid, lambda: None)
+        }
         had |= holders
     assert had == set(runs)
 
@@ -371,10 +373,10 @@ def test_nobody_gives_a_slot_away_that_nobody_waits_for():
     clock = FakeClock()
     slots = slots_of(2, clock)
     for uid in ("a", "b"):
-        assert slots.take(uid, lambda: None)
+        assert slots.try_acquire(uid, lambda: None)
     clock.advance(10 * TURN_SECONDS)
     assert not any(slots.is_turn_over(uid) for uid in ("a", "b"))
-    assert not slots.take("c", lambda: None)
+    assert not slots.try_acquire("c", lambda: None)
     assert [uid for uid in ("a", "b") if slots.is_turn_over(uid)] == ["a"]
-    slots.leave("a")
+    slots.release("a")
     assert not slots.is_turn_over("b")

@@ -8,7 +8,7 @@ from unittest import mock
 import pytest
 
 from securebench.cluster.port import Forbidden, ObjectKind
-from securebench.controller.loop.life import is_pack_error
+from securebench.controller.loop.lifecycle import is_pack_error
 from securebench.controller.loop.run_loop import RunLoop
 from securebench.controller.process.supervisor import Supervisor, run_object
 from securebench.controller.settings.parts import PodTemplateRules
@@ -233,7 +233,7 @@ def test_trouble_of_the_api_server_is_waited_out(world, caplog):
 
 
 def test_a_lost_volume_is_waited_out(world):
-    with mock.patch.object(RunLoop, "step", side_effect=OSError(5, "Input/output error")):
+    with mock.patch.object(RunLoop, "reconcile_once", side_effect=OSError(5, "Input/output error")):
         uid = world.apply()
         assert world.condition()["reason"] == "StorageUnavailable"
         assert "Input/output error" in world.condition()["message"]
@@ -293,7 +293,7 @@ def test_a_run_that_resumes_a_damaged_one_starts_nothing(world):
 
 
 def test_a_crashed_loop_is_logged_shown_and_started_again(world, caplog):
-    with mock.patch.object(RunLoop, "step", side_effect=KeyError("secret value")):
+    with mock.patch.object(RunLoop, "reconcile_once", side_effect=KeyError("secret value")):
         uid = world.apply()
         assert world.condition()["status"] == "Unknown"
         assert world.condition()["reason"] == "Internal"
@@ -306,14 +306,14 @@ def test_a_crashed_loop_is_logged_shown_and_started_again(world, caplog):
 
 
 def test_a_crash_of_one_run_leaves_the_others_alone(world):
-    real = RunLoop.step
+    real = RunLoop.reconcile_once
 
     async def step(self):
         if self._plan.identity.name == "nightly":
             raise KeyError
         return await real(self)
 
-    with mock.patch.object(RunLoop, "step", step):
+    with mock.patch.object(RunLoop, "reconcile_once", step):
         world.apply()
         uid = world.apply("other")
         for name, raw in world.cluster.objects(ObjectKind.POD).items():

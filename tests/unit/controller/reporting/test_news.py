@@ -3,26 +3,26 @@
 import pytest
 
 from securebench.cluster.port import ObjectKind
-from securebench.controller.reporting.publish import HELD_BACK_INTERVALS, NEWS_SHARE
+from securebench.controller.reporting.publish import MAX_DEFERRED_INTERVALS, SIGNIFICANT_SHARE
 from securebench.core.errors import TransientClusterError
 from support.build import pod_status, question, running, write_pack
 from support.operator_world import World, opened
 
 INTERVAL = 2.0
 TASKS = 20
-NEWS = int(TASKS * NEWS_SHARE)
+NEWS = int(TASKS * SIGNIFICANT_SHARE)
 
 
 @pytest.fixture
 def run(world, monkeypatch):
     """A run of many tasks whose Pods all run; the last write is long ago."""
-    monkeypatch.setattr("securebench.run.decide.batches.WAIT_SECONDS", 0.0)
+    monkeypatch.setattr("securebench.run.decide.batches.MAX_WAIT_SECONDS", 0.0)
     write_pack(world.root / "packs/many", [question(f"q{n}") for n in range(TASKS)])
     world.uid = world.apply(pack={"volume": {"path": "many"}}, parallelism=TASKS)
     for _ in range(2):  # the first of an image begin before the others
         for name in world.pods():
             world.cluster.set_pod_status(name, pod_status("Running", running("harness")))
-        world.wait(3 * HELD_BACK_INTERVALS * INTERVAL)
+        world.wait(3 * MAX_DEFERRED_INTERVALS * INTERVAL)
     assert len(world.pods()) == TASKS
     assert world.condition()["reason"] == "Running"
     return world
@@ -84,7 +84,7 @@ def test_less_news_waits_longer_and_is_told_together(run):
         finish(run, [task])
         run.wait(1)
     assert done(run) == NEWS
-    run.wait(HELD_BACK_INTERVALS * INTERVAL - NEWS + 1)
+    run.wait(MAX_DEFERRED_INTERVALS * INTERVAL - NEWS + 1)
     assert done(run) == 2 * NEWS - 1
     assert writes(run) == before + 1
 
@@ -109,7 +109,7 @@ def test_a_launch_that_was_lost_is_told_within_the_patience(tmp_path):
     with opened(World, tmp_path, **settings) as world:
         write_pack(world.root / "packs/many", [question(f"q{n}") for n in range(TASKS)])
         world.apply(pack={"volume": {"path": "many"}}, parallelism=TASKS)
-        world.wait(3 * HELD_BACK_INTERVALS * INTERVAL)
+        world.wait(3 * MAX_DEFERRED_INTERVALS * INTERVAL)
         world.cluster.remove(ObjectKind.POD, world.pods()[0])
-        world.wait(HELD_BACK_INTERVALS * INTERVAL + INTERVAL)
+        world.wait(MAX_DEFERRED_INTERVALS * INTERVAL + INTERVAL)
         assert world.run()["status"]["tasks"]["active"] == TASKS - 1

@@ -1,7 +1,7 @@
 import json
 from dataclasses import replace
 
-from securebench.controller.reporting.run_status import Observed, StatusBoard, succeeded
+from securebench.controller.reporting.run_status import StatusBuilder, StatusInputs, succeeded
 from securebench.controller.runtime.results_export import Exported
 from securebench.run.api.conditions import ConditionStatus, ConditionType, ConditionUpdate, Reason
 from securebench.run.api.status import MAX_REASONS
@@ -30,13 +30,13 @@ def finished(plan: RunPlan, *finishes: Finish) -> RunHistory:
     return history
 
 
-def observed(*findings: ConditionUpdate, now: float = NOW) -> Observed:
-    return Observed(3, [succeeded(Reason.RUNNING, ""), *findings], now)
+def observed(*findings: ConditionUpdate, now: float = NOW) -> StatusInputs:
+    return StatusInputs(3, [succeeded(Reason.RUNNING, ""), *findings], now)
 
 
 def running(plan, history, seen=None, exported=None):
-    board = StatusBoard()
-    return board.running(plan, history, exported or Exported(), seen or observed())["status"]
+    builder = StatusBuilder()
+    return builder.status(plan, history, exported or Exported(), seen or observed())["status"]
 
 
 def outcome_of(key, outcome, passed=None):
@@ -188,7 +188,7 @@ def test_ten_thousand_tasks_fit_the_bound():
             ConditionType.RESULTS_SEALED, ConditionStatus.TRUE, Reason.SEALED, "x" * 5000
         ),
     ]
-    seen = Observed(1, [succeeded(Reason.INCOMPLETE, "x" * 5000), *findings], NOW)
+    seen = StatusInputs(1, [succeeded(Reason.INCOMPLETE, "x" * 5000), *findings], NOW)
     status = running(plan, history, seen, Exported(count, "f" * 64, is_sealed=True))
     assert len(json.dumps({"status": status})) < LIMIT_BYTES
     assert status["tasks"]["infrastructure"] == count
@@ -202,12 +202,12 @@ def conditions(status):
 
 
 def test_a_transition_keeps_its_time():
-    board = StatusBoard()
-    first = board.status_without_plan(observed(), is_over=False)
-    second = board.status_without_plan(observed(now=NOW + 60), is_over=False)
+    builder = StatusBuilder()
+    first = builder.status_without_plan(observed(), is_over=False)
+    second = builder.status_without_plan(observed(now=NOW + 60), is_over=False)
     assert second == first
-    third = board.status_without_plan(
-        Observed(4, [succeeded(Reason.COMPLETED, "1 of 1 passed")], NOW + 90), is_over=True
+    third = builder.status_without_plan(
+        StatusInputs(4, [succeeded(Reason.COMPLETED, "1 of 1 passed")], NOW + 90), is_over=True
     )
     assert conditions(third)["Succeeded"]["status"] == "True"
     assert conditions(third)["Succeeded"]["lastTransitionTime"] == "2026-01-01T00:01:30Z"
@@ -216,13 +216,13 @@ def test_a_transition_keeps_its_time():
 
 
 def test_a_bare_status_leaves_what_was_counted_before():
-    status = StatusBoard().status_without_plan(observed(), is_over=False)["status"]
+    status = StatusBuilder().status_without_plan(observed(), is_over=False)["status"]
     assert set(status) == {"observedGeneration", "conditions"}
 
 
 def test_kstatus_readers_are_told_too():
-    status = StatusBoard().status_without_plan(
-        Observed(1, [succeeded(Reason.PACK_INVALID, "row 3")], NOW), is_over=True
+    status = StatusBuilder().status_without_plan(
+        StatusInputs(1, [succeeded(Reason.PACK_INVALID, "row 3")], NOW), is_over=True
     )
     found = conditions(status)
     assert found["Succeeded"]["status"] == "False"

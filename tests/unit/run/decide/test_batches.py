@@ -5,11 +5,11 @@ from dataclasses import replace
 import pytest
 
 from securebench.run.decide.batches import (
-    FEWEST_SLOTS,
-    MOST_MEMBERS,
-    WAIT_SECONDS,
-    Sealed,
-    batches,
+    MAX_BATCH_MEMBERS,
+    MAX_WAIT_SECONDS,
+    MIN_BATCH_SLOTS,
+    BatchableLaunch,
+    form_batches,
 )
 from securebench.run.decide.machine import Capture, attempt_step
 from securebench.run.decide.reconcile import Controls, ObservedState, reconcile
@@ -42,7 +42,7 @@ def verifier(task, launch=1):
 
 
 def sealed(count, since=NOW):
-    return [Sealed(verifier(task), since) for task in range(count)]
+    return [BatchableLaunch(verifier(task), since) for task in range(count)]
 
 
 def produced(task, at=NOW, **changes):
@@ -64,51 +64,51 @@ def decide(*histories, now=NOW, parallelism=8, pods=(), vanished=()):
 
 
 def test_the_last_ones_wait_for_nobody():
-    ready, due_at = batches(sealed(3), NOW, has_company=False)
+    ready, due_at = form_batches(sealed(3), NOW, may_grow=False)
     assert ready == (tuple(verifier(task) for task in range(3)),)
     assert due_at is None
 
 
 def test_company_is_waited_for_and_not_for_long():
-    assert batches(sealed(3), NOW + 1, has_company=True) == ((), NOW + WAIT_SECONDS)
-    late = batches(sealed(3), NOW + WAIT_SECONDS, has_company=True)
+    assert form_batches(sealed(3), NOW + 1, may_grow=True) == ((), NOW + MAX_WAIT_SECONDS)
+    late = form_batches(sealed(3), NOW + MAX_WAIT_SECONDS, may_grow=True)
     assert [len(pod) for pod in late.ready] == [3]
 
 
 @pytest.mark.parametrize("since", [0.0, NOW + 3600])
 def test_a_time_that_says_nothing_is_no_reason_to_wait(since):
-    assert batches(sealed(1, since), NOW, has_company=True).ready == ((verifier(0),),)
+    assert form_batches(sealed(1, since), NOW, may_grow=True).ready == ((verifier(0),),)
 
 
 def test_a_full_batch_waits_for_nothing():
-    ready, due_at = batches(sealed(MOST_MEMBERS + 1), NOW, has_company=True)
-    assert [len(pod) for pod in ready] == [MOST_MEMBERS]
-    assert due_at == NOW + WAIT_SECONDS
+    ready, due_at = form_batches(sealed(MAX_BATCH_MEMBERS + 1), NOW, may_grow=True)
+    assert [len(pod) for pod in ready] == [MAX_BATCH_MEMBERS]
+    assert due_at == NOW + MAX_WAIT_SECONDS
 
 
 def test_nobody_to_judge_is_no_batch():
-    assert batches([], NOW, has_company=True) == ((), None)
+    assert form_batches([], NOW, may_grow=True) == ((), None)
 
 
 def test_those_that_wait_hold_one_place():
     running = live(LaunchKey(2, 1, Role.HARNESS, 1))
     new = [history_of(AttemptKey(task, 1)) for task in range(3, 9)]
     waits = decide(produced(0), produced(1), running, *new, parallelism=4)
-    assert (waits.batches, waits.wake_at) == ((), NOW + WAIT_SECONDS)
+    assert (waits.batches, waits.wake_at) == ((), NOW + MAX_WAIT_SECONDS)
     assert [launch.task for launch in waits.begin] == [3, 4]
 
 
 def test_those_that_have_waited_begin_before_new_ones():
     busy = [live(LaunchKey(task, 1, Role.HARNESS, 1)) for task in (2, 3, 4)]
     new = history_of(AttemptKey(5, 1))
-    waited = NOW + WAIT_SECONDS
+    waited = NOW + MAX_WAIT_SECONDS
     due = decide(produced(0), produced(1), *busy, new, now=waited, parallelism=4)
     assert (due.batches, due.begin) == (((verifier(0), verifier(1)),), ())
 
 
 def test_with_few_places_nobody_waits():
     running = live(LaunchKey(1, 1, Role.HARNESS, 1))
-    few = FEWEST_SLOTS - 1
+    few = MIN_BATCH_SLOTS - 1
     assert decide(produced(0), running, parallelism=few).begin == (verifier(0),)
     alone = decide(produced(0), history_of(AttemptKey(1, 1)), parallelism=1)
     assert alone.begin == (verifier(0),)

@@ -17,7 +17,7 @@ from securebench.run.decide.canary import (
     START_SECONDS,
     CanaryCheck,
     CanaryMemory,
-    CanarySeen,
+    ObservedCanary,
     canary_waiting,
     decide,
 )
@@ -133,7 +133,7 @@ class World:
 
     def look(self, check):
         views = {name: pod_view(raw) for name, raw in self.pods().items()}
-        seen = CanarySeen(
+        seen = ObservedCanary(
             RUN_UID,
             views,
             self.vanished,

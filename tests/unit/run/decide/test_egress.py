@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from securebench.run.decide.gateway import GatewaySeen
+from securebench.run.decide.gateway import ObservedGateway
 from securebench.run.decide.machine import Begin, Capture, Wait, attempt_step
 from securebench.run.decide.reconcile import Controls, ObservedState, reconcile
 from securebench.run.observe.pods import pod_view
@@ -370,7 +370,7 @@ def test_a_verifier_needs_none(is_gateway_ready):
 
 
 def decided(history, *, is_gateway_ready, pending=()):
-    gateway = None if is_gateway_ready else GatewaySeen("gateway", {}, (), None, "", 600.0)
+    gateway = None if is_gateway_ready else ObservedGateway("gateway", {}, (), None, "", 600.0)
     network = replace(PROVEN_NETWORK, gateway=gateway)
     attempts = AttemptIndex(history.values())
     situation = ObservedState(plan(egress=DOMAINS), attempts, network, {}, pending, (), NOW)

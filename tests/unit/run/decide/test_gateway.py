@@ -11,9 +11,9 @@ from securebench.run.decide.gateway import (
     STUCK_SECONDS,
     UNREADY_SECONDS,
     GatewayMemory,
-    GatewaySeen,
+    ObservedGateway,
     decide,
-    held_up,
+    delayed,
     refused,
 )
 from securebench.run.observe.pods import ObjectView, pod_view
@@ -39,7 +39,7 @@ def view(number, status, *, deleting=False):
 
 
 def seen(*pods, service=SERVICE, vanished=(), held=""):
-    return GatewaySeen(
+    return ObservedGateway(
         name="gw",
         pods={int(pod.name[3:]): pod for pod in pods},
         vanished=vanished,
@@ -69,7 +69,7 @@ STEPS = {
     "its Service is gone": (seen(view(1, READY), service=None), UP, (0, True, False, [])),
     "its Service is gone and was asked for a moment ago": (
         seen(view(1, READY), service=None),
-        held_up(UP, "no answer", NOW),
+        delayed(UP, "no answer", NOW),
         NOTHING,
     ),
     "its Service has no address": (

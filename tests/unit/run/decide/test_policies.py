@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pytest
 
-from securebench.run.decide.policies import PoliciesSeen, Repair, normal
+from securebench.run.decide.policies import ObservedPolicies, Repair, normal
 from securebench.run.observe.pods import object_view
 from securebench.run.pods.network_policy import run_policies
 from support.build import DOMAINS, plan_of
@@ -22,7 +22,7 @@ def repairs(name, spec=None, stored=None):
         key: object_view({**item, "metadata": {**item["metadata"], "uid": f"uid-{key}"}})
         for key, item in changed.items()
     }
-    return list(PoliciesSeen(WANTED, found, stored or {}).repairs())
+    return list(ObservedPolicies(WANTED, found, stored or {}).repairs())
 
 
 def spec_of(name):
@@ -36,7 +36,7 @@ def test_what_is_as_it_should_be_stays():
 @pytest.mark.parametrize("name", WANTED)
 def test_what_is_missing_is_made(name):
     found = {key: object_view(item) for key, item in WANTED.items() if key != name}
-    assert list(PoliciesSeen(WANTED, found, {}).repairs()) == [Repair(name)]
+    assert list(ObservedPolicies(WANTED, found, {}).repairs()) == [Repair(name)]
 
 
 def without(spec, *path):

@@ -10,11 +10,11 @@ from securebench.run.decide.reconcile import (
     Deletion,
     Halt,
     ObservedState,
+    ObservedWrites,
     RunDecision,
-    WritesSeen,
     reconcile,
 )
-from securebench.run.decide.room import PodUse
+from securebench.run.decide.room import CapacityUse
 from securebench.run.decide.verdict import EndReason
 from securebench.run.observe.pods import pod_view
 from securebench.run.observe.stage import Ended
@@ -78,7 +78,7 @@ def decide(*histories: Any, **given: Any) -> RunDecision:
         pending=given.pop("pending", frozenset()),
         vanished=given.pop("vanished", frozenset()),
         now=given.pop("now", NOW),
-        writes=given.pop("writes", WritesSeen()),
+        writes=given.pop("writes", ObservedWrites()),
         unreadable=given.pop("unreadable", ""),
     )
     assert not given
@@ -87,7 +87,7 @@ def decide(*histories: Any, **given: Any) -> RunDecision:
 
 def does(decision: RunDecision) -> RunDecision:
     """Return a decision without what it only says."""
-    return replace(decision, halt=Halt.NONE, wait_reason=None, usage=PodUse())
+    return replace(decision, halt=Halt.NONE, wait_reason=None, usage=CapacityUse())
 
 
 def fresh(task: int):
@@ -351,7 +351,7 @@ def test_complete_means_all_records_and_no_deletion_left():
     assert decide(finished(0), finished(1)) == RunDecision(end=end)
     assert decide(finished(0), fresh(1)).end is None
     assert decide(finished(0), views=[view_of(HARNESS, RUNNING)]).end is None
-    assert decide(finished(0), writes=WritesSeen(is_idle=False)).end is None
+    assert decide(finished(0), writes=ObservedWrites(is_idle=False)).end is None
 
 
 def test_deciding_twice_decides_the_same():

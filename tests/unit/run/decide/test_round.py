@@ -9,10 +9,10 @@ import pytest
 
 from securebench.core.reasons import POD_LOST
 from securebench.run.api.conditions import Reason
-from securebench.run.decide.gateway import GatewayMemory, GatewaySeen
+from securebench.run.decide.gateway import GatewayMemory, ObservedGateway
 from securebench.run.decide.network import NetworkState
 from securebench.run.decide.policies import Repair
-from securebench.run.decide.reconcile import Halt, WritesSeen
+from securebench.run.decide.reconcile import Halt, ObservedWrites
 from securebench.run.decide.verdict import EndReason
 from securebench.run.decide.wait_reason import GATEWAY_WORDS, WaitReason
 from securebench.run.plan.model import AttemptKey
@@ -31,12 +31,12 @@ from unit.run.decide.test_reconcile import RUNNING, decide, finished, fresh
 from unit.run.observe.test_waiting import IMAGE, PULLING
 
 CANCELLED = EndReason(Reason.CANCELLED, "spec.cancel is Immediate")
-NO_GATEWAY = GatewaySeen("gateway", {}, (), None, "", 600.0)
+NO_GATEWAY = ObservedGateway("gateway", {}, (), None, "", 600.0)
 MISSING = (Repair("deny"),)
 OPEN = replace(PROVEN_NETWORK.found, verified=False, message="metadata can be reached")
-FAILED = replace(PROVEN_NETWORK, gateway_known=GatewayMemory(failure="no gateway"))
+FAILED = replace(PROVEN_NETWORK, gateway_memory=GatewayMemory(failure="no gateway"))
 NOT_ISOLATED = NetworkState(found=OPEN)
-REFUSED = WritesSeen(refusal="pods is forbidden")
+REFUSED = ObservedWrites(refusal="pods is forbidden")
 
 # What is refused for good ends everything
 
@@ -106,7 +106,7 @@ PARKED: dict[str, tuple[list[Any], dict[str, Any], bool]] = {
     "one still runs": ([live(HARNESS)], {"views": [view_of(HARNESS, RUNNING)]}, False),
     "one has to be read": ([live(HARNESS)], {"views": [view_of(HARNESS, harness_done())]}, False),
     "a Pod has to go": ([finished(0), fresh(1)], {"views": [view_of(HARNESS, RUNNING)]}, False),
-    "a request is under way": ([fresh(0)], {"writes": WritesSeen(is_idle=False)}, False),
+    "a request is under way": ([fresh(0)], {"writes": ObservedWrites(is_idle=False)}, False),
     "refused for good": ([fresh(0)], {"writes": REFUSED}, False),
 }
 
@@ -124,25 +124,25 @@ OBSTACLES: dict[str, tuple[list[Any], dict[str, Any], WaitReason | None]] = {
     "nothing": ([live(HARNESS)], {"views": [view_of(HARNESS, RUNNING)]}, None),
     "cancelled, whatever else": (
         [fresh(0)],
-        {"stop": CANCELLED, "writes": WritesSeen(quota="no Pods left")},
+        {"stop": CANCELLED, "writes": ObservedWrites(quota="no Pods left")},
         WaitReason(Reason.CANCELLING, "spec.cancel is Immediate"),
     ),
     "a quota before all others": (
         [fresh(0)],
         {
             "network": NetworkState(repairs=MISSING),
-            "writes": WritesSeen(quota="no Pods left", forbidden="Pod x: no"),
+            "writes": ObservedWrites(quota="no Pods left", forbidden="Pod x: no"),
         },
         WaitReason(Reason.QUOTA_EXCEEDED, "no Pods left"),
     ),
     "rights before what is around": (
         [fresh(0)],
-        {"network": NetworkState(repairs=MISSING), "writes": WritesSeen(forbidden="Pod x: no")},
+        {"network": NetworkState(repairs=MISSING), "writes": ObservedWrites(forbidden="Pod x: no")},
         WaitReason(Reason.FORBIDDEN, "Pod x: no"),
     ),
     "a policy that cannot be made": (
         [fresh(0)],
-        {"network": NetworkState(repairs=MISSING), "writes": WritesSeen(trouble="timeout")},
+        {"network": NetworkState(repairs=MISSING), "writes": ObservedWrites(trouble="timeout")},
         WaitReason(Reason.STARTING, "timeout"),
     ),
     "a policy that is being made": ([fresh(0)], {"network": NetworkState(repairs=MISSING)}, None),

@@ -15,7 +15,7 @@ from securebench.run.decide.machine import after_production
 from securebench.run.plan.model import AttemptKey, PodUserNamespaces, TaskLimits, VerifierKind
 from securebench.run.records.record import (
     LABEL_CHARACTERS,
-    MOST_TAGS,
+    MAX_TAGS,
     TIMING_FIELDS,
     RecordTexts,
     candidate_record,
@@ -517,7 +517,7 @@ LABELS: dict[str, tuple[dict[str, object], dict[str, object]]] = {
         {"difficulty": "x" * 99, "tags": [f"{n}{'x' * 99}" for n in range(99)]},
         {
             "difficulty": "x" * LABEL_CHARACTERS,
-            "tags": [f"{n}{'x' * 99}"[:LABEL_CHARACTERS] for n in range(MOST_TAGS)],
+            "tags": [f"{n}{'x' * 99}"[:LABEL_CHARACTERS] for n in range(MAX_TAGS)],
         },
     ),
 }

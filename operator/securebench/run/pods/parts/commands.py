@@ -141,7 +141,7 @@ def seal_spec(plan: RunPlan, task: TaskPlan, exclude: list[str]) -> dict[str, ob
     Args:
         plan: The run.
         task: The task.
-        exclude: Places of the workspace that never belong to a candidate.
+        exclude: SharedCapacity of the workspace that never belong to a candidate.
     """
     extraction = task.extraction
     return {

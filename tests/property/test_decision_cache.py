@@ -9,6 +9,7 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from securebench.run.decide.decision_cache import ChangeSet, DecisionCache
 from securebench.run.decide.network import NetworkState
 from securebench.run.decide.reconcile import (
     Controls,
@@ -19,7 +20,6 @@ from securebench.run.decide.reconcile import (
 )
 from securebench.run.decide.room import Headroom
 from securebench.run.decide.shares import Bound, Holding
-from securebench.run.decide.standing import Changed, Standing
 from securebench.run.observe.pods import PodView
 from securebench.run.plan.model import AttemptKey, LaunchKey, PodRetention, Role, pod_name
 from securebench.run.state.attempt_index import AttemptIndex
@@ -63,7 +63,7 @@ STEPS = st.tuples(
             "parallelism",
             "proof",
             "pending",
-            "room",
+            "headroom",
         ]
     ),
     st.integers(0, TASKS * 2),
@@ -82,14 +82,14 @@ class Run:
         self.changed: set[str] = set()
         self.network: NetworkState = PROVEN_NETWORK
         self.controls = Controls(parallelism=3)
-        self.standing = Standing()
+        self.cache = DecisionCache()
         self.now = NOW
         self.is_first = True
 
     def step(self, what: str, number: int) -> None:
         """Let something happen, then decide both ways and carry it out."""
         getattr(self, f"_{what}", self._nothing)(number)
-        news = Changed(self.history.take_changed(), self.changed)
+        news = ChangeSet(self.history.pop_changed(), self.changed)
         self.changed = set()
         observed = ObservedState(
             self.plan,
@@ -99,11 +99,11 @@ class Run:
             frozenset(self.pending),
             frozenset(self.vanished),
             self.now,
-            changed=None if self.is_first else news,
+            changes=None if self.is_first else news,
         )
         self.is_first = False
-        decision = reconcile(observed, self.controls, self.standing)
-        assert decision == reconcile(replace(observed, changed=None), self.controls)
+        decision = reconcile(observed, self.controls, self.cache)
+        assert decision == reconcile(replace(observed, changes=None), self.controls)
         self._carry_out(decision)
 
     def _nothing(self, _: int) -> None:
@@ -135,13 +135,13 @@ class Run:
 
     def _room(self, number: int) -> None:
         others = {"other": Holding(number % 3, number % 2)}
-        room = Headroom(
+        headroom = Headroom(
             pods=Bound(2 + number, "mine", others),
             own_starting=1 + number % 5,
             first_pulls=1 + number % 3,
             started=("python:3.11-slim",) if number % 2 else (),
         )
-        self.controls = replace(self.controls, room=room)
+        self.controls = replace(self.controls, headroom=headroom)
 
     def _proof(self, number: int) -> None:
         self.network = PROVEN_NETWORK if number % 2 else NetworkState()

@@ -1,4 +1,4 @@
-"""A run's Pods, sorted by what every pass asks of them."""
+"""Index of a run's Pods by what a pass has to know of them."""
 
 from __future__ import annotations
 
@@ -13,20 +13,20 @@ from securebench.run.observe.waiting import has_begun, is_refused
 from securebench.run.plan.model import AttemptKey, LaunchKey
 from securebench.run.state.attempts import AttemptHistory, Outcome
 
-BROKEN = frozenset({Outcome.INFRASTRUCTURE, Outcome.PROVIDER, Outcome.VERIFIER})
-"""Outcomes whose Pods stay with ``retention.pods: Failed``."""
+RETAINED_OUTCOMES = frozenset({Outcome.INFRASTRUCTURE, Outcome.PROVIDER, Outcome.VERIFIER})
+"""Outcomes whose Pods are kept with ``retention.pods: Failed``."""
 
 
 class WaitingPods:
-    """Pods that have not begun; the oldest is found without a search through all."""
+    """Pods whose main container has not started; finds the oldest without a scan."""
 
     def __init__(self) -> None:
         self._all: dict[str, PodView] = {}
         self._refused: set[str] = set()
         self._queue: list[tuple[float, str]] = []
 
-    def put(self, view: PodView) -> None:
-        """Take in how one is now."""
+    def upsert(self, view: PodView) -> None:
+        """Add or replace a Pod."""
         if view.name not in self._all:
             heapq.heappush(self._queue, (view.created_at, view.name))
         self._all[view.name] = view
@@ -36,53 +36,53 @@ class WaitingPods:
             self._refused.discard(view.name)
 
     def drop(self, name: str) -> None:
-        """Forget one that has begun or is gone."""
+        """Remove a Pod that has started or is gone."""
         self._all.pop(name, None)
         self._refused.discard(name)
 
     @property
     def refused(self) -> PodView | None:
-        """The first by name of those that cannot begin, by what the cluster says; or None."""
+        """The first, by name, of the Pods that the cluster says cannot start; or None."""
         return self._all[min(self._refused)] if self._refused else None
 
     @property
     def oldest(self) -> PodView | None:
-        """The one that waits for longest, or None."""
+        """The Pod that has waited longest, or None."""
         while self._queue and self._queue[0][1] not in self._all:
             heapq.heappop(self._queue)
         return self._all[self._queue[0][1]] if self._queue else None
 
 
 @dataclass(slots=True)
-class PodsShown:
-    """The Pods that the cluster shows.
+class PodIndex:
+    """The observed Pods of a run, classified.
 
     Attributes:
-        stuck: Names of those that no node takes.
-        queued: Queues of those that wait for their scheduling gates to be removed, by name.
-        probing: Canary and control Pods that nobody deletes yet, by name.
-        working: Names of those of live launches that have begun or ended.
-        waiting: Those of live launches that have not begun, without those in a queue.
-        doomed: Those whose launches are all over and none of them kept, by name.
+        unschedulable: Names of the Pods that no node accepts.
+        queued: Queues of the Pods with scheduling gates, by Pod name.
+        probing: Canary and control Pods that are not being deleted, by name.
+        working: Names of the Pods of live launches that have started or ended.
+        waiting: Pods of live launches that have not started and have no scheduling gates.
+        to_delete: Pods whose launches have all ended and that no retention keeps, by name.
     """
 
-    stuck: set[str] = field(default_factory=set)
+    unschedulable: set[str] = field(default_factory=set)
     queued: dict[str, str] = field(default_factory=dict)
     probing: dict[str, PodView] = field(default_factory=dict)
     working: set[str] = field(default_factory=set)
     waiting: WaitingPods = field(default_factory=WaitingPods)
-    doomed: dict[str, PodView] = field(default_factory=dict)
+    to_delete: dict[str, PodView] = field(default_factory=dict)
     _launched: dict[str, PodView] = field(default_factory=dict)
     _by_attempt: dict[AttemptKey, set[str]] = field(default_factory=dict)
 
-    def take(self, name: str, view: PodView | None) -> None:
-        """Take in how a Pod is now, None when it is gone."""
-        self._forget(name)
+    def upsert(self, name: str, view: PodView | None) -> None:
+        """Add or replace a Pod, or remove it if ``view`` is None; ``classify`` comes next."""
+        self._remove(name)
         if view is None:
             self.waiting.drop(name)
             return
         if view.unschedulable:
-            self.stuck.add(name)
+            self.unschedulable.add(name)
         if view.gates:
             self.queued[name] = view.queue
         if view.role in PROBING and view.deleting_since is None:
@@ -92,16 +92,16 @@ class PodsShown:
             for launch in view.launches:
                 self._by_attempt.setdefault(launch.attempt_key, set()).add(name)
 
-    def of(self, key: AttemptKey) -> Collection[str]:
+    def names_of(self, key: AttemptKey) -> Collection[str]:
         """Return the names of the Pods of an attempt."""
         return self._by_attempt.get(key, ())
 
-    def sort(
+    def classify(
         self, name: str, attempts: Mapping[AttemptKey, AttemptHistory], keep: PodRetention
     ) -> None:
-        """Find out whether a Pod that was taken in works, and whether it is to go."""
+        """Determine whether a Pod works, waits or is to be deleted, by the journal's state."""
         self.working.discard(name)
-        self.doomed.pop(name, None)
+        self.to_delete.pop(name, None)
         view = self._launched.get(name)
         if view is None:
             return
@@ -111,7 +111,7 @@ class PodsShown:
         if is_live and is_working:
             self.working.add(name)
         if is_live and not (is_working or view.gates) and view.deleting_since is None:
-            self.waiting.put(view)
+            self.waiting.upsert(view)
         else:
             self.waiting.drop(name)
         if view.deleting_since is None and all(
@@ -120,14 +120,14 @@ class PodsShown:
             and not _is_kept(keep, history, view, launch)
             for history, launch in known
         ):
-            self.doomed[name] = view
+            self.to_delete[name] = view
 
-    def _forget(self, name: str) -> None:
-        self.stuck.discard(name)
+    def _remove(self, name: str) -> None:
+        self.unschedulable.discard(name)
         self.queued.pop(name, None)
         self.working.discard(name)
         self.probing.pop(name, None)
-        self.doomed.pop(name, None)
+        self.to_delete.pop(name, None)
         before = self._launched.pop(name, None)
         for launch in before.launches if before is not None else ():
             names = self._by_attempt[launch.attempt_key]
@@ -142,4 +142,4 @@ def _is_kept(keep: PodRetention, history: AttemptHistory, view: PodView, launch:
     if keep is PodRetention.ALL:
         return True
     was_lost = history.last_lost is not None and history.last_lost.launch == launch
-    return was_lost or (history.finish is not None and history.finish.outcome in BROKEN)
+    return was_lost or (history.finish is not None and history.finish.outcome in RETAINED_OUTCOMES)

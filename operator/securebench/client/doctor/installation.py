@@ -10,7 +10,7 @@ from securebench.client.volume.link import Exec
 from securebench.cluster.port import Cluster, Raw
 
 
-class AnsweringCluster(Cluster, Protocol):
+class QueryableCluster(Cluster, Protocol):
     """A namespace whose API server also answers questions that concern no object of ours."""
 
     @property
@@ -29,7 +29,7 @@ class AnsweringCluster(Cluster, Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Patient:
+class Installation:
     """A cluster and the operator in one of its namespaces.
 
     Attributes:
@@ -39,7 +39,7 @@ class Patient:
         execute_in: Returns how commands run in the operator container of a Pod.
     """
 
-    cluster: AnsweringCluster
+    cluster: QueryableCluster
     pod: str | None
     operator_name: str
     viewers_name: str

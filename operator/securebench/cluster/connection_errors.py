@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 @contextmanager
-def connection_troubles(what: str) -> Iterator[None]:
+def connection_errors_as_transient(what: str) -> Iterator[None]:
     """Turn what can happen to a connection into TransientClusterError.
 
     Args:

@@ -48,7 +48,7 @@ INPUT_POLL_SECONDS = 2.0
 """Between two looks for a ConfigMap, a Secret or a folder that a new run names."""
 
 
-class RunLife:
+class RunLifecycle:
     """Keeps one run going until it has ended, whatever breaks in between.
 
     Args:
@@ -77,7 +77,7 @@ class RunLife:
         self._unplanned = UnplannedEnd(context, run, self._store, self._publisher)
         self._gate = Gate(slots, run.uid, desired, self._publisher, context.clock)
 
-    async def live(self) -> None:
+    async def run(self) -> None:
         """Return when the run is gone, or has ended and its status speaks of the latest spec."""
         log_as_run(self._run.name, self._run.uid)
         try:
@@ -85,7 +85,7 @@ class RunLife:
         except RunGoneError as error:
             logger.info("run %s is left alone: %s", self._run.name, error.reason)
         finally:
-            self._context.places.leave(self._run.uid)
+            self._context.capacity.unregister(self._run.uid)
             self._gate.leave()
 
     async def _run_until_over(self) -> None:
@@ -96,7 +96,7 @@ class RunLife:
             try:
                 is_over = await self._run_once()
             except (ClusterError, StorageError, OSError) as error:
-                reason, message = _trouble(error)
+                reason, message = _error_condition(error)
                 logger.warning("run %s is held up: %s", name, message)
             except InvariantViolationError as error:
                 reason, message = Reason.INTERNAL, error.reason
@@ -114,7 +114,7 @@ class RunLife:
             await self._announce(reason, message)
             if clock.monotonic() > began + RESTART_LIMIT_SECONDS:
                 restarts.forget(uid)
-            await self._pause(restarts.retry(uid))
+            await self._back_off(restarts.retry(uid))
 
     async def _announce(self, reason: Reason, message: str) -> None:
         try:
@@ -122,7 +122,7 @@ class RunLife:
         except ClusterError as error:
             logger.warning("status: %s", error)
 
-    async def _pause(self, seconds: float) -> None:
+    async def _back_off(self, seconds: float) -> None:
         if seconds >= RESTART_LIMIT_SECONDS:
             self._gate.leave()
         await asyncio.sleep(seconds)
@@ -145,16 +145,16 @@ class RunLife:
         try:
             prepared = await prepare(self._context, self._run)
         except InvalidInputError as error:
-            if isinstance(error, MissingInputError) and self._may_wait():
-                await self._wait_for(error.missing)
+            if isinstance(error, MissingInputError) and self._may_wait_for_input():
+                await self._wait_for_input(error.missing)
                 return False
             await self._refuse(error)
             return True
         if prepared.unreadable:
             return await self._end_unreadable(prepared)
-        return await self._loop(prepared)
+        return await self._run_loop(prepared)
 
-    def _may_wait(self) -> bool:
+    def _may_wait_for_input(self) -> bool:
         """Whether what is missing may still come; the time counts from the first look for it."""
         clock = self._context.clock
         if self._give_up_at is None:
@@ -162,7 +162,7 @@ class RunLife:
         is_ending = self._desired.is_ending(None, clock.now())
         return clock.monotonic() < self._give_up_at and not is_ending
 
-    async def _wait_for(self, missing: str) -> None:
+    async def _wait_for_input(self, missing: str) -> None:
         seconds = f"{self._context.settings.input_wait_seconds:g}"
         await self._announce(
             Reason.INPUT_MISSING, f"{missing}; the run waits for it for up to {seconds} seconds"
@@ -170,7 +170,7 @@ class RunLife:
         self._gate.leave()
         await asyncio.sleep(INPUT_POLL_SECONDS)
 
-    async def _loop(self, prepared: PreparedRun) -> bool:
+    async def _run_loop(self, prepared: PreparedRun) -> bool:
         ledger = await RunLedger.open(prepared, self._context.clock, self._context.process)
         self._started_at = ledger.history.started_at
         self._is_parked = False
@@ -181,7 +181,7 @@ class RunLife:
             if not await loop.run():
                 self._is_parked = True
                 await asyncio.to_thread(self._store.park, self._started_at)
-                self._context.places.leave(self._run.uid)
+                self._context.capacity.unregister(self._run.uid)
                 self._gate.leave()
                 return False
             ended = ledger.history.ended
@@ -206,7 +206,7 @@ class RunLife:
                 "another run"
             )
         try:
-            return await self._loop(prepared)
+            return await self._run_loop(prepared)
         except InvariantViolationError as error:
             # The journal names attempts that this version does not find in the pack.
             logger.warning("run %s ends without a plan: %s", self._run.name, error.reason)
@@ -229,7 +229,7 @@ def is_pack_error(error: InvalidInputError) -> bool:
     return isinstance(error, PackError)
 
 
-def _trouble(error: Exception) -> tuple[Reason, str]:
+def _error_condition(error: Exception) -> tuple[Reason, str]:
     if isinstance(error, QuotaExceeded):
         return Reason.QUOTA_EXCEEDED, error.reason
     if isinstance(error, Forbidden):

@@ -36,7 +36,7 @@ _SHELL_WORDS: Final[Mapping[int, str]] = {
 }
 
 
-def not_started(key: AttemptKey, production: HarnessResult) -> Finish | None:
+def harness_not_started(key: AttemptKey, production: HarnessResult) -> Finish | None:
     """Return the end of an attempt whose harness program does not exist or cannot be executed.
 
     Args:
@@ -52,7 +52,7 @@ def not_started(key: AttemptKey, production: HarnessResult) -> Finish | None:
     )
 
 
-def with_cause(end: Finish | None, production: HarnessResult) -> Finish | None:
+def with_failure_cause(end: Finish | None, production: HarnessResult) -> Finish | None:
     """Return an end that says why nothing was handed in, where that is what it says.
 
     Args:

@@ -11,12 +11,12 @@ from dataclasses import dataclass, field
 
 from securebench.controller.settings.parts import Creation
 from securebench.core.clock import Clock
-from securebench.run.decide.room import Headroom, PodUse
+from securebench.run.decide.room import CapacityUse, Headroom
 from securebench.run.decide.shares import Bound, Holding, grants
 
 
 @dataclass(slots=True)
-class _Party:
+class _RunUse:
     """One run.
 
     Attributes:
@@ -30,11 +30,11 @@ class _Party:
     nodes: str
     wake: Callable[[], None]
     served: int
-    usage: PodUse = field(default_factory=PodUse)
+    usage: CapacityUse = field(default_factory=CapacityUse)
     held_since: float | None = None
 
 
-class Places:
+class SharedCapacity:
     """The bounds of one operator that its runs share.
 
     Args:
@@ -48,16 +48,16 @@ class Places:
         self._max_starting_per_run = creation.max_starting_per_run
         self._first_pulls = creation.first_pulls
         self._clock = clock
-        self._parties: dict[str, _Party] = {}
+        self._runs: dict[str, _RunUse] = {}
         self._started: dict[str, set[str]] = defaultdict(set)
         self._turn = 0
 
     @property
-    def held(self) -> int:
+    def throttled_runs(self) -> int:
         """How many runs have Pods that are held back."""
-        return sum(1 for party in self._parties.values() if party.usage.words)
+        return sum(1 for run in self._runs.values() if run.usage.words)
 
-    def enter(self, uid: str, nodes: str, wake: Callable[[], None]) -> None:
+    def register(self, uid: str, nodes: str, wake: Callable[[], None]) -> None:
         """Take a run in, or take in how it is woken from now on.
 
         Args:
@@ -65,101 +65,101 @@ class Places:
             nodes: What decides to which nodes its Pods go.
             wake: Called when there may be room for it.
         """
-        known = self._parties.get(uid)
+        known = self._runs.get(uid)
         if known is not None:
             known.nodes, known.wake = nodes, wake
         else:
             self._turn += 1
-            self._parties[uid] = _Party(nodes, wake, self._turn)
+            self._runs[uid] = _RunUse(nodes, wake, self._turn)
 
-    def room(self, uid: str) -> Headroom:
+    def headroom(self, uid: str) -> Headroom:
         """Return what the others leave to a run that was taken in, until one of them acts."""
-        mine = self._parties[uid]
-        others = {each: party for each, party in self._parties.items() if each != uid}
-        pods = {each: _pods(party) for each, party in others.items()}
-        starting = {each: _starting(party) for each, party in others.items()}
+        own = self._runs[uid]
+        others = {each: run for each, run in self._runs.items() if each != uid}
+        pods = {each: _pods(run) for each, run in others.items()}
+        starting = {each: _starting(run) for each, run in others.items()}
         return Headroom(
-            pods=_bound(self._max_pods, uid, pods, mine),
-            starting=_bound(self._max_starting, uid, starting, mine),
+            pods=_bound(self._max_pods, uid, pods, own),
+            starting=_bound(self._max_starting, uid, starting, own),
             own_starting=self._max_starting_per_run,
             first_pulls=self._first_pulls,
-            started=self._started[mine.nodes],
-            pulling=_pulling(others.values(), mine.nodes),
-            held_since=mine.held_since,
+            started=self._started[own.nodes],
+            pulling=_pulling(others.values(), own.nodes),
+            held_since=own.held_since,
         )
 
-    def saw_started(self, uid: str, images: Iterable[str]) -> None:
+    def mark_started(self, uid: str, images: Iterable[str]) -> None:
         """Take in of which images Pods of a run have started."""
-        nodes = self._parties[uid].nodes
+        nodes = self._runs[uid].nodes
         known = self._started[nodes]
         news = {*images} - known
         known |= news
         if news:
-            self._wake(party for party in self._parties.values() if party.usage.is_pull_held)
+            self._wake(run for run in self._runs.values() if run.usage.is_pull_held)
 
-    def report(self, uid: str, usage: PodUse) -> None:
+    def report(self, uid: str, usage: CapacityUse) -> None:
         """Take in what a run has after a decision, and wake those for whom there is room now."""
-        party = self._parties[uid]
+        run = self._runs[uid]
         if usage.begun:
             self._turn += 1
-            party.served = self._turn
+            run.served = self._turn
         is_held = bool(usage.words)
-        party.held_since = (party.held_since or self._clock.now()) if is_held else None
-        before, party.usage = party.usage, usage._replace(begun=0)
-        if before != party.usage:
+        run.held_since = (run.held_since or self._clock.now()) if is_held else None
+        before, run.usage = run.usage, usage._replace(begun=0)
+        if before != run.usage:
             self._wake_others(uid, is_pull_news=before.pulling != usage.pulling)
 
-    def pause(self, uid: str) -> None:
+    def clear_demand(self, uid: str) -> None:
         """Take in that a run begins nothing for now; it keeps what it has."""
-        party = self._parties.get(uid)
-        if party is not None:
-            self.report(uid, party.usage._replace(wanted=0, words="", is_pull_held=False))
+        run = self._runs.get(uid)
+        if run is not None:
+            self.report(uid, run.usage._replace(wanted=0, words="", is_pull_held=False))
 
-    def leave(self, uid: str) -> None:
+    def unregister(self, uid: str) -> None:
         """Forget a run of which nothing is under way."""
-        if self._parties.pop(uid, None) is not None:
+        if self._runs.pop(uid, None) is not None:
             self._wake_others(uid, is_pull_news=True)
 
     def _wake_others(self, uid: str, *, is_pull_news: bool) -> None:
         """Wake the other runs that may begin something now."""
         given = [
-            grants(limit, {each: share(party) for each, party in self._parties.items()})
+            grants(limit, {each: share(run) for each, run in self._runs.items()})
             for limit, share in ((self._max_pods, _pods), (self._max_starting, _starting))
             if limit is not None
         ]
         self._wake(
-            party
-            for each, party in self._parties.items()
+            run
+            for each, run in self._runs.items()
             if each != uid
             and (
-                (is_pull_news and party.usage.is_pull_held)
-                or (party.usage.wanted and all(each in granted for granted in given))
+                (is_pull_news and run.usage.is_pull_held)
+                or (run.usage.wanted and all(each in granted for granted in given))
             )
         )
 
-    def _wake(self, parties: Iterable[_Party]) -> None:
-        for party in parties:
-            party.wake()
+    def _wake(self, runs: Iterable[_RunUse]) -> None:
+        for run in runs:
+            run.wake()
 
 
 def _bound(
-    limit: int | None, uid: str, others: Mapping[str, Holding], mine: _Party
+    limit: int | None, uid: str, others: Mapping[str, Holding], own: _RunUse
 ) -> Bound | None:
-    return Bound(limit, uid, others, mine.served) if limit is not None else None
+    return Bound(limit, uid, others, own.served) if limit is not None else None
 
 
-def _pods(party: _Party) -> Holding:
-    return Holding(party.usage.pods, party.usage.wanted, party.served)
+def _pods(run: _RunUse) -> Holding:
+    return Holding(run.usage.pods, run.usage.wanted, run.served)
 
 
-def _starting(party: _Party) -> Holding:
-    return Holding(party.usage.starting, party.usage.wanted, party.served)
+def _starting(run: _RunUse) -> Holding:
+    return Holding(run.usage.starting, run.usage.wanted, run.served)
 
 
-def _pulling(parties: Iterable[_Party], nodes: str) -> Mapping[str, int]:
+def _pulling(runs: Iterable[_RunUse], nodes: str) -> Mapping[str, int]:
     counts: dict[str, int] = defaultdict(int)
-    for party in parties:
-        if party.nodes == nodes:
-            for image, count in party.usage.pulling:
+    for run in runs:
+        if run.nodes == nodes:
+            for image, count in run.usage.pulling:
                 counts[image] += count
     return counts

@@ -18,7 +18,7 @@ from securebench.run.plan.tasks import task_plan
 _COPY_FOR_THE_EVALUATOR = "hidden/public/"
 
 
-class SeenFile(TypedDict):
+class VisibleFile(TypedDict):
     """A file, or a folder as a whole; paths of the agent are absolute, others relative."""
 
     path: str
@@ -27,14 +27,14 @@ class SeenFile(TypedDict):
     read_only: bool
 
 
-class Sight(TypedDict):
+class VisibleSide(TypedDict):
     """One side: values by name, and files."""
 
     values: Mapping[str, object]
-    files: Sequence[SeenFile]
+    files: Sequence[VisibleFile]
 
 
-class TaskSight(TypedDict):
+class TaskVisibility(TypedDict):
     """One task; of a time limit null means none, an empty network that there is none."""
 
     id: str
@@ -46,18 +46,18 @@ class TaskSight(TypedDict):
     candidate: Mapping[str, str | None]
     verifier: str
     check_seconds: float | None
-    agent: Sight
-    evaluation_inputs: Sight
-    hidden: Sight
+    agent: VisibleSide
+    evaluation_inputs: VisibleSide
+    hidden: VisibleSide
 
 
-def task_sight(
+def task_visibility(
     index: int,
     task: SecureBenchTask,
     harness: HarnessConfig,
     policy: VerificationPolicy,
     pack_root: Path,
-) -> TaskSight:
+) -> TaskVisibility:
     """Return both sides of a task that compiles.
 
     Args:
@@ -73,10 +73,10 @@ def task_sight(
     plan = task_plan(index, task, harness, policy)
     files = lane_plan(task, harness.task_file).files
     sides = {
-        side: [_seen(file, plan, pack_root) for file in files if _side(file) == side]
+        side: [_visible_file(file, plan, pack_root) for file in files if _side(file) == side]
         for side in Lane
     }
-    return TaskSight(
+    return TaskVisibility(
         id=task.id,
         family=task.task_type,
         image=plan.image,
@@ -90,15 +90,17 @@ def task_sight(
         },
         verifier=plan.verifier.value,
         check_seconds=_check_seconds(plan),
-        agent=Sight(values=task.agent_payload(), files=sides[Lane.PUBLIC]),
+        agent=VisibleSide(values=task.agent_payload(), files=sides[Lane.PUBLIC]),
         evaluation_inputs=_values(task, Lane.EVALUATION_INPUTS, sides),
         hidden=_values(task, Lane.HIDDEN, sides),
     )
 
 
-def _values(task: SecureBenchTask, lane: Lane, sides: Mapping[Lane, Sequence[SeenFile]]) -> Sight:
+def _values(
+    task: SecureBenchTask, lane: Lane, sides: Mapping[Lane, Sequence[VisibleFile]]
+) -> VisibleSide:
     values = {resource.name: resource.value for resource in task.resources.in_lane(lane)}
-    return Sight(values=values, files=sides[lane])
+    return VisibleSide(values=values, files=sides[lane])
 
 
 def _check_seconds(plan: TaskPlan) -> float | None:
@@ -113,14 +115,14 @@ def _side(file: LaneFile) -> Lane | None:
     return Lane(file.path.split("/", 1)[0])
 
 
-def _seen(file: LaneFile, plan: TaskPlan, pack_root: Path) -> SeenFile:
+def _visible_file(file: LaneFile, plan: TaskPlan, pack_root: Path) -> VisibleFile:
     is_public = _side(file) is Lane.PUBLIC
     path = f"{plan.workspace.rstrip('/')}/{file.place}" if is_public else file.place
     if file.content is not None or file.reference is None:
         size = len(file.content or b"")
-        return SeenFile(path=path, files=1, size_bytes=size, read_only=not is_public)
+        return VisibleFile(path=path, files=1, size_bytes=size, read_only=not is_public)
     sizes = list(_sizes(asset_source(pack_root, file.root, file.reference)))
-    return SeenFile(
+    return VisibleFile(
         path=path,
         files=len(sizes),
         size_bytes=sum(sizes),
