@@ -28,7 +28,7 @@ from securebench.client.submit.tester_config import load_tester_config
 from securebench.controller.volume.journal import checksum, encode_all, first_link, read_entries
 from securebench.core.errors import ConfigErrors, InvalidInputError, JournalCorruptError
 from securebench.run.observe import termination
-from securebench.run.plan.model import LaunchKey, Role
+from securebench.run.plan.keys import LaunchKey, Role
 from securebench.run.state.attempts import Finish, Outcome
 from securebench.run.state.history import (
     Closed,

@@ -9,7 +9,7 @@ from securebench.protocol.gateway import LaunchReport, RelayReport, encode
 from securebench.run.decide.canary import PROBING
 from securebench.run.layout import launch_folder
 from securebench.run.observe.pods import PodView
-from securebench.run.plan.model import LaunchKey, Role
+from securebench.run.plan.keys import LaunchKey, Role
 from securebench.run.pods.canary import GATEWAY_TARGET, ProbeTarget
 from securebench.run.state.attempts import Outcome
 from support.build import (

@@ -12,9 +12,10 @@ from unittest import mock
 from securebench.cluster.port import ObjectKind, Raw, metadata
 from securebench.core.names import ROLE_LABEL
 from securebench.run.decide.decision_cache import DecisionCache
-from securebench.run.decide.reconcile import Controls, ObservedState, RunDecision, reconcile
+from securebench.run.decide.reconcile import reconcile
+from securebench.run.decide.run_decision import Controls, ObservedState, RunDecision
 from securebench.run.observe.pods import pod_view
-from securebench.run.plan.model import AttemptKey, LaunchKey, Role
+from securebench.run.plan.keys import AttemptKey, LaunchKey, Role
 from securebench.run.state.history import (
     Closed,
     Entry,

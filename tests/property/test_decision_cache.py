@@ -11,17 +11,13 @@ from hypothesis import strategies as st
 
 from securebench.run.decide.decision_cache import ChangeSet, DecisionCache
 from securebench.run.decide.network import NetworkState
-from securebench.run.decide.reconcile import (
-    Controls,
-    Halt,
-    ObservedState,
-    RunDecision,
-    reconcile,
-)
+from securebench.run.decide.reconcile import reconcile
 from securebench.run.decide.room import Headroom
+from securebench.run.decide.run_decision import Controls, Halt, ObservedState, RunDecision
 from securebench.run.decide.shares import Bound, Holding
 from securebench.run.observe.pods import PodView
-from securebench.run.plan.model import AttemptKey, LaunchKey, PodRetention, Role, pod_name
+from securebench.run.plan.keys import AttemptKey, LaunchKey, Role, pod_name
+from securebench.run.plan.model import PodRetention
 from securebench.run.state.attempt_index import AttemptIndex
 from securebench.run.state.attempts import Doubt, Finish, Lost, Outcome
 from support.build import (

@@ -47,7 +47,7 @@ from securebench.controller.volume.journal import Journal
 from securebench.core.errors import PermanentClusterError, TransientClusterError
 from securebench.run.decide.canary import PROBING
 from securebench.run.observe.pods import PodView, pod_view
-from securebench.run.plan.model import AttemptKey, Role
+from securebench.run.plan.keys import AttemptKey, Role
 from securebench.run.state.attempts import AttemptHistory, Finish, Outcome
 from support.build import (
     DISRUPTED,

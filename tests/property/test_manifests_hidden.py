@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 from securebench.benchmark.pack.lane_plan import LaneSet
 from securebench.benchmark.pack.task import SecureBenchTask
 from securebench.benchmark.resources import Lane, Resource, ResourceBundle
-from securebench.run.plan.model import LaunchKey, Role, TaskPlan
+from securebench.run.plan.keys import LaunchKey, Role
+from securebench.run.plan.model import TaskPlan
 from securebench.run.pods.harness import harness_pod
 from securebench.run.pods.verify.verifier import verifier_pod
 from support.manifest_samples import (

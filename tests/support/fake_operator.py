@@ -25,7 +25,7 @@ from securebench.core.errors import SecureBenchError, TransientClusterError
 from securebench.run.api.conditions import Reason
 from securebench.run.api.models import BenchmarkRunSpec
 from securebench.run.layout import launch_folder
-from securebench.run.plan.model import LaunchKey
+from securebench.run.plan.keys import LaunchKey
 from securebench.run.records.summary import record_facts, run_summary
 from securebench.run.state.history import Entry, RunBound
 from support.fake_cluster import FakeCluster

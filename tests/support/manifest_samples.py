@@ -23,15 +23,14 @@ from securebench.protocol.gateway import GatewayLimits
 from securebench.run.api.field_types import PodRetention
 from securebench.run.layout import tools_folder
 from securebench.run.plan.build import PROVIDER_URL, agent_plan
+from securebench.run.plan.keys import LaunchKey, Role
 from securebench.run.plan.model import (
     CheckPlan,
     EgressPlan,
     HarnessPlan,
-    LaunchKey,
     PodPolicy,
     PodUserNamespaces,
     ProviderPlan,
-    Role,
     RunIdentity,
     RunPlan,
     RunPolicy,

@@ -28,7 +28,8 @@ from securebench.core.digests import PREFIX
 from securebench.protocol.extraction import TEXT_FILE
 from securebench.protocol.volume import CANDIDATES, RECORD
 from securebench.run.observe.stage import Code
-from securebench.run.plan.model import LaunchKey, Role, TaskLimits
+from securebench.run.plan.keys import LaunchKey, Role
+from securebench.run.plan.model import TaskLimits
 from securebench.run.records.record import candidate_record
 from securebench.run.records.record_line import record_line
 from securebench.run.state.attempts import CommandReport, Finish, Outcome, SealedPatch

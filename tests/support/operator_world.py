@@ -14,7 +14,7 @@ from unittest import mock
 from securebench.cluster.port import ObjectKind, Raw
 from securebench.controller.process.supervisor import Supervisor
 from securebench.run.observe.pods import pod_view
-from securebench.run.plan.model import LaunchKey, Role, pod_name
+from securebench.run.plan.keys import LaunchKey, Role, pod_name
 from securebench.run.pods.canary import ProbeTarget
 from support.build import (
     FakeClock,

@@ -8,7 +8,7 @@ from __future__ import annotations
 from securebench.agents.harness_config import ORACLE_FOLDER
 from securebench.benchmark.pack import lane_plan
 from securebench.benchmark.resources import Lane
-from securebench.run.plan.model import LaunchKey, Role, short_uid
+from securebench.run.plan.keys import LaunchKey, Role, short_uid
 
 USER_ID = 65532
 """User and group of operator, courier and our verifier; launch Pods never set fsGroup."""

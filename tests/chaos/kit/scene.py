@@ -22,7 +22,7 @@ from securebench.cluster.port import ObjectKind, Raw
 from securebench.controller.process.supervisor import Supervisor
 from securebench.core.clock import Clock
 from securebench.run.observe.pods import PodView, pod_view
-from securebench.run.plan.model import Role
+from securebench.run.plan.keys import Role
 from securebench.run.state.history import Entry
 from support.build import (
     FakeClock,

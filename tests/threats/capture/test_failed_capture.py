@@ -11,7 +11,7 @@ from pathlib import Path, PurePosixPath
 import pytest
 
 from securebench.run.decide.machine import attempt_step
-from securebench.run.plan.model import AttemptKey, LaunchKey, Role
+from securebench.run.plan.keys import AttemptKey, LaunchKey, Role
 from securebench.run.state.attempts import Finish, Lost, Outcome
 from securebench.run.state.history import LaunchBegun, LaunchLost, run_history
 from support.build import NOW

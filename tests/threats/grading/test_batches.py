@@ -18,7 +18,7 @@ from securebench.grading import verify_text
 from securebench.protocol.batch import decode_verdicts
 from securebench.run.decide.machine import attempt_step
 from securebench.run.observe.termination import text_verdict
-from securebench.run.plan.model import LaunchKey, Role
+from securebench.run.plan.keys import LaunchKey, Role
 from securebench.run.state.attempts import Lost
 from support.build import (
     NOW,

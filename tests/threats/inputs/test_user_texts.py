@@ -10,7 +10,8 @@ import pytest
 import yaml
 
 from securebench.benchmark.resources import Resource, ResourceBundle
-from securebench.run.plan.model import LaunchKey, Role, RunPlan, TaskPlan
+from securebench.run.plan.keys import LaunchKey, Role
+from securebench.run.plan.model import RunPlan, TaskPlan
 from securebench.run.pods.harness import harness_pod
 from securebench.run.pods.network_policy import deny_policy
 from securebench.run.pods.verify.verifier import verifier_pod

@@ -24,7 +24,8 @@ from outside import places
 from securebench.protocol.gateway import GatewayLimits
 from securebench.protocol.messages import CLOSED
 from securebench.protocol.sidecar import GATEWAY_PORT
-from securebench.run.plan.model import LaunchKey, PodUserNamespaces, Role, RunIdentity, RunPlan
+from securebench.run.plan.keys import LaunchKey, Role
+from securebench.run.plan.model import PodUserNamespaces, RunIdentity, RunPlan
 from securebench.run.pods import network_policy
 from securebench.run.pods.canary import canary_pod, control_pod
 from securebench.run.pods.gateway_pod import GatewayPolicy, gateway_pod, gateway_service

@@ -24,7 +24,7 @@ from securebench.controller.admission.pack_source import freeze
 from securebench.controller.loop import lifecycle
 from securebench.core.errors import PackError, SpecError
 from securebench.run.api.models import Pack, VolumePack
-from securebench.run.decide.reconcile import Controls, Halt
+from securebench.run.decide.run_decision import Controls, Halt
 from support.build import inline, question, write_pack
 from support.operator_world import World
 from support.release import Raw, benchmark_run

@@ -23,7 +23,7 @@ from securebench.controller.volume.journal import (
 )
 from securebench.controller.volume.store import RunStore
 from securebench.core.errors import DigestMismatchError, JournalCorruptError
-from securebench.run.plan.model import AttemptKey
+from securebench.run.plan.keys import AttemptKey
 from securebench.run.state.history import Entry
 from threats.honest import TERMINAL, TEXT
 from threats.kit.arena import Arena

@@ -9,7 +9,7 @@ import pytest
 
 from securebench.controller.volume.journal import encode_all, first_link
 from securebench.core.json_values import object_at, text_at
-from securebench.run.plan.model import AttemptKey, LaunchKey, Role
+from securebench.run.plan.keys import AttemptKey, LaunchKey, Role
 from securebench.run.state.attempts import (
     CommandReport,
     Finish,

@@ -33,10 +33,11 @@ from securebench.run.decide.gateway import (
     delayed,
     refused,
 )
-from securebench.run.decide.reconcile import Deletion
+from securebench.run.decide.run_decision import Deletion
 from securebench.run.layout import gateway_name, gateway_pod_name
 from securebench.run.observe.pods import PodView
-from securebench.run.plan.model import Role, RunPlan
+from securebench.run.plan.keys import Role
+from securebench.run.plan.model import RunPlan
 from securebench.run.pods.gateway_pod import gateway_config, gateway_pod, gateway_service
 
 logger = logging.getLogger(__name__)

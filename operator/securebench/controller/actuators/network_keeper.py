@@ -20,9 +20,10 @@ from securebench.run.decide.gateway import GatewayMemory
 from securebench.run.decide.isolation import plan_as_found
 from securebench.run.decide.network import NetworkState, NetworkStep
 from securebench.run.decide.probing import Probe
-from securebench.run.decide.reconcile import Deletion
+from securebench.run.decide.run_decision import Deletion
 from securebench.run.layout import probe_name
-from securebench.run.plan.model import Role, RunPlan
+from securebench.run.plan.keys import Role
+from securebench.run.plan.model import RunPlan
 from securebench.run.pods.canary import canary_pod, control_pod
 from securebench.run.state.history import IsolationResult
 

@@ -10,7 +10,7 @@ from securebench.controller.actuators.create_retries import CreateRetries
 from securebench.controller.runtime.context import Context
 from securebench.core.errors import PermanentClusterError, TransientClusterError
 from securebench.run.decide.wait_reason import Throttled
-from securebench.run.plan.model import LaunchKey, pod_name
+from securebench.run.plan.keys import LaunchKey, pod_name
 
 RATE_WORDS = (
     "waiting for a turn: the operator creates {per_second:g} Pods a second, one run after the "

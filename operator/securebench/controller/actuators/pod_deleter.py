@@ -14,7 +14,7 @@ from securebench.controller.runtime.context import Context
 from securebench.controller.runtime.retry_queue import RetryQueue
 from securebench.core.errors import PermanentClusterError, TransientClusterError
 from securebench.run.decide.canary import PROBING
-from securebench.run.decide.reconcile import Deletion
+from securebench.run.decide.run_decision import Deletion
 from securebench.run.observe.pods import PodView
 
 logger = logging.getLogger(__name__)

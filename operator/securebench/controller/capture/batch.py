@@ -15,7 +15,7 @@ from securebench.protocol.batch import MEMBER_BYTES, VERDICTS_FILE, decode_verdi
 from securebench.run.decide.batches import MAX_BATCH_MEMBERS
 from securebench.run.layout import VERIFICATION_NAME
 from securebench.run.observe.termination import text_verdict, verdicts_digest
-from securebench.run.plan.model import LaunchKey, member_name
+from securebench.run.plan.keys import LaunchKey, member_name
 
 MOST_BYTES = MAX_BATCH_MEMBERS * MEMBER_BYTES
 

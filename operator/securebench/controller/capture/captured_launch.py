@@ -48,7 +48,8 @@ from securebench.run.observe.termination import (
     sealed_candidate,
     text_verdict,
 )
-from securebench.run.plan.model import Role, TaskPlan, VerifierKind
+from securebench.run.plan.keys import Role
+from securebench.run.plan.model import TaskPlan, VerifierKind
 from securebench.run.state.attempts import (
     CommandReport,
     HarnessResult,

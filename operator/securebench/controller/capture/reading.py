@@ -16,7 +16,8 @@ from securebench.controller.runtime.reading_budget import ReadingBudget
 from securebench.controller.runtime.run_ledger import RunLedger
 from securebench.core.clock import Clock
 from securebench.run.decide.machine import Capture
-from securebench.run.plan.model import AttemptKey, LaunchKey, RunPlan
+from securebench.run.plan.keys import AttemptKey, LaunchKey
+from securebench.run.plan.model import RunPlan
 from securebench.run.state.attempts import Doubt, Finish
 from securebench.run.state.history import ReadBegun
 

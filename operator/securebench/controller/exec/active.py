@@ -14,7 +14,7 @@ from securebench.controller.exec.journal_entries import (
 )
 from securebench.core.json_values import object_at, text_at
 from securebench.protocol.volume import JOURNAL, MAX_ANSWER_BYTES
-from securebench.run.plan.model import AttemptKey, Role
+from securebench.run.plan.keys import AttemptKey, Role
 
 Answer = dict[str, object]
 Fields = dict[str, object]

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from securebench.controller.volume.journal import whole_line
 from securebench.core.json_values import object_at
-from securebench.run.plan.model import AttemptKey
+from securebench.run.plan.keys import AttemptKey
 
 
 def journal_entries(journal: Path) -> Iterator[tuple[str, Mapping[str, object]]]:

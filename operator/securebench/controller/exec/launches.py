@@ -19,7 +19,7 @@ from securebench.core.errors import InvalidInputError
 from securebench.core.json_values import object_at, object_in, text_at
 from securebench.protocol.volume import JOURNAL, MAX_ANSWER_BYTES, RECORD
 from securebench.run.layout import TASKS
-from securebench.run.plan.model import AttemptKey
+from securebench.run.plan.keys import AttemptKey
 
 Answer = dict[str, object]
 Fields = dict[str, object]

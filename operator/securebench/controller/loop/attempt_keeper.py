@@ -20,9 +20,10 @@ from securebench.controller.runtime.prepared_run import PreparedRun
 from securebench.controller.runtime.run_ledger import RunLedger
 from securebench.controller.volume.launch_report import with_usage
 from securebench.run.decide.machine import Capture
-from securebench.run.decide.reconcile import RunDecision
+from securebench.run.decide.run_decision import RunDecision
 from securebench.run.observe.evidence import launch_evidence
-from securebench.run.plan.model import AttemptKey, LaunchKey, Role, RunPlan, pod_name
+from securebench.run.plan.keys import AttemptKey, LaunchKey, Role, pod_name
+from securebench.run.plan.model import RunPlan
 from securebench.run.pods.harness import harness_pod
 from securebench.run.pods.verify.text import Member, text_pod
 from securebench.run.pods.verify.verifier import verifier_pod

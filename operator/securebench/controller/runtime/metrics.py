@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from prometheus_client import Counter, Gauge, Histogram
 
-from securebench.run.plan.model import Role
+from securebench.run.plan.keys import Role
 from securebench.run.state.attempts import PodFacts, Usage, usage_of
 from securebench.run.state.evidence import LaunchEvidence
 from securebench.run.state.history import (

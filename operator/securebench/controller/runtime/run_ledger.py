@@ -15,7 +15,7 @@ from securebench.controller.volume.launch_report import lost_usage
 from securebench.controller.volume.texts import read_texts
 from securebench.core.clock import Clock
 from securebench.core.errors import InvariantViolationError
-from securebench.run.plan.model import AttemptKey, pod_name
+from securebench.run.plan.keys import AttemptKey, pod_name
 from securebench.run.records.labels import IsolationLabel
 from securebench.run.records.record import (
     RecordContext,

@@ -17,7 +17,8 @@ from securebench.protocol.gateway import LAUNCHES
 from securebench.protocol.messages import decode_object
 from securebench.protocol.volume import EGRESS
 from securebench.run.api.status import MAX_TASK_ID
-from securebench.run.plan.model import RunPlan, short_uid
+from securebench.run.plan.keys import short_uid
+from securebench.run.plan.model import RunPlan
 
 MAX_BYTES = 256 * 1024 * 1024
 """Of the file; a line says how many more lines there were."""

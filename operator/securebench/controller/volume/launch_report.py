@@ -9,7 +9,7 @@ from securebench.controller.volume.store import RunStore
 from securebench.core.reasons import DISK_LIMIT_EXCEEDED, PROVIDER_REASONS
 from securebench.protocol.gateway import LAUNCHES, LaunchReport, decode
 from securebench.run.observe.pods import PodView
-from securebench.run.plan.model import AttemptKey, pod_name
+from securebench.run.plan.keys import AttemptKey, pod_name
 from securebench.run.state.attempts import AttemptHistory, Lost, Usage, usage_of
 
 REPORT_BYTES = 64 * 1024

@@ -29,7 +29,7 @@ from securebench.protocol.volume import (
     RUN,
 )
 from securebench.run import layout
-from securebench.run.plan.model import AttemptKey, LaunchKey
+from securebench.run.plan.keys import AttemptKey, LaunchKey
 
 PIECE_BYTES = 1 << 20
 

@@ -9,7 +9,7 @@ from typing import Final
 from securebench.controller.volume.store import RunStore
 from securebench.protocol.extraction import STREAMS, TEXT_FILE
 from securebench.run.layout import CANDIDATE_NAME, PRODUCER_NAME, VERIFICATION_NAME
-from securebench.run.plan.model import LaunchKey, Role
+from securebench.run.plan.keys import LaunchKey, Role
 from securebench.run.records.record import RecordTexts
 from securebench.run.state.attempts import AttemptHistory, SealedCandidate
 

@@ -8,7 +8,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import NamedTuple
 
-from securebench.run.plan.model import LaunchKey, Role, RunPlan, VerifierKind
+from securebench.run.plan.keys import LaunchKey, Role
+from securebench.run.plan.model import RunPlan, VerifierKind
 from securebench.run.state.attempts import AttemptHistory
 
 MAX_BATCH_MEMBERS = 32

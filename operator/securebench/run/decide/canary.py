@@ -28,7 +28,8 @@ from securebench.run.decide.probing import (
 from securebench.run.layout import probe_name
 from securebench.run.observe.pods import PodView
 from securebench.run.observe.waiting import Waiting, pod_waiting
-from securebench.run.plan.model import PodUserNamespaces, Role
+from securebench.run.plan.keys import Role
+from securebench.run.plan.model import PodUserNamespaces
 from securebench.run.pods.canary import GATEWAY_TARGET, QUIET_SECONDS, ProbeTarget
 from securebench.run.records.labels import Runtime, runtime_of
 from securebench.run.state.history import IsolationResult

@@ -10,7 +10,7 @@ from securebench.run.decide.batches import BatchableLaunch
 from securebench.run.decide.machine import Begin, Capture, Step, Wait
 from securebench.run.decide.pod_index import PodIndex
 from securebench.run.decide.wait_reason import LaunchesUnderWay
-from securebench.run.plan.model import AttemptKey, LaunchKey, Role
+from securebench.run.plan.keys import AttemptKey, LaunchKey, Role
 from securebench.run.state.attempts import Finish, Lost
 
 MAX_REFUSED_LAUNCHES = 200

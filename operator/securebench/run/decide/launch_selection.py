@@ -14,7 +14,8 @@ from securebench.run.decide.room import (
     PodCounts,
     launch_image,
 )
-from securebench.run.plan.model import LaunchKey, Role, RunPlan
+from securebench.run.plan.keys import LaunchKey, Role
+from securebench.run.plan.model import RunPlan
 
 PodLaunches = tuple[LaunchKey, ...]
 

@@ -27,16 +27,8 @@ from securebench.protocol.extraction import ExtractionMode, Problem
 from securebench.run.decide.missing_candidate import harness_not_started, with_failure_cause
 from securebench.run.observe.pods import PodView
 from securebench.run.observe.stage import Ended, InProgress, Interrupted, launch_stage
-from securebench.run.plan.model import (
-    AttemptKey,
-    LaunchKey,
-    Refusal,
-    Role,
-    RunPlan,
-    RunPolicy,
-    TaskPlan,
-    VerifierKind,
-)
+from securebench.run.plan.keys import AttemptKey, LaunchKey, Role
+from securebench.run.plan.model import Refusal, RunPlan, RunPolicy, TaskPlan, VerifierKind
 from securebench.run.state.attempts import (
     AttemptHistory,
     Finish,

@@ -19,7 +19,7 @@ from securebench.core.reasons import (
     FailurePhase,
 )
 from securebench.protocol.extraction import Problem
-from securebench.run.plan.model import AttemptKey
+from securebench.run.plan.keys import AttemptKey
 from securebench.run.state.attempts import CommandReport, Finish, HarnessResult, Outcome
 
 NOTHING_HANDED_IN: Final = frozenset(

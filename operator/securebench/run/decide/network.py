@@ -11,7 +11,7 @@ from securebench.run.decide import canary, gateway
 from securebench.run.decide.canary import CanaryCheck, CanaryMemory, CanaryStep, ObservedCanary
 from securebench.run.decide.gateway import GatewayMemory, GatewayStep, ObservedGateway
 from securebench.run.decide.policies import Repair
-from securebench.run.plan.model import Role
+from securebench.run.plan.keys import Role
 from securebench.run.state.history import IsolationResult
 
 

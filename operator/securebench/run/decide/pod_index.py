@@ -10,7 +10,7 @@ from securebench.run.api.field_types import PodRetention
 from securebench.run.decide.canary import PROBING
 from securebench.run.observe.pods import PodView
 from securebench.run.observe.waiting import has_begun, is_refused
-from securebench.run.plan.model import AttemptKey, LaunchKey
+from securebench.run.plan.keys import AttemptKey, LaunchKey
 from securebench.run.state.attempts import AttemptHistory, Outcome
 
 RETAINED_OUTCOMES = frozenset({Outcome.INFRASTRUCTURE, Outcome.PROVIDER, Outcome.VERIFIER})

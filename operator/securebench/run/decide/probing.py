@@ -9,7 +9,8 @@ from securebench.run.layout import PROBE
 from securebench.run.observe.pods import PodView
 from securebench.run.observe.stage import CONTAINER_WAITS
 from securebench.run.observe.termination import BadMessageError, decode, kernel_release
-from securebench.run.plan.model import PodUserNamespaces, Role
+from securebench.run.plan.keys import Role
+from securebench.run.plan.model import PodUserNamespaces
 from securebench.run.pods.canary import QUIET_SECONDS
 
 MARGIN = 2.0

@@ -13,7 +13,8 @@ from typing import NamedTuple
 from securebench.run.decide.shares import Bound
 from securebench.run.observe.pods import PodView
 from securebench.run.observe.waiting import has_begun
-from securebench.run.plan.model import LaunchKey, Role, RunPlan, VerifierKind
+from securebench.run.plan.keys import LaunchKey, Role
+from securebench.run.plan.model import RunPlan, VerifierKind
 
 POD_WORDS = (
     "waiting for a turn: the runs of this operator have {limit} Pods in flight, and "

@@ -19,7 +19,7 @@ from securebench.run.observe.waiting import (
     pod_waiting,
     run_waiting,
 )
-from securebench.run.plan.model import AttemptKey
+from securebench.run.plan.keys import AttemptKey
 from securebench.run.state.attempt_index import AttemptIndex
 
 LATER_SECONDS = 3.0

@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING, Literal
 from securebench.protocol.messages import CLOSED, OPEN
 from securebench.protocol.sidecar import GATEWAY_PORT
 from securebench.run import layout
-from securebench.run.plan.model import PodUserNamespaces, Role, RunPlan
+from securebench.run.plan.keys import Role
+from securebench.run.plan.model import PodUserNamespaces, RunPlan
 from securebench.run.pods.parts import sizes, volumes
 from securebench.run.pods.parts.commands import POD_SUPERVISE, supervise_argv
 from securebench.run.pods.parts.containers import trusted_container

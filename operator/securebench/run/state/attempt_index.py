@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
 
-from securebench.run.plan.model import AttemptKey
+from securebench.run.plan.keys import AttemptKey
 from securebench.run.state.attempts import AttemptHistory, Doubt, Reading
 from securebench.run.state.tally import Counts, Tally
 

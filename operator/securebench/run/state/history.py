@@ -8,7 +8,8 @@ from dataclasses import dataclass, field, replace
 
 from securebench.core.errors import InvariantViolationError
 from securebench.core.reasons import PROVIDER_REASONS
-from securebench.run.plan.model import AttemptKey, LaunchKey, RunPlan
+from securebench.run.plan.keys import AttemptKey, LaunchKey
+from securebench.run.plan.model import RunPlan
 from securebench.run.state.attempt_index import AttemptIndex
 from securebench.run.state.attempts import (
     AttemptHistory,

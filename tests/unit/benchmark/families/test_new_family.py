@@ -14,7 +14,7 @@ from securebench.benchmark.schemas import rendered_schemas
 from securebench.benchmark.scorers.result import VerificationResult
 from securebench.cluster.port import ObjectKind
 from securebench.grading import verify_text
-from securebench.run.plan.model import Role
+from securebench.run.plan.keys import Role
 from support.build import ended, inline, pod_status, write_pack
 from support.operator_world import World
 

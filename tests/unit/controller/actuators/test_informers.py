@@ -11,7 +11,7 @@ from securebench.controller.actuators.informers import (
     ServiceInformer,
 )
 from securebench.core.errors import PermanentClusterError, TransientClusterError
-from securebench.run.plan.model import LaunchKey, Role
+from securebench.run.plan.keys import LaunchKey, Role
 from support.build import (
     HARNESS,
     VERIFIER,

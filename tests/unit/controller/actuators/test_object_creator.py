@@ -13,7 +13,7 @@ from securebench.controller.actuators.object_writers import ObjectWriters
 from securebench.controller.runtime.creation_rate import CreationRate
 from securebench.core.errors import PermanentClusterError, TransientClusterError
 from securebench.core.rates import TokenBucket
-from securebench.run.plan.model import LaunchKey, Role, pod_name, short_uid
+from securebench.run.plan.keys import LaunchKey, Role, pod_name, short_uid
 from support.build import (
     HARNESS,
     MONOTONIC,

@@ -11,7 +11,7 @@ from securebench.controller.admission.pack_source import freeze
 from securebench.controller.volume.journal import encode_all, first_link
 from securebench.controller.volume.store import RunStore
 from securebench.run.api.models import BenchmarkRunSpec
-from securebench.run.plan.model import AttemptKey, LaunchKey, Role
+from securebench.run.plan.keys import AttemptKey, LaunchKey, Role
 from securebench.run.state.attempts import (
     CommandReport,
     Finish,

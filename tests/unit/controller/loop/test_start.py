@@ -15,7 +15,7 @@ from securebench.core.errors import (
     SpecError,
 )
 from securebench.protocol.audit_result import AuditResult, PackAudit
-from securebench.run.plan.model import AttemptKey, LaunchKey, Role
+from securebench.run.plan.keys import AttemptKey, LaunchKey, Role
 from securebench.run.pods.canary import ProbeTarget
 from securebench.run.state.attempts import Finish, Outcome
 from securebench.run.state.history import Finished, Kept, LaunchBegun, Opened, RunBound

@@ -5,7 +5,8 @@ from securebench.controller.reporting.run_status import StatusBuilder, StatusInp
 from securebench.controller.runtime.results_export import Exported
 from securebench.run.api.conditions import ConditionStatus, ConditionType, ConditionUpdate, Reason
 from securebench.run.api.status import MAX_REASONS
-from securebench.run.plan.model import LaunchKey, Role, RunPlan
+from securebench.run.plan.keys import LaunchKey, Role
+from securebench.run.plan.model import RunPlan
 from securebench.run.state.attempts import Finish, Lost, Outcome
 from securebench.run.state.history import (
     IsolationResult,

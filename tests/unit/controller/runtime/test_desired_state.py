@@ -4,7 +4,7 @@ import pytest
 
 from securebench.controller.runtime.desired_state import DesiredState
 from securebench.run.api.conditions import Reason
-from securebench.run.decide.reconcile import Controls, Halt
+from securebench.run.decide.run_decision import Controls, Halt
 from securebench.run.decide.verdict import EndReason
 from support.build import NOW, run_body
 

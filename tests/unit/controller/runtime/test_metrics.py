@@ -9,7 +9,7 @@ from prometheus_client import REGISTRY
 from securebench.cluster.port import ObjectKind
 from securebench.controller.runtime.metrics import count_entry
 from securebench.core.errors import TransientClusterError
-from securebench.run.plan.model import AttemptKey, LaunchKey, Role
+from securebench.run.plan.keys import AttemptKey, LaunchKey, Role
 from securebench.run.state.attempts import Lost, PodFacts, Usage
 from securebench.run.state.evidence import LaunchEvidence
 from securebench.run.state.history import LaunchLost, Produced

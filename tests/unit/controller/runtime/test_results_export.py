@@ -12,7 +12,7 @@ import pytest
 from securebench.controller.runtime.results_export import EXPORT_SHARE, ResultsExport
 from securebench.controller.runtime.run_ledger import RunLedger
 from securebench.controller.volume.store import RunStore
-from securebench.run.plan.model import AttemptKey
+from securebench.run.plan.keys import AttemptKey
 from securebench.run.state.attempts import Finish, Outcome
 from support.build import inline
 from unit.controller.loop.test_start import World

@@ -10,7 +10,7 @@ from securebench.controller.volume.store import RunStore, file_digest, read_json
 from securebench.controller.volume.texts import read_texts
 from securebench.core.errors import DigestMismatchError, StorageError
 from securebench.files.durable import make_folder, replace_file
-from securebench.run.plan.model import AttemptKey
+from securebench.run.plan.keys import AttemptKey
 from securebench.run.records.record import RecordTexts
 from support.build import HARNESS, VERIFIER, history_of, production, sealed, verification
 

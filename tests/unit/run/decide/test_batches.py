@@ -12,8 +12,9 @@ from securebench.run.decide.batches import (
     form_batches,
 )
 from securebench.run.decide.machine import Capture, attempt_step
-from securebench.run.decide.reconcile import Controls, ObservedState, reconcile
-from securebench.run.plan.model import AttemptKey, LaunchKey, Role, pod_name
+from securebench.run.decide.reconcile import reconcile
+from securebench.run.decide.run_decision import Controls, ObservedState
+from securebench.run.plan.keys import AttemptKey, LaunchKey, Role, pod_name
 from securebench.run.state.attempt_index import AttemptIndex
 from securebench.run.state.attempts import Lost
 from securebench.run.state.history import LaunchBegun, LaunchLost, RunHistory

@@ -24,7 +24,8 @@ from securebench.run.decide.canary import (
 from securebench.run.decide.isolation import NO_CANARY
 from securebench.run.decide.probing import CanaryAnswer, Probe, probe_answer
 from securebench.run.observe.pods import pod_view
-from securebench.run.plan.model import PodUserNamespaces, Role
+from securebench.run.plan.keys import Role
+from securebench.run.plan.model import PodUserNamespaces
 from securebench.run.pods.canary import canary_pod, control_pod
 from securebench.run.state.history import IsolationResult
 from support.build import (

@@ -6,10 +6,12 @@ import pytest
 
 from securebench.run.decide.gateway import ObservedGateway
 from securebench.run.decide.machine import Begin, Capture, Wait, attempt_step
-from securebench.run.decide.reconcile import Controls, ObservedState, reconcile
+from securebench.run.decide.reconcile import reconcile
+from securebench.run.decide.run_decision import Controls, ObservedState
 from securebench.run.observe.pods import pod_view
 from securebench.run.observe.stage import Ended, InProgress, Interrupted, launch_stage
-from securebench.run.plan.model import AgentPlan, LaunchKey, Role, pod_name
+from securebench.run.plan.keys import LaunchKey, Role, pod_name
+from securebench.run.plan.model import AgentPlan
 from securebench.run.state.attempt_index import AttemptIndex
 from securebench.run.state.attempts import CommandReport, Finish, Lost, Outcome, Usage, usage_of
 from securebench.run.state.history import LaunchBegun, LaunchLost, Produced, run_history

@@ -12,7 +12,8 @@ from securebench.run.decide.machine import (
     launch_backoff,
 )
 from securebench.run.observe.stage import Ended
-from securebench.run.plan.model import LaunchKey, Refusal, Role
+from securebench.run.plan.keys import LaunchKey, Role
+from securebench.run.plan.model import Refusal
 from securebench.run.state.attempts import CommandReport, Finish, Lost, Outcome, PodFacts
 from support.build import (
     HARNESS,

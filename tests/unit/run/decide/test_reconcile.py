@@ -5,20 +5,15 @@ import pytest
 
 from securebench.run.api.conditions import Reason
 from securebench.run.decide.machine import Capture
-from securebench.run.decide.reconcile import (
-    Controls,
-    Deletion,
-    Halt,
-    ObservedState,
-    ObservedWrites,
-    RunDecision,
-    reconcile,
-)
+from securebench.run.decide.reconcile import reconcile
 from securebench.run.decide.room import CapacityUse
+from securebench.run.decide.run_decision import Controls, Deletion, Halt, ObservedState, RunDecision
 from securebench.run.decide.verdict import EndReason
+from securebench.run.decide.wait_reason import ObservedWrites
 from securebench.run.observe.pods import pod_view
 from securebench.run.observe.stage import Ended
-from securebench.run.plan.model import AttemptKey, LaunchKey, Refusal, Role
+from securebench.run.plan.keys import AttemptKey, LaunchKey, Role
+from securebench.run.plan.model import Refusal
 from securebench.run.state.attempt_index import AttemptIndex
 from securebench.run.state.attempts import Finish, Lost, Outcome
 from support.build import (

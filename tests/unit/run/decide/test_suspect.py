@@ -6,7 +6,8 @@ import pytest
 
 from securebench.run.decide.machine import Begin, Wait, attempt_step
 from securebench.run.observe.stage import Interrupted, launch_stage
-from securebench.run.plan.model import LaunchKey, Role, VerifierKind
+from securebench.run.plan.keys import LaunchKey, Role
+from securebench.run.plan.model import VerifierKind
 from securebench.run.state.attempts import Finish, Lost, Outcome
 from securebench.run.state.history import LaunchBegun, LaunchLost, Produced, run_history
 from support.build import (

@@ -7,7 +7,7 @@ import pytest
 from securebench.core.clock import rfc3339
 from securebench.run.observe.pods import pod_view
 from securebench.run.observe.waiting import Waiting, pod_waiting, run_waiting
-from securebench.run.plan.model import AttemptKey, LaunchKey, Role
+from securebench.run.plan.keys import AttemptKey, LaunchKey, Role
 from securebench.run.state.attempts import AttemptHistory, Finish, Lost, Outcome
 from support.build import (
     HARNESS,

@@ -8,14 +8,8 @@ from securebench.core.digests import json_digest
 from securebench.core.errors import ConfigErrors, SpecError
 from securebench.run.api.models import BenchmarkRunSpec, TaskSelector
 from securebench.run.plan.build import PlanInputs, build_plan, selected
-from securebench.run.plan.model import (
-    AttemptKey,
-    LaunchKey,
-    Role,
-    RunIdentity,
-    TaskLimits,
-    pod_name,
-)
+from securebench.run.plan.keys import AttemptKey, LaunchKey, Role, pod_name
+from securebench.run.plan.model import RunIdentity, TaskLimits
 from support.manifest_samples import pods, policy_of
 
 UID = "3f2a9c1e-5b7d-4e80-9a6c-2d1f0e4b8c77"

@@ -11,7 +11,8 @@ import pytest
 from securebench.agents.agent import DUMMY_KEY
 from securebench.agents.registry import cli_agents, cli_named
 from securebench.protocol.sidecar import PROXY_NAME
-from securebench.run.plan.model import EgressPlan, LaunchKey, Role, TaskPlan
+from securebench.run.plan.keys import LaunchKey, Role
+from securebench.run.plan.model import EgressPlan, TaskPlan
 from securebench.run.pods.harness import DIFF_SECONDS, harness_pod
 from support.manifest_samples import (
     LANES,

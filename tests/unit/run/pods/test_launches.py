@@ -11,7 +11,8 @@ from securebench.benchmark.resources import Lane, Resource, ResourceBundle
 from securebench.core.errors import InvariantViolationError
 from securebench.protocol.extraction import Extraction
 from securebench.run import layout
-from securebench.run.plan.model import LaunchKey, PodUserNamespaces, Role, VerifierKind
+from securebench.run.plan.keys import LaunchKey, Role
+from securebench.run.plan.model import PodUserNamespaces, VerifierKind
 from securebench.run.pods.canary import canary_pod, control_pod
 from securebench.run.pods.harness import harness_pod
 from securebench.run.pods.network_policy import deny_policy

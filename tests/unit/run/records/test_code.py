@@ -6,7 +6,7 @@ import pytest
 
 from securebench.benchmark.families.verification import CodePlan
 from securebench.benchmark.resources import Lane, Resource, ResourceBundle
-from securebench.run.plan.model import AttemptKey
+from securebench.run.plan.keys import AttemptKey
 from securebench.run.records.labels import IsolationLabel
 from securebench.run.records.record import RecordContext, RecordTexts, candidate_record
 from securebench.run.state.attempts import CommandReport, Finish, Outcome

@@ -12,7 +12,8 @@ from securebench.core.errors import InvariantViolationError
 from securebench.protocol.audit_result import PackAudit
 from securebench.protocol.extraction import Extraction
 from securebench.run.decide.machine import after_production
-from securebench.run.plan.model import AttemptKey, PodUserNamespaces, TaskLimits, VerifierKind
+from securebench.run.plan.keys import AttemptKey
+from securebench.run.plan.model import PodUserNamespaces, TaskLimits, VerifierKind
 from securebench.run.records.record import (
     LABEL_CHARACTERS,
     MAX_TAGS,

@@ -3,7 +3,7 @@ from dataclasses import replace
 import pytest
 
 from securebench.core.errors import InvariantViolationError
-from securebench.run.plan.model import AttemptKey, LaunchKey, Role
+from securebench.run.plan.keys import AttemptKey, LaunchKey, Role
 from securebench.run.state.attempts import Finish, Outcome, Usage
 from securebench.run.state.history import (
     Finished,

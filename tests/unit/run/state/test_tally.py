@@ -1,6 +1,6 @@
 import pytest
 
-from securebench.run.plan.model import AttemptKey
+from securebench.run.plan.keys import AttemptKey
 from securebench.run.state.attempts import Finish, Outcome
 from securebench.run.state.tally import tally
 from support.build import HARNESS, history_of, live

@@ -32,7 +32,8 @@ from securebench.run.pods.verify.checkers import checker_phases, checker_prechec
 
 if TYPE_CHECKING:
     from securebench.benchmark.pack.lane_plan import LaneSet
-    from securebench.run.plan.model import CheckPlan, LaunchKey, RunPlan, TaskPlan
+    from securebench.run.plan.keys import LaunchKey
+    from securebench.run.plan.model import CheckPlan, RunPlan, TaskPlan
     from securebench.run.state.attempts import SealedCandidate
 
 

@@ -33,7 +33,8 @@ from securebench.run.pods.verify.prechecks import inline_compiler
 if TYPE_CHECKING:
     from securebench.benchmark.families.verification import CodePlan
     from securebench.benchmark.pack.lane_plan import LaneSet
-    from securebench.run.plan.model import LaunchKey, RunPlan, TaskPlan
+    from securebench.run.plan.keys import LaunchKey
+    from securebench.run.plan.model import RunPlan, TaskPlan
     from securebench.run.state.attempts import SealedCandidate
 
 WAITING = "waiting for the candidate's container"

@@ -27,7 +27,8 @@ from securebench.run.pods.verify.prechecks import command_prechecks, is_of_candi
 if TYPE_CHECKING:
     from securebench.benchmark.families.verification import PatchPlan
     from securebench.benchmark.pack.lane_plan import LaneSet
-    from securebench.run.plan.model import CheckPlan, LaunchKey, RunPlan, TaskPlan
+    from securebench.run.plan.keys import LaunchKey
+    from securebench.run.plan.model import CheckPlan, RunPlan, TaskPlan
     from securebench.run.state.attempts import SealedCandidate, SealedPatch
 
 APPLIED = "applied.patch"

@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING
 from securebench.core.names import MEMBERS_ANNOTATION
 from securebench.protocol.batch import MEMBER_SECONDS
 from securebench.run import layout
-from securebench.run.plan.model import LaunchKey, RunPlan, TaskPlan, member_name
+from securebench.run.plan.keys import LaunchKey, member_name
+from securebench.run.plan.model import RunPlan, TaskPlan
 from securebench.run.pods.parts import sizes, volumes
 from securebench.run.pods.parts.commands import lane_spec, module_argv
 from securebench.run.pods.parts.containers import trusted_container

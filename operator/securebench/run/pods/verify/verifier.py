@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from securebench.core.errors import InvariantViolationError
-from securebench.run.plan.model import CheckPlan, LaunchKey, RunPlan, TaskPlan, VerifierKind
+from securebench.run.plan.keys import LaunchKey
+from securebench.run.plan.model import CheckPlan, RunPlan, TaskPlan, VerifierKind
 from securebench.run.pods.parts.frame import Containers, Manifest, launch_frame, pod
 from securebench.run.pods.verify.check import check_containers
 from securebench.run.pods.verify.code_check import code_containers, code_seconds

@@ -5,7 +5,8 @@ from typing import Any
 
 import pytest
 
-from securebench.run.plan.model import LaunchKey, PodUserNamespaces, Role, RunIdentity
+from securebench.run.plan.keys import LaunchKey, Role
+from securebench.run.plan.model import PodUserNamespaces, RunIdentity
 from securebench.run.pods.harness import harness_pod
 from securebench.run.pods.parts.frame import deadline_seconds
 from securebench.run.pods.verify.verifier import verifier_pod

@@ -7,7 +7,7 @@ import pytest
 
 from securebench.benchmark.resources import Lane, Resource, ResourceBundle
 from securebench.run import layout
-from securebench.run.plan.model import LaunchKey, Role
+from securebench.run.plan.keys import LaunchKey, Role
 from securebench.run.pods.parts.commands import phase_spec
 from securebench.run.pods.verify.checkers import TESTS, checker_phases
 from securebench.run.pods.verify.verifier import verifier_pod

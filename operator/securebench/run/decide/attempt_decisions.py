@@ -1,0 +1,101 @@
+"""Decides about single attempts and keeps the decisions in the cache of the run. Pure."""
+
+from __future__ import annotations
+
+from securebench.core.reasons import POD_LOST, FailurePhase
+from securebench.run.decide.batches import BatchableLaunch, is_batchable, may_become_batchable
+from securebench.run.decide.decision_cache import ChangeSet, DecisionCache, RepeatCreate
+from securebench.run.decide.machine import PHASE_OF_ROLE, Begin, Wait, attempt_step, unreadable
+from securebench.run.decide.room import launch_image
+from securebench.run.decide.run_decision import Controls, Halt, ObservedState
+from securebench.run.plan.keys import pod_name
+from securebench.run.state.attempts import AttemptHistory, Doubt, Finish, Lost, Outcome
+
+
+def update_decisions(
+    cache: DecisionCache, observed: ObservedState, controls: Controls, message: str
+) -> None:
+    """Decide again about every attempt whose decision in the cache is no longer valid.
+
+    Args:
+        cache: The decisions of earlier passes; updated.
+        observed: The input of the pass.
+        controls: What is allowed.
+        message: For the records of attempts that ``controls`` end.
+    """
+    changes, basis, attempts = observed.changes, (controls.halt, message), observed.history
+    # A wake time is compared with ``now``: it means nothing after the clock was set back.
+    is_stale = cache.basis != basis or observed.now < cache.decided_at
+    if changes is None or is_stale:
+        cache.reset(basis)
+        keys = {key for key, history in attempts.items() if history.finish is None}
+        changes = ChangeSet(keys, observed.pods.keys())
+    cache.decided_at = observed.now
+    keys = {*changes.attempts, *cache.without_pod, *cache.wake_times.due(observed.now)}
+    for name in changes.pods:
+        cache.pods.upsert(name, observed.pods.get(name))
+        keys.update(cache.live.attempts_of(name))
+    for key in keys:
+        cache.invalidate(key)
+        if attempts[key].finish is None:
+            _decide_attempt(cache, observed, controls, message, attempts[key])
+    for name in {*changes.pods, *(name for key in keys for name in cache.pods.names_of(key))}:
+        cache.pods.classify(name, attempts, observed.plan.policy.keep_pods)
+        if name in cache.pods.working:
+            cache.live.mark_started(name)
+
+
+def _decide_attempt(
+    cache: DecisionCache,
+    observed: ObservedState,
+    controls: Controls,
+    message: str,
+    history: AttemptHistory,
+) -> None:
+    key, plan = history.key, observed.plan
+    ended = _cancelled(controls, message, history)
+    if ended is None and history.doubt is Doubt.CONDEMNED:
+        ended = unreadable(key)
+    if ended is not None:
+        cache.store(key, ended)
+        return
+    if may_become_batchable(plan, history):
+        cache.batch_candidates.add(key)
+    name = pod_name(plan.identity.uid, history.pod) if history.pod is not None else ""
+    view = observed.pods.get(name)
+    if history.pod is not None:
+        cache.live.put(key, name, launch_image(plan, history.pod))
+    if name and view is None:
+        cache.without_pod.add(key)
+        cache.store(key, _without_pod(observed, history, name))
+        return
+    match attempt_step(plan, history, view, observed.now):
+        case Begin(launch) if is_batchable(plan, history, launch):
+            cache.store(key, BatchableLaunch(launch, history.produced_at))
+        case step:
+            if isinstance(step, Wait) and history.live is None:
+                cache.backing_off.add(key)
+            cache.store(key, step)
+
+
+def _cancelled(controls: Controls, message: str, history: AttemptHistory) -> Finish | None:
+    is_queued = history.live is None and history.production is None
+    if controls.halt is Halt.STOPPED or (controls.halt is Halt.DRAINING and is_queued):
+        phase = (
+            PHASE_OF_ROLE[history.live.role] if history.live is not None else FailurePhase.QUEUED
+        )
+        return Finish(history.key, Outcome.CANCELLED, "cancelled", phase, message)
+    return None
+
+
+def _without_pod(
+    observed: ObservedState, history: AttemptHistory, name: str
+) -> Lost | RepeatCreate | Wait:
+    live, pod = history.live, history.pod
+    if live is None or pod is None:
+        return Wait()
+    if name in observed.vanished:
+        message = f"Pod {name} disappeared before it gave a result"
+        is_shared = history.batch is not None
+        return Lost(live, POD_LOST, message, observed.now, is_shared=is_shared)
+    return RepeatCreate(pod) if name in observed.pending else Wait()
