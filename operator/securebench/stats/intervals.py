@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 from math import comb, sqrt
+from statistics import median_high
 from typing import TYPE_CHECKING, NamedTuple
 
 from securebench.stats.resampling import percentile_interval, resamples
@@ -21,7 +22,7 @@ Z_95 = 1.959963984540054
 """Quantile of the standard normal distribution for a 95 % interval."""
 
 MIN_BOOTSTRAP_TASKS = 10
-"""Below, resampled intervals are too narrow (simulated: 86 to 92 % hold the truth, not 95 %)."""
+"""With fewer tasks, bootstrap intervals are too narrow (simulated coverage: 86 to 92 %)."""
 
 MAX_CONSECUTIVE_K = 10
 """pass@k is listed for every k up to this one, then for ``_LATER_K`` and the last."""
@@ -38,11 +39,11 @@ class Interval(NamedTuple):
 
 
 class PassAtK(NamedTuple):
-    """The chance that at least one of several attempts passes.
+    """Probability that at least one of k attempts passes.
 
     Args:
         k: Number of attempts.
-        tasks: Tasks with at least as many verdicts; the others say nothing about it.
+        tasks: Number of tasks in the average.
         estimate: Averaged over these tasks.
     """
 
@@ -81,49 +82,50 @@ def pass_rate(counts: VerdictCounts) -> Interval | None:
     return _clustered(counts, lambda sample: _passed(sample) / _verified(sample))
 
 
-def pass_at_k(counts: VerdictCounts, k: int) -> PassAtK | None:
-    """Return the chance that at least one of ``k`` attempts passes, averaged over tasks.
+def pass_at_k(counts: VerdictCounts, k: int) -> PassAtK:
+    """Return the probability that at least one of ``k`` attempts passes, averaged over tasks.
 
-    Tasks with fewer than ``k`` verdicts cannot be estimated and are left out; None without others.
     The estimator is unbiased: 1 - C(n - c, k) / C(n, k) for ``c`` passes among ``n`` verdicts.
+
+    Args:
+        counts: At least one task; every task has at least ``k`` verdicts.
+        k: Number of attempts, at least 1.
 
     Source: Chen et al., arXiv:2107.03374 (2021), equation 1.
     """
-    usable = Counter(
-        {verdicts: count for verdicts, count in counts.items() if verdicts.verified >= k}
-    )
-    if not usable:
-        return None
-    chances = {
-        verdicts: 1 - comb(verdicts.verified - verdicts.passed, k) / comb(verdicts.verified, k)
-        for verdicts in usable
+    estimates = {
+        task: 1 - comb(task.verified - task.passed, k) / comb(task.verified, k) for task in counts
     }
 
     def mean(sample: VerdictCounts) -> float:
-        return sum(chances[verdicts] * count for verdicts, count in sample.items()) / sample.total()
+        return sum(estimates[task] * count for task, count in sample.items()) / sample.total()
 
-    tasks = usable.total()
-    if max(verdicts.verified for verdicts in usable) == 1:
-        interval = wilson(_passed(usable), tasks)
-        return None if interval is None else PassAtK(k, tasks, interval)
-    return PassAtK(k, tasks, _clustered(usable, mean))
+    return PassAtK(k, counts.total(), _clustered(counts, mean))
 
 
 def pass_at_each_k(counts: VerdictCounts) -> tuple[PassAtK, ...]:
-    """Return pass@1 to pass@n for the most verdicts that a task has; empty for one per task."""
-    most = max((verdicts.verified for verdicts in counts), default=0)
+    """Return pass@1 to pass@n, all over the same tasks, so that they are comparable.
+
+    n is the largest number of verdicts that at least half of the tasks have, and the tasks are
+    those with at least n verdicts: a few incomplete tasks do not shorten the list, and no figure
+    rests on a few complete ones. Empty for n below 2.
+
+    Args:
+        counts: Tasks by their verdicts; those without a verdict are not among them.
+    """
+    most = median_high(task.verified for task in counts.elements()) if counts else 0
     if most <= 1:
         return ()
+    complete = Counter({task: count for task, count in counts.items() if task.verified >= most})
     wanted = {*range(1, min(most, MAX_CONSECUTIVE_K) + 1), *(k for k in _LATER_K if k < most), most}
-    found = (pass_at_k(counts, k) for k in sorted(wanted))
-    return tuple(each for each in found if each is not None)
+    return tuple(pass_at_k(complete, k) for k in sorted(wanted))
 
 
 def _clustered(counts: VerdictCounts, estimate: Callable[[VerdictCounts], float]) -> Interval:
     """Return an estimate with the interval of a cluster bootstrap.
 
-    Few tasks, or tasks that all agree, say less about other tasks than their resamples suggest:
-    the interval is then Wilson's, with tasks instead of attempts, which is never too narrow.
+    With few tasks, or tasks that all agree, a bootstrap underestimates the variance. The interval
+    is then Wilson's over tasks instead of attempts, which is conservative.
     """
     value, tasks = estimate(counts), counts.total()
     cautious = wilson(value * tasks, tasks)

@@ -52,13 +52,12 @@ def counts(*verdicts):
 
 def test_one_verdict_per_task_has_the_interval_of_wilson():
     assert pass_rate(counts((1, 1), (1, 0), (1, 1), (0, 0))) == wilson(2, 3)
-    assert pass_at_k(counts((1, 1), (1, 0), (1, 1)), 1).estimate == wilson(2, 3)
 
 
 def test_no_verdict_no_estimate():
     assert pass_rate(counts()) is None
     assert pass_rate(counts((0, 0))) is None
-    assert pass_at_k(counts((1, 1)), 2) is None
+    assert pass_at_each_k(counts((0, 0))) == ()
 
 
 def test_attempts_of_one_task_belong_together():
@@ -106,16 +105,30 @@ def test_pass_at_k_is_the_share_of_choices_with_a_pass(k, passed):
     assert pass_at_k(counts((5, passed)), k).estimate.value == pytest.approx(want)
 
 
-def test_pass_at_k_leaves_out_tasks_with_fewer_verdicts():
-    found = pass_at_k(counts((4, 2), (1, 0)), 2)
-    assert found == pass_at_k(counts((4, 2)), 2)
-    assert found.tasks == 1
+def test_every_k_is_averaged_over_the_same_tasks():
+    """Task by task pass@k rises with k; over changing tasks it might fall."""
+    complete = [(3, 1)] * 6 + [(3, 0)] * 6
+    found = pass_at_each_k(counts(*complete, (1, 1), (2, 2)))
+    assert found == pass_at_each_k(counts(*complete))
+    assert [(each.k, each.tasks) for each in found] == [(1, 12), (2, 12), (3, 12)]
+    values = [each.estimate.value for each in found]
+    assert values == sorted(values)
+
+
+def test_the_last_k_is_reached_by_at_least_half_of_the_tasks():
+    assert [each.k for each in pass_at_each_k(counts((4, 1), (4, 1), (2, 1), (1, 1)))] == [
+        1,
+        2,
+        3,
+        4,
+    ]
+    found = pass_at_each_k(counts((4, 1), (2, 1), (2, 0), (1, 1)))
+    assert [(each.k, each.tasks) for each in found] == [(1, 3), (2, 3)]
+    assert pass_at_each_k(counts((4, 1), (1, 1), (1, 1))) == ()
 
 
 def test_pass_at_each_k():
     assert pass_at_each_k(counts((1, 1), (1, 0))) == pass_at_each_k(counts()) == ()
-    assert [each.k for each in pass_at_each_k(counts((3, 1), (2, 1)))] == [1, 2, 3]
-    assert [each.tasks for each in pass_at_each_k(counts((3, 1), (2, 1)))] == [2, 2, 1]
     many = [each.k for each in pass_at_each_k(counts((60, 1)))]
     assert many == [*range(1, MAX_CONSECUTIVE_K + 1), 20, 50, 60]
 

@@ -190,7 +190,7 @@ def _counts(counts: Tally) -> TaskCounts:
 
 
 def _score(counts: Tally, verdicts: VerdictCounts, *, is_over: bool) -> Score:
-    """Return the score; pass@k once nothing is missing, as half of the attempts would mislead."""
+    """Return the score, with pass@k once the run is over: before, it would rest on few attempts."""
     rate = pass_rate(verdicts)
     estimates = pass_at_each_k(verdicts) if is_over else ()
     return Score(

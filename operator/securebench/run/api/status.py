@@ -92,14 +92,14 @@ class PassRate(ApiModel):
 
 
 class StatusPassAtK(PassRate):
-    """Chance that at least one of k attempts passes, with 95 % interval; decimals as strings."""
+    """Probability that at least one of k attempts passes; 95 % interval, decimals as strings."""
 
     value: ShortText
     """Averaged over the tasks."""
     k: Annotated[int, Field(ge=1)]
     """Number of attempts."""
     tasks: Count
-    """Tasks with at least k verdicts."""
+    """Tasks in the average, the same for every k."""
 
 
 class Score(ApiModel):

@@ -48,7 +48,7 @@ class RunSummary:
         verification_status: ``complete``, ``partial`` or ``pending``.
         outcomes: Number of records by outcome.
         pass_rate: Share of verdicts that passed; None without a verdict.
-        pass_at_k: pass@1 to pass@n; empty with one verdict per task.
+        pass_at_k: pass@1 to pass@n; empty with one attempt per task.
         usage: Model provider usage of this run's launches, including lost ones but not those of a
             resumed run; None without a provider.
         lost_launches: Number of this run's launches that the cluster or the provider lost, by
