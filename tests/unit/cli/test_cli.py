@@ -14,8 +14,7 @@ from securebench.client.commands import output
 from securebench.client.session.facade import run_tester_config
 from securebench.client.submit.tester_config import load_tester_config, with_tester_overrides
 from securebench.client.volume import connection
-from securebench.client.volume.connection import ClusterTarget, PodExec, operator_pod
-from securebench.cluster.podexec import PodExecResult
+from securebench.client.volume.connection import ClusterTarget
 from securebench.cluster.port import ObjectKind
 from securebench.controller.settings.parts import Bounds
 from securebench.controller.settings.settings import Settings
@@ -24,12 +23,11 @@ from securebench.core.errors import (
     ConfigError,
     PermanentClusterError,
     SecureBenchError,
-    TooLargeError,
     TransientClusterError,
 )
 from securebench.core.version import VERSION
+from support.cli_fixtures import only_run
 from support.cli_shell import Shell
-from support.fake_cluster import FakeCluster
 from support.fake_operator import OperatorRun, record
 
 
@@ -88,7 +86,7 @@ def test_several_attempts_with_their_cost(shell: Shell) -> None:
     summary = json.loads((shell.folder / "out/summary.json").read_text())
     assert summary["cost"] == {"micro_dollars": 7_625, "unpriced_tokens": {"other": 3_500}}
     assert summary["prices"]["m"]["output"] == 10_000_000
-    fetched = shell("results", _only_run(shell), "--prices", str(prices))
+    fetched = shell("results", only_run(shell), "--prices", str(prices))
     assert "cost $0.007625 without" in fetched.stderr
 
 
@@ -146,7 +144,7 @@ def test_a_run_without_any_verdict_is_no_success(shell: Shell) -> None:
     assert (result.code, error) == (1, want)
     assert want in result.stderr.splitlines()
     assert "total=2 verification=pending verified=0 passed=0" in last
-    assert shell("results", _only_run(shell)).code == 1
+    assert shell("results", only_run(shell)).code == 1
 
 
 def test_a_run_without_an_attempt_is_no_success(shell: Shell) -> None:
@@ -389,83 +387,6 @@ def test_errors_of_several_lines_are_several_lines(capsys: pytest.CaptureFixture
     assert capsys.readouterr().out == ("securebench: error: one\ufffd\nsecurebench: error: two\n")
 
 
-def test_results_of_a_finished_run(shell: Shell) -> None:
-    ran = shell.run()
-    name = _only_run(shell)
-    fetched = shell("results", name)
-    assert fetched.code == 0
-    assert fetched.last == ran.last.replace("/out/", f"/{name}/")
-    records = (shell.folder / name / "candidates.jsonl").read_bytes()
-    assert records == (shell.folder / "out" / "candidates.jsonl").read_bytes()
-    assert json.loads((shell.folder / name / "summary.json").read_text())["total"] == 3
-
-
-def test_results_of_a_run_that_goes_on(shell: Shell) -> None:
-    async def script(run: OperatorRun) -> None:
-        run.bind()
-        run.write(record("a"))
-        await run.status("Running")
-        signal.raise_signal(signal.SIGINT)
-
-    shell.script = script
-    shell.run()
-    name = _only_run(shell)
-    fetched = shell("results", name, "--output-dir", "here")
-    assert fetched.code == 0
-    assert fetched.last == (
-        f"securebench: run={name} state=Running records=1"
-        f" output={shell.folder}/here/candidates.jsonl"
-    )
-
-
-def test_results_of_a_run_without_records(shell: Shell) -> None:
-    async def script(run: OperatorRun) -> None:
-        await run.status("Probing", "waiting for the isolation canary")
-        signal.raise_signal(signal.SIGINT)
-
-    shell.script = script
-    shell.run()
-    name = _only_run(shell)
-    assert shell("results", name)[:2] == (
-        1,
-        (
-            f"securebench: error: run {name} has no record;"
-            " it is Probing: waiting for the isolation canary\n"
-        ),
-    )
-
-
-def test_results_of_an_unknown_run(shell: Shell) -> None:
-    result = shell("results", "none")
-    assert (result.code, result.last) == (
-        1,
-        (
-            "securebench: error: there is no BenchmarkRun 'none' in this namespace, and the results"
-            " volume has no run with this name or run id"
-        ),
-    )
-    assert not (shell.folder / "none").exists()
-
-
-def test_logs(shell: Shell) -> None:
-    shell.run()
-    uid = next((shell.namespace.root / "runs").glob("*/candidates.jsonl")).parent
-    attempt = uid / "tasks" / "0" / "attempts" / "1"
-    (attempt / "launches" / "1" / "producer").mkdir(parents=True)
-    (attempt / "launches" / "1" / "producer" / "stdout").write_text("hello")
-    (attempt / "record.json").write_text('{"task_id": "a"}')
-    result = shell("logs", _only_run(shell), "a")
-    assert (result.code, result.stdout) == (0, "==> producer/stdout <==\nhello\n")
-    assert shell("logs", _only_run(shell), "zzz").code == 1
-
-
-def _only_run(shell: Shell) -> str:
-    (run,) = shell.namespace.runs()
-    metadata = run["metadata"]
-    assert isinstance(metadata, dict)
-    return str(metadata["name"])
-
-
 @pytest.mark.parametrize(("limit", "want"), [(None, 1), (2, 2)])
 def test_the_facade_keeps_the_overrides_of_a_configuration(
     shell: Shell, limit: int | None, want: int
@@ -557,59 +478,3 @@ def _python(*arguments: str) -> subprocess.CompletedProcess[str]:
         check=False,
         env={"PYTHONPATH": str(root)},
     )
-
-
-async def test_the_operators_pod_is_found_by_label() -> None:
-    cluster = FakeCluster()
-    await cluster.create(ObjectKind.POD, _pod("other-0", "gateway"))
-    await cluster.create(ObjectKind.POD, _pod("bench-securebench-0", "operator"))
-    with pytest.raises(ClusterError, match="bench-securebench-0 in namespace ns is Pending"):
-        await operator_pod(cluster, "ns", None)
-    cluster.set_pod_status("bench-securebench-0", {"phase": "Running"})
-    assert await operator_pod(cluster, "ns", None) == "bench-securebench-0"
-
-
-async def test_the_operators_pod_is_found_by_name_without_the_right_to_list() -> None:
-    cluster = FakeCluster()
-    await cluster.create(ObjectKind.POD, _pod("securebench-0", "operator"))
-    cluster.set_pod_status("securebench-0", {"phase": "Running"})
-    cluster.fail_next("list", PermanentClusterError("no", status=403))
-    assert await operator_pod(cluster, "ns", None) == "securebench-0"
-    assert await operator_pod(cluster, "ns", "securebench-0") == "securebench-0"
-    with pytest.raises(ClusterError, match="no SecureBench operator runs in namespace ns"):
-        await operator_pod(cluster, "ns", "other-0")
-
-
-async def test_no_operator() -> None:
-    with pytest.raises(ClusterError, match="no SecureBench operator runs in namespace ns"):
-        await operator_pod(FakeCluster(), "ns", None)
-
-
-def _pod(name: str, component: str) -> dict[str, object]:
-    labels = {"app.kubernetes.io/name": "securebench", "app.kubernetes.io/component": component}
-    return {"metadata": {"name": name, "labels": labels}, "spec": {}}
-
-
-async def test_exec_streams_both_ways(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    seen: list[object] = []
-
-    async def run_exec(
-        _cluster: object, pod: str, container: str, argv: object, stdin: object, stdout: object
-    ) -> PodExecResult:
-        pieces = [piece async for piece in stdin]  # type: ignore[attr-defined]
-        seen.extend([pod, container, argv, b"".join(pieces)])
-        await stdout(b"an")  # type: ignore[operator]
-        await stdout(b"swer")  # type: ignore[operator]
-        return PodExecResult(3, b"err")
-
-    monkeypatch.setattr(connection, "run_exec", run_exec)
-    (tmp_path / "in").write_bytes(b"x" * 600_000)
-    execute = PodExec(FakeCluster(), "securebench-0")  # type: ignore[arg-type]
-    with (tmp_path / "in").open("rb") as stdin:
-        result = await execute(["a", "b"], stdin)
-    assert tuple(result) == (3, b"answer", b"err")
-    assert seen == ["securebench-0", "operator", ["a", "b"], b"x" * 600_000]
-
-    monkeypatch.setattr(connection, "MAX_ANSWER_BYTES", 2)
-    with (tmp_path / "in").open("rb") as stdin, pytest.raises(TooLargeError):
-        await execute(["a"], stdin)

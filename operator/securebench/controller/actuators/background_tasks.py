@@ -1,4 +1,4 @@
-"""Requests of one run that are under way in the background, by the name of their object."""
+"""Background requests of one run, at most one per object."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ class BackgroundTasks:
         self._tasks: dict[str, asyncio.Task[None]] = {}
 
     def has(self, name: str) -> bool:
-        """Whether the task of that name is under way, or its end is not taken in yet."""
+        """Whether the task of that name runs or is not reaped yet."""
         return name in self._tasks
 
     def start(self, name: str, work: Coroutine[object, object, None]) -> None:
-        """Begin a task; none of that name may be under way."""
+        """Start a task; there must be none of that name."""
         task = asyncio.create_task(work, name=name)
         self._tasks[name] = task
         task.add_done_callback(lambda _: self._on_change())
@@ -33,7 +33,7 @@ class BackgroundTasks:
         return not self._tasks
 
     def reap(self) -> BaseException | None:
-        """Take in what has ended; return the first error that a task did not handle itself."""
+        """Remove ended tasks; return the first error that a task did not handle itself."""
         for name, task in list(self._tasks.items()):
             if task.done():
                 del self._tasks[name]
@@ -42,7 +42,7 @@ class BackgroundTasks:
         return None
 
     async def close(self) -> None:
-        """Stop what is under way; a create without an answer is repeated after a restart."""
+        """Cancel all tasks; a create without an answer is repeated after a restart."""
         tasks = list(self._tasks.values())
         for task in tasks:
             task.cancel()

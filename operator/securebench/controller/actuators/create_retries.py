@@ -1,4 +1,4 @@
-"""When a create is repeated, and what is said meanwhile: no answer, a full quota, a refusal."""
+"""Retries of creates that had no answer, were over quota or were refused, and what is said."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class CreateRetries:
 
     @property
     def refusal(self) -> str:
-        """What is said after a create was refused for good, or empty."""
+        """The message after a create was refused permanently, or empty."""
         return self._refusal
 
     @property
@@ -80,15 +80,15 @@ class CreateRetries:
         return self._queue.next_after(since)
 
     def mark_pending(self, name: str) -> None:
-        """Name a create that may or may not have happened."""
+        """Add a create that an earlier process may have sent."""
         self._queue.add(name)
 
     def begin(self, name: str) -> None:
-        """Take in that a create is sent."""
+        """Note that a create is sent."""
         self._queue.begin(name)
 
     def wait(self, name: str, seconds: float) -> None:
-        """Leave a create for so long, whatever became of the last one."""
+        """Delay the next try of a create, whatever the outcome of the last."""
         self._queue.wait(name, seconds)
 
     def acknowledge(self, shown: Collection[str], vanished: Collection[str]) -> None:
@@ -103,13 +103,13 @@ class CreateRetries:
                 self.resolve(name)
 
     def resolve(self, name: str) -> None:
-        """Take in that nothing refuses an object any more."""
+        """Forget the retries of an object: its create has a definite answer."""
         self._queue.forget(name)
         for words in (self._quotas, self._refused, self._errors):
             words.pop(name, None)
 
     def record_refusal(self, name: str, what: str, error: Forbidden) -> RefusedCreate:
-        """Take in that rights or admission refuse an object.
+        """Note that authorization or admission refused an object.
 
         Args:
             name: Of the object, by which later refusals of it are found.
@@ -131,7 +131,7 @@ class CreateRetries:
     async def try_create(
         self, name: str, what: str, create: Callable[[], Awaitable[None]]
     ) -> ClusterError | None:
-        """Create an object, and take in how that went.
+        """Create an object, and record the outcome.
 
         Args:
             name: Of the object.

@@ -1,6 +1,6 @@
-"""Carries out what is decided about the gateway of a run: its Service, its files and its Pods.
+"""Applies the decisions about the gateway of a run: its Service, its files and its Pods.
 
-Names are deterministic, so the next process finds what this one made.
+Names are deterministic, so that a restarted operator finds the objects of the one before.
 """
 
 from __future__ import annotations
@@ -43,11 +43,11 @@ from securebench.run.pods.gateway_pod import gateway_config, gateway_pod, gatewa
 logger = logging.getLogger(__name__)
 
 END_SECONDS = 10.0
-"""What a gateway needs to end, with a margin; one on a node that is lost never says that it has."""
+"""Time for a gateway to end, with a margin; one on a lost node never reports that it has."""
 
 
 class GatewayKeeper:
-    """Keeps the gateway of one run.
+    """Creates, replaces and deletes the gateway of one run.
 
     Args:
         context: Shared parts of the operator: client, settings, clock.
@@ -87,7 +87,7 @@ class GatewayKeeper:
 
     @property
     def memory(self) -> GatewayMemory:
-        """What is remembered of it, with the outcome of every request that has ended."""
+        """What earlier decisions remembered, with the outcomes of the requests since."""
         for outcome in self._outcomes:
             self._memory = outcome(self._memory)
         self._outcomes.clear()
@@ -95,7 +95,7 @@ class GatewayKeeper:
 
     @property
     def address(self) -> str:
-        """Where the gateway is reached inside the cluster; empty while nobody knows."""
+        """Cluster address of the gateway's Service; empty until it exists."""
         service = self._services.objects.get(self._name)
         return service.address if service is not None else ""
 
@@ -103,7 +103,7 @@ class GatewayKeeper:
     def since(self) -> float:
         """When the latest gateway Pod was created, in seconds since the epoch; 0.0 without one.
 
-        Launches are older than the gateway only where it was replaced while they ran.
+        A launch is older than the gateway only if the gateway was replaced meanwhile.
         """
         return max((view.created_at for view in self._views().values()), default=0.0)
 
@@ -122,7 +122,7 @@ class GatewayKeeper:
             yield
 
     def apply(self, step: GatewayStep) -> None:
-        """Begin to make what is missing, to replace what ended, to take away what was replaced."""
+        """Start to create what is missing, replace what ended and delete what was replaced."""
         self._memory = step.memory
         for view in step.delete:
             self._writers.deleter.delete(Deletion(view.name, view.uid, at_once=True))
@@ -134,10 +134,10 @@ class GatewayKeeper:
     async def close(self, wake: Wake) -> None:
         """Delete Pods and Service; the policies go with the run.
 
-        Returns when the gateway has written its last lines down, or ``END_SECONDS`` later.
+        Returns when the gateway has written its last log lines, or after ``END_SECONDS``.
 
         Args:
-            wake: Set when the informer shows something new.
+            wake: Set when the informer observes a change.
 
         Raises:
             ClusterError: The API server did not answer.
@@ -154,7 +154,7 @@ class GatewayKeeper:
         return any(not view.is_terminal for view in self._views().values())
 
     def observe(self) -> ObservedGateway:
-        """Return what the cluster shows of it."""
+        """Return its observed state."""
         return ObservedGateway(
             name=self._name,
             pods=self._views(),
@@ -181,10 +181,10 @@ class GatewayKeeper:
         return gateway_pod_name(self._uid, number)
 
     async def _carry_out_step(self, step: GatewayStep) -> None:
-        """Ask for everything that a step needs; what comes of it counts at the next look.
+        """Send the requests of a step; their outcomes are part of the next pass.
 
         Raises:
-            OSError: The volume did not do what was asked.
+            OSError: The volume failed.
         """
         retries = self._writers.retries
         try:
@@ -216,7 +216,7 @@ class GatewayKeeper:
         self._outcomes.append(partial(delayed, trouble=trouble, now=now, again_at=again_at))
 
     async def _start(self, number: int) -> None:
-        """Make everything that has to be there before a Pod, then the Pod."""
+        """Create what a gateway Pod needs, then the Pod."""
         await self._make_service()
         if not self.address:
             raise TransientClusterError("the gateway's Service has no address yet")
@@ -239,7 +239,7 @@ class GatewayKeeper:
             self._services.note_created(made)
 
     async def _refresh_keys(self) -> None:
-        """Write the keys anew; a gateway that runs goes on with those that it has."""
+        """Write the current signing keys; on an error the gateway keeps those that it has."""
         try:
             await self._write_keys()
         except ClusterError as error:
@@ -254,7 +254,7 @@ class GatewayKeeper:
         self._schedule_key_check(KEYS_SECONDS)
 
     def _schedule_key_check(self, seconds: float) -> None:
-        """Look at the signing keys again in so many seconds."""
+        """Schedule the next check of the signing keys."""
         self._outcomes.append(partial(_keys_known, next_at=self._clock.monotonic() + seconds))
 
     def _write(self, name: str, content: bytes) -> None:

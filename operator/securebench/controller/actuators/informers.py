@@ -1,4 +1,4 @@
-"""A run's objects as this process knows them: one list, then a watch, plus its own writes."""
+"""Local caches of a run's objects: a list, then a watch, and the replies to own writes."""
 
 from __future__ import annotations
 
@@ -18,23 +18,23 @@ from securebench.run.observe.pods import ObjectView, PodView, object_view, pod_v
 logger = logging.getLogger(__name__)
 
 PAUSE_SECONDS = 1.0
-"""Longest pause after the first bad answer to a watch or a list; doubled for each further one."""
+"""Back-off after the first failed watch or list; doubled for each further one."""
 
 PAUSE_LIMIT_SECONDS = 8.0
-"""Longest such pause; a watch that lasted as long, or gave an event, was well."""
+"""Limit of that back-off; a watch that lasted this long, or gave an event, was healthy."""
 
 WATCH = "watch"
-"""Key of an informer's pauses; its watch and the list before it wait together."""
+"""Key of an informer's back-off, which its watch and its list share."""
 
 BOOKMARK = "BOOKMARK"
 """Type of an event whose object has only a resourceVersion."""
 
 
 class BackgroundWatch(Protocol):
-    """What is watched in the background while a run is worked on."""
+    """A watch that runs in the background of a run's loop."""
 
     def watching(self) -> contextlib.AbstractAsyncContextManager[None]:
-        """List, and watch until the block ends."""
+        """List once, then watch until the block ends."""
         ...
 
     def check(self) -> None:
@@ -43,7 +43,7 @@ class BackgroundWatch(Protocol):
 
 
 class NamedObject(Protocol):
-    """What an informer holds."""
+    """An object that an informer caches."""
 
     @property
     def name(self) -> str:
@@ -64,25 +64,25 @@ def _now() -> float:
     return asyncio.get_running_loop().time()
 
 
-class _Pauses:
-    """For how long the server is left alone after watches and lists that went badly."""
+class _Backoff:
+    """Back-off between watches and lists after failures."""
 
     def __init__(self) -> None:
         self._queue = RetryQueue[str](_now, PAUSE_SECONDS, PAUSE_LIMIT_SECONDS)
-        self._is_well = False
+        self._is_healthy = False
 
     def begin(self) -> None:
-        """Take in that a watch begins, which counts as bad until it was well."""
-        self._is_well = False
+        """Note that a watch starts; it counts as failed until it is healthy."""
+        self._is_healthy = False
 
-    def well(self) -> None:
-        """Take in that a watch gave an event, or lasted."""
-        self._is_well = True
+    def healthy(self) -> None:
+        """Note that the watch is healthy: it gave an event, or lasted."""
+        self._is_healthy = True
         self._queue.forget(WATCH)
 
     async def closed(self) -> None:
-        """Wait after a watch that the server ended; not at all if it was well."""
-        if not self._is_well:
+        """Wait after the server ended a watch; not at all if it was healthy."""
+        if not self._is_healthy:
             await self._pause(0.0)
 
     async def failed(self, error: TransientClusterError) -> None:
@@ -123,20 +123,20 @@ class Informer(Generic[V]):
         self._objects: dict[str, V] = {}
         self._created: dict[str, int] = {}
         self._lists = 0
-        self._pauses = _Pauses()
+        self._backoff = _Backoff()
         self._changed: set[str] = set()
         self._follower: asyncio.Task[None] | None = None
         self.vanished: set[str] = set()
         self._relist_at = 0.0
         self._turn: asyncio.Timeout | None = None
         self.listed_at = -math.inf
-        """When the list began that was taken in last, in seconds of the loop's clock."""
+        """When the latest list was started, in seconds of the loop's clock."""
         self.resource_version = ""
-        """Of the last change that was taken in."""
+        """Of the latest change in the cache."""
 
     @staticmethod
     def view(raw: Raw) -> V | None:
-        """Return what is known of an object; None for one that does not count."""
+        """Convert an object; None for one that is not cached."""
         raise NotImplementedError
 
     @property
@@ -145,15 +145,15 @@ class Informer(Generic[V]):
         return self._objects
 
     def pop_changed(self) -> Collection[str]:
-        """Return the names of what came, changed or went since the last call."""
+        """Return the names of objects that were added, modified or deleted since the last call."""
         changed, self._changed = self._changed, set()
         return changed
 
     def note_created(self, raw: Raw) -> None:
-        """Take the reply of a create in, so that the next decision knows of it."""
+        """Add the object of a create's reply, so that the next decision knows of it."""
         view = self.view(raw)
-        # The watch may be quicker than the reply: what it saw is newer, and a Pod that it saw
-        # deleted stays gone.
+        # The watch may be faster than the reply: its object is newer, and a Pod that it has seen
+        # deleted must not come back.
         if view is not None and view.name not in self.vanished:
             self._objects.setdefault(view.name, view)
             self._changed.add(view.name)
@@ -161,7 +161,7 @@ class Informer(Generic[V]):
             self.changed()
 
     def note_deleted(self, name: str, uid: str) -> None:
-        """Take the reply of a delete in; a later object of that name stays."""
+        """Remove a deleted object; a later one of its name stays."""
         known = self._objects.get(name)
         if known is not None and known.uid == uid:
             self._remove(name)
@@ -181,7 +181,7 @@ class Informer(Generic[V]):
         listing = await self._cluster.list(self.kind, self._selector)
         views = {view.name: view for raw in listing.items if (view := self.view(raw)) is not None}
         for name in set(self._objects) - set(views):
-            # A list that was under way while the object was created need not hold it.
+            # A list that was started before the object was created may lack it.
             if self._created.get(name, 0) < began:
                 self._remove(name)
             else:
@@ -194,7 +194,7 @@ class Informer(Generic[V]):
         return listing.resource_version
 
     async def follow(self, resource_version: str) -> None:
-        """Watch for ever; lists again when the watch breaks and after ``relist_seconds``."""
+        """Watch until cancelled; list again when the watch breaks and every ``relist_seconds``."""
         while True:
             try:
                 resource_version = await self._watch_until_relist(resource_version)
@@ -203,10 +203,10 @@ class Informer(Generic[V]):
                 pass
             except WatchExpired:
                 logger.debug("watch of %s expired", self._selector)
-                await self._pauses.closed()
+                await self._backoff.closed()
             except TransientClusterError as error:
                 logger.warning("watch of %s broke: %s", self._selector, error)
-                await self._pauses.failed(error)
+                await self._backoff.failed(error)
             resource_version = await self._list_until_answered()
 
     @contextlib.asynccontextmanager
@@ -217,7 +217,7 @@ class Informer(Generic[V]):
             ClusterError: The API server did not answer the list.
         """
         follower = asyncio.create_task(self.follow(await self.list()))
-        # A watch that ends by an error wakes the loop, whose ``check`` raises it there.
+        # A watch that fails wakes the loop, which raises the error by ``check``.
         follower.add_done_callback(lambda _: self.changed())
         self._follower = follower
         try:
@@ -232,7 +232,7 @@ class Informer(Generic[V]):
             self._follower.result()
 
     def relist(self) -> None:
-        """End the watch and list anew; nothing where a list is under way or due."""
+        """List again now, unless a list is under way or due."""
         if self._turn is not None:
             self._turn.reschedule(_now())
             self._turn = None
@@ -242,7 +242,7 @@ class Informer(Generic[V]):
             self._turn = turn
             try:
                 resource_version = await self._watch(resource_version)
-                await self._pauses.closed()
+                await self._backoff.closed()
             finally:
                 self._turn = None
         return resource_version
@@ -253,11 +253,11 @@ class Informer(Generic[V]):
                 return await self.list()
             except TransientClusterError as error:
                 logger.warning("list of %s failed: %s", self._selector, error)
-                await self._pauses.failed(error)
+                await self._backoff.failed(error)
 
     async def _watch(self, resource_version: str) -> str:
         began = _now()
-        self._pauses.begin()
+        self._backoff.begin()
         events = self._cluster.watch(self.kind, self._selector, resource_version)
         try:
             async with contextlib.aclosing(events):
@@ -269,13 +269,13 @@ class Informer(Generic[V]):
                     self.resource_version = resource_version
         finally:
             if _now() >= began + PAUSE_LIMIT_SECONDS:
-                self._pauses.well()
+                self._backoff.healthy()
         return resource_version
 
     def _take(self, kind: str, raw: Raw) -> None:
         if kind == BOOKMARK:
             return
-        self._pauses.well()
+        self._backoff.healthy()
         view = self.view(raw)
         if view is None:
             return

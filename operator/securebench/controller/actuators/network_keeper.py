@@ -1,4 +1,4 @@
-"""Sees and keeps what the launches of one run need around them: policies, gateway and canary."""
+"""Observes and maintains the network of one run: policies, gateway and canary."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from securebench.run.state.history import IsolationResult
 
 
 class NetworkKeeper:
-    """Carries out what is decided about the network of one run.
+    """Observes the network of one run and applies the decisions about it.
 
     Args:
         context: Shared parts of the operator: client, settings, clock.
@@ -61,16 +61,16 @@ class NetworkKeeper:
         self._canary = CanaryMemory()
 
     def watches(self) -> Iterator[BackgroundWatch]:
-        """Yield what is watched in the background."""
+        """Yield the watches that run in the background."""
         yield self._policies
         if self._gateway is not None:
             yield self._gateway
 
     def observe(self, found: IsolationResult | None) -> NetworkState:
-        """Return what is seen and remembered.
+        """Return the observed and remembered state.
 
         Args:
-            found: What is proven, or None before that.
+            found: The proof of isolation, or None before it.
         """
         gateway = self._gateway
         return NetworkState(
@@ -87,7 +87,7 @@ class NetworkKeeper:
         )
 
     def plan_as_found(self, found: IsolationResult | None) -> RunPlan:
-        """Return the plan with what only the cluster could tell."""
+        """Return the plan, completed with what only the cluster knows."""
         address = self._gateway.address if self._gateway is not None else ""
         limit = self._context.settings.launch.process_limit
         return plan_as_found(self._plan, found, address, limit)
@@ -98,7 +98,7 @@ class NetworkKeeper:
         return self._gateway.since if self._gateway is not None else None
 
     def apply(self, step: NetworkStep) -> None:
-        """Begin what was decided; the proof is in the journal."""
+        """Start the actions of a decision, whose proof is in the journal."""
         if step.needs_list:
             self._informer.relist()
         for repair in step.repairs:

@@ -20,11 +20,11 @@ from securebench.run.pods.network_policy import run_policies
 logger = logging.getLogger(__name__)
 
 AGAIN_SECONDS = 2.0
-"""Pause before a policy that was edited is made again once more, whoever edits it."""
+"""Pause between two replacements of a policy that somebody keeps editing."""
 
 
 class PolicyKeeper:
-    """Sees the policies of a run and makes them.
+    """Watches the policies of a run, creates them and restores them.
 
     Args:
         context: Shared parts of the operator: client, settings, clock.
@@ -50,11 +50,11 @@ class PolicyKeeper:
         )
 
     def observe(self) -> ObservedPolicies:
-        """Return what is known of them."""
+        """Return their observed state."""
         return ObservedPolicies(self._wanted, self._informer.objects, self._stored)
 
     def repair(self, repair: Repair) -> None:
-        """Begin to make one that is missing or was edited."""
+        """Start to create a missing policy, or to replace an edited one."""
         key = f"{ObjectKind.NETWORK_POLICY.value} {repair.name}"
         if not repair.edited_uid:
             self._creator.create_object(key, partial(self._make, repair.name))
@@ -89,7 +89,7 @@ class PolicyKeeper:
         self._informer.note_created(made)
 
     async def _make_again(self, repair: Repair) -> None:
-        """Replace one that was edited; another one of its name stays."""
+        """Replace an edited policy; a later one of its name is left alone."""
         logger.warning("NetworkPolicy %s was edited; it is made again", repair.name)
         await self._cluster.delete(
             ObjectKind.NETWORK_POLICY, repair.name, uid=repair.edited_uid, grace_seconds=None

@@ -1,4 +1,4 @@
-"""Carries out what is decided about the attempts of a run: launches, captures, records, lanes."""
+"""Applies the decisions about the attempts of a run: launches, captures, records, lanes."""
 
 from __future__ import annotations
 
@@ -36,15 +36,15 @@ FINISH_BATCH = 100
 
 
 class AttemptKeeper:
-    """Keeps the attempts of one run.
+    """Creates and deletes launches, reads their results and writes records, for one run.
 
     Args:
         context: Shared parts of the operator: client, settings, clock.
         prepared: The run.
         ledger: Its journal and records.
         writers: Create and delete Pods in the background.
-        informer: Shows the run's Pods.
-        network: Says what of the plan only the cluster could tell.
+        informer: The run's Pods.
+        network: Completes the plan with what only the cluster knows, as the gateway's address.
     """
 
     def __init__(
@@ -74,7 +74,7 @@ class AttemptKeeper:
         self._exposed = SecretValues()
 
     async def resume(self) -> None:
-        """Learn what a process has to know before it begins or goes on with launches."""
+        """Restore what a new process needs: creates that may have been sent, secret values."""
         if not self._ledger.history.attempts.open:
             return
         for history in self._ledger.history.attempts.under_way:
@@ -83,14 +83,14 @@ class AttemptKeeper:
         self._exposed = await exposed_values(self._cluster, self._plan.harness)
 
     async def lost_entries(self, lost: Sequence[Lost]) -> Sequence[LaunchLost]:
-        """Return what the journal says of lost launches: their usage, and how their Pods were."""
+        """Return the journal entries of lost launches, with usage and evidence of their Pods."""
         attempts, uid = self._ledger.history.attempts, self._plan.identity.uid
         if lost and self._plan.egress is not None:
             lost = await asyncio.to_thread(with_usage, self._store, uid, attempts, lost)
         return [LaunchLost(item, self._evidence(item)) for item in lost]
 
     def _evidence(self, lost: Lost) -> LaunchEvidence | None:
-        """Return the evidence of a lost launch, unless another journal entry has it."""
+        """Return the evidence of a lost launch; None if another entry of its batch has it."""
         known = self._ledger.history.attempts[lost.launch.attempt_key]
         if known.live != lost.launch or known.batch not in {None, lost.launch}:
             return None
@@ -98,15 +98,15 @@ class AttemptKeeper:
         return launch_evidence(view) if view is not None else None
 
     async def apply(self, decision: RunDecision) -> None:
-        """Read what ended, write the records of what is over, begin and delete launches.
+        """Read ended launches, write records of ended attempts, create and delete Pods.
 
         Args:
-            decision: What it begins and loses is in the journal.
+            decision: Its new and lost launches are in the journal.
 
         Raises:
-            OSError: The volume did not do what was asked.
+            OSError: The volume failed.
         """
-        # Before captures and records take launches out of it; nobody asks where nothing is deleted.
+        # Taken before captures and records end launches; only deletions need it.
         live = self._live() if decision.deletions else set()
         await self._capture(decision.captures)
         await self._finish(decision.finishes)
@@ -119,7 +119,7 @@ class AttemptKeeper:
         self._writers.deleter.delete_all(decision.deletions, live, is_urgent=is_urgent)
 
     async def sweep(self) -> None:
-        """Leave nothing behind that an unfortunate end of a process or a call may have left."""
+        """Delete Pods and lanes that a crash or a lost answer may have left behind."""
         await self._informer.list()
         await self._writers.deleter.sweep(self._informer.pods.values())
         if not self._plan.policy.keep_lanes:

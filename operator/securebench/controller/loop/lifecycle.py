@@ -1,4 +1,4 @@
-"""The life of one run in this process: bound, worked on, taken up again, ended."""
+"""Life cycle of one run in this process: queued, prepared, looped, retried, ended."""
 
 from __future__ import annotations
 
@@ -49,11 +49,11 @@ INPUT_POLL_SECONDS = 2.0
 
 
 class RunLifecycle:
-    """Keeps one run going until it has ended, whatever breaks in between.
+    """Drives one run until it has ended, across errors, suspension and lost slots.
 
     Args:
         context: Shared parts of the operator: client, settings, clock.
-        slots: Bound how many runs are worked on.
+        slots: Limit the number of active runs.
         run: The BenchmarkRun.
         desired: What the user wants.
     """
@@ -78,7 +78,7 @@ class RunLifecycle:
         self._gate = Gate(slots, run.uid, desired, self._publisher, context.clock)
 
     async def run(self) -> None:
-        """Return when the run is gone, or has ended and its status speaks of the latest spec."""
+        """Return when the run is deleted, or has ended and its status covers the latest spec."""
         log_as_run(self._run.name, self._run.uid)
         try:
             await self._run_until_over()
@@ -128,7 +128,7 @@ class RunLifecycle:
         await asyncio.sleep(seconds)
 
     async def _run_once(self) -> bool:
-        """Take the run as far as it goes; return whether it has ended."""
+        """Run until the run ends or has to wait; return whether it has ended."""
         final = await asyncio.to_thread(self._store.read_final_status)
         if final is not None:
             await self._publisher.repeat(final)
@@ -137,7 +137,7 @@ class RunLifecycle:
         parked = await asyncio.to_thread(self._store.read_parked)
         if parked is not None:
             self._is_parked, self._started_at = True, parked.started_at
-        # Pods of a run that has begun may live or have ended: it never waits behind other runs.
+        # A run that has begun may have Pods, which cost resources: it never queues behind others.
         is_active = has_begun and not self._is_parked
         await self._gate.enter(self._started_at, is_active=is_active)
         if parked is not None:
@@ -155,7 +155,7 @@ class RunLifecycle:
         return await self._run_loop(prepared)
 
     def _may_wait_for_input(self) -> bool:
-        """Whether what is missing may still come; the time counts from the first look for it."""
+        """Whether the run still waits for a missing input; the time counts from the first miss."""
         clock = self._context.clock
         if self._give_up_at is None:
             self._give_up_at = clock.monotonic() + self._context.settings.input_wait_seconds
@@ -193,10 +193,10 @@ class RunLifecycle:
         return True
 
     async def _end_unreadable(self, prepared: PreparedRun) -> bool:
-        """End a run of another version, if its user or deadline wants that.
+        """End a run of another version if its user or deadline demands it.
 
         Raises:
-            PlanChangedError: It is to go on.
+            PlanChangedError: It is to continue.
         """
         started_at = seconds_since_epoch(prepared.index.started_at)
         stop = self._desired.stop_reason(started_at, self._context.clock.now())
@@ -214,9 +214,9 @@ class RunLifecycle:
         return True
 
     async def _refuse(self, error: InvalidInputError) -> None:
-        """End a run that cannot go.
+        """End a run whose input is invalid.
 
-        One that went before leaves nothing in the cluster, and the records of what it finished.
+        If it had begun, its objects are deleted and its finished records are kept.
         """
         reason = Reason.PACK_INVALID if is_pack_error(error) else Reason.INVALID_SPEC
         await self._unplanned.end(reason, str(error))

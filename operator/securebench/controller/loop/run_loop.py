@@ -81,15 +81,15 @@ class RunLoop:
         desired.on_change = self._wake.set
 
     async def run(self) -> bool:
-        """Run until every attempt has its record and the results are sealed, or all is quiet.
+        """Run until every attempt has its record and the results are sealed, or the run is parked.
 
         Returns:
             Whether the run has ended. Otherwise it is suspended, nothing of it is under way, and a
-            new loop goes on where this one stopped.
+            new loop continues where this one stopped.
 
         Raises:
-            OSError: The volume did not do what was asked; may be called again from the start.
-            ClusterError: The API server did not answer where an answer is needed.
+            OSError: The volume failed; a new loop may be started.
+            ClusterError: A request failed that the loop cannot do without.
         """
         async with self._watching():
             ended = self._ledger.history.ended
@@ -108,7 +108,7 @@ class RunLoop:
             return True
 
     async def _run_to_end(self) -> EndReason | None:
-        """Do what there is to do; return how the run has to be ended, None to leave it parked."""
+        """Loop until the run ends or is parked; return how it ended, None if it is parked."""
         self._capacity.register(self._uid, node_group(self._plan), self._wake.set)
         try:
             return await self._loop()
@@ -138,7 +138,7 @@ class RunLoop:
         yield from self._network.watches()
 
     async def reconcile_once(self) -> RunDecision:
-        """Do one round."""
+        """Do one pass: observe, decide, journal, act, publish."""
         observed = self._observe()
         self._report_started_images(observed)
         decision = reconcile(observed, self._controls(observed.now), self._standing)
@@ -149,7 +149,7 @@ class RunLoop:
         return decision
 
     def _observe(self) -> ObservedState:
-        """Take in what was done and seen in the background."""
+        """Collect what background tasks and watches have reported."""
         self._wake.clear()
         for part in self._watches():
             part.check()
@@ -182,13 +182,13 @@ class RunLoop:
         return replace(controls, max_unschedulable=self._max_unschedulable, headroom=headroom)
 
     def _report_started_images(self, observed: ObservedState) -> None:
-        """Let all runs know of which images Pods have started."""
+        """Report the images that Pods of this run have started: other runs may pull them freely."""
         names = observed.changes.pods if observed.changes is not None else observed.pods
         views = (observed.pods.get(name) for name in names)
         self._capacity.mark_started(self._uid, started_images(self._plan, views))
 
     async def _journal(self, decision: RunDecision) -> None:
-        """Write ahead what the next lines do."""
+        """Write ahead what is about to be done."""
         now, found = self._clock.now(), decision.network.found
         lost = await self._attempts.lost_entries(decision.lost)
         await self._ledger.write(

@@ -1,4 +1,4 @@
-"""When a run may be worked on: not while it is suspended, and not before it has a slot."""
+"""Admission of runs: one is active only with a slot, and not while it is suspended."""
 
 from __future__ import annotations
 
@@ -99,7 +99,7 @@ class RunSlots:
 
 
 class Gate:
-    """Lets one run in and out.
+    """Admits one run: waits for a slot and gives it back.
 
     Args:
         slots: Of this operator.
@@ -120,7 +120,7 @@ class Gate:
         self._is_in = False
 
     async def enter(self, started_at: float | None, *, is_active: bool) -> None:
-        """Return when the run has a slot; says meanwhile what it waits for.
+        """Return when the run has a slot; publish what it waits for meanwhile.
 
         Args:
             started_at: When the run began, None before that; its deadline counts from then.
@@ -150,7 +150,7 @@ class Gate:
             await self._wait(changed, deadline, self._publisher.due_at())
 
     def leave(self) -> None:
-        """Give the slot back, or the place in the queue."""
+        """Give up the slot, or the place in the queue."""
         self._is_in = False
         self._slots.release(self._uid)
 

@@ -1,7 +1,7 @@
-"""Posts the Events of one run: one for each thing that is told, which counts its occurrences.
+"""Posts the Kubernetes Events of one run; repeated notices become a series with a count.
 
-An Event's name follows from what it says, so that a process goes on counting where the one before
-it stopped. Source: decision 0050.
+An Event's name is derived from its notice, so that a restarted operator continues the count.
+Source: decision 0050.
 """
 
 from __future__ import annotations
@@ -24,16 +24,16 @@ from securebench.run.pods.parts.frame import MANAGED_BY
 logger = logging.getLogger(__name__)
 
 MAX_EVENTS = 50
-"""Different Events of one run and process; what comes after that only the status tells."""
+"""Maximum number of different Events per run and process; the status has what follows."""
 
 SERIES_SECONDS = 60.0
-"""Between two writes of an Event that occurs again; what is left is written with the end."""
+"""Interval between two updates of a repeated Event; ``flush`` writes the rest."""
 
 POST_SECONDS = 5.0
-"""Longest wait for the API server: an Event is never worth holding a run up."""
+"""Timeout for the API server: an Event must not delay a run."""
 
 MAX_NOTE = 1024
-"""Bytes of a note that the API server takes."""
+"""Bytes of a note that the API server accepts."""
 
 NAME_CHARACTERS = 230
 """Of a run's name in the names of its Events, which have at most 253."""
@@ -47,7 +47,7 @@ class _Series:
 
 
 class EventRecorder:
-    """Posts what a run tells; never raises what the cluster says to that.
+    """Posts notices as Events; logs errors of the cluster instead of raising them.
 
     Args:
         cluster: The run's namespace.
@@ -64,7 +64,7 @@ class EventRecorder:
         self._series: dict[str, _Series] = {}
 
     async def post(self, notices: Iterable[Notice]) -> None:
-        """Tell what occurred; what occurred before is counted."""
+        """Post notices; repeated ones are counted."""
         for notice in notices:
             name = event_name(self._run, notice)
             known = self._series.get(name)

@@ -1,4 +1,4 @@
-"""What one run tells: its status, at most every few seconds but for changes, and its Events."""
+"""Writes the status of one run, rate-limited except for changes of conditions, and its Events."""
 
 from __future__ import annotations
 
@@ -34,10 +34,10 @@ logger = logging.getLogger(__name__)
 
 
 SIGNIFICANT_SHARE = 0.25
-"""Of a run's attempts: when so many have ended since, the counts are written at the interval."""
+"""Share of a run's attempts whose end makes new counts worth a write at the next interval."""
 
 MAX_DEFERRED_INTERVALS = 5
-"""Intervals within which counts are written for less."""
+"""Intervals after which smaller changes of the counts are written."""
 
 SUSPENDED_WORDS = "spec.suspend is true: nothing of the run is under way"
 
@@ -55,7 +55,7 @@ _NOT_SEALED = ConditionUpdate(
 
 
 class Publisher:
-    """The one writer of a run's status and Events, from the run's first look to its end.
+    """The only writer of a run's status and Events, from its first pass to its end.
 
     Args:
         context: Shared parts of the operator: client, settings, clock.
@@ -83,11 +83,11 @@ class Publisher:
         self._needs_retry = False
 
     def due_at(self) -> float | None:
-        """Return when a held back status has to be written, monotonic seconds, or None."""
+        """Return when a deferred status has to be written, monotonic seconds, or None."""
         return self._due_at
 
     async def announce(self, reason: Reason, message: str) -> None:
-        """Say what holds a run up that has no plan yet, or lost its loop for a while."""
+        """Publish what a run waits for that has no plan yet, or whose loop is being retried."""
         finding = ConditionUpdate(ConditionType.SUCCEEDED, ConditionStatus.UNKNOWN, reason, message)
         findings = [finding, *self._base_conditions(None)]
         await self._write(
@@ -95,17 +95,17 @@ class Publisher:
         )
 
     async def started(self, plan: RunPlan) -> None:
-        """Tell that the run begins."""
+        """Post that the run starts."""
         await self._events.post([started(plan)])
 
     async def launches_lost(self, lost: Iterable[Lost]) -> None:
-        """Tell which launches were lost, and why."""
+        """Post which launches were lost, and why."""
         await self._events.post(losses(lost))
 
     async def progress(
         self, plan: RunPlan, history: RunHistory, exported: Exported, wait_reason: WaitReason | None
     ) -> None:
-        """Say how far the run is and what is in its way; may be held back."""
+        """Publish counts and wait reason; the write may be deferred."""
         findings = [
             _under_way(wait_reason),
             *self._base_conditions(history.isolation),
@@ -121,7 +121,7 @@ class Publisher:
             await self._write(status, findings)
 
     async def parked(self, plan: RunPlan, history: RunHistory, exported: Exported) -> None:
-        """Say that nothing of the run runs any more: it is suspended, or others have their turn."""
+        """Publish that nothing of the run is under way: it is suspended, or gave up its slot."""
         is_suspended = self._desired.is_suspended
         findings = [
             succeeded(Reason.SUSPENDED, SUSPENDED_WORDS)
@@ -136,7 +136,7 @@ class Publisher:
     async def ended(
         self, plan: RunPlan, history: RunHistory, exported: Exported, end: EndReason
     ) -> None:
-        """Say how the run ended; returns when the API server knows or the run is gone."""
+        """Publish how the run ended; returns once that is written or the run is deleted."""
         findings = [
             succeeded(*end),
             *self._base_conditions(history.isolation),
@@ -146,12 +146,12 @@ class Publisher:
         await self._write_required(status)
 
     async def refused(self, reason: Reason, message: str, *, is_sealed: bool) -> Raw:
-        """Say that the run will not start, or not go on.
+        """Publish that the run will not start, or not continue.
 
         Args:
             reason: Reason of ``Succeeded``.
             message: One plain sentence.
-            is_sealed: Whether there are results of it.
+            is_sealed: Whether it has results.
 
         Returns:
             The status, for the volume.
@@ -163,15 +163,15 @@ class Publisher:
         return status
 
     async def repeat(self, status: Raw) -> None:
-        """Write a final status where the API server has another, or the spec has changed since."""
+        """Write a final status again if the API server has another, or the spec has changed."""
         final = with_generation(status, self._desired.generation)
         if not is_already_stored(self._stored, final):
             await self._write_required(final)
 
     def _next_write_at(self, findings: Sequence[ConditionUpdate], counts: Tally) -> float | None:
-        """Return when the status is written: conditions at once, counts when it is worth it.
+        """Return when the status is to be written: conditions at once, counts by significance.
 
-        None where there is no news.
+        None without a change.
         """
         if [_state(each) for each in findings] != [_state(each) for each in self._findings]:
             return self._clock.monotonic()
@@ -227,13 +227,13 @@ class Publisher:
         await self._events.flush()
 
     async def _post_events(self) -> None:
-        """Post what the written conditions say and the ones before did not."""
+        """Post Events for the conditions that changed with the last write."""
         before, self._posted = self._posted, self._builder.conditions
         await self._events.post(changes(before, self._posted))
 
 
 def _state(finding: ConditionUpdate) -> ConditionUpdate:
-    """Return what of a finding is written at once; new words wait for their turn."""
+    """Return a finding without its message, whose change alone may be deferred."""
     return replace(finding, message="")
 
 

@@ -1,4 +1,4 @@
-"""The status of a BenchmarkRun: built as a whole, written by one writer, read by nobody here."""
+"""Builds the status of a BenchmarkRun, always as a whole; no decision reads it."""
 
 from __future__ import annotations
 
@@ -59,10 +59,10 @@ _COUNTS = {
 
 @dataclass(frozen=True, slots=True)
 class StatusInputs:
-    """What a status is made of.
+    """What a status needs besides plan and history.
 
     Attributes:
-        generation: Of the spec that was looked at.
+        generation: Of the observed spec.
         findings: Conditions to set; ``Succeeded`` is always among them.
         now: Seconds since the epoch.
     """
@@ -73,10 +73,10 @@ class StatusInputs:
 
 
 class StatusBuilder:
-    """Keeps the conditions of one run between two writes.
+    """Builds statuses of one run, and keeps its conditions between two writes.
 
     Args:
-        conditions: As they were written last, so that their transition times stay.
+        conditions: As written last, so that their transition times are preserved.
     """
 
     def __init__(self, conditions: tuple[Condition, ...] = ()) -> None:
@@ -84,11 +84,11 @@ class StatusBuilder:
 
     @property
     def conditions(self) -> tuple[Condition, ...]:
-        """The conditions as they were set last."""
+        """The conditions of the latest status."""
         return self._conditions
 
     def status_without_plan(self, inputs: StatusInputs, *, is_over: bool) -> dict[str, object]:
-        """Return the status of a run without a plan; what was written of one before stays."""
+        """Return the status of a run without a plan; fields written with an earlier plan stay."""
         status = BenchmarkRunStatus(
             observed_generation=inputs.generation,
             completion_time=rfc3339(inputs.now) if is_over else None,
@@ -137,11 +137,11 @@ class StatusBuilder:
 
 
 def with_generation(status: Mapping[str, object], generation: int) -> dict[str, object]:
-    """Return a final status that speaks of a later spec: no change of it alters how a run ended.
+    """Return a final status with a later generation: no change of spec alters how a run ended.
 
     Args:
         status: ``{"status": {...}}`` as it was written when the run ended.
-        generation: Of the spec that was looked at now.
+        generation: Of the observed spec.
     """
     body = status["status"]
     if not isinstance(body, Mapping):

@@ -1,6 +1,6 @@
-"""What the runs of one operator have of what it bounds, and who is told when there is room.
+"""Shares the operator's limits on Pods among its runs, and wakes runs when capacity becomes free.
 
-Only a cache: after a restart each run says again what it has when it is taken up.
+Only a cache: after a restart each run reports its use again in its first pass.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ from securebench.run.decide.shares import Bound, Holding, grants
 
 @dataclass(slots=True)
 class _RunUse:
-    """One run.
+    """The use of one run.
 
     Attributes:
-        nodes: What decides to which nodes its Pods go.
-        wake: Called when there may be room for it.
-        served: The turn in which it was served last, or came.
-        usage: What it has.
-        held_since: Since when something of it is held back, seconds since the epoch, or None.
+        nodes: Key of the nodes that its Pods may run on.
+        wake: Called when it may be able to start Pods.
+        served: The turn in which it last started Pods, or was registered.
+        usage: Its latest report.
+        held_since: Since when it is throttled, seconds since the epoch, or None.
     """
 
     nodes: str
@@ -35,11 +35,11 @@ class _RunUse:
 
 
 class SharedCapacity:
-    """The bounds of one operator that its runs share.
+    """The limits of one operator that its runs share.
 
     Args:
-        creation: The bounds.
-        clock: Says since when a run is held back.
+        creation: The limits.
+        clock: For the time since when a run is throttled.
     """
 
     def __init__(self, creation: Creation, clock: Clock) -> None:
@@ -54,16 +54,16 @@ class SharedCapacity:
 
     @property
     def throttled_runs(self) -> int:
-        """How many runs have Pods that are held back."""
+        """Number of runs that a limit keeps from starting Pods."""
         return sum(1 for run in self._runs.values() if run.usage.words)
 
     def register(self, uid: str, nodes: str, wake: Callable[[], None]) -> None:
-        """Take a run in, or take in how it is woken from now on.
+        """Register a run, or replace how it is woken.
 
         Args:
             uid: The run.
-            nodes: What decides to which nodes its Pods go.
-            wake: Called when there may be room for it.
+            nodes: Key of the nodes that its Pods may run on.
+            wake: Called when it may be able to start Pods.
         """
         known = self._runs.get(uid)
         if known is not None:
@@ -73,7 +73,7 @@ class SharedCapacity:
             self._runs[uid] = _RunUse(nodes, wake, self._turn)
 
     def headroom(self, uid: str) -> Headroom:
-        """Return what the others leave to a run that was taken in, until one of them acts."""
+        """Return what the other runs leave to a registered run at the moment."""
         own = self._runs[uid]
         others = {each: run for each, run in self._runs.items() if each != uid}
         pods = {each: _pods(run) for each, run in others.items()}
@@ -89,7 +89,7 @@ class SharedCapacity:
         )
 
     def mark_started(self, uid: str, images: Iterable[str]) -> None:
-        """Take in of which images Pods of a run have started."""
+        """Note images of a run's Pods that have started: nodes have pulled them."""
         nodes = self._runs[uid].nodes
         known = self._started[nodes]
         news = {*images} - known
@@ -98,7 +98,7 @@ class SharedCapacity:
             self._wake(run for run in self._runs.values() if run.usage.is_pull_held)
 
     def report(self, uid: str, usage: CapacityUse) -> None:
-        """Take in what a run has after a decision, and wake those for whom there is room now."""
+        """Record the use of a run after a decision, and wake the runs that may start Pods now."""
         run = self._runs[uid]
         if usage.begun:
             self._turn += 1
@@ -110,18 +110,18 @@ class SharedCapacity:
             self._wake_others(uid, is_pull_news=before.pulling != usage.pulling)
 
     def clear_demand(self, uid: str) -> None:
-        """Take in that a run begins nothing for now; it keeps what it has."""
+        """Note that a run starts nothing for now; its Pods still count."""
         run = self._runs.get(uid)
         if run is not None:
             self.report(uid, run.usage._replace(wanted=0, words="", is_pull_held=False))
 
     def unregister(self, uid: str) -> None:
-        """Forget a run of which nothing is under way."""
+        """Remove a run that has nothing under way."""
         if self._runs.pop(uid, None) is not None:
             self._wake_others(uid, is_pull_news=True)
 
     def _wake_others(self, uid: str, *, is_pull_news: bool) -> None:
-        """Wake the other runs that may begin something now."""
+        """Wake the other runs that may start Pods now."""
         given = [
             grants(limit, {each: share(run) for each, run in self._runs.items()})
             for limit, share in ((self._max_pods, _pods), (self._max_starting, _starting))

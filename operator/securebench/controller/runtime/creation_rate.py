@@ -1,4 +1,4 @@
-"""The rate at which one operator creates Pods, and the turns of its runs."""
+"""Rate limit of one operator's Pod creations, with runs in turn."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from securebench.core.rates import TokenBucket
 from securebench.core.turns import TurnQueue
 
 MIN_WAIT_SECONDS = 0.001
-"""Between two looks for a token; a clock of today tells no millionth of a second apart."""
+"""Shortest delay of a timer, so that rounding cannot make it spin."""
 
 
 class CreationRate:
-    """Gives each Pod a token, and the runs their turns.
+    """Hands out one token per Pod, to one run after the other.
 
     Args:
         bucket: The rate.
@@ -34,7 +34,7 @@ class CreationRate:
             self._waiting.drop(run_uid, turn)
 
     def _grant_tokens(self) -> None:
-        """Hand out the tokens that are there, and come again when there is one."""
+        """Hand out the available tokens, and set a timer for the next one."""
         if self._next is not None:
             self._next.cancel()
             self._next = None

@@ -1,4 +1,4 @@
-"""What a run tells by Kubernetes Events: changes of its conditions, launches that were lost. Pure.
+"""Notices for the Kubernetes Events of a run: changed conditions and lost launches. Pure.
 
 Source: decision 0050.
 """
@@ -36,16 +36,16 @@ _NEEDS_ACTION = frozenset(
         Reason.INTERNAL,
     )
 )
-"""Waits that may need somebody to do something."""
+"""Wait reasons that may need an action by a person; posted as warnings."""
 
 _GENERIC_REASONS = frozenset(
     reason.value for reason in (Reason.STARTING, Reason.RUNNING, Reason.PROBING)
 )
-"""Reasons that do not say of themselves that the run waits."""
+"""Reasons that do not imply a wait; their notices have the reason ``Waiting``."""
 
 
 class Notice(NamedTuple):
-    """What one Event says.
+    """Content of one Event.
 
     Attributes:
         action: What was done or tried, one word for programs.
@@ -63,11 +63,11 @@ class Notice(NamedTuple):
 
 
 def changes(before: Sequence[Condition], after: Sequence[Condition]) -> Iterator[Notice]:
-    """Yield what two looks at the conditions of a run differ in.
+    """Yield notices for the conditions that changed.
 
     Args:
-        before: As they were told last; those of an earlier process, so that nothing is told twice.
-        after: As they are.
+        before: As posted last, also by an earlier process, so that nothing is posted twice.
+        after: As they are now.
     """
     old, new = _notices(before), _notices(after)
     for notice in dict.fromkeys(new):
@@ -84,14 +84,14 @@ def _notices(conditions: Sequence[Condition]) -> list[Notice]:
 
 
 def started(plan: RunPlan) -> Notice:
-    """Return what is told when a run begins."""
+    """Return the notice of a run's start."""
     attempts = len(plan.tasks) * plan.policy.attempts
     note = f"pack {plan.pack_id} ({plan.pack_digest}), {attempts} attempts"
     return Notice("Start", STARTED, note, is_warning=False, key="")
 
 
 def losses(lost: Iterable[Lost]) -> Iterator[Notice]:
-    """Yield what is told of lost launches: one Event for each cause, in the words of its first."""
+    """Yield notices of lost launches; those with one cause share an Event with the first note."""
     for item in lost:
         launch = item.launch
         place = f"task {launch.task} attempt {launch.attempt} {launch.role.value} launch"

@@ -1,4 +1,4 @@
-"""What a run may begin beside the others: Pods in flight, Pods that start, first pulls. Pure.
+"""The operator's limits for one run: Pods in flight, Pods that start, first pulls. Pure.
 
 Source: decision 0067.
 """
@@ -36,12 +36,12 @@ PULL_WORDS = (
 
 @dataclass(frozen=True, slots=True)
 class Grant:
-    """How much of what a run wants it may begin.
+    """How many of the Pods that a run wants it may start.
 
     Attributes:
-        count: Pods that may begin.
-        wanted: Pods that would begin besides if the other runs had less.
-        words: What keeps the others from beginning, or empty.
+        count: Pods that may start.
+        wanted: Further Pods that would start if the other runs used less.
+        words: Which limit keeps the others from starting, or empty.
     """
 
     count: int
@@ -55,8 +55,8 @@ class PodCounts:
 
     Attributes:
         pods: All of them.
-        starting: Those whose main container has not begun.
-        shared: Those of them that a node may take; the others wait in a queue or for room.
+        starting: Those whose main container has not started.
+        shared: Those of them that are schedulable; the others wait in a queue or for a node.
     """
 
     pods: int
@@ -66,16 +66,16 @@ class PodCounts:
 
 @dataclass(frozen=True, slots=True)
 class Headroom:
-    """What the bounds of the operator leave to one run, seen at one moment; by default everything.
+    """What the operator's limits leave to one run at one moment; by default no limit.
 
     Attributes:
         pods: Pods in flight of all runs, or None.
-        starting: Pods of all runs that a node may take and that have not begun, or None.
-        own_starting: Pods of this run that have not begun, at most; None for no bound.
-        first_pulls: Pods at most of an image that has not started; None for no bound.
-        started: Images that have started where the Pods of this run go.
-        pulling: How many Pods the other runs have of images that have not, by image.
-        held_since: Since when something is held back, seconds since the epoch, or None.
+        starting: Schedulable Pods of all runs that have not started, or None.
+        own_starting: Maximum number of this run's Pods that have not started; None: no limit.
+        first_pulls: Maximum number of Pods of an image that has not started; None: no limit.
+        started: Images that have started on the nodes of this run.
+        pulling: Pods of the other runs by image that has not started.
+        held_since: Since when the run is throttled, seconds since the epoch, or None.
     """
 
     pods: Bound | None = None
@@ -87,11 +87,11 @@ class Headroom:
     held_since: float | None = None
 
     def grant(self, have: PodCounts, wanted: int) -> Grant:
-        """Return how many more Pods may begin.
+        """Return how many more Pods may start.
 
         Args:
-            have: What the run has.
-            wanted: How many it would begin, at least 0.
+            have: The Pods of the run.
+            wanted: How many it would start, at least 0.
         """
         demand, words = wanted, ""
         if not wanted:
@@ -111,11 +111,11 @@ class Headroom:
 
 
 class FirstPullLimit:
-    """Admits Pods of images that have not started, a few at a time.
+    """Limits the Pods of images that no node is known to have pulled.
 
     Args:
         headroom: What the operator allows.
-        images: Images of the Pods that start, one for each.
+        images: Images of the Pods that are starting, one for each.
 
     Attributes:
         words: Why a Pod was refused, or empty.
@@ -128,7 +128,7 @@ class FirstPullLimit:
         self.counts = Counter(image for image in images if image not in headroom.started)
 
     def allows(self, image: str) -> bool:
-        """Whether one more Pod of an image may begin; then it counts."""
+        """Whether one more Pod of an image may start; if so it counts."""
         limit = self._headroom.first_pulls
         if image in self._headroom.started:
             return True
@@ -140,16 +140,16 @@ class FirstPullLimit:
 
 
 class CapacityUse(NamedTuple):
-    """What a run has after a decision, and what keeps it from having more.
+    """The use of the operator's limits by a run after a decision, and which limit binds.
 
     Attributes:
         pods: Pods of launches in flight.
-        starting: Those that a node may take and that have not begun.
+        starting: Those that are schedulable and have not started.
         pulling: Pods of images that have not started, by image.
-        wanted: Pods that would begin if the other runs had less.
-        begun: How many it begins now.
-        words: What keeps further Pods from beginning, or empty.
-        is_pull_held: Whether an image that has not started does.
+        wanted: Further Pods that would start if the other runs used less.
+        begun: Pods that the decision starts.
+        words: Which limit keeps further Pods from starting, or empty.
+        is_pull_held: Whether that limit is the one on first pulls.
     """
 
     pods: int = 0
@@ -169,7 +169,7 @@ def launch_image(plan: RunPlan, launch: LaunchKey) -> str:
 
 
 def node_group(plan: RunPlan) -> str:
-    """Return what decides to which nodes the Pods of a run go; equal for equal groups."""
+    """Return a key of the nodes that the Pods of a run may run on."""
     pods = plan.pods
     tolerations = sorted(sorted(map(str, each.items())) for each in pods.tolerations)
     return repr(
@@ -178,7 +178,7 @@ def node_group(plan: RunPlan) -> str:
 
 
 def started_images(plan: RunPlan, views: Iterable[PodView | None]) -> Iterator[str]:
-    """Yield the images of launches whose main container has begun."""
+    """Yield the images of launches whose main container has started."""
     for view in views:
         launch = view.launch if view is not None and has_begun(view) else None
         if launch is not None and launch.task in plan.tasks:

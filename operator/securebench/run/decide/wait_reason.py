@@ -1,4 +1,4 @@
-"""What keeps a run from going on for now, as its status says it. Pure."""
+"""Why a run makes no progress at the moment, as its status says it. Pure."""
 
 from __future__ import annotations
 
@@ -30,12 +30,12 @@ GATEWAY_WORDS = "the run's gateway is being made"
 
 
 class WaitReason(NamedTuple):
-    """What keeps a run from going on for now.
+    """Why a run makes no progress at the moment.
 
     Attributes:
         reason: Reason of ``Succeeded``.
-        message: The words of the cluster.
-        changes_at: When the words grow old without any event, seconds since the epoch, or None.
+        message: What it waits for, in the cluster's words where there are any.
+        changes_at: When the message may change without an event, seconds since the epoch, or None.
     """
 
     reason: Reason
@@ -44,10 +44,10 @@ class WaitReason(NamedTuple):
 
 
 class Throttled(NamedTuple):
-    """What bounds of the operator keep from beginning.
+    """Pods that a limit of the operator keeps from starting.
 
     Attributes:
-        words: What it waits for, or empty where nothing is held back.
+        words: What they wait for, or empty without any.
         since: Since when, seconds since the epoch; None: only now.
     """
 
@@ -57,15 +57,15 @@ class Throttled(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class ObservedWrites:
-    """What is known of requests that change the cluster.
+    """State of the requests that change the cluster.
 
     Attributes:
-        refusal: The API server's words after one was refused for good, or empty.
+        refusal: The API server's words after one was refused permanently, or empty.
         trouble: Why the last create of an object that is still wanted had no answer, or empty.
         quota: The API server's words while a quota refuses a create, or empty.
-        forbidden: Which create rights or admission refuse for now, and why; or empty.
+        forbidden: Which create authorization or admission refuses at the moment, and why; or empty.
         is_idle: Whether none is under way.
-        rate: What is known of creates that wait for the operator's rate.
+        rate: Creates that wait for the operator's rate limit.
     """
 
     refusal: str = ""

@@ -1,0 +1,78 @@
+from __future__ import annotations
+
+import json
+import signal
+
+from support.cli_fixtures import only_run
+from support.cli_shell import Shell
+from support.fake_operator import OperatorRun, record
+
+
+def test_results_of_a_finished_run(shell: Shell) -> None:
+    ran = shell.run()
+    name = only_run(shell)
+    fetched = shell("results", name)
+    assert fetched.code == 0
+    assert fetched.last == ran.last.replace("/out/", f"/{name}/")
+    records = (shell.folder / name / "candidates.jsonl").read_bytes()
+    assert records == (shell.folder / "out" / "candidates.jsonl").read_bytes()
+    assert json.loads((shell.folder / name / "summary.json").read_text())["total"] == 3
+
+
+def test_results_of_a_run_that_goes_on(shell: Shell) -> None:
+    async def script(run: OperatorRun) -> None:
+        run.bind()
+        run.write(record("a"))
+        await run.status("Running")
+        signal.raise_signal(signal.SIGINT)
+
+    shell.script = script
+    shell.run()
+    name = only_run(shell)
+    fetched = shell("results", name, "--output-dir", "here")
+    assert fetched.code == 0
+    assert fetched.last == (
+        f"securebench: run={name} state=Running records=1"
+        f" output={shell.folder}/here/candidates.jsonl"
+    )
+
+
+def test_results_of_a_run_without_records(shell: Shell) -> None:
+    async def script(run: OperatorRun) -> None:
+        await run.status("Probing", "waiting for the isolation canary")
+        signal.raise_signal(signal.SIGINT)
+
+    shell.script = script
+    shell.run()
+    name = only_run(shell)
+    assert shell("results", name)[:2] == (
+        1,
+        (
+            f"securebench: error: run {name} has no record;"
+            " it is Probing: waiting for the isolation canary\n"
+        ),
+    )
+
+
+def test_results_of_an_unknown_run(shell: Shell) -> None:
+    result = shell("results", "none")
+    assert (result.code, result.last) == (
+        1,
+        (
+            "securebench: error: there is no BenchmarkRun 'none' in this namespace, and the results"
+            " volume has no run with this name or run id"
+        ),
+    )
+    assert not (shell.folder / "none").exists()
+
+
+def test_logs(shell: Shell) -> None:
+    shell.run()
+    uid = next((shell.namespace.root / "runs").glob("*/candidates.jsonl")).parent
+    attempt = uid / "tasks" / "0" / "attempts" / "1"
+    (attempt / "launches" / "1" / "producer").mkdir(parents=True)
+    (attempt / "launches" / "1" / "producer" / "stdout").write_text("hello")
+    (attempt / "record.json").write_text('{"task_id": "a"}')
+    result = shell("logs", only_run(shell), "a")
+    assert (result.code, result.stdout) == (0, "==> producer/stdout <==\nhello\n")
+    assert shell("logs", only_run(shell), "zzz").code == 1
