@@ -32,12 +32,12 @@ IN_MEMORY = TMPDIR=$$(tests/scratch.sh)
 # $(call tier,FOLDER,OPTIONS,ENVIRONMENT): a tier without tests yet is no failure (pytest's exit code 5).
 tier = if [ -d $(1) ]; then $(3) pytest $(1) $(2) || [ $$? -eq 5 ]; else echo "no tests in $(1)"; fi
 
-STAGES := setup lint type site unit property chaos-short wiring supervise cluster golden browser contract images cluster-tests threats-short e2e
+STAGES := setup lint type site unit property chaos-short wiring supervise cluster golden image-tests browser contract images cluster-tests threats-short e2e
 
 .NOTPARALLEL:
 .PHONY: help setup cluster cluster-down images overlays load load-core install run test verify lint type unit property golden contract \
 	wiring supervise cluster-tests threats threats-short e2e chaos chaos-short bench bench-parts packs audits kills fuzz generate clean \
-	outside run-agents provider-failures scale browser site
+	outside run-agents provider-failures scale browser site sbom push bundle registry-named image-tests sbom-tests
 
 help: ## List the targets
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  %-18s %s\n", $$1, $$2}'
@@ -65,6 +65,23 @@ cluster-down: ## Stop the local cluster and remove what belongs to it
 
 images: ## Build the images that are not there yet
 	@images/build.sh
+
+# Which images sbom, push and bundle are about: core, the two of the chart, or all, those of packs too.
+WHICH ?= core
+
+sbom: ## Write what is in the images (WHICH=core|all, PLATFORMS) as CycloneDX documents, beside their archives
+	@images/build.sh $(WHICH)
+	@images/sbom.sh $(WHICH)
+
+push: registry-named sbom ## Push the images (WHICH, PLATFORMS, TAG) to REGISTRY=host/path and print the chart's values that name them
+	@images/push.sh "$(REGISTRY)" $(WHICH)
+
+bundle: setup sbom ## Pack images (WHICH), chart, CRDs, schemas and command line into one archive, for clusters without a network
+	@tests/cluster/build.sh helm
+	@$(WITH_TOOLS); PYTHON="$(VENV)/bin/python" images/bundle.sh $(WHICH)
+
+registry-named:
+	@[ -n "$(REGISTRY)" ] || { echo "REGISTRY is empty: make push REGISTRY=registry.example.org/team" >&2; exit 1; }
 
 load: cluster images ## Load all images into the local cluster
 	@$(CLUSTER) load $$(images/build.sh archives)
@@ -105,7 +122,7 @@ lint: setup ## Format, lint, import contracts, spelling, YAML, shell and Go
 	@ruff check --output-format concise .
 	@ruff format --check .
 	@lint-imports
-	@codespell --ignore-words-list notin,caf,comand,abd,ue,te --skip 'tests/e2e/scenarios/*,tests/fuzz/corpus/*,images/supervise/testdata/*,benchmarks/*/tasks.jsonl,benchmarks/*/oracle/*,tests/packs/bad-pack/*' operator tests docs images charts benchmarks Makefile *.md
+	@codespell --ignore-words-list notin,caf,comand,abd,ue,te --skip 'tests/e2e/scenarios/*,tests/unit/docs/schemas/*,tests/fuzz/corpus/*,images/supervise/testdata/*,benchmarks/*/tasks.jsonl,benchmarks/*/oracle/*,tests/packs/bad-pack/*' operator tests docs images charts benchmarks Makefile *.md
 	@yamllint --strict .
 	@shellcheck -x $$(git ls-files --cached --others --exclude-standard -- '*.sh' ':!benchmarks' ':!tests/e2e/scenarios' ':!tests/packs' tests/cluster/cluster tests/outside/outside .ci/run .ci/stages)
 	@test -z "$$(gofmt -l images/supervise)" || { gofmt -d images/supervise; exit 1; }
@@ -126,6 +143,13 @@ property: setup ## Property tests and the machine model
 golden: setup ## Rendered manifests, CRDs and chart against files
 	@tests/cluster/packages.sh base monitoring && tests/cluster/build.sh helm
 	@$(WITH_TOOLS); $(call tier,tests/golden,,$(IN_MEMORY))
+
+image-tests: setup ## Images pushed to a real registry, packed and restored
+	@tests/cluster/packages.sh registry && tests/cluster/build.sh helm
+	@$(WITH_TOOLS); $(call tier,tests/images)
+
+sbom-tests: setup sbom ## SBOMs, labels and platforms of the built images (builds syft, some minutes the first time)
+	@pytest tests/images -m slow
 
 browser: setup ## Reports in headless Chromium
 	@tests/cluster/packages.sh browser

@@ -1,10 +1,12 @@
 #!/bin/bash
 # Builds the operator's and the Pods' image, and the task images where a registry cannot be reached. An image's tag is
 # the digest of its inputs; what is there already is not built again. Names are kept in tags.env, archives for the
-# cluster in archives/, both below the user's cache.
-# usage: build.sh [core|docs|all|bad-pack]  core leaves out the task images of the packs, docs all but those of the docs'
-#                                           examples; bad-pack adds those of tests/packs
-#        build.sh archives [core|all]       prints the archives instead
+# cluster in archives/, both below the user's cache. PLATFORMS (linux/amd64,linux/arm64) names what the first two are built
+# for; archives of a platform that is not this machine's are in archives-arm64/ or archives-amd64/.
+# usage: build.sh [pod|core|docs|all|bad-pack]  pod is the Pods' image alone, which needs no base image; core leaves out
+#                                               the task images of the packs, docs all but those of the docs' examples;
+#                                               bad-pack adds those of tests/packs
+#        build.sh archives [core|all]           prints the archives instead
 set -euo pipefail
 HERE=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 # shellcheck source=images/lib.sh
@@ -23,33 +25,50 @@ toolchain_flags() {
     --volume "$cache/build:/root/.cache/go-build" --volume "$cache/mod:/root/go/pkg/mod"
 }
 
-# run_build NAME IMAGE
+# run_build NAME IMAGE PLATFORM
 run_build() {
   local flags
-  mapfile -t flags < <(secret_flags)
+  mapfile -t flags < <(secret_flags; label_flags)
+  flags+=(--platform "$3" -t "$2" -f "$HERE/$1/Dockerfile")
   if has_docker; then
-    DOCKER_BUILDKIT=1 docker build -q -f "$HERE/$1/Dockerfile" "${flags[@]}" -t "$2" "$ROOT"
+    DOCKER_BUILDKIT=1 docker build -q "${flags[@]}" "$ROOT"
     return
   fi
+  if [ "$1" = operator ]; then require_base "$3"; fi
   mapfile -O "${#flags[@]}" -t flags < <(toolchain_flags)
-  buildah_here bud --isolation chroot --layers -f "$HERE/$1/Dockerfile" "${flags[@]}" \
-    --build-arg "PYTHON_IMAGE=$PYTHON_IMAGE" -t "$2" "$ROOT"
+  buildah_here bud --isolation chroot --layers "${flags[@]}" --build-arg "BUILDPLATFORM=$(own_platform)" \
+    --build-arg "PYTHON_IMAGE=$PYTHON_IMAGE" "$ROOT"
+}
+
+# require_base PLATFORM: the stand-in has programs for this machine only.
+require_base() {
+  if [ "$1" = "$(own_platform)" ]; then return; fi
+  buildah_here pull -q --platform "$1" "$PYTHON_IMAGE" ||
+    die "the operator's image for $1 needs $PYTHON_IMAGE for $1, which no registry here has; build it where one can be reached"
 }
 
 # build NAME INPUT...: prints the image's reference.
 build() {
-  local name=$1 tag image archive log=$IMAGES/$1.log; shift
+  local name=$1 tag image wanted platform; shift
   tag=$(digest "$@")
   image=securebench/securebench-$name:$tag
-  archive=$(archive_of "$name" "$tag")
-  if [ ! -f "$archive" ]; then
-    say "building $image"
-    logged "$image" "$log" run_build "$name" "docker.io/$image"
-    save "docker.io/$image" "docker.io/$image" "$archive"
-    keep_only "$name" "$tag"
-  fi
-  say "$image  $(du -h --apparent-size "$archive" | cut -f1)"
+  wanted=$(platforms)
+  for platform in $wanted; do build_for "$platform" "$name" "$tag" "$image"; done
   echo "$image"
+}
+
+# build_for PLATFORM NAME TAG IMAGE: in storage, images of other platforms have names of their own.
+build_for() {
+  local platform=$1 name=$2 tag=$3 image=$4 archive log=$IMAGES/$2.log built=docker.io/$4
+  archive=$(archive_of "$name" "$tag" "$platform")
+  if [ "$platform" != "$(own_platform)" ]; then built+=-${platform#linux/}; log=$IMAGES/$name-${platform#linux/}.log; fi
+  if [ ! -f "$archive" ]; then
+    say "building $image for $platform"
+    logged "$image" "$log" run_build "$name" "$built" "$platform"
+    save "$built" "$built" "$archive"
+    keep_only "$name" "$tag" "$platform"
+  fi
+  say "$image  $platform  $(du -h --apparent-size "$archive" | cut -f1)"
 }
 
 # The task images of our packs and of the examples in docs have fixed names, because rows name them: securebench/<pack>-<folder>:1.
@@ -76,7 +95,7 @@ build_task() {
 run_task_build() {
   local context=$1 line
   local -a flags
-  mapfile -t flags < <(secret_flags)
+  mapfile -t flags < <(secret_flags; label_flags "task image $(basename "$1")")
   if [ -f "$1/build.args" ]; then
     context=${1%/*}
     while IFS= read -r line; do flags+=(--build-arg "$line"); done < "$1/build.args"
@@ -123,10 +142,11 @@ main() {
     "$ROOT/tests/cluster/packages.sh" node
     "$HERE/standins/build.sh"
   fi
-  mapfile -t inputs < <(operator_inputs)
-  operator=$(build operator "${inputs[@]}")
   mapfile -t inputs < <(pod_inputs)
   pod=$(build pod "${inputs[@]}")
+  if [ "${1:-}" = pod ]; then return; fi
+  mapfile -t inputs < <(operator_inputs)
+  operator=$(build operator "${inputs[@]}")
   for packs in $(packs_of "${1:-all}"); do
     while read -r folder; do build_task "$folder"; done < <(task_folders "$packs")
   done

@@ -1,5 +1,5 @@
 #!/bin/bash
-# Installs the system packages that are missing (Debian and Ubuntu). usage: packages.sh base|node|browser|monitoring...
+# Installs the system packages that are missing (Debian and Ubuntu). usage: packages.sh GROUP...
 set -euo pipefail
 HERE=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 # shellcheck source=tests/cluster/env.sh
@@ -13,6 +13,7 @@ NODE=(nftables iproute2 clang-19 llvm-19 bpftool buildah mmdebstrap gcc libc6-de
 
 BROWSER=(chromium fonts-dejavu-core)
 MONITORING=(prometheus)
+REGISTRY=(docker-registry)
 
 is_installed() { [ "$(dpkg-query -W -f '${db:Status-Status}' "$1" 2>/dev/null)" = installed ]; }
 
@@ -33,7 +34,8 @@ main() {
       node) wanted+=("${BASE[@]}" "${NODE[@]}") ;;
       browser) wanted+=("${BROWSER[@]}") ;;
       monitoring) wanted+=("${MONITORING[@]}") ;;
-      *) die "unknown group $group (base, node, browser, monitoring)" ;;
+      registry) wanted+=("${REGISTRY[@]}") ;;
+      *) die "unknown group $group (base, node, browser, monitoring, registry)" ;;
     esac
   done
   command -v apt-get >/dev/null || { say "no apt-get here; expected to be installed: ${wanted[*]}"; return; }

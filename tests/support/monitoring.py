@@ -144,7 +144,7 @@ def prometheus(
         "scrape_configs": [{"job_name": "securebench", "static_configs": [scraped]}],
     }
     config.write_text(yaml.safe_dump(body), encoding="utf-8")
-    port = _free_port()
+    port = free_port()
     words = [
         "prometheus", f"--config.file={config}", f"--storage.tsdb.path={folder / 'data'}",
         f"--web.listen-address=127.0.0.1:{port}", "--log.level=error",
@@ -158,7 +158,8 @@ def prometheus(
         server.wait(timeout=30)
 
 
-def _free_port() -> int:
+def free_port() -> int:
+    """Return a port of the loopback that nothing listens on."""
     with socket.socket() as found:
         found.bind(("127.0.0.1", 0))
         return int(found.getsockname()[1])

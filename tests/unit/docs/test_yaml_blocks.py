@@ -15,6 +15,7 @@ from securebench.run.api.models import BenchmarkRunSpec
 ROOT = Path(__file__).parents[3]
 SCHEMAS = ROOT / "operator" / "securebench" / "schemas"
 CHART = ROOT / "charts" / "securebench"
+CI_SCHEMAS = Path(__file__).parent / "schemas"
 PAGES = [
     path
     for place in ("docs/**/*.md", "README.md", "images/*.md", "charts/securebench/README.md")
@@ -54,6 +55,14 @@ def check_run(spec):
     BenchmarkRunSpec.model_validate_json(json.dumps({**RUN, **spec}))
 
 
+def check_targets(lines):
+    """Check what a recipe of continuous integration calls of ours."""
+    targets = [name for line in lines for name in re.findall(r"\bmake ([\w-]+)", line)]
+    assert targets
+    makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
+    assert [name for name in targets if f"\n{name}:" not in makefile] == []
+
+
 def check(block):
     """Check a block, completed with what every object of its kind has."""
     keys = set(block)
@@ -61,6 +70,14 @@ def check(block):
         check_run(block["spec"])
     elif block.get("kind") == "Kustomization":
         assert block["resources"]
+    elif "jobs" in keys:
+        jsonschema.validate(block, schema(CI_SCHEMAS / "github-workflows.json"))
+        check_targets(
+            step.get("run", "") for job in block["jobs"].values() for step in job["steps"]
+        )
+    elif all(isinstance(job, dict) and "script" in job for job in block.values()):
+        jsonschema.validate(block, schema(CI_SCHEMAS / "gitlab-ci.json"))
+        check_targets(line for job in block.values() for line in job["script"])
     elif "schema_version" in keys or keys == {"harness"}:
         parse_tester_config({**TESTER, **block})
     elif keys <= SPEC_FIELDS:
@@ -88,6 +105,10 @@ def test_a_block_is_valid(text):
         {"defaults": {"family": "unheard-of"}},
         {"schema_version": "0.1"},
         {"unheard-of": 1},
+        {"on": "push", "jobs": {"a": {"runs-on": "ubuntu", "steps": [{"runs": "make push"}]}}},
+        {"on": "push", "jobs": {"a": {"runs-on": "ubuntu", "steps": [{"run": "make unheard-of"}]}}},
+        {"a": {"script": ["make push"], "image": 1}},
+        {"a": {"script": ["make unheard-of"]}},
     ],
 )
 def test_a_wrong_block_is_found(block):
