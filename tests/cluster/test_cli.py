@@ -563,17 +563,19 @@ def test_the_programs_of_the_image(place: Release, user: Callable[..., Shell]) -
 
 
 def test_the_doctor_says_what_an_account_may_and_how_the_namespace_is(
-    user: Callable[..., Shell],
+    place: Release, user: Callable[..., Shell]
 ) -> None:
-    def doctor(account: str) -> tuple[int, dict[str, str]]:
-        end = user(account)("doctor", "-o", "json")
+    def doctor(account: str, *flags: str) -> tuple[int, dict[str, str]]:
+        end = user(account)("doctor", "-o", "json", *flags)
         findings = json.loads(end.stdout)["findings"]
         return end.code, {finding["check"]: finding["state"] for finding in findings}
 
-    code, states = doctor("tester")
+    code, states = doctor("tester", "--probe")
     assert code == 0, states
-    healthy = ("cluster", "crds", "rights", "operator", "storage", "images")
+    probes = ("probe-network", "probe-storage")
+    healthy = ("cluster", "crds", "rights", "operator", "storage", "images", *probes)
     assert {name: states[name] for name in healthy} == dict.fromkeys(healthy, "OK")
+    assert "/doctor-" not in place.kubectl("get", "brun", "-o", "name")
     code, states = doctor("submitter")
     assert (code, states["rights"], states["storage"]) == (0, "WARN", "WARN")
     code, states = doctor("nobody")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Annotated
+
 import typer
 
 from securebench.cli.options import Context, Namespace, OperatorPod, TextOrJson, TextOrJsonOutput
@@ -16,6 +18,9 @@ app = typer.Typer()
 def doctor_command(
     *,
     output: TextOrJsonOutput = TextOrJson.TEXT,
+    probe: Annotated[
+        bool, typer.Option("--probe", help="Also run one task, whose Pods try network and volume.")
+    ] = False,
     namespace: Namespace = None,
     context: Context = None,
     operator_pod: OperatorPod = None,
@@ -25,4 +30,4 @@ def doctor_command(
     from securebench.client.volume.connection import ClusterTarget
 
     target = ClusterTarget(namespace, context, operator_pod)
-    end_with(lambda: doctor(DoctorOptions(target, output is TextOrJson.JSON)))
+    end_with(lambda: doctor(DoctorOptions(target, output is TextOrJson.JSON, probe)))

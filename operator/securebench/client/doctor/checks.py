@@ -105,10 +105,9 @@ async def network(installation: Installation) -> Diagnosis:
     runs = (await installation.cluster.list(ObjectKind.BENCHMARK_RUN, "")).items
     newest = sorted(runs, key=lambda run: str(metadata(run).get("creationTimestamp")), reverse=True)
     for run in newest:
-        condition = _condition(run, ConditionType.ISOLATION_VERIFIED)
-        if condition.get("reason") in _ISOLATION:
-            return _isolation(str(metadata(run).get("name")), condition)
-    hint = "run any pack; its canary proves it before the first task"
+        if (found := isolation(run)) is not None:
+            return found
+    hint = "securebench doctor --probe proves it, as does any run before its first task"
     return Diagnosis("network", Health.WARN, "no run has proven isolation here yet", hint)
 
 
@@ -132,8 +131,13 @@ async def images(installation: Installation) -> Diagnosis:
     return Diagnosis("images", Health.FAIL, found, hint)
 
 
-def _isolation(run: str, condition: Raw) -> Diagnosis:
-    said = f"run {run}: {text_at(condition, 'message') or text_at(condition, 'reason')}"
+def isolation(run: Raw) -> Diagnosis | None:
+    """Return what a run found out about the isolation of its Pods; None before it has."""
+    condition = _condition(run, ConditionType.ISOLATION_VERIFIED)
+    if condition.get("reason") not in _ISOLATION:
+        return None
+    message = text_at(condition, "message") or text_at(condition, "reason")
+    said = f"run {metadata(run).get('name')}: {message}"
     if condition.get("status") == ConditionStatus.FALSE:
         hint = "use a network plugin that enforces NetworkPolicy (docs/installation.md)"
         return Diagnosis("network", Health.FAIL, said, hint)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
@@ -11,6 +11,7 @@ from securebench.client.commands.output import print_json, print_table
 from securebench.client.doctor import checks
 from securebench.client.doctor.diagnosis import Diagnosis, Health
 from securebench.client.doctor.installation import Installation
+from securebench.client.doctor.probe import probe
 from securebench.client.doctor.rights import rights
 from securebench.client.volume.connection import (
     DEFAULT_OPERATOR_POD,
@@ -45,15 +46,20 @@ CHECKS: Final = (
 
 @dataclass(frozen=True, slots=True)
 class DoctorOptions:
-    """Where to look, and how to print it."""
+    """Where to look, and how to print it.
+
+    Attributes:
+        with_probe: Also start a run whose Pods try network and volume.
+    """
 
     target: ClusterTarget
     as_json: bool = False
+    with_probe: bool = False
 
 
 def doctor(options: DoctorOptions) -> int:
     """Print a line for each check; the exit code is 1 when one failed."""
-    findings = asyncio.run(_found(options.target))
+    findings = asyncio.run(_found(options))
     if options.as_json:
         print_json({"findings": [finding._asdict() for finding in findings]})
     else:
@@ -77,13 +83,21 @@ async def examine(installation: Installation) -> AsyncIterator[Diagnosis]:
         yield finding
 
 
-async def _found(target: ClusterTarget) -> list[Diagnosis]:
+async def _found(options: DoctorOptions) -> list[Diagnosis]:
     try:
-        async with open_cluster(target) as cluster:
-            installation = await _installation(cluster, target)
-            return [finding async for finding in examine(installation)]
+        async with open_cluster(options.target) as cluster:
+            installation = await _installation(cluster, options.target)
+            findings = [finding async for finding in examine(installation)]
+            return [*findings, *(await _probed(installation))] if options.with_probe else findings
     except SecureBenchError as error:
         return [Diagnosis(CHECKS[0].name, Health.FAIL, str(error))]
+
+
+async def _probed(installation: Installation) -> Sequence[Diagnosis]:
+    try:
+        return await probe(installation)
+    except SecureBenchError as error:
+        return [checks.trouble("probe", error)]
 
 
 async def _installation(cluster: ApiCluster, target: ClusterTarget) -> Installation:
