@@ -235,11 +235,33 @@ def test_nothing_is_cluster_wide(case: str) -> None:
         ("metrics.alerts=true", "metrics.dashboard need metrics.enabled"),
         ("metrics.dashboard=true", "metrics.dashboard need metrics.enabled"),
         ("metrics.enabled=true,metrics.port=8081", "metrics.port and probes.port are the same"),
+        ("image.registry=https://r.example/a", "write host and path alone, such as registry.ex"),
+        ("image.operator=https://r.example/a", "write an image's name, such as registry.example"),
+        ("persistence.size=10GB", "persistence.size is 10GB: write a quantity .*, such as 10Gi"),
+        ("settings.gateway.memory=1GB", "settings.gateway.memory is 1GB: write a quantity"),
+        ("settings.canary.metadataAddress=foo", "write a numeric address and a port, such as 192"),
+        ("settings.canary.outsideAddress=1.1.1.1", "canary.outsideAddress is 1.1.1.1: write a nu"),
+        ("settings.canary.extraTargets[0]=db:5432", "extraTargets has db:5432: write a numeric"),
+        ("roles.viewer[0].kind=Usr", "roles.viewer has a subject of kind Usr: write User, Group"),
     ],
 )
 def test_wrong_values_are_refused_with_their_place(value: str, message: str) -> None:
     with pytest.raises(AssertionError, match=message):
         helm("template", "demo", str(CHART), "--set", value)
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        "image.operator=r.example:5000/a/b@sha256:" + 64 * "0",
+        "persistence.size=1.5Ti",
+        "settings.canary.outsideAddress=[2001:db8::1]:443",
+        "settings.canary.extraTargets[0]=10.0.0.1:80",
+        "roles.viewer[0].kind=Group,roles.viewer[0].name=a",
+    ],
+)
+def test_right_values_are_taken(value: str) -> None:
+    assert helm("template", "demo", str(CHART), "--set", value)
 
 
 PLURALS = {
