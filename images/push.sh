@@ -33,6 +33,7 @@ push_image() {
   wanted=$(platforms)
   for platform in $wanted; do
     archive=$(archive_of "$name" "$tag" "$platform")
+    [ -f "$archive" ] || die "$2 is not built for $platform: PLATFORMS=$platform make images"
     reference=$(push_archive "$archive" "$target-${platform#linux/}")
     attach_sbom "$reference" "$archive"
     references+=(-m "$reference")

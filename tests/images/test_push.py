@@ -108,3 +108,10 @@ def test_without_images_it_says_which_command_builds_them(images: Built) -> None
     (images.images / "tags.env").unlink()
     with pytest.raises(CommandError, match="no image is built yet: make images"):
         images.run("push.sh", "registry.example.org/team")
+
+
+def test_a_platform_that_is_not_built_is_said(images: Built, host: str) -> None:
+    (images.images / "archives-arm64" / "operator-0123456789ab.tar").unlink()
+    with pytest.raises(CommandError) as raised:
+        images.run("push.sh", host, PLATFORMS=BOTH)
+    assert "is not built for linux/arm64: PLATFORMS=linux/arm64 make images" in str(raised.value)
