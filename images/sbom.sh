@@ -12,8 +12,11 @@ write_sbom() {
   name=$(basename "${1%-*}")
   sbom=$(sbom_of "$1")
   if [ ! -f "$sbom" ]; then
-    SYFT_CHECK_FOR_APP_UPDATE=false "$SYFT" scan --quiet --select-catalogers -file "docker-archive:$1" --source-name "securebench-$name" \
-      --source-version "$(version)" --output "cyclonedx-json=$sbom.part" || die "no SBOM of $1 (see above)"
+    if ! SYFT_CHECK_FOR_APP_UPDATE=false "$SYFT" scan --quiet --select-catalogers -file "docker-archive:$1" \
+      --source-name "securebench-$name" --source-version "$(version)" --output "cyclonedx-json=$sbom.part"; then
+      rm -f "$sbom.part"
+      die "no SBOM of $1 (see above)"
+    fi
     mv "$sbom.part" "$sbom"
   fi
   echo "$sbom"

@@ -37,5 +37,5 @@ def test_it_is_loaded_without_a_network_as_the_values_name_it(tmp_path: Path) ->
         named = yaml.safe_load((bundle / "values.yaml").read_text(encoding="utf-8"))["image"]
         assert sorted(named.values()) == sorted(call(*ctr, "list", "--quiet").decode().split())
     finally:
-        call(*ctr, "remove", *call(*ctr, "list", "--quiet").decode().split())
+        call(*ctr, "remove", "--sync", *call(*ctr, "list", "--quiet").decode().split())
         call("ctr", "--address", str(socket), "namespaces", "remove", NAMESPACE)

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-import socket
-import subprocess
 import time
 import urllib.parse
 import urllib.request
@@ -20,13 +18,12 @@ from prometheus_client import Counter, Gauge, Histogram
 from securebench.controller.process import health
 from securebench.controller.runtime import metrics
 from support.release import call
+from support.servers import START_SECONDS, free_port, serving
 
 DASHBOARD = Path(__file__).parents[2] / "charts" / "securebench" / "dashboards" / "securebench.json"
 MONITORING = "templates/monitoring.yaml"
 RATE_INTERVAL = "$__rate_interval"
 """Grafana's variable for a range that holds enough samples."""
-
-START_SECONDS = 30
 
 
 class Metric:
@@ -149,28 +146,8 @@ def prometheus(
         "prometheus", f"--config.file={config}", f"--storage.tsdb.path={folder / 'data'}",
         f"--web.listen-address=127.0.0.1:{port}", "--log.level=error",
     ]  # fmt: skip
-    server = subprocess.Popen(words)
-    try:
-        _await_ready(server, port)
+    with serving(words, lambda: _is_ready(port)):
         yield Prometheus(port)
-    finally:
-        server.terminate()
-        server.wait(timeout=30)
-
-
-def free_port() -> int:
-    """Return a port of the loopback that nothing listens on."""
-    with socket.socket() as found:
-        found.bind(("127.0.0.1", 0))
-        return int(found.getsockname()[1])
-
-
-def _await_ready(server: subprocess.Popen[bytes], port: int) -> None:
-    deadline = time.monotonic() + START_SECONDS
-    while not _is_ready(port):
-        assert server.poll() is None, "Prometheus has ended"
-        assert time.monotonic() < deadline, "Prometheus is not ready"
-        time.sleep(0.1)
 
 
 def _is_ready(port: int) -> bool:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
-import time
 import urllib.error
 import urllib.request
 from collections.abc import Iterator, Mapping, Sequence
@@ -13,9 +11,7 @@ from pathlib import Path
 
 import yaml
 
-from support.monitoring import free_port
-
-START_SECONDS = 30
+from support.servers import free_port, serving
 
 
 @contextmanager
@@ -27,15 +23,8 @@ def registry(folder: Path, auth: Mapping[str, object] | None = None) -> Iterator
         auth: Part of its configuration; without it, everyone may push.
     """
     host = f"127.0.0.1:{free_port()}"
-    server = subprocess.Popen(
-        command(folder, host, auth), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
-    )
-    try:
-        await_ready(server, host)
+    with serving(command(folder, host, auth), lambda: _answers(host)):
         yield host
-    finally:
-        server.terminate()
-        server.wait(timeout=30)
 
 
 def command(folder: Path, host: str, auth: Mapping[str, object] | None = None) -> Sequence[str]:
@@ -45,20 +34,12 @@ def command(folder: Path, host: str, auth: Mapping[str, object] | None = None) -
         "version": 0.1,
         "storage": {"filesystem": {"rootdirectory": str(folder / "data")}},
         "http": {"addr": host},
+        "log": {"level": "error", "accesslog": {"disabled": True}},
     }
     if auth:
         body["auth"] = auth
     config.write_text(yaml.safe_dump(body), encoding="utf-8")
     return ("docker-registry", "serve", str(config))
-
-
-def await_ready(server: subprocess.Popen[bytes], host: str) -> None:
-    """Wait until it answers."""
-    deadline = time.monotonic() + START_SECONDS
-    while not _answers(host):
-        assert server.poll() is None, "the registry has ended"
-        assert time.monotonic() < deadline, "the registry does not answer"
-        time.sleep(0.05)
 
 
 def _answers(host: str) -> bool:
