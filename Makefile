@@ -36,8 +36,8 @@ STAGES := setup lint type site unit property chaos-short wiring supervise cluste
 
 .NOTPARALLEL:
 .PHONY: help setup cluster cluster-down images overlays load load-core install run test verify lint type unit property golden contract \
-	wiring supervise cluster-tests threats threats-short e2e chaos chaos-short bench bench-parts packs audits kills fuzz generate clean \
-	outside run-agents provider-failures scale browser site sbom push bundle registry-named image-tests sbom-tests
+	wiring supervise cluster-tests threats threats-short e2e chaos chaos-short bench bench-parts packs audits kills failover fuzz \
+	generate clean outside run-agents provider-failures scale browser site sbom push bundle registry-named image-tests sbom-tests
 
 help: ## List the targets
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  %-18s %s\n", $$1, $$2}'
@@ -223,6 +223,9 @@ run-agents: setup load overlays outside ## Real agents solve tasks of three pack
 
 provider-failures: setup load overlays outside ## A provider that fails in the middle of a run: what each failure becomes
 	@$(WITH_CLUSTER); PYTHONPATH=$(PYTHONPATH):tests python -m outside.provider_failures
+
+failover: setup load ## Take the operator that works away 10 times in a run with two of them; print the seconds
+	@$(WITH_CLUSTER); pytest tests/cluster/test_failover.py -m slow -s
 
 kills: setup load ## Kill the operator 20 times in a 40-task run and compare the records
 	@$(WITH_CLUSTER); pytest tests/cluster/test_kills.py -m slow -s

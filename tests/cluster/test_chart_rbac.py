@@ -14,6 +14,8 @@ import pytest
 import yaml
 from kubernetes import client, config
 
+from securebench.core.names import OPERATOR_LEASE
+
 pytestmark = pytest.mark.cluster
 
 CHART = Path(__file__).parents[2] / "charts" / "securebench"
@@ -56,7 +58,10 @@ OPERATOR_RIGHTS = {
     ("delete", "services"),
     ("get", "configmaps"),
     ("get", "secrets"),
+    ("create", "leases"),
 }
+LEASE_RIGHTS = {("get", "leases"), ("update", "leases")}
+"""Of the operator, for its own Lease by name."""
 
 VERBS = ("get", "list", "watch", "create", "update", "patch", "delete", "deletecollection")
 RESOURCES = {
@@ -78,6 +83,7 @@ RESOURCES = {
     "serviceaccounts/token": "",
     "persistentvolumeclaims": "",
     "networkpolicies": "networking.k8s.io",
+    "leases": "coordination.k8s.io",
     "statefulsets": "apps",
     "deployments": "apps",
     "jobs": "batch",
@@ -199,7 +205,7 @@ def test_the_operators_role_is_exactly_what_it_needs(installed: Installed) -> No
         for resource in rule["resources"]
         for verb in rule["verbs"]
     ]
-    assert sorted(granted) == sorted(OPERATOR_RIGHTS)
+    assert sorted(granted) == sorted([*OPERATOR_RIGHTS, *LEASE_RIGHTS])
     assert not any("*" in value for rule in role["rules"] for value in rule["apiGroups"])
 
 
@@ -207,6 +213,20 @@ def test_the_operator_may_do_that_and_nothing_else(
     api: client.ApiClient, installed: Installed
 ) -> None:
     assert rights(api, operator_user(installed), installed.namespace) == OPERATOR_RIGHTS
+
+
+def test_the_lease_is_the_operators_and_a_tester_may_look_who_has_it(
+    api: client.ApiClient, installed: Installed
+) -> None:
+    def on_leases(user: str, name: str) -> set[str]:
+        questions = [Question(verb, "leases", installed.namespace, name) for verb in VERBS]
+        return {question.verb for question in questions if may(api, user, question)}
+
+    operator = operator_user(installed)
+    assert on_leases(operator, OPERATOR_LEASE) == {"create", "get", "update"}
+    assert on_leases(operator, "another") == {"create"}
+    assert on_leases("tester", OPERATOR_LEASE) == {"get"}
+    assert on_leases("submitter", OPERATOR_LEASE) == on_leases("tester", "another") == set()
 
 
 @pytest.mark.parametrize("user", ["operator", "tester", "submitter", "viewer"])

@@ -96,6 +96,45 @@ async def test_the_same_name_in_two_kinds(world):
     assert await world.cluster.get(ObjectKind.POD, "a") is None
 
 
+def lease(holder, **metadata):
+    """Return a Lease; its times are those of a protobuf Timestamp with microseconds."""
+    return {
+        "apiVersion": "coordination.k8s.io/v1",
+        "kind": "Lease",
+        "metadata": {"name": "operator", **metadata},
+        "spec": {
+            "holderIdentity": holder,
+            "leaseDurationSeconds": 15,
+            "leaseTransitions": 1,
+            "acquireTime": "2026-01-01T00:00:00.000000Z",
+            "renewTime": "2026-01-01T00:00:05.250000Z",
+        },
+    }
+
+
+async def test_a_lease_goes_to_who_replaces_it_first(world):
+    read = await world.cluster.create(ObjectKind.LEASE, lease("a"))
+    assert read["spec"] == lease("a")["spec"]
+    meta = {"resourceVersion": read["metadata"]["resourceVersion"]}
+
+    taken = await world.cluster.replace(ObjectKind.LEASE, lease("b", **meta))
+    late = await world.cluster.replace(ObjectKind.LEASE, lease("c", **meta))
+
+    assert late is None
+    assert taken["spec"]["holderIdentity"] == "b"
+    assert taken["metadata"]["uid"] == read["metadata"]["uid"]
+    assert taken["metadata"]["resourceVersion"] != meta["resourceVersion"]
+    assert await world.cluster.get(ObjectKind.LEASE, "operator") == taken
+
+
+async def test_a_lease_that_is_gone_is_replaced_by_nobody(world):
+    read = await world.cluster.create(ObjectKind.LEASE, lease("a"))
+    await world.cluster.delete(ObjectKind.LEASE, "operator", uid=None, grace_seconds=None)
+
+    meta = {"resourceVersion": read["metadata"]["resourceVersion"]}
+    assert await world.cluster.replace(ObjectKind.LEASE, lease("b", **meta)) is None
+
+
 async def test_a_deletion_spares_another_object_of_the_name(world):
     created = await world.cluster.create(ObjectKind.POD, pod("a"))
 

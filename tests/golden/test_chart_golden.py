@@ -19,6 +19,7 @@ import yaml
 from securebench.cluster.port import ObjectKind
 from securebench.controller.settings.parts import AccessMode, UserNamespaces
 from securebench.controller.settings.settings import Settings
+from support.build import PLACE
 from support.monitoring import (
     DASHBOARD,
     alert_expressions,
@@ -33,7 +34,6 @@ ROOT = Path(__file__).parents[2]
 CHART = ROOT / "charts" / "securebench"
 GOLDEN = Path(__file__).parent / "chart"
 CASES = sorted(path.name.removesuffix(".values.yaml") for path in GOLDEN.glob("*.values.yaml"))
-PLACE = {"namespace": "bench", "node_name": "n1", "node_address": "10.0.0.1"}
 
 
 def helm(*arguments: str) -> str:
@@ -179,6 +179,29 @@ def test_the_test_pod_starts_after_all_that_it_watches_and_nothing_of_it_stays()
         )
 
 
+def affinity(*values: str) -> Any:
+    flags = [word for value in values for word in ("--set", value)]
+    text = helm("template", "demo", str(CHART), "--set", "operator.replicas=2", *flags)
+    items = {item["kind"]: item for item in yaml.safe_load_all(text) if item}
+    assert "PodDisruptionBudget" in items
+    (operator,) = (
+        item
+        for item in yaml.safe_load_all(text)
+        if item and item["kind"] == "StatefulSet" and item["spec"]["replicas"] == 2
+    )
+    return operator["spec"]["template"]["spec"]["affinity"]
+
+
+def test_two_operators_go_where_the_volume_lets_them() -> None:
+    (apart,) = affinity()["podAntiAffinity"]["preferredDuringSchedulingIgnoredDuringExecution"]
+    one = affinity("persistence.accessMode=ReadWriteOnce")
+    (together,) = one["podAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"]
+    assert apart["podAffinityTerm"] == together
+    assert together["topologyKey"] == "kubernetes.io/hostname"
+    assert together["labelSelector"]["matchLabels"]["app.kubernetes.io/component"] == "operator"
+    assert affinity("operator.affinity.own.x=1") == {"own": {"x": 1}}
+
+
 @pytest.mark.parametrize("source", ["alerts", "dashboard"])
 def test_alerts_and_dashboard_name_metrics_that_are_served(source: str) -> None:
     of = {
@@ -231,6 +254,8 @@ def test_nothing_is_cluster_wide(case: str) -> None:
         ("settings.gateway.connections=0", "/settings/gateway/connections"),
         ("settings.userNamespaces=Maybe", "/settings/userNamespaces"),
         ("image.pullPolicy=Sometimes", "/image/pullPolicy"),
+        ("operator.replicas=3", "/operator/replicas"),
+        ("operator.replicas=0", "/operator/replicas"),
         ("imagePullSecrets[0]=registry", "/imagePullSecrets/0"),
         ("metrics.alerts=true", "metrics.dashboard need metrics.enabled"),
         ("metrics.dashboard=true", "metrics.dashboard need metrics.enabled"),
@@ -271,8 +296,10 @@ PLURALS = {
     ObjectKind.CONFIG_MAP: "configmaps",
     ObjectKind.SECRET: "secrets",
     ObjectKind.EVENT: "events",
+    ObjectKind.LEASE: "leases",
     ObjectKind.BENCHMARK_RUN: "benchmarkruns",
 }
+VERBS = {"replace": "update"}
 KOPF_RIGHTS = {("list", "benchmarkruns"), ("watch", "benchmarkruns")}
 
 
@@ -282,7 +309,7 @@ def test_the_operator_has_the_rights_that_its_source_uses_and_no_other() -> None
         if method == "patch_status":
             used.add(("patch", f"{PLURALS[kind]}/status"))
         else:
-            used.add((method.replace("_", ""), PLURALS[kind]))
+            used.add((VERBS.get(method, method.replace("_", "")), PLURALS[kind]))
         if method == "create":  # ApiCluster.create looks for the object when a quota is full
             used.add(("get", PLURALS[kind]))
     assert role_rights("local") == used

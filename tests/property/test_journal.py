@@ -1,17 +1,30 @@
 """Whatever is appended comes back; a cut file gives back a prefix; damage is never silent."""
 
+import contextlib
+import os
 import tempfile
 from pathlib import Path
+from typing import NamedTuple
+from unittest import mock
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from securebench.controller.volume.journal import Journal, encode_all, first_link, read_entries
+from securebench.controller.volume.journal import (
+    Journal,
+    encode,
+    encode_all,
+    first_link,
+    read_entries,
+)
+from securebench.controller.volume.journal_files import open_journal, read_journal
+from securebench.controller.volume.lead import take_volume
 from securebench.core.errors import JournalCorruptError
 from securebench.run.state.attempts import Finish, VerifierResult
 from securebench.run.state.history import (
     Closed,
+    Continued,
     Finished,
     Kept,
     LaunchBegun,
@@ -98,3 +111,48 @@ def test_whole_lines_in_another_order_are_corruption(entries, data):
         read_entries(b"".join(lines[index] for index in chosen), UID)
     wrong = next(at for at, index in enumerate(chosen) if at != index)
     assert caught.value.line == wrong + 1
+
+
+class Leader(NamedTuple):
+    """What a leader wrote in time, what it writes afterwards, and how much of a line it left."""
+
+    in_time: list[object]
+    too_late: list[object]
+    torn: float
+
+
+LEADERS = st.builds(
+    Leader,
+    st.lists(ENTRIES, max_size=3),
+    st.lists(ENTRIES, max_size=2),
+    st.floats(0, 0.99),
+)
+
+
+def facts(folder):
+    entries = read_journal(folder, UID).entries
+    return [entry for entry in entries if not isinstance(entry, Continued)]
+
+
+@settings(deadline=None)  # the file system's, not ours
+@given(st.lists(LEADERS, min_size=1, max_size=5), st.data())
+def test_what_leaders_wrote_in_time_comes_back_whatever_they_write_afterwards(leaders, data):
+    """Each is killed within a line, the next goes on, and it wakes up again at some point."""
+    with tempfile.TemporaryDirectory() as root, contextlib.ExitStack() as stack:
+        stack.enter_context(mock.patch("os.fsync"))
+        folder = Path(root) / "runs"
+        folder.mkdir()
+        old: list[tuple[Journal, Leader]] = []
+        for number, leader in enumerate(leaders, start=1):
+            journal = open_journal(folder, UID, take_volume(Path(root), number, "holder"))
+            stack.callback(journal.close)
+            journal.append(leader.in_time)
+            line = encode(RunEnded("Completed", "torn", 0.0), journal._link)
+            os.write(journal._file.fileno(), line[: int(len(line) * leader.torn)])
+            want = [entry for each in leaders[:number] for entry in each.in_time]
+            assert facts(folder) == want
+            for other, (late, said) in enumerate(old):
+                if data.draw(st.booleans(), label=f"{other + 1} wakes up beside {number}"):
+                    late.append(said.too_late)
+            assert facts(folder) == want
+            old.append((journal, leader))

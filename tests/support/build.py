@@ -8,6 +8,7 @@ import json
 import selectors
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from itertools import count
 from pathlib import Path
 from typing import Any, ParamSpec, TypeVar
 
@@ -16,6 +17,7 @@ from securebench.controller.runtime.capacity import SharedCapacity
 from securebench.controller.runtime.context import Context
 from securebench.controller.runtime.creation_rate import CreationRate
 from securebench.controller.settings.settings import Settings
+from securebench.controller.volume.lead import VolumeLead, take_volume
 from securebench.core.clock import Instant, rfc3339
 from securebench.core.rates import TokenBucket
 from securebench.protocol.batch import encode_verdicts
@@ -376,11 +378,19 @@ def probe_done(states: Mapping[str, str], kernel: str = KERNEL) -> Status:
     return pod_status("Succeeded", ended("probe", 0, message=message))
 
 
+PLACE = {
+    "namespace": "bench",
+    "pod_name": "securebench-0",
+    "pod_uid": "11111111-0000-4000-8000-000000000000",
+    "node_name": "node-1",
+    "node_address": "192.0.2.1",
+}
+"""What an operator's Pod tells of itself, by field of the settings."""
+
+
 def settings_of(root: Path, **changes: object) -> Settings:
     known: dict[str, object] = {
-        "namespace": "bench",
-        "node_name": "node-1",
-        "node_address": "192.0.2.1",
+        **PLACE,
         "pod_image": "securebench-pod:0.1.0",
         "gateway_image": "securebench-operator:0.1.0",
         "volume_claim": "securebench-results",
@@ -389,6 +399,14 @@ def settings_of(root: Path, **changes: object) -> Settings:
         "relist_seconds": 60.0,
     }
     return Settings.model_validate(known | changes)
+
+
+_EPOCHS = count(1)
+
+
+def lead_of(root: Path) -> VolumeLead:
+    """Return the right of the next leader to write to a volume; it ends that of the one before."""
+    return take_volume(root, next(_EPOCHS), "securebench-0_uid")
 
 
 def context_of(cluster: Cluster, clock: FakeClock, root: Path, **settings: object) -> Context:
@@ -402,6 +420,7 @@ def context_of(cluster: Cluster, clock: FakeClock, root: Path, **settings: objec
         node_name="node-1",
         targets=(),
         tools=tools_folder("sha256:" + "7" * 64),
+        lead=lead_of(root) if root.is_absolute() else VolumeLead(root, 0, "nobody"),
     )
 
 

@@ -144,6 +144,18 @@ class FakeCluster:
         with self._call("get", kind, name):
             return self._objects[kind].get(name)
 
+    async def replace(self, kind: ObjectKind, manifest: Raw) -> Raw | None:
+        """Store another content of an object that nobody has changed since it was read."""
+        given = metadata(manifest)
+        with self._call("replace", kind, str(given["name"])):
+            item = self._objects[kind].get(str(given["name"]))
+            kept = {} if item is None else metadata(item)
+            if item is None or given["resourceVersion"] != kept["resourceVersion"]:
+                return None
+            owned = {key: kept[key] for key in ("uid", "creationTimestamp") if key in kept}
+            changed = {**item, **copy.deepcopy(dict(manifest)), "metadata": {**given, **owned}}
+            return self._replace(kind, item, changed)
+
     async def delete(
         self, kind: ObjectKind, name: str, *, uid: str | None, grace_seconds: int | None
     ) -> bool:

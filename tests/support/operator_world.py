@@ -54,7 +54,8 @@ class World:
 
     def _supervisor(self) -> Supervisor:
         context = context_of(self.cluster, self.clock, self.root, **self.settings)
-        return Supervisor(replace(context, targets=self.targets))
+        self.context = replace(context, targets=self.targets)
+        return Supervisor(self.context)
 
     def wait(self, seconds: float = 0.01) -> None:
         self.runner.run(asyncio.sleep(seconds))

@@ -17,7 +17,7 @@ from typing import Any
 
 import pytest
 
-from securebench.controller.volume.journal import read_entries
+from securebench.controller.volume.journal import decode
 from support import api
 
 ROOT = Path(__file__).parents[2]
@@ -110,7 +110,8 @@ class Release:
     def entries(self, run: str) -> Sequence[object]:
         """Return the journal's entries."""
         uid = self.get("benchmarkrun", run)["metadata"]["uid"]
-        return read_entries(self.file(run, "journal.jsonl"), uid).entries
+        printed = self.operator("securebench", "journal", uid, "-o", "json")
+        return [_entry(json.loads(line)) for line in printed.splitlines()]
 
     def file(self, run: str, path: str) -> bytes:
         """Return a file of a run's folder on the volume."""
@@ -140,6 +141,12 @@ class Release:
         pods = self.kubectl("get", "pods", "-o", "wide")
         log = self.kubectl("logs", OPERATOR, "--tail=40")
         return f"{status}\n{pods}\n{log}"
+
+
+def _entry(line: Raw) -> object:
+    """Return an entry as ``securebench journal`` prints it."""
+    body = f'{{"type":"{line["type"]}","entry":{json.dumps(line["entry"])}}}'
+    return decode(body.encode())
 
 
 def condition(run: Raw, kind: str = "Succeeded") -> Raw:

@@ -6,7 +6,6 @@ import os
 import signal
 import subprocess
 import sys
-from contextlib import asynccontextmanager
 from unittest import mock
 
 import kopf
@@ -21,7 +20,7 @@ from support.fake_cluster import FakeCluster
 
 @pytest.fixture
 def operator(tmp_path):
-    return Operator(settings_of(tmp_path))
+    return Operator(settings_of(tmp_path), FakeCluster(), None)
 
 
 def test_one_event_handler_and_nothing_that_needs_a_finalizer_or_an_annotation(operator):
@@ -47,15 +46,10 @@ def test_the_process_starts_and_stops_by_itself(operator):
     }
 
 
-@asynccontextmanager
-async def opened(context):
-    yield context
-
-
 async def started(operator, tmp_path):
-    context = context_of(FakeCluster(), FakeClock(), tmp_path, metrics_port=0)
+    context = context_of(FakeCluster(), FakeClock(), tmp_path)
     settings = kopf.OperatorSettings()
-    with mock.patch.object(handlers, "open_context", return_value=opened(context)):
+    with mock.patch.object(handlers, "make_context", return_value=context):
         await operator.startup(settings=settings, logger=None)
     return settings
 
@@ -92,7 +86,7 @@ async def test_every_event_goes_to_the_supervisor_and_returns_nothing(operator, 
 
 async def test_a_background_task_that_fails_ends_the_process(operator, tmp_path):
     failed = mock.AsyncMock(side_effect=OSError(98, "Address already in use"))
-    with mock.patch.object(handlers, "heartbeat", failed), mock.patch("os.kill") as kill:
+    with mock.patch.object(handlers, "note_runs", failed), mock.patch("os.kill") as kill:
         await started(operator, tmp_path)
         await asyncio.sleep(0)
         await asyncio.sleep(0)
@@ -131,7 +125,7 @@ class Recorder(Operator):
 
 async def main():
     stop, ready = asyncio.Event(), asyncio.Event()
-    registry = Recorder(settings_of(Path("."))).registry()
+    registry = Recorder(settings_of(Path(".")), None, None).registry()
     run = asyncio.create_task(kopf.operator(
         registry=registry, standalone=True, namespaces=["bench"], clusterwide=False,
         stop_flag=stop, ready_flag=ready,

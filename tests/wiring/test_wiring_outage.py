@@ -102,7 +102,6 @@ def kubeconfig(folder, server):
 
 SCRIPT = """
 import asyncio, sys
-from contextlib import asynccontextmanager
 from pathlib import Path
 import kopf
 from securebench.controller.process import handlers
@@ -112,15 +111,14 @@ from support.fake_cluster import FakeCluster
 for name in ("RETRY_SECONDS", "RETRY_LIMIT_SECONDS", "LOGIN_SECONDS"):
     setattr(handlers, name, 0.01)
 
-@asynccontextmanager
-async def opened(*_):
-    yield context_of(FakeCluster(), FakeClock(), Path(sys.argv[1]), metrics_port=0, health_port=0)
+async def made(*_):
+    return context_of(FakeCluster(), FakeClock(), Path(sys.argv[1]))
 
 async def main():
     stop = asyncio.Event()
-    handlers.open_context = opened
+    handlers.make_context = made
     handlers.Supervisor.observe = lambda self, kind, body: stop.set()
-    registry = handlers.Operator(settings_of(Path(sys.argv[1]))).registry()
+    registry = handlers.Operator(settings_of(Path(sys.argv[1])), None, None).registry()
     await kopf.operator(
         registry=registry, standalone=True, namespaces=["bench"], clusterwide=False, stop_flag=stop
     )

@@ -18,6 +18,36 @@ app.kubernetes.io/instance: {{ .Release.Name }}
 app.kubernetes.io/component: operator
 {{- end -}}
 
+{{- /* Where the operator and its standby go: apart if the volume allows it, else to the node that has the volume. */ -}}
+{{- define "securebench.affinity" -}}
+{{- $term := printf "topologyKey: kubernetes.io/hostname\nlabelSelector:\n  matchLabels:\n%s" (include "securebench.selector" . | indent 4) -}}
+{{- if eq .Values.persistence.accessMode "ReadWriteMany" -}}
+podAntiAffinity:
+  preferredDuringSchedulingIgnoredDuringExecution:
+    - weight: 100
+      podAffinityTerm: {{- $term | nindent 8 }}
+{{- else -}}
+podAffinity:
+  requiredDuringSchedulingIgnoredDuringExecution:
+    - {{ $term | indent 6 | trim }}
+{{- end -}}
+{{- end -}}
+
+{{- /* The names of the operator's Pods, as a list. */ -}}
+{{- define "securebench.operatorPods" -}}
+{{- $root := . -}}
+{{- $names := list -}}
+{{- range $number := until (int .Values.operator.replicas) -}}
+{{- $names = append $names (printf "%s-%d" (include "securebench.fullname" $root) $number) -}}
+{{- end -}}
+[{{ join ", " $names }}]
+{{- end -}}
+
+{{- /* One name for all releases: of operators that are started in one namespace by mistake one works. */ -}}
+{{- define "securebench.lease" -}}
+securebench-operator
+{{- end -}}
+
 {{- define "securebench.labels" -}}
 {{ include "securebench.selector" . }}
 app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}

@@ -15,10 +15,10 @@ from typing import NamedTuple
 from securebench.client.commands.output import print_note, print_table
 from securebench.controller.volume.index import RunIndex
 from securebench.controller.volume.journal import read_entries, whole_line
+from securebench.controller.volume.journal_files import journal_bytes
 from securebench.controller.volume.store import RunStore
 from securebench.core.clock import rfc3339
 from securebench.core.errors import ConfigError, JournalCorruptError
-from securebench.protocol.volume import JOURNAL
 
 HEADER = ("LINE", "TIME", "ENTRY", "ATTEMPT", "LAUNCH", "DETAILS")
 DETAILS_WIDTH = 160
@@ -72,10 +72,11 @@ def show_journal(root: Path, run: str, task: int | None, form: JournalOutput) ->
         ConfigError: No such run, or it has no journal.
     """
     uid = _uid(root, run)
-    path = RunStore(root, uid).folder / JOURNAL
-    if not path.is_file():
-        raise ConfigError(f"run {uid} has no journal: it never began, or its results were removed")
-    data = path.read_bytes()
+    try:
+        data = journal_bytes(RunStore(root, uid).folder)
+    except FileNotFoundError:
+        reason = f"run {uid} has no journal: it never began, or its results were removed"
+        raise ConfigError(reason) from None
     lines = [line for line in _lines(data) if task is None or _is_about(line, task)]
     if form is JournalOutput.JSON:
         for line in lines:

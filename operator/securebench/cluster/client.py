@@ -163,6 +163,13 @@ class ApiCluster:
         answer = await self._exchange("get", kind, _Request("GET", self._path(kind, name)))
         return None if answer.status == HTTPStatus.NOT_FOUND else answer.json()
 
+    async def replace(self, kind: ObjectKind, manifest: Raw) -> Raw | None:
+        """Replace an object as it was read; None if it was changed since, or is gone."""
+        path = self._path(kind, str(metadata(manifest)["name"]))
+        answer = await self._exchange("replace", kind, _Request("PUT", path, body=manifest))
+        is_outdated = answer.status in (HTTPStatus.NOT_FOUND, HTTPStatus.CONFLICT)
+        return None if is_outdated else answer.json()
+
     async def delete(
         self, kind: ObjectKind, name: str, *, uid: str | None, grace_seconds: int | None
     ) -> bool:

@@ -42,6 +42,7 @@ class ObjectKind(StrEnum):
     SECRET = "Secret"  # noqa: S105 - the name of a kind
     BENCHMARK_RUN = KIND
     EVENT = "Event"
+    LEASE = "Lease"
 
 
 class Listing(NamedTuple):
@@ -134,6 +135,14 @@ class Cluster(Protocol):
 
     async def get(self, kind: ObjectKind, name: str) -> Raw | None:
         """Return the object, or None if it does not exist."""
+        ...
+
+    async def replace(self, kind: ObjectKind, manifest: Raw) -> Raw | None:
+        """Replace an object as it was read, with the resource version that it had then.
+
+        Returns:
+            The object as the server stored it; None if it was changed since, or is gone.
+        """
         ...
 
     async def delete(

@@ -34,6 +34,7 @@ _COLLECTIONS: Mapping[ObjectKind, tuple[str, str]] = {
     ObjectKind.SECRET: (CORE, "secrets"),
     ObjectKind.BENCHMARK_RUN: (f"/apis/{API_VERSION}", PLURAL),
     ObjectKind.EVENT: ("/apis/events.k8s.io/v1", "events"),
+    ObjectKind.LEASE: ("/apis/coordination.k8s.io/v1", "leases"),
 }
 
 _TRANSIENT_STATUSES = frozenset({401, 408, 409, 425, 429, 500, 502, 503, 504})

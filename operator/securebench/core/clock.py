@@ -47,6 +47,11 @@ class Instant(NamedTuple):
         return self.wall + monotonic - self.monotonic
 
 
+def elapsed_seconds() -> float:
+    """Return seconds of a clock that never jumps and goes on while the machine sleeps."""
+    return time.clock_gettime(time.CLOCK_BOOTTIME)
+
+
 def seconds_since_epoch(time: str) -> float:
     """Return the time that a text in the form of RFC 3339 names.
 

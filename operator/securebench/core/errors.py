@@ -12,11 +12,13 @@ SecureBenchError(reason, facts)
 │   └── MissingInputError      both that may still come; carries what is missing
 ├── ClusterError
 │   ├── TransientClusterError  worth repeating; may carry retry_after_seconds
+│   │   └── LeaseOverdueError  our Lease is not renewed; until it is, nothing may be written
 │   └── PermanentClusterError  the same request would be refused again
 ├── StorageError
 │   ├── JournalCorruptError    carries the line number
 │   ├── TooLargeError          carries the bound in bytes
 │   └── DigestMismatchError    carries both digests
+├── LeadershipLostError        another operator works; this process ends
 └── InvariantViolationError    our bug
     └── PlanChangedError       the run waits for the version that began it
 
@@ -41,6 +43,10 @@ class SecureBenchError(Exception):
         super().__init__(reason)
         self.reason = reason
         self.facts: Mapping[str, object] = facts
+
+
+class LeadershipLostError(SecureBenchError):
+    """This process may write nothing more: another operator works."""
 
 
 class InvalidInputError(SecureBenchError):
@@ -131,6 +137,10 @@ class TransientClusterError(ClusterError):
     ) -> None:
         super().__init__(reason, **facts)
         self.retry_after_seconds = retry_after_seconds
+
+
+class LeaseOverdueError(TransientClusterError):
+    """This operator could not renew its Lease in time; it writes nothing until it has done so."""
 
 
 class PermanentClusterError(ClusterError):

@@ -37,6 +37,21 @@ MANAGED_BY_LABEL = "app.kubernetes.io/managed-by"
 COMPONENT_LABEL = "app.kubernetes.io/component"
 APP_NAME = "securebench"
 
+OPERATOR_LEASE = "securebench-operator"
+"""Name of the Lease of a namespace's operators, whatever their releases are called; the chart names
+it too."""
+
+
+def lease_holder(pod: str, uid: str) -> str:
+    """Return how an operator's Pod signs the Lease; an earlier Pod of its name signs otherwise."""
+    return f"{pod}_{uid}"
+
+
+def holder_pod(holder: str) -> str:
+    """Return the name of the Pod that signed the Lease so; empty if nobody did."""
+    return holder.partition("_")[0]
+
+
 LABEL_LIMIT = 63
 """Characters of a label value and of a DNS-1123 label (Kubernetes API conventions)."""
 

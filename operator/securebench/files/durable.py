@@ -7,6 +7,7 @@ import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import BinaryIO
+from uuid import uuid4
 
 FOLDER_MODE = 0o755
 """Folders that Pods of other users enter."""
@@ -41,19 +42,31 @@ def make_folder(path: Path) -> None:
     fsync_folder(path.parent)
 
 
-def replace_file(path: Path, data: bytes) -> None:
-    """Replace a file as a whole, 0644 whatever the umask is, and return when the disk has it."""
-    with replacing(path) as file:
+def replace_file(path: Path, data: bytes, staging: Path | None = None) -> None:
+    """Replace a file as a whole, 0644 whatever the umask is, and return when the disk has it.
+
+    Args:
+        path: The file.
+        data: Its new content.
+        staging: As of ``replacing``.
+    """
+    with replacing(path, staging) as file:
         file.write(data)
 
 
 @contextlib.contextmanager
-def replacing(path: Path) -> Iterator[BinaryIO]:
+def replacing(path: Path, staging: Path | None = None) -> Iterator[BinaryIO]:
     """Replace a file by what is written in the body, when the body ends without an error.
 
     Readers see the old content or the whole new one; the disk has it on return.
+
+    Args:
+        path: The file.
+        staging: Folder of the same file system where the new content is written; None for the
+            file's own.
     """
-    part = path.with_name(path.name + ".part")
+    name = f"{path.name}.part"
+    part = path.with_name(name) if staging is None else staging / f"{uuid4().hex}-{name}"
     with part.open("wb") as file:
         os.fchmod(file.fileno(), FILE_MODE)
         yield file

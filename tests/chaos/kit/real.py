@@ -19,14 +19,17 @@ from property.machine_kubelet import Kubelet
 from securebench.cluster.client import ApiCluster
 from securebench.cluster.port import ObjectKind, Raw, metadata
 from securebench.controller.process.supervisor import Supervisor
+from securebench.controller.runtime.capacity import SharedCapacity
 from securebench.controller.runtime.context import Context
-from securebench.controller.volume.journal import read_entries
+from securebench.controller.runtime.creation_rate import CreationRate
+from securebench.controller.volume.journal_files import read_journal
 from securebench.core.clock import SystemClock
 from securebench.core.names import RUN_UID_LABEL
 from securebench.core.rates import TokenBucket
+from securebench.run.layout import tools_folder
 from securebench.run.observe.pods import pod_view
 from securebench.run.state.history import Entry
-from support.build import question, run_body, settings_of, write_pack
+from support.build import lead_of, question, run_body, settings_of, write_pack
 
 PATIENCE_SECONDS = 150.0
 STEP_SECONDS = 0.4
@@ -83,19 +86,23 @@ async def play(
             if not supervisor.active:
                 break
             await asyncio.sleep(STEP_SECONDS)
-    journal = (root / "runs" / uid / "journal.jsonl").read_bytes()
-    return Played(read_entries(journal, uid).entries, records(root, uid), proxy.broken, reason)
+    entries = read_journal(root / "runs" / uid, uid).entries
+    return Played(entries, records(root, uid), proxy.broken, reason)
 
 
 def _context(cluster: ApiCluster, root: Path) -> Context:
     clock = SystemClock()
+    settings = settings_of(root, namespace=cluster.namespace, relist_seconds=RELIST_SECONDS)
     return Context(
         cluster=cluster,
-        settings=settings_of(root, namespace=cluster.namespace, relist_seconds=RELIST_SECONDS),
+        settings=settings,
         clock=clock,
-        bucket=TokenBucket(1000.0, 1000, clock.now),
+        rate=CreationRate(TokenBucket(1000.0, 1000, clock.now)),
+        capacity=SharedCapacity(settings.creation, clock),
         node_name="",
         targets=(),
+        tools=tools_folder("sha256:" + "7" * 64),
+        lead=lead_of(root),
     )
 
 

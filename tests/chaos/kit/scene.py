@@ -19,8 +19,12 @@ from chaos.kit.volume import Volume
 from property.machine_kubelet import TARGET, Kubelet
 from property.machine_world import ErrorLog, Fate
 from securebench.cluster.port import ObjectKind, Raw
+from securebench.controller.leadership.elector import Elector
+from securebench.controller.leadership.fenced_cluster import FencedCluster
 from securebench.controller.process.supervisor import Supervisor
+from securebench.controller.settings.parts import LeaseTimes
 from securebench.core.clock import Clock
+from securebench.core.errors import LeaseOverdueError, TransientClusterError
 from securebench.run.observe.pods import PodView, pod_view
 from securebench.run.plan.keys import Role
 from securebench.run.state.history import Entry
@@ -80,6 +84,27 @@ class Skewed:
         return self._clock.monotonic()
 
 
+class Link:
+    """What an operator needs to write: a way to the API server, and its Lease."""
+
+    def __init__(self) -> None:
+        self.is_cut = False
+        self.is_overdue = False
+        self.refused = 0
+
+    def require(self) -> None:
+        """Let a request through."""
+        if self.is_cut:
+            raise TransientClusterError("no connection")
+        self.require_lease()
+
+    def require_lease(self) -> None:
+        """Let entries through to the journal."""
+        if self.is_overdue:
+            self.refused += 1
+            raise LeaseOverdueError("the Lease was not renewed in time")
+
+
 @dataclass
 class Injection:
     """A fault that comes at the n-th time that a moment is reached.
@@ -122,6 +147,7 @@ class Scene:
         self.endings: dict[str, Raw] = {}
         self.plans: list[tuple[float, Callable[[], None]]] = []
         self.rivals: list[Supervisor] = []
+        self.electing: list[asyncio.Task[Any]] = []
         self.silent: set[str] = set()
         self.must_feel: list[Callable[[], bool]] = []
         self._hit: set[tuple[int, str]] = set()
@@ -153,22 +179,45 @@ class Scene:
     # The operator
 
     def start(self) -> None:
-        """Start an operator's process."""
+        """Start an operator's process, which leads from now on."""
         self.fate.fuse, self.fate.is_dead = None, False
         self.supervisor = self._supervisor()
         self.observe(None)
 
-    def rival(self) -> None:
-        """Start a second operator beside the first."""
-        rival = self._supervisor()
-        self.rivals.append(rival)
-        self._tell(rival, None)
+    def depose(self) -> None:
+        """Start another leader while the first one neither stops nor knows.
+
+        What it asks of the API server gets no answer; what it writes reaches the disk.
+        """
+        self.link.is_cut = True
+        self.rivals.append(self.supervisor)
+        self.start()
+
+    def elect(self) -> tuple[Elector, Elector]:
+        """Let this operator hold the Lease and a second one want it."""
+        first, second = (
+            Elector(self.cluster, name, LeaseTimes(), self.skewed, self.clock.now, lambda _: None)
+            for name in ("first_1", "second_2")
+        )
+
+        async def begin() -> None:
+            await first.acquire(int)
+            self.electing = [
+                asyncio.create_task(each) for each in (first.hold(), second.acquire(int))
+            ]
+
+        self.runner.run(begin())
+        return first, second
 
     def _supervisor(self) -> Supervisor:
-        context = context_of(
-            self.cluster, self.clock, self.root, gateway={"start_seconds": 600}, relist_seconds=300
-        )
-        return Supervisor(replace(context, targets=(TARGET,), clock=self.skewed))
+        self.link = Link()
+        cluster = FencedCluster(self.cluster, self.link.require)
+        with self.fate.outside():
+            context = context_of(
+                cluster, self.clock, self.root, gateway={"start_seconds": 600}, relist_seconds=300
+            )
+        lead = replace(context.lead, require=self.link.require_lease)
+        return Supervisor(replace(context, targets=(TARGET,), clock=self.skewed, lead=lead))
 
     def observe(self, kind: str | None) -> None:
         """Tell the operator of an event of the run."""
@@ -296,6 +345,8 @@ class Scene:
     def close(self) -> None:
         """Stop everything."""
         self.fate.is_dead = True
+        for task in self.electing:
+            task.cancel()
         for supervisor in (self.supervisor, *self.rivals):
             self.runner.run(supervisor.close())
         self.runner.close()

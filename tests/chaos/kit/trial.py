@@ -16,8 +16,7 @@ from chaos.kit.registry import INJECTORS, Injector
 from chaos.kit.scene import END, Injection, Moment, Scene, records, scene
 from chaos.kit.verdict import Course, Record, Verdict, judge
 from securebench.cluster.port import ObjectKind
-from securebench.controller.volume.journal import read_entries
-from securebench.protocol.volume import JOURNAL
+from securebench.controller.volume.journal_files import read_journal
 from securebench.run.state.history import Entry, RunEnded
 
 COUNTS = {"harness": 6, "verifier": 2, "canary": 1}
@@ -71,8 +70,7 @@ def _injection(injector: Injector, random: Random, moment: Moment | None) -> Inj
 
 def _journal(played: Scene) -> Sequence[Entry]:
     """Return the journal as the next operator would read it."""
-    data = (played.root / "runs" / played.uid / JOURNAL).read_bytes()
-    return read_entries(data, played.uid).entries
+    return read_journal(played.root / "runs" / played.uid, played.uid).entries
 
 
 def _records(played: Scene) -> Sequence[Record]:

@@ -10,7 +10,7 @@ from securebench.client.doctor.diagnosis import Diagnosis, Health
 from securebench.client.doctor.installation import Installation
 from securebench.cluster.port import Raw
 from securebench.core.json_values import object_at
-from securebench.core.names import GROUP
+from securebench.core.names import GROUP, OPERATOR_LEASE
 
 _CHECK: Final = "rights"
 _REVIEWS: Final = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
@@ -43,6 +43,7 @@ def roles(operator: str, viewers: str) -> Mapping[str, tuple[Right, ...]]:
             *_rights("", "events", "get list watch"),
             *_rights("", "pods", "get", operator),
             *_rights("", "pods/exec", "get create", operator),
+            *_rights("coordination.k8s.io", "leases", "get", OPERATOR_LEASE),
         ),
         "submitter": (
             *_rights(GROUP, "benchmarkruns", "create get list watch delete"),

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Iterator, Sequence
+import re
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass
+from functools import partial
 from typing import IO, NamedTuple
 
 from yaml import YAMLError
@@ -22,15 +24,21 @@ from securebench.core.errors import (
     TooLargeError,
     TransientClusterError,
 )
-from securebench.core.json_values import object_at
-from securebench.core.names import APP_NAME, COMPONENT_LABEL, NAME_LABEL
+from securebench.core.json_values import object_at, text_at
+from securebench.core.names import (
+    APP_NAME,
+    COMPONENT_LABEL,
+    NAME_LABEL,
+    OPERATOR_LEASE,
+    holder_pod,
+)
 from securebench.protocol.volume import MAX_ANSWER_BYTES
 
 OPERATOR_SELECTOR = f"{COMPONENT_LABEL}=operator,{NAME_LABEL}={APP_NAME}"
 OPERATOR_CONTAINER = "operator"
 VIEWERS_CONTAINER = "viewers"
 DEFAULT_OPERATOR_POD = "securebench-0"
-"""In the release ``securebench``; the default for accounts that may not list Pods (role tester)."""
+"""In the release ``securebench``; for accounts that may neither list Pods nor read the Lease."""
 
 _PIECE_BYTES = 256 * 1024
 _UNAUTHORIZED = 401
@@ -80,9 +88,10 @@ async def open_connection(target: ClusterTarget) -> AsyncIterator[Connection]:
     """
     async with AsyncExitStack() as stack:
         cluster = await _opened(target, stack)
+        find = partial(operator_pod, cluster, cluster.namespace, target.operator_pod)
         with _explained_connection_errors(cluster, target):
-            pod = await operator_pod(cluster, cluster.namespace, target.operator_pod)
-        yield Connection(cluster, OperatorLink(PodExec(cluster, pod)))
+            pod = await find()
+        yield Connection(cluster, OperatorLink(PodExec(cluster, pod, find=find)))
 
 
 @asynccontextmanager
@@ -95,9 +104,9 @@ async def open_watched(target: ClusterTarget) -> AsyncIterator[WatchedNamespace]
     """
     async with open_cluster(target) as cluster:
         link = None
+        find = partial(operator_pod, cluster, cluster.namespace, target.operator_pod)
         with suppress(ClusterError):
-            pod = await operator_pod(cluster, cluster.namespace, target.operator_pod)
-            link = OperatorLink(PodExec(cluster, pod))
+            link = OperatorLink(PodExec(cluster, await find(), find=find))
         yield WatchedNamespace(cluster, link)
 
 
@@ -118,7 +127,7 @@ async def open_published(target: ClusterTarget) -> AsyncIterator[Connection]:
 
 def viewers_pod(operator: str) -> str:
     """Return the name of the viewers' Pod in the same release as an operator's Pod."""
-    return f"{operator.removesuffix('-0')}-viewers-0"
+    return f"{re.sub('-[0-9]+$', '', operator)}-viewers-0"
 
 
 @asynccontextmanager
@@ -136,7 +145,7 @@ async def open_cluster(target: ClusterTarget) -> AsyncIterator[ApiCluster]:
 
 
 async def operator_pod(cluster: Cluster, namespace: str, name: str | None) -> str:
-    """Return the name of the operator's Pod.
+    """Return the name of the operator's Pod; of several the one that leads.
 
     Args:
         cluster: Limited to the namespace.
@@ -149,7 +158,9 @@ async def operator_pod(cluster: Cluster, namespace: str, name: str | None) -> st
     pods = await _operator_pods(cluster, name)
     running = [pod for pod in pods if _is_running(pod)]
     if running:
-        return str(object_at(running[0], "metadata").get("name"))
+        names = [str(object_at(pod, "metadata").get("name")) for pod in running]
+        leader = await _leader(cluster) if len(names) > 1 else ""
+        return leader if leader in names else names[0]
     if pods:
         found = str(object_at(pods[0], "metadata").get("name"))
         phase = object_at(pods[0], "status").get("phase")
@@ -161,15 +172,40 @@ async def operator_pod(cluster: Cluster, namespace: str, name: str | None) -> st
 
 
 class PodExec:
-    """Executes commands in a container of the operator's Pod or the viewers' Pod."""
+    """Executes commands in a container of the operator's Pod or the viewers' Pod.
 
-    def __init__(self, cluster: ApiCluster, pod: str, container: str = OPERATOR_CONTAINER) -> None:
+    Args:
+        cluster: The namespace.
+        pod: Name of the Pod.
+        container: Name of the container.
+        find: Finds another Pod after this one did not answer; None where there is no other.
+    """
+
+    def __init__(
+        self,
+        cluster: ApiCluster,
+        pod: str,
+        container: str = OPERATOR_CONTAINER,
+        find: Callable[[], Awaitable[str]] | None = None,
+    ) -> None:
         self._cluster = cluster
         self._pod = pod
         self._container = container
+        self._find = find
+        self._is_doubtful = False
 
     async def __call__(self, command: Sequence[str], stdin: IO[bytes] | None) -> ExecResult:
         """Execute a command and wait for its end."""
+        if self._is_doubtful and self._find is not None:
+            self._pod = await _found(self._find)
+        self._is_doubtful = False
+        try:
+            return await self._answered(command, stdin)
+        except TransientClusterError:
+            self._is_doubtful = True
+            raise
+
+    async def _answered(self, command: Sequence[str], stdin: IO[bytes] | None) -> ExecResult:
         try:
             async with asyncio.timeout(_IDLE_SECONDS) as limit:
                 return await self._run(command, stdin, limit)
@@ -203,6 +239,16 @@ class PodExec:
         source = None if stdin is None else pieces(stdin)
         result = await run_exec(self._cluster, self._pod, self._container, command, source, keep)
         return ExecResult(result.exit_code, bytes(output), result.stderr)
+
+
+async def _found(find: Callable[[], Awaitable[str]]) -> str:
+    """Return the name of a Pod that was there before; that there is none now goes by."""
+    try:
+        return await find()
+    except PermanentClusterError:
+        raise
+    except ClusterError as error:
+        raise TransientClusterError(str(error)) from error
 
 
 async def _opened(target: ClusterTarget, stack: AsyncExitStack) -> ApiCluster:
@@ -244,8 +290,20 @@ async def _operator_pods(cluster: Cluster, name: str | None) -> tuple[Raw, ...]:
         except PermanentClusterError as error:
             if error.status != _FORBIDDEN:
                 raise
+        name = await _leader(cluster)
     pod = await cluster.get(ObjectKind.POD, name or DEFAULT_OPERATOR_POD)
     return () if pod is None else (pod,)
+
+
+async def _leader(cluster: Cluster) -> str:
+    """Return the name of the Pod that holds the operators' Lease; empty if that is not known."""
+    try:
+        lease = await cluster.get(ObjectKind.LEASE, OPERATOR_LEASE)
+    except PermanentClusterError as error:
+        if error.status != _FORBIDDEN:
+            raise
+        return ""
+    return holder_pod(text_at(object_at(lease or {}, "spec"), "holderIdentity"))
 
 
 def _is_running(pod: Raw) -> bool:

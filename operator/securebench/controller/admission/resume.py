@@ -9,10 +9,10 @@ from pathlib import Path
 from securebench.cluster.port import ObjectKind
 from securebench.controller.runtime.context import Context
 from securebench.controller.volume.index import IndexEntry, RunIndex
-from securebench.controller.volume.journal import read_entries
+from securebench.controller.volume.journal_files import read_journal
 from securebench.core.errors import ConfigErrors, SpecError
 from securebench.files.durable import make_folder, replace_file
-from securebench.protocol.volume import JOURNAL, RECORD
+from securebench.protocol.volume import RECORD
 from securebench.run.api.models import BenchmarkRunSpec
 from securebench.run.layout import attempt_folder, run_folder
 from securebench.run.plan.model import RunPlan
@@ -85,8 +85,7 @@ def kept_entries(root: Path, uid: str) -> tuple[Kept, ...]:
     Raises:
         OSError: The volume did not do what was asked.
     """
-    data = (root / run_folder(uid) / JOURNAL).read_bytes()
-    entries = read_entries(data, uid).entries
+    entries = read_journal(root / run_folder(uid), uid).entries
     return tuple(
         Kept(entry.finish, entry.record_sha256, uid)
         for entry in entries

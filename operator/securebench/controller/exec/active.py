@@ -13,7 +13,7 @@ from securebench.controller.exec.journal_entries import (
     journal_entries,
 )
 from securebench.core.json_values import object_at, text_at
-from securebench.protocol.volume import JOURNAL, MAX_ANSWER_BYTES
+from securebench.protocol.volume import MAX_ANSWER_BYTES
 from securebench.run.plan.keys import AttemptKey, Role
 
 Answer = dict[str, object]
@@ -34,7 +34,7 @@ def get_active(folder: Path, now: float, sink: IO[bytes]) -> Answer:
         ``attempts`` sent, ``left_out`` because the answer would be too large, and ``now``.
     """
     sent, left_out, size = 0, 0, 0
-    for _, fields in sorted(_active(folder / JOURNAL).items()):
+    for _, fields in sorted(_active(folder).items()):
         line = json.dumps(fields, sort_keys=True).encode() + b"\n"
         if size + len(line) > MAX_ANSWER_BYTES:
             left_out += 1
@@ -44,9 +44,9 @@ def get_active(folder: Path, now: float, sink: IO[bytes]) -> Answer:
     return {"attempts": sent, "left_out": left_out, "sent": size, "now": now}
 
 
-def _active(journal: Path) -> dict[AttemptKey, Fields]:
+def _active(folder: Path) -> dict[AttemptKey, Fields]:
     active: dict[AttemptKey, Fields] = {}
-    for kind, entry in journal_entries(journal):
+    for kind, entry in journal_entries(folder):
         key = entry_attempt(entry)
         if key is None:
             continue

@@ -7,18 +7,22 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from securebench.controller.volume.journal import whole_line
+from securebench.controller.volume.journal_files import journal_parts
 from securebench.core.json_values import object_at
 from securebench.run.plan.keys import AttemptKey
 
 
-def journal_entries(journal: Path) -> Iterator[tuple[str, Mapping[str, object]]]:
-    """Yield the whole lines of a journal that may be written meanwhile."""
-    try:
-        source = journal.open("rb")
-    except FileNotFoundError:
-        return
-    with source:
-        for text in source:
+def journal_entries(folder: Path) -> Iterator[tuple[str, Mapping[str, object]]]:
+    """Yield the whole lines of a run's journal, which may be written meanwhile.
+
+    Args:
+        folder: Of the run.
+
+    Raises:
+        JournalCorruptError: A file that others continue is missing or damaged.
+    """
+    for part in journal_parts(folder):
+        for text in part.lines():
             line = whole_line(text.removesuffix(b"\n"))
             if line is not None:
                 found = json.loads(line.body)

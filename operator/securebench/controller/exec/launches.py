@@ -17,7 +17,7 @@ from securebench.controller.exec.journal_entries import (
 )
 from securebench.core.errors import InvalidInputError
 from securebench.core.json_values import object_at, object_in, text_at
-from securebench.protocol.volume import JOURNAL, MAX_ANSWER_BYTES, RECORD
+from securebench.protocol.volume import MAX_ANSWER_BYTES, RECORD
 from securebench.run.layout import TASKS
 from securebench.run.plan.keys import AttemptKey
 
@@ -52,7 +52,7 @@ def get_launches(folder: Path, wanted: str, sink: IO[bytes]) -> Answer:
         InvalidInputError: There is no such task.
     """
     sent, left_out, size = 0, 0, 0
-    for key, launches in sorted(_launches(folder / JOURNAL).items()):
+    for key, launches in sorted(_launches(folder).items()):
         attempt = _attempt(folder, key)
         if not _is_wanted(attempt, wanted):
             continue
@@ -84,9 +84,9 @@ def _attempt(folder: Path, key: AttemptKey) -> Fields:
     return {**told, "task": key.task, "attempt": key.attempt}
 
 
-def _launches(journal: Path) -> dict[AttemptKey, list[Fields]]:
+def _launches(folder: Path) -> dict[AttemptKey, list[Fields]]:
     found: dict[AttemptKey, list[Fields]] = {}
-    for kind, entry in journal_entries(journal):
+    for kind, entry in journal_entries(folder):
         key = entry_attempt(entry)
         if key is None:
             continue

@@ -15,6 +15,8 @@ END = "<!-- end of values -->"
 CHART_MADE = frozenset(
     {
         "namespace",
+        "podName",
+        "podUid",
         "nodeName",
         "nodeAddress",
         "podImage",

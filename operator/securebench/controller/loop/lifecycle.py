@@ -72,7 +72,7 @@ class RunLifecycle:
         self._started_at: float | None = None
         self._give_up_at: float | None = None
         self._root = context.settings.data_root
-        self._store = RunStore(self._root, run.uid)
+        self._store = RunStore(self._root, run.uid, context.lead)
         self._publisher = Publisher(context, run, desired)
         self._unplanned = UnplannedEnd(context, run, self._store, self._publisher)
         self._gate = Gate(slots, run.uid, desired, self._publisher, context.clock)
@@ -186,7 +186,8 @@ class RunLifecycle:
                 return False
             ended = ledger.history.ended
             if ended is not None:
-                await asyncio.to_thread(RunIndex(self._root).end, self._run.uid, ended.reason)
+                index = RunIndex(self._root, staging=self._store.staging)
+                await asyncio.to_thread(index.end, self._run.uid, ended.reason)
             await asyncio.to_thread(self._store.write_json, FINAL_STATUS, self._publisher.written)
         finally:
             ledger.close()

@@ -81,8 +81,7 @@ async def prepare(context: Context, run: RunObject) -> PreparedRun:
         OSError: The volume did not do what was asked.
     """
     spec = BenchmarkRunSpec.parse(run.spec)
-    root = context.settings.data_root
-    store = RunStore(root, run.uid)
+    store = RunStore(context.settings.data_root, run.uid, context.lead)
     if store.exists():
         return await asyncio.to_thread(_prepare_again, context, run, spec, store)
     await check_secrets(context.cluster, spec)
@@ -116,13 +115,13 @@ def _bind_new(
     plan, answers = _plan(context, run, spec, pack, inputs)
     if earlier is not None:
         check_binding(earlier, plan)
-    store = RunStore(root, run.uid)
+    store = RunStore(root, run.uid, context.lead)
     fresh = _index_entry(plan, rfc3339(context.clock.now()), earlier)
     copy_records(root, run.uid, kept)
     if content is not None:
         make_folder(store.folder)
-        replace_file(store.folder / ANSWERS, content)
-    entry = RunIndex(root).add(fresh)
+        replace_file(store.folder / ANSWERS, content, store.staging)
+    entry = RunIndex(root, staging=store.staging).add(fresh)
     agent = plan.harness.agent
     store.create(
         {

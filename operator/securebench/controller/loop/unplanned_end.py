@@ -57,14 +57,15 @@ class UnplannedEnd:
 
         Raises:
             ClusterError: The API server refused something; may be called again.
-            StorageError: Another operator has the journal, or it is corrupt.
+            StorageError: A later leader has the journal, or it is corrupt.
             OSError: The volume did not do what was asked; may be called again.
         """
         had_begun = await asyncio.to_thread(self._store.exists)
         if had_begun:
             await self._delete_objects()
             await self._context.reading.held(SEALING_BYTES, partial(self._seal, reason, message))
-            index = RunIndex(self._context.settings.data_root)
+            root, staging = self._context.settings.data_root, self._store.staging
+            index = RunIndex(root, staging=staging)
             await asyncio.to_thread(index.end, self._run.uid, reason.value)
         status: Raw = await self._publisher.refused(reason, message, is_sealed=had_begun)
         await asyncio.to_thread(make_folder, self._store.folder)
@@ -92,7 +93,7 @@ def _seal_results(store: RunStore, reason: str, message: str, now: float) -> Non
         now: Seconds since the epoch.
 
     Raises:
-        StorageError: Another operator has the journal, or it is corrupt.
+        StorageError: A later leader has the journal, or it is corrupt.
         OSError: The volume did not do what was asked; may be called again.
     """
     binding, journal = store.binding(), store.open_journal()

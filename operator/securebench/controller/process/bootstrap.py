@@ -5,16 +5,18 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import AsyncIterator, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Literal
 
-from securebench.cluster.client import connect
+from securebench.cluster.port import Cluster
+from securebench.controller.leadership.fenced_cluster import FencedCluster
 from securebench.controller.runtime.capacity import SharedCapacity
 from securebench.controller.runtime.context import Context
 from securebench.controller.runtime.creation_rate import CreationRate
 from securebench.controller.settings.settings import Settings
+from securebench.controller.volume.lead import VolumeLead
 from securebench.controller.volume.tools import install_tools
 from securebench.core.clock import Clock, SystemClock
 from securebench.core.errors import StorageError
@@ -35,30 +37,31 @@ KUBELET_PORT = 10250
 DNS_PORT = 53
 
 
-@contextlib.asynccontextmanager
-async def open_context(
-    settings: Settings, environment: Mapping[str, str]
-) -> AsyncIterator[Context]:
-    """Connect to the operator's namespace, when the volume has what task containers start.
+async def make_context(
+    settings: Settings, environment: Mapping[str, str], cluster: Cluster, lead: VolumeLead
+) -> Context:
+    """Return what the operator works with, when the volume has what task containers start.
 
     Args:
         settings: As the chart wrote them.
         environment: Variables of the process.
+        cluster: The operator's namespace.
+        lead: What lets it write.
     """
     clock = SystemClock()
     creation = settings.creation
     tools = await installed_tools(settings.data_root, TOOLS_SOURCE, clock)
-    async with connect(settings.namespace) as cluster:
-        yield Context(
-            cluster=cluster,
-            settings=settings,
-            clock=clock,
-            rate=CreationRate(TokenBucket(creation.per_second, creation.burst, clock.now)),
-            capacity=SharedCapacity(creation, clock),
-            node_name=settings.node_name,
-            targets=tuple(probe_targets(settings, environment, _resolvers())),
-            tools=tools,
-        )
+    return Context(
+        cluster=FencedCluster(cluster, lead.require),
+        settings=settings,
+        clock=clock,
+        rate=CreationRate(TokenBucket(creation.per_second, creation.burst, clock.now)),
+        capacity=SharedCapacity(creation, clock),
+        node_name=settings.node_name,
+        targets=tuple(probe_targets(settings, environment, _resolvers())),
+        tools=tools,
+        lead=lead,
+    )
 
 
 async def installed_tools(root: Path, source: Path, clock: Clock) -> str:

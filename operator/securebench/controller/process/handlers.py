@@ -7,7 +7,6 @@ import contextlib
 import dataclasses
 import logging
 import os
-import signal
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from itertools import count
@@ -15,12 +14,15 @@ from typing import Any
 
 import kopf
 
-from securebench.controller.process.bootstrap import open_context
-from securebench.controller.process.health import heartbeat
+from securebench.cluster.port import Cluster
+from securebench.controller.process.bootstrap import make_context
+from securebench.controller.process.health import note_runs
+from securebench.controller.process.leading import end_process, stand_by_and_work
 from securebench.controller.process.logs import configure_logs
 from securebench.controller.process.removal import Removal
 from securebench.controller.process.supervisor import Supervisor
 from securebench.controller.settings.settings import Settings, load_settings
+from securebench.controller.volume.lead import VolumeLead
 from securebench.controller.volume.published import prepare_published
 from securebench.core.names import GROUP
 from securebench.core.rates import backoff
@@ -53,15 +55,18 @@ class EndlessRetries:
 
 
 class Operator:
-    """One operator process.
+    """One operator process while it leads.
 
     Args:
         settings: As the chart wrote them.
+        cluster: Its namespace.
+        lead: What lets it write to the volume.
     """
 
-    def __init__(self, settings: Settings) -> None:
+    def __init__(self, settings: Settings, cluster: Cluster, lead: VolumeLead) -> None:
         self._settings = settings
-        self._stack = contextlib.AsyncExitStack()
+        self._cluster = cluster
+        self._lead = lead
         self._supervisor: Supervisor | None = None
         self._retention: Removal | None = None
         self._tasks: list[asyncio.Task[None]] = []
@@ -84,17 +89,17 @@ class Operator:
         settings.watching.server_timeout = WATCH_SERVER_SECONDS
         settings.watching.client_timeout = WATCH_CLIENT_SECONDS
         settings.networking.error_backoffs = EndlessRetries()
-        context = await self._stack.enter_async_context(open_context(self._settings, os.environ))
+        context = await make_context(self._settings, os.environ, self._cluster, self._lead)
         try:
             await asyncio.to_thread(prepare_published, self._settings.data_root)
         except OSError as error:
             logger.warning("viewers get no results: %s", error)
         self._supervisor = Supervisor(context)
         self._retention = Removal(context)
-        work = (heartbeat(context, self._supervisor), self._retention.run())
+        work = (note_runs(self._supervisor), self._retention.run())
         self._tasks = [asyncio.create_task(each) for each in work]
         for task in self._tasks:
-            task.add_done_callback(_end_process)
+            task.add_done_callback(end_process)
 
     async def cleanup(self, **_: Any) -> None:
         """Stop; what runs in the cluster goes on."""
@@ -102,7 +107,6 @@ class Operator:
             task.cancel()
         if self._supervisor is not None:
             await self._supervisor.close()
-        await self._stack.aclose()
 
     async def login(self, **kwargs: Any) -> kopf.ConnectionInfo | None:
         """Use the Pod's service account, or a kubeconfig outside of a cluster.
@@ -133,20 +137,19 @@ def _service_account(kwargs: dict[str, Any]) -> kopf.ConnectionInfo | None:
     return dataclasses.replace(account, server=f"https://{place}:{port}")
 
 
-def _end_process(task: asyncio.Task[None]) -> None:
-    """End the operator with a task that has failed: Kubernetes starts it again with both."""
-    if not task.cancelled() and (error := task.exception()) is not None:
-        logger.critical("the operator ends: a task in the background failed", exc_info=error)
-        os.kill(os.getpid(), signal.SIGTERM)
-
-
 def run_operator() -> None:
     """Run the operator until it is told to stop.
 
     Raises:
         ConfigError: The settings do not hold.
+        StorageError: Another operator has begun on the volume.
     """
     settings = load_settings(os.environ)
     configure_logs(settings.log_format)
-    operator = Operator(settings)
-    kopf.run(registry=operator.registry(), namespaces=[settings.namespace])
+
+    async def work(cluster: Cluster, lead: VolumeLead) -> None:
+        operator = Operator(settings, cluster, lead)
+        await kopf.operator(registry=operator.registry(), namespaces=[settings.namespace])
+
+    with contextlib.suppress(asyncio.CancelledError):
+        asyncio.run(stand_by_and_work(settings, work))

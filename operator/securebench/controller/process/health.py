@@ -20,7 +20,8 @@ from prometheus_client.registry import Collector
 from securebench.cluster.port import Cluster, ObjectKind
 from securebench.controller.process.http_port import serve
 from securebench.controller.process.supervisor import Supervisor
-from securebench.controller.runtime.context import Context
+from securebench.controller.settings.settings import Settings
+from securebench.core.clock import Clock
 from securebench.core.errors import ClusterError
 
 if TYPE_CHECKING:
@@ -161,43 +162,54 @@ class RequestCollector(Collector):
         yield family
 
 
-async def heartbeat(context: Context, supervisor: Supervisor) -> None:
-    """Serve metrics and the answers to probes, and keep both ages for ever."""
-    settings = context.settings
+async def heartbeat(cluster: Cluster, settings: Settings, clock: Clock) -> None:
+    """Serve metrics and the answers to probes, and keep both ages for ever.
+
+    Args:
+        cluster: The operator's namespace.
+        settings: Ports and greatest ages.
+        clock: The wall clock.
+    """
     turns = loop_turns(settings.health_max_age_seconds)
     answers = server_answers(settings.health_max_age_seconds)
     if settings.metrics_port:
-        REGISTRY.register(RequestCollector(context.cluster))
+        REGISTRY.register(RequestCollector(cluster))
         serve("metrics", settings.metrics_port, make_wsgi_app())
     if settings.health_port:
         probes = probe_application(operator_probes(turns, answers))
         serve("health", settings.health_port, probes)
     async with asyncio.TaskGroup() as group:
-        group.create_task(note_turns(turns, supervisor))
-        group.create_task(ask_server(context, answers))
+        group.create_task(note_turns(turns))
+        group.create_task(ask_server(cluster, clock, answers))
 
 
-async def note_turns(turns: Age, supervisor: Supervisor) -> None:
+async def note_turns(turns: Age) -> None:
     """Note for ever that the event loop turns, and how late it is."""
     loop = asyncio.get_running_loop()
     while True:
         turns.happened()
-        ACTIVE_RUNS.set(supervisor.active)
-        QUEUED_RUNS.set(supervisor.queued)
-        HELD_RUNS.set(supervisor.held)
         asked = loop.time()
         await asyncio.sleep(TURN_SECONDS)
         LOOP_LAG.observe(max(loop.time() - asked - TURN_SECONDS, 0.0))
 
 
-async def ask_server(context: Context, answers: Age) -> None:
+async def note_runs(supervisor: Supervisor) -> None:
+    """Show for ever how many runs there are."""
+    while True:
+        ACTIVE_RUNS.set(supervisor.active)
+        QUEUED_RUNS.set(supervisor.queued)
+        HELD_RUNS.set(supervisor.held)
+        await asyncio.sleep(TURN_SECONDS)
+
+
+async def ask_server(cluster: Cluster, clock: Clock, answers: Age) -> None:
     """Ask the API server for one object for ever, and note that it answered."""
     while True:
         try:
-            await context.cluster.get(ObjectKind.BENCHMARK_RUN, HEARTBEAT_RUN)
+            await cluster.get(ObjectKind.BENCHMARK_RUN, HEARTBEAT_RUN)
         except ClusterError as error:
             logger.warning("heartbeat: %s", error)
         else:
             answers.happened()
-            ANSWERED_AT.set(context.clock.now())
+            ANSWERED_AT.set(clock.now())
         await asyncio.sleep(HEARTBEAT_SECONDS)

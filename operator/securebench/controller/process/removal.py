@@ -27,7 +27,7 @@ from securebench.controller.volume.run_folders import (
 from securebench.core.clock import rfc3339
 from securebench.core.errors import ClusterError, StorageError
 from securebench.run.decide.retention import Due, FolderKept, RunKept, due
-from securebench.run.layout import PUBLISHED
+from securebench.run.layout import PUBLISHED, RUNS
 
 logger = logging.getLogger(__name__)
 
@@ -125,7 +125,8 @@ class Removal:
         return kept
 
     def _remove(self, going: Due, now: float) -> None:
-        indexes = RunIndex(self._root), RunIndex(self._root, PUBLISHED)
+        staging = self._context.lead.folder
+        indexes = [RunIndex(self._root, each, staging=staging) for each in (RUNS, PUBLISHED)]
         for uids, remove in ((going.results, remove_results), (going.folders, remove_folder)):
             for uid in uids:
                 with _warned(f"run {uid}"):

@@ -10,6 +10,7 @@ from securebench.controller.runtime.capacity import SharedCapacity
 from securebench.controller.runtime.creation_rate import CreationRate
 from securebench.controller.runtime.reading_budget import ReadingBudget
 from securebench.controller.settings.settings import Settings
+from securebench.controller.volume.lead import VolumeLead
 from securebench.core.clock import Clock
 from securebench.run.pods.canary import ProbeTarget
 
@@ -19,7 +20,7 @@ class Context:
     """Shared parts of the operator: client, settings, clock.
 
     Attributes:
-        cluster: Its namespace.
+        cluster: Its namespace, as the leader sees it.
         settings: As the chart wrote them.
         clock: The wall clock.
         rate: Of Pod creation of the whole operator.
@@ -27,6 +28,7 @@ class Context:
         node_name: Node that the operator runs on, or empty when unknown.
         targets: What no Pod of a run may reach.
         tools: Folder of the volume with the programs of task containers.
+        lead: What lets this process write to the volume.
         reading: Memory for what candidates left, of the whole operator.
         process: Names this process in journals.
     """
@@ -39,5 +41,6 @@ class Context:
     node_name: str
     targets: tuple[ProbeTarget, ...]
     tools: str
+    lead: VolumeLead
     reading: ReadingBudget = field(default_factory=ReadingBudget)
     process: str = field(default_factory=lambda: uuid4().hex)

@@ -14,7 +14,7 @@ from securebench.controller.volume.journal import Journal
 from securebench.controller.volume.launch_report import lost_usage
 from securebench.controller.volume.texts import read_texts
 from securebench.core.clock import Clock
-from securebench.core.errors import InvariantViolationError
+from securebench.core.errors import InvariantViolationError, LeaseOverdueError
 from securebench.run.plan.keys import AttemptKey, pod_name
 from securebench.run.records.labels import IsolationLabel
 from securebench.run.records.record import (
@@ -68,7 +68,7 @@ class RunLedger:
             process: Names the operator's process.
 
         Raises:
-            StorageError: Another operator has it, or it is corrupt.
+            StorageError: A later leader has it, or it is corrupt.
             InvariantViolationError: It belongs to another plan.
         """
         journal = await asyncio.to_thread(prepared.store.open_journal)
@@ -130,7 +130,7 @@ class RunLedger:
         last = [Closed(self._clock.now())] if self._is_beginning or any(reading) else []
         try:
             self._journal.close(last)
-        except OSError as error:
+        except (OSError, LeaseOverdueError) as error:
             logger.warning("the journal could not be closed in order: %s", error)
 
     def _write_records(self, finishes: Sequence[Finish]) -> list[Finished]:

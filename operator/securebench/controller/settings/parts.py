@@ -247,6 +247,28 @@ class Gateway(SettingsPart):
     """Bytes of the body of one request to a model provider; 16 MiB."""
 
 
+class LeaseTimes(SettingsPart):
+    """The Lease of the namespace's operators, of which one works."""
+
+    lease_seconds: Positive = 15
+    """Seconds after its last renewal for which nobody else takes it; 15, as in client-go. So long
+    nobody works when an operator is killed."""
+    renew_seconds: PositiveFloat = 10.0
+    """Seconds without a renewal after which its holder writes nothing until it has renewed it; 10,
+    as in client-go. The rest of leaseSeconds is for clocks that go at different rates."""
+    retry_seconds: PositiveFloat = 2.0
+    """Seconds between two renewals, and between two looks of a standby; 2, as in client-go."""
+
+    @model_validator(mode="after")
+    def _in_order(self) -> Self:
+        if not self.lease_seconds > self.renew_seconds > 2 * self.retry_seconds:
+            raise ValueError(
+                "leaseSeconds must be above renewSeconds, and renewSeconds above twice "
+                "retrySeconds, so that one renewal may fail"
+            )
+        return self
+
+
 class Retention(SettingsPart):
     """What stays on the results volume."""
 

@@ -22,6 +22,7 @@ from securebench.controller.settings.parts import (
     Gateway,
     ImagePullPolicy,
     Launch,
+    LeaseTimes,
     LogFormat,
     PodTemplateRules,
     Positive,
@@ -44,6 +45,8 @@ QUEUE_NAME = r"^([a-z0-9]([-.a-z0-9]*[a-z0-9])?)?$"
 VARIABLES: Mapping[str, str] = MappingProxyType(
     {
         "namespace": "SECUREBENCH_NAMESPACE",
+        "pod_name": "SECUREBENCH_POD_NAME",
+        "pod_uid": "SECUREBENCH_POD_UID",
         "node_name": "SECUREBENCH_NODE_NAME",
         "node_address": "SECUREBENCH_NODE_ADDRESS",
     }
@@ -56,6 +59,10 @@ class Settings(SettingsPart):
 
     namespace: Annotated[str, Field(min_length=1)]
     """Namespace that the operator serves, its own; from the Pod, never in the file."""
+    pod_name: Annotated[str, Field(min_length=1)]
+    """Name of the operator's Pod; from the Pod."""
+    pod_uid: Annotated[str, Field(min_length=1)]
+    """Uid of the operator's Pod, which tells it from an earlier one of its name; from the Pod."""
     node_name: Annotated[str, Field(min_length=1)]
     """Node of the operator, where launch Pods go with ReadWriteOnce; from the Pod."""
     node_address: Annotated[str, Field(min_length=1)]
@@ -116,6 +123,8 @@ class Settings(SettingsPart):
     """Limits of launch Pods."""
     gateway: Gateway = Gateway()
     """The egress of runs that ask for it."""
+    leadership: LeaseTimes = LeaseTimes()
+    """Which of several operators works."""
     retention: Retention = Retention()
     """What stays on the results volume."""
     overlays: Annotated[Mapping[str, Overlay], ByAgent()] = Field(default_factory=no_overlays)

@@ -51,7 +51,7 @@ def merge_logs(store: RunStore, plan: RunPlan) -> None:
     logs = sorted(_logs(store, plan))
     if not logs:
         return
-    with replacing(store.folder / EGRESS) as file:
+    with replacing(store.folder / EGRESS, store.staging) as file:
         _write(file, plan, logs)
 
 

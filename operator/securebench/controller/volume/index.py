@@ -74,9 +74,11 @@ class RunIndex:
     Args:
         root: Where the volume is mounted.
         folder: Below it.
+        staging: Where the new content is written, as of ``durable.replacing``.
     """
 
-    def __init__(self, root: Path, folder: str = RUNS) -> None:
+    def __init__(self, root: Path, folder: str = RUNS, *, staging: Path | None = None) -> None:
+        self._staging = staging
         self._path = root / folder / INDEX
 
     def entries(self) -> list[IndexEntry]:
@@ -126,4 +128,4 @@ class RunIndex:
     def _write(self, entries: list[IndexEntry]) -> None:
         make_folder(self._path.parent)
         lines = (json.dumps(asdict(entry), sort_keys=True) + "\n" for entry in entries)
-        replace_file(self._path, "".join(lines).encode())
+        replace_file(self._path, "".join(lines).encode(), self._staging)

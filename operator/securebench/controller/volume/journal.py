@@ -1,4 +1,4 @@
-"""The write-ahead journal: append-only, fsynced, a chain of checksums, one writer.
+"""A file of the write-ahead journal: append-only, fsynced, a chain of checksums, one writer.
 
 A line is ``<link> <checksum> <JSON of {"type", "entry"}>``: the link is the checksum of the line
 before, of the first line the CRC-32 of the run's uid; the checksum is the CRC-32 of link, blank and
@@ -10,18 +10,17 @@ one with the last, and so is a whole line that does not follow the line before i
 from __future__ import annotations
 
 import errno
-import fcntl
 import os
 import threading
 import zlib
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import BinaryIO, NamedTuple
 
 from pydantic import TypeAdapter, ValidationError
 
-from securebench.core.errors import JournalCorruptError, StorageError
+from securebench.core.errors import JournalCorruptError
 from securebench.files.durable import fsync_folder
 from securebench.run.state import history
 from securebench.run.state.history import Entry
@@ -29,6 +28,7 @@ from securebench.run.state.history import Entry
 TYPES: dict[str, type[Entry]] = {
     kind.__name__: kind
     for kind in (
+        history.Continued,
         history.RunBound,
         history.Opened,
         history.Closed,
@@ -84,25 +84,39 @@ class JournalLine(NamedTuple):
 
 
 class Journal:
-    """The open journal of one run.
+    """The open journal of one run; ``journal_files.open_journal`` sees to it that it is one.
 
     Args:
-        path: The file; made when it is absent.
+        path: The file that is written; made when it is absent.
         run_uid: The run.
+        before: What counts of the files that it continues.
+        head: First line of a new file that continues others.
+        require: Raises unless the process may still write.
 
     Raises:
-        StorageError: Another process holds it.
         JournalCorruptError: As of ``read_entries``; the file stays as it is.
+        LeaseOverdueError: Another operator may work; may be called again.
+        OSError: The disk did not take the first line.
     """
 
-    def __init__(self, path: Path, run_uid: str) -> None:
+    def __init__(
+        self,
+        path: Path,
+        run_uid: str,
+        *,
+        before: bytes = b"",
+        head: history.Continued | None = None,
+        require: Callable[[], None] = lambda: None,
+    ) -> None:
         is_new = not path.exists()
         self._has_cut_line = False
+        self._require = require
         self._lock = threading.RLock()
         self._file: BinaryIO = path.open("a+b", buffering=0)
         try:
-            _lock(self._file, path)
-            self.entries, _, self._link = _recover(self._file, run_uid)
+            self._require()
+            self.entries, _, self._link = _recover(self._file, run_uid, before)
+            self._append([head] if head is not None else [])
         except BaseException:
             self._file.close()
             raise
@@ -113,6 +127,7 @@ class Journal:
         """Write entries and return when the disk has them; nothing happens for an empty batch.
 
         Raises:
+            LeaseOverdueError: Another operator may work; may be called again.
             OSError: The disk did not take them; what was written in part is removed. Where that
                 fails too, nothing is written behind it until the journal is opened again.
         """
@@ -123,6 +138,7 @@ class Journal:
         data, link = encode_all(batch, self._link)
         if not data:
             return
+        self._require()
         if self._has_cut_line:
             raise OSError(errno.EIO, "the journal ends with a cut line; it must be opened again")
         end = self._file.seek(0, os.SEEK_END)
@@ -131,6 +147,7 @@ class Journal:
             os.fsync(self._file.fileno())
         except OSError:
             self._has_cut_line = True
+            self._require()  # what is there may count for a later leader by now
             self._file.truncate(end)
             self._has_cut_line = False
             raise
@@ -147,12 +164,13 @@ class Journal:
         return os.fstat(self._file.fileno()).st_size
 
     def close(self, last: Sequence[Entry] = ()) -> None:
-        """Give the file and its lock back.
+        """Give the file back.
 
         Args:
             last: Appended before; nothing comes in between, whatever other threads still write.
 
         Raises:
+            LeaseOverdueError: As of ``append``; the file is given back all the same.
             OSError: The disk did not take them; the file is given back all the same.
         """
         with self._lock:
@@ -293,20 +311,13 @@ def _hides_entry(line: bytes) -> bool:
     return False
 
 
-def _recover(file: BinaryIO, run_uid: str) -> Replay:
+def _recover(file: BinaryIO, run_uid: str, before: bytes) -> Replay:
     file.seek(0)
-    replay = read_entries(file.read(), run_uid)
-    if replay.size_bytes != file.seek(0, os.SEEK_END):
-        file.truncate(replay.size_bytes)
+    replay = read_entries(before + file.read(), run_uid)
+    if replay.size_bytes != len(before) + file.seek(0, os.SEEK_END):
+        file.truncate(replay.size_bytes - len(before))
         os.fsync(file.fileno())
     return replay
-
-
-def _lock(file: BinaryIO, path: Path) -> None:
-    try:
-        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError as error:
-        raise StorageError(f"another operator holds {path.name}; it must stop first") from error
 
 
 def _write_all(file: BinaryIO, data: bytes) -> None:

@@ -111,13 +111,13 @@ def publish(store: RunStore, entry: IndexEntry, outcome: str) -> str:
     folder = store.root / PUBLISHED / entry.uid
     try:
         make_folder(folder)
-        sha256 = _publish_records(store.folder / CANDIDATES, folder / CANDIDATES)
+        sha256 = _publish_records(store.folder / CANDIDATES, folder / CANDIDATES, store.staging)
         summary = {**read_json(store.folder / SUMMARY), "sha256": sha256}
-        replace_file(folder / SUMMARY, _json(summary))
+        replace_file(folder / SUMMARY, _json(summary), store.staging)
         binding = store.binding()
         told = {key: binding.get(key) for key in _BINDING}
-        replace_file(folder / RUN, _json({**told, "index": asdict(entry)}))
-        RunIndex(store.root, PUBLISHED).keep(entry, outcome)
+        replace_file(folder / RUN, _json({**told, "index": asdict(entry)}), store.staging)
+        RunIndex(store.root, PUBLISHED, staging=store.staging).keep(entry, outcome)
     except (OSError, ValueError) as error:
         logger.warning("results of %s are not published: %s", entry.run, error)
         with suppress(OSError):
@@ -162,9 +162,9 @@ def _spans(line: str) -> Iterator[tuple[str, slice]]:
         at = end + len(", ") if line[end : end + 1] == "," else end
 
 
-def _publish_records(source: Path, target: Path) -> str:
+def _publish_records(source: Path, target: Path, staging: Path | None) -> str:
     content = hashlib.sha256()
-    with source.open("rb") as lines, replacing(target) as file:
+    with source.open("rb") as lines, replacing(target, staging) as file:
         for line in map(bytes.decode, lines):
             for piece in chain(published_line(line), "\n"):
                 data = piece.encode()

@@ -8,9 +8,10 @@ from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
 
+from securebench.controller.volume.journal_files import journal_names
 from securebench.controller.volume.store import RunStore, read_json
 from securebench.core.clock import seconds_since_epoch
-from securebench.protocol.volume import FINAL_STATUS, JOURNAL, RUN
+from securebench.protocol.volume import FINAL_STATUS, RUN
 from securebench.run.layout import PUBLISHED, RUNS, run_folder
 
 COMPLETION_TIME = "completionTime"
@@ -48,12 +49,11 @@ def folder_state(root: Path, uid: str) -> FolderState:
         ValueError: Its final status is none of ours.
     """
     path = root / run_folder(uid)
-    journal = path / JOURNAL
-    touched = journal if journal.exists() else path
+    touched = [name.stat().st_mtime for name in journal_names(path)]
     return FolderState(
         uid=uid,
         ended_at=ended_at(root, uid),
-        touched_at=touched.stat().st_mtime,
+        touched_at=max(touched, default=path.stat().st_mtime),
         has_results=any(item.name != FINAL_STATUS for item in path.iterdir()),
     )
 

@@ -16,14 +16,15 @@ from pathlib import Path
 from typing import NamedTuple
 
 from securebench.controller.volume.journal import Journal
+from securebench.controller.volume.journal_files import open_journal
+from securebench.controller.volume.lead import VolumeLead
 from securebench.core.digests import PREFIX
-from securebench.core.errors import DigestMismatchError
+from securebench.core.errors import DigestMismatchError, InvariantViolationError
 from securebench.files.durable import make_folder, replace_file, replacing
 from securebench.protocol.messages import decode_object
 from securebench.protocol.volume import (
     CANDIDATES,
     FINAL_STATUS,
-    JOURNAL,
     PARKED,
     RECORD,
     RUN,
@@ -50,10 +51,12 @@ class RunStore:
     Args:
         root: Where the volume is mounted.
         run_uid: The run.
+        lead: Who writes; None only reads.
     """
 
-    def __init__(self, root: Path, run_uid: str) -> None:
+    def __init__(self, root: Path, run_uid: str, lead: VolumeLead | None = None) -> None:
         self.root = root
+        self._lead = lead
         self._uid = run_uid
         self.folder = root / layout.run_folder(run_uid)
 
@@ -72,13 +75,20 @@ class RunStore:
         return read_json(self.folder / RUN)
 
     def open_journal(self) -> Journal:
-        """Open the journal; at most one process has it.
+        """Open the journal as its only writer.
 
         Raises:
-            StorageError: Another process has it.
+            StorageError: A later leader has it.
             JournalCorruptError: A line does not hold or is out of its place.
         """
-        return Journal(self.folder / JOURNAL, self._uid)
+        if self._lead is None:
+            raise InvariantViolationError("who only reads the volume opens no journal")
+        return open_journal(self.folder, self._uid, self._lead)
+
+    @property
+    def staging(self) -> Path | None:
+        """Where files are written that then replace others."""
+        return None if self._lead is None else self._lead.folder
 
     def lanes_folder(self, task: int) -> Path:
         """Return where a task's lanes lie."""
@@ -131,7 +141,7 @@ class RunStore:
         folder = self.root / layout.attempt_folder(self._uid, key.task, key.attempt)
         make_folder(folder)
         digest = hashlib.sha256()
-        with replacing(folder / RECORD) as file:
+        with replacing(folder / RECORD, self.staging) as file:
             for piece in line:
                 file.write(piece)
                 digest.update(piece)
@@ -157,7 +167,7 @@ class RunStore:
         """
         whole = hashlib.sha256()
         count = 0
-        with replacing(self.folder / CANDIDATES) as file:
+        with replacing(self.folder / CANDIDATES, self.staging) as file:
             for key, digest in finished:
                 found = hashlib.sha256()
                 for piece in self.record_pieces(key):
@@ -173,7 +183,8 @@ class RunStore:
 
     def write_json(self, name: str, value: Mapping[str, object]) -> None:
         """Replace one JSON file of the run."""
-        replace_file(self.folder / name, json.dumps(value, indent=2, sort_keys=True).encode())
+        data = json.dumps(value, indent=2, sort_keys=True).encode()
+        replace_file(self.folder / name, data, self.staging)
 
     def read_final_status(self) -> Mapping[str, object] | None:
         """Return the status of a run that has ended, or None."""

@@ -26,6 +26,23 @@ from securebench.run.state.evidence import LaunchEvidence
 
 
 @dataclass(frozen=True, slots=True)
+class Continued:
+    """The journal goes on in a file of the next leader, of which this is the first line.
+
+    Attributes:
+        epoch: Of the leader.
+        holder: Who that is: ``<Pod name>_<Pod uid>``.
+        previous: Epoch in the name of the file that this one continues; 0: ``journal.jsonl``.
+        size_bytes: How many bytes of that file count.
+    """
+
+    epoch: int
+    holder: str
+    previous: int
+    size_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
 class RunBound:
     """First entry: the run and the plan that this journal belongs to."""
 
@@ -38,7 +55,7 @@ class Opened:
     """An operator process took over the journal.
 
     Attributes:
-        epoch: Counts from 1; fences off writers of older epochs.
+        epoch: How often the journal was opened, from 1; an operator may do it more than once.
         at: Seconds since the Unix epoch.
         process: Identifies the operator process. If the same process opens the journal again, it
             did not crash in between.
@@ -206,7 +223,7 @@ StepEntry = LaunchBegun | LaunchLost | Produced | Verified | Finished | Kept
 AttemptEntry = StepEntry | ReadBegun
 """Entries that belong to one attempt."""
 
-Entry = RunBound | Opened | Closed | IsolationResult | AttemptEntry | RunEnded
+Entry = Continued | RunBound | Opened | Closed | IsolationResult | AttemptEntry | RunEnded
 
 
 _DOUBT_AFTER_CRASH = {Reading.TOGETHER: Doubt.SUSPECTED, Reading.ALONE: Doubt.CONDEMNED}
@@ -243,6 +260,8 @@ class RunHistory:
             InvariantViolationError: The entry contradicts the state.
         """
         match entry:
+            case Continued():
+                pass
             case RunBound():
                 self.bound = entry
             case Opened(epoch, at, process):

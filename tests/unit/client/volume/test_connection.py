@@ -12,6 +12,7 @@ from securebench.client.volume import connection
 from securebench.client.volume.connection import ClusterTarget, PodExec, open_connection
 from securebench.cluster.port import ObjectKind
 from securebench.core.errors import (
+    ClusterError,
     ConfigError,
     PermanentClusterError,
     SecureBenchError,
@@ -121,6 +122,40 @@ async def test_only_silence_ends_a_call(
             await execute(["a"], io.BytesIO(b"12"))
     else:
         assert (await execute(["a"], io.BytesIO(b"12"))).stdout == b"xxxx"
+
+
+async def test_after_a_pod_that_is_gone_the_next_leader_is_asked(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    asked: list[str] = []
+    leaders: list[str | ClusterError] = [ClusterError("no operator runs")]
+
+    async def run_exec(_cluster: object, pod: str, *_: object) -> Any:
+        asked.append(pod)
+        if pod == "securebench-0":
+            raise PermanentClusterError("gone", status=404)
+        return SimpleNamespace(exit_code=0, stderr=b"")
+
+    async def find() -> str:
+        found = leaders.pop(0)
+        if isinstance(found, ClusterError):
+            raise found
+        return found
+
+    monkeypatch.setattr(connection, "run_exec", run_exec)
+    execute = PodExec(FakeCluster(), "securebench-0", find=find)  # type: ignore[arg-type]
+    for words in ("securebench-0 is gone", "no operator runs"):
+        with pytest.raises(TransientClusterError, match=words):
+            await execute(["a"], None)
+    leaders.insert(0, "securebench-1")
+    assert (await execute(["a"], None)).exit_code == 0
+    assert (await execute(["a"], None)).exit_code == 0
+    assert asked == ["securebench-0", "securebench-1", "securebench-1"]
+
+
+@pytest.mark.parametrize("operator", ["bench-0", "bench-1"])
+def test_the_viewers_pod_is_that_of_the_release(operator: str) -> None:
+    assert connection.viewers_pod(operator) == "bench-viewers-0"
 
 
 @pytest.mark.parametrize(

@@ -39,6 +39,39 @@ async def test_the_operators_pod_is_found_by_name_without_the_right_to_list() ->
         await operator_pod(cluster, "ns", "other-0")
 
 
+async def _operators(cluster: FakeCluster, holder: str) -> None:
+    for name in ("bench-0", "bench-1"):
+        await cluster.create(ObjectKind.POD, _pod(name, "operator"))
+        cluster.set_pod_status(name, {"phase": "Running"})
+    spec = {"holderIdentity": holder}
+    await cluster.create(
+        ObjectKind.LEASE, {"metadata": {"name": "securebench-operator"}, "spec": spec}
+    )
+
+
+@pytest.mark.parametrize(
+    ("holder", "want"),
+    [("bench-1_uid", "bench-1"), ("bench-0_uid", "bench-0"), ("", "bench-0"), ("x_y", "bench-0")],
+)
+async def test_of_two_operators_the_one_that_leads_is_found(holder: str, want: str) -> None:
+    cluster = FakeCluster()
+    await _operators(cluster, holder)
+    assert await operator_pod(cluster, "ns", None) == want
+
+
+@pytest.mark.parametrize("status", [403, 422])
+async def test_the_leader_is_found_without_the_right_to_list(status: int) -> None:
+    cluster = FakeCluster()
+    await _operators(cluster, "bench-1_uid")
+    cluster.fail_next("list", PermanentClusterError("no", status=403))
+    assert await operator_pod(cluster, "ns", None) == "bench-1"
+    cluster.fail_next("list", PermanentClusterError("no", status=403))
+    cluster.fail_next("get", PermanentClusterError("no", status=status), kind=ObjectKind.LEASE)
+    words = "no SecureBench operator" if status == 403 else "no"
+    with pytest.raises(ClusterError, match=words):
+        await operator_pod(cluster, "ns", None)
+
+
 async def test_no_operator() -> None:
     with pytest.raises(ClusterError, match="no SecureBench operator runs in namespace ns"):
         await operator_pod(FakeCluster(), "ns", None)

@@ -14,7 +14,7 @@ from securebench.controller.loop import attempt_keeper
 from securebench.controller.runtime import run_ledger
 from securebench.controller.runtime.reading_budget import ReadingBudget
 from securebench.controller.runtime.run_ledger import RunLedger
-from securebench.controller.volume.journal import read_entries
+from securebench.controller.volume.journal_files import read_journal
 from securebench.run.state.history import Closed, ReadBegun
 from support.build import FakeClock, VirtualLoop, inline
 from support.operator_world import World
@@ -155,7 +155,7 @@ def until_the_end(world: World, uid: str, rounds: int = 12) -> dict[str, Any]:
 
 
 def entries(world: World, uid: str) -> tuple[Any, ...]:
-    return read_entries((world.root / "runs" / uid / "journal.jsonl").read_bytes(), uid).entries
+    return read_journal(world.root / "runs" / uid, uid).entries
 
 
 @pytest.mark.parametrize("place", ["captures", "records"])

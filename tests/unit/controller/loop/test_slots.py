@@ -8,6 +8,7 @@ import pytest
 from securebench.cluster.port import Forbidden, ObjectKind
 from securebench.controller.loop.lifecycle import RESTART_SECONDS
 from securebench.controller.loop.slots import ENDING_SLOTS, RunSlots
+from securebench.controller.volume.journal_files import journal_bytes
 from securebench.controller.volume.store import RunStore
 from securebench.core.errors import TransientClusterError
 from securebench.run.observe.pods import pod_view
@@ -117,8 +118,7 @@ def test_a_suspended_run_with_a_launch_is_looked_after_by_the_next_process(world
     assert pods_of(world, uid) == [name]
     end_all(world, uid)
     assert (reason(world), world.pods()) == ("Suspended", [])
-    journal = (world.root / "runs" / uid / "journal.jsonl").read_text()
-    assert '"type":"Produced"' in journal
+    assert b'"type":"Produced"' in journal_bytes(world.root / "runs" / uid)
 
 
 def test_the_deadline_of_a_suspended_run_ends_it(world):

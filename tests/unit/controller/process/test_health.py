@@ -21,9 +21,8 @@ from securebench.controller.process.health import (
     probe_application,
     server_answers,
 )
-from securebench.controller.process.supervisor import Supervisor
 from securebench.core.errors import PermanentClusterError, TransientClusterError
-from support.build import NOW, FakeClock, VirtualLoop, context_of
+from support.build import NOW, FakeClock, VirtualLoop
 from support.fake_cluster import FakeCluster
 
 MAX_AGE = 90.0
@@ -81,14 +80,13 @@ def test_nothing_else_is_served() -> None:
 class Operating:
     """The two ages of an operator whose time and cluster are the test's."""
 
-    def __init__(self, tmp_path) -> None:
+    def __init__(self) -> None:
         self.clock = FakeClock()
         self.cluster = FakeCluster(clock=self.clock)
-        context = context_of(self.cluster, self.clock, tmp_path)
         turns = loop_turns(MAX_AGE, self.clock.now)
         answers = server_answers(MAX_AGE, self.clock.now)
         self.probes = operator_probes(turns, answers)
-        self.work = note_turns(turns, Supervisor(context)), ask_server(context, answers)
+        self.work = note_turns(turns), ask_server(self.cluster, self.clock, answers)
 
     async def go(self, seconds: float, *, first: bool = False) -> None:
         if first:
@@ -100,8 +98,8 @@ class Operating:
 
 
 @pytest.fixture
-def operating(tmp_path):
-    made = Operating(tmp_path)
+def operating():
+    made = Operating()
     with asyncio.Runner(loop_factory=lambda: VirtualLoop(made.clock)) as runner:
         made.run = runner.run
         yield made

@@ -13,7 +13,7 @@ from securebench.controller.process import removal as module
 from securebench.controller.process.removal import Removal
 from securebench.controller.volume.index import RunIndex
 from securebench.core.errors import TransientClusterError
-from support.build import context_of, question, write_pack
+from support.build import question, write_pack
 from support.operator_world import World, opened
 
 TTL = 500
@@ -28,8 +28,7 @@ class Kept(World):
         self.start_retention()
 
     def start_retention(self):
-        context = context_of(self.cluster, self.clock, self.root, **self.settings)
-        self.retention = Removal(context)
+        self.retention = Removal(self.context)
         for run in self.cluster.objects(ObjectKind.BENCHMARK_RUN).values():
             self.retention.observe(None, run)
 

@@ -15,9 +15,9 @@ from securebench.core.errors import ConfigError
 from securebench.protocol.gateway import GatewayLimits
 from securebench.run.plan.model import ClusterProvider
 from securebench.run.pods.gateway_pod import GatewayPolicy
+from support.build import PLACE
 
 TEXT = "podImage: pod:1\ngatewayImage: operator:1\nvolumeClaim: results\nrunsAccount: runs\n"
-PLACE = {"namespace": "bench", "node_name": "n1", "node_address": "10.0.0.1"}
 ENVIRONMENT = {VARIABLES[field]: value for field, value in PLACE.items()}
 
 
@@ -98,7 +98,7 @@ def test_load_reads_the_file_and_the_environment(tmp_path: Path) -> None:
     path = tmp_path / "settings.yaml"
     path.write_text(TEXT, encoding="utf-8")
     settings = load_settings(ENVIRONMENT, path)
-    assert (settings.pod_image, settings.node_name) == ("pod:1", "n1")
+    assert (settings.pod_image, settings.node_name) == ("pod:1", PLACE["node_name"])
 
 
 def test_a_sandboxed_class_must_be_allowed() -> None:
@@ -149,10 +149,18 @@ def test_without_images_there_is_no_version() -> None:
 
 
 def test_a_missing_variable_is_named(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="SECUREBENCH_NAMESPACE, SECUREBENCH_NODE_NAME"):
+    with pytest.raises(ConfigError, match="SECUREBENCH_NAMESPACE, SECUREBENCH_POD_NAME"):
         load_settings({"SECUREBENCH_NODE_ADDRESS": "10.0.0.1"}, tmp_path / "none")
 
 
 def test_a_missing_file_is_named(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="cannot read the settings file"):
         load_settings(ENVIRONMENT, tmp_path / "none")
+
+
+@pytest.mark.parametrize(
+    "times", ["leaseSeconds: 10", "renewSeconds: 4", "renewSeconds: 15", "retrySeconds: 5"]
+)
+def test_times_of_the_lease_that_do_not_hold_together_are_refused(times: str) -> None:
+    with pytest.raises(ConfigError, match="leaseSeconds must be above renewSeconds"):
+        Settings.from_text(f"{TEXT}leadership: {{{times}}}\n", PLACE)

@@ -11,7 +11,7 @@ from securebench.controller.volume.journal import (
     first_link,
     read_entries,
 )
-from securebench.core.errors import JournalCorruptError, StorageError
+from securebench.core.errors import JournalCorruptError, LeaseOverdueError
 from securebench.run.state.history import (
     IsolationResult,
     LaunchBegun,
@@ -286,15 +286,47 @@ def test_a_corrupt_journal_can_be_put_right(path):
     assert reopened(path) == ENTRIES[:1]
 
 
-# One writer
+def test_who_may_not_write_any_more_leaves_the_file_as_it_is(path):
+    may_write = [True]
 
+    def require():
+        if not may_write[0]:
+            raise LeaseOverdueError("the Lease was not renewed in time")
 
-def test_two_operators_cannot_have_it(path):
-    journal = Journal(path, UID)
-    with pytest.raises(StorageError, match=r"another operator holds journal\.jsonl"):
-        Journal(path, UID)
+    journal = Journal(path, UID, require=require)
+    journal.append(ENTRIES[:1])
+    may_write[0] = False
+    with pytest.raises(LeaseOverdueError):
+        journal.append(ENTRIES[1:2])
     journal.close()
-    assert reopened(path) == ()
+    assert reopened(path) == ENTRIES[:1]
+
+
+def test_who_may_not_write_any_more_removes_nothing_either(path, monkeypatch):
+    """What it wrote without an acknowledgement may have been counted by the next leader."""
+    may_write = [True]
+
+    def require():
+        if not may_write[0]:
+            raise LeaseOverdueError("the Lease was not renewed in time")
+
+    def slept(_):
+        may_write[0] = False
+        raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+    journal = Journal(path, UID, require=require)
+    with monkeypatch.context() as patched:
+        patched.setattr(os, "fsync", slept)
+        with pytest.raises(LeaseOverdueError):
+            journal.append(ENTRIES[:1])
+    journal.close()
+    size = path.stat().st_size
+    with path.open("ab") as file:
+        file.write(b"cut")
+    with pytest.raises(LeaseOverdueError):
+        Journal(path, UID, require=require)
+    assert path.stat().st_size == size + 3
+    assert reopened(path) == ENTRIES[:1]
 
 
 # A disk that does not take it

@@ -6,15 +6,26 @@ import stat
 
 import pytest
 
+from securebench.controller.volume.index import IndexEntry, RunIndex
 from securebench.controller.volume.store import RunStore, file_digest, read_json
 from securebench.controller.volume.texts import read_texts
-from securebench.core.errors import DigestMismatchError, StorageError
+from securebench.core.errors import DigestMismatchError, InvariantViolationError
 from securebench.files.durable import make_folder, replace_file
 from securebench.run.plan.keys import AttemptKey
 from securebench.run.records.record import RecordTexts
-from support.build import HARNESS, VERIFIER, history_of, production, sealed, verification
+from support.build import (
+    HARNESS,
+    KEY,
+    VERIFIER,
+    history_of,
+    lead_of,
+    production,
+    sealed,
+    verification,
+)
 
 UID = "3f2a9c1e-5b7d-4e80-9a6c-2d1f0e4b8c77"
+ENTRY = IndexEntry("nightly", UID, "n", "geo", "sha256:p", "sha256:h", "1", "2026-01-01T00:00:00Z")
 
 
 @pytest.fixture
@@ -44,11 +55,36 @@ def test_a_run_exists_from_its_binding_on(tmp_path):
     assert (store.folder / "probe").is_dir()
 
 
-def test_the_journal_has_one_writer(store):
-    journal = store.open_journal()
-    with pytest.raises(StorageError):
-        store.open_journal()
-    journal.close()
+def test_who_only_reads_opens_no_journal(tmp_path):
+    with pytest.raises(InvariantViolationError, match="only reads"):
+        RunStore(tmp_path, UID).open_journal()
+
+
+@pytest.mark.parametrize(
+    "write",
+    [
+        lambda store: store.write_record(KEY, [b"late"]),
+        lambda store: store.export([]),
+        lambda store: store.write_json("summary.json", {}),
+        lambda store: RunIndex(store.root, staging=store.staging).add(ENTRY),
+    ],
+    ids=["record", "export", "json", "index"],
+)
+@pytest.mark.usefixtures("store")
+def test_the_next_leader_ends_the_writing_of_the_one_before(tmp_path, write):
+    late = RunStore(tmp_path, UID, lead_of(tmp_path))
+    late.export([(KEY, late.write_record(KEY, [b"right"]))])
+    before = contents(tmp_path / "runs")
+    lead_of(tmp_path)
+    with pytest.raises(FileNotFoundError):
+        write(late)
+    assert contents(tmp_path / "runs") == before
+    write(RunStore(tmp_path, UID, lead_of(tmp_path)))
+    assert contents(tmp_path / "runs") != before
+
+
+def contents(folder):
+    return {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
 
 
 def test_folders_of_a_launch_are_there_before_its_pod(store):

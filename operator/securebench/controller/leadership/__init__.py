@@ -1,0 +1,1 @@
+"""Which operator of a namespace works: a Lease, and what it lets its holder do."""

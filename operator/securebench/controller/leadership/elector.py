@@ -1,0 +1,206 @@
+"""Acquires the Lease of the namespace's operators, keeps it, and gives it back."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+from dataclasses import replace
+from typing import NoReturn
+
+from securebench.cluster.port import AlreadyExists, Cluster, ObjectKind, Raw, metadata
+from securebench.controller.leadership.lease import (
+    RELEASED_SECONDS,
+    LeaseRecord,
+    lease_manifest,
+    lease_record,
+    may_take,
+    micro_time,
+)
+from securebench.controller.settings.parts import LeaseTimes
+from securebench.core.clock import Clock
+from securebench.core.errors import ClusterError, LeadershipLostError, LeaseOverdueError
+from securebench.core.names import OPERATOR_LEASE
+
+logger = logging.getLogger(__name__)
+
+
+class Elector:
+    """One operator's side of the election.
+
+    Args:
+        cluster: The namespace.
+        holder: ``<Pod name>_<Pod uid>`` of this operator.
+        times: How long the Lease holds, and how often it is renewed.
+        clock: The wall clock, for what others read.
+        elapsed: Seconds of a clock that never jumps and goes on while the machine sleeps.
+        on_lost: Ends the process; called with the reason.
+    """
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        holder: str,
+        times: LeaseTimes,
+        clock: Clock,
+        elapsed: Callable[[], float],
+        on_lost: Callable[[str], None],
+    ) -> None:
+        self._cluster = cluster
+        self._lease_seconds = times.lease_seconds
+        self._renew_seconds = times.renew_seconds
+        self._retry_seconds = times.retry_seconds
+        self._clock = clock
+        self._elapsed = elapsed
+        self._on_lost = on_lost
+        self.holder = holder
+        self._own = LeaseRecord("", 0, 0)
+        self._version = ""
+        self._renewed_at = 0.0
+        self._seen: LeaseRecord | None = None
+        self._seen_at = 0.0
+
+    @property
+    def is_leader(self) -> bool:
+        """Whether this operator may write now."""
+        return bool(self._own.holder) and self._elapsed() < self._ends_at
+
+    @property
+    def _ends_at(self) -> float:
+        return self._renewed_at + self._renew_seconds
+
+    async def acquire(self, highest: Callable[[], int]) -> int:
+        """Wait until the Lease is this operator's.
+
+        Args:
+            highest: Returns the highest epoch that left traces on the volume; blocks. A Lease that
+                was deleted begins to count behind it.
+
+        Returns:
+            The epoch: higher than that of every earlier leader.
+        """
+        said = ""
+        while not await self._is_acquired(highest):
+            waits_for = self._seen.holder if self._seen is not None else ""
+            if waits_for and waits_for != said:
+                logger.info("standby: %s leads", waits_for)
+                said = waits_for
+            await asyncio.sleep(self._retry_seconds)
+        logger.info("%s leads, epoch %s", self.holder, self._own.epoch)
+        return self._own.epoch
+
+    async def hold(self) -> NoReturn:
+        """Renew the Lease again and again, however long the API server does not answer.
+
+        Raises:
+            LeadershipLostError: Another operator has it.
+        """
+        while True:
+            await asyncio.sleep(self._retry_seconds)
+            await self._renew()
+
+    async def release(self) -> None:
+        """Give the Lease back, so that the next operator need not wait for its end."""
+        if not self.is_leader:
+            return
+        record = replace(self._renewal(), holder="", duration_seconds=RELEASED_SECONDS)
+        self._own = LeaseRecord("", 0, 0)
+        try:
+            async with asyncio.timeout(self._retry_seconds):
+                await self._cluster.replace(ObjectKind.LEASE, lease_manifest(record, self._version))
+        except (ClusterError, TimeoutError) as error:
+            logger.warning("the Lease is not given back, it ends by itself: %s", error)
+
+    def require(self) -> None:
+        """Return if this operator may write now.
+
+        Raises:
+            LeaseOverdueError: Another operator may have the Lease, or will soon.
+        """
+        if not self.is_leader:
+            raise LeaseOverdueError(
+                "the operator's Lease was not renewed in time; nothing is written until it is"
+            )
+
+    def _lose(self, reason: str) -> NoReturn:
+        self._own = LeaseRecord("", 0, 0)
+        self._on_lost(reason)
+        raise LeadershipLostError(reason)
+
+    # Acquire
+
+    async def _is_acquired(self, highest: Callable[[], int]) -> bool:
+        try:
+            known = await asyncio.to_thread(highest)
+            return await self._try(known)
+        except (ClusterError, OSError) as error:
+            logger.warning("the Lease cannot be acquired: %s; tried again", error)
+            return False
+
+    async def _try(self, highest: int) -> bool:
+        raw = await self._cluster.get(ObjectKind.LEASE, OPERATOR_LEASE)
+        began, record = self._elapsed(), LeaseRecord("", 0, 0)
+        if raw is not None:
+            record = lease_record(raw)
+            if not may_take(record, self.holder, self._unchanged_seconds(record)):
+                return False
+        now = micro_time(self._clock.now())
+        epoch = max(record.epoch, highest) + 1
+        own = LeaseRecord(self.holder, epoch, self._lease_seconds, now, now)
+        return self._take(await self._write(own, raw), own, began)
+
+    def _unchanged_seconds(self, record: LeaseRecord) -> float:
+        now = self._elapsed()
+        if record != self._seen:
+            self._seen, self._seen_at = record, now
+        return now - self._seen_at
+
+    async def _write(self, record: LeaseRecord, raw: Raw | None) -> Raw | None:
+        """Write a Lease in place of what was read; None if somebody was faster."""
+        if raw is not None:
+            version = str(metadata(raw)["resourceVersion"])
+            return await self._cluster.replace(ObjectKind.LEASE, lease_manifest(record, version))
+        try:
+            return await self._cluster.create(ObjectKind.LEASE, lease_manifest(record))
+        except AlreadyExists:
+            return None
+
+    def _take(self, stored: Raw | None, record: LeaseRecord, began: float) -> bool:
+        if stored is None:
+            return False
+        self._own, self._renewed_at = record, began
+        self._version = str(metadata(stored)["resourceVersion"])
+        return True
+
+    # Hold
+
+    async def _renew(self) -> None:
+        was_leader = self.is_leader
+        try:
+            async with asyncio.timeout(self._renew_seconds / 2):
+                await self._write_renewal()
+        except (ClusterError, TimeoutError) as error:
+            logger.warning("the Lease is not renewed: %s; tried again", str(error) or "no answer")
+        if was_leader and not self.is_leader:
+            logger.error("nothing is written until the Lease is renewed: its time is over")
+        elif self.is_leader and not was_leader:
+            logger.info("the Lease is renewed, nobody else had it; the work goes on")
+
+    async def _write_renewal(self) -> None:
+        began, record = self._elapsed(), self._renewal()
+        manifest = lease_manifest(record, self._version)
+        stored = await self._cluster.replace(ObjectKind.LEASE, manifest)
+        if self._take(stored, record, began):
+            return
+        # Somebody changed or deleted it, or the answer to an earlier renewal was lost.
+        raw = await self._cluster.get(ObjectKind.LEASE, OPERATOR_LEASE)
+        if raw is None and not self.is_leader:
+            self._lose("the Lease was deleted while it was not renewed; others may have had it")
+        if raw is not None:
+            found = lease_record(raw)
+            if (found.holder, found.epoch) != (self._own.holder, self._own.epoch):
+                self._lose(f"{found.holder or 'somebody'} has the Lease, epoch {found.epoch}")
+        self._take(await self._write(record, raw), record, began)
+
+    def _renewal(self) -> LeaseRecord:
+        return replace(self._own, renewed_at=micro_time(self._clock.now()))
