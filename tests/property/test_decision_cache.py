@@ -47,23 +47,6 @@ STATUSES = {
 }
 GATES = [{"name": "kueue.x-k8s.io/admission"}]
 CHANGES = ("live", "made", "lost", "end", "doubt")
-STEPS = st.tuples(
-    st.sampled_from(
-        [
-            "decide",
-            "pod",
-            "pod",
-            "vanish",
-            "time",
-            "halt",
-            "parallelism",
-            "proof",
-            "pending",
-            "headroom",
-        ]
-    ),
-    st.integers(0, TASKS * 2),
-)
 
 
 class Run:
@@ -83,8 +66,8 @@ class Run:
         self.is_first = True
 
     def step(self, what: str, number: int) -> None:
-        """Let something happen, then decide both ways and carry it out."""
-        getattr(self, f"_{what}", self._nothing)(number)
+        """Let something happen, then decide both ways and apply the decision."""
+        SITUATIONS[what](self, number)
         news = ChangeSet(self.history.pop_changed(), self.changed)
         self.changed = set()
         observed = ObservedState(
@@ -100,12 +83,12 @@ class Run:
         self.is_first = False
         decision = reconcile(observed, self.controls, self.cache)
         assert decision == reconcile(replace(observed, changes=None), self.controls)
-        self._carry_out(decision)
+        self._apply(decision)
 
-    def _nothing(self, _: int) -> None:
+    def nothing(self, _: int) -> None:
         """Decide again without any news."""
 
-    def _pod(self, number: int) -> None:
+    def pod(self, number: int) -> None:
         """Let a launch's Pod come or go on."""
         for launch in self._live()[number % TASKS :][:1]:
             name = pod_name(self.plan.identity.uid, launch)
@@ -116,20 +99,20 @@ class Run:
                 self.pods[name] = view_of(launch, status, schedulingGates=gates)
                 self.changed.add(name)
 
-    def _vanish(self, number: int) -> None:
+    def vanish(self, number: int) -> None:
         for launch in self._live()[number % TASKS :][:1]:
             self._gone(pod_name(self.plan.identity.uid, launch))
 
-    def _time(self, number: int) -> None:
+    def time(self, number: int) -> None:
         self.now += (1, 30, 300)[number % 3]
 
-    def _halt(self, number: int) -> None:
+    def halt(self, number: int) -> None:
         self.controls = replace(self.controls, halt=(*Halt, Halt.NONE, Halt.NONE)[number % 6])
 
-    def _parallelism(self, number: int) -> None:
+    def parallelism(self, number: int) -> None:
         self.controls = replace(self.controls, parallelism=1 + number % TASKS)
 
-    def _room(self, number: int) -> None:
+    def headroom(self, number: int) -> None:
         others = {"other": Holding(number % 3, number % 2)}
         headroom = Headroom(
             pods=Bound(2 + number, "mine", others),
@@ -139,14 +122,15 @@ class Run:
         )
         self.controls = replace(self.controls, headroom=headroom)
 
-    def _proof(self, number: int) -> None:
+    def proof(self, number: int) -> None:
         self.network = PROVEN_NETWORK if number % 2 else NetworkState()
 
-    def _pending(self, _: int) -> None:
+    def pending(self, _: int) -> None:
         self.pending = {pod_name(self.plan.identity.uid, each) for each in self._live()}
 
     def _live(self) -> Sequence[LaunchKey]:
-        return sorted(each.live for each in self.history.under_way if each.live is not None)
+        """Return the launches after which the Pods of live ones are named."""
+        return sorted({each.pod for each in self.history.under_way if each.pod is not None})
 
     def _gone(self, name: str) -> None:
         self.pods.pop(name, None)
@@ -156,14 +140,21 @@ class Run:
     def _set(self, key: AttemptKey, **changes: Any) -> None:
         self.history[key] = replace(self.history[key], **changes)
 
-    def _carry_out(self, decision: RunDecision) -> None:
+    def _begin(self, launch: LaunchKey, batch: LaunchKey | None) -> None:
+        begun = {"live": launch, "live_since": self.now, "batch": batch}
+        self._set(launch.attempt_key, **begun, launches=launch.launch)
+
+    def _apply(self, decision: RunDecision) -> None:
         for lost in decision.lost:
             known = self.history[lost.launch.attempt_key]
             self._set(
                 known.key, live=None, last_lost=lost, retries=(*known.retries, lost.launch.role)
             )
         for launch in decision.begin:
-            self._set(launch.attempt_key, live=launch, live_since=self.now, launches=launch.launch)
+            self._begin(launch, None)
+        for batch in decision.batches:
+            for launch in batch:
+                self._begin(launch, batch[0])
         for capture in decision.captures:
             key = capture.launch.attempt_key
             if capture.launch.role is Role.HARNESS:
@@ -174,6 +165,20 @@ class Run:
             self._set(finish.key, live=None, finish=finish)
         for deletion in decision.deletions[:1]:
             self._gone(deletion.name)
+
+
+SITUATIONS = {
+    "decide": Run.nothing,
+    "pod": Run.pod,
+    "vanish": Run.vanish,
+    "time": Run.time,
+    "halt": Run.halt,
+    "parallelism": Run.parallelism,
+    "proof": Run.proof,
+    "pending": Run.pending,
+    "headroom": Run.headroom,
+}
+STEPS = st.tuples(st.sampled_from([*SITUATIONS, *["pod"] * 5]), st.integers(0, TASKS * 2))
 
 
 @settings(max_examples=150, deadline=None)

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Final
 
 from securebench.agents import claude_code, codex, command, mini_swe_agent
 from securebench.agents.harness_config import normal_config
-from securebench.agents.providers.apis import APIS
 from securebench.core.digests import json_digest
 from securebench.core.errors import ConfigError, ConfigErrors
 from securebench.core.json_values import text_in
@@ -18,7 +17,6 @@ if TYPE_CHECKING:
 
     from securebench.agents.agent import Agent, AgentCli
     from securebench.agents.harness_config import HarnessConfig
-    from securebench.agents.providers.provider import ProviderRules
 
 AGENTS: Final[dict[str, Agent]] = {
     agent.name: agent
@@ -69,18 +67,6 @@ def cli_agents() -> Iterator[tuple[str, AgentCli]]:
     for name, agent in AGENTS.items():
         if agent.cli is not None:
             yield name, agent.cli
-
-
-def provider_named(name: str) -> ProviderRules:
-    """Return the API of a model provider.
-
-    Raises:
-        ConfigError: There is none of that name.
-    """
-    for rules in (*APIS.values(), *(cli.provider for _, cli in cli_agents())):
-        if rules.name == name:
-            return rules
-    raise ConfigError(f"no agent works with a model provider {name!r}")
 
 
 def harness_config(type: str, config: Mapping[str, object]) -> HarnessConfig:  # noqa: A002 - API name

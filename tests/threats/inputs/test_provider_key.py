@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
+from securebench.agents.providers.apis import provider_named
 from securebench.agents.providers.provider import ProviderRules, RequestKind
-from securebench.agents.registry import provider_named
 from securebench.gateway.provider import provider_call, provider_route
 from securebench.gateway.relay import account
 from securebench.gateway.relay.headers import upstream_headers

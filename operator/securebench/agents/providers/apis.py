@@ -1,4 +1,4 @@
-"""The APIs of model providers that a tester may choose by name for a provider's URL."""
+"""The APIs of model providers: what the gateway serves, and what a provider's URL may speak."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Final
 from securebench.agents.providers.anthropic import ANTHROPIC
 from securebench.agents.providers.openai import OPENAI
 from securebench.agents.providers.openai_chat import OPENAI_CHAT
+from securebench.core.errors import ConfigError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -18,3 +19,15 @@ APIS: Final[Mapping[str, ProviderRules]] = MappingProxyType(
     {rules.api: rules for rules in (OPENAI_CHAT, OPENAI, ANTHROPIC)}
 )
 """By ``harness.config.provider.api``; the first is the default of command harnesses."""
+
+
+def provider_named(name: str) -> ProviderRules:
+    """Return the API of a model provider.
+
+    Raises:
+        ConfigError: There is none of that name.
+    """
+    for rules in APIS.values():
+        if rules.name == name:
+            return rules
+    raise ConfigError(f"no agent works with a model provider {name!r}")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from contextlib import suppress
 
 from securebench.cluster.port import Forbidden, QuotaExceeded
 from securebench.controller.loop.run_loop import RunLoop
@@ -114,18 +115,27 @@ class RunLifecycle:
             await self._announce(reason, message)
             if clock.monotonic() > began + RESTART_LIMIT_SECONDS:
                 restarts.forget(uid)
-            await self._back_off(restarts.retry(uid))
+            await self._back_off(restarts.retry(uid), generation)
 
     async def _announce(self, reason: Reason, message: str) -> None:
+        """Say why the run is held up; whatever becomes of that, the run is tried again."""
         try:
             await self._publisher.announce(reason, message)
         except ClusterError as error:
             logger.warning("status: %s", error)
+        except Exception:
+            logger.exception("run %s: its status was not written", self._run.name)
 
-    async def _back_off(self, seconds: float) -> None:
+    async def _back_off(self, seconds: float, generation: int) -> None:
+        """Wait until the next try; a change of the spec since that generation ends the wait."""
         if seconds >= RESTART_LIMIT_SECONDS:
             self._gate.leave()
-        await asyncio.sleep(seconds)
+        changed = asyncio.Event()
+        self._desired.on_change = changed.set
+        if self._desired.generation == generation:
+            with suppress(TimeoutError):
+                async with asyncio.timeout(seconds):
+                    await changed.wait()
 
     async def _run_once(self) -> bool:
         """Run until the run ends or has to wait; return whether it has ended."""

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import partial
 
-from securebench.controller.loop.lifecycle import RunLifecycle
+from securebench.controller.loop.lifecycle import RESTART_LIMIT_SECONDS, RunLifecycle
 from securebench.controller.loop.slots import RunSlots
 from securebench.controller.runtime.context import Context
 from securebench.controller.runtime.desired_state import DesiredState
@@ -14,6 +16,8 @@ from securebench.controller.runtime.prepared_run import RunObject
 from securebench.core.json_values import object_at, text_at
 from securebench.core.names import AUDIT, PURPOSE_LABEL, QUEUE_LABEL
 from securebench.run.api.conditions import read_conditions
+
+logger = logging.getLogger(__name__)
 
 
 @dataclass(slots=True)
@@ -81,13 +85,31 @@ class Supervisor:
     async def close(self) -> None:
         """Stop all loops; what they began goes on in the cluster and is taken up again."""
         tasks = [run.task for run in self._runs.values()]
+        self._runs.clear()
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
 
     def _start(self, run: RunObject, desired: DesiredState) -> asyncio.Task[None]:
         lifecycle = RunLifecycle(self._context, self._slots, run, desired)
-        return asyncio.create_task(lifecycle.run(), name=f"run {run.name}")
+        task = asyncio.create_task(lifecycle.run(), name=f"run {run.name}")
+        task.add_done_callback(partial(self._note_end, run, desired))
+        return task
+
+    def _note_end(self, run: RunObject, desired: DesiredState, task: asyncio.Task[None]) -> None:
+        """Have a loop started again that ended with an error which it did not handle itself."""
+        if task.cancelled() or (error := task.exception()) is None:
+            return
+        logger.error("run %s: its loop failed and starts again later", run.name, exc_info=error)
+        again = partial(self._start_again, run, desired, task)
+        asyncio.get_running_loop().call_later(RESTART_LIMIT_SECONDS, again)
+
+    def _start_again(
+        self, run: RunObject, desired: DesiredState, failed: asyncio.Task[None]
+    ) -> None:
+        known = self._runs.get(run.uid)
+        if known is not None and known.task is failed:
+            known.task = self._start(run, desired)
 
 
 def run_object(body: Mapping[str, object]) -> RunObject:

@@ -9,9 +9,9 @@ import asyncio
 from collections.abc import Coroutine
 from dataclasses import dataclass
 
+from securebench.agents.providers.apis import provider_named
 from securebench.agents.providers.bodies import RefusedBodyError, RelayedBody, relayed_body
 from securebench.agents.providers.provider import RequestKind, RequestRefusal
-from securebench.agents.registry import provider_named
 from securebench.core.errors import ConfigError, SecureBenchError
 from securebench.core.reasons import PROVIDER_AUTH
 from securebench.gateway.net.causes import Cause, CutError, RefusedError, UnreachableError

@@ -8,9 +8,14 @@ from unittest import mock
 import pytest
 
 from securebench.cluster.port import Forbidden, ObjectKind
-from securebench.controller.loop.lifecycle import is_pack_error
+from securebench.controller.loop.lifecycle import (
+    RESTART_LIMIT_SECONDS,
+    RunLifecycle,
+    is_pack_error,
+)
 from securebench.controller.loop.run_loop import RunLoop
 from securebench.controller.process.supervisor import Supervisor, run_object
+from securebench.controller.reporting.publish import Publisher
 from securebench.controller.settings.parts import PodTemplateRules
 from securebench.controller.volume.index import RunIndex
 from securebench.core.errors import (
@@ -303,6 +308,40 @@ def test_a_crashed_loop_is_logged_shown_and_started_again(world, caplog):
     world.wait(70)
     world.work(uid)
     assert world.condition()["reason"] == "Completed"
+
+
+def test_a_crashed_loop_whose_status_fails_too_is_started_again(world, caplog):
+    with (
+        mock.patch.object(RunLoop, "reconcile_once", side_effect=KeyError("defect")),
+        mock.patch.object(Publisher, "announce", side_effect=TypeError("another")),
+    ):
+        uid = world.apply()
+        assert len(failed_loops(caplog)) == 2
+    world.wait(3)
+    world.work(uid)
+    assert world.condition()["reason"] == "Completed"
+
+
+def test_a_loop_that_fails_outside_its_tries_is_logged_and_started_again(world, caplog):
+    with mock.patch.object(RunLifecycle, "_back_off", side_effect=KeyError("defect")):
+        with mock.patch.object(RunLoop, "reconcile_once", side_effect=OSError(5, "gone")):
+            uid = world.apply()
+        assert [record.exc_info[0] for record in failed_loops(caplog)] == [KeyError]
+    assert world.supervisor.active == 0
+    world.wait(RESTART_LIMIT_SECONDS + 1)
+    assert world.supervisor.active == 1
+    world.work(uid)
+    assert world.condition()["reason"] == "Completed"
+
+
+def test_a_cancel_ends_a_run_that_is_held_up_at_once(world):
+    with mock.patch.object(RunLoop, "reconcile_once", side_effect=OSError(5, "gone")):
+        world.apply()
+        world.wait(200)
+        assert world.condition()["reason"] == "StorageUnavailable"
+    world.edit(cancel="Immediate")
+    world.wait(1)
+    assert world.condition()["reason"] == "Cancelled"
 
 
 def test_a_crash_of_one_run_leaves_the_others_alone(world):
