@@ -14,7 +14,7 @@ from enum import StrEnum
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from securebench.analysis.comparison import Comparison, Flip, compare, verdict_sentence
+from securebench.analysis.comparison import Comparison, Flip, compare_all, verdict_sentence
 from securebench.analysis.export import ExportFormat, as_csv, as_openmetrics, write_parquet
 from securebench.analysis.results import ResultSet, read_results
 from securebench.client.commands.output import print_line, print_note, print_notices, print_table
@@ -75,7 +75,7 @@ def compare_runs(
             from securebench.analysis.page import comparison_page  # noqa: PLC0415
     with loaded_runs(runs, target, prices) as results:
         baseline, *others = results
-        comparisons = [compare(baseline, other) for other in others]
+        comparisons = compare_all(baseline, others)
         if html is not None:
             _write(comparison_page(comparisons, datetime.now(UTC)), html)
             print_note(f"written {shown_path(html)}")
@@ -220,14 +220,16 @@ def comparison_json(comparison: Comparison) -> dict[str, object]:
     """Return a comparison as a JSON object; ``difference`` is null without a common task."""
     found = comparison.difference
     return {
-        "first": comparison.baseline.name,
-        "second": comparison.candidate.name,
+        "baseline": comparison.baseline.name,
+        "candidate": comparison.candidate.name,
         "scores": [_interval(comparison.baseline_score), _interval(comparison.candidate_score)],
         "costs": [_cost(comparison.baseline), _cost(comparison.candidate)],
         "have_ended": [comparison.baseline.has_ended, comparison.candidate.has_ended],
         "difference": None if found is None else found._asdict(),
-        "only_first": comparison.only_baseline,
-        "only_second": comparison.only_candidate,
+        "comparisons": comparison.compared,
+        "corrected_p_value": comparison.p_value,
+        "only_baseline": comparison.only_baseline,
+        "only_candidate": comparison.only_candidate,
         "changed_rows": comparison.changed_rows,
         "flips": [
             {

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import NamedTuple
 
 from securebench.analysis.results import Entry, ResultSet
 from securebench.stats.intervals import Interval, pass_rate
-from securebench.stats.paired import LEVEL, Difference, Pair, paired_difference
+from securebench.stats.paired import LEVEL, Difference, Pair, holm, paired_difference
 from securebench.stats.verdicts import TaskVerdicts
 
 _DECISIVE = {
@@ -58,6 +58,8 @@ class Comparison:
         only_candidate: Tasks with a verdict in the candidate only.
         changed_rows: Tasks that are left out because their row differs.
         warnings: Why the two may not be comparable.
+        compared: With how many candidates the baseline is compared at once.
+        p_value: Of the difference, corrected for that number (Holm); None without a common task.
     """
 
     baseline: ResultSet
@@ -70,6 +72,18 @@ class Comparison:
     only_candidate: int
     changed_rows: int
     warnings: tuple[str, ...]
+    compared: int
+    p_value: float | None
+
+
+def compare_all(baseline: ResultSet, candidates: Sequence[ResultSet]) -> list[Comparison]:
+    """Compare a run with several others, with p-values that are corrected for their number."""
+    found = [compare(baseline, candidate) for candidate in candidates]
+    tested = [index for index, each in enumerate(found) if each.p_value is not None]
+    corrected = holm([found[index].p_value or 0.0 for index in tested])
+    for index, p_value in zip(tested, corrected, strict=True):
+        found[index] = replace(found[index], p_value=p_value, compared=len(tested))
+    return found
 
 
 def compare(baseline: ResultSet, candidate: ResultSet) -> Comparison:
@@ -79,28 +93,32 @@ def compare(baseline: ResultSet, candidate: ResultSet) -> Comparison:
     rows = _differing(baseline, candidate, common, lambda entry: entry.row)
     pairs = {task: Pair(old[task], new[task]) for task in common if task not in rows}
     flips = tuple(_flips(baseline, candidate, pairs))
+    difference = paired_difference(tuple(pairs.values()))
     return Comparison(
         baseline=baseline,
         candidate=candidate,
         baseline_score=pass_rate(baseline.verdict_counts()),
         candidate_score=pass_rate(candidate.verdict_counts()),
-        difference=paired_difference(tuple(pairs.values())),
+        difference=difference,
         flips=tuple(sorted(flips, key=lambda flip: flip.has_gained)),
         only_baseline=len(old) - len(common),
         only_candidate=len(new) - len(common),
         changed_rows=len(rows),
         warnings=tuple(_warnings(baseline, candidate, pairs)),
+        compared=1,
+        p_value=None if difference is None else difference.p_value,
     )
 
 
 def verdict_sentence(comparison: Comparison) -> str:
     """Say in one sentence what the comparison shows."""
-    found = comparison.difference
-    if found is None:
+    found, p_value = comparison.difference, comparison.p_value
+    if found is None or p_value is None:
         return "The runs have no task with a verdict in common."
     bounds = f"95 % interval {found.low * 100:+.1f} to {found.high * 100:+.1f}"
-    evidence = f"({bounds}, p = {found.p_value:.3g}, {found.tasks} tasks)"
-    if found.p_value <= LEVEL:
+    corrected = f" for {comparison.compared} comparisons" if comparison.compared > 1 else ""
+    evidence = f"({bounds}, p = {p_value:.3g}{corrected}, {found.tasks} tasks)"
+    if p_value <= LEVEL:
         direction = "better" if found.value > 0 else "worse"
         size = f"{abs(found.value) * 100:.1f} points"
         return f"{comparison.candidate.name} is {direction} by {size} {evidence}."

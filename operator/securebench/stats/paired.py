@@ -94,6 +94,25 @@ def paired_difference(pairs: Sequence[Pair]) -> Difference | None:
     return Difference(len(pairs), *interval, p_value, test, detectable_difference(changes))
 
 
+def holm(p_values: Sequence[float]) -> list[float]:
+    """Return the p-values of several tests, corrected so that one false alarm in all is rare.
+
+    Args:
+        p_values: Of the tests, in any order.
+
+    Returns:
+        The corrected ones in the same order, each at most 1.
+
+    Source: S. Holm, Scandinavian Journal of Statistics 6 (1979) 65.
+    """
+    corrected, highest = list(p_values), 0.0
+    order = sorted(range(len(p_values)), key=lambda index: p_values[index])
+    for rank, index in enumerate(order):
+        highest = max(highest, min(1.0, (len(p_values) - rank) * p_values[index]))
+        corrected[index] = highest
+    return corrected
+
+
 def newcombe(pairs: Sequence[Pair]) -> Interval:
     """Return the mean change with Newcombe's interval, which holds also where no task changed.
 

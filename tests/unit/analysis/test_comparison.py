@@ -1,6 +1,6 @@
 import pytest
 
-from securebench.analysis.comparison import compare, verdict_sentence
+from securebench.analysis.comparison import compare, compare_all, verdict_sentence
 from securebench.analysis.results import read_results
 from support.result_folders import result_folder, result_line
 
@@ -44,6 +44,22 @@ def test_no_difference_says_what_would_have_been_seen(tmp_path):
     said = verdict_sentence(compare(old, old))
     assert said.startswith("No difference was seen (95 % interval -9.0 to +9.0, p = 1, 20 tasks)")
     assert said.endswith("a true difference of 39.2 points would be found 4 times in 5.")
+
+
+def test_several_candidates_have_corrected_p_values(tmp_path):
+    old = results(tmp_path, "old", *tasks("F" * 12))
+    six = results(tmp_path, "six", *tasks("P" * 6 + "F" * 6))
+    foreign = results(tmp_path, "foreign", result_line("other"))
+    same = results(tmp_path, "same", *tasks("F" * 12))
+    (alone,) = compare_all(old, [six])
+    assert alone.p_value == alone.difference.p_value == pytest.approx(0.03125)
+    assert "six is better" in verdict_sentence(alone)
+    found, without, equal = compare_all(old, [six, foreign, same])
+    assert found.difference.p_value == pytest.approx(0.03125)
+    assert found.p_value == pytest.approx(0.0625)
+    assert "p = 0.0625 for 2 comparisons, 12 tasks) may be chance" in verdict_sentence(found)
+    assert without.p_value is None
+    assert equal.p_value == 1.0
 
 
 def test_no_common_task(tmp_path):

@@ -7,6 +7,7 @@ from securebench.stats.paired import (
     Pair,
     PairedTest,
     detectable_difference,
+    holm,
     mcnemar_exact,
     newcombe,
     paired_difference,
@@ -133,3 +134,19 @@ def test_the_detectable_difference_is_found_four_times_in_five():
     gain = paired_difference(run(0.0)).detectable
     found = sum(paired_difference(run(gain)).p_value < 0.05 for _ in range(60))
     assert 40 <= found <= 58
+
+
+HOLM = {
+    "none": ([], []),
+    "one": ([0.04], [0.04]),
+    "in any order": ([0.03, 0.01, 0.04], [0.06, 0.03, 0.06]),
+    "never above 1": ([0.9, 0.5], [1.0, 1.0]),
+    "equal ones": ([0.02, 0.02], [0.04, 0.04]),
+}
+
+
+@pytest.mark.parametrize("case", HOLM)
+def test_several_tests_are_corrected(case):
+    """As R's p.adjust(method = "holm") has them."""
+    p_values, corrected = HOLM[case]
+    assert holm(p_values) == pytest.approx(corrected)
