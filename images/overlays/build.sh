@@ -1,6 +1,6 @@
 #!/bin/bash
-# Builds the images that put codex, Claude Code and mini-swe-agent beside a task image, from the npm packages that packages.lock
-# pins and the Python packages of mini-swe-agent/requirements.lock.
+# Builds the images that put codex, Claude Code, opencode and mini-swe-agent beside a task image, from the npm packages that
+# packages.lock pins and the Python packages of mini-swe-agent/requirements.lock.
 # Archives lie in overlays/, names in overlays.env and, as values of the chart, in overlays.yaml, all below the user's
 # cache; what is there already is not built again. Claude Code may not be passed on: its image is for the cluster of the one who builds it.
 # usage: build.sh           builds
@@ -97,6 +97,18 @@ fill_claude_code() {
   put "$2/bin/rg" "$(find "$1/codex" -path '*/codex-path/rg' -print -quit)"
 }
 
+# The vendor's file stays as it is, as above. Its configuration is a folder that it cannot write to: it would install from npm into it.
+fill_opencode() {
+  unpack_locked opencode "$1/npm"
+  unpack_locked codex "$1/codex"
+  unpack_debian libc6 "$1/libc"
+  put "$2/opencode" "$1/npm/bin/opencode"
+  put "$2/bin/rg" "$(find "$1/codex" -path '*/codex-path/rg' -print -quit)"
+  put "$2/lib/ld-linux.so" "$(find "$1/libc" -name 'ld-linux-*.so.*' -type f -print -quit)"
+  find "$1/libc" -path "*-linux-gnu/*" -regex '.*/lib\(c\|m\|dl\|pthread\)\.so\.[0-9]' -exec cp -L -t "$2/lib" {} +
+  install -D -m 0644 /dev/null "$2/config/opencode/.gitignore"
+}
+
 require_pip() {
   "${PYTHON:-python3}" -m pip --version >/dev/null 2>&1 || die "pip is missing: install it, or set PYTHON to a Python that has it"
 }
@@ -127,6 +139,7 @@ check() {
   case $1 in
     codex) program=("$2/bin/codex") ;;
     claude-code) program=("$2/lib/ld-musl.so.1" --library-path "$2/lib" "$2/claude"); "$2/bin/bash" -c 'exit 0' ;;
+    opencode) program=("$2/lib/ld-linux.so" --library-path "$2/lib" "$2/opencode") ;;
     mini-swe-agent)
       program=("$2/lib/ld-linux.so" --library-path "$2/lib" "$2/bin/python3" -I -B "$2/run.py") ;;
   esac
@@ -181,7 +194,7 @@ build() {
 }
 
 main() {
-  local codex claude mini
+  local codex claude mini opencode
   mkdir -p "$OVERLAYS"
   if [ "${1:-}" = archives ]; then find "$OVERLAYS" -name '*.tar' | sort; return; fi
   exec 9> "$OVERLAYS/lock"
@@ -190,11 +203,13 @@ main() {
   codex=$(build codex)
   claude=$(build claude-code)
   mini=$(build mini-swe-agent)
+  opencode=$(build opencode)
   printf 'SECUREBENCH_OVERLAY_%s=%s\n' CODEX "$codex" CODEX_VERSION "$(version_of codex)" \
     CLAUDE_CODE "$claude" CLAUDE_CODE_VERSION "$(version_of claude-code)" \
-    MINI_SWE_AGENT "$mini" MINI_SWE_AGENT_VERSION "$(version_of mini-swe-agent)" > "$IMAGES/overlays.env"
+    MINI_SWE_AGENT "$mini" MINI_SWE_AGENT_VERSION "$(version_of mini-swe-agent)" \
+    OPENCODE "$opencode" OPENCODE_VERSION "$(version_of opencode)" > "$IMAGES/overlays.env"
   { echo settings: && echo '  overlays:' && values codex "$codex" codex && values claudeCode "$claude" claude-code &&
-    values miniSweAgent "$mini" mini-swe-agent
+    values miniSweAgent "$mini" mini-swe-agent && values opencode "$opencode" opencode
   } > "$IMAGES/overlays.yaml"
 }
 

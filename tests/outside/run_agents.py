@@ -38,8 +38,13 @@ JOBS = (
     Job("claude_code", "real-bugs-mini", 2),
     Job("mini_swe_agent", "code-completion-smoke", 5),
     Job("mini_swe_agent", "real-bugs-mini", 2),
+    Job("opencode", "code-completion-smoke", 5),
+    Job("opencode", "real-bugs-mini", 2),
 )
 MODEL = "script-oracle"
+"""Each agent's name is appended: two of them have the same path and the same tasks."""
+DOMAIN = "docs.allowed.test"
+"""Allowed so that there is a proxy, which would tell what an agent asks besides its provider."""
 STEPS = 3
 """Requests of a task: read it, write the answer, say that it is done."""
 SECONDS = 900
@@ -49,6 +54,7 @@ PATHS = {
     "codex": "/v1/responses",
     "claude_code": "/v1/messages?beta=true",
     "mini_swe_agent": "/v1/chat/completions",
+    "opencode": "/v1/chat/completions",
 }
 
 FIND = """\
@@ -72,14 +78,21 @@ class Finished(NamedTuple):
 def begin(installed: Release, job: Job) -> str:
     """Start a run and return its name."""
     chosen = {"limit": job.limit}
-    return begin_agent(installed, job.pack, job.agent, MODEL, taskSelector=chosen)
+    config = {"allowed_domains": [DOMAIN]}
+    model = model_of(job.agent)
+    return begin_agent(installed, job.pack, job.agent, model, taskSelector=chosen, config=config)
+
+
+def model_of(agent: str) -> str:
+    """Return the model of an agent's runs."""
+    return f"{MODEL}-{agent.replace('_', '-')}"
 
 
 def finish(installed: Release, agent: str, name: str, since: float) -> Finished:
     """Wait for the end of a run."""
     ended = condition(installed.wait_ended(name, SECONDS))
     assert ended["status"] == "True", f"{name}: {ended}"
-    lines = journal.entries("provider", MODEL, since)
+    lines = journal.entries("provider", f'"{model_of(agent)}"', since)
     asked = [line for line in lines if line["path"] == PATHS[agent]]
     return Finished(agent, name, installed.records(name), asked)
 
@@ -164,12 +177,18 @@ def key_problems(installed: Release, name: str) -> list[str]:
 
 
 def log_problems(installed: Release, run: Finished) -> list[str]:
-    """Return what is missing in the run's egress.jsonl."""
+    """Return what the run's egress.jsonl has besides the requests of its tasks, or lacks."""
     lines = installed.file(run.name, "egress.jsonl").splitlines()
     told: list[Any] = [json.loads(line) for line in lines]
-    asked = STEPS * len(run.records)
-    is_short = len(told) < asked
-    return [f"{run.name}: egress.jsonl has {len(told)} lines for {asked}"] if is_short else []
+    served = [each for each in told if (each["route"], each["verdict"]) == ("provider", "allowed")]
+    found = [
+        f"{run.name}: asked {each['host']}:{each['port']} by {each['route']}: {each['verdict']}"
+        for each in told
+        if each not in served
+    ]
+    if len(served) != STEPS * len(run.records):
+        found.append(f"{run.name}: egress.jsonl has {len(served)} requests to the provider")
+    return found
 
 
 def main(chosen: Sequence[str]) -> int:

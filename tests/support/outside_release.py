@@ -21,6 +21,7 @@ KEYS = {
     "codex": "OPENAI_API_KEY",
     "claude_code": "ANTHROPIC_API_KEY",
     "mini_swe_agent": "OPENAI_API_KEY",
+    "opencode": "OPENAI_API_KEY",
 }
 """Entry of the Secret by harness type."""
 NOT_IN_THE_PACK = {"oracle", "images"}
@@ -45,7 +46,12 @@ def outside_release(
         yield installed
 
 
-OVERLAYS = {"codex": "CODEX", "claudeCode": "CLAUDE_CODE", "miniSweAgent": "MINI_SWE_AGENT"}
+OVERLAYS = {
+    "codex": "CODEX",
+    "claudeCode": "CLAUDE_CODE",
+    "miniSweAgent": "MINI_SWE_AGENT",
+    "opencode": "OPENCODE",
+}
 """Values of the chart, and how overlays.env names them."""
 
 

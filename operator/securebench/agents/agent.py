@@ -89,8 +89,8 @@ class AgentCli:
         command: Returns the argv of one turn from the harness, the prompt and the provider's base
             URL as seen by the agent, without a path. Standard input is closed.
         preflight: Argv that must succeed before the agent's turn (contract 12.3).
-        environment: Returns variables from that base URL; they override those of the image and of
-            the tester.
+        environment: Returns variables from the harness and that base URL; they override those of
+            the image and of the tester.
         events: Creates a reader for the stdout of one launch.
         invocation: Substring by which a command harness is recognised as starting this CLI; may be
             empty.
@@ -105,7 +105,7 @@ class AgentCli:
     search: tuple[str, ...] = ()
     command: Callable[[ProviderHarness, str, str], tuple[str, ...]]
     preflight: tuple[str, ...]
-    environment: Callable[[str], Mapping[str, str]]
+    environment: Callable[[ProviderHarness, str], Mapping[str, str]]
     events: Callable[[], AgentEventReader]
     invocation: str = ""
 

@@ -60,7 +60,7 @@ def _command(harness: ProviderHarness, prompt: str, _base_url: str) -> tuple[str
     )
 
 
-def _environment(base_url: str) -> Mapping[str, str]:
+def _environment(_harness: ProviderHarness, base_url: str) -> Mapping[str, str]:
     """Return its variables; started by the loader, the CLI cannot find its bundled ripgrep."""
     return {
         "HOME": _HOME,

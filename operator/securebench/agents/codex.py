@@ -75,7 +75,7 @@ def _settings(harness: ProviderHarness, base_url: str) -> tuple[str, ...]:
     )
 
 
-def _environment(_base_url: str) -> Mapping[str, str]:
+def _environment(_harness: ProviderHarness, _base_url: str) -> Mapping[str, str]:
     return {"HOME": _HOME, "CODEX_HOME": _HOME, _KEY: DUMMY_KEY, _OWN_KEY: DUMMY_KEY}
 
 

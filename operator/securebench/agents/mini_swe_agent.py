@@ -39,7 +39,7 @@ def _command(harness: ProviderHarness, prompt: str, _base_url: str) -> tuple[str
     return (*_PROGRAM, "--model", harness.model, "--", prompt)
 
 
-def _environment(base_url: str) -> Mapping[str, str]:
+def _environment(_harness: ProviderHarness, base_url: str) -> Mapping[str, str]:
     """Return its variables; it writes a configuration file into its home."""
     return {
         "HOME": _HOME,

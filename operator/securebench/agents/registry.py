@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Final
 
-from securebench.agents import claude_code, codex, command, mini_swe_agent
+from securebench.agents import claude_code, codex, command, mini_swe_agent, opencode
 from securebench.agents.harness_config import normal_config
 from securebench.core.digests import json_digest
 from securebench.core.errors import ConfigError, ConfigErrors
@@ -25,6 +25,7 @@ AGENTS: Final[dict[str, Agent]] = {
         codex.AGENT,
         claude_code.AGENT,
         mini_swe_agent.AGENT,
+        opencode.AGENT,
         command.NOP_AGENT,
         command.ORACLE_AGENT,
     )

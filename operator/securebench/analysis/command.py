@@ -9,10 +9,12 @@ import os
 import sys
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
+from dataclasses import replace
 from datetime import UTC, datetime
 from enum import StrEnum
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import Final, NamedTuple
 
 from securebench.analysis.comparison import Comparison, Flip, compare_all, verdict_sentence
 from securebench.analysis.export import ExportFormat, as_csv, as_openmetrics, write_parquet
@@ -93,14 +95,14 @@ def loaded_runs(
     with TemporaryDirectory() as scratch:
         found = []
         for number, run in enumerate(runs):
-            folder = Path(run)
+            folder, uid = Path(run), ""
             if _is_folder(run):
                 print_note(f"{run}: the folder {shown_path(folder)}")
             else:
                 print_note(f"{run}: no folder with records, so the run of this name in the cluster")
                 folder = Path(scratch, str(number))
-                _fetch(run, folder, target)
-            results = read_results(folder, run.rstrip("/"), table)
+                uid = _fetch(run, folder, target)
+            results = replace(read_results(folder, run.rstrip("/"), table), uid=uid)
             if results.damaged:
                 print_notices([f"{run}: {results.damaged} damaged lines of {CANDIDATES} left out"])
             found.append(results)
@@ -133,15 +135,66 @@ def export_run(
     return 0
 
 
+class MlflowTarget(NamedTuple):
+    """Where a run goes in MLflow.
+
+    Attributes:
+        uri: Of the tracking server.
+        experiment: Name; empty for the run's benchmark id.
+        has_artifacts: Whether records and summary are uploaded too.
+    """
+
+    uri: str
+    experiment: str = ""
+    has_artifacts: bool = False
+
+
+def export_to_mlflow(
+    run: str, mlflow: MlflowTarget, target: ClusterTarget, prices: Path | None = None
+) -> int:
+    """Make or update the MLflow run of a run.
+
+    Args:
+        run: As for ``write_report``.
+        mlflow: Where.
+        target: Namespace of the run.
+        prices: File with a price table, as for ``write_report``.
+    """
+    for name, value in _MLFLOW_ENVIRONMENT.items():
+        os.environ.setdefault(name, value)
+    with _libraries("Exports to MLflow", {"mlflow"}, "mlflow"):
+        importlib.import_module("mlflow")
+    from securebench.analysis.mlflow_export import log_run  # noqa: PLC0415
+
+    with loaded_runs([run], target, prices) as (results,):
+        logged = log_run(
+            results, mlflow.uri, mlflow.experiment, with_artifacts=mlflow.has_artifacts
+        )
+    print_notices(logged.notices)
+    done = "made" if logged.is_new else "updated"
+    print_line(f"{done} MLflow run {logged.run_id} in experiment {logged.experiment}")
+    return 0
+
+
+_MLFLOW_ENVIRONMENT: Final = {
+    "MLFLOW_DISABLE_TELEMETRY": "true",
+    "MLFLOW_HTTP_REQUEST_MAX_RETRIES": "2",
+}
+"""Read by the library; what the user has set stays. By default it reports its use to its vendor,
+and tries for minutes where no server answers."""
+
+
 def _is_folder(run: str) -> bool:
     """Whether a name means a folder: it is written as a path, or has records in it."""
     return "/" in run or run in {".", ".."} or Path(run, CANDIDATES).is_file()
 
 
-def _fetch(run: str, folder: Path, target: ClusterTarget) -> None:
+def _fetch(run: str, folder: Path, target: ClusterTarget) -> str:
+    """Fetch the results of a run and return its uid."""
     fetched = asyncio.run(fetch_results(run, folder, target))
     if fetched.summary is not None:
         write_summary(fetched.summary, folder)
+    return fetched.state.uid
 
 
 @contextmanager

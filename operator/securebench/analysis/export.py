@@ -20,8 +20,8 @@ from securebench.analysis.visible import visible
 from securebench.stats.cost import DOLLAR, cost
 
 _DECIMAL: Final = ("score", "seconds")
-_TOKENS: Final = ("requests", "input_tokens", "cached_tokens", "output_tokens")
-_WHOLE: Final = ("attempt", "launches", "memory_kills", *_TOKENS, "cost_micro_dollars")
+TOKEN_COLUMNS: Final = ("requests", "input_tokens", "cached_tokens", "output_tokens")
+_WHOLE: Final = ("attempt", "launches", "memory_kills", *TOKEN_COLUMNS, "cost_micro_dollars")
 """Columns of numbers, whatever the values of a run are; the others are texts."""
 
 Cell = str | int | float | bool | None
@@ -71,7 +71,7 @@ def attempt_rows(results: ResultSet) -> Iterator[dict[str, Cell]]:
             "seconds": entry.seconds,
             "memory_kills": entry.memory_kills,
             "models": "; ".join(entry.use.models) if entry.use is not None else "",
-            **dict(zip(_TOKENS, tokens or (None,) * len(_TOKENS), strict=True)),
+            **dict(zip(TOKEN_COLUMNS, tokens or (None,) * len(TOKEN_COLUMNS), strict=True)),
             "cost_micro_dollars": _cost(results, entry),
         }
 

@@ -184,7 +184,7 @@ def _breakdowns(entries: Sequence[Entry]) -> Iterator[Breakdown]:
             for name in dict.fromkeys(names(entry)):
                 found[name].append(entry)
         if len(found) > 1:
-            groups = sorted((_group(*each) for each in found.items()), key=_fewest_tasks_last)
+            groups = sorted((group_of(*each) for each in found.items()), key=_fewest_tasks_last)
             shown = sorted(groups[:GROUPS], key=lambda group: group.name)
             yield Breakdown(by, tuple(shown), len(groups) - len(shown))
 
@@ -193,7 +193,8 @@ def _fewest_tasks_last(group: Group) -> tuple[int, str]:
     return -group.tasks, group.name
 
 
-def _group(name: str, entries: Sequence[Entry]) -> Group:
+def group_of(name: str, entries: Sequence[Entry]) -> Group:
+    """Return the score of some attempts, under a name."""
     tasks = verdicts_by_task(tuple(entries))
     return Group(name, len(tasks), pass_rate(verdict_counts(tasks.values())))
 

@@ -84,10 +84,12 @@ class Provenance:
     Attributes:
         digests: Of pack, harness, verifier and images, by name.
         labels: Conditions of isolation and grading, by name (records.md).
+        agents: Type, model and version of the harness, as configured, by these names.
     """
 
     digests: Mapping[str, Counter[str]]
     labels: Mapping[str, Counter[str]]
+    agents: Mapping[str, Counter[str]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,6 +103,8 @@ class ResultSet:
         has_ended: Whether its folder has a summary, which is written at the end of a run.
         prices: Of models, for the cost.
         launches: Attempts with their launches, as far as the folder has them.
+        lost_launches: How many launches the cluster or the provider lost, by reason.
+        uid: Of the BenchmarkRun; empty for a folder, which does not say it.
     """
 
     name: str
@@ -113,6 +117,8 @@ class ResultSet:
     has_ended: bool
     prices: Prices
     launches: tuple[Fields, ...]
+    lost_launches: Mapping[str, int]
+    uid: str = ""
 
     @property
     def cost(self) -> Cost | None:
@@ -156,6 +162,7 @@ def read_results(folder: Path, name: str, prices: Prices | None = None) -> Resul
     entries, damaged = [], 0
     digests: dict[str, Counter[str]] = defaultdict(Counter)
     labels: dict[str, Counter[str]] = defaultdict(Counter)
+    agents: dict[str, Counter[str]] = defaultdict(Counter)
     first: Record = {}
     for record in _lines(path):
         if record is None:
@@ -165,25 +172,31 @@ def read_results(folder: Path, name: str, prices: Prices | None = None) -> Resul
         entries.append(_entry(record))
         _count(digests, _digests(record))
         _count(labels, object_at(record, "labels"))
+        _count(agents, _agent(object_at(record, "producer_metadata")))
     if not entries:
         raise InvalidInputError(f"{name} has no record yet")
+    summary = _summary(folder / SUMMARY)
     return ResultSet(
         name=name,
         path=path,
         run_id=text_at(first, "run_id"),
         benchmark_id=text_at(first, "benchmark_id"),
         entries=tuple(entries),
-        provenance=Provenance(digests, labels),
+        provenance=Provenance(digests, labels, agents),
         damaged=damaged,
         has_ended=(folder / SUMMARY).exists(),
-        prices={**_noted_prices(folder / SUMMARY), **(prices or {})},
+        prices={**noted_prices(summary), **(prices or {})},
         launches=_launches(folder / LAUNCHES),
+        lost_launches={
+            reason: int(_number(count) or 0)
+            for reason, count in object_at(summary, "lost_launches").items()
+        },
     )
 
 
-def _noted_prices(summary: Path) -> Prices:
+def _summary(path: Path) -> Fields:
     try:
-        return noted_prices(decode_object(summary.read_bytes()))
+        return decode_object(path.read_bytes())
     except (FileNotFoundError, ValueError):
         return {}
 
@@ -235,6 +248,15 @@ def _digests(record: Record) -> dict[str, object]:
         "verifier": record.get("verifier_version"),
         "policy": object_at(record, "digests").get("policy"),
         **{f"{role} image": image for role, image in _images(record).items()},
+    }
+
+
+def _agent(producer: Fields) -> dict[str, object]:
+    harness = text_at(producer, "harness")
+    return {
+        "harness": harness or None,
+        "model": producer.get(f"{harness}_model"),
+        "version": producer.get("cli_version_resolved"),
     }
 
 

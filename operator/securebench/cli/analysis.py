@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -16,6 +16,9 @@ from securebench.cli.options import (
     Prices,
 )
 from securebench.client.commands.output import end_with
+
+if TYPE_CHECKING:
+    from securebench.analysis.export import ExportFormat
 
 # ruff: noqa: PLC0415
 
@@ -76,27 +79,54 @@ def compare(  # noqa: PLR0913 - flags
 def export(  # noqa: PLR0913 - flags
     run: Annotated[str, typer.Argument(help="Result folder, or name or run id of a run.")],
     *,
-    output: Annotated[Path, typer.Option("--output", "-o", help="The file.")],
+    output: Annotated[Path | None, typer.Option("--output", "-o", help="The file.")] = None,
     form: Annotated[
         str | None,
         typer.Option("--format", help="csv, parquet or openmetrics; default: by the file's name."),
     ] = None,
+    to: Annotated[
+        str | None, typer.Option("--to", help="mlflow: make or update the run's MLflow run.")
+    ] = None,
+    tracking_uri: Annotated[
+        str,
+        typer.Option("--tracking-uri", envvar="MLFLOW_TRACKING_URI", help="MLflow's server."),
+    ] = "",
+    experiment: Annotated[
+        str, typer.Option("--experiment", help="MLflow's; default: the benchmark's id.")
+    ] = "",
+    artifacts: Annotated[
+        bool, typer.Option("--artifacts", help="Upload records and summary to MLflow too.")
+    ] = False,
     prices: Prices = None,
     namespace: Namespace = None,
     context: Context = None,
     operator_pod: OperatorPod = None,
 ) -> None:
-    """Write the attempts of a run as CSV or Parquet, or its figures as OpenMetrics."""
-    from securebench.analysis.command import export_run
-    from securebench.analysis.export import SUFFIXES, ExportFormat
+    """Write the attempts of a run as CSV or Parquet, its figures as OpenMetrics or to MLflow."""
+    from securebench.analysis.command import MlflowTarget, export_run, export_to_mlflow
     from securebench.client.volume.connection import ClusterTarget
+
+    target = ClusterTarget(namespace, context, operator_pod)
+    if to is None and output is not None:
+        chosen = _format(form, output)
+        end_with(lambda: export_run(run, output, chosen, target, prices))
+        return
+    if output is not None or form is not None or to != "mlflow":
+        raise typer.BadParameter("name a file with --output, or --to mlflow")
+    if not tracking_uri:
+        raise typer.BadParameter("name the server with --tracking-uri or MLFLOW_TRACKING_URI")
+    mlflow = MlflowTarget(tracking_uri, experiment, artifacts)
+    end_with(lambda: export_to_mlflow(run, mlflow, target, prices))
+
+
+def _format(form: str | None, output: Path) -> ExportFormat:
+    from securebench.analysis.export import SUFFIXES, ExportFormat
 
     chosen = form or SUFFIXES.get(output.suffix)
     if chosen not in list(ExportFormat):
         said = f"not {form!r}" if form else f"and {output.name} does not say which"
         raise typer.BadParameter(f"--format is one of {', '.join(ExportFormat)}, {said}")
-    target = ClusterTarget(namespace, context, operator_pod)
-    end_with(lambda: export_run(run, output, ExportFormat(chosen), target, prices))
+    return ExportFormat(chosen)
 
 
 @app.command("audit")

@@ -1,5 +1,6 @@
 """How the tools are started: one test for each trap of providers 3 and 4 that a flag avoids."""
 
+import json
 import tomllib
 
 import pytest
@@ -12,7 +13,8 @@ URL = "http://127.0.0.1:8081"
 CODEX = harness_config("codex", {"model": "gpt-5.5"})
 CLAUDE = harness_config("claude_code", {"model": "sonnet"})
 MINI = harness_config("mini_swe_agent", {"model": "Qwen/Qwen3-8B"})
-BOTH = {"codex": CODEX, "claude_code": CLAUDE, "mini_swe_agent": MINI}
+OPENCODE = harness_config("opencode", {"model": "Qwen/Qwen3-8B"})
+BOTH = {"codex": CODEX, "claude_code": CLAUDE, "mini_swe_agent": MINI, "opencode": OPENCODE}
 
 
 def agent_command(harness, prompt, url):
@@ -20,7 +22,7 @@ def agent_command(harness, prompt, url):
 
 
 def agent_environment(harness, url):
-    return cli_named(harness.type).environment(url)
+    return cli_named(harness.type).environment(harness, url)
 
 
 def settings(harness=CODEX):
@@ -39,6 +41,7 @@ def test_the_tools_are_those_with_a_provider():
         "codex": "api.openai.com",
         "claude_code": "api.anthropic.com",
         "mini_swe_agent": "api.openai.com",
+        "opencode": "api.openai.com",
     }
 
 
@@ -219,9 +222,8 @@ def test_mini_gives_up_soon_and_asks_the_sidecar():
     assert environment["MSWEA_MODEL_RETRY_STOP_AFTER_ATTEMPT"] == "4"
 
 
-def seen(*events):
-    reader = cli_named("mini_swe_agent").events()
-    return [item for event in events for item in reader.events(event)]
+def seen(event, kind="mini_swe_agent"):
+    return list(cli_named(kind).events().events(event))
 
 
 MINI_EVENTS = {
@@ -257,3 +259,121 @@ def test_mini_says_what_it_does(name):
 def test_mini_reports_how_a_command_ended():
     (ended,) = seen({"type": "result", "command": "ls", "exit_code": 2, "output": "no"})
     assert ended.exit_code == 2
+
+
+# opencode
+
+
+def opencode_configuration():
+    return json.loads(agent_environment(OPENCODE, URL)["OPENCODE_CONFIG_CONTENT"])
+
+
+def test_opencode_brings_its_loader_and_takes_a_prompt_that_looks_like_a_flag():
+    argv = agent_command(OPENCODE, "--share", URL)
+    assert argv[:4] == (
+        "/opt/securebench/opencode/lib/ld-linux.so",
+        "--library-path",
+        "/opt/securebench/opencode/lib",
+        "/opt/securebench/opencode/opencode",
+    )
+    assert argv[-2:] == ("--", "--share")
+
+
+def test_opencode_knows_one_model_behind_the_sidecar():
+    read = opencode_configuration()
+    provider, model = words_after(agent_command(OPENCODE, "p", URL), "--model").split("/", 1)
+    assert read["enabled_providers"] == list(read["provider"]) == [provider]
+    assert read["provider"][provider] == {
+        "npm": "@ai-sdk/openai-compatible",
+        "options": {"baseURL": f"{URL}/v1", "apiKey": DUMMY_KEY},
+        "models": {model: {}},
+    }
+    assert model == "Qwen/Qwen3-8B"
+
+
+def test_opencode_asks_nobody():
+    """A question has no answer here: the turn would go on without what it was for."""
+    permission = opencode_configuration()["permission"]
+    assert permission == {"*": "allow", "webfetch": "deny", "websearch": "deny"}
+
+
+def test_opencode_talks_to_nobody_else_and_makes_no_title():
+    read, environment = opencode_configuration(), agent_environment(OPENCODE, URL)
+    assert (read["share"], read["autoupdate"]) == ("disabled", False)
+    assert environment["OPENCODE_DISABLE_MODELS_FETCH"] == "1"
+    assert words_after(agent_command(OPENCODE, "p", URL), "--title")
+
+
+def test_opencode_installs_nothing_and_reads_no_configuration_of_the_checkout():
+    environment = agent_environment(OPENCODE, URL)
+    assert environment["XDG_CONFIG_HOME"].startswith("/opt/securebench/opencode/")
+    assert environment["OPENCODE_DISABLE_PROJECT_CONFIG"] == "1"
+
+
+def test_opencode_copies_no_checkout_into_its_home():
+    assert opencode_configuration()["snapshot"] is False
+
+
+def test_opencode_finds_a_ripgrep_and_a_writable_folder():
+    environment = agent_environment(OPENCODE, URL)
+    assert cli_named("opencode").search == ("/opt/securebench/opencode/bin",)
+    assert environment["OPENCODE_DISABLE_FFF"] == "1"
+    assert environment["TMPDIR"] == environment["HOME"]
+
+
+def used(tool, status="completed", **given):
+    metadata = {"exit": given.pop("exit")} if "exit" in given else {}
+    state = {"status": status, "input": given, "metadata": metadata}
+    return {"type": "tool_use", "part": {"tool": tool, "state": state}}
+
+
+OPENCODE_EVENTS = {
+    "words": ({"type": "text", "part": {"text": "I look."}}, [(EventKind.SAID, "I look.", None)]),
+    "a command": (
+        used("bash", command="ls", exit=3),
+        [(EventKind.STARTED, "ls", None), (EventKind.ENDED, "ls", 3)],
+    ),
+    "a command without an end": (
+        used("bash", command="sleep", exit=None),
+        [(EventKind.STARTED, "sleep", None), (EventKind.ENDED, "sleep", 0)],
+    ),
+    "another tool": (
+        used("read", filePath="/a"),
+        [
+            (EventKind.STARTED, 'read {"filePath": "/a"}', None),
+            (EventKind.ENDED, 'read {"filePath": "/a"}', 0),
+        ],
+    ),
+    "a tool that failed": (
+        used("read", "error", filePath="/a"),
+        [
+            (EventKind.STARTED, 'read {"filePath": "/a"}', None),
+            (EventKind.ENDED, 'read {"filePath": "/a"}', 1),
+        ],
+    ),
+    "a step before a result": ({"type": "step_finish", "part": {"reason": "tool-calls"}}, []),
+    "the last step": (
+        {"type": "step_finish", "part": {"reason": "stop"}},
+        [(EventKind.COMPLETED, "", None)],
+    ),
+    "refused": (
+        {"type": "error", "error": {"name": "APIError", "data": {"message": "spent"}}},
+        [(EventKind.FAILED, "spent", None)],
+    ),
+    "a failure without words": (
+        {"type": "error", "error": {"name": "UnknownError", "data": 1}},
+        [(EventKind.FAILED, "UnknownError", None)],
+    ),
+    "hostile": (
+        {"type": "tool_use", "part": {"tool": 1, "state": []}},
+        [(EventKind.STARTED, " {}", None), (EventKind.ENDED, " {}", 1)],
+    ),
+    "another": ({"type": ["text"], "part": {"text": "x"}}, []),
+}
+
+
+@pytest.mark.parametrize("name", OPENCODE_EVENTS)
+def test_opencode_says_what_it_does(name):
+    event, want = OPENCODE_EVENTS[name]
+    found = seen(event, "opencode")
+    assert [(item.kind, item.text, item.exit_code) for item in found] == want

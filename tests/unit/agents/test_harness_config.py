@@ -222,7 +222,10 @@ def test_the_oracle_hands_in_the_file(name, tmp_path):
         (
             "docker",
             {},
-            "harness.type must be one of claude_code, codex, command, mini_swe_agent, nop, oracle",
+            (
+                "harness.type must be one of claude_code, codex, command, mini_swe_agent, nop,"
+                " opencode, oracle"
+            ),
         ),
     ],
 )

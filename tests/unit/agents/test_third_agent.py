@@ -66,7 +66,7 @@ AGENT = cli_agent(
         home="/opt/securebench/third-home",
         command=lambda harness, prompt, _url: ("/opt/securebench/third/run", harness.model, prompt),
         preflight=("/opt/securebench/third/run", "--version"),
-        environment=lambda url: {"THIRD_URL": url},
+        environment=lambda _harness, url: {"THIRD_URL": url},
         events=Events,
     ),
 )

@@ -7,6 +7,7 @@ from securebench.analysis import command
 from securebench.analysis.command import CompareOutput, compare_runs, write_report
 from securebench.client.commands.results import Fetched
 from securebench.client.volume.connection import ClusterTarget
+from securebench.client.watch.follow import RunState
 from securebench.core.errors import InvalidInputError
 from support.result_folders import result_folder, result_line
 
@@ -67,10 +68,14 @@ def test_a_comparison_as_json_and_page(folders, tmp_path, capsys):
     assert out.read_text().count("<h1>") == 3
 
 
+GONE = RunState("nightly", "uid-1", "", "Completed", "", total=0, done=0)
+"""A run whose object was deleted."""
+
+
 def test_a_name_that_is_no_folder_is_a_run_of_the_cluster(monkeypatch, tmp_path, capsys):
     async def fetch(_run, folder, _target):
         result_folder(folder, [result_line("a")])
-        return Fetched(None, {"run_id": "r"})
+        return Fetched(GONE, {"run_id": "r"})
 
     monkeypatch.chdir(tmp_path)
     (tmp_path / "nightly").mkdir()
@@ -79,6 +84,8 @@ def test_a_name_that_is_no_folder_is_a_run_of_the_cluster(monkeypatch, tmp_path,
     assert "nightly: no folder with records" in capsys.readouterr().err
     assert "has not ended" not in (tmp_path / "out.html").read_text()
     assert "<h1>nightly</h1>" in (tmp_path / "out.html").read_text()
+    with command.loaded_runs(["nightly"], TARGET) as (results,):
+        assert results.uid == GONE.uid
 
 
 def test_without_the_libraries_of_pages(folders, tmp_path, monkeypatch):

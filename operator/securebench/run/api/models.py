@@ -129,8 +129,8 @@ class Harness(ApiModel):
     """What produces the candidates."""
 
     type: HarnessType
-    """command runs a command in the task image; codex, claude_code and mini_swe_agent run these
-    agents there; oracle and nop audit the pack itself, in runs with the label
+    """command runs a command in the task image; codex, claude_code, mini_swe_agent and opencode run
+    these agents there; oracle and nop audit the pack itself, in runs with the label
     securebench.dev/purpose: audit."""
     config: dict[str, object] = Field(
         default_factory=dict,

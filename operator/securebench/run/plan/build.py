@@ -281,7 +281,7 @@ def agent_plan(harness: ProviderHarness, overlays: Overlays, bound_version: str 
         overlay_path=cli.overlay_path,
         home=cli.home,
         version=version,
-        environment=_NO_PROXIES | dict(cli.environment(PROVIDER_URL)),
+        environment=_NO_PROXIES | dict(cli.environment(harness, PROVIDER_URL)),
         preflight=cli.preflight,
         search=cli.search,
     )

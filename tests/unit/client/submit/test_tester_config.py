@@ -122,7 +122,10 @@ def test_base_dir_is_joined_and_absolute_paths_stay():
         (good(benchmark={"tasks": "t"}), "benchmark.manifest is required"),
         (
             good(harness__type="docker"),
-            "harness.type must be one of claude_code, codex, command, mini_swe_agent, nop, oracle",
+            (
+                "harness.type must be one of claude_code, codex, command, mini_swe_agent, nop,"
+                " opencode, oracle"
+            ),
         ),
         (good(harness__type=None), "harness.type must be one of"),
         (good(harness__type=["command"]), "harness.type must be one of"),

@@ -124,6 +124,7 @@ def test_what_the_settings_offer(tmp_path):
         "codex": {OLD: f"overlay:{OLD}", NEW: f"overlay:{NEW}", "latest": NEW},
         "claude_code": {},
         "mini_swe_agent": {},
+        "opencode": {},
     }
     assert "latest" not in overlays(settings_of(tmp_path, overlays=offered("", OLD)))["codex"]
 
