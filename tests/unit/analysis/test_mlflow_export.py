@@ -10,7 +10,6 @@ from typer.testing import CliRunner
 
 from securebench.analysis.command import MlflowTarget, export_to_mlflow
 from securebench.analysis.mlflow_export import log_run, run_metrics, run_params
-from securebench.analysis.overview import overview
 from securebench.analysis.results import read_results
 from securebench.cli.main import app
 from securebench.client.volume.connection import ClusterTarget
@@ -100,7 +99,9 @@ def test_metrics(results):
     }
     assert metrics["pass_rate_low"] < metrics["pass_rate"] < metrics["pass_rate_high"]
     assert metrics["pass_rate"] == pytest.approx(1 / 3)
-    assert metrics["pass_at_1"] == overview(results).pass_at_k[0].estimate.value
+    assert (
+        metrics["pass_at_1"] == 0.5
+    )  # of the one task that has two verdicts, as half of them have
     assert metrics["family/short_answer/pass_rate"] == 0.5
     assert metrics["family/multiple_choice/pass_rate"] == 0
     assert (metrics["outcome/infrastructure"], metrics["lost/evicted"]) == (1, 3)
