@@ -99,9 +99,8 @@ def test_metrics(results):
     }
     assert metrics["pass_rate_low"] < metrics["pass_rate"] < metrics["pass_rate_high"]
     assert metrics["pass_rate"] == pytest.approx(1 / 3)
-    assert (
-        metrics["pass_at_1"] == 0.5
-    )  # of the one task that has two verdicts, as half of them have
+    # Of the one task that has two verdicts, as half of those with a verdict have.
+    assert metrics["pass_at_1"] == 0.5
     assert metrics["family/short_answer/pass_rate"] == 0.5
     assert metrics["family/multiple_choice/pass_rate"] == 0
     assert (metrics["outcome/infrastructure"], metrics["lost/evicted"]) == (1, 3)
