@@ -159,7 +159,7 @@ contract: setup load-core ## The same tests against the fake and the real API se
 	@$(WITH_TOOLS); $(call tier,tests/contract)
 
 wiring: setup ## kopf handlers
-	@$(call tier,tests/wiring,,$(IN_MEMORY))
+	@$(call tier,tests/wiring,$(PARALLEL),$(IN_MEMORY))
 
 supervise: ## Tests of the Go program supervise
 	@cd images/supervise && CGO_ENABLED=0 go test ./...
