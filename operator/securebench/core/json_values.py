@@ -23,3 +23,15 @@ def object_at(values: Mapping[str, object], key: str) -> Mapping[str, object]:
 def text_at(values: Mapping[str, object], key: str) -> str:
     """Return the text at a key, else an empty one."""
     return text_in(values.get(key))
+
+
+def objects_at(values: Mapping[str, object], key: str) -> list[Mapping[str, object]]:
+    """Return the items of the list at a key, an empty object for each that is none."""
+    value = values.get(key)
+    return [object_in(item) for item in value] if isinstance(value, list) else []
+
+
+def number_at(values: Mapping[str, object], key: str) -> float | None:
+    """Return the number at a key, else None."""
+    value = values.get(key)
+    return float(value) if isinstance(value, int | float) else None

@@ -16,7 +16,7 @@ from urllib.parse import quote
 from securebench.core.secret_forms import MINIMUM_BYTES, any_of, base64_forms, filled
 
 
-class SecretValues:
+class SecretMatcher:
     """The values of ``harness.env`` that entered a run's harness Pods.
 
     Args:

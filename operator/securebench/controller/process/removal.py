@@ -43,7 +43,7 @@ class _Timed(NamedTuple):
     ttl_seconds: int
 
 
-class Removal:
+class RetentionSweeper:
     """Removes what nobody wants to keep.
 
     Args:

@@ -62,7 +62,7 @@ class NetworkState:
     @property
     def is_proven(self) -> bool:
         """Whether launches may begin by what was found."""
-        return self.found is not None and not self.not_proven
+        return self.found is not None and not self.isolation_failure
 
     @property
     def creatable(self) -> Collection[Role]:
@@ -72,7 +72,7 @@ class NetworkState:
         return (Role.VERIFIER, Role.HARNESS) if self.is_gateway_ready else (Role.VERIFIER,)
 
     @property
-    def not_proven(self) -> str:
+    def isolation_failure(self) -> str:
         """Why there will be no launch by what was found, in one sentence; empty before that."""
         found = self.found
         if found is None or (found.sandboxed and (found.verified or self.is_declared)):

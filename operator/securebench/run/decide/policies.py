@@ -56,10 +56,10 @@ class ObservedPolicies:
         right = [object_at(manifest, "spec")]
         if view.name in self.stored:
             right.append(self.stored[view.name])
-        return normal(view.spec) in map(normal, right)
+        return normalized(view.spec) in map(normalized, right)
 
 
-def normal(spec: Raw) -> Raw:
+def normalized(spec: Raw) -> Raw:
     """Return the content of a NetworkPolicy in one of the ways to write it.
 
     Args:
