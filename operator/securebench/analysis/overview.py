@@ -18,7 +18,7 @@ from securebench.stats.verdicts import TaskVerdicts, verdict_counts
 _Word = TypeVar("_Word", bound=StrEnum)
 
 LISTED = 10
-"""So many slow and flaky tasks are listed."""
+"""Maximum number of slow and of flaky tasks that are listed."""
 
 GROUPS = 30
 """So many groups of a breakdown are shown, those with the most tasks."""

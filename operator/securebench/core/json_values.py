@@ -1,4 +1,4 @@
-"""Values of JSON that somebody else wrote, where they are what one expects."""
+"""Typed access to values of untrusted JSON."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Reads what attempts left, within one budget of memory and with word of it in the journal.
+"""Reads the output of attempts within a memory budget; each read is journalled first.
 
 What was being read when the operator ended abnormally is read alone the next time: nothing else is
 read by any run meanwhile. What ends the operator then too is the candidate's (decision 0031).

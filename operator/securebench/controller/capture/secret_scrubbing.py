@@ -44,7 +44,7 @@ async def exposed_values(cluster: Cluster, harness: HarnessPlan) -> SecretMatche
 
 
 def hide_values(store: RunStore, launch: LaunchKey, values: SecretMatcher) -> None:
-    """Fill the values up in the streams that a launch left on the volume. Blocks.
+    """Mask the values in the captured streams of a launch. Blocks.
 
     The candidate stays as it is: what is graded is what the agent handed in.
 

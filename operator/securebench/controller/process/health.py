@@ -61,7 +61,7 @@ Problem = Callable[[], str]
 
 
 class LastSeen:
-    """Knows when something happened last, and for how long that may be ago.
+    """Fails a probe when an event was last seen too long ago.
 
     The event loop calls ``happened``; the thread that answers probes only reads.
 
@@ -98,13 +98,13 @@ class LastSeen:
 
 
 def loop_liveness(max_seconds: float, now: Callable[[], float] = time.monotonic) -> LastSeen:
-    """Return what knows whether the event loop turns; a hung one ends the process."""
+    """Return the liveness check: the event loop makes progress."""
     never = "the event loop has not turned yet"
     return LastSeen(never, "the event loop turned {age:.0f} s ago", max_seconds, now)
 
 
 def server_readiness(max_seconds: float, now: Callable[[], float] = time.monotonic) -> LastSeen:
-    """Return what knows whether the API server answers; a silent one makes nobody restart."""
+    """Return the readiness check: the API server has answered recently."""
     never = "the API server has not answered yet"
     return LastSeen(never, "the API server answered {age:.0f} s ago", max_seconds, now)
 

@@ -44,7 +44,7 @@ class _Timed(NamedTuple):
 
 
 class RetentionSweeper:
-    """Removes what nobody wants to keep.
+    """Deletes runs and results whose time to live has passed.
 
     Args:
         context: Shared parts of the operator: client, settings, clock.

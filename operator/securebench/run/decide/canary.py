@@ -1,4 +1,4 @@
-"""What to do about the canary of a run. Pure: what is seen and remembered, and the time.
+"""Decides about the canary of a run from observation, memory and time. Pure.
 
 A canary and, beside it, a control Pod try the same targets. One that is lost before it gave an
 answer is replaced by the next number, a few times. The first ones are started beside the run's
@@ -88,7 +88,7 @@ class ObservedCanary:
             one.
         is_ready: Whether the gateway is there, too.
         create_blocked: Why a create has to wait, for room in a quota or for rights; or empty.
-        listed_at: When the list of Pods began that came last, monotonic seconds.
+        listed_at: Start of the latest list of Pods, monotonic seconds.
     """
 
     run_uid: str
@@ -122,7 +122,7 @@ class CanaryMemory:
         answers: What was found, by role.
         lost_pods: Names of the Pods that give no answer any more.
         last_lost: Why the latest of them gives none, in one sentence.
-        next_at: Before which no Pod is made.
+        next_at: Earliest time of the next create.
     """
 
     since: float | None = None
@@ -221,7 +221,7 @@ def _unguarded(seen: ObservedCanary, known: CanaryMemory, now: float) -> CanaryM
 def _update_from_pod(
     seen: ObservedCanary, check: CanaryCheck, known: CanaryMemory, role: Role, now: Instant
 ) -> CanaryMemory:
-    """Take in how far the latest Pod of a role is."""
+    """Update the memory from the state of the role's latest Pod."""
     at = now.monotonic
     number, view = seen.newest(role)
     name = seen.name(role, number)
@@ -254,7 +254,7 @@ def _came_early(
 
 
 def _discard_short_silence(seen: ObservedCanary, known: CanaryMemory, now: float) -> CanaryMemory:
-    """Take the answer of a canary back that did not listen long enough."""
+    """Discard the answer of a canary that listened for too short a time."""
     canary = known.answers.get(Role.CANARY)
     if canary is None or canary.seconds is None or canary.seconds >= quiet_seconds(known.answers):
         return known

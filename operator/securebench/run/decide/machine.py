@@ -1,4 +1,4 @@
-"""What to do next with one attempt: chained pure rules, the first that speaks decides."""
+"""What to do next with one attempt: chained pure rules, the first match wins."""
 
 from __future__ import annotations
 

@@ -17,7 +17,7 @@ from securebench.run.state.history import IsolationResult
 
 @dataclass(frozen=True, slots=True)
 class NetworkState:
-    """What is seen and remembered of it.
+    """Observed and remembered state of a run's network.
 
     Attributes:
         repairs: Policies of the run that are missing or were edited.
@@ -29,7 +29,7 @@ class NetworkState:
         is_declared: Whether the user does without the proof.
         create_blocked: Why a create has to wait, for room in a quota or for rights; or empty.
         monotonic: Time of the look, monotonic seconds.
-        listed_at: When the list of Pods began that came last, monotonic seconds.
+        listed_at: Start of the latest list of Pods, monotonic seconds.
     """
 
     repairs: tuple[Repair, ...] = ()
@@ -82,7 +82,7 @@ class NetworkState:
 
 @dataclass(frozen=True, slots=True)
 class NetworkStep:
-    """What to do about it now.
+    """The next actions for a run's network.
 
     Attributes:
         repairs: Policies to make.

@@ -1,4 +1,4 @@
-"""Which network policies of a run are not as they were made. Pure.
+"""Finds network policies of a run that are missing or have drifted. Pure.
 
 The API server fills in defaults, and an admission policy of the administrator may change what is
 created. So a policy is right when its content is what the run needs, or what the server made of it
