@@ -10,9 +10,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from securebench.run.decide.decision_cache import ChangeSet, DecisionCache
+from securebench.run.decide.launch_limits import Headroom
 from securebench.run.decide.network import NetworkState
 from securebench.run.decide.reconcile import reconcile
-from securebench.run.decide.room import Headroom
 from securebench.run.decide.run_decision import Controls, Halt, ObservedState, RunDecision
 from securebench.run.decide.shares import Bound, Holding
 from securebench.run.observe.pods import PodView

@@ -21,8 +21,8 @@ from securebench.controller.settings.parts import Creation
 from securebench.controller.volume.journal import Journal
 from securebench.controller.volume.store import RunStore
 from securebench.run.decide.decision_cache import ChangeSet, DecisionCache
+from securebench.run.decide.launch_limits import CapacityUse, Headroom
 from securebench.run.decide.reconcile import reconcile
-from securebench.run.decide.room import CapacityUse, Headroom
 from securebench.run.decide.run_decision import Controls, ObservedState
 from securebench.run.plan.keys import AttemptKey, LaunchKey, Role, pod_name
 from securebench.run.plan.model import RunPlan

@@ -92,7 +92,7 @@ def pods(**changes: Any) -> PodPolicy:
             startup_allowance_seconds=300,
             grace_seconds=120,
             max_processes=0,
-            judge_image="securebench-operator:0.1.0",
+            text_verifier_image="securebench-operator:0.1.0",
         ),
         **changes,
     )

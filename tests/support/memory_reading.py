@@ -20,7 +20,7 @@ import securebench.controller.process.handlers  # noqa: F401 - what the operator
 from securebench.controller.capture.captured_launch import _is_blank
 from securebench.controller.capture.patches import failed_step, seal_patch
 from securebench.controller.capture.secret_scrubbing import hide_values
-from securebench.controller.capture.secret_values import SecretValues
+from securebench.controller.capture.secret_values import SecretMatcher
 from securebench.controller.volume.published import _publish_records
 from securebench.controller.volume.store import RunStore, file_digest
 from securebench.controller.volume.texts import read_texts
@@ -56,7 +56,7 @@ def step(folder: Path) -> object:
 
 def streams(folder: Path) -> object:
     """Fill exposed values up in the streams of a harness."""
-    return hide_values(_store(folder), LAUNCH, SecretValues([SECRET.encode()]))
+    return hide_values(_store(folder), LAUNCH, SecretMatcher([SECRET.encode()]))
 
 
 def record(folder: Path) -> object:

@@ -10,7 +10,7 @@ from securebench.agents.harness_config import normal_config
 from securebench.core.digests import json_digest
 from securebench.core.errors import ConfigError, ConfigErrors
 from securebench.core.json_values import text_in
-from securebench.core.spelling import meant
+from securebench.core.spelling import did_you_mean
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -35,7 +35,7 @@ AGENTS: Final[dict[str, Agent]] = {
 
 def wrong_type(name: object) -> str:
     """Return the error message for an unknown harness type."""
-    hint = meant([name], AGENTS) if isinstance(name, str) else ""
+    hint = did_you_mean([name], AGENTS) if isinstance(name, str) else ""
     return f"harness.type must be one of {', '.join(sorted(AGENTS))}{hint}"
 
 

@@ -16,7 +16,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Final, NamedTuple
 
-from securebench.analysis.comparison import Comparison, Flip, compare_all, verdict_sentence
+from securebench.analysis.comparison import Comparison, Flip, compare_all, conclusion
 from securebench.analysis.export import ExportFormat, as_csv, as_openmetrics, write_parquet
 from securebench.analysis.results import ResultSet, read_results
 from securebench.client.commands.output import print_line, print_note, print_notices, print_table
@@ -239,7 +239,7 @@ def _print(comparison: Comparison, form: CompareOutput) -> None:
         (comparison.candidate, comparison.candidate_score),
     ):
         print_line(_score_line(run, score))
-    print_line(verdict_sentence(comparison))
+    print_line(conclusion(comparison))
     if left_out := _left_out(comparison):
         print_line(left_out)
     if comparison.flips:
@@ -247,7 +247,7 @@ def _print(comparison: Comparison, form: CompareOutput) -> None:
 
 
 def _score_line(run: ResultSet, score: Interval | None) -> str:
-    spent = "" if run.cost is None else f", cost {run.cost.said}"
+    spent = "" if run.cost is None else f", cost {run.cost.summary}"
     if score is None:
         return f"{run.name}: no verdict{spent}"
     value, low, high = (f"{share * 100:.1f}" for share in score)

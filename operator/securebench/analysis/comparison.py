@@ -110,7 +110,7 @@ def compare(baseline: ResultSet, candidate: ResultSet) -> Comparison:
     )
 
 
-def verdict_sentence(comparison: Comparison) -> str:
+def conclusion(comparison: Comparison) -> str:
     """Say in one sentence what the comparison shows."""
     found, p_value = comparison.difference, comparison.p_value
     if found is None or p_value is None:

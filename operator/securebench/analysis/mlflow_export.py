@@ -15,7 +15,7 @@ from mlflow.exceptions import MlflowException
 from mlflow.tracking import MlflowClient
 
 from securebench.analysis.export import TOKEN_COLUMNS
-from securebench.analysis.overview import group_of, overview, trust
+from securebench.analysis.overview import group_of, overview, provenance_sentence
 from securebench.analysis.results import Entry, ResultSet
 from securebench.analysis.visible import visible
 from securebench.core.digests import json_digest
@@ -188,7 +188,7 @@ def _tags(results: ResultSet) -> dict[str, str]:
         IDENTITY: _identity(results),
         "securebench.run_id": visible(results.run_id),
         **uid,
-        "mlflow.note.content": trust(results.provenance),
+        "mlflow.note.content": provenance_sentence(results.provenance),
     }
 
 

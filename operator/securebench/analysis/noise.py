@@ -8,8 +8,8 @@ from statistics import median
 from typing import NamedTuple
 
 from securebench.analysis.results import Fields, ResultSet
-from securebench.client.commands.why import counts, launch_stages
-from securebench.core.json_values import object_at, object_in, text_at
+from securebench.core.json_values import object_at, text_at
+from securebench.run.observe.launches import launch_notes, launch_stages, launches_of
 
 _UNKNOWN_NODE = "unknown"
 
@@ -62,11 +62,11 @@ def noise(results: ResultSet) -> Noise:
     for entry in begun:
         if entry.passed is not None:
             least[entry.family] = min(entry.launches, least.get(entry.family, entry.launches))
-    launches = [launch for attempt in results.launches for launch in _objects(attempt, "launches")]
+    launches = [launch for attempt in results.launches for launch in launches_of(attempt)]
     return Noise(
         repeated=sum(entry.launches > least.get(entry.family, entry.launches) for entry in begun),
         killed=sum(entry.memory_kills > 0 for entry in results.entries),
-        notes=tuple(counts(results.launches)),
+        notes=tuple(launch_notes(results.launches)),
         stages=tuple(_stages(launches)),
         nodes=tuple(_nodes(launches)),
     )
@@ -100,8 +100,3 @@ def _nodes(launches: Sequence[Fields]) -> Iterator[NodeTime]:
     for name in sorted(seconds):
         known = [each for each in seconds[name] if each is not None]
         yield NodeTime(name, len(seconds[name]), median(known) if known else None)
-
-
-def _objects(fields: Fields, key: str) -> list[Fields]:
-    value = fields.get(key)
-    return [object_in(item) for item in value] if isinstance(value, list) else []

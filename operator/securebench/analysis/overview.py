@@ -9,7 +9,7 @@ from enum import StrEnum
 from statistics import median, quantiles
 from typing import NamedTuple, TypeVar
 
-from securebench.analysis.results import Entry, Provenance, ResultSet, verdicts_by_task
+from securebench.analysis.results import Entry, Provenance, ResultSet, verdicts_of_all_tasks
 from securebench.run.records.labels import Grading, IsolationLabel, Network
 from securebench.stats.cost import Cost, Tokens
 from securebench.stats.intervals import Interval, PassAtK, pass_at_each_k, pass_rate
@@ -18,7 +18,7 @@ from securebench.stats.verdicts import TaskVerdicts, verdict_counts
 _Word = TypeVar("_Word", bound=StrEnum)
 
 LISTED = 10
-"""So many slow and flaky tasks are listed."""
+"""Maximum number of slow and of flaky tasks that are listed."""
 
 GROUPS = 30
 """So many groups of a breakdown are shown, those with the most tasks."""
@@ -133,7 +133,7 @@ def total_tokens(entries: Iterable[Entry]) -> Tokens | None:
     return Tokens(*map(sum, zip(*used, strict=True))) if used else None
 
 
-def trust(provenance: Provenance) -> str:
+def provenance_sentence(provenance: Provenance) -> str:
     """Say in one sentence what a score rests on.
 
     Source: the labels of a record (records.md).
@@ -195,7 +195,7 @@ def _fewest_tasks_last(group: Group) -> tuple[int, str]:
 
 def group_of(name: str, entries: Sequence[Entry]) -> Group:
     """Return the score of some attempts, under a name."""
-    tasks = verdicts_by_task(tuple(entries))
+    tasks = verdicts_of_all_tasks(tuple(entries))
     return Group(name, len(tasks), pass_rate(verdict_counts(tasks.values())))
 
 

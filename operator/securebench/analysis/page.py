@@ -13,9 +13,9 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
 from securebench.analysis import charts
-from securebench.analysis.comparison import Comparison, verdict_sentence
+from securebench.analysis.comparison import Comparison, conclusion
 from securebench.analysis.noise import Noise, noise
-from securebench.analysis.overview import Overview, overview, trust
+from securebench.analysis.overview import Overview, overview, provenance_sentence
 from securebench.analysis.results import Entry, ResultSet
 from securebench.analysis.visible import excerpt, visible
 from securebench.client.volume.record_mirror import read_records
@@ -53,7 +53,7 @@ class Attempt(NamedTuple):
     is_full: bool
 
 
-class Room:
+class QuoteBudget:
     """What is left for the quotes of a page.
 
     Args:
@@ -103,8 +103,8 @@ def report_page(runs: Iterable[ResultSet], made_at: datetime) -> Iterator[str]:
         made_at: Shown at its foot.
     """
     shown = list(runs)
-    room = Room(sum(entry.passed is not True for each in shown for entry in each.entries))
-    sections = [_section(number, each, room) for number, each in enumerate(shown, start=1)]
+    budget = QuoteBudget(sum(entry.passed is not True for each in shown for entry in each.entries))
+    sections = [_section(number, each, budget) for number, each in enumerate(shown, start=1)]
     return _rendered("report.html", sections=sections, made_at=made_at, groups=_groups)
 
 
@@ -112,12 +112,12 @@ def comparison_page(comparisons: Iterable[Comparison], made_at: datetime) -> Ite
     """Yield the pieces of a page that compares runs with the first of them."""
     return _rendered(
         "comparison.html",
-        comparisons=[(each, verdict_sentence(each)) for each in comparisons],
+        comparisons=[(each, conclusion(each)) for each in comparisons],
         made_at=made_at,
     )
 
 
-def _section(number: int, results: ResultSet, room: Room) -> ReportSection:
+def _section(number: int, results: ResultSet, budget: QuoteBudget) -> ReportSection:
     def anchor(entry: Entry) -> str:
         key = f"{entry.task_id}\n{entry.attempt}".encode("utf-8", "surrogatepass")
         return f"r{number}-{hashlib.sha256(key).hexdigest()[:16]}"
@@ -127,9 +127,9 @@ def _section(number: int, results: ResultSet, room: Room) -> ReportSection:
         results=results,
         figures=figures,
         charts=_charts(results, figures),
-        trust=trust(results.provenance),
+        trust=provenance_sentence(results.provenance),
         noise=noise(results),
-        attempts=_attempts(results, anchor, room),
+        attempts=_attempts(results, anchor, budget),
         anchors=anchor,
     )
 
@@ -152,7 +152,9 @@ def _charts(results: ResultSet, figures: Overview) -> Charts:
     )
 
 
-def _attempts(results: ResultSet, anchor: Callable[[Entry], str], room: Room) -> Iterator[Attempt]:
+def _attempts(
+    results: ResultSet, anchor: Callable[[Entry], str], budget: QuoteBudget
+) -> Iterator[Attempt]:
     entries = {
         RecordKey(entry.task_id, entry.attempt): entry
         for entry in results.entries
@@ -161,8 +163,8 @@ def _attempts(results: ResultSet, anchor: Callable[[Entry], str], room: Room) ->
     for record in read_records(results.path):
         entry = entries.get(record_key(record))
         if entry is not None:
-            quotes = tuple(_quotes(record, room.limit))
-            fits = room.take(quotes)
+            quotes = tuple(_quotes(record, budget.limit))
+            fits = budget.take(quotes)
             yield Attempt(anchor(entry), entry, quotes if fits else (), not fits)
 
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from securebench.client.session.run_cost import noted_prices, record_use
+from securebench.client.session.run_cost import record_use, summary_prices
 from securebench.client.submit.prices import Prices
 from securebench.client.watch.failures import failure
 from securebench.core.errors import InvalidInputError
@@ -129,14 +129,14 @@ class ResultSet:
 
     def by_task(self) -> dict[str, TaskVerdicts]:
         """Return the verdicts of each task, in the order of the records."""
-        return verdicts_by_task(self.entries)
+        return verdicts_of_all_tasks(self.entries)
 
     def verdict_counts(self) -> VerdictCounts:
         """Return the tasks counted by their verdicts."""
         return verdict_counts(self.by_task().values())
 
 
-def verdicts_by_task(entries: Iterator[Entry] | tuple[Entry, ...]) -> dict[str, TaskVerdicts]:
+def verdicts_of_all_tasks(entries: Iterator[Entry] | tuple[Entry, ...]) -> dict[str, TaskVerdicts]:
     """Count the verdicts of each task; a task without any counts 0 of 0."""
     found: dict[str, TaskVerdicts] = {}
     for entry in entries:
@@ -185,7 +185,7 @@ def read_results(folder: Path, name: str, prices: Prices | None = None) -> Resul
         provenance=Provenance(digests, labels, agents),
         damaged=damaged,
         has_ended=(folder / SUMMARY).exists(),
-        prices={**noted_prices(summary), **(prices or {})},
+        prices={**summary_prices(summary), **(prices or {})},
         launches=_launches(folder / LAUNCHES),
         lost_launches={
             reason: int(_number(count) or 0)

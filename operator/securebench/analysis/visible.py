@@ -1,4 +1,4 @@
-"""Hostile text for people to read: what cannot be seen, or changes what is seen, is spelled out."""
+"""Makes untrusted text safe to display: invisible and control characters are spelled out."""
 
 from __future__ import annotations
 

@@ -19,8 +19,8 @@ from securebench.cli.options import (
     Run,
     Task,
 )
-from securebench.client.commands.forms import OutputForm
 from securebench.client.commands.output import end_with
+from securebench.client.commands.output_formats import OutputForm
 
 # ruff: noqa: PLC0415
 

@@ -70,7 +70,7 @@ class _Request(NamedTuple):
     timeout_seconds: float = _REQUEST_TIMEOUT_SECONDS
 
     @property
-    def said(self) -> str:
+    def label(self) -> str:
         """Method and path, for messages."""
         return f"{self.method} {self.path}"
 
@@ -129,7 +129,7 @@ class ApiCluster:
         }
         request = _Request("GET", self._path(kind), query, timeout_seconds=_WATCH_CLIENT_SECONDS)
         self.requests["watch", kind] += 1
-        with connection_errors_as_transient(request.said):
+        with connection_errors_as_transient(request.label):
             response = await self._send(request, self._watches)
             try:
                 if response.status != HTTPStatus.OK:
@@ -247,7 +247,7 @@ class ApiCluster:
             "GET", request.path, query_params=list(query), auth_settings=["BearerToken"]
         )
         settings = self._api.configuration
-        with connection_errors_as_transient(request.said):
+        with connection_errors_as_transient(request.label):
             try:
                 socket = await self._session().ws_connect(
                     url,
@@ -294,7 +294,7 @@ class ApiCluster:
         return await self._answered(request)
 
     async def _answered(self, request: _Request) -> _Answer:
-        with connection_errors_as_transient(request.said):
+        with connection_errors_as_transient(request.label):
             response = await self._send(request, self._api)
             async with response:
                 body = await response.read()

@@ -1,4 +1,4 @@
-"""Values of JSON that somebody else wrote, where they are what one expects."""
+"""Typed access to values of untrusted JSON."""
 
 from __future__ import annotations
 
@@ -23,3 +23,15 @@ def object_at(values: Mapping[str, object], key: str) -> Mapping[str, object]:
 def text_at(values: Mapping[str, object], key: str) -> str:
     """Return the text at a key, else an empty one."""
     return text_in(values.get(key))
+
+
+def objects_at(values: Mapping[str, object], key: str) -> list[Mapping[str, object]]:
+    """Return the items of the list at a key, an empty object for each that is none."""
+    value = values.get(key)
+    return [object_in(item) for item in value] if isinstance(value, list) else []
+
+
+def number_at(values: Mapping[str, object], key: str) -> float | None:
+    """Return the number at a key, else None."""
+    value = values.get(key)
+    return float(value) if isinstance(value, int | float) else None

@@ -34,7 +34,7 @@ def near_words(unknown: Collection[str], known: Collection[str]) -> dict[str, st
     return {word: near for word, near in found.items() if near is not None}
 
 
-def meant(unknown: Sequence[str], known: Collection[str]) -> str:
+def did_you_mean(unknown: Sequence[str], known: Collection[str]) -> str:
     """Return the end of a message about unknown words: what they could have meant, or nothing.
 
     Args:
@@ -50,6 +50,6 @@ def meant(unknown: Sequence[str], known: Collection[str]) -> str:
     return f", did you mean {', '.join(pairs)}?"
 
 
-def meant_or_known(unknown: str, known: Collection[str]) -> str:
+def did_you_mean_or_known(unknown: str, known: Collection[str]) -> str:
     """Return the end of a message about an unknown word: the nearest known one, else all."""
-    return meant([unknown], known) or f"; known are {', '.join(sorted(known))}"
+    return did_you_mean([unknown], known) or f"; known are {', '.join(sorted(known))}"

@@ -21,7 +21,7 @@ from securebench.core.errors import DigestMismatchError, SecureBenchError, SpecE
 from securebench.files.durable import replace_file
 from securebench.files.termination_log import TERMINATION_LOG, write_message
 from securebench.files.tree_digest import tree_digest
-from securebench.grading.apart import error_message, judged_apart
+from securebench.grading.isolated import error_message, judge_isolated
 from securebench.protocol.batch import MEMBER_SECONDS, VERDICTS_FILE, encode_verdicts
 from securebench.protocol.messages import MAX_MESSAGE_BYTES
 from securebench.protocol.specs import (
@@ -114,7 +114,7 @@ def judge_batch(jobs: Sequence[VerifyJob], folder: Path) -> bytes:
     Raises:
         OSError: The verdicts could not be kept.
     """
-    found = {job.name: judged_apart(partial(judge, job), MEMBER_SECONDS) for job in jobs}
+    found = {job.name: judge_isolated(partial(judge, job), MEMBER_SECONDS) for job in jobs}
     content = encode_verdicts({name: message.decode() for name, message in found.items()})
     replace_file(folder / VERDICTS_FILE, content)
     return encode_message({"verdicts": content_digest(content)})

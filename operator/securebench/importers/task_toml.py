@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
-from securebench.core.spelling import meant
+from securebench.core.spelling import did_you_mean
 
 Accepts = Callable[[object], bool]
 
@@ -158,7 +158,7 @@ def _check(section: Mapping[str, object], table: Table, parent: str, found: KeyF
             _check_value(value, table.keys[key], name, found)
         elif table.carried is None:
             known = table.keys.keys() | table.tables.keys()
-            found.refused.append(f"{name} is an unknown key{meant([key], known)}")
+            found.refused.append(f"{name} is an unknown key{did_you_mean([key], known)}")
         elif key not in table.carried:
             found.without_effect.append(name)
 

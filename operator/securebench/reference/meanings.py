@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final, NamedTuple
 
-from securebench.benchmark.families.fields import NO_DEFAULT, Schema, said
+from securebench.benchmark.families.fields import NO_DEFAULT, Schema, described
 from securebench.core.json_values import object_at, object_in
 
 
@@ -148,7 +148,7 @@ CONFIG: Final[Mapping[str, Meaning]] = {
 """Keys of ``harness.config``, of whatever type."""
 
 
-def told(schema: Schema, meanings: Mapping[str, Meaning], place: str = "") -> Schema:
+def with_descriptions(schema: Schema, meanings: Mapping[str, Meaning], place: str = "") -> Schema:
     """Return an object's schema with the meanings of its keys.
 
     Args:
@@ -162,12 +162,12 @@ def told(schema: Schema, meanings: Mapping[str, Meaning], place: str = "") -> Sc
         own, meaning = object_in(below), meanings.get(here)
         items = object_at(own, "items")
         if "properties" in items:
-            own = {**own, "items": told(items, meanings, f"{here}[]")}
-        deeper = told(own, meanings, here) if "properties" in own else own
+            own = {**own, "items": with_descriptions(items, meanings, f"{here}[]")}
+        deeper = with_descriptions(own, meanings, here) if "properties" in own else own
         properties[name] = deeper if meaning is None else _with(deeper, meaning)
     return {**schema, "properties": properties}
 
 
 def _with(schema: Schema, meaning: Meaning) -> Schema:
     value = {"description": meaning.value} if meaning.value else {}
-    return said({**schema, **value}, meaning.about, meaning.example, meaning.default)
+    return described({**schema, **value}, meaning.about, meaning.example, meaning.default)

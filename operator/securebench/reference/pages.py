@@ -83,7 +83,9 @@ def tester_page() -> str:
     """Return the page about the tester YAML."""
     texts = _parts("tester-yaml")
     example = starter_files("unit-conversion", "short_answer", COMMAND)["tester.yaml"]
-    fields = field_table(list(field_rows(meanings.told(TESTER.schema, meanings.TESTER))))
+    fields = field_table(
+        list(field_rows(meanings.with_descriptions(TESTER.schema, meanings.TESTER)))
+    )
     parts = [texts[""], _block("yaml", _plain_yaml(example)), fields, texts["config"]]
     for name, agent in AGENTS.items():
         keys = list(field_rows(config_schema(name)))

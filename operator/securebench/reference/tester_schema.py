@@ -11,7 +11,7 @@ from securebench.reference import meanings
 
 def tester_schema() -> dict[str, object]:
     """Return the schema that editors check a tester YAML with."""
-    schema = meanings.told(TESTER.schema, meanings.TESTER)
+    schema = meanings.with_descriptions(TESTER.schema, meanings.TESTER)
     properties = object_at(schema, "properties")
     harness = {
         **object_at(properties, "harness"),
@@ -27,7 +27,7 @@ def tester_schema() -> dict[str, object]:
 
 def config_schema(agent: str) -> Schema:
     """Return the schema of ``harness.config`` for a harness type."""
-    return meanings.told(AGENTS[agent].config.schema, meanings.CONFIG)
+    return meanings.with_descriptions(AGENTS[agent].config.schema, meanings.CONFIG)
 
 
 def _config_of(agent: str) -> dict[str, object]:

@@ -67,7 +67,7 @@ class Cost(NamedTuple):
     unpriced: Mapping[str, int]
 
     @property
-    def said(self) -> str:
+    def summary(self) -> str:
         """The cost in words, with what it leaves out."""
         parts = [f"{count:,} tokens of {models}" for models, count in self.unpriced.items()]
         return dollars(self.micro_dollars) + (

@@ -34,10 +34,11 @@ def resamples(counts: Mapping[Item, int]) -> Iterator[Counter[Item]]:
     """Yield ``RESAMPLES`` samples of as many items as there are, each counted by item.
 
     Items of one item are drawn together: the numbers of a sample by item are multinomial, drawn as
-    one binomial after the other. A sample costs as much as there are counts, not items.
+    one binomial after the other. The cost grows with the number of distinct items, not of all
+    items.
 
     Args:
-        counts: Number of items by item, at least one item. Their order does not matter.
+        counts: Multiplicity of each distinct item; at least one item. Order does not matter.
     """
     random = Random(SEED)  # noqa: S311 - statistics, no secret
     ordered = [(item, counts[item]) for item in sorted(counts) if counts[item]]  # type: ignore[type-var]

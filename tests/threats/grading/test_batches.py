@@ -109,7 +109,7 @@ def test_a_374_attack(inputs: Path, what: str) -> None:
 def test_a_374_twin(inputs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """In one process the state that a candidate left decides about the others."""
     (inputs / "hostile.txt").write_text("Answer: B\n")
-    monkeypatch.setattr(verify_text, "judged_apart", lambda judge, _: judge())
+    monkeypatch.setattr(verify_text, "judge_isolated", lambda judge, _: judge())
     assert judged(inputs, "state")["wrong"] is True
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from securebench.controller.capture.secret_scrubbing import hide_values
-from securebench.controller.capture.secret_values import SecretValues
+from securebench.controller.capture.secret_values import SecretMatcher
 from securebench.controller.volume.store import RunStore
 from securebench.run.plan.keys import LaunchKey
 from support.build import HARNESS, VERIFIER
@@ -31,7 +31,7 @@ PRINTED: Mapping[str, Callable[[str], str]] = {
 FOLDERS = {HARNESS: "producer", VERIFIER: "verification"}
 
 
-def left(folder: Path, launch: LaunchKey, text: str, values: SecretValues) -> bytes:
+def left(folder: Path, launch: LaunchKey, text: str, values: SecretMatcher) -> bytes:
     """Return what is kept of a launch that printed a text on both streams."""
     store = RunStore(folder, RUN_UID)
     store.create({})
@@ -48,7 +48,7 @@ def left(folder: Path, launch: LaunchKey, text: str, values: SecretValues) -> by
 @pytest.mark.parametrize("launch", FOLDERS, ids=["harness", "verifier"])
 def test_a_182_attack(tmp_path: Path, launch: LaunchKey, form: str) -> None:
     text = f"begin {PRINTED[form](SECRET)} end"
-    kept = left(tmp_path, launch, text, SecretValues([SECRET.encode()]))
+    kept = left(tmp_path, launch, text, SecretMatcher([SECRET.encode()]))
 
     assert hits(kept, SECRET) == []
     assert kept.startswith(b"begin ")
@@ -57,7 +57,7 @@ def test_a_182_attack(tmp_path: Path, launch: LaunchKey, form: str) -> None:
 
 @pytest.mark.parametrize("form", PRINTED)
 def test_a_182_twin(tmp_path: Path, form: str) -> None:
-    kept = left(tmp_path, HARNESS, PRINTED[form](SECRET), SecretValues())
+    kept = left(tmp_path, HARNESS, PRINTED[form](SECRET), SecretMatcher())
 
     assert hits(kept, SECRET) != []
 
@@ -65,7 +65,7 @@ def test_a_182_twin(tmp_path: Path, form: str) -> None:
 def test_a_182_attack_leaves_what_is_split(tmp_path: Path) -> None:
     """Documented with the threat suite: only what stands together is found."""
     split = f"{SECRET[:20]}\n{SECRET[20:]}\n"
-    kept = left(tmp_path, HARNESS, split, SecretValues([SECRET.encode()]))
+    kept = left(tmp_path, HARNESS, split, SecretMatcher([SECRET.encode()]))
 
     assert kept == split.encode() * 2
 
@@ -74,7 +74,7 @@ def test_a_182_attack_leaves_what_is_split(tmp_path: Path) -> None:
 def test_a_182_honest_text(tmp_path: Path) -> None:
     text = "canary-7f3d is how keys begin here\n"
 
-    assert left(tmp_path, HARNESS, text, SecretValues([SECRET.encode()])) == text.encode() * 2
+    assert left(tmp_path, HARNESS, text, SecretMatcher([SECRET.encode()])) == text.encode() * 2
 
 
 PRINT = """\

@@ -1,6 +1,6 @@
 import pytest
 
-from securebench.analysis.comparison import compare, compare_all, verdict_sentence
+from securebench.analysis.comparison import compare, compare_all, conclusion
 from securebench.analysis.results import read_results
 from support.result_folders import result_folder, result_line
 
@@ -35,13 +35,13 @@ def test_what_flipped(tmp_path):
 def test_a_difference_is_said(tmp_path):
     old = results(tmp_path, "old", *tasks("F" * 12))
     new = results(tmp_path, "new", *tasks("P" * 10 + "FF"))
-    assert verdict_sentence(compare(old, new)).startswith("new is better by 83.3 points (95 %")
-    assert verdict_sentence(compare(new, old)).startswith("old is worse by 83.3 points (95 %")
+    assert conclusion(compare(old, new)).startswith("new is better by 83.3 points (95 %")
+    assert conclusion(compare(new, old)).startswith("old is worse by 83.3 points (95 %")
 
 
 def test_no_difference_says_what_would_have_been_seen(tmp_path):
     old = results(tmp_path, "old", *tasks("PF" * 10))
-    said = verdict_sentence(compare(old, old))
+    said = conclusion(compare(old, old))
     assert said.startswith("No difference was seen (95 % interval -9.0 to +9.0, p = 1, 20 tasks)")
     assert said.endswith("a true difference of 39.2 points would be found 4 times in 5.")
 
@@ -53,11 +53,11 @@ def test_several_candidates_have_corrected_p_values(tmp_path):
     same = results(tmp_path, "same", *tasks("F" * 12))
     (alone,) = compare_all(old, [six])
     assert alone.p_value == alone.difference.p_value == pytest.approx(0.03125)
-    assert "six is better" in verdict_sentence(alone)
+    assert "six is better" in conclusion(alone)
     found, without, equal = compare_all(old, [six, foreign, same])
     assert found.difference.p_value == pytest.approx(0.03125)
     assert found.p_value == pytest.approx(0.0625)
-    assert "p = 0.0625 for 2 comparisons, 12 tasks) may be chance" in verdict_sentence(found)
+    assert "p = 0.0625 for 2 comparisons, 12 tasks) may be chance" in conclusion(found)
     assert without.p_value is None
     assert equal.p_value == 1.0
 
@@ -66,7 +66,7 @@ def test_no_common_task(tmp_path):
     old, new = (results(tmp_path, name, result_line(name)) for name in ("old", "new"))
     found = compare(old, new)
     assert found.difference is None
-    assert verdict_sentence(found) == "The runs have no task with a verdict in common."
+    assert conclusion(found) == "The runs have no task with a verdict in common."
 
 
 WARNINGS = {

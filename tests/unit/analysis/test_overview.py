@@ -1,6 +1,6 @@
 import pytest
 
-from securebench.analysis.overview import GROUPS, overview, spread, trust
+from securebench.analysis.overview import GROUPS, overview, provenance_sentence, spread
 from securebench.analysis.results import read_results
 from securebench.stats.cost import Tokens
 from securebench.stats.intervals import wilson
@@ -97,4 +97,4 @@ TRUST = {
 def test_what_a_score_rests_on(case, tmp_path):
     labels, said = TRUST[case]
     lines = [result_line(f"t{number}", labels=each) for number, each in enumerate(labels)]
-    assert said in trust(read_results(result_folder(tmp_path, lines), "r").provenance)
+    assert said in provenance_sentence(read_results(result_folder(tmp_path, lines), "r").provenance)

@@ -2,7 +2,7 @@
 
 import pytest
 
-from securebench.core.spelling import meant, meant_or_known, near_words, nearest
+from securebench.core.spelling import did_you_mean, did_you_mean_or_known, near_words, nearest
 
 KNOWN = ("short_answer", "image", "input", "metadata", "id")
 
@@ -26,13 +26,16 @@ def test_nearest(word, want):
 
 
 def test_what_could_have_been_meant():
-    assert meant(["note"], KNOWN) == ""
-    assert meant(["imgae"], KNOWN) == ", did you mean 'image'?"
-    assert meant(["imgae", "note", "inputs"], KNOWN) == (
+    assert did_you_mean(["note"], KNOWN) == ""
+    assert did_you_mean(["imgae"], KNOWN) == ", did you mean 'image'?"
+    assert did_you_mean(["imgae", "note", "inputs"], KNOWN) == (
         ", did you mean 'image' for 'imgae', 'input' for 'inputs'?"
     )
-    assert meant_or_known("inputs", KNOWN) == ", did you mean 'input'?"
-    assert meant_or_known("note", KNOWN) == "; known are id, image, input, metadata, short_answer"
+    assert did_you_mean_or_known("inputs", KNOWN) == ", did you mean 'input'?"
+    assert (
+        did_you_mean_or_known("note", KNOWN)
+        == "; known are id, image, input, metadata, short_answer"
+    )
 
 
 def test_only_the_first_words_are_compared():

@@ -36,7 +36,7 @@ def steps(heading):
 WAYS = {name: steps(name) for name in ("One row, step by step", "One codex patch, step by step")}
 NAMED = sorted(set(re.findall(MODULE, MAP + CHECKLISTS)))
 PRODUCT = "securebench."
-ELSEWHERE = ("sandbox.", "grading.")
+ELSEWHERE = ("grading.",)
 """Packages of what runs in Pods, and not in the operator of a test."""
 BELOW_HANDLERS = "controller.process.handlers"
 FILES = (".toml", ".md", ".py", ".go", ".json", ".jsonl", ".yaml", ".lock", ".sh", ".mod")

@@ -87,7 +87,9 @@ def rows(name: str) -> list[FieldRow]:
 
 @pytest.mark.parametrize("name", OBJECTS)
 def test_every_field_has_a_meaning_and_an_example(name: str) -> None:
-    what = "write them with said(...), those of a tester YAML in securebench.reference.meanings"
+    what = (
+        "write them with described(...), those of a tester YAML in securebench.reference.meanings"
+    )
     assert undescribed(rows(name)) == [], what
 
 

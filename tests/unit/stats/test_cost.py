@@ -38,6 +38,6 @@ def test_amounts_have_all_their_decimals():
 
 
 def test_what_has_no_price_is_said():
-    assert Cost(5, {}).said == "$0.000005"
+    assert Cost(5, {}).summary == "$0.000005"
     want = "$0.000005 without 1,200 tokens of other, for which there is no price"
-    assert Cost(5, {"other": 1200}).said == want
+    assert Cost(5, {"other": 1200}).summary == want

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path, PurePosixPath
 
-from securebench.audit.search.forms import SearchForm, View, views
+from securebench.audit.search.encodings import SearchForm, View, views
 from securebench.benchmark.families.registry import audit_rules_for, verifier_for_task_type
 from securebench.benchmark.files.assets import asset_source
 from securebench.benchmark.pack.references import CHECKER, asset_root, each_reference

@@ -14,11 +14,11 @@ from securebench.benchmark.families.fields import (
     TEXT,
     Field,
     FieldSection,
+    described,
     first_limit,
     is_positive,
     is_text,
     object_of,
-    said,
 )
 from securebench.benchmark.families.verification import ISOLATIONS, SEPARATE, SHARED, CodePlan
 from securebench.benchmark.resources import Lane
@@ -34,27 +34,27 @@ DEFINITION = re.compile(r"\b(?:def|class)\s+([^\W\d]\w*)")
 
 _TESTS = object_of(
     {
-        "source": said({"description": "`inline`"}, "Always `inline`.", "inline"),
-        "code": said(
+        "source": described({"description": "`inline`"}, "Always `inline`.", "inline"),
+        "code": described(
             {"description": "a non-empty string"},
             "Python that is run after the candidate was imported, with its names; it passes when it"
             " ends without an exception.",
             "assert clamp(5, 1, 3) == 3",
         ),
-        "timeout_seconds": said(
+        "timeout_seconds": described(
             {"description": "a positive number"},
             "Time limit of import and tests together; without it `environment.timeout_seconds`,"
             " else 30.",
             10,
         ),
-        "isolation": said(
+        "isolation": described(
             {"description": "`separate` or `shared`"},
             "`separate`: tests and candidate in containers of their own. `shared`: in one"
             " interpreter.",
             SEPARATE,
             SEPARATE,
         ),
-        "repeat": said(
+        "repeat": described(
             {"description": "an integer"},
             f"So many sampled calls are repeated in a fresh process; 0 to {REPEATS}.",
             2,
@@ -138,13 +138,15 @@ FAMILY = Family(
         (
             Field(
                 "prompt",
-                said(TEXT, "What is to be written.", "Write a function clamp(value, low, high)."),
+                described(
+                    TEXT, "What is to be written.", "Write a function clamp(value, low, high)."
+                ),
                 required=True,
             ),
-            Field("language", said(TEXT, "Always `python`.", LANGUAGE, LANGUAGE)),
+            Field("language", described(TEXT, "Always `python`.", LANGUAGE, LANGUAGE)),
             Field(
                 "starter_code",
-                said(
+                described(
                     STRING,
                     "Code to begin with; the agent hands in the whole module.",
                     "def clamp(value, low, high):\n",
@@ -157,7 +159,7 @@ FAMILY = Family(
         (
             Field(
                 "tests",
-                said(
+                described(
                     _TESTS,
                     "The tests that judge the candidate.",
                     {"source": "inline", "code": "assert clamp(5, 1, 3) == 3"},
@@ -167,7 +169,7 @@ FAMILY = Family(
             ),
             Field(
                 "reference_solution",
-                said(
+                described(
                     STRING,
                     "A solution, for people; it never scores.",
                     "def clamp(value, low, high):\n    return max(low, min(value, high))\n",
@@ -176,7 +178,7 @@ FAMILY = Family(
             ),
             Field(
                 "canonical_solution",
-                said(
+                described(
                     STRING,
                     "The same under the name that HumanEval uses.",
                     "    return max(low, min(value, high))\n",

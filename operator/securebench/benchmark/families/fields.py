@@ -56,7 +56,7 @@ MISSPELT: Final = "x-misspelt-keys"
 NO_DEFAULT: Final = object()
 
 
-def said(schema: Schema, about: str, example: object, default: object = NO_DEFAULT) -> Schema:
+def described(schema: Schema, about: str, example: object, default: object = NO_DEFAULT) -> Schema:
     """Return a schema with what authors read about it, in editors and in the reference.
 
     Args:

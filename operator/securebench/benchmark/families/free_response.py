@@ -10,12 +10,18 @@ from typing import NamedTuple
 
 from securebench.benchmark.families.audit_rules import AuditRules, collisions
 from securebench.benchmark.families.base import Advice, Family, TaskView
-from securebench.benchmark.families.fields import TEXT, TEXT_OR_OBJECT, Field, FieldSection, said
+from securebench.benchmark.families.fields import (
+    TEXT,
+    TEXT_OR_OBJECT,
+    Field,
+    FieldSection,
+    described,
+)
 from securebench.benchmark.families.verification import TextVerifier
 from securebench.benchmark.resources import Lane
 from securebench.benchmark.scorers.result import VerificationResult, VerifierConfigurationError
 from securebench.benchmark.scorers.text import contains_whole, fold, norm, strip_ends
-from securebench.core.spelling import meant
+from securebench.core.spelling import did_you_mean
 
 NAME = "free_response"
 RUBRIC_TYPE = "contains_any"
@@ -181,7 +187,9 @@ def _advice(row_eval: Mapping[str, object]) -> Iterator[Advice]:
     rubric, known = row_eval.get("rubric"), RUBRIC_KEYS
     if isinstance(rubric, Mapping):
         for key in sorted(rubric.keys() - known):
-            yield Advice("unknown-key", f"unknown key eval.rubric.{key}{meant([key], known)}")
+            yield Advice(
+                "unknown-key", f"unknown key eval.rubric.{key}{did_you_mean([key], known)}"
+            )
 
 
 def _colliding(task: TaskView) -> Iterator[str]:
@@ -206,11 +214,13 @@ FAMILY = Family(
         "input",
         (
             Field(
-                "prompt", said(TEXT, "What is asked.", "Why do honey bees dance?"), required=True
+                "prompt",
+                described(TEXT, "What is asked.", "Why do honey bees dance?"),
+                required=True,
             ),
             Field(
                 "context",
-                said(
+                described(
                     TEXT_OR_OBJECT,
                     "A passage or data that the question is about.",
                     "Bees live in hives.",
@@ -223,7 +233,7 @@ FAMILY = Family(
         (
             Field(
                 "rubric",
-                said(
+                described(
                     TEXT_OR_OBJECT,
                     "How answers are judged: an object with `accepted_answers`, and optionally"
                     " `rejected_answers`, `min_token_f1` (0 to 1, default 1) and `type`"
@@ -240,7 +250,7 @@ FAMILY = Family(
             ),
             Field(
                 "reference_answer",
-                said(
+                described(
                     TEXT,
                     "A full answer, for people; it never scores.",
                     "They show other bees where food is.",

@@ -13,8 +13,8 @@ from securebench.benchmark.families.fields import (
     Field,
     FieldSection,
     Schema,
+    described,
     non_empty_list,
-    said,
 )
 from securebench.benchmark.families.verification import TextVerifier, passes
 from securebench.benchmark.resources import REDACTED, Lane
@@ -159,12 +159,12 @@ FAMILY = Family(
         (
             Field(
                 "question",
-                said(TEXT, "What is asked.", "Which planet is nearest to the sun?"),
+                described(TEXT, "What is asked.", "Which planet is nearest to the sun?"),
                 required=True,
             ),
             Field(
                 "choices",
-                said(
+                described(
                     non_empty_list(_CHOICE),
                     "The choices, at most 26; the first is A.",
                     ["Mercury", "Venus", "Earth"],
@@ -178,7 +178,7 @@ FAMILY = Family(
         (
             Field(
                 "answer",
-                said(
+                described(
                     _ANSWER,
                     "The right choice: its letter, its text, or its position from 0; a list where"
                     " any of several is right.",

@@ -16,7 +16,7 @@ from securebench.benchmark.families import (
 )
 from securebench.benchmark.families.audit_rules import AuditRules
 from securebench.benchmark.resources import Lane
-from securebench.core.spelling import meant_or_known
+from securebench.core.spelling import did_you_mean_or_known
 
 if TYPE_CHECKING:
     from securebench.benchmark.families.base import Family
@@ -112,4 +112,4 @@ def eval_visibility_for(family: str, key: str) -> Lane:
 def family_problems(family: str) -> Iterator[str]:
     """Yield why rows of a family cannot run: nobody knows its name (contract 21.18)."""
     if family not in EVAL_VISIBILITY:
-        yield f"unknown family {family!r}{meant_or_known(family, EVAL_VISIBILITY)}"
+        yield f"unknown family {family!r}{did_you_mean_or_known(family, EVAL_VISIBILITY)}"

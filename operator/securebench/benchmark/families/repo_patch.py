@@ -23,9 +23,9 @@ from securebench.benchmark.families.fields import (
     Field,
     FieldSection,
     Schema,
+    described,
     is_text,
     object_of,
-    said,
 )
 from securebench.benchmark.families.verification import CheckRequest, PatchPlan
 from securebench.benchmark.patch.gold_patch import patch_without_effect, why_not_whole
@@ -41,8 +41,8 @@ _EXAMPLE_PATCH = "diff --git a/tests/test_x.py b/tests/test_x.py\n…"
 _PATCH: Schema = {
     **object_of(
         {
-            "source": said({"const": "inline"}, "Always `inline`.", "inline"),
-            "patch": said(TEXT, "The patch, as `git diff` prints it.", _EXAMPLE_PATCH),
+            "source": described({"const": "inline"}, "Always `inline`.", "inline"),
+            "patch": described(TEXT, "The patch, as `git diff` prints it.", _EXAMPLE_PATCH),
         },
         "source",
         "patch",
@@ -58,11 +58,11 @@ _ABOUT_POLICY = (
 )
 CANDIDATE_POLICY: Schema = object_of(
     {
-        name: said(PATTERNS, about, [example], [])
+        name: described(PATTERNS, about, [example], [])
         for name, (about, example) in zip(_KEYS_OF_POLICY, _ABOUT_POLICY, strict=True)
     }
 )
-_POLICY: Schema = said(
+_POLICY: Schema = described(
     CANDIDATE_POLICY, "Which paths a candidate may change.", {"allow_paths": ["src"]}
 )
 
@@ -70,22 +70,24 @@ _POLICY: Schema = said(
 def _tests_of(timeout: Schema) -> Schema:
     return object_of(
         {
-            "source": said({"const": "command"}, "Always `command`.", "command"),
-            "command": said(
+            "source": described({"const": "command"}, "Always `command`.", "command"),
+            "command": described(
                 COMMAND,
                 "Runs in the repository with the candidate and the patches; exit code 0 is a pass."
                 " A text runs by `sh -lc`.",
                 ["python3", "-m", "pytest", "tests/test_x.py"],
             ),
-            "workdir": said(
+            "workdir": described(
                 TEXT, "Folder to run in; without it `environment.workdir`.", "/testbed"
             ),
-            "timeout_seconds": said(timeout, "Of each step of git and of the command.", 120, 300),
-            "setup_patch": said(_PATCH, "Applied before the candidate.", _EXAMPLE_PATCH),
-            "test_patch": said(
+            "timeout_seconds": described(
+                timeout, "Of each step of git and of the command.", 120, 300
+            ),
+            "setup_patch": described(_PATCH, "Applied before the candidate.", _EXAMPLE_PATCH),
+            "test_patch": described(
                 _PATCH, "Applied behind the candidate: the hidden tests.", _EXAMPLE_PATCH
             ),
-            "control": said(
+            "control": described(
                 _PATCH,
                 "Adds a test that must fail: where the command passes with it, the candidate has"
                 " tampered with the tests.",
@@ -261,12 +263,12 @@ FAMILY = Family(
         (
             Field(
                 "repo",
-                said(TEXT, "Name of the repository, for people and agents.", "example/slugs"),
+                described(TEXT, "Name of the repository, for people and agents.", "example/slugs"),
                 required=True,
             ),
             Field(
                 "base_commit",
-                said(
+                described(
                     TEXT,
                     "Commit of the image; a full hash is compared with it.",
                     "74f9230ba70769aa1df3c3092f775b61713d32b2",
@@ -275,10 +277,10 @@ FAMILY = Family(
             ),
             Field(
                 "instructions",
-                said(TEXT, "What is to be changed.", "slug() keeps signs. Mend it."),
+                described(TEXT, "What is to be changed.", "slug() keeps signs. Mend it."),
                 required=True,
             ),
-            Field("hints", said(TEXT, "More help for the agent.", "Look at slugs.py.")),
+            Field("hints", described(TEXT, "More help for the agent.", "Look at slugs.py.")),
         ),
     ),
     eval=FieldSection(
@@ -286,7 +288,7 @@ FAMILY = Family(
         (
             Field(
                 "tests",
-                said(
+                described(
                     _tests_of(NON_NEGATIVE),
                     "What judges the candidate.",
                     {"source": "command", "command": ["python3", "-m", "pytest"]},
@@ -296,7 +298,7 @@ FAMILY = Family(
             ),
             Field(
                 "gold_patch",
-                said(
+                described(
                     STRING,
                     "The patch that solves the task, for audits; it never scores.",
                     "diff --git a/slugs.py b/slugs.py\n…",
@@ -305,7 +307,7 @@ FAMILY = Family(
             ),
             Field(
                 "candidate_policy",
-                said(
+                described(
                     _POLICY,
                     "The same as `tests.candidate_policy`, in its other place.",
                     {"allow_paths": ["src"]},

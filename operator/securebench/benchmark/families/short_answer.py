@@ -17,8 +17,8 @@ from securebench.benchmark.families.fields import (
     TEXT_OR_OBJECT,
     Field,
     FieldSection,
+    described,
     non_empty_list,
-    said,
 )
 from securebench.benchmark.families.verification import TextVerifier
 from securebench.benchmark.resources import Lane
@@ -167,12 +167,12 @@ FAMILY = Family(
         (
             Field(
                 "question",
-                said(TEXT, "What is asked.", "How many metres are 2.5 km?"),
+                described(TEXT, "What is asked.", "How many metres are 2.5 km?"),
                 required=True,
             ),
             Field(
                 "context",
-                said(
+                described(
                     TEXT_OR_OBJECT,
                     "A passage or data that the question is about.",
                     "A kilometre has 1,000 metres.",
@@ -180,7 +180,7 @@ FAMILY = Family(
             ),
             Field(
                 "answer_format",
-                said(
+                described(
                     TEXT,
                     "How the answer is to be written; for the agent only.",
                     "a number without a unit",
@@ -193,13 +193,15 @@ FAMILY = Family(
         (
             Field(
                 "accepted_answers",
-                said(non_empty_list(TEXT_OR_NUMBER), "Each of them is right.", [2500, "2500 m"]),
+                described(
+                    non_empty_list(TEXT_OR_NUMBER), "Each of them is right.", [2500, "2500 m"]
+                ),
                 required=True,
                 lane=Lane.HIDDEN,
             ),
             Field(
                 "tolerance",
-                said(
+                described(
                     NON_NEGATIVE,
                     "Numbers are compared, and may differ by so much; without it only texts are.",
                     0.5,

@@ -16,8 +16,8 @@ from securebench.benchmark.families.fields import (
     Field,
     FieldSection,
     Schema,
+    described,
     object_of,
-    said,
 )
 from securebench.benchmark.families.verification import CheckRequest
 from securebench.benchmark.resources import Lane
@@ -26,29 +26,29 @@ from securebench.benchmark.scorers.dangerous_commands import KNOWN_COMMANDS
 PYTEST, SCRIPT = CHECKER_SOURCES = ("pytest", "script")
 """Kinds of a checker's own file."""
 
-_SECONDS = said(
+_SECONDS = described(
     POSITIVE, "Time limit of the check; without it `environment.timeout_seconds`, else 300.", 60
 )
 _COMMAND_FORM = object_of(
     {
-        "command": said(
+        "command": described(
             COMMAND,
             "Runs in the workspace; exit code 0 is a pass. A text runs by `sh -lc`.",
             ["sh", "-c", "test -s answer.txt"],
         ),
-        "workdir": said(TEXT, "Folder to run in, relative to the workspace.", "report"),
+        "workdir": described(TEXT, "Folder to run in, relative to the workspace.", "report"),
         "timeout_seconds": _SECONDS,
     },
     "command",
 )
 _SOURCE_FORM = object_of(
     {
-        "source": said(
+        "source": described(
             {"enum": list(CHECKER_SOURCES)},
             "`pytest`: the file or folder has tests. `script`: it is started by its `#!` line.",
             PYTEST,
         ),
-        "path": said(TEXT, "File or folder below the eval root.", "test_sorted.py"),
+        "path": described(TEXT, "File or folder below the eval root.", "test_sorted.py"),
         "timeout_seconds": _SECONDS,
     },
     "source",
@@ -97,7 +97,7 @@ FAMILY = Family(
         (
             Field(
                 "instructions",
-                said(
+                described(
                     TEXT,
                     "What is to be done.",
                     "Write the names in alphabetical order to sorted.txt.",
@@ -106,7 +106,7 @@ FAMILY = Family(
             ),
             Field(
                 "context",
-                said(
+                described(
                     TEXT_OR_OBJECT, "A passage or data beside the instructions.", {"language": "de"}
                 ),
             ),
@@ -117,7 +117,7 @@ FAMILY = Family(
         (
             Field(
                 "checker",
-                said(
+                described(
                     CHECKER,
                     "What judges the workspace: a command, or a file of the pack.",
                     {"source": "pytest", "path": "test_sorted.py"},
@@ -127,7 +127,7 @@ FAMILY = Family(
             ),
             Field(
                 "needed_commands",
-                said(
+                described(
                     NEEDED_COMMANDS,
                     "Commands of the check that need a Linux capability; the tester allows them.",
                     ["chroot"],
@@ -137,7 +137,7 @@ FAMILY = Family(
             ),
             Field(
                 "run_tests",
-                said(
+                described(
                     OBJECT,
                     "A file or folder below the eval root that the command calls.",
                     {"path": "run-tests.sh"},
@@ -146,12 +146,12 @@ FAMILY = Family(
             ),
             Field(
                 "test_files",
-                said(OBJECT, "A further file or folder for the command.", {"path": "cases"}),
+                described(OBJECT, "A further file or folder for the command.", {"path": "cases"}),
                 lane=Lane.EVALUATION_INPUTS,
             ),
             Field(
                 "expected_state",
-                said(
+                described(
                     ANYTHING,
                     "What should come out, for people; on no disk, and it never scores.",
                     {"answer.txt": "3"},

@@ -15,7 +15,7 @@ from securebench.benchmark.reading.rows import (
     ASSET_KEYS_WITHOUT_EFFECT,
     verifier_configuration_problem,
 )
-from securebench.core.spelling import meant
+from securebench.core.spelling import did_you_mean
 
 if TYPE_CHECKING:
     from securebench.benchmark.files.load import CheckedPack
@@ -206,11 +206,14 @@ def _eval_messages(row: BenchmarkRow) -> Iterator[tuple[LintRule, str]]:
     """Yield the keys without a meaning that stay hidden (contract 21.18)."""
     known = EVAL_VISIBILITY[row.family]
     for key in sorted(row.eval.keys() - known.keys()):
-        yield LintRule.UNKNOWN_KEY, f"unknown key eval.{key}, it stays hidden{meant([key], known)}"
+        yield (
+            LintRule.UNKNOWN_KEY,
+            f"unknown key eval.{key}, it stays hidden{did_you_mean([key], known)}",
+        )
     for name, value in row.eval.items():
         if isinstance(value, Mapping) and "path" in value and name not in _CLOSED:
             for key in sorted(value.keys() - ASSET_KEYS):
-                hint = meant([key], ASSET_KEYS)
+                hint = did_you_mean([key], ASSET_KEYS)
                 message = (
                     f"unknown key eval.{name}.{key}: the value is data and names no file{hint}"
                 )

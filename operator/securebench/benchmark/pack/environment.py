@@ -6,10 +6,10 @@ import re
 from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from securebench.benchmark.families.fields import is_positive, is_text, said
+from securebench.benchmark.families.fields import described, is_positive, is_text
 from securebench.benchmark.families.registry import FAMILIES
 from securebench.benchmark.pack.paths import PathError, is_at_or_below
-from securebench.core.spelling import meant_or_known
+from securebench.core.spelling import did_you_mean_or_known
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -28,24 +28,24 @@ WITHOUT_EFFECT = ("packages", "env", "setup", "network", "resources")
 """Known names that nothing reads."""
 
 _MEANINGS: Final = {
-    IMAGE: said(
+    IMAGE: described(
         {"description": "the name of an image"},
         "Image of agent and verifier; required, in the manifest or in the row.",
         "python:3.11-slim",
     ),
-    "workdir": said(
+    "workdir": described(
         {"description": "an absolute path"},
         "terminal_task: where the workspace is, else `/workspace`; at or below `/workspace`,"
         " `/app`, `/securebench-workspace` or `/testbed`. repo_patch: the repository in the image.",
         "/testbed",
     ),
-    "timeout_seconds": said(
+    "timeout_seconds": described(
         {"description": "a positive number"},
         "Time limit of the agent, in seconds; a smaller one of the tester YAML wins. Also of the"
         " check of a code_completion and a terminal_task that has none of its own.",
         600,
     ),
-    MATERIALIZE: said(
+    MATERIALIZE: described(
         {"description": "a boolean"},
         "terminal_task: the content of `workdir` in the image is copied into the workspace first.",
         True,  # noqa: FBT003 - an example
@@ -83,7 +83,7 @@ class EnvironmentProblem(NamedTuple):
 
 def environment_schema() -> dict[str, object]:
     """Return which keys an environment may have, as JSON Schema."""
-    no_effect = {key: said({}, "Has no effect.", None) for key in WITHOUT_EFFECT}
+    no_effect = {key: described({}, "Has no effect.", None) for key in WITHOUT_EFFECT}
     properties = {**_MEANINGS, **no_effect}
     return {"type": "object", "properties": properties, "additionalProperties": False}
 
@@ -92,7 +92,7 @@ def unknown_environment_keys(environment: Mapping[str, object]) -> Iterator[Envi
     """Yield the keys that nobody knows (contract 21.18)."""
     for key in environment:
         if key not in ENVIRONMENT_KEYS:
-            hint = meant_or_known(key, ENVIRONMENT_KEYS)
+            hint = did_you_mean_or_known(key, ENVIRONMENT_KEYS)
             yield EnvironmentProblem(key, f"unknown key {key!r} in environment{hint}")
 
 

@@ -11,8 +11,8 @@ from securebench.benchmark.families.fields import (
     MISSPELT,
     TEXT,
     Schema,
+    described,
     nullable,
-    said,
 )
 from securebench.benchmark.families.registry import EVAL_VISIBILITY, family_problems
 from securebench.benchmark.pack.environment import environment_schema, unknown_environment_keys
@@ -35,12 +35,12 @@ _ROOT: Final = nullable({**TEXT, "description": "a non-empty relative path"})
 _SECTIONS: Final[Mapping[str, Schema]] = {
     "defaults": _section(
         {
-            "family": said(
+            "family": described(
                 {**nullable(TEXT), "enum": [*sorted(EVAL_VISIBILITY), None]},
                 "Family of rows that name none.",
                 "short_answer",
             ),
-            "environment": said(
+            "environment": described(
                 {**nullable(environment_schema()), "description": "a mapping"},
                 "Lies under the environment of each row; the row wins, key by key.",
                 {"image": "python:3.11-slim", "timeout_seconds": 60},
@@ -50,13 +50,15 @@ _SECTIONS: Final[Mapping[str, Schema]] = {
     ),
     "asset_roots": _section(
         {
-            "public": said(_ROOT, "Folder of files that agents may get.", "assets/", "assets/"),
-            "eval": said(_ROOT, "Folder of files for verifiers only.", "hidden/", "hidden/"),
+            "public": described(
+                _ROOT, "Folder of files that agents may get.", "assets/", "assets/"
+            ),
+            "eval": described(_ROOT, "Folder of files for verifiers only.", "hidden/", "hidden/"),
         }
     ),
     "asset_defaults": _section(
         {
-            "read_only": said(
+            "read_only": described(
                 nullable(BOOLEAN),
                 "Whether agents may not change assets that say nothing about it.",
                 False,  # noqa: FBT003 - an example
@@ -76,10 +78,10 @@ MANIFEST: Final = Shape(
         "title": "SecureBench pack manifest",
         **_section(
             {
-                "id": said(TEXT, "Name of the pack; records have it.", "unit-conversion"),
-                "version": said({"type": "integer"}, "Your own count of versions.", 1),
+                "id": described(TEXT, "Name of the pack; records have it.", "unit-conversion"),
+                "version": described({"type": "integer"}, "Your own count of versions.", 1),
                 **{
-                    name: said(schema, about, example, {})
+                    name: described(schema, about, example, {})
                     for (name, schema), (about, example) in zip(
                         _SECTIONS.items(), _ABOUT_SECTIONS, strict=True
                     )

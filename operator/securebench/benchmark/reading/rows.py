@@ -20,9 +20,9 @@ from securebench.benchmark.families.fields import (
     OBJECT,
     TEXT,
     Schema,
+    described,
     nullable,
     object_of,
-    said,
 )
 from securebench.benchmark.families.registry import FAMILIES, family_problems
 from securebench.benchmark.pack.environment import environment_schema
@@ -39,11 +39,11 @@ if TYPE_CHECKING:
 
 
 _ASSET_FIELDS: Final[Mapping[str, Schema]] = {
-    "path": said(TEXT, "File or folder below the public root.", "server.log"),
-    "mount": said(
+    "path": described(TEXT, "File or folder below the public root.", "server.log"),
+    "mount": described(
         nullable(TEXT), "Its place in the workspace; without it `path`.", "logs/server.log"
     ),
-    "read_only": said(
+    "read_only": described(
         nullable(BOOLEAN),
         "Whether the agent may not change it; without it as the manifest says for all.",
         False,  # noqa: FBT003 - an example
@@ -58,22 +58,24 @@ ASSET: Final = Shape(
         {
             **_ASSET_FIELDS,
             **dict.fromkeys(
-                sorted(ASSET_KEYS_WITHOUT_EFFECT), said(ANYTHING, "Has no effect.", "file")
+                sorted(ASSET_KEYS_WITHOUT_EFFECT), described(ANYTHING, "Has no effect.", "file")
             ),
         },
         "path",
     )
 )
 _ROW_FIELDS: Final[Mapping[str, Schema]] = {
-    "id": said(TEXT, "Name of the task, once in a pack.", "km-to-m"),
-    "family": said(
+    "id": described(TEXT, "Name of the task, once in a pack.", "km-to-m"),
+    "family": described(
         nullable(TEXT),
         "Kind of task; without it `defaults.family` of the manifest.",
         "short_answer",
     ),
-    "input": said(nullable(OBJECT), "What the agent gets.", {"question": "How many?"}, {}),
-    "eval": said(nullable(OBJECT), "What only the verifier gets.", {"accepted_answers": ["2"]}, {}),
-    "assets": said(
+    "input": described(nullable(OBJECT), "What the agent gets.", {"question": "How many?"}, {}),
+    "eval": described(
+        nullable(OBJECT), "What only the verifier gets.", {"accepted_answers": ["2"]}, {}
+    ),
+    "assets": described(
         {
             "type": ["array", "null"],
             "items": ASSET.schema,
@@ -83,13 +85,13 @@ _ROW_FIELDS: Final[Mapping[str, Schema]] = {
         [{"path": "server.log"}],
         [],
     ),
-    "environment": said(
+    "environment": described(
         nullable(OBJECT),
         "Lies over the environment of the manifest, key by key.",
         {"timeout_seconds": 600},
         {},
     ),
-    "metadata": said(
+    "metadata": described(
         nullable(OBJECT), "Notes of your own; records have them.", {"difficulty": "easy"}, {}
     ),
 }

@@ -16,7 +16,7 @@ from jsonschema.validators import extend
 
 from securebench.benchmark.families.fields import MISSPELT, Schema, is_number
 from securebench.core.errors import InvariantViolationError
-from securebench.core.spelling import meant, near_words
+from securebench.core.spelling import did_you_mean, near_words
 
 MAX_DEFECTS = 100
 """Of one value; a hostile list has millions."""
@@ -170,7 +170,7 @@ def _no_unknown_keys(
         unknown = [str(key) for key in value if key not in known]
         if unknown:
             first, unknown = unknown[0], sorted(unknown)
-            words = f"field(s): {', '.join(unknown)}{meant(unknown, known)}"
+            words = f"field(s): {', '.join(unknown)}{did_you_mean(unknown, known)}"
             yield ValidationError(words, path=(first,))
 
 

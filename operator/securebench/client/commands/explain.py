@@ -9,9 +9,9 @@ from dataclasses import dataclass
 
 from securebench.client.commands.advice import advice
 from securebench.client.commands.find import find_state, require_run
-from securebench.client.commands.forms import OutputForm, print_objects
 from securebench.client.commands.output import print_note
-from securebench.client.commands.why import attempt_line, launch_line, launches_of, why
+from securebench.client.commands.output_formats import OutputForm, print_objects
+from securebench.client.commands.why import attempt_line, launch_line, why
 from securebench.client.terminal_text import printable
 from securebench.client.volume.connection import (
     ClusterTarget,
@@ -26,6 +26,7 @@ from securebench.client.watch.in_flight import in_flight as in_flight_of
 from securebench.client.watch.progress import minutes
 from securebench.client.watch.run_view import RunView, run_view
 from securebench.core.errors import ClusterError, SecureBenchError
+from securebench.run.observe.launches import launches_of
 
 _MOST_LINES = 20
 """Attempts of a kind that are told in lines."""

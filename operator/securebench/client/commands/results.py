@@ -12,9 +12,9 @@ from typing import NamedTuple
 from securebench.benchmark.files.bundle import require_digest
 from securebench.client.commands.fail_below import score_code
 from securebench.client.commands.find import find_state
-from securebench.client.commands.forms import OutputForm, print_objects
 from securebench.client.commands.output import print_error, print_line, print_note, print_table
-from securebench.client.session.run_cost import priced
+from securebench.client.commands.output_formats import OutputForm, print_objects
+from securebench.client.session.run_cost import cost_fields
 from securebench.client.session.run_summary import (
     TesterRunSummary,
     localized_summary,
@@ -87,7 +87,7 @@ async def _results(run: str, folder: Path, options: ResultOptions, target: Clust
     fetched = await fetch_results(run, folder, target)
     if fetched.summary is None:
         return _unfinished(fetched.state, run, folder)
-    raw = fetched.summary | priced(folder / CANDIDATES, table)
+    raw = fetched.summary | cost_fields(folder / CANDIDATES, table)
     write_summary(raw, folder)
     summary = parse_summary(raw)
     if options.form is OutputForm.WIDE:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import asyncio
 
-from securebench.client.commands.forms import OutputForm, print_objects
 from securebench.client.commands.output import print_line, print_note
+from securebench.client.commands.output_formats import OutputForm, print_objects
 from securebench.client.commands.run import RunOptions, prepared_run
 from securebench.client.session.facade import open_session
 from securebench.client.session.run_session import Started

@@ -5,35 +5,19 @@ from __future__ import annotations
 import asyncio
 import json
 import sys
-from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from typing import NamedTuple
 
 from securebench.client.commands.find import find_state
-from securebench.client.commands.forms import OutputForm, print_objects
 from securebench.client.commands.output import print_note
-from securebench.client.commands.resource_noise import is_killed_for_memory, is_noisy, usage_words
+from securebench.client.commands.output_formats import OutputForm, print_objects
 from securebench.client.terminal_text import printable
 from securebench.client.volume.connection import ClusterTarget, open_connection
 from securebench.core.clock import rfc3339
-from securebench.core.json_values import object_at, object_in, text_at
-from securebench.run.observe.pods import MAIN_CONTAINERS
+from securebench.core.json_values import number_at, object_at, objects_at, text_at
+from securebench.run.observe.launches import Stage, launch_notes, launch_stages, launches_of
+from securebench.run.observe.resource_noise import is_killed_for_memory, usage_words
 
 Fields = Mapping[str, object]
-
-
-class Stage(NamedTuple):
-    """A part of a launch.
-
-    Args:
-        name: What happened in it.
-        begin: Seconds since the epoch, or None if unknown.
-        end: Seconds since the epoch, or None if unknown.
-    """
-
-    name: str
-    begin: float | None
-    end: float | None
 
 
 def why(run: str, task: str, form: OutputForm, target: ClusterTarget) -> int:
@@ -58,37 +42,13 @@ async def _why(run: str, task: str, form: OutputForm, target: ClusterTarget) -> 
             print_objects([attempt], form)
         else:
             sys.stdout.writelines(f"{printable(line)}\n" for line in attempt_lines(attempt, pods))
-    for note in counts(found.attempts):
+    for note in launch_notes(found.attempts):
         print_note(note)
     if not found.attempts:
         print_note("every attempt that was launched has passed")
     if found.left_out:
         print_note(f"{found.left_out} more attempts did not fit; name a task to see it")
     return 0
-
-
-def counts(attempts: Sequence[Fields]) -> Iterator[str]:
-    """Yield how many launches were lost, by reason, and how many met their memory limit."""
-    launches = [launch for attempt in attempts for launch in launches_of(attempt)]
-    lost = Counter(text_at(one, "reason") for one in launches if one.get("end") == "lost")
-    if lost:
-        reasons = ", ".join(f"{reason} {count}" for reason, count in lost.most_common())
-        yield f"launches lost: {lost.total()} of {len(launches)} ({reasons})"
-    killed = sum(map(_met_memory_limit, launches))
-    if killed:
-        yield f"launches with something killed for memory: {killed} of {len(launches)}"
-    noisy = sum(any(map(is_noisy, _containers(launch))) for launch in launches)
-    if noisy:
-        yield f"launches near their memory limit or throttled much: {noisy} of {len(launches)}"
-
-
-def _containers(launch: Fields) -> list[Fields]:
-    return _objects(object_at(launch, "evidence"), "containers")
-
-
-def _met_memory_limit(launch: Fields) -> bool:
-    is_oom = any(map(is_killed_for_memory, _containers(launch)))
-    return is_oom or bool(object_at(launch, "command").get("memory_kills"))
 
 
 def attempt_lines(attempt: Fields, pods: Mapping[str, Fields]) -> Iterator[str]:
@@ -109,11 +69,6 @@ def attempt_line(attempt: Fields) -> str:
     """Return how an attempt ended."""
     name = text_at(attempt, "task_id") or f"#{attempt.get('task')}"
     return f"{name} attempt {attempt.get('attempt')}: {_end_of_attempt(attempt)}"
-
-
-def launches_of(attempt: Fields) -> list[Fields]:
-    """Return the launches of an attempt in their order."""
-    return _objects(attempt, "launches")
 
 
 def batch_name(launch: Fields) -> str:
@@ -143,7 +98,7 @@ def _end_of_attempt(attempt: Fields) -> str:
 
 def launch_line(launch: Fields) -> str:
     """Return how a launch ended."""
-    begun = _number(launch, "begun_at")
+    begun = number_at(launch, "begun_at")
     since = f" at {rfc3339(begun)}" if begun is not None else ""
     words = [text_at(launch, key) for key in ("reason", "message")]
     end = ": ".join(filter(None, [text_at(launch, "end"), *words, _exit(launch)]))
@@ -170,31 +125,10 @@ def _evidence_lines(launch: Fields, evidence: Fields) -> Iterator[str]:
     reasons = [text_at(evidence, key) for key in ("reason", "message")]
     if any(reasons):
         yield f"Pod: {': '.join(filter(None, reasons))}"
-    containers = _objects(evidence, "containers")
+    containers = objects_at(evidence, "containers")
     yield from map(_container_line, containers)
     if not containers and text_at(facts, "image_id"):
         yield f"image {text_at(facts, 'image_id')}"
-
-
-def launch_stages(launch: Fields, evidence: Fields) -> tuple[Stage, ...]:
-    """Return the stages of a launch in their order."""
-    facts = object_at(launch, "facts")
-    containers = _objects(evidence, "containers")
-    main = next((one for one in containers if one.get("name") in MAIN_CONTAINERS), {})
-    begun, ended = _number(launch, "begun_at"), _number(launch, "ended_at")
-    created, scheduled = _number(evidence, "created_at"), _number(evidence, "scheduled_at")
-    started = _number(main, "started_at") or _number(facts, "started_at")
-    finished = _number(main, "finished_at") or _number(facts, "finished_at")
-    captured = ended if launch.get("end") == "captured" else None
-    judged = _number(launch, "finished_at")
-    return (
-        Stage("queued", begun, created or None),
-        Stage("scheduled", created or None, scheduled),
-        Stage("images and containers", scheduled, started),
-        Stage("ran", started, finished),
-        Stage("captured", finished, captured),
-        Stage("recorded", captured, judged),
-    )
 
 
 def _stage_words(stage: Stage) -> str:
@@ -229,13 +163,3 @@ def _image(container: Fields) -> str:
 
 def _amounts(quantities: Fields) -> str:
     return " ".join(f"{name}={amount}" for name, amount in sorted(quantities.items()))
-
-
-def _objects(fields: Fields, key: str) -> list[Fields]:
-    value = fields.get(key)
-    return [object_in(item) for item in value] if isinstance(value, list) else []
-
-
-def _number(fields: Fields, key: str) -> float | None:
-    value = fields.get(key)
-    return float(value) if isinstance(value, int | float) else None

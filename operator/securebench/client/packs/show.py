@@ -32,7 +32,7 @@ from securebench.client.submit.tester_config import TesterConfig
 from securebench.client.terminal_text import printable, printable_lines
 from securebench.client.volume.link import LOCAL_LIMITS
 from securebench.core.errors import ConfigErrors, InvalidInputError
-from securebench.core.spelling import meant
+from securebench.core.spelling import did_you_mean
 
 _SHOWN_CHARACTERS = 600
 """Of one value, in text; JSON has all of it."""
@@ -92,7 +92,7 @@ def _chosen(
     for index, item in enumerate(tasks):
         if options.task in (item.task.id, f"#{index}"):
             return [(index, item)]
-    hint = meant([options.task], [item.task.id for item in tasks])
+    hint = did_you_mean([options.task], [item.task.id for item in tasks])
     raise InvalidInputError(f"the pack has no task {options.task!r}{hint}")
 
 

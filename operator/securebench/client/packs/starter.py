@@ -17,7 +17,7 @@ from securebench.agents.registry import AGENTS
 from securebench.benchmark.families.registry import FAMILIES
 from securebench.client.commands.output import print_line, print_note
 from securebench.core.errors import InvalidInputError
-from securebench.core.spelling import meant_or_known
+from securebench.core.spelling import did_you_mean_or_known
 
 COMMAND: Final = "command"
 _TEMPLATES: Final = files("securebench.client.packs").joinpath("templates")
@@ -119,7 +119,7 @@ def _schemas(family: str) -> dict[str, str]:
 
 def _require_known(what: str, name: str, known: Collection[str]) -> None:
     if name not in known:
-        raise InvalidInputError(f"unknown {what} {name!r}{meant_or_known(name, known)}")
+        raise InvalidInputError(f"unknown {what} {name!r}{did_you_mean_or_known(name, known)}")
 
 
 def _require_empty(folder: Path) -> None:

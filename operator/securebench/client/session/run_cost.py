@@ -37,7 +37,7 @@ def record_use(record: Record) -> Use | None:
     return Use(models or ((configured,) if isinstance(configured, str) else ()), tokens)
 
 
-def priced(candidates: Path, prices: Prices) -> dict[str, object]:
+def cost_fields(candidates: Path, prices: Prices) -> dict[str, object]:
     """Return what ``summary.json`` says of the cost; nothing without a price table.
 
     Args:
@@ -53,7 +53,7 @@ def priced(candidates: Path, prices: Prices) -> dict[str, object]:
     }
 
 
-def noted_prices(summary: Mapping[str, object]) -> dict[str, Price]:
+def summary_prices(summary: Mapping[str, object]) -> dict[str, Price]:
     """Return the prices that a summary was written with."""
     rows = object_at(summary, "prices")
     return {

@@ -19,7 +19,7 @@ from typing import NamedTuple, TypeVar
 from securebench.benchmark.files.bundle import files_receipt
 from securebench.benchmark.scorers.verifier_version import VERIFIER_VERSION
 from securebench.client.session.creation import NewRun, RunCreation
-from securebench.client.session.run_cost import priced
+from securebench.client.session.run_cost import cost_fields
 from securebench.client.session.run_summary import (
     TesterRunSummary,
     localized_summary,
@@ -303,7 +303,7 @@ class RunSession:
                 raise StorageError(f"the results volume has no {SUMMARY} of run {state.name}")
             return RunEnd(state, exit_code, None)
         raw = localized_summary(part.data, self._folder) | self._left_out
-        raw |= priced(self._folder / CANDIDATES, self._config.prices)
+        raw |= cost_fields(self._folder / CANDIDATES, self._config.prices)
         write_summary(raw, self._folder)
         log = RecordMirror(self._deps.link, state.uid, self._folder / EGRESS, EGRESS)
         await self._follower.with_retries(log.fetch, _FINAL_TRIES)

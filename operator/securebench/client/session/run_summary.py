@@ -74,7 +74,7 @@ class TesterRunSummary:
                 f" ({spent['cached_tokens']} cached), {spent['output_tokens']} output tokens"
             )
         if self.cost:
-            yield f"cost {Cost(self.cost['micro_dollars'], self.cost['unpriced_tokens']).said}"
+            yield f"cost {Cost(self.cost['micro_dollars'], self.cost['unpriced_tokens']).summary}"
 
     def missing_result(self) -> str:
         """Return why there is no result, or an empty string if there is one (decision 0037)."""

@@ -26,7 +26,7 @@ class Rate:
             self._seen.append(_Seen(done, at))
 
     def per_second(self, now: float) -> float | None:
-        """Return the rate, or None while no attempt finished under these eyes."""
+        """Return the rate, or None before the first observed completion."""
         if not self._seen:
             return None
         first, last = self._seen[0], self._seen[-1]

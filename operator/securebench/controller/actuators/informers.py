@@ -128,7 +128,7 @@ class Informer(Generic[V]):
         self._follower: asyncio.Task[None] | None = None
         self.vanished: set[str] = set()
         self._relist_at = 0.0
-        self._turn: asyncio.Timeout | None = None
+        self._relist_timeout: asyncio.Timeout | None = None
         self.listed_at = -math.inf
         """When the latest list was started, in seconds of the loop's clock."""
         self.resource_version = ""
@@ -233,18 +233,18 @@ class Informer(Generic[V]):
 
     def relist(self) -> None:
         """List again now, unless a list is under way or due."""
-        if self._turn is not None:
-            self._turn.reschedule(_now())
-            self._turn = None
+        if self._relist_timeout is not None:
+            self._relist_timeout.reschedule(_now())
+            self._relist_timeout = None
 
     async def _watch_until_relist(self, resource_version: str) -> str:
-        async with asyncio.timeout(max(0.0, self._relist_at - _now())) as turn:
-            self._turn = turn
+        async with asyncio.timeout(max(0.0, self._relist_at - _now())) as timeout:
+            self._relist_timeout = timeout
             try:
                 resource_version = await self._watch(resource_version)
                 await self._backoff.closed()
             finally:
-                self._turn = None
+                self._relist_timeout = None
         return resource_version
 
     async def _list_until_answered(self) -> str:

@@ -17,7 +17,7 @@ from securebench.controller.runtime.wake import Wake
 from securebench.controller.settings.parts import UserNamespaces
 from securebench.run.decide.canary import CanaryCheck, CanaryMemory
 from securebench.run.decide.gateway import GatewayMemory
-from securebench.run.decide.isolation import plan_as_found
+from securebench.run.decide.isolation import with_cluster_facts
 from securebench.run.decide.network import NetworkState, NetworkStep
 from securebench.run.decide.probing import Probe
 from securebench.run.decide.run_decision import Deletion
@@ -86,11 +86,11 @@ class NetworkKeeper:
             listed_at=self._informer.listed_at,
         )
 
-    def plan_as_found(self, found: IsolationResult | None) -> RunPlan:
+    def with_cluster_facts(self, found: IsolationResult | None) -> RunPlan:
         """Return the plan, completed with what only the cluster knows."""
         address = self._gateway.address if self._gateway is not None else ""
         limit = self._context.settings.launch.process_limit
-        return plan_as_found(self._plan, found, address, limit)
+        return with_cluster_facts(self._plan, found, address, limit)
 
     @property
     def gateway_since(self) -> float | None:
@@ -129,7 +129,7 @@ class NetworkKeeper:
             await self._gateway.close(wake)
 
     async def _manifest(self, probe: Probe) -> Raw:
-        plan, targets = self.plan_as_found(None), self._context.targets
+        plan, targets = self.with_cluster_facts(None), self._context.targets
         if probe.role is Role.CONTROL:
             return control_pod(plan, probe.number, targets)
         return canary_pod(plan, probe.number, targets, probe.user_namespaces, probe.quiet_seconds)

@@ -69,7 +69,7 @@ def pod_policy(
         startup_allowance_seconds=settings.launch.startup_seconds,
         grace_seconds=settings.launch.seal_seconds,
         max_processes=0,
-        judge_image=settings.gateway_image,
+        text_verifier_image=settings.gateway_image,
         queue=queue or settings.queue_name,
     )
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from securebench.controller.capture.batch import BatchLostError, batch_verdict
 from securebench.controller.capture.patches import failed_step, seal_patch
 from securebench.controller.capture.secret_scrubbing import hide_values, without_values
-from securebench.controller.capture.secret_values import SecretValues
+from securebench.controller.capture.secret_values import SecretMatcher
 from securebench.controller.volume.launch_report import (
     GatewayReplacedError,
     ReportMissingError,
@@ -74,7 +74,7 @@ def capture(
     now: float,
     *,
     gateway_since: float | None = None,
-    exposed: SecretValues,
+    exposed: SecretMatcher,
 ) -> Captured:
     """Turn an ended launch into its journal entry. Blocks: it hashes the candidate again.
 
@@ -101,7 +101,7 @@ def _captured(
     job: Capture,
     now: float,
     gateway_since: float | None,
-    exposed: SecretValues,
+    exposed: SecretMatcher,
 ) -> Captured:
     hide_values(store, job.launch, exposed)
     try:

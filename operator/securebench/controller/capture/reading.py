@@ -1,4 +1,4 @@
-"""Reads what attempts left, within one budget of memory and with word of it in the journal.
+"""Reads the output of attempts within a memory budget; each read is journalled first.
 
 What was being read when the operator ended abnormally is read alone the next time: nothing else is
 read by any run meanwhile. What ends the operator then too is the candidate's (decision 0031).
@@ -68,7 +68,7 @@ class Reader:
         """
         at_once = self._budget.total_bytes // CAPTURE_BYTES
         for group in self._groups(jobs, CAPTURE_BYTES, at_once, patches_at_once=1):
-            await self._budget.held(group.need_bytes, partial(self._capture, group, take))
+            await self._budget.run_within(group.need_bytes, partial(self._capture, group, take))
 
     async def finish(self, jobs: Sequence[Finish]) -> None:
         """Write the records of attempts, those of one group one after the other."""
@@ -77,7 +77,7 @@ class Reader:
         await self._ledger.finish([job for job in jobs if job not in texts])
         per_job = RECORD_BYTES // max(len(texts), 1)
         for group in self._groups(texts, per_job, len(texts), patches_at_once=len(texts)):
-            await self._budget.held(group.need_bytes, partial(self._finish, group))
+            await self._budget.run_within(group.need_bytes, partial(self._finish, group))
 
     async def _capture(self, group: _Group[Capture], take: Callable[[Capture], Captured]) -> None:
         await self._begin(group)

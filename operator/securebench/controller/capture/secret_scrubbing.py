@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from securebench.cluster.port import Cluster, ObjectKind
-from securebench.controller.capture.secret_values import SecretValues
+from securebench.controller.capture.secret_values import SecretMatcher
 from securebench.controller.volume.store import RunStore
 from securebench.files.durable import replace_file
 from securebench.protocol.extraction import STREAMS
@@ -23,7 +23,7 @@ from securebench.run.state.attempts import CommandReport
 FOLDERS = {Role.HARNESS: PRODUCER_NAME, Role.VERIFIER: VERIFICATION_NAME}
 
 
-async def exposed_values(cluster: Cluster, harness: HarnessPlan) -> SecretValues:
+async def exposed_values(cluster: Cluster, harness: HarnessPlan) -> SecretMatcher:
     """Read the values that enter a run's harness Pods.
 
     Args:
@@ -34,15 +34,17 @@ async def exposed_values(cluster: Cluster, harness: HarnessPlan) -> SecretValues
         ClusterError: The API server did not answer.
     """
     if not harness.env or not harness.secret:
-        return SecretValues()
+        return SecretMatcher()
     secret = await cluster.get(ObjectKind.SECRET, harness.secret)
     data = secret.get("data") if secret is not None else None
     known = data if isinstance(data, Mapping) else {}
-    return SecretValues(base64.b64decode(str(known[name])) for name in harness.env if name in known)
+    return SecretMatcher(
+        base64.b64decode(str(known[name])) for name in harness.env if name in known
+    )
 
 
-def hide_values(store: RunStore, launch: LaunchKey, values: SecretValues) -> None:
-    """Fill the values up in the streams that a launch left on the volume. Blocks.
+def hide_values(store: RunStore, launch: LaunchKey, values: SecretMatcher) -> None:
+    """Mask the values in the captured streams of a launch. Blocks.
 
     The candidate stays as it is: what is graded is what the agent handed in.
 
@@ -65,7 +67,7 @@ def hide_values(store: RunStore, launch: LaunchKey, values: SecretValues) -> Non
                 replace_file(folder / name, hidden)
 
 
-def without_values(report: CommandReport, values: SecretValues) -> CommandReport:
+def without_values(report: CommandReport, values: SecretMatcher) -> CommandReport:
     """Fill the values up in what supervise and git said in a harness Pod.
 
     Args:

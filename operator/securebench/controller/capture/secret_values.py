@@ -1,4 +1,4 @@
-"""Takes the values that a tester exposes to an agent out of what is kept of it.
+"""Finds and masks the secret values that a tester exposes to an agent.
 
 A value is found as it is and in the encodings that programs print by themselves. What an agent
 splits, encrypts or spells otherwise stays: such a run's records say ``credentials: exposed``.
@@ -16,7 +16,7 @@ from urllib.parse import quote
 from securebench.core.secret_forms import MINIMUM_BYTES, any_of, base64_forms, filled
 
 
-class SecretValues:
+class SecretMatcher:
     """The values of ``harness.env`` that entered a run's harness Pods.
 
     Args:

@@ -11,7 +11,7 @@ from securebench.controller.admission.pack_source import frozen
 from securebench.controller.volume.store import RunStore
 from securebench.core.errors import InvalidInputError
 from securebench.core.json_values import object_at, object_in, text_at
-from securebench.core.spelling import meant
+from securebench.core.spelling import did_you_mean
 from securebench.run import layout
 from securebench.run.api.models import BenchmarkRunSpec
 
@@ -46,7 +46,7 @@ def task_index(root: Path, uid: str, task: str) -> int:
         return index
     if task in ids:
         return ids.index(task)
-    raise InvalidInputError(f"the run's pack has no task {task!r}{meant([task], ids)}")
+    raise InvalidInputError(f"the run's pack has no task {task!r}{did_you_mean([task], ids)}")
 
 
 def task_ids(root: Path, uid: str) -> list[str]:

@@ -14,7 +14,7 @@ from securebench.controller.actuators.object_writers import ObjectWriters
 from securebench.controller.capture.captured_launch import Captured, capture
 from securebench.controller.capture.reading import Reader
 from securebench.controller.capture.secret_scrubbing import exposed_values
-from securebench.controller.capture.secret_values import SecretValues
+from securebench.controller.capture.secret_values import SecretMatcher
 from securebench.controller.runtime.context import Context
 from securebench.controller.runtime.prepared_run import PreparedRun
 from securebench.controller.runtime.run_ledger import RunLedger
@@ -71,7 +71,7 @@ class AttemptKeeper:
             prepared.answers,
         )
         self._reader = Reader(context.reading, prepared.plan, ledger, context.clock)
-        self._exposed = SecretValues()
+        self._exposed = SecretMatcher()
 
     async def resume(self) -> None:
         """Restore what a new process needs: creates that may have been sent, secret values."""
@@ -155,7 +155,7 @@ class AttemptKeeper:
 
     async def _manifest(self, launch: LaunchKey) -> Raw:
         """Prepare the volume for a launch and return its Pod, which may be that of a batch."""
-        plan = self._network.plan_as_found(self._ledger.history.isolation)
+        plan = self._network.with_cluster_facts(self._ledger.history.isolation)
         task = plan.tasks[launch.task]
         await asyncio.to_thread(self._store.make_launch_folders, launch)
         if launch.role is Role.HARNESS:

@@ -160,7 +160,7 @@ class RunLifecycle:
                 return False
             await self._refuse(error)
             return True
-        if prepared.unreadable:
+        if prepared.plan_mismatch:
             return await self._end_unreadable(prepared)
         return await self._run_loop(prepared)
 
@@ -213,15 +213,15 @@ class RunLifecycle:
         stop = self._desired.stop_reason(started_at, self._context.clock.now())
         if stop is None:
             raise PlanChangedError(
-                f"{prepared.unreadable}: install that version again, or set spec.cancel and start "
-                "another run"
+                f"{prepared.plan_mismatch}: install that version again, or set spec.cancel and "
+                "start another run"
             )
         try:
             return await self._run_loop(prepared)
         except InvariantViolationError as error:
             # The journal names attempts that this version does not find in the pack.
             logger.warning("run %s ends without a plan: %s", self._run.name, error.reason)
-        await self._unplanned.end(stop[0], f"{stop[1]}; {prepared.unreadable}")
+        await self._unplanned.end(stop[0], f"{stop[1]}; {prepared.plan_mismatch}")
         return True
 
     async def _refuse(self, error: InvalidInputError) -> None:

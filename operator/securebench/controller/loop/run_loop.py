@@ -22,8 +22,8 @@ from securebench.controller.volume.egress_log import merge_logs
 from securebench.core.names import RUN_UID_LABEL
 from securebench.run.api.conditions import Reason
 from securebench.run.decide.decision_cache import ChangeSet, DecisionCache
+from securebench.run.decide.launch_limits import node_group, started_images
 from securebench.run.decide.reconcile import reconcile
-from securebench.run.decide.room import node_group, started_images
 from securebench.run.decide.run_decision import Controls, Halt, ObservedState, RunDecision
 from securebench.run.decide.verdict import EndReason
 from securebench.run.decide.wait_reason import WaitReason
@@ -58,13 +58,13 @@ class RunLoop:
         self._capacity = context.capacity
         self._uid = prepared.plan.identity.uid
         self._store = prepared.store
-        self._unreadable = prepared.unreadable
+        self._plan_mismatch = prepared.plan_mismatch
         self._plan: RunPlan = prepared.plan
         self._ledger = ledger
         self._desired = desired
         self._publisher = publisher
         self._results = ResultsExport(context, prepared, ledger)
-        self._standing = DecisionCache()
+        self._decisions = DecisionCache()
         self._resynced_at = 0.0
         self._wake = Wake(context.clock)
         self._informer = PodInformer(
@@ -141,7 +141,7 @@ class RunLoop:
         """Do one pass: observe, decide, journal, act, publish."""
         observed = self._observe()
         self._report_started_images(observed)
-        decision = reconcile(observed, self._controls(observed.now), self._standing)
+        decision = reconcile(observed, self._controls(observed.now), self._decisions)
         self._capacity.report(self._uid, decision.usage)
         await self._journal(decision)
         await self._act(decision)
@@ -163,7 +163,7 @@ class RunLoop:
             vanished=self._informer.vanished,
             now=now,
             writes=writes,
-            unreadable=self._unreadable,
+            plan_mismatch=self._plan_mismatch,
             changes=self._changes(now),
         )
 

@@ -164,14 +164,14 @@ def _prepare_again(
         frozenset(_tasks(kept)), bounds, audit, answers, version, audited, overlay
     )
     plan, handed_in = _plan(context, run, spec, pack, inputs)
-    unreadable = ""
+    plan_mismatch = ""
     if plan.digest != binding["plan_digest"]:
         plan = _as_bound(plan, entry, binding)
-        unreadable = (
+        plan_mismatch = (
             f"the plan of run {run.name} is not the one it was started with; this operator is "
             f"version {VERSION}, the run began with {binding['operator_version']}"
         )
-    return PreparedRun(plan, store, pack, entry, kept, handed_in.by_id, unreadable)
+    return PreparedRun(plan, store, pack, entry, kept, handed_in.by_id, plan_mismatch)
 
 
 def _as_bound(plan: RunPlan, entry: IndexEntry, binding: Mapping[str, object]) -> RunPlan:

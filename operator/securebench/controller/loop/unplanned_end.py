@@ -63,7 +63,9 @@ class UnplannedEnd:
         had_begun = await asyncio.to_thread(self._store.exists)
         if had_begun:
             await self._delete_objects()
-            await self._context.reading.held(SEALING_BYTES, partial(self._seal, reason, message))
+            await self._context.reading.run_within(
+                SEALING_BYTES, partial(self._seal, reason, message)
+            )
             root, staging = self._context.settings.data_root, self._store.staging
             index = RunIndex(root, staging=staging)
             await asyncio.to_thread(index.end, self._run.uid, reason.value)

@@ -19,7 +19,7 @@ from securebench.controller.process.bootstrap import make_context
 from securebench.controller.process.health import note_runs
 from securebench.controller.process.leading import end_process, stand_by_and_work
 from securebench.controller.process.logs import configure_logs
-from securebench.controller.process.removal import Removal
+from securebench.controller.process.removal import RetentionSweeper
 from securebench.controller.process.supervisor import Supervisor
 from securebench.controller.settings.settings import Settings, load_settings
 from securebench.controller.volume.lead import VolumeLead
@@ -68,7 +68,7 @@ class Operator:
         self._cluster = cluster
         self._lead = lead
         self._supervisor: Supervisor | None = None
-        self._retention: Removal | None = None
+        self._retention: RetentionSweeper | None = None
         self._tasks: list[asyncio.Task[None]] = []
         self._next_login = 0.0
 
@@ -95,7 +95,7 @@ class Operator:
         except OSError as error:
             logger.warning("viewers get no results: %s", error)
         self._supervisor = Supervisor(context)
-        self._retention = Removal(context)
+        self._retention = RetentionSweeper(context)
         work = (note_runs(self._supervisor), self._retention.run())
         self._tasks = [asyncio.create_task(each) for each in work]
         for task in self._tasks:

@@ -60,8 +60,8 @@ Problem = Callable[[], str]
 """Returns why a probe fails, or an empty text."""
 
 
-class Age:
-    """Knows when something happened last, and for how long that may be ago.
+class LastSeen:
+    """Fails a probe when an event was last seen too long ago.
 
     The event loop calls ``happened``; the thread that answers probes only reads.
 
@@ -97,19 +97,19 @@ class Age:
         return self._late.format(age=age) if age > self._max_seconds else ""
 
 
-def loop_turns(max_seconds: float, now: Callable[[], float] = time.monotonic) -> Age:
-    """Return what knows whether the event loop turns; a hung one ends the process."""
+def loop_liveness(max_seconds: float, now: Callable[[], float] = time.monotonic) -> LastSeen:
+    """Return the liveness check: the event loop makes progress."""
     never = "the event loop has not turned yet"
-    return Age(never, "the event loop turned {age:.0f} s ago", max_seconds, now)
+    return LastSeen(never, "the event loop turned {age:.0f} s ago", max_seconds, now)
 
 
-def server_answers(max_seconds: float, now: Callable[[], float] = time.monotonic) -> Age:
-    """Return what knows whether the API server answers; a silent one makes nobody restart."""
+def server_readiness(max_seconds: float, now: Callable[[], float] = time.monotonic) -> LastSeen:
+    """Return the readiness check: the API server has answered recently."""
     never = "the API server has not answered yet"
-    return Age(never, "the API server answered {age:.0f} s ago", max_seconds, now)
+    return LastSeen(never, "the API server answered {age:.0f} s ago", max_seconds, now)
 
 
-def operator_probes(turns: Age, answers: Age) -> Mapping[str, Problem]:
+def operator_probes(turns: LastSeen, answers: LastSeen) -> Mapping[str, Problem]:
     """Return what the kubelet's probes ask, by path.
 
     Args:
@@ -170,8 +170,8 @@ async def heartbeat(cluster: Cluster, settings: Settings, clock: Clock) -> None:
         settings: Ports and greatest ages.
         clock: The wall clock.
     """
-    turns = loop_turns(settings.health_max_age_seconds)
-    answers = server_answers(settings.health_max_age_seconds)
+    turns = loop_liveness(settings.health_max_age_seconds)
+    answers = server_readiness(settings.health_max_age_seconds)
     if settings.metrics_port:
         REGISTRY.register(RequestCollector(cluster))
         serve("metrics", settings.metrics_port, make_wsgi_app())
@@ -179,11 +179,11 @@ async def heartbeat(cluster: Cluster, settings: Settings, clock: Clock) -> None:
         probes = probe_application(operator_probes(turns, answers))
         serve("health", settings.health_port, probes)
     async with asyncio.TaskGroup() as group:
-        group.create_task(note_turns(turns))
+        group.create_task(observe_loop(turns))
         group.create_task(ask_server(cluster, clock, answers))
 
 
-async def note_turns(turns: Age) -> None:
+async def observe_loop(turns: LastSeen) -> None:
     """Note for ever that the event loop turns, and how late it is."""
     loop = asyncio.get_running_loop()
     while True:
@@ -198,11 +198,11 @@ async def note_runs(supervisor: Supervisor) -> None:
     while True:
         ACTIVE_RUNS.set(supervisor.active)
         QUEUED_RUNS.set(supervisor.queued)
-        HELD_RUNS.set(supervisor.held)
+        HELD_RUNS.set(supervisor.throttled_runs)
         await asyncio.sleep(TURN_SECONDS)
 
 
-async def ask_server(cluster: Cluster, clock: Clock, answers: Age) -> None:
+async def ask_server(cluster: Cluster, clock: Clock, answers: LastSeen) -> None:
     """Ask the API server for one object for ever, and note that it answered."""
     while True:
         try:

@@ -43,8 +43,8 @@ class _Timed(NamedTuple):
     ttl_seconds: int
 
 
-class Removal:
-    """Removes what nobody wants to keep.
+class RetentionSweeper:
+    """Deletes runs and results whose time to live has passed.
 
     Args:
         context: Shared parts of the operator: client, settings, clock.

@@ -57,7 +57,7 @@ class Supervisor:
         return self._slots.waiting
 
     @property
-    def held(self) -> int:
+    def throttled_runs(self) -> int:
         """How many runs have Pods that a bound of the operator holds back."""
         return self._context.capacity.throttled_runs
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 
 from securebench.controller.settings.parts import Creation
 from securebench.core.clock import Clock
-from securebench.run.decide.room import CapacityUse, Headroom
+from securebench.run.decide.launch_limits import CapacityUse, Headroom
 from securebench.run.decide.shares import Bound, Holding, grants
 
 

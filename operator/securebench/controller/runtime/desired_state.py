@@ -1,4 +1,4 @@
-"""What is wanted of a run right now: the fields of the spec that may change, and its turn."""
+"""Desired state of a run: the mutable fields of its spec, and whether it must yield its slot."""
 
 from __future__ import annotations
 

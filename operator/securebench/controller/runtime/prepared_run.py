@@ -69,8 +69,8 @@ class PreparedRun:
         index: Its line of the index.
         kept: Records taken over from an earlier run; only at the first start.
         answers: Reference answers by task id; empty for every harness but an oracle.
-        unreadable: Why this version may only end the run, in one sentence; empty where it goes on.
-            The plan then is this version's reading of the pack, bound as the run began.
+        plan_mismatch: Why this version may only end the run, in one sentence; empty where it
+            goes on. The plan then is this version's reading of the pack, bound as the run began.
     """
 
     plan: RunPlan
@@ -79,4 +79,4 @@ class PreparedRun:
     index: IndexEntry
     kept: tuple[Kept, ...]
     answers: Mapping[str, ReferenceAnswer]
-    unreadable: str = ""
+    plan_mismatch: str = ""

@@ -25,7 +25,7 @@ class ReadingBudget:
         self._turn = asyncio.Lock()
         self._freed = asyncio.Event()
 
-    async def held(
+    async def run_within(
         self, need_bytes: int, work: Callable[[], Coroutine[Any, Any, Result]]
     ) -> Result:
         """Wait for memory and work with it.

@@ -96,7 +96,7 @@ class ResultsExport:
             OSError: The volume did not do what was asked.
         """
         need_bytes = TIMES * self._prepared.plan.limits.record_bytes
-        await self._budget.held(need_bytes, partial(self._seal, reason, message))
+        await self._budget.run_within(need_bytes, partial(self._seal, reason, message))
 
     def _is_behind(self) -> bool:
         done = self._ledger.history.attempts.done

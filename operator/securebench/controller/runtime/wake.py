@@ -31,7 +31,7 @@ class Wake:
         self._changed.set()
 
     def clear(self) -> None:
-        """Say that everything so far was looked at."""
+        """Clear the flag before observing."""
         self._changed.clear()
 
     async def wait(self, times: Iterable[float | None], dues: Iterable[float | None] = ()) -> None:

@@ -1,1 +1,1 @@
-"""Pure decisions: what was seen, what is known, what to do next."""
+"""Pure decisions: from observed state and history to the next actions."""

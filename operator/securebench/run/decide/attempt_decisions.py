@@ -5,8 +5,8 @@ from __future__ import annotations
 from securebench.core.reasons import POD_LOST, FailurePhase
 from securebench.run.decide.batches import BatchableLaunch, is_batchable, may_become_batchable
 from securebench.run.decide.decision_cache import ChangeSet, DecisionCache, RepeatCreate
-from securebench.run.decide.machine import PHASE_OF_ROLE, Begin, Wait, attempt_step, unreadable
-from securebench.run.decide.room import launch_image
+from securebench.run.decide.launch_limits import launch_image
+from securebench.run.decide.machine import PHASE_OF_ROLE, Begin, Wait, attempt_step, reader_killed
 from securebench.run.decide.run_decision import Controls, Halt, ObservedState
 from securebench.run.plan.keys import pod_name
 from securebench.run.state.attempts import AttemptHistory, Doubt, Finish, Lost, Outcome
@@ -55,7 +55,7 @@ def _decide_attempt(
     key, plan = history.key, observed.plan
     ended = _cancelled(controls, message, history)
     if ended is None and history.doubt is Doubt.CONDEMNED:
-        ended = unreadable(key)
+        ended = reader_killed(key)
     if ended is not None:
         cache.store(key, ended)
         return

@@ -1,4 +1,4 @@
-"""What to do about the canary of a run. Pure: what is seen and remembered, and the time.
+"""Decides about the canary of a run from observation, memory and time. Pure.
 
 A canary and, beside it, a control Pod try the same targets. One that is lost before it gave an
 answer is replaced by the next number, a few times. The first ones are started beside the run's
@@ -88,7 +88,7 @@ class ObservedCanary:
             one.
         is_ready: Whether the gateway is there, too.
         create_blocked: Why a create has to wait, for room in a quota or for rights; or empty.
-        listed_at: When the list of Pods began that came last, monotonic seconds.
+        listed_at: Start of the latest list of Pods, monotonic seconds.
     """
 
     run_uid: str
@@ -118,18 +118,18 @@ class CanaryMemory:
     Attributes:
         since: When the check began, or None while it cannot, or the gateway is still started.
         stuck_since: Since when a canary with a user namespace cannot start, or None.
-        is_without: Whether those with a user namespace do not start here.
+        lacks_user_namespaces: Whether those with a user namespace do not start here.
         answers: What was found, by role.
-        spent: Names of the Pods that give no answer any more.
+        lost_pods: Names of the Pods that give no answer any more.
         last_lost: Why the latest of them gives none, in one sentence.
-        next_at: Before which no Pod is made.
+        next_at: Earliest time of the next create.
     """
 
     since: float | None = None
     stuck_since: float | None = None
-    is_without: bool = False
+    lacks_user_namespaces: bool = False
     answers: Mapping[Role, CanaryAnswer] = field(default_factory=dict)
-    spent: frozenset[str] = frozenset()
+    lost_pods: frozenset[str] = frozenset()
     last_lost: str = ""
     next_at: float = 0.0
 
@@ -175,8 +175,8 @@ def decide(
     if seen.is_ready and (known.since is None or seen.create_blocked):
         known = replace(known, since=at)
     for role in PROBING:
-        known = _look(seen, check, known, role, now)
-    known = _listened(seen, known, at)
+        known = _update_from_pod(seen, check, known, role, now)
+    known = _discard_short_silence(seen, known, at)
     found = _finding(seen, check, known, now) if seen.is_ready else None
     return CanaryStep(
         known,
@@ -196,7 +196,7 @@ def canary_waiting(pods: Iterable[PodView], known: CanaryMemory, now: Instant) -
         known: What the process remembers.
         now: This moment.
     """
-    probing = (view for view in pods if view.role in PROBING and view.name not in known.spent)
+    probing = (view for view in pods if view.role in PROBING and view.name not in known.lost_pods)
     waits = (pod_waiting(view, now.wall) for view in sorted(probing, key=lambda view: view.name))
     found = next((each for each in waits if each is not None), None)
     if found is not None:
@@ -218,10 +218,10 @@ def _unguarded(seen: ObservedCanary, known: CanaryMemory, now: float) -> CanaryM
     return known if _is_spent(known, number, name) else _lost(known, name, UNGUARDED, now)
 
 
-def _look(
+def _update_from_pod(
     seen: ObservedCanary, check: CanaryCheck, known: CanaryMemory, role: Role, now: Instant
 ) -> CanaryMemory:
-    """Take in how far the latest Pod of a role is."""
+    """Update the memory from the state of the role's latest Pod."""
     at = now.monotonic
     number, view = seen.newest(role)
     name = seen.name(role, number)
@@ -241,7 +241,7 @@ def _look(
     if not view.is_terminal:
         return _stuck(view, known, at) if role is Role.CANARY else known
     if view.facts.user_namespace and not (view.disrupted or view.reason):
-        return replace(known, is_without=True)
+        return replace(known, lacks_user_namespaces=True)
     return _lost(known, name, pod_trouble(view, now.wall), at)
 
 
@@ -253,8 +253,8 @@ def _came_early(
     return role is Role.CANARY and is_missed and (number == 1 or not seen.is_ready)
 
 
-def _listened(seen: ObservedCanary, known: CanaryMemory, now: float) -> CanaryMemory:
-    """Take the answer of a canary back that did not listen long enough."""
+def _discard_short_silence(seen: ObservedCanary, known: CanaryMemory, now: float) -> CanaryMemory:
+    """Discard the answer of a canary that listened for too short a time."""
     canary = known.answers.get(Role.CANARY)
     if canary is None or canary.seconds is None or canary.seconds >= quiet_seconds(known.answers):
         return known
@@ -272,14 +272,14 @@ def _stuck(view: PodView, known: CanaryMemory, now: float) -> CanaryMemory:
     if not view.facts.user_namespace or not cannot_start(view):
         return replace(known, stuck_since=None)
     since = now if known.stuck_since is None else known.stuck_since
-    return replace(known, stuck_since=since, is_without=now >= since + START_SECONDS)
+    return replace(known, stuck_since=since, lacks_user_namespaces=now >= since + START_SECONDS)
 
 
 def _lost(known: CanaryMemory, name: str, words: str, now: float) -> CanaryMemory:
-    pause = backoff(AGAIN_SECONDS, AGAIN_LIMIT_SECONDS, len(known.spent) + 1)
+    pause = backoff(AGAIN_SECONDS, AGAIN_LIMIT_SECONDS, len(known.lost_pods) + 1)
     return replace(
         known,
-        spent=known.spent | {name},
+        lost_pods=known.lost_pods | {name},
         last_lost=f"Pod {name} gave no answer: {words}",
         next_at=now + pause,
         stuck_since=None,
@@ -288,12 +288,12 @@ def _lost(known: CanaryMemory, name: str, words: str, now: float) -> CanaryMemor
 
 def _is_spent(known: CanaryMemory, number: int, name: str) -> bool:
     """Whether there is no Pod of a role that may still give an answer."""
-    return number == 0 or name in known.spent
+    return number == 0 or name in known.lost_pods
 
 
 def _is_superseded(view: PodView, check: CanaryCheck, known: CanaryMemory) -> bool:
     """Whether a canary has a user namespace where the run goes without."""
-    has_none = known.is_without or not check.may_have_user_namespaces
+    has_none = known.lacks_user_namespaces or not check.may_have_user_namespaces
     return view.facts.user_namespace and has_none
 
 
@@ -302,7 +302,7 @@ def _starts(
 ) -> Iterator[Probe]:
     if now < known.next_at:
         return
-    is_on = check.may_have_user_namespaces and not known.is_without
+    is_on = check.may_have_user_namespaces and not known.lacks_user_namespaces
     canary = PodUserNamespaces.ON if is_on else PodUserNamespaces.OFF
     for role in PROBING:
         number, view = seen.newest(role)
@@ -318,7 +318,7 @@ def _starts(
 
 
 def _replaced(seen: ObservedCanary, known: CanaryMemory) -> Iterator[PodView]:
-    views = (seen.pods[name] for name in known.spent if name in seen.pods)
+    views = (seen.pods[name] for name in known.lost_pods if name in seen.pods)
     return (view for view in views if view.deleting_since is None)
 
 
@@ -338,8 +338,8 @@ def _finding(
             node=[target for target in check.targets if target.is_node],
             is_node_allowed=check.is_node_allowed,
         )
-    if len(known.spent) >= LOST_LIMIT:
-        return _refused(check, f"{len(known.spent)} probing Pods were lost: {known.last_lost}")
+    if len(known.lost_pods) >= LOST_LIMIT:
+        return _refused(check, f"{len(known.lost_pods)} probing Pods were lost: {known.last_lost}")
     if _is_late(check, known, now.monotonic) and _is_late(check, known, seen.listed_at):
         words = canary_waiting(seen.pods.values(), known, now).words
         return _refused(check, f"no answer within {check.timeout_seconds:g} seconds: {words}")
@@ -353,8 +353,10 @@ def _is_late(check: CanaryCheck, known: CanaryMemory, at: float) -> bool:
 
 def _problem(check: CanaryCheck, known: CanaryMemory, canary: CanaryAnswer | None) -> str:
     """Return why there is no proof, whatever the control says, or empty."""
-    is_without = known.is_without or (canary is not None and not canary.user_namespace)
-    if is_without and check.must_have_user_namespaces:
+    lacks_user_namespaces = known.lacks_user_namespaces or (
+        canary is not None and not canary.user_namespace
+    )
+    if lacks_user_namespaces and check.must_have_user_namespaces:
         return "Pods with a user namespace do not start here, and the setting is Require"
     if canary is None or not check.must_be_sandboxed:
         return ""

@@ -1,4 +1,4 @@
-"""What to do about the gateway of a run. Pure: what is seen and remembered, and the time.
+"""Decides about the gateway of a run from observation, memory and time. Pure.
 
 A gateway Pod that ends is replaced by one with the next number; the Service in front of it keeps
 its address. What a process remembers it finds out anew after a restart, at the price of a wait.
@@ -44,8 +44,8 @@ class ObservedGateway:
         vanished: Numbers of gateway Pods that are gone.
         service: The Service, or None.
         create_blocked: Why a create has to wait, for room in a quota or for rights; or empty.
-        start_seconds: After which a run without a gateway ends.
-        listed_at: When the list of Pods began that came last, monotonic seconds.
+        start_seconds: Timeout for the gateway to become ready; then the run ends.
+        listed_at: Start of the latest list of Pods, monotonic seconds.
     """
 
     name: str
@@ -73,7 +73,7 @@ class GatewayMemory:
 
     Attributes:
         down_since: Since when there is no gateway, or None while there is one.
-        next_at: Before which no Pod is started.
+        next_at: Earliest time of the next create.
         failures: Pods that ended since one was ready for long.
         last_failed: Number of the latest of them.
         ready_uid: Uid of the Pod that was ready last.
@@ -155,7 +155,7 @@ def delayed(
 
 
 def refused(known: GatewayMemory, refusal: str) -> GatewayMemory:
-    """Return what to remember after a refusal for good."""
+    """Return the memory after a permanent refusal."""
     return replace(known, failure=f"the run's gateway cannot be made: {refusal}")
 
 

@@ -23,7 +23,7 @@ NODE_ADVICE = (
 )
 
 
-def plan_as_found(
+def with_cluster_facts(
     plan: RunPlan, found: IsolationResult | None, gateway: str, process_limit: int
 ) -> RunPlan:
     """Return the plan with what only the cluster could tell; the plan itself never changes.

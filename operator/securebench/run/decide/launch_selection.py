@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from securebench.run.decide.batches import MIN_BATCH_SLOTS, form_batches
 from securebench.run.decide.decision_cache import DecisionCache
-from securebench.run.decide.room import (
+from securebench.run.decide.launch_limits import (
     CapacityUse,
     FirstPullLimit,
     Headroom,

@@ -1,4 +1,4 @@
-"""What to do next with one attempt: chained pure rules, the first that speaks decides."""
+"""What to do next with one attempt: chained pure rules, the first match wins."""
 
 from __future__ import annotations
 
@@ -118,7 +118,7 @@ def attempt_step(plan: RunPlan, history: AttemptHistory, view: PodView | None, n
     return _next_launch(history, Role.HARNESS, policy, now)
 
 
-def unreadable(key: AttemptKey) -> Finish:
+def reader_killed(key: AttemptKey) -> Finish:
     """Return the end of an attempt that ended the operator twice when it was read."""
     message = "reading what the attempt left ended the operator twice, the second time it alone"
     return _agent(key, Problem.INVALID.value, FailurePhase.CANDIDATE_EXTRACTION, message)
@@ -152,7 +152,7 @@ def _next_launch(history: AttemptHistory, role: Role, policy: RunPolicy, now: fl
     if lost is None:
         return Begin(LaunchKey(*history.key, role, history.lost + 1))
     if history.suspect.count(role) >= SUSPECT_LAUNCHES:
-        return _spoiled(history.key, lost, role)
+        return _failed_by_agent(history.key, lost, role)
     if len(history.retries) > policy.infrastructure_retries:
         phase = OWN_PHASES.get(lost.reason, PHASE_OF_ROLE[lost.launch.role])
         return Finish(history.key, Outcome.INFRASTRUCTURE, lost.reason, phase, lost.message)
@@ -162,7 +162,7 @@ def _next_launch(history: AttemptHistory, role: Role, policy: RunPolicy, now: fl
     return Begin(LaunchKey(*history.key, role, history.lost + 1))
 
 
-def _spoiled(key: AttemptKey, lost: Lost, role: Role) -> Finish:
+def _failed_by_agent(key: AttemptKey, lost: Lost, role: Role) -> Finish:
     """End an attempt whose workspace or candidate cannot be taken or staged.
 
     Source: contract 21.16, decision 0044.
@@ -323,7 +323,7 @@ def after_verification(
             passed=False,
         )
     if verification.problem:
-        return _unfit(key, verification)
+        return _check_failure(key, verification)
     if verification.command.timed_out:
         message = "the check ran into its time limit"
         phase = verification.command.phase or FailurePhase.CHECKER
@@ -336,7 +336,7 @@ def after_verification(
     return Finish(key, Outcome.SCORED, passed=verification.passed)
 
 
-def _unfit(key: AttemptKey, verification: VerifierResult) -> Finish:
+def _check_failure(key: AttemptKey, verification: VerifierResult) -> Finish:
     """End an attempt whose check gave no verdict of its own."""
     outcome = Outcome(verification.outcome or Outcome.VERIFIER)
     passed = None if outcome is Outcome.VERIFIER else False

@@ -17,7 +17,7 @@ from securebench.run.state.history import IsolationResult
 
 @dataclass(frozen=True, slots=True)
 class NetworkState:
-    """What is seen and remembered of it.
+    """Observed and remembered state of a run's network.
 
     Attributes:
         repairs: Policies of the run that are missing or were edited.
@@ -29,7 +29,7 @@ class NetworkState:
         is_declared: Whether the user does without the proof.
         create_blocked: Why a create has to wait, for room in a quota or for rights; or empty.
         monotonic: Time of the look, monotonic seconds.
-        listed_at: When the list of Pods began that came last, monotonic seconds.
+        listed_at: Start of the latest list of Pods, monotonic seconds.
     """
 
     repairs: tuple[Repair, ...] = ()
@@ -62,7 +62,7 @@ class NetworkState:
     @property
     def is_proven(self) -> bool:
         """Whether launches may begin by what was found."""
-        return self.found is not None and not self.not_proven
+        return self.found is not None and not self.isolation_failure
 
     @property
     def creatable(self) -> Collection[Role]:
@@ -72,7 +72,7 @@ class NetworkState:
         return (Role.VERIFIER, Role.HARNESS) if self.is_gateway_ready else (Role.VERIFIER,)
 
     @property
-    def not_proven(self) -> str:
+    def isolation_failure(self) -> str:
         """Why there will be no launch by what was found, in one sentence; empty before that."""
         found = self.found
         if found is None or (found.sandboxed and (found.verified or self.is_declared)):
@@ -82,7 +82,7 @@ class NetworkState:
 
 @dataclass(frozen=True, slots=True)
 class NetworkStep:
-    """What to do about it now.
+    """The next actions for a run's network.
 
     Attributes:
         repairs: Policies to make.

@@ -15,7 +15,7 @@ from securebench.run.api.conditions import (
     Reason,
     get_condition,
 )
-from securebench.run.observe.waiting import essence
+from securebench.run.observe.waiting import deduplication_key
 from securebench.run.plan.model import RunPlan
 from securebench.run.state.attempts import Lost
 
@@ -105,7 +105,7 @@ def _progress(succeeded: Condition) -> Notice | None:
     if succeeded.status is not ConditionStatus.UNKNOWN:
         is_warning = succeeded.status is ConditionStatus.FALSE
         return Notice("End", reason, note, is_warning, key="")
-    note = essence(note)
+    note = deduplication_key(note)
     if not note:
         return None
     reason_shown = WAITING if reason in _GENERIC_REASONS else reason

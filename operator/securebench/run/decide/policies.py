@@ -1,4 +1,4 @@
-"""Which network policies of a run are not as they were made. Pure.
+"""Finds network policies of a run that are missing or have drifted. Pure.
 
 The API server fills in defaults, and an admission policy of the administrator may change what is
 created. So a policy is right when its content is what the run needs, or what the server made of it
@@ -56,10 +56,10 @@ class ObservedPolicies:
         right = [object_at(manifest, "spec")]
         if view.name in self.stored:
             right.append(self.stored[view.name])
-        return normal(view.spec) in map(normal, right)
+        return normalized(view.spec) in map(normalized, right)
 
 
-def normal(spec: Raw) -> Raw:
+def normalized(spec: Raw) -> Raw:
     """Return the content of a NetworkPolicy in one of the ways to write it.
 
     Args:

@@ -89,7 +89,9 @@ def _effective_controls(observed: ObservedState, controls: Controls) -> tuple[Co
     """Return the controls, which a permanent refusal stops, and the message for the records."""
     network = observed.network
     failure = network.gateway_memory.failure
-    refusal = observed.unreadable or network.not_proven or observed.writes.refusal or failure
+    refusal = (
+        observed.plan_mismatch or network.isolation_failure or observed.writes.refusal or failure
+    )
     if refusal and controls.halt is not Halt.STOPPED:
         return replace(controls, halt=Halt.STOPPED), refusal
     return controls, controls.stop.message if controls.stop is not None else ""
@@ -146,13 +148,13 @@ def _is_parked(cache: DecisionCache, observed: ObservedState, decision: RunDecis
 
 def _end(observed: ObservedState, controls: Controls) -> EndReason:
     end = RunOutcome(
-        not_isolated=observed.network.not_proven,
+        not_isolated=observed.network.isolation_failure,
         refusal=observed.writes.refusal,
         gateway_failure=observed.network.gateway_memory.failure,
         stop=controls.stop,
         attempts=observed.history.values(),
     ).verdict()
-    return end._replace(message="; ".join(filter(None, (end.message, observed.unreadable))))
+    return end._replace(message="; ".join(filter(None, (end.message, observed.plan_mismatch))))
 
 
 def _select_launches(

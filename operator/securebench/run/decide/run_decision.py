@@ -8,9 +8,9 @@ from enum import StrEnum
 
 from securebench.core.rates import MAX_UNSCHEDULABLE
 from securebench.run.decide.decision_cache import ChangeSet
+from securebench.run.decide.launch_limits import CapacityUse, Headroom
 from securebench.run.decide.machine import Capture
 from securebench.run.decide.network import NetworkState, NetworkStep
-from securebench.run.decide.room import CapacityUse, Headroom
 from securebench.run.decide.verdict import EndReason
 from securebench.run.decide.wait_reason import ObservedWrites, WaitReason
 from securebench.run.observe.pods import PodView
@@ -123,7 +123,7 @@ class ObservedState:
         vanished: Names of Pods that were observed and are gone.
         now: Seconds since the epoch.
         writes: State of the requests that change the cluster.
-        unreadable: Why this version may only end the run, or empty.
+        plan_mismatch: Why this version may only end the run, or empty.
         changes: What has changed since the last pass; None requires a full resync.
     """
 
@@ -135,5 +135,5 @@ class ObservedState:
     vanished: Collection[str]
     now: float
     writes: ObservedWrites = field(default_factory=ObservedWrites)
-    unreadable: str = ""
+    plan_mismatch: str = ""
     changes: ChangeSet | None = None

@@ -11,7 +11,7 @@ from securebench.run.api.conditions import Reason
 from securebench.run.state.attempts import AttemptHistory, Finish, Outcome
 from securebench.run.state.tally import tally
 
-FROM_OUTSIDE = frozenset({Outcome.INFRASTRUCTURE, Outcome.PROVIDER})
+EXTERNAL_OUTCOMES = frozenset({Outcome.INFRASTRUCTURE, Outcome.PROVIDER})
 """Outcomes whose messages are the cluster's or the provider's, never a verifier's."""
 
 
@@ -60,13 +60,13 @@ class RunOutcome:
             return self.stop
         missing = counts.total - counts.verified
         words = f"{missing} of {counts.total} attempts have no verdict"
-        return EndReason(Reason.INCOMPLETE, f"{words}{_commonest(self.attempts)}")
+        return EndReason(Reason.INCOMPLETE, f"{words}{_most_frequent(self.attempts)}")
 
 
-def _commonest(attempts: Collection[AttemptHistory]) -> str:
+def _most_frequent(attempts: Collection[AttemptHistory]) -> str:
     """Return the most frequent trouble from outside, with the words of its first attempt."""
     ends = [each.finish for each in attempts if each.finish is not None]
-    troubles: list[Finish] = [end for end in ends if end.outcome in FROM_OUTSIDE]
+    troubles: list[Finish] = [end for end in ends if end.outcome in EXTERNAL_OUTCOMES]
     if not troubles:
         return ""
     ((reason, count),) = Counter(end.reason for end in troubles).most_common(1)

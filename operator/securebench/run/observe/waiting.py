@@ -140,7 +140,7 @@ def _after_loss(found: Waiting, view: PodView, attempts: Collection[AttemptHisto
     return found._replace(words=f"{found.words}{_BEFORE}{why}")
 
 
-def essence(words: str) -> str:
+def deduplication_key(words: str) -> str:
     """Return what is waited for without task, ages, counts and the loss before; may be empty."""
     words = _TASK.sub("", words)
     if words.startswith(_AGAIN):

@@ -53,7 +53,8 @@ class PodPolicy:
 
     Attributes:
         image: SecureBench's Pod image (courier).
-        judge_image: Image of the text verifier: the operator's, which has Python and the scorers.
+        text_verifier_image: Image of the text verifier: the operator's, which has Python and the
+            scorers.
         queue: Queue that admits the Pods of launches (Kueue), or empty.
         claim: Name of the PersistentVolumeClaim of the results volume.
         tools: Folder of that volume with the programs of task containers.
@@ -91,7 +92,7 @@ class PodPolicy:
     startup_allowance_seconds: int
     grace_seconds: int
     max_processes: int
-    judge_image: str
+    text_verifier_image: str
     queue: str = ""
 
 

@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from securebench.controller.capture.captured_launch import capture
-from securebench.controller.capture.secret_values import SecretValues
+from securebench.controller.capture.secret_values import SecretMatcher
 from securebench.controller.volume.store import RunStore
 from securebench.protocol.gateway import encode
 from securebench.run.decide.machine import Capture
@@ -34,7 +34,7 @@ from support.build import (
 )
 from support.manifest_samples import text_task
 
-NOTHING = SecretValues()
+NOTHING = SecretMatcher()
 UID = "3f2a9c1e-5b7d-4e80-9a6c-2d1f0e4b8c77"
 TEXT = b"B\n"
 POD = "sb-3f2a9c1e5b7d-0-1h1"
@@ -113,7 +113,7 @@ def test_the_last_line_of_stderr_is_without_exposed_values(store):
     (store.launch_folder(HARNESS) / "producer" / "stderr").write_bytes(b"key is hunter2-hunter2\n")
     status = harness_done(0, seal_message(digest=DIGEST), error="no hunter2-hunter2")
     job = Capture(HARNESS, view_of(HARNESS, status), Ended(0))
-    values = SecretValues([b"hunter2-hunter2"])
+    values = SecretMatcher([b"hunter2-hunter2"])
     found = produced(capture(store, text_task(), job, NOW, exposed=values))
     assert found.last_words == f"key is {'*' * 15}"
     assert found.command.error == f"no {'*' * 15}"

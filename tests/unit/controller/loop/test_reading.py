@@ -54,7 +54,9 @@ def test_what_is_held_at_once_stays_within_the_budget(runner: asyncio.Runner) ->
 
     async def all_of_them() -> list[str]:
         jobs = [
-            budget.held(size * MIB, lambda number=number, size=size: meter.work(str(number), size))
+            budget.run_within(
+                size * MIB, lambda number=number, size=size: meter.work(str(number), size)
+            )
             for number, size in enumerate(sizes)
         ]
         return await asyncio.gather(*jobs)
@@ -69,8 +71,8 @@ def test_what_needs_more_than_there_is_goes_alone(runner: asyncio.Runner) -> Non
 
     async def both() -> None:
         await asyncio.gather(
-            budget.held(99, lambda: meter.work("much", 10)),
-            budget.held(1, lambda: meter.work("little", 1)),
+            budget.run_within(99, lambda: meter.work("much", 10)),
+            budget.run_within(1, lambda: meter.work("little", 1)),
         )
 
     runner.run(both())
@@ -81,10 +83,10 @@ def test_memory_is_held_to_the_end_of_the_work_whoever_gives_up(runner: asyncio.
     budget, meter = ReadingBudget(10), Meter()
 
     async def cancelled() -> None:
-        first = asyncio.create_task(budget.held(10, lambda: meter.work("thread", 10, 60.0)))
+        first = asyncio.create_task(budget.run_within(10, lambda: meter.work("thread", 10, 60.0)))
         await asyncio.sleep(0.1)
         first.cancel()
-        await budget.held(1, lambda: meter.work("next", 1))
+        await budget.run_within(1, lambda: meter.work("next", 1))
 
     runner.run(cancelled())
     assert (meter.order, meter.most) == (["thread", "next"], 10)

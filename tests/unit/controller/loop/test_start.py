@@ -151,9 +151,9 @@ async def test_a_run_that_is_read_otherwise_keeps_what_it_was_bound_to(world, mo
     first = await world.bind()
     monkeypatch.setattr("securebench.run.plan.build.VERIFIER_VERSION", "99")
     again = await world.bind()
-    assert "is not the one it was started with" in again.unreadable
+    assert "is not the one it was started with" in again.plan_mismatch
     assert again.plan == first.plan
-    assert first.unreadable == ""
+    assert first.plan_mismatch == ""
 
 
 async def test_repeated_tries_are_counted(world):

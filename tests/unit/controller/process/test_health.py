@@ -12,14 +12,14 @@ from securebench.controller.process.health import (
     LIVE_PATH,
     READY_PATH,
     TURN_SECONDS,
-    Age,
+    LastSeen,
     Problem,
     ask_server,
-    loop_turns,
-    note_turns,
+    loop_liveness,
+    observe_loop,
     operator_probes,
     probe_application,
-    server_answers,
+    server_readiness,
 )
 from securebench.core.errors import PermanentClusterError, TransientClusterError
 from support.build import NOW, FakeClock, VirtualLoop
@@ -28,7 +28,7 @@ from support.fake_cluster import FakeCluster
 MAX_AGE = 90.0
 
 
-def asked(path: str, **ages: Age) -> tuple[int, str]:
+def asked(path: str, **ages: LastSeen) -> tuple[int, str]:
     return answer({f"/{name}": age.problem for name, age in ages.items()}, path)
 
 
@@ -43,8 +43,8 @@ def answer(probes: Mapping[str, Problem], path: str) -> tuple[int, str]:
 @pytest.mark.parametrize(
     ("made", "words"),
     [
-        (loop_turns, "the event loop has not turned yet"),
-        (server_answers, "the API server has not answered yet"),
+        (loop_liveness, "the event loop has not turned yet"),
+        (server_readiness, "the API server has not answered yet"),
     ],
 )
 def test_before_the_first_time_there_is_a_problem(made, words) -> None:
@@ -54,8 +54,8 @@ def test_before_the_first_time_there_is_a_problem(made, words) -> None:
 @pytest.mark.parametrize(
     ("made", "words"),
     [
-        (loop_turns, "the event loop turned 91 s ago"),
-        (server_answers, "the API server answered 91 s ago"),
+        (loop_liveness, "the event loop turned 91 s ago"),
+        (server_readiness, "the API server answered 91 s ago"),
     ],
 )
 def test_the_age_decides_and_a_later_time_ends_the_problem(made, words) -> None:
@@ -72,7 +72,7 @@ def test_the_age_decides_and_a_later_time_ends_the_problem(made, words) -> None:
 
 
 def test_nothing_else_is_served() -> None:
-    age = loop_turns(MAX_AGE)
+    age = loop_liveness(MAX_AGE)
     age.happened()
     assert asked("/metrics", livez=age)[0] == 404
 
@@ -83,10 +83,10 @@ class Operating:
     def __init__(self) -> None:
         self.clock = FakeClock()
         self.cluster = FakeCluster(clock=self.clock)
-        turns = loop_turns(MAX_AGE, self.clock.now)
-        answers = server_answers(MAX_AGE, self.clock.now)
+        turns = loop_liveness(MAX_AGE, self.clock.now)
+        answers = server_readiness(MAX_AGE, self.clock.now)
         self.probes = operator_probes(turns, answers)
-        self.work = note_turns(turns), ask_server(self.cluster, self.clock, answers)
+        self.work = observe_loop(turns), ask_server(self.cluster, self.clock, answers)
 
     async def go(self, seconds: float, *, first: bool = False) -> None:
         if first:

@@ -10,7 +10,7 @@ import pytest
 from securebench.cluster.port import Forbidden, ObjectKind
 from securebench.controller.admission.pack_source import CONTENT, UNUSED_SECONDS
 from securebench.controller.process import removal as module
-from securebench.controller.process.removal import Removal
+from securebench.controller.process.removal import RetentionSweeper
 from securebench.controller.volume.index import RunIndex
 from securebench.core.errors import TransientClusterError
 from support.build import question, write_pack
@@ -28,7 +28,7 @@ class Kept(World):
         self.start_retention()
 
     def start_retention(self):
-        self.retention = Removal(self.context)
+        self.retention = RetentionSweeper(self.context)
         for run in self.cluster.objects(ObjectKind.BENCHMARK_RUN).values():
             self.retention.observe(None, run)
 

@@ -432,7 +432,7 @@ def test_what_is_lost_is_replaced_by_the_next_number(world, name):
     kubelet = {FIRST: canary, CONTROL: control, SECOND: says(CLOSED), SECOND_CONTROL: says(OPEN)}
     assert world.prove(kubelet) == VERIFIED
     assert sorted(world.made) == sorted({FIRST, CONTROL, *want})
-    assert len(world.known.spent) == len(want)
+    assert len(world.known.lost_pods) == len(want)
 
 
 def test_losses_without_end_fail_closed(world):

@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pytest
 
-from securebench.run.decide.policies import ObservedPolicies, Repair, normal
+from securebench.run.decide.policies import ObservedPolicies, Repair, normalized
 from securebench.run.observe.pods import object_view
 from securebench.run.pods.network_policy import run_policies
 from support.build import DOMAINS, plan_of
@@ -123,4 +123,4 @@ def test_no_content_is_like_what_was_never_stored():
 
 def test_one_way_to_write_it_is_its_own():
     for item in WANTED.values():
-        assert normal(normal(item["spec"])) == normal(item["spec"])
+        assert normalized(normalized(item["spec"])) == normalized(item["spec"])

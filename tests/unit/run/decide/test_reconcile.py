@@ -4,9 +4,9 @@ from typing import Any
 import pytest
 
 from securebench.run.api.conditions import Reason
+from securebench.run.decide.launch_limits import CapacityUse
 from securebench.run.decide.machine import Capture
 from securebench.run.decide.reconcile import reconcile
-from securebench.run.decide.room import CapacityUse
 from securebench.run.decide.run_decision import Controls, Deletion, Halt, ObservedState, RunDecision
 from securebench.run.decide.verdict import EndReason
 from securebench.run.decide.wait_reason import ObservedWrites
@@ -74,7 +74,7 @@ def decide(*histories: Any, **given: Any) -> RunDecision:
         vanished=given.pop("vanished", frozenset()),
         now=given.pop("now", NOW),
         writes=given.pop("writes", ObservedWrites()),
-        unreadable=given.pop("unreadable", ""),
+        plan_mismatch=given.pop("plan_mismatch", ""),
     )
     assert not given
     return reconcile(situation, controls)

@@ -44,7 +44,7 @@ REFUSALS: dict[str, tuple[dict[str, Any], str]] = {
     "a Pod": ({"writes": REFUSED}, "pods is forbidden"),
     "a gateway": ({"network": FAILED}, "no gateway"),
     "the proof": ({"network": NOT_ISOLATED}, "metadata can be reached"),
-    "a run of another version": ({"unreadable": "another version"}, "another version"),
+    "a run of another version": ({"plan_mismatch": "another version"}, "another version"),
     "a Pod of a suspended run": (
         {"writes": REFUSED, "halt": Halt.SUSPENDED},
         "pods is forbidden",

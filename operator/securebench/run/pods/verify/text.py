@@ -66,7 +66,7 @@ def text_pod(plan: RunPlan, first: LaunchKey, members: Sequence[Member]) -> Mani
     if is_batch:
         mounts.append(volumes.verification_mount(plan, first, layout.VERIFIER_VERDICTS))
     main = trusted_container(
-        replace(plan.pods, image=plan.pods.judge_image),
+        replace(plan.pods, image=plan.pods.text_verifier_image),
         layout.VERIFIER,
         sizes.fixed_resources(sizes.VERIFIER_REQUESTS, sizes.VERIFIER_LIMITS),
         mounts,

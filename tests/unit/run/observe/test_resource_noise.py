@@ -1,6 +1,6 @@
 import pytest
 
-from securebench.client.commands.resource_noise import is_noisy, usage_words
+from securebench.run.observe.resource_noise import is_noisy, usage_words
 
 MIB = 1024**2
 CASES = {

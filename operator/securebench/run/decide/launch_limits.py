@@ -165,7 +165,7 @@ def launch_image(plan: RunPlan, launch: LaunchKey) -> str:
     """Return the image of the main container of a launch's Pod."""
     task = plan.tasks[launch.task]
     is_text = launch.role is Role.VERIFIER and task.verifier is VerifierKind.TEXT
-    return plan.pods.judge_image if is_text else task.image
+    return plan.pods.text_verifier_image if is_text else task.image
 
 
 def node_group(plan: RunPlan) -> str:

@@ -24,7 +24,7 @@ MEMORY_BYTES = 128 << 20
 """What a member may map beyond what the verifier has mapped; both fit the container's limit."""
 
 
-def judged_apart(judge: Callable[[], bytes], seconds: float) -> bytes:
+def judge_isolated(judge: Callable[[], bytes], seconds: float) -> bytes:
     """Return a member's termination message, or one that names the error.
 
     Args:

@@ -1,0 +1,77 @@
+"""Launches as ``get-launches`` lists them: their stages, and what the cluster did to them. Pure."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from typing import NamedTuple
+
+from securebench.core.json_values import number_at, object_at, objects_at, text_at
+from securebench.run.observe.pods import MAIN_CONTAINERS
+from securebench.run.observe.resource_noise import is_killed_for_memory, is_noisy
+
+Fields = Mapping[str, object]
+
+
+class Stage(NamedTuple):
+    """A part of a launch.
+
+    Args:
+        name: What happened in it.
+        begin: Seconds since the epoch, or None if unknown.
+        end: Seconds since the epoch, or None if unknown.
+    """
+
+    name: str
+    begin: float | None
+    end: float | None
+
+
+def launches_of(attempt: Fields) -> list[Fields]:
+    """Return the launches of an attempt in their order."""
+    return objects_at(attempt, "launches")
+
+
+def launch_stages(launch: Fields, evidence: Fields) -> tuple[Stage, ...]:
+    """Return the stages of a launch in their order."""
+    facts = object_at(launch, "facts")
+    containers = objects_at(evidence, "containers")
+    main = next((one for one in containers if one.get("name") in MAIN_CONTAINERS), {})
+    begun, ended = number_at(launch, "begun_at"), number_at(launch, "ended_at")
+    created, scheduled = number_at(evidence, "created_at"), number_at(evidence, "scheduled_at")
+    started = number_at(main, "started_at") or number_at(facts, "started_at")
+    finished = number_at(main, "finished_at") or number_at(facts, "finished_at")
+    captured = ended if launch.get("end") == "captured" else None
+    judged = number_at(launch, "finished_at")
+    return (
+        Stage("queued", begun, created or None),
+        Stage("scheduled", created or None, scheduled),
+        Stage("images and containers", scheduled, started),
+        Stage("ran", started, finished),
+        Stage("captured", finished, captured),
+        Stage("recorded", captured, judged),
+    )
+
+
+def launch_notes(attempts: Sequence[Fields]) -> Iterator[str]:
+    """Yield how many launches were lost, by reason, and how many met their memory limit."""
+    launches = [launch for attempt in attempts for launch in launches_of(attempt)]
+    lost = Counter(text_at(one, "reason") for one in launches if one.get("end") == "lost")
+    if lost:
+        reasons = ", ".join(f"{reason} {count}" for reason, count in lost.most_common())
+        yield f"launches lost: {lost.total()} of {len(launches)} ({reasons})"
+    killed = sum(map(_met_memory_limit, launches))
+    if killed:
+        yield f"launches with something killed for memory: {killed} of {len(launches)}"
+    noisy = sum(any(map(is_noisy, _containers(launch))) for launch in launches)
+    if noisy:
+        yield f"launches near their memory limit or throttled much: {noisy} of {len(launches)}"
+
+
+def _containers(launch: Fields) -> list[Fields]:
+    return objects_at(object_at(launch, "evidence"), "containers")
+
+
+def _met_memory_limit(launch: Fields) -> bool:
+    is_oom = any(map(is_killed_for_memory, _containers(launch)))
+    return is_oom or bool(object_at(launch, "command").get("memory_kills"))
