@@ -200,12 +200,26 @@ bench-parts: setup install ## Measure the gateway, isolation, the parts of a Pod
 	@$(WITH_CLUSTER); PYTHONPATH=$(PYTHONPATH):tests python -m bench.pod_parts --namespace $(NAMESPACE)
 	@python tests/bench/gateway.py
 
-# How long the run is of which make scale measures the decisions, and how many records it exports (0: none).
+# What make scale measures. Without a cluster: decisions on a run of SCALE_TASKS tasks, and the export of SCALE_RECORDS records (0: none).
+# Against the API server: SCALE_STEPS of ratio, sizes, flights, runs, restart; runs of SCALE_SIZES tasks, SCALE_COMPARED tasks beside the
+# bare client for SCALE_ROUNDS rounds, SCALE_FLIGHTS Pods at once, SCALE_RUNS runs at once, SCALE_RESTART finished and live attempts.
 SCALE_TASKS ?= 10000
 SCALE_RECORDS ?= 10000
+SCALE_STEPS ?= ratio,sizes,flights,runs,restart
+SCALE_SIZES ?= 100,1000,$(SCALE_TASKS)
+SCALE_COMPARED ?= 1000
+SCALE_ROUNDS ?= 3
+SCALE_PARALLELISM ?= 100
+SCALE_SECONDS ?= 1
+SCALE_FLIGHTS ?= 1000,5000
+SCALE_RUNS ?= 50
+SCALE_RESTART ?= 10000,1000
 
-scale: setup ## Measure decisions, start-up and export of a run of SCALE_TASKS tasks; needs no cluster
+scale: setup ## Measure a run of SCALE_TASKS tasks: decisions and export, then against the API server with simulated nodes (SCALE_PLOT=file.svg)
 	@PYTHONPATH=$(PYTHONPATH):tests python -m scale.decisions --tasks $(SCALE_TASKS) --records $(SCALE_RECORDS)
+	@$(WITH_TOOLS); PYTHONPATH=$(PYTHONPATH):tests python -m scale.cluster --steps $(SCALE_STEPS) --sizes $(SCALE_SIZES) \
+	  --compared $(SCALE_COMPARED) --rounds $(SCALE_ROUNDS) --parallelism $(SCALE_PARALLELISM) --seconds $(SCALE_SECONDS) \
+	  --flights $(SCALE_FLIGHTS) --runs $(SCALE_RUNS) --restart $(SCALE_RESTART) $(if $(SCALE_PLOT),--plot $(SCALE_PLOT))
 
 packs: setup install load ## Every runnable pack with its own answers and with none: 1.0 and 0.0
 	@$(WITH_CLUSTER); python tests/packs/packs.py --namespace $(NAMESPACE)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from pathlib import Path
 
 from securebench.protocol.gateway import LaunchReport, RelayReport, encode
@@ -23,6 +22,7 @@ from support.build import (
     supervise_message,
     text_message,
 )
+from support.pod_ends import hand_in
 
 SCRIPTS: dict[str, tuple[Outcome, bool]] = {
     "right": (Outcome.SCORED, True),
@@ -66,6 +66,9 @@ SPOILED = {
     "oversized": b" " * (1 << 20),
 }
 """What lies in the place of a batch's verdicts."""
+
+NOTHING = seal_message(problem="candidate_missing", file=None, digest="", message="none")
+"""What the courier says of an agent that handed nothing in."""
 
 PASSING = frozenset(name for name, (_, passes) in ALL_SCRIPTS.items() if passes)
 TARGET = ProbeTarget("dns", "10.96.0.10", 53, "udp")
@@ -133,14 +136,11 @@ class Kubelet:
             return pod_status("Failed", ended("courier", 137, "OOMKilled"), ended("harness", 0))
         if script == "greedy":
             end = ended("harness", 137, "OOMKilled")
-            return pod_status("Failed", ended("courier", 0, message=_seal(None)), end)
+            return pod_status("Failed", ended("courier", 0, message=NOTHING), end)
         code = 124 if script == "slow" else 0
         is_silent = script in {"nothing", "outage"} or self._fails_first(launch, script)
-        text = None if is_silent else f"{script}\n"
-        if text is not None:
-            place = f"tasks/{launch.task}/attempts/{launch.attempt}/launches/{launch.launch}"
-            (self._folder / place / "candidate/candidate.txt").write_text(text)
-        courier = ended("courier", 0, message=_seal(text))
+        seal = NOTHING if is_silent else hand_in(self._root, self._uid, launch, f"{script}\n")
+        courier = ended("courier", 0, message=seal)
         harness = ended("harness", code, message=supervise_message(code))
         return pod_status("Failed" if code else "Succeeded", courier, harness)
 
@@ -196,9 +196,3 @@ class Kubelet:
     @staticmethod
     def _fails_first(launch: LaunchKey, script: str) -> bool:
         return script == "flaky" and launch.launch == 1
-
-
-def _seal(text: str | None) -> str:
-    if text is None:
-        return seal_message(problem="candidate_missing", file=None, digest="", message="none")
-    return seal_message(digest=f"sha256:{hashlib.sha256(text.encode()).hexdigest()}")

@@ -168,14 +168,19 @@ def entries(plan: RunPlan, finished: int, live: int) -> Iterator[Entry]:
     """Yield the journal of a run of which so many attempts have ended and so many go on."""
     yield RunBound(RUN_UID, plan.digest)
     yield Opened(1, NOW, "process")
-    for task in range(finished + live):
-        key = AttemptKey(task, 1)
+    for task in range(finished):
+        yield from finished_attempt(AttemptKey(task, 1), "a" * 64)
+    for task in range(finished, finished + live):
         yield LaunchBegun(LaunchKey(task, 1, Role.HARNESS, 1), NOW)
-        if task < finished:
-            yield Produced(key, production())
-            yield LaunchBegun(LaunchKey(task, 1, Role.VERIFIER, 1), NOW)
-            yield Verified(key, verification())
-            yield Finished(Finish(key, Outcome.SCORED, passed=True), "a" * 64, NOW)
+
+
+def finished_attempt(key: AttemptKey, record_sha256: str) -> Iterator[Entry]:
+    """Yield the journal of an attempt that passed at its first launch."""
+    yield LaunchBegun(LaunchKey(key.task, key.attempt, Role.HARNESS, 1), NOW)
+    yield Produced(key, production())
+    yield LaunchBegun(LaunchKey(key.task, key.attempt, Role.VERIFIER, 1), NOW)
+    yield Verified(key, verification())
+    yield Finished(Finish(key, Outcome.SCORED, passed=True), record_sha256, NOW)
 
 
 def start_up(finished: int, live: int) -> dict[str, float]:

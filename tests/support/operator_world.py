@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import hashlib
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
@@ -20,20 +19,15 @@ from support.build import (
     FakeClock,
     Status,
     VirtualLoop,
-    batch_done,
     context_of,
-    ended,
     inline,
-    pod_status,
     probe_done,
     question,
     run_body,
-    seal_message,
-    supervise_message,
-    text_message,
     write_pack,
 )
 from support.fake_cluster import FakeCluster
+from support.pod_ends import handed_in, judged
 
 
 class World:
@@ -123,24 +117,10 @@ class World:
 
     def ending(self, uid: str, launch: LaunchKey) -> Status:
         if launch.role is Role.VERIFIER:
-            return self._judged(uid, launch)
-        digest = f"sha256:{hashlib.sha256(b'B').hexdigest()}"
-        place = f"runs/{uid}/tasks/{launch.task}/attempts/1/launches/{launch.launch}/candidate"
-        (self.root / place / "candidate.txt").write_text("B")
-        seal = seal_message(digest=digest)
-        return pod_status(
-            "Succeeded",
-            ended("courier", 0, message=seal),
-            ended("harness", 0, message=supervise_message()),
-        )
-
-    def _judged(self, uid: str, launch: LaunchKey) -> Status:
-        view = pod_view(self.cluster.objects(ObjectKind.POD)[pod_name(uid, launch)])
-        assert view is not None
-        messages = {each: text_message(passed=True) for each in view.launches}
-        if view.members:
-            return batch_done(self.root, uid, messages)
-        return pod_status("Succeeded", ended("verifier", 0, message=messages[launch]))
+            view = pod_view(self.cluster.objects(ObjectKind.POD)[pod_name(uid, launch)])
+            assert view is not None
+            return judged(self.root, uid, view)
+        return handed_in(self.root, uid, launch, "B")
 
 
 W = TypeVar("W", bound=World)

@@ -1,0 +1,170 @@
+"""The operator as a process of this machine, watched from outside.
+
+``python -m scale.operator_process SETTINGS TOOLS`` is the operator as its Pod starts it, but for
+two things: settings and the programs of task containers come from the folders that are named, and
+each decision is timed.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+import urllib.request
+from collections.abc import Mapping
+from functools import partial
+from pathlib import Path
+from typing import IO
+from unittest import mock
+
+from prometheus_client import Histogram
+
+from bench.product import samples
+from scale.simulated_nodes import CLAIM, MANAGED
+from securebench.controller.loop import run_loop
+from securebench.controller.process import bootstrap, handlers
+from securebench.controller.settings.settings import VARIABLES, load_settings
+from securebench.run.decide.decision_cache import DecisionCache
+from securebench.run.decide.reconcile import Controls, ObservedState, RunDecision, reconcile
+
+DECISION = "scale_decision_seconds"
+EVENT, WHOLE = "event", "whole"
+START_SECONDS = 60.0
+WATCHED_SECONDS = 0.05
+
+PER_SECOND = 1_000
+"""Pods that the operator may create; by default 5, which a node that starts containers needs."""
+
+
+def settings(root: Path, port: int) -> Mapping[str, object]:
+    """Return the operator's settings: no bound of its own on creating Pods, metrics at a port."""
+    return {
+        "podImage": "securebench-pod:scale",
+        "gatewayImage": "securebench-operator:scale",
+        "volumeClaim": CLAIM,
+        "runsAccount": "default",
+        "dataRoot": str(root),
+        "userNamespaces": "Never",
+        "metricsPort": port,
+        "healthPort": 0,
+        "creation": {
+            "perSecond": PER_SECOND,
+            "burst": PER_SECOND,
+            "maxStarting": None,
+            "maxStartingPerRun": None,
+        },
+        "podTemplate": {
+            "nodeSelectorKeys": [MANAGED],
+            "tolerations": [{"key": MANAGED, "operator": "Exists"}],
+        },
+    }
+
+
+class OperatorProcess:
+    """One operator of a namespace.
+
+    Args:
+        space: The namespace.
+        root: Of the results volume.
+        work: Folder for its settings and tools.
+        log: Gets what it says.
+    """
+
+    def __init__(self, space: str, root: Path, work: Path, log: IO[str]) -> None:
+        self._port = free_port()
+        self._settings = work / "settings.yaml"
+        self._settings.write_text(json.dumps(settings(root, self._port)))
+        self._tools = work / "tools"
+        self._tools.mkdir(exist_ok=True)
+        program = self._tools / "supervise"
+        program.write_text("#!/bin/sh\n")
+        program.chmod(0o755)
+        place = {"namespace": space, "node_name": "none", "node_address": "192.0.2.1"}
+        self._environment = {VARIABLES[key]: value for key, value in place.items()}
+        self._log = log
+        self._process: subprocess.Popen[str] | None = None
+
+    def start(self) -> None:
+        """Start it, and return at once."""
+        words = [sys.executable, "-m", "scale.operator_process"]
+        words += [str(self._settings), str(self._tools)]
+        environment = os.environ | self._environment
+        self._process = subprocess.Popen(
+            words, env=environment, stderr=self._log, stdout=self._log, text=True
+        )
+
+    def wait_ready(self) -> None:
+        """Wait until it shows metrics.
+
+        Raises:
+            SystemExit: It does not.
+        """
+        deadline = time.monotonic() + START_SECONDS
+        while time.monotonic() < deadline:
+            try:
+                self.metrics()
+            except OSError:
+                time.sleep(WATCHED_SECONDS)
+            else:
+                return
+        raise SystemExit(f"the operator did not start within {START_SECONDS:.0f} s")
+
+    def metrics(self) -> dict[str, float]:
+        """Read its samples."""
+        with urllib.request.urlopen(f"http://127.0.0.1:{self._port}/metrics", timeout=30) as answer:
+            return samples(answer.read().decode())
+
+    def peak_mib(self) -> float:
+        """Return the most memory that it ever had, MiB."""
+        assert self._process is not None
+        status = Path(f"/proc/{self._process.pid}/status").read_text()
+        line = next(each for each in status.splitlines() if each.startswith("VmHWM:"))
+        return int(line.split()[1]) / 1024
+
+    def end(self, number: int = signal.SIGTERM) -> None:
+        """End it by a signal and wait until it has ended; nothing where it has not been started."""
+        if self._process is not None:
+            self._process.send_signal(number)
+            self._process.wait()
+            self._process = None
+
+
+def free_port() -> int:
+    """Return a port that nobody listens on."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port
+
+
+def main() -> None:
+    """Be the operator."""
+    path, tools = Path(sys.argv[1]), Path(sys.argv[2])
+    histogram = Histogram(
+        DECISION,
+        "CPU seconds of one decision, by a look at what changed or at the whole run.",
+        ("look",),
+        buckets=(0.001, 0.002, 0.005, 0.01, 0.05, 0.1, 0.5),
+    )
+
+    def timed(observed: ObservedState, controls: Controls, cache: DecisionCache) -> RunDecision:
+        began = time.thread_time()
+        decision = reconcile(observed, controls, cache)
+        look = WHOLE if observed.changes is None else EVENT
+        histogram.labels(look).observe(time.thread_time() - began)
+        return decision
+
+    with (
+        mock.patch.object(run_loop, "reconcile", timed),
+        mock.patch.object(bootstrap, "TOOLS_SOURCE", tools),
+        mock.patch.object(handlers, "load_settings", partial(load_settings, path=path)),
+    ):
+        handlers.run_operator()
+
+
+if __name__ == "__main__":
+    main()

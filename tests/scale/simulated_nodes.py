@@ -1,0 +1,117 @@
+"""A namespace whose Pods go to nodes that kwok simulates: no container ever starts there."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import IO
+
+from support.release import CHART, Raw, call, namespace
+
+STAGES = Path(__file__).parents[1] / "cluster" / "kwok-stages.yaml"
+MANAGED = "kwok.x-k8s.io/node"
+"""Annotation of the nodes that kwok stands for; also the label that their Pods select, and the
+taint that keeps all others away."""
+
+SIMULATED = "fake"
+CLAIM = "securebench-results"
+NODE_PODS = 5000
+"""As the stages say."""
+
+GONE_SECONDS = 300
+
+
+def node(name: str) -> Raw:
+    """Return a simulated node."""
+    return {
+        "apiVersion": "v1",
+        "kind": "Node",
+        "metadata": {
+            "name": name,
+            "annotations": {MANAGED: SIMULATED},
+            "labels": {MANAGED: SIMULATED, "kubernetes.io/os": "linux"},
+        },
+        "spec": {"taints": [{"key": MANAGED, "value": SIMULATED, "effect": "NoSchedule"}]},
+    }
+
+
+def volume(name: str, space: str, folder: Path) -> tuple[Raw, Raw]:
+    """Return a results volume that no node is bound to, and its claim. No Pod ever mounts it."""
+    shared = {"accessModes": ["ReadWriteMany"], "storageClassName": ""}
+    spec = {
+        **shared,
+        "capacity": {"storage": "1Gi"},
+        "hostPath": {"path": str(folder)},
+        "claimRef": {"namespace": space, "name": CLAIM},
+    }
+    wanted = {**shared, "volumeName": name, "resources": {"requests": {"storage": "1Gi"}}}
+    return (
+        {"apiVersion": "v1", "kind": "PersistentVolume", "metadata": {"name": name}, "spec": spec},
+        {
+            "apiVersion": "v1",
+            "kind": "PersistentVolumeClaim",
+            "metadata": {"name": CLAIM, "namespace": space},
+            "spec": wanted,
+        },
+    )
+
+
+def scheduling() -> Mapping[str, object]:
+    """Return the part of a Pod template that leads to simulated nodes."""
+    return {
+        "nodeSelector": {MANAGED: SIMULATED},
+        "tolerations": [{"key": MANAGED, "operator": "Exists"}],
+    }
+
+
+@contextmanager
+def simulated(root: Path, nodes: int, log: IO[str]) -> Iterator[str]:
+    """Make a namespace, its volume and the nodes, and start kwok; everything is gone afterwards.
+
+    Args:
+        root: Folder that is the results volume.
+        nodes: How many; each takes ``NODE_PODS`` Pods.
+        log: Gets what kwok says.
+
+    Yields:
+        The namespace.
+    """
+    call("kubectl", "apply", "--server-side", "--force-conflicts", "-f", str(CHART / "crds"))
+    with namespace("sb-scale") as space:
+        names = [f"{space}-{number}" for number in range(nodes)]
+        bodies = [*(node(name) for name in names), *volume(space, space, root)]
+        text = json.dumps({"apiVersion": "v1", "kind": "List", "items": bodies})
+        with kwok(log):
+            try:
+                call("kubectl", "create", "-f", "-", stdin=text.encode())
+                call("kubectl", "wait", "--for=condition=Ready", "--timeout=60s", "node", *names)
+                call("kubectl", "-n", space, "wait", "--for=create", "serviceaccount/default")
+                yield space
+            finally:
+                remove(space, names)
+
+
+def remove(space: str, nodes: list[str]) -> None:
+    """Remove what was made, Pods first: they go only while kwok runs."""
+    wait = f"--timeout={GONE_SECONDS}s"
+    quiet = "--ignore-not-found"
+    call("kubectl", "delete", "namespace", space, wait, quiet, seconds=GONE_SECONDS + 10)
+    call("kubectl", "delete", "persistentvolume", space, quiet, wait, seconds=GONE_SECONDS + 10)
+    call("kubectl", "delete", "node", *nodes, quiet)
+
+
+@contextmanager
+def kwok(log: IO[str]) -> Iterator[None]:
+    """Run kwok for the nodes that ask for it."""
+    words = ["kwok", "--kubeconfig", os.environ["KUBECONFIG"], "--config", str(STAGES)]
+    words += ["--manage-all-nodes=false"]
+    words += [f"--manage-nodes-with-annotation-selector={MANAGED}={SIMULATED}"]
+    with subprocess.Popen(words, stdout=log, stderr=subprocess.STDOUT) as process:
+        try:
+            yield
+        finally:
+            process.terminate()

@@ -1,0 +1,54 @@
+"""How Pods of text tasks end well: what they leave on the volume, and their status.
+
+For whoever stands for the kubelet and for what runs inside the Pods.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from pathlib import Path
+
+from securebench.run.layout import launch_folder
+from securebench.run.observe.pods import PodView
+from securebench.run.plan.model import LaunchKey
+from support.build import (
+    Status,
+    batch_done,
+    ended,
+    pod_status,
+    seal_message,
+    supervise_message,
+    text_message,
+)
+
+
+def hand_in(root: Path, uid: str, launch: LaunchKey, text: str) -> str:
+    """Leave a text as the sealed candidate of a launch and return what its courier says.
+
+    Args:
+        root: Of the volume.
+        uid: The run's.
+        launch: A harness launch, whose folders are there.
+        text: The candidate.
+    """
+    content = text.encode()
+    (root / launch_folder(uid, launch) / "candidate" / "candidate.txt").write_bytes(content)
+    return seal_message(digest=f"sha256:{hashlib.sha256(content).hexdigest()}")
+
+
+def handed_in(root: Path, uid: str, launch: LaunchKey, text: str) -> Status:
+    """Return the status of a harness Pod whose agent handed in a text, and leave that."""
+    seal = hand_in(root, uid, launch, text)
+    courier, harness = (
+        ended("courier", 0, message=seal),
+        ended("harness", 0, message=supervise_message()),
+    )
+    return pod_status("Succeeded", courier, harness)
+
+
+def judged(root: Path, uid: str, view: PodView) -> Status:
+    """Return the status of a verifier Pod that passed every candidate, and leave its verdicts."""
+    messages = {each: text_message(passed=True) for each in view.launches}
+    if view.members:
+        return batch_done(root, uid, messages)
+    return pod_status("Succeeded", ended("verifier", 0, message=next(iter(messages.values()))))
