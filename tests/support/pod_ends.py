@@ -10,7 +10,7 @@ from pathlib import Path
 
 from securebench.run.layout import launch_folder
 from securebench.run.observe.pods import PodView
-from securebench.run.plan.model import LaunchKey
+from securebench.run.plan.keys import LaunchKey
 from support.build import (
     Status,
     batch_done,
