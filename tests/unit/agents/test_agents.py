@@ -6,6 +6,7 @@ import tomllib
 import pytest
 
 from securebench.agents.agent import DUMMY_KEY, EventKind
+from securebench.agents.providers.apis import PROVIDERS
 from securebench.agents.registry import cli_agents, cli_named, harness_config
 from securebench.run.plan.build import agent_plan
 
@@ -377,3 +378,8 @@ def test_opencode_says_what_it_does(name):
     event, want = OPENCODE_EVENTS[name]
     found = seen(event, "opencode")
     assert [(item.kind, item.text, item.exit_code) for item in found] == want
+
+
+def test_the_gateway_serves_the_api_of_every_agent():
+    for _, cli in cli_agents():
+        assert PROVIDERS[cli.provider.name] is cli.provider

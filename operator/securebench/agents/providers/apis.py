@@ -20,6 +20,9 @@ APIS: Final[Mapping[str, ProviderRules]] = MappingProxyType(
 )
 """By ``harness.config.provider.api``; the first is the default of command harnesses."""
 
+PROVIDERS: Final[dict[str, ProviderRules]] = {rules.name: rules for rules in APIS.values()}
+"""By the name under which the gateway serves them; those of agents' own are added here."""
+
 
 def provider_named(name: str) -> ProviderRules:
     """Return the API of a model provider.
@@ -27,7 +30,6 @@ def provider_named(name: str) -> ProviderRules:
     Raises:
         ConfigError: There is none of that name.
     """
-    for rules in APIS.values():
-        if rules.name == name:
-            return rules
-    raise ConfigError(f"no agent works with a model provider {name!r}")
+    if name not in PROVIDERS:
+        raise ConfigError(f"no agent works with a model provider {name!r}")
+    return PROVIDERS[name]
