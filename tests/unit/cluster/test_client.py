@@ -129,6 +129,7 @@ async def test_paths_of_all_kinds():
         ObjectKind.SECRET: "/api/v1/namespaces/sb/secrets",
         ObjectKind.BENCHMARK_RUN: "/apis/securebench.dev/v1alpha1/namespaces/sb/benchmarkruns",
         ObjectKind.EVENT: "/apis/events.k8s.io/v1/namespaces/sb/events",
+        ObjectKind.LEASE: "/apis/coordination.k8s.io/v1/namespaces/sb/leases",
     }
     cluster, api = cluster_of(*[GONE for _ in ObjectKind])
 

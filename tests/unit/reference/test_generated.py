@@ -74,7 +74,7 @@ OBJECTS = {
     "manifest": MANIFEST.schema,
     "row": ROW.schema,
     "asset": ASSET.schema,
-    "tester YAML": meanings.told(TESTER.schema, meanings.TESTER),
+    "tester YAML": meanings.with_descriptions(TESTER.schema, meanings.TESTER),
     **{f"config of {name}": config_schema(name) for name in AGENTS},
     **{f"input of {name}": family.input.schema for name, family in FAMILIES.items()},
     **{f"eval of {name}": family.eval.schema for name, family in FAMILIES.items()},

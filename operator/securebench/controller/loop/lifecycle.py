@@ -112,10 +112,11 @@ class RunLifecycle:
                     return
                 continue
             RUN_RETRIES.labels(reason.value).inc()
+            seen = self._desired.generation
             await self._announce(reason, message)
             if clock.monotonic() > began + RESTART_LIMIT_SECONDS:
                 restarts.forget(uid)
-            await self._back_off(restarts.retry(uid), generation)
+            await self._back_off(restarts.retry(uid), seen)
 
     async def _announce(self, reason: Reason, message: str) -> None:
         """Say why the run is held up; whatever becomes of that, the run is tried again."""
@@ -126,13 +127,13 @@ class RunLifecycle:
         except Exception:
             logger.exception("run %s: its status was not written", self._run.name)
 
-    async def _back_off(self, seconds: float, generation: int) -> None:
-        """Wait until the next try; a change of the spec since that generation ends the wait."""
+    async def _back_off(self, seconds: float, seen: int) -> None:
+        """Wait until the next try; a newer generation of the spec than that ends the wait."""
         if seconds >= RESTART_LIMIT_SECONDS:
             self._gate.leave()
         changed = asyncio.Event()
         self._desired.on_change = changed.set
-        if self._desired.generation == generation:
+        if self._desired.generation == seen:
             with suppress(TimeoutError):
                 async with asyncio.timeout(seconds):
                     await changed.wait()

@@ -92,6 +92,7 @@ FAILED = {
     "codex": {"type": "turn.failed", "error": {"message": "no quota"}},
     "claude": {"type": "result", "subtype": "success", "is_error": True, "result": "no quota"},
     "mini": {"type": "exit", "status": "", "text": "no quota"},
+    "opencode": {"type": "error", "error": {"name": "APIError", "data": {"message": "no quota"}}},
 }
 
 

@@ -523,7 +523,7 @@ def test_an_outage_is_launched_again_and_counted(world):
     world.relay = RelayReport(requests=2, failures=2, failure="provider_quota", input_tokens=1)
     world.begin_codex(providerRetries=1, infrastructureRetries=0, taskSelector={"limit": 1})
     world.gateway_up()
-    with mock.patch("support.operator_world.seal_message", no_candidate):
+    with mock.patch("support.pod_ends.seal_message", no_candidate):
         world.work(world.uid)
         world.wait(30)
         world.work(world.uid)
