@@ -81,7 +81,7 @@ def export(folder: Path) -> object:
 
 def publication(folder: Path) -> object:
     """Write what is published of candidates.jsonl."""
-    return _publish_records(_store(folder).folder / CANDIDATES, folder / "published.jsonl")
+    return _publish_records(_store(folder).folder / CANDIDATES, folder / "published.jsonl", None)
 
 
 def record_digest(folder: Path) -> str:
@@ -129,7 +129,9 @@ def main() -> None:
             sys.stdout.write(measured(*json.loads(job)) + "\n")
             sys.stdout.flush()
             os._exit(0)
-        os.waitpid(child, 0)
+        _, status = os.waitpid(child, 0)
+        if status:
+            sys.exit(f"{job.strip()} failed")
 
 
 if __name__ == "__main__":
