@@ -115,7 +115,7 @@ def lease(holder, **metadata):
 async def test_a_lease_goes_to_who_replaces_it_first(world):
     read = await world.cluster.create(ObjectKind.LEASE, lease("a"))
     assert read["spec"] == lease("a")["spec"]
-    meta = {"resourceVersion": read["metadata"]["resourceVersion"]}
+    meta = {key: read["metadata"][key] for key in ("resourceVersion", "uid")}
 
     taken = await world.cluster.replace(ObjectKind.LEASE, lease("b", **meta))
     late = await world.cluster.replace(ObjectKind.LEASE, lease("c", **meta))
@@ -127,12 +127,16 @@ async def test_a_lease_goes_to_who_replaces_it_first(world):
     assert await world.cluster.get(ObjectKind.LEASE, "operator") == taken
 
 
-async def test_a_lease_that_is_gone_is_replaced_by_nobody(world):
+async def test_a_lease_that_is_gone_is_replaced_by_who_forgets_its_uid(world):
     read = await world.cluster.create(ObjectKind.LEASE, lease("a"))
     await world.cluster.delete(ObjectKind.LEASE, "operator", uid=None, grace_seconds=None)
 
-    meta = {"resourceVersion": read["metadata"]["resourceVersion"]}
+    meta = {key: read["metadata"][key] for key in ("resourceVersion", "uid")}
     assert await world.cluster.replace(ObjectKind.LEASE, lease("b", **meta)) is None
+    assert await world.cluster.get(ObjectKind.LEASE, "operator") is None
+    del meta["uid"]
+    made = await world.cluster.replace(ObjectKind.LEASE, lease("b", **meta))
+    assert made["metadata"]["uid"] != read["metadata"]["uid"]
 
 
 async def test_a_deletion_spares_another_object_of_the_name(world):

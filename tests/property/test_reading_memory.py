@@ -35,9 +35,9 @@ TIMES = 4
 FLOOR_KIB = 8 * 1024
 """What a short text may take all the same; the bounds on sections and paths set it."""
 ARENAS_KIB = 2 * 1024
-"""CPython takes memory in arenas of 1 MiB. How much of the last one was free before the reading, and
-how much of the last one is free behind it, is chance of what was imported: at most one arena each is
-no growth of what is read."""
+"""CPython takes memory in arenas of 1 MiB. How much of the last one was free before the reading,
+and how much of the last one is free behind it, is chance of what was imported: at most one arena
+each is no growth of what is read."""
 
 
 class Reading(NamedTuple):

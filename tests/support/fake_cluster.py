@@ -150,6 +150,8 @@ class FakeCluster:
         with self._call("replace", kind, str(given["name"])):
             item = self._objects[kind].get(str(given["name"]))
             kept = {} if item is None else metadata(item)
+            if item is None and "uid" not in given:
+                return self._write(kind, "ADDED", self._stamped(kind, manifest))
             if item is None or given["resourceVersion"] != kept["resourceVersion"]:
                 return None
             owned = {key: kept[key] for key in ("uid", "creationTimestamp") if key in kept}

@@ -138,7 +138,9 @@ class Cluster(Protocol):
         ...
 
     async def replace(self, kind: ObjectKind, manifest: Raw) -> Raw | None:
-        """Replace an object as it was read, with the resource version that it had then.
+        """Replace an object as it was read, with the uid and resource version that it had then.
+
+        Without the uid, the API server makes some kinds anew that are gone.
 
         Returns:
             The object as the server stored it; None if it was changed since, or is gone.

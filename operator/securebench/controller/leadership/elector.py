@@ -8,7 +8,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import NoReturn
 
-from securebench.cluster.port import AlreadyExists, Cluster, ObjectKind, Raw, metadata
+from securebench.cluster.port import AlreadyExists, Cluster, ObjectKind, Raw
 from securebench.controller.leadership.lease import (
     RELEASED_SECONDS,
     LeaseRecord,
@@ -55,7 +55,7 @@ class Elector:
         self._on_lost = on_lost
         self.holder = holder
         self._own = LeaseRecord("", 0, 0)
-        self._version = ""
+        self._stored: Raw | None = None
         self._renewed_at = 0.0
         self._seen: LeaseRecord | None = None
         self._seen_at = 0.0
@@ -107,7 +107,7 @@ class Elector:
         self._own = LeaseRecord("", 0, 0)
         try:
             async with asyncio.timeout(self._retry_seconds):
-                await self._cluster.replace(ObjectKind.LEASE, lease_manifest(record, self._version))
+                await self._cluster.replace(ObjectKind.LEASE, lease_manifest(record, self._stored))
         except (ClusterError, TimeoutError) as error:
             logger.warning("the Lease is not given back, it ends by itself: %s", error)
 
@@ -158,8 +158,7 @@ class Elector:
     async def _write(self, record: LeaseRecord, raw: Raw | None) -> Raw | None:
         """Write a Lease in place of what was read; None if somebody was faster."""
         if raw is not None:
-            version = str(metadata(raw)["resourceVersion"])
-            return await self._cluster.replace(ObjectKind.LEASE, lease_manifest(record, version))
+            return await self._cluster.replace(ObjectKind.LEASE, lease_manifest(record, raw))
         try:
             return await self._cluster.create(ObjectKind.LEASE, lease_manifest(record))
         except AlreadyExists:
@@ -169,7 +168,7 @@ class Elector:
         if stored is None:
             return False
         self._own, self._renewed_at = record, began
-        self._version = str(metadata(stored)["resourceVersion"])
+        self._stored = stored
         return True
 
     # Hold
@@ -188,7 +187,7 @@ class Elector:
 
     async def _write_renewal(self) -> None:
         began, record = self._elapsed(), self._renewal()
-        manifest = lease_manifest(record, self._version)
+        manifest = lease_manifest(record, self._stored)
         stored = await self._cluster.replace(ObjectKind.LEASE, manifest)
         if self._take(stored, record, began):
             return

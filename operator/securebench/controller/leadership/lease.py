@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Final
 
-from securebench.cluster.port import Raw
+from securebench.cluster.port import Raw, metadata
 from securebench.core.json_values import object_at, text_at
 from securebench.core.names import OPERATOR_LEASE
 
@@ -51,18 +51,20 @@ def lease_record(raw: Raw) -> LeaseRecord:
     )
 
 
-def lease_manifest(record: LeaseRecord, resource_version: str = "") -> Raw:
+def lease_manifest(record: LeaseRecord, stored: Raw | None = None) -> Raw:
     """Return the Lease that says this.
 
     Args:
         record: With times in the form of ``micro_time``.
-        resource_version: Of the Lease that it replaces; empty for a new one.
+        stored: The Lease that it replaces, as it was read; None for a new one. Its uid is told as
+            well: the API server would otherwise make a Lease anew that was deleted since.
     """
-    versions = {"resourceVersion": resource_version} if resource_version else {}
+    known: Raw = {} if stored is None else metadata(stored)
+    identity = {key: known[key] for key in ("resourceVersion", "uid") if key in known}
     return {
         "apiVersion": "coordination.k8s.io/v1",
         "kind": "Lease",
-        "metadata": {"name": OPERATOR_LEASE, **versions},
+        "metadata": {"name": OPERATOR_LEASE, **identity},
         "spec": {
             "holderIdentity": record.holder,
             "leaseTransitions": record.epoch,
