@@ -99,6 +99,6 @@ def test_prometheus_scrapes_a_run_and_knows_what_dashboard_and_alerts_ask(
             if named_series([asked]) & NOT_YET:
                 server.value(asked)
             else:
-                server.wait(asked.partition(" > ")[0], -math.inf)
+                server.wait(re.split(" [<>] ", asked, maxsplit=1)[0], -math.inf)
         rules = server.get("/api/v1/rules")["groups"]
         assert {rule["health"] for group in rules for rule in group["rules"]} == {"ok"}
