@@ -141,11 +141,12 @@ def _continued(folder: Path, run_uid: str, lead: VolumeLead) -> Journal:
     latest = max(_heads(folder), default=_FIRST)
     if latest >= lead.epoch:
         raise StorageError(f"a leader of epoch {latest} has the journal, this one {lead.epoch}")
-    parts = journal_parts(folder)
-    before = _joined(parts)
-    size = read_entries(before, run_uid).size_bytes - len(_joined(parts[:-1]))
+    *parts, last = journal_parts(folder)
+    # Read once: an earlier leader may still append to the last file.
+    earlier, content = _joined(parts), last.content()
+    size = read_entries(earlier + content, run_uid).size_bytes - len(earlier)
     head = Continued(lead.epoch, lead.holder, latest, size)
-    before = before[: len(before) - len(parts[-1].content()) + size]
+    before = earlier + content[:size]
     return Journal(path, run_uid, before=before, head=head, require=lead.require)
 
 
