@@ -79,11 +79,14 @@ class Comparison:
 def compare_all(baseline: ResultSet, candidates: Sequence[ResultSet]) -> list[Comparison]:
     """Compare a run with several others, with p-values that are corrected for their number."""
     found = [compare(baseline, candidate) for candidate in candidates]
-    tested = [index for index, each in enumerate(found) if each.p_value is not None]
-    corrected = holm([found[index].p_value or 0.0 for index in tested])
-    for index, p_value in zip(tested, corrected, strict=True):
-        found[index] = replace(found[index], p_value=p_value, compared=len(tested))
-    return found
+    tested = [each.p_value for each in found if each.p_value is not None]
+    corrected = iter(holm(tested))
+    return [
+        each
+        if each.p_value is None
+        else replace(each, p_value=next(corrected), compared=len(tested))
+        for each in found
+    ]
 
 
 def compare(baseline: ResultSet, candidate: ResultSet) -> Comparison:
