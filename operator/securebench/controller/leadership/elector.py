@@ -131,13 +131,12 @@ class Elector:
 
     async def _is_acquired(self, highest: Callable[[], int]) -> bool:
         try:
-            known = await asyncio.to_thread(highest)
-            return await self._try(known)
+            return await self._try(highest)
         except (ClusterError, OSError) as error:
             logger.warning("the Lease cannot be acquired: %s; tried again", error)
             return False
 
-    async def _try(self, highest: int) -> bool:
+    async def _try(self, highest: Callable[[], int]) -> bool:
         raw = await self._cluster.get(ObjectKind.LEASE, OPERATOR_LEASE)
         began, record = self._elapsed(), LeaseRecord("", 0, 0)
         if raw is not None:
@@ -145,7 +144,7 @@ class Elector:
             if not may_take(record, self.holder, self._unchanged_seconds(record)):
                 return False
         now = micro_time(self._clock.now())
-        epoch = max(record.epoch, highest) + 1
+        epoch = max(record.epoch, await asyncio.to_thread(highest)) + 1
         own = LeaseRecord(self.holder, epoch, self._lease_seconds, now, now)
         return self._take(await self._write(own, raw), own, began)
 
