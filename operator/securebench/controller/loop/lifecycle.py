@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from contextlib import suppress
 
 from securebench.cluster.port import Forbidden, QuotaExceeded
 from securebench.controller.loop.run_loop import RunLoop
@@ -19,6 +18,7 @@ from securebench.controller.runtime.metrics import RUN_RETRIES
 from securebench.controller.runtime.prepared_run import PreparedRun, RunObject
 from securebench.controller.runtime.retry_queue import RetryQueue
 from securebench.controller.runtime.run_ledger import RunLedger
+from securebench.controller.runtime.wake import wait_until_set
 from securebench.controller.volume.index import RunIndex
 from securebench.controller.volume.store import RunStore
 from securebench.core.clock import seconds_since_epoch
@@ -134,9 +134,7 @@ class RunLifecycle:
         changed = asyncio.Event()
         self._desired.on_change = changed.set
         if self._desired.generation == seen:
-            with suppress(TimeoutError):
-                async with asyncio.timeout(seconds):
-                    await changed.wait()
+            await wait_until_set(changed, seconds)
 
     async def _run_once(self) -> bool:
         """Run until the run ends or has to wait; return whether it has ended."""

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 from collections.abc import Callable
 from functools import partial
 
 from securebench.controller.reporting.publish import SUSPENDED_WORDS, Publisher
 from securebench.controller.runtime.desired_state import DesiredState
+from securebench.controller.runtime.wake import wait_until_set
 from securebench.core.clock import Clock
 from securebench.run.api.conditions import Reason
 
@@ -166,6 +166,4 @@ class Gate:
         waits = [deadline - self._clock.now()] if deadline is not None else []
         waits += [due_at - self._clock.monotonic()] if due_at is not None else []
         seconds = max(min(waits), 0.0) if waits else None
-        with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(seconds):
-                await changed.wait()
+        await wait_until_set(changed, seconds)

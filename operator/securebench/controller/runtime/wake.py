@@ -47,6 +47,11 @@ class Wake:
             *(at - monotonic for at in dues if at is not None),
         ]
         seconds = min(max(min(waits, default=FALLBACK_SECONDS), MIN_WAIT_SECONDS), FALLBACK_SECONDS)
-        with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(seconds):
-                await self._changed.wait()
+        await wait_until_set(self._changed, seconds)
+
+
+async def wait_until_set(event: asyncio.Event, seconds: float | None) -> None:
+    """Return when an event is set, or after some seconds; None for no limit."""
+    with contextlib.suppress(TimeoutError):
+        async with asyncio.timeout(seconds):
+            await event.wait()
