@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -9,6 +10,7 @@ import pytest
 
 from securebench.cluster.port import metadata
 from support.cli_shell import Shell
+from support.fake_operator import OperatorRun, record
 from support.interrupts import interruptible
 
 
@@ -44,3 +46,16 @@ def finished(shell: Shell) -> str:
 def only_run(shell: Shell) -> str:
     (run,) = shell.namespace.runs()
     return str(metadata(run)["name"])
+
+
+def leave_running(shell: Shell) -> None:
+    """Begin a run, and let Ctrl-C end the command once the run has one record."""
+
+    async def script(run: OperatorRun) -> None:
+        run.bind()
+        run.write(record("a"))
+        await run.status("Running")
+        signal.raise_signal(signal.SIGINT)
+
+    shell.script = script
+    shell.run()

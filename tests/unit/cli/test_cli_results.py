@@ -3,9 +3,9 @@ from __future__ import annotations
 import json
 import signal
 
-from support.cli_fixtures import only_run
+from support.cli_fixtures import leave_running, only_run
 from support.cli_shell import Shell
-from support.fake_operator import OperatorRun, record
+from support.fake_operator import OperatorRun
 
 
 def test_results_of_a_finished_run(shell: Shell) -> None:
@@ -20,14 +20,7 @@ def test_results_of_a_finished_run(shell: Shell) -> None:
 
 
 def test_results_of_a_run_that_goes_on(shell: Shell) -> None:
-    async def script(run: OperatorRun) -> None:
-        run.bind()
-        run.write(record("a"))
-        await run.status("Running")
-        signal.raise_signal(signal.SIGINT)
-
-    shell.script = script
-    shell.run()
+    leave_running(shell)
     name = only_run(shell)
     fetched = shell("results", name, "--output-dir", "here")
     assert fetched.code == 0

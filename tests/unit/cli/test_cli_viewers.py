@@ -11,9 +11,8 @@ from securebench.client.volume.connection import viewers_pod
 from securebench.cluster.port import ObjectKind
 from securebench.controller.exec import viewers
 from securebench.controller.volume.published import prepare_published
-from support.cli_fixtures import only_run
+from support.cli_fixtures import leave_running, only_run
 from support.cli_shell import Shell
-from support.fake_operator import OperatorRun, record
 
 
 def test_a_viewer_fetches_an_ended_run(shell: Shell, finished: str) -> None:
@@ -53,14 +52,7 @@ def test_a_viewer_fetches_a_run_whose_object_is_gone(shell: Shell, finished: str
 
 
 def test_a_viewer_gets_nothing_of_a_run_that_goes_on(shell: Shell) -> None:
-    async def script(run: OperatorRun) -> None:
-        run.bind()
-        run.write(record("a"))
-        await run.status("Running")
-        signal.raise_signal(signal.SIGINT)
-
-    shell.script = script
-    shell.run()
+    leave_running(shell)
     shell.is_viewer = True
     fetched = shell("results", only_run(shell))
     assert fetched.code == 1
