@@ -11,11 +11,11 @@ from securebench.controller.actuators.informers import BackgroundWatch, PodInfor
 from securebench.controller.actuators.object_writers import ObjectWriters
 from securebench.controller.actuators.policy_keeper import PolicyKeeper
 from securebench.controller.runtime.context import Context
-from securebench.controller.runtime.desired_state import DesiredState
 from securebench.controller.runtime.prepared_run import PreparedRun
 from securebench.controller.runtime.wake import Wake
 from securebench.controller.settings.parts import UserNamespaces
 from securebench.run.decide.canary import CanaryCheck, CanaryMemory
+from securebench.run.decide.desired_state import DesiredState
 from securebench.run.decide.gateway import GatewayMemory
 from securebench.run.decide.isolation import with_cluster_facts
 from securebench.run.decide.network import NetworkState, NetworkStep
@@ -34,7 +34,6 @@ class NetworkKeeper:
     Args:
         context: Shared parts of the operator: client, settings, clock.
         prepared: The run.
-        desired: What the user wants now.
         writers: Create and delete Pods and policies in the background.
         informer: Shows the run's Pods.
     """
@@ -43,13 +42,11 @@ class NetworkKeeper:
         self,
         context: Context,
         prepared: PreparedRun,
-        desired: DesiredState,
         writers: ObjectWriters,
         informer: PodInformer,
     ) -> None:
         self._context = context
         self._plan = prepared.plan
-        self._desired = desired
         self._writers = writers
         self._informer = informer
         self._policies = PolicyKeeper(context, prepared.plan, writers.creator, informer.changed)
@@ -66,11 +63,12 @@ class NetworkKeeper:
         if self._gateway is not None:
             yield self._gateway
 
-    def observe(self, found: IsolationResult | None) -> NetworkState:
+    def observe(self, found: IsolationResult | None, desired: DesiredState) -> NetworkState:
         """Return the observed and remembered state.
 
         Args:
             found: The proof of isolation, or None before it.
+            desired: What the user wants.
         """
         gateway = self._gateway
         return NetworkState(
@@ -78,9 +76,9 @@ class NetworkKeeper:
             gateway=gateway.observe() if gateway is not None else None,
             gateway_memory=gateway.memory if gateway is not None else GatewayMemory(),
             canary_memory=self._canary,
-            check=self._check() if found is None else None,
+            check=self._check(desired) if found is None else None,
             found=found,
-            is_declared=self._desired.is_isolation_declared,
+            is_declared=desired.is_isolation_declared,
             create_blocked=self._writers.retries.blocked,
             monotonic=self._context.clock.monotonic(),
             listed_at=self._informer.listed_at,
@@ -134,10 +132,10 @@ class NetworkKeeper:
             return control_pod(plan, probe.number, targets)
         return canary_pod(plan, probe.number, targets, probe.user_namespaces, probe.quiet_seconds)
 
-    def _check(self) -> CanaryCheck | None:
+    def _check(self, desired: DesiredState) -> CanaryCheck | None:
         settings, runtime_class = self._context.settings, self._plan.pods.runtime_class
         must_be_sandboxed = runtime_class in settings.pod_template.sandboxed_runtime_class_names
-        if self._desired.is_isolation_declared and not must_be_sandboxed:
+        if desired.is_isolation_declared and not must_be_sandboxed:
             return None
         setting = settings.user_namespaces
         return CanaryCheck(
@@ -147,6 +145,6 @@ class NetworkKeeper:
             must_have_user_namespaces=setting is UserNamespaces.REQUIRE,
             runtime_class=runtime_class,
             must_be_sandboxed=must_be_sandboxed,
-            is_node_allowed=self._desired.is_node_allowed,
+            is_node_allowed=desired.spec.isolation.is_node_allowed,
             has_gateway=self._plan.egress is not None,
         )

@@ -12,7 +12,7 @@ from securebench.controller.loop.start import prepare
 from securebench.controller.loop.unplanned_end import UnplannedEnd
 from securebench.controller.reporting.publish import Publisher
 from securebench.controller.runtime.context import Context
-from securebench.controller.runtime.desired_state import DesiredState
+from securebench.controller.runtime.latest_spec import LatestSpec
 from securebench.controller.runtime.log_run import log_as_run
 from securebench.controller.runtime.metrics import RUN_RETRIES
 from securebench.controller.runtime.prepared_run import PreparedRun, RunObject
@@ -56,7 +56,7 @@ class RunLifecycle:
         context: Shared parts of the operator: client, settings, clock.
         slots: Limit the number of active runs.
         run: The BenchmarkRun.
-        desired: What the user wants.
+        spec: The latest one of the run.
     """
 
     def __init__(
@@ -64,19 +64,19 @@ class RunLifecycle:
         context: Context,
         slots: RunSlots,
         run: RunObject,
-        desired: DesiredState,
+        spec: LatestSpec,
     ) -> None:
         self._context = context
         self._run = run
-        self._desired = desired
+        self._spec = spec
         self._is_parked = False
         self._started_at: float | None = None
         self._give_up_at: float | None = None
         self._root = context.settings.data_root
         self._store = RunStore(self._root, run.uid, context.lead)
-        self._publisher = Publisher(context, run, desired)
+        self._publisher = Publisher(context, run, spec)
         self._unplanned = UnplannedEnd(context, run, self._store, self._publisher)
-        self._gate = Gate(slots, run.uid, desired, self._publisher, context.clock)
+        self._gate = Gate(slots, run.uid, spec, self._publisher, context.clock)
 
     async def run(self) -> None:
         """Return when the run is deleted, or has ended and its status covers the latest spec."""
@@ -93,7 +93,7 @@ class RunLifecycle:
         name, uid, clock = self._run.name, self._run.uid, self._context.clock
         restarts = RetryQueue[str](clock.monotonic, RESTART_SECONDS, RESTART_LIMIT_SECONDS)
         while True:
-            generation, began = self._desired.generation, clock.monotonic()
+            generation, began = self._spec.generation, clock.monotonic()
             try:
                 is_over = await self._run_once()
             except (ClusterError, StorageError, OSError) as error:
@@ -108,11 +108,11 @@ class RunLifecycle:
                 reason, message = Reason.INTERNAL, "the run loop failed; see the operator's log"
                 logger.exception("run %s: loop failed", name)
             else:
-                if is_over and self._desired.generation == generation:
+                if is_over and self._spec.generation == generation:
                     return
                 continue
             RUN_RETRIES.labels(reason.value).inc()
-            seen = self._desired.generation
+            seen = self._spec.generation
             await self._announce(reason, message)
             if clock.monotonic() > began + RESTART_LIMIT_SECONDS:
                 restarts.forget(uid)
@@ -132,9 +132,9 @@ class RunLifecycle:
         if seconds >= RESTART_LIMIT_SECONDS:
             self._gate.leave()
         changed = asyncio.Event()
-        self._desired.on_change = changed.set
-        if self._desired.generation == seen:
-            await wait_until_set(changed, seconds)
+        with self._spec.notifying(changed.set):
+            if self._spec.generation == seen:
+                await wait_until_set(changed, seconds)
 
     async def _run_once(self) -> bool:
         """Run until the run ends or has to wait; return whether it has ended."""
@@ -168,7 +168,7 @@ class RunLifecycle:
         clock = self._context.clock
         if self._give_up_at is None:
             self._give_up_at = clock.monotonic() + self._context.settings.input_wait_seconds
-        is_ending = self._desired.is_ending(None, clock.now())
+        is_ending = self._spec.desired.is_ending(None, clock.now())
         return clock.monotonic() < self._give_up_at and not is_ending
 
     async def _wait_for_input(self, missing: str) -> None:
@@ -183,7 +183,9 @@ class RunLifecycle:
         ledger = await RunLedger.open(prepared, self._context.clock, self._context.process)
         self._started_at = ledger.history.started_at
         self._is_parked = False
-        loop = RunLoop(self._context, prepared, ledger, self._desired, self._publisher)
+        loop = RunLoop(
+            self._context, prepared, ledger, self._spec, self._publisher, self._gate.is_turn_over
+        )
         try:
             if ledger.history.epoch == 1:
                 await self._publisher.started(prepared.plan)
@@ -209,7 +211,7 @@ class RunLifecycle:
             PlanChangedError: It is to continue.
         """
         started_at = seconds_since_epoch(prepared.index.started_at)
-        stop = self._desired.stop_reason(started_at, self._context.clock.now())
+        stop = self._spec.desired.stop_reason(started_at, self._context.clock.now())
         if stop is None:
             raise PlanChangedError(
                 f"{prepared.plan_mismatch}: install that version again, or set spec.cancel and "

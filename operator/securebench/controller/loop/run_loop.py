@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from dataclasses import replace
 
 from securebench.controller.actuators.informers import BackgroundWatch, PodInformer
@@ -13,7 +13,7 @@ from securebench.controller.actuators.object_writers import ObjectWriters
 from securebench.controller.loop.attempt_keeper import AttemptKeeper
 from securebench.controller.reporting.publish import YIELDING_WORDS, Publisher
 from securebench.controller.runtime.context import Context
-from securebench.controller.runtime.desired_state import DesiredState
+from securebench.controller.runtime.latest_spec import LatestSpec
 from securebench.controller.runtime.prepared_run import PreparedRun
 from securebench.controller.runtime.results_export import ResultsExport
 from securebench.controller.runtime.run_ledger import RunLedger
@@ -41,8 +41,9 @@ class RunLoop:
         context: Shared parts of the operator: client, settings, clock.
         prepared: The run.
         ledger: Its journal, open.
-        desired: What the user wants now; changed from outside.
+        spec: The latest one of the run.
         publisher: Writes status.
+        is_turn_over: Whether the run has to let another one have its slot.
     """
 
     def __init__(
@@ -50,8 +51,9 @@ class RunLoop:
         context: Context,
         prepared: PreparedRun,
         ledger: RunLedger,
-        desired: DesiredState,
+        spec: LatestSpec,
         publisher: Publisher,
+        is_turn_over: Callable[[], bool],
     ) -> None:
         self._clock = context.clock
         self._max_unschedulable = context.settings.creation.max_unschedulable
@@ -61,8 +63,9 @@ class RunLoop:
         self._plan_mismatch = prepared.plan_mismatch
         self._plan: RunPlan = prepared.plan
         self._ledger = ledger
-        self._desired = desired
+        self._spec = spec
         self._publisher = publisher
+        self._is_turn_over = is_turn_over
         self._results = ResultsExport(context, prepared, ledger)
         self._decisions = DecisionCache()
         self._resynced_at = 0.0
@@ -74,11 +77,10 @@ class RunLoop:
             self._wake.set,
         )
         self._writers = ObjectWriters(context, self._uid, self._informer, self._wake.set)
-        self._network = NetworkKeeper(context, prepared, desired, self._writers, self._informer)
+        self._network = NetworkKeeper(context, prepared, self._writers, self._informer)
         self._attempts = AttemptKeeper(
             context, prepared, ledger, self._writers, self._informer, self._network
         )
-        desired.on_change = self._wake.set
 
     async def run(self) -> bool:
         """Run until every attempt has its record and the results are sealed, or the run is parked.
@@ -128,6 +130,7 @@ class RunLoop:
     @contextlib.asynccontextmanager
     async def _watching(self) -> AsyncIterator[None]:
         async with contextlib.AsyncExitStack() as stack:
+            stack.enter_context(self._spec.notifying(self._wake.set))
             for part in self._watches():
                 await stack.enter_async_context(part.watching())
             stack.push_async_callback(self._writers.tasks.close)
@@ -157,7 +160,7 @@ class RunLoop:
         return ObservedState(
             plan=self._plan,
             history=self._ledger.history.attempts,
-            network=self._network.observe(self._ledger.history.isolation),
+            network=self._network.observe(self._ledger.history.isolation, self._spec.desired),
             pods=self._informer.pods,
             pending=self._writers.retries.pending,
             vanished=self._informer.vanished,
@@ -177,7 +180,9 @@ class RunLoop:
         return None
 
     def _controls(self, now: float) -> Controls:
-        controls = self._desired.controls(self._ledger.history.started_at, now)
+        controls = self._spec.desired.controls(
+            self._ledger.history.started_at, now, is_turn_over=self._is_turn_over()
+        )
         headroom = self._capacity.headroom(self._uid)
         return replace(controls, max_unschedulable=self._max_unschedulable, headroom=headroom)
 
@@ -207,7 +212,7 @@ class RunLoop:
     async def _publish(self, decision: RunDecision) -> None:
         await self._publisher.launches_lost(decision.lost)
         history, wait_reason = self._ledger.history, decision.wait_reason
-        if wait_reason is None and decision.halt is Halt.SUSPENDED and self._desired.is_turn_over():
+        if wait_reason is None and decision.halt is Halt.SUSPENDED and self._is_turn_over():
             wait_reason = WaitReason(Reason.RUNNING, YIELDING_WORDS)
         is_told = wait_reason is not None or decision.halt is not Halt.NONE
         if is_told or history.isolation is not None:

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from functools import partial
 
 from securebench.controller.reporting.publish import SUSPENDED_WORDS, Publisher
-from securebench.controller.runtime.desired_state import DesiredState
+from securebench.controller.runtime.latest_spec import LatestSpec
 from securebench.controller.runtime.wake import wait_until_set
 from securebench.core.clock import Clock
 from securebench.run.api.conditions import Reason
@@ -104,17 +103,17 @@ class Gate:
     Args:
         slots: Of this operator.
         uid: The run.
-        desired: What the user wants.
+        spec: The latest one of the run.
         publisher: Says why the run waits.
         clock: For the deadline of a suspended run.
     """
 
     def __init__(
-        self, slots: RunSlots, uid: str, desired: DesiredState, publisher: Publisher, clock: Clock
+        self, slots: RunSlots, uid: str, spec: LatestSpec, publisher: Publisher, clock: Clock
     ) -> None:
         self._slots = slots
         self._uid = uid
-        self._desired = desired
+        self._spec = spec
         self._publisher = publisher
         self._clock = clock
         self._is_in = False
@@ -131,28 +130,37 @@ class Gate:
             ClusterError: The API server refused the status.
         """
         changed = asyncio.Event()
-        self._desired.on_change = changed.set
-        while not self._is_in:
-            changed.clear()
-            is_ending = self._desired.is_ending(started_at, self._clock.now())
-            if not is_active and self._desired.is_suspended and not is_ending:
-                self.leave()
-                await self._publisher.announce(Reason.SUSPENDED, SUSPENDED_WORDS)
-            elif self._slots.try_acquire(
-                self._uid, changed.set, is_ending=is_ending, is_active=is_active
-            ):
-                self._is_in = True
-                self._desired.is_turn_over = partial(self._slots.is_turn_over, self._uid)
-                return
-            else:
-                await self._publisher.announce(Reason.QUEUED, self._queued())
-            deadline = None if is_ending else self._desired.deadline(started_at)
-            await self._wait(changed, deadline, self._publisher.due_at())
+        with self._spec.notifying(changed.set):
+            while not self._is_in:
+                changed.clear()
+                await self._try_enter(changed, started_at, is_active=is_active)
+
+    def is_turn_over(self) -> bool:
+        """Whether the run has to let another one have its slot."""
+        return self._slots.is_turn_over(self._uid)
 
     def leave(self) -> None:
         """Give up the slot, or the place in the queue."""
         self._is_in = False
         self._slots.release(self._uid)
+
+    async def _try_enter(
+        self, changed: asyncio.Event, started_at: float | None, *, is_active: bool
+    ) -> None:
+        desired = self._spec.desired
+        is_ending = desired.is_ending(started_at, self._clock.now())
+        if not is_active and desired.is_suspended and not is_ending:
+            self.leave()
+            await self._publisher.announce(Reason.SUSPENDED, SUSPENDED_WORDS)
+        elif self._slots.try_acquire(
+            self._uid, changed.set, is_ending=is_ending, is_active=is_active
+        ):
+            self._is_in = True
+            return
+        else:
+            await self._publisher.announce(Reason.QUEUED, self._queued())
+        deadline = None if is_ending else desired.deadline(started_at)
+        await self._wait(changed, deadline, self._publisher.due_at())
 
     def _queued(self) -> str:
         return (

@@ -11,7 +11,7 @@ from functools import partial
 from securebench.controller.loop.lifecycle import RESTART_LIMIT_SECONDS, RunLifecycle
 from securebench.controller.loop.slots import RunSlots
 from securebench.controller.runtime.context import Context
-from securebench.controller.runtime.desired_state import DesiredState
+from securebench.controller.runtime.latest_spec import LatestSpec
 from securebench.controller.runtime.prepared_run import RunObject
 from securebench.core.json_values import object_at, text_at
 from securebench.core.names import AUDIT, PURPOSE_LABEL, QUEUE_LABEL
@@ -26,11 +26,11 @@ class ActiveRun:
 
     Attributes:
         task: Its loop.
-        desired: What the user wants.
+        spec: The latest one.
     """
 
     task: asyncio.Task[None]
-    desired: DesiredState
+    spec: LatestSpec
 
 
 class Supervisor:
@@ -75,12 +75,12 @@ class Supervisor:
             known.task.cancel()
             del self._runs[run.uid]
         elif not is_gone and known is None:
-            desired = DesiredState(run.spec, run.generation)
-            self._runs[run.uid] = ActiveRun(self._start(run, desired), desired)
-        elif known is not None and run.generation > known.desired.generation:
-            known.desired.update(run.spec, run.generation)
+            spec = LatestSpec(run.spec, run.generation)
+            self._runs[run.uid] = ActiveRun(self._start(run, spec), spec)
+        elif known is not None and run.generation > known.spec.generation:
+            known.spec.update(run.spec, run.generation)
             if known.task.done():
-                known.task = self._start(run, known.desired)
+                known.task = self._start(run, known.spec)
 
     async def close(self) -> None:
         """Stop all loops; what they began goes on in the cluster and is taken up again."""
@@ -90,26 +90,24 @@ class Supervisor:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
 
-    def _start(self, run: RunObject, desired: DesiredState) -> asyncio.Task[None]:
-        lifecycle = RunLifecycle(self._context, self._slots, run, desired)
+    def _start(self, run: RunObject, spec: LatestSpec) -> asyncio.Task[None]:
+        lifecycle = RunLifecycle(self._context, self._slots, run, spec)
         task = asyncio.create_task(lifecycle.run(), name=f"run {run.name}")
-        task.add_done_callback(partial(self._note_end, run, desired))
+        task.add_done_callback(partial(self._note_end, run, spec))
         return task
 
-    def _note_end(self, run: RunObject, desired: DesiredState, task: asyncio.Task[None]) -> None:
+    def _note_end(self, run: RunObject, spec: LatestSpec, task: asyncio.Task[None]) -> None:
         """Have a loop started again that ended with an error which it did not handle itself."""
         if task.cancelled() or (error := task.exception()) is None:
             return
         logger.error("run %s: its loop failed and starts again later", run.name, exc_info=error)
-        again = partial(self._start_again, run, desired, task)
+        again = partial(self._start_again, run, spec, task)
         asyncio.get_running_loop().call_later(RESTART_LIMIT_SECONDS, again)
 
-    def _start_again(
-        self, run: RunObject, desired: DesiredState, failed: asyncio.Task[None]
-    ) -> None:
+    def _start_again(self, run: RunObject, spec: LatestSpec, failed: asyncio.Task[None]) -> None:
         known = self._runs.get(run.uid)
         if known is not None and known.task is failed:
-            known.task = self._start(run, desired)
+            known.task = self._start(run, spec)
 
 
 def run_object(body: Mapping[str, object]) -> RunObject:

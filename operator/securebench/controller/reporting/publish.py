@@ -17,7 +17,7 @@ from securebench.controller.reporting.run_status import (
     with_generation,
 )
 from securebench.controller.runtime.context import Context
-from securebench.controller.runtime.desired_state import DesiredState
+from securebench.controller.runtime.latest_spec import LatestSpec
 from securebench.controller.runtime.prepared_run import RunObject
 from securebench.controller.runtime.results_export import Exported
 from securebench.core.errors import RunGoneError, TransientClusterError
@@ -60,13 +60,13 @@ class Publisher:
     Args:
         context: Shared parts of the operator: client, settings, clock.
         run: The BenchmarkRun; with the conditions that an earlier process left.
-        desired: For generation and suspension.
+        spec: The latest one, for generation and suspension.
     """
 
-    def __init__(self, context: Context, run: RunObject, desired: DesiredState) -> None:
+    def __init__(self, context: Context, run: RunObject, spec: LatestSpec) -> None:
         self._cluster = context.cluster
         self._name = run.name
-        self._desired = desired
+        self._spec = spec
         self._clock = context.clock
         self._interval = context.settings.status_interval_seconds
         self._builder = StatusBuilder(run.conditions)
@@ -122,7 +122,7 @@ class Publisher:
 
     async def parked(self, plan: RunPlan, history: RunHistory, exported: Exported) -> None:
         """Publish that nothing of the run is under way: it is suspended, or gave up its slot."""
-        is_suspended = self._desired.is_suspended
+        is_suspended = self._spec.desired.is_suspended
         findings = [
             succeeded(Reason.SUSPENDED, SUSPENDED_WORDS)
             if is_suspended
@@ -164,7 +164,7 @@ class Publisher:
 
     async def repeat(self, status: Raw) -> None:
         """Write a final status again if the API server has another, or the spec has changed."""
-        final = with_generation(status, self._desired.generation)
+        final = with_generation(status, self._spec.generation)
         if not is_already_stored(self._stored, final):
             await self._write_required(final)
 
@@ -180,7 +180,7 @@ class Publisher:
         has_changed = bool(ended) or counts.active != self._counts.active
         if not has_changed or self._changed_since is None:
             self._changed_since = now if has_changed else None
-        is_stale = self._generation != self._desired.generation
+        is_stale = self._generation != self._spec.generation
         if now < turn or self._needs_retry or is_stale or findings != self._findings:
             return turn
         if self._changed_since is None:
@@ -190,20 +190,20 @@ class Publisher:
         return self._changed_since + self._interval * MAX_DEFERRED_INTERVALS
 
     def _inputs(self, findings: Sequence[ConditionUpdate]) -> StatusInputs:
-        return StatusInputs(self._desired.generation, findings, self._clock.now())
+        return StatusInputs(self._spec.generation, findings, self._clock.now())
 
     def _base_conditions(self, isolation: IsolationResult | None) -> list[ConditionUpdate]:
         return [self._suspended(), *([_isolation(isolation)] if isolation is not None else [])]
 
     def _suspended(self) -> ConditionUpdate:
-        if self._desired.is_suspended:
+        if self._spec.desired.is_suspended:
             return ConditionUpdate(ConditionType.SUSPENDED, ConditionStatus.TRUE, Reason.SUSPENDED)
         return ConditionUpdate(ConditionType.SUSPENDED, ConditionStatus.FALSE, Reason.NOT_SUSPENDED)
 
     async def _write(self, status: Raw, findings: Sequence[ConditionUpdate]) -> None:
         self._written_at = self._clock.monotonic()
         self._findings = findings
-        self._generation = self._desired.generation
+        self._generation = self._spec.generation
         self._needs_retry, self._due_at = False, None
         if is_already_stored(self._stored, status):
             self.written = status

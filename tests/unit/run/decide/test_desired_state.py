@@ -2,15 +2,16 @@ from dataclasses import replace
 
 import pytest
 
-from securebench.controller.runtime.desired_state import DesiredState
+from securebench.core.errors import InvalidInputError
 from securebench.run.api.conditions import Reason
+from securebench.run.decide.desired_state import desired_state
 from securebench.run.decide.run_decision import Controls, Halt
 from securebench.run.decide.verdict import EndReason
 from support.build import NOW, run_body
 
 
 def desired(**spec):
-    return DesiredState(run_body(**spec)["spec"], 1)
+    return desired_state(run_body(**spec)["spec"], 1)
 
 
 LATE = NOW + 60
@@ -76,32 +77,25 @@ def test_reasons_of_a_stop():
     )
 
 
-def test_a_newer_spec_wakes_the_loop():
-    known = desired()
-    woken = []
-    known.on_change = lambda: woken.append(known.controls(None, NOW))
-    known.update(run_body(parallelism=9)["spec"], 2)
-    assert woken == [Controls(9)]
-
-
-@pytest.mark.parametrize("generation", [0, 1])
-def test_an_older_spec_changes_nothing(generation):
-    known = desired()
-    known.on_change = lambda: pytest.fail("nothing changed")
-    known.update(run_body(parallelism=9)["spec"], generation)
-    assert known.controls(None, NOW) == Controls(4)
-
-
 def test_isolation_may_be_declared():
     assert desired().is_isolation_declared
     assert not desired(isolation={"require": "Verified"}).is_isolation_declared
 
 
-def test_the_node_may_be_allowed():
-    assert desired(isolation={"allow": ["Node"]}).is_node_allowed
-    assert not desired().is_node_allowed
+def test_a_run_whose_turn_is_over_starts_nothing():
+    assert desired().controls(NOW, NOW, is_turn_over=True).halt is Halt.SUSPENDED
+    cancelled = desired(cancel="Graceful").controls(NOW, NOW, is_turn_over=True)
+    assert cancelled.halt is Halt.DRAINING
 
 
-def test_suspension_is_known_of_a_spec_that_does_not_hold():
-    assert DesiredState({"suspend": True, "nonsense": 1}, 1).is_suspended
-    assert not DesiredState({"suspend": "true"}, 1).is_suspended
+@pytest.mark.parametrize(("value", "want"), [(True, True), ("true", False)])
+def test_suspension_is_known_of_an_invalid_spec(value, want):
+    known = desired_state({"suspend": value, "nonsense": 1}, 1)
+    assert known.is_suspended is want
+    assert known.is_ending(None, NOW)
+
+
+def test_an_invalid_spec_controls_nothing():
+    known = desired_state({"nonsense": 1}, 1)
+    with pytest.raises(InvalidInputError, match="nonsense"):
+        known.controls(None, NOW)
