@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from securebench.protocol.gateway import LaunchReport, RelayReport, encode
-from securebench.run.decide.canary import PROBING
+from securebench.run.decide.network.canary import PROBING
 from securebench.run.layout import launch_folder
 from securebench.run.observe.pods import PodView
 from securebench.run.plan.keys import LaunchKey, Role

@@ -11,7 +11,7 @@ from unittest import mock
 
 from securebench.cluster.port import ObjectKind, Raw, metadata
 from securebench.core.names import ROLE_LABEL
-from securebench.run.decide.decision_cache import DecisionCache
+from securebench.run.decide.attempt.decision_cache import DecisionCache
 from securebench.run.decide.reconcile import reconcile
 from securebench.run.decide.run_decision import Controls, ObservedState, RunDecision
 from securebench.run.observe.pods import pod_view

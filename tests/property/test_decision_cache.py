@@ -9,12 +9,12 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from securebench.run.decide.decision_cache import ChangeSet, DecisionCache
-from securebench.run.decide.launch_limits import Headroom
-from securebench.run.decide.network import NetworkState
+from securebench.run.decide.attempt.decision_cache import ChangeSet, DecisionCache
+from securebench.run.decide.capacity.launch_limits import Headroom
+from securebench.run.decide.capacity.shares import Bound, Holding
+from securebench.run.decide.network.network_step import NetworkState
 from securebench.run.decide.reconcile import reconcile
 from securebench.run.decide.run_decision import Controls, Halt, ObservedState, RunDecision
-from securebench.run.decide.shares import Bound, Holding
 from securebench.run.observe.pods import PodView
 from securebench.run.plan.keys import AttemptKey, LaunchKey, Role, pod_name
 from securebench.run.plan.model import PodRetention

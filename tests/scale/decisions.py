@@ -20,8 +20,8 @@ from securebench.controller.runtime.capacity import SharedCapacity
 from securebench.controller.settings.parts import Creation
 from securebench.controller.volume.journal import Journal
 from securebench.controller.volume.store import RunStore
-from securebench.run.decide.decision_cache import ChangeSet, DecisionCache
-from securebench.run.decide.launch_limits import CapacityUse, Headroom
+from securebench.run.decide.attempt.decision_cache import ChangeSet, DecisionCache
+from securebench.run.decide.capacity.launch_limits import CapacityUse, Headroom
 from securebench.run.decide.reconcile import reconcile
 from securebench.run.decide.run_decision import Controls, ObservedState
 from securebench.run.plan.keys import AttemptKey, LaunchKey, Role, pod_name

@@ -28,7 +28,7 @@ from scale.simulated_nodes import CLAIM, MANAGED
 from securebench.controller.loop import run_loop
 from securebench.controller.process import bootstrap, handlers
 from securebench.controller.settings.settings import VARIABLES, load_settings
-from securebench.run.decide.decision_cache import DecisionCache
+from securebench.run.decide.attempt.decision_cache import DecisionCache
 from securebench.run.decide.reconcile import Controls, ObservedState, RunDecision, reconcile
 
 DECISION = "scale_decision_seconds"

@@ -15,8 +15,8 @@ from securebench.client.volume.earlier import Binding
 from securebench.client.volume.local_records import left_out_lines
 from securebench.controller.loop.start import prepare
 from securebench.controller.process.supervisor import run_object
-from securebench.run.decide import machine
-from securebench.run.decide.machine import after_verification
+from securebench.run.decide.attempt import machine
+from securebench.run.decide.attempt.machine import after_verification
 from securebench.run.plan.model import RunPlan
 from securebench.run.records.labels import IsolationLabel
 from securebench.run.records.reading import Record, record_key

@@ -24,7 +24,7 @@ from securebench.core.errors import ClusterError, PermanentClusterError, Transie
 from securebench.core.names import RUN_UID_LABEL
 from securebench.files.durable import make_folder, replace_file
 from securebench.protocol.gateway import CONFIG_FILE, KEYS_FILE, LAUNCHES, encode
-from securebench.run.decide.gateway import (
+from securebench.run.decide.network.gateway import (
     KEYS_SECONDS,
     UNREADY_SECONDS,
     GatewayMemory,

@@ -14,12 +14,12 @@ from securebench.controller.runtime.context import Context
 from securebench.controller.runtime.prepared_run import PreparedRun
 from securebench.controller.runtime.wake import Wake
 from securebench.controller.settings.parts import UserNamespaces
-from securebench.run.decide.canary import CanaryCheck, CanaryMemory
 from securebench.run.decide.desired_state import DesiredState
-from securebench.run.decide.gateway import GatewayMemory
-from securebench.run.decide.isolation import with_cluster_facts
-from securebench.run.decide.network import NetworkState, NetworkStep
-from securebench.run.decide.probing import Probe
+from securebench.run.decide.network.canary import CanaryCheck, CanaryMemory
+from securebench.run.decide.network.gateway import GatewayMemory
+from securebench.run.decide.network.isolation import with_cluster_facts
+from securebench.run.decide.network.network_step import NetworkState, NetworkStep
+from securebench.run.decide.network.probing import Probe
 from securebench.run.decide.run_decision import Deletion
 from securebench.run.layout import probe_name
 from securebench.run.plan.keys import Role

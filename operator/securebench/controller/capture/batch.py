@@ -12,7 +12,7 @@ from securebench.controller.volume.store import RunStore, bytes_digest
 from securebench.core.errors import DigestMismatchError
 from securebench.files.untrusted import UnreadableError, open_regular, open_root
 from securebench.protocol.batch import MEMBER_BYTES, VERDICTS_FILE, decode_verdicts
-from securebench.run.decide.batches import MAX_BATCH_MEMBERS
+from securebench.run.decide.attempt.batches import MAX_BATCH_MEMBERS
 from securebench.run.layout import VERIFICATION_NAME
 from securebench.run.observe.termination import text_verdict, verdicts_digest
 from securebench.run.plan.keys import LaunchKey, member_name

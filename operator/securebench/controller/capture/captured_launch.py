@@ -28,7 +28,7 @@ from securebench.core.reasons import (
     VERIFIER_ERROR,
 )
 from securebench.protocol.extraction import TEXT_FILE
-from securebench.run.decide.machine import Capture
+from securebench.run.decide.attempt.machine import Capture
 from securebench.run.layout import (
     CANDIDATE_NAME,
     CONTROL_CHECK,

@@ -15,7 +15,7 @@ from securebench.controller.capture.captured_launch import Captured
 from securebench.controller.runtime.reading_budget import ReadingBudget
 from securebench.controller.runtime.run_ledger import RunLedger
 from securebench.core.clock import Clock
-from securebench.run.decide.machine import Capture
+from securebench.run.decide.attempt.machine import Capture
 from securebench.run.plan.keys import AttemptKey, LaunchKey
 from securebench.run.plan.model import RunPlan
 from securebench.run.state.attempts import Doubt, Finish

@@ -19,7 +19,7 @@ from securebench.controller.runtime.context import Context
 from securebench.controller.runtime.prepared_run import PreparedRun
 from securebench.controller.runtime.run_ledger import RunLedger
 from securebench.controller.volume.launch_report import with_usage
-from securebench.run.decide.machine import Capture
+from securebench.run.decide.attempt.machine import Capture
 from securebench.run.decide.run_decision import RunDecision
 from securebench.run.observe.evidence import launch_evidence
 from securebench.run.plan.keys import AttemptKey, LaunchKey, Role, pod_name

@@ -21,12 +21,12 @@ from securebench.controller.runtime.wake import Wake
 from securebench.controller.volume.egress_log import merge_logs
 from securebench.core.names import RUN_UID_LABEL
 from securebench.run.api.conditions import Reason
-from securebench.run.decide.decision_cache import ChangeSet, DecisionCache
-from securebench.run.decide.launch_limits import node_group, started_images
+from securebench.run.decide.attempt.decision_cache import ChangeSet, DecisionCache
+from securebench.run.decide.capacity.launch_limits import node_group, started_images
 from securebench.run.decide.reconcile import reconcile
+from securebench.run.decide.reporting.verdict import EndReason
+from securebench.run.decide.reporting.wait_reason import WaitReason
 from securebench.run.decide.run_decision import Controls, Halt, ObservedState, RunDecision
-from securebench.run.decide.verdict import EndReason
-from securebench.run.decide.wait_reason import WaitReason
 from securebench.run.plan.model import RunPlan
 from securebench.run.state.history import LaunchBegun
 

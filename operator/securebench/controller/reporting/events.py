@@ -18,7 +18,7 @@ from securebench.controller.runtime.prepared_run import RunObject
 from securebench.core.clock import Clock
 from securebench.core.errors import ClusterError
 from securebench.run.api.base import API_VERSION, KIND
-from securebench.run.decide.notices import Notice
+from securebench.run.decide.reporting.notices import Notice
 from securebench.run.pods.parts.frame import MANAGED_BY
 
 logger = logging.getLogger(__name__)

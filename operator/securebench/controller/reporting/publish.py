@@ -22,9 +22,9 @@ from securebench.controller.runtime.prepared_run import RunObject
 from securebench.controller.runtime.results_export import Exported
 from securebench.core.errors import RunGoneError, TransientClusterError
 from securebench.run.api.conditions import ConditionStatus, ConditionType, ConditionUpdate, Reason
-from securebench.run.decide.notices import changes, losses, started
-from securebench.run.decide.verdict import EndReason
-from securebench.run.decide.wait_reason import WaitReason
+from securebench.run.decide.reporting.notices import changes, losses, started
+from securebench.run.decide.reporting.verdict import EndReason
+from securebench.run.decide.reporting.wait_reason import WaitReason
 from securebench.run.plan.model import RunPlan
 from securebench.run.state.attempts import Lost
 from securebench.run.state.history import IsolationResult, RunHistory

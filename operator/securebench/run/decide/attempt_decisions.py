@@ -3,10 +3,20 @@
 from __future__ import annotations
 
 from securebench.core.reasons import POD_LOST, FailurePhase
-from securebench.run.decide.batches import BatchableLaunch, is_batchable, may_become_batchable
-from securebench.run.decide.decision_cache import ChangeSet, DecisionCache, RepeatCreate
-from securebench.run.decide.launch_limits import launch_image
-from securebench.run.decide.machine import PHASE_OF_ROLE, Begin, Wait, attempt_step, reader_killed
+from securebench.run.decide.attempt.batches import (
+    BatchableLaunch,
+    is_batchable,
+    may_become_batchable,
+)
+from securebench.run.decide.attempt.decision_cache import ChangeSet, DecisionCache, RepeatCreate
+from securebench.run.decide.attempt.machine import (
+    PHASE_OF_ROLE,
+    Begin,
+    Wait,
+    attempt_step,
+    reader_killed,
+)
+from securebench.run.decide.capacity.launch_limits import launch_image
 from securebench.run.decide.run_decision import Controls, Halt, ObservedState
 from securebench.run.plan.keys import pod_name
 from securebench.run.state.attempts import AttemptHistory, Doubt, Finish, Lost, Outcome

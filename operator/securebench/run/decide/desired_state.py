@@ -9,8 +9,8 @@ from securebench.core.errors import InvalidInputError
 from securebench.run.api.conditions import Reason
 from securebench.run.api.field_types import CancelMode, IsolationRequirement
 from securebench.run.api.models import BenchmarkRunSpec
+from securebench.run.decide.reporting.verdict import EndReason
 from securebench.run.decide.run_decision import Controls, Halt
-from securebench.run.decide.verdict import EndReason
 
 
 @dataclass(frozen=True, slots=True)

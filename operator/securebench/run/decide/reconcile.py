@@ -8,25 +8,29 @@ from operator import itemgetter
 from typing import TypeVar
 
 from securebench.run.api.conditions import Reason
+from securebench.run.decide.attempt.decision_cache import DecisionCache
 from securebench.run.decide.attempt_decisions import update_decisions
-from securebench.run.decide.canary import ObservedCanary
-from securebench.run.decide.decision_cache import DecisionCache
-from securebench.run.decide.launch_selection import LaunchSelection, no_launches, select_launches
-from securebench.run.decide.network import NetworkState, NetworkStep, network_step
+from securebench.run.decide.capacity.launch_selection import (
+    LaunchSelection,
+    no_launches,
+    select_launches,
+)
+from securebench.run.decide.network.canary import ObservedCanary
+from securebench.run.decide.network.network_step import NetworkState, NetworkStep, network_step
+from securebench.run.decide.reporting.verdict import EndReason, RunOutcome
+from securebench.run.decide.reporting.wait_reason import (
+    Throttled,
+    WaitReason,
+    gated_wait_reason,
+    run_wait_reason,
+    throttled_wait_reason,
+)
 from securebench.run.decide.run_decision import (
     Controls,
     Deletion,
     Halt,
     ObservedState,
     RunDecision,
-)
-from securebench.run.decide.verdict import EndReason, RunOutcome
-from securebench.run.decide.wait_reason import (
-    Throttled,
-    WaitReason,
-    gated_wait_reason,
-    run_wait_reason,
-    throttled_wait_reason,
 )
 from securebench.run.plan.keys import AttemptKey, LaunchKey
 

@@ -7,12 +7,12 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 
 from securebench.core.rates import MAX_UNSCHEDULABLE
-from securebench.run.decide.decision_cache import ChangeSet
-from securebench.run.decide.launch_limits import CapacityUse, Headroom
-from securebench.run.decide.machine import Capture
-from securebench.run.decide.network import NetworkState, NetworkStep
-from securebench.run.decide.verdict import EndReason
-from securebench.run.decide.wait_reason import ObservedWrites, WaitReason
+from securebench.run.decide.attempt.decision_cache import ChangeSet
+from securebench.run.decide.attempt.machine import Capture
+from securebench.run.decide.capacity.launch_limits import CapacityUse, Headroom
+from securebench.run.decide.network.network_step import NetworkState, NetworkStep
+from securebench.run.decide.reporting.verdict import EndReason
+from securebench.run.decide.reporting.wait_reason import ObservedWrites, WaitReason
 from securebench.run.observe.pods import PodView
 from securebench.run.plan.keys import LaunchKey
 from securebench.run.plan.model import RunPlan

@@ -6,7 +6,7 @@ from securebench.cluster.port import ObjectKind
 from securebench.controller.reporting.events import MAX_EVENTS, MAX_NOTE, EventRecorder
 from securebench.controller.runtime.prepared_run import RunObject
 from securebench.core.errors import PermanentClusterError, TransientClusterError
-from securebench.run.decide.notices import Notice
+from securebench.run.decide.reporting.notices import Notice
 from support.build import FakeClock
 from support.fake_cluster import FakeCluster
 

@@ -4,14 +4,14 @@ from dataclasses import replace
 
 import pytest
 
-from securebench.run.decide.batches import (
+from securebench.run.decide.attempt.batches import (
     MAX_BATCH_MEMBERS,
     MAX_WAIT_SECONDS,
     MIN_BATCH_SLOTS,
     BatchableLaunch,
     form_batches,
 )
-from securebench.run.decide.machine import Capture, attempt_step
+from securebench.run.decide.attempt.machine import Capture, attempt_step
 from securebench.run.decide.reconcile import reconcile
 from securebench.run.decide.run_decision import Controls, ObservedState
 from securebench.run.plan.keys import AttemptKey, LaunchKey, Role, pod_name

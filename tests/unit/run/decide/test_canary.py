@@ -9,7 +9,7 @@ import pytest
 
 from securebench.cluster.port import ObjectKind
 from securebench.core.clock import Instant, rfc3339
-from securebench.run.decide.canary import (
+from securebench.run.decide.network.canary import (
     AGAIN_SECONDS,
     CANARY_WORDS,
     LOST_LIMIT,
@@ -21,8 +21,8 @@ from securebench.run.decide.canary import (
     canary_waiting,
     decide,
 )
-from securebench.run.decide.isolation import NO_CANARY
-from securebench.run.decide.probing import CanaryAnswer, Probe, probe_answer
+from securebench.run.decide.network.isolation import NO_CANARY
+from securebench.run.decide.network.probing import CanaryAnswer, Probe, probe_answer
 from securebench.run.observe.pods import pod_view
 from securebench.run.plan.keys import Role
 from securebench.run.plan.model import PodUserNamespaces

@@ -4,8 +4,8 @@ from dataclasses import replace
 
 import pytest
 
-from securebench.run.decide.gateway import ObservedGateway
-from securebench.run.decide.machine import Begin, Capture, Wait, attempt_step
+from securebench.run.decide.attempt.machine import Begin, Capture, Wait, attempt_step
+from securebench.run.decide.network.gateway import ObservedGateway
 from securebench.run.decide.reconcile import reconcile
 from securebench.run.decide.run_decision import Controls, ObservedState
 from securebench.run.observe.pods import pod_view

@@ -2,7 +2,7 @@
 
 import pytest
 
-from securebench.run.decide.isolation import judge
+from securebench.run.decide.network.isolation import judge
 from securebench.run.pods.canary import ProbeTarget
 from securebench.run.state.history import IsolationResult
 

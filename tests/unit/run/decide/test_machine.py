@@ -3,7 +3,7 @@
 import pytest
 
 from securebench.protocol.extraction import Extraction
-from securebench.run.decide.machine import (
+from securebench.run.decide.attempt.machine import (
     Begin,
     Capture,
     Wait,

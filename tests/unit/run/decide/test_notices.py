@@ -9,7 +9,7 @@ from securebench.run.api.conditions import (
     Reason,
     set_conditions,
 )
-from securebench.run.decide.notices import changes, losses, started
+from securebench.run.decide.reporting.notices import changes, losses, started
 from support.build import NOW, lost_launch, many_tasks, plan_of
 
 UNKNOWN, TRUE, FALSE = ConditionStatus.UNKNOWN, ConditionStatus.TRUE, ConditionStatus.FALSE

@@ -2,7 +2,7 @@
 
 import pytest
 
-from securebench.run.decide.machine import after_production, after_verification
+from securebench.run.decide.attempt.machine import after_production, after_verification
 from securebench.run.observe.stage import Code, Ended, Interrupted, launch_stage
 from securebench.run.plan.model import VerifierKind
 from securebench.run.state.attempts import Finish, Outcome, SealedPatch

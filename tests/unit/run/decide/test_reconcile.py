@@ -4,12 +4,12 @@ from typing import Any
 import pytest
 
 from securebench.run.api.conditions import Reason
-from securebench.run.decide.launch_limits import CapacityUse
-from securebench.run.decide.machine import Capture
+from securebench.run.decide.attempt.machine import Capture
+from securebench.run.decide.capacity.launch_limits import CapacityUse
 from securebench.run.decide.reconcile import reconcile
+from securebench.run.decide.reporting.verdict import EndReason
+from securebench.run.decide.reporting.wait_reason import ObservedWrites
 from securebench.run.decide.run_decision import Controls, Deletion, Halt, ObservedState, RunDecision
-from securebench.run.decide.verdict import EndReason
-from securebench.run.decide.wait_reason import ObservedWrites
 from securebench.run.observe.pods import pod_view
 from securebench.run.observe.stage import Ended
 from securebench.run.plan.keys import AttemptKey, LaunchKey, Role

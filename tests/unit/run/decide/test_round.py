@@ -9,12 +9,12 @@ import pytest
 
 from securebench.core.reasons import POD_LOST
 from securebench.run.api.conditions import Reason
-from securebench.run.decide.gateway import GatewayMemory, ObservedGateway
-from securebench.run.decide.network import NetworkState
-from securebench.run.decide.policies import Repair
+from securebench.run.decide.network.gateway import GatewayMemory, ObservedGateway
+from securebench.run.decide.network.network_step import NetworkState
+from securebench.run.decide.network.policies import Repair
+from securebench.run.decide.reporting.verdict import EndReason
+from securebench.run.decide.reporting.wait_reason import GATEWAY_WORDS, ObservedWrites, WaitReason
 from securebench.run.decide.run_decision import Halt
-from securebench.run.decide.verdict import EndReason
-from securebench.run.decide.wait_reason import GATEWAY_WORDS, ObservedWrites, WaitReason
 from securebench.run.plan.keys import AttemptKey
 from securebench.run.state.attempts import Finish, Outcome, Role
 from support.build import (

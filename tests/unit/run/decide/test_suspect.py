@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from securebench.run.decide.machine import Begin, Wait, attempt_step
+from securebench.run.decide.attempt.machine import Begin, Wait, attempt_step
 from securebench.run.observe.stage import Interrupted, launch_stage
 from securebench.run.plan.keys import LaunchKey, Role
 from securebench.run.plan.model import VerifierKind

@@ -1,6 +1,6 @@
 """The words at the end of a run."""
 
-from securebench.run.decide.verdict import RunOutcome
+from securebench.run.decide.reporting.verdict import RunOutcome
 from securebench.run.plan.keys import AttemptKey
 from securebench.run.state.attempts import AttemptHistory, Finish, Outcome
 

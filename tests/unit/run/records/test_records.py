@@ -11,7 +11,7 @@ from securebench.benchmark.resources import REDACTED, Lane, Resource, ResourceBu
 from securebench.core.errors import InvariantViolationError
 from securebench.protocol.audit_result import PackAudit
 from securebench.protocol.extraction import Extraction
-from securebench.run.decide.machine import after_production
+from securebench.run.decide.attempt.machine import after_production
 from securebench.run.plan.keys import AttemptKey
 from securebench.run.plan.model import PodUserNamespaces, TaskLimits, VerifierKind
 from securebench.run.records.record import (

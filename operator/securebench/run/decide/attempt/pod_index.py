@@ -7,7 +7,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 
 from securebench.run.api.field_types import PodRetention
-from securebench.run.decide.canary import PROBING
+from securebench.run.decide.network.canary import PROBING
 from securebench.run.observe.pods import PodView
 from securebench.run.observe.waiting import has_begun, is_refused
 from securebench.run.plan.keys import AttemptKey, LaunchKey

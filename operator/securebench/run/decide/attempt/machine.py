@@ -24,7 +24,7 @@ from securebench.core.reasons import (
     FailurePhase,
 )
 from securebench.protocol.extraction import ExtractionMode, Problem
-from securebench.run.decide.missing_candidate import harness_not_started, with_failure_cause
+from securebench.run.decide.attempt.missing_candidate import harness_not_started, with_failure_cause
 from securebench.run.observe.pods import PodView
 from securebench.run.observe.stage import Ended, InProgress, Interrupted, launch_stage
 from securebench.run.plan.keys import AttemptKey, LaunchKey, Role

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Collection
 from typing import NamedTuple
 
-from securebench.run.decide.batches import MIN_BATCH_SLOTS, form_batches
-from securebench.run.decide.decision_cache import DecisionCache
-from securebench.run.decide.launch_limits import (
+from securebench.run.decide.attempt.batches import MIN_BATCH_SLOTS, form_batches
+from securebench.run.decide.attempt.decision_cache import DecisionCache
+from securebench.run.decide.capacity.launch_limits import (
     CapacityUse,
     FirstPullLimit,
     Headroom,

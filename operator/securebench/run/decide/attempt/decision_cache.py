@@ -6,10 +6,10 @@ import heapq
 from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass, field
 
-from securebench.run.decide.batches import BatchableLaunch
-from securebench.run.decide.machine import Begin, Capture, Step, Wait
-from securebench.run.decide.pod_index import PodIndex
-from securebench.run.decide.wait_reason import LaunchesUnderWay
+from securebench.run.decide.attempt.batches import BatchableLaunch
+from securebench.run.decide.attempt.machine import Begin, Capture, Step, Wait
+from securebench.run.decide.attempt.pod_index import PodIndex
+from securebench.run.observe.pods import PodView
 from securebench.run.plan.keys import AttemptKey, LaunchKey, Role
 from securebench.run.state.attempts import Finish, Lost
 
@@ -35,6 +35,23 @@ class RepeatCreate:
     """The create of a Pod has no definite answer and is repeated; a batch has one Pod."""
 
     launch: LaunchKey
+
+
+@dataclass(frozen=True, slots=True)
+class LaunchesUnderWay:
+    """The launches of a run that are under way.
+
+    Attributes:
+        is_working: Whether one of them works and every Pod has found a node.
+        refused: A Pod that cannot begin, by what the cluster says of it; or None.
+        waiting: The Pod that has not begun for longest, or None.
+        again: Attempts whose next launch waits for its time after a loss.
+    """
+
+    is_working: bool = False
+    refused: PodView | None = None
+    waiting: PodView | None = None
+    again: Collection[AttemptKey] = ()
 
 
 class LaunchQueue:

@@ -10,7 +10,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from securebench.run.decide.shares import Bound
+from securebench.run.decide.capacity.shares import Bound
 from securebench.run.observe.pods import PodView
 from securebench.run.observe.waiting import has_begun
 from securebench.run.plan.keys import LaunchKey, Role

@@ -8,8 +8,9 @@ from typing import NamedTuple
 
 from securebench.core.clock import Instant
 from securebench.run.api.conditions import Reason
-from securebench.run.decide.canary import canary_waiting
-from securebench.run.decide.network import NetworkState
+from securebench.run.decide.attempt.decision_cache import LaunchesUnderWay
+from securebench.run.decide.network.canary import canary_waiting
+from securebench.run.decide.network.network_step import NetworkState
 from securebench.run.observe.pods import PodView
 from securebench.run.observe.waiting import (
     Waiting,
@@ -19,7 +20,6 @@ from securebench.run.observe.waiting import (
     pod_waiting,
     run_waiting,
 )
-from securebench.run.plan.keys import AttemptKey
 from securebench.run.state.attempt_index import AttemptIndex
 
 LATER_SECONDS = 3.0
@@ -74,23 +74,6 @@ class ObservedWrites:
     forbidden: str = ""
     is_idle: bool = True
     rate: Throttled = field(default_factory=Throttled)
-
-
-@dataclass(frozen=True, slots=True)
-class LaunchesUnderWay:
-    """The launches of a run that are under way.
-
-    Attributes:
-        is_working: Whether one of them works and every Pod has found a node.
-        refused: A Pod that cannot begin, by what the cluster says of it; or None.
-        waiting: The Pod that has not begun for longest, or None.
-        again: Attempts whose next launch waits for its time after a loss.
-    """
-
-    is_working: bool = False
-    refused: PodView | None = None
-    waiting: PodView | None = None
-    again: Collection[AttemptKey] = ()
 
 
 def run_wait_reason(

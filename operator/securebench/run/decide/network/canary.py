@@ -15,9 +15,9 @@ from dataclasses import dataclass, field, replace
 from securebench.core.clock import Instant
 from securebench.core.rates import backoff
 from securebench.protocol.messages import OPEN
-from securebench.run.decide.gateway import pod_trouble
-from securebench.run.decide.isolation import NO_CANARY, judge
-from securebench.run.decide.probing import (
+from securebench.run.decide.network.gateway import pod_trouble
+from securebench.run.decide.network.isolation import NO_CANARY, judge
+from securebench.run.decide.network.probing import (
     MARGIN,
     CanaryAnswer,
     Probe,

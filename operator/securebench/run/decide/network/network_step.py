@@ -7,10 +7,15 @@ from collections.abc import Collection
 from dataclasses import dataclass, field
 
 from securebench.core.clock import Instant
-from securebench.run.decide import canary, gateway
-from securebench.run.decide.canary import CanaryCheck, CanaryMemory, CanaryStep, ObservedCanary
-from securebench.run.decide.gateway import GatewayMemory, GatewayStep, ObservedGateway
-from securebench.run.decide.policies import Repair
+from securebench.run.decide.network import canary, gateway
+from securebench.run.decide.network.canary import (
+    CanaryCheck,
+    CanaryMemory,
+    CanaryStep,
+    ObservedCanary,
+)
+from securebench.run.decide.network.gateway import GatewayMemory, GatewayStep, ObservedGateway
+from securebench.run.decide.network.policies import Repair
 from securebench.run.plan.keys import Role
 from securebench.run.state.history import IsolationResult
 

@@ -1,0 +1,1 @@
+"""Decisions about single attempts, and the cache that keeps them."""

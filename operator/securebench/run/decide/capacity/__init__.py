@@ -1,0 +1,1 @@
+"""Which launches the limits of run and operator allow."""

@@ -1,0 +1,1 @@
+"""What launches need around them: policies, a gateway, a proof of isolation."""
