@@ -137,6 +137,7 @@ class ServedLaunch:
         if self._log_lines < self._limits.log_lines:
             self._log_lines += 1
             self._pending.append(line_of(decision, self._clock.now()))
+            self._is_dirty = True
         else:
             report = replace(report, dropped_lines=report.dropped_lines + 1)
         self._change(report)

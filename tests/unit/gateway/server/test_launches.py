@@ -77,6 +77,15 @@ def test_only_changes_are_written():
     assert someone.take_changes() is None
 
 
+def test_a_line_is_written_although_the_report_says_it_already():
+    """A request to the provider changes the relay's counters before its line is there."""
+    someone = launch()
+    someone.update_relay(RelayReport(requests=1))
+    someone.take_changes()
+    someone.record(RELAYED)
+    assert len(someone.take_changes().lines.splitlines()) == 1
+
+
 def test_a_line_has_what_is_known():
     decision = Decision(
         Route.PROXY, "GET", "docs.dev", 80, Verdict.ALLOWED,
