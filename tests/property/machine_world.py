@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections import Counter
 from collections.abc import Callable, Collection
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
 from typing import Any, Final, cast
 from unittest import mock
@@ -72,7 +73,7 @@ class Fate:
         if self.is_dead:
             raise OperatorDied
 
-    def outside(self) -> mock._patch[Any]:
+    def outside(self) -> AbstractContextManager[Any]:
         """Do something that is not the operator's."""
         return mock.patch.object(self, "is_outside", self.is_outside + 1)
 

@@ -1,7 +1,6 @@
 """Whatever is appended comes back; a cut file gives back a prefix; damage is never silent."""
 
 import contextlib
-import os
 import tempfile
 from pathlib import Path
 from typing import NamedTuple
@@ -35,6 +34,7 @@ from securebench.run.state.history import (
     RunEnded,
     Verified,
 )
+from support.journal_entries import append_bytes
 
 UID = "uid"
 
@@ -147,8 +147,8 @@ def test_what_leaders_wrote_in_time_comes_back_whatever_they_write_afterwards(le
             journal = open_journal(folder, UID, take_volume(Path(root), number, "holder"))
             stack.callback(journal.close)
             journal.append(leader.in_time)
-            line = encode(RunEnded("Completed", "torn", 0.0), journal._link)
-            os.write(journal._file.fileno(), line[: int(len(line) * leader.torn)])
+            line = encode(RunEnded("Completed", "torn", 0.0), journal.link)
+            append_bytes(journal.path, line[: int(len(line) * leader.torn)])
             want = [entry for each in leaders[:number] for entry in each.in_time]
             assert facts(folder) == want
             for other, (late, said) in enumerate(old):

@@ -81,8 +81,8 @@ class FakeCluster:
         self.keys = b'{"keys":[{"kty":"RSA","kid":"fake","alg":"RS256","n":"AQAB","e":"AQAB"}]}'
         self._clock: Clock = clock or _StoppedClock()
         self._objects: dict[ObjectKind, dict[str, Raw]] = {kind: {} for kind in ObjectKind}
-        self._version = 100
-        self._oldest = self._version
+        self.resource_version = 100
+        self._oldest = self.resource_version
         self._created = 0
         self._history: list[Change] = []
         self._failures: list[_Failure] = []
@@ -101,7 +101,7 @@ class FakeCluster:
                 tuple(
                     listed(item) if kind is not ObjectKind.BENCHMARK_RUN else item for item in found
                 ),
-                str(self._version),
+                str(self.resource_version),
             )
 
     async def watch(
@@ -113,7 +113,7 @@ class FakeCluster:
         with self._call("watch", kind, ""):
             cursor = int(resource_version or "0")
             present = () if cursor else self._select(kind, selector)
-            cursor = cursor or self._version
+            cursor = cursor or self.resource_version
         for item in present:
             yield WatchEvent("ADDED", item)
         while True:
@@ -236,8 +236,8 @@ class FakeCluster:
     def expire_history(self) -> None:
         """Forget all changes: watches from before now raise WatchExpired."""
         self._history.clear()
-        self._version += 1
-        self._oldest = self._version
+        self.resource_version += 1
+        self._oldest = self.resource_version
         self._wake()
 
     def end_watches(self, error: ClusterError | None = None) -> None:
@@ -248,9 +248,12 @@ class FakeCluster:
 
     def bookmark(self, kind: ObjectKind) -> None:
         """Tell the open watches of a kind how far they are."""
-        self._version += 1
-        marked: Raw = {"kind": kind.value, "metadata": {"resourceVersion": str(self._version)}}
-        self._record(Change(self._version, kind, "BOOKMARK", None, marked, lost=False))
+        self.resource_version += 1
+        marked: Raw = {
+            "kind": kind.value,
+            "metadata": {"resourceVersion": str(self.resource_version)},
+        }
+        self._record(Change(self.resource_version, kind, "BOOKMARK", None, marked, lost=False))
 
     def set_pod_status(self, name: str, status: Raw, *, node: str = "node-1") -> Raw:
         """Replace a Pod's status as the kubelet would; a Pod that left Pending is on a node."""
@@ -347,17 +350,17 @@ class FakeCluster:
 
     def _write(self, kind: ObjectKind, change: str, item: Raw) -> Raw:
         name = str(metadata(item)["name"])
-        self._version += 1
+        self.resource_version += 1
         stored = {
             **item,
-            "metadata": {**metadata(item), "resourceVersion": str(self._version)},
+            "metadata": {**metadata(item), "resourceVersion": str(self.resource_version)},
         }
         before = self._objects[kind].pop(name, None)
         if change != "DELETED":
             self._objects[kind][name] = stored
         lost = self._to_lose > 0
         self._to_lose -= lost
-        self._record(Change(self._version, kind, change, before, stored, lost=lost))
+        self._record(Change(self.resource_version, kind, change, before, stored, lost=lost))
         return stored
 
     def _begin_deletion(self, kind: ObjectKind, item: Raw, grace_seconds: int | None) -> None:

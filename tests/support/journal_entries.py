@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+from pathlib import Path
+
 from securebench.run.state.attempts import CommandReport, Finish, Outcome, PodFacts, StreamInfo
 from securebench.run.state.history import (
     Finished,
@@ -55,3 +58,12 @@ ENTRIES = (
     Kept(Finish(KEY, Outcome.NOT_VERIFIED), "b" * 64, "earlier"),
     RunEnded("Completed", "1 of 1 passed", NOW),
 )
+
+
+def append_bytes(path: Path, data: bytes) -> None:
+    """Write behind the end of a file, as a process that is killed within a line leaves it."""
+    descriptor = os.open(path, os.O_WRONLY | os.O_APPEND)
+    try:
+        os.write(descriptor, data)
+    finally:
+        os.close(descriptor)

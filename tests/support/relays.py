@@ -256,8 +256,15 @@ class Relay:
 
     async def log(self, count=1):
         """Return the next lines of the log as soon as they are there."""
-        await until(lambda: len(self.launch._pending) >= count)
-        return [json.loads(line) for line in self.launch.take_changes().lines.splitlines()]
+        lines = []
+
+        def has_enough():
+            changes = self.launch.take_changes()
+            lines.extend(changes.lines.splitlines() if changes is not None else ())
+            return len(lines) >= count
+
+        await until(has_enough)
+        return [json.loads(line) for line in lines]
 
     async def ask(self, body=None, *headers, raw=None, **fields):
         """Send a request and return status, headers and body of the answer."""

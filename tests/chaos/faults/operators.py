@@ -34,9 +34,9 @@ def away(scene: Scene, _: PodView) -> None:
     def stop() -> None:
         scene.stop()
         for _ in range(8):
-            movable = [view for view in scene.pods() if scene._is_movable(view)]
+            movable = [view for view in scene.pods() if scene.is_movable(view)]
             if movable:
-                scene._move(scene.random.choice(movable))
+                scene.move(scene.random.choice(movable))
         scene.start()
 
     scene.later(0.0, stop)

@@ -291,9 +291,9 @@ class Scene:
             self._see_new_pods()
             if not self.supervisor.active:
                 return True
-            movable = [view for view in self.pods() if self._is_movable(view)]
+            movable = [view for view in self.pods() if self.is_movable(view)]
             if movable:
-                self._move(self.random.choice(movable))
+                self.move(self.random.choice(movable))
             self.let(self.random.choice([0.001, 0.2, 1.0]) if movable else 2.0)
         return False
 
@@ -309,7 +309,8 @@ class Scene:
                 self._stages[view.name] = "created"
                 self._reach(view, "created")
 
-    def _is_movable(self, view: PodView) -> bool:
+    def is_movable(self, view: PodView) -> bool:
+        """Whether the kubelet may go on with a Pod."""
         if view.name in self.silent:
             return False
         if view.name in self.held and self.clock.now() < self.held[view.name][1]:
@@ -317,7 +318,8 @@ class Scene:
         is_steady = view.role is Role.GATEWAY and self._stages.get(view.name) == "started"
         return view.deleting_since is not None or not (view.is_terminal or is_steady)
 
-    def _move(self, view: PodView) -> None:
+    def move(self, view: PodView) -> None:
+        """Bring a Pod to its next stage."""
         if view.deleting_since is not None:
             self.cluster.finish_deletion(view.name)
             self._reach(view, "gone")

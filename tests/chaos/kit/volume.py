@@ -15,6 +15,7 @@ from unittest import mock
 from property.machine_world import Fate
 from securebench.controller.volume.journal import Journal, encode_all
 from securebench.run.state.history import Entry
+from support.journal_entries import append_bytes
 
 WRITING = set("wax+")
 
@@ -132,8 +133,8 @@ class Volume:
             entries = tuple(batch)
             self._fate.point()
             if self.tear is not None and entries:
-                data, _ = encode_all(entries, journal._link)
-                os.write(journal._file.fileno(), data[: self.tear(data)])
+                data, _ = encode_all(entries, journal.link)
+                append_bytes(journal.path, data[: self.tear(data)])
                 self.tear = None
                 self.hits += 1
                 self._fate.is_dead = True

@@ -12,6 +12,7 @@ from securebench.agents.providers import openai_chat
 from securebench.client.submit import secrets
 from securebench.client.submit.secrets import secret_values
 from securebench.client.submit.tester_config import HarnessSection
+from securebench.gateway.net.dial import Dialer
 from securebench.gateway.provider.provider_call import ProviderCall
 from securebench.gateway.server import context
 from support.relays import (
@@ -124,7 +125,7 @@ async def test_a_391_attack_by_rebinding(tmp_path: Path) -> None:
             asked.append(host)
             return ("192.31.196.10",) if len(asked) == 1 else ("10.96.0.1",)
 
-        relay.gateway.provider_dialer._resolve = resolve
+        relay.gateway.provider_dialer = Dialer(2, resolve, relay.script.connect)
         assert (await relay.ask()).status == 200
         assert asked == [HOSTS[CHAT]]
         assert (await relay.ask()).status == 502

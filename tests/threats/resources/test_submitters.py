@@ -9,7 +9,7 @@ from collections.abc import AsyncIterator, Iterator
 from contextlib import AsyncExitStack, aclosing, asynccontextmanager, contextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import cast
+from typing import Any, cast
 from unittest import mock
 
 import pytest
@@ -24,6 +24,7 @@ from securebench.controller.admission.pack_source import freeze
 from securebench.controller.loop import lifecycle
 from securebench.core.errors import PackError, SpecError
 from securebench.run.api.models import Pack, VolumePack
+from securebench.run.decide.desired_state import DesiredState
 from securebench.run.decide.run_decision import Controls, Halt
 from support.build import inline, question, write_pack
 from support.operator_world import World
@@ -184,16 +185,17 @@ def test_a_341_attack_by_suspended_runs(tmp_path: Path) -> None:
 def test_a_341_twin_of_suspended_runs(tmp_path: Path) -> None:
     """A gate and a loop that take no notice of the suspension: each has a watch and a canary."""
 
-    async def enter(gate: lifecycle.Gate, *_: object, **__: object) -> None:
-        gate._is_in = True
+    async def enter(*_: object, **__: object) -> None:
+        pass
 
-    class Restless(lifecycle.RunLoop):
-        def _controls(self, now: float) -> Controls:
-            return replace(super()._controls(now), halt=Halt.NONE)
+    real = DesiredState.controls
+
+    def controls(*given: Any, **named: Any) -> Controls:
+        return replace(real(*given, **named), halt=Halt.NONE)
 
     with (
         mock.patch.object(lifecycle.Gate, "enter", enter),
-        mock.patch.object(lifecycle, "RunLoop", Restless),
+        mock.patch.object(DesiredState, "controls", controls),
         operator(tmp_path) as world,
     ):
         flood(world, suspend=True, isolation={"require": "Verified"})

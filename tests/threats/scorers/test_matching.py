@@ -124,9 +124,9 @@ def test_a_084_attack_by_a_collision(name):
 def right_texts(task) -> list[str]:
     hidden = task.row["eval"]
     if task.family == "multiple_choice":
-        choices = task.row["input"]["choices"]
-        expected = multiple_choice._expected(hidden["answer"], choices)
-        return [choice for choice in choices if norm(choice) in expected]
+        public = task.row["input"]
+        choices = public["choices"]
+        return [each for each in choices if multiple_choice.verify(each, public, hidden).passed]
     if task.family == "short_answer":
         return [str(answer) for answer in hidden["accepted_answers"]]
     return [hidden["reference_answer"]]

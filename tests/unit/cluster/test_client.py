@@ -446,10 +446,10 @@ async def test_the_kubeconfig_names_the_server(kubeconfig):
     before = kubeconfig.read_text(encoding="utf-8")
 
     async with connect("sb", context="two") as cluster:
-        settings = cluster._api.configuration
+        server = cluster.server
 
     assert cluster.namespace == "sb"
-    assert settings.host == "https://server.example:6443"
+    assert server == "https://server.example:6443"
     assert kubeconfig.read_text(encoding="utf-8") == before
 
 
@@ -488,7 +488,7 @@ async def test_a_service_account_unless_a_kubeconfig_is_named(
     assert kubeconfig.is_file()
 
     async with connect("sb") as cluster:
-        assert cluster._api.configuration.host == want
+        assert cluster.server == want
 
 
 async def test_watches_take_no_connection_of_the_other_requests(kubeconfig):

@@ -75,7 +75,7 @@ class GatewayKeeper:
         self._store = store
         self._writers = writers
         self._pods = informer
-        self._services = ServiceInformer(
+        self.services = ServiceInformer(
             context.cluster,
             f"{RUN_UID_LABEL}={self._uid}",
             context.settings.relist_seconds,
@@ -96,7 +96,7 @@ class GatewayKeeper:
     @property
     def address(self) -> str:
         """Cluster address of the gateway's Service; empty until it exists."""
-        service = self._services.objects.get(self._name)
+        service = self.services.objects.get(self._name)
         return service.address if service is not None else ""
 
     @property
@@ -109,7 +109,7 @@ class GatewayKeeper:
 
     def check(self) -> None:
         """Raise what ended the watch of the Service, if it has ended."""
-        self._services.check()
+        self.services.check()
 
     @contextlib.asynccontextmanager
     async def watching(self) -> AsyncIterator[None]:
@@ -118,7 +118,7 @@ class GatewayKeeper:
         Raises:
             ClusterError: The API server did not answer the list.
         """
-        async with self._services.watching():
+        async with self.services.watching():
             yield
 
     def apply(self, step: GatewayStep) -> None:
@@ -159,7 +159,7 @@ class GatewayKeeper:
             name=self._name,
             pods=self._views(),
             vanished=set(filter(None, map(self._number, self._pods.vanished))),
-            service=self._services.objects.get(self._name),
+            service=self.services.objects.get(self._name),
             create_blocked=self._writers.retries.blocked,
             start_seconds=self._start_seconds,
             listed_at=self._pods.listed_at,
@@ -233,10 +233,10 @@ class GatewayKeeper:
         self._writers.creator.create_pod(self._pod_name(number), manifest, self._pods.note_created)
 
     async def _make_service(self) -> None:
-        if self._name not in self._services.objects:
+        if self._name not in self.services.objects:
             manifest = gateway_service(self._plan)
             made = await create_or_find(self._cluster, ObjectKind.SERVICE, manifest, self._uid)
-            self._services.note_created(made)
+            self.services.note_created(made)
 
     async def _refresh_keys(self) -> None:
         """Write the current signing keys; on an error the gateway keeps those that it has."""

@@ -93,6 +93,10 @@ class Journal:
         head: First line of a new file that continues others.
         require: Raises unless the process may still write.
 
+    Attributes:
+        path: The file.
+        link: Checksum of the last line that counts.
+
     Raises:
         JournalCorruptError: As of ``read_entries``; the file stays as it is.
         LeaseOverdueError: Another operator may work; may be called again.
@@ -112,10 +116,11 @@ class Journal:
         self._has_cut_line = False
         self._require = require
         self._lock = threading.RLock()
+        self.path = path
         self._file: BinaryIO = path.open("a+b", buffering=0)
         try:
             self._require()
-            self.entries, _, self._link = _recover(self._file, run_uid, before)
+            self.entries, _, self.link = _recover(self._file, run_uid, before)
             self._append([head] if head is not None else [])
         except BaseException:
             self._file.close()
@@ -135,7 +140,7 @@ class Journal:
             self._append(batch)
 
     def _append(self, batch: Iterable[Entry]) -> None:
-        data, link = encode_all(batch, self._link)
+        data, link = encode_all(batch, self.link)
         if not data:
             return
         self._require()
@@ -151,7 +156,7 @@ class Journal:
             self._file.truncate(end)
             self._has_cut_line = False
             raise
-        self._link = link
+        self.link = link
 
     def take_entries(self) -> tuple[Entry, ...]:
         """Return what was read when the journal was opened, and keep it no longer."""

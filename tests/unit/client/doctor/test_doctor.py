@@ -95,10 +95,11 @@ def no_pull(ward: Any) -> None:
 
 def run_without_image(ward: Any) -> None:
     ward.add_run("r", "02", "True", "Verified")
-    run = ward._objects[ObjectKind.BENCHMARK_RUN]["r"]
     message = "cannot pull registry.example/x:1: ErrImagePull: not found"
     condition = {"type": "Succeeded", "status": "Unknown", "reason": "Running"}
-    run["status"]["conditions"].append({**condition, "message": message})  # type: ignore[index]
+    status = ward.objects(ObjectKind.BENCHMARK_RUN)["r"]["status"]
+    conditions = [*status["conditions"], {**condition, "message": message}]
+    ward.edit(ObjectKind.BENCHMARK_RUN, "r", {"status": {"conditions": conditions}})
 
 
 def operator_is_not_shown(ward: Any) -> None:

@@ -169,7 +169,7 @@ def test_a_pod_of_a_live_launch_stays_although_its_events_were_lost(three):
     three.add(5, RUNNING)
     three.look()
     three.cluster.set_pod_status(name(5), DONE)
-    three.informer.resource_version = str(three.cluster._version)
+    three.informer.resource_version = str(three.cluster.resource_version)
     three.delete(0, 1, 2, live={name(5)})
     three.clock.advance(BATCH_SECONDS)
     three.delete(0, 1, 2, live={name(5)})

@@ -78,7 +78,7 @@ class World:
             for _ in range(count):
                 self.clock.advance(seconds)
                 await self.informer.list()
-                await self.keeper._services.list()
+                await self.keeper.services.list()
                 await self.tend()
             await self.informer.list()
 
@@ -478,7 +478,7 @@ def test_a_service_that_somebody_deletes_is_made_again(world):
     world.come_up()
     before = world.keeper.address
     world.cluster.remove(ObjectKind.SERVICE, NAME)
-    world.runner.run(world.keeper._services.list())
+    world.runner.run(world.keeper.services.list())
     assert not world.keeper.observe().is_ready
     world.passes()
     assert world.keeper.observe().is_ready
@@ -516,7 +516,7 @@ def test_a_request_without_an_answer_is_looked_at_again_at_once(world):
     """What came of it says when to try again, and what the status says."""
     world.come_up()
     world.cluster.remove(ObjectKind.SERVICE, NAME)
-    world.runner.run(world.keeper._services.list())
+    world.runner.run(world.keeper.services.list())
     world.cluster.fail_next("create", TransientClusterError("no"), kind=ObjectKind.SERVICE)
     world.woken.reset_mock()
     world.runner.run(world.tend())

@@ -226,7 +226,7 @@ def test_a_bookmark_is_no_object(world, kind):
 
     assert world.run(follow()) == 0
     assert dict(informer.objects) == {}
-    assert informer.resource_version == str(world.cluster._version)
+    assert informer.resource_version == str(world.cluster.resource_version)
 
 
 # A server that answers badly

@@ -35,11 +35,20 @@ class Wrong:
         return self._clock.now() + self._skew
 
 
-class Silent:
-    """The cluster from behind a cut line."""
+class Line:
+    """The cluster at the end of a line that may be cut."""
 
-    async def replace(self, *_):
-        raise ANSWERLESS
+    def __init__(self, cluster: FakeCluster) -> None:
+        self._cluster = cluster
+        self.is_cut = False
+
+    def __getattr__(self, name: str) -> object:
+        return getattr(self._cluster, name)
+
+    async def replace(self, *given: object) -> object:
+        if self.is_cut:
+            raise ANSWERLESS
+        return await self._cluster.replace(*given)
 
 
 class Operator:
@@ -49,7 +58,8 @@ class Operator:
         self.lost: list[str] = []
         clock = election.clock
         wall = Wrong(clock, skew)
-        self.elector = Elector(election.cluster, holder, TIMES, wall, clock.now, self.lost.append)
+        self.line = Line(election.cluster)
+        self.elector = Elector(self.line, holder, TIMES, wall, clock.now, self.lost.append)
         self.epoch = 0
         self.traces = election.traces
         self.task = election.start(self.work())
@@ -192,10 +202,10 @@ def test_without_an_answer_the_leader_stops_before_another_may_begin(election):
 def test_who_comes_back_while_another_leads_ends(election):
     first, second = Operator(election, "a_1"), Operator(election, "b_2")
     election.wait(30)
-    first.elector._cluster = Silent()
+    first.line.is_cut = True
     election.seconds_until(second)
     assert (first.leads, first.lost, second.epoch) == (False, [], 2)
-    first.elector._cluster = election.cluster
+    first.line.is_cut = False
     election.wait(TIMES.retry_seconds + 0.1)
     assert first.lost == ["b_2 has the Lease, epoch 2"]
     assert isinstance(first.task.exception(), LeadershipLostError)

@@ -6,6 +6,7 @@ import pytest
 
 from securebench.cluster.port import ObjectKind
 from securebench.controller.loop.run_loop import RunLoop
+from securebench.controller.reporting.publish import Publisher
 
 
 def transitions(world):
@@ -94,14 +95,14 @@ def test_observed_generation_follows_changes_of_a_finished_run(name, world):
 
 def test_a_change_while_the_end_is_written_is_observed(world):
     uid = world.apply()
-    real = RunLoop._end
+    real = Publisher.ended
 
-    async def end(self):
-        await real(self)
+    async def ended(self, *given):
+        await real(self, *given)
         world.cluster.edit(ObjectKind.BENCHMARK_RUN, "nightly", {"spec": {"parallelism": 7}})
         world.supervisor.observe("MODIFIED", world.run())
 
-    with mock.patch.object(RunLoop, "_end", end):
+    with mock.patch.object(Publisher, "ended", ended):
         world.work(uid)
     assert world.run()["status"]["observedGeneration"] == world.run()["metadata"]["generation"]
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,9 +13,9 @@ import pytest
 from securebench.controller.loop import attempt_keeper
 from securebench.controller.runtime import run_ledger
 from securebench.controller.runtime.reading_budget import ReadingBudget
-from securebench.controller.runtime.run_ledger import RunLedger
+from securebench.controller.volume.journal import Journal
 from securebench.controller.volume.journal_files import read_journal
-from securebench.run.state.history import Closed, ReadBegun
+from securebench.run.state.history import Closed, Entry, ReadBegun
 from support.build import FakeClock, VirtualLoop, inline
 from support.operator_world import World
 
@@ -106,13 +106,13 @@ class Deadly:
         self._task = task
         self.is_armed = True
         self.with_others: list[int] = []
-        self._capture, self._close = attempt_keeper.capture, RunLedger.close
+        self._capture, self._close = attempt_keeper.capture, Journal.close
         self._texts = run_ledger.read_texts
 
-        def close(of: RunLedger) -> None:
-            self.close(of)
+        def close(of: Journal, last: Sequence[Entry] = ()) -> None:
+            self.close(of, last)
 
-        monkeypatch.setattr(RunLedger, "close", close)
+        monkeypatch.setattr(Journal, "close", close)
 
     def of_captures(self, store: Any, task: Any, *given: Any, **named: Any) -> Any:
         self.with_others.append(task.index)
@@ -125,12 +125,9 @@ class Deadly:
             raise KilledError
         return self._texts(store, history)
 
-    def close(self, of: RunLedger) -> None:
+    def close(self, of: Journal, last: Sequence[Entry]) -> None:
         """A process that is killed writes nothing more."""
-        if self.is_armed:
-            of._journal.close()
-        else:
-            self._close(of)
+        self._close(of, () if self.is_armed else last)
 
 
 @pytest.fixture
@@ -234,7 +231,8 @@ def test_an_error_in_the_same_process_says_nothing_either(
         return real(*given, **named)
 
     monkeypatch.setattr(attempt_keeper, "capture", capture)
-    monkeypatch.setattr(RunLedger, "close", lambda of: of._journal.close())
+    close = Journal.close
+    monkeypatch.setattr(Journal, "close", lambda of, _last=(): close(of))
     uid = world.apply(parallelism=1)
     world.work(uid, rounds=40)
 

@@ -1,5 +1,6 @@
 import errno
 import os
+from pathlib import Path
 
 import pytest
 
@@ -113,32 +114,57 @@ def test_a_last_line_that_does_not_hold_is_removed(path, garbage):
 
 def test_nothing_is_written_behind_a_cut_line_that_stays(path, monkeypatch):
     """The disk takes half a line, fails, and will not cut it off; then it is well again."""
-    journal = Journal(path, UID)
+    journal, disk = journal_on(HalfWritten, path, monkeypatch)
     journal.append(ENTRIES[:2])
-    with monkeypatch.context() as patch:
-        patch.setattr(journal, "_file", HalfWritten(journal._file))
-        with pytest.raises(OSError, match="Input/output error"):
-            journal.append(ENTRIES[2:3])
+    disk.fails = True
+    with pytest.raises(OSError, match="Input/output error"):
+        journal.append(ENTRIES[2:3])
+    disk.fails = False
     with pytest.raises(OSError, match="cut line"):
         journal.close(ENTRIES[3:4])
     assert reopened(path) == ENTRIES[:2]
 
 
-class HalfWritten:
-    """An open file that takes half of a write and cannot be cut."""
+class OpenFile:
+    """An open file of a disk that fails now and then."""
 
     def __init__(self, real):
         self.real = real
+        self.fails = False
 
     def __getattr__(self, name):
         return getattr(self.real, name)
 
+
+class HalfWritten(OpenFile):
+    """It takes half of a write and cannot be cut."""
+
     def write(self, data):
+        if not self.fails:
+            return self.real.write(data)
         self.real.write(data[: len(data) // 2])
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
-    def truncate(self, _size):
-        raise OSError(errno.EIO, os.strerror(errno.EIO))
+    def truncate(self, size):
+        if self.fails:
+            raise OSError(errno.EIO, os.strerror(errno.EIO))
+        return self.real.truncate(size)
+
+
+def journal_on(disk, path, monkeypatch):
+    """Return a journal on a disk of some kind, and its open file."""
+    files = []
+
+    def opened(self, *given, **named):
+        files.append(disk(real(self, *given, **named)))
+        return files[-1]
+
+    real = Path.open
+    with monkeypatch.context() as patch:
+        patch.setattr(Path, "open", opened)
+        journal = Journal(path, UID)
+    (file,) = files
+    return journal, file
 
 
 def test_a_removed_line_makes_room_for_the_next(path):
@@ -336,29 +362,29 @@ def no_space(*_):
     raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
 
-def test_a_full_disk_leaves_the_file_unchanged(path):
-    journal = Journal(path, UID)
+class Full(OpenFile):
+    """It has room for 30 bytes."""
+
+    written = 0
+
+    def write(self, view):
+        if not self.fails:
+            return self.real.write(view)
+        if self.written:
+            no_space()
+        self.written = self.real.write(view[:30])
+        return self.written
+
+
+def test_a_full_disk_leaves_the_file_unchanged(path, monkeypatch):
+    journal, disk = journal_on(Full, path, monkeypatch)
     journal.append(ENTRIES[:2])
-    real = journal._file
-
-    class Full:
-        written = 0
-
-        def write(self, view):
-            if Full.written:
-                no_space()
-            Full.written = real.write(view[:30])
-            return Full.written
-
-        def __getattr__(self, name):
-            return getattr(real, name)
-
-    journal._file = Full()
+    disk.fails = True
     with pytest.raises(OSError, match="No space left"):
         journal.append(ENTRIES[2:])
-    assert Full.written == 30
+    assert disk.written == 30
     assert path.read_bytes() == b"".join(LINES[:2])
-    journal._file = real
+    disk.fails = False
     journal.append(ENTRIES[2:])
     journal.close()
     assert reopened(path) == ENTRIES
@@ -376,18 +402,15 @@ def test_a_failed_fsync_leaves_the_file_unchanged(path, monkeypatch):
     assert reopened(path) == ENTRIES[:2]
 
 
-def test_short_writes_are_continued(path):
-    journal = Journal(path, UID)
-    real = journal._file
+class Slow(OpenFile):
+    """It takes seven bytes of a write."""
 
-    class Slow:
-        def write(self, view):
-            return real.write(view[:7])
+    def write(self, view):
+        return self.real.write(view[:7])
 
-        def __getattr__(self, name):
-            return getattr(real, name)
 
-    journal._file = Slow()
+def test_short_writes_are_continued(path, monkeypatch):
+    journal, _ = journal_on(Slow, path, monkeypatch)
     journal.append(ENTRIES)
     journal.close()
     assert reopened(path) == ENTRIES

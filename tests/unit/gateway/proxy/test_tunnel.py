@@ -169,13 +169,13 @@ async def test_the_byte_limit_of_a_launch_cuts():
 
 async def test_a_slow_reader_holds_the_sender_back():
     someone = launch()
-    async with outside() as peer, agent_of(someone) as (stream, reader, writer):
+    async with outside() as peer, agent_of(someone) as (stream, _, writer):
         peer.reply = bytes(64 * 1024**2)
         writer.write(HELLO)
         task = asyncio.create_task(
             serve_tunnel(stream, someone, gateway(peer, idle_seconds=0.5), "docs.dev", b"")
         )
-        reader._transport.pause_reading()
+        writer.transport.pause_reading()
         await task
     assert log(someone)[0]["reason"] == "idle"
     assert someone.report.bytes_down < 32 * 1024**2
