@@ -14,6 +14,7 @@ import aiohttp
 
 from securebench.cluster.wire import classify, decode
 from securebench.core.errors import PermanentClusterError, TransientClusterError
+from securebench.core.sizes import KIB
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -27,10 +28,10 @@ Sink = Callable[[bytes], Awaitable[None]]
 _PROTOCOL = "v5.channel.k8s.io"
 _STDIN, _STDOUT, _STDERR, _ERROR = range(4)
 _CLOSE = 255
-_FRAME_BYTES = 32 * 1024
+_FRAME_BYTES = 32 * KIB
 """Maximum stdin data per message, the same as kubectl's."""
 
-_STDERR_TAIL_BYTES = 64 * 1024
+_STDERR_TAIL_BYTES = 64 * KIB
 
 
 class ExecTarget(NamedTuple):

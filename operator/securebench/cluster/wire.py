@@ -17,6 +17,7 @@ from securebench.cluster.port import (
 )
 from securebench.core.errors import ClusterError, PermanentClusterError, TransientClusterError
 from securebench.core.json_values import text_at
+from securebench.core.sizes import MIB
 from securebench.run.api.base import API_VERSION, PLURAL
 
 if TYPE_CHECKING:
@@ -46,7 +47,7 @@ _QUOTA_WORDINGS = ("exceeded quota: ", "status unknown for quota: ")
 _DENIAL_WORDING = " denied the request"
 """Of an admission webhook, whose code is 400 where it names none."""
 
-_MAX_EVENT_BYTES = 8 * 1024 * 1024
+_MAX_EVENT_BYTES = 8 * MIB
 """Maximum watch line; etcd limits objects to 1.5 MiB, but JSON escapes may multiply that."""
 
 _MESSAGE_LIMIT = 2048

@@ -15,8 +15,9 @@ from pydantic import TypeAdapter, ValidationError
 
 from securebench.core.digests import PATTERN
 from securebench.core.errors import InvalidInputError
+from securebench.core.sizes import KIB
 
-MAX_BYTES: Final = 16 * 1024
+MAX_BYTES: Final = 16 * KIB
 """Of one result; more than anything that this version writes."""
 
 _DIGEST: Final = re.compile(PATTERN)

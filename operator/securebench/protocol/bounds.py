@@ -6,9 +6,7 @@ import codecs
 from dataclasses import dataclass
 from typing import NamedTuple
 
-KIB = 1024
-MIB = 1024 * KIB
-GIB = 1024 * MIB
+from securebench.core.sizes import GIB, MIB
 
 RECORD_BYTES = 16 * MIB
 """One line of candidates.jsonl."""

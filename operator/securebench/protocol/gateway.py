@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Final, TypeVar
 
 from pydantic import TypeAdapter, ValidationError
 
+from securebench.core.sizes import GIB, MIB
 from securebench.protocol.messages import decode_object
 
 if TYPE_CHECKING:
@@ -44,8 +45,8 @@ class GatewayLimits:
     connections: int = 64
     all_connections: int = 2048
     connections_per_second: float = 50.0
-    bytes: int = 2 * 1024**3
-    request_bytes: int = 16 * 1024**2
+    bytes: int = 2 * GIB
+    request_bytes: int = 16 * MIB
     log_lines: int = 10_000
 
 

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from typing import Final, NamedTuple
 
+from securebench.core.sizes import MIB
+
 RECORD = "record.json"
 CANDIDATES = "candidates.jsonl"
 SUMMARY = "summary.json"
@@ -24,11 +26,11 @@ LIVE_OUTPUT: Final = "live-stdout"
 LIVE_FILES: Final = {"stdout": LIVE_OUTPUT, "stderr": "live-stderr"}
 """Names of the files of both streams."""
 
-LIVE_BYTES: Final = 1024**2
+LIVE_BYTES: Final = MIB
 """Most bytes of a file; what comes later is told with the task's record."""
 
 
-MAX_ANSWER_BYTES = 64 * 1024**2
+MAX_ANSWER_BYTES = 64 * MIB
 """Most bytes of one ``get-run`` answer; the rest is asked for again."""
 
 

@@ -14,9 +14,10 @@ from typing import Final, Protocol
 
 from securebench.agents.providers.sse import EventReader
 from securebench.core.reasons import PROVIDER_AUTH, PROVIDER_QUOTA, PROVIDER_UNAVAILABLE
+from securebench.core.sizes import MIB
 from securebench.protocol.messages import decode_object
 
-DOCUMENT_BYTES: Final = 1024**2
+DOCUMENT_BYTES: Final = MIB
 """Largest non-streamed response that is parsed; the agent CLIs ask for streams."""
 CHARACTERS_PER_TOKEN: Final = 4
 """Rule of thumb to estimate the tokens of responses that the agent aborted."""

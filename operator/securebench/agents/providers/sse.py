@@ -7,7 +7,9 @@ from __future__ import annotations
 
 from typing import Final
 
-EVENT_BYTES: Final = 1024**2
+from securebench.core.sizes import MIB
+
+EVENT_BYTES: Final = MIB
 """Largest event that is parsed; OpenAI's last one repeats the whole response, about 100 kB.
 
 Each response in flight may buffer this much.

@@ -19,15 +19,16 @@ from typing import IO, Literal, NamedTuple
 
 from securebench.core.errors import InvalidInputError
 from securebench.core.json_values import object_at, object_in
+from securebench.core.sizes import MIB
 
-MAX_JSON_BYTES = 16 * 1024 * 1024
+MAX_JSON_BYTES = 16 * MIB
 """Longest manifest or configuration."""
 
 MAX_INDEX_DEPTH = 4
 """Indexes that lie in one another, as builders for several platforms write them."""
 
 _REFERENCE_KEYS = ("io.containerd.image.name", "org.opencontainers.image.ref.name")
-_CHUNK_BYTES = 1024 * 1024
+_CHUNK_BYTES = MIB
 _DOCKER_HUB = "docker.io"
 _GZIP = b"\x1f\x8b"
 _ZSTD = b"\x28\xb5\x2f\xfd"

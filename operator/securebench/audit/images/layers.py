@@ -9,8 +9,9 @@ from pathlib import Path, PurePosixPath
 from typing import NamedTuple
 
 from securebench.audit.images.archive import Image, UnreadableImageError, layer_digest, open_layer
+from securebench.core.sizes import MIB
 
-MAX_FILE_BYTES = 256 * 1024 * 1024
+MAX_FILE_BYTES = 256 * MIB
 """Larger files of an image are not read."""
 
 PROBE_BYTES = 32

@@ -13,8 +13,9 @@ from securebench.benchmark.pack.lane_plan import materialization_plan
 from securebench.benchmark.pack.references import asset_root
 from securebench.benchmark.pack.task import SecureBenchTask
 from securebench.benchmark.resources import Component
+from securebench.core.sizes import MIB
 
-MAX_DECODED_BYTES = 4 * 1024 * 1024
+MAX_DECODED_BYTES = 4 * MIB
 """Larger public files are searched for plain values only: to decode 1 MiB takes 1 to 5 s."""
 
 _REMEDY = "move it to the hidden lane or make the value another one, then push the pack again"

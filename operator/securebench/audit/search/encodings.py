@@ -18,10 +18,12 @@ from itertools import islice
 from typing import NamedTuple, Protocol
 from urllib.parse import unquote_to_bytes
 
+from securebench.core.sizes import MIB
+
 DEPTH = 2
 """Disguises that may lie over one another, for instance base64 of gzip."""
 
-MAX_STREAM_BYTES = 4 * 1024 * 1024
+MAX_STREAM_BYTES = 4 * MIB
 """What is looked at of all compressed streams of a text; to decode 1 MiB takes 1 to 5 s."""
 
 MAX_STREAMS = 256

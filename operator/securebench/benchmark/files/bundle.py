@@ -27,9 +27,10 @@ from securebench.core.errors import (
     StorageError,
     TooLargeError,
 )
+from securebench.core.sizes import GIB, KIB, MIB
 from securebench.files.durable import FILE_MODE
 
-CHUNK_BYTES = 1024 * 1024
+CHUNK_BYTES = MIB
 """Bytes that are in memory at a time."""
 
 MAX_PATH_BYTES = 1024
@@ -38,7 +39,7 @@ MAX_PATH_BYTES = 1024
 MAX_NAME_BYTES = 255
 """Longest part of a path: NAME_MAX of Linux."""
 
-MAX_EXTENSION_BYTES = 8 * 1024
+MAX_EXTENSION_BYTES = 8 * KIB
 """Largest extended header; ours hold a path and a size. A reader holds it in memory as a whole."""
 
 _FOLDER_MODE = 0o755
@@ -55,10 +56,10 @@ class BundleLimits:
     """
 
     files: int = 100_000
-    size_bytes: int = 8 * 1024**3
+    size_bytes: int = 8 * GIB
 
 
-LOG_LIMITS = BundleLimits(files=1_000, size_bytes=64 * 1024**2)
+LOG_LIMITS = BundleLimits(files=1_000, size_bytes=64 * MIB)
 """Of the streams of one attempt (get-log)."""
 
 

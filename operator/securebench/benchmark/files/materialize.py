@@ -11,6 +11,7 @@ from securebench.benchmark.files.assets import asset_source
 from securebench.benchmark.pack.lane_plan import ORACLE, TASK_FILE, LaneSet, lane_plan
 from securebench.benchmark.resources import Lane
 from securebench.core.errors import InvariantViolationError, StorageError
+from securebench.core.sizes import MIB
 from securebench.files.durable import FILE_MODE, fsync_folder, make_folder
 from securebench.files.tree_digest import tree_digest
 
@@ -121,7 +122,7 @@ def _copy_folder(source: Path, target: Path) -> None:
 def _copy_file(source: Path, target: Path) -> None:
     descriptor = os.open(source, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
     with os.fdopen(descriptor, "rb") as stream:
-        _write_file(target, iter(lambda: stream.read(1024 * 1024), b""))
+        _write_file(target, iter(lambda: stream.read(MIB), b""))
 
 
 def _write_file(target: Path, chunks: Iterable[bytes]) -> None:

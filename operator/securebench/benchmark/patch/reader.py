@@ -13,6 +13,7 @@ from functools import cache
 from securebench.benchmark.patch.body import NewSide, read_binary, read_hunks
 from securebench.benchmark.patch.lines import NAME, Lines, utf8
 from securebench.benchmark.patch.sections import Content, Mode, Section
+from securebench.core.sizes import MIB
 
 HEADER = b"diff --git "
 BINARY = b"GIT binary patch"
@@ -22,7 +23,7 @@ OLD_PREFIX, NEW_PREFIX = "a/", "b/"
 SECTIONS = 10_000
 """Sections of one patch; a patch of 10 MiB has them when each is 1 KiB long."""
 
-PATHS_BYTES = 1 << 20
+PATHS_BYTES = MIB
 """Bytes of the paths of all sections together, with what symlinks lead to; 1 MiB, about 100 for
 each of 10,000 sections."""
 

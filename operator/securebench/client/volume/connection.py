@@ -32,6 +32,7 @@ from securebench.core.names import (
     OPERATOR_LEASE,
     holder_pod,
 )
+from securebench.core.sizes import KIB
 from securebench.protocol.volume import MAX_ANSWER_BYTES
 
 OPERATOR_SELECTOR = f"{COMPONENT_LABEL}=operator,{NAME_LABEL}={APP_NAME}"
@@ -40,7 +41,7 @@ VIEWERS_CONTAINER = "viewers"
 DEFAULT_OPERATOR_POD = "securebench-0"
 """In the release ``securebench``; for accounts that may neither list Pods nor read the Lease."""
 
-_PIECE_BYTES = 256 * 1024
+_PIECE_BYTES = 256 * KIB
 _UNAUTHORIZED = 401
 _FORBIDDEN = 403
 _NOT_FOUND = 404

@@ -27,6 +27,7 @@ from securebench.core.reasons import (
     VERIFIER_CONFIGURATION,
     VERIFIER_ERROR,
 )
+from securebench.core.sizes import MIB
 from securebench.protocol.extraction import TEXT_FILE
 from securebench.run.decide.attempt.machine import Capture
 from securebench.run.layout import (
@@ -62,7 +63,7 @@ from securebench.run.state.attempts import (
 )
 from securebench.run.state.history import LaunchLost, Produced, Verified
 
-PIECE_BYTES = 1 << 20
+PIECE_BYTES = MIB
 
 Captured = Produced | Verified | LaunchLost
 

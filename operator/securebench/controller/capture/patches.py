@@ -15,6 +15,7 @@ from securebench.benchmark.patch.judgement import PatchJudgement, judge_changes,
 from securebench.controller.volume.store import bytes_digest
 from securebench.core.errors import DigestMismatchError
 from securebench.core.reasons import EVALUATOR_TAMPERED, VERIFIER_ERROR, FailurePhase
+from securebench.core.sizes import KIB
 from securebench.files.durable import replace_file
 from securebench.protocol.extraction import CHANGED_FILE, TEXT_FILE
 from securebench.run.observe.patch_steps import STEP_OF_CODE, PatchStep
@@ -24,7 +25,7 @@ from securebench.run.state.attempts import Outcome, SealedPatch, VerifierResult
 
 TAMPERED_WORDS = "the checks succeeded although a test was added that must fail"
 
-CHANGED_BYTES = 256 * 1024
+CHANGED_BYTES = 256 * KIB
 """What is read of a list of changed paths; beyond it the patch counts as one that does not do what
 it declares, without a list."""
 

@@ -11,7 +11,8 @@ from pydantic.alias_generators import to_camel
 
 from securebench.agents.allowed_domains import domain_problem, normalize_domain
 from securebench.core.rates import BACKOFF_LIMIT_SECONDS, BACKOFF_SECONDS, MAX_UNSCHEDULABLE
-from securebench.protocol.bounds import GIB, RECORD_BYTES
+from securebench.core.sizes import GIB
+from securebench.protocol.bounds import RECORD_BYTES
 from securebench.protocol.bounds import CandidateBounds as CaptureBounds
 from securebench.protocol.gateway import GatewayLimits
 from securebench.run.api.field_types import TaintEffect, TolerationOperator, quantity

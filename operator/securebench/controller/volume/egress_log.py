@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import BinaryIO, NamedTuple
 
 from securebench.controller.volume.store import RunStore
+from securebench.core.sizes import MIB
 from securebench.files.durable import replacing
 from securebench.protocol.gateway import LAUNCHES
 from securebench.protocol.messages import decode_object
@@ -20,7 +21,7 @@ from securebench.run.api.status import MAX_TASK_ID
 from securebench.run.plan.keys import short_uid
 from securebench.run.plan.model import RunPlan
 
-MAX_BYTES = 256 * 1024 * 1024
+MAX_BYTES = 256 * MIB
 """Of the file; a line says how many more lines there were."""
 
 MAX_LINE = 8192

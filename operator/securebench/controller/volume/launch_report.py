@@ -7,12 +7,13 @@ from dataclasses import replace
 
 from securebench.controller.volume.store import RunStore
 from securebench.core.reasons import DISK_LIMIT_EXCEEDED, PROVIDER_REASONS
+from securebench.core.sizes import KIB
 from securebench.protocol.gateway import LAUNCHES, LaunchReport, decode
 from securebench.run.observe.pods import PodView
 from securebench.run.plan.keys import AttemptKey, pod_name
 from securebench.run.state.attempts import AttemptHistory, Lost, Usage, usage_of
 
-REPORT_BYTES = 64 * 1024
+REPORT_BYTES = 64 * KIB
 """A report has about 1 KiB; what is longer is none."""
 
 

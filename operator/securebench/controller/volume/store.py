@@ -20,6 +20,7 @@ from securebench.controller.volume.journal_files import open_journal
 from securebench.controller.volume.lead import VolumeLead
 from securebench.core.digests import PREFIX
 from securebench.core.errors import DigestMismatchError, InvariantViolationError
+from securebench.core.sizes import MIB
 from securebench.files.durable import make_folder, replace_file, replacing
 from securebench.protocol.messages import decode_object
 from securebench.protocol.volume import (
@@ -32,7 +33,7 @@ from securebench.protocol.volume import (
 from securebench.run import layout
 from securebench.run.plan.keys import AttemptKey, LaunchKey
 
-PIECE_BYTES = 1 << 20
+PIECE_BYTES = MIB
 
 
 class Parked(NamedTuple):

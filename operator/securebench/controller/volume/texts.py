@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Final
 
 from securebench.controller.volume.store import RunStore
+from securebench.core.sizes import KIB
 from securebench.protocol.extraction import STREAMS, TEXT_FILE
 from securebench.run.layout import CANDIDATE_NAME, PRODUCER_NAME, VERIFICATION_NAME
 from securebench.run.plan.keys import LaunchKey, Role
@@ -16,7 +17,7 @@ from securebench.run.state.attempts import AttemptHistory, SealedCandidate
 LAST_WORDS: Final = 300
 """Characters of a last line that a failure_message repeats; a record has the whole stream."""
 
-_END_BYTES: Final = 16 * 1024
+_END_BYTES: Final = 16 * KIB
 """How much of the end of a stream is looked at for its last line."""
 
 

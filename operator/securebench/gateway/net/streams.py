@@ -7,9 +7,10 @@ from collections.abc import Callable, Coroutine
 from contextlib import suppress
 from typing import Protocol, Self
 
+from securebench.core.sizes import KIB
 from securebench.gateway.net.causes import Cause, CutError
 
-CHUNK_BYTES = 64 * 1024
+CHUNK_BYTES = 64 * KIB
 """Maximum size of one read, and of a stream's read buffer."""
 
 UNREAD_SECONDS = 2.0

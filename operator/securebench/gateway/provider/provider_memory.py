@@ -8,11 +8,12 @@ from contextlib import asynccontextmanager
 from typing import Final, ParamSpec, TypeVar
 from weakref import WeakKeyDictionary
 
+from securebench.core.sizes import KIB, MIB
 from securebench.gateway.server.launch import ServedLaunch
 
-BODIES_BYTES: Final = 64 * 1024**2
+BODIES_BYTES: Final = 64 * MIB
 """Total over all launches; while it is decoded, a body briefly takes several times its size."""
-SMALL_BYTES: Final = 256 * 1024
+SMALL_BYTES: Final = 256 * KIB
 """Bodies up to this size are processed in the event loop, within a few milliseconds."""
 
 Parameters = ParamSpec("Parameters")

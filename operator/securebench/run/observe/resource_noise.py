@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from securebench.core.json_values import object_at, text_at
+from securebench.core.sizes import MIB
 from securebench.run.api.field_types import quantity
 from securebench.run.observe.stage import OOM_REASON
 
@@ -15,8 +16,6 @@ NEAR_LIMIT = 0.95
 
 MUCH_THROTTLED = 0.25
 """Share of the periods of a CPU limit in which a container that was throttled much was held up."""
-
-_MIB = 1024 * 1024
 
 
 def is_killed_for_memory(container: Fields) -> bool:
@@ -37,7 +36,7 @@ def usage_words(container: Fields) -> tuple[str, ...]:
     """Return what is known of what a container took."""
     usage = object_at(container, "usage")
     peak, throttled = _count(usage, "memory_peak_bytes"), _count(usage, "cpu_throttled")
-    words = [f"peak memory {peak / _MIB:.1f} MiB"] if peak else []
+    words = [f"peak memory {peak / MIB:.1f} MiB"] if peak else []
     if throttled:
         words.append(f"CPU throttled in {throttled} of {_count(usage, 'cpu_periods')} periods")
     words += ["near its limits"] if is_noisy(container) else []

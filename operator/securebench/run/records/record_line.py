@@ -13,13 +13,14 @@ from typing import TYPE_CHECKING
 
 from securebench.benchmark.patch.lines import utf8
 from securebench.core.json_values import object_at, object_in
+from securebench.core.sizes import KIB
 from securebench.protocol.bounds import bounded_text
 from securebench.protocol.extraction import STREAMS
 
 if TYPE_CHECKING:
     from securebench.run.plan.model import TaskLimits
 
-OUTPUT_BYTES = 64 * 1024
+OUTPUT_BYTES = 64 * KIB
 """Kept of each output of a record that is too large (contract 15.7)."""
 
 BARE_CHARACTERS = 1024

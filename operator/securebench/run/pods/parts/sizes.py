@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from securebench.protocol.bounds import MIB
+from securebench.core.sizes import GIB, MIB
 from securebench.protocol.extraction import ExtractionMode
 from securebench.run.api.field_types import quantity
 from securebench.run.api.models import DEFAULT_MEMORY_LIMIT, DEFAULT_REQUESTS
@@ -48,7 +48,7 @@ GATEWAY_TEMPORARY_BYTES = 16 * MIB
 STORAGE_REQUEST = "64Mi"
 """Reserved disk of a task container; its limit says what it may use."""
 
-TEMPORARY_BYTES = 1024 * MIB
+TEMPORARY_BYTES = GIB
 HOME_BYTES = 256 * MIB
 AGENT_HOME_BYTES = 512 * MIB
 """State and temporary files of codex and Claude Code."""
@@ -58,7 +58,7 @@ SHARED_MEMORY_BYTES = 64 * MIB
 CHANGES_BYTES = 16 * MIB
 """A list of really changed paths."""
 
-ROOT_BYTES = 1024 * MIB
+ROOT_BYTES = GIB
 """What a check may write into its root file system."""
 
 MARGIN_BYTES = 64 * MIB

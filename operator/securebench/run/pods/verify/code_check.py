@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from securebench.core.reasons import FailurePhase
+from securebench.core.sizes import MIB
 from securebench.protocol.extraction import TEXT_FILE
 from securebench.protocol.grading import TESTS_INCOMPLETE
 from securebench.run import layout
@@ -52,7 +53,7 @@ BOOT = (
 PROGRAM = (PYTHON, "-I", "-B", "-c", BOOT)
 """Isolated mode: no variable, no folder of the user and no working folder adds a module."""
 
-SOCKET_BYTES = 1024 * 1024
+SOCKET_BYTES = MIB
 SOCKET_VOLUME = "socket"
 SOCKET_FOLDER = "/opt/securebench/socket"
 SOCKET = f"{SOCKET_FOLDER}/worker"
