@@ -135,6 +135,7 @@ site: setup ## Build the documentation as a site in the cache folder, offline; a
 	@NO_MKDOCS_2_WARNING=1 mkdocs build --strict --config-file docs/site/mkdocs.yml --site-dir "$(CACHE)/site"
 
 unit: setup ## Unit tests, those of the fake internet too
+	@tests/cluster/packages.sh base
 	@$(call tier,tests/unit,tests/outside $(PARALLEL),$(IN_MEMORY))
 
 property: setup ## Property tests and the machine model
