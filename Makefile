@@ -37,7 +37,7 @@ STAGES := setup lint type site unit property chaos-short wiring supervise cluste
 .NOTPARALLEL:
 .PHONY: help setup cluster cluster-down images overlays load load-core install run test verify lint type unit property golden contract \
 	wiring supervise cluster-tests threats threats-short e2e chaos chaos-short bench bench-parts packs audits kills failover fuzz \
-	generate clean outside run-agents provider-failures scale browser site sbom push bundle registry-named image-tests sbom-tests
+	generate clean outside run-agents provider-failures scale browser site sbom push bundle registry-named image-tests sbom-tests screenshots
 
 help: ## List the targets
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  %-18s %s\n", $$1, $$2}'
@@ -155,6 +155,10 @@ sbom-tests: setup sbom ## SBOMs, labels and platforms of the built images (build
 browser: setup ## Reports in headless Chromium
 	@tests/cluster/packages.sh browser
 	@$(call tier,tests/browser)
+
+screenshots: setup install ## Run a pack with two agents and draw docs/images: live view, report, comparison
+	@tests/cluster/packages.sh browser
+	@$(WITH_CLUSTER); PYTHONPATH=$(PYTHONPATH):tests python -m browser.screenshots --namespace $(NAMESPACE)
 
 contract: setup load-core ## The same tests against the fake and the real API server
 	@$(WITH_TOOLS); $(call tier,tests/contract)
