@@ -227,6 +227,7 @@ scale: setup ## Measure a run of SCALE_TASKS tasks: decisions and export, then a
 	  --flights $(SCALE_FLIGHTS) --runs $(SCALE_RUNS) --restart $(SCALE_RESTART) $(if $(SCALE_PLOT),--plot $(SCALE_PLOT))
 
 packs: setup install load ## Every runnable pack with its own answers and with none: 1.0 and 0.0
+	@pytest tests/unit/benchmarks -m slow
 	@$(WITH_CLUSTER); python tests/packs/packs.py --namespace $(NAMESPACE)
 
 audits: setup install load ## Audit every pack of ours, which must be clean, and a bad one, which must not be
