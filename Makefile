@@ -187,7 +187,8 @@ e2e: setup load ## The chart installed, whole packs run, records compared
 chaos-short: setup ## Each kind of fault once, against the fake cluster
 	@$(call tier,tests/chaos,$(PARALLEL) -m "not cluster and not slow",$(IN_MEMORY))
 
-chaos: setup load ## More than 500 injected faults, on the fake cluster and the node; CHAOS_REPORT names a file for the table as JSON
+chaos: setup load ## An operator that dies at any effect, and more than 500 injected faults on the fake cluster and the node; CHAOS_REPORT names a file for the table as JSON
+	@$(IN_MEMORY) pytest tests/property/test_machine_model.py -m slow $(PARALLEL)
 	@$(WITH_CLUSTER); pytest tests/chaos -m "slow or not slow"
 
 # What make bench measures: kinds of tasks, IN_FLIGHTxTASKS of each run, and how often the floor and we run in turn.
