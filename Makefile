@@ -37,7 +37,7 @@ STAGES := setup lint type site unit property chaos-short wiring supervise cluste
 .NOTPARALLEL:
 .PHONY: help setup cluster cluster-down images overlays load load-core install run test verify lint type unit property golden contract \
 	wiring supervise cluster-tests threats threats-short e2e chaos chaos-short bench bench-parts packs audits kills failover fuzz \
-	generate clean outside run-agents provider-failures scale browser site sbom push bundle registry-named image-tests sbom-tests
+	generate clean outside run-agents provider-failures scale browser site sbom push bundle registry-named image-tests sbom-tests screenshots
 
 help: ## List the targets
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  %-18s %s\n", $$1, $$2}'
@@ -135,6 +135,7 @@ site: setup ## Build the documentation as a site in the cache folder, offline; a
 	@NO_MKDOCS_2_WARNING=1 mkdocs build --strict --config-file docs/site/mkdocs.yml --site-dir "$(CACHE)/site"
 
 unit: setup ## Unit tests, those of the fake internet too
+	@tests/cluster/packages.sh base
 	@$(call tier,tests/unit,tests/outside $(PARALLEL),$(IN_MEMORY))
 
 property: setup ## Property tests and the machine model
@@ -154,6 +155,10 @@ sbom-tests: setup sbom ## SBOMs, labels and platforms of the built images (build
 browser: setup ## Reports in headless Chromium
 	@tests/cluster/packages.sh browser
 	@$(call tier,tests/browser)
+
+screenshots: setup install ## Run a pack with two agents and draw docs/images: live view, report, comparison
+	@tests/cluster/packages.sh browser
+	@$(WITH_CLUSTER); PYTHONPATH=$(PYTHONPATH):tests python -m browser.screenshots --namespace $(NAMESPACE)
 
 contract: setup load-core ## The same tests against the fake and the real API server
 	@$(WITH_TOOLS); $(call tier,tests/contract)
@@ -182,7 +187,8 @@ e2e: setup load ## The chart installed, whole packs run, records compared
 chaos-short: setup ## Each kind of fault once, against the fake cluster
 	@$(call tier,tests/chaos,$(PARALLEL) -m "not cluster and not slow",$(IN_MEMORY))
 
-chaos: setup load ## More than 500 injected faults, on the fake cluster and the node; CHAOS_REPORT names a file for the table as JSON
+chaos: setup load ## An operator that dies at any effect, and more than 500 injected faults on the fake cluster and the node; CHAOS_REPORT names a file for the table as JSON
+	@$(IN_MEMORY) pytest tests/property/test_machine_model.py -m slow $(PARALLEL)
 	@$(WITH_CLUSTER); pytest tests/chaos -m "slow or not slow"
 
 # What make bench measures: kinds of tasks, IN_FLIGHTxTASKS of each run, and how often the floor and we run in turn.
@@ -222,6 +228,7 @@ scale: setup ## Measure a run of SCALE_TASKS tasks: decisions and export, then a
 	  --flights $(SCALE_FLIGHTS) --runs $(SCALE_RUNS) --restart $(SCALE_RESTART) $(if $(SCALE_PLOT),--plot $(SCALE_PLOT))
 
 packs: setup install load ## Every runnable pack with its own answers and with none: 1.0 and 0.0
+	@pytest tests/unit/benchmarks -m slow
 	@$(WITH_CLUSTER); python tests/packs/packs.py --namespace $(NAMESPACE)
 
 audits: setup install load ## Audit every pack of ours, which must be clean, and a bad one, which must not be

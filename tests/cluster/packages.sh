@@ -7,7 +7,7 @@ HERE=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 # shellcheck source=tests/cluster/lib.sh
 . "$HERE/lib.sh"
 
-BASE=(ca-certificates curl git make openssl)
+BASE=(ca-certificates curl git jq make openssl)
 NODE=(nftables iproute2 clang-19 llvm-19 bpftool buildah mmdebstrap gcc libc6-dev pkg-config libseccomp-dev
   uidmap util-linux procps)
 

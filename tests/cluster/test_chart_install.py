@@ -17,12 +17,13 @@ from typing import Any, NamedTuple
 import pytest
 import yaml
 
+from support.documented import Reader
+
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(600)]
 
 ROOT = Path(__file__).parents[2]
 CHART = ROOT / "charts" / "securebench"
 PACK = ROOT / "benchmarks" / "multiple-choice-smoke"
-ENFORCE = "pod-security.kubernetes.io/enforce"
 CLAIM = "pvc/securebench-results"
 POD = "pod/securebench-0"
 OWN_KINDS = (
@@ -38,6 +39,12 @@ def tool(*arguments: str, timeout: float = 60) -> str:
     return done.stdout
 
 
+def images() -> tuple[str, str]:
+    """Return the chart's values that name the images under test."""
+    operator, pod = (os.environ[f"SECUREBENCH_{part}_IMAGE"] for part in ("OPERATOR", "POD"))
+    return f"image.operator={operator}", f"image.pod={pod}"
+
+
 class Release(NamedTuple):
     """One release of the chart in a namespace of its own."""
 
@@ -48,14 +55,6 @@ class Release(NamedTuple):
 
     def helm(self, verb: str, *arguments: str) -> str:
         return tool("helm", verb, "securebench", "-n", self.namespace, *arguments, timeout=240)
-
-    def install(self, *values: str) -> None:
-        images = [
-            f"image.{part}={os.environ[f'SECUREBENCH_{part.upper()}_IMAGE']}"
-            for part in ("operator", "pod")
-        ]
-        sets = [word for value in (*images, *values) for word in ("--set", value)]
-        self.helm("install", str(CHART), "--wait", "--timeout", "3m", *sets)
 
     def start(self, folder: Path) -> str:
         """Apply a pack's kustomization and return the run's name."""
@@ -70,15 +69,6 @@ class Release(NamedTuple):
     def names(self, *arguments: str) -> list[str]:
         return self.kubectl("get", *arguments, "-o", "name").split()
 
-    def wait(self, run: str) -> None:
-        self.kubectl(
-            "wait",
-            "--for=condition=Complete",
-            f"brun/{run}",
-            f"--timeout={RUN_SECONDS}s",
-            timeout=RUN_SECONDS + 10,
-        )
-
     def records(self, run: str) -> list[dict[str, Any]]:
         uid = self.get(f"brun/{run}")["metadata"]["uid"]
         command = ("securebench", "operator-io", "get-run", uid, "candidates.jsonl")
@@ -91,15 +81,13 @@ def recycle() -> None:
 
 
 @contextmanager
-def release_in(level: str) -> Iterator[Release]:
-    """Make a namespace that enforces a Pod Security level; it is removed afterwards."""
-    namespace = f"install-{uuid.uuid4().hex[:8]}"
-    tool("kubectl", "create", "namespace", namespace)
+def namespace() -> Iterator[Release]:
+    """Name a namespace that the test makes; it is removed afterwards."""
+    name = f"install-{uuid.uuid4().hex[:8]}"
     try:
-        tool("kubectl", "label", "namespace", namespace, f"{ENFORCE}={level}")
-        yield Release(namespace)
+        yield Release(name)
     finally:
-        tool("kubectl", "delete", "namespace", namespace, "--ignore-not-found", timeout=180)
+        tool("kubectl", "delete", "namespace", name, "--ignore-not-found", timeout=180)
         recycle()
 
 
@@ -131,41 +119,68 @@ def verdicts(records: list[dict[str, Any]]) -> list[tuple[Any, ...]]:
 
 @pytest.mark.beside
 def test_a_release_runs_a_pack_and_is_upgraded_under_a_run() -> None:
-    with release_in("restricted") as release, TemporaryDirectory() as folder:
-        run_and_upgrade(release, Path(folder))
+    with namespace() as release, TemporaryDirectory() as folder:
+        follow_installation(release, Path(folder))
 
 
-def run_and_upgrade(release: Release, folder: Path) -> None:
-    release.install()
-    first = release.start(PACK)
-    release.wait(first)
-    calm = verdicts(release.records(first))
-    assert [passed for _, _, passed, *_ in calm] == [True, True, True, False]
-
-    assert refusals(release) == []
-
+def follow_installation(release: Release, folder: Path) -> None:
+    """Follow the page from the first command to the last; a run goes on while it upgrades."""
+    page = Reader("installation.md", ROOT, filled_in=reader_of(release), seconds=400)
+    page.run_next()
     objects = {*release.names(EVERYTHING)}
-    said = release.helm("test", "--logs", "--timeout", f"{RUN_SECONDS}s")
-    assert "its task was run, verified and passed" in said
-    # What the finished run still had is taken away meanwhile.
+    assert "its task was run, verified and passed" in page.run_next()
+    # What the finished run of the test still had is taken away meanwhile.
     until(lambda: {*release.names(EVERYTHING)} <= objects, "nothing of the test is left")
-
-    second = release.start(slow_copy(folder / "pack", "upgraded", seconds=5))
-    before = release.get(POD)["metadata"]["uid"]
-    until(lambda: _done(release, second) >= 1, "a finished task")
-    release.helm(
-        "upgrade",
-        str(CHART),
-        "--reset-then-reuse-values",
-        "--wait",
-        "--set",
-        "settings.statusIntervalSeconds=1",
-    )
-    assert _done(release, second) < len(calm)
-    assert release.get(POD)["metadata"]["uid"] != before
-    release.wait(second)
-    assert verdicts(release.records(second)) == calm
+    assert PACK.name in page.run_next()
+    calm = verdicts(release.records(PACK.name))
+    assert [passed for _, _, passed, *_ in calm] == [True, True, True, False]
     assert refusals(release) == []
+
+    upgraded = release.start(slow_copy(folder / "pack", "nightly", seconds=5))
+    before = release.get(POD)["metadata"]["uid"]
+    until(lambda: _done(release, upgraded) >= 1, "a finished task")
+    page.run_next()
+    assert _done(release, upgraded) < len(calm)
+    assert release.get(POD)["metadata"]["uid"] != before
+    follow_waiting(release, upgraded)
+    assert verdicts(release.records(upgraded)) == calm
+    assert refusals(release) == []
+    follow_operations(release, upgraded)
+    page.run_all()
+    assert "NotFound" in absent("namespace", release.namespace)
+
+
+def reader_of(release: Release) -> dict[str, str]:
+    """Return what a reader of the installation page writes in the place of its examples."""
+    return {
+        "namespace bench": f"namespace {release.namespace}",
+        "-n bench": f"-n {release.namespace}",
+        "enforce=baseline": "enforce=restricted",
+        "--set image.registry=REGISTRY/PROJECT --set image.tag=0.1.0": " ".join(
+            f"--set {value}" for value in (*images(), "settings.logFormat=Json")
+        ),
+        "--reset-then-reuse-values": "--reset-then-reuse-values"
+        " --set settings.statusIntervalSeconds=1",
+        # Other releases of this cluster go on.
+        "kubectl delete crd": "kubectl get crd",
+    }
+
+
+def follow_waiting(release: Release, run: str) -> None:
+    """Wait for a run as the page on GitOps does."""
+    own = {"kubectl wait": f"kubectl -n {release.namespace} wait", "brun/NAME": f"brun/{run}"}
+    Reader("how-to/gitops.md", ROOT, filled_in=own, seconds=RUN_SECONDS).run_all()
+
+
+def follow_operations(release: Release, run: str) -> None:
+    """Look at log, journal and Lease as the page for administrators does."""
+    task = release.records(run)[0]["task_id"]
+    own = {"-n bench": f"-n {release.namespace}", "nightly": run, "--task 3": f"--task {task}"}
+    page = Reader("operations.md", ROOT, filled_in=own)
+    assert "\tINFO\t" in page.run_next()
+    journal, lease = page.run_all()
+    assert f"{task} " in journal
+    assert "securebench-0" in lease
 
 
 def refusals(release: Release) -> list[str]:
@@ -181,12 +196,27 @@ def _done(release: Release, run: str) -> int:
 
 @pytest.mark.beside
 def test_an_uninstalled_release_leaves_results_and_nothing_that_hangs() -> None:
-    with release_in("baseline") as release, TemporaryDirectory() as folder:
+    with namespace() as release, TemporaryDirectory() as folder:
+        follow_readme(release)
         uninstall(release, Path(folder))
 
 
+def follow_readme(release: Release) -> None:
+    """Install as the README says, by a reader whose nodes have no user namespaces."""
+    values = (*images(), "settings.userNamespaces=Never")
+    own = {
+        "namespace bench": f"namespace {release.namespace}",
+        "-n bench": f"-n {release.namespace}",
+        "--set image.registry=REGISTRY/PROJECT": " ".join(f"--set {value}" for value in values),
+    }
+    page = Reader("../README.md", ROOT, filled_in=own, seconds=400)
+    page.skip("make run")
+    page.skip('eval "$(tests/cluster/cluster env)"')
+    (table,) = page.run_all()
+    assert PACK.name in table
+
+
 def uninstall(release: Release, folder: Path) -> None:
-    release.install("settings.userNamespaces=Never")
     run = release.start(slow_copy(folder / "pack", "cut-off", seconds=60))
     until(lambda: bool(harness_pods(release)), "a harness Pod")
     assert CLAIM.removeprefix("pvc/") in release.helm("uninstall", "--wait")
@@ -202,6 +232,13 @@ def uninstall(release: Release, folder: Path) -> None:
     release.start(PACK)
     release.kubectl("delete", CLAIM, "--timeout=60s")
     tool("kubectl", "delete", "namespace", release.namespace, "--timeout=90s", timeout=100)
+
+
+def absent(*what: str) -> str:
+    """Return what kubectl says of an object that is not there."""
+    done = subprocess.run(("kubectl", "get", *what), capture_output=True, text=True, check=False)
+    assert done.returncode != 0, done.stdout
+    return done.stderr
 
 
 def harness_pods(release: Release) -> list[str]:

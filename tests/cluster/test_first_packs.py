@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-import os
+import re
 import shutil
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -12,12 +12,12 @@ from pathlib import Path
 
 import pytest
 
-from cluster.shell import Command, Shell, kubeconfig
+from cluster.shell import kubeconfig
 from securebench.audit.trials import Trial, run_trial
 from securebench.benchmark.families.registry import FAMILIES
 from securebench.client.packs.starter import init
 from securebench.client.volume.connection import ClusterTarget
-from support.documented import follow
+from support.documented import Reader, write_files
 from support.release import ROOT, Record, Release
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(420)]
@@ -32,37 +32,36 @@ TUTORIAL = "tutorial.md"
 def tutorial(place: Release, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Followed]:
     """Begin to follow the tutorial."""
     folder = tmp_path_factory.mktemp("tutorial")
-    config = kubeconfig(folder / "kubeconfig", namespace=place.namespace)
-    variables = {"KUBECONFIG": str(config), "HOME": str(folder)}
+    write_files(TUTORIAL, folder)
     with ThreadPoolExecutor() as reader:
-        yield folder, reader.submit(follow, TUTORIAL, folder, variables, 240)
+        page = Reader(TUTORIAL, folder, variables(place, folder))
+        yield folder, reader.submit(page.run_all)
 
 
 @pytest.fixture(scope="module", autouse=True)
-def slugs(place: Release, tmp_path_factory: pytest.TempPathFactory) -> tuple[Shell, Command]:
-    """Begin the audit of the repository task."""
+def slugs(place: Release, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Followed]:
+    """Begin to follow the page on repository tasks, whose image the node has."""
     folder = tmp_path_factory.mktemp("slugs")
     shutil.copytree(ROOT / "docs/examples/slugs", folder, dirs_exist_ok=True)
-    shell = Shell(folder, place.namespace, Path(os.environ["KUBECONFIG"]))
-    return shell, shell.start("audit", ".")
+    page = Reader("reference/repository-tasks.md", folder, variables(place, folder), seconds=400)
+    page.skip("docker build")
+    with ThreadPoolExecutor() as reader:
+        yield folder, reader.submit(page.run_all)
 
 
-def audited(place: Release, shell: Shell, audit: Command) -> list[Record]:
-    """Wait for the audit of a pack, run it and return its records."""
-    end = audit.end()
-    assert end.code == 0, end.stdout
-    assert "runs of this pack say labels.pack_audit=passed from now on" in end.stdout
-    run = shell.start("run", "--config", "tester.yaml")
-    assert run.end().code == 0, run.stderr
-    resolved = place.get("benchmarkrun", run.run)["status"]["resolved"]
-    assert resolved["packAudit"] == "passed"
-    lines = (shell.folder / "results/candidates.jsonl").read_text().splitlines()
+def variables(place: Release, folder: Path) -> dict[str, str]:
+    """Return the environment of a reader whose context has the release's namespace."""
+    config = kubeconfig(folder / "kubeconfig", namespace=place.namespace)
+    return {"KUBECONFIG": str(config), "HOME": str(folder)}
+
+
+def records(results: Path) -> list[Record]:
+    lines = (results / "candidates.jsonl").read_text(encoding="utf-8").splitlines()
     return [json.loads(line) for line in lines]
 
 
 def verdicts(results: Path) -> dict[str, bool]:
-    lines = (results / "candidates.jsonl").read_text(encoding="utf-8").splitlines()
-    return {record["task_id"]: record["passed"] for record in map(json.loads, lines)}
+    return {record["task_id"]: record["passed"] for record in records(results)}
 
 
 def test_the_tutorial_does_what_it_says(tutorial: Followed) -> None:
@@ -82,9 +81,14 @@ def test_the_tutorial_does_what_it_says(tutorial: Followed) -> None:
         assert set(verdicts(folder / "unit-conversion" / results).values()) == {True}
 
 
-def test_the_repository_task_of_the_docs(place: Release, slugs: tuple[Shell, Command]) -> None:
-    (record,) = audited(place, *slugs)
+def test_the_repository_task_of_the_docs(place: Release, slugs: Followed) -> None:
+    folder, commands = slugs
+    (told,) = commands.result()
 
+    assert "runs of this pack say labels.pack_audit=passed from now on" in told
+    (run,) = re.findall(r"started BenchmarkRun (\S+)", told)
+    assert place.get("benchmarkrun", run)["status"]["resolved"]["packAudit"] == "passed"
+    (record,) = records(folder / "results")
     assert (record["outcome"], record["passed"]) == ("scored", True), record
     assert record["candidate_patch"].startswith("diff --git a/slugs.py b/slugs.py\n")
     assert record["producer_stdout"].startswith("slug() in slugs.py keeps signs")
@@ -94,6 +98,18 @@ def test_the_repository_task_of_the_docs(place: Release, slugs: tuple[Shell, Com
         "clean",
     )
     assert record["labels"]["pack_audit"] == "passed"
+
+
+def test_the_commands_of_the_reference(place: Release, tmp_path: Path) -> None:
+    assert init(tmp_path / "piped", "short_answer", "command") == 0
+    # The agent of a new pack solves half of it.
+    own = {"--config tester.yaml": "--config piped/tester.yaml", "0.8": "0.5"}
+    page = Reader("reference/cli.md", tmp_path, variables(place, tmp_path), own)
+
+    piped, checked = page.run_all()
+
+    assert "verification=complete verified=2 passed=1" in piped
+    assert (tmp_path / "my-first-pack/tester.yaml").is_file(), checked
 
 
 def test_the_packs_of_init_accept_their_reference_answers(place: Release, tmp_path: Path) -> None:

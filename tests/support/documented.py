@@ -5,13 +5,17 @@ from __future__ import annotations
 import os
 import re
 import subprocess
+import textwrap
 from collections.abc import Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple
 
-DOCS = Path(__file__).parents[2] / "docs"
+ROOT = Path(__file__).parents[2]
+DOCS = ROOT / "docs"
 _BLOCK = re.compile(
-    r"(?:^<!-- (?P<path>\S+) -->\n)?^```(?P<language>\w+)\n(?P<text>.*?)^```$",
+    r"(?:^<!-- (?P<path>\S+) -->\n)?"
+    r"^(?P<indent> *)```(?P<language>\w+)\n(?P<text>.*?)^(?P=indent)```$",
     re.MULTILINE | re.DOTALL,
 )
 
@@ -34,7 +38,9 @@ def blocks(page: str) -> list[Block]:
     """Return the blocks of a page below docs/, in order."""
     text = (DOCS / page).read_text(encoding="utf-8")
     found = _BLOCK.finditer(text)
-    return [Block(each["path"] or "", each["language"], each["text"]) for each in found]
+    return [
+        Block(each["path"] or "", each["language"], textwrap.dedent(each["text"])) for each in found
+    ]
 
 
 def write_files(page: str, folder: Path) -> None:
@@ -46,25 +52,56 @@ def write_files(page: str, folder: Path) -> None:
             path.write_text(block.text, encoding="utf-8")
 
 
-def follow(page: str, folder: Path, variables: Mapping[str, str], seconds: float) -> list[str]:
-    """Write the files and run the commands of a page in their order; return what those printed.
+@dataclass(slots=True)
+class Reader:
+    """Follows one page: runs its blocks of commands one after the other.
 
-    Args:
+    Attributes:
         page: Below docs/.
         folder: Where the reader is.
         variables: Of the reader's environment.
-        seconds: For each block of commands.
+        filled_in: What the reader writes in the place of a text of the page. Each must occur.
+        seconds: For each block.
     """
-    write_files(page, folder)
-    outputs = []
-    for block in blocks(page):
-        if block.language == "sh":
-            done = subprocess.run(
-                ["bash", "-euo", "pipefail", "-c", block.text],
-                cwd=folder, env={**os.environ, **variables}, stdin=subprocess.DEVNULL,
-                stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False,
-                timeout=seconds,
-            )  # fmt: skip
-            assert done.returncode == 0, f"{block.text}\n{done.stdout}"
-            outputs.append(done.stdout)
-    return outputs
+
+    page: str
+    folder: Path
+    variables: Mapping[str, str] = field(default_factory=dict)
+    filled_in: Mapping[str, str] = field(default_factory=dict)
+    seconds: float = 240
+    left: list[str] = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.left = [block.text for block in blocks(self.page) if block.language == "sh"]
+        for text in self.filled_in:
+            assert any(text in block for block in self.left), f"{self.page} has no {text}"
+
+    def run_next(self) -> str:
+        """Run the next block and return what it printed."""
+        return run_block(self._filled(self.left.pop(0)), self.folder, self.variables, self.seconds)
+
+    def skip(self, words: str) -> None:
+        """Leave out the next block, which begins with these words."""
+        block = self.left.pop(0)
+        assert block.startswith(words), block
+
+    def run_all(self) -> list[str]:
+        """Run what is left of the page and return what each block printed."""
+        return [self.run_next() for _ in list(self.left)]
+
+    def _filled(self, block: str) -> str:
+        for text, own in self.filled_in.items():
+            block = block.replace(text, own)
+        return block
+
+
+def run_block(text: str, folder: Path, variables: Mapping[str, str], seconds: float) -> str:
+    """Run commands as a reader's shell would, but stop at the first that fails."""
+    done = subprocess.run(
+        ["bash", "-euo", "pipefail", "-c", text],
+        cwd=folder, env={**os.environ, **variables}, stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False,
+        timeout=seconds,
+    )  # fmt: skip
+    assert done.returncode == 0, f"{text}\n{done.stdout}"
+    return done.stdout

@@ -80,6 +80,15 @@ COMPILED_ONLY = "swe-bench-verified-codex-smoke"
 RUN = [pack for pack in PACKS if pack != COMPILED_ONLY]
 
 
+LONG = "terminal-bench-first10"
+"""Its tasks compute for seconds: `make packs` runs its tests."""
+
+
+def marked(packs):
+    """Return packs as parameters, the long one marked."""
+    return [pytest.param(each, marks=pytest.mark.slow) if each == LONG else each for each in packs]
+
+
 def tasks_of(pack):
     return load_tasks(ROOT / pack / "manifest.yaml", ROOT / pack / "tasks.jsonl").tasks
 
@@ -354,7 +363,7 @@ IN_REPOSITORIES = {pack for pack in PACKS if tasks_of(pack)[0].task_type == "rep
 """Their harness works on the repository of an image; see test_real_bugs.py."""
 
 
-@pytest.mark.parametrize("pack", sorted(set(PACKS) - IN_REPOSITORIES))
+@pytest.mark.parametrize("pack", marked(sorted(set(PACKS) - IN_REPOSITORIES)))
 def test_harness_gives_the_expected_answers(pack, stage):
     failed = []
     for task in tasks_of(pack):
@@ -375,7 +384,7 @@ def test_harness_gives_the_expected_answers(pack, stage):
 TERMINAL = [pack for pack in PACKS if tasks_of(pack)[0].task_type == "terminal_task"]
 
 
-@pytest.mark.parametrize("pack", TERMINAL)
+@pytest.mark.parametrize("pack", marked(TERMINAL))
 def test_checkers_refuse_untouched_workspaces(pack, stage):
     for task in tasks_of(pack):
         lanes, workspace = stage(pack, task)
@@ -451,8 +460,11 @@ def compiler(tmp_path, monkeypatch):
 @pytest.mark.usefixtures("compiler")
 @pytest.mark.parametrize(
     ("pack", "task"),
-    [(pack, task) for pack in TERMINAL for task in tasks_of(pack)],
-    ids=lambda value: getattr(value, "id", None),
+    [
+        pytest.param(pack, task, id=f"{pack}-{task.id}", marks=[pytest.mark.slow] * (pack == LONG))
+        for pack in TERMINAL
+        for task in tasks_of(pack)
+    ],
 )
 def test_reference_commands_pass(pack, task, stage):
     lanes, workspace = stage(pack, task)

@@ -8,6 +8,7 @@ import pytest
 import typer.main
 
 from securebench.cli.main import app
+from securebench.client.packs.starter import agents
 
 ROOT = Path(__file__).parents[3]
 TARGETS = set(re.findall(r"^([a-z][a-z0-9-]*):", (ROOT / "Makefile").read_text(), re.MULTILINE))
@@ -61,3 +62,9 @@ def test_every_path_of_the_repository_is_there(page):
         page.read_text(encoding="utf-8"),
     )
     assert [path for path in paths if not (ROOT / path).exists()] == []
+
+
+def test_every_agent_that_a_pack_can_begin_with_is_named():
+    page = (ROOT / "docs/reference/cli.md").read_text(encoding="utf-8")
+    (meaning,) = re.findall(r"^\| `--agent` \| `command` \| (.*) \|$", page, re.MULTILINE)
+    assert sorted(re.findall(r"`(\w+)`", meaning)) == sorted(agents())
