@@ -36,7 +36,13 @@ OPERATOR_RIGHTS = {
     ("list", "benchmarkruns"),
     ("watch", "benchmarkruns"),
     ("delete", "benchmarkruns"),
+    ("create", "benchmarkruns"),
+    ("patch", "benchmarkruns"),
     ("patch", "benchmarkruns/status"),
+    ("get", "benchmarksuites"),
+    ("list", "benchmarksuites"),
+    ("watch", "benchmarksuites"),
+    ("patch", "benchmarksuites/status"),
     ("create", "pods"),
     ("get", "pods"),
     ("list", "pods"),
@@ -67,6 +73,8 @@ VERBS = ("get", "list", "watch", "create", "update", "patch", "delete", "deletec
 RESOURCES = {
     "benchmarkruns": BENCH,
     "benchmarkruns/status": BENCH,
+    "benchmarksuites": BENCH,
+    "benchmarksuites/status": BENCH,
     "pods": "",
     "pods/exec": "",
     "pods/attach": "",
@@ -91,15 +99,23 @@ RESOURCES = {
     "rolebindings": "rbac.authorization.k8s.io",
 }
 
-RUN_READ = {(verb, "benchmarkruns") for verb in ("get", "list", "watch")}
+RUN_READ = {
+    (verb, kind)
+    for verb in ("get", "list", "watch")
+    for kind in ("benchmarkruns", "benchmarksuites")
+}
+SUITE_WRITE = {(verb, "benchmarksuites") for verb in ("create", "update", "patch", "delete")}
 EVENT_READ = {(verb, "events") for verb in ("get", "list", "watch")}
 ROLE_RIGHTS = {
     "tester": RUN_READ
     | EVENT_READ
+    | SUITE_WRITE
     | {(verb, "benchmarkruns") for verb in ("create", "update", "patch", "delete")}
     | {(verb, "configmaps") for verb in ("create", "get", "list", "update", "patch", "delete")}
     | {(verb, "secrets") for verb in ("create", "get", "update", "patch", "delete")},
-    "submitter": RUN_READ | {("create", "benchmarkruns"), ("delete", "benchmarkruns")},
+    "submitter": RUN_READ
+    | SUITE_WRITE
+    | {("create", "benchmarkruns"), ("delete", "benchmarkruns")},
     "viewer": RUN_READ | EVENT_READ,
 }
 

@@ -298,9 +298,12 @@ PLURALS = {
     ObjectKind.EVENT: "events",
     ObjectKind.LEASE: "leases",
     ObjectKind.BENCHMARK_RUN: "benchmarkruns",
+    ObjectKind.BENCHMARK_SUITE: "benchmarksuites",
 }
 VERBS = {"replace": "update"}
-KOPF_RIGHTS = {("list", "benchmarkruns"), ("watch", "benchmarkruns")}
+KOPF_RIGHTS = {
+    (verb, kind) for verb in ("list", "watch") for kind in ("benchmarkruns", "benchmarksuites")
+}
 
 
 def test_the_operator_has_the_rights_that_its_source_uses_and_no_other() -> None:

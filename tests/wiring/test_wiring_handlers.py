@@ -23,16 +23,15 @@ def operator(tmp_path):
     return Operator(settings_of(tmp_path), FakeCluster(), None)
 
 
-def test_one_event_handler_and_nothing_that_needs_a_finalizer_or_an_annotation(operator):
+def test_one_event_handler_a_kind_and_nothing_that_needs_a_finalizer_or_an_annotation(operator):
     registry = operator.registry()
     watching = registry._watching.get_all_handlers()
-    assert [handler.fn for handler in watching] == [operator.event]
-    selector = watching[0].selector
-    assert (selector.group, selector.version, selector.any_name) == (
-        "securebench.dev",
-        "v1alpha1",
-        "benchmarkruns",
-    )
+    assert {handler.fn: handler.selector.any_name for handler in watching} == {
+        operator.event: "benchmarkruns",
+        operator.suite_event: "benchmarksuites",
+    }
+    for handler in watching:
+        assert (handler.selector.group, handler.selector.version) == ("securebench.dev", "v1alpha1")
     for other in (registry._changing, registry._spawning, registry._indexing):
         assert list(other.get_all_handlers()) == []
 

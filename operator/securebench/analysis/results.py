@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from securebench.client.session.run_cost import record_use, summary_prices
+from securebench.client.session.run_cost import summary_prices
 from securebench.client.submit.prices import Prices
 from securebench.client.watch.failures import failure
 from securebench.core.errors import InvalidInputError
@@ -16,6 +16,7 @@ from securebench.protocol.messages import decode_object
 from securebench.protocol.volume import CANDIDATES, SUMMARY
 from securebench.run.records.reading import Record, parse_record, record_key
 from securebench.run.records.record_line import SIDES
+from securebench.run.records.record_use import record_use
 from securebench.stats.cost import Cost, Tokens, Use, cost
 from securebench.stats.verdicts import TaskVerdicts, VerdictCounts, verdict_counts
 

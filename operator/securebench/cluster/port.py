@@ -22,6 +22,7 @@ from typing import NamedTuple, Protocol, cast
 
 from securebench.core.errors import ClusterError, PermanentClusterError, TransientClusterError
 from securebench.run.api.base import KIND
+from securebench.suite.api.models import KIND as SUITE_KIND
 
 Raw = Mapping[str, object]
 """One API object as decoded JSON; treated as immutable."""
@@ -41,6 +42,7 @@ class ObjectKind(StrEnum):
     CONFIG_MAP = "ConfigMap"
     SECRET = "Secret"  # noqa: S105 - the name of a kind
     BENCHMARK_RUN = KIND
+    BENCHMARK_SUITE = SUITE_KIND
     EVENT = "Event"
     LEASE = "Lease"
 

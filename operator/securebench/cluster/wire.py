@@ -19,6 +19,7 @@ from securebench.core.errors import ClusterError, PermanentClusterError, Transie
 from securebench.core.json_values import text_at
 from securebench.core.sizes import MIB
 from securebench.run.api.base import API_VERSION, PLURAL
+from securebench.suite.api.models import PLURAL as SUITES
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -34,6 +35,7 @@ _COLLECTIONS: Mapping[ObjectKind, tuple[str, str]] = {
     ObjectKind.CONFIG_MAP: (CORE, "configmaps"),
     ObjectKind.SECRET: (CORE, "secrets"),
     ObjectKind.BENCHMARK_RUN: (f"/apis/{API_VERSION}", PLURAL),
+    ObjectKind.BENCHMARK_SUITE: (f"/apis/{API_VERSION}", SUITES),
     ObjectKind.EVENT: ("/apis/events.k8s.io/v1", "events"),
     ObjectKind.LEASE: ("/apis/coordination.k8s.io/v1", "leases"),
 }

@@ -21,6 +21,13 @@ PURPOSE_LABEL = f"{GROUP}/purpose"
 """On a BenchmarkRun: ``AUDIT`` where it examines a pack and no agent; its records say so."""
 AUDIT = "audit"
 
+SUITE_LABEL = f"{GROUP}/suite"
+"""On a BenchmarkRun: the BenchmarkSuite that made it."""
+SUITE_CELL_ANNOTATION = f"{GROUP}/suite-cell"
+"""On such a run: the cell of the matrix."""
+RERUN_ANNOTATION = f"{GROUP}/rerun"
+"""On a BenchmarkSuite: every new value runs all cells again."""
+
 QUEUE_LABEL = "kueue.x-k8s.io/queue-name"
 """Kueue's: on a BenchmarkRun and the Pods of its launches, the LocalQueue that admits them."""
 

@@ -11,6 +11,7 @@ import yaml
 from securebench.client.submit.tester_config import parse_tester_config
 from securebench.core.errors import SecureBenchError
 from securebench.run.api.models import BenchmarkRunSpec
+from securebench.suite.api.models import BenchmarkSuiteSpec
 
 ROOT = Path(__file__).parents[3]
 SCHEMAS = ROOT / "operator" / "securebench" / "schemas"
@@ -66,7 +67,9 @@ def check_targets(lines):
 def check(block):
     """Check a block, completed with what every object of its kind has."""
     keys = set(block)
-    if block.get("kind") == "BenchmarkRun" or keys == {"metadata", "spec"}:
+    if block.get("kind") == "BenchmarkSuite":
+        BenchmarkSuiteSpec.parse(block["spec"])
+    elif block.get("kind") == "BenchmarkRun" or keys == {"metadata", "spec"}:
         check_run(block["spec"])
     elif block.get("kind") == "Kustomization":
         assert block["resources"]
@@ -100,6 +103,7 @@ def test_a_block_is_valid(text):
     "block",
     [
         {"kind": "BenchmarkRun", "spec": {"parallel": 3}},
+        {"kind": "BenchmarkSuite", "spec": {"matrix": {"packs": []}}},
         {"harness": {"type": "unheard-of"}},
         {"settings": {"bounds": {"text": 1}}},
         {"defaults": {"family": "unheard-of"}},

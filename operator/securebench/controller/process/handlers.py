@@ -1,4 +1,4 @@
-"""The whole of kopf: life cycle and one event handler (design 2.4)."""
+"""The whole of kopf: life cycle and one event handler for each kind (design 2.4)."""
 
 from __future__ import annotations
 
@@ -22,11 +22,13 @@ from securebench.controller.process.logs import configure_logs
 from securebench.controller.process.removal import RetentionSweeper
 from securebench.controller.process.supervisor import Supervisor
 from securebench.controller.settings.settings import Settings, load_settings
+from securebench.controller.suites.suite_supervisor import SuiteSupervisor
 from securebench.controller.volume.lead import VolumeLead
 from securebench.controller.volume.published import prepare_published
 from securebench.core.names import GROUP
 from securebench.core.rates import backoff
 from securebench.run.api.base import PLURAL, VERSION
+from securebench.suite.api.models import PLURAL as SUITES
 
 logger = logging.getLogger(__name__)
 
@@ -68,6 +70,7 @@ class Operator:
         self._cluster = cluster
         self._lead = lead
         self._supervisor: Supervisor | None = None
+        self._suites: SuiteSupervisor | None = None
         self._retention: RetentionSweeper | None = None
         self._tasks: list[asyncio.Task[None]] = []
         self._next_login = 0.0
@@ -79,6 +82,7 @@ class Operator:
         kopf.on.cleanup(registry=registry)(self.cleanup)
         kopf.on.login(registry=registry)(self.login)
         kopf.on.event(GROUP, VERSION, PLURAL, registry=registry)(self.event)
+        kopf.on.event(GROUP, VERSION, SUITES, registry=registry)(self.suite_event)
         return registry
 
     async def startup(self, settings: kopf.OperatorSettings, **_: Any) -> None:
@@ -95,6 +99,7 @@ class Operator:
         except OSError as error:
             logger.warning("viewers get no results: %s", error)
         self._supervisor = Supervisor(context)
+        self._suites = SuiteSupervisor(context)
         self._retention = RetentionSweeper(context)
         work = (note_runs(self._supervisor), self._retention.run())
         self._tasks = [asyncio.create_task(each) for each in work]
@@ -105,8 +110,9 @@ class Operator:
         """Stop; what runs in the cluster goes on."""
         for task in self._tasks:
             task.cancel()
-        if self._supervisor is not None:
-            await self._supervisor.close()
+        for supervisor in (self._suites, self._supervisor):
+            if supervisor is not None:
+                await supervisor.close()
 
     async def login(self, **kwargs: Any) -> kopf.ConnectionInfo | None:
         """Use the Pod's service account, or a kubeconfig outside of a cluster.
@@ -123,9 +129,14 @@ class Operator:
 
     async def event(self, type: str | None, body: kopf.Body, **_: Any) -> None:  # noqa: A002
         """Hand every event of a BenchmarkRun to those who follow them."""
-        for follower in (self._supervisor, self._retention):
+        for follower in (self._supervisor, self._suites, self._retention):
             if follower is not None:
                 follower.observe(type, dict(body))
+
+    async def suite_event(self, type: str | None, body: kopf.Body, **_: Any) -> None:  # noqa: A002
+        """Hand every event of a BenchmarkSuite to its loop."""
+        if self._suites is not None:
+            self._suites.observe_suite(type, dict(body))
 
 
 def _service_account(kwargs: dict[str, Any]) -> kopf.ConnectionInfo | None:

@@ -1,4 +1,4 @@
-"""Posts the Kubernetes Events of one run; repeated notices become a series with a count.
+"""Posts the Kubernetes Events of one run or suite; repeated notices become a series with a count.
 
 An Event's name is derived from its notice, so that a restarted operator continues the count.
 Source: decision 0050.
@@ -12,19 +12,19 @@ import logging
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from typing import Protocol
 
 from securebench.cluster.port import AlreadyExists, Cluster, ObjectKind, Raw
-from securebench.controller.runtime.prepared_run import RunObject
 from securebench.core.clock import Clock
 from securebench.core.errors import ClusterError
-from securebench.run.api.base import API_VERSION, KIND
+from securebench.run.api.base import API_VERSION
 from securebench.run.decide.reporting.notices import Notice
 from securebench.run.pods.parts.frame import MANAGED_BY
 
 logger = logging.getLogger(__name__)
 
 MAX_EVENTS = 50
-"""Maximum number of different Events per run and process; the status has what follows."""
+"""Maximum number of different Events per object and process; the status has what follows."""
 
 SERIES_SECONDS = 60.0
 """Interval between two updates of a repeated Event; ``flush`` writes the rest."""
@@ -39,6 +39,26 @@ NAME_CHARACTERS = 230
 """Of a run's name in the names of its Events, which have at most 253."""
 
 
+class EventSubject(Protocol):
+    """The object that Events are about."""
+
+    @property
+    def kind(self) -> str:
+        """Its kind."""
+
+    @property
+    def name(self) -> str:
+        """Its name."""
+
+    @property
+    def uid(self) -> str:
+        """Its uid."""
+
+    @property
+    def namespace(self) -> str:
+        """Its namespace."""
+
+
 @dataclass(slots=True)
 class _Series:
     count: int
@@ -51,14 +71,16 @@ class EventRecorder:
 
     Args:
         cluster: The run's namespace.
-        run: The run.
+        subject: The object that they are about.
         clock: The wall clock.
         instance: Names the operator's process.
     """
 
-    def __init__(self, cluster: Cluster, run: RunObject, clock: Clock, instance: str) -> None:
+    def __init__(
+        self, cluster: Cluster, subject: EventSubject, clock: Clock, instance: str
+    ) -> None:
         self._cluster = cluster
-        self._run = run
+        self._subject = subject
         self._clock = clock
         self._instance = instance
         self._series: dict[str, _Series] = {}
@@ -66,7 +88,7 @@ class EventRecorder:
     async def post(self, notices: Iterable[Notice]) -> None:
         """Post notices; repeated ones are counted."""
         for notice in notices:
-            name = event_name(self._run, notice)
+            name = event_name(self._subject, notice)
             known = self._series.get(name)
             if known is not None:
                 known.count += 1
@@ -84,7 +106,7 @@ class EventRecorder:
     async def _create(self, name: str, notice: Notice) -> None:
         now = self._clock.now()
         known = self._series[name] = _Series(count=1, written=1, written_at=self._clock.monotonic())
-        body = event(self._run, notice, self._instance, now)
+        body = event(self._subject, notice, self._instance, now)
         try:
             async with asyncio.timeout(POST_SECONDS):
                 try:
@@ -107,18 +129,18 @@ class EventRecorder:
             logger.warning("event %s was not counted: %s", name, error)
 
 
-def event_name(run: RunObject, notice: Notice) -> str:
-    """Return the name of a run's Event, the same one for every occurrence of a notice."""
-    words = f"{run.uid}\0{notice.action}\0{notice.reason}\0{notice.key}"
+def event_name(subject: EventSubject, notice: Notice) -> str:
+    """Return the name of an Event, the same one for every occurrence of a notice."""
+    words = f"{subject.uid}\0{notice.action}\0{notice.reason}\0{notice.key}"
     digest = hashlib.sha256(words.encode()).hexdigest()[:16]
-    return f"{run.name[:NAME_CHARACTERS].rstrip('-.')}.{digest}"
+    return f"{subject.name[:NAME_CHARACTERS].rstrip('-.')}.{digest}"
 
 
-def event(run: RunObject, notice: Notice, instance: str, at: float) -> Raw:
+def event(subject: EventSubject, notice: Notice, instance: str, at: float) -> Raw:
     """Return the Event of a first occurrence (``events.k8s.io/v1``).
 
     Args:
-        run: The run.
+        subject: The object that they are about.
         notice: What it says.
         instance: Names the operator's process.
         at: Seconds since the epoch.
@@ -126,7 +148,7 @@ def event(run: RunObject, notice: Notice, instance: str, at: float) -> Raw:
     return {
         "apiVersion": "events.k8s.io/v1",
         "kind": "Event",
-        "metadata": {"name": event_name(run, notice), "namespace": run.namespace},
+        "metadata": {"name": event_name(subject, notice), "namespace": subject.namespace},
         "eventTime": micro_time(at),
         "type": "Warning" if notice.is_warning else "Normal",
         "action": notice.action,
@@ -136,10 +158,10 @@ def event(run: RunObject, notice: Notice, instance: str, at: float) -> Raw:
         "reportingInstance": instance,
         "regarding": {
             "apiVersion": API_VERSION,
-            "kind": KIND,
-            "namespace": run.namespace,
-            "name": run.name,
-            "uid": run.uid,
+            "kind": subject.kind,
+            "namespace": subject.namespace,
+            "name": subject.name,
+            "uid": subject.uid,
         },
     }
 

@@ -9,6 +9,7 @@ from pathlib import Path
 from securebench.benchmark.pack.oracle import ReferenceAnswer
 from securebench.controller.volume.index import IndexEntry
 from securebench.controller.volume.store import RunStore
+from securebench.run.api.base import KIND
 from securebench.run.api.conditions import Condition
 from securebench.run.plan.model import RunPlan
 from securebench.run.state.history import Kept
@@ -39,6 +40,11 @@ class RunObject:
     queue: str = ""
     conditions: tuple[Condition, ...] = ()
     status: Mapping[str, object] = field(default_factory=dict)
+
+    @property
+    def kind(self) -> str:
+        """Kind of the object, for its Events."""
+        return KIND
 
 
 @dataclass(frozen=True, slots=True)

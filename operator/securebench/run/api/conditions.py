@@ -1,4 +1,4 @@
-"""Conditions of a BenchmarkRun: types, reasons, end states and updates."""
+"""Conditions of a BenchmarkRun and a BenchmarkSuite: types, reasons, end states and updates."""
 
 from __future__ import annotations
 
@@ -27,6 +27,8 @@ class ConditionType(StrEnum):
     SUSPENDED = "Suspended"
     ISOLATION_VERIFIED = "IsolationVerified"
     RESULTS_SEALED = "ResultsSealed"
+    RECONCILING = "Reconciling"
+    GATES_PASSED = "GatesPassed"
 
 
 class ConditionStatus(StrEnum):
@@ -68,6 +70,13 @@ class Reason(StrEnum):
     DECLARED = "Declared"
     NOT_SEALED = "NotSealed"
     SEALED = "Sealed"
+    SCHEDULED = "Scheduled"
+    CLOCK_SET_BACK = "ClockSetBack"
+    CELLS_INVALID = "CellsInvalid"
+    CELLS_FAILED = "CellsFailed"
+    GATES_PASSED = "GatesPassed"
+    GATES_FAILED = "GatesFailed"
+    GATES_UNDECIDED = "GatesUndecided"
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,7 +108,7 @@ Source: contract 21.20, decision 0001.
 
 
 class Condition(ApiModel):
-    """One observation about the run."""
+    """One observation about the object."""
 
     type: Annotated[str, Field(min_length=1, max_length=64)]
     """Type of the condition."""

@@ -1,4 +1,4 @@
-"""Render the CustomResourceDefinition from the models: structural, bounded, with CEL rules."""
+"""Render CustomResourceDefinitions from the models: structural, bounded, with CEL rules."""
 
 from __future__ import annotations
 
@@ -60,8 +60,52 @@ COLUMNS: Sequence[Column] = (
 )
 
 
+class ResourceDefinition(NamedTuple):
+    """What a CRD of ours says.
+
+    Args:
+        kind: In CamelCase.
+        plural: In lower case.
+        short_name: For kubectl.
+        description: Of the object.
+        spec: Model of its spec.
+        status: Model of its status.
+        rules: CEL rules by model.
+        root_rules: CEL rules on the whole object.
+        columns: What ``kubectl get`` prints.
+    """
+
+    kind: str
+    plural: str
+    short_name: str
+    description: str
+    spec: type[ApiModel]
+    status: type[ApiModel]
+    rules: Mapping[type[ApiModel], Sequence[CelRule]]
+    root_rules: Sequence[CelRule]
+    columns: Sequence[Column]
+
+
+_RUN = ResourceDefinition(
+    kind=KIND,
+    plural=PLURAL,
+    short_name="brun",
+    description="One benchmark run: the tasks of a pack, run by a harness and graded.",
+    spec=BenchmarkRunSpec,
+    status=BenchmarkRunStatus,
+    rules=RULES,
+    root_rules=ROOT_RULES,
+    columns=COLUMNS,
+)
+
+
 def benchmark_run_crd() -> dict[str, object]:
-    """Return the CRD of BenchmarkRun.
+    """Return the CRD of BenchmarkRun."""
+    return custom_resource(_RUN)
+
+
+def custom_resource(definition: ResourceDefinition) -> dict[str, object]:
+    """Return a CRD.
 
     Invariants: no ``$ref``, no ``anyOf``, no ``additionalProperties: false``; every string, list
     and map has a bound, so that the rules stay within the server's cost budget.
@@ -69,61 +113,67 @@ def benchmark_run_crd() -> dict[str, object]:
     return {
         "apiVersion": "apiextensions.k8s.io/v1",
         "kind": "CustomResourceDefinition",
-        "metadata": {"name": f"{PLURAL}.{GROUP}"},
+        "metadata": {"name": f"{definition.plural}.{GROUP}"},
         "spec": {
             "group": GROUP,
             "names": {
                 "categories": ["benchmarks"],
-                "kind": KIND,
-                "listKind": f"{KIND}List",
-                "plural": PLURAL,
-                "shortNames": ["brun"],
-                "singular": KIND.lower(),
+                "kind": definition.kind,
+                "listKind": f"{definition.kind}List",
+                "plural": definition.plural,
+                "shortNames": [definition.short_name],
+                "singular": definition.kind.lower(),
             },
             "scope": "Namespaced",
-            "versions": [_version()],
+            "versions": [_version(definition)],
         },
     }
 
 
-def structural_schema(model: type[ApiModel], *, defaults: bool = True) -> Schema:
+def structural_schema(
+    model: type[ApiModel],
+    *,
+    defaults: bool = True,
+    rules: Mapping[type[ApiModel], Sequence[CelRule]] = RULES,
+) -> Schema:
     """Return the structural schema of a model, including the CEL rules of nested models.
 
     Args:
         model: Its fields hold only JSON types, other models, tuples and maps.
         defaults: Whether the API server fills in scalar defaults.
+        rules: CEL rules by model.
     """
     (key_map, generated) = models_json_schema([(model, "validation")], by_alias=True)
     definitions = cast("Mapping[str, Schema]", generated["$defs"])
-    return _Flattener(definitions, defaults=defaults).flatten(
+    return _Flattener(definitions, rules, defaults=defaults).flatten(
         cast("Schema", key_map[model, "validation"])
     )
 
 
-def _version() -> dict[str, object]:
+def _version(definition: ResourceDefinition) -> dict[str, object]:
     return {
         "name": VERSION,
         "served": True,
         "storage": True,
         "subresources": {"status": {}},
-        "additionalPrinterColumns": [_column(column) for column in COLUMNS],
-        "schema": {"openAPIV3Schema": _root_schema()},
+        "additionalPrinterColumns": [_column(column) for column in definition.columns],
+        "schema": {"openAPIV3Schema": _root_schema(definition)},
     }
 
 
-def _root_schema() -> Schema:
+def _root_schema(definition: ResourceDefinition) -> Schema:
     return {
         "type": "object",
-        "description": "One benchmark run: the tasks of a pack, run by a harness and graded.",
+        "description": definition.description,
         "required": ["spec"],
         "properties": {
             "apiVersion": {"type": "string"},
             "kind": {"type": "string"},
             "metadata": {"type": "object"},
-            "spec": structural_schema(BenchmarkRunSpec),
-            "status": structural_schema(BenchmarkRunStatus, defaults=False),
+            "spec": structural_schema(definition.spec, rules=definition.rules),
+            "status": structural_schema(definition.status, defaults=False),
         },
-        _VALIDATIONS: _rules_json(ROOT_RULES),
+        _VALIDATIONS: _rules_json(definition.root_rules),
     }
 
 
@@ -144,10 +194,16 @@ def _rules_json(rules: Sequence[CelRule]) -> list[dict[str, str]]:
 class _Flattener:
     """Turns pydantic's JSON schema into a structural schema."""
 
-    def __init__(self, definitions: Mapping[str, Schema], *, defaults: bool) -> None:
+    def __init__(
+        self,
+        definitions: Mapping[str, Schema],
+        rules: Mapping[type[ApiModel], Sequence[CelRule]],
+        *,
+        defaults: bool,
+    ) -> None:
         self._definitions = definitions
         self._defaults = defaults
-        self._rules = {model.__name__: rules for model, rules in RULES.items()}
+        self._rules = {model.__name__: found for model, found in rules.items()}
 
     def flatten(self, node: Schema) -> Schema:
         """Return ``node`` without references, alternatives and non-scalar defaults."""

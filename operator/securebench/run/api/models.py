@@ -336,7 +336,32 @@ class ResumeFrom(ApiModel):
     and verifier must have the same digests."""
 
 
-class BenchmarkRunSpec(ApiModel):
+class RunTemplate(ApiModel):
+    """What a run may leave to its defaults; the runs of a BenchmarkSuite share it."""
+
+    verification: Verification = Verification()
+    """The tester's policy for verifiers."""
+    task_selector: TaskSelector = TaskSelector()
+    """Which rows of the pack run."""
+    parallelism: Annotated[int, Field(ge=1, le=MAX_PARALLELISM)] = 4
+    """Maximum number of concurrent attempts."""
+    infrastructure_retries: Annotated[int, Field(ge=0, le=MAX_RETRIES)] = 2
+    """Launches beyond the first after infrastructure failures; wrong answers are never retried."""
+    provider_retries: Annotated[int, Field(ge=0, le=MAX_RETRIES)] = 2
+    """Launches beyond the first after an outage of the model provider."""
+    resources: Resources = Resources()
+    """Resources of the harness and the check container."""
+    pod_template: PodTemplate = PodTemplate()
+    """Where the run's Pods are scheduled."""
+    isolation: Isolation = Isolation()
+    """Whether the network isolation of the Pods must be proven, and what it may leave open."""
+    active_deadline_seconds: Annotated[int, Field(ge=1, le=MAX_DEADLINE_SECONDS)] = 86_400
+    """Seconds after which the whole run is ended."""
+    retention: RunRetention = RunRetention()
+    """What is kept after a task or the run has finished."""
+
+
+class BenchmarkRunSpec(RunTemplate):
     """What to run.
 
     All fields except suspend, cancel, parallelism, activeDeadlineSeconds and retention are
@@ -353,33 +378,13 @@ class BenchmarkRunSpec(ApiModel):
     """What produces the candidates."""
     provider: Provider | None = None
     """The key of the model provider; required unless harness.config.provider is without a key."""
-    verification: Verification = Verification()
-    """The tester's policy for verifiers."""
-    task_selector: TaskSelector = TaskSelector()
-    """Which rows of the pack run."""
     attempts: Annotated[int, Field(ge=1, le=MAX_ATTEMPTS)] = 1
     """Independent attempts per task, all of which count (pass@k)."""
-    parallelism: Annotated[int, Field(ge=1, le=MAX_PARALLELISM)] = 4
-    """Maximum number of concurrent attempts."""
-    infrastructure_retries: Annotated[int, Field(ge=0, le=MAX_RETRIES)] = 2
-    """Launches beyond the first after infrastructure failures; wrong answers are never retried."""
-    provider_retries: Annotated[int, Field(ge=0, le=MAX_RETRIES)] = 2
-    """Launches beyond the first after an outage of the model provider."""
-    resources: Resources = Resources()
-    """Resources of the harness and the check container."""
-    pod_template: PodTemplate = PodTemplate()
-    """Where the run's Pods are scheduled."""
-    isolation: Isolation = Isolation()
-    """Whether the network isolation of the Pods must be proven, and what it may leave open."""
-    active_deadline_seconds: Annotated[int, Field(ge=1, le=MAX_DEADLINE_SECONDS)] = 86_400
-    """Seconds after which the whole run is ended."""
     suspend: bool = False
     """Start nothing new; launches in progress run to completion."""
     cancel: CancelMode = CancelMode.NONE
     """Graceful: start nothing new, let launches in progress complete. Immediate: end at once. It
     cannot be undone."""
-    retention: RunRetention = RunRetention()
-    """What is kept after a task or the run has finished."""
     resume_from: ResumeFrom | None = None
     """An earlier run to resume."""
 

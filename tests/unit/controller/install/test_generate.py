@@ -13,6 +13,7 @@ from securebench.controller.install import generate
 from securebench.controller.install.chart import BEGIN, END, Value, values, with_values
 from securebench.controller.install.generate import generated_files
 from securebench.run.api.crd import benchmark_run_crd
+from securebench.suite.api.crd import benchmark_suite_crd
 
 ROOT = Path(__file__).parents[4]
 FILES = generated_files(ROOT)
@@ -29,9 +30,11 @@ def nodes(node: object) -> Iterator[dict[str, object]]:
 
 
 def schemas() -> list[dict[str, object]]:
-    crd = json.loads(json.dumps(benchmark_run_crd()))
-    (version,) = crd["spec"]["versions"]
-    return list(nodes(version["schema"]["openAPIV3Schema"]["properties"]))
+    found: list[dict[str, object]] = []
+    for made in (benchmark_run_crd(), benchmark_suite_crd()):
+        (version,) = json.loads(json.dumps(made))["spec"]["versions"]
+        found += nodes(version["schema"]["openAPIV3Schema"]["properties"])
+    return found
 
 
 @pytest.mark.parametrize("name", sorted(FILES))

@@ -1,0 +1,1 @@
+"""BenchmarkSuites: one loop for each, which creates the runs of its cells."""

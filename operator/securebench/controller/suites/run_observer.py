@@ -1,0 +1,67 @@
+"""The runs of a suite: BenchmarkRuns that are there, and those that the volume's index names."""
+
+from __future__ import annotations
+
+import asyncio
+
+from securebench.cluster.port import ObjectKind
+from securebench.controller.runtime.context import Context
+from securebench.controller.volume.index import IndexEntry, RunIndex
+from securebench.core.names import SUITE_LABEL
+from securebench.suite.progress import Observed, PastRun, SeenRun, seen_run
+
+
+class RunObserver:
+    """Looks for the runs of one suite.
+
+    Args:
+        context: Shared parts of the operator: client, settings, clock.
+        suite: Name of the suite.
+    """
+
+    def __init__(self, context: Context, suite: str) -> None:
+        self._cluster = context.cluster
+        self._index = RunIndex(context.settings.data_root)
+        self._selector = f"{SUITE_LABEL}={suite}"
+        self._taken: set[str] = set()
+
+    def note_taken(self, name: str) -> None:
+        """Take in that a run of this name is there, which may lack the suite's label."""
+        self._taken.add(name)
+
+    async def observe(self) -> Observed:
+        """Return what there is now.
+
+        Raises:
+            ClusterError: The API server did not answer.
+            OSError: The volume cannot be read.
+        """
+        # The index first: a run that is created and ends meanwhile is in the list.
+        past = await asyncio.to_thread(self._past)
+        listing = await self._cluster.list(ObjectKind.BENCHMARK_RUN, self._selector)
+        runs = {run.name: run for run in map(seen_run, listing.items)}
+        for name in self._taken - set(runs):
+            found = await self._named(name)
+            if found is not None:
+                runs[name] = found
+        return Observed(runs, past)
+
+    async def _named(self, name: str) -> SeenRun | None:
+        raw = await self._cluster.get(ObjectKind.BENCHMARK_RUN, name)
+        return seen_run(raw) if raw is not None else None
+
+    def _past(self) -> dict[str, PastRun]:
+        return {entry.run: _past_run(entry) for entry in self._index.entries()}
+
+
+def _past_run(entry: IndexEntry) -> PastRun:
+    return PastRun(
+        name=entry.run,
+        uid=entry.uid,
+        run_id=entry.run_id,
+        pack_digest=entry.pack_digest,
+        harness_digest=entry.harness_digest,
+        verifier_version=entry.verifier_version,
+        outcome=entry.outcome,
+        ordinal=entry.run_ordinal,
+    )

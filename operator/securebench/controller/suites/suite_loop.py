@@ -1,0 +1,217 @@
+"""The loop of one suite: observe, decide, write down, act, publish."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import NamedTuple
+
+from securebench.cluster.port import AlreadyExists, ObjectKind
+from securebench.controller.admission.policy_from_settings import limits, overlays
+from securebench.controller.runtime.context import Context
+from securebench.controller.runtime.retry_queue import RetryQueue
+from securebench.controller.runtime.wake import Wake
+from securebench.controller.suites.gate_keeper import GateKeeper
+from securebench.controller.suites.pack_reader import PackReader
+from securebench.controller.suites.run_observer import RunObserver
+from securebench.controller.suites.suite_object import SuiteObject
+from securebench.controller.suites.suite_publisher import SuitePublisher
+from securebench.controller.volume.suite_store import SuiteStore
+from securebench.core.clock import seconds_since_epoch
+from securebench.core.errors import ClusterError, InvalidInputError, StorageError
+from securebench.run.api.conditions import ConditionStatus, Reason
+from securebench.run.api.field_types import CancelMode
+from securebench.suite.api.models import BenchmarkSuiteSpec, ConcurrencyPolicy
+from securebench.suite.expansion import Cell, cells
+from securebench.suite.planning import OperatorInputs, Trigger, plan_runs, run_manifest
+from securebench.suite.progress import (
+    CellProgress,
+    Observed,
+    progress,
+    to_create,
+    to_delete,
+)
+from securebench.suite.report import Findings
+from securebench.suite.rounds import Opening, SuiteState, opening
+from securebench.suite.schedule import Times, schedule_times
+
+logger = logging.getLogger(__name__)
+
+PACKS_SECONDS = 60.0
+"""Between two looks at the packs of a suite without a schedule, whose change runs cells again."""
+
+RETRY_SECONDS = 1.0
+RETRY_LIMIT_SECONDS = 60.0
+
+
+class _Suite(NamedTuple):
+    """A suite whose spec is valid.
+
+    Args:
+        object: As the API server has it.
+        spec: Of it.
+        cells: Of the spec.
+    """
+
+    object: SuiteObject
+    spec: BenchmarkSuiteSpec
+    cells: Sequence[Cell]
+
+
+class SuiteLoop:
+    """Makes the runs of one suite.
+
+    Args:
+        context: Shared parts of the operator: client, settings, clock.
+        suite: The BenchmarkSuite.
+    """
+
+    def __init__(self, context: Context, suite: SuiteObject) -> None:
+        self._cluster = context.cluster
+        self._clock = context.clock
+        self._suite = suite
+        self._installation = OperatorInputs(limits(context.settings), overlays(context.settings))
+        self._store = SuiteStore(context.settings.data_root, suite.uid, context.lead)
+        self._packs = PackReader(context)
+        self._runs = RunObserver(context, suite.name)
+        self._gates = GateKeeper(context, suite.name)
+        self._publisher = SuitePublisher(context, suite)
+        self._wake = Wake(context.clock)
+        self._read_packs_at: float | None = None
+
+    def update(self, suite: SuiteObject) -> None:
+        """Take a newer state of the suite."""
+        is_news = (suite.generation, suite.rerun) != (self._suite.generation, self._suite.rerun)
+        self._suite = suite
+        if is_news:
+            self._read_packs_at = None
+            self._wake.set()
+
+    def wake(self) -> None:
+        """Look again: a run of the suite has changed."""
+        self._wake.set()
+
+    async def run(self) -> None:
+        """Work on the suite until the task is cancelled."""
+        retries = RetryQueue[str](self._clock.monotonic, RETRY_SECONDS, RETRY_LIMIT_SECONDS)
+        while True:
+            self._wake.clear()
+            suite, due = self._suite, None
+            try:
+                times = await self._pass(suite)
+                retries.forget(suite.uid)
+                due = times.following if times is not None else None
+            except InvalidInputError as error:
+                retries.forget(suite.uid)
+                await self._refuse(suite, Reason.INVALID_SPEC, str(error))
+            except (ClusterError, StorageError, OSError, ValueError) as error:
+                logger.warning("suite %s is held up: %s", suite.name, error)
+                retries.retry(suite.uid)
+                await self._refuse(suite, Reason.INTERNAL, f"{error}; tried again")
+            await self._wake.wait([due], [retries.next_after(self._clock.monotonic())])
+
+    async def _refuse(self, suite: SuiteObject, reason: Reason, message: str) -> None:
+        try:
+            await self._publisher.refuse(suite, reason, message)
+        except ClusterError as error:
+            logger.warning("status of suite %s was not written: %s", suite.name, error)
+
+    async def _pass(self, suite: SuiteObject) -> Times | None:
+        """Look at everything once; return the times of the schedule, or None without one."""
+        spec = BenchmarkSuiteSpec.parse(suite.spec)
+        known = _Suite(suite, spec, cells(spec))
+        state = await asyncio.to_thread(self._store.read) or await self._fresh(suite)
+        now = self._clock.now()
+        times = schedule_times(spec, state.handled, now) if spec.schedule is not None else None
+        observed = await self._runs.observe()
+        found = self._progress(spec, state, observed)
+        opened = opening(spec, state, times, found, suite.rerun)
+        if opened is not None:
+            state = await self._begin(known, state, opened)
+            found = self._progress(spec, state, observed)
+        if await self._act(known, state, observed, found):
+            observed = await self._runs.observe()
+            found = self._progress(spec, state, observed)
+        report = await self._gates.report(spec, known.cells, found)
+        if report is not None and report.status is ConditionStatus.TRUE:
+            state = await self._remember(state, found)
+        await self._publisher.publish(suite, Findings(spec, state, times, found, report))
+        return times
+
+    async def _fresh(self, suite: SuiteObject) -> SuiteState:
+        """Write down that nothing of the suite has run; what its annotation says is no news."""
+        created = min(seconds_since_epoch(suite.created_at), self._clock.now())
+        state = SuiteState(handled=created, trigger=Trigger(suite.rerun))
+        await asyncio.to_thread(self._store.write, state)
+        return state
+
+    def _progress(
+        self, spec: BenchmarkSuiteSpec, state: SuiteState, observed: Observed
+    ) -> tuple[CellProgress, ...]:
+        accepts_losses = spec.gates is not None and spec.gates.max_lost_share is not None
+        return progress(state.plan, observed, self._installation, accepts_losses=accepts_losses)
+
+    async def _begin(self, known: _Suite, state: SuiteState, opened: Opening) -> SuiteState:
+        """Write down what runs from now on, if that is news."""
+        now, is_scheduled = self._clock.monotonic(), known.spec.schedule is not None
+        read_at = self._read_packs_at
+        if not is_scheduled and read_at is not None and now < read_at + PACKS_SECONDS:
+            return state
+        packs = await self._packs.read(known.spec.matrix.packs)
+        plan = plan_runs(
+            known.object.identity,
+            known.spec,
+            known.cells,
+            packs,
+            self._installation,
+            opened.trigger,
+        )
+        self._read_packs_at = now
+        begun = replace(state, handled=opened.handled, trigger=opened.trigger, plan=plan)
+        if begun != state:
+            await asyncio.to_thread(self._store.write, begun)
+        return begun
+
+    async def _act(
+        self,
+        known: _Suite,
+        state: SuiteState,
+        observed: Observed,
+        found: Sequence[CellProgress],
+    ) -> bool:
+        """Create, cancel and delete runs; return whether there is something new to observe."""
+        spec, runs = known.spec, observed.runs.values()
+        going = [run for run in runs if not run.has_ended]
+        current = {run.name for run in state.plan.runs}
+        if spec.concurrency_policy is ConcurrencyPolicy.REPLACE and spec.schedule is not None:
+            for run in going:
+                if run.name not in current and run.spec.get("cancel") != CancelMode.IMMEDIATE:
+                    patch = {"spec": {"cancel": CancelMode.IMMEDIATE.value}}
+                    await self._cluster.patch(ObjectKind.BENCHMARK_RUN, run.name, patch)
+        created = 0
+        if not spec.suspend:
+            for planned in to_create(state.plan, found, len(going), spec.max_concurrent_runs):
+                manifest = run_manifest(known.object.identity, planned)
+                try:
+                    await self._cluster.create(ObjectKind.BENCHMARK_RUN, manifest)
+                except AlreadyExists:
+                    self._runs.note_taken(planned.name)
+                created += 1
+        successful, failed = spec.successful_runs_history_limit, spec.failed_runs_history_limit
+        for run in to_delete(state.plan, runs, successful, failed):
+            await self._cluster.delete(
+                ObjectKind.BENCHMARK_RUN, run.name, uid=run.uid, grace_seconds=None
+            )
+        return bool(created)
+
+    async def _remember(self, state: SuiteState, found: Sequence[CellProgress]) -> SuiteState:
+        """Write down the results that passed the gates."""
+        if {name: good.uid for name, good in state.good.items()} == {
+            cell.cell: cell.uid for cell in found
+        }:
+            return state
+        begun = replace(state, good=await self._gates.good_results(found))
+        await asyncio.to_thread(self._store.write, begun)
+        return begun

@@ -1,0 +1,94 @@
+"""Writes the status of one suite, and its Events when a condition changes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from securebench.cluster.port import ObjectKind, Raw
+from securebench.controller.reporting.events import EventRecorder
+from securebench.controller.reporting.run_status import is_already_stored
+from securebench.controller.runtime.context import Context
+from securebench.controller.suites.suite_object import SuiteObject
+from securebench.run.api.conditions import (
+    Condition,
+    ConditionStatus,
+    ConditionType,
+    Reason,
+    get_condition,
+)
+from securebench.run.decide.reporting.notices import Notice
+from securebench.suite.api.status import BenchmarkSuiteStatus
+from securebench.suite.report import Findings, refused_status, suite_status
+
+_TOLD = (ConditionType.READY, ConditionType.GATES_PASSED)
+_ACTION = "Reconcile"
+
+
+class SuitePublisher:
+    """The only writer of a suite's status and Events.
+
+    Args:
+        context: Shared parts of the operator: client, settings, clock.
+        suite: The suite, with the conditions that an earlier process left.
+    """
+
+    def __init__(self, context: Context, suite: SuiteObject) -> None:
+        self._cluster = context.cluster
+        self._clock = context.clock
+        self._events = EventRecorder(context.cluster, suite, context.clock, context.process)
+        self._conditions = suite.conditions
+        self._stored: Raw = suite.status
+
+    async def publish(self, suite: SuiteObject, findings: Findings) -> None:
+        """Write what a pass has found.
+
+        Raises:
+            ClusterError: The API server did not take it.
+        """
+        now = self._clock.now()
+        status = suite_status(findings, self._conditions, suite.generation, now)
+        cleared = dict.fromkeys(("cells", "lastScheduleTime", "nextScheduleTime"))
+        await self._write(suite, status, {**cleared, **status.to_json()})
+
+    async def refuse(self, suite: SuiteObject, reason: Reason, message: str) -> None:
+        """Write that nothing of the suite is started, and why; its cells stay as they were.
+
+        Raises:
+            ClusterError: The API server did not take it.
+        """
+        now = self._clock.now()
+        status = refused_status(reason, message, self._conditions, suite.generation, now)
+        said = status.to_json()
+        await self._write(
+            suite, status, {key: said[key] for key in ("observedGeneration", "conditions")}
+        )
+
+    async def _write(
+        self, suite: SuiteObject, status: BenchmarkSuiteStatus, patch: dict[str, object]
+    ) -> None:
+        shown = {key: value for key, value in patch.items() if value is not None}
+        gone = {key for key, value in patch.items() if value is None}
+        if not is_already_stored(self._stored, shown) or gone & set(self._stored):
+            await self._cluster.patch_status(
+                ObjectKind.BENCHMARK_SUITE, suite.name, {"status": patch}
+            )
+            kept = {key: value for key, value in self._stored.items() if key not in gone}
+            self._stored = {**kept, **shown}
+        before, self._conditions = self._conditions, status.conditions
+        await self._events.post(changes(before, status.conditions))
+
+
+def changes(before: Sequence[Condition], after: Sequence[Condition]) -> Iterator[Notice]:
+    """Yield a notice for each condition that has another reason than before."""
+    for kind in _TOLD:
+        old, new = get_condition(before, kind), get_condition(after, kind)
+        if new is None or (
+            old is not None and (old.status, old.reason) == (new.status, new.reason)
+        ):
+            continue
+        is_warning = new.status is not ConditionStatus.TRUE and new.reason not in _QUIET
+        yield Notice(_ACTION, new.reason, new.message or new.reason, is_warning, kind.value)
+
+
+_QUIET = {Reason.RUNNING.value, Reason.SUSPENDED.value}
+"""Reasons for which nobody has to do something."""

@@ -1,0 +1,1 @@
+"""A BenchmarkSuite as data: API, cells, rounds, schedule, gates. Pure."""

@@ -1,0 +1,1 @@
+"""The API object BenchmarkSuite: models, rules, status, CRD."""

@@ -1,0 +1,294 @@
+"""The spec of a BenchmarkSuite. The docstrings below are the CRD's descriptions."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import Annotated, ClassVar, Self
+
+from pydantic import Field, model_validator
+
+from securebench.run.api.base import ApiModel
+from securebench.run.api.field_types import Digest, Matching, ObjectName, SafePath
+from securebench.run.api.models import MAX_ATTEMPTS, Harness, Pack, Provider, RunTemplate
+
+KIND = "BenchmarkSuite"
+PLURAL = "benchmarksuites"
+
+MAX_AXIS = 16
+"""Packs, harnesses and models of one suite."""
+
+MAX_CELLS = 64
+"""Runs of one round; keeps the status of a suite below 64 KiB."""
+
+MAX_CELL_NAME = 40
+MAX_SUITE_NAME = 50
+"""Characters: with a hyphen and twelve digits, the names of its runs are DNS labels."""
+
+MAX_HISTORY = 100
+MAX_DEADLINE_SECONDS = 7 * 86_400
+MAX_PRICE = 10**12
+
+NEEDS_SCHEDULE = "runPolicy Always needs a schedule: it runs every cell at each of its times"
+ZONE_NEEDS_SCHEDULE = "timeZone and startingDeadlineSeconds need a schedule"
+ONE_BASELINE = "exactly one of run, suite and file is needed"
+NEEDS_BASELINE = "gates.notWorse needs a baseline, of the suite or of every pack"
+COST_NEEDS_PRICES = "gates.maxCostMicroDollars needs gates.prices"
+"""Messages shared by the models and the CRD's validation rules."""
+
+CellName = Annotated[
+    str,
+    Field(min_length=1, max_length=MAX_CELL_NAME),
+    Matching(
+        r"[a-z0-9]([-a-z0-9.]*[a-z0-9])?",
+        "must be lower case letters, digits, '-' and '.', first and last a letter or digit",
+    ),
+]
+"""Name of a pack, harness or model within its suite."""
+
+Share = Annotated[
+    str,
+    Field(max_length=8),
+    Matching(r"0(\.[0-9]{1,6})?|1(\.0{1,6})?", 'must be a decimal from 0 to 1 such as "0.8"'),
+]
+"""A share, as a text: the API has no floating-point numbers."""
+
+Level = Annotated[
+    str,
+    Field(max_length=8),
+    Matching(
+        r"0\.0{0,5}[1-9][0-9]{0,5}",
+        'must be a decimal above 0 and below 1 such as "0.05"',
+    ),
+]
+"""A significance level."""
+
+
+def _axis(key: str) -> dict[str, object]:
+    return {"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": [key]}
+
+
+class SuiteRunPolicy(StrEnum):
+    """When a cell that has run runs again."""
+
+    ON_CHANGE = "OnChange"
+    ALWAYS = "Always"
+
+
+class ConcurrencyPolicy(StrEnum):
+    """What becomes of a time of the schedule while runs of the one before go on."""
+
+    ALLOW = "Allow"
+    FORBID = "Forbid"
+    REPLACE = "Replace"
+
+
+class BaselineFile(ApiModel):
+    """Records on the results volume."""
+
+    path: SafePath
+    """A candidates.jsonl below baselines/ on the namespace's volume."""
+    sha256: Digest
+    """Digest of the file; another content counts as no baseline."""
+
+
+class Baseline(ApiModel):
+    """What cells are compared with: exactly one of run, suite and file."""
+
+    run: ObjectName | None = None
+    """The latest run of a BenchmarkRun of this name; its records have to be on the volume."""
+    suite: ObjectName | None = None
+    """The last result of this BenchmarkSuite that passed its gates, cell by cell; a suite may
+    name itself."""
+    file: BaselineFile | None = None
+    """Records on the volume."""
+
+    @model_validator(mode="after")
+    def _one(self) -> Self:
+        if sum(each is not None for each in (self.run, self.suite, self.file)) != 1:
+            raise ValueError(ONE_BASELINE)
+        return self
+
+
+class SuitePack(ApiModel):
+    """One pack of the matrix."""
+
+    name: CellName
+    """Name of the pack within the suite."""
+    pack: Pack
+    """Where the pack comes from, as in a BenchmarkRun."""
+    baseline: Baseline | None = None
+    """What the cells of this pack are compared with, instead of the suite's baseline."""
+
+
+class SuiteHarness(ApiModel):
+    """One harness of the matrix."""
+
+    name: CellName
+    """Name of the harness within the suite."""
+    harness: Harness
+    """What produces the candidates, as in a BenchmarkRun."""
+    provider: Provider | None = None
+    """The key of the model provider, as in a BenchmarkRun."""
+
+
+class SuiteModel(ApiModel):
+    """One model of the matrix."""
+
+    name: CellName
+    """Name of the model within the suite."""
+    model: Annotated[str, Field(min_length=1, max_length=256)]
+    """Becomes harness.config.model of the cell's run."""
+
+
+class Include(ApiModel):
+    """A cell besides those of the matrix."""
+
+    pack: CellName
+    """Name of a pack of the matrix."""
+    harness: CellName
+    """Name of a harness of the matrix."""
+    model: CellName | None = None
+    """Name of a model of the matrix; without it, the harness keeps the model of its config."""
+
+
+class Exclude(ApiModel):
+    """Cells of the matrix that do not run: those with all the names that are given."""
+
+    pack: CellName | None = None
+    """Name of a pack; every pack by default."""
+    harness: CellName | None = None
+    """Name of a harness; every harness by default."""
+    model: CellName | None = None
+    """Name of a model; every model by default."""
+
+
+class Matrix(ApiModel):
+    """Every pack with every harness and every model is one cell, and one BenchmarkRun."""
+
+    packs: Annotated[
+        tuple[SuitePack, ...],
+        Field(min_length=1, max_length=MAX_AXIS, json_schema_extra=_axis("name")),
+    ]
+    """The packs."""
+    harnesses: Annotated[
+        tuple[SuiteHarness, ...],
+        Field(min_length=1, max_length=MAX_AXIS, json_schema_extra=_axis("name")),
+    ]
+    """The harnesses."""
+    models: Annotated[
+        tuple[SuiteModel, ...], Field(max_length=MAX_AXIS, json_schema_extra=_axis("name"))
+    ] = ()
+    """The models; without any, each harness keeps the model of its config."""
+    include: Annotated[
+        tuple[Include, ...],
+        Field(max_length=MAX_CELLS, json_schema_extra={"x-kubernetes-list-type": "atomic"}),
+    ] = ()
+    """Further cells."""
+    exclude: Annotated[
+        tuple[Exclude, ...],
+        Field(max_length=MAX_CELLS, json_schema_extra={"x-kubernetes-list-type": "atomic"}),
+    ] = ()
+    """Cells that do not run; those of include are not affected."""
+
+    @model_validator(mode="after")
+    def _names_are_unique(self) -> Self:
+        for axis in ("packs", "harnesses", "models"):
+            names = [item.name for item in getattr(self, axis)]
+            twice = sorted({name for name in names if names.count(name) > 1})
+            if twice:
+                raise ValueError(f"{axis}: two have the name {twice[0]!r}")
+        return self
+
+
+class NotWorse(ApiModel):
+    """No cell may be worse than its baseline."""
+
+    level: Level = "0.05"
+    """Significance level of the paired test of `securebench compare`, corrected for the number of
+    cells (Holm): the chance of a false alarm in one round."""
+
+
+class ModelPrice(ApiModel):
+    """What a model costs, in micro-dollars per million tokens."""
+
+    model: Annotated[str, Field(min_length=1, max_length=256)]
+    """Name of the model, as records have it."""
+    input: Annotated[int, Field(ge=0, le=MAX_PRICE)]
+    """Of input."""
+    cached_input: Annotated[int, Field(ge=0, le=MAX_PRICE)] | None = None
+    """Of input from the provider's cache; by default that of input."""
+    output: Annotated[int, Field(ge=0, le=MAX_PRICE)]
+    """Of output."""
+
+
+class Gates(ApiModel):
+    """What the results of a round must keep to; all that is given counts, for every cell."""
+
+    min_pass_rate: Share | None = None
+    """Least share of verified attempts that passed, of every cell."""
+    not_worse: NotWorse | None = None
+    """No cell may be worse than its baseline."""
+    max_lost_share: Share | None = None
+    """Greatest share of a cell's attempts that the cluster or the model provider lost."""
+    max_cost_micro_dollars: Annotated[int, Field(ge=0, le=MAX_PRICE)] | None = None
+    """Greatest cost of all cells together; tokens of a model without a price leave it open."""
+    prices: Annotated[
+        tuple[ModelPrice, ...], Field(max_length=64, json_schema_extra=_axis("model"))
+    ] = ()
+    """What models cost."""
+
+    @model_validator(mode="after")
+    def _cost_has_prices(self) -> Self:
+        if self.max_cost_micro_dollars is not None and not self.prices:
+            raise ValueError(COST_NEEDS_PRICES)
+        return self
+
+
+class BenchmarkSuiteSpec(ApiModel):
+    """Which benchmarks run against which agents and models, when, and what must not get worse."""
+
+    field_path: ClassVar[str] = "spec"
+
+    matrix: Matrix
+    """What runs."""
+    attempts: Annotated[int, Field(ge=1, le=MAX_ATTEMPTS)] = 1
+    """Independent attempts per task, all of which count (pass@k)."""
+    template: RunTemplate = RunTemplate()
+    """The rest of the spec of every BenchmarkRun."""
+    max_concurrent_runs: Annotated[int, Field(ge=1, le=MAX_CELLS)] = 2
+    """Greatest number of BenchmarkRuns of this suite that go on at once."""
+    run_policy: SuiteRunPolicy = SuiteRunPolicy.ON_CHANGE
+    """OnChange: a cell runs once, and again when something that its score depends on has changed.
+    Always: every cell runs at each time of the schedule."""
+    schedule: Annotated[str, Field(min_length=9, max_length=128)] | None = None
+    """When cells run: five fields as in a crontab. Without it, at once."""
+    time_zone: Annotated[str, Field(min_length=1, max_length=64)] | None = None
+    """Time zone of the schedule, for example Europe/Berlin; UTC by default."""
+    starting_deadline_seconds: Annotated[int, Field(ge=1, le=MAX_DEADLINE_SECONDS)] | None = None
+    """Seconds after which a time of the schedule that was missed is left out; never by default."""
+    concurrency_policy: ConcurrencyPolicy = ConcurrencyPolicy.FORBID
+    """What a time of the schedule does while runs of the one before go on. Forbid waits for them,
+    Allow starts the new runs beside them, Replace cancels them."""
+    successful_runs_history_limit: Annotated[int, Field(ge=0, le=MAX_HISTORY)] = 3
+    """BenchmarkRuns of each cell that are kept of earlier rounds, of those that are complete. The
+    results of those that are deleted stay on the volume."""
+    failed_runs_history_limit: Annotated[int, Field(ge=0, le=MAX_HISTORY)] = 1
+    """The same of the others."""
+    suspend: bool = False
+    """Start no run; those that are under way go on."""
+    baseline: Baseline | None = None
+    """What cells are compared with."""
+    gates: Gates | None = None
+    """What the results must keep to."""
+
+    @model_validator(mode="after")
+    def _fields_fit(self) -> Self:
+        if self.run_policy is SuiteRunPolicy.ALWAYS and self.schedule is None:
+            raise ValueError(NEEDS_SCHEDULE)
+        if self.schedule is None and (self.time_zone or self.starting_deadline_seconds):
+            raise ValueError(ZONE_NEEDS_SCHEDULE)
+        is_compared = self.gates is not None and self.gates.not_worse is not None
+        has_all = self.baseline or all(pack.baseline for pack in self.matrix.packs)
+        if is_compared and not has_all:
+            raise ValueError(NEEDS_BASELINE)
+        return self

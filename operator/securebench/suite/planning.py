@@ -1,0 +1,276 @@
+"""The runs of a suite: one for each cell, named by everything that its score depends on."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass
+from typing import NamedTuple
+
+from securebench.agents.harness_config import LATEST, ProviderHarness
+from securebench.agents.registry import agent_named, harness_digest
+from securebench.benchmark.scorers.verifier_version import VERIFIER_VERSION
+from securebench.core.digests import PREFIX, json_digest
+from securebench.core.errors import InvalidInputError
+from securebench.core.names import (
+    AUDIT,
+    MANAGED_BY_LABEL,
+    PURPOSE_LABEL,
+    QUEUE_LABEL,
+    SUITE_CELL_ANNOTATION,
+    SUITE_LABEL,
+)
+from securebench.run.api.base import API_VERSION
+from securebench.run.api.base import KIND as RUN_KIND
+from securebench.run.api.models import BenchmarkRunSpec
+from securebench.run.plan.build import (
+    DIGESTED_ISOLATION,
+    DIGESTED_RESOURCES,
+    Overlays,
+    spec_harness,
+)
+from securebench.run.plan.model import TaskLimits
+from securebench.run.pods.parts.frame import MANAGED_BY
+from securebench.suite.api.models import KIND, BenchmarkSuiteSpec
+from securebench.suite.expansion import Cell
+
+DIGITS = 12
+"""Hexadecimal digits of the digest in the name of a run."""
+
+
+class PackContent(NamedTuple):
+    """What a pack is at the moment.
+
+    Args:
+        digest: Contract 15.6.
+        answers: Digest of its file of reference answers; empty without one.
+    """
+
+    digest: str
+    answers: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class OperatorInputs:
+    """What of the operator's settings a score depends on.
+
+    Attributes:
+        limits: Contract 15.7.
+        overlays: The agents' versions that are offered.
+    """
+
+    limits: TaskLimits
+    overlays: Overlays
+
+
+class SuiteIdentity(NamedTuple):
+    """The BenchmarkSuite that runs belong to.
+
+    Args:
+        name: Its name.
+        uid: Its uid.
+        queue: Its label for Kueue, which its runs get; or empty.
+    """
+
+    name: str
+    uid: str
+    queue: str = ""
+
+
+class Trigger(NamedTuple):
+    """Why cells run that have run before.
+
+    Args:
+        rerun: Value of the annotation for a manual run; empty without it.
+        scheduled: The time of the schedule, RFC 3339, where every time counts; else empty.
+    """
+
+    rerun: str = ""
+    scheduled: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class PlannedRun:
+    """The run of a cell.
+
+    Attributes:
+        cell: Of the matrix.
+        name: Of its BenchmarkRun.
+        spec: Of its BenchmarkRun, with the digest of its pack.
+        audit: Whether it examines the pack.
+        answers: Digest of the reference answers that it hands in; empty for all but an oracle.
+    """
+
+    cell: str
+    name: str
+    spec: Mapping[str, object]
+    audit: bool
+    answers: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What a round of a suite consists of.
+
+    Attributes:
+        runs: In the order of the cells.
+        invalid: Why cells cannot run, by cell.
+    """
+
+    runs: tuple[PlannedRun, ...] = ()
+    invalid: Mapping[str, str] | None = None
+
+
+def plan_runs(
+    suite: SuiteIdentity,
+    spec: BenchmarkSuiteSpec,
+    wanted: Iterable[Cell],
+    packs: Mapping[str, PackContent | str],
+    installation: OperatorInputs,
+    trigger: Trigger,
+) -> Plan:
+    """Plan the run of every cell; equal arguments give equal names.
+
+    Args:
+        suite: What they belong to.
+        spec: Its spec.
+        wanted: Its cells.
+        packs: The content of each pack by its name in the matrix, or why there is none.
+        installation: Settings that a score depends on.
+        trigger: Why cells run again.
+    """
+    runs: list[PlannedRun] = []
+    invalid: dict[str, str] = {}
+    for cell in wanted:
+        content = packs[cell.pack.name]
+        if isinstance(content, str):
+            invalid[str(cell.id)] = content
+            continue
+        try:
+            runs.append(_planned(suite, spec, cell, content, (installation, trigger)))
+        except InvalidInputError as error:
+            invalid[str(cell.id)] = str(error)
+    return Plan(tuple(runs), invalid)
+
+
+def _planned(
+    suite: SuiteIdentity,
+    spec: BenchmarkSuiteSpec,
+    cell: Cell,
+    content: PackContent,
+    place: tuple[OperatorInputs, Trigger],
+) -> PlannedRun:
+    installation, trigger = place
+    raw = _run_spec(suite, spec, cell, content)
+    parsed = BenchmarkRunSpec.parse(raw)
+    agent = agent_named(parsed.harness.type)
+    answers = content.answers if agent.is_audit else ""
+    inputs = score_inputs(parsed, installation, answers)
+    digest = json_digest({**inputs, **{key: of for key, of in trigger._asdict().items() if of}})
+    name = f"{suite.name}-{digest.removeprefix(PREFIX)[:DIGITS]}"
+    return PlannedRun(str(cell.id), name, raw, agent.is_audit, answers)
+
+
+def _run_spec(
+    suite: SuiteIdentity, spec: BenchmarkSuiteSpec, cell: Cell, content: PackContent
+) -> dict[str, object]:
+    harness = cell.harness.harness.to_json()
+    if cell.model is not None:
+        harness["config"] = {**cell.harness.harness.config, "model": cell.model.model}
+    provider = cell.harness.provider
+    return {
+        **spec.template.to_json(),
+        "runId": f"{suite.name}/{cell.id}",
+        "pack": {"digest": content.digest, **cell.pack.pack.to_json()},
+        "harness": harness,
+        **({"provider": provider.to_json()} if provider is not None else {}),
+        "attempts": spec.attempts,
+    }
+
+
+def score_inputs(
+    spec: BenchmarkRunSpec, installation: OperatorInputs, answers: str = ""
+) -> dict[str, object]:
+    """Return everything that the score of a run depends on; its run id is a part.
+
+    Where a pack comes from, where Pods go, how many at once, and what is kept do not count.
+
+    Args:
+        spec: Of the run, with the digest of its pack.
+        installation: Settings that count.
+        answers: Digest of the reference answers that it hands in, or empty.
+
+    Raises:
+        InvalidInputError: The harness is not valid.
+    """
+    harness = spec_harness(spec)
+    audit = agent_named(harness.type).is_audit
+    return {
+        "run_id": spec.run_id,
+        "pack": spec.pack.digest,
+        "harness": harness_digest(harness, spec.harness.env, audit=audit, answers=answers),
+        "agent": _agent_version(harness, installation.overlays)
+        if isinstance(harness, ProviderHarness)
+        else "",
+        "verifier": VERIFIER_VERSION,
+        "attempts": spec.attempts,
+        "tasks": spec.task_selector.to_json(),
+        "verification": spec.verification.to_json(),
+        "resources": spec.resources.model_dump(mode="json", include=set(DIGESTED_RESOURCES)),
+        "isolation": spec.isolation.model_dump(mode="json", include=set(DIGESTED_ISOLATION)),
+        "limits": asdict(installation.limits),
+    }
+
+
+def is_same_work(
+    found: Mapping[str, object], planned: PlannedRun, installation: OperatorInputs
+) -> bool:
+    """Whether a run that has the name of a planned one does the same, whoever created it.
+
+    Args:
+        found: Spec of the run that is there.
+        planned: What has to run.
+        installation: Settings that count.
+    """
+    try:
+        there = score_inputs(BenchmarkRunSpec.parse(found), installation, planned.answers)
+    except InvalidInputError:
+        return False
+    return there == score_inputs(
+        BenchmarkRunSpec.parse(planned.spec), installation, planned.answers
+    )
+
+
+def run_manifest(suite: SuiteIdentity, planned: PlannedRun) -> dict[str, object]:
+    """Return the BenchmarkRun of a cell; it goes with its suite."""
+    labels = {MANAGED_BY_LABEL: MANAGED_BY, SUITE_LABEL: suite.name}
+    if planned.audit:
+        labels[PURPOSE_LABEL] = AUDIT
+    if suite.queue:
+        labels[QUEUE_LABEL] = suite.queue
+    return {
+        "apiVersion": API_VERSION,
+        "kind": RUN_KIND,
+        "metadata": {
+            "name": planned.name,
+            "labels": labels,
+            "annotations": {SUITE_CELL_ANNOTATION: planned.cell},
+            "ownerReferences": [
+                {
+                    "apiVersion": API_VERSION,
+                    "kind": KIND,
+                    "name": suite.name,
+                    "uid": suite.uid,
+                    "controller": True,
+                    "blockOwnerDeletion": False,
+                }
+            ],
+        },
+        "spec": dict(planned.spec),
+    }
+
+
+def _agent_version(harness: ProviderHarness, overlays: Overlays) -> str:
+    """Return the version that a run begun now would have."""
+    if harness.version != LATEST:
+        return harness.version
+    return overlays.get(harness.type, {}).get(LATEST, LATEST)

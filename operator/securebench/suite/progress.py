@@ -1,0 +1,279 @@
+"""How far the cells of a round are, from the runs that are there and those that were."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from securebench.core.errors import InvalidInputError
+from securebench.core.json_values import object_at, text_at
+from securebench.core.names import RERUN_ANNOTATION, SUITE_CELL_ANNOTATION
+from securebench.run.api.conditions import (
+    ConditionStatus,
+    ConditionType,
+    Reason,
+    get_condition,
+    read_conditions,
+    run_end,
+)
+from securebench.run.api.models import BenchmarkRunSpec
+from securebench.suite.api.status import CellState
+from securebench.suite.planning import (
+    OperatorInputs,
+    Plan,
+    PlannedRun,
+    is_same_work,
+    score_inputs,
+)
+
+AGAIN = f"to run it again, set the annotation {RERUN_ANNOTATION} of the suite to a new value"
+
+
+@dataclass(frozen=True, slots=True)
+class SeenRun:
+    """A BenchmarkRun of a suite.
+
+    Attributes:
+        name: Its name.
+        uid: Its uid.
+        cell: The cell that it was made for.
+        created_at: RFC 3339.
+        spec: Its spec.
+        reason: Why it ended; empty while it goes on.
+        succeeded: Whether it is complete.
+        message: Of its condition ``Succeeded``.
+        pass_rate: Of its status; empty without one.
+    """
+
+    name: str
+    uid: str
+    cell: str
+    created_at: str
+    spec: Mapping[str, object]
+    reason: str
+    succeeded: bool
+    message: str
+    pass_rate: Mapping[str, object]
+
+    @property
+    def has_ended(self) -> bool:
+        """Whether nothing of it goes on."""
+        return bool(self.reason)
+
+
+class PastRun(NamedTuple):
+    """A run that was begun, as the index of the volume has it.
+
+    Args:
+        name: Of its BenchmarkRun.
+        uid: Of its BenchmarkRun.
+        run_id: Of its records.
+        pack_digest: Contract 15.6.
+        harness_digest: Contract 15.6.
+        verifier_version: Contract 15.6.
+        outcome: Reason of ``Succeeded``; empty if it did not end.
+        ordinal: How often these were started, from 1.
+    """
+
+    name: str
+    uid: str
+    run_id: str
+    pack_digest: str
+    harness_digest: str
+    verifier_version: str
+    outcome: str
+    ordinal: int
+
+
+@dataclass(frozen=True, slots=True)
+class CellProgress:
+    """A cell of the current round.
+
+    Attributes:
+        cell: Its name.
+        state: How far its run is.
+        run: Name of its run; empty for a cell that cannot run.
+        uid: Of the run once it is there; names its results on the volume.
+        reason: Why the run ended.
+        message: Why the cell cannot run, or failed.
+        tries: How often it was started with the same digests; 0 if never.
+        pass_rate: As its run shows it.
+        exists: Whether its BenchmarkRun is there.
+    """
+
+    cell: str
+    state: CellState
+    run: str = ""
+    uid: str = ""
+    reason: str = ""
+    message: str = ""
+    tries: int = 0
+    pass_rate: Mapping[str, object] | None = None
+    exists: bool = False
+
+
+class Observed(NamedTuple):
+    """What there is of a suite's runs.
+
+    Args:
+        runs: BenchmarkRuns by name.
+        past: Runs of the index by name, the latest of each name.
+    """
+
+    runs: Mapping[str, SeenRun]
+    past: Mapping[str, PastRun]
+
+
+def seen_run(raw: Mapping[str, object]) -> SeenRun:
+    """Return what counts of a BenchmarkRun."""
+    metadata, status = object_at(raw, "metadata"), object_at(raw, "status")
+    found = get_condition(read_conditions(status.get("conditions", ())), ConditionType.SUCCEEDED)
+    state = found.status if found is not None else ""
+    has_ended = found is not None and run_end(state, found.reason) is not None
+    return SeenRun(
+        name=text_at(metadata, "name"),
+        uid=text_at(metadata, "uid"),
+        cell=text_at(object_at(metadata, "annotations"), SUITE_CELL_ANNOTATION),
+        created_at=text_at(metadata, "creationTimestamp"),
+        spec=object_at(raw, "spec"),
+        reason=found.reason if found is not None and has_ended else "",
+        succeeded=state == ConditionStatus.TRUE,
+        message=found.message if found is not None else "",
+        pass_rate=object_at(object_at(status, "score"), "passRate"),
+    )
+
+
+def progress(
+    plan: Plan, observed: Observed, installation: OperatorInputs, *, accepts_losses: bool
+) -> tuple[CellProgress, ...]:
+    """Return how far every cell is, those that cannot run last.
+
+    Args:
+        plan: The current round.
+        observed: What there is.
+        installation: Settings that a score depends on.
+        accepts_losses: Whether a run that lost attempts has a result, which a gate judges.
+    """
+    good = {Reason.COMPLETED.value, *([Reason.INCOMPLETE.value] if accepts_losses else [])}
+    found = [_progress(run, observed, installation, good) for run in plan.runs]
+    invalid = (plan.invalid or {}).items()
+    return (*found, *(CellProgress(cell, CellState.INVALID, message=why) for cell, why in invalid))
+
+
+def _progress(
+    planned: PlannedRun, observed: Observed, installation: OperatorInputs, good: set[str]
+) -> CellProgress:
+    past = observed.past.get(planned.name)
+    run = observed.runs.get(planned.name)
+    if run is not None:
+        return _of_object(planned, run, past, installation, good)
+    if past is None:
+        return CellProgress(planned.cell, CellState.WAITING, planned.name)
+    if not _is_same_past(past, planned, installation):
+        return _taken(planned)
+    state = CellState.SUCCEEDED if past.outcome in good else CellState.FAILED
+    message = ""
+    if not past.outcome:
+        message = f"its BenchmarkRun was deleted before it ended; {AGAIN}"
+    elif state is CellState.FAILED:
+        message = f"the run ended with {past.outcome}; {AGAIN}"
+    return CellProgress(
+        planned.cell, state, planned.name, past.uid, past.outcome, message, past.ordinal
+    )
+
+
+def _of_object(
+    planned: PlannedRun,
+    run: SeenRun,
+    past: PastRun | None,
+    installation: OperatorInputs,
+    good: set[str],
+) -> CellProgress:
+    if not is_same_work(run.spec, planned, installation):
+        return _taken(planned)
+    state, message = CellState.RUNNING, ""
+    if run.has_ended:
+        is_good = run.succeeded or run.reason in good
+        state = CellState.SUCCEEDED if is_good else CellState.FAILED
+        message = "" if is_good else f"{run.message or run.reason}; {AGAIN}"
+    return CellProgress(
+        planned.cell,
+        state,
+        run.name,
+        run.uid,
+        run.reason,
+        message,
+        past.ordinal if past is not None and past.uid == run.uid else 0,
+        run.pass_rate or None,
+        exists=True,
+    )
+
+
+def _taken(planned: PlannedRun) -> CellProgress:
+    return CellProgress(
+        planned.cell,
+        CellState.INVALID,
+        planned.name,
+        message=(
+            f"the name of its run, {planned.name}, belongs to a run with another spec: delete that,"
+            f" or set the annotation {RERUN_ANNOTATION} of the suite to a new value"
+        ),
+    )
+
+
+def _is_same_past(past: PastRun, planned: PlannedRun, installation: OperatorInputs) -> bool:
+    try:
+        spec = BenchmarkRunSpec.parse(planned.spec)
+        inputs = score_inputs(spec, installation, planned.answers)
+    except InvalidInputError:
+        return False
+    wanted = (inputs["run_id"], inputs["pack"], inputs["verifier"])
+    is_same = wanted == (past.run_id, past.pack_digest, past.verifier_version)
+    # The index has the digest of an audit's answers as they were read, which nobody knows here.
+    return is_same and (planned.audit or inputs["harness"] == past.harness_digest)
+
+
+def counts(cells: Iterable[CellProgress]) -> Counter[CellState]:
+    """Return the number of cells by state."""
+    return Counter(cell.state for cell in cells)
+
+
+def to_create(
+    plan: Plan, cells: Sequence[CellProgress], active: int, limit: int
+) -> Iterator[PlannedRun]:
+    """Yield the runs to create now, in the order of the cells.
+
+    Args:
+        plan: The current round.
+        cells: How far its cells are.
+        active: Runs of the suite that go on, of earlier rounds too.
+        limit: How many may go on at once.
+    """
+    waiting = {cell.run for cell in cells if cell.state is CellState.WAITING}
+    wanted = [run for run in plan.runs if run.name in waiting]
+    yield from wanted[: max(limit - active, 0)]
+
+
+def to_delete(
+    plan: Plan, runs: Iterable[SeenRun], successful: int, failed: int
+) -> Iterator[SeenRun]:
+    """Yield the runs of earlier rounds that are beyond the history limits, by cell.
+
+    Args:
+        plan: The current round, of which none goes.
+        runs: Of the suite.
+        successful: How many complete ones of a cell stay.
+        failed: How many others.
+    """
+    current = {run.name for run in plan.runs}
+    left: dict[tuple[str, bool], int] = {}
+    newest_first = sorted(runs, key=lambda run: (run.created_at, run.name), reverse=True)
+    for run in newest_first:
+        if run.name in current or not run.has_ended:
+            continue
+        kept = left.setdefault((run.cell, run.succeeded), successful if run.succeeded else failed)
+        left[run.cell, run.succeeded] = kept - 1
+        if kept <= 0:
+            yield run

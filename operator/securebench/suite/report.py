@@ -1,0 +1,211 @@
+"""What a suite says of itself: conditions for kstatus, counts, one line for each cell."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+
+from securebench.core.clock import rfc3339
+from securebench.run.api.conditions import (
+    Condition,
+    ConditionStatus,
+    ConditionType,
+    ConditionUpdate,
+    Reason,
+    set_conditions,
+)
+from securebench.run.api.status import PassRate
+from securebench.suite.api.models import BenchmarkSuiteSpec
+from securebench.suite.api.status import (
+    MAX_CELL_MESSAGE,
+    BenchmarkSuiteStatus,
+    CellCounts,
+    CellState,
+    StatusCell,
+)
+from securebench.suite.gates import GateReport
+from securebench.suite.progress import CellProgress, counts
+from securebench.suite.rounds import SuiteState
+from securebench.suite.schedule import Times
+
+MAX_NAMED = 3
+"""Cells that a condition names; the status has all of them."""
+
+
+@dataclass(frozen=True, slots=True)
+class Findings:
+    """What a pass over a suite has found.
+
+    Attributes:
+        spec: Of the suite.
+        state: What it remembers.
+        times: Of its schedule; None without one.
+        cells: How far the current round is.
+        gates: What the gates say; None without gates.
+    """
+
+    spec: BenchmarkSuiteSpec
+    state: SuiteState
+    times: Times | None
+    cells: Sequence[CellProgress]
+    gates: GateReport | None
+
+
+def suite_status(
+    findings: Findings, conditions: Sequence[Condition], generation: int, now: float
+) -> BenchmarkSuiteStatus:
+    """Return the whole status.
+
+    Args:
+        findings: Of this pass.
+        conditions: As they were.
+        generation: Of the spec.
+        now: Seconds since the epoch.
+    """
+    number = counts(findings.cells)
+    times, handled = findings.times, findings.state.handled
+    return BenchmarkSuiteStatus(
+        observed_generation=generation,
+        cells=CellCounts(
+            total=number.total(), **{state.value.lower(): number[state] for state in CellState}
+        ),
+        results=tuple(_status_cell(cell) for cell in findings.cells),
+        last_schedule_time=rfc3339(handled) if times is not None and findings.cells else None,
+        next_schedule_time=rfc3339(times.following) if times is not None else None,
+        conditions=_with(conditions, _updates(findings), generation, now),
+    )
+
+
+def refused_status(
+    reason: Reason, message: str, conditions: Sequence[Condition], generation: int, now: float
+) -> BenchmarkSuiteStatus:
+    """Return the status of a suite of which nothing is started.
+
+    Args:
+        reason: Why: the spec is not valid, or the operator cannot work on it now.
+        message: One line for each problem.
+        conditions: As they were.
+        generation: Of the spec.
+        now: Seconds since the epoch.
+    """
+    is_over = reason is Reason.INVALID_SPEC
+    updates = _kstatus(ConditionStatus.FALSE, reason, message, is_stalled=is_over)
+    return BenchmarkSuiteStatus(
+        observed_generation=generation, conditions=_with(conditions, updates, generation, now)
+    )
+
+
+def _with(
+    conditions: Sequence[Condition], updates: Iterable[ConditionUpdate], generation: int, now: float
+) -> tuple[Condition, ...]:
+    """Return the conditions with these; what is not said again is gone."""
+    found = tuple(updates)
+    said = {update.type.value for update in found}
+    kept = [condition for condition in conditions if condition.type in said]
+    return set_conditions(kept, found, observed_generation=generation, now=now)
+
+
+def _kstatus(
+    ready: ConditionStatus, reason: Reason, message: str, *, is_stalled: bool
+) -> Iterator[ConditionUpdate]:
+    """Yield the conditions that kstatus reads: current, in progress or failed."""
+    is_going = ready is not ConditionStatus.TRUE and not is_stalled
+    reconciling = ConditionStatus.TRUE if is_going else ConditionStatus.FALSE
+    stalled = ConditionStatus.TRUE if is_stalled else ConditionStatus.FALSE
+    yield ConditionUpdate(ConditionType.READY, ready, reason, message)
+    yield ConditionUpdate(ConditionType.RECONCILING, reconciling, reason, message)
+    yield ConditionUpdate(ConditionType.STALLED, stalled, reason, message)
+
+
+def _updates(findings: Findings) -> Iterator[ConditionUpdate]:
+    ready, reason, message = _ready(findings)
+    yield from _kstatus(ready, reason, message, is_stalled=reason in _STALLING)
+    suspended = findings.spec.suspend
+    yield ConditionUpdate(
+        ConditionType.SUSPENDED,
+        ConditionStatus.TRUE if suspended else ConditionStatus.FALSE,
+        Reason.SUSPENDED if suspended else Reason.NOT_SUSPENDED,
+    )
+    if findings.gates is not None:
+        yield ConditionUpdate(
+            ConditionType.GATES_PASSED,
+            findings.gates.status,
+            findings.gates.reason,
+            findings.gates.message,
+        )
+
+
+_STALLING = frozenset(
+    {
+        Reason.CELLS_INVALID,
+        Reason.CELLS_FAILED,
+        Reason.GATES_FAILED,
+        Reason.GATES_UNDECIDED,
+        Reason.CLOCK_SET_BACK,
+    }
+)
+"""Reasons for which somebody has to do something."""
+
+
+def _ready(findings: Findings) -> tuple[ConditionStatus, Reason, str]:
+    number, times = counts(findings.cells), findings.times
+    done = number[CellState.SUCCEEDED]
+    if times is not None and times.is_clock_back:
+        handled = rfc3339(findings.state.handled)
+        message = (
+            f"the clock shows less than {handled}, a time of the schedule that is handled: nothing "
+            f"runs before {rfc3339(times.following)}; set the clock right"
+        )
+        return ConditionStatus.FALSE, Reason.CLOCK_SET_BACK, message
+    if number[CellState.RUNNING] or number[CellState.WAITING]:
+        return ConditionStatus.FALSE, *_going(findings, number)
+    if times is not None and not findings.cells:
+        return ConditionStatus.TRUE, Reason.SCHEDULED, f"first at {rfc3339(times.following)}"
+    if not findings.cells:
+        return ConditionStatus.FALSE, Reason.SUSPENDED, "spec.suspend is true: no run is started"
+    for state, reason in _BAD.items():
+        if number[state]:
+            return ConditionStatus.FALSE, reason, _named(findings.cells, state)
+    gates = findings.gates
+    if gates is not None and gates.status is not ConditionStatus.TRUE:
+        return ConditionStatus.FALSE, gates.reason, gates.message
+    return ConditionStatus.TRUE, Reason.COMPLETED, f"all {done} cells have their result"
+
+
+_BAD = {
+    CellState.INVALID: Reason.CELLS_INVALID,
+    CellState.FAILED: Reason.CELLS_FAILED,
+}
+
+
+def _going(findings: Findings, number: Counter[CellState]) -> tuple[Reason, str]:
+    running, waiting = number[CellState.RUNNING], number[CellState.WAITING]
+    if findings.spec.suspend and not running:
+        return Reason.SUSPENDED, f"spec.suspend is true: {waiting} cells wait"
+    done = number.total() - running - waiting
+    return Reason.RUNNING, f"{done} of {number.total()} cells are done, {running} run"
+
+
+def _named(cells: Sequence[CellProgress], state: CellState) -> str:
+    """Return which cells are in a state, and why."""
+    found = [cell for cell in cells if cell.state is state]
+    lines = [f"{cell.cell}: {cell.message}" for cell in found[:MAX_NAMED]]
+    rest = len(found) - len(lines)
+    return "; ".join([*lines, *([f"and {rest} more cells"] if rest else [])])
+
+
+def _status_cell(cell: CellProgress) -> StatusCell:
+    rate = cell.pass_rate
+    message = cell.message
+    if len(message) > MAX_CELL_MESSAGE:
+        message = f"{message[: MAX_CELL_MESSAGE - 1]}…"
+    return StatusCell(
+        cell=cell.cell,
+        run=cell.run or None,
+        state=cell.state,
+        reason=cell.reason or None,
+        message=message or None,
+        tries=cell.tries or None,
+        pass_rate=PassRate.parse(rate) if rate else None,
+    )

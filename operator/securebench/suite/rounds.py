@@ -1,0 +1,106 @@
+"""When a new round of a suite begins: at once, by the schedule, or by the annotation."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from securebench.core.clock import rfc3339
+from securebench.suite.api.models import BenchmarkSuiteSpec, ConcurrencyPolicy, SuiteRunPolicy
+from securebench.suite.api.status import CellState
+from securebench.suite.planning import Plan, Trigger
+from securebench.suite.progress import CellProgress
+from securebench.suite.schedule import Times
+
+
+@dataclass(frozen=True, slots=True)
+class GoodResult:
+    """The result of a cell in the last round that passed its gates.
+
+    Attributes:
+        run: Name of the run.
+        uid: Of the run.
+        sha256: Digest of its records.
+    """
+
+    run: str
+    uid: str
+    sha256: str
+
+
+@dataclass(frozen=True, slots=True)
+class SuiteState:
+    """What a suite remembers on the volume.
+
+    Attributes:
+        handled: The last time of the schedule that was handled, or when the suite was created.
+        trigger: What the current round began with.
+        plan: The current round.
+        good: CellResults that passed the gates, by cell.
+    """
+
+    handled: float
+    trigger: Trigger
+    plan: Plan = field(default_factory=Plan)
+    good: Mapping[str, GoodResult] = field(default_factory=dict)
+
+
+class Opening(NamedTuple):
+    """A round begins, unless it would be the current one.
+
+    Args:
+        trigger: Why.
+        handled: The time of the schedule that counts as handled then.
+        replaces: Whether runs of the current round are cancelled.
+    """
+
+    trigger: Trigger
+    handled: float
+    replaces: bool = False
+
+
+def opening(
+    spec: BenchmarkSuiteSpec,
+    state: SuiteState,
+    times: Times | None,
+    cells: Sequence[CellProgress],
+    rerun: str,
+) -> Opening | None:
+    """Return the round that begins now, or None.
+
+    Args:
+        spec: Of the suite.
+        state: What it remembers.
+        times: Of its schedule; None without one.
+        cells: How far the current round is.
+        rerun: Value of the annotation; without it, that of the current round goes on to count, so
+            that its removal runs nothing.
+    """
+    if spec.suspend:
+        return None
+    rerun = rerun or state.trigger.rerun
+    if times is None:
+        return Opening(Trigger(rerun), state.handled)
+    is_always = spec.run_policy is SuiteRunPolicy.ALWAYS
+    if rerun != state.trigger.rerun:
+        scheduled = state.trigger.scheduled if is_always else ""
+        return Opening(Trigger(rerun, scheduled), state.handled)
+    if times.due is None or _has_to_wait(spec.concurrency_policy, cells):
+        return None
+    return Opening(
+        Trigger(rerun, rfc3339(times.due) if is_always else ""),
+        times.due,
+        spec.concurrency_policy is ConcurrencyPolicy.REPLACE,
+    )
+
+
+def _has_to_wait(policy: ConcurrencyPolicy, cells: Sequence[CellProgress]) -> bool:
+    """Whether a time of the schedule waits for the current round.
+
+    With Allow it waits until all runs of that round are created, so that none is lost.
+    """
+    states = {cell.state for cell in cells}
+    if policy is ConcurrencyPolicy.FORBID:
+        return bool(states & {CellState.WAITING, CellState.RUNNING})
+    return policy is ConcurrencyPolicy.ALLOW and CellState.WAITING in states

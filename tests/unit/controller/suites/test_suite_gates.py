@@ -1,0 +1,225 @@
+from __future__ import annotations
+
+import hashlib
+from typing import Any
+
+import pytest
+
+from securebench.cluster.port import ObjectKind
+from securebench.run.layout import run_folder
+from support.build import question, write_pack
+from support.suite_world import HARNESSES, PACKS, SuiteWorld
+
+ONE = {"matrix": {"packs": PACKS[:1], "harnesses": HARNESSES[:1]}}
+PASSED, FAILED = [True] * 12, [False] * 8 + [True] * 4
+
+
+def ran(world: SuiteWorld, passed: list[Any] = PASSED, **spec: object) -> tuple[str, str, str]:
+    """Run a suite of one cell to its end; return what the gates say."""
+    world.apply_suite(**{**ONE, **spec})
+    world.end_all(passed=passed)
+    return world.said("GatesPassed")
+
+
+def again(world: SuiteWorld, value: str, passed: list[Any], **end: Any) -> tuple[str, str, str]:
+    """Run the suite once more; return what the gates say."""
+    world.annotate(value)
+    world.end_all(passed=passed, **end)
+    return world.said("GatesPassed")
+
+
+@pytest.mark.parametrize(
+    ("gates", "passed", "want"),
+    [
+        ({"minPassRate": "0.3"}, FAILED, ("True", "GatesPassed")),
+        ({"minPassRate": "0.9"}, FAILED, ("False", "GatesFailed")),
+        ({"minPassRate": "0.9"}, [None], ("Unknown", "GatesUndecided")),
+        ({"maxLostShare": "0.5"}, [True, None], ("True", "GatesPassed")),
+        ({"maxLostShare": "0.4"}, [True, None], ("False", "GatesFailed")),
+    ],
+)
+def test_a_gate_on_one_result(
+    world: SuiteWorld, gates: dict[str, str], passed: list[Any], want: tuple[str, str]
+) -> None:
+    assert ran(world, passed, gates=gates)[:2] == want
+    is_good = want[0] == "True"
+    assert world.said()[0] == str(is_good)
+    assert world.said("Stalled")[0] == str(not is_good)
+
+
+def test_a_gate_that_failed_is_named_with_its_cell(world: SuiteWorld) -> None:
+    _, _, message = ran(world, FAILED, gates={"minPassRate": "0.9"})
+    assert message == "minPassRate: smoke/a passed 4 of 12 (0.333), needed are 0.9"
+    assert world.said() == ("False", "GatesFailed", message)
+
+
+def test_gates_wait_for_every_cell(world: SuiteWorld) -> None:
+    world.apply_suite(**ONE, gates={"minPassRate": "0.5"})
+    assert world.said("GatesPassed")[:2] == ("Unknown", "Running")
+
+
+PRICES = [{"model": "m", "input": 1_000_000, "output": 2_000_000}]
+USAGE = {"requests": 1, "input_tokens": 10, "output_tokens": 5}
+
+
+def spent(model: str) -> dict[str, object]:
+    return {"producer_metadata": {"usage": USAGE, "provider_models": [model]}}
+
+
+@pytest.mark.parametrize(
+    ("greatest", "model", "want"),
+    [
+        (40, "m", "True"),
+        (39, "m", "False"),
+        (40, "unknown", "Unknown"),
+    ],
+)
+def test_a_gate_on_the_cost(world: SuiteWorld, greatest: int, model: str, want: str) -> None:
+    world.apply_suite(**ONE, gates={"maxCostMicroDollars": greatest, "prices": PRICES})
+    world.end_all(passed=[True, True], **spent(model))
+    assert world.said("GatesPassed")[0] == want
+
+
+LAST_GOOD = {"gates": {"notWorse": {}, "maxLostShare": "0.5"}, "baseline": {"suite": "nightly"}}
+
+
+def test_the_last_good_result_is_the_baseline_and_a_regression_never_becomes_it(
+    world: SuiteWorld,
+) -> None:
+    assert ran(world, gates={"minPassRate": "0.5"})[0] == "True"
+    world.apply_suite(**ONE, **LAST_GOOD)
+    status, reason, message = again(world, "worse", FAILED)
+    assert (status, reason) == ("False", "GatesFailed")
+    assert message == (
+        "notWorse: smoke/a is worse by 66.7 points (p = 0.00781, 12 tasks; lost: t0, t1, t2, t3,"
+        " t4 and 3 more) | the same was run before: smoke/a 2 times"
+    )
+    assert again(world, "still worse", FAILED)[0] == "False"
+    status, _, message = again(world, "well", PASSED)
+    assert status == "True"
+    assert "points would be found 4 times in 5" in message
+
+
+def test_the_first_result_of_a_suite_becomes_its_baseline(world: SuiteWorld) -> None:
+    assert ran(world, **LAST_GOOD)[0] == "True"
+    message = world.said("GatesPassed")[2]
+    assert "notWorse; first result, nothing to compare with: smoke/a" in message
+    assert again(world, "worse", FAILED)[:2] == ("False", "GatesFailed")
+
+
+def test_another_suite_without_a_good_result_decides_nothing(world: SuiteWorld) -> None:
+    gates = {"gates": {"notWorse": {}}}
+    world.apply_suite("other", **ONE, suspend=True)
+    world.apply_suite("nightly", **ONE, **gates, baseline={"suite": "other"})
+    world.end_all(passed=PASSED)
+    want = "notWorse: smoke/a: its baseline, BenchmarkSuite other, has no good result of this cell"
+    assert world.said("GatesPassed") == ("Unknown", "GatesUndecided", f"{want} yet")
+
+
+def first_run(world: SuiteWorld) -> str:
+    ran(world, gates={"minPassRate": "0.5"})
+    (name,) = world.run_names()
+    return name
+
+
+def test_a_run_is_a_baseline_also_without_its_object(world: SuiteWorld) -> None:
+    name = first_run(world)
+    world.cluster.remove(ObjectKind.BENCHMARK_RUN, name)
+    world.apply_suite(**ONE, gates={"notWorse": {}}, baseline={"run": name})
+    assert again(world, "worse", FAILED)[:2] == ("False", "GatesFailed")
+
+
+def test_a_baseline_that_is_gone_decides_nothing(world: SuiteWorld) -> None:
+    spec = {"gates": {"notWorse": {}}, "baseline": {"run": "lost"}}
+    status, reason, message = ran(world, **spec)
+    assert (status, reason) == ("Unknown", "GatesUndecided")
+    assert message == "notWorse: smoke/a: its baseline, BenchmarkRun lost, was not run to its end"
+
+
+def test_a_baseline_of_another_pack_digest_decides_nothing(world: SuiteWorld) -> None:
+    name = first_run(world)
+    write_pack(world.root / "packs/smoke", [question("z")])
+    world.apply_suite(**ONE, gates={"notWorse": {}}, baseline={"run": name})
+    world.end_all(passed=PASSED)
+    assert world.said("GatesPassed") == (
+        "Unknown",
+        "GatesUndecided",
+        f"notWorse: smoke/a: its baseline {name} worked on another pack digest",
+    )
+
+
+def test_a_baseline_that_was_edited_on_the_volume_decides_nothing(world: SuiteWorld) -> None:
+    name = first_run(world)
+    uid = world.cluster.objects(ObjectKind.BENCHMARK_RUN)[name]["metadata"]["uid"]
+    path = world.root / run_folder(uid) / "candidates.jsonl"
+    path.write_bytes(path.read_bytes().replace(b"true", b"false"))
+    world.apply_suite(**ONE, gates={"notWorse": {}}, baseline={"run": name})
+    status, _, message = again(world, "worse", FAILED)
+    assert status == "Unknown"
+    assert "somebody changed it" in message
+
+
+def test_a_result_that_was_edited_passes_no_gate(world: SuiteWorld) -> None:
+    world.apply_suite(**ONE, suspend=False)
+    world.end_all(passed=FAILED)
+    (raw,) = world.cluster.objects(ObjectKind.BENCHMARK_RUN).values()
+    path = world.root / run_folder(raw["metadata"]["uid"]) / "candidates.jsonl"
+    path.write_bytes(path.read_bytes().replace(b"false", b"true"))
+    world.apply_suite(**ONE, gates={"minPassRate": "0.9"})
+    assert world.said("GatesPassed")[:2] == ("Unknown", "GatesUndecided")
+
+
+@pytest.mark.parametrize(
+    ("content", "path", "want"),
+    [
+        (None, "good.jsonl", "False"),
+        (b"other\n", "good.jsonl", "Unknown"),
+        (None, "lost.jsonl", "Unknown"),
+        (None, "link.jsonl", "Unknown"),
+    ],
+)
+def test_a_file_is_a_baseline_by_its_digest(
+    world: SuiteWorld, content: bytes | None, path: str, want: str
+) -> None:
+    name = first_run(world)
+    uid = world.cluster.objects(ObjectKind.BENCHMARK_RUN)[name]["metadata"]["uid"]
+    records = (world.root / run_folder(uid) / "candidates.jsonl").read_bytes()
+    folder = world.root / "baselines"
+    folder.mkdir()
+    (folder / "good.jsonl").write_bytes(content or records)
+    (folder / "link.jsonl").symlink_to(folder / "good.jsonl")
+    file = {"path": path, "sha256": "sha256:" + hashlib.sha256(records).hexdigest()}
+    world.apply_suite(**ONE, gates={"notWorse": {}}, baseline={"file": file})
+    assert again(world, "worse", FAILED)[0] == want
+
+
+def test_too_few_tasks_decide_nothing(world: SuiteWorld) -> None:
+    ran(world, [True] * 3, gates={"minPassRate": "0.5"})
+    world.apply_suite(**ONE, **LAST_GOOD)
+    assert again(world, "worse", [False] * 3)[2] == (
+        "notWorse: too few tasks to show any loss: smoke/a"
+        " | the same was run before: smoke/a 2 times"
+    )
+
+
+def test_several_cells_are_corrected_for_their_number(world: SuiteWorld) -> None:
+    matrix = {"packs": PACKS, "harnesses": HARNESSES}
+    world.apply_suite(matrix=matrix, maxConcurrentRuns=4, gates={"minPassRate": "0.1"})
+    world.end_all(passed=PASSED)
+    world.apply_suite(matrix=matrix, maxConcurrentRuns=4, **LAST_GOOD)
+    world.annotate("worse")
+    (worse, *others) = sorted(world.going().values())
+    world.end(worse, passed=[False] * 6 + [True] * 6)
+    for name in others:
+        world.end(name, passed=PASSED)
+    # Six of twelve lost: p = 0.031 alone, 0.125 among four.
+    assert world.said("GatesPassed")[0] == "True"
+
+
+def test_an_incomplete_run_counts_where_a_gate_judges_the_loss(world: SuiteWorld) -> None:
+    gates = {"maxLostShare": "0.5"}
+    world.apply_suite(**ONE, gates=gates)
+    world.end_all(passed=[True, None], reason="Incomplete")
+    assert world.said("GatesPassed")[0] == "True"
+    world.apply_suite(**ONE)
+    assert world.said()[:2] == ("False", "CellsFailed")
