@@ -18,7 +18,7 @@ from support.interrupts import interruptible
 def shell(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Shell:
     made = Shell(tmp_path)
     monkeypatch.chdir(tmp_path)
-    commands = ("packs", "results", "why", "explain", "logs", "names")
+    commands = ("packs", "results", "verify", "why", "explain", "logs", "names")
     for module in ("client.session.facade", *(f"client.commands.{name}" for name in commands)):
         monkeypatch.setattr(f"securebench.{module}.open_connection", made.connect)
     for module in ("runs", "resume", "explain", "names"):

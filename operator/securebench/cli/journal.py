@@ -14,11 +14,12 @@ from typing import NamedTuple
 
 from securebench.client.commands.output import print_note, print_table
 from securebench.controller.volume.index import RunIndex
-from securebench.controller.volume.journal import read_entries, whole_line
+from securebench.controller.volume.journal import read_entries
 from securebench.controller.volume.journal_files import journal_bytes
 from securebench.controller.volume.store import RunStore
 from securebench.core.clock import rfc3339
 from securebench.core.errors import ConfigError, JournalCorruptError
+from securebench.protocol.journal_lines import whole_line
 
 HEADER = ("LINE", "TIME", "ENTRY", "ATTEMPT", "LAUNCH", "DETAILS")
 DETAILS_WIDTH = 160

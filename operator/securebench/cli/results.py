@@ -1,7 +1,8 @@
-"""Commands that show what a run has done: results, why, logs."""
+"""Commands that show what a run has done: results, verify, why, logs."""
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -18,6 +19,8 @@ from securebench.cli.options import (
     Prices,
     Run,
     Task,
+    TextOrJson,
+    TextOrJsonOutput,
 )
 from securebench.client.commands.output import end_with
 from securebench.client.commands.output_formats import OutputForm
@@ -62,6 +65,50 @@ def results(  # noqa: PLR0913 - flags
         raise typer.BadParameter("TASK goes with --why")
     options = command.ResultOptions(output, fail_below, prices)
     end_with(lambda: command.results(run, output_dir, options, target))
+
+
+@app.command()
+def verify(  # noqa: PLR0913 - flags
+    run: Annotated[
+        str,
+        typer.Argument(
+            metavar="FOLDER|RUN",
+            help="Folder with a run's files, or name or run id of a run that has ended.",
+            autocompletion=complete_run,
+        ),
+    ],
+    *,
+    key: Annotated[
+        list[Path] | None,
+        typer.Option("--key", help="Public key of an operator that you trust, in PEM."),
+    ] = None,
+    unsigned: Annotated[
+        bool,
+        typer.Option("--unsigned", help="Check the files against each other only, no signature."),
+    ] = False,
+    output: TextOrJsonOutput = TextOrJson.TEXT,
+    output_dir: OutputDir = None,
+    journal: Annotated[
+        bool,
+        typer.Option("--journal", help="Leave the journal there too: it may quote hidden values."),
+    ] = False,
+    namespace: Namespace = None,
+    context: Context = None,
+    operator_pod: OperatorPod = None,
+) -> None:
+    """Check a run's results against the signed statement on them, and against each other."""
+    from securebench.client.commands import verify as command
+    from securebench.client.volume.connection import ClusterTarget
+
+    target = ClusterTarget(namespace, context, operator_pod)
+    options = command.VerifyOptions(
+        keys=tuple(key or ()),
+        is_unsigned=unsigned,
+        output_dir=output_dir,
+        with_journal=journal,
+        is_json=output is TextOrJson.JSON,
+    )
+    end_with(lambda: command.verify(run, options, target))
 
 
 @app.command()

@@ -18,6 +18,10 @@ JOURNAL = "journal.jsonl"
 FINAL_STATUS = "status.json"
 PARKED = "parked.json"
 EGRESS = "egress.jsonl"
+ATTEMPT_LIST = "attempts.jsonl"
+STATEMENT = "statement.dsse.json"
+STARTS = "starts.jsonl"
+"""Every run that was started on the volume; it lies beside the folders of the runs."""
 
 
 LIVE_OUTPUT: Final = "live-stdout"

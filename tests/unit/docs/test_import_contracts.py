@@ -22,7 +22,7 @@ TOP = "securebench.cli"
 PURE_STANDARD_LIBRARY = """
 __future__ abc base64 builtins codecs collections copy dataclasses datetime decimal difflib enum
 fnmatch functools hashlib heapq importlib ipaddress itertools json math operator pathlib posixpath
-re shlex statistics sys types typing unicodedata zoneinfo
+re shlex statistics sys types typing unicodedata zlib zoneinfo
 """
 """What pure packages import without an exception in the contract: it computes, or names types, or
 is a table (time zones)."""

@@ -17,6 +17,7 @@ import re
 import stat
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
+from io import BytesIO
 from pathlib import Path
 from typing import IO
 
@@ -40,11 +41,15 @@ from securebench.core.errors import InvalidInputError, SecureBenchError, Storage
 from securebench.protocol.audit_result import MAX_BYTES, decode_audit
 from securebench.protocol.extraction import STREAMS
 from securebench.protocol.volume import (
+    ATTEMPT_LIST,
     CANDIDATES,
     EGRESS,
+    JOURNAL,
     MAX_ANSWER_BYTES,
     RECORD,
     RUN,
+    STARTS,
+    STATEMENT,
     SUMMARY,
     Mark,
 )
@@ -56,9 +61,13 @@ RUN_FILES = frozenset(
         RUN,
         SUMMARY,
         EGRESS,
+        JOURNAL,
+        ATTEMPT_LIST,
+        STARTS,
+        STATEMENT,
     }
 )
-"""What may be fetched of a run; the journal, lanes and candidates stay on the volume."""
+"""What may be fetched of a run; lanes and candidates stay on the volume."""
 
 WATCH_OPERATIONS = frozenset({"get-active", "get-launches", "get-live", "get-output", "list-tasks"})
 """Calls about a run that is under way."""
@@ -163,13 +172,13 @@ def get_run(root: Path, uid: str, file: str, marks: Sequence[str], sink: IO[byte
     """
     if file not in RUN_FILES:
         raise InvalidInputError(f"{file!r} is no file of a run that may be fetched")
-    path = _run_folder(root, uid) / file
+    folder = _run_folder(root, uid)
     known = sorted(_parse_mark(mark) for mark in marks)
-    source = _open_if_present(path)
+    source = _open_file(folder, file)
     if source is None:
         return {"present": False}
     with source:
-        size = os.fstat(source.fileno()).st_size
+        size = source.seek(0, os.SEEK_END)
         offset, content = _longest_prefix(source, known, size)
         source.seek(offset)
         end = min(size, offset + MAX_ANSWER_BYTES)
@@ -248,9 +257,23 @@ def _send_entries(entries: Sequence[IndexEntry], sink: IO[bytes]) -> Answer:
     return {"runs": len(entries)}
 
 
+def _open_file(folder: Path, file: str) -> IO[bytes] | None:
+    """Open a file of a run, or None where it is absent; a journal of several files as one."""
+    if file == JOURNAL and folder.is_dir():
+        from securebench.controller.volume.journal_files import (  # noqa: PLC0415
+            journal_bytes,
+            journal_parts,
+        )
+
+        if len(journal_parts(folder)) > 1:
+            return BytesIO(journal_bytes(folder))
+    return _open_if_present((folder.parent if file == STARTS else folder) / file)
+
+
 def _longest_prefix(
     source: IO[bytes], marks: Sequence[Mark], size: int
 ) -> tuple[int, hashlib._Hash]:
+    source.seek(0)
     running, position = hashlib.sha256(), 0
     best, kept = 0, running.copy()
     for mark in marks:

@@ -6,9 +6,9 @@ import json
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-from securebench.controller.volume.journal import whole_line
-from securebench.controller.volume.journal_files import journal_parts
+from securebench.controller.volume.journal_files import journal_lines
 from securebench.core.json_values import object_at
+from securebench.protocol.journal_lines import whole_line
 from securebench.run.plan.keys import AttemptKey
 
 
@@ -21,12 +21,11 @@ def journal_entries(folder: Path) -> Iterator[tuple[str, Mapping[str, object]]]:
     Raises:
         JournalCorruptError: A file that others continue is missing or damaged.
     """
-    for part in journal_parts(folder):
-        for text in part.lines():
-            line = whole_line(text.removesuffix(b"\n"))
-            if line is not None:
-                found = json.loads(line.body)
-                yield found["type"], found["entry"]
+    for text in journal_lines(folder):
+        line = whole_line(text.removesuffix(b"\n"))
+        if line is not None:
+            found = json.loads(line.body)
+            yield found["type"], found["entry"]
 
 
 def entry_attempt(entry: Mapping[str, object]) -> AttemptKey | None:

@@ -25,6 +25,7 @@ CHART_MADE = frozenset(
         "imagePullPolicy",
         "imagePullSecrets",
         "dataRoot",
+        "signingRoot",
         "volumeClaim",
         "accessMode",
         "healthPort",

@@ -10,6 +10,7 @@ from pathlib import Path
 from pydantic import TypeAdapter
 
 from securebench.agents.harness_config import ORACLE
+from securebench.attestation.starts import RunStart
 from securebench.benchmark.files.bundle import BundleLimits
 from securebench.benchmark.files.load import LoadedPack, load_tasks
 from securebench.benchmark.pack.oracle import Answers, reference_answers
@@ -38,10 +39,13 @@ from securebench.controller.admission.resume import (
 from securebench.controller.admission.secret_rules import check_secrets
 from securebench.controller.runtime.context import Context
 from securebench.controller.runtime.prepared_run import FrozenPack, PreparedRun, RunObject
+from securebench.controller.runtime.signing import signing_key
 from securebench.controller.volume.audits import pack_audit
 from securebench.controller.volume.index import IndexEntry, RunIndex, index_entry
+from securebench.controller.volume.starts import RunStarts, start_of
 from securebench.controller.volume.store import RunStore
 from securebench.core.clock import rfc3339
+from securebench.core.digests import json_digest
 from securebench.core.errors import ConfigErrors, PackError
 from securebench.core.version import VERSION
 from securebench.files.durable import make_folder, replace_file
@@ -121,7 +125,8 @@ def _bind_new(
     if content is not None:
         make_folder(store.folder)
         replace_file(store.folder / ANSWERS, content, store.staging)
-    entry = RunIndex(root, staging=store.staging).add(fresh)
+    number = RunStarts(root, store.staging).add(_run_start(context, fresh, earlier))
+    entry = RunIndex(root, staging=store.staging).add(replace(fresh, start=number))
     agent = plan.harness.agent
     store.create(
         {
@@ -136,10 +141,27 @@ def _bind_new(
             "plan_digest": plan.digest,
             "policy_digest": plan.policy_digest,
             "pack_digest": pack.digest,
+            "pack_version": plan.pack_version,
+            "rows_digest": _rows_digest(plan),
             "spec": dict(run.spec),
         }
     )
     return PreparedRun(plan, store, pack, entry, kept, answers.by_id)
+
+
+def _run_start(context: Context, entry: IndexEntry, earlier: IndexEntry | None) -> RunStart:
+    return replace(
+        start_of(entry),
+        resumed_uid=earlier.uid if earlier is not None else "",
+        epoch=context.lead.epoch,
+        operator_version=VERSION,
+        key_id=signing_key(context.settings).id,
+    )
+
+
+def _rows_digest(plan: RunPlan) -> str:
+    """Return the digest over the digests of the rows that the run works on."""
+    return json_digest({task.task.id: task.row_digest for task in plan.tasks.values()})
 
 
 def _pack_limits(context: Context) -> BundleLimits:

@@ -11,10 +11,14 @@ from collections import Counter
 from functools import partial
 
 from securebench.cluster.port import ObjectKind, Raw
-from securebench.controller.reporting.publish import Publisher
+from securebench.controller.reporting.publish import Publisher, sealed
 from securebench.controller.runtime.context import Context
 from securebench.controller.runtime.prepared_run import RunObject
-from securebench.controller.runtime.results_export import Totals, write_summary
+from securebench.controller.runtime.results_export import (
+    Totals,
+    seal_statement,
+    write_summary,
+)
 from securebench.controller.volume.index import RunIndex, index_entry
 from securebench.controller.volume.published import publish
 from securebench.controller.volume.store import RunStore
@@ -60,16 +64,18 @@ class UnplannedEnd:
             StorageError: A later leader has the journal, or it is corrupt.
             OSError: The volume did not do what was asked; may be called again.
         """
-        had_begun = await asyncio.to_thread(self._store.exists)
+        unsigned, had_begun = "", await asyncio.to_thread(self._store.exists)
         if had_begun:
             await self._delete_objects()
             await self._context.reading.run_within(
                 SEALING_BYTES, partial(self._seal, reason, message)
             )
+            unsigned = await asyncio.to_thread(seal_statement, self._store, self._context.settings)
             root, staging = self._context.settings.data_root, self._store.staging
             index = RunIndex(root, staging=staging)
             await asyncio.to_thread(index.end, self._run.uid, reason.value)
-        status: Raw = await self._publisher.refused(reason, message, is_sealed=had_begun)
+        seal = sealed(unsigned) if had_begun else None
+        status: Raw = await self._publisher.refused(reason, message, seal)
         await asyncio.to_thread(make_folder, self._store.folder)
         await asyncio.to_thread(self._store.write_json, FINAL_STATUS, status)
 

@@ -48,7 +48,6 @@ YIELDING_WORDS = (
     "again (settings.turnSeconds)"
 )
 
-_SEALED = ConditionUpdate(ConditionType.RESULTS_SEALED, ConditionStatus.TRUE, Reason.SEALED)
 _NOT_SEALED = ConditionUpdate(
     ConditionType.RESULTS_SEALED, ConditionStatus.FALSE, Reason.NOT_SEALED
 )
@@ -140,24 +139,24 @@ class Publisher:
         findings = [
             succeeded(*end),
             *self._base_conditions(history.isolation),
-            _SEALED,
+            sealed(exported.unsigned),
         ]
         status = self._builder.status(plan, history, exported, self._inputs(findings))
         await self._write_required(status)
 
-    async def refused(self, reason: Reason, message: str, *, is_sealed: bool) -> Raw:
+    async def refused(self, reason: Reason, message: str, seal: ConditionUpdate | None) -> Raw:
         """Publish that the run will not start, or not continue.
 
         Args:
             reason: Reason of ``Succeeded``.
             message: One plain sentence.
-            is_sealed: Whether it has results.
+            seal: What ``ResultsSealed`` says; None without results.
 
         Returns:
             The status, for the volume.
         """
         findings = [succeeded(reason, message), *self._base_conditions(None)]
-        findings += [_SEALED] if is_sealed else []
+        findings += [seal] if seal is not None else []
         status = self._builder.status_without_plan(self._inputs(findings), is_over=True)
         await self._write_required(status)
         return status
@@ -230,6 +229,18 @@ class Publisher:
         """Post Events for the conditions that changed with the last write."""
         before, self._posted = self._posted, self._builder.conditions
         await self._events.post(changes(before, self._posted))
+
+
+def sealed(unsigned: str) -> ConditionUpdate:
+    """Return what ``ResultsSealed`` says of sealed results.
+
+    Args:
+        unsigned: Why their statement is not signed although it should be; empty for nothing.
+    """
+    message = f"the statement on the results is not signed: {unsigned}" if unsigned else ""
+    return ConditionUpdate(
+        ConditionType.RESULTS_SEALED, ConditionStatus.TRUE, Reason.SEALED, message
+    )
 
 
 def _state(finding: ConditionUpdate) -> ConditionUpdate:

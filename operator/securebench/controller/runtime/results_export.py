@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
@@ -11,13 +12,18 @@ from typing import Final, NamedTuple
 from securebench.controller.runtime.context import Context
 from securebench.controller.runtime.prepared_run import PreparedRun
 from securebench.controller.runtime.run_ledger import RunLedger
+from securebench.controller.runtime.signing import signing_key
+from securebench.controller.settings.settings import Settings
 from securebench.controller.volume.published import publish
+from securebench.controller.volume.statement import write_statement
 from securebench.controller.volume.store import RunStore
 from securebench.protocol.volume import CANDIDATES, SUMMARY
 from securebench.run.records.record import record_outcome, verdict_fields
 from securebench.run.records.summary import RecordFacts, record_facts, run_summary
 from securebench.run.state.attempts import Finish, Usage
 from securebench.run.state.tally import total_usage, verdict_of
+
+logger = logging.getLogger(__name__)
 
 EXPORT_SHARE: Final = 10.0
 """Writing candidates.jsonl takes at most one part in so many of the time."""
@@ -47,12 +53,14 @@ class Exported:
         sha256: Hex digest of the file.
         is_sealed: Whether nothing will change any more.
         published_sha256: Hex digest of what viewers may fetch; empty while there is nothing.
+        unsigned: Why the statement is not signed although it should be; empty for nothing.
     """
 
     records: int = 0
     sha256: str = ""
     is_sealed: bool = False
     published_sha256: str = ""
+    unsigned: str = ""
 
 
 class ResultsExport:
@@ -65,6 +73,7 @@ class ResultsExport:
     """
 
     def __init__(self, context: Context, prepared: PreparedRun, ledger: RunLedger) -> None:
+        self._settings = context.settings
         self._budget = context.reading
         self._clock = context.clock
         self._interval = context.settings.status_interval_seconds
@@ -88,7 +97,7 @@ class ResultsExport:
             await self._export()
 
     async def seal(self, reason: str, message: str) -> None:
-        """End the run: results and summary first, then the last entry of the journal.
+        """End the run: results and summary, the last entry of the journal, then the statement.
 
         What is published of its records is read from them, one at a time.
 
@@ -121,12 +130,30 @@ class ResultsExport:
             published = await asyncio.to_thread(publish, store, self._prepared.index, reason)
             self.exported = replace(self.exported, published_sha256=published)
         await self._ledger.end(reason, message)
+        unsigned = await asyncio.to_thread(seal_statement, store, self._settings)
+        self.exported = replace(self.exported, unsigned=unsigned)
 
     def _usage(self) -> Usage | None:
         egress = self._prepared.plan.egress
         if egress is None or egress.provider is None:
             return None
         return total_usage(self._ledger.history.attempts.values())
+
+
+def seal_statement(store: RunStore, settings: Settings) -> str:
+    """Write the statement on a run that has ended. Blocks.
+
+    Returns:
+        Why it is not signed although the settings name a key; empty for nothing.
+
+    Raises:
+        OSError: The volume did not do what was asked.
+    """
+    key = signing_key(settings)
+    write_statement(store, key.signer)
+    if key.problem:
+        logger.warning("the statement on run %s is not signed: %s", store.folder.name, key.problem)
+    return key.problem
 
 
 def write_summary(

@@ -270,6 +270,16 @@ class LeaseTimes(SettingsPart):
         return self
 
 
+class Signing(SettingsPart):
+    """The key that signs the statements on results."""
+
+    secret: Annotated[str, Field(max_length=253)] = ""
+    """Secret of the namespace with the key, mounted in the operator's Pod alone; none: statements
+    are written unsigned."""
+    key: Annotated[str, Field(pattern=r"^[-._a-zA-Z0-9]+$", max_length=253)] = "key.pem"
+    """Key of that Secret whose value is an unencrypted private key (ed25519) in PEM."""
+
+
 class Retention(SettingsPart):
     """What stays on the results volume."""
 

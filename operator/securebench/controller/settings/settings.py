@@ -29,12 +29,16 @@ from securebench.controller.settings.parts import (
     PositiveFloat,
     Retention,
     SettingsPart,
+    Signing,
     UserNamespaces,
 )
 from securebench.core.errors import ConfigError
 
 DATA_ROOT = Path("/var/lib/securebench")
 """Where Pods of ours mount the results volume."""
+
+SIGNING_ROOT = Path("/var/run/securebench/signing")
+"""Where the chart mounts the Secret with the signing key."""
 
 SETTINGS_PATH = Path("/etc/securebench/settings.yaml")
 """Where the chart mounts the file."""
@@ -77,6 +81,8 @@ class Settings(SettingsPart):
     """Secrets of the namespace for pulling images, of all Pods of runs; none."""
     data_root: Path = DATA_ROOT
     """Mount point of the results volume in the operator."""
+    signing_root: Path = SIGNING_ROOT
+    """Mount point of the signing key's Secret in the operator."""
     volume_claim: Annotated[str, Field(min_length=1)]
     """Claim of the results volume; no default, the chart sets it."""
     runs_account: Annotated[str, Field(min_length=1)]
@@ -127,6 +133,8 @@ class Settings(SettingsPart):
     """Which of several operators works."""
     retention: Retention = Retention()
     """What stays on the results volume."""
+    signing: Signing = Signing()
+    """The key that signs the statements on results."""
     overlays: Annotated[Mapping[str, Overlay], ByAgent()] = Field(default_factory=no_overlays)
     """Images of the command line tools of agents, by harness type."""
 

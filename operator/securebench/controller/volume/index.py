@@ -34,6 +34,7 @@ class IndexEntry:
         run_ordinal: How often this run id was started with these digests, from 1.
         resume_generation: 0 for a run that resumes none.
         outcome: Reason of ``Succeeded``, empty while it goes on.
+        start: Number of its line in the list of started runs; 0 for none.
         removed_at: When its results were removed from the volume, RFC 3339; empty while they lie
             there.
     """
@@ -49,6 +50,7 @@ class IndexEntry:
     run_ordinal: int = 1
     resume_generation: int = 0
     outcome: str = ""
+    start: int = 0
     removed_at: str = ""
 
     def binding(self) -> tuple[str, str, str, str]:

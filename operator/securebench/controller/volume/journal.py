@@ -1,10 +1,8 @@
 """A file of the write-ahead journal: append-only, fsynced, a chain of checksums, one writer.
 
-A line is ``<link> <checksum> <JSON of {"type", "entry"}>``: the link is the checksum of the line
-before, of the first line the CRC-32 of the run's uid; the checksum is the CRC-32 of link, blank and
-JSON; both are 8 hex digits. A last line that is cut or whose checksum does not match was never
-acknowledged and is removed. Any other bad line is corruption, also where a lost newline makes it
-one with the last, and so is a whole line that does not follow the line before it.
+``protocol.journal_lines`` has the form of a line. A last line that is cut or whose checksum does
+not match was never acknowledged and is removed. Any other bad line is corruption, also where a lost
+newline makes it one with the last, and so is a whole line that does not follow the line before it.
 """
 
 from __future__ import annotations
@@ -12,7 +10,6 @@ from __future__ import annotations
 import errno
 import os
 import threading
-import zlib
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -22,6 +19,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from securebench.core.errors import JournalCorruptError
 from securebench.files.durable import fsync_folder
+from securebench.protocol.journal_lines import CRC_DIGITS, checksum, first_link, whole_line
 from securebench.run.state import history
 from securebench.run.state.history import Entry
 
@@ -48,7 +46,6 @@ _NAMES = {kind: name for name, kind in TYPES.items()}
 _ADAPTERS: dict[str, TypeAdapter[Entry]] = {name: TypeAdapter(kind) for name, kind in TYPES.items()}
 
 
-_CRC_DIGITS = 8
 _START = b' {"type":"'
 """Follows the checksum in every line."""
 
@@ -67,20 +64,6 @@ class Replay(NamedTuple):
     entries: tuple[Entry, ...]
     size_bytes: int
     link: bytes
-
-
-class JournalLine(NamedTuple):
-    """A whole line: its checksum matches.
-
-    Attributes:
-        link: Checksum of the line that it was written behind.
-        checksum: Its own.
-        body: Its JSON.
-    """
-
-    link: bytes
-    checksum: bytes
-    body: bytes
 
 
 class Journal:
@@ -186,11 +169,6 @@ class Journal:
                 self._file.close()
 
 
-def first_link(run_uid: str) -> bytes:
-    """Return what the first line of a run's journal links to."""
-    return _crc(run_uid.encode())
-
-
 def encode(entry: Entry, link: bytes) -> bytes:
     """Return one line with its newline.
 
@@ -208,26 +186,9 @@ def encode_all(batch: Iterable[Entry], link: bytes) -> tuple[bytes, bytes]:
     lines = []
     for entry in batch:
         line = encode(entry, link)
-        link = line[_CRC_DIGITS + 1 :][:_CRC_DIGITS]
+        link = line[CRC_DIGITS + 1 :][:CRC_DIGITS]
         lines.append(line)
     return b"".join(lines), link
-
-
-def checksum(link: bytes, body: bytes) -> bytes:
-    """Return the checksum of a line."""
-    return _crc(b"%b %b" % (link, body))
-
-
-def _crc(data: bytes) -> bytes:
-    return b"%08x" % zlib.crc32(data)
-
-
-def whole_line(data: bytes) -> JournalLine | None:
-    """Return a line without its newline in its parts; None when its checksum does not match."""
-    link, _, rest = data.partition(b" ")
-    own, _, body = rest.partition(b" ")
-    is_whole = len(link) == _CRC_DIGITS and own == checksum(link, body)
-    return JournalLine(link, own, body) if is_whole else None
 
 
 def decode(body: bytes) -> Entry:
@@ -302,12 +263,12 @@ def _fault(lines: Sequence[bytes], number: int) -> str:
 
 def _is_of_earlier_version(text: bytes) -> bool:
     """Whether this is ``<crc32 of the JSON> <JSON>``, as before the lines were chained."""
-    return text.find(_START) == _CRC_DIGITS
+    return text.find(_START) == CRC_DIGITS
 
 
 def _hides_entry(line: bytes) -> bool:
     """Whether a whole line follows in this one: its start lost its newline to a flipped bit."""
-    before = 2 * _CRC_DIGITS + 1
+    before = 2 * CRC_DIGITS + 1
     at = line.find(_START, before + 1)
     while at > 0:
         if whole_line(line[at - before :]) is not None:

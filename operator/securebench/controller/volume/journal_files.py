@@ -15,9 +15,10 @@ from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
 
-from securebench.controller.volume.journal import Journal, Replay, decode, read_entries, whole_line
+from securebench.controller.volume.journal import Journal, Replay, decode, read_entries
 from securebench.controller.volume.lead import VolumeLead
 from securebench.core.errors import JournalCorruptError, StorageError
+from securebench.protocol.journal_lines import whole_line
 from securebench.protocol.volume import JOURNAL
 from securebench.run.state.history import Continued
 
@@ -80,6 +81,16 @@ def journal_parts(folder: Path) -> Sequence[JournalPart]:
         epoch, size_bytes = head.previous, head.size_bytes
     parts.append(JournalPart(_file(folder, _FIRST), size_bytes))
     return parts[::-1]
+
+
+def journal_lines(folder: Path) -> Iterator[bytes]:
+    """Yield the lines of a run's journal that count, one at a time; the last one may be cut.
+
+    Raises:
+        JournalCorruptError: A file that others continue is missing or damaged.
+    """
+    for part in journal_parts(folder):
+        yield from part.lines()
 
 
 def journal_bytes(folder: Path) -> bytes:

@@ -138,7 +138,7 @@ def test_a_traversing_upload_is_refused(root: Path) -> None:
         ("put-pack", "a", "sha256:" + "0" * 64, "1 "),
         ("show-pack", ".."),
         ("get-run", "../packs", "summary.json"),
-        ("get-run", UID, "journal.jsonl"),
+        ("get-run", UID, "journal.1.jsonl"),
         ("get-run", UID, "../run.json"),
         ("get-run", UID, "tasks/0/lanes/hidden/answer.json"),
         ("get-run", UID, "candidates.jsonl", "1"),

@@ -1,0 +1,134 @@
+"""Signed envelopes (DSSE) around statements, and the keys that sign and check them.
+
+Signers and keys are those of securesystemslib: besides keys in PEM it has signers that leave the
+key in a key management service, behind the same two methods.
+
+Source: contract 15.9; decision 0070.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Final, NamedTuple
+
+from cryptography.exceptions import UnsupportedAlgorithm
+from cryptography.hazmat.primitives.serialization import load_pem_private_key, load_pem_public_key
+from securesystemslib.dsse import Envelope
+from securesystemslib.exceptions import VerificationError
+from securesystemslib.signer import CryptoSigner, Key, Signer, SSlibKey
+
+from securebench.core.errors import ConfigError
+from securebench.protocol.messages import decode_object
+
+__all__ = [
+    "Key",
+    "OpenedEnvelope",
+    "Signer",
+    "key_id",
+    "open_envelope",
+    "pem_key",
+    "pem_signer",
+    "sealed",
+]
+
+PAYLOAD_TYPE: Final = "application/vnd.in-toto+json"
+
+_BAD_PEM = (ValueError, TypeError, UnsupportedAlgorithm)
+
+
+class OpenedEnvelope(NamedTuple):
+    """An envelope that was read.
+
+    Attributes:
+        statement: What it holds; nobody vouches for it where ``signed_by`` is empty.
+        key_ids: Of all its signatures, whether or not they hold.
+        signed_by: Ids of the given keys whose signatures hold.
+    """
+
+    statement: dict[str, object]
+    key_ids: tuple[str, ...]
+    signed_by: tuple[str, ...]
+
+
+def sealed(payload: bytes, signer: Signer | None) -> bytes:
+    """Return the file with a statement, signed unless there is no signer.
+
+    Args:
+        payload: The statement as JSON.
+        signer: Signs it; an error of its own is passed on.
+    """
+    envelope = Envelope(payload, PAYLOAD_TYPE, {})
+    if signer is not None:
+        envelope.sign(signer)
+    return _encode(envelope)
+
+
+def open_envelope(data: bytes, keys: tuple[Key, ...]) -> OpenedEnvelope:
+    """Read the file with a statement.
+
+    Args:
+        data: The whole file.
+        keys: Of those whose signatures count.
+
+    Raises:
+        ValueError: It is none, or not in the form in which it is written: every byte counts.
+    """
+    envelope = _decode(data)
+    holding = tuple(key.keyid for key in keys if _is_signed(envelope, key))
+    statement = decode_object(envelope.payload)
+    return OpenedEnvelope(statement, tuple(envelope.signatures), holding)
+
+
+def pem_signer(pem: bytes) -> Signer:
+    """Return the signer of an unencrypted private key.
+
+    Raises:
+        ConfigError: It is none.
+    """
+    try:
+        return CryptoSigner(load_pem_private_key(pem, None))
+    except _BAD_PEM:
+        raise ConfigError("holds no unencrypted private key in PEM (PKCS 8)") from None
+
+
+def pem_key(pem: bytes) -> Key:
+    """Return a public key.
+
+    Raises:
+        ConfigError: It is none.
+    """
+    try:
+        return SSlibKey.from_crypto(load_pem_public_key(pem))
+    except _BAD_PEM:
+        raise ConfigError("holds no public key in PEM") from None
+
+
+def key_id(signer: Signer | None) -> str:
+    """Return the id of a signer's key; empty without a signer."""
+    return "" if signer is None else signer.public_key.keyid
+
+
+def _is_signed(envelope: Envelope, key: Key) -> bool:
+    try:
+        envelope.verify([key], 1)
+    except VerificationError:
+        return False
+    return True
+
+
+def _encode(envelope: Envelope) -> bytes:
+    return json.dumps(envelope.to_dict(), sort_keys=True).encode() + b"\n"
+
+
+def _decode(data: bytes) -> Envelope:
+    raw = decode_object(data)
+    if raw.get("payloadType") != PAYLOAD_TYPE:
+        raise ValueError("holds no in-toto statement")
+    try:
+        envelope = Envelope.from_dict(raw)
+        again = _encode(envelope)
+    except (KeyError, TypeError, AttributeError):
+        raise ValueError("is no DSSE envelope") from None
+    if again != data:
+        raise ValueError("was written by somebody else or changed")
+    return envelope

@@ -1,0 +1,179 @@
+"""The statement on a run's results: an in-toto Statement v1 with a predicate of ours.
+
+Each part of the predicate comes from one file of the run, so that a reader of these files finds the
+same. Where the predicate proposed for evaluations (in-toto/attestation, pull request 575) has a
+field for something, ours has its name.
+
+Source: contract 15.9.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Final
+
+from securebench.attestation.attempt_list import LOST, AttemptFacts, RunCourse
+from securebench.attestation.starts import StartList, resumed_runs, same_runs
+from securebench.core.clock import rfc3339
+from securebench.core.digests import PREFIX, json_digest
+from securebench.core.json_values import number_at, object_at, text_at
+
+Raw = Mapping[str, object]
+Fields = dict[str, object]
+
+STATEMENT_TYPE: Final = "https://in-toto.io/Statement/v1"
+PREDICATE_TYPE: Final = "https://securebench.dev/attestation/run-result/v0.1"
+EVALUATOR: Final = "https://securebench.dev/operator"
+
+MAX_IMAGES: Final = 64
+"""Images that a predicate lists; a digest covers all of them."""
+
+RESULTS: Final = ("total", "verified", "passed", "outcomes")
+"""What is taken over from the summary."""
+
+
+def statement(digests: Mapping[str, str], predicate: Raw) -> Fields:
+    """Return the statement.
+
+    Args:
+        digests: Hex SHA-256 of each file of the run that it is about, by name.
+        predicate: The parts below, together.
+    """
+    return {
+        "_type": STATEMENT_TYPE,
+        "subject": [{"name": name, "digest": {"sha256": hex_}} for name, hex_ in digests.items()],
+        "predicateType": PREDICATE_TYPE,
+        "predicate": dict(predicate),
+    }
+
+
+def encode(value: Raw) -> bytes:
+    """Return JSON in the form in which it is signed: sorted keys, no blanks, ASCII."""
+    return json.dumps(value, sort_keys=True, separators=(",", ":"), allow_nan=False).encode()
+
+
+def subjects(raw: Raw) -> dict[str, str]:
+    """Return the digests of a statement by their names; nothing of what is malformed."""
+    found = raw.get("subject")
+    items = [item for item in found if isinstance(item, Mapping)] if isinstance(found, list) else []
+    return {text_at(item, "name"): text_at(object_at(item, "digest"), "sha256") for item in items}
+
+
+def evaluator_fields(version: str) -> Fields:
+    """Return who made the results and how sure that is.
+
+    Args:
+        version: Of the operator that ended the run.
+    """
+    return {
+        "evaluator": {"id": EVALUATOR, "version": {"securebench": version}},
+        "assuranceLevel": "self_attested",
+    }
+
+
+def binding_fields(binding: Raw) -> Fields:
+    """Return what ``run.json`` tells: what the run was bound to when it began."""
+    index, spec = object_at(binding, "index"), object_at(binding, "spec")
+    pack, harness = text_at(index, "pack"), text_at(index, "harness_digest")
+    pack_digest = _digest_set(text_at(index, "pack_digest"))
+    return {
+        "suite": {"name": pack, "version": str(binding.get("pack_version", ""))},
+        "dataset": {"name": pack, "digest": pack_digest},
+        "harness": {
+            "name": text_at(object_at(spec, "harness"), "type"),
+            "version": text_at(binding, "agent_version"),
+            "digest": _digest_set(harness),
+        },
+        "model": {"name": text_at(object_at(object_at(spec, "harness"), "config"), "model")},
+        "rows": {"digest": _digest_set(text_at(binding, "rows_digest"))},
+        "policy": {"digest": _digest_set(text_at(binding, "policy_digest"))},
+        "plan": {"digest": _digest_set(text_at(binding, "plan_digest"))},
+        "verifierVersion": text_at(index, "verifier_version"),
+        "run": {
+            "name": text_at(index, "run"),
+            "uid": text_at(index, "uid"),
+            "runId": text_at(index, "run_id"),
+            "startedAt": text_at(index, "started_at"),
+            "ordinal": index.get("run_ordinal"),
+            "resumeGeneration": index.get("resume_generation"),
+            "operatorVersion": text_at(binding, "operator_version"),
+            "isAudit": binding.get("audit") is True,
+            "packAudit": text_at(binding, "pack_audit"),
+        },
+    }
+
+
+def summary_fields(summary: Raw) -> Fields:
+    """Return what ``summary.json`` tells."""
+    return {
+        "sampleSize": summary.get("total"),
+        "results": {name: summary.get(name) for name in RESULTS},
+    }
+
+
+def attempt_fields(attempts: Sequence[AttemptFacts]) -> Fields:
+    """Return what the list of attempts tells."""
+    launches = [launch for attempt in attempts for launch in attempt.launches]
+    images = sorted({launch.image for launch in launches} - {""})
+    lost = Counter(launch.reason for launch in launches if launch.end == LOST)
+    return {
+        "attempts": {
+            "begun": len(attempts),
+            "finished": sum(bool(each.record_sha256) for each in attempts),
+            "kept": sum(bool(each.kept_of) for each in attempts),
+            "launches": len(launches),
+            "lost": dict(sorted(lost.items())),
+        },
+        "images": {
+            "names": images[:MAX_IMAGES],
+            "count": len(images),
+            "digest": _digest_set(json_digest({"images": images})),
+        },
+    }
+
+
+def course_fields(course: RunCourse) -> Fields:
+    """Return what only the journal tells: the isolation check's findings, and the end."""
+    end = course.end or {}
+    at = number_at(end, "at")
+    return {
+        "isolation": [dict(each) for each in course.findings],
+        "evaluatedAt": rfc3339(at) if at is not None else "",
+        "end": {"reason": text_at(end, "reason"), "message": text_at(end, "message")},
+    }
+
+
+def start_fields(starts: StartList, count: int, binding: Raw) -> Fields:
+    """Return what the list of started runs tells of the runs like this one.
+
+    Args:
+        starts: The list; it may have grown.
+        count: How many of its lines there were when the run ended.
+        binding: ``run.json``.
+    """
+    index, lines = object_at(binding, "index"), starts.first(count)
+    uid, run_id = text_at(index, "uid"), text_at(index, "run_id")
+    own = starts.of_uid(uid)
+    return {
+        "starts": {
+            "count": count,
+            "digest": {"sha256": lines[-1].digest if lines else ""},
+            "runs": same_runs(lines, run_id, text_at(index, "pack_digest")),
+        },
+        "begunWithKey": text_at(own.start, "key_id") if own is not None else "",
+        "resumed": [
+            {"name": text_at(each, "run"), "uid": text_at(each, "uid")}
+            for each in resumed_runs(lines, uid)
+        ],
+    }
+
+
+def differing(predicate: Raw, found: Iterable[tuple[str, object]]) -> list[str]:
+    """Return the names of fields whose value in a predicate is another than the one found."""
+    return [name for name, value in found if predicate.get(name) != value]
+
+
+def _digest_set(digest: str) -> dict[str, str]:
+    return {"sha256": digest.removeprefix(PREFIX)} if digest else {}
