@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
+from http import HTTPStatus
 from typing import TYPE_CHECKING, NamedTuple, cast
 
 import aiohttp
@@ -175,6 +176,7 @@ def exit_code(status: bytes) -> int:
                 return int(cause["message"])
     if answer.get("reason") == "InternalError":
         raise PermanentClusterError(
-            f"the command could not be started: {answer.get('message')}", status=500
+            f"the command could not be started: {answer.get('message')}",
+            status=HTTPStatus.INTERNAL_SERVER_ERROR,
         )
-    raise classify(500, answer)
+    raise classify(HTTPStatus.INTERNAL_SERVER_ERROR, answer)

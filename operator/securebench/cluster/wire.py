@@ -40,7 +40,19 @@ _COLLECTIONS: Mapping[ObjectKind, tuple[str, str]] = {
     ObjectKind.LEASE: ("/apis/coordination.k8s.io/v1", "leases"),
 }
 
-_TRANSIENT_STATUSES = frozenset({401, 408, 409, 425, 429, 500, 502, 503, 504})
+_TRANSIENT_STATUSES = frozenset(
+    {
+        HTTPStatus.UNAUTHORIZED,
+        HTTPStatus.REQUEST_TIMEOUT,
+        HTTPStatus.CONFLICT,
+        HTTPStatus.TOO_EARLY,
+        HTTPStatus.TOO_MANY_REQUESTS,
+        HTTPStatus.INTERNAL_SERVER_ERROR,
+        HTTPStatus.BAD_GATEWAY,
+        HTTPStatus.SERVICE_UNAVAILABLE,
+        HTTPStatus.GATEWAY_TIMEOUT,
+    }
+)
 """401 is transient because tokens rotate and authenticators time out; 409 is a write conflict."""
 
 _QUOTA_WORDINGS = ("exceeded quota: ", "status unknown for quota: ")

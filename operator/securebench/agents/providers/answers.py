@@ -10,6 +10,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from http import HTTPStatus
 from typing import Final, Protocol
 
 from securebench.agents.providers.sse import EventReader
@@ -135,18 +136,17 @@ def failure_of_status(status: int) -> str:
 
     Rejections of the request itself (400, 404, 413, 422 and the like) are the agent's fault.
     """
-    if status in {UNAUTHORIZED, FORBIDDEN}:
+    if status in {HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN}:
         return PROVIDER_AUTH
-    if status in {402, 429}:
+    if status in {HTTPStatus.PAYMENT_REQUIRED, HTTPStatus.TOO_MANY_REQUESTS}:
         return PROVIDER_QUOTA
-    if status == _TIMEOUT or not (_OK <= status < _REDIRECT or _CLIENT <= status < _SERVER):
+    if status == HTTPStatus.REQUEST_TIMEOUT or status not in _ANSWERS:
         return PROVIDER_UNAVAILABLE
     return ""
 
 
-_OK, _REDIRECT, _CLIENT, _TIMEOUT, _SERVER = 200, 300, 400, 408, 500
-UNAUTHORIZED: Final = 401
-FORBIDDEN: Final = 403
+_ANSWERS: Final = frozenset({*range(200, 300), *range(400, 500)})
+"""Statuses of a provider that works: it answered, or the request is wrong."""
 
 
 def _is_braced(text: bytes | bytearray) -> bool:

@@ -6,6 +6,7 @@ Source: providers 4.2 and 4.3.
 from __future__ import annotations
 
 import re
+from http import HTTPStatus
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Final
 
@@ -217,7 +218,7 @@ ANTHROPIC: Final = ProviderRules(
             b"x-claude-code-session-id",
         }
     ),
-    final_status=403,
+    final_status=HTTPStatus.FORBIDDEN,
     refusal_kinds=MappingProxyType(
         {
             RequestRefusal.NOT_RELAYED: "not_found_error",

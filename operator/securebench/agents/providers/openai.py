@@ -6,6 +6,7 @@ Source: providers 3.3 to 3.5.
 from __future__ import annotations
 
 import re
+from http import HTTPStatus
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Final
 
@@ -269,7 +270,7 @@ OPENAI: Final = ProviderRules(
         {b"originator", b"session-id", b"session_id", b"thread-id", b"x-client-request-id"}
     ),
     header_prefixes=(b"x-codex-",),
-    final_status=400,
+    final_status=HTTPStatus.BAD_REQUEST,
     refusal_kinds=MappingProxyType(
         {
             RequestRefusal.NOT_RELAYED: "not_found_error",

@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass
 from enum import StrEnum
+from http import HTTPStatus
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Final, NamedTuple
 
@@ -115,10 +116,10 @@ class ProviderRules:
 
 _STATUS: Final = MappingProxyType(
     {
-        RequestRefusal.NOT_RELAYED: 404,
-        RequestRefusal.BAD_REQUEST: 400,
-        RequestRefusal.TOO_LARGE: 413,
-        RequestRefusal.UNAVAILABLE: 502,
+        RequestRefusal.NOT_RELAYED: HTTPStatus.NOT_FOUND,
+        RequestRefusal.BAD_REQUEST: HTTPStatus.BAD_REQUEST,
+        RequestRefusal.TOO_LARGE: HTTPStatus.REQUEST_ENTITY_TOO_LARGE,
+        RequestRefusal.UNAVAILABLE: HTTPStatus.BAD_GATEWAY,
     }
 )
 """All other refusals use ``final_status``, never 401, 429 or 5xx: CLIs retry those for minutes."""

@@ -7,6 +7,7 @@ import os
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from http import HTTPStatus
 from typing import NoReturn
 
 import typer
@@ -15,8 +16,6 @@ from securebench.client.terminal_text import printable
 from securebench.core.errors import ConfigErrors, PermanentClusterError, SecureBenchError
 
 INTERRUPTED = 130
-_NOT_FOUND = 404
-_FORBIDDEN = 403
 
 
 def end_with(command: Callable[[], int]) -> NoReturn:
@@ -43,10 +42,10 @@ def error_lines(error: Exception) -> tuple[str, ...]:
     """Return one line per error."""
     if isinstance(error, ConfigErrors):
         return tuple(line for part in error.errors for line in _lines(str(part)))
-    if isinstance(error, PermanentClusterError) and error.status == _FORBIDDEN:
+    if isinstance(error, PermanentClusterError) and error.status == HTTPStatus.FORBIDDEN:
         hint = "your account lacks a permission; ask for the chart's role 'tester'"
         return (f"{hint} ({_one_line(str(error))})",)
-    if isinstance(error, PermanentClusterError) and error.status == _NOT_FOUND:
+    if isinstance(error, PermanentClusterError) and error.status == HTTPStatus.NOT_FOUND:
         hint = "the cluster has no resource BenchmarkRun; install the chart with its CRDs"
         return (f"{hint} ({_one_line(str(error))})",)
     if isinstance(error, OSError) and error.filename is not None:

@@ -8,6 +8,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequen
 from contextlib import AsyncExitStack, asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
+from http import HTTPStatus
 from typing import IO, NamedTuple
 
 from yaml import YAMLError
@@ -42,9 +43,6 @@ DEFAULT_OPERATOR_POD = "securebench-0"
 """In the release ``securebench``; for accounts that may neither list Pods nor read the Lease."""
 
 _PIECE_BYTES = 256 * KIB
-_UNAUTHORIZED = 401
-_FORBIDDEN = 403
-_NOT_FOUND = 404
 
 _IDLE_SECONDS = 120.0
 """Maximum time without data in either direction; a broken connection may not report an error."""
@@ -213,7 +211,7 @@ class PodExec:
         except TimeoutError as error:
             raise TransientClusterError(f"the Pod {self._pod} does not respond") from error
         except PermanentClusterError as error:
-            if error.status != _NOT_FOUND:
+            if error.status != HTTPStatus.NOT_FOUND:
                 raise
             raise TransientClusterError(f"the Pod {self._pod} is gone") from error
 
@@ -274,7 +272,7 @@ def _explained_connection_errors(cluster: ApiCluster, target: ClusterTarget) -> 
 
 
 def _connection_problem(error: TransientClusterError, where: str) -> str:
-    if error.facts.get("status") == _UNAUTHORIZED:
+    if error.facts.get("status") == HTTPStatus.UNAUTHORIZED:
         return "the cluster does not accept the credentials of the kubeconfig"
     if error.facts.get("tls"):
         return (
@@ -289,7 +287,7 @@ async def _operator_pods(cluster: Cluster, name: str | None) -> tuple[Raw, ...]:
         try:
             return (await cluster.list(ObjectKind.POD, OPERATOR_SELECTOR)).items
         except PermanentClusterError as error:
-            if error.status != _FORBIDDEN:
+            if error.status != HTTPStatus.FORBIDDEN:
                 raise
         name = await _leader(cluster)
     pod = await cluster.get(ObjectKind.POD, name or DEFAULT_OPERATOR_POD)
@@ -301,7 +299,7 @@ async def _leader(cluster: Cluster) -> str:
     try:
         lease = await cluster.get(ObjectKind.LEASE, OPERATOR_LEASE)
     except PermanentClusterError as error:
-        if error.status != _FORBIDDEN:
+        if error.status != HTTPStatus.FORBIDDEN:
             raise
         return ""
     return holder_pod(text_at(object_at(lease or {}, "spec"), "holderIdentity"))

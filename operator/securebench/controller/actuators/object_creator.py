@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
+from http import HTTPStatus
 
 from securebench.cluster.port import AlreadyExists, Cluster, ObjectKind, Raw, metadata
 from securebench.controller.actuators.background_tasks import BackgroundTasks
@@ -144,7 +145,8 @@ async def find_own(cluster: Cluster, kind: ObjectKind, name: str, run_uid: str) 
         raise TransientClusterError(f"{kind.value} {name} was there and is gone")
     if not is_owned_by(found, run_uid):
         raise PermanentClusterError(
-            f"a {kind.value} named {name} exists that is not this run's; delete it", status=409
+            f"a {kind.value} named {name} exists that is not this run's; delete it",
+            status=HTTPStatus.CONFLICT,
         )
     return found
 

@@ -9,12 +9,9 @@ GatewayError(reason, cause)
 from __future__ import annotations
 
 from enum import StrEnum
+from http import HTTPStatus
 
 from securebench.core.errors import SecureBenchError
-
-BAD_REQUEST = 400
-FORBIDDEN = 403
-BAD_GATEWAY = 502
 
 
 class Cause(StrEnum):
@@ -78,7 +75,7 @@ class RefusedError(GatewayError):
         status: HTTP status of the response.
     """
 
-    def __init__(self, reason: str, cause: Cause, status: int = FORBIDDEN) -> None:
+    def __init__(self, reason: str, cause: Cause, status: int = HTTPStatus.FORBIDDEN) -> None:
         super().__init__(reason, cause)
         self.status = status
 
@@ -86,7 +83,7 @@ class RefusedError(GatewayError):
 class UnreachableError(GatewayError):
     """The target is allowed, but does not resolve or does not accept a connection."""
 
-    status = BAD_GATEWAY
+    status = HTTPStatus.BAD_GATEWAY
 
 
 class CutError(GatewayError):

@@ -9,9 +9,10 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass
+from http import HTTPStatus
 from typing import Final
 
-from securebench.gateway.net.causes import BAD_REQUEST, Cause, RefusedError
+from securebench.gateway.net.causes import Cause, RefusedError
 
 HTTP_1_0: Final = 10
 HTTP_1_1: Final = 11
@@ -145,6 +146,6 @@ def _body_length(headers: Headers, version: int) -> int | None:
     return int(lengths[0]) if lengths else 0
 
 
-def bad_request(reason: str, status: int = BAD_REQUEST) -> RefusedError:
+def bad_request(reason: str, status: int = HTTPStatus.BAD_REQUEST) -> RefusedError:
     """Return the error for a malformed request."""
     return RefusedError(reason, Cause.BAD_REQUEST, status)

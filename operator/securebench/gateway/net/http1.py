@@ -35,7 +35,7 @@ KiB."""
 _LONG: Final = "The headers of the request are too long."
 _BROKEN: Final = "The connection to the origin broke."
 _SWITCHING: Final = 101
-_WITHOUT_BODY = frozenset({204, 304})
+_WITHOUT_BODY = frozenset({HTTPStatus.NO_CONTENT, HTTPStatus.NOT_MODIFIED})
 _NOT_IN_TRAILERS = HOP_BY_HOP | {b"content-length", b"host", b"trailer"}
 
 
@@ -94,7 +94,7 @@ async def _head_bytes(agent: AgentStream) -> _HeadBytes | None:
     while (end := buffer.find(END, max(0, searched - len(END)))) < 0:
         check_characters(buffer, max(0, searched - 1))
         if len(buffer) > HEAD_BYTES:
-            raise bad_request(_LONG, 431)
+            raise bad_request(_LONG, HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE)
         searched = len(buffer)
         data = await agent.read()
         if not data and buffer:
@@ -104,7 +104,7 @@ async def _head_bytes(agent: AgentStream) -> _HeadBytes | None:
         buffer += data
     end += len(END)
     if end > HEAD_BYTES:
-        raise bad_request(_LONG, 431)
+        raise bad_request(_LONG, HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE)
     return _HeadBytes(bytes(buffer[:end]), bytes(buffer[end:]))
 
 
@@ -161,7 +161,9 @@ class Exchange:
             RefusedError: It is malformed, or exceeds the limit (413).
         """
         too_large = RefusedError(
-            f"The body of the request is longer than {limit} bytes.", Cause.TOO_LARGE, 413
+            f"The body of the request is longer than {limit} bytes.",
+            Cause.TOO_LARGE,
+            HTTPStatus.REQUEST_ENTITY_TOO_LARGE,
         )
         if (self.head.length or 0) > limit:
             raise too_large

@@ -7,13 +7,13 @@ import json
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
+from http import HTTPStatus
 from typing import Final
 
 import h11
 
 from securebench.agents.providers.answers import (
     CHARACTERS_PER_TOKEN,
-    FORBIDDEN,
     AnswerReader,
     DocumentReader,
     StreamReader,
@@ -30,7 +30,6 @@ from securebench.gateway.relay.masking import KeyMask
 from securebench.gateway.server.context import RunGateway
 from securebench.gateway.server.launch import ServedLaunch
 
-OK: Final = 200
 WAIT_SECONDS: Final = 5.0
 """If the agent blocked the response for longer than this before it broke, the agent is to blame.
 
@@ -204,12 +203,12 @@ class ProviderCall:
                 Cause.BROKEN,
             )
         self.failure = failure_of_status(status)
-        self._is_error = status != OK
-        if status == OK:
+        self._is_error = status != HTTPStatus.OK
+        if status == HTTPStatus.OK:
             self._launch.update_relay(account.key_taken(self._launch.relay))
         # A 403 with an accepted key may be about the request, such as a model it may not use; only
         # a 401 is final.
-        is_final = status != FORBIDDEN or not self._launch.relay.is_key_taken
+        is_final = status != HTTPStatus.FORBIDDEN or not self._launch.relay.is_key_taken
         if self.failure == PROVIDER_AUTH and is_final:
             raise KeyRefusedError
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Coroutine
 from dataclasses import dataclass
+from http import HTTPStatus
 
 from securebench.agents.providers.apis import provider_named
 from securebench.agents.providers.bodies import RefusedBodyError, RelayedBody, relayed_body
@@ -171,7 +172,7 @@ class Request:
             case RequestKind.RELAYED:
                 await self._relay()
             case RequestKind.PROBE:
-                await self._exchange.start(200, ((b"content-length", b"0"),))
+                await self._exchange.start(HTTPStatus.OK, ((b"content-length", b"0"),))
                 await self._exchange.finish()
                 self._verdict, self._reason = Verdict.ALLOWED, ""
             case RequestKind.UNKNOWN:

@@ -9,11 +9,12 @@ Source: contract 11.2 and 11.3; A-130 and A-135.
 from __future__ import annotations
 
 import re
+from http import HTTPStatus
 from ipaddress import ip_address
 from typing import NamedTuple
 
 from securebench.agents.allowed_domains import NUMBER
-from securebench.gateway.net.causes import BAD_REQUEST, Cause, RefusedError
+from securebench.gateway.net.causes import Cause, RefusedError
 from securebench.gateway.proxy.domains import canonical_host
 
 HTTP_PORT = 80
@@ -132,4 +133,4 @@ def _ends_in_number(host: str) -> bool:
 
 
 def _bad(reason: str) -> RefusedError:
-    return RefusedError(reason, Cause.BAD_REQUEST, BAD_REQUEST)
+    return RefusedError(reason, Cause.BAD_REQUEST, HTTPStatus.BAD_REQUEST)

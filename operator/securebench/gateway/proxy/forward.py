@@ -12,12 +12,12 @@ import hashlib
 from collections.abc import Callable, Coroutine
 from contextlib import suppress
 from dataclasses import dataclass
+from http import HTTPStatus
 from typing import Final
 
 import h11
 
 from securebench.gateway.net.causes import (
-    BAD_REQUEST,
     Cause,
     CutError,
     GatewayError,
@@ -40,12 +40,6 @@ from securebench.gateway.server.context import RunGateway
 from securebench.gateway.server.launch import ServedLaunch
 
 METHODS: Final = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE"})
-
-NOT_IMPLEMENTED = 501
-GATEWAY_TIMEOUT = 504
-CONTINUE = 100
-SWITCHING = 101
-NO_CONTENT = 204
 
 WEBSOCKET_GUID: Final = b"258EAFA5-E914-47DA-95CA-C5AB0DC85B11"
 """RFC 6455 section 1.3."""
@@ -96,7 +90,7 @@ class Forward:
         self.entry.ask(head)
         if head.method not in METHODS:
             message = "The proxy accepts only CONNECT, GET, HEAD, POST, PUT, PATCH and DELETE."
-            raise RefusedError(message, Cause.METHOD, NOT_IMPLEMENTED)
+            raise RefusedError(message, Cause.METHOD, HTTPStatus.NOT_IMPLEMENTED)
         url = url_target(head.target)
         self.entry.understand(url)
         require_host(head, url.target)
@@ -109,7 +103,7 @@ class Forward:
     async def _answer(self, error: GatewayError) -> None:
         """Respond with an error unless the response has begun; then just end the connection."""
         if self.exchange.status is None:
-            status = getattr(error, "status", GATEWAY_TIMEOUT)
+            status = getattr(error, "status", HTTPStatus.GATEWAY_TIMEOUT)
             with suppress(CutError):
                 await self.exchange.answer(status, error.reason)
 
@@ -124,7 +118,7 @@ class Forward:
             else:
                 await up
                 await down
-        if self.exchange.status == SWITCHING:
+        if self.exchange.status == HTTPStatus.SWITCHING_PROTOCOLS:
             await self._switch(origin, stream)
 
     async def _upload(self, origin: OriginConnection, touch: Touch) -> None:
@@ -143,10 +137,12 @@ class Forward:
     async def _download(self, origin: OriginConnection, touch: Touch) -> None:
         answer = await origin.next_head()
         while isinstance(answer, h11.InformationalResponse):
-            if answer.status_code == SWITCHING:
-                await self.exchange.inform(SWITCHING, switch_headers(self.exchange.head, answer))
+            if answer.status_code == HTTPStatus.SWITCHING_PROTOCOLS:
+                await self.exchange.inform(
+                    HTTPStatus.SWITCHING_PROTOCOLS, switch_headers(self.exchange.head, answer)
+                )
                 return
-            if answer.status_code != CONTINUE:
+            if answer.status_code != HTTPStatus.CONTINUE:
                 await self.exchange.inform(answer.status_code, end_to_end(answer.headers))
                 touch()
             answer = await origin.next_head()
@@ -196,7 +192,7 @@ def require_host(head: RequestHead, target: Target) -> None:
         raise RefusedError(
             f"The Host header of the request does not name {target.host}.",
             Cause.HOST_MISMATCH,
-            BAD_REQUEST,
+            HTTPStatus.BAD_REQUEST,
         )
 
 
@@ -217,7 +213,7 @@ def answer_headers(answer: h11.Response) -> Headers:
     """Return the response headers for the agent; Content-Length only if it is the framing."""
     headers = end_to_end(answer.headers)
     is_other = header_values(tuple(answer.headers), b"transfer-encoding")
-    if is_other or answer.status_code == NO_CONTENT:
+    if is_other or answer.status_code == HTTPStatus.NO_CONTENT:
         return tuple(pair for pair in headers if pair[0] != b"content-length")
     return headers
 

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from functools import partial
+from http import HTTPStatus
 
-from securebench.gateway.net.causes import BAD_REQUEST, Cause, CutError, RefusedError
+from securebench.gateway.net.causes import Cause, CutError, RefusedError
 from securebench.gateway.net.heads import RequestHead
 from securebench.gateway.net.http1 import receive_exchange, refuse
 from securebench.gateway.net.streams import AgentStream, linger
@@ -67,7 +68,7 @@ def require_plain_connect(head: RequestHead) -> None:
     """
     if head.has_body:
         raise RefusedError(
-            "A CONNECT request must not have a body.", Cause.BAD_REQUEST, BAD_REQUEST
+            "A CONNECT request must not have a body.", Cause.BAD_REQUEST, HTTPStatus.BAD_REQUEST
         )
     target = connect_target(head.target)
     for field in head.values(b"host"):
@@ -75,5 +76,5 @@ def require_plain_connect(head: RequestHead) -> None:
             raise RefusedError(
                 f"The Host header of the request does not name {target.host}.",
                 Cause.HOST_MISMATCH,
-                BAD_REQUEST,
+                HTTPStatus.BAD_REQUEST,
             )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from http import HTTPStatus
 
 from securebench.gateway.net.causes import Cause, CutError, RefusedError, UnreachableError
 from securebench.gateway.net.http1 import refusal
@@ -15,7 +16,6 @@ from securebench.gateway.server.launch import ServedLaunch
 from securebench.protocol.sidecar import Route
 
 ESTABLISHED = b"HTTP/1.1 200 Connection established\r\n\r\n"
-OK = 200
 
 
 async def serve_tunnel(
@@ -66,13 +66,13 @@ class _Tunnel:
         try:
             await self._carry(outside)
         except RefusedError as error:
-            self._decide(Verdict.REFUSED, error.cause, OK)
+            self._decide(Verdict.REFUSED, error.cause, HTTPStatus.OK)
         except CutError as error:
-            self._decide(Verdict.CUT, error.cause, OK)
+            self._decide(Verdict.CUT, error.cause, HTTPStatus.OK)
         except OSError:
-            self._decide(Verdict.ALLOWED, Cause.BROKEN, OK)
+            self._decide(Verdict.ALLOWED, Cause.BROKEN, HTTPStatus.OK)
         else:
-            self._decide(Verdict.ALLOWED, None, OK)
+            self._decide(Verdict.ALLOWED, None, HTTPStatus.OK)
         finally:
             await outside.close()
 
@@ -85,7 +85,7 @@ class _Tunnel:
         return await self._gateway.dial(self._launch, target.host, target.port)
 
     async def _carry(self, outside: Stream) -> None:
-        self._status = OK
+        self._status = HTTPStatus.OK
         await self._agent.write(ESTABLISHED)
         hello = await self._hello()
         await outside.write(hello)
