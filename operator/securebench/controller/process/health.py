@@ -47,6 +47,10 @@ QUEUED_RUNS = Gauge("securebench_queued_runs", "Runs that wait for a slot of thi
 HELD_RUNS = Gauge(
     "securebench_held_runs", "Runs whose further Pods wait for a turn or for others to start."
 )
+FAILED_RUNS = Gauge(
+    "securebench_failed_runs",
+    "Runs whose loop failed by a defect of the operator and is started again later.",
+)
 ANSWERED_AT = Gauge(
     "securebench_last_answer_timestamp_seconds", "Time of the API server's last answer."
 )
@@ -199,6 +203,7 @@ async def note_runs(supervisor: Supervisor) -> None:
         ACTIVE_RUNS.set(supervisor.active)
         QUEUED_RUNS.set(supervisor.queued)
         HELD_RUNS.set(supervisor.throttled_runs)
+        FAILED_RUNS.set(supervisor.failed)
         await asyncio.sleep(TURN_SECONDS)
 
 

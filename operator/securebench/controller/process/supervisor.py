@@ -52,6 +52,11 @@ class Supervisor:
         return sum(1 for run in self._runs.values() if not run.task.done())
 
     @property
+    def failed(self) -> int:
+        """How many runs have a loop that failed and has not been started again yet."""
+        return sum(1 for run in self._runs.values() if _failure(run.task) is not None)
+
+    @property
     def queued(self) -> int:
         """How many runs wait for a slot."""
         return self._slots.waiting
@@ -98,7 +103,8 @@ class Supervisor:
 
     def _note_end(self, run: RunObject, spec: LatestSpec, task: asyncio.Task[None]) -> None:
         """Have a loop started again that ended with an error which it did not handle itself."""
-        if task.cancelled() or (error := task.exception()) is None:
+        error = _failure(task)
+        if error is None:
             return
         logger.error("run %s: its loop failed and starts again later", run.name, exc_info=error)
         again = partial(self._start_again, run, spec, task)
@@ -108,6 +114,11 @@ class Supervisor:
         known = self._runs.get(run.uid)
         if known is not None and known.task is failed:
             known.task = self._start(run, spec)
+
+
+def _failure(task: asyncio.Task[None]) -> BaseException | None:
+    """Return the error that ended a task, or None."""
+    return task.exception() if task.done() and not task.cancelled() else None
 
 
 def run_object(body: Mapping[str, object]) -> RunObject:

@@ -2,9 +2,11 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping
+from unittest import mock
 from wsgiref.util import setup_testing_defaults
 
 import pytest
+from prometheus_client import REGISTRY
 
 from securebench.cluster.port import ObjectKind
 from securebench.controller.process.health import (
@@ -16,11 +18,13 @@ from securebench.controller.process.health import (
     Problem,
     ask_server,
     loop_liveness,
+    note_runs,
     observe_loop,
     operator_probes,
     probe_application,
     server_readiness,
 )
+from securebench.controller.process.supervisor import Supervisor
 from securebench.core.errors import PermanentClusterError, TransientClusterError
 from support.build import NOW, FakeClock, VirtualLoop
 from support.fake_cluster import FakeCluster
@@ -131,3 +135,13 @@ def test_the_heartbeat_asks_for_one_object(operating) -> None:
     operating.run(operating.go(10 * HEARTBEAT_SECONDS + 1, first=True))
     assert operating.cluster.requests == {("get", ObjectKind.BENCHMARK_RUN): 11}
     assert operating.clock.now() > NOW
+
+
+async def test_runs_are_counted_for_prometheus() -> None:
+    supervisor = mock.Mock(spec=Supervisor, active=4, queued=3, throttled_runs=2, failed=1)
+    noting = asyncio.create_task(note_runs(supervisor))
+    await asyncio.sleep(0)
+    noting.cancel()
+    kinds = ("active", "queued", "held", "failed")
+    values = {kind: REGISTRY.get_sample_value(f"securebench_{kind}_runs") for kind in kinds}
+    assert values == {"active": 4, "queued": 3, "held": 2, "failed": 1}

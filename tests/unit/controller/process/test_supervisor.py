@@ -327,9 +327,9 @@ def test_a_loop_that_fails_outside_its_tries_is_logged_and_started_again(world, 
         with mock.patch.object(RunLoop, "reconcile_once", side_effect=OSError(5, "gone")):
             uid = world.apply()
         assert [record.exc_info[0] for record in failed_loops(caplog)] == [KeyError]
-    assert world.supervisor.active == 0
+    assert (world.supervisor.active, world.supervisor.failed) == (0, 1)
     world.wait(RESTART_LIMIT_SECONDS + 1)
-    assert world.supervisor.active == 1
+    assert (world.supervisor.active, world.supervisor.failed) == (1, 0)
     world.work(uid)
     assert world.condition()["reason"] == "Completed"
 
