@@ -2,31 +2,25 @@
 
 from __future__ import annotations
 
-import copy
-import json
-import time
 import uuid
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
-import yaml
 from kubernetes import client, config
 from kubernetes.client.exceptions import ApiException
 
-from securebench.core.names import GROUP
-from securebench.run.api.base import API_VERSION, KIND, PLURAL, VERSION
+from securebench.run.api.base import KIND, PLURAL
 from securebench.run.api.crd import benchmark_run_crd
 from securebench.run.api.models import BenchmarkRunSpec
 from securebench.run.api.rules import MUTABLE
+from support.crd_server import OurObjects, Spec, objects_of, refusal, with_value
 
 pytestmark = pytest.mark.cluster
 
 ROOT = Path(__file__).parents[2]
-CRD_FILE = ROOT / "crds" / f"{GROUP}_{PLURAL}.yaml"
 DIGEST = "sha256:" + "a" * 64
-Spec = dict[str, Any]
 
 
 def full_spec() -> Spec:
@@ -82,22 +76,6 @@ def secret_spec() -> Spec:
     spec = full_spec()
     spec["pack"] = {"secret": spec["pack"]["configMap"]}
     return spec
-
-
-def with_value(spec: Spec, path: str, value: Any) -> Spec:
-    """Return the spec with the value at a path such as ``pack.configMap.items[].path``."""
-    result = copy.deepcopy(spec)
-    *parents, last = path.replace("[]", ".0").split(".")
-    node: Any = result
-    for part in parents:
-        node = node[int(part)] if isinstance(node, list) else node.setdefault(part, {})
-    if isinstance(node, list):
-        node[int(last)] = value
-    elif value is None:
-        node.pop(last, None)
-    else:
-        node[last] = value
-    return result
 
 
 class Case(NamedTuple):
@@ -239,40 +217,6 @@ CHANGES: Mapping[str, Any] = {
 }
 
 
-class Runs:
-    """Creates and replaces BenchmarkRuns in one namespace, by default without storing them."""
-
-    def __init__(self, api: client.CustomObjectsApi, namespace: str) -> None:
-        self._api = api
-        self._place = (GROUP, VERSION, namespace, PLURAL)
-
-    def create(self, spec: Spec, *, store: bool = False, name: str = "case") -> dict[str, Any]:
-        body = {
-            "apiVersion": API_VERSION,
-            "kind": KIND,
-            "metadata": {"name": name},
-            "spec": spec,
-        }
-        options = {} if store else {"dry_run": "All"}
-        return self._api.create_namespaced_custom_object(
-            *self._place, body, field_validation="Strict", **options
-        )
-
-    def replace(self, stored: Mapping[str, Any], spec: Spec) -> dict[str, Any]:
-        body = {**stored, "spec": spec}
-        name = stored["metadata"]["name"]
-        return self._api.replace_namespaced_custom_object(
-            *self._place, name, body, dry_run="All", field_validation="Strict"
-        )
-
-
-def refusal(call: Callable[[], object]) -> str:
-    with pytest.raises(ApiException) as caught:
-        call()
-    assert caught.value.status == 422, caught.value.body
-    return str(json.loads(caught.value.body)["message"])
-
-
 @pytest.fixture(scope="module")
 def api() -> Iterator[client.ApiClient]:
     config.load_kube_config()
@@ -281,49 +225,23 @@ def api() -> Iterator[client.ApiClient]:
 
 
 @pytest.fixture(scope="module")
-def runs(api: client.ApiClient) -> Iterator[Runs]:
-    install_crd(client.ApiextensionsV1Api(api))
-    namespace = f"crd-rules-{uuid.uuid4().hex[:8]}"
-    core = client.CoreV1Api(api)
-    core.create_namespace({"metadata": {"name": namespace}})
-    yield Runs(client.CustomObjectsApi(api), namespace)
-    core.delete_namespace(namespace)
-
-
-def install_crd(extensions: client.ApiextensionsV1Api) -> None:
-    definition = yaml.safe_load(CRD_FILE.read_text(encoding="utf-8"))
-    name = definition["metadata"]["name"]
-    try:
-        extensions.create_custom_resource_definition(definition)
-    except ApiException as error:
-        if error.status != 409:
-            raise
-        live = extensions.read_custom_resource_definition(name)
-        definition["metadata"]["resourceVersion"] = live.metadata.resource_version
-        extensions.replace_custom_resource_definition(name, definition)
-    deadline = time.monotonic() + 30
-    while not is_established(extensions.read_custom_resource_definition(name)):
-        assert time.monotonic() < deadline, "the CRD is not established"
-        time.sleep(0.1)
-
-
-def is_established(definition: Any) -> bool:
-    conditions = definition.status.conditions or ()
-    return any(item.type == "Established" and item.status == "True" for item in conditions)
+def runs(api: client.ApiClient) -> Iterator[OurObjects]:
+    with objects_of(api, KIND, PLURAL) as made:
+        yield made
 
 
 @pytest.fixture(scope="module")
-def stored(runs: Runs) -> dict[str, Any]:
+def stored(runs: OurObjects) -> dict[str, Any]:
     return runs.create(full_spec(), store=True, name="stored")
 
 
 @pytest.fixture(scope="module")
-def stored_minimal(runs: Runs) -> dict[str, Any]:
+def stored_minimal(runs: OurObjects) -> dict[str, Any]:
     return runs.create(minimal_spec(), store=True, name="minimal")
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_a_rule_accepts_one_and_refuses_one_object(name: str, runs: Runs) -> None:
+def test_a_rule_accepts_one_and_refuses_one_object(name: str, runs: OurObjects) -> None:
     case = CASES[name]
     runs.create(with_value(case.base(), case.path, case.accepted))
     message = refusal(lambda: runs.create(with_value(case.base(), case.path, case.refused)))
@@ -331,7 +249,7 @@ def test_a_rule_accepts_one_and_refuses_one_object(name: str, runs: Runs) -> Non
 
 
 @pytest.mark.parametrize("name", BOUNDS)
-def test_a_bound_accepts_one_and_refuses_one_object(name: str, runs: Runs) -> None:
+def test_a_bound_accepts_one_and_refuses_one_object(name: str, runs: OurObjects) -> None:
     path, accepted, refused = BOUNDS[name]
     runs.create(with_value(minimal_spec(), path, accepted))
     if name == "unknown field":
@@ -357,13 +275,17 @@ def test_every_immutable_field_has_a_change() -> None:
 
 
 @pytest.mark.parametrize("field", sorted(set(CHANGES) - {"provider"}))
-def test_a_fixed_field_cannot_be_changed(field: str, runs: Runs, stored: dict[str, Any]) -> None:
+def test_a_fixed_field_cannot_be_changed(
+    field: str, runs: OurObjects, stored: dict[str, Any]
+) -> None:
     message = refusal(lambda: runs.replace(stored, {**stored["spec"], field: CHANGES[field]}))
     assert f"{field} is fixed once the run exists: create a new BenchmarkRun instead" in message
 
 
 @pytest.mark.parametrize("field", sorted(set(CHANGES) - {"provider", "pack", "harness"}))
-def test_a_fixed_field_cannot_be_removed(field: str, runs: Runs, stored: dict[str, Any]) -> None:
+def test_a_fixed_field_cannot_be_removed(
+    field: str, runs: OurObjects, stored: dict[str, Any]
+) -> None:
     if field == "infrastructureRetries":
         assert stored["spec"][field] == 1, "removing falls back to another value"
     spec = {key: value for key, value in stored["spec"].items() if key != field}
@@ -373,7 +295,7 @@ def test_a_fixed_field_cannot_be_removed(field: str, runs: Runs, stored: dict[st
 
 @pytest.mark.parametrize("field", sorted(set(CHANGES) - {"provider", "pack", "harness"}))
 def test_a_fixed_field_cannot_be_added(
-    field: str, runs: Runs, stored_minimal: dict[str, Any]
+    field: str, runs: OurObjects, stored_minimal: dict[str, Any]
 ) -> None:
     spec = {**stored_minimal["spec"], field: CHANGES[field]}
     if field == "infrastructureRetries":
@@ -383,7 +305,7 @@ def test_a_fixed_field_cannot_be_added(
 
 
 def test_the_provider_cannot_be_changed_or_added(
-    runs: Runs, stored_minimal: dict[str, Any]
+    runs: OurObjects, stored_minimal: dict[str, Any]
 ) -> None:
     agent = runs.create(provider_spec(), store=True, name="agent")
     changed = with_value(agent["spec"], "provider.secretRef.name", "other")
@@ -402,13 +324,13 @@ def test_the_provider_cannot_be_changed_or_added(
     ],
 )
 def test_the_open_harness_config_is_fixed_too(
-    config: Spec, runs: Runs, stored: dict[str, Any]
+    config: Spec, runs: OurObjects, stored: dict[str, Any]
 ) -> None:
     spec = with_value(stored["spec"], "harness.config", config)
     assert "harness is fixed" in refusal(lambda: runs.replace(stored, spec))
 
 
-def test_the_mutable_fields_may_change(runs: Runs, stored: dict[str, Any]) -> None:
+def test_the_mutable_fields_may_change(runs: OurObjects, stored: dict[str, Any]) -> None:
     changes = {
         "suspend": True,
         "cancel": "Graceful",
@@ -424,7 +346,7 @@ def test_the_mutable_fields_may_change(runs: Runs, stored: dict[str, Any]) -> No
     }
 
 
-def test_an_unchanged_spec_may_be_written_again(runs: Runs, stored: dict[str, Any]) -> None:
+def test_an_unchanged_spec_may_be_written_again(runs: OurObjects, stored: dict[str, Any]) -> None:
     assert runs.replace(stored, stored["spec"])["spec"] == stored["spec"]
 
 
@@ -443,7 +365,7 @@ def test_an_unchanged_spec_may_be_written_again(runs: Runs, stored: dict[str, An
         ("Immediate", None, False),
     ],
 )
-def test_cancel_only_grows(old: str, new: str | None, allowed: bool, runs: Runs) -> None:  # noqa: FBT001
+def test_cancel_only_grows(old: str, new: str | None, allowed: bool, runs: OurObjects) -> None:  # noqa: FBT001
     name = f"cancel-{uuid.uuid4().hex[:6]}"
     run = runs.create({**minimal_spec(), "cancel": old}, store=True, name=name)
     spec = with_value(run["spec"], "cancel", new)
