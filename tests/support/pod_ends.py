@@ -6,6 +6,7 @@ For whoever stands for the kubelet and for what runs inside the Pods.
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Callable
 from pathlib import Path
 
 from securebench.run.layout import launch_folder
@@ -46,9 +47,11 @@ def handed_in(root: Path, uid: str, launch: LaunchKey, text: str) -> Status:
     return pod_status("Succeeded", courier, harness)
 
 
-def judged(root: Path, uid: str, view: PodView) -> Status:
-    """Return the status of a verifier Pod that passed every candidate, and leave its verdicts."""
-    messages = {each: text_message(passed=True) for each in view.launches}
+def judged(
+    root: Path, uid: str, view: PodView, passes: Callable[[LaunchKey], bool] = lambda _: True
+) -> Status:
+    """Return the status of a verifier Pod that has judged all, and leave its verdicts."""
+    messages = {each: text_message(passed=passes(each)) for each in view.launches}
     if view.members:
         return batch_done(root, uid, messages)
     return pod_status("Succeeded", ended("verifier", 0, message=next(iter(messages.values()))))

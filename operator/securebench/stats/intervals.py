@@ -52,6 +52,18 @@ class PassAtK(NamedTuple):
     estimate: Interval
 
 
+class Estimates(NamedTuple):
+    """What the verdicts of a run say.
+
+    Args:
+        pass_rate: Share of verdicts that passed; None without a verdict.
+        pass_at_k: pass@1 to pass@n; empty with one verdict per task, or before the run's end.
+    """
+
+    pass_rate: Interval | None = None
+    pass_at_k: tuple[PassAtK, ...] = ()
+
+
 def wilson(passed: float, verified: int) -> Interval | None:
     """Return a share of independent verdicts with its Wilson score interval; None without any.
 

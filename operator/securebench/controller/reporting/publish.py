@@ -9,6 +9,7 @@ from dataclasses import replace
 
 from securebench.cluster.port import ObjectKind, Raw
 from securebench.controller.reporting.events import EventRecorder
+from securebench.controller.reporting.pass_rate_cache import PassRateCache
 from securebench.controller.reporting.run_status import (
     StatusBuilder,
     StatusInputs,
@@ -29,6 +30,7 @@ from securebench.run.plan.model import RunPlan
 from securebench.run.state.attempts import Lost
 from securebench.run.state.history import IsolationResult, RunHistory
 from securebench.run.state.tally import Tally, tally
+from securebench.stats.intervals import Estimates
 
 logger = logging.getLogger(__name__)
 
@@ -69,6 +71,7 @@ class Publisher:
         self._clock = context.clock
         self._interval = context.settings.status_interval_seconds
         self._builder = StatusBuilder(run.conditions)
+        self._pass_rate = PassRateCache()
         self._events = EventRecorder(context.cluster, run, context.clock, context.process)
         self._posted = run.conditions
         self.written: Raw = {}
@@ -116,8 +119,7 @@ class Publisher:
         self._due_at = None if is_due else due_at
         if is_due:
             self._counts, self._changed_since = counts, None
-            status = self._builder.status(plan, history, exported, self._inputs(findings))
-            await self._write(status, findings)
+            await self._write(await self._status(plan, history, exported, findings), findings)
 
     async def parked(self, plan: RunPlan, history: RunHistory, exported: Exported) -> None:
         """Publish that nothing of the run is under way: it is suspended, or gave up its slot."""
@@ -129,8 +131,7 @@ class Publisher:
             *self._base_conditions(history.isolation),
             _NOT_SEALED,
         ]
-        status = self._builder.status(plan, history, exported, self._inputs(findings))
-        await self._write(status, findings)
+        await self._write(await self._status(plan, history, exported, findings), findings)
 
     async def ended(
         self, plan: RunPlan, history: RunHistory, exported: Exported, end: EndReason
@@ -141,8 +142,7 @@ class Publisher:
             *self._base_conditions(history.isolation),
             sealed(exported.unsigned),
         ]
-        status = self._builder.status(plan, history, exported, self._inputs(findings))
-        await self._write_required(status)
+        await self._write_required(await self._status(plan, history, exported, findings))
 
     async def refused(self, reason: Reason, message: str, seal: ConditionUpdate | None) -> Raw:
         """Publish that the run will not start, or not continue.
@@ -187,6 +187,19 @@ class Publisher:
         if ended >= counts.total * SIGNIFICANT_SHARE:
             return turn
         return self._changed_since + self._interval * MAX_DEFERRED_INTERVALS
+
+    async def _status(
+        self,
+        plan: RunPlan,
+        history: RunHistory,
+        exported: Exported,
+        findings: Sequence[ConditionUpdate],
+    ) -> Raw:
+        estimates = exported.estimates
+        if estimates is None:
+            estimates = Estimates(await self._pass_rate.rate(history.attempts.values()))
+        inputs = replace(self._inputs(findings), estimates=estimates)
+        return self._builder.status(plan, history, exported, inputs)
 
     def _inputs(self, findings: Sequence[ConditionUpdate]) -> StatusInputs:
         return StatusInputs(self._spec.generation, findings, self._clock.now())

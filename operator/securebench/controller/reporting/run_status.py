@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from securebench.controller.runtime.results_export import Exported
 from securebench.core.clock import rfc3339
@@ -41,9 +41,8 @@ from securebench.run.plan.model import RunPlan
 from securebench.run.records.producer_metadata import usage_fields
 from securebench.run.state.attempts import Finish, Outcome
 from securebench.run.state.history import RunHistory
-from securebench.run.state.tally import Tally, task_verdicts, total_usage
-from securebench.stats.intervals import Interval, pass_at_each_k, pass_rate
-from securebench.stats.verdicts import VerdictCounts
+from securebench.run.state.tally import Tally, total_usage
+from securebench.stats.intervals import Estimates, Interval
 
 _COUNTS = {
     Outcome.SCORED: "scored",
@@ -65,11 +64,14 @@ class StatusInputs:
         generation: Of the observed spec.
         findings: Conditions to set; ``Succeeded`` is always among them.
         now: Seconds since the epoch.
+        estimates: What the run's verdicts say; pass@k once the run is over, before it would rest on
+            few attempts.
     """
 
     generation: int
     findings: Sequence[ConditionUpdate]
     now: float
+    estimates: Estimates = field(default_factory=Estimates)
 
 
 class StatusBuilder:
@@ -108,9 +110,7 @@ class StatusBuilder:
             completion_time=rfc3339(ended.at) if ended is not None else None,
             resolved=_resolved(plan),
             tasks=_counts(counts),
-            score=_score(
-                counts, task_verdicts(history.attempts.values()), is_over=ended is not None
-            ),
+            score=_score(counts, inputs.estimates),
             usage=_usage(plan, history),
             results=Results(
                 path=f"{run_folder(plan.identity.uid)}/{CANDIDATES}",
@@ -189,10 +189,8 @@ def _counts(counts: Tally) -> TaskCounts:
     return TaskCounts(total=counts.total, done=counts.done, active=counts.active, **by_outcome)
 
 
-def _score(counts: Tally, verdicts: VerdictCounts, *, is_over: bool) -> Score:
-    """Return the score, with pass@k once the run is over: before, it would rest on few attempts."""
-    rate = pass_rate(verdicts)
-    estimates = pass_at_each_k(verdicts) if is_over else ()
+def _score(counts: Tally, estimates: Estimates) -> Score:
+    rate = estimates.pass_rate
     return Score(
         passed=counts.passed,
         verified=counts.verified,
@@ -200,7 +198,7 @@ def _score(counts: Tally, verdicts: VerdictCounts, *, is_over: bool) -> Score:
         pass_rate=None if rate is None else PassRate(**_decimals(rate)),
         pass_at_k=tuple(
             StatusPassAtK(k=each.k, tasks=each.tasks, **_decimals(each.estimate))
-            for each in estimates
+            for each in estimates.pass_at_k
         )
         or None,
     )

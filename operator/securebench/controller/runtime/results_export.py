@@ -22,6 +22,7 @@ from securebench.run.records.record import record_outcome, verdict_fields
 from securebench.run.records.summary import RecordFacts, record_facts, run_summary
 from securebench.run.state.attempts import Finish, Usage
 from securebench.run.state.tally import total_usage, verdict_of
+from securebench.stats.intervals import Estimates
 
 logger = logging.getLogger(__name__)
 
@@ -54,6 +55,7 @@ class Exported:
         is_sealed: Whether nothing will change any more.
         published_sha256: Hex digest of what viewers may fetch; empty while there is nothing.
         unsigned: Why the statement is not signed although it should be; empty for nothing.
+        estimates: What the summary says of the verdicts; None before it is written.
     """
 
     records: int = 0
@@ -61,6 +63,7 @@ class Exported:
     is_sealed: bool = False
     published_sha256: str = ""
     unsigned: str = ""
+    estimates: Estimates | None = None
 
 
 class ResultsExport:
@@ -121,11 +124,12 @@ class ResultsExport:
     async def _seal(self, reason: str, message: str) -> None:
         store, plan = self._prepared.store, self._prepared.plan
         await self._export()
-        self.exported = replace(self.exported, is_sealed=True)
         attempts, sha256 = self._ledger.history.attempts.values(), self.exported.sha256
         ends = [each.finish for each in attempts if each.finish is not None]
         totals = Totals(self._usage(), self._ledger.history.losses)
-        await asyncio.to_thread(write_summary, store, plan.identity.run_id, ends, sha256, totals)
+        run_id = plan.identity.run_id
+        estimates = await asyncio.to_thread(write_summary, store, run_id, ends, sha256, totals)
+        self.exported = replace(self.exported, is_sealed=True, estimates=estimates)
         if not plan.audit:
             published = await asyncio.to_thread(publish, store, self._prepared.index, reason)
             self.exported = replace(self.exported, published_sha256=published)
@@ -158,7 +162,7 @@ def seal_statement(store: RunStore, settings: Settings) -> str:
 
 def write_summary(
     store: RunStore, run_id: str, ends: Iterable[Finish], sha256: str, totals: Totals
-) -> None:
+) -> Estimates:
     """Write ``summary.json`` of the records that have been exported. Blocks.
 
     Args:
@@ -168,12 +172,16 @@ def write_summary(
         sha256: Hex digest of candidates.jsonl.
         totals: Of the run's launches.
 
+    Returns:
+        What it says of the verdicts.
+
     Raises:
         OSError: The volume did not do what was asked.
     """
     summary = run_summary(run_id, map(_record_facts, ends), totals.usage, totals.losses)
     body = summary.to_json(str(store.folder), str(store.folder / CANDIDATES))
     store.write_json(SUMMARY, body | {"sha256": sha256})
+    return Estimates(summary.pass_rate, summary.pass_at_k)
 
 
 def _record_facts(finish: Finish) -> RecordFacts:

@@ -16,6 +16,8 @@ from securebench.run.state.history import (
     RunHistory,
     run_history,
 )
+from securebench.run.state.tally import task_verdicts
+from securebench.stats.intervals import Estimates, pass_at_each_k, pass_rate
 from support.build import NOW, many_tasks, plan_of
 from support.manifest_samples import text_task
 from support.records import SCHEMA
@@ -35,9 +37,15 @@ def observed(*findings: ConditionUpdate, now: float = NOW) -> StatusInputs:
     return StatusInputs(3, [succeeded(Reason.RUNNING, ""), *findings], now)
 
 
-def running(plan, history, seen=None, exported=None):
+def estimates_of(history, at_each_k=lambda _: ()):
+    verdicts = task_verdicts(history.attempts.values())
+    return Estimates(pass_rate(verdicts), at_each_k(verdicts))
+
+
+def running(plan, history, seen=None, exported=None, estimates=None):
     builder = StatusBuilder()
-    return builder.status(plan, history, exported or Exported(), seen or observed())["status"]
+    seen = replace(seen or observed(), estimates=estimates or estimates_of(history))
+    return builder.status(plan, history, exported or Exported(), seen)["status"]
 
 
 def outcome_of(key, outcome, passed=None):
@@ -89,7 +97,8 @@ def test_several_attempts_have_wider_intervals_and_in_the_end_pass_at_k():
     assert score["passRate"] == {"value": "0.6667", "low": "0.2451", "high": "0.9249"}
     assert "passAtK" not in score
     history.ended = RunEnded("Completed", "", NOW)
-    chances = running(plan, history)["score"]["passAtK"]
+    estimates = estimates_of(history, pass_at_each_k)
+    chances = running(plan, history, estimates=estimates)["score"]["passAtK"]
     assert [(each["k"], each["tasks"], each["value"]) for each in chances] == [
         (1, 4, "0.6667"),
         (2, 4, "0.8333"),
