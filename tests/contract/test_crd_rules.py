@@ -78,6 +78,10 @@ def provider_spec() -> Spec:
     return spec
 
 
+def regrade_spec() -> Spec:
+    return {**minimal_spec(), "regrade": {"run": "earlier"}}
+
+
 def secret_spec() -> Spec:
     spec = full_spec()
     spec["pack"] = {"secret": spec["pack"]["configMap"]}
@@ -198,6 +202,13 @@ CASES: Mapping[str, Case] = {
     "resumeFrom": Case(
         minimal_spec, "resumeFrom.run", "earlier", "case", "must name another, earlier BenchmarkRun"
     ),
+    "regrade.run": Case(minimal_spec, "regrade.run", "Lab 3/ä", "a\nb", "must not be blank"),
+    "regrade": Case(
+        minimal_spec, "regrade.run", "earlier", "case", "must name another, earlier BenchmarkRun"
+    ),
+    "regrade and resumeFrom": Case(
+        regrade_spec, "resumeFrom", None, {"run": "x"}, "regrade and resumeFrom exclude each other"
+    ),
 }
 
 BOUNDS: Mapping[str, tuple[str, Any, Any]] = {
@@ -235,6 +246,7 @@ CHANGES: Mapping[str, Any] = {
     "podTemplate": {"runtimeClassName": "runc"},
     "isolation": {"require": "Verified"},
     "resumeFrom": {"run": "another"},
+    "regrade": {"run": "another"},
     "provider": {"secretRef": {"name": "other"}},
 }
 
@@ -362,7 +374,7 @@ def test_a_fixed_field_cannot_be_changed(field: str, runs: Runs, stored: dict[st
     assert f"{field} is fixed once the run exists: create a new BenchmarkRun instead" in message
 
 
-@pytest.mark.parametrize("field", sorted(set(CHANGES) - {"provider", "pack", "harness"}))
+@pytest.mark.parametrize("field", sorted(set(CHANGES) - {"provider", "pack", "harness", "regrade"}))
 def test_a_fixed_field_cannot_be_removed(field: str, runs: Runs, stored: dict[str, Any]) -> None:
     if field == "infrastructureRetries":
         assert stored["spec"][field] == 1, "removing falls back to another value"
@@ -380,6 +392,11 @@ def test_a_fixed_field_cannot_be_added(
         spec[field] = 7
     message = refusal(lambda: runs.replace(stored_minimal, spec))
     assert f"{field} is fixed" in message
+
+
+def test_a_regrade_cannot_become_a_run(runs: Runs) -> None:
+    regrade = runs.create(regrade_spec(), store=True, name="regrade")
+    assert "regrade is fixed" in refusal(lambda: runs.replace(regrade, minimal_spec()))
 
 
 def test_the_provider_cannot_be_changed_or_added(
