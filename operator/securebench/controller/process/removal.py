@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -17,6 +17,7 @@ from securebench.controller.admission.pack_source import remove_unused
 from securebench.controller.reporting.events import EventRecorder
 from securebench.controller.runtime.context import Context
 from securebench.controller.runtime.prepared_run import RunObject
+from securebench.controller.suites.needed_results import needed_by_suites
 from securebench.controller.volume.index import IndexEntry, RunIndex
 from securebench.controller.volume.run_folders import (
     FolderState,
@@ -43,11 +44,17 @@ SWEEP_SECONDS = 600.0
 """Longest pause between two looks at the whole volume; a tenth of the time that results stay."""
 
 
-StillNeeded = Callable[[Path], Collection[str]]
-"""Returns the uids of runs that something needs; gets the folder of the volume, and blocks. While
-one of these fails, nothing is removed."""
+StillNeeded = Callable[[Context], Awaitable[Collection[str]]]
+"""Returns the uids of runs whose results something needs. While one of these fails, nothing is
+removed."""
 
-NEEDS: Sequence[StillNeeded] = (kept_runs,)
+
+async def kept_by_hand(context: Context) -> Collection[str]:
+    """Return the uids of the runs whose folder has a file ``KEEP``."""
+    return await asyncio.to_thread(kept_runs, context.settings.data_root)
+
+
+NEEDS: Sequence[StillNeeded] = (kept_by_hand, needed_by_suites)
 """All that keeps results besides BenchmarkRuns that go on."""
 
 REMOVED = Notice(
@@ -135,7 +142,7 @@ class RetentionSweeper:
         # The folders first: the run of a folder that is made meanwhile is in the list.
         folders = await asyncio.to_thread(self._folders)
         listing = await self._context.cluster.list(ObjectKind.BENCHMARK_RUN, "")
-        kept = {uid for need in self._needs for uid in await asyncio.to_thread(need, self._root)}
+        kept = {uid for need in self._needs for uid in await need(self._context)}
         going = due([_run(raw) for raw in listing.items], folders, self._ttl, now, kept)
         removed = await asyncio.to_thread(self._remove, going, now)
         for entry in removed:

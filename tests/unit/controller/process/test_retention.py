@@ -273,7 +273,7 @@ def test_a_file_keeps_a_run_while_it_is_there(world):
 @with_results_ttl
 def test_what_others_need_stays_and_an_answer_that_fails_keeps_everything(world, caplog):
     needed, free = (world.finished(name) for name in ("needed", "free"))
-    answers = mock.Mock(side_effect=OSError(5, "Input/output error"))
+    answers = mock.AsyncMock(side_effect=OSError(5, "Input/output error"))
     world.stop_retention()
     world.start_retention(needs=(answers,))
     world.wait(2 * TTL)
